@@ -1,0 +1,1 @@
+//! The node: composes the floors below, owns configuration, listeners, events and metrics.

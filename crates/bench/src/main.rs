@@ -1,0 +1,2 @@
+//! Measurements: loopback floor and peers, side by side.
+fn main() {}

@@ -1,0 +1,1 @@
+//! REST server, metrics endpoint and client of the management API.

@@ -1,0 +1,1 @@
+//! Moves capsules and data between two ends: NVMe/TCP, listen and connect sides.

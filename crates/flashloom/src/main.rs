@@ -1,0 +1,2 @@
+//! The one program users see: daemon and command line.
+fn main() {}

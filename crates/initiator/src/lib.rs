@@ -1,0 +1,1 @@
+//! The host side in user space: connect, discover, queues, submit, poll.

@@ -1,0 +1,1 @@
+//! Load generator and verification over the initiator: what bench and demo run.

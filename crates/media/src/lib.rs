@@ -1,0 +1,1 @@
+//! Things that keep bytes, and fail: file, block device, memory.

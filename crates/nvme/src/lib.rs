@@ -1,0 +1,1 @@
+//! NVMe, Fabrics and NVMe/TCP as types and state machines, without I/O.

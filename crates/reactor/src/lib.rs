@@ -1,0 +1,1 @@
+//! One core: ring, timers, tasks, buffers, mailboxes, poll policy.

@@ -1,0 +1,1 @@
+//! The controller side: queues, commands, admin, subsystems, namespaces, discovery, reservations.

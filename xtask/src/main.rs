@@ -1,0 +1,2 @@
+//! House checks and generators.
+fn main() {}

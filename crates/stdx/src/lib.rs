@@ -1,1 +1,13 @@
-//! What std lacks, and nothing of ours: ids, byte sizes, slab, ring, bitset, prng, latency histogram.
+//! What std lacks, and nothing of ours: ids, byte sizes, slab, prng, latency histogram.
+
+pub mod histogram;
+pub mod id;
+pub mod num;
+pub mod prng;
+pub mod size;
+pub mod slab;
+
+pub use histogram::Histogram;
+pub use id::{Cid, Cntlid, CoreId, Lba, Nsid, Qid};
+pub use prng::Prng;
+pub use slab::Slab;

@@ -1,1 +1,4 @@
 //! The controller side: queues, commands, admin, subsystems, namespaces, discovery, reservations.
+
+pub mod limits;
+pub mod reservation;

@@ -1,0 +1,15 @@
+//! Version 1 of the management API, served under `/v1`.
+
+mod metrics;
+mod node;
+mod problem;
+mod subsystem;
+
+pub use metrics::{HostMetrics, Latency, Metrics, NamespaceMetrics, Operation, ReactorMetrics};
+pub use metrics::{Counters, QueueMetrics};
+pub use node::{Event, Listener, NewListener, PollPolicy, Reactor, Severity, Status};
+pub use problem::{Kind, Problem};
+pub use subsystem::{
+    Controller, Host, Namespace, NamespaceChange, NewHost, NewNamespace, NewSubsystem, Subsystem,
+    SubsystemChange,
+};

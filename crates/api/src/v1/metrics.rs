@@ -1,0 +1,133 @@
+//! Counters since the daemon started: what `/metrics` shows, as a document.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Kinds of I/O command that are counted apart.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Operation {
+    /// Read.
+    Read,
+    /// Write.
+    Write,
+    /// Flush.
+    Flush,
+    /// Every other I/O command.
+    Other,
+}
+
+impl Operation {
+    /// The name, as metrics label it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Flush => "flush",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// A latency histogram: cumulative counts at or below each bound.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Latency {
+    /// (upper bound in nanoseconds, commands at or below it), ascending.
+    pub buckets: Vec<(u64, u64)>,
+    /// Sum over all commands in nanoseconds.
+    pub sum_ns: u64,
+    /// Number of commands.
+    pub count: u64,
+}
+
+/// What one kind of command has done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Counters {
+    /// Kind of command.
+    pub operation: Operation,
+    /// Commands completed, failed ones included.
+    pub operations: u64,
+    /// Bytes moved.
+    pub bytes: u64,
+    /// Commands that failed.
+    pub errors: u64,
+    /// From receiving the command to queueing its completion.
+    pub latency: Latency,
+}
+
+/// Counters of one namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NamespaceMetrics {
+    /// NQN of its subsystem.
+    pub subsystem: String,
+    /// Its NSID.
+    pub nsid: u32,
+    /// One entry per kind of command.
+    pub counters: Vec<Counters>,
+}
+
+/// Counters of one host on one subsystem.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct HostMetrics {
+    /// NQN of the subsystem.
+    pub subsystem: String,
+    /// NQN of the host.
+    pub host: String,
+    /// One entry per kind of command.
+    pub counters: Vec<Counters>,
+}
+
+/// What is outstanding on one queue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct QueueMetrics {
+    /// NQN of the subsystem.
+    pub subsystem: String,
+    /// NQN of the host.
+    pub host: String,
+    /// CNTLID of the controller.
+    pub cntlid: u16,
+    /// Queue identifier, 0 for the admin queue.
+    pub qid: u16,
+    /// Commands received and not completed yet.
+    pub depth: u64,
+    /// Entries of the queue.
+    pub size: u64,
+}
+
+/// Counters of one reactor.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ReactorMetrics {
+    /// Index from 0.
+    pub id: usize,
+    /// Share of the time since start spent on work, 0 to 1.
+    pub busy: f64,
+    /// Turns of its loop.
+    pub turns: u64,
+    /// Times that it went to sleep in the ring.
+    pub sleeps: u64,
+    /// Live tasks.
+    pub tasks: u64,
+    /// Connections that it serves.
+    pub connections: u64,
+    /// I/O commands completed.
+    pub operations: u64,
+    /// Bytes moved by I/O commands.
+    pub bytes: u64,
+    /// I/O commands that failed.
+    pub errors: u64,
+}
+
+/// All counters at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Metrics {
+    /// By namespace; a subsystem's are the sum.
+    pub namespaces: Vec<NamespaceMetrics>,
+    /// By host and subsystem.
+    pub hosts: Vec<HostMetrics>,
+    /// By queue.
+    pub queues: Vec<QueueMetrics>,
+    /// By reactor.
+    pub reactors: Vec<ReactorMetrics>,
+}

@@ -1,0 +1,127 @@
+//! The node: its status, reactors, listeners and events.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use crate::value::{Address, Advertise};
+
+/// How a reactor waits for work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum PollPolicy {
+    /// Spin a bounded time after the last work, then sleep.
+    #[default]
+    Adaptive,
+    /// Never sleep: lowest latency, one core always busy.
+    Busy,
+    /// Sleep as soon as there is nothing to do: least CPU time.
+    Interrupt,
+}
+
+impl PollPolicy {
+    /// The name, as it is read and written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Adaptive => "adaptive",
+            Self::Busy => "busy",
+            Self::Interrupt => "interrupt",
+        }
+    }
+}
+
+/// The state of the daemon at one moment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Status {
+    /// The node's identity: created once, kept in the state directory.
+    pub node: Uuid,
+    /// Version of the program.
+    pub version: String,
+    /// Process id of the daemon.
+    pub pid: u32,
+    /// Seconds since the daemon started.
+    pub uptime_seconds: u64,
+    /// State directory in use.
+    pub state_dir: String,
+    /// Configuration file in use, if there is one.
+    pub config: Option<String>,
+    /// One entry per reactor.
+    pub reactors: Vec<Reactor>,
+    /// Addresses listened on.
+    pub listeners: Vec<Listener>,
+    /// Number of subsystems, discovery not counted.
+    pub subsystems: usize,
+    /// Number of namespaces over all subsystems.
+    pub namespaces: usize,
+    /// Number of live controllers, discovery controllers included.
+    pub controllers: usize,
+    /// Number of open connections.
+    pub connections: u64,
+}
+
+/// One reactor: a thread with its own ring.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Reactor {
+    /// Index from 0.
+    pub id: usize,
+    /// CPU that it is pinned to, if it is.
+    pub cpu: Option<usize>,
+    /// How it waits for work.
+    pub poll: PollPolicy,
+    /// Connections that it serves.
+    pub connections: u64,
+    /// Share of the time since start spent on work, 0 to 1.
+    pub busy: f64,
+}
+
+/// A listening address.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Listener {
+    /// Where it listens.
+    pub address: Address,
+    /// What discovery returns instead of the address that the host connected to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advertise: Option<Advertise>,
+    /// Whether this is the discovery service's port: no subsystem but discovery is offered here.
+    #[serde(default)]
+    pub discovery_only: bool,
+}
+
+/// A listening address to add.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewListener {
+    /// Where to listen.
+    pub address: Address,
+    /// What discovery returns instead of the address that the host connected to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advertise: Option<Advertise>,
+    /// Offer the discovery subsystem only, as on port 8009.
+    #[serde(default)]
+    pub discovery_only: bool,
+}
+
+/// How much an event matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Severity {
+    /// Something happened as it should.
+    Info,
+    /// Something needs to be looked at.
+    Warning,
+    /// Something failed.
+    Error,
+}
+
+/// Something that happened. The daemon keeps the latest ones; older ones are in its log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Event {
+    /// Grows by one with every event since the daemon started.
+    pub id: u64,
+    /// Milliseconds since 1970-01-01 00:00:00 UTC.
+    pub time_ms: u64,
+    /// How much it matters.
+    pub severity: Severity,
+    /// What happened, for people.
+    pub message: String,
+}

@@ -1,0 +1,97 @@
+//! What a namespace keeps its bytes on, written `memory:SIZE` or `drive:PATH`.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use super::{Refused, Size};
+use crate::limits::{NAMESPACE_BYTES_MAX, NAMESPACE_BYTES_MIN};
+
+/// What a namespace keeps its bytes on.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Backend {
+    /// Memory of the daemon: gone when the daemon ends.
+    Memory {
+        /// Size in bytes.
+        size: Size,
+    },
+    /// A regular file or a block device, with direct I/O.
+    Drive {
+        /// Where it is; absolute once it is served.
+        path: PathBuf,
+        /// Create or extend a regular file to this size; `None` takes it as it is.
+        size: Option<Size>,
+    },
+}
+
+const RIGHT: &str = "write memory:SIZE, drive:PATH or drive:PATH,size=SIZE, such as memory:1GiB \
+                     or drive:/dev/nvme0n1";
+
+impl Backend {
+    /// `memory` or `drive`.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Memory { .. } => "memory",
+            Self::Drive { .. } => "drive",
+        }
+    }
+}
+
+impl FromStr for Backend {
+    type Err = Refused;
+
+    fn from_str(text: &str) -> Result<Self, Refused> {
+        let Some((kind, rest)) = text.split_once(':') else {
+            return Err(Refused::new(format!("\"{text}\" is not a back end"), RIGHT));
+        };
+        match kind {
+            "memory" => Ok(Self::Memory { size: bounded(rest.parse()?)? }),
+            "drive" => drive(rest),
+            _ => {
+                Err(Refused::new(format!("\"{kind}\" is no kind of back end that is served"), RIGHT))
+            }
+        }
+    }
+}
+
+/// `PATH` or `PATH,size=SIZE`.
+fn drive(rest: &str) -> Result<Backend, Refused> {
+    let (path, size) = match rest.rsplit_once(",size=") {
+        Some((path, size)) => (path, Some(bounded(size.parse()?)?)),
+        None => (rest, None),
+    };
+    if path.is_empty() {
+        return Err(Refused::new("no path follows \"drive:\"", RIGHT));
+    }
+    Ok(Backend::Drive { path: PathBuf::from(path), size })
+}
+
+/// `size` when it is within what a namespace may have.
+fn bounded(size: Size) -> Result<Size, Refused> {
+    if (NAMESPACE_BYTES_MIN..=NAMESPACE_BYTES_MAX).contains(&size.bytes()) {
+        return Ok(size);
+    }
+    let (least, most) = (Size::new(NAMESPACE_BYTES_MIN), Size::new(NAMESPACE_BYTES_MAX));
+    Err(Refused::new(
+        format!("{size} is no size for a namespace"),
+        format!("it holds at least {least} and at most {most}"),
+    ))
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory { size } => out.pad(&format!("memory:{}", size.exact())),
+            Self::Drive { path, size: None } => out.pad(&format!("drive:{}", path.display())),
+            Self::Drive { path, size: Some(size) } => {
+                out.pad(&format!("drive:{},size={}", path.display(), size.exact()))
+            }
+        }
+    }
+}
+
+super::text_value!(
+    Backend,
+    "memory:1GiB",
+    "What the namespace keeps its bytes on: memory:SIZE, drive:PATH or drive:PATH,size=SIZE."
+);

@@ -1,0 +1,67 @@
+//! Values: what is read, what is refused, and that printing and reading agree.
+
+use super::*;
+
+#[test]
+fn sizes_say_what_would_be_right() {
+    assert_eq!("1GiB".parse::<Size>().unwrap().bytes(), 1 << 30);
+    let refused = "1 parsec".parse::<Size>().unwrap_err();
+    assert!(refused.wrong.contains("parsec") && refused.right.contains("512MiB"), "{refused:?}");
+    assert_eq!(Size::new(1 << 30).exact(), "1GiB");
+    assert_eq!(Size::new((1 << 30) + 512).exact(), "1073742336");
+}
+
+#[test]
+fn sizes_in_json_are_integers_and_accept_text() {
+    assert_eq!(serde_json::to_string(&Size::new(4096)).unwrap(), "4096");
+    assert_eq!(serde_json::from_str::<Size>("\"1GiB\"").unwrap().bytes(), 1 << 30);
+    assert_eq!(serde_json::from_str::<Size>("4096").unwrap().bytes(), 4096);
+    assert!(serde_json::from_str::<Size>("-1").is_err());
+}
+
+#[test]
+fn nqns_are_checked_as_base_4_7_says() {
+    for good in [
+        "nqn.2026-11.io.flashloom:default",
+        "nqn.2014-08.org.nvmexpress:uuid:6f0a2c9e-7c7e-4c55-9c3c-2f0f0f1f9a11",
+        "nqn.2014-08.com.example",
+    ] {
+        assert_eq!(good.parse::<Nqn>().unwrap().as_str(), good);
+    }
+    for (bad, why) in [
+        ("", "begin"),
+        ("iqn.2026-11.io.flashloom:x", "begin"),
+        ("nqn.2026-13.io.flashloom:x", "year and month"),
+        ("nqn.26-11.io.flashloom:x", "year and month"),
+        ("nqn.2026-11", "domain"),
+        ("nqn.2026-11.", "domain"),
+        ("nqn.2026-11.:x", "domain"),
+        ("nqn.2026-11.io.flash loom", "white space"),
+        ("nqn.2014-08.org.nvmexpress:uuid:nonsense", "UUID"),
+    ] {
+        let refused = bad.parse::<Nqn>().unwrap_err();
+        assert!(refused.wrong.contains(why), "{bad}: {refused}");
+    }
+    let long = format!("nqn.2026-11.io.flashloom:{}", "x".repeat(200));
+    assert!(long.parse::<Nqn>().unwrap_err().wrong.contains("more than 223"));
+}
+
+#[test]
+fn addresses_take_the_nvme_port_when_none_is_given() {
+    assert_eq!("10.0.0.1".parse::<Address>().unwrap().to_string(), "10.0.0.1:4420");
+    assert_eq!("[::1]:8009".parse::<Address>().unwrap().to_string(), "[::1]:8009");
+    assert_eq!("::1".parse::<Address>().unwrap().to_string(), "[::1]:4420");
+    let refused = "10.0.0.1:70000".parse::<Address>().unwrap_err();
+    assert_eq!(refused.wrong, "\"70000\" is not a TCP port");
+    assert!("storage.example".parse::<Address>().is_err());
+}
+
+#[test]
+fn back_ends_print_the_way_they_are_read() {
+    for text in ["memory:1GiB", "memory:1049088", "drive:/dev/nvme0n1", "drive:/a b,size=64MiB"] {
+        assert_eq!(text.parse::<Backend>().unwrap().to_string(), text);
+    }
+    for bad in ["memory", "memory:", "memory:1KiB", "drive:", "ssd:/dev/sda", "memory:2000PiB"] {
+        assert!(bad.parse::<Backend>().is_err(), "{bad}");
+    }
+}

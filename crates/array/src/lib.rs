@@ -1,1 +1,17 @@
 //! The node: composes the floors below, owns configuration, listeners, events and metrics.
+//!
+//! What a node serves is one value, [`desired::Desired`]. The configuration file, the command
+//! line and the management API all produce a new `Desired`; [`change`] works out the steps from
+//! the one to the other, and the node takes all of them or none.
+
+pub mod change;
+pub mod config;
+pub mod cpus;
+pub mod desired;
+pub mod error;
+pub mod events;
+pub mod identity;
+pub mod limits;
+pub mod state;
+
+pub use error::{Error, Result};

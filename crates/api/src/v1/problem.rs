@@ -23,20 +23,6 @@ pub enum Kind {
     Stopping,
 }
 
-impl Kind {
-    /// The HTTP status that carries this kind.
-    pub const fn http_status(self) -> u16 {
-        match self {
-            Self::Malformed => 400,
-            Self::NotFound => 404,
-            Self::Conflict | Self::Limit => 409,
-            Self::Invalid => 422,
-            Self::Failed => 500,
-            Self::Stopping => 503,
-        }
-    }
-}
-
 /// Why a request was refused. Nothing of a refused request has been applied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Problem {

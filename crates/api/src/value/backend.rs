@@ -47,9 +47,10 @@ impl FromStr for Backend {
         match kind {
             "memory" => Ok(Self::Memory { size: bounded(rest.parse()?)? }),
             "drive" => drive(rest),
-            _ => {
-                Err(Refused::new(format!("\"{kind}\" is no kind of back end that is served"), RIGHT))
-            }
+            _ => Err(Refused::new(
+                format!("\"{kind}\" is no kind of back end that is served"),
+                RIGHT,
+            )),
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::limits::NQN_BYTES;
 pub struct Nqn(String);
 
 /// The NQN that names every discovery subsystem, and so nothing else.
-pub const DISCOVERY: &str = "nqn.2014-08.org.nvmexpress.discovery";
+const DISCOVERY: &str = "nqn.2014-08.org.nvmexpress.discovery";
 
 const UUID_PREFIX: &str = "nqn.2014-08.org.nvmexpress:uuid:";
 const RIGHT: &str = "an NQN looks like nqn.2026-11.io.flashloom:default or \
@@ -22,6 +22,11 @@ impl Nqn {
     /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Whether this is the name of the discovery subsystem.
+    pub fn is_discovery(&self) -> bool {
+        self.0 == DISCOVERY
     }
 }
 

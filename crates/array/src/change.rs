@@ -1,0 +1,152 @@
+//! The steps from what is served to what is to be served.
+
+use api::value::{Address, Nqn};
+
+use crate::desired::{Desired, ListenerDef, NamespaceDef, SubsystemDef};
+
+/// One step. Each has an inverse, so that steps taken can be taken back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Serve a subsystem, without namespaces and hosts yet.
+    AddSubsystem { nqn: Nqn, def: SubsystemDef },
+    /// Stop serving a subsystem; its namespaces and hosts are gone by now.
+    RemoveSubsystem { nqn: Nqn, def: SubsystemDef },
+    /// Let any host in, or not.
+    AllowAny { nqn: Nqn, allow: bool },
+    /// Let a host in.
+    AllowHost { nqn: Nqn, host: Nqn },
+    /// Take a host off the list.
+    DenyHost { nqn: Nqn, host: Nqn },
+    /// Serve a namespace.
+    AddNamespace { nqn: Nqn, nsid: u32, def: NamespaceDef },
+    /// Stop serving a namespace.
+    RemoveNamespace { nqn: Nqn, nsid: u32, def: NamespaceDef },
+    /// Change a namespace's size.
+    Resize { nqn: Nqn, nsid: u32, from: NamespaceDef, to: NamespaceDef },
+    /// Listen on an address.
+    AddListener { address: Address, def: ListenerDef },
+    /// Stop listening; connections accepted on it stay.
+    RemoveListener { address: Address, def: ListenerDef },
+}
+
+impl Step {
+    /// The step that takes this one back.
+    pub fn inverse(self) -> Self {
+        match self {
+            Self::AddSubsystem { nqn, def } => Self::RemoveSubsystem { nqn, def },
+            Self::RemoveSubsystem { nqn, def } => Self::AddSubsystem { nqn, def },
+            Self::AllowAny { nqn, allow } => Self::AllowAny { nqn, allow: !allow },
+            Self::AllowHost { nqn, host } => Self::DenyHost { nqn, host },
+            Self::DenyHost { nqn, host } => Self::AllowHost { nqn, host },
+            Self::AddNamespace { nqn, nsid, def } => Self::RemoveNamespace { nqn, nsid, def },
+            Self::RemoveNamespace { nqn, nsid, def } => Self::AddNamespace { nqn, nsid, def },
+            Self::Resize { nqn, nsid, from, to } => Self::Resize { nqn, nsid, from: to, to: from },
+            Self::AddListener { address, def } => Self::RemoveListener { address, def },
+            Self::RemoveListener { address, def } => Self::AddListener { address, def },
+        }
+    }
+}
+
+/// The steps from `old` to `new`: what goes first, then what comes, listeners last in both, so
+/// that a host never reaches a subsystem that is half there.
+pub fn steps(old: &Desired, new: &Desired) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for (address, def) in &old.listeners {
+        if new.listeners.get(address) != Some(def) {
+            steps.push(Step::RemoveListener { address: *address, def: def.clone() });
+        }
+    }
+    for (nqn, def) in &old.subsystems {
+        let kept = new.subsystems.get(nqn).filter(|kept| same_identity(def, kept));
+        leave(nqn, def, kept, &mut steps);
+    }
+    for (nqn, def) in &new.subsystems {
+        let was = old.subsystems.get(nqn).filter(|was| same_identity(was, def));
+        enter(nqn, was, def, &mut steps);
+    }
+    for (address, def) in &new.listeners {
+        if old.listeners.get(address) != Some(def) {
+            steps.push(Step::AddListener { address: *address, def: def.clone() });
+        }
+    }
+    steps
+}
+
+/// Serial and model cannot change under a host: such a subsystem goes and comes back.
+fn same_identity(a: &SubsystemDef, b: &SubsystemDef) -> bool {
+    a.serial == b.serial && a.model == b.model
+}
+
+/// What `nqn` loses, or all of it when nothing of it is `kept`.
+fn leave(nqn: &Nqn, def: &SubsystemDef, kept: Option<&SubsystemDef>, steps: &mut Vec<Step>) {
+    let nqn = || nqn.clone();
+    for (&nsid, namespace) in &def.namespaces {
+        let stays = kept.and_then(|kept| kept.namespaces.get(&nsid));
+        if stays.is_none_or(|stays| !same_media(namespace, stays)) {
+            steps.push(Step::RemoveNamespace { nqn: nqn(), nsid, def: namespace.clone() });
+        }
+    }
+    for host in &def.hosts {
+        if kept.is_none_or(|kept| !kept.hosts.contains(host)) {
+            steps.push(Step::DenyHost { nqn: nqn(), host: host.clone() });
+        }
+    }
+    if kept.is_none() {
+        let def = SubsystemDef {
+            hosts: Default::default(),
+            namespaces: Default::default(),
+            ..def.clone()
+        };
+        steps.push(Step::RemoveSubsystem { nqn: nqn(), def });
+    }
+}
+
+/// What `nqn` gains over what it `was`, or all of it when it was not there.
+fn enter(nqn: &Nqn, was: Option<&SubsystemDef>, def: &SubsystemDef, steps: &mut Vec<Step>) {
+    let name = || nqn.clone();
+    match was {
+        None => {
+            let def = SubsystemDef {
+                hosts: Default::default(),
+                namespaces: Default::default(),
+                ..def.clone()
+            };
+            steps.push(Step::AddSubsystem { nqn: name(), def });
+        }
+        Some(was) if was.allow_any_host != def.allow_any_host => {
+            steps.push(Step::AllowAny { nqn: name(), allow: def.allow_any_host });
+        }
+        Some(_) => {}
+    }
+    for host in &def.hosts {
+        if was.is_none_or(|was| !was.hosts.contains(host)) {
+            steps.push(Step::AllowHost { nqn: name(), host: host.clone() });
+        }
+    }
+    for (&nsid, namespace) in &def.namespaces {
+        match was.and_then(|was| was.namespaces.get(&nsid)) {
+            Some(was) if was == namespace => {}
+            Some(was) if same_media(was, namespace) => steps.push(Step::Resize {
+                nqn: name(),
+                nsid,
+                from: was.clone(),
+                to: namespace.clone(),
+            }),
+            _ => steps.push(Step::AddNamespace { nqn: name(), nsid, def: namespace.clone() }),
+        }
+    }
+}
+
+/// Whether `a` can become `b` by a change of size.
+fn same_media(a: &NamespaceDef, b: &NamespaceDef) -> bool {
+    use api::value::Backend::{Drive, Memory};
+    let media = match (&a.backend, &b.backend) {
+        (Memory { .. }, Memory { .. }) => true,
+        (Drive { path: a, .. }, Drive { path: b, .. }) => a == b,
+        _ => false,
+    };
+    media && a.block_size == b.block_size && a.uuid == b.uuid
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,61 @@
+//! The configuration file: TOML in, [`Settings`] and [`Desired`] out, or every fault with its
+//! place, what is wrong, and what would be right.
+
+use std::path::Path;
+use std::time::Duration;
+
+use api::v1::PollPolicy;
+
+use crate::desired::Desired;
+use crate::limits::CONFIG_BYTES;
+
+mod document;
+mod fault;
+mod read;
+
+pub use fault::{Fault, Faults};
+
+/// What of a configuration takes effect at start only.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// CPUs to run reactors on, one each, pinned; empty leaves number and place to the node.
+    pub cpus: Vec<usize>,
+    /// How the reactors wait for work.
+    pub poll: PollPolicy,
+    /// How long an adaptive reactor spins after its last work; the reactor's default if `None`.
+    pub spin: Option<Duration>,
+}
+
+/// A configuration file, read and checked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Config {
+    /// What takes effect at start only.
+    pub settings: Settings,
+    /// What is served.
+    pub desired: Desired,
+}
+
+/// Reads and checks the configuration file at `path`.
+///
+/// # Errors
+/// Every fault found, in the order of the file. Nothing has been applied.
+pub fn load(path: &Path) -> Result<Config, Faults> {
+    let unreadable = |wrong: String| Faults::unreadable(path, wrong);
+    let length = std::fs::metadata(path).map_err(|error| unreadable(error.to_string()))?.len();
+    if length > CONFIG_BYTES {
+        return Err(unreadable(format!("{length} bytes are more than {CONFIG_BYTES}")));
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| unreadable(error.to_string()))?;
+    parse(path, &text)
+}
+
+/// Checks `text` as the content of the configuration file at `path`.
+///
+/// # Errors
+/// As [`load`].
+pub fn parse(path: &Path, text: &str) -> Result<Config, Faults> {
+    read::read(path, text)
+}
+
+#[cfg(test)]
+mod tests;

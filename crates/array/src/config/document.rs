@@ -1,0 +1,60 @@
+//! The file's tables as TOML has them: every value with its place.
+
+use serde::Deserialize;
+use toml::Spanned;
+
+/// The whole file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Document {
+    #[serde(default)]
+    pub node: Node,
+    #[serde(default)]
+    pub listener: Vec<Listener>,
+    #[serde(default)]
+    pub subsystem: Vec<Subsystem>,
+}
+
+/// `[node]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Node {
+    pub cpus: Option<Spanned<String>>,
+    pub poll: Option<Spanned<String>>,
+    pub spin_us: Option<Spanned<u64>>,
+}
+
+/// `[[listener]]`
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Listener {
+    pub address: Spanned<String>,
+    pub advertise: Option<Spanned<String>>,
+    #[serde(default)]
+    pub discovery_only: bool,
+}
+
+/// `[[subsystem]]`
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Subsystem {
+    pub nqn: Spanned<String>,
+    pub serial: Option<Spanned<String>>,
+    pub model: Option<Spanned<String>>,
+    #[serde(default)]
+    pub allow_any_host: bool,
+    #[serde(default)]
+    pub hosts: Vec<Spanned<String>>,
+    #[serde(default)]
+    pub namespace: Vec<Namespace>,
+}
+
+/// `[[subsystem.namespace]]`
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Namespace {
+    pub nsid: Option<Spanned<u32>>,
+    pub backend: Spanned<String>,
+    pub block_size: Option<Spanned<u32>>,
+    pub uuid: Option<Spanned<String>>,
+}

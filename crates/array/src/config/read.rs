@@ -1,0 +1,278 @@
+//! From the file's tables to what they mean; all faults are gathered before giving up.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::path::Path;
+use std::str::FromStr;
+use std::time::Duration;
+
+use api::v1::PollPolicy;
+use api::value::{Advertise, Backend, Nqn, Refused};
+use toml::Spanned;
+use uuid::Uuid;
+
+use super::document::{Document, Listener, Namespace, Node, Subsystem};
+use super::{Config, Fault, Faults, Settings};
+use crate::cpus;
+use crate::desired::{self, Desired, ListenerDef, NamespaceDef, SubsystemDef};
+
+/// Longest time that an adaptive reactor may spin for: past a second it is `busy`.
+const SPIN_US_MAX: u64 = 1_000_000;
+
+pub(super) fn read(path: &Path, text: &str) -> Result<Config, Faults> {
+    let mut reader = Reader { text, faults: Vec::new() };
+    let config = match toml::from_str::<Document>(text) {
+        Ok(document) => reader.config(&document),
+        Err(error) => {
+            reader.syntax(&error);
+            Config::default()
+        }
+    };
+    if reader.faults.is_empty() {
+        return Ok(config);
+    }
+    let mut faults = reader.faults;
+    faults.sort_by_key(|fault| (fault.line, fault.column));
+    Err(Faults { file: path.to_owned(), faults })
+}
+
+struct Reader<'t> {
+    text: &'t str,
+    faults: Vec<Fault>,
+}
+
+impl Reader<'_> {
+    fn refuse(&mut self, span: Range<usize>, refused: Refused) {
+        self.faults.push(Fault::at(self.text, span, refused));
+    }
+
+    /// A fault that the TOML reader found: syntax, a type, a missing or unknown key.
+    fn syntax(&mut self, error: &toml::de::Error) {
+        let message = error.message().trim().replace('\n', ", ");
+        let span = error.span().unwrap_or(0..0);
+        let right = match (message.strip_prefix("unknown field "), message.strip_prefix("missing"))
+        {
+            (Some(_), _) => closest(&message),
+            (_, Some(_)) => "add it to this table".to_owned(),
+            _ => "see flashloom.toml(5), or `flashloom serve --help` for an example".to_owned(),
+        };
+        self.refuse(span, Refused::new(message, right));
+    }
+
+    /// Reads text that has a syntax of its own.
+    fn value<T: FromStr<Err = Refused>>(&mut self, text: &Spanned<String>) -> Option<T> {
+        let result = text.get_ref().parse();
+        self.checked(text, result)
+    }
+
+    fn checked<S, T>(&mut self, place: &Spanned<S>, result: Result<T, Refused>) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(refused) => {
+                self.refuse(place.span(), refused);
+                None
+            }
+        }
+    }
+
+    fn config(&mut self, document: &Document) -> Config {
+        let settings = self.settings(&document.node);
+        let mut desired = Desired::default();
+        for listener in &document.listener {
+            self.listener(listener, &mut desired);
+        }
+        for subsystem in &document.subsystem {
+            self.subsystem(subsystem, &mut desired.subsystems);
+        }
+        if let Err(refused) = desired.check() {
+            self.refuse(0..0, refused);
+        }
+        Config { settings, desired }
+    }
+
+    fn settings(&mut self, node: &Node) -> Settings {
+        let cpus = node.cpus.as_ref().and_then(|text| {
+            let cpus = cpus::parse(text.get_ref());
+            let cpus = cpus.and_then(|cpus| cpus::check_online(&cpus).map(|()| cpus));
+            self.checked(text, cpus)
+        });
+        let poll = node.poll.as_ref().and_then(|text| {
+            let policy = poll_policy(text.get_ref());
+            self.checked(text, policy)
+        });
+        let spin = node.spin_us.as_ref().and_then(|spin| {
+            let within = Some(*spin.get_ref()).filter(|us| *us <= SPIN_US_MAX).ok_or_else(|| {
+                Refused::new(
+                    format!("{} microseconds is too long to spin", spin.get_ref()),
+                    format!("choose at most {SPIN_US_MAX}, or poll = \"busy\""),
+                )
+            });
+            self.checked(spin, within).map(Duration::from_micros)
+        });
+        let (cpus, poll) = (cpus.unwrap_or_default(), poll.unwrap_or_default());
+        Settings { cpus, poll, spin }
+    }
+
+    fn listener(&mut self, listener: &Listener, desired: &mut Desired) {
+        let advertise = listener.advertise.as_ref().and_then(|text| self.value::<Advertise>(text));
+        let Some(address) = self.value(&listener.address) else { return };
+        let def = ListenerDef { advertise, discovery_only: listener.discovery_only };
+        if desired.listeners.insert(address, def).is_some() {
+            let refused = Refused::new(
+                format!("{address} is listened on twice"),
+                "remove one of the two [[listener]] tables",
+            );
+            self.refuse(listener.address.span(), refused);
+        }
+    }
+
+    fn subsystem(&mut self, table: &Subsystem, subsystems: &mut BTreeMap<Nqn, SubsystemDef>) {
+        let nqn = self.value::<Nqn>(&table.nqn);
+        let serial = self.text(table.serial.as_ref(), desired::check_serial);
+        let model = self.text(table.model.as_ref(), desired::check_model);
+        let mut hosts = BTreeSet::new();
+        for host in &table.hosts {
+            hosts.extend(self.value::<Nqn>(host));
+        }
+        let namespaces = self.namespaces(&table.namespace);
+        let Some(nqn) = nqn else { return };
+        if self.checked(&table.nqn, desired::check_subsystem_nqn(&nqn)).is_none() {
+            return;
+        }
+        let allow_any_host = table.allow_any_host;
+        let def = SubsystemDef { serial, model, allow_any_host, hosts, namespaces };
+        match subsystems.entry(nqn) {
+            Entry::Vacant(entry) => {
+                entry.insert(def);
+            }
+            Entry::Occupied(entry) => {
+                let refused = Refused::new(
+                    format!("subsystem {} is defined twice", entry.key()),
+                    "give one of the two another NQN, or join their tables",
+                );
+                self.refuse(table.nqn.span(), refused);
+            }
+        }
+    }
+
+    fn text(
+        &mut self,
+        text: Option<&Spanned<String>>,
+        check: fn(&str) -> Result<(), Refused>,
+    ) -> Option<String> {
+        let text = text?;
+        self.checked(text, check(text.get_ref())).map(|()| text.get_ref().clone())
+    }
+
+    /// Namespaces that name their NSID take it; the others get the lowest free one, in order.
+    fn namespaces(&mut self, tables: &[Namespace]) -> BTreeMap<u32, NamespaceDef> {
+        let mut namespaces = BTreeMap::new();
+        let mut unnumbered = Vec::new();
+        for table in tables {
+            let Some(def) = self.namespace(table) else { continue };
+            let Some(nsid) = &table.nsid else {
+                unnumbered.push((table, def));
+                continue;
+            };
+            if self.checked(nsid, desired::check_nsid(*nsid.get_ref())).is_none() {
+                continue;
+            }
+            if namespaces.insert(*nsid.get_ref(), def).is_some() {
+                let refused = Refused::new(
+                    format!("NSID {} is taken by a namespace above", nsid.get_ref()),
+                    "choose another, or leave nsid out to get the lowest free one",
+                );
+                self.refuse(nsid.span(), refused);
+            }
+        }
+        for (table, def) in unnumbered {
+            let free = desired::free_nsid(&namespaces);
+            if let Some(nsid) = self.checked(&table.backend, free) {
+                namespaces.insert(nsid, def);
+            }
+        }
+        namespaces
+    }
+
+    fn namespace(&mut self, table: &Namespace) -> Option<NamespaceDef> {
+        let uuid = match &table.uuid {
+            Some(text) => {
+                let uuid = text.get_ref().parse::<Uuid>().map_err(|error| {
+                    Refused::new(
+                        format!("{:?} is not a UUID: {error}", text.get_ref()),
+                        "leave uuid out to get a stable one, or copy one from \
+                         `flashloom namespace list`",
+                    )
+                });
+                Some(self.checked(text, uuid)?)
+            }
+            None => None,
+        };
+        let block_size = match &table.block_size {
+            Some(bytes) => {
+                self.checked(bytes, desired::check_block_size(*bytes.get_ref()))?;
+                *bytes.get_ref()
+            }
+            None => desired::BLOCK_SIZE,
+        };
+        let backend = self.value::<Backend>(&table.backend)?;
+        let size = match &backend {
+            Backend::Memory { size } | Backend::Drive { size: Some(size), .. } => size.bytes(),
+            Backend::Drive { size: None, .. } => 0,
+        };
+        self.checked(&table.backend, desired::check_whole_blocks(size, block_size))?;
+        if let Backend::Drive { path, .. } = &backend
+            && !path.is_absolute()
+        {
+            let refused = Refused::new(
+                format!("\"{}\" is a relative path", path.display()),
+                "write it from the root: a daemon has no directory of its own",
+            );
+            self.refuse(table.backend.span(), refused);
+            return None;
+        }
+        Some(NamespaceDef { backend, block_size, uuid })
+    }
+}
+
+fn poll_policy(text: &str) -> Result<PollPolicy, Refused> {
+    [PollPolicy::Adaptive, PollPolicy::Busy, PollPolicy::Interrupt]
+        .into_iter()
+        .find(|policy| policy.name() == text)
+        .ok_or_else(|| {
+            Refused::new(
+                format!("\"{text}\" is not a poll policy"),
+                "choose \"adaptive\", \"busy\" or \"interrupt\"",
+            )
+        })
+}
+
+/// What was probably meant, from serde's "unknown field `a`, expected one of `b`, `c`".
+fn closest(message: &str) -> String {
+    let mut names = message.split('`').skip(1).step_by(2);
+    let given = names.next().unwrap_or_default();
+    let known: Vec<&str> = names.collect();
+    match known.iter().min_by_key(|name| distance(given, name)) {
+        Some(name) if distance(given, name) <= 1 + given.len() / 3 => {
+            format!("did you mean `{name}`?")
+        }
+        _ => format!("this table has {}", known.join(", ")),
+    }
+}
+
+/// Edit distance.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, to) in b.iter().enumerate() {
+            let substituted = diagonal + usize::from(from != *to);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}

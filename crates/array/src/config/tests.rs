@@ -1,0 +1,155 @@
+//! Configuration files: what is read, and the exact words for what is refused.
+
+use super::*;
+
+const GOOD: &str = r#"
+[node]
+cpus = "0"
+poll = "interrupt"
+spin-us = 50
+
+[[listener]]
+address = "0.0.0.0:4420"
+advertise = "10.0.2.2"
+
+[[listener]]
+address = "[::1]:8009"
+discovery-only = true
+
+[[subsystem]]
+nqn = "nqn.2026-11.io.flashloom:a"
+serial = "ABC"
+hosts = ["nqn.2014-08.org.nvmexpress:uuid:6f0a2c9e-7c7e-4c55-9c3c-2f0f0f1f9a11"]
+
+[[subsystem.namespace]]
+backend = "memory:1GiB"
+block-size = 512
+
+[[subsystem.namespace]]
+nsid = 1
+backend = "drive:/dev/nvme0n1"
+
+[[subsystem]]
+nqn = "nqn.2026-11.io.flashloom:b"
+allow-any-host = true
+"#;
+
+#[test]
+fn a_good_file_means_what_it_says() {
+    let config = parse(Path::new("good.toml"), GOOD).unwrap();
+    assert_eq!(config.settings.cpus, [0]);
+    assert_eq!(config.settings.poll, PollPolicy::Interrupt);
+    assert_eq!(config.settings.spin, Some(Duration::from_micros(50)));
+    assert_eq!(config.desired.listeners.len(), 2);
+    let (nqn, a) = config.desired.subsystems.first_key_value().unwrap();
+    assert_eq!(nqn.as_str(), "nqn.2026-11.io.flashloom:a");
+    assert_eq!(a.serial.as_deref(), Some("ABC"));
+    assert!(!a.allow_any_host);
+    assert_eq!(a.hosts.len(), 1);
+    assert_eq!(a.namespaces[&1].backend.to_string(), "drive:/dev/nvme0n1");
+    assert_eq!(a.namespaces[&2].backend.to_string(), "memory:1GiB");
+    assert_eq!(a.namespaces[&2].block_size, 512);
+}
+
+#[test]
+fn an_empty_file_serves_nothing() {
+    assert_eq!(parse(Path::new("empty.toml"), "").unwrap(), Config::default());
+}
+
+/// What is printed for `text` as `f.toml`.
+fn refused(text: &str) -> String {
+    parse(Path::new("f.toml"), text).unwrap_err().to_string()
+}
+
+#[test]
+fn a_bad_value_is_shown_with_its_place_and_what_would_be_right() {
+    assert_eq!(
+        refused("[[listener]]\naddress = \"10.0.0.1:99999\"\n"),
+        "f.toml:2:11: \"99999\" is not a TCP port\n \
+         2 | address = \"10.0.0.1:99999\"\n   \
+           |           ^^^^^^^^^^^^^^^^\n   \
+           = write an IP address and port, such as 127.0.0.1:4420, 0.0.0.0:4420 or [::]:4420"
+    );
+}
+
+#[test]
+fn a_misspelt_key_is_shown_with_the_one_meant() {
+    assert_eq!(
+        refused("[[listener]]\nadress = \"10.0.0.1\"\n"),
+        "f.toml:2:1: unknown field `adress`, expected one of `address`, `advertise`, \
+         `discovery-only`\n 2 | adress = \"10.0.0.1\"\n   | ^^^^^^\n   = did you mean `address`?"
+    );
+    assert!(refused("[[volume]]\n").ends_with("= this table has node, listener, subsystem"));
+}
+
+#[test]
+fn a_missing_key_is_named() {
+    let text = refused("[[subsystem]]\nserial = \"A\"\n");
+    assert!(text.starts_with("f.toml:1:1: missing field `nqn`"), "{text}");
+}
+
+#[test]
+fn broken_syntax_is_shown_with_its_place() {
+    let text = refused("[node]\ncpus = \n");
+    assert!(text.starts_with("f.toml:2:8: "), "{text}");
+    let text = refused("[[listener]]\naddress = 4420\n");
+    assert!(text.starts_with("f.toml:2:11: invalid type: integer `4420`"), "{text}");
+}
+
+#[test]
+fn all_faults_are_reported_in_the_order_of_the_file() {
+    let text = r#"
+[node]
+cpus = "3-1"
+poll = "fast"
+[[listener]]
+address = "nowhere"
+[[listener]]
+address = "127.0.0.1"
+[[listener]]
+address = "127.0.0.1:4420"
+[[subsystem]]
+nqn = "nqn.2014-08.org.nvmexpress.discovery"
+[[subsystem]]
+nqn = "nqn.2026-11.io.flashloom:a"
+serial = "far too long for a serial number"
+[[subsystem.namespace]]
+nsid = 7
+backend = "memory:1GiB"
+uuid = "x"
+[[subsystem.namespace]]
+nsid = 8
+backend = "drive:relative"
+[[subsystem.namespace]]
+nsid = 9
+backend = "memory:1048577"
+[[subsystem.namespace]]
+nsid = 10
+backend = "memory:1GiB"
+block-size = 520
+[[subsystem]]
+nqn = "nqn.2026-11.io.flashloom:a"
+"#;
+    let faults = parse(Path::new("f.toml"), text).unwrap_err().faults;
+    let lines: Vec<usize> = faults.iter().map(|fault| fault.line).collect();
+    assert_eq!(lines, [3, 4, 6, 10, 12, 15, 19, 22, 25, 29, 31]);
+    let wrong: Vec<&str> = faults.iter().map(|fault| fault.refused.wrong.as_str()).collect();
+    assert_eq!(wrong[0], "the range 3-1 runs backwards");
+    assert_eq!(wrong[3], "127.0.0.1:4420 is listened on twice");
+    assert_eq!(wrong[8], "1048577 bytes are not whole blocks of 4096 bytes");
+    assert_eq!(wrong[10], "subsystem nqn.2026-11.io.flashloom:a is defined twice");
+}
+
+#[test]
+fn a_taken_nsid_is_refused() {
+    let text = "[[subsystem]]\nnqn = \"nqn.2026-11.io.flashloom:a\"\n\
+                [[subsystem.namespace]]\nnsid = 1\nbackend = \"memory:1GiB\"\n\
+                [[subsystem.namespace]]\nnsid = 1\nbackend = \"memory:1GiB\"\n";
+    assert!(refused(text).starts_with("f.toml:7:8: NSID 1 is taken by a namespace above"));
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let text = load(Path::new("/nowhere/f.toml")).unwrap_err().to_string();
+    assert!(text.starts_with("/nowhere/f.toml: No such file"), "{text}");
+}

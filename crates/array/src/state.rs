@@ -1,0 +1,216 @@
+//! The state directory: the node's identity, and what it served last.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | `state.json` | node identity, the configuration last read, what is served |
+//! | `lock` | held by the running daemon; its process id |
+//! | `api.sock` | the management socket, while a daemon runs |
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use api::v1::Kind;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::desired::Desired;
+use crate::{Error, Result, identity};
+
+/// Version of `state.json` that this program writes.
+const VERSION: u32 = 1;
+
+/// What `state.json` holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct State {
+    version: u32,
+    /// The node's identity.
+    pub node: Uuid,
+    /// What configuration or command line asked for last.
+    pub base: Desired,
+    /// What is served: `base` with the changes made through the management API.
+    pub current: Desired,
+}
+
+/// A state directory, held for this process until dropped.
+#[derive(Debug)]
+pub struct StateDir {
+    path: PathBuf,
+    _lock: File,
+}
+
+/// Where the state lives unless told otherwise: `/var/lib/flashloom` for root, else
+/// `$XDG_STATE_HOME/flashloom` or `~/.local/state/flashloom`.
+pub fn default_dir() -> PathBuf {
+    if fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0) {
+        return PathBuf::from("/var/lib/flashloom");
+    }
+    let named = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    match (named("XDG_STATE_HOME"), named("HOME")) {
+        (Some(state), _) => state.join("flashloom"),
+        (None, Some(home)) => home.join(".local/state/flashloom"),
+        (None, None) => PathBuf::from("flashloom-state"),
+    }
+}
+
+/// The management socket of the daemon that uses the state directory `dir`.
+pub fn socket_path(dir: &Path) -> PathBuf {
+    dir.join("api.sock")
+}
+
+impl StateDir {
+    /// Creates the directory if need be and takes it for this process.
+    ///
+    /// # Errors
+    /// `Conflict` when another daemon holds it, `Failed` when it cannot be used.
+    pub fn open(path: &Path) -> Result<Self> {
+        let failed = |error| {
+            Error::failed(format!("cannot use the state directory {}", path.display()), error)
+                .help("choose another with --state-dir")
+        };
+        if !path.exists() {
+            fs::create_dir_all(path).map_err(failed)?;
+            fs::set_permissions(path, fs::Permissions::from_mode(0o700)).map_err(failed)?;
+        }
+        let path = path.canonicalize().map_err(failed)?;
+        let mut lock = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(path.join("lock"))
+            .map_err(failed)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(held(&path, &mut lock)),
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
+        }
+        lock.set_len(0).map_err(failed)?;
+        writeln!(lock, "{}", std::process::id()).map_err(failed)?;
+        Ok(Self { path, _lock: lock })
+    }
+
+    /// The directory, absolute.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn file(&self) -> PathBuf {
+        self.path.join("state.json")
+    }
+
+    /// Reads the state; a node that has none yet gets an identity, kept at once.
+    ///
+    /// # Errors
+    /// When the file is there but is not a state of this version: nothing is overwritten.
+    pub fn load(&self) -> Result<State> {
+        let file = self.file();
+        let text = match fs::read(&file) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return self.found(),
+            Err(error) => {
+                return Err(Error::failed(format!("cannot read {}", file.display()), error));
+            }
+        };
+        let damaged = |what: String| {
+            Error::new(Kind::Failed, format!("{}: {what}", file.display())).help(
+                "restore it from a backup, or move it away to start with a new identity (hosts \
+                 will see new namespaces)",
+            )
+        };
+        let state: State =
+            serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
+        if state.version != VERSION {
+            return Err(damaged(format!("version {} is not {VERSION}", state.version)));
+        }
+        Ok(state)
+    }
+
+    /// A node's first state.
+    fn found(&self) -> Result<State> {
+        let state = State {
+            version: VERSION,
+            node: identity::new_node(),
+            base: Desired::default(),
+            current: Desired::default(),
+        };
+        self.save(&state)?;
+        Ok(state)
+    }
+
+    /// Replaces the state as a whole: after a power cut the file holds the old one or the new one.
+    ///
+    /// # Errors
+    /// `Failed`; the old state is still there.
+    pub fn save(&self, state: &State) -> Result<()> {
+        let file = self.file();
+        let failed = |error| Error::failed(format!("cannot write {}", file.display()), error);
+        let mut text = serde_json::to_vec_pretty(state)
+            .map_err(|error| Error::failed(format!("cannot write {}", file.display()), error))?;
+        text.push(b'\n');
+        let fresh = self.path.join("state.json.new");
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        let mut out = options.open(&fresh).map_err(failed)?;
+        out.write_all(&text).and_then(|()| out.sync_all()).map_err(failed)?;
+        fs::rename(&fresh, &file).map_err(failed)?;
+        File::open(&self.path).and_then(|dir| dir.sync_all()).map_err(failed)
+    }
+}
+
+/// The error for a directory that another daemon holds.
+fn held(path: &Path, lock: &mut File) -> Error {
+    let mut pid = String::new();
+    let owner = match lock.read_to_string(&mut pid) {
+        Ok(_) if !pid.trim().is_empty() => format!(" (process {})", pid.trim()),
+        _ => String::new(),
+    };
+    Error::new(
+        Kind::Conflict,
+        format!("another flashloom{owner} uses the state directory {}", path.display()),
+    )
+    .help("stop it, or give this one a directory of its own with --state-dir")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_identity_survives_and_a_second_daemon_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("deep/state");
+        let first = StateDir::open(&path).unwrap();
+        let state = first.load().unwrap();
+        let refused = StateDir::open(&path).unwrap_err();
+        assert_eq!(refused.kind, Kind::Conflict);
+        assert!(refused.context.contains(&std::process::id().to_string()), "{refused}");
+        drop(first);
+        assert_eq!(StateDir::open(&path).unwrap().load().unwrap(), state);
+    }
+
+    #[test]
+    fn a_damaged_state_is_refused_and_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::open(dir.path()).unwrap();
+        fs::write(dir.path().join("state.json"), "{ \"version\": 1,").unwrap();
+        let refused = state.load().unwrap_err();
+        assert!(refused.context.contains("state.json: EOF"), "{refused}");
+        assert_eq!(fs::read(dir.path().join("state.json")).unwrap(), b"{ \"version\": 1,");
+    }
+
+    #[test]
+    fn a_save_that_fails_leaves_the_old_state() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = StateDir::open(dir.path()).unwrap();
+        let mut state = held.load().unwrap();
+        let before = state.clone();
+        fs::create_dir(dir.path().join("state.json.new")).unwrap();
+        state.node = identity::new_node();
+        assert!(held.save(&state).is_err());
+        assert_eq!(held.load().unwrap(), before);
+    }
+}

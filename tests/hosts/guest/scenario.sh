@@ -1,0 +1,161 @@
+# What every scenario script finds defined. Run as `scenario.sh NAME`; any command that fails
+# fails the scenario, and so does a complaint of the kernel about itself.
+set -Eeuo pipefail
+trap 'echo "failed: ${BASH_SOURCE[0]##*/}:$LINENO: $BASH_COMMAND"' ERR
+
+ADDRESS=10.0.2.2
+PORT=
+NQN=
+CTRL=
+
+fail() {
+    echo "failed: $*"
+    exit 1
+}
+
+# call VERB ARGUMENTS...: asks the harness outside and prints its answer.
+call() {
+    local code lines line
+    printf 'CALL %s\n' "$*" >&3
+    read -r -u 3 _ code lines
+    while ((lines-- > 0)); do
+        IFS= read -r -u 3 line
+        printf '%s\n' "$line"
+    done
+    return "$code"
+}
+
+# wait_for SECONDS COMMAND...: until the command succeeds; fails when it never does.
+wait_for() {
+    local until=$((SECONDS + $1))
+    shift
+    until "$@"; do
+        ((SECONDS < until)) || fail "gave up waiting for: $*"
+        sleep 0.1
+    done
+}
+
+# serve BACKEND [ARGUMENTS...]: starts a target outside; sets PORT and NQN.
+serve() {
+    local answer
+    answer=$(call serve "$@") || fail "the target did not start: $answer"
+    read -r PORT NQN <<<"$answer"
+}
+
+# flashloom ARGUMENTS...: the command line against the running target's management socket.
+flashloom() {
+    call flashloom "$@"
+}
+
+# controllers [NQN]: names of the connected controllers of a subsystem.
+controllers() {
+    local node
+    for node in /sys/class/nvme/nvme*; do
+        [ -e "$node/subsysnqn" ] || continue
+        [ "$(cat "$node/subsysnqn" 2>/dev/null)" = "${1:-$NQN}" ] && echo "${node##*/}"
+    done
+    return 0
+}
+
+# node NSID [NQN]: name of the namespace's block device (its number is not the NSID).
+node() {
+    local at
+    for at in /sys/block/nvme*n*; do
+        [[ ${at##*/} =~ ^nvme[0-9]+n[0-9]+$ ]] || continue
+        [ "$(cat "$at/nsid" 2>/dev/null)" = "$1" ] || continue
+        [ "$(cat "$at/device/subsysnqn" 2>/dev/null)" = "${2:-$NQN}" ] || continue
+        echo "${at##*/}"
+        return 0
+    done
+    return 1
+}
+
+has_node() { node "$@" >/dev/null; }
+no_node() { ! has_node "$@"; }
+
+# A device is usable once the first read works (its node appears before its path is live).
+readable() { [ -b "/dev/$1" ] && dd if="/dev/$1" of=/dev/null bs=4096 count=1 iflag=direct status=none 2>/dev/null; }
+
+# connect [OPTIONS...]: connects to the served subsystem; sets CTRL, and DEV for namespace 1.
+connect() {
+    nvme connect --transport tcp --traddr "$ADDRESS" --trsvcid "$PORT" --nqn "$NQN" "$@"
+    CTRL=$(controllers | tail -n 1)
+    [ -n "$CTRL" ] || fail "no controller after connect"
+    wait_for 60 has_node 1
+    DEV=/dev/$(node 1)
+    wait_for 60 readable "${DEV#/dev/}"
+}
+
+disconnect() {
+    nvme disconnect --nqn "$NQN" >/dev/null
+    wait_for 60 gone
+}
+gone() { [ -z "$(controllers)" ]; }
+live() { [ "$(cat "/sys/class/nvme/$CTRL/state" 2>/dev/null)" = live ]; }
+not_live() { ! live; }
+
+# expect FILTER <JSON: the jq filter must yield true; the document is shown when it does not.
+expect() {
+    local document
+    document=$(cat)
+    jq -e "${@:2}" "$1" >/dev/null <<<"$document" || fail "expected $1 of: $document"
+}
+
+# refused STATUS-PATTERN COMMAND...: the command must fail and its words must match.
+refused() {
+    local pattern=$1 output
+    shift
+    if output=$("$@" 2>&1); then
+        fail "not refused: $*: $output"
+    fi
+    grep -qiE "$pattern" <<<"$output" || fail "refused, but not with '$pattern': $*: $output"
+}
+
+# verify_load [FIO ARGUMENTS...]: mixed sizes, random places, every block checked by checksum.
+verify_load() {
+    fio --name=verify --filename="$DEV" --direct=1 --rw=randrw --rwmixread=40 \
+        --bsrange=4k-256k --bs_unaligned=0 --size=24m --io_size=24m --iodepth=16 --ioengine=libaio \
+        --verify=crc32c --verify_fatal=1 --verify_state_save=0 --randseed=7 --group_reporting \
+        --output-format=json "$@" >/tmp/fio.json || { cat /tmp/fio.json; fail "fio found errors"; }
+    expect '.jobs[0].error == 0 and .jobs[0].total_err == 0' </tmp/fio.json
+}
+
+# background_load [FIO ARGUMENTS...]: a verifying writer that runs until `load_done` ends it.
+# /tmp/load.log grows while it makes progress.
+background_load() {
+    rm -f /tmp/load.stop
+    fio --name=load --filename="$DEV" --direct=1 --rw=randwrite --bs=4k --size=8m --iodepth=8 \
+        --ioengine=libaio --verify=crc32c --verify_fatal=1 --do_verify=1 --verify_backlog=64 --verify_state_save=0 \
+        --time_based --runtime=600 --status-interval=1 --output-format=terse --output=/tmp/load.log \
+        --trigger-file=/tmp/load.stop --trigger=true "$@" &
+    LOAD=$!
+    wait_for 60 load_progress 1
+}
+# load_progress BYTES: whether the device moved that many KiB since the load began.
+load_sectors() { awk '{print $3 + $7}' "/sys/block/${DEV#/dev/}/stat"; }
+load_progress() { [ "$(load_sectors)" -gt "$((${LOAD_FROM:-0} + $1 * 2))" ]; }
+# load_moves: waits until another 256 KiB moved, so I/O is known to flow now.
+load_moves() {
+    LOAD_FROM=$(load_sectors)
+    wait_for 120 load_progress 256
+}
+load_running() { kill -0 "$LOAD" 2>/dev/null; }
+load_done() {
+    load_running || fail "the load ended early: $(cat /tmp/load.log)"
+    touch /tmp/load.stop
+    wait "$LOAD" || fail "the load saw errors: $(cat /tmp/load.log)"
+}
+
+# The kernel's own complaints fail any scenario.
+kernel_quiet() {
+    ! dmesg | grep -E 'BUG:|Oops|WARNING: |hung_task|blocked for more than|identifiers changed|soft lockup|KASAN'
+}
+# For scenarios in which no I/O may fail.
+no_io_error() {
+    ! dmesg | grep -E 'I/O error|critical .* error'
+}
+
+cd /tmp
+# shellcheck disable=SC1090
+source "/hosts/scenarios/$1.sh"
+kernel_quiet

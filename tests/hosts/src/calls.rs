@@ -1,0 +1,81 @@
+//! What a scenario can ask of the machine outside the guest.
+use crate::Result;
+use crate::capture::Capture;
+use crate::target::Target;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// The state of one scenario outside the guest: gone when the scenario is over.
+pub struct Calls {
+    targets: Vec<Target>,
+    capture: Option<Capture>,
+    work: TempDir,
+}
+
+impl Calls {
+    /// Nothing runs yet.
+    pub fn new() -> Result<Self> {
+        Ok(Self {
+            targets: Vec::new(),
+            capture: None,
+            work: tempfile::Builder::new().prefix("flashloom-hosts-").tempdir_in(scratch())?,
+        })
+    }
+
+    /// Carries out one line `VERB ARGUMENTS...` and returns what the scenario reads as answer.
+    /// All verbs but `serve` speak of the target that was started last.
+    pub fn answer(&mut self, line: &str) -> Result<String> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (verb, arguments) = words.split_first().ok_or("empty call")?;
+        match (*verb, arguments) {
+            ("serve", [backend, extra @ ..]) => {
+                let target = Target::start(backend, extra, self.work.path())?;
+                let (port, subsystem) = target.address();
+                let answer = format!("{port} {subsystem}");
+                self.targets.push(target);
+                Ok(answer)
+            }
+            ("kill", []) => self.target()?.kill().map(|()| String::new()),
+            ("launch", []) => self.target()?.launch().map(|()| String::new()),
+            ("signal", [name]) => self.target()?.signal(name).map(|()| String::new()),
+            ("running", []) => Ok(self.target()?.running()?.to_string()),
+            ("stop", []) => match self.target()?.stop()? {
+                status if status.success() => Ok(String::new()),
+                status => Err(format!("{status}\n{}", self.said()).into()),
+            },
+            ("flashloom", arguments) => self.target()?.command_line(arguments),
+            ("usage", []) => {
+                let (resident, files) = self.target()?.usage()?;
+                Ok(format!("{resident} {files}"))
+            }
+            ("allocated", []) => Ok(self.target()?.allocated()?.to_string()),
+            ("capture", []) => {
+                let (port, _) = self.target()?.address();
+                self.capture = Some(Capture::start(port, self.work.path())?);
+                Ok(String::new())
+            }
+            ("decode", []) => {
+                let decoded = self.capture.take().ok_or("nothing is captured")?.decode()?;
+                match decoded.malformed.as_slice() {
+                    [] => Ok(decoded.frames.to_string()),
+                    malformed => Err(malformed.join("\n").into()),
+                }
+            }
+            _ => Err(format!("no such call: {line}").into()),
+        }
+    }
+
+    /// What the targets wrote, for a failed scenario's report.
+    pub fn said(&self) -> String {
+        self.targets.iter().map(Target::said).collect()
+    }
+
+    fn target(&mut self) -> Result<&mut Target> {
+        self.targets.last_mut().ok_or_else(|| "no target was started".into())
+    }
+}
+
+/// Backing files need a file system with direct I/O and hole punching, which /tmp may not have.
+fn scratch() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(".cache")
+}

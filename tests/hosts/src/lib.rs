@@ -1,0 +1,27 @@
+//! Real Linux hosts against the target.
+//!
+//! A Debian kernel boots in QEMU, connects to a target that runs outside, on this machine's
+//! loopback, and runs the scripts in `scenarios/` one after the other. One boot serves every
+//! scenario of a kernel. See `README.md` for how to run and extend this.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "other machines and other programs are waited for here: real time, no reactor"
+)]
+
+mod cache;
+mod calls;
+mod capture;
+mod guest;
+mod kernel;
+mod machine;
+mod rootfs;
+mod runner;
+mod shell;
+mod target;
+
+pub use kernel::Kernel;
+pub use runner::run;
+
+/// What went wrong, in words for the person reading a failed test.
+type Error = Box<dyn std::error::Error + Send + Sync>;
+type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,39 @@
+//! Every scenario with every kernel: `cargo test -p hosts-tests`.
+use hosts_tests::Kernel;
+
+macro_rules! scenarios {
+    ($($name:ident)*) => {
+        mod bookworm {
+            $(#[test]
+            fn $name() {
+                hosts_tests::run(super::Kernel::Bookworm, stringify!($name));
+            })*
+        }
+        mod newest {
+            $(#[test]
+            fn $name() {
+                hosts_tests::run(super::Kernel::Newest, stringify!($name));
+            })*
+        }
+        const SCENARIOS: &[&str] = &[$(stringify!($name)),*];
+    };
+}
+
+scenarios! {
+    connect
+}
+
+/// A script that no test names would never run.
+#[test]
+fn every_script_is_a_test() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
+    let mut scripts: Vec<String> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .map(|name| name.strip_suffix(".sh").unwrap().to_owned())
+        .collect();
+    scripts.sort();
+    let mut named: Vec<String> = SCENARIOS.iter().map(ToString::to_string).collect();
+    named.sort();
+    assert_eq!(scripts, named);
+}

@@ -1,1 +1,51 @@
 //! One core: ring, timers, tasks, buffers, mailboxes, poll policy.
+//!
+//! A reactor is one thread with one io_uring and an executor of its own. Futures stay on their
+//! reactor (they need not be `Send`); wakers may be used from any thread. System calls, time and
+//! randomness enter the program here and nowhere else.
+//!
+//! A loop turn: read the clock, take mail, reap completions, fire timers, give every hot socket one
+//! receive, run the normal queue until it is empty, run the turn-end queue, submit what the turn
+//! produced. When a turn finds nothing to do, the poll policy decides between another turn and
+//! sleeping in the ring.
+
+mod core;
+mod error;
+mod executor;
+mod handle;
+mod hot;
+mod limits;
+mod mail;
+pub mod metrics;
+pub mod net;
+mod policy;
+mod ring;
+pub mod sync;
+mod sys;
+mod task;
+mod time;
+mod timer;
+mod waker;
+
+pub use crate::core::run;
+pub use error::{Error, Gone};
+pub use handle::{Call, Handle, Reactor};
+pub use limits::{DEFAULT_SPIN, REACTORS_MAX, TASKS_MAX};
+pub use metrics::Metrics;
+pub use policy::PollPolicy;
+pub use task::{Task, spawn, spawn_late, yield_now};
+pub use time::{Nanos, now, now_exact};
+pub use timer::{Elapsed, Sleep, sleep, sleep_until, timeout};
+
+/// How one reactor runs.
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    /// The CPU its thread is pinned to; `None` leaves that to the scheduler.
+    pub cpu: Option<usize>,
+    pub poll: PollPolicy,
+    /// The thread's name, of which the kernel shows 15 bytes.
+    pub name: String,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,366 @@
+//! The loop of one reactor.
+#![allow(unsafe_code, reason = "the current reactor is reached through a thread-local pointer")]
+
+use crate::error::Error;
+use crate::executor::{Executor, Lane};
+use crate::hot::HotSet;
+use crate::limits::{CONTENTION_CHECK_NANOS, CONTENTION_YIELD_NANOS, DRAIN_NANOS, SLEEP_MAX_NANOS};
+use crate::mail::{Mailbox, Registration};
+use crate::metrics::{Metrics, Published};
+use crate::policy::{PollPolicy, Spinner};
+use crate::ring::Ring;
+use crate::time::{Nanos, now_exact};
+use crate::timer::Timers;
+use crate::{Config, sys};
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::sync::Arc;
+
+thread_local! {
+    static CURRENT: Cell<Option<NonNull<Core>>> = const { Cell::new(None) };
+}
+
+/// Runs `f` on this thread's reactor, if there is one.
+#[inline]
+pub(crate) fn try_with<R>(f: impl FnOnce(&Core) -> R) -> Option<R> {
+    // During the thread's own teardown the variable may be gone, and the reactor long before.
+    let core = CURRENT.try_with(Cell::get).ok().flatten()?;
+    // SAFETY: `Running` sets the pointer to a `Core` it keeps in a box on this thread, and clears it
+    // before that goes; the reference does not outlive this call.
+    Some(f(unsafe { core.as_ref() }))
+}
+
+/// Runs `f` on this thread's reactor.
+///
+/// # Panics
+/// When this thread runs none.
+#[inline]
+pub(crate) fn with<R>(f: impl FnOnce(&Core) -> R) -> R {
+    try_with(f).expect("called outside a reactor")
+}
+
+pub(crate) struct Core {
+    pub id: u32,
+    pub executor: Executor,
+    pub ring: Ring,
+    pub timers: RefCell<Timers>,
+    pub hot: HotSet,
+    /// The time this turn began.
+    pub now: Cell<Nanos>,
+    pub turn: Cell<u64>,
+    /// This turn found something to do.
+    pub worked: Cell<bool>,
+    /// False when sockets are only ever looked at on the ring's notice.
+    pub polls_sockets: bool,
+    policy: PollPolicy,
+    mailbox: Arc<Mailbox>,
+    published: Arc<Published>,
+    busy_nanos: Cell<Nanos>,
+    spin_nanos: Cell<Nanos>,
+    sleep_nanos: Cell<Nanos>,
+    sleeps: Cell<u64>,
+    registration: Registration,
+}
+
+/// What the loop remembers from turn to turn.
+struct Turns {
+    spinner: Spinner,
+    last_work: Nanos,
+    /// The last turn found nothing, and the next one followed without sleep.
+    spinning: bool,
+    last_check: Nanos,
+    switches: i64,
+    yield_until: Nanos,
+    stop: bool,
+}
+
+impl Core {
+    pub fn new(policy: PollPolicy, published: Arc<Published>) -> Result<Self, Error> {
+        let registration = Registration::new()?;
+        let ring = Ring::new()?;
+        let mailbox = Arc::clone(&registration.mailbox);
+        let wrap = |source| Error::System { what: "cannot poll the mailbox", source };
+        ring.arm_mail(mailbox.bell()).map_err(wrap)?;
+        ring.enter().map_err(wrap)?;
+        Ok(Self {
+            id: registration.id,
+            executor: Executor::new(registration.id),
+            ring,
+            timers: RefCell::new(Timers::new()),
+            hot: HotSet::default(),
+            now: Cell::new(now_exact()),
+            turn: Cell::new(0),
+            worked: Cell::new(false),
+            polls_sockets: policy != PollPolicy::Interrupt,
+            policy,
+            mailbox,
+            published,
+            busy_nanos: Cell::new(0),
+            spin_nanos: Cell::new(0),
+            sleep_nanos: Cell::new(0),
+            sleeps: Cell::new(0),
+            registration,
+        })
+    }
+
+    pub const fn mailbox(&self) -> &Arc<Mailbox> {
+        &self.mailbox
+    }
+
+    pub fn metrics(&self) -> Metrics {
+        Metrics {
+            busy_nanos: self.busy_nanos.get(),
+            spin_nanos: self.spin_nanos.get(),
+            sleep_nanos: self.sleep_nanos.get(),
+            turns: self.turn.get(),
+            sleeps: self.sleeps.get(),
+            enters: self.ring.enters(),
+            polls: self.executor.polls(),
+            tasks: stdx::num::u64_of(self.executor.alive()),
+            operations: stdx::num::u64_of(self.ring.in_flight()),
+        }
+    }
+
+    /// Runs turns until `done` or a stop by mail.
+    fn turns(&self, done: &Cell<bool>) -> Result<(), Error> {
+        let now = now_exact();
+        self.now.set(now);
+        let mut t = Turns {
+            spinner: Spinner::new(self.policy),
+            last_work: now,
+            spinning: false,
+            last_check: now,
+            switches: sys::involuntary_switches(),
+            yield_until: 0,
+            stop: false,
+        };
+        loop {
+            self.turn(&mut t)?;
+            if done.get() || t.stop {
+                self.published.publish(&self.metrics());
+                return Ok(());
+            }
+            self.rest(&mut t)?;
+        }
+    }
+
+    /// One turn: everything that is due, once.
+    fn turn(&self, t: &mut Turns) -> Result<(), Error> {
+        let last_turn_worked = self.worked.replace(false);
+        self.turn.set(self.turn.get() + 1);
+        if self.mailbox.has_mail() {
+            self.worked.set(true);
+            t.stop |= self.take_mail();
+        }
+        let reaped = self.ring.reap();
+        if reaped.any {
+            self.worked.set(true);
+        }
+        if reaped.mail_poll_ended {
+            let wrap = |source| Error::System { what: "cannot poll the mailbox", source };
+            self.ring.arm_mail(self.mailbox.bell()).map_err(wrap)?;
+        }
+        self.fire_timers();
+        if self.executor.promote_deferred() {
+            self.worked.set(true);
+        }
+        self.hot.wake(self, last_turn_worked);
+        self.executor.run_turn();
+        if self.ring.wants_enter() {
+            self.ring.enter().map_err(ring_failed)?;
+        }
+        let before = self.now.replace(now_exact());
+        let spent = self.now.get() - before;
+        let account = if self.worked.get() { &self.busy_nanos } else { &self.spin_nanos };
+        account.set(account.get() + spent);
+        Ok(())
+    }
+
+    fn take_mail(&self) -> bool {
+        let mail = self.mailbox.take();
+        for errand in mail.errands {
+            errand();
+        }
+        for task in mail.wakes {
+            self.executor.wake(task.slot, task.generation);
+        }
+        if mail.wake_all {
+            self.executor.wake_all();
+        }
+        mail.stop
+    }
+
+    fn fire_timers(&self) {
+        let now = self.now.get();
+        loop {
+            let due = self.timers.borrow_mut().pop_due(now);
+            let Some(waker) = due else { return };
+            self.worked.set(true);
+            waker.wake();
+        }
+    }
+
+    /// Between turns: goes on at once, gives the CPU away, or sleeps.
+    fn rest(&self, t: &mut Turns) -> Result<(), Error> {
+        let now = self.now.get();
+        self.look_around(t, now);
+        if self.worked.get() {
+            if t.spinning {
+                t.spinner.hit();
+            }
+            t.spinning = false;
+            t.last_work = now;
+            return Ok(());
+        }
+        if self.executor.has_runnable() {
+            return Ok(());
+        }
+        if t.spinner.should_sleep(now.saturating_sub(t.last_work)) {
+            t.spinning = false;
+            return self.sleep(t);
+        }
+        t.spinning = true;
+        if now < t.yield_until {
+            std::thread::yield_now();
+        } else {
+            std::hint::spin_loop();
+        }
+        Ok(())
+    }
+
+    /// About once a millisecond: publishes the counters, and sees whether others want this CPU
+    /// while we spin on it.
+    fn look_around(&self, t: &mut Turns, now: Nanos) {
+        if now.saturating_sub(t.last_check) < CONTENTION_CHECK_NANOS {
+            return;
+        }
+        t.last_check = now;
+        self.published.publish(&self.metrics());
+        let switches = sys::involuntary_switches();
+        if switches != t.switches {
+            t.switches = switches;
+            t.yield_until = now + CONTENTION_YIELD_NANOS;
+        }
+    }
+
+    fn sleep(&self, t: &mut Turns) -> Result<(), Error> {
+        self.hot.cool_all(self);
+        let now = self.now.get();
+        let deadline = self.timers.borrow().next_deadline();
+        let nanos = deadline.map_or(SLEEP_MAX_NANOS, |d| d.saturating_sub(now));
+        if nanos == 0 || self.executor.has_runnable() || !self.mailbox.prepare_sleep() {
+            self.mailbox.awake();
+            return Ok(());
+        }
+        self.published.publish(&self.metrics());
+        t.spinner.sleeping();
+        self.sleeps.set(self.sleeps.get() + 1);
+        let result = self.ring.sleep(nanos.min(SLEEP_MAX_NANOS)).map_err(ring_failed);
+        self.mailbox.awake();
+        let woke = now_exact();
+        self.now.set(woke);
+        t.spinner.woke(woke - now);
+        t.last_work = woke;
+        self.sleep_nanos.set(self.sleep_nanos.get() + (woke - now));
+        result
+    }
+
+    /// Drops all tasks and waits for what the kernel still holds. False when it does not let go.
+    fn drain(&self) -> bool {
+        while self.executor.abort_all() {}
+        self.ring.cancel_all();
+        let deadline = now_exact() + DRAIN_NANOS;
+        while self.ring.in_flight() > 0 {
+            let now = now_exact();
+            if now >= deadline || self.ring.sleep(deadline - now).is_err() {
+                return false;
+            }
+            self.ring.reap();
+            // Buffers given back may wake a waiting task's waker, but no task is left.
+        }
+        true
+    }
+}
+
+fn ring_failed(source: std::io::Error) -> Error {
+    Error::System { what: "io_uring_enter failed", source }
+}
+
+/// Runs a reactor on this thread until `future` is done, and drops every other task then.
+///
+/// # Errors
+/// When the reactor cannot start, or its ring fails.
+///
+/// # Panics
+/// When this thread runs a reactor already, or a task panics.
+pub fn run<F>(config: Config, future: F) -> Result<F::Output, Error>
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
+    let core = start(&config, Arc::default())?;
+    let output = Rc::new(Cell::new(None));
+    let done = Rc::new(Cell::new(false));
+    let (to, flag) = (Rc::clone(&output), Rc::clone(&done));
+    run_core(core, &done, move |core| {
+        let main = async move {
+            to.set(Some(future.await));
+            flag.set(true);
+        };
+        core.executor.spawn(Box::pin(main), Lane::Normal);
+    })?;
+    // A stop by mail is for reactors with a handle; this one has none.
+    Ok(output.take().expect("the loop ends when the future is done"))
+}
+
+pub(crate) fn start(config: &Config, published: Arc<Published>) -> Result<Core, Error> {
+    if let Some(cpu) = config.cpu {
+        sys::pin(cpu).map_err(|source| Error::Pin { cpu, source })?;
+    }
+    Core::new(config.poll, published)
+}
+
+pub(crate) fn run_core(
+    core: Core,
+    done: &Cell<bool>,
+    first: impl FnOnce(&Core),
+) -> Result<(), Error> {
+    let running = Running::new(core);
+    first(&running.core);
+    running.core.turns(done)
+}
+
+/// A core at work: however it ends, panics included, its tasks are dropped and the kernel has let
+/// go of every buffer before the memory is given back.
+struct Running {
+    core: ManuallyDrop<Box<Core>>,
+}
+
+impl Running {
+    fn new(core: Core) -> Self {
+        let core = Box::new(core);
+        CURRENT.with(|current| {
+            assert!(current.get().is_none(), "a reactor runs on this thread already");
+            current.set(Some(NonNull::from(&*core)));
+        });
+        Self { core: ManuallyDrop::new(core) }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let drained = self.core.drain();
+        CURRENT.with(|current| current.set(None));
+        if drained {
+            // SAFETY: dropped here only, and not used after.
+            unsafe { ManuallyDrop::drop(&mut self.core) };
+        } else {
+            // The kernel may still write into buffers of operations that did not end: leave the
+            // memory to it, and only tell the world that this reactor is gone.
+            self.core.registration.close();
+        }
+    }
+}

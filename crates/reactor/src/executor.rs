@@ -1,0 +1,238 @@
+//! The executor: a slab of tasks and two run queues.
+
+use crate::limits::{POLLS_PER_TURN, TASKS_MAX};
+use crate::waker::TaskRef;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Waker};
+use stdx::num::{u32_of, usize32};
+
+pub(crate) type BoxedTask = Pin<Box<dyn Future<Output = ()>>>;
+
+/// Which run queue a task's wakes go to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lane {
+    Normal,
+    /// Runs after the normal queue is drained: for work that gathers what the turn produced.
+    Late,
+}
+
+struct Slot {
+    /// Taken out while it is polled.
+    future: Option<BoxedTask>,
+    generation: u32,
+    lane: Lane,
+    queued: bool,
+    alive: bool,
+}
+
+#[derive(Default)]
+struct Tasks {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    alive: usize,
+}
+
+pub(crate) struct Executor {
+    reactor: u32,
+    tasks: RefCell<Tasks>,
+    normal: RefCell<VecDeque<u32>>,
+    late: RefCell<VecDeque<u32>>,
+    /// Tasks that yielded: they run in the next turn.
+    deferred: RefCell<Vec<Waker>>,
+    polls: Cell<u64>,
+}
+
+impl Executor {
+    pub fn new(reactor: u32) -> Self {
+        Self {
+            reactor,
+            tasks: RefCell::default(),
+            normal: RefCell::default(),
+            late: RefCell::default(),
+            deferred: RefCell::default(),
+            polls: Cell::new(0),
+        }
+    }
+
+    /// Adds a task and queues its first poll.
+    ///
+    /// # Panics
+    /// When `TASKS_MAX` tasks are alive: whoever spawns bounds itself far below.
+    pub fn spawn(&self, future: BoxedTask, lane: Lane) -> TaskRef {
+        let mut tasks = self.tasks.borrow_mut();
+        assert!(tasks.alive < TASKS_MAX, "task limit reached");
+        tasks.alive += 1;
+        let slot = if let Some(slot) = tasks.free.pop() {
+            slot
+        } else {
+            tasks.slots.push(Slot {
+                future: None,
+                generation: 0,
+                lane,
+                queued: false,
+                alive: false,
+            });
+            u32_of(tasks.slots.len() - 1)
+        };
+        let entry = &mut tasks.slots[usize32(slot)];
+        entry.future = Some(future);
+        entry.lane = lane;
+        entry.alive = true;
+        let generation = entry.generation;
+        drop(tasks);
+        self.wake(slot, generation);
+        TaskRef { reactor: self.reactor, slot, generation }
+    }
+
+    #[inline]
+    pub fn wake(&self, slot: u32, generation: u32) {
+        let mut tasks = self.tasks.borrow_mut();
+        let Some(entry) = tasks.slots.get_mut(usize32(slot)) else { return };
+        if !entry.alive || entry.generation != generation || entry.queued {
+            return;
+        }
+        entry.queued = true;
+        match entry.lane {
+            Lane::Normal => self.normal.borrow_mut().push_back(slot),
+            Lane::Late => self.late.borrow_mut().push_back(slot),
+        }
+    }
+
+    /// Wakes every task: the answer to more wakes from elsewhere than the mailbox holds.
+    pub fn wake_all(&self) {
+        let refs: Vec<_> = self
+            .tasks
+            .borrow()
+            .slots
+            .iter()
+            .enumerate()
+            .filter(|(_, s)| s.alive)
+            .map(|(i, s)| (u32_of(i), s.generation))
+            .collect();
+        for (slot, generation) in refs {
+            self.wake(slot, generation);
+        }
+    }
+
+    /// Wakes `waker` at the start of the next turn.
+    pub fn defer(&self, waker: Waker) {
+        self.deferred.borrow_mut().push(waker);
+    }
+
+    /// Queues the tasks that yielded; true when there were any.
+    pub fn promote_deferred(&self) -> bool {
+        if self.deferred.borrow().is_empty() {
+            return false;
+        }
+        let mut list = self.deferred.take();
+        for waker in list.drain(..) {
+            waker.wake();
+        }
+        // The emptied list goes back, to keep its memory.
+        let mut deferred = self.deferred.borrow_mut();
+        if deferred.is_empty() {
+            *deferred = list;
+        }
+        true
+    }
+
+    pub fn has_runnable(&self) -> bool {
+        !self.normal.borrow().is_empty()
+            || !self.late.borrow().is_empty()
+            || !self.deferred.borrow().is_empty()
+    }
+
+    /// Runs the normal queue until it is empty (or the turn's budget is used), then what the
+    /// turn-end queue holds.
+    pub fn run_turn(&self) {
+        for _ in 0..POLLS_PER_TURN {
+            let Some(slot) = self.normal.borrow_mut().pop_front() else { break };
+            self.poll(slot);
+        }
+        let late = self.late.borrow().len();
+        for _ in 0..late {
+            let Some(slot) = self.late.borrow_mut().pop_front() else { break };
+            self.poll(slot);
+        }
+    }
+
+    fn poll(&self, slot: u32) {
+        let (mut future, generation) = {
+            let mut tasks = self.tasks.borrow_mut();
+            let entry = &mut tasks.slots[usize32(slot)];
+            entry.queued = false;
+            let Some(future) = entry.future.take() else { return };
+            (future, entry.generation)
+        };
+        self.polls.set(self.polls.get() + 1);
+        let waker = TaskRef { reactor: self.reactor, slot, generation }.waker();
+        let done = future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
+        let mut tasks = self.tasks.borrow_mut();
+        let entry = &mut tasks.slots[usize32(slot)];
+        if !done && entry.alive && entry.generation == generation {
+            entry.future = Some(future);
+            return;
+        }
+        if entry.alive && entry.generation == generation {
+            Self::release(&mut tasks, slot);
+        }
+        drop(tasks);
+        // Dropped last: its destructors may spawn, wake or abort.
+        drop(future);
+    }
+
+    fn release(tasks: &mut Tasks, slot: u32) {
+        let entry = &mut tasks.slots[usize32(slot)];
+        entry.alive = false;
+        entry.generation = entry.generation.wrapping_add(1);
+        tasks.alive -= 1;
+        tasks.free.push(slot);
+    }
+
+    /// Drops the task's future. A task that aborts itself is dropped when its poll returns.
+    pub fn abort(&self, task: TaskRef) {
+        let future = {
+            let mut tasks = self.tasks.borrow_mut();
+            let Some(entry) = tasks.slots.get_mut(usize32(task.slot)) else { return };
+            if !entry.alive || entry.generation != task.generation {
+                return;
+            }
+            let future = entry.future.take();
+            Self::release(&mut tasks, task.slot);
+            future
+        };
+        drop(future);
+    }
+
+    /// Drops every task; true when any was left. Destructors may spawn: call until false.
+    pub fn abort_all(&self) -> bool {
+        let refs: Vec<_> = self
+            .tasks
+            .borrow()
+            .slots
+            .iter()
+            .enumerate()
+            .filter(|(_, s)| s.alive)
+            .map(|(i, s)| TaskRef {
+                reactor: self.reactor,
+                slot: u32_of(i),
+                generation: s.generation,
+            })
+            .collect();
+        for &task in &refs {
+            self.abort(task);
+        }
+        !refs.is_empty()
+    }
+
+    pub fn alive(&self) -> usize {
+        self.tasks.borrow().alive
+    }
+
+    pub fn polls(&self) -> u64 {
+        self.polls.get()
+    }
+}

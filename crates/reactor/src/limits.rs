@@ -1,0 +1,74 @@
+//! Every bound of this crate, with its reason.
+
+use std::time::Duration;
+
+/// Reactors alive at once in a process: the bits a waker has for them. One per core, and tests
+/// start some besides.
+pub const REACTORS_MAX: usize = 1 << waker_bits::REACTOR;
+
+/// Tasks alive at once on one reactor: 128 queues of depth 1024 with one task per slot, and as much
+/// again for connections, timers and the rest.
+pub const TASKS_MAX: usize = 1 << 18;
+
+/// How a waker's 64 bits are shared out.
+pub(crate) mod waker_bits {
+    pub const SLOT: u32 = 22;
+    pub const REACTOR: u32 = 10;
+    pub const GENERATION: u32 = 32;
+    const _: () = assert!(SLOT + REACTOR + GENERATION == u64::BITS);
+    const _: () = assert!(super::TASKS_MAX <= 1 << SLOT);
+}
+
+/// Submission entries: what one turn may queue before it must enter the kernel midway.
+pub(crate) const SQ_ENTRIES: u32 = 512;
+
+/// Operations in flight on one ring: a poll each way for 4096 connections and as many file
+/// operations. Completions never overflow the queue, which has one entry for each, and one for each
+/// cancellation beside.
+pub(crate) const OPS_MAX: usize = 12 * 1024;
+pub(crate) const CQ_ENTRIES: u32 = 16 * 1024;
+const _: () = assert!(OPS_MAX + SQ_ENTRIES as usize <= CQ_ENTRIES as usize);
+
+/// Timers armed at once: one for each task.
+pub(crate) const TIMERS_MAX: usize = TASKS_MAX;
+
+/// Task polls of one turn before sockets and completions are looked at again.
+pub(crate) const POLLS_PER_TURN: usize = 4096;
+
+/// Completions reaped in one turn: the rest waits for the next one, so that a flood of them does
+/// not keep sockets waiting.
+pub(crate) const COMPLETIONS_PER_TURN: usize = 1024;
+
+/// Sockets that get a receive each turn without being asked to by the ring. An empty receive costs
+/// about a quarter of a microsecond, so this bounds what idle ones add to a turn.
+pub(crate) const HOT_MAX: usize = 16;
+
+/// Turns in which others found work and a hot socket did not, before it cools.
+pub(crate) const HOT_MISSES: u32 = 32;
+
+/// Closures waiting in a reactor's mailbox.
+pub(crate) const MAIL_MAX: usize = 4096;
+
+/// Wakes from other threads waiting in a mailbox; past it every task is woken, which is always
+/// correct and never common.
+pub(crate) const MAIL_WAKES_MAX: usize = 4096;
+
+/// How long `adaptive` spins after the last work. Covers a round trip of a host that answers at
+/// once; longer gaps sleep.
+pub const DEFAULT_SPIN: Duration = Duration::from_micros(100);
+
+/// The longest sleep in the ring with no timer armed: nothing depends on it, it only bounds the
+/// damage of a lost wake.
+pub(crate) const SLEEP_MAX_NANOS: u64 = 10_000_000_000;
+
+/// How long a stopping reactor waits for operations the kernel still holds.
+pub(crate) const DRAIN_NANOS: u64 = 10_000_000_000;
+
+/// How often a spinning reactor asks the kernel whether somebody else wanted its CPU.
+pub(crate) const CONTENTION_CHECK_NANOS: u64 = 1_000_000;
+
+/// How long a busy reactor keeps giving its CPU away after it saw that.
+pub(crate) const CONTENTION_YIELD_NANOS: u64 = 20_000_000;
+
+/// Connections waiting to be accepted.
+pub(crate) const BACKLOG: i32 = 1024;

@@ -1,0 +1,188 @@
+//! Mailboxes: how other threads reach a reactor.
+
+use crate::error::Error;
+use crate::limits::{MAIL_MAX, MAIL_WAKES_MAX, REACTORS_MAX};
+use crate::waker::TaskRef;
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use stdx::num::{u32_of, usize32};
+
+pub(crate) type Errand = Box<dyn FnOnce() + Send>;
+
+/// What arrived since the mailbox was last emptied.
+#[derive(Default)]
+pub(crate) struct Mail {
+    pub errands: Vec<Errand>,
+    pub wakes: Vec<TaskRef>,
+    /// More wakes than fit: wake every task.
+    pub wake_all: bool,
+    pub stop: bool,
+}
+
+#[derive(Default)]
+struct Inside {
+    mail: Mail,
+    closed: bool,
+}
+
+pub(crate) struct Mailbox {
+    inside: Mutex<Inside>,
+    /// There is mail. The reactor reads it once a turn.
+    pending: AtomicBool,
+    /// The reactor sleeps, or is about to: whoever brings mail must ring.
+    sleeping: AtomicBool,
+    bell: File,
+}
+
+static REGISTRY: [Mutex<Option<Arc<Mailbox>>>; REACTORS_MAX] =
+    [const { Mutex::new(None) }; REACTORS_MAX];
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is inside is valid after every single statement, whoever panicked.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Mailbox {
+    #[allow(unsafe_code, reason = "eventfd has no safe wrapper")]
+    fn new() -> Result<Self, Error> {
+        // Blocking on purpose: it is only ever polled and written, and a write cannot block before
+        // the counter reaches 2^64 - 2.
+        // SAFETY: the call takes no pointers.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+        if fd < 0 {
+            let source = std::io::Error::last_os_error();
+            return Err(Error::System { what: "cannot create an eventfd", source });
+        }
+        // SAFETY: the descriptor is new and ours alone.
+        let bell = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+        Ok(Self {
+            inside: Mutex::default(),
+            pending: AtomicBool::new(false),
+            sleeping: AtomicBool::new(false),
+            bell,
+        })
+    }
+
+    pub const fn bell(&self) -> &File {
+        &self.bell
+    }
+
+    fn post(&self, put: impl FnOnce(&mut Mail)) -> bool {
+        {
+            let mut inside = lock(&self.inside);
+            if inside.closed {
+                return false;
+            }
+            put(&mut inside.mail);
+        }
+        // Sequentially consistent with `prepare_sleep`: either it sees the mail, or we see it
+        // sleeping.
+        if !self.pending.swap(true, Ordering::SeqCst) && self.sleeping.load(Ordering::SeqCst) {
+            // Fails only when the counter is full: the bell is ringing then.
+            let _ = (&self.bell).write(&1u64.to_ne_bytes());
+        }
+        true
+    }
+
+    /// False when the reactor is gone or has too much to do already.
+    pub fn run(&self, errand: Errand) -> bool {
+        let mut errand = Some(errand);
+        self.post(|mail| {
+            if mail.errands.len() < MAIL_MAX {
+                mail.errands.extend(errand.take());
+            }
+        }) && errand.is_none()
+    }
+
+    pub fn stop(&self) {
+        self.post(|mail| mail.stop = true);
+    }
+
+    fn wake(&self, task: TaskRef) {
+        self.post(|mail| {
+            if mail.wakes.len() < MAIL_WAKES_MAX {
+                mail.wakes.push(task);
+            } else {
+                mail.wake_all = true;
+            }
+        });
+    }
+
+    #[inline]
+    pub fn has_mail(&self) -> bool {
+        self.pending.load(Ordering::Relaxed)
+    }
+
+    /// Takes all mail; the reactor only.
+    pub fn take(&self) -> Mail {
+        self.pending.store(false, Ordering::SeqCst);
+        std::mem::take(&mut lock(&self.inside).mail)
+    }
+
+    /// Asks for the bell. False when there is mail already: do not sleep then.
+    pub fn prepare_sleep(&self) -> bool {
+        self.sleeping.store(true, Ordering::SeqCst);
+        !self.pending.load(Ordering::SeqCst)
+    }
+
+    pub fn awake(&self) {
+        self.sleeping.store(false, Ordering::Relaxed);
+    }
+
+    /// Refuses mail from now on and gives back what is inside.
+    pub fn close(&self) -> Mail {
+        let mut inside = lock(&self.inside);
+        inside.closed = true;
+        std::mem::take(&mut inside.mail)
+    }
+}
+
+/// A place in the registry, given back when dropped.
+pub(crate) struct Registration {
+    pub id: u32,
+    pub mailbox: Arc<Mailbox>,
+}
+
+impl Registration {
+    pub fn new() -> Result<Self, Error> {
+        let mailbox = Arc::new(Mailbox::new()?);
+        for (id, place) in REGISTRY.iter().enumerate() {
+            let mut place = lock(place);
+            if place.is_none() {
+                *place = Some(Arc::clone(&mailbox));
+                return Ok(Self { id: u32_of(id), mailbox });
+            }
+        }
+        Err(Error::TooMany)
+    }
+}
+
+impl Registration {
+    /// Gives the place back and refuses mail. Errands dropped here tell whoever waits for them that
+    /// the reactor is gone.
+    pub fn close(&self) {
+        let mut place = lock(&REGISTRY[usize32(self.id)]);
+        if place.as_ref().is_some_and(|there| Arc::ptr_eq(there, &self.mailbox)) {
+            *place = None;
+        }
+        drop(place);
+        drop(self.mailbox.close());
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Wakes a task of another thread's reactor, if that still lives.
+pub(crate) fn wake(task: TaskRef) {
+    let mailbox = lock(&REGISTRY[usize32(task.reactor)]).clone();
+    if let Some(mailbox) = mailbox {
+        mailbox.wake(task);
+    }
+}

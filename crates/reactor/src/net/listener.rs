@@ -1,0 +1,87 @@
+//! Listening sockets.
+
+use super::{TcpStream, sys};
+use crate::core;
+use crate::limits::BACKLOG;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+/// How a listening socket is made.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ListenOptions {
+    /// Several reactors listen on one address, and the kernel shares the connections out.
+    pub reuse_port: bool,
+    /// An IPv6 address serves IPv6 only.
+    pub v6_only: bool,
+}
+
+/// A listening TCP socket of this reactor.
+#[derive(Debug)]
+pub struct TcpListener {
+    fd: Rc<OwnedFd>,
+}
+
+impl TcpListener {
+    /// Listens on `addr`; port 0 takes a free one.
+    ///
+    /// # Errors
+    /// As the system calls: the address in use, not ours, or not allowed.
+    pub fn bind(addr: SocketAddr, options: ListenOptions) -> io::Result<Self> {
+        let fd = sys::socket(&addr)?;
+        sys::set_int(&fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
+        if options.reuse_port {
+            sys::set_int(&fd, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
+        }
+        if addr.is_ipv6() {
+            let only = i32::from(options.v6_only);
+            sys::set_int(&fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, only)?;
+        }
+        sys::bind(&fd, &addr)?;
+        sys::listen(&fd, BACKLOG)?;
+        Ok(Self { fd: Rc::new(fd) })
+    }
+
+    /// Serves a listening socket made elsewhere (another reactor, a service manager).
+    ///
+    /// # Errors
+    /// As the system call that makes it non-blocking.
+    pub fn from_fd(fd: OwnedFd) -> io::Result<Self> {
+        sys::set_nonblocking(&fd)?;
+        Ok(Self { fd: Rc::new(fd) })
+    }
+
+    /// The next connection.
+    ///
+    /// # Errors
+    /// As accept(2). `EMFILE` and the like are worth a pause and another try.
+    pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        let (fd, peer) = self.accept_fd().await?;
+        Ok((TcpStream::from_fd(fd)?, peer))
+    }
+
+    /// The next connection, not bound to this reactor: for handing to another one.
+    ///
+    /// # Errors
+    /// As [`accept`](Self::accept).
+    pub async fn accept_fd(&self) -> io::Result<(OwnedFd, SocketAddr)> {
+        loop {
+            match sys::accept(&self.fd) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                // The connection was reset while it waited: not ours to report.
+                Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => continue,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                other => return other,
+            }
+            let ready = core::with(|core| core.ring.start_poll(&self.fd, libc::POLLIN))?;
+            let _ = ready.await;
+        }
+    }
+
+    /// # Errors
+    /// As getsockname(2).
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        sys::local_addr(&self.fd)
+    }
+}

@@ -1,0 +1,210 @@
+//! Socket calls, none of which blocks.
+#![allow(unsafe_code, reason = "system calls without a safe wrapper")]
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use stdx::num::{low16, u32_of};
+
+fn bytes(rc: isize) -> io::Result<usize> {
+    usize::try_from(rc).map_err(|_| io::Error::last_os_error())
+}
+
+fn done(rc: i32) -> io::Result<()> {
+    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[inline]
+pub(super) fn recv(fd: &OwnedFd, buf: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: `buf` is writable for its length during the call.
+    bytes(unsafe {
+        libc::recv(fd.as_raw_fd(), buf.as_mut_ptr().cast(), buf.len(), libc::MSG_DONTWAIT)
+    })
+}
+
+fn header(iov: *const libc::iovec, count: usize) -> libc::msghdr {
+    // SAFETY: all zeroes is a message header with no name, vector or control data.
+    let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+    message.msg_iov = iov.cast_mut();
+    message.msg_iovlen = count;
+    message
+}
+
+#[inline]
+pub(super) fn recv_vectored(fd: &OwnedFd, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+    let mut message = header(bufs.as_ptr().cast(), bufs.len());
+    // SAFETY: IoSliceMut has the layout of iovec, and each names memory writable during the call.
+    bytes(unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) })
+}
+
+#[inline]
+pub(super) fn send_vectored(fd: &OwnedFd, bufs: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
+    let more = if more { libc::MSG_MORE } else { 0 };
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | more;
+    if let [one] = bufs {
+        // SAFETY: `one` is readable for its length during the call.
+        return bytes(unsafe { libc::send(fd.as_raw_fd(), one.as_ptr().cast(), one.len(), flags) });
+    }
+    let message = header(bufs.as_ptr().cast(), bufs.len());
+    // SAFETY: IoSlice has the layout of iovec, and each names memory readable during the call.
+    bytes(unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const message, flags) })
+}
+
+pub(super) fn socket(addr: &SocketAddr) -> io::Result<OwnedFd> {
+    let family = if addr.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: the call takes no pointers.
+    let fd = unsafe { libc::socket(family, kind, 0) };
+    done(fd)?;
+    // SAFETY: the descriptor is new and ours alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+pub(super) fn set_int(fd: &OwnedFd, level: i32, option: i32, value: i32) -> io::Result<()> {
+    let len = u32_of(size_of::<i32>());
+    // SAFETY: `value` is an int and lives through the call.
+    done(unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, (&raw const value).cast(), len) })
+}
+
+pub(super) fn get_int(fd: &OwnedFd, level: i32, option: i32) -> io::Result<i32> {
+    let mut value = 0i32;
+    let mut len = u32_of(size_of::<i32>());
+    // SAFETY: `value` has room for the `len` bytes announced, and both live through the call.
+    done(unsafe {
+        let place = (&raw mut value).cast();
+        libc::getsockopt(fd.as_raw_fd(), level, option, place, &raw mut len)
+    })?;
+    Ok(value)
+}
+
+const FAMILY_V4: libc::sa_family_t = low16(libc::AF_INET.cast_unsigned() as u64);
+const FAMILY_V6: libc::sa_family_t = low16(libc::AF_INET6.cast_unsigned() as u64);
+
+/// A socket address in the kernel's form.
+struct RawAddr {
+    storage: libc::sockaddr_storage,
+    len: libc::socklen_t,
+}
+
+impl RawAddr {
+    const fn empty() -> Self {
+        Self {
+            // SAFETY: all zeroes is a valid (unspecified) address.
+            storage: unsafe { MaybeUninit::zeroed().assume_init() },
+            len: u32_of(size_of::<libc::sockaddr_storage>()),
+        }
+    }
+
+    fn new(addr: &SocketAddr) -> Self {
+        let mut raw = Self::empty();
+        match addr {
+            SocketAddr::V4(v4) => {
+                let sin = libc::sockaddr_in {
+                    sin_family: FAMILY_V4,
+                    sin_port: v4.port().to_be(),
+                    sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(v4.ip().octets()) },
+                    sin_zero: [0; 8],
+                };
+                // SAFETY: sockaddr_storage is large and aligned enough for every address.
+                unsafe { (&raw mut raw.storage).cast::<libc::sockaddr_in>().write(sin) };
+                raw.len = u32_of(size_of::<libc::sockaddr_in>());
+            }
+            SocketAddr::V6(v6) => {
+                let sin6 = libc::sockaddr_in6 {
+                    sin6_family: FAMILY_V6,
+                    sin6_port: v6.port().to_be(),
+                    sin6_flowinfo: v6.flowinfo(),
+                    sin6_addr: libc::in6_addr { s6_addr: v6.ip().octets() },
+                    sin6_scope_id: v6.scope_id(),
+                };
+                // SAFETY: sockaddr_storage is large and aligned enough for every address.
+                unsafe { (&raw mut raw.storage).cast::<libc::sockaddr_in6>().write(sin6) };
+                raw.len = u32_of(size_of::<libc::sockaddr_in6>());
+            }
+        }
+        raw
+    }
+
+    fn parse(&self) -> io::Result<SocketAddr> {
+        match i32::from(self.storage.ss_family) {
+            libc::AF_INET => {
+                // SAFETY: the family says which address this is.
+                let sin = unsafe { (&raw const self.storage).cast::<libc::sockaddr_in>().read() };
+                let ip = Ipv4Addr::from(sin.sin_addr.s_addr.to_ne_bytes());
+                Ok(SocketAddr::V4(SocketAddrV4::new(ip, u16::from_be(sin.sin_port))))
+            }
+            libc::AF_INET6 => {
+                // SAFETY: the family says which address this is.
+                let s = unsafe { (&raw const self.storage).cast::<libc::sockaddr_in6>().read() };
+                let ip = Ipv6Addr::from(s.sin6_addr.s6_addr);
+                let port = u16::from_be(s.sin6_port);
+                Ok(SocketAddr::V6(SocketAddrV6::new(ip, port, s.sin6_flowinfo, s.sin6_scope_id)))
+            }
+            _ => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+}
+
+pub(super) fn bind(fd: &OwnedFd, addr: &SocketAddr) -> io::Result<()> {
+    let raw = RawAddr::new(addr);
+    // SAFETY: `raw` holds an address of the length given.
+    done(unsafe { libc::bind(fd.as_raw_fd(), (&raw const raw.storage).cast(), raw.len) })
+}
+
+pub(super) fn listen(fd: &OwnedFd, backlog: i32) -> io::Result<()> {
+    // SAFETY: the call takes no pointers.
+    done(unsafe { libc::listen(fd.as_raw_fd(), backlog) })
+}
+
+pub(super) fn connect(fd: &OwnedFd, addr: &SocketAddr) -> io::Result<()> {
+    let raw = RawAddr::new(addr);
+    // SAFETY: `raw` holds an address of the length given.
+    done(unsafe { libc::connect(fd.as_raw_fd(), (&raw const raw.storage).cast(), raw.len) })
+}
+
+pub(super) fn accept(fd: &OwnedFd) -> io::Result<(OwnedFd, SocketAddr)> {
+    let mut raw = RawAddr::empty();
+    let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: `raw` has room for the length it announces.
+    let new = unsafe {
+        let place = (&raw mut raw.storage).cast();
+        libc::accept4(fd.as_raw_fd(), place, &raw mut raw.len, flags)
+    };
+    done(new)?;
+    // SAFETY: the descriptor is new and ours alone.
+    let new = unsafe { OwnedFd::from_raw_fd(new) };
+    Ok((new, raw.parse()?))
+}
+
+pub(super) fn local_addr(fd: &OwnedFd) -> io::Result<SocketAddr> {
+    let mut raw = RawAddr::empty();
+    // SAFETY: `raw` has room for the length it announces.
+    done(unsafe {
+        libc::getsockname(fd.as_raw_fd(), (&raw mut raw.storage).cast(), &raw mut raw.len)
+    })?;
+    raw.parse()
+}
+
+pub(super) fn peer_addr(fd: &OwnedFd) -> io::Result<SocketAddr> {
+    let mut raw = RawAddr::empty();
+    // SAFETY: `raw` has room for the length it announces.
+    done(unsafe {
+        libc::getpeername(fd.as_raw_fd(), (&raw mut raw.storage).cast(), &raw mut raw.len)
+    })?;
+    raw.parse()
+}
+
+pub(super) fn shutdown(fd: &OwnedFd, how: i32) -> io::Result<()> {
+    // SAFETY: the call takes no pointers.
+    done(unsafe { libc::shutdown(fd.as_raw_fd(), how) })
+}
+
+pub(super) fn set_nonblocking(fd: &OwnedFd) -> io::Result<()> {
+    // SAFETY: the calls take no pointers.
+    unsafe {
+        let flags = libc::fcntl(fd.as_raw_fd(), libc::F_GETFL);
+        done(flags)?;
+        done(libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK))
+    }
+}

@@ -1,0 +1,242 @@
+use super::*;
+use crate::{Config, PollPolicy, run, sleep, spawn, yield_now};
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
+use std::time::Duration;
+
+fn config(poll: PollPolicy) -> Config {
+    Config { poll, ..Config::default() }
+}
+
+const POLICIES: [PollPolicy; 3] = [
+    PollPolicy::Adaptive { spin: Duration::from_micros(20) },
+    PollPolicy::Busy,
+    PollPolicy::Interrupt,
+];
+
+fn localhost() -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, 0).into()
+}
+
+async fn pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind(localhost(), ListenOptions::default()).unwrap();
+    let addr = listener.local_addr().unwrap();
+    let client = spawn(async move { TcpStream::connect(addr).await.unwrap() });
+    let (server, peer) = listener.accept().await.unwrap();
+    let client = client.await.unwrap();
+    assert_eq!(client.local_addr().unwrap(), peer);
+    assert_eq!(server.local_addr().unwrap(), addr);
+    (client, server)
+}
+
+/// Echoes until the peer ends its direction, with answers through a turn-end task's way of sending.
+async fn echo(stream: TcpStream) {
+    let mut buf = vec![0; 4096];
+    loop {
+        match stream.recv(&mut buf).await.unwrap() {
+            0 => return,
+            n => stream.send_all(&buf[..n]).await.unwrap(),
+        }
+    }
+}
+
+#[test]
+fn ping_pong_under_every_policy() {
+    for poll in POLICIES {
+        run(config(poll), async {
+            let (client, server) = pair().await;
+            let server = spawn(echo(server));
+            client.set_nodelay(true).unwrap();
+            let mut answer = [0; 72];
+            for i in 0..200u8 {
+                client.send_all(&[i; 72]).await.unwrap();
+                client.recv_exact(&mut answer).await.unwrap();
+                assert_eq!(answer, [i; 72]);
+            }
+            client.shutdown(Shutdown::Write).unwrap();
+            assert_eq!(client.recv(&mut answer).await.unwrap(), 0);
+            server.await.unwrap();
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn more_connections_than_the_hot_set_holds() {
+    for poll in POLICIES {
+        run(config(poll), async {
+            let mut tasks = Vec::new();
+            for n in 0..40u8 {
+                let (client, server) = pair().await;
+                drop(spawn(echo(server)));
+                tasks.push(spawn(async move {
+                    let mut answer = [0; 8];
+                    for i in 0..50u8 {
+                        client.send_all(&[n, i, 1, 2, 3, 4, 5, 6]).await.unwrap();
+                        client.recv_exact(&mut answer).await.unwrap();
+                        assert_eq!(answer[..2], [n, i]);
+                    }
+                }));
+            }
+            for task in tasks {
+                task.await.unwrap();
+            }
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn a_full_socket_waits_until_it_is_writable() {
+    run(config(PollPolicy::default()), async {
+        let (client, server) = pair().await;
+        client.set_buffers(None, Some(16 * 1024)).unwrap();
+        let sender = spawn(async move {
+            let data: Vec<u8> = (0..4_000_000u32).map(|i| i.to_le_bytes()[1]).collect();
+            client.send_all(&data).await.unwrap();
+        });
+        let (mut total, mut buf) = (0usize, vec![0; 70_000]);
+        loop {
+            let n = server.recv(&mut buf).await.unwrap();
+            if n == 0 {
+                break;
+            }
+            for (i, &b) in buf[..n].iter().enumerate() {
+                assert_eq!(b, u32::try_from(total + i).unwrap().to_le_bytes()[1]);
+            }
+            total += n;
+        }
+        assert_eq!(total, 4_000_000);
+        sender.await.unwrap();
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_receive_dropped_early_loses_nothing() {
+    for poll in POLICIES {
+        run(config(poll), async {
+            let (client, server) = pair().await;
+            let mut buf = [0; 16];
+            for _ in 0..3 {
+                let early = crate::timeout(Duration::from_millis(1), server.recv(&mut buf)).await;
+                assert!(early.is_err());
+            }
+            client.send_all(b"hello").await.unwrap();
+            assert_eq!(server.recv(&mut buf).await.unwrap(), 5);
+            assert_eq!(&buf[..5], b"hello");
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn closing_reaches_the_peer_although_a_poll_was_armed() {
+    for poll in POLICIES {
+        run(config(poll), async {
+            let (client, server) = pair().await;
+            let reader = spawn(async move {
+                let mut buf = [0; 16];
+                server.recv(&mut buf).await
+            });
+            // Long enough for the reader to be asleep in the ring under every policy.
+            sleep(Duration::from_millis(2)).await;
+            reader.abort();
+            let mut buf = [0; 1];
+            assert_eq!(client.recv(&mut buf).await.unwrap(), 0);
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn refused_connections_say_so() {
+    run(Config::default(), async {
+        let listener = TcpListener::bind(localhost(), ListenOptions::default()).unwrap();
+        let addr = listener.local_addr().unwrap();
+        drop(listener);
+        let error = TcpStream::connect(addr).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+    })
+    .unwrap();
+}
+
+#[test]
+fn an_address_in_use_says_so() {
+    run(Config::default(), async {
+        let first = TcpListener::bind(localhost(), ListenOptions::default()).unwrap();
+        let addr = first.local_addr().unwrap();
+        let second = TcpListener::bind(addr, ListenOptions::default());
+        assert_eq!(second.unwrap_err().kind(), io::ErrorKind::AddrInUse);
+    })
+    .unwrap();
+}
+
+#[test]
+fn ipv6_where_there_is_any() {
+    run(Config::default(), async {
+        let addr = SocketAddr::from((Ipv6Addr::LOCALHOST, 0));
+        let options = ListenOptions { v6_only: true, ..ListenOptions::default() };
+        let Ok(listener) = TcpListener::bind(addr, options) else { return };
+        let addr = listener.local_addr().unwrap();
+        let client = spawn(async move { TcpStream::connect(addr).await.unwrap() });
+        let (server, _) = listener.accept().await.unwrap();
+        assert_eq!(server.peer_addr().unwrap(), client.await.unwrap().local_addr().unwrap());
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_connection_moves_to_another_reactor() {
+    let other =
+        crate::Reactor::start(Config { name: "other".into(), ..Config::default() }).unwrap();
+    let handle = other.clone();
+    run(Config::default(), async move {
+        let (client, server) = pair().await;
+        let mut buf = [0; 4];
+        client.send_all(b"one!").await.unwrap();
+        server.recv_exact(&mut buf).await.unwrap();
+        let fd = server.into_fd().unwrap();
+        let answered = handle.call(move || async move {
+            let server = TcpStream::from_fd(fd).unwrap();
+            echo(server).await;
+        });
+        client.send_all(b"two!").await.unwrap();
+        client.recv_exact(&mut buf).await.unwrap();
+        assert_eq!(&buf, b"two!");
+        drop(client);
+        answered.await.unwrap();
+    })
+    .unwrap();
+    other.stop();
+    other.join().unwrap();
+}
+
+#[test]
+fn one_flooding_connection_does_not_starve_another() {
+    run(config(PollPolicy::Busy), async {
+        let (flood, sink) = pair().await;
+        let (client, server) = pair().await;
+        drop(spawn(echo(server)));
+        drop(spawn(async move {
+            let data = vec![0; 1 << 20];
+            while flood.send_all(&data).await.is_ok() {
+                yield_now().await;
+            }
+        }));
+        drop(spawn(async move {
+            let mut buf = vec![0; 1 << 16];
+            while sink.recv(&mut buf).await.is_ok_and(|n| n > 0) {}
+        }));
+        let mut answer = [0; 8];
+        let mut worst = 0;
+        for _ in 0..200 {
+            let turn = crate::metrics::here().turns;
+            client.send_all(&[1; 8]).await.unwrap();
+            client.recv_exact(&mut answer).await.unwrap();
+            worst = worst.max(crate::metrics::here().turns - turn);
+        }
+        assert!(worst < 100, "{worst} turns for a round trip");
+    })
+    .unwrap();
+}

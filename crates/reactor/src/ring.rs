@@ -1,0 +1,290 @@
+//! The io_uring of one reactor and the operations in flight on it.
+//!
+//! What the kernel may touch belongs to the operation's slot until its last completion: a future
+//! dropped early leaves its buffer and descriptor there.
+#![allow(unsafe_code, reason = "submission entries carry pointers the kernel follows")]
+
+use crate::core;
+use crate::error::Error;
+use crate::limits::{COMPLETIONS_PER_TURN, CQ_ENTRIES, OPS_MAX, SQ_ENTRIES};
+use crate::time::Nanos;
+use io_uring::types::{SubmitArgs, Timespec};
+use io_uring::{IoUring, cqueue, opcode, squeue, types};
+use std::cell::{Cell, RefCell};
+use std::fs::File;
+use std::future::Future;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use stdx::Slab;
+use stdx::num::low32;
+
+/// What an operation keeps alive while the kernel may use it.
+pub(crate) enum Hold {
+    Nothing,
+    #[allow(dead_code, reason = "kept alive, not read")]
+    Fd(Rc<OwnedFd>),
+}
+
+enum State {
+    /// In flight; the waker is of whoever awaits it.
+    Flying(Option<Waker>),
+    /// In flight, and nobody wants the answer.
+    Orphan,
+    Done(i32),
+}
+
+struct Op {
+    state: State,
+    hold: Hold,
+}
+
+/// User data of entries whose completion nobody awaits.
+const IGNORED: u64 = u64::MAX;
+/// User data of the mailbox's poll.
+const MAIL: u64 = u64::MAX - 1;
+
+pub(crate) struct Ring {
+    uring: RefCell<IoUring>,
+    ops: RefCell<Slab<Op>>,
+    enters: Cell<u64>,
+}
+
+/// What reaping found.
+#[derive(Default)]
+pub(crate) struct Reaped {
+    pub any: bool,
+    /// The mailbox's poll ended and must be armed again.
+    pub mail_poll_ended: bool,
+}
+
+impl Ring {
+    pub fn new() -> Result<Self, Error> {
+        // NO_SQARRAY came with Linux 6.6; everything else is in 6.1.
+        let build = |no_array: bool| {
+            let mut builder = IoUring::builder();
+            builder
+                .setup_single_issuer()
+                .setup_defer_taskrun()
+                .setup_taskrun_flag()
+                .setup_submit_all()
+                .setup_cqsize(CQ_ENTRIES);
+            if no_array {
+                builder.setup_no_sqarray();
+            }
+            builder.build(SQ_ENTRIES)
+        };
+        let uring = build(true).or_else(|_| build(false)).map_err(Error::Ring)?;
+        if !uring.params().is_feature_nodrop() || !uring.params().is_feature_ext_arg() {
+            return Err(Error::Ring(io::ErrorKind::Unsupported.into()));
+        }
+        Ok(Self {
+            uring: RefCell::new(uring),
+            ops: RefCell::new(Slab::new(OPS_MAX)),
+            enters: Cell::new(0),
+        })
+    }
+
+    pub fn in_flight(&self) -> usize {
+        self.ops.borrow().len()
+    }
+
+    pub fn enters(&self) -> u64 {
+        self.enters.get()
+    }
+
+    /// Queues an entry.
+    ///
+    /// # Safety
+    /// Whatever `entry` points to stays valid until its completion.
+    unsafe fn push(&self, entry: &squeue::Entry) -> io::Result<()> {
+        let mut uring = self.uring.borrow_mut();
+        loop {
+            // SAFETY: the caller's promise.
+            if unsafe { uring.submission().push(entry) }.is_ok() {
+                return Ok(());
+            }
+            self.enters.set(self.enters.get() + 1);
+            uring.submit()?;
+        }
+    }
+
+    /// Starts an operation that keeps `hold` until its completion.
+    ///
+    /// # Safety
+    /// Whatever `entry` points to is kept alive by `hold`.
+    pub unsafe fn start(
+        &self,
+        entry: squeue::Entry,
+        hold: Hold,
+    ) -> Result<OpFuture, (io::Error, Hold)> {
+        let op = Op { state: State::Flying(None), hold };
+        let id = match self.ops.borrow_mut().insert(op) {
+            Ok(id) => id,
+            Err(op) => return Err((io::Error::from_raw_os_error(libc::EBUSY), op.hold)),
+        };
+        // SAFETY: `hold` is in the slot now, and stays there until the completion.
+        match unsafe { self.push(&entry.user_data(u64::from(id))) } {
+            Ok(()) => Ok(OpFuture { id: Some(id) }),
+            Err(e) => {
+                let hold = self.ops.borrow_mut().remove(id).map_or(Hold::Nothing, |op| op.hold);
+                Err((e, hold))
+            }
+        }
+    }
+
+    /// Waits for `events` (`POLLIN`, `POLLOUT`) on `fd`, once.
+    pub fn start_poll(&self, fd: &Rc<OwnedFd>, events: i16) -> io::Result<OpFuture> {
+        let mask = u32::from(events.cast_unsigned());
+        let entry = opcode::PollAdd::new(types::Fd(fd.as_raw_fd()), mask).build();
+        // SAFETY: the entry points to nothing; the descriptor stays open with the slot, so that its
+        // number cannot be reused before the kernel has looked at it.
+        unsafe { self.start(entry, Hold::Fd(Rc::clone(fd))) }.map_err(|(e, _)| e)
+    }
+
+    /// Arms the multishot poll of the mailbox's eventfd, open as long as the ring.
+    pub fn arm_mail(&self, eventfd: &File) -> io::Result<()> {
+        let fd = types::Fd(eventfd.as_raw_fd());
+        let mask = u32::from(libc::POLLIN.cast_unsigned());
+        let entry = opcode::PollAdd::new(fd, mask).multi(true).build().user_data(MAIL);
+        // SAFETY: the entry points to nothing.
+        unsafe { self.push(&entry) }
+    }
+
+    fn cancel(&self, id: u32) {
+        let entry = opcode::AsyncCancel::new(u64::from(id)).build().user_data(IGNORED);
+        // SAFETY: the entry points to nothing. When the ring refuses it, the operation ends by
+        // itself or with the ring; its slot keeps what it needs until then.
+        let _ = unsafe { self.push(&entry) };
+    }
+
+    /// Asks the kernel to end every operation in flight.
+    pub fn cancel_all(&self) {
+        let ids: Vec<u32> = self.ops.borrow().iter().map(|(id, _)| id).collect();
+        for id in ids {
+            self.cancel(id);
+        }
+    }
+
+    /// Whether the kernel must be entered: entries queued, or completions waiting for us to run
+    /// them (`DEFER_TASKRUN` runs task work only in an enter of ours).
+    #[inline]
+    pub fn wants_enter(&self) -> bool {
+        let mut uring = self.uring.borrow_mut();
+        let sq = uring.submission();
+        !sq.is_empty() || sq.taskrun() || sq.cq_overflow()
+    }
+
+    /// Submits what is queued and runs deferred task work, without waiting.
+    pub fn enter(&self) -> io::Result<()> {
+        self.enters.set(self.enters.get() + 1);
+        // The crate asks for events by itself when the task-run flag is set.
+        ignore_transient(self.uring.borrow().submit())
+    }
+
+    /// Submits what is queued and sleeps until a completion, or for `nanos`.
+    pub fn sleep(&self, nanos: Nanos) -> io::Result<()> {
+        self.enters.set(self.enters.get() + 1);
+        let wait = Timespec::new().sec(nanos / 1_000_000_000).nsec(low32(nanos % 1_000_000_000));
+        let args = SubmitArgs::new().timespec(&wait);
+        ignore_transient(self.uring.borrow().submitter().submit_with_args(1, &args))
+    }
+
+    /// Hands completions to whoever awaits them.
+    pub fn reap(&self) -> Reaped {
+        let mut found = Reaped::default();
+        for _ in 0..COMPLETIONS_PER_TURN {
+            // One borrow for each: completing drops what the operation held, and that may come back
+            // to this ring.
+            let Some(cqe) = self.uring.borrow_mut().completion().next() else { break };
+            found.any = true;
+            match cqe.user_data() {
+                IGNORED => {}
+                MAIL => found.mail_poll_ended |= !cqueue::more(cqe.flags()),
+                id => self.complete(low32(id), cqe.result()),
+            }
+        }
+        found
+    }
+
+    fn complete(&self, id: u32, result: i32) {
+        let mut ops = self.ops.borrow_mut();
+        let Some(op) = ops.get_mut(id) else {
+            debug_assert!(false, "completion of an operation that is not in flight");
+            return;
+        };
+        match std::mem::replace(&mut op.state, State::Done(result)) {
+            State::Flying(waker) => {
+                drop(ops);
+                if let Some(waker) = waker {
+                    waker.wake();
+                }
+            }
+            State::Orphan => {
+                let op = ops.remove(id);
+                drop(ops);
+                drop(op);
+            }
+            State::Done(_) => debug_assert!(false, "an operation completed twice"),
+        }
+    }
+}
+
+/// Interrupted, timed out, or out of room for completions: all end by going round the loop again.
+fn ignore_transient(result: io::Result<usize>) -> io::Result<()> {
+    match result {
+        Ok(_) => Ok(()),
+        Err(e) => match e.raw_os_error() {
+            Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN) => Ok(()),
+            _ => Err(e),
+        },
+    }
+}
+
+/// An operation in flight. Dropped early, it is cancelled, and its slot keeps what the kernel may
+/// touch until the completion.
+#[must_use = "dropping an operation cancels it"]
+pub(crate) struct OpFuture {
+    id: Option<u32>,
+}
+
+impl Future for OpFuture {
+    type Output = (i32, Hold);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(id) = self.id else { return Poll::Pending };
+        core::with(|core| {
+            let mut ops = core.ring.ops.borrow_mut();
+            let Some(op) = ops.get_mut(id) else { return Poll::Pending };
+            if let State::Done(result) = op.state {
+                let hold = ops.remove(id).map_or(Hold::Nothing, |op| op.hold);
+                self.id = None;
+                return Poll::Ready((result, hold));
+            }
+            op.state = State::Flying(Some(cx.waker().clone()));
+            Poll::Pending
+        })
+    }
+}
+
+impl Drop for OpFuture {
+    fn drop(&mut self) {
+        let Some(id) = self.id.take() else { return };
+        // Without a reactor the ring is gone, and the operation with it.
+        core::try_with(|core| {
+            let mut ops = core.ring.ops.borrow_mut();
+            let Some(op) = ops.get_mut(id) else { return };
+            if matches!(op.state, State::Done(_)) {
+                let op = ops.remove(id);
+                drop(ops);
+                drop(op);
+                return;
+            }
+            op.state = State::Orphan;
+            drop(ops);
+            core.ring.cancel(id);
+        });
+    }
+}

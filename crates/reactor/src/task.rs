@@ -1,0 +1,110 @@
+//! Spawning, joining and yielding.
+
+use crate::core;
+use crate::executor::Lane;
+use crate::waker::TaskRef;
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+struct Shared<T> {
+    value: Option<T>,
+    ended: bool,
+    joiner: Option<Waker>,
+}
+
+/// A spawned task. Dropping it lets the task run on; awaiting it gives the task's value, or `None`
+/// when it was aborted.
+pub struct Task<T> {
+    id: TaskRef,
+    shared: Rc<RefCell<Shared<T>>>,
+}
+
+impl<T> Task<T> {
+    /// Drops the task's future, at once or, when it is the caller, as soon as it is next pending.
+    pub fn abort(&self) {
+        core::with(|core| core.executor.abort(self.id));
+    }
+
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.shared.borrow().ended
+    }
+}
+
+impl<T> Future for Task<T> {
+    type Output = Option<T>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut shared = self.shared.borrow_mut();
+        if shared.ended {
+            return Poll::Ready(shared.value.take());
+        }
+        shared.joiner = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+/// Tells the joiner when the task ends, by its value or by being dropped.
+struct Ending<T>(Rc<RefCell<Shared<T>>>);
+
+impl<T> Drop for Ending<T> {
+    fn drop(&mut self) {
+        let joiner = {
+            let mut shared = self.0.borrow_mut();
+            shared.ended = true;
+            shared.joiner.take()
+        };
+        if let Some(waker) = joiner {
+            waker.wake();
+        }
+    }
+}
+
+fn spawn_on<F>(future: F, lane: Lane) -> Task<F::Output>
+where
+    F: Future + 'static,
+{
+    let shared = Rc::new(RefCell::new(Shared { value: None, ended: false, joiner: None }));
+    let ending = Ending(Rc::clone(&shared));
+    let body = Box::pin(async move {
+        let ending = ending;
+        let value = future.await;
+        ending.0.borrow_mut().value = Some(value);
+    });
+    let id = core::with(|core| core.executor.spawn(body, lane));
+    Task { id, shared }
+}
+
+/// Starts `future` as a task of this reactor.
+///
+/// # Panics
+/// Outside a reactor, and past `TASKS_MAX` tasks.
+pub fn spawn<F: Future + 'static>(future: F) -> Task<F::Output> {
+    spawn_on(future, Lane::Normal)
+}
+
+/// Like [`spawn`], but its wakes run at the end of a loop turn, after everything else that could
+/// run: for a task that sends what the turn produced.
+///
+/// # Panics
+/// As [`spawn`].
+pub fn spawn_late<F: Future + 'static>(future: F) -> Task<F::Output> {
+    spawn_on(future, Lane::Late)
+}
+
+/// Lets the rest of the reactor run; continues in the next turn.
+pub async fn yield_now() {
+    let mut yielded = false;
+    poll_fn(|cx| {
+        if yielded {
+            return Poll::Ready(());
+        }
+        yielded = true;
+        core::with(|core| core.executor.defer(cx.waker().clone()));
+        Poll::Pending
+    })
+    .await;
+}

@@ -105,6 +105,8 @@ struct Transfer {
     cid: u16,
     state: TransferState,
     digest_failed: bool,
+    /// Where the R2T's range starts.
+    start: u32,
     /// Offset that the next H2CData must have.
     next: u32,
     /// Offset where the R2T's range ends.
@@ -314,11 +316,11 @@ impl Machine {
         if datal > self.config.maxh2cdata {
             return late(Fes::LimitExceeded, 0);
         }
-        // Outside of what was asked for, behind it or before it.
         match datao.checked_add(datal) {
-            Some(end) if end <= transfer.end && datao >= transfer.next => {}
+            Some(end) if end <= transfer.end && datao >= transfer.start => {}
             _ => return late(Fes::DataTransferOutOfRange, 0),
         }
+        // The data of one R2T comes in order and once.
         if datao != transfer.next {
             return late(Fes::InvalidPduHeaderField, 12);
         }
@@ -411,8 +413,14 @@ impl Machine {
         assert!(transfer.state == TransferState::Free, "transfer tag {ttag} is in use");
         assert!(length > 0, "an R2T asks for something");
         let end = offset.checked_add(length).expect("a command's data is below 4 GiB");
-        *transfer =
-            Transfer { cid, state: TransferState::Open, digest_failed: false, next: offset, end };
+        *transfer = Transfer {
+            cid,
+            state: TransferState::Open,
+            digest_failed: false,
+            start: offset,
+            next: offset,
+            end,
+        };
         let ch = self.link.common(PduType::R2t, 0, 0);
         let header = R2t {
             ch,

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::super::{Step, controller, ddgst, host};
+use super::super::{Fatal, Step, controller, ddgst, host};
 use super::{FLUSH, IN_CAPSULE, MAXH2CDATA, READ, Terms, WRITE, pattern, sqe};
 use crate::cqe::Cqe;
 use crate::sqe::Sqe;
@@ -10,7 +10,7 @@ use crate::status::Status;
 
 /// What a controller machine reported, pieces of data joined and everything owned.
 #[derive(Debug, PartialEq, Eq)]
-enum Seen {
+pub enum Seen {
     Initialize(controller::Initialize),
     Capsule(Sqe, Vec<u8>, bool),
     Data(u16, u32, Vec<u8>),
@@ -20,7 +20,7 @@ enum Seen {
     ReadyToTransfer(u16, u16, u32, u32),
     HostDataEnd(u16, bool, bool, bool, bool),
     Terminated(u16, u32, Vec<u8>),
-    Fatal(super::super::Fatal),
+    Fatal(Fatal),
 }
 
 impl From<controller::Event<'_>> for Seen {
@@ -59,7 +59,7 @@ impl From<host::Event<'_>> for Seen {
 }
 
 /// Both ends, so that one feeder serves both.
-enum End {
+pub enum End {
     Controller(controller::Machine),
     Host(host::Machine),
 }
@@ -79,7 +79,7 @@ impl End {
         }
     }
 
-    fn next(&mut self, input: &[u8]) -> Result<(usize, Option<Seen>, usize), super::Fatal> {
+    fn next(&mut self, input: &[u8]) -> Result<(usize, Option<Seen>, usize), Fatal> {
         Ok(match self {
             Self::Controller(machine) => match machine.next(input)? {
                 Step::Event { consumed, event } => (consumed, Some(event.into()), 0),
@@ -109,7 +109,7 @@ impl End {
     }
 
     /// Feeds `stream`, cut as `cuts` says (a cut of 0 bytes is fine), and joins pieces of data.
-    fn feed(&mut self, stream: &[u8], cuts: &[usize], direct: bool) -> Vec<Seen> {
+    pub fn feed(&mut self, stream: &[u8], cuts: &[usize], direct: bool) -> Vec<Seen> {
         let mut seen = Vec::new();
         let mut buffer: Vec<u8> = Vec::new();
         let mut rest = stream;
@@ -165,13 +165,13 @@ fn note(seen: &mut Vec<Seen>, event: Seen) {
     seen.push(event);
 }
 
-fn terms() -> impl Strategy<Value = Terms> {
+pub fn terms() -> impl Strategy<Value = Terms> {
     (any::<bool>(), any::<bool>(), 0..=31_u8, 0..=31_u8)
         .prop_map(|(hdgst, ddgst, hpda, cpda)| Terms { hdgst, ddgst, hpda, cpda })
 }
 
 /// Lengths to cut a stream into: short ones, so that every header is cut too.
-fn cuts() -> impl Strategy<Value = Vec<usize>> {
+pub fn cuts() -> impl Strategy<Value = Vec<usize>> {
     prop_oneof![
         prop::collection::vec(0..40_usize, 0..400),
         prop::collection::vec(0..3000_usize, 0..40),

@@ -1,5 +1,6 @@
 //! Fabrics commands and responses (section 6), and the Connect data (section 6.3).
 
+use stdx::num::{low8, low16};
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -11,7 +12,6 @@ use crate::property::offset;
 use crate::refusal::{Location, Reason, Refusal};
 use crate::sqe::Sqe;
 use crate::status::Status;
-use crate::wire::{low8, low16};
 
 /// Connect data, 1024 bytes.
 #[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]

@@ -76,7 +76,7 @@ impl Identify {
     /// Reads an Identify command. An unknown CNS is refused (section 5.1.13: Invalid Field).
     pub fn parse(sqe: &crate::sqe::Sqe) -> Result<Self, crate::refusal::Refusal> {
         use crate::refusal::{Reason, Refusal};
-        use crate::wire::{low8, low16};
+        use stdx::num::{low8, low16};
         let (cdw10, cdw11) = (u64::from(sqe.cdw10.get()), u64::from(sqe.cdw11.get()));
         let cns = Cns::from_raw(low8(cdw10)).ok_or(Refusal::at(Reason::Value, 10, 0))?;
         Ok(Self {

@@ -5,15 +5,23 @@
 #[macro_use]
 mod wire;
 
+pub mod ana;
+pub mod count;
 pub mod cqe;
+pub mod discovery;
+pub mod event;
 pub mod fabrics;
+pub mod feature;
 pub mod identify;
 pub mod limits;
+pub mod log;
 pub mod nqn;
+pub mod nvm;
 pub mod opcode;
 pub mod pdu;
 pub mod property;
 pub mod refusal;
+pub mod reservation;
 pub mod sqe;
 pub mod status;
 pub mod tcp;

@@ -1,6 +1,6 @@
 //! Controller properties (section 3.1.4): what Property Get and Property Set reach over Fabrics.
 
-use crate::wire;
+use stdx::num;
 
 /// Offsets of the properties a controller over Fabrics has (section 3.1.4, figure "Property
 /// Definition"), in bytes.
@@ -56,37 +56,37 @@ impl Cap {
     /// MQES: most entries of a queue, 0's based.
     #[must_use]
     pub const fn mqes(self) -> u16 {
-        wire::low16(self.0)
+        num::low16(self.0)
     }
 
     /// TO: longest time to get ready or to shut down the ready state, in 500 ms.
     #[must_use]
     pub const fn to(self) -> u8 {
-        wire::low8(self.0 >> 24)
+        num::low8(self.0 >> 24)
     }
 
     /// DSTRD: doorbell stride.
     #[must_use]
     pub const fn dstrd(self) -> u8 {
-        wire::low8(self.0 >> 32) & 0x0f
+        num::low8(self.0 >> 32) & 0x0f
     }
 
     /// CSS: command sets supported, eight bits.
     #[must_use]
     pub const fn css(self) -> u8 {
-        wire::low8(self.0 >> 37)
+        num::low8(self.0 >> 37)
     }
 
     /// MPSMIN: smallest memory page, 2^(12 + value) bytes.
     #[must_use]
     pub const fn mpsmin(self) -> u8 {
-        wire::low8(self.0 >> 48) & 0x0f
+        num::low8(self.0 >> 48) & 0x0f
     }
 
     /// MPSMAX: largest memory page, 2^(12 + value) bytes.
     #[must_use]
     pub const fn mpsmax(self) -> u8 {
-        wire::low8(self.0 >> 52) & 0x0f
+        num::low8(self.0 >> 52) & 0x0f
     }
 
     /// Whether all of the flags in `bits` are set.
@@ -167,37 +167,37 @@ impl Cc {
     /// CSS; `None` when reserved.
     #[must_use]
     pub const fn css(self) -> Option<CommandSetSelected> {
-        CommandSetSelected::from_raw(wire::low8(self.0 as u64 >> 4) & 0x07)
+        CommandSetSelected::from_raw(num::low8(self.0 as u64 >> 4) & 0x07)
     }
 
     /// MPS: memory page of the host, 2^(12 + value) bytes.
     #[must_use]
     pub const fn mps(self) -> u8 {
-        wire::low8(self.0 as u64 >> 7) & 0x0f
+        num::low8(self.0 as u64 >> 7) & 0x0f
     }
 
     /// AMS; `None` when reserved.
     #[must_use]
     pub const fn ams(self) -> Option<Arbitration> {
-        Arbitration::from_raw(wire::low8(self.0 as u64 >> 11) & 0x07)
+        Arbitration::from_raw(num::low8(self.0 as u64 >> 11) & 0x07)
     }
 
     /// SHN; `None` when reserved.
     #[must_use]
     pub const fn shn(self) -> Option<ShutdownNotification> {
-        ShutdownNotification::from_raw(wire::low8(self.0 as u64 >> 14) & 0x03)
+        ShutdownNotification::from_raw(num::low8(self.0 as u64 >> 14) & 0x03)
     }
 
     /// IOSQES: I/O submission queue entry, 2^value bytes.
     #[must_use]
     pub const fn iosqes(self) -> u8 {
-        wire::low8(self.0 as u64 >> 16) & 0x0f
+        num::low8(self.0 as u64 >> 16) & 0x0f
     }
 
     /// IOCQES: I/O completion queue entry, 2^value bytes.
     #[must_use]
     pub const fn iocqes(self) -> u8 {
-        wire::low8(self.0 as u64 >> 20) & 0x0f
+        num::low8(self.0 as u64 >> 20) & 0x0f
     }
 
     /// CRIME: Controller Ready Independent of Media Enable.
@@ -262,7 +262,7 @@ impl Csts {
     /// SHST; `None` when reserved.
     #[must_use]
     pub const fn shst(self) -> Option<ShutdownStatus> {
-        ShutdownStatus::from_raw(wire::low8(self.0 as u64 >> 2) & 0x03)
+        ShutdownStatus::from_raw(num::low8(self.0 as u64 >> 2) & 0x03)
     }
 }
 

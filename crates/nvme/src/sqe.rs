@@ -4,6 +4,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::limits::SQE_BYTES;
+use crate::refusal::{Location, Reason, Refusal};
 
 /// A submission queue entry as it stands in a command capsule: 64 bytes.
 #[derive(
@@ -39,6 +40,8 @@ layout!(
 
 /// PSDT value "SGLs, MPTR contains an address of a contiguous buffer": bits 7:6 = 01b.
 const PSDT_SGL: u8 = 0x40;
+/// Bits 5:2 of the flags.
+const FLAGS_RESERVED: u8 = 0x3c;
 
 impl Sqe {
     /// An entry of zeros with opcode, command identifier and namespace set, and PSDT = 01b, which
@@ -51,6 +54,26 @@ impl Sqe {
         sqe.cid = cid.into();
         sqe.nsid = nsid.into();
         sqe
+    }
+
+    /// Checks what every command over Fabrics has in common: PSDT names SGLs, the reserved flags
+    /// are 0, FUSE is not its reserved value (section 4.1.1). Gives the fused operation.
+    pub fn check_flags(&self) -> Result<Fused, Refusal> {
+        if self.flags & FLAGS_RESERVED != 0 {
+            return Err(Refusal::new(Reason::Reserved, Location { byte: 1, bit: 2 }));
+        }
+        if !self.uses_sgl() {
+            return Err(Refusal::new(Reason::DataPointerType, Location { byte: 1, bit: 6 }));
+        }
+        self.fused().ok_or(Refusal::new(Reason::Fused, Location { byte: 1, bit: 0 }))
+    }
+
+    /// As [`Sqe::check_flags`], for a command that cannot be part of a fused operation.
+    pub fn check_flags_unfused(&self) -> Result<(), Refusal> {
+        match self.check_flags()? {
+            Fused::Normal => Ok(()),
+            _ => Err(Refusal::new(Reason::Fused, Location { byte: 1, bit: 0 })),
+        }
     }
 
     /// Whether PSDT names SGLs (01b or 10b), as a command over Fabrics must.

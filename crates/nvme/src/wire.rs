@@ -80,14 +80,3 @@ macro_rules! codes {
         pub const ALL: &[($raw, &str)] = &[$(($value, $text),)+];
     };
 }
-
-/// The low 16 bits.
-pub(crate) const fn low16(value: u64) -> u16 {
-    let bytes = value.to_le_bytes();
-    u16::from_le_bytes([bytes[0], bytes[1]])
-}
-
-/// The low 8 bits.
-pub(crate) const fn low8(value: u64) -> u8 {
-    value.to_le_bytes()[0]
-}

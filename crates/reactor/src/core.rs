@@ -1,14 +1,20 @@
 //! The loop of one reactor.
 #![allow(unsafe_code, reason = "the current reactor is reached through a thread-local pointer")]
 
+use crate::buffer::Pool;
 use crate::error::Error;
 use crate::executor::{Executor, Lane};
+use crate::file::Files;
 use crate::hot::HotSet;
-use crate::limits::{CONTENTION_CHECK_NANOS, CONTENTION_YIELD_NANOS, DRAIN_NANOS, SLEEP_MAX_NANOS};
+use crate::limits::{
+    CONTENTION_CHECK_NANOS, CONTENTION_YIELD_NANOS, DRAIN_NANOS, FILE_OPS_MAX, POOL_BYTES,
+    SLEEP_MAX_NANOS,
+};
 use crate::mail::{Mailbox, Registration};
 use crate::metrics::{Metrics, Published};
 use crate::policy::{PollPolicy, Spinner};
 use crate::ring::Ring;
+use crate::sync::Semaphore;
 use crate::time::{Nanos, now_exact};
 use crate::timer::Timers;
 use crate::{Config, sys};
@@ -48,6 +54,10 @@ pub(crate) struct Core {
     pub ring: Ring,
     pub timers: RefCell<Timers>,
     pub hot: HotSet,
+    pub pool: Pool,
+    pub files: Files,
+    /// Places for file operations in flight.
+    pub file_ops: Rc<Semaphore>,
     /// The time this turn began.
     pub now: Cell<Nanos>,
     pub turn: Cell<u64>,
@@ -82,6 +92,8 @@ impl Core {
         let registration = Registration::new()?;
         let ring = Ring::new()?;
         let mailbox = Arc::clone(&registration.mailbox);
+        let pool = Pool::new(POOL_BYTES)
+            .map_err(|source| Error::System { what: "no address space for buffers", source })?;
         let wrap = |source| Error::System { what: "cannot poll the mailbox", source };
         ring.arm_mail(mailbox.bell()).map_err(wrap)?;
         ring.enter().map_err(wrap)?;
@@ -91,6 +103,9 @@ impl Core {
             ring,
             timers: RefCell::new(Timers::new()),
             hot: HotSet::default(),
+            pool,
+            files: Files::default(),
+            file_ops: Rc::new(Semaphore::new(FILE_OPS_MAX)),
             now: Cell::new(now_exact()),
             turn: Cell::new(0),
             worked: Cell::new(false),
@@ -238,6 +253,7 @@ impl Core {
             return;
         }
         t.last_check = now;
+        self.files.sweep();
         self.published.publish(&self.metrics());
         let switches = sys::involuntary_switches();
         if switches != t.switches {
@@ -248,6 +264,7 @@ impl Core {
 
     fn sleep(&self, t: &mut Turns) -> Result<(), Error> {
         self.hot.cool_all(self);
+        self.files.sweep();
         let now = self.now.get();
         let deadline = self.timers.borrow().next_deadline();
         let nanos = deadline.map_or(SLEEP_MAX_NANOS, |d| d.saturating_sub(now));

@@ -104,17 +104,13 @@ impl Handle {
         F: Future + 'static,
         F::Output: Send,
     {
-        let slot = Arc::new(CallSlot {
-            state: Mutex::new(CallState { answer: None, waker: None }),
-            answered: Condvar::new(),
-        });
-        let mut reply = Reply(Some(Arc::clone(&slot)));
+        let (mut reply, call) = call_slot();
         // A refusal drops the errand, and with it the reply, which answers `Gone`.
         let _ = self.spawn(move || async move {
             let value = make().await;
             reply.give(Ok(value));
         });
-        Call { slot }
+        call
     }
 
     /// Asks the reactor to end: it drops its tasks and leaves.
@@ -153,11 +149,20 @@ struct CallSlot<T> {
     answered: Condvar,
 }
 
+/// Both ends of a call.
+pub(crate) fn call_slot<T>() -> (Reply<T>, Call<T>) {
+    let slot = Arc::new(CallSlot {
+        state: Mutex::new(CallState { answer: None, waker: None }),
+        answered: Condvar::new(),
+    });
+    (Reply(Some(Arc::clone(&slot))), Call { slot })
+}
+
 /// The reactor's end of a call: answers once, `Gone` at the latest when dropped.
-struct Reply<T>(Option<Arc<CallSlot<T>>>);
+pub(crate) struct Reply<T>(Option<Arc<CallSlot<T>>>);
 
 impl<T> Reply<T> {
-    fn give(&mut self, answer: Result<T, Gone>) {
+    pub fn give(&mut self, answer: Result<T, Gone>) {
         let Some(slot) = self.0.take() else { return };
         let waker = {
             let mut state = lock(&slot.state);

@@ -9,9 +9,12 @@
 //! produced. When a turn finds nothing to do, the poll policy decides between another turn and
 //! sleeping in the ring.
 
+mod blocking;
+pub mod buffer;
 mod core;
 mod error;
 mod executor;
+pub mod file;
 mod handle;
 mod hot;
 mod limits;
@@ -30,7 +33,7 @@ mod waker;
 pub use crate::core::run;
 pub use error::{Error, Gone};
 pub use handle::{Call, Handle, Reactor};
-pub use limits::{DEFAULT_SPIN, REACTORS_MAX, TASKS_MAX};
+pub use limits::{BUFFER_ALIGN, BUFFER_MAX, DEFAULT_SPIN, POOL_BYTES, REACTORS_MAX, TASKS_MAX};
 pub use metrics::Metrics;
 pub use policy::PollPolicy;
 pub use task::{Task, spawn, spawn_late, yield_now};

@@ -72,3 +72,21 @@ pub(crate) const CONTENTION_YIELD_NANOS: u64 = 20_000_000;
 
 /// Connections waiting to be accepted.
 pub(crate) const BACKLOG: i32 = 1024;
+
+/// Alignment of every buffer: what direct I/O may ask for at most, and a page.
+pub const BUFFER_ALIGN: usize = 4096;
+
+/// The largest buffer: a 1 MiB transfer whose ends had to be widened to whole drive blocks.
+pub const BUFFER_MAX: usize = 2 * 1024 * 1024;
+const _: () = assert!(BUFFER_MAX.is_power_of_two() && BUFFER_ALIGN.is_power_of_two());
+
+/// Bytes of buffers one reactor gives out at most. 64 transfers of 1 MiB, or 16384 of 4 KiB;
+/// whoever needs more waits for its turn.
+pub const POOL_BYTES: usize = 64 * 1024 * 1024;
+
+/// File operations in flight on one reactor: more wait. Leaves room in the ring for sockets.
+pub(crate) const FILE_OPS_MAX: usize = 4096;
+const _: () = assert!(2 * FILE_OPS_MAX < OPS_MAX);
+
+/// Helper threads running blocking calls at once, over all reactors.
+pub(crate) const BLOCKING_MAX: usize = 8;

@@ -4,8 +4,10 @@
 //! dropped early leaves its buffer and descriptor there.
 #![allow(unsafe_code, reason = "submission entries carry pointers the kernel follows")]
 
+use crate::buffer::Buffer;
 use crate::core;
 use crate::error::Error;
+use crate::file::{Local, Place};
 use crate::limits::{COMPLETIONS_PER_TURN, CQ_ENTRIES, OPS_MAX, SQ_ENTRIES};
 use crate::time::Nanos;
 use io_uring::types::{SubmitArgs, Timespec};
@@ -26,6 +28,13 @@ pub(crate) enum Hold {
     Nothing,
     #[allow(dead_code, reason = "kept alive, not read")]
     Fd(Rc<OwnedFd>),
+    File {
+        #[allow(dead_code, reason = "kept alive, not read")]
+        file: Rc<Local>,
+        buffer: Option<Buffer>,
+        #[allow(dead_code, reason = "given back when dropped")]
+        place: Place,
+    },
 }
 
 enum State {

@@ -1,0 +1,45 @@
+//! Blocking calls on helper threads: for what the ring cannot do, never for the I/O path.
+
+use crate::error::Gone;
+use crate::handle::call_slot;
+use crate::limits::BLOCKING_MAX;
+use crate::timer::sleep;
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+static RUNNING: AtomicUsize = AtomicUsize::new(0);
+
+struct Place;
+
+impl Place {
+    fn take() -> Option<Self> {
+        let more = |n| (n < BLOCKING_MAX).then_some(n + 1);
+        RUNNING.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|_| Self)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        RUNNING.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Runs `call` on a helper thread, waiting while `BLOCKING_MAX` of them are busy.
+pub(crate) async fn run<T: Send + 'static>(
+    call: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let place = loop {
+        match Place::take() {
+            Some(place) => break place,
+            None => sleep(Duration::from_millis(1)).await,
+        }
+    };
+    let (mut reply, answer) = call_slot();
+    std::thread::Builder::new().name("blocking".into()).spawn(move || {
+        let value = call();
+        drop(place);
+        reply.give(Ok(value));
+    })?;
+    answer.await.unwrap_or_else(|Gone| Err(io::Error::other("a helper thread panicked")))
+}

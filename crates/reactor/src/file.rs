@@ -1,0 +1,400 @@
+//! Files and block devices through the ring. The buffer belongs to the operation until it
+//! completes: a future dropped early leaves it there.
+#![allow(unsafe_code, reason = "operations carry pointers, and ioctl has no safe wrapper")]
+
+use crate::buffer::Buffer;
+use crate::core;
+use crate::limits::BUFFER_ALIGN;
+use crate::ring::{Hold, OpFuture};
+use io_uring::{opcode, squeue, types};
+use std::cell::RefCell;
+use std::ffi::CString;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use stdx::num::{u32_of, usize32};
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenOptions {
+    pub write: bool,
+    /// Creates the file when it is missing.
+    pub create: bool,
+    /// Past the page cache (`O_DIRECT`). Where the file system refuses that, the file is opened
+    /// without, and [`File::is_direct`] says so.
+    pub direct: bool,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self { write: true, create: false, direct: true }
+    }
+}
+
+/// What kind of thing is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Regular,
+    /// A block device, by its device number.
+    Block {
+        major: u32,
+        minor: u32,
+    },
+}
+
+#[derive(Debug)]
+struct Inner {
+    fd: OwnedFd,
+    path: PathBuf,
+    kind: Kind,
+    direct: bool,
+    align: u32,
+}
+
+/// An open file or block device. May be used on every reactor; cloning shares it.
+#[derive(Clone, Debug)]
+pub struct File {
+    inner: Arc<Inner>,
+}
+
+/// A file as one reactor holds it: operations count references here, without atomics.
+pub(crate) struct Local {
+    inner: Arc<Inner>,
+}
+
+/// The files used on one reactor. A file closes everywhere once its last handle is gone and each
+/// reactor has looked through this list, which it does before it sleeps and about once a
+/// millisecond.
+#[derive(Default)]
+pub(crate) struct Files {
+    list: RefCell<Vec<Rc<Local>>>,
+}
+
+impl Files {
+    fn local(&self, file: &Arc<Inner>) -> Rc<Local> {
+        let mut list = self.list.borrow_mut();
+        if let Some(local) = list.iter().find(|l| Arc::ptr_eq(&l.inner, file)) {
+            return Rc::clone(local);
+        }
+        let local = Rc::new(Local { inner: Arc::clone(file) });
+        list.push(Rc::clone(&local));
+        local
+    }
+
+    /// Lets go of files nobody else holds.
+    pub fn sweep(&self) {
+        let unused = |l: &Rc<Local>| Rc::strong_count(l) == 1 && Arc::strong_count(&l.inner) == 1;
+        if self.list.borrow().iter().any(unused) {
+            self.list.borrow_mut().retain(|l| !unused(l));
+        }
+    }
+}
+
+fn result(res: i32) -> io::Result<usize> {
+    usize::try_from(res).map_err(|_| io::Error::from_raw_os_error(-res))
+}
+
+fn unit(res: i32) -> io::Result<()> {
+    result(res).map(|_| ())
+}
+
+impl File {
+    /// Opens `path`. Blocks: for set-up, not for the I/O path.
+    ///
+    /// # Errors
+    /// As open(2); `Unsupported` for what is neither a regular file nor a block device.
+    pub fn open(path: &Path, options: OpenOptions) -> io::Result<Self> {
+        let open = |direct: bool| {
+            std::fs::OpenOptions::new()
+                .read(true)
+                .write(options.write)
+                .create(options.create && options.write)
+                .custom_flags(if direct { libc::O_DIRECT } else { 0 })
+                .open(path)
+        };
+        let (file, direct) = match open(options.direct) {
+            Err(e) if options.direct && e.raw_os_error() == Some(libc::EINVAL) => {
+                (open(false)?, false)
+            }
+            other => (other?, options.direct),
+        };
+        let meta = file.metadata()?;
+        let fd = OwnedFd::from(file);
+        let kind = if meta.file_type().is_file() {
+            Kind::Regular
+        } else if meta.file_type().is_block_device() {
+            Kind::Block { major: libc::major(meta.rdev()), minor: libc::minor(meta.rdev()) }
+        } else {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "neither a regular file nor a block device",
+            ));
+        };
+        let align = if direct { direct_align(&fd, path, kind) } else { 1 };
+        let inner = Inner { fd, path: path.to_path_buf(), kind, direct, align };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.inner.path
+    }
+
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.inner.kind
+    }
+
+    /// Whether I/O goes past the page cache.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        self.inner.direct
+    }
+
+    /// What offsets and lengths must be multiples of, in bytes. Buffers are always aligned enough.
+    #[must_use]
+    pub fn align(&self) -> u32 {
+        self.inner.align
+    }
+
+    /// The size in bytes now. Does not block for long, but is a system call.
+    ///
+    /// # Errors
+    /// As fstat(2) or the device's ioctl.
+    pub fn size(&self) -> io::Result<u64> {
+        if self.inner.kind != Kind::Regular {
+            let mut bytes = 0u64;
+            // SAFETY: BLKGETSIZE64 writes one u64, and `bytes` is one.
+            unit(unsafe { libc::ioctl(self.fd(), BLKGETSIZE64, &raw mut bytes) })
+                .map_err(|_| io::Error::last_os_error())?;
+            return Ok(bytes);
+        }
+        let mut stat = MaybeUninit::<libc::stat>::zeroed();
+        // SAFETY: `stat` is a valid place for the answer.
+        unit(unsafe { libc::fstat(self.fd(), stat.as_mut_ptr()) })
+            .map_err(|_| io::Error::last_os_error())?;
+        // SAFETY: all zeroes is a valid stat, and the kernel filled it in.
+        Ok(u64::try_from(unsafe { stat.assume_init() }.st_size).unwrap_or(0))
+    }
+
+    /// The device's logical block, or what direct I/O on the file needs; at least 512 bytes.
+    #[must_use]
+    pub fn logical_block(&self) -> u32 {
+        match self.inner.kind {
+            Kind::Block { .. } => sector_size(&self.inner.fd).unwrap_or(512),
+            Kind::Regular => self.inner.align.max(512),
+        }
+    }
+
+    /// Sets the size. Blocks: for set-up.
+    ///
+    /// # Errors
+    /// As ftruncate(2).
+    pub fn set_size(&self, bytes: u64) -> io::Result<()> {
+        let bytes = i64::try_from(bytes).map_err(|_| io::ErrorKind::InvalidInput)?;
+        // SAFETY: the call takes no pointers.
+        unit(unsafe { libc::ftruncate64(self.fd(), bytes) }).map_err(|_| io::Error::last_os_error())
+    }
+
+    fn fd(&self) -> RawFd {
+        self.inner.fd.as_raw_fd()
+    }
+
+    /// Starts an operation that holds this file and `buffer`.
+    ///
+    /// # Safety
+    /// `entry` points to nothing but this file and the bytes of `buffer`.
+    unsafe fn start(&self, entry: squeue::Entry, buffer: Option<Buffer>, place: Place) -> Started {
+        core::with(|core| {
+            let file = core.files.local(&self.inner);
+            // SAFETY: the operation's slot holds the file and the buffer.
+            unsafe { core.ring.start(entry, Hold::File { file, buffer, place }) }
+        })
+    }
+
+    /// Reads into all the bytes `buffer` shows, from `offset`. Gives the buffer back, and how many
+    /// bytes were there: fewer at the end of the file.
+    ///
+    /// # Errors
+    /// As pread(2); also when the ring takes no more operations.
+    pub async fn read_at(
+        &self,
+        mut buffer: Buffer,
+        offset: u64,
+    ) -> (io::Result<usize>, Option<Buffer>) {
+        let place = Place::wait().await;
+        let (address, len) = (buffer.as_mut_ptr(), u32_of(buffer.len()));
+        let entry = opcode::Read::new(types::Fd(self.fd()), address, len).offset(offset).build();
+        // SAFETY: the entry points into `buffer`, whose memory does not move with it.
+        finish(unsafe { self.start(entry, Some(buffer), place) }).await
+    }
+
+    /// Writes all the bytes `buffer` shows at `offset`; with `dsync` they are durable when it
+    /// completes (`RWF_DSYNC`). Gives the buffer back, and how many bytes were written.
+    ///
+    /// # Errors
+    /// As pwritev2(2); also when the ring takes no more operations.
+    pub async fn write_at(
+        &self,
+        buffer: Buffer,
+        offset: u64,
+        dsync: bool,
+    ) -> (io::Result<usize>, Option<Buffer>) {
+        let place = Place::wait().await;
+        let entry = opcode::Write::new(types::Fd(self.fd()), buffer.as_ptr(), u32_of(buffer.len()))
+            .offset(offset)
+            .rw_flags(if dsync { libc::RWF_DSYNC } else { 0 })
+            .build();
+        // SAFETY: the entry points into `buffer`, whose memory does not move with it.
+        finish(unsafe { self.start(entry, Some(buffer), place) }).await
+    }
+
+    /// Makes completed writes durable; with `data_only` without times and the like (fdatasync).
+    ///
+    /// # Errors
+    /// As fsync(2). After one, what was not durable before may be lost for good.
+    pub async fn sync(&self, data_only: bool) -> io::Result<()> {
+        let flags =
+            if data_only { types::FsyncFlags::DATASYNC } else { types::FsyncFlags::empty() };
+        let entry = opcode::Fsync::new(types::Fd(self.fd())).flags(flags).build();
+        let place = Place::wait().await;
+        // SAFETY: the entry points to nothing but the file.
+        finish(unsafe { self.start(entry, None, place) }).await.0.map(|_| ())
+    }
+
+    async fn fallocate(&self, mode: i32, offset: u64, len: u64) -> io::Result<()> {
+        let place = Place::wait().await;
+        let entry =
+            opcode::Fallocate::new(types::Fd(self.fd()), len).offset(offset).mode(mode).build();
+        // SAFETY: the entry points to nothing but the file.
+        finish(unsafe { self.start(entry, None, place) }).await.0.map(|_| ())
+    }
+
+    /// Frees the space of a range, which then reads as zeroes. Works on files, and on block devices
+    /// that can unmap with zeroes.
+    ///
+    /// # Errors
+    /// As fallocate(2): `Unsupported` where it cannot be done.
+    pub async fn punch_hole(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.fallocate(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, offset, len).await
+    }
+
+    /// Makes a range read as zeroes and keeps its space, without sending the zeroes where the file
+    /// system or device knows how.
+    ///
+    /// # Errors
+    /// As fallocate(2): `Unsupported` where it cannot be done.
+    pub async fn zero_range(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.fallocate(libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE, offset, len).await
+    }
+
+    /// Tells a block device that a range is no longer needed (`BLKDISCARD`); what it reads after is
+    /// undefined. Runs on a helper thread, because the ioctl blocks.
+    ///
+    /// # Errors
+    /// As the ioctl: `Unsupported` where the device has no such command.
+    pub async fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        let inner = Arc::clone(&self.inner);
+        let ioctl = move || {
+            let range = [offset, len];
+            // SAFETY: BLKDISCARD reads two u64, and `range` holds two.
+            let rc = unsafe { libc::ioctl(inner.fd.as_raw_fd(), BLKDISCARD, range.as_ptr()) };
+            if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        };
+        crate::blocking::run(ioctl).await
+    }
+
+    /// Whether acknowledged writes can be lost with power until a flush: always for a file (its
+    /// metadata alone has volatile state), and what the kernel says for a block device.
+    #[must_use]
+    pub fn has_volatile_cache(&self) -> bool {
+        let Kind::Block { major, minor } = self.inner.kind else { return true };
+        let device = format!("/sys/dev/block/{major}:{minor}");
+        // A partition has no queue of its own; its disk is one folder up.
+        ["queue/write_cache", "../queue/write_cache"]
+            .iter()
+            .find_map(|p| std::fs::read_to_string(format!("{device}/{p}")).ok())
+            .is_none_or(|text| text.trim() != "write through")
+            || !self.inner.direct
+    }
+}
+
+const BLKGETSIZE64: libc::Ioctl = 0x8008_1272;
+const BLKSSZGET: libc::Ioctl = 0x1268;
+const BLKDISCARD: libc::Ioctl = 0x1277;
+
+fn sector_size(fd: &OwnedFd) -> io::Result<u32> {
+    let mut bytes = 0i32;
+    // SAFETY: BLKSSZGET writes one int, and `bytes` is one.
+    let rc = unsafe { libc::ioctl(fd.as_raw_fd(), BLKSSZGET, &raw mut bytes) };
+    if rc < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    u32::try_from(bytes).map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
+/// What direct I/O on an open file must be aligned to: the device's sector, or what statx(2) says
+/// (`STATX_DIOALIGN`), or the largest there is.
+fn direct_align(fd: &OwnedFd, path: &Path, kind: Kind) -> u32 {
+    let most = u32_of(BUFFER_ALIGN);
+    if kind != Kind::Regular {
+        return sector_size(fd).unwrap_or(most).min(most);
+    }
+    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return most };
+    let mut answer = MaybeUninit::<libc::statx>::zeroed();
+    // SAFETY: the path ends in a zero byte, and `answer` is a valid place for the answer.
+    let rc = unsafe {
+        libc::statx(libc::AT_FDCWD, path.as_ptr(), 0, libc::STATX_DIOALIGN, answer.as_mut_ptr())
+    };
+    // SAFETY: all zeroes is a valid statx, and the kernel fills it in when it succeeds.
+    let answer = unsafe { answer.assume_init() };
+    let known = rc == 0 && answer.stx_mask & libc::STATX_DIOALIGN != 0;
+    match answer.stx_dio_offset_align {
+        align if known && align.is_power_of_two() && align <= most => align.max(512),
+        _ => most,
+    }
+}
+
+type Started = Result<OpFuture, (io::Error, Hold)>;
+
+async fn finish(started: Started) -> (io::Result<usize>, Option<Buffer>) {
+    let (outcome, hold) = match started {
+        Ok(op) => {
+            let (res, hold) = op.await;
+            (result(res), hold)
+        }
+        Err((e, hold)) => (Err(e), hold),
+    };
+    match hold {
+        Hold::File { buffer, .. } => (outcome, buffer),
+        Hold::Nothing | Hold::Fd(_) => (outcome, None),
+    }
+}
+
+/// One of the `FILE_OPS_MAX` places for operations in flight. Belongs to the operation's slot, and
+/// so is given back when the kernel is done, whoever still waits.
+pub(crate) struct Place;
+
+impl Place {
+    async fn wait() -> Self {
+        let places = core::with(|core| Rc::clone(&core.file_ops));
+        places.acquire(1).await;
+        Self
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        core::try_with(|core| core.file_ops.release(1));
+    }
+}
+
+const _: () = assert!(usize32(u32::MAX) > crate::limits::BUFFER_MAX);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,161 @@
+use super::*;
+use crate::{Config, buffer, run, spawn, timeout};
+use std::time::Duration;
+
+/// A file on the build's own file system (temporary folders are often tmpfs, which is a case of
+/// its own).
+fn folder() -> tempfile::TempDir {
+    let near = std::env::current_exe().unwrap();
+    tempfile::TempDir::new_in(near.parent().unwrap()).unwrap()
+}
+
+async fn filled(len: usize, with: u8) -> Buffer {
+    let mut buffer = buffer::alloc(len).await;
+    buffer.fill(with);
+    buffer
+}
+
+fn with_file<F: Future<Output = ()> + 'static>(test: impl FnOnce(File) -> F) {
+    let folder = folder();
+    let options = OpenOptions { create: true, ..OpenOptions::default() };
+    let file = File::open(&folder.path().join("f"), options).unwrap();
+    file.set_size(1 << 20).unwrap();
+    run(Config::default(), test(file)).unwrap();
+}
+
+#[test]
+fn what_is_written_is_read() {
+    with_file(|file| async move {
+        assert_eq!((file.size().unwrap(), file.kind()), (1 << 20, Kind::Regular));
+        assert!(file.has_volatile_cache());
+        for (dsync, with) in [(false, 1), (true, 2)] {
+            let (wrote, _) = file.write_at(filled(8192, with).await, 4096, dsync).await;
+            assert_eq!(wrote.unwrap(), 8192);
+            let (read, buffer) = file.read_at(filled(16384, 9).await, 0).await;
+            assert_eq!(read.unwrap(), 16384);
+            let buffer = buffer.unwrap();
+            assert!(buffer[..4096].iter().all(|&b| b == 0));
+            assert!(buffer[4096..12288].iter().all(|&b| b == with));
+        }
+        file.sync(true).await.unwrap();
+        file.sync(false).await.unwrap();
+    });
+}
+
+#[test]
+fn holes_are_punched_and_ranges_zeroed() {
+    with_file(|file| async move {
+        let (wrote, _) = file.write_at(filled(1 << 20, 5).await, 0, true).await;
+        assert_eq!(wrote.unwrap(), 1 << 20);
+        let blocks = || std::fs::metadata(file.path()).unwrap().blocks();
+        let before = blocks();
+        file.punch_hole(0, 1 << 19).await.unwrap();
+        assert!(blocks() < before, "the space is free");
+        file.zero_range(1 << 19, 4096).await.unwrap();
+        let (_, buffer) = file.read_at(filled(1 << 20, 9).await, 0).await;
+        let buffer = buffer.unwrap();
+        assert!(buffer[..(1 << 19) + 4096].iter().all(|&b| b == 0));
+        assert!(buffer[(1 << 19) + 4096..].iter().all(|&b| b == 5));
+    });
+}
+
+#[test]
+fn reading_past_the_end_is_short() {
+    with_file(|file| async move {
+        let (read, _) = file.read_at(filled(8192, 1).await, (1 << 20) - 4096).await;
+        assert_eq!(read.unwrap(), 4096);
+    });
+}
+
+#[test]
+fn a_failing_call_gives_the_buffer_back() {
+    let folder = folder();
+    let path = folder.path().join("ro");
+    std::fs::write(&path, vec![1; 4096]).unwrap();
+    let file = File::open(&path, OpenOptions { write: false, ..OpenOptions::default() }).unwrap();
+    run(Config::default(), async move {
+        let (wrote, buffer) = file.write_at(filled(4096, 1).await, 0, false).await;
+        assert_eq!(wrote.unwrap_err().raw_os_error(), Some(libc::EBADF));
+        assert_eq!(buffer.unwrap().len(), 4096);
+    })
+    .unwrap();
+}
+
+#[test]
+fn operations_dropped_early_keep_their_buffers_until_they_complete() {
+    with_file(|file| async move {
+        let pool = buffer::pool();
+        let all = pool.available();
+        for n in 0..50u8 {
+            let file = file.clone();
+            let task = spawn(async move {
+                let buffer = filled(65536, n).await;
+                file.write_at(buffer, 0, true).await.0.unwrap();
+            });
+            let _ = timeout(Duration::from_micros(u64::from(n)), task).await;
+        }
+        let _ = timeout(Duration::ZERO, file.read_at(filled(4096, 0).await, 0)).await;
+        file.sync(true).await.unwrap();
+        while pool.available() != all {
+            crate::yield_now().await;
+        }
+    });
+}
+
+#[test]
+fn more_operations_than_the_ring_takes_wait_for_their_turn() {
+    with_file(|file| async move {
+        let tasks: Vec<_> = (0..6000u64)
+            .map(|n| {
+                let file = file.clone();
+                spawn(async move {
+                    let (read, _) = file.read_at(filled(4096, 1).await, n % 256 * 4096).await;
+                    assert_eq!(read.unwrap(), 4096);
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_file_system_without_direct_io_is_told_apart() {
+    // /dev/shm is tmpfs, whose direct I/O depends on the kernel: both answers must work.
+    let Ok(folder) = tempfile::TempDir::new_in("/dev/shm") else { return };
+    let options = OpenOptions { create: true, ..OpenOptions::default() };
+    let file = File::open(&folder.path().join("f"), options).unwrap();
+    assert!(file.is_direct() || file.align() == 1);
+    run(Config::default(), async move {
+        let (wrote, _) = file.write_at(filled(4096, 3).await, 0, false).await;
+        assert_eq!(wrote.unwrap(), 4096);
+    })
+    .unwrap();
+}
+
+#[test]
+fn folders_are_refused() {
+    let folder = folder();
+    let options = OpenOptions { write: false, ..OpenOptions::default() };
+    let error = File::open(folder.path(), options).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::Unsupported);
+}
+
+#[test]
+fn a_dropped_file_closes_on_the_reactor_that_used_it() {
+    with_file(|file| async move {
+        file.sync(true).await.unwrap();
+        let weak = Arc::downgrade(&file.inner);
+        drop(file);
+        crate::sleep(Duration::from_millis(5)).await;
+        assert!(weak.upgrade().is_none());
+    });
+}
+
+#[test]
+fn discarding_is_for_block_devices() {
+    with_file(|file| async move {
+        assert!(file.discard(0, 4096).await.is_err());
+    });
+}

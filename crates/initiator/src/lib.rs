@@ -1,1 +1,23 @@
 //! The host side in user space: connect, discover, queues, submit, poll.
+//!
+//! [`Controller::connect`] makes the admin queue and enables the controller; its [`Association`] goes to
+//! whichever reactor shall own an I/O [`Queue`]. [`discover`], [`identify_controller`] and
+//! [`identify_namespace`] are for callers without a reactor: each blocks its thread for one question.
+
+mod ask;
+mod association;
+mod controller;
+
+mod error;
+mod host;
+pub mod limits;
+mod queue;
+
+pub use ask::{Remote, identify_controller, identify_namespace};
+pub use association::{Association, Options};
+pub use controller::Controller;
+
+pub use error::Error;
+pub use fabric::race;
+pub use host::HostIdentity;
+pub use queue::{Completion, Data, Queue};

@@ -1,0 +1,4 @@
+//! NVMe over TCP: the socket side of both ends.
+
+pub mod connect;
+pub mod gather;

@@ -1,0 +1,284 @@
+//! The host's end of a connection: a socket, the machine of `nvme::tcp::host`, and what is still to send.
+//!
+//! Data lies in a *data area* that the owner of the connection keeps and lends to each call: writes are sent
+//! from where they lie in it, and what of it is named to a call stays as it is until [`Connection::flush`] has
+//! sent it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::time::Duration;
+
+use nvme::sqe::Sqe;
+use nvme::tcp::host::{Config, Event, Initialized, Machine, Step, term_req};
+use nvme::tcp::{Fatal, ddgst};
+use reactor::net::TcpStream;
+
+use super::gather::{Gather, Sent};
+use crate::limits::{HOST_MAX_R2T, HOST_RECEIVE_BYTES};
+use crate::race;
+
+/// What a host asks of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Ask for header digests.
+    pub header_digest: bool,
+    /// Ask for data digests.
+    pub data_digest: bool,
+    /// Command identifiers used on it: 0 to `commands - 1`.
+    pub commands: u16,
+    /// How long the TCP handshake and ICReq/ICResp may take together.
+    pub timeout: Duration,
+}
+
+/// Why a connection could not be made, or ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The TCP connection was not made.
+    #[error("cannot connect to {addr}: {source}")]
+    Connect {
+        /// Where to.
+        addr: SocketAddr,
+        /// The socket's word.
+        source: io::Error,
+    },
+    /// The peer took the TCP connection and sent no ICResp in time.
+    #[error("{addr} did not answer the ICReq within {} ms", .after.as_millis())]
+    Silent {
+        /// Where to.
+        addr: SocketAddr,
+        /// How long it had.
+        after: Duration,
+    },
+    /// The peer closed the connection.
+    #[error("the controller closed the connection")]
+    Closed,
+    /// The socket failed.
+    #[error("the connection failed: {0}")]
+    Socket(#[from] io::Error),
+    /// The peer broke the protocol; it has been told by H2CTermReq.
+    #[error("the controller broke the NVMe/TCP protocol: {0}")]
+    Protocol(Fatal),
+    /// The peer says that we broke the protocol.
+    #[error("the controller ended the connection by C2HTermReq: {0}")]
+    Terminated(String),
+}
+
+/// Whether everything queued has been sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flushed {
+    /// Nothing is left to send.
+    All,
+    /// The socket takes no more for now.
+    Blocked,
+    /// A turn's share has been sent; others on this reactor should have theirs before more.
+    Shared,
+}
+
+/// An initialised connection, seen from the host.
+pub struct Connection {
+    stream: TcpStream,
+    machine: Machine,
+    settled: Initialized,
+    out: Gather,
+    inbox: Box<[u8]>,
+    /// The bytes of `inbox` received and not yet consumed.
+    unread: Range<usize>,
+}
+
+impl Connection {
+    /// Connects to `addr` and exchanges ICReq and ICResp.
+    ///
+    /// # Errors
+    /// Any of [`Error`].
+    pub async fn open(addr: SocketAddr, options: &Options) -> Result<Self, Error> {
+        let after = options.timeout;
+        match reactor::timeout(after, Self::initialize(addr, options)).await {
+            Ok(result) => result,
+            Err(reactor::Elapsed) => Err(Error::Silent { addr, after }),
+        }
+    }
+
+    async fn initialize(addr: SocketAddr, options: &Options) -> Result<Self, Error> {
+        let stream =
+            TcpStream::connect(addr).await.map_err(|source| Error::Connect { addr, source })?;
+        stream.set_nodelay(true)?;
+        let machine = Machine::new(Config {
+            hpda: 0,
+            maxr2t: HOST_MAX_R2T,
+            hdgst: options.header_digest,
+            ddgst: options.data_digest,
+            commands: options.commands,
+        });
+        let head = machine.ic_req();
+        let mut connection = Self {
+            stream,
+            machine,
+            settled: Initialized { cpda: 0, maxh2cdata: 0, hdgst: false, ddgst: false },
+            out: Gather::default(),
+            inbox: vec![0; HOST_RECEIVE_BYTES].into_boxed_slice(),
+            unread: 0..0,
+        };
+        connection.out.push(&head);
+        loop {
+            connection.ready(&[]).await?;
+            match connection.next_event()? {
+                Some(Event::Initialized(settled)) => {
+                    connection.settled = settled;
+                    return Ok(connection);
+                }
+                Some(Event::Terminated(told)) => return Err(Error::Terminated(told.to_string())),
+                // The machine lets no other event through before ICResp.
+                Some(_) | None => {}
+            }
+        }
+    }
+
+    /// What the controller's ICResp settled.
+    #[must_use]
+    pub fn settled(&self) -> Initialized {
+        self.settled
+    }
+
+    /// The local and the peer's address.
+    ///
+    /// # Errors
+    /// Those of the socket.
+    pub fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)> {
+        Ok((self.stream.local_addr()?, self.stream.peer_addr()?))
+    }
+
+    /// Queues a command capsule, with the given range of the data area as in-capsule data.
+    ///
+    /// # Panics
+    /// When the command identifier is in use.
+    #[inline]
+    pub fn push_capsule(&mut self, sqe: &Sqe, area: &[u8], in_capsule: Range<usize>) {
+        let head = self.machine.capsule_cmd(sqe, stdx::num::u32_of(in_capsule.len()));
+        self.out.push(&head);
+        self.push_data(area, in_capsule);
+    }
+
+    /// Queues the answer to an R2T: the given range of the data area, which is what the R2T asked for from
+    /// `offset` of the command's buffer on, in as many H2CData PDUs as MAXH2CDATA makes it.
+    pub fn push_h2c_data(
+        &mut self,
+        cid: u16,
+        ttag: u16,
+        offset: u32,
+        area: &[u8],
+        range: Range<usize>,
+    ) {
+        let most = stdx::num::usize32(self.settled.maxh2cdata);
+        let mut at = range.start;
+        while at < range.end {
+            let end = range.end.min(at + most);
+            let before = stdx::num::u32_of(at - range.start);
+            let length = stdx::num::u32_of(end - at);
+            let last = end == range.end;
+            let head = self.machine.h2c_data(cid, ttag, offset + before, length, last);
+            self.out.push(&head);
+            self.push_data(area, at..end);
+            at = end;
+        }
+    }
+
+    #[inline]
+    fn push_data(&mut self, area: &[u8], range: Range<usize>) {
+        if range.is_empty() {
+            return;
+        }
+        self.out.push_area(range.clone());
+        if self.machine.data_digest() {
+            self.out.push(&ddgst(&area[range]));
+        }
+    }
+
+    /// Sends what is queued, as far as the socket takes it and up to a turn's share.
+    ///
+    /// # Errors
+    /// Those of the socket.
+    #[inline]
+    pub fn flush(&mut self, area: &[u8]) -> Result<Flushed, Error> {
+        let stream = &self.stream;
+        let sent = self.out.send(area, |slices| stream.try_send_vectored(slices))?;
+        Ok(match sent {
+            Sent::All => Flushed::All,
+            Sent::Blocked => Flushed::Blocked,
+            Sent::Shared => Flushed::Shared,
+        })
+    }
+
+    /// The next event in what has been received; `None` when more has to be received first.
+    ///
+    /// # Errors
+    /// [`Error::Protocol`].
+    #[inline]
+    pub fn next_event(&mut self) -> Result<Option<Event<'_>>, Error> {
+        let input = &self.inbox[self.unread.clone()];
+        match self.machine.next(input) {
+            Ok(Step::Event { consumed, event }) => {
+                self.unread.start += consumed;
+                Ok(Some(event))
+            }
+            Ok(Step::NeedMore { consumed, .. }) => {
+                self.unread.start += consumed;
+                Ok(None)
+            }
+            Err(fatal) => {
+                // The stream may be full or gone; the connection ends either way.
+                let request = term_req(&fatal, input);
+                let _ = self.stream.try_send_vectored(&[io::IoSlice::new(&request)]);
+                Err(Error::Protocol(fatal))
+            }
+        }
+    }
+
+    /// Sends what is queued, and waits until something has been received.
+    ///
+    /// # Errors
+    /// Those of the socket, and [`Error::Closed`].
+    pub async fn ready(&mut self, area: &[u8]) -> Result<(), Error> {
+        self.make_room();
+        loop {
+            let flushed = self.flush(area)?;
+            let room = &mut self.inbox[self.unread.end..];
+            let received = match flushed {
+                Flushed::All => Some(self.stream.recv(room).await?),
+                Flushed::Blocked => receive_or_writable(&self.stream, room).await?,
+                Flushed::Shared => match self.stream.try_recv(room) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        reactor::yield_now().await;
+                        None
+                    }
+                    other => Some(other?),
+                },
+            };
+            match received {
+                Some(0) => return Err(Error::Closed),
+                Some(bytes) => {
+                    self.unread.end += bytes;
+                    return Ok(());
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Moves what is unread to the front: never more than a PDU's head, as data is consumed as it comes.
+    fn make_room(&mut self) {
+        if self.unread.is_empty() {
+            self.unread = 0..0;
+        } else if self.unread.start > 0 {
+            self.inbox.copy_within(self.unread.clone(), 0);
+            self.unread = 0..self.unread.len();
+        }
+    }
+}
+
+/// Receives, or gives `None` as soon as the socket takes more to send.
+async fn receive_or_writable(stream: &TcpStream, room: &mut [u8]) -> io::Result<Option<usize>> {
+    let receive = async { stream.recv(room).await.map(Some) };
+    let writable = async { stream.writable().await.map(|()| None) };
+    race(receive, writable).await
+}

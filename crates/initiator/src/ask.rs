@@ -1,0 +1,73 @@
+//! Single questions for callers without a reactor: each connects, asks, disconnects, and blocks meanwhile.
+
+use std::future::Future;
+
+use nvme::identify::{IdentifyController, IdentifyNamespace};
+use reactor::{Config, PollPolicy};
+
+use crate::Error;
+use crate::association::Options;
+use crate::controller::Controller;
+use crate::host::HostIdentity;
+
+/// Whom to ask, and who asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remote {
+    /// Transport address: an IP address or a host name.
+    pub traddr: String,
+    /// Transport service: the TCP port.
+    pub trsvcid: u16,
+    /// Subsystem NQN.
+    pub subnqn: String,
+    /// The asking host.
+    pub host: HostIdentity,
+    /// Digests and times.
+    pub options: Options,
+}
+
+impl Remote {
+    /// Connects to the controller.
+    ///
+    /// # Errors
+    /// As [`Controller::connect`].
+    pub async fn connect(&self) -> Result<Controller, Error> {
+        let Self { traddr, trsvcid, subnqn, host, options } = self;
+        Controller::connect(traddr, *trsvcid, subnqn, host, options).await
+    }
+}
+
+/// Identify Controller.
+///
+/// # Errors
+/// Any of [`Error`].
+pub fn identify_controller(remote: &Remote) -> Result<Box<IdentifyController>, Error> {
+    let remote = remote.clone();
+    blocking(async move {
+        let controller = remote.connect().await?;
+        let identity = Box::new(controller.identity().clone());
+        let _ = controller.shut_down().await;
+        Ok(identity)
+    })
+}
+
+/// Identify Namespace of an active namespace.
+///
+/// # Errors
+/// Any of [`Error`].
+pub fn identify_namespace(remote: &Remote, nsid: u32) -> Result<Box<IdentifyNamespace>, Error> {
+    let remote = remote.clone();
+    blocking(async move {
+        let mut controller = remote.connect().await?;
+        let namespace = controller.namespace(nsid).await?;
+        let _ = controller.shut_down().await;
+        Ok(namespace)
+    })
+}
+
+/// Runs a question on a reactor of this thread.
+fn blocking<T: 'static>(
+    question: impl Future<Output = Result<T, Error>> + 'static,
+) -> Result<T, Error> {
+    let config = Config { cpu: None, poll: PollPolicy::Interrupt, name: "ask".to_owned() };
+    reactor::run(config, question)?
+}

@@ -1,0 +1,191 @@
+//! A host's association with a controller: what every queue of it has to say in Connect.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use fabric::tcp::connect::{self, Connection};
+use nvme::fabrics::ConnectResponse;
+use nvme::fabrics::{CNTLID_DYNAMIC, Connect, ConnectAttributes, ConnectData, ConnectInvalid};
+use nvme::nqn::Nqn;
+use nvme::sqe::Sqe;
+use nvme::status::Status;
+use zerocopy::IntoBytes;
+
+use crate::Error;
+use crate::host::HostIdentity;
+use crate::limits::{ADMIN_AREA_BYTES, ADMIN_IN_CAPSULE_BYTES, ADMIN_QUEUE_ENTRIES};
+use crate::queue::{Data, Queue};
+
+/// How a host connects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Ask for header digests.
+    pub header_digest: bool,
+    /// Ask for data digests.
+    pub data_digest: bool,
+    /// Keep Alive Timeout; zero is none.
+    pub keep_alive: Duration,
+    /// How long a connection or an admin command may take.
+    pub timeout: Duration,
+}
+
+impl Default for Options {
+    /// No digests, KATO of 5 seconds as the Linux host's default, 10 seconds for each answer.
+    fn default() -> Self {
+        Self {
+            header_digest: false,
+            data_digest: false,
+            keep_alive: Duration::from_secs(5),
+            timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// All it takes to connect further queues to a controller, from any reactor.
+#[derive(Clone, Debug)]
+pub struct Association {
+    pub(crate) addr: SocketAddr,
+    pub(crate) subnqn: Nqn,
+    pub(crate) hostnqn: Nqn,
+    pub(crate) hostid: [u8; 16],
+    pub(crate) options: Options,
+    /// Controller identifier; [`CNTLID_DYNAMIC`] until the admin queue is connected.
+    pub(crate) cntlid: u16,
+    /// In-capsule data an I/O queue takes, bytes.
+    pub(crate) in_capsule: u32,
+    /// Most entries of a queue.
+    pub(crate) entries_max: u32,
+    /// Largest transfer of one command, bytes.
+    pub(crate) transfer_max: u64,
+}
+
+impl Association {
+    pub(crate) fn new(
+        addr: SocketAddr,
+        subnqn: &str,
+        host: &HostIdentity,
+        options: &Options,
+    ) -> Result<Self, Error> {
+        let nqn = |name: &str| {
+            Nqn::new(name).map_err(|source| Error::Nqn { name: name.to_owned(), source })
+        };
+        Ok(Self {
+            addr,
+            subnqn: nqn(subnqn)?,
+            hostnqn: nqn(&host.nqn)?,
+            hostid: host.id,
+            options: options.clone(),
+            cntlid: CNTLID_DYNAMIC,
+            in_capsule: 0,
+            entries_max: u32::from(ADMIN_QUEUE_ENTRIES),
+            transfer_max: u64::MAX,
+        })
+    }
+
+    /// Identifier of the controller.
+    #[must_use]
+    pub fn cntlid(&self) -> u16 {
+        self.cntlid
+    }
+
+    /// Commands that can be outstanding on an I/O queue.
+    #[must_use]
+    pub fn depth_max(&self) -> u16 {
+        u16::try_from(self.entries_max - 1).unwrap_or(u16::MAX)
+    }
+
+    /// Largest transfer of one command, bytes (MDTS); `u64::MAX` when the controller states none.
+    #[must_use]
+    pub fn transfer_max(&self) -> u64 {
+        self.transfer_max
+    }
+
+    /// In-capsule data an I/O queue takes, bytes (IOCCSZ).
+    #[must_use]
+    pub fn in_capsule(&self) -> u32 {
+        self.in_capsule
+    }
+
+    /// Connects I/O queue `qid` (1 and up) with room for `depth` outstanding commands and `area_bytes` of data.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] when the queue is deeper than the controller takes, [`Error::Refused`],
+    /// [`Error::Transport`], [`Error::Timeout`].
+    pub async fn connect_queue(
+        &self,
+        qid: u16,
+        depth: u16,
+        area_bytes: usize,
+    ) -> Result<Queue, Error> {
+        if depth > self.depth_max() {
+            return Err(Error::Unsupported(format!(
+                "a queue of {depth} commands is deeper than the controller's {}",
+                self.depth_max()
+            )));
+        }
+        let area = area_bytes.max(size_of::<ConnectData>());
+        let (queue, _) = self.connect(qid, depth, area, self.in_capsule).await?;
+        Ok(queue)
+    }
+
+    /// Connects the admin queue; gives the controller's identifier.
+    pub(crate) async fn connect_admin(&self) -> Result<(Queue, u16), Error> {
+        let depth = ADMIN_QUEUE_ENTRIES - 1;
+        self.connect(0, depth, ADMIN_AREA_BYTES, ADMIN_IN_CAPSULE_BYTES).await
+    }
+
+    async fn connect(
+        &self,
+        qid: u16,
+        depth: u16,
+        area_bytes: usize,
+        in_capsule: u32,
+    ) -> Result<(Queue, u16), Error> {
+        let options = connect::Options {
+            header_digest: self.options.header_digest,
+            data_digest: self.options.data_digest,
+            commands: depth,
+            timeout: self.options.timeout,
+        };
+        let connection = Connection::open(self.addr, &options).await?;
+        // Connect always goes in the capsule (section 6.3), whatever IOCCSZ says of I/O commands.
+        let fits = in_capsule.max(ADMIN_IN_CAPSULE_BYTES);
+        let mut queue = Queue::new(connection, depth, area_bytes, fits);
+        let data = ConnectData::new(self.hostid, self.cntlid, &self.subnqn, &self.hostnqn);
+        let data = queue.stage(data.as_bytes());
+        let cqe =
+            queue.execute("Connect", self.entry(qid, depth), data, self.options.timeout).await?;
+        let status = cqe.status();
+        if !status.is_success() {
+            let invalid = status
+                .is(Status::CONNECT_INVALID_PARAMETERS)
+                .then(|| ConnectInvalid::from_dw0(cqe.dw0.get()));
+            return Err(Error::Refused { qid, status, invalid });
+        }
+        queue.set_in_capsule(in_capsule);
+        let response = ConnectResponse::from_dw0(cqe.dw0.get());
+        if response.authreq != 0 {
+            return Err(Error::Unsupported("the controller requires authentication".to_owned()));
+        }
+        Ok((queue, response.cntlid))
+    }
+
+    /// The Connect entry. SQ flow control is off, so that reads may complete by the SUCCESS flag of their data.
+    fn entry(&self, qid: u16, depth: u16) -> Sqe {
+        let kato = u32::try_from(self.options.keep_alive.as_millis()).unwrap_or(u32::MAX);
+        Connect {
+            recfmt: 0,
+            qid,
+            // 0's based: one entry more than commands, as a queue of n entries holds n - 1.
+            sqsize: depth,
+            attributes: ConnectAttributes(ConnectAttributes::DISABLE_SQ_FLOW_CONTROL),
+            kato: if qid == 0 { kato } else { 0 },
+        }
+        .to_sqe(0)
+    }
+}
+
+/// Data that a page of `length` bytes is received into, at the start of the area.
+pub(crate) fn page(length: u32) -> Data {
+    Data::Receive { at: 0, length }
+}

@@ -1,0 +1,279 @@
+//! A controller seen from its admin queue.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::Duration;
+
+use nvme::cqe::Cqe;
+use nvme::fabrics::{PropertyGet, PropertySet, PropertySize};
+use nvme::identify::{Cns, Identify, IdentifyController, IdentifyNamespace, NamespaceList};
+use nvme::limits::IDENTIFY_BYTES;
+use nvme::opcode::admin;
+use nvme::property::{
+    Cap, Cc, CommandSetSelected, Csts, ShutdownNotification, ShutdownStatus, offset,
+};
+use nvme::sqe::Sqe;
+use stdx::num::u32_of;
+use zerocopy::FromBytes;
+
+use crate::Error;
+use crate::association::{Association, Options, page};
+use crate::host::HostIdentity;
+use crate::limits::{ADMIN_AREA_BYTES, STATUS_POLL_MS};
+use crate::queue::{Data, Queue};
+
+/// Feature Identifier: Number of Queues (section 5.1.25.2.1).
+const FEATURE_NUMBER_OF_QUEUES: u32 = 0x07;
+
+/// An enabled controller, of an NVM or a discovery subsystem, and its admin queue.
+pub struct Controller {
+    admin: Queue,
+    association: Association,
+    identity: Box<IdentifyController>,
+}
+
+/// The first address `traddr` (an IP address or a name) and `trsvcid` stand for.
+fn resolve(traddr: &str, trsvcid: u16) -> Result<SocketAddr, Error> {
+    let fail = |source| Error::Resolve { traddr: traddr.to_owned(), source };
+    // Brackets around an IPv6 address are what a URL would have.
+    let bare = traddr.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(traddr);
+    let mut addresses = (bare, trsvcid).to_socket_addrs().map_err(fail)?;
+    addresses.next().ok_or_else(|| fail(std::io::ErrorKind::NotFound.into()))
+}
+
+impl Controller {
+    /// Connects the admin queue, enables the controller (section 3.5.1: CAP, CC.EN, CSTS.RDY) and identifies it.
+    ///
+    /// # Errors
+    /// Any of [`Error`].
+    pub async fn connect(
+        traddr: &str,
+        trsvcid: u16,
+        subnqn: &str,
+        host: &HostIdentity,
+        options: &Options,
+    ) -> Result<Self, Error> {
+        let addr = resolve(traddr, trsvcid)?;
+        Self::establish(Association::new(addr, subnqn, host, options)?).await
+    }
+
+    /// Makes a new association with the same subsystem, after this one broke. I/O queues of the old one are
+    /// gone with it.
+    ///
+    /// # Errors
+    /// Any of [`Error`].
+    pub async fn reconnect(self) -> Result<Self, Error> {
+        let mut association = self.association;
+        drop(self.admin);
+        association.cntlid = nvme::fabrics::CNTLID_DYNAMIC;
+        Self::establish(association).await
+    }
+
+    async fn establish(mut association: Association) -> Result<Self, Error> {
+        let (admin, cntlid) = association.connect_admin().await?;
+        association.cntlid = cntlid;
+        let identity = Box::default();
+        let mut controller = Self { admin, association, identity };
+        let cap = Cap(controller.property(offset::CAP, PropertySize::Eight).await?);
+        controller.association.entries_max = u32::from(cap.mqes()) + 1;
+        controller.enable(cap).await?;
+        controller.identity = controller.identify(Identify::new(Cns::Controller, 0)).await?;
+        // MDTS counts in the smallest memory page, 2^(12 + MPSMIN) bytes; 0 is no limit.
+        let mdts = u32::from(controller.identity.mdts);
+        if mdts != 0 {
+            let page = 12 + u32::from(cap.mpsmin());
+            controller.association.transfer_max = 1u64.checked_shl(mdts + page).unwrap_or(u64::MAX);
+        }
+        // IOCCSZ counts 16 bytes and includes the submission queue entry.
+        let capsule = controller.identity.ioccsz.get().saturating_mul(16);
+        controller.association.in_capsule = capsule.saturating_sub(u32_of(size_of::<Sqe>()));
+        Ok(controller)
+    }
+
+    async fn enable(&mut self, cap: Cap) -> Result<(), Error> {
+        let css = if cap.has(Cap::CSS_IOCSS) {
+            CommandSetSelected::All
+        } else if cap.has(Cap::CSS_NVM) {
+            CommandSetSelected::Nvm
+        } else {
+            CommandSetSelected::AdminOnly
+        };
+        self.set_property(offset::CC, PropertySize::Four, Cc::enable(css).0.into()).await?;
+        // CAP.TO counts half seconds; 0 would be no time at all.
+        let patience = Duration::from_millis(500 * u64::from(cap.to().max(1)));
+        let ready = async {
+            while !self.status().await?.ready() {
+                reactor::sleep(Duration::from_millis(STATUS_POLL_MS)).await;
+            }
+            Ok(())
+        };
+        match reactor::timeout(patience, ready).await {
+            Ok(result) => result,
+            Err(reactor::Elapsed) => Err(Error::Timeout { command: "CC.EN", after: patience }),
+        }
+    }
+
+    /// CSTS; a controller with a fatal error is an error.
+    async fn status(&mut self) -> Result<Csts, Error> {
+        let raw = self.property(offset::CSTS, PropertySize::Four).await?;
+        let csts = Csts(stdx::num::low32(raw));
+        if csts.fatal() { Err(Error::Fatal) } else { Ok(csts) }
+    }
+
+    /// What I/O queues are connected by.
+    #[must_use]
+    pub fn association(&self) -> &Association {
+        &self.association
+    }
+
+    /// Identify Controller as read when the controller was connected.
+    #[must_use]
+    pub fn identity(&self) -> &IdentifyController {
+        &self.identity
+    }
+
+    /// Runs an admin command; a status other than success is an error.
+    ///
+    /// # Errors
+    /// [`Error::Command`], [`Error::Transport`], [`Error::Timeout`].
+    pub async fn execute(
+        &mut self,
+        command: &'static str,
+        sqe: Sqe,
+        data: Data,
+    ) -> Result<Cqe, Error> {
+        let cqe = self.admin.execute(command, sqe, data, self.association.options.timeout).await?;
+        let status = cqe.status();
+        if status.is_success() { Ok(cqe) } else { Err(Error::Command { command, status }) }
+    }
+
+    /// Property Get.
+    ///
+    /// # Errors
+    /// As [`Controller::execute`].
+    pub async fn property(&mut self, offset: u32, size: PropertySize) -> Result<u64, Error> {
+        let sqe = PropertyGet { offset, size }.to_sqe(0);
+        Ok(self.execute("Property Get", sqe, Data::None).await?.result())
+    }
+
+    /// Property Set.
+    ///
+    /// # Errors
+    /// As [`Controller::execute`].
+    pub async fn set_property(
+        &mut self,
+        offset: u32,
+        size: PropertySize,
+        value: u64,
+    ) -> Result<(), Error> {
+        let sqe = PropertySet { offset, size, value }.to_sqe(0);
+        self.execute("Property Set", sqe, Data::None).await?;
+        Ok(())
+    }
+
+    async fn identify<T: FromBytes + zerocopy::KnownLayout + zerocopy::Immutable + Clone>(
+        &mut self,
+        what: Identify,
+    ) -> Result<Box<T>, Error> {
+        self.execute("Identify", what.to_sqe(0), page(u32_of(IDENTIFY_BYTES))).await?;
+        let read = T::read_from_bytes(&self.admin.area()[..IDENTIFY_BYTES]);
+        Ok(Box::new(read.map_err(|_| Error::Answer("an Identify page of the wrong size"))?))
+    }
+
+    /// Identify Namespace (CNS 00h) of an active namespace.
+    ///
+    /// # Errors
+    /// As [`Controller::execute`]; [`Error::Unsupported`] when there is no such active namespace.
+    pub async fn namespace(&mut self, nsid: u32) -> Result<Box<IdentifyNamespace>, Error> {
+        let namespace: Box<IdentifyNamespace> =
+            self.identify(Identify::new(Cns::Namespace, nsid)).await?;
+        // An inactive namespace identifies as zeroes (section 3.2.1.4).
+        if namespace.nsze.get() == 0 {
+            return Err(Error::Unsupported(format!("namespace {nsid} is not active")));
+        }
+        Ok(namespace)
+    }
+
+    /// Identifiers of the active namespaces above `after`, ascending, 1024 at most.
+    ///
+    /// # Errors
+    /// As [`Controller::execute`].
+    pub async fn active_namespaces(&mut self, after: u32) -> Result<Vec<u32>, Error> {
+        let list: Box<NamespaceList> =
+            self.identify(Identify::new(Cns::ActiveNamespaces, after)).await?;
+        Ok(list.iter().collect())
+    }
+
+    /// Asks for `count` I/O queues (Set Features, Number of Queues) and returns how many may be connected.
+    ///
+    /// # Errors
+    /// As [`Controller::execute`].
+    pub async fn set_queue_count(&mut self, count: u16) -> Result<u16, Error> {
+        let mut sqe = Sqe::new(admin::SET_FEATURES, 0, 0);
+        let wanted = u32::from(count.max(1) - 1);
+        sqe.cdw10 = FEATURE_NUMBER_OF_QUEUES.into();
+        sqe.cdw11 = (wanted << 16 | wanted).into();
+        let granted = self.execute("Set Features (Number of Queues)", sqe, Data::None).await?;
+        // Submission and completion queues allocated, both 0's based.
+        let [sq, cq] =
+            [granted.dw0.get(), granted.dw0.get() >> 16].map(|n| stdx::num::low16(n.into()));
+        Ok(sq.min(cq).saturating_add(1).min(count))
+    }
+
+    /// Keep Alive.
+    ///
+    /// # Errors
+    /// As [`Controller::execute`].
+    pub async fn keep_alive(&mut self) -> Result<(), Error> {
+        self.execute("Keep Alive", Sqe::new(admin::KEEP_ALIVE, 0, 0), Data::None).await?;
+        Ok(())
+    }
+
+    /// The interval at which to send Keep Alive: half of KATO; `None` when KATO is 0.
+    #[must_use]
+    pub fn keep_alive_interval(&self) -> Option<Duration> {
+        let kato = self.association.options.keep_alive;
+        (!kato.is_zero()).then(|| kato / 2)
+    }
+
+    /// Reads `length` bytes from byte `offset` of a log page into the data area, and lends them. `length` is a
+    /// multiple of 4, at most [`ADMIN_AREA_BYTES`].
+    ///
+    /// # Errors
+    /// As [`Controller::execute`].
+    pub async fn log_page(&mut self, lid: u8, offset: u64, length: u32) -> Result<&[u8], Error> {
+        let usable = stdx::num::usize32(length);
+        if usable == 0 || usable > ADMIN_AREA_BYTES || !length.is_multiple_of(4) {
+            return Err(Error::Unsupported(format!("a log page read of {length} bytes")));
+        }
+        // NUMD is 0's based in dwords, its low half in CDW10, its high half in CDW11 (section 5.1.12).
+        let dwords = length / 4 - 1;
+        let mut sqe = Sqe::new(admin::GET_LOG_PAGE, 0, 0);
+        sqe.cdw10 = ((dwords & 0xffff) << 16 | u32::from(lid)).into();
+        sqe.cdw11 = (dwords >> 16).into();
+        sqe.cdw12 = stdx::num::low32(offset).into();
+        sqe.cdw13 = stdx::num::low32(offset >> 32).into();
+        self.execute("Get Log Page", sqe, page(length)).await?;
+        Ok(&self.admin.area()[..usable])
+    }
+
+    /// Shuts the controller down in order (CC.SHN normal, section 3.6.1) and closes the admin queue.
+    ///
+    /// # Errors
+    /// As [`Controller::execute`].
+    pub async fn shut_down(mut self) -> Result<(), Error> {
+        let cc = Cc(stdx::num::low32(self.property(offset::CC, PropertySize::Four).await?));
+        let cc = cc.with_shn(ShutdownNotification::Normal);
+        self.set_property(offset::CC, PropertySize::Four, cc.0.into()).await?;
+        let patience = self.association.options.timeout;
+        let complete = async {
+            while self.status().await?.shst() != Some(ShutdownStatus::Complete) {
+                reactor::sleep(Duration::from_millis(STATUS_POLL_MS)).await;
+            }
+            Ok(())
+        };
+        match reactor::timeout(patience, complete).await {
+            Ok(result) => result,
+            Err(reactor::Elapsed) => Err(Error::Timeout { command: "CC.SHN", after: patience }),
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! What can go wrong between a host and a controller, as kinds to act on.
+
+use std::io;
+use std::time::Duration;
+
+use fabric::tcp::connect;
+use nvme::fabrics::{ConnectData, ConnectInvalid};
+use nvme::status::Status;
+
+/// Why the host side failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The transport address is not one.
+    #[error("cannot resolve `{traddr}`: {source}")]
+    Resolve {
+        /// Transport address given.
+        traddr: String,
+        /// The resolver's word.
+        source: io::Error,
+    },
+    /// A name given is no NQN.
+    #[error("`{name}`: {source}")]
+    Nqn {
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        source: nvme::nqn::NqnError,
+    },
+    /// The connection could not be made or ended.
+    #[error(transparent)]
+    Transport(#[from] connect::Error),
+    /// The controller refused a Connect command.
+    #[error("the controller refused Connect of queue {qid}: {}{}", name_of(*.status), field_of(*.invalid))]
+    Refused {
+        /// Queue.
+        qid: u16,
+        /// Status of the completion.
+        status: Status,
+        /// The field at fault, when the status is Connect Invalid Parameters.
+        invalid: Option<ConnectInvalid>,
+    },
+    /// A command failed.
+    #[error("{command} failed: {status}")]
+    Command {
+        /// Name of the command.
+        command: &'static str,
+        /// Status of the completion.
+        status: Status,
+    },
+    /// A command was not answered.
+    #[error("{command} was not answered within {} ms", .after.as_millis())]
+    Timeout {
+        /// Name of the command.
+        command: &'static str,
+        /// How long was waited.
+        after: Duration,
+    },
+    /// The controller reports CSTS.CFS.
+    #[error("the controller reports a fatal error (CSTS.CFS)")]
+    Fatal,
+    /// What the controller answered makes no sense.
+    #[error("the controller's answer is invalid: {0}")]
+    Answer(&'static str),
+    /// A request goes beyond what the controller supports.
+    #[error("{0}")]
+    Unsupported(String),
+    /// A reactor could not be started for a blocking question.
+    #[error("cannot start a reactor: {0}")]
+    Reactor(#[from] reactor::Error),
+}
+
+fn name_of(status: Status) -> String {
+    let name = status.fabrics_name().unwrap_or("reserved status");
+    format!("{name} ({:#x}/{:#04x})", status.code_type(), status.code())
+}
+
+fn field_of(invalid: Option<ConnectInvalid>) -> String {
+    let Some(invalid) = invalid else { return String::new() };
+    match (invalid.in_data, invalid.offset) {
+        (true, ConnectData::HOSTID_AT) => ": HOSTID".to_owned(),
+        (true, ConnectData::CNTLID_AT) => ": CNTLID".to_owned(),
+        (true, ConnectData::SUBNQN_AT) => ": SUBNQN".to_owned(),
+        (true, ConnectData::HOSTNQN_AT) => ": HOSTNQN".to_owned(),
+        (true, offset) => format!(": byte {offset} of the Connect data"),
+        (false, offset) => format!(": byte {offset} of the submission queue entry"),
+    }
+}
+
+impl Error {
+    /// What to do about it, where something can be said.
+    #[must_use]
+    pub fn advice(&self) -> Option<&'static str> {
+        match self {
+            Self::Resolve { .. } => Some("give an IP address, or a name that resolves"),
+            Self::Nqn { .. } => Some("an NQN looks like nqn.2026-11.io.flashloom:name"),
+            Self::Transport(error) => transport_advice(error),
+            Self::Refused { status, invalid, .. } => refusal_advice(*status, *invalid),
+            Self::Timeout { .. } => Some("the target is stuck or the network drops packets"),
+            Self::Command { status, .. } if status.is(Status::INVALID_NAMESPACE_OR_FORMAT) => {
+                Some("no such namespace in this subsystem: check --nsid")
+            }
+            _ => None,
+        }
+    }
+}
+
+fn transport_advice(error: &connect::Error) -> Option<&'static str> {
+    match error {
+        connect::Error::Connect { source, .. } => match source.kind() {
+            io::ErrorKind::ConnectionRefused => Some(
+                "nothing listens there: check --traddr and --trsvcid, and that the target runs",
+            ),
+            io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+                Some("no route to that address")
+            }
+            _ => None,
+        },
+        connect::Error::Silent { .. } => Some(
+            "something listens there, but it does not speak NVMe/TCP, or a firewall drops the answer",
+        ),
+        connect::Error::Protocol(_) => Some("what listens there does not speak NVMe/TCP correctly"),
+        _ => None,
+    }
+}
+
+fn refusal_advice(status: Status, invalid: Option<ConnectInvalid>) -> Option<&'static str> {
+    if status.is(Status::CONNECT_INVALID_HOST) {
+        return Some("the subsystem does not allow this host NQN: add it there, or use --hostnqn");
+    }
+    if status.is(Status::CONNECT_CONTROLLER_BUSY) {
+        return Some("the subsystem has no controller left: disconnect another host, or try later");
+    }
+    match invalid {
+        Some(ConnectInvalid { in_data: true, offset: ConnectData::SUBNQN_AT }) => {
+            Some("no such subsystem there: `flashloom discover` lists those this host may see")
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_subsystem_is_told_in_words() {
+        let invalid = Some(ConnectInvalid { offset: 256, in_data: true });
+        let status = Status::CONNECT_INVALID_PARAMETERS.with_dnr();
+        let error = Error::Refused { qid: 0, status, invalid };
+        assert_eq!(
+            error.to_string(),
+            "the controller refused Connect of queue 0: Connect Invalid Parameters (0x1/0x82): SUBNQN"
+        );
+        assert!(error.advice().unwrap().contains("flashloom discover"));
+    }
+
+    #[test]
+    fn a_refused_host_is_told_what_to_do() {
+        let status = Status::CONNECT_INVALID_HOST;
+        let error = Error::Refused { qid: 0, status, invalid: None };
+        assert!(error.to_string().contains("Connect Invalid Host"), "{error}");
+        assert!(error.advice().unwrap().contains("--hostnqn"));
+    }
+}

@@ -1,0 +1,23 @@
+//! Bounds of the host side, each with its reason.
+
+/// Entries of the admin queue: one command at a time, a keep alive and event requests beside it. What the Linux
+/// host uses.
+pub const ADMIN_QUEUE_ENTRIES: u16 = 32;
+
+/// Data area of an admin queue, bytes: the largest page asked for at once.
+pub const ADMIN_AREA_BYTES: usize = 16 * 1024;
+
+/// In-capsule data every controller takes on its admin queue, bytes (NVMe TCP Transport Specification 1.1,
+/// section 3.3.2: 8 KiB for Fabrics and Admin commands).
+pub const ADMIN_IN_CAPSULE_BYTES: u32 = 8 * 1024;
+
+/// Tries to read a discovery log whose generation counter keeps moving under the reader.
+pub const DISCOVERY_TRIES: usize = 8;
+
+/// Records taken from one discovery log: a page of that many is 16 MiB; a larger count is a broken controller.
+pub const DISCOVERY_RECORDS_MAX: u64 = 16 * 1024;
+
+/// Milliseconds between looks at CSTS while a controller gets ready or shuts down.
+pub const STATUS_POLL_MS: u64 = 1;
+
+const _: () = assert!(ADMIN_AREA_BYTES >= nvme::limits::IDENTIFY_BYTES);

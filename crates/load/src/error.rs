@@ -1,0 +1,47 @@
+//! Why a run could not be made or finished.
+
+/// Why [`crate::run`] gave up.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The plan cannot be run as it stands: what is wrong and what would be right.
+    #[error("{0}")]
+    Job(String),
+    /// A host connection could not be made or was lost.
+    #[error("job `{job}`: {source}")]
+    Host {
+        /// Name of the job.
+        job: String,
+        /// What went wrong.
+        source: initiator::Error,
+    },
+    /// A reactor could not be started.
+    #[error("cannot start a reactor{}: {source}", on_cpu(*.cpu))]
+    Reactor {
+        /// The CPU asked for.
+        cpu: Option<usize>,
+        /// What went wrong.
+        source: reactor::Error,
+    },
+    /// Commands were outstanding and none completed for [`crate::limits::STALL_NS`].
+    #[error("the target answered no command for {} s; the run was given up", crate::limits::STALL_NS / 1_000_000_000)]
+    Stalled,
+    /// The progress callback ended the run before it began.
+    #[error("stopped while connecting")]
+    Stopped,
+}
+
+fn on_cpu(cpu: Option<usize>) -> String {
+    cpu.map_or_else(String::new, |cpu| format!(" on CPU {cpu}"))
+}
+
+impl Error {
+    /// What to do about it, where something can be said.
+    #[must_use]
+    pub fn advice(&self) -> Option<&'static str> {
+        match self {
+            Self::Host { source, .. } => source.advice(),
+            Self::Stalled => Some("look at the target's log and at the network path"),
+            Self::Job(_) | Self::Reactor { .. } | Self::Stopped => None,
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! From what the workers measured to the report.
+
+use std::collections::BTreeMap;
+
+use stdx::histogram::Histogram;
+
+use crate::job::{Direction, Job, Limit, Plan, Verify};
+use crate::limits::VERIFY_ERRORS_LISTED;
+use crate::report::{DirectionReport, Extra, JobReport, Report, VerifyReport};
+use crate::worker::{Outcome, Tally};
+
+/// fio's error numbers: a command failed (EIO), data was wrong (EILSEQ).
+const EIO: i32 = 5;
+const EILSEQ: i32 = 84;
+
+/// Puts the workers' outcomes together, each with the index of its job. `wall` is nanoseconds since 1970.
+pub fn report(
+    plan: &Plan,
+    outcomes: impl Iterator<Item = (usize, Box<Outcome>)>,
+    wall: u128,
+) -> Report {
+    let mut by_job: Vec<Vec<Outcome>> = plan.jobs.iter().map(|_| Vec::new()).collect();
+    for (job, outcome) in outcomes {
+        by_job[job].push(*outcome);
+    }
+    let millis = u64::try_from(wall / 1_000_000).unwrap_or(u64::MAX);
+    Report {
+        version: concat!("flashloom-", env!("CARGO_PKG_VERSION")).to_owned(),
+        timestamp: millis / 1000,
+        timestamp_ms: millis,
+        jobs: plan.jobs.iter().zip(by_job).map(|(job, all)| job_report(job, &all)).collect(),
+    }
+}
+
+fn job_report(job: &Job, outcomes: &[Outcome]) -> JobReport {
+    let started = outcomes.iter().map(|outcome| outcome.started).min().unwrap_or(0);
+    let ended = outcomes.iter().map(|outcome| outcome.ended).max().unwrap_or(started);
+    let active_ns = ended.saturating_sub(started);
+    let failed: u64 = outcomes.iter().map(|outcome| outcome.failed).sum();
+    let wrong: u64 = outcomes.iter().map(|outcome| outcome.wrong).sum();
+    let verify = (job.verify == Verify::On).then(|| VerifyReport {
+        verified_bytes: outcomes.iter().map(|outcome| outcome.verified_bytes).sum(),
+        errors: wrong,
+        listed: outcomes
+            .iter()
+            .flat_map(|outcome| outcome.wrong_listed.iter().cloned())
+            .take(VERIFY_ERRORS_LISTED)
+            .collect(),
+    });
+    JobReport {
+        jobname: job.name.clone(),
+        groupid: 0,
+        error: match (wrong, failed) {
+            (0, 0) => 0,
+            (0, _) => EIO,
+            _ => EILSEQ,
+        },
+        elapsed: active_ns.div_ceil(1_000_000_000),
+        options: options(job),
+        read: direction(outcomes, active_ns, |outcome| &outcome.reads),
+        write: direction(outcomes, active_ns, |outcome| &outcome.writes),
+        job_runtime: active_ns.div_ceil(1_000_000),
+        total_err: failed + wrong,
+        flashloom: Extra {
+            failed: outcomes.iter().flat_map(|outcome| outcome.failures.iter().cloned()).collect(),
+            verify,
+            active_ns,
+        },
+    }
+}
+
+fn direction(
+    outcomes: &[Outcome],
+    active_ns: u64,
+    pick: impl Fn(&Outcome) -> &Tally,
+) -> DirectionReport {
+    let mut latency = Histogram::new();
+    let (mut ios, mut bytes) = (0, 0);
+    for tally in outcomes.iter().map(pick) {
+        latency.merge(&tally.latency);
+        ios += tally.ios;
+        bytes += tally.bytes;
+    }
+    DirectionReport::of(ios, bytes, active_ns, &latency)
+}
+
+/// The job in fio's option names.
+fn options(job: &Job) -> BTreeMap<String, String> {
+    let mut options: BTreeMap<String, String> = [
+        ("rw", job.pattern.name().to_owned()),
+        ("bs", job.block_size.to_string()),
+        ("iodepth", job.io_depth.to_string()),
+        ("numjobs", job.queues.to_string()),
+        ("filename", format!("{}:{}", job.target.subnqn, job.target.nsid)),
+        ("randseed", job.seed.to_string()),
+    ]
+    .into_iter()
+    .map(|(key, value)| (key.to_owned(), value))
+    .collect();
+    let mut add = |key: &str, value: String| options.insert(key.to_owned(), value);
+    match job.limit {
+        Limit::Runtime(runtime) => {
+            add("runtime", runtime.as_secs_f64().to_string());
+            add("time_based", "1".to_owned());
+        }
+        Limit::Size(bytes) => {
+            add("io_size", bytes.to_string());
+        }
+        Limit::OnePass => {}
+    }
+    if let Direction::Mixed { read_percent } = job.pattern.direction {
+        add("rwmixread", read_percent.to_string());
+    }
+    if let Some(rate) = job.rate {
+        add("rate_iops", rate.to_string());
+    }
+    options
+}

@@ -1,4 +1,20 @@
 //! The controller side: queues, commands, admin, subsystems, namespaces, discovery, reservations.
 
+pub mod admin;
+pub mod controller;
+pub mod counters;
+mod describe;
+mod discovery;
+pub mod event;
+pub mod fabrics;
+pub mod host;
 pub mod limits;
+pub mod listener;
+pub mod namespace;
+pub mod registry;
 pub mod reservation;
+pub mod snapshot;
+pub mod subsystem;
+
+pub use controller::Controller;
+pub use registry::{Identity, ManageError, Target};

@@ -8,3 +8,74 @@ pub const MAX_REGISTRANTS: usize = 128;
 /// pages is a byte, and a host that has missed this many has to ask for a report anyway.
 pub const MAX_RESERVATION_NOTICES: usize = 64;
 const _: () = assert!(MAX_RESERVATION_NOTICES <= 256);
+
+// ---- Registry -----------------------------------------------------------------------------
+
+/// Subsystems of one target. A discovery log is read in one sitting by every host: some hundred
+/// entries per listener is what stays readable.
+pub const SUBSYSTEMS_MAX: usize = 256;
+/// Listeners of one target: every subsystem is listed once per listener.
+pub const LISTENERS_MAX: usize = 64;
+/// Referrals to other discovery services.
+pub const REFERRALS_MAX: usize = 64;
+/// Hosts on one subsystem's list.
+pub const HOSTS_MAX: usize = 4096;
+/// Namespaces of one subsystem unless its specification says less: one page of the Identify
+/// active namespace list, and of the Changed Attached Namespace List, holds them all.
+pub const NAMESPACES_MAX: u32 = 1024;
+/// Controllers of one subsystem, and of the discovery service: bounds what a flood of Connects
+/// can hold. A further Connect is answered Controller Busy.
+pub const CONTROLLERS_MAX: usize = 1024;
+
+// ---- Queues -------------------------------------------------------------------------------
+
+/// I/O queue pairs of one controller.
+pub const IO_QUEUES_MAX: u16 = 128;
+/// Entries of an I/O queue; CAP.MQES is one less, MAXCMD the same.
+pub const IO_QUEUE_ENTRIES_MAX: u16 = 1024;
+/// Entries of the admin queue; advertised as ASQSZ in discovery. Hosts use 32.
+pub const ADMIN_QUEUE_ENTRIES_MAX: u16 = 128;
+/// Bytes of in-capsule data of an I/O queue (IOCCSZ).
+pub const IO_IN_CAPSULE_BYTES: u32 = 16 << 10;
+/// Bytes of in-capsule data of the admin queue, which NVMe/TCP fixes (TCP transport 1.1).
+pub const ADMIN_IN_CAPSULE_BYTES: u32 = 8 << 10;
+/// Largest data transfer of one command in bytes (MDTS).
+pub const TRANSFER_BYTES_MAX: u32 = 1 << 20;
+/// MDTS: the power of two of 4 KiB pages that [`TRANSFER_BYTES_MAX`] is.
+pub const MDTS: u8 = 8;
+
+// ---- Controller ---------------------------------------------------------------------------
+
+/// Asynchronous Event Requests parked at once (AERL plus one).
+pub const ASYNC_EVENT_REQUESTS_MAX: u32 = 4;
+/// Abort commands outstanding at once (ACL plus one): as many as the admin queue holds, so that
+/// the limit cannot be exceeded.
+pub const ABORTS_MAX: u16 = ADMIN_QUEUE_ENTRIES_MAX;
+/// Entries of the Error Information log (ELPE plus one), per controller.
+pub const ERROR_LOG_ENTRIES: u8 = 64;
+/// Namespaces in the Changed Attached Namespace List before it says "more than that".
+pub const CHANGED_NAMESPACES_MAX: usize = 1024;
+/// Granularity of the Keep Alive Timer in units of 100 ms (KAS): one second.
+pub const KEEP_ALIVE_GRANULARITY: u16 = 10;
+/// Longest Keep Alive Timeout granted, in ms. The spec's field is 32 bits of ms (49 days); a dead
+/// host is to be noticed the same day.
+pub const KEEP_ALIVE_MS_MAX: u32 = 3_600_000;
+/// Keep Alive Timeout in ms of a discovery controller whose host asked for none: such a
+/// connection is meant to be short (Base 2.1 section 3.1.3.3.2: two minutes without a command).
+pub const DISCOVERY_IDLE_MS: u32 = 120_000;
+/// How long, in ms, an association without an enabled controller is kept (after Connect, reset or
+/// shutdown), so that silent hosts do not hold controllers for ever.
+pub const DISABLED_IDLE_MS: u32 = 120_000;
+/// Worst case time from enable to ready, in units of 500 ms (CAP.TO and CRTO.CRWMT). Enabling is
+/// immediate; hosts want a non-zero bound.
+pub const READY_TIMEOUT: u8 = 4;
+
+const _: () = {
+    assert!(TRANSFER_BYTES_MAX == 4096 << MDTS);
+    assert!(IO_QUEUE_ENTRIES_MAX >= 2 && ADMIN_QUEUE_ENTRIES_MAX >= 32);
+    assert!(ABORTS_MAX <= 256, "ACL is an 8-bit field, 0's based");
+    assert!(ASYNC_EVENT_REQUESTS_MAX < 16, "few of the admin queue's slots");
+    assert!(CHANGED_NAMESPACES_MAX * 4 == 4096);
+    assert!(IO_IN_CAPSULE_BYTES.is_multiple_of(16) && ADMIN_IN_CAPSULE_BYTES.is_multiple_of(16));
+    assert!(KEEP_ALIVE_GRANULARITY > 0);
+};

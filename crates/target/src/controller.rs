@@ -1,0 +1,292 @@
+//! Controllers: one association of one host (Base 2.1 section 3.1), from its Connect on the admin
+//! queue until its last queue ended.
+//!
+//! Everything here decides and returns at once. Sockets are the caller's: it learns through
+//! closers and wakers when to act.
+
+mod features;
+mod keep_alive;
+mod property;
+mod queues;
+mod reservations;
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Waker;
+
+use nvme::cqe::Cqe;
+use nvme::nqn::Nqn;
+use nvme::property::{Cc, Csts};
+
+pub use queues::{Closer, QueueLease};
+
+use crate::counters::Totals;
+use crate::event::{Event, Events};
+use crate::host::Host;
+use crate::limits::CHANGED_NAMESPACES_MAX;
+use crate::listener::ListenerId;
+use crate::namespace::View;
+use crate::registry::Target;
+use crate::reservation::{HostId, NotificationLog};
+use crate::subsystem::Health;
+pub(crate) use features::Features;
+pub(crate) use keep_alive::granted;
+pub(crate) use property::{CQE_LOG2, SQE_LOG2};
+use queues::Queues;
+
+/// What a controller is for (CNTRLTYPE).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Serves an NVM subsystem's namespaces.
+    Io,
+    /// Serves the discovery log.
+    Discovery,
+}
+
+/// Where a controller's admin queue connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Path {
+    pub listener: ListenerId,
+    /// The address the host connected to: what discovery tells it to use.
+    pub local: SocketAddr,
+    /// The host's end.
+    pub peer: SocketAddr,
+}
+
+/// A controller. Shared by the reactors that serve its queues and by management.
+#[derive(Debug)]
+pub struct Controller {
+    target: Weak<Target>,
+    /// The target's, read for every command that a queue takes.
+    epoch: Arc<AtomicU64>,
+    kind: Kind,
+    subsystem: Nqn,
+    cntlid: u16,
+    host: Host,
+    path: Path,
+    /// Last time the host was heard of, in the reactor's nanoseconds: any command on any queue.
+    heard: AtomicU64,
+    state: Mutex<State>,
+}
+
+/// Namespaces changed since the host last read the Changed Attached Namespace List.
+#[derive(Debug, Default)]
+pub(crate) struct Changed {
+    pub nsids: BTreeSet<u32>,
+    /// More than the list holds: it reads as FFFFFFFFh.
+    pub overflow: bool,
+}
+
+/// What changes during a controller's life.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub cc: Cc,
+    pub csts: Csts,
+    /// Since when the controller is not enabled, or shut down; nanoseconds.
+    pub disabled_since: Option<u64>,
+    pub queues: Queues,
+    pub features: Features,
+    pub events: Events,
+    pub waker: Option<Waker>,
+    pub changed: Changed,
+    pub reservations: NotificationLog,
+}
+
+/// What Connect found, to make a controller of.
+pub(crate) struct Association {
+    pub kind: Kind,
+    pub subsystem: Nqn,
+    pub cntlid: u16,
+    pub host: Host,
+    pub path: Path,
+    /// Keep Alive Timeout in milliseconds; 0 is none.
+    pub kato: u32,
+    pub now: u64,
+}
+
+impl Controller {
+    pub(crate) fn new(target: &Target, association: Association) -> Arc<Self> {
+        let Association { kind, subsystem, cntlid, host, path, kato, now } = association;
+        Arc::new(Self {
+            target: target.weak(),
+            epoch: target.shared_epoch(),
+            kind,
+            subsystem,
+            cntlid,
+            host,
+            path,
+            heard: AtomicU64::new(now),
+            state: Mutex::new(State {
+                cc: Cc::default(),
+                csts: Csts::default(),
+                disabled_since: Some(now),
+                queues: Queues::default(),
+                features: Features::new(kato, now),
+                events: Events::default(),
+                waker: None,
+                changed: Changed::default(),
+                reservations: NotificationLog::default(),
+            }),
+        })
+    }
+
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    #[must_use]
+    pub fn is_discovery(&self) -> bool {
+        self.kind == Kind::Discovery
+    }
+
+    /// NQN of the subsystem, for a discovery controller the well-known one.
+    #[must_use]
+    pub fn subsystem_nqn(&self) -> &Nqn {
+        &self.subsystem
+    }
+
+    /// NQN of the host.
+    #[must_use]
+    pub fn host_nqn(&self) -> &Nqn {
+        &self.host.nqn
+    }
+
+    /// See [`Target::epoch`].
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Relaxed)
+    }
+
+    /// Controller identifier.
+    #[must_use]
+    pub fn cntlid(&self) -> u16 {
+        self.cntlid
+    }
+
+    #[must_use]
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// The host as reservations know it.
+    #[must_use]
+    pub fn host_id(&self) -> HostId {
+        HostId(self.host.id)
+    }
+
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The namespaces this controller's queues may address now; see [`Target::epoch`].
+    #[must_use]
+    pub fn view(&self) -> Arc<View> {
+        let Some(target) = self.target.upgrade() else { return Arc::default() };
+        let registry = target.lock();
+        registry.subsystems.get(&self.subsystem).map_or_else(Arc::default, |s| Arc::clone(&s.view))
+    }
+
+    /// The target this controller belongs to; `None` once that is gone.
+    pub(crate) fn target(&self) -> Option<Arc<Target>> {
+        self.target.upgrade()
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the controller's queues have done, those that ended among them.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        self.lock().queues.totals()
+    }
+
+    /// I/O queues connected at the moment.
+    #[must_use]
+    pub fn io_queues(&self) -> usize {
+        self.lock().queues.io_count()
+    }
+
+    /// Controller Status (CSTS).
+    #[must_use]
+    pub fn status(&self) -> Csts {
+        self.lock().csts
+    }
+
+    // ---- Events ---------------------------------------------------------------------------
+
+    /// The waker to call when [`Self::next_event`] may have something: the admin queue's task.
+    pub fn set_event_waker(&self, waker: Waker) {
+        let mut state = self.lock();
+        state.waker = Some(waker.clone());
+        let due = state.events.due();
+        drop(state);
+        if due {
+            waker.wake();
+        }
+    }
+
+    /// The next completion of a parked Asynchronous Event Request, SQHD not filled in.
+    #[must_use]
+    pub fn next_event(&self) -> Option<Cqe> {
+        self.lock().events.next()
+    }
+
+    /// Notes an event, and wakes the admin queue when a request waits for it.
+    pub fn raise(&self, event: Event) {
+        let mut state = self.lock();
+        let configuration = state.features.async_event_configuration;
+        let waker = state.events.raise(event, configuration).then(|| state.waker.clone()).flatten();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Wakes the admin queue when [`Self::next_event`] has something; under no lock.
+    pub(crate) fn wake_if_due(state: MutexGuard<'_, State>) {
+        let waker = state.events.due().then(|| state.waker.clone()).flatten();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// A namespace appeared, went away, or changed its attributes.
+    pub(crate) fn namespace_changed(&self, nsid: u32) {
+        let mut state = self.lock();
+        if state.changed.nsids.len() >= CHANGED_NAMESPACES_MAX
+            && !state.changed.nsids.contains(&nsid)
+        {
+            state.changed.overflow = true;
+        } else {
+            state.changed.nsids.insert(nsid);
+        }
+        drop(state);
+        self.raise(Event::NamespaceAttribute);
+    }
+
+    /// Raises the SMART / Health events for what is worse in `after` than in `before`.
+    pub(crate) fn health_changed(&self, before: &Health, after: &Health) {
+        if after.spare_low() && !before.spare_low() {
+            self.raise(Event::Spare);
+        }
+        let degraded = |health: &Health| health.reliability_degraded || health.read_only;
+        if degraded(after) && !degraded(before) {
+            self.raise(Event::Reliability);
+        }
+        let exceeds = |health: &Health| self.lock().features.temperature_exceeded(health);
+        if exceeds(after) && !exceeds(before) {
+            self.raise(Event::Temperature);
+        }
+    }
+
+    /// The host's clock as the controller sees it: the last time it was heard of.
+    pub(crate) fn now(&self) -> u64 {
+        self.heard.load(Ordering::Relaxed)
+    }
+}

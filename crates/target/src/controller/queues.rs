@@ -1,0 +1,192 @@
+//! The queues of a controller: who holds which, and how they are told to end.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nvme::property::ShutdownStatus;
+
+use super::{Controller, State};
+use crate::counters::{QueueCounters, Totals};
+
+/// Called once when a queue has to end: closes its connection, after its commands have drained.
+/// Runs on any thread, under no lock.
+pub type Closer = Box<dyn FnOnce() + Send>;
+
+/// What a queue's connection and its controller share.
+#[derive(Debug, Default)]
+struct Shared {
+    closing: AtomicBool,
+    counters: QueueCounters,
+}
+
+#[derive(Default)]
+struct Queue {
+    shared: Arc<Shared>,
+    closer: Option<Closer>,
+}
+
+/// The queues connected, by identifier.
+#[derive(Default)]
+pub(crate) struct Queues {
+    by_id: BTreeMap<u16, Queue>,
+    retired: Totals,
+    /// The association ended: no queue may connect any more.
+    ended: bool,
+}
+
+impl core::fmt::Debug for Queues {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Queues")
+            .field("ids", &self.by_id.keys())
+            .field("ended", &self.ended)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Queues {
+    pub fn contains(&self, qid: u16) -> bool {
+        self.by_id.contains_key(&qid)
+    }
+
+    pub fn ended(&self) -> bool {
+        self.ended
+    }
+
+    pub fn io_count(&self) -> usize {
+        self.by_id.keys().filter(|&&qid| qid != 0).count()
+    }
+
+    pub fn totals(&self) -> Totals {
+        self.by_id
+            .values()
+            .fold(self.retired, |sum, queue| sum.plus(queue.shared.counters.totals()))
+    }
+
+    /// Marks queues as closing and hands out their closers, to be called under no lock.
+    fn close(&mut self, which: impl Fn(u16) -> bool) -> Vec<Closer> {
+        let mut closers = Vec::new();
+        for (&qid, queue) in &mut self.by_id {
+            if which(qid) {
+                queue.shared.closing.store(true, Ordering::Release);
+                closers.extend(queue.closer.take());
+            }
+        }
+        closers
+    }
+}
+
+impl State {
+    /// A lease on queue `qid`, which nobody may hold yet.
+    pub fn lease(&mut self, controller: &Arc<Controller>, qid: u16) -> QueueLease {
+        let queue = Queue::default();
+        let shared = Arc::clone(&queue.shared);
+        let before = self.queues.by_id.insert(qid, queue);
+        assert!(before.is_none(), "a queue is connected once");
+        QueueLease { controller: Arc::clone(controller), qid, shared }
+    }
+
+    /// Ends I/O queues: their closers, to be called under no lock.
+    #[must_use]
+    pub fn close_io_queues(&mut self) -> Vec<Closer> {
+        self.queues.close(|qid| qid != 0)
+    }
+
+    /// Shutdown processing is complete once no I/O queue is left to drain.
+    pub fn finish_shutdown(&mut self) {
+        if self.csts.shst() == Some(ShutdownStatus::Occurring) && self.queues.io_count() == 0 {
+            self.set_shutdown_status(ShutdownStatus::Complete);
+        }
+    }
+}
+
+impl Controller {
+    /// Ends the association: every queue, the admin queue among them.
+    pub fn close_queues(&self) {
+        let mut state = self.lock();
+        state.queues.ended = true;
+        let closers = state.queues.close(|_| true);
+        drop(state);
+        run(closers);
+    }
+
+    /// A queue's connection is gone, its commands done with.
+    fn release(&self, qid: u16) {
+        let mut state = self.lock();
+        let Some(queue) = state.queues.by_id.remove(&qid) else { return };
+        state.queues.retired = state.queues.retired.plus(queue.shared.counters.totals());
+        // I/O queues die with their admin queue (Base 2.1 section 3.3.2.4).
+        let closers = if qid == 0 {
+            state.queues.ended = true;
+            state.queues.close(|_| true)
+        } else {
+            Vec::new()
+        };
+        state.finish_shutdown();
+        let gone = state.queues.ended && state.queues.by_id.is_empty();
+        drop(state);
+        run(closers);
+        if gone && let Some(target) = self.target() {
+            target.forget_controller(self);
+        }
+    }
+}
+
+/// Calls closers, under no lock.
+pub(super) fn run(closers: Vec<Closer>) {
+    for closer in closers {
+        closer();
+    }
+}
+
+/// A connected queue. Its connection keeps it until the last command is done with, and drops it
+/// then: only after that may the queue be connected again, and only after all of a controller's
+/// are dropped does the controller leave the subsystem.
+#[derive(Debug)]
+pub struct QueueLease {
+    controller: Arc<Controller>,
+    qid: u16,
+    shared: Arc<Shared>,
+}
+
+impl QueueLease {
+    #[must_use]
+    pub fn controller(&self) -> &Arc<Controller> {
+        &self.controller
+    }
+
+    /// Queue identifier; 0 is the admin queue.
+    #[must_use]
+    pub fn qid(&self) -> u16 {
+        self.qid
+    }
+
+    /// Whether the queue has to end: take no new command, drain, close. One plain load.
+    #[must_use]
+    pub fn closing(&self) -> bool {
+        self.shared.closing.load(Ordering::Acquire)
+    }
+
+    /// Registers what is called when the queue has to end; at once when it has to already.
+    pub fn on_close(&self, closer: Closer) {
+        let mut state = self.controller.lock();
+        if self.closing() {
+            drop(state);
+            closer();
+        } else if let Some(queue) = state.queues.by_id.get_mut(&self.qid) {
+            queue.closer = Some(closer);
+        }
+    }
+
+    /// The queue's counters; the core that serves the queue is their only writer.
+    #[must_use]
+    pub fn counters(&self) -> &QueueCounters {
+        &self.shared.counters
+    }
+}
+
+impl Drop for QueueLease {
+    fn drop(&mut self) {
+        self.controller.release(self.qid);
+    }
+}

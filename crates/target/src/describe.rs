@@ -1,0 +1,186 @@
+//! What the target says of itself: the Identify data structures. Every fact advertised here is one
+//! that the rest of the crate keeps.
+
+use nvme::identify::{
+    CommandSet, IdentifyController, IdentifyNamespace, IndependentNamespace, LbaFormat,
+    NamespaceDescriptor, NvmIdentifyController, NvmIdentifyNamespace, bits, namespace_bits,
+    set_ascii,
+};
+use nvme::property::Version;
+use stdx::num::low8;
+
+use crate::controller::{CQE_LOG2, Controller, SQE_LOG2};
+use crate::limits::{
+    ABORTS_MAX, ADMIN_QUEUE_ENTRIES_MAX, ASYNC_EVENT_REQUESTS_MAX, ERROR_LOG_ENTRIES,
+    IO_IN_CAPSULE_BYTES, IO_QUEUE_ENTRIES_MAX, KEEP_ALIVE_GRANULARITY, MDTS,
+};
+use crate::namespace::Namespace;
+use crate::registry::Target;
+use crate::subsystem::Subsystem;
+
+/// Units of IOCCSZ and IORCSZ, bytes.
+const CAPSULE_UNIT: u32 = 16;
+/// Bytes of a submission and of a completion queue entry.
+const SQE_BYTES: u32 = 1 << SQE_LOG2;
+const CQE_BYTES: u32 = 1 << CQE_LOG2;
+/// FRMW bits 3:1: one firmware slot.
+const FRMW_ONE_SLOT: u8 = 1 << 1;
+
+/// What discovery and I/O controllers have in common.
+fn controller_base(target: &Target, controller: &Controller) -> IdentifyController {
+    let mut id = IdentifyController::default();
+    set_ascii(&mut id.fr, &target.identity.firmware);
+    id.mdts = MDTS;
+    id.cntlid = controller.cntlid().into();
+    id.ver = Version::V2_1.0.into();
+    id.ctratt = (bits::CTRATT_HOSTID_128 | bits::CTRATT_TBKAS).into();
+    id.aerl = zeros_based(ASYNC_EVENT_REQUESTS_MAX);
+    id.elpe = ERROR_LOG_ENTRIES - 1;
+    id.kas = KEEP_ALIVE_GRANULARITY.into();
+    id.sgls = (bits::SGLS_SUPPORTED | bits::SGLS_OFFSET | bits::SGLS_TRANSPORT).into();
+    id.subnqn = controller.subsystem_nqn().to_field();
+    id
+}
+
+/// A count as the 0's based field it goes into.
+fn zeros_based(count: u32) -> u8 {
+    low8(u64::from(count.saturating_sub(1)))
+}
+
+/// Identify Controller of a discovery controller (section 3.1.3.3).
+pub(crate) fn discovery_controller(target: &Target, controller: &Controller) -> IdentifyController {
+    let mut id = controller_base(target, controller);
+    set_ascii(&mut id.sn, "discovery");
+    set_ascii(&mut id.mn, &target.identity.model);
+    id.cntrltype = bits::CNTRLTYPE_DISCOVERY;
+    id.dctype = bits::DCTYPE_DIRECT;
+    id.oaes = bits::OAES_DISCOVERY_CHANGE.into();
+    id.lpa = bits::LPA_EXTENDED_DATA | bits::LPA_SUPPORTED_PAGES;
+    id.maxcmd = ADMIN_QUEUE_ENTRIES_MAX.into();
+    id
+}
+
+/// Identify Controller of an I/O controller.
+pub(crate) fn io_controller(
+    target: &Target,
+    subsystem: &Subsystem,
+    controller: &Controller,
+) -> IdentifyController {
+    let mut id = controller_base(target, controller);
+    set_ascii(&mut id.sn, &subsystem.spec.serial);
+    set_ascii(&mut id.mn, &subsystem.spec.model);
+    id.cmic = bits::CMIC_MULTI_PORT | bits::CMIC_MULTI_CONTROLLER;
+    id.oaes = bits::OAES_NAMESPACE_ATTRIBUTE.into();
+    id.cntrltype = bits::CNTRLTYPE_IO;
+    id.acl = zeros_based(u32::from(ABORTS_MAX));
+    id.frmw = bits::FRMW_SLOT_1_READ_ONLY | FRMW_ONE_SLOT;
+    id.lpa = bits::LPA_EFFECTS | bits::LPA_EXTENDED_DATA | bits::LPA_SUPPORTED_PAGES;
+    id.sqes = SQE_LOG2 << 4 | SQE_LOG2;
+    id.cqes = CQE_LOG2 << 4 | CQE_LOG2;
+    id.maxcmd = IO_QUEUE_ENTRIES_MAX.into();
+    id.nn = subsystem.spec.max_namespaces.into();
+    id.mnan = subsystem.spec.max_namespaces.into();
+    id.oncs = (bits::ONCS_COMPARE
+        | bits::ONCS_DATASET_MANAGEMENT
+        | bits::ONCS_WRITE_ZEROES
+        | bits::ONCS_SAVE_SELECT
+        | bits::ONCS_RESERVATIONS
+        | bits::ONCS_TIMESTAMP
+        | bits::ONCS_VERIFY
+        | bits::ONCS_COPY)
+        .into();
+    id.fuses = bits::FUSES_COMPARE_AND_WRITE.into();
+    // Base 2.1 figure "Identify Controller": whether a Flush may name all namespaces is reported
+    // whether a cache is present or not.
+    id.vwc = bits::VWC_BROADCAST_FLUSH
+        | if subsystem.view.has_volatile_cache() { bits::VWC_PRESENT } else { 0 };
+    // One logical block is written whole or not at all; more is not promised (0's based).
+    id.awun = 0.into();
+    id.awupf = 0.into();
+    id.acwu = 0.into();
+    id.cdfs = 1.into();
+    id.ioccsz = ((SQE_BYTES + IO_IN_CAPSULE_BYTES) / CAPSULE_UNIT).into();
+    id.iorcsz = (CQE_BYTES / CAPSULE_UNIT).into();
+    id.msdbd = 1;
+    id.ofcs = bits::OFCS_DISCONNECT.into();
+    id
+}
+
+/// Identify Namespace (CNS 00h).
+pub(crate) fn namespace(namespace: &Namespace) -> IdentifyNamespace {
+    let mut id = common_namespace();
+    let blocks = namespace.blocks();
+    id.nsze = blocks.into();
+    id.ncap = blocks.into();
+    id.nuse = blocks.into();
+    id.nsfeat = namespace_bits::NSFEAT_NO_ID_REUSE;
+    id.nlbaf = 0;
+    id.lbaf = [LbaFormat::default(); nvme::limits::LBA_FORMATS_MAX];
+    id.lbaf[0] = format(namespace.block_size);
+    id.rescap = namespace.reservation.with(crate::reservation::State::capabilities);
+    id.nsattr = u8::from(namespace.write_protected());
+    id.nvmcap = u128::from(namespace.bytes()).to_le_bytes();
+    id.nguid = namespace.identity.nguid;
+    id.eui64 = namespace.identity.eui64.unwrap_or_default();
+    id
+}
+
+/// Identify Namespace with NSID FFFFFFFFh: what every namespace has in common, and the formats a
+/// namespace can have.
+pub(crate) fn common_namespace() -> IdentifyNamespace {
+    let mut id = IdentifyNamespace {
+        nlbaf: 1,
+        nmic: namespace_bits::NMIC_SHARED,
+        dlfeat: namespace_bits::DLFEAT_READS_ZEROES
+            | namespace_bits::DLFEAT_WRITE_ZEROES_DEALLOCATE,
+        ..IdentifyNamespace::default()
+    };
+    id.lbaf[0] = format(512);
+    id.lbaf[1] = format(4096);
+    id
+}
+
+fn format(block_size: u32) -> LbaFormat {
+    LbaFormat { lbads: low8(u64::from(block_size.trailing_zeros())), ..LbaFormat::default() }
+}
+
+/// Namespace Identification Descriptors (CNS 03h).
+pub(crate) fn descriptors(namespace: &Namespace) -> Vec<NamespaceDescriptor> {
+    let identity = &namespace.identity;
+    let eui64 = identity.eui64.map(NamespaceDescriptor::Eui64);
+    eui64
+        .into_iter()
+        .chain([
+            NamespaceDescriptor::Nguid(identity.nguid),
+            NamespaceDescriptor::Uuid(identity.uuid),
+            NamespaceDescriptor::CommandSet(CommandSet::Nvm),
+        ])
+        .collect()
+}
+
+/// NVM Command Set specific Identify Namespace (CNS 05h): no metadata, no protection information.
+pub(crate) fn nvm_namespace(_namespace: &Namespace) -> NvmIdentifyNamespace {
+    nvm_common_namespace()
+}
+
+/// The same with NSID FFFFFFFFh.
+pub(crate) fn nvm_common_namespace() -> NvmIdentifyNamespace {
+    NvmIdentifyNamespace::default()
+}
+
+/// NVM Command Set specific Identify Controller (CNS 06h). 0 is "no limit" everywhere.
+pub(crate) fn nvm_controller() -> NvmIdentifyController {
+    NvmIdentifyController { ver: Version::V1_1.0.into(), ..NvmIdentifyController::default() }
+}
+
+/// I/O Command Set Independent Identify Namespace (CNS 08h).
+pub(crate) fn independent_namespace(namespace: &Namespace) -> IndependentNamespace {
+    IndependentNamespace {
+        nsfeat: namespace_bits::INDEPENDENT_NSFEAT_NO_ID_REUSE,
+        nmic: namespace_bits::NMIC_SHARED,
+        rescap: namespace.reservation.with(crate::reservation::State::capabilities),
+        nsattr: u8::from(namespace.write_protected()),
+        nstat: namespace_bits::NSTAT_READY,
+        ..IndependentNamespace::default()
+    }
+}

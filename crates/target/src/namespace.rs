@@ -1,0 +1,208 @@
+//! Namespaces: what they are, what identifies them, what keeps their bytes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use nvme::nqn::Nqn;
+use uuid::Uuid;
+
+/// What the bytes of a namespace are kept in. A closed set: the target modes.
+#[derive(Clone)]
+pub enum Backend {
+    /// Capacity in bytes and nothing behind it yet.
+    Sized(u64),
+}
+
+impl Backend {
+    /// Capacity in bytes.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        match self {
+            Self::Sized(bytes) => *bytes,
+        }
+    }
+
+    /// Whether an acknowledged write may still be lost with power until a Flush: what VWC
+    /// advertises. Memory keeps nothing over a power loss, flushed or not, so it has no cache to
+    /// flush.
+    #[must_use]
+    pub fn has_volatile_cache(&self) -> bool {
+        match self {
+            Self::Sized(_) => false,
+        }
+    }
+
+    /// The smallest logical block the backend can serve, in bytes.
+    #[must_use]
+    pub fn physical_block(&self) -> u32 {
+        match self {
+            Self::Sized(_) => 512,
+        }
+    }
+}
+
+impl core::fmt::Debug for Backend {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::Sized(_) => "Sized",
+        })
+    }
+}
+
+/// A namespace to be added to a subsystem.
+#[derive(Clone, Debug)]
+pub struct NamespaceSpec {
+    /// Namespace identifier; `None` takes the lowest free one.
+    pub nsid: Option<u32>,
+    pub backend: Backend,
+    /// Logical block size in bytes: 512 or 4096.
+    pub block_size: u32,
+    /// Identifiers. One that is `None` (UUID, NGUID) is derived from the subsystem's name and the
+    /// namespace identifier, so that it is the same after every restart: a host refuses a
+    /// namespace whose identifiers changed. An EUI64 that is `None` is not reported.
+    pub uuid: Option<[u8; 16]>,
+    pub nguid: Option<[u8; 16]>,
+    pub eui64: Option<[u8; 8]>,
+}
+
+impl NamespaceSpec {
+    /// A namespace over `backend` with everything else left to the target.
+    #[must_use]
+    pub fn new(backend: Backend, block_size: u32) -> Self {
+        Self { nsid: None, backend, block_size, uuid: None, nguid: None, eui64: None }
+    }
+}
+
+/// What identifies a namespace for ever (Base 2.1 section 4.7.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NamespaceIdentity {
+    pub uuid: [u8; 16],
+    pub nguid: [u8; 16],
+    pub eui64: Option<[u8; 8]>,
+}
+
+impl NamespaceIdentity {
+    fn derive(subsystem: &Nqn, nsid: u32, spec: &NamespaceSpec) -> Self {
+        let derived = |what: &str| {
+            let name = format!("{subsystem}/{nsid}/{what}");
+            *Uuid::new_v5(&Uuid::NAMESPACE_URL, name.as_bytes()).as_bytes()
+        };
+        Self {
+            uuid: spec.uuid.unwrap_or_else(|| derived("uuid")),
+            nguid: spec.nguid.unwrap_or_else(|| derived("nguid")),
+            eui64: spec.eui64,
+        }
+    }
+}
+
+/// A namespace as controllers and queues see it. What changes while hosts use it is atomic.
+#[derive(Debug)]
+pub struct Namespace {
+    pub nsid: u32,
+    pub identity: NamespaceIdentity,
+    /// Logical block size in bytes: 512 or 4096.
+    pub block_size: u32,
+    pub backend: Backend,
+    pub reservation: crate::reservation::Shared,
+    blocks: AtomicU64,
+    write_protected: AtomicBool,
+}
+
+impl Namespace {
+    pub(crate) fn new(
+        subsystem: &Nqn,
+        nsid: u32,
+        spec: &NamespaceSpec,
+        power_loss: crate::reservation::PowerLoss,
+    ) -> Self {
+        Self {
+            nsid,
+            identity: NamespaceIdentity::derive(subsystem, nsid, spec),
+            block_size: spec.block_size,
+            backend: spec.backend.clone(),
+            reservation: crate::reservation::Shared::new(power_loss),
+            blocks: AtomicU64::new(spec.backend.capacity() / u64::from(spec.block_size)),
+            write_protected: AtomicBool::new(false),
+        }
+    }
+
+    /// Size in logical blocks (NSZE).
+    #[must_use]
+    pub fn blocks(&self) -> u64 {
+        self.blocks.load(Ordering::Relaxed)
+    }
+
+    /// Size in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.blocks() * u64::from(self.block_size)
+    }
+
+    pub(crate) fn set_blocks(&self, blocks: u64) {
+        self.blocks.store(blocks, Ordering::Relaxed);
+    }
+
+    /// Whether commands that change data fail with Namespace is Write Protected (feature 84h).
+    #[must_use]
+    pub fn write_protected(&self) -> bool {
+        self.write_protected.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_write_protected(&self, protected: bool) {
+        self.write_protected.store(protected, Ordering::Relaxed);
+    }
+}
+
+/// The namespaces a controller's queues may address, as of one epoch of the target. Immutable: a
+/// queue keeps the `Arc` and fetches another when the epoch moved.
+#[derive(Clone, Debug, Default)]
+pub struct View {
+    /// Index: namespace identifier minus one. Shorter than `max` when the tail is empty.
+    namespaces: Vec<Option<Arc<Namespace>>>,
+    /// Highest namespace identifier that is valid (NN).
+    max: u32,
+}
+
+impl View {
+    pub(crate) fn new<'a>(max: u32, namespaces: impl Iterator<Item = &'a Arc<Namespace>>) -> Self {
+        let mut view = Self { namespaces: Vec::new(), max };
+        for namespace in namespaces {
+            let index = stdx::num::usize32(namespace.nsid - 1);
+            if view.namespaces.len() <= index {
+                view.namespaces.resize(index + 1, None);
+            }
+            view.namespaces[index] = Some(Arc::clone(namespace));
+        }
+        view
+    }
+
+    /// The active namespace with this identifier.
+    #[must_use]
+    pub fn get(&self, nsid: u32) -> Option<&Arc<Namespace>> {
+        let index = stdx::num::usize32(nsid.checked_sub(1)?);
+        self.namespaces.get(index)?.as_ref()
+    }
+
+    /// Whether the identifier is one a namespace may have, active or not (1 to NN).
+    #[must_use]
+    pub fn is_valid(&self, nsid: u32) -> bool {
+        (1..=self.max).contains(&nsid)
+    }
+
+    /// Active namespaces, in order of their identifiers.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Namespace>> {
+        self.namespaces.iter().flatten()
+    }
+
+    /// Highest valid namespace identifier (NN).
+    #[must_use]
+    pub fn max(&self) -> u32 {
+        self.max
+    }
+
+    /// Whether any namespace has a volatile write cache.
+    #[must_use]
+    pub fn has_volatile_cache(&self) -> bool {
+        self.iter().any(|namespace| namespace.backend.has_volatile_cache())
+    }
+}

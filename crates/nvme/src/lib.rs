@@ -25,3 +25,6 @@ pub mod reservation;
 pub mod sqe;
 pub mod status;
 pub mod tcp;
+
+#[cfg(test)]
+mod tests;

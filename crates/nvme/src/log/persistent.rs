@@ -159,7 +159,7 @@ impl EventKind {
     #[must_use]
     pub const fn revision(self) -> u8 {
         match self {
-            Self::SetFeature => 2,
+            Self::ChangeNamespace => 2,
             _ => 1,
         }
     }
@@ -210,15 +210,21 @@ layout!(
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct HardwareErrorEvent {
-    /// Event Code: see [`HardwareErrorEvent::FATAL`].
+    /// Event Code: the constants below.
     pub code: U16,
     pub reserved_2: [u8; 2],
 }
 layout!(HardwareErrorEvent, 4, code @ 0);
 
 impl HardwareErrorEvent {
-    /// Controller Fatal Status condition.
-    pub const FATAL: u16 = 5;
+    /// Critical Warning condition; the additional information is the Critical Warning byte.
+    pub const CRITICAL_WARNING: u16 = 0x06;
+    /// Unexpected power loss.
+    pub const UNEXPECTED_POWER_LOSS: u16 = 0x08;
+    /// Controller Fatal Status: CSTS.CFS was set.
+    pub const CONTROLLER_FATAL: u16 = 0x09;
+    /// Media and Data Integrity Status; the additional information is the completion entry.
+    pub const MEDIA_INTEGRITY: u16 = 0x0a;
 }
 
 /// Data of a Change Namespace event: 48 bytes.

@@ -98,14 +98,19 @@ impl Copy {
         usize::from(self.ranges.count()) * self.format.bytes()
     }
 
-    /// The source ranges in the command's data; refused when the data is shorter than NR says.
+    /// The source ranges in the command's data; refused when the data is shorter than NR says, or
+    /// when an entry has a Command Extension Type: Key Per I/O is not supported.
     pub fn sources<'a>(
         &self,
         data: &'a [u8],
     ) -> Result<impl ExactSizeIterator<Item = CopySource> + use<'a>, Refusal> {
         let format = self.format;
         let data = data.get(..self.data_bytes()).ok_or(Refusal::at(Reason::Length, 12, 0))?;
-        Ok(data.chunks_exact(format.bytes()).map(move |entry| CopySource::read(format, entry)))
+        let entries = data.chunks_exact(format.bytes());
+        if entries.clone().any(|entry| CopyDescriptor::head(entry).cetype.get() & 0x0f != 0) {
+            return Err(Refusal::at(Reason::Value, 12, 0));
+        }
+        Ok(entries.map(move |entry| CopySource::read(format, entry)))
     }
 }
 
@@ -124,10 +129,7 @@ const SOPT_FCO: u16 = 1 << 15;
 
 impl CopySource {
     fn read(format: CopyFormat, entry: &[u8]) -> Self {
-        let head = CopyDescriptor::read_from_prefix(entry).map_or_else(
-            |_| unreachable!("every format is longer than what all have in common"),
-            |(head, _)| head,
-        );
+        let head = CopyDescriptor::head(entry);
         let blocks = ZeroBased16::from_raw(head.nlb.get());
         Self {
             nsid: format.names_namespace().then(|| head.snsid.get()),
@@ -148,11 +150,23 @@ pub struct CopyDescriptor {
     pub slba: U64,
     /// Number of Logical Blocks, 0's based.
     pub nlb: U16,
-    pub reserved_18: [u8; 4],
+    /// Command Extension Type, bits 3:0.
+    pub cetype: U16,
+    /// Command Extension Value.
+    pub cev: U16,
     /// Source Options.
     pub sopt: U16,
 }
-layout!(CopyDescriptor, 24, snsid @ 0, slba @ 8, nlb @ 16, sopt @ 22);
+layout!(CopyDescriptor, 24, snsid @ 0, slba @ 8, nlb @ 16, cetype @ 18, cev @ 20, sopt @ 22);
+
+impl CopyDescriptor {
+    fn head(entry: &[u8]) -> Self {
+        let Ok((head, _)) = Self::read_from_prefix(entry) else {
+            unreachable!("every format is longer than what all have in common")
+        };
+        head
+    }
+}
 
 /// Tags of a 16-bit guard entry (formats 0h and 2h), unused without protection information.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]

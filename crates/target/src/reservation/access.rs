@@ -1,7 +1,7 @@
 //! Which commands a reservation lets through ("Command Behavior in the Presence of a
 //! Reservation", NVMe Base 2.1 section 8.1.22 and NVM Command Set section on reservations).
 
-use super::{HostId, Kind, State};
+use super::{HostId, State, Type, concerns_registrants};
 
 /// How the specification groups commands for the access matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,17 +38,17 @@ impl State {
     pub fn access(&self, host: HostId) -> Access {
         let Some(held) = self.held() else { return Access::FULL };
         let kind = held.kind();
-        let shares = kind.concerns_registrants() && self.is_registrant(host);
+        let shares = concerns_registrants(kind) && self.is_registrant(host);
         if self.is_holder(host) || shares {
             return Access::FULL;
         }
         let read = match kind {
-            Kind::WriteExclusive
-            | Kind::WriteExclusiveRegistrantsOnly
-            | Kind::WriteExclusiveAllRegistrants => true,
-            Kind::ExclusiveAccess
-            | Kind::ExclusiveAccessRegistrantsOnly
-            | Kind::ExclusiveAccessAllRegistrants => false,
+            Type::WriteExclusive
+            | Type::WriteExclusiveRegistrantsOnly
+            | Type::WriteExclusiveAllRegistrants => true,
+            Type::ExclusiveAccess
+            | Type::ExclusiveAccessRegistrantsOnly
+            | Type::ExclusiveAccessAllRegistrants => false,
         };
         Access { read, write: false }
     }

@@ -16,9 +16,11 @@ mod shared;
 mod tests;
 
 pub use access::{Access, CommandGroup};
-pub use command::{Command, Persistence};
+pub use command::Command;
 pub use log::{NoticeMask, NotificationLog};
 pub use shared::{CachedAccess, Shared};
+
+pub use nvme::reservation::{ChangePersistence, Type};
 
 use crate::limits::MAX_REGISTRANTS;
 
@@ -26,52 +28,15 @@ use crate::limits::MAX_REGISTRANTS;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostId(pub [u8; 16]);
 
-/// Reservation Type (RTYPE), the six of the specification.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    WriteExclusive,
-    ExclusiveAccess,
-    WriteExclusiveRegistrantsOnly,
-    ExclusiveAccessRegistrantsOnly,
-    WriteExclusiveAllRegistrants,
-    ExclusiveAccessAllRegistrants,
+/// Whether every registrant is a holder of a reservation of this type.
+const fn is_all_registrants(kind: Type) -> bool {
+    matches!(kind, Type::WriteExclusiveAllRegistrants | Type::ExclusiveAccessAllRegistrants)
 }
 
-impl Kind {
-    /// Decodes RTYPE; `None` for a reserved value, 0h among them.
-    pub const fn from_rtype(raw: u8) -> Option<Self> {
-        Some(match raw {
-            1 => Self::WriteExclusive,
-            2 => Self::ExclusiveAccess,
-            3 => Self::WriteExclusiveRegistrantsOnly,
-            4 => Self::ExclusiveAccessRegistrantsOnly,
-            5 => Self::WriteExclusiveAllRegistrants,
-            6 => Self::ExclusiveAccessAllRegistrants,
-            _ => return None,
-        })
-    }
-
-    pub const fn rtype(self) -> u8 {
-        match self {
-            Self::WriteExclusive => 1,
-            Self::ExclusiveAccess => 2,
-            Self::WriteExclusiveRegistrantsOnly => 3,
-            Self::ExclusiveAccessRegistrantsOnly => 4,
-            Self::WriteExclusiveAllRegistrants => 5,
-            Self::ExclusiveAccessAllRegistrants => 6,
-        }
-    }
-
-    /// Whether every registrant is a holder.
-    pub const fn is_all_registrants(self) -> bool {
-        matches!(self, Self::WriteExclusiveAllRegistrants | Self::ExclusiveAccessAllRegistrants)
-    }
-
-    /// Whether other registrants may access as the holder does (Registrants Only and All
-    /// Registrants), so that they care when the reservation goes away.
-    pub const fn concerns_registrants(self) -> bool {
-        !matches!(self, Self::WriteExclusive | Self::ExclusiveAccess)
-    }
+/// Whether registrants may access as the holder does (Registrants Only and All Registrants), so
+/// that they care when the reservation goes away.
+const fn concerns_registrants(kind: Type) -> bool {
+    !matches!(kind, Type::WriteExclusive | Type::ExclusiveAccess)
 }
 
 /// One host's registration.
@@ -85,21 +50,21 @@ pub struct Registration {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
     /// One holder: the first four types.
-    By { kind: Kind, holder: HostId },
+    By { kind: Type, holder: HostId },
     /// Every registrant is a holder.
-    ByAll { kind: Kind },
+    ByAll { kind: Type },
 }
 
 impl Held {
-    fn new(kind: Kind, host: HostId) -> Self {
-        if kind.is_all_registrants() {
+    fn new(kind: Type, host: HostId) -> Self {
+        if is_all_registrants(kind) {
             Self::ByAll { kind }
         } else {
             Self::By { kind, holder: host }
         }
     }
 
-    pub const fn kind(self) -> Kind {
+    pub const fn kind(self) -> Type {
         match self {
             Self::By { kind, .. } | Self::ByAll { kind } => kind,
         }
@@ -280,14 +245,14 @@ impl State {
     /// A refused registration leaves PTPL alone, and a refused PTPL leaves the registration alone.
     fn with_persistence(
         &mut self,
-        persistence: Persistence,
+        persistence: ChangePersistence,
         apply: impl FnOnce(&mut Self) -> Result<Effects, Refusal>,
     ) -> Result<Effects, Refusal> {
         let before = self.ptpl;
         match persistence {
-            Persistence::Unchanged => {}
-            Persistence::Clear => self.set_persist(false)?,
-            Persistence::Set => self.set_persist(true)?,
+            ChangePersistence::NoChange => {}
+            ChangePersistence::Clear => self.set_persist(false)?,
+            ChangePersistence::Set => self.set_persist(true)?,
         }
         apply(self).inspect_err(|_| self.ptpl = before)
     }
@@ -328,13 +293,13 @@ impl State {
         self.registrations.remove(at);
         self.drop_orphaned_reservation();
         let mut effects = Effects::default();
-        if self.held.is_none() && was.is_some_and(|held| held.kind().concerns_registrants()) {
+        if self.held.is_none() && was.is_some_and(|held| concerns_registrants(held.kind())) {
             self.tell_others(&mut effects, host, NoticeKind::ReservationReleased);
         }
         Ok(effects)
     }
 
-    fn acquire(&mut self, host: HostId, key: u64, kind: Kind) -> Result<Effects, Refusal> {
+    fn acquire(&mut self, host: HostId, key: u64, kind: Type) -> Result<Effects, Refusal> {
         self.require_key(host, key)?;
         match self.held {
             None => {
@@ -354,7 +319,7 @@ impl State {
         host: HostId,
         key: u64,
         preempt_key: u64,
-        kind: Kind,
+        kind: Type,
         abort: bool,
     ) -> Result<Effects, Refusal> {
         self.require_key(host, key)?;
@@ -393,7 +358,7 @@ impl State {
         Ok(effects)
     }
 
-    fn release(&mut self, host: HostId, key: u64, kind: Kind) -> Result<Effects, Refusal> {
+    fn release(&mut self, host: HostId, key: u64, kind: Type) -> Result<Effects, Refusal> {
         self.require_key(host, key)?;
         let Some(held) = self.held else { return Ok(Effects::default()) };
         if held.kind() != kind {
@@ -403,7 +368,7 @@ impl State {
         // A registrant that holds nothing releases nothing, successfully.
         if self.is_holder(host) {
             self.held = None;
-            if kind.concerns_registrants() {
+            if concerns_registrants(kind) {
                 self.tell_others(&mut effects, host, NoticeKind::ReservationReleased);
             }
         }
@@ -466,10 +431,10 @@ impl State {
         let held = match self.held {
             None => true,
             Some(Held::By { kind, holder }) => {
-                !kind.is_all_registrants() && self.is_registrant(holder)
+                !is_all_registrants(kind) && self.is_registrant(holder)
             }
             Some(Held::ByAll { kind }) => {
-                kind.is_all_registrants() && !self.registrations.is_empty()
+                is_all_registrants(kind) && !self.registrations.is_empty()
             }
         };
         unique && held && self.registrations.len() <= MAX_REGISTRANTS

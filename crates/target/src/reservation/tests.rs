@@ -1,29 +1,62 @@
 use proptest::prelude::*;
 
+use nvme::reservation::{Acquire, AcquireData, Register, RegisterData, Release, ReleaseData};
+use nvme::sqe::Sqe;
+
 use super::*;
 use crate::limits::MAX_RESERVATION_NOTICES;
+
+const REGISTER: u8 = 0x0d;
+const ACQUIRE: u8 = 0x11;
+const RELEASE: u8 = 0x15;
 
 const A: HostId = HostId([0xa; 16]);
 const B: HostId = HostId([0xb; 16]);
 const C: HostId = HostId([0xc; 16]);
 
-fn pair(current: u64, other: u64) -> [u8; 16] {
-    let mut data = [0; 16];
-    data[..8].copy_from_slice(&current.to_le_bytes());
-    data[8..].copy_from_slice(&other.to_le_bytes());
-    data
+/// An entry with this CDW10, read as the opcode's command with its two keys as data.
+fn decode(opcode: u8, cdw10: u32, first: u64, second: u64) -> Result<Command, Refusal> {
+    let mut sqe = Sqe::new(opcode, 0, 1);
+    sqe.cdw10 = cdw10.into();
+    let invalid = |_| Refusal::InvalidField;
+    match opcode {
+        REGISTER => {
+            let data = RegisterData { crkey: first.into(), nrkey: second.into() };
+            Ok(Command::register(Register::parse(&sqe).map_err(invalid)?, &data))
+        }
+        ACQUIRE => {
+            let data = AcquireData { crkey: first.into(), prkey: second.into() };
+            Command::acquire(Acquire::parse(&sqe).map_err(invalid)?, &data)
+        }
+        _ => {
+            let data = ReleaseData { crkey: first.into() };
+            Command::release(Release::parse(&sqe).map_err(invalid)?, &data)
+        }
+    }
+}
+
+fn registering(cdw10: u32, current: u64, new: u64) -> Result<Command, Refusal> {
+    decode(REGISTER, cdw10, current, new)
+}
+
+fn acquiring(cdw10: u32, current: u64, preempt: u64) -> Result<Command, Refusal> {
+    decode(ACQUIRE, cdw10, current, preempt)
+}
+
+fn releasing(cdw10: u32, current: u64) -> Result<Command, Refusal> {
+    decode(RELEASE, cdw10, current, 0)
 }
 
 fn register(state: &mut State, host: HostId, key: u64) {
-    let command = Command::register(0, &pair(0, key)).unwrap();
+    let command = registering(0, 0, key).unwrap();
     assert_eq!(state.execute(host, &command), Ok(Effects::default()));
 }
 
-fn acquire(kind: Kind, key: u64) -> Command {
+fn acquire(kind: Type, key: u64) -> Command {
     Command::Acquire { current_key: key, kind }
 }
 
-fn preempt(kind: Kind, key: u64, prkey: u64) -> Command {
+fn preempt(kind: Type, key: u64, prkey: u64) -> Command {
     Command::Preempt { current_key: key, preempt_key: prkey, kind, abort: false }
 }
 
@@ -35,14 +68,14 @@ fn three() -> State {
     state
 }
 
-fn all_kinds() -> impl Iterator<Item = Kind> {
-    (1..=6).map(|raw| Kind::from_rtype(raw).unwrap())
+fn all_kinds() -> impl Iterator<Item = Type> {
+    (1..=6).map(|raw| Type::from_raw(raw).unwrap())
 }
 
 #[test]
 fn types_round_trip_and_reserved_values_are_refused() {
     for raw in 0..=u8::MAX {
-        assert_eq!(Kind::from_rtype(raw).map(Kind::rtype), (1..=6).contains(&raw).then_some(raw));
+        assert_eq!(Type::from_raw(raw).map(Type::raw), (1..=6).contains(&raw).then_some(raw));
     }
 }
 
@@ -59,7 +92,7 @@ fn access_matrix_is_the_specifications() {
         (6, (true, true), (true, true), (false, false)),
     ];
     for (raw, holder, registrant, other) in matrix {
-        let kind = Kind::from_rtype(raw).unwrap();
+        let kind = Type::from_raw(raw).unwrap();
         let mut state = State::new(PowerLoss::Forgets);
         register(&mut state, A, 1);
         register(&mut state, B, 2);
@@ -76,7 +109,7 @@ fn access_matrix_is_the_specifications() {
 fn register_again_with_the_same_key_succeeds_and_with_another_conflicts() {
     let mut state = three();
     register(&mut state, A, 1);
-    let other = Command::Register { new_key: 9, persistence: Persistence::Unchanged };
+    let other = Command::Register { new_key: 9, persistence: ChangePersistence::NoChange };
     assert_eq!(state.execute(A, &other), Err(Refusal::Conflict));
     assert_eq!(state.generation(), 4);
 }
@@ -84,13 +117,13 @@ fn register_again_with_the_same_key_succeeds_and_with_another_conflicts() {
 #[test]
 fn replace_with_iekey_registers_a_new_host_and_ignores_the_key() {
     let mut state = State::new(PowerLoss::Forgets);
-    let keyless = Command::register(2 | 1 << 3, &pair(77, 5)).unwrap();
+    let keyless = registering(2 | 1 << 3, 77, 5).unwrap();
     state.execute(A, &keyless).unwrap();
     assert_eq!(state.registrations(), [Registration { host: A, key: 5 }]);
-    let keyed = Command::register(2, &pair(77, 6)).unwrap();
+    let keyed = registering(2, 77, 6).unwrap();
     assert_eq!(state.execute(A, &keyed), Err(Refusal::Conflict));
     assert_eq!(state.execute(B, &keyed), Err(Refusal::Conflict));
-    state.execute(A, &Command::register(2, &pair(5, 6)).unwrap()).unwrap();
+    state.execute(A, &registering(2, 5, 6).unwrap()).unwrap();
     assert_eq!(state.registrations(), [Registration { host: A, key: 6 }]);
 }
 
@@ -98,19 +131,19 @@ fn replace_with_iekey_registers_a_new_host_and_ignores_the_key() {
 fn reserved_fields_are_refused() {
     let refused = Err(Refusal::InvalidField);
     for action in 3..8 {
-        assert_eq!(Command::register(action, &pair(0, 0)), refused);
-        assert_eq!(Command::acquire(action | 1 << 8, &pair(0, 0)), refused);
-        assert_eq!(Command::release(action | 1 << 8, &[0; 8]), refused);
+        assert_eq!(registering(action, 0, 0), refused);
+        assert_eq!(acquiring(action | 1 << 8, 0, 0), refused);
+        assert_eq!(releasing(action | 1 << 8, 0), refused);
     }
-    assert_eq!(Command::release(2 | 1 << 8, &[0; 8]), refused);
-    assert_eq!(Command::register(1 << 30, &pair(0, 0)), refused, "CPTPL 01b");
-    assert_eq!(Command::acquire(1 << 3 | 1 << 8, &pair(0, 0)), refused, "IEKEY");
-    assert_eq!(Command::release(1 << 3 | 1 << 8, &[0; 8]), refused, "IEKEY");
+    assert_eq!(releasing(2 | 1 << 8, 0), refused);
+    assert_eq!(registering(1 << 30, 0, 0), refused, "CPTPL 01b");
+    assert_eq!(acquiring(1 << 3 | 1 << 8, 0, 0), refused, "IEKEY");
+    assert_eq!(releasing(1 << 3 | 1 << 8, 0), refused, "IEKEY");
     for rtype in [0, 7, 255] {
-        assert_eq!(Command::acquire(rtype << 8, &pair(0, 0)), refused);
-        assert_eq!(Command::release(rtype << 8, &[0; 8]), refused);
+        assert_eq!(acquiring(rtype << 8, 0, 0), refused);
+        assert_eq!(releasing(rtype << 8, 0), refused);
     }
-    assert_eq!(Command::release(1, &[0; 8]), Ok(Command::Clear { current_key: 0 }));
+    assert_eq!(releasing(1, 0), Ok(Command::Clear { current_key: 0 }));
 }
 
 #[test]
@@ -119,7 +152,7 @@ fn a_second_acquire_conflicts_unless_it_asks_for_what_the_host_holds() {
         let mut state = three();
         state.execute(A, &acquire(kind, 1)).unwrap();
         assert_eq!(state.execute(A, &acquire(kind, 1)), Ok(Effects::default()));
-        let all = kind.is_all_registrants();
+        let all = is_all_registrants(kind);
         assert_eq!(state.execute(B, &acquire(kind, 2)).is_ok(), all);
         for other in all_kinds().filter(|&other| other != kind) {
             assert_eq!(state.execute(A, &acquire(other, 1)), Err(Refusal::Conflict));
@@ -132,8 +165,8 @@ fn a_second_acquire_conflicts_unless_it_asks_for_what_the_host_holds() {
 #[test]
 fn preempting_the_holder_moves_the_reservation_and_tells_both_sides() {
     let mut state = three();
-    state.execute(A, &acquire(Kind::WriteExclusive, 1)).unwrap();
-    let effects = state.execute(B, &preempt(Kind::ExclusiveAccess, 2, 1)).unwrap();
+    state.execute(A, &acquire(Type::WriteExclusive, 1)).unwrap();
+    let effects = state.execute(B, &preempt(Type::ExclusiveAccess, 2, 1)).unwrap();
     let expected = [
         Notice { host: A, kind: NoticeKind::RegistrationPreempted },
         Notice { host: C, kind: NoticeKind::ReservationReleased },
@@ -141,16 +174,16 @@ fn preempting_the_holder_moves_the_reservation_and_tells_both_sides() {
     assert_eq!(effects.notices, expected);
     assert!(effects.abort.is_empty());
     assert!(!state.is_registrant(A));
-    assert_eq!(state.held(), Some(Held::By { kind: Kind::ExclusiveAccess, holder: B }));
+    assert_eq!(state.held(), Some(Held::By { kind: Type::ExclusiveAccess, holder: B }));
     // The same type again: nobody is told that it was released.
-    let effects = state.execute(C, &preempt(Kind::ExclusiveAccess, 3, 2)).unwrap();
+    let effects = state.execute(C, &preempt(Type::ExclusiveAccess, 3, 2)).unwrap();
     assert_eq!(effects.notices, [Notice { host: B, kind: NoticeKind::RegistrationPreempted }]);
 }
 
 #[test]
 fn preempt_and_abort_names_the_hosts_whose_commands_end() {
     let mut state = three();
-    let command = Command::acquire(2 | 3 << 8, &pair(2, 1)).unwrap();
+    let command = acquiring(2 | 3 << 8, 2, 1).unwrap();
     let effects = state.execute(B, &command).unwrap();
     assert_eq!(effects.abort, [A]);
     assert_eq!(state.held(), None, "registrations only: nothing was held");
@@ -159,9 +192,9 @@ fn preempt_and_abort_names_the_hosts_whose_commands_end() {
 #[test]
 fn a_holder_preempting_itself_changes_the_type_and_keeps_its_registration() {
     let mut state = three();
-    state.execute(A, &acquire(Kind::WriteExclusive, 1)).unwrap();
-    let effects = state.execute(A, &preempt(Kind::ExclusiveAccessAllRegistrants, 1, 1)).unwrap();
-    assert_eq!(state.held(), Some(Held::ByAll { kind: Kind::ExclusiveAccessAllRegistrants }));
+    state.execute(A, &acquire(Type::WriteExclusive, 1)).unwrap();
+    let effects = state.execute(A, &preempt(Type::ExclusiveAccessAllRegistrants, 1, 1)).unwrap();
+    assert_eq!(state.held(), Some(Held::ByAll { kind: Type::ExclusiveAccessAllRegistrants }));
     assert_eq!(state.registrations().len(), 3);
     assert_eq!(effects.notices.len(), 2);
 }
@@ -169,13 +202,13 @@ fn a_holder_preempting_itself_changes_the_type_and_keeps_its_registration() {
 #[test]
 fn zero_prkey_takes_everything_of_all_registrants_and_nothing_of_a_single_holder() {
     let mut state = three();
-    state.execute(A, &acquire(Kind::WriteExclusive, 1)).unwrap();
-    let zero = preempt(Kind::WriteExclusive, 2, 0);
+    state.execute(A, &acquire(Type::WriteExclusive, 1)).unwrap();
+    let zero = preempt(Type::WriteExclusive, 2, 0);
     assert_eq!(state.execute(B, &zero), Err(Refusal::InvalidField));
     let mut state = three();
-    state.execute(A, &acquire(Kind::WriteExclusiveAllRegistrants, 1)).unwrap();
+    state.execute(A, &acquire(Type::WriteExclusiveAllRegistrants, 1)).unwrap();
     let effects = state.execute(B, &zero).unwrap();
-    assert_eq!(state.held(), Some(Held::By { kind: Kind::WriteExclusive, holder: B }));
+    assert_eq!(state.held(), Some(Held::By { kind: Type::WriteExclusive, holder: B }));
     assert_eq!(state.registrations(), [Registration { host: B, key: 2 }]);
     assert!(effects.notices.iter().all(|n| n.kind == NoticeKind::RegistrationPreempted));
 }
@@ -196,8 +229,8 @@ fn preempt_and_abort_of_oneself_ends_the_last_registration_and_the_reservation()
     }
     let mut state = State::new(PowerLoss::Forgets);
     register(&mut state, A, 4);
-    state.execute(A, &acquire(Kind::WriteExclusiveAllRegistrants, 4)).unwrap();
-    let command = Command::acquire(2 | 1 << 8, &pair(4, 4)).unwrap();
+    state.execute(A, &acquire(Type::WriteExclusiveAllRegistrants, 4)).unwrap();
+    let command = acquiring(2 | 1 << 8, 4, 4).unwrap();
     let effects = state.execute(A, &command).unwrap();
     assert_eq!(effects, Effects { notices: vec![], abort: vec![A] });
     assert_eq!((state.held(), state.registrations().len()), (None, 0));
@@ -208,10 +241,10 @@ fn unregistering_the_holder_releases_and_tells_registrants_where_they_had_a_shar
     for kind in all_kinds() {
         let mut state = three();
         state.execute(A, &acquire(kind, 1)).unwrap();
-        let effects = state.execute(A, &Command::register(1, &pair(1, 0)).unwrap()).unwrap();
-        let released = !kind.is_all_registrants();
+        let effects = state.execute(A, &registering(1, 1, 0).unwrap()).unwrap();
+        let released = !is_all_registrants(kind);
         assert_eq!(state.held().is_none(), released);
-        let told = released && kind.concerns_registrants();
+        let told = released && concerns_registrants(kind);
         assert_eq!(effects.notices.len(), if told { 2 } else { 0 }, "{kind:?}");
     }
 }
@@ -219,12 +252,12 @@ fn unregistering_the_holder_releases_and_tells_registrants_where_they_had_a_shar
 #[test]
 fn release_by_another_registrant_is_success_without_effect() {
     let mut state = three();
-    let kind = Kind::WriteExclusiveRegistrantsOnly;
+    let kind = Type::WriteExclusiveRegistrantsOnly;
     state.execute(A, &acquire(kind, 1)).unwrap();
     let by = |key, kind| Command::Release { current_key: key, kind };
     assert_eq!(state.execute(B, &by(2, kind)), Ok(Effects::default()));
     assert_eq!(state.held().map(Held::kind), Some(kind));
-    let other = by(1, Kind::WriteExclusive);
+    let other = by(1, Type::WriteExclusive);
     assert_eq!(state.execute(A, &other), Err(Refusal::InvalidField));
     assert_eq!(state.execute(HostId([9; 16]), &by(1, kind)), Err(Refusal::Conflict));
     let effects = state.execute(A, &by(1, kind)).unwrap();
@@ -235,7 +268,7 @@ fn release_by_another_registrant_is_success_without_effect() {
 #[test]
 fn clear_ends_everything_and_tells_the_others() {
     let mut state = three();
-    state.execute(A, &acquire(Kind::WriteExclusive, 1)).unwrap();
+    state.execute(A, &acquire(Type::WriteExclusive, 1)).unwrap();
     let effects = state.execute(C, &Command::Clear { current_key: 3 }).unwrap();
     assert_eq!((state.held(), state.registrations().len()), (None, 0));
     let kinds: Vec<_> = effects.notices.iter().map(|n| (n.host, n.kind)).collect();
@@ -245,7 +278,7 @@ fn clear_ends_everything_and_tells_the_others() {
 
 #[test]
 fn persistence_is_refused_where_nothing_keeps_it_and_survives_where_something_does() {
-    let persist = Command::register(3 << 30, &pair(0, 1)).unwrap();
+    let persist = registering(3 << 30, 0, 1).unwrap();
     let mut forgets = State::new(PowerLoss::Forgets);
     assert_eq!(forgets.execute(A, &persist), Err(Refusal::InvalidField));
     assert_eq!(forgets, State::new(PowerLoss::Forgets));
@@ -254,12 +287,12 @@ fn persistence_is_refused_where_nothing_keeps_it_and_survives_where_something_do
     let mut keeps = State::new(PowerLoss::Keeps);
     assert_eq!(keeps.capabilities() & 1, 1);
     keeps.execute(A, &persist).unwrap();
-    keeps.execute(A, &acquire(Kind::ExclusiveAccess, 1)).unwrap();
+    keeps.execute(A, &acquire(Type::ExclusiveAccess, 1)).unwrap();
     let saved = keeps.saved();
     assert_eq!(State::power_on(PowerLoss::Keeps, saved.clone()), Some(keeps.clone()));
     assert_eq!(State::power_on(PowerLoss::Forgets, saved), None);
     // A refused command does not move the persistence state.
-    let refused = Command::register(2 << 30, &pair(0, 9)).unwrap();
+    let refused = registering(2 << 30, 0, 9).unwrap();
     assert_eq!(keeps.execute(A, &refused), Err(Refusal::Conflict));
     assert!(keeps.persists());
     keeps.set_persist(false).unwrap();
@@ -271,13 +304,13 @@ fn a_saved_state_that_contradicts_itself_is_refused() {
     let registration = Registration { host: A, key: 1 };
     for (registrations, held) in [
         (vec![registration, registration], None),
-        (vec![registration], Some(Held::By { kind: Kind::WriteExclusive, holder: B })),
+        (vec![registration], Some(Held::By { kind: Type::WriteExclusive, holder: B })),
         (
             vec![registration],
-            Some(Held::By { kind: Kind::WriteExclusiveAllRegistrants, holder: A }),
+            Some(Held::By { kind: Type::WriteExclusiveAllRegistrants, holder: A }),
         ),
-        (vec![registration], Some(Held::ByAll { kind: Kind::WriteExclusive })),
-        (vec![], Some(Held::ByAll { kind: Kind::WriteExclusiveAllRegistrants })),
+        (vec![registration], Some(Held::ByAll { kind: Type::WriteExclusive })),
+        (vec![], Some(Held::ByAll { kind: Type::WriteExclusiveAllRegistrants })),
     ] {
         let saved = Saved { generation: 1, registrations, held };
         assert_eq!(State::power_on(PowerLoss::Keeps, Some(saved)), None);
@@ -290,14 +323,14 @@ fn registrants_are_bounded() {
     for n in 0..MAX_REGISTRANTS {
         register(&mut state, HostId(u128::try_from(n).unwrap().to_le_bytes()), 1);
     }
-    let command = Command::Register { new_key: 1, persistence: Persistence::Unchanged };
+    let command = Command::Register { new_key: 1, persistence: ChangePersistence::NoChange };
     assert_eq!(state.execute(HostId([0xff; 16]), &command), Err(Refusal::Full));
 }
 
 #[test]
 fn report_lists_every_controller_of_a_registrant() {
     let mut state = three();
-    state.execute(B, &acquire(Kind::WriteExclusiveRegistrantsOnly, 2)).unwrap();
+    state.execute(B, &acquire(Type::WriteExclusiveRegistrantsOnly, 2)).unwrap();
     let mut page = Vec::new();
     state.report(&[(B, 7), (A, 3), (B, 8), (HostId([1; 16]), 9)], &mut page);
     assert_eq!(page.len(), 64 * 5);
@@ -332,9 +365,9 @@ fn cached_access_follows_the_state() {
     let shared = Shared::new(PowerLoss::Forgets);
     let mut cached = None;
     assert_eq!(shared.access(B, &mut cached), Access::FULL);
-    let register = Command::register(0, &pair(0, 1)).unwrap();
+    let register = registering(0, 0, 1).unwrap();
     shared.execute(A, &register).unwrap();
-    shared.execute(A, &acquire(Kind::ExclusiveAccess, 1)).unwrap();
+    shared.execute(A, &acquire(Type::ExclusiveAccess, 1)).unwrap();
     assert!(!shared.access(B, &mut cached).allows(CommandGroup::Read));
     assert_eq!(shared.access(A, &mut None), Access::FULL);
 }
@@ -384,7 +417,9 @@ impl Model {
     fn step(&mut self, raw: &Raw) -> (Verdict, Vec<(usize, u8)>) {
         let was = self.clone();
         let mut notices = Vec::new();
+        let reserved = if raw.opcode == REGISTER { 0x3fff_fff0 } else { 0xffff_00f0 };
         let verdict = match raw.opcode {
+            _ if raw.cdw10 & reserved != 0 => Verdict::Invalid,
             0x0d => self.register(raw),
             0x11 => self.acquire(raw),
             _ => self.release(raw),
@@ -506,31 +541,30 @@ fn host(number: usize) -> HostId {
     HostId([u8::try_from(number).unwrap(); 16])
 }
 
-fn decode(raw: &Raw) -> Result<Command, Refusal> {
-    match raw.opcode {
-        0x0d => Command::register(raw.cdw10, &pair(raw.first, raw.second)),
-        0x11 => Command::acquire(raw.cdw10, &pair(raw.first, raw.second)),
-        _ => Command::release(raw.cdw10, &raw.first.to_le_bytes()),
-    }
-}
-
 /// Mostly sensible fields, now and then any bits at all.
 fn raw_command() -> impl Strategy<Value = Raw> {
-    let sensible = (0u32..4, 0u32..8, prop::bool::weighted(0.15), 0u32..4).prop_map(
-        |(action, rtype, iekey, cptpl)| {
-            // CPTPL mostly unchanged.
-            action | u32::from(iekey) << 3 | rtype << 8 | if cptpl == 2 { 2 << 30 } else { 0 }
+    let opcode = prop_oneof![Just(REGISTER), Just(ACQUIRE), Just(ACQUIRE), Just(RELEASE)];
+    let fields = (0u32..4, 0u32..8, prop::bool::weighted(0.15), 0u32..4);
+    let wild = prop_oneof![12 => Just(None), 1 => any::<u32>().prop_map(Some)];
+    (opcode, 0usize..4, fields, wild, 0u64..3, 0u64..3).prop_map(
+        |(opcode, host, (action, rtype, iekey, cptpl), wild, first, second)| {
+            let own = if opcode != REGISTER {
+                rtype << 8
+            } else if cptpl == 2 {
+                2 << 30
+            } else {
+                0
+            };
+            let cdw10 = wild.unwrap_or(action | u32::from(iekey) << 3 | own);
+            Raw { opcode, host, cdw10, first, second }
         },
-    );
-    let cdw10 = prop_oneof![12 => sensible, 1 => any::<u32>()];
-    let opcode = prop_oneof![Just(0x0du8), Just(0x11), Just(0x11), Just(0x15)];
-    (opcode, 0usize..4, cdw10, 0u64..3, 0u64..3)
-        .prop_map(|(opcode, host, cdw10, first, second)| Raw { opcode, host, cdw10, first, second })
+    )
 }
 
 fn check_step(state: &mut State, model: &mut Model, raw: &Raw) {
     let before = state.clone();
-    let result = decode(raw).and_then(|command| state.execute(host(raw.host), &command));
+    let result = decode(raw.opcode, raw.cdw10, raw.first, raw.second)
+        .and_then(|command| state.execute(host(raw.host), &command));
     let (verdict, mut expected) = model.step(raw);
     match &result {
         Ok(effects) => {
@@ -553,7 +587,7 @@ fn check_step(state: &mut State, model: &mut Model, raw: &Raw) {
             assert_eq!(*state, before, "a refusal changes nothing");
         }
     }
-    assert_eq!(state.held().map_or(0, |held| held.kind().rtype()), model.rtype);
+    assert_eq!(state.held().map_or(0, |held| held.kind().raw()), model.rtype);
     assert_eq!(state.generation(), model.generation);
     for number in 0..4 {
         let key = state.registrations().iter().find(|r| r.host == host(number)).map(|r| r.key);

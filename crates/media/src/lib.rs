@@ -1,1 +1,10 @@
 //! Things that keep bytes, and fail: file, block device, memory.
+
+pub mod drive;
+mod error;
+mod limits;
+pub mod memory;
+
+pub use drive::{Drive, FaultPlan};
+pub use error::{Error, Kind, Operation};
+pub use limits::REGION_MAX;

@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "buffers are places in one mapping")]
 
 use crate::core;
-use crate::limits::{BUFFER_ALIGN, BUFFER_MAX, POOL_BYTES};
+use crate::limits::{BUFFER_ALIGN, BUFFER_MAX, POOL_BYTES, SCRATCH_BYTES};
 use crate::sync::Semaphore;
 use std::cell::RefCell;
 use std::io;
@@ -247,7 +247,27 @@ pub async fn alloc(len: usize) -> Buffer {
     pool().alloc(len).await
 }
 
+/// This reactor's small second pool, of `SCRATCH_BYTES`, for whoever holds a buffer of the first
+/// one and needs another to go on: waiting in the first pool for that could wait for ever. Order:
+/// the pool, then the scratch pool, one buffer of it at a time.
+///
+/// # Panics
+/// Outside a reactor.
+#[must_use]
+pub fn scratch_pool() -> Pool {
+    core::with(|core| core.scratch.clone())
+}
+
+/// A buffer of the scratch pool.
+///
+/// # Panics
+/// As [`alloc`].
+pub async fn scratch(len: usize) -> Buffer {
+    scratch_pool().alloc(len).await
+}
+
 const _: () = assert!(POOL_BYTES.is_multiple_of(BUFFER_MAX));
+const _: () = assert!(SCRATCH_BYTES.is_multiple_of(BUFFER_MAX));
 
 #[cfg(test)]
 mod tests {

@@ -8,7 +8,7 @@ use crate::file::Files;
 use crate::hot::HotSet;
 use crate::limits::{
     CONTENTION_CHECK_NANOS, CONTENTION_YIELD_NANOS, DRAIN_NANOS, FILE_OPS_MAX, POOL_BYTES,
-    SLEEP_MAX_NANOS,
+    SCRATCH_BYTES, SLEEP_MAX_NANOS,
 };
 use crate::mail::{Mailbox, Registration};
 use crate::metrics::{Metrics, Published};
@@ -55,6 +55,7 @@ pub(crate) struct Core {
     pub timers: RefCell<Timers>,
     pub hot: HotSet,
     pub pool: Pool,
+    pub scratch: Pool,
     pub files: Files,
     /// Places for file operations in flight.
     pub file_ops: Rc<Semaphore>,
@@ -92,8 +93,9 @@ impl Core {
         let registration = Registration::new()?;
         let ring = Ring::new()?;
         let mailbox = Arc::clone(&registration.mailbox);
-        let pool = Pool::new(POOL_BYTES)
-            .map_err(|source| Error::System { what: "no address space for buffers", source })?;
+        let no_space = |source| Error::System { what: "no address space for buffers", source };
+        let pool = Pool::new(POOL_BYTES).map_err(no_space)?;
+        let scratch = Pool::new(SCRATCH_BYTES).map_err(no_space)?;
         let wrap = |source| Error::System { what: "cannot poll the mailbox", source };
         ring.arm_mail(mailbox.bell()).map_err(wrap)?;
         ring.enter().map_err(wrap)?;
@@ -104,6 +106,7 @@ impl Core {
             timers: RefCell::new(Timers::new()),
             hot: HotSet::default(),
             pool,
+            scratch,
             files: Files::default(),
             file_ops: Rc::new(Semaphore::new(FILE_OPS_MAX)),
             now: Cell::new(now_exact()),

@@ -313,14 +313,25 @@ impl File {
     /// metadata alone has volatile state), and what the kernel says for a block device.
     #[must_use]
     pub fn has_volatile_cache(&self) -> bool {
-        let Kind::Block { major, minor } = self.inner.kind else { return true };
+        !self.inner.direct || self.queue("write_cache").is_none_or(|v| v != "write through")
+    }
+
+    /// Whether a block device can free space so that it is sure to read as zeroes after.
+    #[must_use]
+    pub fn unmaps_with_zeroes(&self) -> bool {
+        let max = |name| self.queue(name).and_then(|v| v.parse::<u64>().ok()).unwrap_or(0);
+        max("write_zeroes_max_bytes") > 0 && max("discard_max_bytes") > 0
+    }
+
+    /// What the kernel says about a block device's queue.
+    fn queue(&self, name: &str) -> Option<String> {
+        let Kind::Block { major, minor } = self.inner.kind else { return None };
         let device = format!("/sys/dev/block/{major}:{minor}");
         // A partition has no queue of its own; its disk is one folder up.
-        ["queue/write_cache", "../queue/write_cache"]
+        ["queue", "../queue"]
             .iter()
-            .find_map(|p| std::fs::read_to_string(format!("{device}/{p}")).ok())
-            .is_none_or(|text| text.trim() != "write through")
-            || !self.inner.direct
+            .find_map(|queue| std::fs::read_to_string(format!("{device}/{queue}/{name}")).ok())
+            .map(|text| text.trim().to_owned())
     }
 }
 

@@ -33,7 +33,9 @@ mod waker;
 pub use crate::core::run;
 pub use error::{Error, Gone};
 pub use handle::{Call, Handle, Reactor};
-pub use limits::{BUFFER_ALIGN, BUFFER_MAX, DEFAULT_SPIN, POOL_BYTES, REACTORS_MAX, TASKS_MAX};
+pub use limits::{
+    BUFFER_ALIGN, BUFFER_MAX, DEFAULT_SPIN, POOL_BYTES, REACTORS_MAX, SCRATCH_BYTES, TASKS_MAX,
+};
 pub use metrics::Metrics;
 pub use policy::PollPolicy;
 pub use task::{Task, spawn, spawn_late, yield_now};

@@ -84,6 +84,9 @@ const _: () = assert!(BUFFER_MAX.is_power_of_two() && BUFFER_ALIGN.is_power_of_t
 /// whoever needs more waits for its turn.
 pub const POOL_BYTES: usize = 64 * 1024 * 1024;
 
+/// Bytes of the second pool, for whoever holds a buffer of the first: two of the largest.
+pub const SCRATCH_BYTES: usize = 2 * BUFFER_MAX;
+
 /// File operations in flight on one reactor: more wait. Leaves room in the ring for sockets.
 pub(crate) const FILE_OPS_MAX: usize = 4096;
 const _: () = assert!(2 * FILE_OPS_MAX < OPS_MAX);

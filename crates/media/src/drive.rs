@@ -1,0 +1,276 @@
+//! Drives: one enum over what keeps the bytes of a namespace.
+
+mod faulty;
+mod storage;
+
+pub use faulty::FaultPlan;
+pub use storage::OpenDrive;
+
+use crate::error::{Error, Kind, Operation};
+use crate::limits::COMPARE_CHUNK;
+use crate::memory::{Region, RegionOptions};
+use faulty::Faulty;
+use reactor::BUFFER_MAX;
+use reactor::buffer::{self, Buffer, Pool};
+use std::path::Path;
+use std::sync::Arc;
+use stdx::num::u64_of;
+use storage::Storage;
+
+/// The most bytes one call moves: a buffer, less what alignment may add at both ends.
+pub const TRANSFER_MAX: usize = BUFFER_MAX / 2;
+
+/// Something that keeps bytes, used through any reactor. Offsets and lengths are in bytes and need
+/// no alignment.
+#[derive(Debug)]
+pub enum Drive {
+    /// A regular file.
+    File(Storage),
+    /// A block device.
+    Block(Storage),
+    /// Memory.
+    Memory(Arc<Region>),
+    /// Another drive, with seeded faults.
+    Faulty(Box<Faulty>),
+}
+
+impl Drive {
+    /// Opens a file or block device. Blocks: for set-up.
+    ///
+    /// # Errors
+    /// As the system calls; `Unsupported` for what is neither, or is smaller than a block.
+    pub fn open(path: &Path, options: OpenDrive) -> Result<Self, Error> {
+        let storage = Storage::open(path, options)?;
+        Ok(if storage.is_block_device() { Self::Block(storage) } else { Self::File(storage) })
+    }
+
+    /// Memory of `len` bytes.
+    ///
+    /// # Errors
+    /// As [`Region::new`].
+    pub fn memory(len: u64, options: RegionOptions) -> Result<Self, Error> {
+        Region::new(len, options).map(|region| Self::Memory(Arc::new(region)))
+    }
+
+    /// This drive with the faults of `plan`.
+    #[must_use]
+    pub fn with_faults(self, plan: FaultPlan) -> Self {
+        Self::Faulty(Box::new(Faulty::new(self, plan)))
+    }
+
+    /// Capacity in bytes.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        match self {
+            Self::File(s) | Self::Block(s) => s.capacity(),
+            Self::Memory(region) => region.len(),
+            Self::Faulty(f) => f.inner().capacity(),
+        }
+    }
+
+    /// The smallest unit the drive writes without reading, in bytes; at least 512. Smaller writes
+    /// work, and cost a read and their turn.
+    #[must_use]
+    pub fn logical_block(&self) -> u32 {
+        match self {
+            Self::File(s) | Self::Block(s) => s.logical_block(),
+            Self::Memory(region) => region.block_size(),
+            Self::Faulty(f) => f.inner().logical_block(),
+        }
+    }
+
+    /// Whether acknowledged writes can be lost with power until a flush. Memory answers false: it
+    /// has nothing that a flush would make safer.
+    #[must_use]
+    pub fn has_volatile_cache(&self) -> bool {
+        match self {
+            Self::File(s) | Self::Block(s) => s.has_volatile_cache(),
+            Self::Memory(_) => false,
+            Self::Faulty(f) => f.inner().has_volatile_cache(),
+        }
+    }
+
+    /// Whether I/O goes past the page cache; memory has none and answers true.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        match self {
+            Self::File(s) | Self::Block(s) => s.is_direct(),
+            Self::Memory(_) => true,
+            Self::Faulty(f) => f.inner().is_direct(),
+        }
+    }
+
+    /// Whether deallocated blocks are sure to read as zeroes.
+    #[must_use]
+    pub fn zeroes_when_deallocated(&self) -> bool {
+        match self {
+            Self::File(_) | Self::Memory(_) => true,
+            Self::Block(s) => s.unmaps_with_zeroes(),
+            Self::Faulty(f) => f.inner().zeroes_when_deallocated(),
+        }
+    }
+
+    /// The first failure that makes the drive refuse writes, if there was one.
+    #[must_use]
+    pub fn failure(&self) -> Option<Kind> {
+        match self {
+            Self::File(s) | Self::Block(s) => s.failure(),
+            Self::Memory(_) => None,
+            Self::Faulty(f) => f.inner().failure(),
+        }
+    }
+
+    fn check(&self, operation: Operation, offset: u64, len: u64) -> Result<(), Error> {
+        match offset.checked_add(len) {
+            Some(end) if end <= self.capacity() => Ok(()),
+            _ => Err(Error::new(Kind::OutOfRange, operation, offset, len)),
+        }
+    }
+
+    fn check_transfer(&self, operation: Operation, offset: u64, len: usize) -> Result<(), Error> {
+        if len > TRANSFER_MAX {
+            return Err(Error::new(Kind::TooLarge, operation, offset, u64_of(len)));
+        }
+        self.check(operation, offset, u64_of(len))
+    }
+
+    /// Reads `len` bytes at `offset` into a buffer of this reactor's pool.
+    ///
+    /// # Errors
+    /// `OutOfRange`, `TooLarge` past `TRANSFER_MAX`, and what the drive says.
+    pub async fn read(&self, offset: u64, len: usize) -> Result<Buffer, Error> {
+        self.read_from(offset, len, buffer::pool()).await
+    }
+
+    /// As [`read`](Self::read), for callers that hold a buffer of the pool while they wait: if all of
+    /// them took a second one there, none might get it. This one comes from the scratch pool; drop
+    /// it before taking another.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub async fn read_scratch(&self, offset: u64, len: usize) -> Result<Buffer, Error> {
+        self.read_from(offset, len, buffer::scratch_pool()).await
+    }
+
+    async fn read_from(&self, offset: u64, len: usize, pool: Pool) -> Result<Buffer, Error> {
+        self.check_transfer(Operation::Read, offset, len)?;
+        match self {
+            Self::File(s) | Self::Block(s) => s.read(offset, len, pool).await,
+            Self::Memory(region) => {
+                let mut out = pool.alloc(len).await;
+                region.copy_out(offset, &mut out)?;
+                Ok(out)
+            }
+            Self::Faulty(f) => {
+                f.before(Operation::Read, offset, u64_of(len)).await?;
+                Box::pin(f.inner().read_from(offset, len, pool)).await
+            }
+        }
+    }
+
+    /// The index of the first byte that differs from `data` at `offset`, if any does. The caller may
+    /// hold `data` in a pool buffer.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub async fn mismatch(&self, offset: u64, data: &[u8]) -> Result<Option<usize>, Error> {
+        if let Self::Memory(region) = self {
+            return region.mismatch(offset, data);
+        }
+        let mut done = 0;
+        for part in data.chunks(COMPARE_CHUNK) {
+            let stored = self.read_scratch(offset + u64_of(done), part.len()).await?;
+            if stored[..] != *part {
+                let differs = stored.iter().zip(part).position(|(a, b)| a != b);
+                return Ok(differs.map(|i| done + i));
+            }
+            done += part.len();
+        }
+        Ok(None)
+    }
+
+    /// Writes what `data` shows at `offset`; with `fua` it is durable when this returns.
+    ///
+    /// # Errors
+    /// `OutOfRange`, `TooLarge` past `TRANSFER_MAX`, `Latched`, and what the drive says.
+    pub async fn write(&self, offset: u64, data: Buffer, fua: bool) -> Result<(), Error> {
+        let len = data.len();
+        self.check_transfer(Operation::Write, offset, len)?;
+        match self {
+            Self::File(s) | Self::Block(s) => s.write(offset, data, fua).await,
+            Self::Memory(region) => region.copy_in(offset, &data),
+            Self::Faulty(f) => {
+                f.before(Operation::Write, offset, u64_of(len)).await?;
+                Box::pin(f.inner().write(offset, data, fua)).await
+            }
+        }
+    }
+
+    /// Makes every completed write durable.
+    ///
+    /// # Errors
+    /// What the drive says. After a failure, writes that were acknowledged may be lost, so the drive
+    /// latches: no write or flush succeeds again.
+    pub async fn flush(&self) -> Result<(), Error> {
+        match self {
+            Self::File(s) | Self::Block(s) => s.flush().await,
+            Self::Memory(_) => Ok(()),
+            Self::Faulty(f) => {
+                f.before(Operation::Flush, 0, 0).await?;
+                Box::pin(f.inner().flush()).await
+            }
+        }
+    }
+
+    /// Frees the space of a range. It reads as zeroes after if
+    /// [`zeroes_when_deallocated`](Self::zeroes_when_deallocated).
+    ///
+    /// # Errors
+    /// `OutOfRange`, `Latched`, `Unsupported` when the drive has no way to free space, and what it
+    /// says.
+    pub async fn deallocate(&self, offset: u64, len: u64) -> Result<(), Error> {
+        self.check(Operation::Deallocate, offset, len)?;
+        match self {
+            Self::File(s) | Self::Block(s) => s.deallocate(offset, len).await,
+            Self::Memory(region) => region.deallocate(offset, len),
+            Self::Faulty(f) => {
+                f.before(Operation::Deallocate, offset, len).await?;
+                Box::pin(f.inner().deallocate(offset, len)).await
+            }
+        }
+    }
+
+    /// Makes a range read as zeroes; with `deallocate` its space may be freed too. Durable after the
+    /// next flush, as writes are.
+    ///
+    /// # Errors
+    /// `OutOfRange`, `Latched`, and what the drive says.
+    pub async fn write_zeroes(&self, offset: u64, len: u64, deallocate: bool) -> Result<(), Error> {
+        self.check(Operation::WriteZeroes, offset, len)?;
+        match self {
+            Self::File(s) | Self::Block(s) => s.write_zeroes(offset, len, deallocate).await,
+            // Memory has no space of its own to keep: freeing is the cheapest zero.
+            Self::Memory(region) => region.deallocate(offset, len),
+            Self::Faulty(f) => {
+                f.before(Operation::WriteZeroes, offset, len).await?;
+                Box::pin(f.inner().write_zeroes(offset, len, deallocate)).await
+            }
+        }
+    }
+
+    /// Changes the capacity of a file or of memory, or takes over a device's new size (`len` is
+    /// then what it must have now). Blocks: for management.
+    ///
+    /// # Errors
+    /// `Unsupported` when the drive cannot have that size.
+    pub fn resize(&self, len: u64) -> Result<(), Error> {
+        match self {
+            Self::File(s) | Self::Block(s) => s.resize(len),
+            Self::Memory(region) => region.resize(len),
+            Self::Faulty(f) => f.inner().resize(len),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

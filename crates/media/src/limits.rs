@@ -1,0 +1,23 @@
+//! Every bound of this crate, with its reason.
+
+/// The largest memory region: no machine served has more memory for one, and it keeps address
+/// arithmetic far from its ends.
+pub const REGION_MAX: u64 = 16 << 40;
+
+/// Address space a memory region reserves at least, so that it can grow in place. Reserving costs
+/// no memory, and 47 bits of addresses hold a thousand of these.
+pub(crate) const REGION_RESERVE: u64 = 128 << 30;
+
+/// Locks of a region used by several cores, one for each block address modulo this: two cores on
+/// different blocks meet once in a thousand times.
+pub(crate) const REGION_LOCKS: usize = 1024;
+
+/// Zeroes written at once where neither file system nor device can make them.
+pub(crate) const ZERO_CHUNK: usize = 256 * 1024;
+
+/// A turn at the gate of partial-block writes is tried this often before other tasks run.
+pub(crate) const LOCK_SPINS: u32 = 64;
+
+/// Bytes read at once to compare them: a share of the scratch pool small enough for several.
+pub(crate) const COMPARE_CHUNK: usize = 128 * 1024;
+const _: () = assert!(COMPARE_CHUNK < crate::drive::TRANSFER_MAX);

@@ -8,6 +8,7 @@ use reactor::{Config, PollPolicy};
 use crate::Error;
 use crate::association::Options;
 use crate::controller::Controller;
+use crate::discovery::DiscoveryLog;
 use crate::host::HostIdentity;
 
 /// Whom to ask, and who asks.
@@ -34,6 +35,21 @@ impl Remote {
         let Self { traddr, trsvcid, subnqn, host, options } = self;
         Controller::connect(traddr, *trsvcid, subnqn, host, options).await
     }
+}
+
+/// Reads the discovery log. The remote's subsystem NQN is that of a discovery subsystem, the well-known
+/// [`nvme::nqn::DISCOVERY`] or a unique one.
+///
+/// # Errors
+/// Any of [`Error`].
+pub fn discover(remote: &Remote) -> Result<DiscoveryLog, Error> {
+    let remote = remote.clone();
+    blocking(async move {
+        let mut controller = remote.connect().await?;
+        let log = controller.discovery_log().await?;
+        let _ = controller.shut_down().await;
+        Ok(log)
+    })
 }
 
 /// Identify Controller.

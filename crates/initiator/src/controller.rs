@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use nvme::cqe::Cqe;
 use nvme::fabrics::{PropertyGet, PropertySet, PropertySize};
+use nvme::feature::{NumberOfQueues, SetFeatures, fid};
 use nvme::identify::{Cns, Identify, IdentifyController, IdentifyNamespace, NamespaceList};
 use nvme::limits::IDENTIFY_BYTES;
+use nvme::log::{GetLogPage, LogOffset};
 use nvme::opcode::admin;
 use nvme::property::{
     Cap, Cc, CommandSetSelected, Csts, ShutdownNotification, ShutdownStatus, offset,
@@ -20,9 +22,6 @@ use crate::association::{Association, Options, page};
 use crate::host::HostIdentity;
 use crate::limits::{ADMIN_AREA_BYTES, STATUS_POLL_MS};
 use crate::queue::{Data, Queue};
-
-/// Feature Identifier: Number of Queues (section 5.1.25.2.1).
-const FEATURE_NUMBER_OF_QUEUES: u32 = 0x07;
 
 /// An enabled controller, of an NVM or a discovery subsystem, and its admin queue.
 pub struct Controller {
@@ -208,15 +207,21 @@ impl Controller {
     /// # Errors
     /// As [`Controller::execute`].
     pub async fn set_queue_count(&mut self, count: u16) -> Result<u16, Error> {
-        let mut sqe = Sqe::new(admin::SET_FEATURES, 0, 0);
-        let wanted = u32::from(count.max(1) - 1);
-        sqe.cdw10 = FEATURE_NUMBER_OF_QUEUES.into();
-        sqe.cdw11 = (wanted << 16 | wanted).into();
-        let granted = self.execute("Set Features (Number of Queues)", sqe, Data::None).await?;
-        // Submission and completion queues allocated, both 0's based.
-        let [sq, cq] =
-            [granted.dw0.get(), granted.dw0.get() >> 16].map(|n| stdx::num::low16(n.into()));
-        Ok(sq.min(cq).saturating_add(1).min(count))
+        let wanted = count.max(1) - 1;
+        let ask = NumberOfQueues { submission: wanted, completion: wanted };
+        let sqe = SetFeatures {
+            fid: fid::NUMBER_OF_QUEUES,
+            save: false,
+            nsid: 0,
+            cdw11: ask.raw(),
+            cdw12: 0,
+            uuid_index: 0,
+        }
+        .to_sqe(0);
+        let cqe = self.execute("Set Features (Number of Queues)", sqe, Data::None).await?;
+        let granted = NumberOfQueues::from_raw(cqe.dw0.get());
+        let lesser = granted.submission.min(granted.completion);
+        Ok(lesser.saturating_add(1).min(count))
     }
 
     /// Keep Alive.
@@ -245,13 +250,11 @@ impl Controller {
         if usable == 0 || usable > ADMIN_AREA_BYTES || !length.is_multiple_of(4) {
             return Err(Error::Unsupported(format!("a log page read of {length} bytes")));
         }
-        // NUMD is 0's based in dwords, its low half in CDW10, its high half in CDW11 (section 5.1.12).
-        let dwords = length / 4 - 1;
-        let mut sqe = Sqe::new(admin::GET_LOG_PAGE, 0, 0);
-        sqe.cdw10 = ((dwords & 0xffff) << 16 | u32::from(lid)).into();
-        sqe.cdw11 = (dwords >> 16).into();
-        sqe.cdw12 = stdx::num::low32(offset).into();
-        sqe.cdw13 = stdx::num::low32(offset >> 32).into();
+        let ask = GetLogPage {
+            offset: LogOffset::Bytes(offset),
+            ..GetLogPage::new(lid, 0, u64::from(length))
+        };
+        let sqe = ask.to_sqe(0);
         self.execute("Get Log Page", sqe, page(length)).await?;
         Ok(&self.admin.area()[..usable])
     }

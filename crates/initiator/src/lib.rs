@@ -7,16 +7,20 @@
 mod ask;
 mod association;
 mod controller;
-
+mod discovery;
 mod error;
 mod host;
 pub mod limits;
 mod queue;
+#[cfg(test)]
+mod scripted;
+#[cfg(test)]
+mod tests;
 
-pub use ask::{Remote, identify_controller, identify_namespace};
+pub use ask::{Remote, discover, identify_controller, identify_namespace};
 pub use association::{Association, Options};
 pub use controller::Controller;
-
+pub use discovery::DiscoveryLog;
 pub use error::Error;
 pub use fabric::race;
 pub use host::HostIdentity;

@@ -1,0 +1,70 @@
+//! The discovery log of a discovery controller (section 5.1.12.3.1).
+
+use nvme::discovery::{Entry, Header};
+use nvme::log::lid;
+use stdx::num::{u32_of, u64_of};
+use zerocopy::FromBytes;
+
+use crate::Error;
+use crate::controller::Controller;
+use crate::limits::{ADMIN_AREA_BYTES, DISCOVERY_RECORDS_MAX, DISCOVERY_TRIES};
+
+/// A discovery log, read while its generation counter stood still.
+#[derive(Clone, Debug, Default)]
+pub struct DiscoveryLog {
+    /// Generation counter.
+    pub generation: u64,
+    /// The records.
+    pub entries: Vec<Entry>,
+}
+
+const HEADER_BYTES: u32 = 1024;
+const ENTRY_BYTES: u32 = 1024;
+const _: () = assert!(size_of::<Header>() == 1024 && size_of::<Entry>() == 1024);
+
+/// Entries read with one command.
+const ENTRIES_A_READ: u64 = u64_of(ADMIN_AREA_BYTES / 1024);
+
+impl Controller {
+    /// Reads the discovery log. As it may change between two reads, the generation counter is read again after
+    /// the last record, and everything anew when it moved.
+    ///
+    /// # Errors
+    /// [`Error::Answer`] when the counter moves each time or the log makes no sense; as
+    /// [`Controller::execute`].
+    pub async fn discovery_log(&mut self) -> Result<DiscoveryLog, Error> {
+        for _ in 0..DISCOVERY_TRIES {
+            let (generation, records) = self.discovery_header().await?;
+            let mut entries = Vec::new();
+            let mut next = 0;
+            while next < records {
+                let count = ENTRIES_A_READ.min(records - next);
+                let offset = u64::from(HEADER_BYTES) + next * u64::from(ENTRY_BYTES);
+                let length = stdx::num::low32(count) * ENTRY_BYTES;
+                let bytes = self.log_page(lid::DISCOVERY, offset, length).await?;
+                let read = <[Entry]>::ref_from_bytes(bytes);
+                entries.extend_from_slice(read.map_err(|_| Error::Answer("a torn discovery log"))?);
+                next += count;
+            }
+            if records == 0 || self.discovery_header().await?.0 == generation {
+                return Ok(DiscoveryLog { generation, entries });
+            }
+        }
+        Err(Error::Answer("the discovery log's generation counter never stands still"))
+    }
+
+    /// Generation counter and number of records.
+    async fn discovery_header(&mut self) -> Result<(u64, u64), Error> {
+        let bytes = self.log_page(lid::DISCOVERY, 0, u32_of(size_of::<Header>())).await?;
+        let header = Header::ref_from_bytes(bytes)
+            .map_err(|_| Error::Answer("a torn discovery log header"))?;
+        if header.recfmt.get() != 0 {
+            return Err(Error::Answer("a discovery log of an unknown record format"));
+        }
+        let records = header.numrec.get();
+        if records > DISCOVERY_RECORDS_MAX {
+            return Err(Error::Answer("a discovery log of too many records"));
+        }
+        Ok((header.genctr.get(), records))
+    }
+}

@@ -1,0 +1,457 @@
+//! A controller for tests: the real protocol machine of the other end, a little memory, and a script that says
+//! where it misbehaves.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use nvme::cqe::Cqe;
+use nvme::discovery::{AddressFamily, Entry, Header, SubsystemType};
+use nvme::fabrics::{Command, ConnectData};
+use nvme::identify::{Cns, Identify, IdentifyController, IdentifyNamespace, NamespaceList};
+use nvme::log::{GetLogPage, LogOffset};
+use nvme::nqn::Nqn;
+use nvme::opcode::{admin, io};
+use nvme::property::{Cap, Cc, Csts, ShutdownNotification, ShutdownStatus, offset};
+use nvme::sqe::{DataPointer, Sqe};
+use nvme::status::Status;
+use nvme::tcp::controller::{Config, Event, Machine, Step, term_req};
+use nvme::tcp::{Fatal, ddgst};
+use reactor::net::{ListenOptions, TcpListener, TcpStream};
+use stdx::num::{u16_of, u32_of, usize32, usize64};
+use zerocopy::{FromBytes, IntoBytes};
+
+pub const BLOCK: usize = 512;
+pub const BLOCKS: usize = 8192;
+
+/// What the controller is, and what it does wrong.
+#[derive(Clone)]
+pub struct Script {
+    /// IOCCSZ as bytes of data.
+    pub in_capsule: u32,
+    pub maxh2cdata: u32,
+    pub cpda: u8,
+    pub digests: bool,
+    /// Reads complete by the SUCCESS flag.
+    pub success_flag: bool,
+    /// Data of one C2HData PDU, bytes.
+    pub c2h_max: usize,
+    pub records: usize,
+    pub fault: Fault,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    None,
+    /// Never answers an ICReq.
+    Silent,
+    /// Refuses Connect.
+    Refuse(Status, u32),
+    /// Never sets CSTS.RDY.
+    NeverReady,
+    /// Sets CSTS.CFS.
+    CfsSet,
+    /// Damages the data digest of reads.
+    Digest,
+    /// Sends half of what a read asks for, and calls it a success.
+    HalfRead,
+    /// Completes a command that is not outstanding.
+    StrangeCid,
+    /// Sends C2HTermReq when a read arrives.
+    Terminate,
+    /// Closes when a read arrives.
+    Close,
+    /// Fails each read.
+    FailReads(Status),
+    /// The discovery log's generation counter moves with every read of it.
+    RestlessLog,
+}
+
+impl Default for Script {
+    fn default() -> Self {
+        Self {
+            in_capsule: 16384,
+            maxh2cdata: 65536,
+            cpda: 0,
+            digests: true,
+            success_flag: true,
+            c2h_max: 1 << 20,
+            records: 3,
+            fault: Fault::None,
+        }
+    }
+}
+
+/// State all connections share.
+struct Shared {
+    script: Script,
+    memory: RefCell<Vec<u8>>,
+    cc: Cell<u32>,
+    generation: Cell<u64>,
+    pub r2ts: Cell<u32>,
+}
+
+/// A running controller.
+pub struct Scripted {
+    pub addr: SocketAddr,
+    shared: Rc<Shared>,
+}
+
+impl Scripted {
+    /// Listens on a free port of this host and serves until the reactor ends.
+    pub fn start(script: Script) -> Self {
+        let listener =
+            TcpListener::bind("127.0.0.1:0".parse().unwrap(), ListenOptions::default()).unwrap();
+        let addr = listener.local_addr().unwrap();
+        let shared = Rc::new(Shared {
+            script,
+            memory: RefCell::new(vec![0; BLOCK * BLOCKS]),
+            cc: Cell::new(0),
+            generation: Cell::new(7),
+            r2ts: Cell::new(0),
+        });
+        let serving = Rc::clone(&shared);
+        reactor::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                reactor::spawn(Link::new(stream, Rc::clone(&serving)).serve());
+            }
+        });
+        Self { addr, shared }
+    }
+
+    /// R2Ts sent.
+    pub fn r2ts(&self) -> u32 {
+        self.shared.r2ts.get()
+    }
+}
+
+/// One connection.
+struct Link {
+    stream: TcpStream,
+    machine: Machine,
+    shared: Rc<Shared>,
+    admin: bool,
+    /// Writes that wait for their data: entry and what has come.
+    transfers: Vec<Option<(Sqe, Vec<u8>)>>,
+    out: Vec<u8>,
+    hang_up: bool,
+}
+
+/// What a command came to.
+enum Outcome {
+    Done(Cqe),
+    Data(Vec<u8>),
+    Nothing,
+}
+
+impl Link {
+    fn new(stream: TcpStream, shared: Rc<Shared>) -> Self {
+        let script = &shared.script;
+        let config = Config {
+            max_in_capsule: script.in_capsule.max(8192),
+            maxh2cdata: script.maxh2cdata,
+            cpda: script.cpda,
+            allow_hdgst: script.digests,
+            allow_ddgst: script.digests,
+            transfers: 64,
+        };
+        let transfers = vec![None; 64];
+        let machine = Machine::new(config);
+        Self { stream, machine, shared, admin: true, transfers, out: Vec::new(), hang_up: false }
+    }
+
+    async fn serve(mut self) {
+        let mut input: Vec<u8> = Vec::new();
+        let mut buffer = vec![0; 65536];
+        while !self.hang_up {
+            let Ok(bytes @ 1..) = self.stream.recv(&mut buffer).await else { return };
+            input.extend_from_slice(&buffer[..bytes]);
+            if let Err(fatal) = self.digest(&mut input) {
+                self.out.extend_from_slice(&term_req(&fatal, &input));
+                self.hang_up = true;
+            }
+            let out = std::mem::take(&mut self.out);
+            if self.stream.send_all(&out).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Handles all of `input` that can be.
+    fn digest(&mut self, input: &mut Vec<u8>) -> Result<(), Fatal> {
+        let mut at = 0;
+        loop {
+            let (consumed, commands) = match self.machine.next(&input[at..])? {
+                Step::NeedMore { consumed, .. } => {
+                    input.drain(..at + consumed);
+                    return Ok(());
+                }
+                Step::Event { consumed, event } => (consumed, owned(event)),
+            };
+            at += consumed;
+            self.handle(commands);
+        }
+    }
+
+    fn handle(&mut self, event: Owned) {
+        match event {
+            Owned::Initialize => {
+                if self.shared.script.fault != Fault::Silent {
+                    self.out.extend_from_slice(&self.machine.ic_resp());
+                }
+            }
+            Owned::Capsule(sqe, data) => self.capsule(&sqe, data),
+            Owned::Data(ttag, offset, bytes) => {
+                if let Some((_, buffer)) = &mut self.transfers[usize::from(ttag)] {
+                    let at = usize32(offset);
+                    buffer[at..at + bytes.len()].copy_from_slice(&bytes);
+                }
+            }
+            Owned::DataEnd(ttag) => {
+                if let Some((sqe, data)) = self.transfers[usize::from(ttag)].take() {
+                    self.write(&sqe, &data);
+                }
+            }
+            Owned::PartEnd | Owned::Terminated => {}
+        }
+    }
+
+    fn capsule(&mut self, sqe: &Sqe, data: Vec<u8>) {
+        let outcome = match sqe.opcode {
+            admin::FABRICS => self.fabrics(sqe, &data),
+            _ if self.admin => self.admin_command(sqe),
+            io::READ => self.read(sqe),
+            io::WRITE => match sqe.dptr.data() {
+                Some(DataPointer::Transport { length }) => {
+                    let free = self.transfers.iter().position(Option::is_none).unwrap();
+                    let head = self.machine.begin_transfer(u16_of(free), sqe.cid.get(), 0, length);
+                    self.out.extend_from_slice(&head);
+                    self.transfers[free] = Some((*sqe, vec![0; usize32(length)]));
+                    self.shared.r2ts.set(self.shared.r2ts.get() + 1);
+                    Outcome::Nothing
+                }
+                _ => {
+                    self.write(sqe, &data);
+                    Outcome::Nothing
+                }
+            },
+            _ => done(sqe, Status::INVALID_OPCODE),
+        };
+        match outcome {
+            Outcome::Done(cqe) => self.respond(&cqe),
+            Outcome::Data(data) => self.send_data(sqe, &data),
+            Outcome::Nothing => {}
+        }
+    }
+
+    fn respond(&mut self, cqe: &Cqe) {
+        self.out.extend_from_slice(&self.machine.capsule_resp(cqe));
+    }
+
+    /// Sends a command's data in PDUs of the script's size, and completes it.
+    fn send_data(&mut self, sqe: &Sqe, data: &[u8]) {
+        let script = self.shared.script.clone();
+        let read = !self.admin;
+        let success = script.success_flag && read;
+        let cid = sqe.cid.get();
+        let end = if script.fault == Fault::HalfRead && read { data.len() / 2 } else { data.len() };
+        let mut at = 0;
+        while at < end {
+            let piece = &data[at..end.min(at + script.c2h_max)];
+            let last = at + piece.len() == end;
+            let length = u32_of(piece.len());
+            let head = self.machine.c2h_data(cid, u32_of(at), length, last, last && success);
+            self.out.extend_from_slice(&head);
+            self.out.extend_from_slice(piece);
+            if self.machine.data_digest() {
+                let mut digest = ddgst(piece);
+                if script.fault == Fault::Digest && read {
+                    digest[0] ^= 1;
+                }
+                self.out.extend_from_slice(&digest);
+            }
+            at += piece.len();
+        }
+        if !success {
+            self.respond(&Cqe::new(cid, Status::SUCCESS));
+        }
+    }
+
+    fn fabrics(&mut self, sqe: &Sqe, data: &[u8]) -> Outcome {
+        let mut cqe = Cqe::new(sqe.cid.get(), Status::SUCCESS);
+        match Command::parse(sqe).unwrap() {
+            Command::Connect(connect) => {
+                let fields = ConnectData::ref_from_bytes(data).unwrap();
+                assert_ne!(fields.hostid, [0; 16]);
+                self.admin = connect.qid == 0;
+                assert_eq!(fields.cntlid.get(), if self.admin { 0xffff } else { 5 });
+                cqe.dw0 = 5.into();
+                if let Fault::Refuse(status, dw0) = self.shared.script.fault {
+                    cqe = Cqe::new(sqe.cid.get(), status);
+                    cqe.dw0 = dw0.into();
+                }
+            }
+            Command::PropertyGet(get) => {
+                let value = self.property(get.offset);
+                cqe.dw0 = stdx::num::low32(value).into();
+                cqe.dw1 = stdx::num::low32(value >> 32).into();
+            }
+            Command::PropertySet(set) => {
+                assert_eq!(set.offset, offset::CC);
+                self.shared.cc.set(stdx::num::low32(set.value));
+            }
+            _ => return done(sqe, Status::INVALID_FIELD),
+        }
+        Outcome::Done(cqe)
+    }
+
+    fn property(&self, at: u32) -> u64 {
+        let cc = Cc(self.shared.cc.get());
+        let fault = self.shared.script.fault;
+        match at {
+            offset::CAP => Cap::new(127, 1, Cap::CSS_NVM | Cap::CQR).0,
+            offset::CC => cc.0.into(),
+            offset::CSTS => {
+                let ready = cc.enabled() && fault != Fault::NeverReady;
+                let shut = cc.shn() == Some(ShutdownNotification::Normal);
+                let shst = if shut { ShutdownStatus::Complete } else { ShutdownStatus::Normal };
+                Csts::new(ready, fault == Fault::CfsSet, shst).0.into()
+            }
+            _ => panic!("property {at:#x}"),
+        }
+    }
+
+    fn admin_command(&mut self, sqe: &Sqe) -> Outcome {
+        match sqe.opcode {
+            admin::IDENTIFY => {
+                let ask = Identify::parse(sqe).unwrap();
+                match (ask.cns, ask.nsid) {
+                    (Cns::Controller, _) => Outcome::Data(self.identity().as_bytes().to_vec()),
+                    (Cns::Namespace, 1) => Outcome::Data(namespace().as_bytes().to_vec()),
+                    (Cns::Namespace, 2) => Outcome::Data(vec![0; 4096]),
+                    (Cns::ActiveNamespaces, 0) => {
+                        Outcome::Data(NamespaceList::new([1]).as_bytes().to_vec())
+                    }
+                    _ => done(sqe, Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr()),
+                }
+            }
+            admin::SET_FEATURES => {
+                let mut cqe = Cqe::new(sqe.cid.get(), Status::SUCCESS);
+                // Four queues, whatever was asked for.
+                cqe.dw0 = 0x0003_0003.into();
+                Outcome::Done(cqe)
+            }
+            admin::KEEP_ALIVE => done(sqe, Status::SUCCESS),
+            admin::GET_LOG_PAGE => Outcome::Data(self.discovery_log(sqe)),
+            _ => done(sqe, Status::INVALID_OPCODE),
+        }
+    }
+
+    fn identity(&self) -> IdentifyController {
+        IdentifyController {
+            mdts: 8,
+            ioccsz: (self.shared.script.in_capsule / 16 + 4).into(),
+            ..IdentifyController::default()
+        }
+    }
+
+    fn discovery_log(&self, sqe: &Sqe) -> Vec<u8> {
+        let ask = GetLogPage::parse(sqe).unwrap();
+        let script = &self.shared.script;
+        let mut page =
+            Header::new(self.shared.generation.get(), u64::try_from(script.records).unwrap())
+                .as_bytes()
+                .to_vec();
+        if script.fault == Fault::RestlessLog {
+            self.shared.generation.set(self.shared.generation.get() + 1);
+        }
+        for index in 0..script.records {
+            let nqn = Nqn::new(&format!("nqn.2026-11.io.flashloom:{index}")).unwrap();
+            let mut entry = Entry::tcp(SubsystemType::Nvm, AddressFamily::Ipv4, &nqn);
+            entry.set_address("192.0.2.1", "4420");
+            page.extend_from_slice(entry.as_bytes());
+        }
+        let LogOffset::Bytes(from) = ask.offset else { panic!("an index") };
+        page[usize64(from)..][..usize64(ask.bytes)].to_vec()
+    }
+
+    fn span(sqe: &Sqe) -> std::ops::Range<usize> {
+        let first = usize32(sqe.cdw10.get()) * BLOCK;
+        first..first + (usize32(sqe.cdw12.get() & 0xffff) + 1) * BLOCK
+    }
+
+    fn read(&mut self, sqe: &Sqe) -> Outcome {
+        match self.shared.script.fault {
+            Fault::FailReads(status) => return done(sqe, status),
+            Fault::StrangeCid => {
+                return Outcome::Done(Cqe::new(sqe.cid.get() + 1, Status::SUCCESS));
+            }
+            Fault::Close => {
+                self.hang_up = true;
+                return Outcome::Nothing;
+            }
+            Fault::Terminate => {
+                let fes = nvme::pdu::Fes::InvalidPduHeaderField;
+                let fatal = Fatal { fes, fei: 8, header: 0, answer: true };
+                self.out.extend_from_slice(&term_req(&fatal, &[]));
+                self.hang_up = true;
+                return Outcome::Nothing;
+            }
+            _ => {}
+        }
+        match self.shared.memory.borrow().get(Self::span(sqe)) {
+            Some(bytes) => Outcome::Data(bytes.to_vec()),
+            None => done(sqe, Status::LBA_OUT_OF_RANGE.with_dnr()),
+        }
+    }
+
+    fn write(&mut self, sqe: &Sqe, data: &[u8]) {
+        let status = match self.shared.memory.borrow_mut().get_mut(Self::span(sqe)) {
+            Some(bytes) => {
+                bytes.copy_from_slice(data);
+                Status::SUCCESS
+            }
+            None => Status::LBA_OUT_OF_RANGE.with_dnr(),
+        };
+        self.respond(&Cqe::new(sqe.cid.get(), status));
+    }
+}
+
+fn done(sqe: &Sqe, status: Status) -> Outcome {
+    Outcome::Done(Cqe::new(sqe.cid.get(), status))
+}
+
+fn namespace() -> IdentifyNamespace {
+    let mut namespace = IdentifyNamespace::default();
+    namespace.nsze = u64::try_from(BLOCKS).unwrap().into();
+    namespace.ncap = namespace.nsze;
+    namespace.lbaf[0].lbads = 9;
+    namespace
+}
+
+/// An event that borrows nothing.
+enum Owned {
+    Initialize,
+    Capsule(Sqe, Vec<u8>),
+    Data(u16, u32, Vec<u8>),
+    DataEnd(u16),
+    PartEnd,
+    Terminated,
+}
+
+fn owned(event: Event<'_>) -> Owned {
+    match event {
+        Event::Initialize(_) => Owned::Initialize,
+        Event::Capsule { sqe, data, digest_ok } => {
+            assert!(digest_ok, "the host's digest is wrong");
+            Owned::Capsule(*sqe, data.to_vec())
+        }
+        Event::Data { ttag, offset, bytes } => Owned::Data(ttag, offset, bytes.to_vec()),
+        Event::DataEnd { ttag, complete: true, digest_ok } => {
+            assert!(digest_ok, "the host's digest is wrong");
+            Owned::DataEnd(ttag)
+        }
+        Event::DataEnd { .. } => Owned::PartEnd,
+        Event::Terminated(_) => Owned::Terminated,
+    }
+}

@@ -161,7 +161,8 @@ pub struct Authentication {
 
 impl Command {
     /// Reads a Fabrics command. The command type and the property attributes are checked here;
-    /// values that depend on the controller's state are the controller's to judge.
+    /// values that depend on the controller's state are the controller's to judge. Byte 1 is not
+    /// looked at: it is reserved here, and hosts set the PSDT of their other commands in it.
     pub fn parse(sqe: &Sqe) -> Result<Self, Refusal> {
         if sqe.opcode != opcode::admin::FABRICS {
             return Err(Refusal::at(Reason::Opcode, 0, 0));
@@ -191,7 +192,7 @@ impl Command {
             // A record format other than 0 is refused as "Incompatible Format" (section 6.4).
             opcode::fabrics::DISCONNECT => match low16(sqe.cdw10.get().into()) {
                 0 => Ok(Self::Disconnect),
-                _ => Err(Refusal::at(Reason::Format, 10, 0)),
+                _ => Err(Refusal::at(Reason::RecordFormat, 10, 0)),
             },
             opcode::fabrics::AUTHENTICATION_SEND => Ok(Self::AuthenticationSend(auth(sqe))),
             opcode::fabrics::AUTHENTICATION_RECEIVE => Ok(Self::AuthenticationReceive(auth(sqe))),
@@ -208,7 +209,10 @@ pub fn fctype(sqe: &Sqe) -> u8 {
 
 fn property(sqe: &Sqe) -> Result<(u32, PropertySize), Refusal> {
     let attrib = low8(sqe.cdw10.get().into());
-    let size = PropertySize::from_raw(attrib & 0x07)
+    if attrib & !0x07 != 0 {
+        return Err(Refusal::new(Reason::Reserved, Location { byte: 40, bit: 3 }));
+    }
+    let size = PropertySize::from_raw(attrib)
         .ok_or(Refusal::new(Reason::Value, Location { byte: 40, bit: 0 }))?;
     let at = sqe.cdw11.get();
     match offset::width(at) {

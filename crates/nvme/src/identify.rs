@@ -3,10 +3,12 @@
 mod controller;
 mod list;
 mod namespace;
+mod resource;
 
 pub use controller::{IdentifyController, PowerState, bits};
 pub use list::*;
 pub use namespace::*;
+pub use resource::*;
 
 wire_enum! {
     /// Controller or Namespace Structure (CNS): what an Identify command asks for.
@@ -79,6 +81,9 @@ impl Identify {
         use stdx::num::{low8, low16};
         let (cdw10, cdw11) = (u64::from(sqe.cdw10.get()), u64::from(sqe.cdw11.get()));
         let cns = Cns::from_raw(low8(cdw10)).ok_or(Refusal::at(Reason::Value, 10, 0))?;
+        if cdw10 & 0xff00 != 0 {
+            return Err(Refusal::at(Reason::Reserved, 10, 8));
+        }
         Ok(Self {
             cns,
             cntid: low16(cdw10 >> 16),

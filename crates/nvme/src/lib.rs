@@ -5,6 +5,7 @@
 #[macro_use]
 mod wire;
 
+pub mod admin;
 pub mod ana;
 pub mod count;
 pub mod cqe;

@@ -47,6 +47,8 @@ pub enum Reason {
     LbaRange,
     /// Format of a descriptor list that is not supported.
     Format,
+    /// Record format of a Fabrics command that is not supported.
+    RecordFormat,
     /// Length of the data does not fit the command.
     Length,
 }
@@ -77,6 +79,7 @@ impl Refusal {
             Reason::Opcode => Status::INVALID_OPCODE,
             Reason::Namespace => Status::INVALID_NAMESPACE_OR_FORMAT,
             Reason::LbaRange => Status::LBA_OUT_OF_RANGE,
+            Reason::RecordFormat => Status::CONNECT_INCOMPATIBLE_FORMAT,
             Reason::Length => Status::DATA_SGL_LENGTH_INVALID,
             Reason::DataPointerType
             | Reason::Fused
@@ -99,6 +102,7 @@ impl fmt::Display for Refusal {
             Reason::Namespace => "namespace identifier not usable",
             Reason::LbaRange => "LBA range out of bounds",
             Reason::Format => "descriptor format not supported",
+            Reason::RecordFormat => "record format not supported",
             Reason::Length => "data length wrong",
         };
         write!(f, "{text} (byte {}, bit {})", self.location.byte, self.location.bit)

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use zerocopy::FromBytes;
 
+use crate::admin;
 use crate::fabrics;
 use crate::feature::{self, GetFeatures, SetFeatures};
 use crate::identify::{self, Cns, Identify, NamespaceDescriptor};
@@ -24,6 +25,7 @@ proptest! {
         for opcode in [sqe.opcode, opc, opcode::admin::FABRICS] {
             sqe.opcode = opcode;
             let _ = fabrics::Command::parse(&sqe);
+            let _ = admin::Command::parse(&sqe);
             let _ = Identify::parse(&sqe);
             let _ = GetLogPage::parse(&sqe);
             let _ = GetFeatures::parse(&sqe);
@@ -119,6 +121,34 @@ proptest! {
         prop_assert!(!status.to_string().is_empty());
         prop_assert_eq!(Status::new(status.code_type(), status.code()), status.kind());
     }
+}
+
+#[test]
+fn an_admin_entry_is_typed_by_its_opcode() {
+    use admin::{Abort, Command};
+    let abort = Abort { sqid: 3, cid: 0x1234 };
+    assert_eq!(Command::parse(&abort.to_sqe(1)), Ok(Command::Abort(abort)));
+    assert_eq!(Command::parse(&admin::keep_alive_sqe(1)), Ok(Command::KeepAlive));
+    let request = admin::async_event_request_sqe(1);
+    assert_eq!(Command::parse(&request), Ok(Command::AsyncEventRequest));
+
+    let refusal = |opcode: u8, flags: u8| {
+        let mut sqe = admin::keep_alive_sqe(1);
+        (sqe.opcode, sqe.flags) = (opcode, flags);
+        Command::parse(&sqe).unwrap_err().status()
+    };
+    assert!(refusal(opcode::admin::CREATE_IO_SQ, 0x40).is(Status::INVALID_OPCODE));
+    assert!(refusal(0xff, 0).is(Status::INVALID_OPCODE));
+    assert!(refusal(opcode::admin::KEEP_ALIVE, 0).is(Status::INVALID_FIELD));
+    assert!(refusal(opcode::admin::KEEP_ALIVE, 0x41).is(Status::INVALID_FIELD));
+}
+
+#[test]
+fn a_disconnect_of_another_record_format_is_incompatible() {
+    let mut sqe = fabrics::disconnect_sqe(1);
+    sqe.cdw10 = 1.into();
+    let status = fabrics::Command::parse(&sqe).unwrap_err().status();
+    assert!(status.is(Status::CONNECT_INCOMPATIBLE_FORMAT));
 }
 
 #[test]

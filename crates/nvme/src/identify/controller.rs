@@ -232,9 +232,7 @@ pub struct IdentifyController {
     pub ofcs: U16,
     /// Discovery Controller Type.
     pub dctype: u8,
-    /// Cross-Controller Reset Limit.
-    pub ccrl: u8,
-    pub reserved_1808: [u8; 240],
+    pub reserved_1807: [u8; 241],
     /// Power State Descriptors.
     pub psd: [PowerState; POWER_STATES_MAX],
     /// Vendor specific.
@@ -257,7 +255,7 @@ layout!(
     rhiri @ 568, hirt @ 569, cmmrtd @ 570, nmmrtd @ 572, minmrtg @ 574, maxmrtg @ 575,
     trattr @ 576, mcudmq @ 578, mnsudmq @ 580, mcmr @ 582, nmcmr @ 584, mcdqpc @ 586,
     subnqn @ 768, ioccsz @ 1792, iorcsz @ 1796, icdoff @ 1800, fcatt @ 1802, msdbd @ 1803,
-    ofcs @ 1804, dctype @ 1806, ccrl @ 1807, psd @ 2048, vs @ 3072,
+    ofcs @ 1804, dctype @ 1806, reserved_1807 @ 1807, psd @ 2048, vs @ 3072,
 );
 
 impl Default for IdentifyController {

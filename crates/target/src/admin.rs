@@ -1,8 +1,10 @@
 //! Admin commands (Base 2.1 section 5): each is decided and answered at once.
 
-mod features;
+pub(crate) mod features;
 mod identify;
-mod log;
+pub(crate) mod log;
+#[cfg(test)]
+mod tests;
 
 use nvme::opcode::admin as opcode;
 use nvme::refusal::{Location, Refusal};
@@ -10,7 +12,7 @@ use nvme::sqe::{Fused, Sqe};
 use nvme::status::Status;
 use stdx::num::{low16, usize32};
 
-use crate::controller::{Controller, Kind};
+use crate::controller::{Controller, Failure, Kind};
 
 /// What becomes of an admin command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +84,10 @@ impl Controller {
             Ok(outcome) => outcome,
             Err(fault) => {
                 out.clear();
-                Outcome::Failed(fault.status)
+                // More: the Error Information log has an entry for it.
+                let status = fault.status.with_more();
+                self.log_error(&Failure { qid: 0, sqe, status, location: fault.location, lba: 0 });
+                Outcome::Failed(status)
             }
         }
     }

@@ -4,7 +4,9 @@
 //! Everything here decides and returns at once. Sockets are the caller's: it learns through
 //! closers and wakers when to act.
 
+mod errors;
 mod features;
+mod health;
 mod keep_alive;
 mod property;
 mod queues;
@@ -12,14 +14,15 @@ mod reservations;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 
 use nvme::cqe::Cqe;
 use nvme::nqn::Nqn;
-use nvme::property::{Cc, Csts};
+use nvme::property::{Cc, CommandSetSelected, Csts, ShutdownStatus};
 
+pub use errors::Failure;
 pub use queues::{Closer, QueueLease};
 
 use crate::counters::Totals;
@@ -30,7 +33,7 @@ use crate::listener::ListenerId;
 use crate::namespace::View;
 use crate::registry::Target;
 use crate::reservation::{HostId, NotificationLog};
-use crate::subsystem::Health;
+use errors::ErrorLog;
 pub(crate) use features::Features;
 pub(crate) use keep_alive::granted;
 pub(crate) use property::{CQE_LOG2, SQE_LOG2};
@@ -68,6 +71,8 @@ pub struct Controller {
     path: Path,
     /// Last time the host was heard of, in the reactor's nanoseconds: any command on any queue.
     heard: AtomicU64,
+    /// Whether I/O commands are processed; kept beside `state` for the I/O path.
+    serving: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -91,6 +96,7 @@ pub(crate) struct State {
     pub events: Events,
     pub waker: Option<Waker>,
     pub changed: Changed,
+    pub errors: ErrorLog,
     pub reservations: NotificationLog,
 }
 
@@ -118,6 +124,7 @@ impl Controller {
             host,
             path,
             heard: AtomicU64::new(now),
+            serving: AtomicBool::new(false),
             state: Mutex::new(State {
                 cc: Cc::default(),
                 csts: Csts::default(),
@@ -127,6 +134,7 @@ impl Controller {
                 events: Events::default(),
                 waker: None,
                 changed: Changed::default(),
+                errors: ErrorLog::default(),
                 reservations: NotificationLog::default(),
             }),
         })
@@ -211,6 +219,26 @@ impl Controller {
         self.lock().queues.io_count()
     }
 
+    /// Whether I/O commands are processed: the controller is ready, not shutting down, and runs
+    /// with an I/O Command Set selected (CC.CSS). One plain load.
+    #[must_use]
+    pub fn serves_io(&self) -> bool {
+        self.serving.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_serving(&self, state: &State) {
+        let shutting_down = state.csts.shst() != Some(ShutdownStatus::Normal);
+        let io = !matches!(state.cc.css(), None | Some(CommandSetSelected::AdminOnly));
+        let serves = state.csts.ready() && !state.csts.fatal() && !shutting_down && io;
+        self.serving.store(serves, Ordering::Release);
+    }
+
+    /// Copy descriptor formats the host enabled (feature 16h): bit n is format n.
+    #[must_use]
+    pub fn copy_formats_enabled(&self) -> u16 {
+        self.lock().features.host_behavior.cdfe.get()
+    }
+
     /// Controller Status (CSTS).
     #[must_use]
     pub fn status(&self) -> Csts {
@@ -258,7 +286,11 @@ impl Controller {
 
     /// A namespace appeared, went away, or changed its attributes.
     pub(crate) fn namespace_changed(&self, nsid: u32) {
+        let gone = self.view().get(nsid).is_none();
         let mut state = self.lock();
+        if gone {
+            state.features.forget_namespace(nsid);
+        }
         if state.changed.nsids.len() >= CHANGED_NAMESPACES_MAX
             && !state.changed.nsids.contains(&nsid)
         {
@@ -268,21 +300,6 @@ impl Controller {
         }
         drop(state);
         self.raise(Event::NamespaceAttribute);
-    }
-
-    /// Raises the SMART / Health events for what is worse in `after` than in `before`.
-    pub(crate) fn health_changed(&self, before: &Health, after: &Health) {
-        if after.spare_low() && !before.spare_low() {
-            self.raise(Event::Spare);
-        }
-        let degraded = |health: &Health| health.reliability_degraded || health.read_only;
-        if degraded(after) && !degraded(before) {
-            self.raise(Event::Reliability);
-        }
-        let exceeds = |health: &Health| self.lock().features.temperature_exceeded(health);
-        if exceeds(after) && !exceeds(before) {
-            self.raise(Event::Temperature);
-        }
     }
 
     /// The host's clock as the controller sees it: the last time it was heard of.

@@ -1,15 +1,22 @@
 //! What the target says of itself: the Identify data structures. Every fact advertised here is one
 //! that the rest of the crate keeps.
 
+use nvme::feature::async_event;
 use nvme::identify::{
     CommandSet, IdentifyController, IdentifyNamespace, IndependentNamespace, LbaFormat,
     NamespaceDescriptor, NvmIdentifyController, NvmIdentifyNamespace, bits, namespace_bits,
     set_ascii,
 };
+use nvme::log::{
+    CommandEffects, EffectsLog, FeatureEffects, FeatureEffectsLog, SupportedPage, SupportedPages,
+    lid,
+};
+use nvme::opcode::{admin, io};
 use nvme::property::Version;
 use stdx::num::low8;
 
-use crate::controller::{CQE_LOG2, Controller, SQE_LOG2};
+use crate::admin::features::{self, Class};
+use crate::controller::{CQE_LOG2, Controller, Kind, SQE_LOG2};
 use crate::limits::{
     ABORTS_MAX, ADMIN_QUEUE_ENTRIES_MAX, ASYNC_EVENT_REQUESTS_MAX, ERROR_LOG_ENTRIES,
     IO_IN_CAPSULE_BYTES, IO_QUEUE_ENTRIES_MAX, KEEP_ALIVE_GRANULARITY, MDTS,
@@ -25,6 +32,9 @@ const SQE_BYTES: u32 = 1 << SQE_LOG2;
 const CQE_BYTES: u32 = 1 << CQE_LOG2;
 /// FRMW bits 3:1: one firmware slot.
 const FRMW_ONE_SLOT: u8 = 1 << 1;
+
+/// Copy descriptor formats there are (CDFS), one bit each: 0h to 3h.
+pub(crate) const COPY_FORMATS: u16 = 0b1111;
 
 /// What discovery and I/O controllers have in common.
 fn controller_base(target: &Target, controller: &Controller) -> IdentifyController {
@@ -55,7 +65,7 @@ pub(crate) fn discovery_controller(target: &Target, controller: &Controller) -> 
     id.cntrltype = bits::CNTRLTYPE_DISCOVERY;
     id.dctype = bits::DCTYPE_DIRECT;
     id.oaes = bits::OAES_DISCOVERY_CHANGE.into();
-    id.lpa = bits::LPA_EXTENDED_DATA | bits::LPA_SUPPORTED_PAGES;
+    id.lpa = bits::LPA_EFFECTS | bits::LPA_EXTENDED_DATA | bits::LPA_SUPPORTED_PAGES;
     id.maxcmd = ADMIN_QUEUE_ENTRIES_MAX.into();
     id
 }
@@ -98,7 +108,7 @@ pub(crate) fn io_controller(
     id.awun = 0.into();
     id.awupf = 0.into();
     id.acwu = 0.into();
-    id.cdfs = 1.into();
+    id.cdfs = COPY_FORMATS.into();
     id.ioccsz = ((SQE_BYTES + IO_IN_CAPSULE_BYTES) / CAPSULE_UNIT).into();
     id.iorcsz = (CQE_BYTES / CAPSULE_UNIT).into();
     id.msdbd = 1;
@@ -183,4 +193,85 @@ pub(crate) fn independent_namespace(namespace: &Namespace) -> IndependentNamespa
         nstat: namespace_bits::NSTAT_READY,
         ..IndependentNamespace::default()
     }
+}
+
+/// The bits of Asynchronous Event Configuration (0Bh) that a host may set: the critical warnings,
+/// and the notices of OAES.
+pub(crate) fn event_configuration(kind: Kind) -> u32 {
+    match kind {
+        Kind::Io => async_event::CRITICAL_WARNINGS | bits::OAES_NAMESPACE_ATTRIBUTE,
+        Kind::Discovery => bits::OAES_DISCOVERY_CHANGE,
+    }
+}
+
+/// Supported Log Pages (00h). Of Discovery the LID Specific Parameter says which Log Specific
+/// Parameter bits are supported.
+pub(crate) fn supported_pages(lids: &[u8]) -> SupportedPages {
+    let mut page = SupportedPages::new(lids);
+    if lids.contains(&lid::DISCOVERY) {
+        let specific = u32::from(crate::discovery::LSP_SUPPORTED) << SupportedPage::SPECIFIC_SHIFT;
+        page.lids[usize::from(lid::DISCOVERY)] = (specific | SupportedPage::SUPPORTED).into();
+    }
+    page
+}
+
+/// Commands Supported and Effects (05h) for one command set; `None` when it is not the NVM Command
+/// Set. No command needs exclusive access, changes capabilities or the inventory.
+pub(crate) fn effects(kind: Kind, csi: u8) -> Option<EffectsLog> {
+    const CONTROLLER: u32 = CommandEffects::SCOPE_CONTROLLER;
+    const NAMESPACE: u32 = CommandEffects::SCOPE_NAMESPACE;
+    const CHANGES: u32 = NAMESPACE | CommandEffects::CONTENT_CHANGE;
+    let common = [
+        (admin::GET_LOG_PAGE, CONTROLLER),
+        (admin::IDENTIFY, CONTROLLER),
+        (admin::SET_FEATURES, CONTROLLER),
+        (admin::GET_FEATURES, CONTROLLER),
+        (admin::ASYNC_EVENT_REQUEST, CONTROLLER),
+        (admin::KEEP_ALIVE, CONTROLLER),
+        (admin::FABRICS, CONTROLLER),
+    ];
+    if CommandSet::from_raw(csi) != Some(CommandSet::Nvm) {
+        return None;
+    }
+    Some(match kind {
+        Kind::Discovery => EffectsLog::new(&common, &[]),
+        Kind::Io => {
+            let mut page = EffectsLog::new(
+                &common,
+                &[
+                    (io::FLUSH, NAMESPACE),
+                    (io::WRITE, CHANGES),
+                    (io::READ, NAMESPACE),
+                    (io::COMPARE, NAMESPACE),
+                    (io::WRITE_ZEROES, CHANGES),
+                    (io::DATASET_MANAGEMENT, CHANGES),
+                    (io::VERIFY, NAMESPACE),
+                    (io::RESERVATION_REGISTER, NAMESPACE),
+                    (io::RESERVATION_REPORT, NAMESPACE),
+                    (io::RESERVATION_ACQUIRE, NAMESPACE),
+                    (io::RESERVATION_RELEASE, NAMESPACE),
+                    (io::COPY, CHANGES),
+                ],
+            );
+            page.acs[usize::from(admin::ABORT)] = (CONTROLLER | CommandEffects::SUPPORTED).into();
+            page
+        }
+    })
+}
+
+/// Feature Identifiers Supported and Effects (12h).
+pub(crate) fn feature_effects(kind: Kind) -> FeatureEffectsLog {
+    let table = match kind {
+        Kind::Io => features::IO.as_slice(),
+        Kind::Discovery => features::DISCOVERY.as_slice(),
+    };
+    let mut page = FeatureEffectsLog::new(&[]);
+    for &(fid, class) in table {
+        let scope = match class {
+            Class::Controller | Class::ControllerFixed => FeatureEffects::SCOPE_CONTROLLER,
+            Class::Namespace => FeatureEffects::SCOPE_NAMESPACE,
+        };
+        page.fids[usize::from(fid)] = (scope | FeatureEffects::SUPPORTED).into();
+    }
+    page
 }

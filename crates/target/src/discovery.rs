@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use nvme::discovery::{AddressFamily, Entry, Header, SubsystemType, bits};
 use nvme::nqn::Nqn;
 use stdx::num::{u64_of, usize64};
 use zerocopy::IntoBytes;
@@ -10,24 +11,19 @@ use crate::controller::Path;
 use crate::limits::ADMIN_QUEUE_ENTRIES_MAX;
 use crate::listener::ListenerId;
 use crate::registry::Registry;
-use wire::{Entry, Header};
 
-/// Log Specific Parameter bits of the Discovery log page.
-pub(crate) mod lsp {
-    /// Port Local Entries Only.
-    pub const PORT_LOCAL: u8 = 1 << 1;
-    /// All NVM Subsystem Entries.
-    pub const ALL_SUBSYSTEMS: u8 = 1 << 2;
-    /// Bits that a host may set; bit 0, extended entries, is not among them.
-    pub const SUPPORTED: u8 = PORT_LOCAL | ALL_SUBSYSTEMS;
-}
+/// Log Specific Parameter bits that a host may set. Extended entries are not among them.
+pub(crate) const LSP_SUPPORTED: u8 = bits::LSP_PORT_LOCAL | bits::LSP_ALL_SUBSYSTEMS;
 
 /// Bytes of the header and of each entry.
 const UNIT: u64 = 1024;
 
+#[cfg(test)]
+mod tests;
+
 /// One row of the log, before it becomes an [`Entry`].
 struct Row<'a> {
-    subtype: u8,
+    subtype: SubsystemType,
     nqn: &'a Nqn,
     address: (IpAddr, u16),
     port: u16,
@@ -73,119 +69,41 @@ fn rows<'a>(registry: &'a Registry, host: &Nqn, path: &Path, lsp: u8) -> Vec<Row
     let mut rows = Vec::new();
     for (&id, info) in &registry.listeners {
         let is_own = id == path.listener;
-        if lsp & lsp::PORT_LOCAL != 0 && !is_own {
+        if lsp & bits::LSP_PORT_LOCAL != 0 && !is_own {
             continue;
         }
         let Some(address) = info.reachable_at(local, is_own) else { continue };
         let ListenerId(port) = id;
         let nqn = &registry.discovery_name;
-        let flags = wire::EFLAGS_DUPLICATES | wire::EFLAGS_PERSISTENT;
-        rows.push(Row { subtype: wire::SUBTYPE_CURRENT, nqn, address, port, flags });
+        let flags = bits::EFLAGS_DUPLICATE | bits::EFLAGS_PERSISTENT;
+        rows.push(Row { subtype: SubsystemType::CurrentDiscovery, nqn, address, port, flags });
         if info.discovery_only {
             continue;
         }
         let admitting = registry.subsystems.iter().filter(|(_, s)| s.admission.admits(host));
         for (nqn, _) in admitting {
-            rows.push(Row { subtype: wire::SUBTYPE_NVM, nqn, address, port, flags: 0 });
+            rows.push(Row { subtype: SubsystemType::Nvm, nqn, address, port, flags: 0 });
         }
     }
     for referral in &registry.referrals {
         let address = (referral.traddr, referral.trsvcid);
-        let (subtype, nqn) = (wire::SUBTYPE_REFERRAL, &referral.nqn);
+        let (subtype, nqn) = (SubsystemType::Referral, &referral.nqn);
         rows.push(Row { subtype, nqn, address, port: 0, flags: 0 });
     }
     rows
 }
 
 fn entry(row: &Row<'_>) -> Entry {
-    let mut entry = Entry {
-        trtype: wire::TRTYPE_TCP,
-        adrfam: match row.address.0 {
-            IpAddr::V4(_) => wire::ADRFAM_IPV4,
-            IpAddr::V6(_) => wire::ADRFAM_IPV6,
-        },
-        subtype: row.subtype,
-        treq: wire::TREQ_NO_SECURE_CHANNEL | wire::TREQ_DISABLE_SQ_FLOW_CONTROL,
-        portid: row.port.into(),
-        cntlid: nvme::fabrics::CNTLID_DYNAMIC.into(),
-        asqsz: ADMIN_QUEUE_ENTRIES_MAX.into(),
-        eflags: row.flags.into(),
-        ..Entry::default()
+    let (address, port) = row.address;
+    let family = match address {
+        IpAddr::V4(_) => AddressFamily::Ipv4,
+        IpAddr::V6(_) => AddressFamily::Ipv6,
     };
-    ascii(&mut entry.trsvcid, &row.address.1.to_string());
-    entry.subnqn = row.nqn.to_field();
-    ascii(&mut entry.traddr, &row.address.0.to_string());
+    let mut entry = Entry::tcp(row.subtype, family, row.nqn);
+    entry.treq = bits::TREQ_SECURE_CHANNEL_NOT_REQUIRED | bits::TREQ_SQ_FLOW_CONTROL_DISABLE;
+    entry.portid = row.port.into();
+    entry.asqsz = ADMIN_QUEUE_ENTRIES_MAX.into();
+    entry.eflags = row.flags.into();
+    entry.set_address(&address.to_string(), &port.to_string());
     entry
-}
-
-/// ASCII text padded with NULs: hosts take the fields for C strings.
-fn ascii(field: &mut [u8], text: &str) {
-    for (slot, byte) in field.iter_mut().zip(text.bytes()) {
-        *slot = byte;
-    }
-}
-
-/// The structures on the wire.
-mod wire {
-    use zerocopy::little_endian::{U16, U64};
-    use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
-
-    pub const TRTYPE_TCP: u8 = 3;
-    pub const ADRFAM_IPV4: u8 = 1;
-    pub const ADRFAM_IPV6: u8 = 2;
-    pub const SUBTYPE_REFERRAL: u8 = 1;
-    pub const SUBTYPE_NVM: u8 = 2;
-    pub const SUBTYPE_CURRENT: u8 = 3;
-    /// TREQ bits 1:0 = 10b: a secure channel is not required.
-    pub const TREQ_NO_SECURE_CHANNEL: u8 = 2;
-    /// TREQ bit 2: the controller can disable SQ flow control.
-    pub const TREQ_DISABLE_SQ_FLOW_CONTROL: u8 = 1 << 2;
-    /// EFLAGS bit 0: other entries give the same information.
-    pub const EFLAGS_DUPLICATES: u16 = 1 << 0;
-    /// EFLAGS bit 1: explicit persistent connections are supported.
-    pub const EFLAGS_PERSISTENT: u16 = 1 << 1;
-
-    #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-    #[repr(C)]
-    pub struct Header {
-        pub genctr: U64,
-        pub numrec: U64,
-        pub recfmt: U16,
-        reserved: [u8; 1006],
-    }
-    const _: () = assert!(size_of::<Header>() == 1024);
-
-    impl Header {
-        pub fn new(genctr: u64, numrec: u64) -> Self {
-            Self { genctr: genctr.into(), numrec: numrec.into(), ..Self::new_zeroed() }
-        }
-    }
-
-    #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-    #[repr(C)]
-    pub struct Entry {
-        pub trtype: u8,
-        pub adrfam: u8,
-        pub subtype: u8,
-        pub treq: u8,
-        pub portid: U16,
-        pub cntlid: U16,
-        pub asqsz: U16,
-        pub eflags: U16,
-        pub reserved_12: [u8; 20],
-        pub trsvcid: [u8; 32],
-        pub reserved_64: [u8; 192],
-        pub subnqn: [u8; 256],
-        pub traddr: [u8; 256],
-        pub tsas: [u8; 256],
-    }
-    const _: () = assert!(size_of::<Entry>() == 1024);
-    const _: () = assert!(core::mem::offset_of!(Entry, subnqn) == 256);
-    const _: () = assert!(core::mem::offset_of!(Entry, traddr) == 512);
-
-    impl Default for Entry {
-        fn default() -> Self {
-            Self::new_zeroed()
-        }
-    }
 }

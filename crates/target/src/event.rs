@@ -4,90 +4,34 @@
 use std::collections::VecDeque;
 
 use nvme::cqe::Cqe;
+pub use nvme::event::Event;
+use nvme::feature::async_event;
 use nvme::status::Status;
 use stdx::num::usize32;
 
 use crate::limits::ASYNC_EVENT_REQUESTS_MAX;
 
-/// What a host can be told of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// Error status, Persistent Internal Error: the controller failed.
-    PersistentInternalError,
-    /// SMART / Health status: the subsystem's reliability is compromised.
-    Reliability,
-    /// SMART / Health status: a temperature is at or over (below) its threshold.
-    Temperature,
-    /// SMART / Health status: available spare fell below its threshold.
-    Spare,
-    /// Notice, Namespace Attribute Changed.
-    NamespaceAttribute,
-    /// Notice, Discovery Log Page Change.
-    DiscoveryLog,
-    /// I/O command specific status, Reservation Log Page Available.
-    ReservationLog,
-}
-
-/// Log page identifiers named in completions of Asynchronous Event Request.
-mod lid {
-    pub const ERROR: u32 = 0x01;
-    pub const HEALTH: u32 = 0x02;
-    pub const CHANGED_NAMESPACES: u32 = 0x04;
-    pub const DISCOVERY: u32 = 0x70;
-    pub const RESERVATION: u32 = 0x80;
-}
-
-impl Event {
-    const ALL: [Self; 7] = [
-        Self::PersistentInternalError,
-        Self::Reliability,
-        Self::Temperature,
-        Self::Spare,
-        Self::NamespaceAttribute,
-        Self::DiscoveryLog,
-        Self::ReservationLog,
-    ];
-
-    /// Completion Dword 0: type in bits 2:0, information in bits 15:8, log page in bits 23:16.
-    #[must_use]
-    pub const fn dword0(self) -> u32 {
-        let (kind, information, log) = match self {
-            Self::PersistentInternalError => (0, 0x03, lid::ERROR),
-            Self::Reliability => (1, 0x00, lid::HEALTH),
-            Self::Temperature => (1, 0x01, lid::HEALTH),
-            Self::Spare => (1, 0x02, lid::HEALTH),
-            Self::NamespaceAttribute => (2, 0x00, lid::CHANGED_NAMESPACES),
-            Self::DiscoveryLog => (2, 0xf0, lid::DISCOVERY),
-            Self::ReservationLog => (6, 0x00, lid::RESERVATION),
-        };
-        kind | information << 8 | log << 16
-    }
-
-    /// The bit of the Asynchronous Event Configuration feature that must be set for the event to
-    /// be sent; `None` when the feature does not cover it.
-    const fn configuration_bit(self) -> Option<u32> {
-        match self {
-            Self::PersistentInternalError | Self::ReservationLog => None,
-            Self::Spare => Some(1),
-            Self::Temperature => Some(1 << 1),
-            Self::Reliability => Some(1 << 2),
-            Self::NamespaceAttribute => Some(1 << 8),
-            Self::DiscoveryLog => Some(1 << 31),
-        }
-    }
-
-    const fn bit(self) -> u8 {
-        1 << match self {
-            Self::PersistentInternalError => 0,
-            Self::Reliability => 1,
-            Self::Temperature => 2,
-            Self::Spare => 3,
-            Self::NamespaceAttribute => 4,
-            Self::DiscoveryLog => 5,
-            Self::ReservationLog => 6,
-        }
+/// The bits of the Asynchronous Event Configuration feature (0Bh) of which one must be set for the
+/// event to be sent; `None` when the feature does not cover it.
+const fn configuration_bits(event: Event) -> Option<u32> {
+    match event {
+        Event::Spare => Some(SPARE),
+        Event::Temperature => Some(TEMPERATURE),
+        Event::Reliability => Some(RELIABILITY | READ_ONLY),
+        Event::NamespaceAttribute => Some(async_event::NAMESPACE_ATTRIBUTE),
+        Event::FirmwareActivation => Some(async_event::FIRMWARE_ACTIVATION),
+        Event::AnaChange => Some(async_event::ANA_CHANGE),
+        Event::DiscoveryChange => Some(async_event::DISCOVERY_CHANGE),
+        Event::NormalShutdown => Some(async_event::NORMAL_SHUTDOWN),
+        Event::Error(_) | Event::ReservationLog => None,
     }
 }
+
+/// Critical warnings as bits of the configuration.
+const SPARE: u32 = 1;
+const TEMPERATURE: u32 = 1 << 1;
+const RELIABILITY: u32 = 1 << 2;
+const READ_ONLY: u32 = 1 << 3;
 
 /// The events and parked requests of one controller. Bounded: an event is pending at most once,
 /// because its log page says everything that happened.
@@ -100,7 +44,7 @@ pub(crate) struct Events {
     /// Events to report, oldest first.
     pending: VecDeque<Event>,
     /// Events reported and masked until their log page is read with RAE cleared.
-    masked: u8,
+    masked: Vec<Event>,
 }
 
 impl Events {
@@ -116,8 +60,8 @@ impl Events {
     /// Notes an event, if `configuration` (feature 0Bh) lets it through. Returns whether there is
     /// now something to complete.
     pub fn raise(&mut self, event: Event, configuration: u32) -> bool {
-        let enabled = event.configuration_bit().is_none_or(|bit| configuration & bit != 0);
-        if !enabled || self.masked & event.bit() != 0 || self.pending.contains(&event) {
+        let enabled = configuration_bits(event).is_none_or(|bits| configuration & bits != 0);
+        if !enabled || self.masked.contains(&event) || self.pending.contains(&event) {
             return false;
         }
         self.pending.push_back(event);
@@ -127,12 +71,8 @@ impl Events {
     /// The log page `page` was read with Retain Asynchronous Event cleared: its events are
     /// acknowledged, and may be reported again when they happen again.
     pub fn acknowledge(&mut self, page: u8) {
-        for event in Event::ALL {
-            if (event.dword0() >> 16) & 0xff == u32::from(page) {
-                self.masked &= !event.bit();
-                self.pending.retain(|&other| other != event);
-            }
-        }
+        self.masked.retain(|event| event.log_page() != page);
+        self.pending.retain(|event| event.log_page() != page);
     }
 
     /// Takes a parked request out because the host aborts it; `false` when it is not parked.
@@ -152,7 +92,7 @@ impl Events {
     pub fn reset(&mut self) {
         self.aborted.append(&mut self.parked);
         self.pending.clear();
-        self.masked = 0;
+        self.masked.clear();
     }
 
     /// The next completion due, if any. SQHD is the caller's to fill in.
@@ -165,9 +105,9 @@ impl Events {
         }
         let cid = self.parked.pop_front()?;
         let event = self.pending.pop_front()?;
-        self.masked |= event.bit();
+        self.masked.push(event);
         let mut cqe = Cqe::new(cid, Status::SUCCESS);
-        cqe.dw0 = event.dword0().into();
+        cqe.dw0 = event.to_dw0().into();
         Some(cqe)
     }
 
@@ -193,7 +133,7 @@ mod tests {
         assert_eq!((cqe.cid.get(), cqe.dw0.get()), (7, 0x0004_0002));
         assert!(events.park(8));
         assert_eq!(events.next(), None);
-        assert!(events.raise(Event::DiscoveryLog, ALL_ON));
+        assert!(events.raise(Event::DiscoveryChange, ALL_ON));
         assert_eq!(events.next().unwrap().dw0.get(), 0x0070_f002);
     }
 
@@ -218,7 +158,7 @@ mod tests {
         assert!(events.park(1));
         assert!(!events.raise(Event::NamespaceAttribute, 0));
         assert!(!events.raise(Event::Temperature, 1 << 8));
-        assert!(events.raise(Event::PersistentInternalError, 0));
+        assert!(events.raise(Event::Error(3), 0));
     }
 
     #[test]

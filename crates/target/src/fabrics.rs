@@ -1,6 +1,8 @@
 //! Fabrics commands (Base 2.1 section 6): Connect, Property Get and Set, Disconnect.
 
 mod connect;
+#[cfg(test)]
+mod tests;
 
 pub use connect::{ConnectParams, Connected, Refusal, connect};
 

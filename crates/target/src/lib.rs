@@ -13,6 +13,8 @@ pub mod listener;
 pub mod namespace;
 pub mod registry;
 pub mod reservation;
+#[cfg(test)]
+mod rig;
 pub mod snapshot;
 pub mod subsystem;
 

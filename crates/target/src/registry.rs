@@ -18,7 +18,7 @@ use crate::limits::{
 };
 use crate::listener::{ListenerId, ListenerInfo, Referral};
 use crate::namespace::{Namespace, NamespaceSpec};
-use crate::reservation::PowerLoss;
+use crate::reservation::{HostId, Notice, PowerLoss};
 use crate::subsystem::{Controllers, Health, Subsystem, SubsystemSpec};
 
 /// What a target says of itself, whatever the subsystem.
@@ -85,6 +85,8 @@ pub(crate) struct Registry {
 pub struct Target {
     pub(crate) identity: Identity,
     epoch: Arc<AtomicU64>,
+    /// When it was made, in the reactor's nanoseconds.
+    started: u64,
     registry: Mutex<Registry>,
     itself: Weak<Target>,
 }
@@ -95,6 +97,7 @@ impl Target {
         Arc::new_cyclic(|itself| Self {
             identity,
             epoch: Arc::new(AtomicU64::new(1)),
+            started: reactor::now(),
             registry: Mutex::new(Registry {
                 subsystems: BTreeMap::new(),
                 listeners: BTreeMap::new(),
@@ -117,6 +120,10 @@ impl Target {
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Registry> {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn started(&self) -> u64 {
+        self.started
     }
 
     pub(crate) fn shared_epoch(&self) -> Arc<AtomicU64> {
@@ -153,7 +160,7 @@ impl Target {
         registry.subsystems.insert(nqn, subsystem);
         let told = registry.discovery_changed(|host| admission.admits(host));
         drop(registry);
-        raise(&told, Event::DiscoveryLog);
+        raise(&told, Event::DiscoveryChange);
         Ok(())
     }
 
@@ -171,7 +178,7 @@ impl Target {
         for controller in subsystem.controllers.iter() {
             controller.close_queues();
         }
-        raise(&told, Event::DiscoveryLog);
+        raise(&told, Event::DiscoveryChange);
         Ok(())
     }
 
@@ -314,7 +321,7 @@ impl Target {
         }
         let told = registry.discovery_changed(|other| !before && other == host);
         drop(registry);
-        raise(&told, Event::DiscoveryLog);
+        raise(&told, Event::DiscoveryChange);
         Ok(())
     }
 
@@ -344,7 +351,7 @@ impl Target {
         if any {
             let told = registry.discovery_changed(|host| !before.admits(host));
             drop(registry);
-            raise(&told, Event::DiscoveryLog);
+            raise(&told, Event::DiscoveryChange);
         } else {
             self.admission_narrowed(registry, nqn);
         }
@@ -366,7 +373,7 @@ impl Target {
         for controller in ended {
             controller.close_queues();
         }
-        raise(&told, Event::DiscoveryLog);
+        raise(&told, Event::DiscoveryChange);
     }
 
     // ---- Listeners and referrals ----------------------------------------------------------
@@ -391,7 +398,7 @@ impl Target {
         registry.listeners.insert(id, info);
         let told = registry.discovery_changed(|_| true);
         drop(registry);
-        raise(&told, Event::DiscoveryLog);
+        raise(&told, Event::DiscoveryChange);
         Ok(id)
     }
 
@@ -404,7 +411,7 @@ impl Target {
         registry.listeners.remove(&id).ok_or(ManageError::NoListener)?;
         let told = registry.discovery_changed(|_| true);
         drop(registry);
-        raise(&told, Event::DiscoveryLog);
+        raise(&told, Event::DiscoveryChange);
         Ok(())
     }
 
@@ -423,7 +430,7 @@ impl Target {
         registry.referrals.push(referral);
         let told = registry.discovery_changed(|_| true);
         drop(registry);
-        raise(&told, Event::DiscoveryLog);
+        raise(&told, Event::DiscoveryChange);
         Ok(())
     }
 
@@ -441,7 +448,7 @@ impl Target {
         registry.referrals.remove(at);
         let told = registry.discovery_changed(|_| true);
         drop(registry);
-        raise(&told, Event::DiscoveryLog);
+        raise(&told, Event::DiscoveryChange);
         Ok(())
     }
 
@@ -465,6 +472,37 @@ impl Target {
         if is_same {
             subsystem.controllers.remove(controller.cntlid());
             subsystem.retired = subsystem.retired.plus(controller.totals());
+        }
+    }
+
+    /// Every controller that has a namespace attached, with its host: all of the subsystem's.
+    #[must_use]
+    pub fn attached_controllers(&self, of: &Controller, nsid: u32) -> Vec<(HostId, u16)> {
+        let registry = self.lock();
+        let Some(subsystem) = registry.subsystems.get(of.subsystem_nqn()) else {
+            return Vec::new();
+        };
+        if !subsystem.namespaces.contains_key(&nsid) {
+            return Vec::new();
+        }
+        subsystem.controllers.iter().map(|c| (c.host_id(), c.cntlid())).collect()
+    }
+
+    /// Puts notices about a namespace into the Reservation Notification log of every controller of
+    /// the hosts concerned, and tells those hosts (section 8.1.22.1).
+    pub fn reservation_notices(&self, of: &Controller, nsid: u32, notices: &[Notice]) {
+        if notices.is_empty() {
+            return;
+        }
+        let controllers: Vec<_> = {
+            let registry = self.lock();
+            let subsystem = registry.subsystems.get(of.subsystem_nqn());
+            subsystem.map(|s| s.controllers.iter().cloned().collect()).unwrap_or_default()
+        };
+        for notice in notices {
+            for controller in controllers.iter().filter(|c| c.host_id() == notice.host) {
+                controller.notice(nsid, notice.kind);
+            }
         }
     }
 
@@ -538,6 +576,9 @@ fn check_namespace(spec: &NamespaceSpec) -> Result<(), ManageError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;
 
 const _: () = assert!(CONTROLLERS_MAX < CNTLID_MAX as usize);
 const _: () = assert!(LISTENERS_MAX < u16::MAX as usize);

@@ -1,90 +1,303 @@
 //! Set Features and Get Features (Base 2.1 sections 5.1.25 and 5.1.11).
 
+use nvme::feature::{
+    GetFeatures, HostBehavior, NumberOfQueues, Select, SetFeatures, Timestamp, bits, capability,
+    fid,
+};
+use nvme::identify::NSID_ALL;
 use nvme::sqe::Sqe;
 use nvme::status::Status;
-use stdx::num::{low8, low16};
+use stdx::num::{low8, low16, u32_of};
+use zerocopy::{FromBytes, IntoBytes};
 
-use super::{Fault, Outcome};
-use crate::controller::{Controller, Features, Kind, granted};
-use crate::limits::IO_QUEUES_MAX;
+use super::{Fault, Outcome, prepare, window};
+use crate::controller::{Controller, Features, Kind, State, granted};
+use crate::limits::{IO_QUEUES_MAX, KEEP_ALIVE_MS_MAX};
 use crate::reservation::NoticeMask;
 
-/// Feature identifiers.
-mod fid {
-    pub const NUMBER_OF_QUEUES: u8 = 0x07;
-    pub const ASYNC_EVENT_CONFIGURATION: u8 = 0x0b;
-    pub const KEEP_ALIVE_TIMER: u8 = 0x0f;
-    pub const RESERVATION_NOTIFICATION_MASK: u8 = 0x82;
+/// What a feature is: its scope, and whether it can be changed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Class {
+    Controller,
+    ControllerFixed,
+    Namespace,
 }
 
+/// The features of I/O controllers.
+pub(crate) const IO: [(u8, Class); 15] = [
+    (fid::ARBITRATION, Class::Controller),
+    (fid::POWER_MANAGEMENT, Class::Controller),
+    (fid::TEMPERATURE_THRESHOLD, Class::Controller),
+    (fid::ERROR_RECOVERY, Class::Namespace),
+    (fid::VOLATILE_WRITE_CACHE, Class::ControllerFixed),
+    (fid::NUMBER_OF_QUEUES, Class::Controller),
+    (fid::WRITE_ATOMICITY, Class::Controller),
+    (fid::ASYNC_EVENT, Class::Controller),
+    (fid::TIMESTAMP, Class::Controller),
+    (fid::KEEP_ALIVE_TIMER, Class::Controller),
+    (fid::HOST_BEHAVIOR, Class::Controller),
+    (fid::HOST_IDENTIFIER, Class::ControllerFixed),
+    (fid::RESERVATION_NOTIFICATION_MASK, Class::Namespace),
+    (fid::RESERVATION_PERSISTENCE, Class::Namespace),
+    (fid::COMMAND_SET_PROFILE, Class::ControllerFixed),
+];
+
+/// The features of discovery controllers (section 3.1.3.3.3).
+pub(crate) const DISCOVERY: [(u8, Class); 2] =
+    [(fid::ASYNC_EVENT, Class::Controller), (fid::KEEP_ALIVE_TIMER, Class::Controller)];
+
 impl Controller {
-    pub(super) fn set_features(&self, sqe: &Sqe, _data: &[u8]) -> Result<Outcome, Fault> {
-        let cdw10 = sqe.cdw10.get();
-        let cdw11 = sqe.cdw11.get();
-        // SV: no feature is saveable.
-        if cdw10 & 1 << 31 != 0 {
-            return Err(Fault::at(Status::FEATURE_NOT_SAVEABLE, 10, 31));
-        }
-        let fid = low8(cdw10.into());
-        if fid == fid::RESERVATION_NOTIFICATION_MASK && self.kind() == Kind::Io {
-            let nsid = self.active(sqe.nsid.get())?.nsid;
-            let mask = NoticeMask::from_cdw11(cdw11).ok_or(Fault::field(11, 0))?;
-            self.set_reservation_mask(nsid, mask);
-            return Ok(Outcome::DONE);
-        }
-        let mut state = self.lock();
-        match fid {
-            fid::NUMBER_OF_QUEUES if self.kind() == Kind::Io => {
-                set_number_of_queues(&mut state.features, cdw11)
-            }
-            fid::ASYNC_EVENT_CONFIGURATION => {
-                state.features.async_event_configuration = cdw11;
-                Ok(Outcome::DONE)
-            }
-            fid::KEEP_ALIVE_TIMER => {
-                state.features.kato = granted(cdw11);
-                Ok(Outcome::DONE)
-            }
+    /// Refuses a feature this controller does not have.
+    fn class(&self, feature: u8) -> Result<Class, Fault> {
+        let table = match self.kind() {
+            Kind::Io => IO.as_slice(),
+            Kind::Discovery => DISCOVERY.as_slice(),
+        };
+        let found = table.iter().find(|(fid, _)| *fid == feature);
+        let absent = feature == fid::VOLATILE_WRITE_CACHE && !self.view().has_volatile_cache();
+        match found {
+            Some(&(_, class)) if !absent => Ok(class),
             _ => Err(Fault::field(10, 0)),
         }
     }
 
-    pub(super) fn get_features(&self, sqe: &Sqe, _out: &mut [u8]) -> Result<Outcome, Fault> {
-        let fid = low8(sqe.cdw10.get().into());
-        if fid == fid::RESERVATION_NOTIFICATION_MASK && self.kind() == Kind::Io {
-            let nsid = self.active(sqe.nsid.get())?.nsid;
-            return Ok(Outcome::Complete { dw0: self.reservation_mask(nsid).to_dw0(), dw1: 0 });
+    pub(super) fn set_features(&self, sqe: &Sqe, data: &[u8]) -> Result<Outcome, Fault> {
+        let command = SetFeatures::parse(sqe)?;
+        let class = self.class(command.fid)?;
+        if command.uuid_index != 0 {
+            return Err(Fault::field(14, 0));
         }
-        let state = self.lock();
-        let dw0 = match fid {
-            fid::NUMBER_OF_QUEUES if self.kind() == Kind::Io => {
-                number_of_queues(state.features.io_queues)
+        if command.save {
+            return Err(Fault::at(Status::FEATURE_NOT_SAVEABLE, 10, 31));
+        }
+        match class {
+            Class::Namespace => return self.set_of_namespace(&command),
+            // The specification gives this status only for a namespace the command names.
+            _ if !matches!(command.nsid, 0 | NSID_ALL) => {
+                return Err(Fault::at(Status::FEATURE_NOT_NAMESPACE_SPECIFIC, 1, 0));
             }
-            fid::ASYNC_EVENT_CONFIGURATION => state.features.async_event_configuration,
-            fid::KEEP_ALIVE_TIMER => state.features.kato,
-            _ => return Err(Fault::field(10, 0)),
+            _ => {}
+        }
+        if command.fid == fid::TEMPERATURE_THRESHOLD {
+            return self.set_temperature_threshold(command.cdw11);
+        }
+        let now = self.now();
+        let mut state = self.lock();
+        let features = &mut state.features;
+        let value = command.cdw11;
+        match command.fid {
+            fid::ARBITRATION => features.arbitration = checked(value, 0xffff_ff07)?,
+            // Power state 0 is the only one (NPSS 0).
+            fid::POWER_MANAGEMENT => features.power = checked(value, 0xe0)?,
+            fid::NUMBER_OF_QUEUES => return set_number_of_queues(features, value),
+            fid::WRITE_ATOMICITY => {
+                features.write_atomicity = checked(value, bits::DISABLE_NORMAL)?;
+            }
+            fid::ASYNC_EVENT => {
+                let allowed = crate::describe::event_configuration(self.kind());
+                features.async_event_configuration = checked(value, allowed)?;
+            }
+            fid::TIMESTAMP => features.set_timestamp(typed::<Timestamp>(data)?, now),
+            fid::KEEP_ALIVE_TIMER if value > KEEP_ALIVE_MS_MAX => {
+                return Err(Fault::at(Status::KEEP_ALIVE_TIMEOUT_INVALID, 11, 0));
+            }
+            fid::KEEP_ALIVE_TIMER => features.kato = granted(value),
+            fid::HOST_BEHAVIOR => set_host_behavior(&mut state, typed::<HostBehavior>(data)?)?,
+            // Section 5.1.25.1.28: over Fabrics, Connect has set it for good.
+            fid::HOST_IDENTIFIER => return Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr().into()),
+            // The one value there is may be set again.
+            fid::VOLATILE_WRITE_CACHE if value == bits::WRITE_CACHE_ENABLE => {}
+            fid::COMMAND_SET_PROFILE if value == 0 => {}
+            _ => return Err(Fault::at(Status::FEATURE_NOT_CHANGEABLE, 10, 0)),
+        }
+        Ok(Outcome::DONE)
+    }
+
+    /// Sets a feature of one namespace, or (NSID FFFFFFFFh) of all.
+    fn set_of_namespace(&self, command: &SetFeatures) -> Result<Outcome, Fault> {
+        let view = self.view();
+        let targets: Vec<_> = match command.nsid {
+            NSID_ALL => view.iter().cloned().collect(),
+            nsid => vec![self.active(nsid)?],
         };
-        Ok(Outcome::Complete { dw0, dw1: 0 })
+        let value = command.cdw11;
+        match command.fid {
+            fid::ERROR_RECOVERY => {
+                // DULBE cannot be enabled: deallocated blocks read as zeroes (NSFEAT bit 2 is 0).
+                let tler = checked(value, 0xffff)?;
+                let mut state = self.lock();
+                let all = targets.iter().map(|namespace| (namespace.nsid, tler));
+                state.features.error_recovery.extend(all);
+            }
+            fid::RESERVATION_NOTIFICATION_MASK => {
+                let mask = NoticeMask::from_cdw11(value).ok_or(Fault::field(11, 0))?;
+                let mut state = self.lock();
+                let all = targets.iter().map(|namespace| (namespace.nsid, mask));
+                state.features.reservation_masks.extend(all);
+            }
+            _ => {
+                let persist = checked(value, bits::PTPL)? != 0;
+                for namespace in &targets {
+                    let set = namespace.reservation.set_persist(persist);
+                    set.map_err(|_| Fault::field(11, 0))?;
+                }
+            }
+        }
+        Ok(Outcome::DONE)
+    }
+
+    /// Temperature Threshold (04h). There is the composite temperature, and no sensor beside it.
+    fn set_temperature_threshold(&self, value: u32) -> Result<Outcome, Fault> {
+        let (select, under) = temperature_select(value)?;
+        if !matches!(select, 0 | 0xf) {
+            return Err(Fault::field(11, 16));
+        }
+        let threshold = low16(value.into());
+        let mut state = self.lock();
+        if under {
+            state.features.temperature_under = threshold;
+        } else {
+            state.features.temperature_over = threshold;
+        }
+        drop(state);
+        self.check_temperature();
+        Ok(Outcome::DONE)
+    }
+
+    pub(super) fn get_features(&self, sqe: &Sqe, out: &mut Vec<u8>) -> Result<Outcome, Fault> {
+        let command = GetFeatures::parse(sqe)?;
+        let class = self.class(command.fid)?;
+        if command.uuid_index != 0 {
+            return Err(Fault::field(14, 0));
+        }
+        if class == Class::Namespace {
+            self.active(command.nsid)?;
+        }
+        if command.select == Select::SupportedCapabilities {
+            let dw0 = match class {
+                Class::Controller => capability::CHANGEABLE,
+                Class::ControllerFixed => 0,
+                Class::Namespace => capability::CHANGEABLE | capability::NAMESPACE_SPECIFIC,
+            };
+            return Ok(Outcome::Complete { dw0, dw1: 0 });
+        }
+        // What cannot be saved has its default as saved value (section 4.4).
+        let now = self.now();
+        let features = match command.select {
+            Select::Current => self.lock().features.clone(),
+            _ => Features::new(0, now),
+        };
+        match command.fid {
+            fid::TIMESTAMP => give(sqe, features.timestamp(now).as_bytes(), out),
+            fid::HOST_BEHAVIOR => give(sqe, features.host_behavior.as_bytes(), out),
+            // Section 5.1.25.1.28: over Fabrics only the extended, 128-bit form is used.
+            fid::HOST_IDENTIFIER if command.cdw11 & bits::EXHID == 0 => Err(Fault::field(11, 0)),
+            fid::HOST_IDENTIFIER => give(sqe, &self.host().id, out),
+            _ => {
+                let dw0 = self.value(&command, &features)?;
+                Ok(Outcome::Complete { dw0, dw1: 0 })
+            }
+        }
+    }
+
+    /// The value of a feature that fits the completion.
+    fn value(&self, command: &GetFeatures, features: &Features) -> Result<u32, Fault> {
+        let nsid = command.nsid;
+        Ok(match command.fid {
+            fid::ARBITRATION => features.arbitration,
+            fid::POWER_MANAGEMENT => features.power,
+            fid::TEMPERATURE_THRESHOLD => match temperature_select(command.cdw11)? {
+                (0, false) => u32::from(features.temperature_over),
+                (0, true) => u32::from(features.temperature_under),
+                _ => return Err(Fault::field(11, 16)),
+            },
+            fid::ERROR_RECOVERY => features.error_recovery.get(&nsid).copied().unwrap_or(0),
+            fid::VOLATILE_WRITE_CACHE => bits::WRITE_CACHE_ENABLE,
+            fid::NUMBER_OF_QUEUES => number_of_queues(features.io_queues),
+            fid::WRITE_ATOMICITY => features.write_atomicity,
+            fid::ASYNC_EVENT => features.async_event_configuration,
+            fid::KEEP_ALIVE_TIMER => features.kato,
+            fid::RESERVATION_NOTIFICATION_MASK => {
+                features.reservation_masks.get(&nsid).copied().unwrap_or_default().to_dw0()
+            }
+            fid::RESERVATION_PERSISTENCE if command.select == Select::Current => {
+                u32::from(self.active(nsid)?.reservation.with(crate::reservation::State::persists))
+            }
+            // Reservation Persistence is off by default; of command set combinations (19h) the
+            // first and only one is selected.
+            _ => 0,
+        })
+    }
+}
+
+/// `value`, if no bit outside `allowed` is set.
+fn checked(value: u32, allowed: u32) -> Result<u32, Fault> {
+    match value & !allowed {
+        0 => Ok(value),
+        bad => Err(Fault::field(11, low8(bad.trailing_zeros().into()))),
+    }
+}
+
+/// The data of a command as what it is; longer data is cut.
+fn typed<T>(data: &[u8]) -> Result<&T, Fault>
+where
+    T: FromBytes + zerocopy::KnownLayout + zerocopy::Immutable + zerocopy::Unaligned,
+{
+    match T::ref_from_prefix(data) {
+        Ok((value, _)) => Ok(value),
+        Err(_) => Err(Fault::at(Status::DATA_SGL_LENGTH_INVALID, 8, 0)),
+    }
+}
+
+/// Returns a feature's data.
+fn give(sqe: &Sqe, data: &[u8], out: &mut Vec<u8>) -> Result<Outcome, Fault> {
+    prepare(sqe, u32_of(data.len()), out)?;
+    window(data, 0, out);
+    Ok(Outcome::Data)
+}
+
+/// Temperature select, and whether the under temperature threshold is meant.
+fn temperature_select(value: u32) -> Result<(u32, bool), Fault> {
+    // Bits 24:22 are a hysteresis, which is not offered (TMPTHHA 0); the rest is reserved.
+    if value & 0xffc0_0000 != 0 {
+        return Err(Fault::field(11, 22));
+    }
+    match value >> 20 {
+        0 => Ok((value >> 16 & 0xf, false)),
+        1 => Ok((value >> 16 & 0xf, true)),
+        _ => Err(Fault::field(11, 20)),
     }
 }
 
 /// Number of Queues (07h): as many as are asked for, up to the limit; of each kind the same,
 /// because over Fabrics they come in pairs.
-fn set_number_of_queues(features: &mut Features, cdw11: u32) -> Result<Outcome, Fault> {
-    let (submission, completion) = (low16(cdw11.into()), low16(u64::from(cdw11) >> 16));
-    if submission == u16::MAX || completion == u16::MAX {
+fn set_number_of_queues(features: &mut Features, value: u32) -> Result<Outcome, Fault> {
+    let asked = NumberOfQueues::from_raw(value);
+    if !asked.is_valid_request() {
         return Err(Fault::field(11, 0));
     }
     // Section 5.1.25.1.5: only before the first I/O queue.
     if features.queues_created {
         return Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr().into());
     }
-    features.io_queues = (submission.min(completion) + 1).min(IO_QUEUES_MAX);
+    features.io_queues = (asked.submission.min(asked.completion) + 1).min(IO_QUEUES_MAX);
     Ok(Outcome::Complete { dw0: number_of_queues(features.io_queues), dw1: 0 })
 }
 
 /// The completion's dword: both counts 0's based.
 fn number_of_queues(count: u16) -> u32 {
-    let zeros_based = u32::from(count - 1);
-    zeros_based << 16 | zeros_based
+    NumberOfQueues { submission: count - 1, completion: count - 1 }.raw()
+}
+
+/// Host Behavior Support (16h): booleans, and copy descriptor formats this controller has.
+fn set_host_behavior(state: &mut State, behavior: &HostBehavior) -> Result<(), Fault> {
+    let booleans = [behavior.acre, behavior.etdas, behavior.lbafee, behavior.hdisns];
+    let formats = behavior.cdfe.get();
+    // Formats 0h and 1h need no enabling; their bits are reserved.
+    let unknown = formats & !(crate::describe::COPY_FORMATS & !0b11);
+    if booleans.iter().any(|&value| value > 1) || unknown != 0 {
+        return Err(Status::INVALID_FIELD.with_dnr().into());
+    }
+    state.features.host_behavior = behavior.clone();
+    Ok(())
 }

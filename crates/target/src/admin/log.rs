@@ -1,92 +1,146 @@
 //! Get Log Page (Base 2.1 section 5.1.12).
 
+use nvme::identify::NSID_ALL;
+use nvme::log::{ChangedNamespaces, FirmwareSlots, GetLogPage, LogOffset, lid};
 use nvme::sqe::Sqe;
 use nvme::status::Status;
-use stdx::num::u64_of;
+use stdx::num::{low32, u64_of};
+use zerocopy::IntoBytes;
 
 use super::{Fault, Outcome, prepare, window};
 use crate::controller::{Controller, Kind};
+use crate::describe;
 use crate::discovery;
 use crate::limits::TRANSFER_BYTES_MAX;
 
-/// Log page identifiers.
-mod lid {
-    pub const DISCOVERY: u8 = 0x70;
-    pub const RESERVATION_NOTIFICATION: u8 = 0x80;
-}
+/// The log pages of I/O controllers.
+pub(crate) const IO: [u8; 8] = [
+    lid::SUPPORTED_PAGES,
+    lid::ERROR_INFORMATION,
+    lid::SMART,
+    lid::FIRMWARE_SLOT,
+    lid::CHANGED_NAMESPACES,
+    lid::EFFECTS,
+    lid::FEATURE_EFFECTS,
+    lid::RESERVATION_NOTIFICATION,
+];
 
-/// A Get Log Page command, its dwords read.
-pub(super) struct Request {
-    pub lid: u8,
-    /// Log Specific Parameter.
-    pub lsp: u8,
-    /// Retain Asynchronous Event.
-    pub retain: bool,
-    /// Bytes asked for.
-    pub length: u32,
-    /// Log Page Offset in bytes.
-    pub offset: u64,
-}
-
-impl Request {
-    fn parse(sqe: &Sqe) -> Result<Self, Fault> {
-        let [lid, lsp, numd @ ..] = sqe.cdw10.get().to_le_bytes();
-        let [numd_low, numd_high] = numd;
-        let [high_low, high_high, ..] = sqe.cdw11.get().to_le_bytes();
-        let dwords = u32::from_le_bytes([numd_low, numd_high, high_low, high_high]);
-        // NUMD is 0's based.
-        let length = dwords.checked_add(1).and_then(|count| count.checked_mul(4));
-        let length =
-            length.filter(|&bytes| bytes <= TRANSFER_BYTES_MAX).ok_or(Fault::field(10, 16))?;
-        let cdw14 = sqe.cdw14.get();
-        // No page here is indexed (OT), and there is no UUID list.
-        if cdw14 & 1 << 23 != 0 {
-            return Err(Fault::field(14, 23));
-        }
-        if cdw14 & 0x7f != 0 {
-            return Err(Fault::field(14, 0));
-        }
-        let offset = u64::from(sqe.cdw13.get()) << 32 | u64::from(sqe.cdw12.get());
-        if offset % 4 != 0 {
-            return Err(Fault::field(12, 0));
-        }
-        Ok(Self { lid, lsp: lsp & 0x7f, retain: lsp & 0x80 != 0, length, offset })
-    }
-}
+/// The log pages of discovery controllers (section 3.1.3.3.2).
+pub(crate) const DISCOVERY: [u8; 5] = [
+    lid::SUPPORTED_PAGES,
+    lid::ERROR_INFORMATION,
+    lid::EFFECTS,
+    lid::FEATURE_EFFECTS,
+    lid::DISCOVERY,
+];
 
 impl Controller {
+    /// The log pages this controller has.
+    fn pages(&self) -> &'static [u8] {
+        match self.kind() {
+            Kind::Io => &IO,
+            Kind::Discovery => &DISCOVERY,
+        }
+    }
+
     pub(super) fn get_log_page(&self, sqe: &Sqe, out: &mut Vec<u8>) -> Result<Outcome, Fault> {
-        let request = Request::parse(sqe)?;
-        prepare(sqe, request.length, out)?;
-        let size = match (self.kind(), request.lid) {
-            (Kind::Discovery, lid::DISCOVERY) => self.discovery_log(&request, out)?,
-            (Kind::Io, lid::RESERVATION_NOTIFICATION) => self.reservation_log(&request, out),
-            _ => return Err(Fault::at(Status::INVALID_LOG_PAGE, 10, 0)),
+        let command = GetLogPage::parse(sqe)?;
+        if !self.pages().contains(&command.lid) {
+            return Err(Fault::at(Status::INVALID_LOG_PAGE, 10, 0));
+        }
+        // No page here is indexed, and there is no UUID list.
+        let LogOffset::Bytes(offset) = command.offset else { return Err(Fault::field(14, 23)) };
+        if command.uuid_index != 0 {
+            return Err(Fault::field(14, 0));
+        }
+        if command.bytes > u64::from(TRANSFER_BYTES_MAX) {
+            return Err(Fault::field(10, 16));
+        }
+        prepare(sqe, low32(command.bytes), out)?;
+        let size = if command.lid == lid::DISCOVERY {
+            self.discovery_log(&command, offset, out)?
+        } else {
+            let page = self.page(&command, offset)?;
+            window(&page, offset, out);
+            u64_of(page.len())
         };
         // Section 5.1.12: an offset behind the page's end is refused.
-        if request.offset > size {
+        if offset > size {
             return Err(Fault::field(12, 0));
         }
-        if !request.retain {
-            self.lock().events.acknowledge(request.lid);
+        if !command.retain_event {
+            self.acknowledge(command.lid);
         }
         Ok(Outcome::Data)
     }
 
-    /// Reservation Notification (80h): reading it takes the oldest notice out of the log.
-    fn reservation_log(&self, request: &Request, out: &mut [u8]) -> u64 {
-        let page = self.lock().reservations.take_page();
-        window(&page, request.offset, out);
-        u64_of(page.len())
+    /// A whole page; all but Discovery are a few KiB at most.
+    fn page(&self, command: &GetLogPage, offset: u64) -> Result<Vec<u8>, Fault> {
+        Ok(match command.lid {
+            lid::SUPPORTED_PAGES => describe::supported_pages(self.pages()).as_bytes().to_vec(),
+            lid::ERROR_INFORMATION => self.lock().errors.page(),
+            lid::SMART => {
+                // SMART is kept for the controller as a whole (LPA bit 0 is 0).
+                if !matches!(command.nsid, 0 | NSID_ALL) {
+                    return Err(Fault::field(1, 0));
+                }
+                self.smart()?.as_bytes().to_vec()
+            }
+            lid::FIRMWARE_SLOT => {
+                let target = self.target().ok_or(Fault::from(Status::INTERNAL_ERROR))?;
+                FirmwareSlots::single(&target.identity.firmware).as_bytes().to_vec()
+            }
+            lid::CHANGED_NAMESPACES => self.changed_namespaces().as_bytes().to_vec(),
+            lid::EFFECTS => describe::effects(self.kind(), command.csi)
+                .ok_or(Fault::field(14, 24))?
+                .as_bytes()
+                .to_vec(),
+            lid::FEATURE_EFFECTS => describe::feature_effects(self.kind()).as_bytes().to_vec(),
+            // Reading the start of Reservation Notification takes the oldest notice out of it.
+            lid::RESERVATION_NOTIFICATION if offset == 0 => {
+                self.lock().reservations.take_page().to_vec()
+            }
+            _ => vec![0; crate::reservation::NotificationLog::PAGE],
+        })
     }
 
-    fn discovery_log(&self, request: &Request, out: &mut [u8]) -> Result<u64, Fault> {
-        if request.lsp & !discovery::lsp::SUPPORTED != 0 {
+    fn changed_namespaces(&self) -> ChangedNamespaces {
+        let state = self.lock();
+        if state.changed.overflow {
+            let mut list = ChangedNamespaces::new([]);
+            list.nsids[0] = NSID_ALL.into();
+            return list;
+        }
+        ChangedNamespaces::new(state.changed.nsids.iter().copied())
+    }
+
+    /// A page was read without Retain Asynchronous Event.
+    fn acknowledge(&self, page: u8) {
+        let mut state = self.lock();
+        state.events.acknowledge(page);
+        if page == lid::CHANGED_NAMESPACES {
+            state.changed = crate::controller::Changed::default();
+        }
+        // One event for each notice that can be read (section 8.1.22.1).
+        let more = page == lid::RESERVATION_NOTIFICATION && !state.reservations.is_empty();
+        drop(state);
+        if more {
+            self.raise(nvme::event::Event::ReservationLog);
+        }
+    }
+
+    fn discovery_log(
+        &self,
+        command: &GetLogPage,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<u64, Fault> {
+        if command.lsp & !discovery::LSP_SUPPORTED != 0 {
             return Err(Fault::field(10, 8));
         }
         let target = self.target().ok_or(Fault::from(Status::INTERNAL_ERROR))?;
         let registry = target.lock();
         let (host, path) = (self.host_nqn(), self.path());
-        Ok(discovery::read(&registry, host, path, request.lsp, request.offset, out))
+        Ok(discovery::read(&registry, host, path, command.lsp, offset, out))
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use nvme::event::{Event, error};
 use nvme::property::Csts;
 
 use super::queues::run;
@@ -66,10 +67,11 @@ impl Controller {
     pub fn fail(&self) {
         let mut state = self.lock();
         state.csts = Csts(state.csts.0 | Csts::CFS);
+        self.set_serving(&state);
         let closers = state.close_io_queues();
         drop(state);
         run(closers);
-        self.raise(crate::event::Event::PersistentInternalError);
+        self.raise(Event::Error(error::PERSISTENT_INTERNAL_ERROR));
     }
 }
 

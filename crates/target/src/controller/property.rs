@@ -57,6 +57,7 @@ impl Controller {
                 let now = self.now();
                 let mut state = self.lock();
                 let closers = state.configure(Cc(value), now);
+                self.set_serving(&state);
                 Self::wake_if_due(state);
                 run(closers);
                 Ok(())

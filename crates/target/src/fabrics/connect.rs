@@ -12,7 +12,7 @@ use nvme::status::Status;
 use crate::controller::{Association, Controller, Kind, Path, QueueLease};
 use crate::controller::{CQE_LOG2, SQE_LOG2};
 use crate::host::Host;
-use crate::limits::{ADMIN_QUEUE_ENTRIES_MAX, IO_QUEUE_ENTRIES_MAX};
+use crate::limits::{ADMIN_QUEUE_ENTRIES_MAX, IO_QUEUE_ENTRIES_MAX, KEEP_ALIVE_MS_MAX};
 use crate::registry::{Registry, Target};
 
 /// A Connect as it arrived.
@@ -125,6 +125,10 @@ fn check_command(command: &Connect) -> Result<(), Refusal> {
     // 0's based: at least two entries, because a queue with one can hold none.
     if command.sqsize == 0 || command.sqsize >= entries_max {
         return Err(invalid_command(sqe_at::SQSIZE));
+    }
+    // On an I/O queue the field is reserved.
+    if command.qid == 0 && command.kato > KEEP_ALIVE_MS_MAX {
+        return Err(Status::KEEP_ALIVE_TIMEOUT_INVALID.into());
     }
     Ok(())
 }

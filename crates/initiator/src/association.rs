@@ -88,10 +88,10 @@ impl Association {
         self.cntlid
     }
 
-    /// Commands that can be outstanding on an I/O queue.
+    /// Commands that can be outstanding on an I/O queue: with SQ flow control off, as many as it has entries.
     #[must_use]
     pub fn depth_max(&self) -> u16 {
-        u16::try_from(self.entries_max - 1).unwrap_or(u16::MAX)
+        u16::try_from(self.entries_max).unwrap_or(u16::MAX)
     }
 
     /// Largest transfer of one command, bytes (MDTS); `u64::MAX` when the controller states none.
@@ -130,8 +130,7 @@ impl Association {
 
     /// Connects the admin queue; gives the controller's identifier.
     pub(crate) async fn connect_admin(&self) -> Result<(Queue, u16), Error> {
-        let depth = ADMIN_QUEUE_ENTRIES - 1;
-        self.connect(0, depth, ADMIN_AREA_BYTES, ADMIN_IN_CAPSULE_BYTES).await
+        self.connect(0, ADMIN_QUEUE_ENTRIES, ADMIN_AREA_BYTES, ADMIN_IN_CAPSULE_BYTES).await
     }
 
     async fn connect(
@@ -176,8 +175,8 @@ impl Association {
         Connect {
             recfmt: 0,
             qid,
-            // 0's based: one entry more than commands, as a queue of n entries holds n - 1.
-            sqsize: depth,
+            // 0's based, and a queue has two entries at least.
+            sqsize: depth.max(2) - 1,
             attributes: ConnectAttributes(ConnectAttributes::DISABLE_SQ_FLOW_CONTROL),
             kato: if qid == 0 { kato } else { 0 },
         }

@@ -245,9 +245,9 @@ fn a_queue_deeper_than_the_controllers_is_refused_here() {
     on_reactor(async {
         let peer = Scripted::start(Script::default());
         let controller = connect(&peer, SUBNQN, &options()).await.unwrap();
-        assert_eq!(controller.association().depth_max(), 127);
-        let error = controller.association().connect_queue(1, 128, 0).await.err().unwrap();
-        assert!(error.to_string().contains("127"), "{error}");
+        assert_eq!(controller.association().depth_max(), 128);
+        let error = controller.association().connect_queue(1, 129, 0).await.err().unwrap();
+        assert!(error.to_string().contains("128"), "{error}");
     });
 }
 

@@ -45,7 +45,9 @@ impl Gate {
             if self.stage.load(Ordering::Acquire) >= stage as u8 {
                 return Poll::Ready(());
             }
-            waiting.push(cx.waker().clone());
+            if !waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
+                waiting.push(cx.waker().clone());
+            }
             Poll::Pending
         })
         .await;

@@ -6,9 +6,8 @@ pub const JOBS_MAX: usize = 64;
 /// I/O queues of one job: what one Flashloom controller offers.
 pub const QUEUES_MAX: u16 = 128;
 
-/// Commands outstanding on one queue: the deepest queue a Flashloom controller offers (MQES 1023, one slot
-/// of which stays empty when SQ flow control is on).
-pub const IO_DEPTH_MAX: u16 = 1023;
+/// Commands outstanding on one queue: the deepest queue a Flashloom controller offers.
+pub const IO_DEPTH_MAX: u16 = 1024;
 
 /// Largest transfer of one command, bytes: keeps `depth * block size` of a verifying job in reason.
 pub const BLOCK_SIZE_MAX: u32 = 4 * 1024 * 1024;

@@ -269,6 +269,7 @@ impl Worker {
                 }
                 next = Some(block + 1);
             }
+            self.book.live.submitted.store(self.book.submitted, Ordering::Relaxed);
             if self.queue.outstanding() == 0 {
                 return Ok(());
             }

@@ -5,7 +5,7 @@ use zerocopy::FromBytes;
 
 use super::fatal::{self, Fatal, TermReqBytes, Terminated, field};
 use super::limits::{MAXH2CDATA_MIN, PDA_MAX, TRANSFERS_MAX};
-use super::link::{Head, Link, Span};
+use super::link::{DataHead, Head, Link, ShortHead, Span};
 use super::payload::Payload;
 use crate::cqe::Cqe;
 use crate::pdu::{
@@ -408,7 +408,7 @@ impl Machine {
     ///
     /// # Panics
     /// When the tag is in use or beyond [`Config::transfers`], or the range is empty or beyond 4 GiB.
-    pub fn begin_transfer(&mut self, ttag: u16, cid: u16, offset: u32, length: u32) -> Head {
+    pub fn begin_transfer(&mut self, ttag: u16, cid: u16, offset: u32, length: u32) -> ShortHead {
         let transfer = &mut self.transfers[usize::from(ttag)];
         assert!(transfer.state == TransferState::Free, "transfer tag {ttag} is in use");
         assert!(length > 0, "an R2T asks for something");
@@ -457,7 +457,7 @@ impl Machine {
 
     /// ICResp, the answer to [`Event::Initialize`] (section 3.6.2.3).
     #[must_use]
-    pub fn ic_resp(&self) -> Head {
+    pub fn ic_resp(&self) -> DataHead {
         let mut dgst = 0;
         if self.link.hdgst() {
             dgst |= DGST_HEADER;
@@ -471,7 +471,7 @@ impl Machine {
     /// A response capsule (section 3.6.2.7).
     #[must_use]
     #[inline]
-    pub fn capsule_resp(&self, cqe: &Cqe) -> Head {
+    pub fn capsule_resp(&self, cqe: &Cqe) -> ShortHead {
         let ch = self.link.common(PduType::CapsuleResp, 0, 0);
         self.link.head(ch, &CapsuleResp { ch, cqe: *cqe })
     }
@@ -486,7 +486,14 @@ impl Machine {
     /// When `length` is 0, or `success` is set without `last`.
     #[must_use]
     #[inline]
-    pub fn c2h_data(&self, cid: u16, offset: u32, length: u32, last: bool, success: bool) -> Head {
+    pub fn c2h_data(
+        &self,
+        cid: u16,
+        offset: u32,
+        length: u32,
+        last: bool,
+        success: bool,
+    ) -> DataHead {
         assert!(length > 0 && (last || !success), "not a C2HData PDU");
         let mut flags = 0;
         if last {

@@ -5,7 +5,7 @@ use zerocopy::FromBytes;
 
 use super::fatal::{self, Fatal, TermReqBytes, Terminated, field};
 use super::limits::{COMMANDS_MAX, MAXH2CDATA_MIN, PDA_MAX};
-use super::link::{Head, Link, Span};
+use super::link::{DataHead, Head, Link, Span};
 use super::payload::Payload;
 use crate::cqe::Cqe;
 use crate::pdu::{
@@ -414,7 +414,7 @@ impl Machine {
 
     /// ICReq, the first thing to send (section 3.6.2.2).
     #[must_use]
-    pub fn ic_req(&self) -> Head {
+    pub fn ic_req(&self) -> DataHead {
         let request = IcReq::new(self.config.hpda, self.digests_asked(), self.config.maxr2t - 1);
         Head::bare(&request)
     }
@@ -449,7 +449,14 @@ impl Machine {
     ///
     /// # Panics
     /// When `length` is 0.
-    pub fn h2c_data(&mut self, cid: u16, ttag: u16, offset: u32, length: u32, last: bool) -> Head {
+    pub fn h2c_data(
+        &mut self,
+        cid: u16,
+        ttag: u16,
+        offset: u32,
+        length: u32,
+        last: bool,
+    ) -> DataHead {
         assert!(length > 0, "not an H2CData PDU");
         let flags = if last { FLAG_LAST } else { 0 };
         if let Some(command) = self.commands.get_mut(usize::from(cid)).filter(|_| last) {

@@ -5,6 +5,11 @@ pub const PDA_MAX: u8 = 31;
 /// Bytes of the longest run that an encoder writes before data: not a header padded to the highest
 /// alignment (128), but a command capsule's header and digest (76) padded to twice 72.
 pub const HEAD_BYTES_MAX: usize = 144;
+/// Bytes of the longest head before data of a data PDU: 24 and 4, padded to the highest alignment. An
+/// ICReq and an ICResp are as long.
+pub const DATA_HEAD_BYTES_MAX: usize = 128;
+/// Bytes of the longest PDU with a 24-byte header and no data.
+pub const SHORT_HEAD_BYTES_MAX: usize = 28;
 /// Least MAXH2CDATA a controller may state, in bytes (section 3.6.2.3).
 pub const MAXH2CDATA_MIN: u32 = 4096;
 /// Most bytes of an offending header in a terminate connection request (section 3.6.2.4).
@@ -22,6 +27,8 @@ const _: () = {
     while pda <= PDA_MAX as usize {
         assert!(76_usize.next_multiple_of((pda + 1) * 4) <= HEAD_BYTES_MAX);
         assert!(72_usize.next_multiple_of((pda + 1) * 4) <= HEAD_BYTES_MAX);
+        assert!(28_usize.next_multiple_of((pda + 1) * 4) <= DATA_HEAD_BYTES_MAX);
+        assert!(24_usize.next_multiple_of((pda + 1) * 4) <= DATA_HEAD_BYTES_MAX);
         pda += 1;
     }
 };

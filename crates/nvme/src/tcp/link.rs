@@ -7,19 +7,26 @@ use zerocopy::{Immutable, IntoBytes};
 
 use super::digest::ddgst;
 use super::fatal::{Fatal, field};
-use super::limits::HEAD_BYTES_MAX;
+use super::limits::{DATA_HEAD_BYTES_MAX, HEAD_BYTES_MAX, SHORT_HEAD_BYTES_MAX};
 use crate::pdu::{CommonHeader, DIGEST_BYTES, FLAG_DDGST, FLAG_HDGST, Fes, PduType};
 
 /// The bytes of a PDU before its data: header, header digest, padding up to PDO.
 ///
-/// Inline, so that encoding allocates nothing. It derefs to what is to be sent.
+/// Inline, so that encoding allocates nothing, and no larger than its PDU can need. It derefs to what
+/// is to be sent.
 #[derive(Clone, Copy, Debug)]
-pub struct Head {
-    bytes: [u8; HEAD_BYTES_MAX],
+pub struct Head<const N: usize = HEAD_BYTES_MAX> {
+    bytes: [u8; N],
     len: u8,
 }
 
-impl Deref for Head {
+/// The head of a PDU with a 24-byte header and no data.
+pub type ShortHead = Head<SHORT_HEAD_BYTES_MAX>;
+
+/// The head of a PDU with a 24-byte header and data, or a whole ICReq or ICResp.
+pub type DataHead = Head<DATA_HEAD_BYTES_MAX>;
+
+impl<const N: usize> Deref for Head<N> {
     type Target = [u8];
 
     #[inline]
@@ -28,16 +35,23 @@ impl Deref for Head {
     }
 }
 
-impl Head {
+impl<const N: usize> Head<N> {
     /// `header` alone: no digest, no data behind it.
     #[inline]
     pub(super) fn bare<T: IntoBytes + Immutable>(header: &T) -> Self {
-        let mut bytes = [0; HEAD_BYTES_MAX];
+        let mut bytes = [0; N];
         let header = header.as_bytes();
         bytes[..header.len()].copy_from_slice(header);
         // A header is at most 128 bytes long.
         Self { bytes, len: low8(u64_of(header.len())) }
     }
+}
+
+/// Out of line: the way without digests stays short, and what is digested does not have to be where
+/// it is sent from.
+#[inline(never)]
+fn header_digest(header: &[u8]) -> [u8; DIGEST_BYTES] {
+    ddgst(header)
 }
 
 /// The settings of an initialised connection, seen from one end.
@@ -47,8 +61,9 @@ pub(super) struct Link {
     hdgst: u8,
     /// Bytes of a data digest: 0 or 4.
     ddgst: u8,
-    /// Alignment of the data we send, bytes.
-    send_align: u8,
+    /// PDO of the command capsules we send, and of the data PDUs.
+    capsule_pdo: u8,
+    data_pdo: u8,
     /// Alignment of the data we receive, bytes.
     recv_align: u8,
 }
@@ -63,10 +78,15 @@ pub(super) struct Span {
 impl Link {
     /// `send_pda` and `recv_pda` are 0's based dwords, at most 31.
     pub(super) fn new(hdgst: bool, ddgst: bool, send_pda: u8, recv_pda: u8) -> Self {
+        let hdgst = u8::from(hdgst) * 4;
+        let send_align = (send_pda + 1) * 4;
+        // At most HEAD_BYTES_MAX, which fits.
+        let pdo = |hlen: u8| (hlen + hdgst).next_multiple_of(send_align);
         Self {
-            hdgst: u8::from(hdgst) * 4,
+            hdgst,
             ddgst: u8::from(ddgst) * 4,
-            send_align: (send_pda + 1) * 4,
+            capsule_pdo: pdo(PduType::CapsuleCmd.header_bytes()),
+            data_pdo: pdo(PduType::C2hData.header_bytes()),
             recv_align: (recv_pda + 1) * 4,
         }
     }
@@ -99,30 +119,35 @@ impl Link {
     #[inline]
     pub(super) fn common(&self, pdu_type: PduType, extra: u8, data: u32) -> CommonHeader {
         let hlen = pdu_type.header_bytes();
-        let end = self.header_end(hlen);
         let (pdo, plen) = if data == 0 {
-            (0, end)
+            (0, self.header_end(hlen))
         } else {
-            let pdo = end.next_multiple_of(u32::from(self.send_align));
-            (pdo, pdo + data + u32::from(self.ddgst))
+            let pdo = match pdu_type {
+                PduType::CapsuleCmd => self.capsule_pdo,
+                _ => self.data_pdo,
+            };
+            (pdo, u32::from(pdo) + data + u32::from(self.ddgst))
         };
         CommonHeader {
             pdu_type: pdu_type.raw(),
             flags: self.flags(data != 0) | extra,
             hlen,
-            // At most HEAD_BYTES_MAX.
-            pdo: low8(u64::from(pdo)),
+            pdo,
             plen: plen.into(),
         }
     }
 
     /// The bytes before the data of a PDU whose header is `header`, made with [`Self::common`].
     #[inline]
-    pub(super) fn head<T: IntoBytes + Immutable>(&self, ch: CommonHeader, header: &T) -> Head {
+    pub(super) fn head<const N: usize, T: IntoBytes + Immutable>(
+        &self,
+        ch: CommonHeader,
+        header: &T,
+    ) -> Head<N> {
         let mut head = Head::bare(header);
         let hlen = usize::from(head.len);
         if self.hdgst() {
-            let digest = ddgst(&head.bytes[..hlen]);
+            let digest = header_digest(header.as_bytes());
             head.bytes[hlen..hlen + DIGEST_BYTES].copy_from_slice(&digest);
         }
         head.len = ch.pdo.max(head.len + self.hdgst);
@@ -180,7 +205,7 @@ impl Link {
         }
         let (header, rest) = input.split_at(usize::from(pdu_type.header_bytes()));
         match rest.first_chunk::<DIGEST_BYTES>() {
-            Some(received) if *received == ddgst(header) => Ok(()),
+            Some(received) if *received == header_digest(header) => Ok(()),
             received => {
                 let received = received.map_or(0, |bytes| u32::from_le_bytes(*bytes));
                 Err(Fatal::late(pdu_type, Fes::HeaderDigestError, received))

@@ -29,7 +29,7 @@ mod tests;
 
 pub use digest::{DataDigest, ddgst};
 pub use fatal::{Fatal, TermReqBytes, Terminated};
-pub use link::Head;
+pub use link::{DataHead, Head, ShortHead};
 
 /// What one call of `next` came to.
 #[derive(Debug, PartialEq, Eq)]

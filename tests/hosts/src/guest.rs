@@ -116,13 +116,15 @@ impl Drop for Guest {
     }
 }
 
+/// One thread runs all processors in turn: with a thread each, on fewer cores than processors, a
+/// processor that spins for another one that is not running makes a boot last minutes.
 fn machine(boot: &Boot, root: &Path, scripts: &Path, console: &Path, port: u16) -> Command {
     let drive = |path: &Path| {
         format!("file={},if=virtio,format=raw,readonly=on,cache=unsafe", path.display())
     };
     let mut command = shell::tied("qemu-system-x86_64");
     command
-        .args(["-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max"])
+        .args(["-machine", "q35", "-accel", "tcg,thread=single", "-cpu", "max"])
         .args(["-smp", PROCESSORS, "-m", MEMORY])
         .args(["-nodefaults", "-no-reboot", "-display", "none"])
         .arg("-serial")

@@ -217,10 +217,14 @@ fn make_initrd(modules: &Path, release: &str, tree: &Path, into: &Path) -> Resul
         };
         let place = tree.join(format!("modules/{order:03}-{stem}"));
         if packed {
-            fs::write(place, shell::run(Command::new("xz").args(["-dc"]).arg(module))?)?;
+            fs::write(&place, shell::run(Command::new("xz").args(["-dc"]).arg(module))?)?;
         } else {
-            fs::copy(module, place)?;
+            fs::copy(module, &place)?;
         }
+        // Signatures and debug information cost seconds of emulation to check and copy.
+        shell::run(
+            Command::new("strip").args(["--strip-debug", "--remove-section=.BTF"]).arg(place),
+        )?;
     }
     let archive = shell::run(
         Command::new("sh")

@@ -14,6 +14,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("cpio", "cpio"),
     ("xz", "xz-utils"),
     ("zstd", "zstd"),
+    ("strip", "binutils"),
     ("setpriv", "util-linux"),
     ("tshark", "tshark"),
 ];

@@ -20,7 +20,29 @@ macro_rules! scenarios {
 }
 
 scenarios! {
+    access
+    capture
+    commands
     connect
+    connect_all
+    cycles
+    digests
+    disconnect
+    discover
+    features
+    filesystems
+    identify
+    keep_alive
+    logs
+    namespaces
+    passthrough
+    persistent_discovery
+    queues
+    reservations
+    reset
+    restart
+    trim
+    verify
 }
 
 /// A script that no test names would never run.

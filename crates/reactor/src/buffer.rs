@@ -266,6 +266,15 @@ pub async fn scratch(len: usize) -> Buffer {
     scratch_pool().alloc(len).await
 }
 
+/// Whether this reactor's pool could not give out a largest buffer now.
+///
+/// # Panics
+/// Outside a reactor.
+#[must_use]
+pub fn is_exhausted() -> bool {
+    core::with(|core| core.pool.available() < BUFFER_MAX)
+}
+
 const _: () = assert!(POOL_BYTES.is_multiple_of(BUFFER_MAX));
 const _: () = assert!(SCRATCH_BYTES.is_multiple_of(BUFFER_MAX));
 

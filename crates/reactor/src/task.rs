@@ -28,6 +28,12 @@ impl<T> Task<T> {
         core::with(|core| core.executor.abort(self.id));
     }
 
+    /// A waker of this task, for what polls on its behalf before it has run.
+    #[must_use]
+    pub fn waker(&self) -> Waker {
+        self.id.waker()
+    }
+
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.shared.borrow().ended

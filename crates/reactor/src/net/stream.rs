@@ -102,6 +102,18 @@ impl TcpStream {
         self.poll_with(cx, |fd| sys::recv(fd, buf))
     }
 
+    /// The poll form of [`recv_vectored`](Self::recv_vectored), for hand-written futures.
+    ///
+    /// # Errors
+    /// As recvmsg(2).
+    pub fn poll_recv_vectored(
+        &self,
+        cx: &mut Context<'_>,
+        bufs: &mut [IoSliceMut<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_with(cx, |fd| sys::recv_vectored(fd, bufs))
+    }
+
     fn poll_with(
         &self,
         cx: &mut Context<'_>,

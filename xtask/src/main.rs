@@ -1,2 +1,86 @@
-//! House checks and generators.
-fn main() {}
+//! House checks: `cargo xtask check` runs every rule that a reviewer should not have to remember.
+//!
+//! Each rule is one module with one function that returns the findings as text lines; no finding
+//! means the rule holds. Nothing here builds or changes code except `check`, which also runs
+//! rustfmt and clippy.
+
+mod floors;
+mod licences;
+mod metadata;
+mod tidy;
+mod walk;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+const USAGE: &str = "usage: cargo xtask <command>
+
+  check      all house rules: fmt, clippy, floors, tidy, licences, walk
+  floors     a crate imports only crates on lower floors
+  tidy       file sizes, forbidden words, sleeps and ignores in tests
+  licences   every dependency has a licence we accept
+  walk       ARCHITECTURE.md names only functions that exist";
+
+/// One broken rule, as it is shown: where, what is wrong, what to do.
+type Finding = String;
+
+fn main() -> ExitCode {
+    let command = std::env::args().nth(1).unwrap_or_default();
+    let root = root();
+    let outcome = match command.as_str() {
+        "check" => check(&root),
+        "floors" => metadata::load(&root).and_then(|m| floors::check(&m)),
+        "licences" => metadata::load(&root).and_then(|m| licences::check(&m)),
+        "tidy" => tidy::check(&root),
+        "walk" => walk::check(&root),
+        _ => Err(USAGE.to_owned()),
+    };
+    match outcome {
+        Ok(findings) if findings.is_empty() => {
+            println!("xtask {command}: ok");
+            ExitCode::SUCCESS
+        }
+        Ok(findings) => {
+            for finding in &findings {
+                eprintln!("{finding}");
+            }
+            eprintln!("xtask {command}: {} finding(s)", findings.len());
+            ExitCode::FAILURE
+        }
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Runs all rules and gathers what they find, so that one run shows everything to mend.
+fn check(root: &Path) -> Result<Vec<Finding>, String> {
+    let metadata = metadata::load(root)?;
+    let mut findings = Vec::new();
+    findings.extend(tool(root, &["fmt", "--all", "--", "--check"], "run `cargo fmt --all`")?);
+    let clippy =
+        ["clippy", "--quiet", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
+    findings.extend(tool(root, &clippy, "mend what clippy printed above")?);
+    findings.extend(floors::check(&metadata)?);
+    findings.extend(licences::check(&metadata)?);
+    findings.extend(tidy::check(root)?);
+    findings.extend(walk::check(root)?);
+    Ok(findings)
+}
+
+/// Runs one cargo command; a failure is one finding, its own output says the rest.
+fn tool(root: &Path, args: &[&str], advice: &str) -> Result<Option<Finding>, String> {
+    let status = Command::new(env!("CARGO"))
+        .args(args)
+        .current_dir(root)
+        .status()
+        .map_err(|e| format!("cannot run cargo {}: {e}", args[0]))?;
+    Ok((!status.success()).then(|| format!("cargo {} failed: {advice}", args[0])))
+}
+
+/// The workspace's folder: the parent of this crate's.
+fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_path_buf()
+}

@@ -1,0 +1,92 @@
+//! Sizes and habits that can be read off the text: long files, skipped tests, sleeps in tests.
+
+use crate::Finding;
+use std::path::{Path, PathBuf};
+
+/// Hard stop for a file of production code, in lines; aim at 300, review at 500.
+const FILE_LINES: usize = 800;
+
+/// Files that are tables of declarations, where splitting would hide the table.
+const TABLES: &[&str] = &[];
+
+/// Words that must not be committed in Rust code, each with what to do instead.
+/// Written in halves so that this table does not find itself.
+const FORBIDDEN: &[(&str, &str)] = &[
+    (concat!("#[ig", "nore"), "a test that does not run proves nothing: run it or delete it"),
+    (concat!("TO", "DO"), "finish it, or open an issue"),
+    (concat!("FIX", "ME"), "mend it, or open an issue"),
+    (concat!("thread::sl", "eep"), "wait for a condition, or use a reactor timer"),
+];
+
+/// Checks every Rust file that is not generated.
+pub fn check(root: &Path) -> Result<Vec<Finding>, String> {
+    let mut files = Vec::new();
+    for room in ["crates", "xtask", "tests", "fuzz/fuzz_targets"] {
+        let room = root.join(room);
+        if room.exists() {
+            gather(&room, &mut files).map_err(|e| format!("{}: {e}", room.display()))?;
+        }
+    }
+    let mut findings = Vec::new();
+    for file in files {
+        let text = std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+        let name = file.strip_prefix(root).unwrap_or(&file).display().to_string();
+        findings.extend(read(&name, &text));
+    }
+    Ok(findings)
+}
+
+fn read(name: &str, text: &str) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let tests_only = name.ends_with("tests.rs") || name.contains("/tests/");
+    let lines = if tests_only { 0 } else { production_lines(text) };
+    if lines > FILE_LINES && !TABLES.contains(&name) {
+        findings.push(format!("{name}: {lines} lines of production code, {FILE_LINES} at most"));
+    }
+    for (number, line) in text.lines().enumerate() {
+        for (word, advice) in FORBIDDEN {
+            if line.contains(word) && !line.trim_start().starts_with("//!") {
+                findings.push(format!("{name}:{}: `{word}`: {advice}", number + 1));
+            }
+        }
+    }
+    findings
+}
+
+/// Lines before the file's own test module.
+fn production_lines(text: &str) -> usize {
+    let lines: Vec<&str> = text.lines().collect();
+    let tests = lines.windows(2).position(|w| w[0] == "#[cfg(test)]" && w[1].starts_with("mod "));
+    tests.unwrap_or(lines.len())
+}
+
+fn gather(folder: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if path.is_dir() {
+            if name != "target" && !name.starts_with('.') {
+                gather(&path, files)?;
+            }
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_file_and_a_skipped_test_are_found() {
+        let long = "fn f() {}\n".repeat(FILE_LINES + 1);
+        assert_eq!(read("crates/a/src/b.rs", &long).len(), 1);
+        assert_eq!(read("crates/a/src/b/tests.rs", &long).len(), 0);
+        let tested = format!("fn f() {{}}\n#[cfg(test)]\nmod tests {{\n{long}}}\n");
+        assert_eq!(read("crates/a/src/b.rs", &tested).len(), 0);
+        let skipped = concat!("#[test]\n#[ig", "nore]\nfn t() {}\n");
+        assert_eq!(read("crates/a/src/b.rs", skipped).len(), 1);
+    }
+}

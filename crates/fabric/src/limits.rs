@@ -1,5 +1,23 @@
 //! Bounds of the fabric, each with its reason.
 
+use core::time::Duration;
+
+/// Bytes a reactor receives with one call, over all its connections: half of a second level cache,
+/// so that a command's data is still near when the command is executed.
+pub const RECEIVE_BYTES: usize = 256 * 1024;
+
+/// In-capsule data on an I/O queue (IOCCSZ), bytes: a 16 KiB write needs no R2T.
+pub const IN_CAPSULE_IO_BYTES: u32 = 16 * 1024;
+
+/// In-capsule data on an admin queue, bytes: fixed by the transport specification.
+pub const IN_CAPSULE_ADMIN_BYTES: u32 = 8 * 1024;
+
+/// MAXH2CDATA: the most data a host puts in one H2CData PDU, bytes.
+pub const MAX_H2C_DATA_BYTES: u32 = 1024 * 1024;
+
+/// The most data of one command in either direction, bytes: what MDTS says.
+pub const MAX_TRANSFER_BYTES: usize = 1024 * 1024;
+
 /// Bytes one connection may send before its reactor turns to the others: a large transfer delays
 /// a small command of another queue by no more than the time to copy this.
 pub const SEND_BUDGET_BYTES: usize = 256 * 1024;
@@ -14,3 +32,30 @@ pub const HOST_RECEIVE_BYTES: usize = 256 * 1024;
 /// R2Ts a host lets a controller have outstanding for one command (MAXR2T + 1): what is asked for is queued at
 /// once, so that a few cost nothing.
 pub const HOST_MAX_R2T: u32 = 16;
+
+/// Sent PDU heads kept before their space is taken back, bytes: a full queue's responses.
+pub const HEADS_KEPT_BYTES: usize = 64 * 1024;
+
+/// Read data a connection may hold that its host has not yet taken, bytes. Further reads wait, so
+/// that a host that does not read ties up this and no more.
+pub const UNSENT_BYTES: usize = 4 * MAX_TRANSFER_BYTES;
+
+/// Commands of one queue: the largest queue size (MQES + 1), and so the transfer tags.
+pub const QUEUE_DEPTH: u16 = 1024;
+
+/// How long a new connection may take until its ICReq has arrived; a silent one is closed.
+pub const INITIALIZE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a connection may linger after a C2HTermReq was sent, for the host to read it
+/// (NVMe/TCP transport specification, section 3.5: up to 30 seconds).
+pub const TERMINATE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a queue that ends waits for its host to take the last completions.
+pub const FINISH_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Unacknowledged bytes for this long mean a dead host (`TCP_USER_TIMEOUT`).
+pub const DEAD_PEER_TIMEOUT: Duration = Duration::from_secs(30);
+
+// A whole capsule fits in what one call receives, header, digests and padding included.
+const _: () = assert!(RECEIVE_BYTES >= 4 * (IN_CAPSULE_IO_BYTES as usize + 512));
+const _: () = assert!(UNSENT_BYTES >= MAX_TRANSFER_BYTES);

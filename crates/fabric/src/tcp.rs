@@ -2,3 +2,5 @@
 
 pub mod connect;
 pub mod gather;
+pub mod listen;
+pub mod out;

@@ -80,7 +80,7 @@ pub struct Connection {
     stream: TcpStream,
     machine: Machine,
     settled: Initialized,
-    out: Gather,
+    out: Gather<Range<usize>>,
     inbox: Box<[u8]>,
     /// The bytes of `inbox` received and not yet consumed.
     unread: Range<usize>,
@@ -188,7 +188,7 @@ impl Connection {
         if range.is_empty() {
             return;
         }
-        self.out.push_area(range.clone());
+        self.out.push_data(range.clone());
         if self.machine.data_digest() {
             self.out.push(&ddgst(&area[range]));
         }
@@ -201,11 +201,16 @@ impl Connection {
     #[inline]
     pub fn flush(&mut self, area: &[u8]) -> Result<Flushed, Error> {
         let stream = &self.stream;
-        let sent = self.out.send(area, |slices| stream.try_send_vectored(slices))?;
+        let sent = self.out.send(
+            area,
+            |area, range| &area[range.clone()],
+            |slices| stream.try_send_vectored(slices),
+            drop,
+        )?;
         Ok(match sent {
             Sent::All => Flushed::All,
             Sent::Blocked => Flushed::Blocked,
-            Sent::Shared => Flushed::Shared,
+            Sent::Share => Flushed::Shared,
         })
     }
 

@@ -1,10 +1,10 @@
-//! What a connection still has to send, gathered so that one system call sends all of it: PDU heads lie
-//! back to back in one buffer, data stays where it is in the owner's data area.
+//! What a connection still has to send, gathered so that one system call sends all of it: PDU heads
+//! lie back to back in one buffer, data stays where it is.
 
+use std::collections::VecDeque;
 use std::io::{self, IoSlice};
-use std::ops::Range;
 
-use crate::limits::{SEND_BUDGET_BYTES, SEND_PIECES};
+use crate::limits::{HEADS_KEPT_BYTES, SEND_BUDGET_BYTES, SEND_PIECES};
 
 /// How far [`Gather::send`] came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,36 +14,42 @@ pub enum Sent {
     /// The socket takes no more for now.
     Blocked,
     /// One turn's share is sent.
-    Shared,
+    Share,
 }
 
-/// Bytes to send, in order.
-#[derive(Debug, Default)]
-pub struct Gather {
+/// A run of bytes in sending order.
+#[derive(Debug)]
+enum Segment<D> {
+    /// The next bytes of the heads.
+    Heads(usize),
+    Data(D),
+}
+
+/// Bytes to send, in order. `D` names data that stays where it is until it is sent.
+#[derive(Debug)]
+pub struct Gather<D> {
     heads: Vec<u8>,
-    segments: Vec<Segment>,
-    /// Segments sent whole.
-    done: usize,
-    /// Bytes sent of segment `done`.
+    /// Bytes of `heads` already sent.
+    heads_sent: usize,
+    segments: VecDeque<Segment<D>>,
+    /// Bytes of the first segment already sent.
     sent: usize,
 }
 
-#[derive(Debug)]
-enum Segment {
-    /// A range of `heads`.
-    Heads(Range<usize>),
-    /// A range of the data area.
-    Area(Range<usize>),
+impl<D> Default for Gather<D> {
+    fn default() -> Self {
+        Self::with_capacity(0, 0)
+    }
 }
 
-impl Gather {
+impl<D> Gather<D> {
     /// An empty queue with room for `heads` bytes of heads and `segments` segments before it grows.
     #[must_use]
     pub fn with_capacity(heads: usize, segments: usize) -> Self {
         Self {
             heads: Vec::with_capacity(heads),
-            segments: Vec::with_capacity(segments),
-            done: 0,
+            heads_sent: 0,
+            segments: VecDeque::with_capacity(segments),
             sent: 0,
         }
     }
@@ -56,53 +62,60 @@ impl Gather {
 
     /// Appends bytes, copied.
     pub fn push(&mut self, bytes: &[u8]) {
-        let start = self.heads.len();
         self.heads.extend_from_slice(bytes);
-        match self.segments.last_mut() {
-            Some(Segment::Heads(range)) => range.end = self.heads.len(),
-            _ => self.segments.push(Segment::Heads(start..self.heads.len())),
+        match self.segments.back_mut() {
+            Some(Segment::Heads(length)) => *length += bytes.len(),
+            _ => self.segments.push_back(Segment::Heads(bytes.len())),
         }
     }
 
-    /// Appends a range of the data area, not copied: it has to stay as it is until sent.
-    pub fn push_area(&mut self, range: Range<usize>) {
-        if !range.is_empty() {
-            self.segments.push(Segment::Area(range));
+    /// Appends data, not copied; it must not be empty.
+    pub fn push_data(&mut self, data: D) {
+        self.segments.push_back(Segment::Data(data));
+    }
+
+    /// The data at the front of which some bytes are sent, and how many.
+    pub fn cut(&mut self) -> Option<(&mut D, usize)> {
+        match self.segments.front_mut() {
+            Some(Segment::Data(data)) if self.sent > 0 => Some((data, self.sent)),
+            _ => None,
         }
+    }
+
+    /// Puts `data` in place of the front, of which nothing counts as sent then.
+    pub fn replace_front(&mut self, data: impl DoubleEndedIterator<Item = D>) {
+        self.segments.pop_front();
+        self.sent = 0;
+        data.rev().for_each(|data| self.segments.push_front(Segment::Data(data)));
     }
 
     /// Sends with `send` (a gathering, non-blocking send) until all is sent, `send` would block, or a
-    /// turn's share of bytes has gone.
+    /// turn's share of bytes has gone. `bytes` gives the bytes of data, which may lie in an `area`; data sent
+    /// to its end goes to `sent_whole`.
     ///
     /// # Errors
     /// Any other error of `send`; a send of no bytes is [`io::ErrorKind::WriteZero`].
-    pub fn send(
+    pub fn send<A: ?Sized>(
         &mut self,
-        area: &[u8],
+        area: &A,
+        bytes: impl for<'x> Fn(&'x A, &'x D) -> &'x [u8],
         mut send: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>,
+        mut sent_whole: impl FnMut(D),
     ) -> io::Result<Sent> {
         let mut share = SEND_BUDGET_BYTES;
-        while self.done < self.segments.len() {
+        while !self.segments.is_empty() {
             if share == 0 {
-                return Ok(Sent::Shared);
+                return Ok(Sent::Share);
             }
-            let mut slices = [IoSlice::new(&[]); SEND_PIECES];
-            let mut count = 0;
-            let mut skip = self.sent;
-            for (slice, segment) in slices.iter_mut().zip(&self.segments[self.done..]) {
-                let bytes = match segment {
-                    Segment::Heads(range) => &self.heads[range.clone()],
-                    Segment::Area(range) => &area[range.clone()],
-                };
-                *slice = IoSlice::new(&bytes[skip..]);
-                skip = 0;
-                count += 1;
-            }
-            match send(&slices[..count]) {
+            let (offered, outcome) = self.offer(area, &bytes, &mut send, share);
+            match outcome {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(bytes) => {
-                    self.advance(bytes);
-                    share = share.saturating_sub(bytes);
+                Ok(taken) => {
+                    self.advance(taken, |data| bytes(area, data).len(), &mut sent_whole);
+                    if taken < offered {
+                        return Ok(Sent::Blocked);
+                    }
+                    share = share.saturating_sub(taken);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     return Ok(Sent::Blocked);
@@ -112,22 +125,71 @@ impl Gather {
             }
         }
         self.heads.clear();
-        self.segments.clear();
-        self.done = 0;
+        self.heads_sent = 0;
         Ok(Sent::All)
     }
 
-    fn advance(&mut self, mut bytes: usize) {
-        while bytes > 0 {
-            let (Segment::Heads(range) | Segment::Area(range)) = &self.segments[self.done];
-            let left = range.len() - self.sent;
-            if bytes < left {
-                self.sent += bytes;
-                return;
+    /// One gathering call over the oldest segments, of `share` bytes at most.
+    fn offer<A: ?Sized>(
+        &self,
+        area: &A,
+        bytes: impl for<'x> Fn(&'x A, &'x D) -> &'x [u8],
+        send: &mut impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>,
+        share: usize,
+    ) -> (usize, io::Result<usize>) {
+        let mut slices = [IoSlice::new(&[]); SEND_PIECES];
+        let mut count = 0;
+        let mut offered = 0;
+        let mut heads = self.heads_sent;
+        let mut skip = self.sent;
+        for (slice, segment) in slices.iter_mut().zip(&self.segments) {
+            if offered >= share {
+                break;
             }
-            bytes -= left;
-            self.done += 1;
-            self.sent = 0;
+            let run = match segment {
+                Segment::Heads(length) => {
+                    let run = &self.heads[heads..heads + length - skip];
+                    heads += run.len();
+                    run
+                }
+                Segment::Data(data) => &bytes(area, data)[skip..],
+            };
+            let take = run.len().min(share - offered);
+            *slice = IoSlice::new(&run[..take]);
+            offered += take;
+            count += 1;
+            skip = 0;
+        }
+        (offered, send(&slices[..count]))
+    }
+
+    fn advance(
+        &mut self,
+        mut taken: usize,
+        length_of: impl Fn(&D) -> usize,
+        sent_whole: &mut impl FnMut(D),
+    ) {
+        while taken > 0 {
+            let Some(front) = self.segments.front() else { break };
+            let (length, heads) = match front {
+                Segment::Heads(length) => (*length, true),
+                Segment::Data(data) => (length_of(data), false),
+            };
+            let step = taken.min(length - self.sent);
+            self.heads_sent += if heads { step } else { 0 };
+            self.sent += step;
+            taken -= step;
+            if self.sent == length {
+                self.sent = 0;
+                if let Some(Segment::Data(data)) = self.segments.pop_front() {
+                    sent_whole(data);
+                }
+            }
+        }
+        // A connection that never runs empty must not keep what it has sent.
+        if self.heads_sent >= HEADS_KEPT_BYTES {
+            self.heads.drain(..self.heads_sent);
+            self.heads_sent = 0;
         }
     }
 }
@@ -135,26 +197,32 @@ impl Gather {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ops::Range;
 
     /// A socket that takes `step` bytes a call and blocks on every third call.
-    fn drain(gather: &mut Gather, area: &[u8], step: usize) -> Vec<u8> {
+    fn drain(gather: &mut Gather<Range<usize>>, area: &[u8], step: usize) -> Vec<u8> {
         let mut out = Vec::new();
         let mut calls = 0;
         loop {
             let all = gather
-                .send(area, |slices| {
-                    calls += 1;
-                    if calls % 3 == 0 {
-                        return Err(io::ErrorKind::WouldBlock.into());
-                    }
-                    let mut left = step;
-                    for slice in slices {
-                        let take = left.min(slice.len());
-                        out.extend_from_slice(&slice[..take]);
-                        left -= take;
-                    }
-                    Ok(step - left)
-                })
+                .send(
+                    area,
+                    |area, range| &area[range.clone()],
+                    |slices| {
+                        calls += 1;
+                        if calls % 3 == 0 {
+                            return Err(io::ErrorKind::WouldBlock.into());
+                        }
+                        let mut left = step;
+                        for slice in slices {
+                            let take = left.min(slice.len());
+                            out.extend_from_slice(&slice[..take]);
+                            left -= take;
+                        }
+                        Ok(step - left)
+                    },
+                    drop,
+                )
                 .unwrap();
             if all == Sent::All {
                 return out;
@@ -166,13 +234,15 @@ mod tests {
     fn order_is_kept_whatever_the_socket_takes() {
         let area: Vec<u8> = (0..=255).collect();
         for step in [1, 2, 7, 64, 10_000] {
-            let mut gather = Gather::default();
+            let mut gather = Gather::<Range<usize>>::default();
             let mut expected = Vec::new();
             for i in 0..300 {
                 gather.push(b"head");
                 gather.push(&[0xee; 3]);
                 let range = i % 50..i % 50 + i % 7;
-                gather.push_area(range.clone());
+                if !range.is_empty() {
+                    gather.push_data(range.clone());
+                }
                 expected.extend_from_slice(b"head\xee\xee\xee");
                 expected.extend_from_slice(&area[range]);
             }
@@ -183,25 +253,35 @@ mod tests {
 
     #[test]
     fn heads_in_a_row_are_one_slice() {
-        let mut gather = Gather::default();
+        let mut gather = Gather::<Range<usize>>::default();
         gather.push(&[1; 72]);
         gather.push(&[2; 72]);
         let mut slices_seen = 0;
         gather
-            .send(&[], |slices| {
-                slices_seen = slices.len();
-                Ok(slices.iter().map(|s| s.len()).sum())
-            })
+            .send(
+                &(),
+                |(), _| &[],
+                |slices| {
+                    slices_seen = slices.len();
+                    Ok(slices.iter().map(|s| s.len()).sum())
+                },
+                drop,
+            )
             .unwrap();
         assert_eq!(slices_seen, 1);
     }
 
     #[test]
     fn a_dead_socket_is_an_error() {
-        let mut gather = Gather::default();
+        let mut gather = Gather::<Range<usize>>::default();
         gather.push(b"x");
-        assert_eq!(gather.send(&[], |_| Ok(0)).unwrap_err().kind(), io::ErrorKind::WriteZero);
-        let broken = gather.send(&[], |_| Err(io::ErrorKind::BrokenPipe.into())).unwrap_err();
+        assert_eq!(
+            gather.send(&(), |(), _| &[], |_| Ok(0), drop).unwrap_err().kind(),
+            io::ErrorKind::WriteZero
+        );
+        let broken = gather
+            .send(&(), |(), _| &[], |_| Err(io::ErrorKind::BrokenPipe.into()), drop)
+            .unwrap_err();
         assert_eq!(broken.kind(), io::ErrorKind::BrokenPipe);
     }
 }

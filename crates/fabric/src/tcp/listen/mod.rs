@@ -1,0 +1,474 @@
+//! The controller's end of one NVMe/TCP connection.
+//!
+//! Two tasks drive it: the queue's own, in [`Connection::receive`], and the flusher, which runs when
+//! a turn is over and sends with one call what the turn's completions left.
+
+mod inbox;
+mod transfer;
+
+use core::cell::{Cell, Ref, RefCell};
+use core::future::poll_fn;
+use core::ops::Range;
+use core::task::{Context, Poll, ready};
+use std::io;
+use std::net::{Shutdown, SocketAddr};
+use std::rc::Rc;
+
+use nvme::cqe::Cqe;
+use nvme::sqe::Sqe;
+use nvme::tcp::controller::{Config, Event, Machine, term_req};
+use nvme::tcp::{Fatal, Step, TermReqBytes, ddgst};
+use reactor::buffer::Buffer;
+use reactor::net::TcpStream;
+
+use self::inbox::Inbox;
+pub use self::transfer::TransferError;
+use self::transfer::Transfers;
+use super::gather::Sent;
+use super::out::Out;
+use crate::limits::{
+    FINISH_TIMEOUT, IN_CAPSULE_ADMIN_BYTES, IN_CAPSULE_IO_BYTES, MAX_H2C_DATA_BYTES, QUEUE_DEPTH,
+    RECEIVE_BYTES, TERMINATE_TIMEOUT, UNSENT_BYTES,
+};
+use crate::notify::{Notify, Waiters};
+use crate::payload::Payload;
+
+/// From this many bytes of a data PDU on, the socket's bytes go straight to the command's buffer.
+const DIRECT_BYTES: usize = 8 * 1024;
+
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Closed {
+    /// The host closed it, or this side did.
+    #[error("connection closed")]
+    Orderly,
+    /// The socket failed.
+    #[error("socket: {0}")]
+    Socket(#[from] io::Error),
+    /// The host broke the protocol; a C2HTermReq was sent.
+    #[error("protocol error: {fatal}")]
+    Protocol { fatal: Fatal, request: Box<TermReqBytes> },
+    /// The host sent an H2CTermReq: it says that this side broke the protocol.
+    #[error("terminated by the host: fatal error status {fes:#06x}, information {fei:#010x}")]
+    Terminated { fes: u16, fei: u32 },
+}
+
+/// A command capsule as it arrived.
+pub struct Capsule<'a> {
+    pub sqe: &'a Sqe,
+    /// In-capsule data, whole.
+    pub data: &'a [u8],
+    /// False when the data's digest did not match.
+    pub digest_ok: bool,
+    /// Where `data` is, for [`Connection::in_capsule`].
+    pub place: CapsulePlace,
+}
+
+/// Where a capsule's data is, good for the turn in which it arrived.
+#[derive(Clone, Debug)]
+pub struct CapsulePlace {
+    range: Range<usize>,
+    turn: u64,
+}
+
+/// Whether the receiver of a capsule can take another at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    Continue,
+    /// Hand over no more until the next call of [`Connection::receive`].
+    Pause,
+}
+
+/// The controller's end of one NVMe/TCP connection.
+pub struct Connection {
+    stream: TcpStream,
+    machine: RefCell<Machine>,
+    inbox: Rc<Inbox>,
+    /// Bytes received that are not yet consumed: part of a PDU, or all that follows a pause.
+    carry: RefCell<Vec<u8>>,
+    paused: Cell<bool>,
+    out: RefCell<Out>,
+    transfers: RefCell<Transfers>,
+    /// Counts calls of `receive`; an in-capsule place of an older turn is void.
+    turn: Cell<u64>,
+    in_turn: Cell<bool>,
+    flush: Notify,
+    room: Waiters,
+    /// The SUCCESS flag may stand for a response (NVMe/TCP, section 3.3.2.1).
+    success_flag: Cell<bool>,
+    closed: Cell<bool>,
+}
+
+impl Connection {
+    /// Takes a socket whose host has sent nothing yet, and starts its flusher on this reactor.
+    pub fn new(stream: TcpStream) -> Rc<Self> {
+        let config = Config {
+            max_in_capsule: IN_CAPSULE_ADMIN_BYTES,
+            maxh2cdata: MAX_H2C_DATA_BYTES,
+            cpda: 0,
+            allow_hdgst: true,
+            allow_ddgst: true,
+            transfers: QUEUE_DEPTH,
+        };
+        let connection = Rc::new(Self {
+            stream,
+            machine: RefCell::new(Machine::new(config)),
+            inbox: Inbox::of_this_core(),
+            carry: RefCell::default(),
+            paused: Cell::default(),
+            out: RefCell::default(),
+            transfers: RefCell::default(),
+            turn: Cell::default(),
+            in_turn: Cell::default(),
+            flush: Notify::default(),
+            room: Waiters::default(),
+            success_flag: Cell::default(),
+            closed: Cell::default(),
+        });
+        reactor::spawn_late(flusher(connection.clone()));
+        connection
+    }
+
+    /// The host's address.
+    ///
+    /// # Errors
+    /// The socket's own: it is gone.
+    pub fn peer(&self) -> io::Result<SocketAddr> {
+        self.stream.peer_addr()
+    }
+
+    /// The address that the host connected to.
+    ///
+    /// # Errors
+    /// The socket's own: it is gone.
+    pub fn local(&self) -> io::Result<SocketAddr> {
+        self.stream.local_addr()
+    }
+
+    /// Allows the in-capsule data of an I/O queue, which is more than an admin queue's.
+    pub fn become_io_queue(&self) {
+        self.machine.borrow_mut().set_max_in_capsule(IN_CAPSULE_IO_BYTES);
+    }
+
+    /// Allows the SUCCESS flag: the host switched SQ flow control off.
+    pub fn without_flow_control(&self) {
+        self.success_flag.set(true);
+    }
+
+    /// Waits for bytes and gives each command capsule found in them to `sink`, then sends what that
+    /// produced. Data PDUs go to the transfers that wait for them.
+    ///
+    /// # Errors
+    /// Why the connection ended. It is closed then, and its transfers have failed.
+    pub async fn receive(&self, sink: impl FnMut(Capsule<'_>) -> Flow) -> Result<(), Closed> {
+        let filled = if self.paused.take() {
+            Ok(self.resume())
+        } else {
+            poll_fn(|cx| self.poll_fill(cx)).await.map_err(Closed::from)
+        };
+        let outcome = filled.and_then(|filled| self.take_turn(filled, sink));
+        match outcome {
+            Ok(()) if self.closed.get() => Err(Closed::Orderly),
+            Ok(()) => {
+                self.send_now();
+                Ok(())
+            }
+            Err(closed) => {
+                if let Closed::Protocol { fatal, request } = &closed
+                    && fatal.answer
+                {
+                    self.terminate(request).await;
+                }
+                self.close();
+                Err(closed)
+            }
+        }
+    }
+
+    /// Parses `filled` bytes of the inbox and keeps what is left.
+    fn take_turn(
+        &self,
+        filled: usize,
+        mut sink: impl FnMut(Capsule<'_>) -> Flow,
+    ) -> Result<(), Closed> {
+        self.turn.set(self.turn.get() + 1);
+        self.in_turn.set(true);
+        let inbox = self.inbox.read(0..filled);
+        let parsed = self.parse(&inbox, &mut sink);
+        self.in_turn.set(false);
+        let consumed = parsed?;
+        self.carry.borrow_mut().extend_from_slice(&inbox[consumed..]);
+        Ok(())
+    }
+
+    /// Runs the machine over `input`; returns the bytes consumed.
+    fn parse(
+        &self,
+        input: &[u8],
+        sink: &mut impl FnMut(Capsule<'_>) -> Flow,
+    ) -> Result<usize, Closed> {
+        let mut at = 0;
+        loop {
+            let step = self.machine.borrow_mut().next(&input[at..]);
+            let step = match step {
+                Err(fatal) => {
+                    let request = Box::new(term_req(&fatal, &input[at..]));
+                    return Err(Closed::Protocol { fatal, request });
+                }
+                Ok(step) => step,
+            };
+            let event = match step {
+                Step::NeedMore { consumed, .. } => return Ok(at + consumed),
+                Step::Event { consumed, event } => {
+                    at += consumed;
+                    event
+                }
+            };
+            match event {
+                Event::Capsule { sqe, data, digest_ok } => {
+                    let start = data.as_ptr().addr().wrapping_sub(input.as_ptr().addr());
+                    let range = start..start.wrapping_add(data.len());
+                    let place = CapsulePlace { range, turn: self.turn.get() };
+                    if sink(Capsule { sqe, data, digest_ok, place }) == Flow::Pause {
+                        self.paused.set(true);
+                        return Ok(at);
+                    }
+                }
+                Event::Data { ttag, offset, bytes } => {
+                    let mut transfers = self.transfers.borrow_mut();
+                    if let Some(space) = transfers.space(ttag, wide(offset)) {
+                        space[..bytes.len()].copy_from_slice(bytes);
+                    }
+                }
+                Event::DataEnd { ttag, complete, digest_ok } => {
+                    self.transfers.borrow_mut().end(ttag, complete, digest_ok);
+                }
+                Event::Initialize(_) => {
+                    let head = self.machine.borrow().ic_resp();
+                    self.out.borrow_mut().push_head(&head);
+                }
+                Event::Terminated(request) => {
+                    return Err(Closed::Terminated { fes: request.fes, fei: request.fei });
+                }
+            }
+        }
+    }
+
+    /// Receives into the inbox behind what was carried over, or, in the middle of a large data PDU,
+    /// straight to where the data belongs. Returns the bytes in the inbox.
+    fn poll_fill(&self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut carry = self.carry.borrow_mut();
+        let direct = self.machine.borrow().direct().filter(|d| wide(d.remaining) >= DIRECT_BYTES);
+        if let Some(direct) = direct.filter(|_| carry.is_empty()) {
+            let mut transfers = self.transfers.borrow_mut();
+            if let Some(space) = transfers.space(direct.ttag, wide(direct.offset)) {
+                let space = &mut space[..wide(direct.remaining)];
+                return self.inbox.fill(|inbox| {
+                    let mut slices = [io::IoSliceMut::new(space), io::IoSliceMut::new(inbox)];
+                    let received = ready!(self.stream.poll_recv_vectored(cx, &mut slices))?;
+                    let placed = received.min(space.len());
+                    self.machine.borrow_mut().advance_direct(&space[..placed]);
+                    Poll::Ready(alive(received).map(|n| n - placed))
+                });
+            }
+        }
+        self.inbox.fill(|inbox| {
+            let kept = carry.len();
+            let received = ready!(self.stream.poll_recv(cx, &mut inbox[kept..]))?;
+            inbox[..kept].copy_from_slice(&carry);
+            carry.clear();
+            Poll::Ready(alive(received).map(|n| kept + n))
+        })
+    }
+
+    /// Puts back into the inbox what a pause left.
+    fn resume(&self) -> usize {
+        let mut carry = self.carry.borrow_mut();
+        self.inbox.fill(|inbox| inbox[..carry.len()].copy_from_slice(&carry));
+        let kept = carry.len();
+        carry.clear();
+        kept
+    }
+
+    /// In-capsule data, while the turn in which it arrived lasts; `None` after.
+    #[must_use]
+    pub fn in_capsule(&self, place: &CapsulePlace) -> Option<Ref<'_, [u8]>> {
+        let now = self.in_turn.get() && self.turn.get() == place.turn;
+        now.then(|| self.inbox.read(place.range.clone()))
+    }
+
+    /// Asks the host for `length` bytes of command `cid`'s data by R2T and waits until they are at
+    /// the start of `buffer`. `tag` must be the command's own until this returns.
+    ///
+    /// # Errors
+    /// [`TransferError`]; the buffer is back in its pool then.
+    pub async fn transfer(
+        &self,
+        tag: u16,
+        cid: u16,
+        length: u32,
+        buffer: Buffer,
+    ) -> Result<Buffer, TransferError> {
+        if self.closed.get() {
+            return Err(TransferError::Closed);
+        }
+        self.transfers.borrow_mut().begin(tag, buffer);
+        let head = self.machine.borrow_mut().begin_transfer(tag, cid, 0, length);
+        self.push(|out| out.push_head(&head));
+        poll_fn(|cx| self.transfers.borrow_mut().poll(tag, cx)).await
+    }
+
+    /// Sends a response capsule.
+    pub fn respond(&self, cqe: &Cqe) {
+        let head = self.machine.borrow().capsule_resp(cqe);
+        self.push(|out| out.push_head(&head));
+    }
+
+    /// Sends data of command `cid` and its response, which the SUCCESS flag stands for if it may.
+    pub fn respond_data(&self, payload: Payload, cqe: &Cqe) {
+        let machine = self.machine.borrow();
+        let success = self.success_flag.get() && cqe.status().is_success() && cqe.result() == 0;
+        let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+        let head = machine.c2h_data(cqe.cid.get(), 0, length, true, success);
+        let response = (!success).then(|| machine.capsule_resp(cqe));
+        let digest = machine.data_digest();
+        self.push(|out| {
+            out.push_head(&head);
+            if digest {
+                // What was summed is what must be sent, whatever is written to the region meanwhile.
+                let bytes = payload.bytes().to_vec();
+                let sum = ddgst(&bytes);
+                out.push_payload(Payload::Bytes(bytes));
+                out.push_head(&sum);
+            } else {
+                out.push_payload(payload);
+            }
+            if let Some(response) = response {
+                out.push_head(&response);
+            }
+        });
+    }
+
+    /// Whether [`Connection::room`] would return at once.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.closed.get() || self.out.borrow().held() <= UNSENT_BYTES
+    }
+
+    /// Waits until the host has taken enough of what was sent that more may be buffered for it.
+    pub async fn room(&self) {
+        self.room.until(|| self.has_room()).await;
+    }
+
+    /// Fails the transfers that have not ended, without closing: no more is received.
+    pub fn fail_transfers(&self) {
+        self.transfers.borrow_mut().close();
+    }
+
+    /// Closes once everything is sent that there is to send, or the host has been given time.
+    pub async fn finish(&self) {
+        self.flush.notify();
+        let sent = self.room.until(|| self.closed.get() || self.out.borrow().is_empty());
+        let _ = reactor::timeout(FINISH_TIMEOUT, sent).await;
+        self.close();
+    }
+
+    /// Ends the connection: the socket is shut down, transfers fail, unsent bytes are dropped.
+    pub fn close(&self) {
+        if !self.closed.replace(true) {
+            let _ = self.stream.shutdown(Shutdown::Both);
+            self.transfers.borrow_mut().close();
+            self.out.borrow_mut().clear();
+            self.flush.notify();
+            self.room.wake();
+        }
+    }
+
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.closed.get()
+    }
+
+    /// Tells the host what it did wrong, and gives it time to read that: closing with bytes unread
+    /// would reset the connection under the C2HTermReq (NVMe/TCP, section 3.5).
+    async fn terminate(&self, request: &TermReqBytes) {
+        self.out.borrow_mut().push_head(request);
+        self.send_now();
+        let _ = self.stream.shutdown(Shutdown::Write);
+        let drained = poll_fn(|cx| {
+            self.inbox.fill(|inbox| {
+                while let Ok(1..) = ready!(self.stream.poll_recv(cx, inbox)) {}
+                Poll::Ready(())
+            })
+        });
+        // A host that does not close in time is closed on.
+        let _ = reactor::timeout(TERMINATE_TIMEOUT, drained).await;
+    }
+
+    fn push(&self, f: impl FnOnce(&mut Out)) {
+        if self.closed.get() {
+            return;
+        }
+        f(&mut self.out.borrow_mut());
+        // Within a turn the receiver sends when it is through.
+        if !self.in_turn.get() {
+            self.flush.notify();
+        }
+    }
+
+    /// Sends what can be sent now; the flusher sees to the rest.
+    fn send_now(&self) {
+        let mut out = self.out.borrow_mut();
+        if out.is_empty() {
+            return;
+        }
+        let sent = out.send(&self.stream);
+        drop(out);
+        self.room.wake();
+        match sent {
+            Ok(Sent::All) => {}
+            Ok(Sent::Share | Sent::Blocked) => self.flush.notify(),
+            Err(_) => self.close(),
+        }
+    }
+}
+
+/// Sends at the end of a turn what the turn's completions left, and waits for a slow socket.
+async fn flusher(connection: Rc<Connection>) {
+    loop {
+        connection.flush.wait().await;
+        if connection.closed.get() {
+            return;
+        }
+        loop {
+            let sent = connection.out.borrow_mut().send(&connection.stream);
+            connection.room.wake();
+            match sent {
+                Ok(Sent::All) => break,
+                Ok(Sent::Share) => reactor::yield_now().await,
+                Ok(Sent::Blocked) => {
+                    if connection.stream.writable().await.is_err() {
+                        connection.close();
+                    }
+                }
+                Err(_) => connection.close(),
+            }
+            if connection.closed.get() {
+                return;
+            }
+        }
+    }
+}
+
+/// A receive of no bytes is the end of the stream.
+fn alive(received: usize) -> io::Result<usize> {
+    if received == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(received) }
+}
+
+/// 32-bit lengths of the wire as sizes; every platform we build for has 64 bits.
+fn wide(length: u32) -> usize {
+    length as usize
+}
+
+const _: () = assert!(usize::BITS >= 32);
+const _: () = assert!(RECEIVE_BYTES > IN_CAPSULE_IO_BYTES as usize);

@@ -1,0 +1,69 @@
+//! The cases: what is asked, of whom, and which figure counts.
+
+use super::Side;
+use super::Side::{Floor, Own, OwnTarget, Spdk};
+
+/// The figure whose ratio is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Figure {
+    Iops,
+    P50,
+    Bandwidth,
+}
+
+/// One row of the comparison.
+pub struct Case {
+    pub name: &'static str,
+    /// fio's name of the pattern.
+    pub rw: &'static str,
+    /// Bytes of a command.
+    pub block: u32,
+    pub depth: u16,
+    /// I/O queues of the measured load.
+    pub queues: u16,
+    /// Flashloom's poll policy.
+    pub poll: &'static str,
+    /// A second load beside the measured one: one queue of 1 MiB writes at depth 16.
+    pub writer: bool,
+    pub figure: Figure,
+    /// The last is what the others are held against.
+    pub sides: &'static [Side],
+}
+
+const fn case(name: &'static str, rw: &'static str, block: u32, depth: u16) -> Case {
+    Case {
+        name,
+        rw,
+        block,
+        depth,
+        queues: 1,
+        poll: "busy",
+        writer: false,
+        figure: Figure::Iops,
+        sides: &[OwnTarget, Spdk],
+    }
+}
+
+const KIB4: u32 = 4096;
+const KIB128: u32 = 128 * 1024;
+
+pub const CASES: &[Case] = &[
+    Case { figure: Figure::P50, sides: &[Own, Spdk, Floor], ..case("read-qd1", "randread", KIB4, 1) },
+    Case {
+        figure: Figure::P50,
+        sides: &[Own, Floor],
+        poll: "adaptive",
+        ..case("read-qd1-adaptive", "randread", KIB4, 1)
+    },
+    Case { figure: Figure::P50, sides: &[Own, Spdk], ..case("write-qd1", "randwrite", KIB4, 1) },
+    case("read-qd32", "randread", KIB4, 32),
+    case("read-qd128", "randread", KIB4, 128),
+    case("write-qd32", "randwrite", KIB4, 32),
+    case("write-qd128", "randwrite", KIB4, 128),
+    Case { figure: Figure::Bandwidth, ..case("read-128k", "read", KIB128, 8) },
+    Case { figure: Figure::Bandwidth, ..case("write-128k", "write", KIB128, 8) },
+    Case { sides: &[Own, Floor], ..case("floor-qd32", "randread", KIB4, 32) },
+    Case { sides: &[Own, Floor], ..case("floor-qd128", "randread", KIB4, 128) },
+    Case { queues: 16, ..case("readers", "randread", KIB4, 1) },
+    Case { queues: 16, writer: true, ..case("readers-beside-writer", "randread", KIB4, 1) },
+];

@@ -1,0 +1,235 @@
+//! One run of one side, and what it measured.
+
+use std::path::Path;
+
+use super::case::Case;
+use super::process::{Running, output, start_output};
+use super::server::Server;
+use super::{Options, Side};
+
+/// What one run came to.
+#[derive(Clone, Debug, Default)]
+pub struct Measured {
+    pub iops: f64,
+    pub bytes_per_second: f64,
+    pub p50_us: f64,
+    pub p99_us: f64,
+    /// Bandwidth of the load beside, if there was one.
+    pub writer_bytes_per_second: Option<f64>,
+}
+
+impl Measured {
+    /// Each figure's median over the runs.
+    pub fn median(runs: &[Self]) -> Self {
+        let of = |figure: fn(&Self) -> f64| median(runs.iter().map(figure).collect());
+        let writers: Vec<f64> = runs.iter().filter_map(|r| r.writer_bytes_per_second).collect();
+        Self {
+            iops: of(|r| r.iops),
+            bytes_per_second: of(|r| r.bytes_per_second),
+            p50_us: of(|r| r.p50_us),
+            p99_us: of(|r| r.p99_us),
+            writer_bytes_per_second: (!writers.is_empty()).then(|| median(writers)),
+        }
+    }
+}
+
+/// The middle of a set of figures; the upper of two.
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// Runs one side of a case once.
+///
+/// # Errors
+/// What the client said, or that its output was not understood.
+pub fn run(
+    options: &Options,
+    case: &Case,
+    side: Side,
+    server: Option<&dyn Server>,
+) -> Result<Measured, String> {
+    match (side, server) {
+        (Side::Floor, _) => floor(options, case),
+        (Side::Own, Some(server)) => own(options, case, server),
+        (Side::OwnTarget | Side::Spdk, Some(server)) => {
+            let folder = options.spdk.as_deref().ok_or("SPDK's folder was not given")?;
+            perf(folder, options, case, server)
+        }
+        (_, None) => Err("no server to ask".into()),
+    }
+}
+
+/// Flashloom's own load generator.
+fn own(options: &Options, case: &Case, server: &dyn Server) -> Result<Measured, String> {
+    let program = options.flashloom.display().to_string();
+    let args = own_args(case.rw, case.block, case.depth, case.queues, options.seconds, server);
+    let writer = case
+        .writer
+        .then(|| start_output(&program, &own_args("write", 1 << 20, 16, 1, options.seconds, server)))
+        .transpose()?;
+    let mut measured = fio_json(&output(&program, &args)?)?;
+    if let Some(writer) = writer {
+        measured.writer_bytes_per_second = Some(fio_json(&writer.finish()?)?.bytes_per_second);
+    }
+    Ok(measured)
+}
+
+fn own_args(
+    rw: &str,
+    block: u32,
+    depth: u16,
+    queues: u16,
+    seconds: u32,
+    server: &dyn Server,
+) -> Vec<String> {
+    format!(
+        "bench --traddr 127.0.0.1 --trsvcid {} --subnqn {} --nsid 1 --rw {rw} --bs {block} \
+         --iodepth {depth} --queues {queues} --runtime {seconds}s --cpus 1 --poll busy -o json",
+        server.port(),
+        server.nqn(),
+    )
+    .split_whitespace()
+    .map(str::to_owned)
+    .collect()
+}
+
+/// The figures of fio's JSON, for a load in one direction.
+fn fio_json(text: &str) -> Result<Measured, String> {
+    let document: serde_json::Value =
+        serde_json::from_str(text).map_err(|e| format!("not fio's JSON: {e}"))?;
+    let job = &document["jobs"][0];
+    let busy = |name: &str| job[name]["total_ios"].as_u64().unwrap_or(0) > 0;
+    let direction = if busy("read") { &job["read"] } else { &job["write"] };
+    let number = |value: &serde_json::Value| value.as_f64().unwrap_or(f64::NAN);
+    let percentiles = &direction["clat_ns"]["percentile"];
+    Ok(Measured {
+        iops: number(&direction["iops"]),
+        bytes_per_second: number(&direction["bw_bytes"]),
+        p50_us: number(&percentiles["50.000000"]) / 1000.0,
+        p99_us: number(&percentiles["99.000000"]) / 1000.0,
+        writer_bytes_per_second: None,
+    })
+}
+
+/// SPDK's load generator, on core 1.
+fn perf(
+    folder: &Path,
+    options: &Options,
+    case: &Case,
+    server: &dyn Server,
+) -> Result<Measured, String> {
+    let writer = case
+        .writer
+        .then(|| start_perf(folder, "write", 1 << 20, 16, 1, options.seconds, server))
+        .transpose()?;
+    let load =
+        start_perf(folder, case.rw, case.block, case.depth, case.queues, options.seconds, server)?;
+    let mut measured = perf_text(&load.finish()?)?;
+    if let Some(writer) = writer {
+        measured.writer_bytes_per_second = Some(perf_text(&writer.finish()?)?.bytes_per_second);
+    }
+    Ok(measured)
+}
+
+fn start_perf(
+    folder: &Path,
+    rw: &str,
+    block: u32,
+    depth: u16,
+    queues: u16,
+    seconds: u32,
+    server: &dyn Server,
+) -> Result<Running, String> {
+    let program = folder.join("build/bin/spdk_nvme_perf").display().to_string();
+    let address = format!(
+        "trtype:TCP adrfam:IPv4 traddr:127.0.0.1 trsvcid:{} subnqn:{}",
+        server.port(),
+        server.nqn()
+    );
+    let numbers = [depth.to_string(), block.to_string(), seconds.to_string(), queues.to_string()];
+    let [depth, block, seconds, queues] = &numbers;
+    let args = [
+        "-c", "0x2", "-q", depth, "-o", block, "-t", seconds, "-P", queues, "-w", rw, "-s", "200",
+        "-L", "-r", &address,
+    ];
+    start_output(&program, &args)
+}
+
+/// The figures of its report: a "Total" row (IOPS, MiB/s, mean, minimum, maximum) and rows
+/// "50.00000% : 12.345us".
+fn perf_text(text: &str) -> Result<Measured, String> {
+    let total = text.lines().rev().find_map(|line| line.trim().strip_prefix("Total"));
+    let total = total.and_then(|line| line.split_once(':')).map(|(_, figures)| figures);
+    let mut figures = total
+        .ok_or_else(|| format!("spdk_nvme_perf printed no total:\n{text}"))?
+        .split_whitespace()
+        .map_while(|word| word.parse::<f64>().ok());
+    let iops = figures.next().unwrap_or(f64::NAN);
+    let mebibytes = figures.next().unwrap_or(f64::NAN);
+    let percentile = |name: &str| {
+        let row = text.lines().find_map(|line| line.trim().strip_prefix(name))?;
+        row.trim_start_matches([' ', ':']).trim_end_matches("us").trim().parse().ok()
+    };
+    Ok(Measured {
+        iops,
+        bytes_per_second: mebibytes * 1_048_576.0,
+        p50_us: percentile("50.00000%").unwrap_or(f64::NAN),
+        p99_us: percentile("99.00000%").unwrap_or(f64::NAN),
+        writer_bytes_per_second: None,
+    })
+}
+
+/// The same bytes between two sockets, both ends spinning: this program's own `floor`.
+fn floor(options: &Options, case: &Case) -> Result<Measured, String> {
+    let this = std::env::current_exe().map_err(|e| format!("this program's path: {e}"))?;
+    let shape = if case.rw.ends_with("read") { "read" } else { "write" };
+    let args = format!(
+        "floor --rw {shape} --bs {} --iodepth {} --runtime {} --server-cpu 0 --client-cpu 1 -o json",
+        case.block, case.depth, options.seconds
+    );
+    let args: Vec<_> = args.split_whitespace().collect();
+    let text = output(&this.display().to_string(), &args)?;
+    let report: serde_json::Value =
+        serde_json::from_str(&text).map_err(|e| format!("floor: {e}"))?;
+    let number = |name: &str| report[name].as_f64().unwrap_or(f64::NAN);
+    let iops = number("iops");
+    Ok(Measured {
+        iops,
+        bytes_per_second: iops * f64::from(case.block),
+        p50_us: number("p50_ns") / 1000.0,
+        p99_us: number("p99_ns") / 1000.0,
+        writer_bytes_per_second: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_perf_report_is_read() {
+        let text = "\
+Device Information                     :       IOPS      MiB/s    Average        min        max
+TCP (addr:127.0.0.1 subnqn:x) NSID 1 from core  1:  550000.50    2148.44      58.10      20.00    900.00
+========================================================
+Total                                  :  550000.50    2148.44      58.10      20.00    900.00
+
+Summary latency data for TCP NSID 1 from core 1:
+=================================================================================
+  1.00000% :    40.000us
+ 50.00000% :    56.320us
+ 99.00000% :    87.040us
+";
+        let measured = perf_text(text).unwrap();
+        assert!((measured.iops - 550_000.5).abs() < 1.0);
+        assert!((measured.p50_us - 56.32).abs() < 0.01);
+        assert!((measured.p99_us - 87.04).abs() < 0.01);
+        assert!(perf_text("nothing").is_err());
+    }
+
+    #[test]
+    fn medians_are_taken_figure_by_figure() {
+        assert!((median(vec![3.0, 1.0, 2.0]) - 2.0).abs() < f64::EPSILON);
+    }
+}

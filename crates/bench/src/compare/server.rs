@@ -1,0 +1,160 @@
+//! The two targets, each on core 0 with one namespace in memory, at its fastest settings.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::time::Duration;
+
+use super::process::Process;
+
+/// How long a target may take to start.
+const START_PROBES: u32 = 600;
+const PROBE: Duration = Duration::from_millis(50);
+
+/// Where a client finds a namespace.
+pub trait Server {
+    fn port(&self) -> u16;
+    fn nqn(&self) -> &'static str;
+}
+
+/// Flashloom's target.
+pub struct Flashloom {
+    process: Process,
+    port: u16,
+    /// Removed with it.
+    _state: Folder,
+}
+
+/// SPDK's target.
+pub struct Spdk {
+    process: Process,
+    port: u16,
+    _state: Folder,
+}
+
+impl Flashloom {
+    /// Starts it and waits until it accepts.
+    pub fn start(program: &Path, poll: &str) -> Result<Self, String> {
+        let port = free_port()?;
+        let state = Folder::new("flashloom-compare")?;
+        let address = format!("127.0.0.1:{port}");
+        let args =
+            ["--state-dir", &state.0, "serve", "memory:1GiB", "--listen", &address, "--cpus", "0", "--poll", poll];
+        let process = Process::start(&program.display().to_string(), &args)?;
+        await_port(port, "flashloom serve")?;
+        Ok(Self { process, port, _state: state })
+    }
+
+    /// Lets it run, or stops it where it is.
+    pub fn run_while(&self, run: bool) -> Result<(), String> {
+        self.process.signal(if run { "CONT" } else { "STOP" })
+    }
+
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+}
+
+impl Server for Flashloom {
+    fn port(&self) -> u16 {
+        self.port
+    }
+
+    fn nqn(&self) -> &'static str {
+        "nqn.2026-11.io.flashloom:default"
+    }
+}
+
+impl Spdk {
+    /// Starts `nvmf_tgt` of a built SPDK folder and waits until it accepts.
+    pub fn start(folder: &Path) -> Result<Self, String> {
+        let port = free_port()?;
+        let state = Folder::new("spdk-compare")?;
+        let config = format!("{}/config.json", state.0);
+        std::fs::write(&config, spdk_config(port).to_string()).map_err(|e| format!("{config}: {e}"))?;
+        let program = folder.join("build/bin/nvmf_tgt");
+        let socket = format!("{}/rpc.sock", state.0);
+        let args =
+            ["-m", "0x1", "-s", "1100", "--no-pci", "--huge-unlink", "-r", &socket, "-c", &config];
+        let process = Process::start(&program.display().to_string(), &args)?;
+        await_port(port, "nvmf_tgt (it needs 550 free hugepages of 2 MiB)")?;
+        Ok(Self { process, port, _state: state })
+    }
+
+    /// Lets it run, or stops it where it is.
+    pub fn run_while(&self, run: bool) -> Result<(), String> {
+        self.process.signal(if run { "CONT" } else { "STOP" })
+    }
+}
+
+impl Server for Spdk {
+    fn port(&self) -> u16 {
+        self.port
+    }
+
+    fn nqn(&self) -> &'static str {
+        SPDK_NQN
+    }
+}
+
+const SPDK_NQN: &str = "nqn.2016-06.io.spdk:cnode1";
+
+/// The start-up configuration: the settings under which it was fastest on loopback.
+fn spdk_config(port: u16) -> serde_json::Value {
+    let method = |name: &str, params: serde_json::Value| {
+        serde_json::json!({ "method": name, "params": params })
+    };
+    serde_json::json!({ "subsystems": [
+        { "subsystem": "bdev", "config": [
+            method("bdev_malloc_create",
+                serde_json::json!({ "name": "b0", "num_blocks": 1_048_576, "block_size": 512 })),
+        ]},
+        { "subsystem": "nvmf", "config": [
+            method("nvmf_create_transport", serde_json::json!({
+                "trtype": "TCP", "io_unit_size": 131_072, "max_io_size": 131_072,
+                "in_capsule_data_size": 8192, "num_shared_buffers": 2047, "buf_cache_size": 64 })),
+            method("nvmf_create_subsystem", serde_json::json!({
+                "nqn": SPDK_NQN, "allow_any_host": true, "serial_number": "1", "max_namespaces": 4 })),
+            method("nvmf_subsystem_add_ns",
+                serde_json::json!({ "nqn": SPDK_NQN, "namespace": { "bdev_name": "b0" } })),
+            method("nvmf_subsystem_add_listener", serde_json::json!({
+                "nqn": SPDK_NQN, "listen_address": {
+                    "trtype": "TCP", "adrfam": "IPv4", "traddr": "127.0.0.1",
+                    "trsvcid": port.to_string() } })),
+        ]},
+    ]})
+}
+
+/// A folder of this run.
+struct Folder(String);
+
+impl Folder {
+    fn new(name: &str) -> Result<Self, String> {
+        let path = std::env::temp_dir().join(format!("{name}-{}-{}", std::process::id(), free_port()?));
+        std::fs::create_dir_all(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        Ok(Self(path.display().to_string()))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn free_port() -> Result<u16, String> {
+    let listener = TcpListener::bind("127.0.0.1:0").map_err(|e| format!("no free port: {e}"))?;
+    listener.local_addr().map(|a| a.port()).map_err(|e| e.to_string())
+}
+
+/// Waits until something accepts on the port.
+fn await_port(port: u16, who: &str) -> Result<(), String> {
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    for _ in 0..START_PROBES {
+        if TcpStream::connect(address).is_ok() {
+            return Ok(());
+        }
+        std::thread::park_timeout(PROBE);
+    }
+    Err(format!("{who} did not start within {:?}", PROBE * START_PROBES))
+}

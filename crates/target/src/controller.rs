@@ -2,7 +2,7 @@
 //! queue until its last queue ended.
 //!
 //! Everything here decides and returns at once. Sockets are the caller's: it learns through
-//! closers and wakers when to act.
+//! remote queues and wakers when to act.
 
 mod errors;
 mod features;
@@ -23,7 +23,7 @@ use nvme::nqn::Nqn;
 use nvme::property::{Cc, CommandSetSelected, Csts, ShutdownStatus};
 
 pub use errors::Failure;
-pub use queues::{Closer, QueueLease};
+pub use queues::QueueLease;
 
 use crate::counters::Totals;
 use crate::event::{Event, Events};

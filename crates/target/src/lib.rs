@@ -1,6 +1,8 @@
 //! The controller side: queues, commands, admin, subsystems, namespaces, discovery, reservations.
 
 pub mod admin;
+pub mod command;
+mod connection;
 pub mod controller;
 pub mod counters;
 mod describe;
@@ -10,7 +12,9 @@ pub mod fabrics;
 pub mod host;
 pub mod limits;
 pub mod listener;
+pub mod metrics;
 pub mod namespace;
+pub mod queue;
 pub mod registry;
 pub mod reservation;
 #[cfg(test)]
@@ -18,5 +22,6 @@ mod rig;
 pub mod snapshot;
 pub mod subsystem;
 
+pub use connection::serve_connection;
 pub use controller::Controller;
 pub use registry::{Identity, ManageError, Target};

@@ -1,7 +1,7 @@
 //! The target: every subsystem, host list, namespace, controller, listener and referral behind one
 //! lock, with an epoch that tells queues when to look again. I/O never takes the lock.
 //!
-//! Lock order: the registry first, a controller's state second. Wakers and closers run under
+//! Lock order: the registry first, a controller's state second. Wakers are called, and queues told to end, under
 //! neither.
 
 use std::collections::BTreeMap;

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use nvme::event::{Event, error};
 use nvme::property::Csts;
 
-use super::queues::run;
+use super::queues::end;
 use super::{Controller, State};
 use crate::limits::{
     DISABLED_IDLE_MS, DISCOVERY_IDLE_MS, KEEP_ALIVE_GRANULARITY, KEEP_ALIVE_MS_MAX,
@@ -68,9 +68,9 @@ impl Controller {
         let mut state = self.lock();
         state.csts = Csts(state.csts.0 | Csts::CFS);
         self.set_serving(&state);
-        let closers = state.close_io_queues();
+        let ending = state.close_io_queues();
         drop(state);
-        run(closers);
+        end(ending);
         self.raise(Event::Error(error::PERSISTENT_INTERNAL_ERROR));
     }
 }

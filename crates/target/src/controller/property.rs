@@ -8,7 +8,8 @@ use nvme::property::{
 };
 use nvme::status::Status;
 
-use super::queues::{Closer, run};
+use super::queues::end;
+use crate::queue::remote::RemoteQueue;
 use super::{Controller, Kind, State};
 use crate::limits::{ADMIN_QUEUE_ENTRIES_MAX, IO_QUEUE_ENTRIES_MAX, READY_TIMEOUT};
 
@@ -56,10 +57,10 @@ impl Controller {
             offset::CC => {
                 let now = self.now();
                 let mut state = self.lock();
-                let closers = state.configure(Cc(value), now);
+                let ending = state.configure(Cc(value), now);
                 self.set_serving(&state);
                 Self::wake_if_due(state);
-                run(closers);
+                end(ending);
                 Ok(())
             }
             _ => Err(Status::INVALID_FIELD.with_dnr()),
@@ -81,21 +82,21 @@ fn is_supported(cc: Cc) -> bool {
 }
 
 impl State {
-    /// A write of CC. Returns the closers of queues that end by it.
-    fn configure(&mut self, cc: Cc, now: u64) -> Vec<Closer> {
+    /// A write of CC. Returns the queues that end by it.
+    fn configure(&mut self, cc: Cc, now: u64) -> Vec<RemoteQueue> {
         let before = core::mem::replace(&mut self.cc, cc);
-        let mut closers = Vec::new();
+        let mut ending = Vec::new();
         match (before.enabled(), cc.enabled()) {
-            (true, false) => closers = self.reset(now),
+            (true, false) => ending = self.reset(now),
             (false, true) => self.enable(cc),
             _ => {}
         }
         let asked =
             matches!(cc.shn(), Some(ShutdownNotification::Normal | ShutdownNotification::Abrupt));
         if asked && self.csts.shst() == Some(ShutdownStatus::Normal) {
-            closers.extend(self.shut_down(now));
+            ending.extend(self.shut_down(now));
         }
-        closers
+        ending
     }
 
     /// CC.EN became 1. Ready at once, or fatal when the configuration is not one the controller
@@ -111,7 +112,7 @@ impl State {
 
     /// CC.EN became 0: a Controller Level Reset (section 3.7.2). I/O queues end, parked requests
     /// are aborted, features return to their defaults; the admin queue's association lives on.
-    fn reset(&mut self, now: u64) -> Vec<Closer> {
+    fn reset(&mut self, now: u64) -> Vec<RemoteQueue> {
         self.csts = Csts::default();
         self.disabled_since = Some(now);
         self.events.reset();
@@ -122,12 +123,12 @@ impl State {
 
     /// CC.SHN was set: I/O queues drain and end; complete when none is left (section 3.6.2).
     /// Normal and abrupt differ only in what the host has done before.
-    fn shut_down(&mut self, now: u64) -> Vec<Closer> {
+    fn shut_down(&mut self, now: u64) -> Vec<RemoteQueue> {
         self.set_shutdown_status(ShutdownStatus::Occurring);
         self.disabled_since = Some(now);
-        let closers = self.close_io_queues();
+        let ending = self.close_io_queues();
         self.finish_shutdown();
-        closers
+        ending
     }
 
     pub fn set_shutdown_status(&mut self, status: ShutdownStatus) {

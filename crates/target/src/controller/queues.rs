@@ -8,10 +8,7 @@ use nvme::property::ShutdownStatus;
 
 use super::{Controller, State};
 use crate::counters::{QueueCounters, Totals};
-
-/// Called once when a queue has to end: closes its connection, after its commands have drained.
-/// Runs on any thread, under no lock.
-pub type Closer = Box<dyn FnOnce() + Send>;
+use crate::queue::remote::RemoteQueue;
 
 /// What a queue's connection and its controller share.
 #[derive(Debug, Default)]
@@ -23,7 +20,7 @@ struct Shared {
 #[derive(Default)]
 struct Queue {
     shared: Arc<Shared>,
-    closer: Option<Closer>,
+    remote: Option<RemoteQueue>,
 }
 
 /// The queues connected, by identifier.
@@ -63,16 +60,15 @@ impl Queues {
             .fold(self.retired, |sum, queue| sum.plus(queue.shared.counters.totals()))
     }
 
-    /// Marks queues as closing and hands out their closers, to be called under no lock.
-    fn close(&mut self, which: impl Fn(u16) -> bool) -> Vec<Closer> {
-        let mut closers = Vec::new();
-        for (&qid, queue) in &mut self.by_id {
-            if which(qid) {
+    /// Marks queues as closing and hands out how to reach them, to be told under no lock.
+    fn close(&mut self, which: impl Fn(u16) -> bool) -> Vec<RemoteQueue> {
+        let closing = self.by_id.iter_mut().filter(|(qid, _)| which(**qid));
+        closing
+            .filter_map(|(_, queue)| {
                 queue.shared.closing.store(true, Ordering::Release);
-                closers.extend(queue.closer.take());
-            }
-        }
-        closers
+                queue.remote.clone()
+            })
+            .collect()
     }
 }
 
@@ -86,9 +82,9 @@ impl State {
         QueueLease { controller: Arc::clone(controller), qid, shared }
     }
 
-    /// Ends I/O queues: their closers, to be called under no lock.
+    /// Ends I/O queues: who is to be told so, under no lock.
     #[must_use]
-    pub fn close_io_queues(&mut self) -> Vec<Closer> {
+    pub fn close_io_queues(&mut self) -> Vec<RemoteQueue> {
         self.queues.close(|qid| qid != 0)
     }
 
@@ -105,9 +101,14 @@ impl Controller {
     pub fn close_queues(&self) {
         let mut state = self.lock();
         state.queues.ended = true;
-        let closers = state.queues.close(|_| true);
+        let ending = state.queues.close(|_| true);
         drop(state);
-        run(closers);
+        end(ending);
+    }
+
+    /// How to reach a connected queue.
+    pub(crate) fn remote_queue(&self, qid: u16) -> Option<RemoteQueue> {
+        self.lock().queues.by_id.get(&qid)?.remote.clone()
     }
 
     /// A queue's connection is gone, its commands done with.
@@ -116,7 +117,7 @@ impl Controller {
         let Some(queue) = state.queues.by_id.remove(&qid) else { return };
         state.queues.retired = state.queues.retired.plus(queue.shared.counters.totals());
         // I/O queues die with their admin queue (Base 2.1 section 3.3.2.4).
-        let closers = if qid == 0 {
+        let ending = if qid == 0 {
             state.queues.ended = true;
             state.queues.close(|_| true)
         } else {
@@ -125,17 +126,17 @@ impl Controller {
         state.finish_shutdown();
         let gone = state.queues.ended && state.queues.by_id.is_empty();
         drop(state);
-        run(closers);
+        end(ending);
         if gone && let Some(target) = self.target() {
             target.forget_controller(self);
         }
     }
 }
 
-/// Calls closers, under no lock.
-pub(super) fn run(closers: Vec<Closer>) {
-    for closer in closers {
-        closer();
+/// Tells queues to end, under no lock.
+pub(super) fn end(queues: Vec<RemoteQueue>) {
+    for queue in queues {
+        queue.end();
     }
 }
 
@@ -167,14 +168,14 @@ impl QueueLease {
         self.shared.closing.load(Ordering::Acquire)
     }
 
-    /// Registers what is called when the queue has to end; at once when it has to already.
-    pub fn on_close(&self, closer: Closer) {
+    /// Registers how the queue is reached; it is told to end at once when it has to already.
+    pub fn attach(&self, remote: RemoteQueue) {
         let mut state = self.controller.lock();
         if self.closing() {
             drop(state);
-            closer();
+            remote.end();
         } else if let Some(queue) = state.queues.by_id.get_mut(&self.qid) {
-            queue.closer = Some(closer);
+            queue.remote = Some(remote);
         }
     }
 

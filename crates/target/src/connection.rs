@@ -1,0 +1,358 @@
+//! A connection's life: Connect makes it a queue, the queue runs until either side ends it.
+
+use core::cell::Ref;
+use core::future::{Future, poll_fn};
+use core::pin::pin;
+use core::task::Poll;
+use core::time::Duration;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use fabric::limits::{IN_CAPSULE_IO_BYTES, INITIALIZE_TIMEOUT, MAX_TRANSFER_BYTES};
+use fabric::payload::Payload;
+use fabric::tcp::listen::{Connection, Flow};
+use nvme::cqe::Cqe;
+use nvme::fabrics::ConnectData;
+use nvme::opcode::{self, Direction, io};
+use nvme::sqe::{DataPointer, Sqe};
+use nvme::status::Status;
+use reactor::buffer::Buffer;
+use reactor::net::TcpStream;
+use stdx::num::usize32;
+use zerocopy::FromBytes;
+
+use crate::admin::Outcome;
+use crate::command::{self, Attached, Reply, Slot};
+use crate::controller::{Controller, Path};
+use crate::fabrics::{ConnectParams, Connected, Refusal, connect};
+use crate::listener::ListenerId;
+use crate::queue::Queue;
+use crate::queue::dispatch::{Dispatcher, Work};
+use crate::queue::request::Request;
+use crate::queue::view::{LocalView, Views};
+use crate::registry::Target;
+use crate::reservation::{HostId, Notice};
+
+/// Addresses every namespace.
+const NSID_ALL: u32 = u32::MAX;
+
+/// How often a controller without a nearer deadline looks at its keep alive timer: the host may
+/// have set one meanwhile.
+const WATCH: Duration = Duration::from_secs(1);
+
+/// Serves one accepted connection until it ends. To be run as a task of the reactor that owns
+/// `stream`; the queue and its commands stay there.
+pub async fn serve_connection(target: Arc<Target>, stream: TcpStream, listener: ListenerId) {
+    let (Ok(local), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) else { return };
+    let path = Path { listener, local, peer };
+    let connection = Connection::new(stream);
+    let handshake = await_connect(&target, &connection, path);
+    if let Ok(Some((connected, cid))) = reactor::timeout(INITIALIZE_TIMEOUT, handshake).await {
+        serve_queue(&target, connection.clone(), connected, cid).await;
+    }
+    connection.close();
+}
+
+/// Answers commands until one is a Connect that succeeds; its queue and command identifier.
+async fn await_connect(
+    target: &Target,
+    connection: &Connection,
+    path: Path,
+) -> Option<(Connected, u16)> {
+    loop {
+        let mut decided = None;
+        let turn = connection.receive(|capsule| {
+            let outcome = if capsule.digest_ok {
+                decide(target, capsule.sqe, capsule.data, path)
+            } else {
+                Err(Refusal { status: Status::TRANSIENT_TRANSPORT_ERROR, dw0: 0 })
+            };
+            decided = Some((capsule.sqe.cid.get(), outcome));
+            Flow::Pause
+        });
+        turn.await.ok()?;
+        match decided {
+            Some((cid, Ok(connected))) => return Some((connected, cid)),
+            Some((cid, Err(refusal))) => {
+                let mut cqe = Cqe::new(cid, refusal.status);
+                cqe.dw0 = refusal.dw0.into();
+                connection.respond(&cqe);
+            }
+            None => {}
+        }
+    }
+}
+
+fn decide(target: &Target, sqe: &Sqe, data: &[u8], path: Path) -> Result<Connected, Refusal> {
+    // A command other than Connect has no such data; `connect` says what is wrong with it.
+    let empty = [0; size_of::<ConnectData>()];
+    let data = if data.is_empty() { &empty } else { data };
+    let data = ConnectData::ref_from_bytes(data)
+        .map_err(|_| Refusal { status: Status::DATA_SGL_LENGTH_INVALID.with_dnr(), dw0: 0 })?;
+    connect(target, &ConnectParams { sqe, data, path, now: reactor::now() })
+}
+
+/// Runs a connected queue to its end: no more commands, those that run drained, the lease given back.
+async fn serve_queue(
+    target: &Arc<Target>,
+    connection: Rc<Connection>,
+    connected: Connected,
+    cid: u16,
+) {
+    let flow_control = !connected.flow_control_disabled;
+    let lease = Rc::new(connected.lease);
+    let queue = Queue::new(connection.clone(), lease.clone(), connected.entries, flow_control);
+    queue.accept_connect(cid, connected.dw0);
+    let attendant = {
+        let remote = queue.remote.clone();
+        let queue = Rc::downgrade(&queue);
+        reactor::spawn(async move { remote.attend(queue).await })
+    };
+    lease.attach(queue.remote.clone());
+    if lease.qid() == 0 {
+        serve_admin(lease.controller(), &queue).await;
+    } else {
+        connection.become_io_queue();
+        serve_io(target, lease.controller(), &queue).await;
+    }
+    attendant.abort();
+}
+
+async fn serve_admin(controller: &Arc<Controller>, queue: &Rc<Queue>) {
+    let events = reactor::spawn(send_events(controller.clone(), queue.clone()));
+    let watch = reactor::spawn(keep_alive(controller.clone()));
+    let dispatcher = Dispatcher::new(queue.clone(), |work| admin_work(controller.clone(), work));
+    run(controller, queue, &dispatcher).await;
+    events.abort();
+    watch.abort();
+}
+
+async fn serve_io(target: &Arc<Target>, controller: &Arc<Controller>, queue: &Rc<Queue>) {
+    let views = Rc::new(Views::new(target.clone(), controller.clone()));
+    let dispatcher =
+        Dispatcher::new(queue.clone(), |work| io_work(controller.clone(), views.clone(), work));
+    run(controller, queue, &dispatcher).await;
+}
+
+/// Feeds a queue's dispatcher until the connection or the queue ends, then drains it.
+async fn run<F, R>(
+    controller: &Controller,
+    queue: &Rc<Queue>,
+    dispatcher: &Dispatcher<F, R>,
+) where
+    F: Future<Output = ()> + 'static,
+    R: Fn(Work) -> F,
+{
+    let connection = &queue.connection;
+    loop {
+        let turn = connection.receive(|capsule| dispatcher.take(&capsule));
+        let received = unless(turn, queue.ended.wait()).await;
+        controller.touch(reactor::now());
+        if !matches!(received, Some(Ok(()))) || dispatcher.overrun() {
+            break;
+        }
+        if dispatcher.starved() {
+            // Until there is a buffer for the next command's data, no more is taken in.
+            drop(reactor::buffer::alloc(usize32(IN_CAPSULE_IO_BYTES)).await);
+        }
+    }
+    queue.abort_waiting();
+    connection.fail_transfers();
+    dispatcher.drained().await;
+    connection.finish().await;
+}
+
+/// Runs `future` to its end unless `stop` ends first.
+async fn unless<F: Future>(future: F, stop: impl Future<Output = ()>) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut stop = pin!(stop);
+    poll_fn(|cx| {
+        if let Poll::Ready(output) = future.as_mut().poll(cx) {
+            return Poll::Ready(Some(output));
+        }
+        stop.as_mut().poll(cx).map(|()| None)
+    })
+    .await
+}
+
+/// Completes Asynchronous Event Requests as events come.
+async fn send_events(controller: Arc<Controller>, queue: Rc<Queue>) {
+    poll_fn(|cx| {
+        controller.set_event_waker(cx.waker().clone());
+        while let Some(cqe) = controller.next_event() {
+            queue.complete_parked(cqe);
+        }
+        Poll::<()>::Pending
+    })
+    .await;
+}
+
+/// Ends the controller when its host has been silent too long (Base 2.1, section 3.9).
+async fn keep_alive(controller: Arc<Controller>) {
+    let watch = u64::try_from(WATCH.as_nanos()).unwrap_or(u64::MAX);
+    loop {
+        let next = reactor::now().saturating_add(watch);
+        let deadline = controller.keep_alive_deadline().map_or(next, |deadline| deadline.min(next));
+        reactor::sleep_until(deadline).await;
+        if controller.expired(reactor::now()) {
+            return;
+        }
+    }
+}
+
+async fn admin_work(controller: Arc<Controller>, work: Work) {
+    match work {
+        Work::One(request) => admin_command(&controller, request).await,
+        Work::Pair(first, second) => {
+            // No admin command is part of a fused operation (Base 2.1, section 3.4.2).
+            first.fail(Status::INVALID_FIELD.with_dnr());
+            second.fail(Status::INVALID_FIELD.with_dnr());
+        }
+    }
+}
+
+/// Executes one admin command: its data in, the decision, its data out.
+async fn admin_command(controller: &Controller, request: Request) {
+    let sqe = *request.sqe();
+    let mut out = Vec::new();
+    let outcome = match host_data(&request).await {
+        Ok(data) => controller.execute_admin(&sqe, &data, &mut out),
+        Err(status) => Outcome::Failed(status),
+    };
+    match outcome {
+        Outcome::Complete { dw0, dw1 } => request.complete_result(dw0, dw1),
+        Outcome::Data => request.complete_data(Payload::Bytes(out)),
+        Outcome::Failed(status) => request.fail(status),
+        Outcome::AsyncEvent => request.park(),
+        Outcome::Abort { sqid, cid } => {
+            let aborted = match controller.remote_queue(sqid) {
+                Some(queue) => queue.abort(cid).await,
+                None => false,
+            };
+            request.complete_result(u32::from(!aborted), 0);
+        }
+        Outcome::Disconnect => disconnect(request),
+    }
+}
+
+/// Brings the data that the host has for an admin command.
+async fn host_data(request: &Request) -> Result<Vec<u8>, Status> {
+    let sqe = request.sqe();
+    if Direction::of(sqe.opcode) != Direction::HostToController {
+        return Ok(Vec::new());
+    }
+    match sqe.dptr.data() {
+        None | Some(DataPointer::Transport { length: 0 }) => Ok(Vec::new()),
+        Some(DataPointer::InCapsule { offset: 0, length }) => {
+            let bytes = request.in_capsule().filter(|bytes| bytes.len() == usize32(length));
+            bytes.map(|b| b.to_vec()).ok_or(Status::DATA_SGL_LENGTH_INVALID.with_dnr())
+        }
+        Some(DataPointer::InCapsule { .. }) => Err(Status::SGL_OFFSET_INVALID.with_dnr()),
+        Some(DataPointer::Transport { length }) => {
+            if usize32(length) > MAX_TRANSFER_BYTES {
+                return Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr());
+            }
+            let buffer = reactor::buffer::alloc(usize32(length)).await;
+            Ok(request.receive(length, buffer).await?.to_vec())
+        }
+    }
+}
+
+/// Completes a Disconnect and ends its queue (Base 2.1, section 6.4).
+fn disconnect(request: Request) {
+    let queue = request.queue().clone();
+    request.complete_result(0, 0);
+    queue.ended.notify();
+}
+
+async fn io_work(controller: Arc<Controller>, views: Rc<Views>, work: Work) {
+    match work {
+        Work::One(request) if request.sqe().opcode == opcode::admin::FABRICS => {
+            match controller.execute_fabrics(request.queue().qid(), request.sqe()) {
+                Outcome::Complete { dw0, dw1 } => request.complete_result(dw0, dw1),
+                Outcome::Disconnect => disconnect(request),
+                Outcome::Failed(status) => request.fail(status),
+                Outcome::Data | Outcome::AsyncEvent | Outcome::Abort { .. } => {
+                    request.fail(Status::INVALID_FIELD.with_dnr());
+                }
+            }
+        }
+        Work::One(request) => io_command(&views, request).await,
+        Work::Pair(first, second) => fused_command(&views, first, second).await,
+    }
+}
+
+/// Executes one I/O command.
+async fn io_command(views: &Views, mut request: Request) {
+    let view = views.current();
+    let sqe = *request.sqe();
+    let reply = if !command::is_supported(sqe.opcode) {
+        Reply::failed(Status::INVALID_OPCODE.with_dnr())
+    } else if let Some(local) = view.get(sqe.nsid.get()) {
+        request.count_in(local.counters());
+        let slot = IoSlot { request: &request, view: &view, views };
+        command::execute(&local.attached, &sqe, &slot).await
+    } else if sqe.opcode == io::FLUSH && sqe.nsid.get() == NSID_ALL {
+        command::flush_all(view.iter().map(|local| &*local.attached)).await
+    } else {
+        Reply::failed(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr())
+    };
+    request.complete(reply);
+}
+
+/// Executes a fused Compare and Write.
+async fn fused_command(views: &Views, mut first: Request, mut second: Request) {
+    let view = views.current();
+    let Some(local) = view.get(first.sqe().nsid.get()) else {
+        first.fail(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
+        second.fail(Status::ABORTED_FAILED_FUSED);
+        return;
+    };
+    first.count_in(local.counters());
+    second.count_in(local.counters());
+    let (compare, write) = (*first.sqe(), *second.sqe());
+    let slots = [&first, &second].map(|request| IoSlot { request, view: &view, views });
+    let replies =
+        command::compare_and_write(&local.attached, (&compare, &slots[0]), (&write, &slots[1]))
+            .await;
+    first.complete(replies.0);
+    second.complete(replies.1);
+}
+
+/// What a command may ask of the queue it runs on.
+struct IoSlot<'a> {
+    request: &'a Request,
+    view: &'a LocalView,
+    views: &'a Views,
+}
+
+impl Slot for IoSlot<'_> {
+    fn in_capsule(&self) -> Option<Ref<'_, [u8]>> {
+        self.request.in_capsule()
+    }
+
+    async fn receive(&self, length: u32, buffer: Buffer) -> Result<Buffer, Status> {
+        self.request.receive(length, buffer).await
+    }
+
+    async fn room(&self) {
+        self.request.room().await;
+    }
+
+    fn namespace(&self, nsid: u32) -> Option<Rc<Attached>> {
+        self.view.get(nsid).map(|local| local.attached.clone())
+    }
+
+    fn copy_formats_enabled(&self) -> u16 {
+        // No host can enable more: Host Behavior Support is not offered.
+        0
+    }
+
+    fn controllers(&self, nsid: u32) -> Vec<(HostId, u16)> {
+        if self.view.get(nsid).is_some() { self.views.controller().associations() } else { Vec::new() }
+    }
+
+    fn notify(&self, nsid: u32, notices: &[Notice]) {
+        self.views.controller().notify(nsid, notices);
+    }
+}

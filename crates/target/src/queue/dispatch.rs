@@ -1,0 +1,176 @@
+//! From capsule to running command: admission, data, fused pairs, slots.
+
+use core::cell::{Cell, RefCell};
+use core::future::Future;
+use std::rc::Rc;
+
+use fabric::tcp::listen::{Capsule, Flow};
+use nvme::opcode::io;
+use nvme::sqe::{Fused, Sqe};
+use nvme::status::Status;
+
+use super::Queue;
+use super::request::{InCapsule, Request};
+use super::slots::Slots;
+
+/// What runs in a slot.
+pub enum Work {
+    One(Request),
+    /// A fused Compare and Write.
+    Pair(Request, Request),
+}
+
+/// Takes a queue's capsules and runs them as `F`, which `run` makes.
+pub struct Dispatcher<F, R> {
+    queue: Rc<Queue>,
+    slots: Slots<F>,
+    run: R,
+    /// The first half of a fused pair, until the next capsule.
+    first: RefCell<Option<Request>>,
+    overrun: Cell<bool>,
+    starved: Cell<bool>,
+}
+
+impl<F: Future<Output = ()> + 'static, R: Fn(Work) -> F> Dispatcher<F, R> {
+    pub fn new(queue: Rc<Queue>, run: R) -> Self {
+        let slots = Slots::new(queue.size());
+        Self { queue, slots, run, first: RefCell::default(), overrun: Cell::default(), starved: Cell::default() }
+    }
+
+    /// Whether the host sent more commands than its queue has entries, or than it was told have been
+    /// taken: nothing says what it meant then, and the connection must end.
+    pub fn overrun(&self) -> bool {
+        self.overrun.get()
+    }
+
+    /// Whether the pool ran out of buffers; asked once.
+    pub fn starved(&self) -> bool {
+        self.starved.take()
+    }
+
+    /// Waits until no command runs any more.
+    pub async fn drained(&self) {
+        if let Some(first) = self.first.take() {
+            first.fail(Status::ABORTED_MISSING_FUSED);
+        }
+        self.slots.drained().await;
+    }
+
+    /// Takes one capsule.
+    pub fn take(&self, capsule: &Capsule<'_>) -> Flow {
+        let cid = capsule.sqe.cid.get();
+        if !self.queue.admit(cid) {
+            self.queue.refuse(cid, Status::COMMAND_ID_CONFLICT.with_dnr());
+            return Flow::Continue;
+        }
+        if self.queue.closing() {
+            self.queue.retire(cid);
+            self.queue.refuse(cid, Status::ABORTED_SQ_DELETION);
+            return Flow::Continue;
+        }
+        let data = match capsule.sqe.fused() {
+            Some(Fused::First) => InCapsule::Kept(RefCell::new(capsule.data.to_vec())),
+            _ => InCapsule::Place(capsule.place.clone()),
+        };
+        let request = Request {
+            queue: self.queue.clone(),
+            sqe: *capsule.sqe,
+            tag: 0,
+            data,
+            arrived: reactor::now(),
+            counters: None,
+            spare: None,
+            completed: Cell::new(false),
+        };
+        if !capsule.digest_ok {
+            request.fail(Status::TRANSIENT_TRANSPORT_ERROR);
+            return Flow::Continue;
+        }
+        let with_data = !capsule.data.is_empty();
+        if let Some(work) = self.pair(request) {
+            self.start(work);
+        }
+        // A command that found no buffer keeps its data on the heap: one such a connection, then it
+        // waits until the pool has memory again.
+        if with_data && reactor::buffer::is_exhausted() {
+            self.starved.set(true);
+            return Flow::Pause;
+        }
+        if self.overrun.get() { Flow::Pause } else { Flow::Continue }
+    }
+
+    /// Joins the two halves of a fused operation (Base 2.1, section 3.4.2): they stand next to each
+    /// other in the submission queue, or the one that is alone is aborted.
+    fn pair(&self, request: Request) -> Option<Work> {
+        let first = self.first.take();
+        match (request.sqe.fused(), first) {
+            (Some(Fused::Normal), None) => Some(Work::One(request)),
+            (Some(Fused::Normal), Some(first)) => {
+                first.fail(Status::ABORTED_MISSING_FUSED);
+                Some(Work::One(request))
+            }
+            (Some(Fused::First), first) => {
+                if let Some(first) = first {
+                    first.fail(Status::ABORTED_MISSING_FUSED);
+                }
+                *self.first.borrow_mut() = Some(request);
+                None
+            }
+            (Some(Fused::Second), Some(first)) if fusible(&first.sqe, &request.sqe) => {
+                Some(Work::Pair(first, request))
+            }
+            (Some(Fused::Second), Some(first)) => {
+                first.fail(Status::INVALID_FIELD.with_dnr());
+                request.fail(Status::INVALID_FIELD.with_dnr());
+                None
+            }
+            (Some(Fused::Second), None) => {
+                request.fail(Status::ABORTED_MISSING_FUSED);
+                None
+            }
+            (None, first) => {
+                if let Some(first) = first {
+                    first.fail(Status::ABORTED_MISSING_FUSED);
+                }
+                request.fail(Status::INVALID_FIELD.with_dnr());
+                None
+            }
+        }
+    }
+
+    fn start(&self, mut work: Work) {
+        // Each half of a pair has a tag of its own, because they fetch their data at once.
+        let spare = match &work {
+            Work::One(_) => None,
+            Work::Pair(..) => self.slots.take_spare(),
+        };
+        match (&mut work, self.slots.take(), spare) {
+            (Work::One(one), Some(tag), _) => one.tag = tag,
+            (Work::Pair(first, second), Some(tag), Some(spare)) => {
+                first.tag = tag;
+                second.tag = spare.tag();
+                second.spare = Some(spare);
+            }
+            _ => return self.overrun_by(work),
+        }
+        let (Work::One(first) | Work::Pair(first, _)) = &work;
+        self.slots.start(first.tag, (self.run)(work));
+    }
+
+    /// The host sent more commands than its queue has entries.
+    fn overrun_by(&self, work: Work) {
+        self.overrun.set(true);
+        match work {
+            Work::One(one) => one.fail(Status::INTERNAL_ERROR),
+            Work::Pair(first, second) => {
+                first.fail(Status::INTERNAL_ERROR);
+                second.fail(Status::INTERNAL_ERROR);
+            }
+        }
+    }
+}
+
+/// The one fused operation there is: Compare and Write of the same blocks.
+fn fusible(first: &Sqe, second: &Sqe) -> bool {
+    first.opcode == io::COMPARE && second.opcode == io::WRITE && first.nsid == second.nsid
+}

@@ -1,0 +1,236 @@
+//! A queue pair: what is outstanding on it, and how its commands are completed.
+
+pub mod dispatch;
+pub mod remote;
+pub mod request;
+pub mod slots;
+pub mod view;
+
+use core::cell::{Cell, RefCell};
+use core::task::Waker;
+use std::rc::Rc;
+
+use fabric::notify::Notify;
+use fabric::payload::Payload;
+use fabric::tcp::listen::Connection;
+use nvme::cqe::Cqe;
+use nvme::status::Status;
+use reactor::Nanos;
+
+use self::request::Request;
+use self::remote::RemoteQueue;
+use crate::controller::QueueLease;
+use crate::metrics;
+
+/// How far the command of a slot is, as Abort must know it.
+#[derive(Clone, Default)]
+enum Phase {
+    /// No command, or one that goes its way.
+    #[default]
+    Running,
+    /// Waits for its host's data or for memory: it has changed nothing, and can be aborted.
+    Waiting(u16, Waker),
+    Aborted,
+}
+
+/// One queue pair of a controller: a submission and a completion queue over one connection.
+pub struct Queue {
+    pub(crate) connection: Rc<Connection>,
+    /// How other cores reach this queue.
+    pub(crate) remote: RemoteQueue,
+    /// The queue has to end: no further command is taken.
+    pub(crate) ended: Notify,
+    lease: Rc<QueueLease>,
+    /// Entries of the submission queue.
+    size: u16,
+    flow_control: bool,
+    /// SQ Head Pointer: entries taken from the queue, modulo its size.
+    head: Cell<u16>,
+    cids: RefCell<CidSet>,
+    phases: RefCell<Vec<Phase>>,
+    outstanding: Cell<u32>,
+    /// When the queue last had no command outstanding, reactor nanoseconds.
+    busy_since: Cell<Nanos>,
+}
+
+impl Queue {
+    pub(crate) fn new(
+        connection: Rc<Connection>,
+        lease: Rc<QueueLease>,
+        size: u16,
+        flow_control: bool,
+    ) -> Rc<Self> {
+        if !flow_control {
+            connection.without_flow_control();
+        }
+        Rc::new(Self {
+            connection,
+            remote: RemoteQueue::default(),
+            ended: Notify::default(),
+            lease,
+            size,
+            flow_control,
+            head: Cell::default(),
+            cids: RefCell::default(),
+            phases: RefCell::default(),
+            outstanding: Cell::default(),
+            busy_since: Cell::default(),
+        })
+    }
+
+    /// Queue identifier; 0 is the admin queue.
+    #[must_use]
+    pub fn qid(&self) -> u16 {
+        self.lease.qid()
+    }
+
+    /// Entries of the submission queue.
+    #[must_use]
+    pub const fn size(&self) -> u16 {
+        self.size
+    }
+
+    /// Whether the controller has ended this queue.
+    pub(crate) fn closing(&self) -> bool {
+        self.lease.closing()
+    }
+
+    /// Commands taken and not completed.
+    #[must_use]
+    pub fn outstanding(&self) -> u32 {
+        self.outstanding.get()
+    }
+
+    /// Takes an entry off the submission queue; false when its command identifier is in use
+    /// (Command ID Conflict).
+    pub(crate) fn admit(&self, cid: u16) -> bool {
+        let next = self.head.get() + 1;
+        self.head.set(if next >= self.size { 0 } else { next });
+        let free = self.cids.borrow_mut().insert(cid);
+        if free {
+            if self.outstanding.get() == 0 {
+                self.busy_since.set(reactor::now());
+            }
+            self.outstanding.set(self.outstanding.get() + 1);
+        }
+        free
+    }
+
+    /// Completes the Connect that made this queue: the first entry of the submission queue. SQHD
+    /// FFFFh tells the host that flow control is off (Base 2.1, section 6.3).
+    pub(crate) fn accept_connect(&self, cid: u16, dw0: u32) {
+        self.admit(cid);
+        self.retire(cid);
+        let mut cqe = self.stamped(Cqe::new(cid, Status::SUCCESS));
+        cqe.dw0 = dw0.into();
+        if !self.flow_control {
+            cqe.sqhd = u16::MAX.into();
+        }
+        self.connection.respond(&cqe);
+    }
+
+    /// Sends a completion for an entry that never became a request.
+    pub(crate) fn refuse(&self, cid: u16, status: Status) {
+        self.connection.respond(&self.stamped(Cqe::new(cid, status)));
+    }
+
+    /// Sends the completion of a parked request.
+    pub(crate) fn complete_parked(&self, cqe: Cqe) {
+        self.retire(cqe.cid.get());
+        self.connection.respond(&self.stamped(cqe));
+    }
+
+    /// Completes a request, with data if there is some, and counts it.
+    fn complete(&self, request: &Request, cqe: Cqe, payload: Option<Payload>) {
+        self.retire(cqe.cid.get());
+        if let Some(counters) = &request.counters {
+            counters.count(request, cqe.status());
+            metrics::count_health(self.lease.counters(), request, cqe.status());
+        }
+        let cqe = self.stamped(cqe);
+        match payload {
+            Some(payload) if !payload.is_empty() => self.connection.respond_data(payload, &cqe),
+            _ => self.connection.respond(&cqe),
+        }
+    }
+
+    fn retire(&self, cid: u16) {
+        self.cids.borrow_mut().remove(cid);
+        self.outstanding.set(self.outstanding.get() - 1);
+        if self.outstanding.get() == 0 {
+            let busy = reactor::now().saturating_sub(self.busy_since.get());
+            self.lease.counters().busy_ns.add(busy);
+        }
+    }
+
+    /// The completion with SQ Head, which is reserved when flow control is off.
+    fn stamped(&self, mut cqe: Cqe) -> Cqe {
+        cqe.sqhd = if self.flow_control { self.head.get() } else { 0 }.into();
+        cqe
+    }
+
+    /// Aborts an outstanding command if it has not begun to change anything; true when it did.
+    pub(crate) fn abort(&self, cid: u16) -> bool {
+        let mut phases = self.phases.borrow_mut();
+        let waiting = |phase: &&mut Phase| matches!(phase, Phase::Waiting(c, _) if *c == cid);
+        let Some(phase) = phases.iter_mut().find(waiting) else { return false };
+        if let Phase::Waiting(_, waker) = core::mem::replace(phase, Phase::Aborted) {
+            waker.wake();
+        }
+        true
+    }
+
+    /// Aborts every command that has not begun to change anything: the queue ends.
+    pub(crate) fn abort_waiting(&self) {
+        for phase in self.phases.borrow_mut().iter_mut() {
+            if matches!(phase, Phase::Waiting(..))
+                && let Phase::Waiting(_, waker) = core::mem::replace(phase, Phase::Aborted)
+            {
+                waker.wake();
+            }
+        }
+    }
+
+    /// Notes that the command in slot `tag` waits where it may be aborted; true when it was.
+    fn wait(&self, tag: u16, cid: u16, waker: &Waker) -> bool {
+        let mut phases = self.phases.borrow_mut();
+        let index = usize::from(tag);
+        if index >= phases.len() {
+            phases.resize(index + 1, Phase::Running);
+        }
+        if matches!(phases[index], Phase::Aborted) {
+            return true;
+        }
+        phases[index] = Phase::Waiting(cid, waker.clone());
+        false
+    }
+
+    /// Notes that the command in slot `tag` waits no more.
+    fn run(&self, tag: u16) {
+        if let Some(phase) = self.phases.borrow_mut().get_mut(usize::from(tag)) {
+            *phase = Phase::Running;
+        }
+    }
+}
+
+/// The command identifiers outstanding on a queue: one bit for each there can be.
+struct CidSet(Box<[u64; 1024]>);
+
+impl Default for CidSet {
+    fn default() -> Self {
+        Self(Box::new([0; 1024]))
+    }
+}
+
+impl CidSet {
+    fn insert(&mut self, cid: u16) -> bool {
+        let (word, bit) = (usize::from(cid >> 6), 1 << (cid & 63));
+        let free = self.0[word] & bit == 0;
+        self.0[word] |= bit;
+        free
+    }
+
+    fn remove(&mut self, cid: u16) {
+        self.0[usize::from(cid >> 6)] &= !(1 << (cid & 63));
+    }
+}

@@ -1,0 +1,178 @@
+//! One command on its way: its entry, its data, and the duty to complete it.
+
+use core::cell::{Cell, Ref, RefCell};
+use core::future::{Future, poll_fn};
+use core::pin::{Pin, pin};
+use core::task::Poll;
+use std::rc::Rc;
+
+use fabric::payload::Payload;
+use fabric::tcp::listen::{CapsulePlace, TransferError};
+use nvme::cqe::Cqe;
+use nvme::sqe::Sqe;
+use nvme::status::Status;
+use reactor::Nanos;
+use reactor::buffer::Buffer;
+use stdx::num::usize32;
+
+use super::Queue;
+use super::slots::Spare;
+use crate::command::Reply;
+use crate::metrics::Counters;
+
+/// Where in-capsule data is.
+pub(super) enum InCapsule {
+    /// Where it was received, for the turn in which it arrived.
+    Place(CapsulePlace),
+    /// Copied, because the command starts in a later turn: the first half of a fused pair.
+    Kept(RefCell<Vec<u8>>),
+}
+
+/// A command that must be completed. Completing consumes it; one that is dropped is completed with
+/// Internal Error, and is a defect that panics in tests.
+pub struct Request {
+    pub(super) queue: Rc<Queue>,
+    pub(super) sqe: Sqe,
+    /// The command's slot, which is its transfer tag.
+    pub(super) tag: u16,
+    pub(super) data: InCapsule,
+    pub(super) arrived: Nanos,
+    pub(super) counters: Option<Rc<Counters>>,
+    /// Keeps the tag, when the command runs in another's slot.
+    pub(super) spare: Option<Spare>,
+    pub(super) completed: Cell<bool>,
+}
+
+impl Request {
+    #[must_use]
+    pub const fn sqe(&self) -> &Sqe {
+        &self.sqe
+    }
+
+    #[must_use]
+    pub const fn queue(&self) -> &Rc<Queue> {
+        &self.queue
+    }
+
+    /// When the turn began in which the command arrived.
+    #[must_use]
+    pub const fn arrived(&self) -> Nanos {
+        self.arrived
+    }
+
+    /// Length in bytes of the data buffer that the host's SGL describes; 0 for a descriptor that
+    /// NVMe/TCP does not have.
+    #[must_use]
+    pub fn sgl_bytes(&self) -> usize {
+        self.sqe.dptr.data().map_or(0, |pointer| usize32(pointer.length()))
+    }
+
+    /// Counts this command, from now until it is completed, among those of a namespace.
+    pub(crate) fn count_in(&mut self, counters: &Rc<Counters>) {
+        counters.begin();
+        self.counters = Some(counters.clone());
+    }
+
+    /// The capsule's data, whole; `None` after the turn in which the command was started.
+    #[must_use]
+    pub fn in_capsule(&self) -> Option<Ref<'_, [u8]>> {
+        match &self.data {
+            InCapsule::Place(place) => self.queue.connection.in_capsule(place),
+            InCapsule::Kept(bytes) => Some(Ref::map(bytes.borrow(), Vec::as_slice)),
+        }
+    }
+
+    /// Has the host send `length` bytes (R2T) to the start of `buffer`.
+    ///
+    /// # Errors
+    /// Transient Transport Error for a data digest that did not match; Command Abort Requested;
+    /// Command Aborted due to SQ Deletion when the queue ends. The buffer is back in its pool then.
+    pub async fn receive(&self, length: u32, buffer: Buffer) -> Result<Buffer, Status> {
+        let cid = self.sqe.cid.get();
+        let mut transfer = pin!(self.queue.connection.transfer(self.tag, cid, length, buffer));
+        match self.unless_aborted(transfer.as_mut()).await {
+            Ok(received) => received.map_err(|e| match e {
+                TransferError::DataDigest => Status::TRANSIENT_TRANSPORT_ERROR,
+                TransferError::Closed => Status::ABORTED_SQ_DELETION,
+            }),
+            Err(aborted) => {
+                // The host hears of the abort now; the tag is free once its data has come in.
+                self.send(Cqe::new(cid, aborted), None);
+                let _ = transfer.await;
+                Err(aborted)
+            }
+        }
+    }
+
+    /// Waits until the host has taken enough of what this connection already holds for it. An
+    /// aborted command waits no longer.
+    pub async fn room(&self) {
+        if !self.queue.connection.has_room() {
+            // What was aborted is completed as such when it asks for more.
+            let _ = self.unless_aborted(pin!(self.queue.connection.room())).await;
+        }
+    }
+
+    /// Awaits `wait` while the command may be aborted.
+    async fn unless_aborted<F: Future>(&self, mut wait: Pin<&mut F>) -> Result<F::Output, Status> {
+        let outcome = poll_fn(|cx| {
+            if self.queue.wait(self.tag, self.sqe.cid.get(), cx.waker()) {
+                return Poll::Ready(Err(Status::ABORT_REQUESTED));
+            }
+            wait.as_mut().poll(cx).map(Ok)
+        })
+        .await;
+        self.queue.run(self.tag);
+        outcome
+    }
+
+    /// Completes as the command's execution says.
+    pub fn complete(self, reply: Reply) {
+        let mut cqe = reply.cqe(self.sqe.cid.get());
+        match reply.data {
+            Some(data) if data.len() > self.sgl_bytes() => {
+                cqe.status = Status::DATA_SGL_LENGTH_INVALID.with_dnr().to_field().into();
+                self.send(cqe, None);
+            }
+            data => self.send(cqe, data),
+        }
+    }
+
+    /// Completes successfully with data for the host.
+    pub fn complete_data(self, payload: Payload) {
+        self.complete(Reply { status: Status::SUCCESS, dw0: 0, data: Some(payload) });
+    }
+
+    /// Completes with a status and no result.
+    pub fn fail(self, status: Status) {
+        self.send(Cqe::new(self.sqe.cid.get(), status), None);
+    }
+
+    /// Completes successfully with command specific results.
+    pub fn complete_result(self, dw0: u32, dw1: u32) {
+        let mut cqe = Cqe::new(self.sqe.cid.get(), Status::SUCCESS);
+        cqe.dw0 = dw0.into();
+        cqe.dw1 = dw1.into();
+        self.send(cqe, None);
+    }
+
+    /// Leaves the completion to an event: an Asynchronous Event Request that the controller parked.
+    pub fn park(self) {
+        self.completed.set(true);
+    }
+
+    fn send(&self, cqe: Cqe, payload: Option<Payload>) {
+        if !self.completed.replace(true) {
+            self.queue.complete(self, cqe, payload);
+        }
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        if !self.completed.get() && !self.queue.connection.is_closed() {
+            debug_assert!(std::thread::panicking(), "a command was dropped uncompleted");
+            self.send(Cqe::new(self.sqe.cid.get(), Status::INTERNAL_ERROR), None);
+        }
+    }
+}

@@ -79,17 +79,17 @@ const _: () = {
     assert!(IO_IN_CAPSULE_BYTES.is_multiple_of(16) && ADMIN_IN_CAPSULE_BYTES.is_multiple_of(16));
     assert!(KEEP_ALIVE_GRANULARITY > 0);
 };
-/// Hosts and namespaces a reactor keeps counts for after they are gone; further hosts are counted
-/// together. A host that connects under ever new names must not grow memory without end.
-pub const PAST_LABELS_MAX: usize = 4096;
+
+// ---- I/O commands -------------------------------------------------------------------------
+
 /// Commands of one namespace that one core has under way for more than one poll: 128 queues of
 /// depth 1024. More wait.
 pub const MAX_RANGES_IN_FLIGHT: usize = 128 * 1024;
 
-/// Bytes that Write Zeroes, Verify, Copy and deallocation handle before they let others run; a
-/// multiple of every block size, and no larger than a pool buffer.
-pub const PIECE_BYTES: u64 = 1024 * 1024;
-const _: () = assert!(PIECE_BYTES <= fabric::limits::MAX_TRANSFER_BYTES as u64);
+/// Bytes that Write Zeroes, Verify and Copy handle at once: one transfer. A multiple of every block
+/// size.
+pub const PIECE_BYTES: u64 = TRANSFER_BYTES_MAX as u64;
+const _: () = assert!(PIECE_BYTES <= media::drive::TRANSFER_MAX as u64);
 const _: () = assert!(PIECE_BYTES.is_multiple_of(4096));
 
 /// Source ranges of one Copy (MSRC, which is 0's based, is one less): what hosts use.
@@ -102,6 +102,13 @@ pub const COPY_MAX_RANGE_BLOCKS: u32 = 4096;
 /// wait for.
 pub const COPY_MAX_BLOCKS: u32 = 65_536;
 const _: () = assert!(COPY_MAX_RANGE_BLOCKS <= COPY_MAX_BLOCKS);
+const _: () = assert!(COPY_MAX_RANGE_BLOCKS <= u16::MAX as u32);
 
 /// Logical blocks of one fused Compare and Write (ACWU, which is 0's based, is one less).
 pub const ATOMIC_COMPARE_WRITE_BLOCKS: u32 = 1;
+
+// ---- Metrics ------------------------------------------------------------------------------
+
+/// Hosts and namespaces a reactor keeps counts for after they are gone; further hosts are counted
+/// together. A host that connects under ever new names must not grow memory without end.
+pub const PAST_LABELS_MAX: usize = 4096;

@@ -9,8 +9,10 @@ use uuid::Uuid;
 /// What the bytes of a namespace are kept in. A closed set: the target modes.
 #[derive(Clone)]
 pub enum Backend {
-    /// Capacity in bytes and nothing behind it yet.
-    Sized(u64),
+    /// Memory of this process: gone when it ends.
+    Memory(Arc<media::memory::Region>),
+    /// A file or a block device.
+    Drive(Arc<media::Drive>),
 }
 
 impl Backend {
@@ -18,7 +20,8 @@ impl Backend {
     #[must_use]
     pub fn capacity(&self) -> u64 {
         match self {
-            Self::Sized(bytes) => *bytes,
+            Self::Memory(region) => region.len(),
+            Self::Drive(drive) => drive.capacity(),
         }
     }
 
@@ -28,7 +31,8 @@ impl Backend {
     #[must_use]
     pub fn has_volatile_cache(&self) -> bool {
         match self {
-            Self::Sized(_) => false,
+            Self::Memory(_) => false,
+            Self::Drive(drive) => drive.has_volatile_cache(),
         }
     }
 
@@ -36,7 +40,8 @@ impl Backend {
     #[must_use]
     pub fn physical_block(&self) -> u32 {
         match self {
-            Self::Sized(_) => 512,
+            Self::Memory(_) => 512,
+            Self::Drive(drive) => drive.logical_block(),
         }
     }
 }
@@ -44,7 +49,8 @@ impl Backend {
 impl core::fmt::Debug for Backend {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str(match self {
-            Self::Sized(_) => "Sized",
+            Self::Memory(_) => "Memory",
+            Self::Drive(_) => "Drive",
         })
     }
 }

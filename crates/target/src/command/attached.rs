@@ -1,0 +1,95 @@
+//! A namespace as the commands of one queue see it.
+
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+use fabric::payload::SharedRegion;
+use nvme::status::Status;
+
+use super::ranges::Ranges;
+use crate::namespace::{Backend, Namespace};
+use crate::reservation::{CachedAccess, CommandGroup, HostId};
+
+/// A namespace attached to a controller, for one queue: what the I/O path needs without touching
+/// anything that cores share, but for counters that rarely move.
+pub struct Attached {
+    namespace: Arc<Namespace>,
+    /// The region of a memory namespace, counted on this core only.
+    region: Option<SharedRegion>,
+    host: HostId,
+    access: Cell<Option<CachedAccess>>,
+    ranges: Rc<Ranges>,
+}
+
+type Known = (*const Namespace, Weak<Ranges>);
+
+thread_local! {
+    /// The ranges of every namespace that a queue of this core has attached. The pointer only
+    /// identifies: while the ranges live, so does an `Attached` that keeps the namespace alive.
+    static RANGES: RefCell<Vec<Known>> = const { RefCell::new(Vec::new()) };
+}
+
+fn ranges_of(namespace: &Arc<Namespace>) -> Rc<Ranges> {
+    RANGES.with_borrow_mut(|known| {
+        known.retain(|(_, ranges)| ranges.strong_count() > 0);
+        let key = Arc::as_ptr(namespace);
+        if let Some(ranges) =
+            known.iter().find(|(at, _)| *at == key).and_then(|(_, ranges)| ranges.upgrade())
+        {
+            return ranges;
+        }
+        let ranges = Rc::new(Ranges::default());
+        known.push((key, Rc::downgrade(&ranges)));
+        ranges
+    })
+}
+
+impl Attached {
+    /// `namespace` for a queue of a controller of `host`, on this core.
+    #[must_use]
+    pub fn new(namespace: Arc<Namespace>, host: HostId) -> Self {
+        let region = match &namespace.backend {
+            Backend::Memory(region) => Some(Rc::new(Arc::clone(region))),
+            Backend::Drive(_) => None,
+        };
+        let ranges = ranges_of(&namespace);
+        Self { namespace, region, host, access: Cell::new(None), ranges }
+    }
+
+    #[must_use]
+    pub fn namespace(&self) -> &Arc<Namespace> {
+        &self.namespace
+    }
+
+    pub(super) fn region(&self) -> Option<&SharedRegion> {
+        self.region.as_ref()
+    }
+
+    pub(super) const fn host(&self) -> HostId {
+        self.host
+    }
+
+    pub(super) fn ranges(&self) -> &Ranges {
+        &self.ranges
+    }
+
+    /// Refuses what a reservation does not let this host do.
+    #[inline]
+    pub(super) fn permit(&self, group: CommandGroup) -> Result<(), Status> {
+        let mut cached = self.access.get();
+        let access = self.namespace.reservation.access(self.host, &mut cached);
+        self.access.set(cached);
+        if access.allows(group) { Ok(()) } else { Err(Status::RESERVATION_CONFLICT.with_dnr()) }
+    }
+
+    /// [`Attached::permit`] for a command that changes data, and the namespace's write protection.
+    #[inline]
+    pub(super) fn permit_change(&self) -> Result<(), Status> {
+        self.permit(CommandGroup::Write)?;
+        if self.namespace.write_protected() {
+            return Err(Status::NAMESPACE_IS_WRITE_PROTECTED.with_dnr());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,123 @@
+//! Compare, and Compare and Write fused (NVM Command Set 1.1, sections 3.3.1 and 2.1.4).
+
+use nvme::nvm::{Command, Compare, Write};
+use nvme::sqe::Sqe;
+use nvme::status::Status;
+
+use super::blocks::Blocks;
+use super::gather::{Gathered, fetched, gather, kept};
+use super::{Attached, Reply, Slot};
+use crate::limits::ATOMIC_COMPARE_WRITE_BLOCKS;
+use crate::reservation::CommandGroup;
+
+pub async fn compare(
+    at: &Attached,
+    command: &Compare,
+    sqe: &Sqe,
+    slot: &impl Slot,
+) -> Result<Reply, Status> {
+    let run = at.transfer(command.range, sqe)?;
+    at.permit(CommandGroup::Read)?;
+    let expected = gather(sqe, slot, run.bytes()).await?;
+    let _under_way = at.ranges().enter(run.range).await;
+    at.permit(CommandGroup::Read)?;
+    at.check_equal(run.offset, &expected).await?;
+    Ok(Reply::SUCCESS)
+}
+
+/// Executes a fused Compare and Write, `first` and `second` being the two commands in the order in
+/// which they were submitted. Returns the replies in that order.
+///
+/// No other write changes the blocks between compare and write. Both commands must name the same
+/// blocks, else both fail with Invalid Field; when the compare fails the write is aborted with
+/// Failed Fused Command, and the other way round when the write cannot start.
+pub async fn compare_and_write<S: Slot>(
+    at: &Attached,
+    first: (&Sqe, &S),
+    second: (&Sqe, &S),
+) -> (Reply, Reply) {
+    let (compare, write) = match prepare(at, first.0, second.0) {
+        Ok((run, write)) => match take_data(run.bytes(), first, second).await {
+            Ok((expected, data)) => exchange(at, run, &write, expected, data).await,
+            Err((compare, write)) => (Err(compare), Err(write)),
+        },
+        Err((compare, write)) => (Err(compare), Err(write)),
+    };
+    let reply = |done: Result<(), Status>| match done {
+        Ok(()) => Reply::SUCCESS,
+        Err(status) => Reply::failed(status),
+    };
+    (reply(compare), reply(write))
+}
+
+const FAILED_FUSED: Status = Status::ABORTED_FAILED_FUSED;
+
+/// Checks both commands; the error is the status of each.
+fn prepare(at: &Attached, first: &Sqe, second: &Sqe) -> Result<(Blocks, Write), (Status, Status)> {
+    let both = |status: Status| (status, status);
+    let of_compare = |status: Status| (status, FAILED_FUSED);
+    let of_write = |status: Status| (FAILED_FUSED, status);
+    let compare = Command::parse(first).map_err(|refusal| of_compare(refusal.status()))?;
+    let write = Command::parse(second).map_err(|refusal| of_write(refusal.status()))?;
+    let (Command::Compare(compare @ Compare { fused: true, .. }), Command::Write(write)) =
+        (compare, write)
+    else {
+        return Err(both(Status::INVALID_FIELD.with_dnr()));
+    };
+    if !write.fused || compare.range != write.range {
+        return Err(both(Status::INVALID_FIELD.with_dnr()));
+    }
+    let run = at.transfer(compare.range, first).map_err(of_compare)?;
+    at.transfer(write.range, second).map_err(of_write)?;
+    if compare.range.blocks() > ATOMIC_COMPARE_WRITE_BLOCKS {
+        return Err(of_compare(Status::ATOMIC_WRITE_UNIT_EXCEEDED.with_dnr()));
+    }
+    at.permit(CommandGroup::Read).map_err(of_compare)?;
+    at.permit_change().map_err(of_write)?;
+    Ok((run, write))
+}
+
+/// The data of both commands. No pool buffer is held while another is waited for, and both capsules
+/// are read before anything is waited for.
+async fn take_data<S: Slot>(
+    length: usize,
+    first: (&Sqe, &S),
+    second: (&Sqe, &S),
+) -> Result<(Vec<u8>, Vec<u8>), (Status, Status)> {
+    let of_compare = |status: Status| (status, FAILED_FUSED);
+    let of_write = |status: Status| (FAILED_FUSED, status);
+    let expected = kept(first.0, first.1, length).map_err(of_compare)?;
+    let data = kept(second.0, second.1, length).map_err(of_write)?;
+    let expected = match expected {
+        Some(bytes) => bytes,
+        None => fetched(first.1, length).await.map_err(of_compare)?,
+    };
+    let data = match data {
+        Some(bytes) => bytes,
+        None => fetched(second.1, length).await.map_err(of_write)?,
+    };
+    Ok((expected, data))
+}
+
+type Done = Result<(), Status>;
+
+async fn exchange(
+    at: &Attached,
+    run: Blocks,
+    write: &Write,
+    expected: Vec<u8>,
+    data: Vec<u8>,
+) -> (Done, Done) {
+    let _held = at.ranges().hold(run.range).await;
+    // A reservation may have come while the data was on its way.
+    if let Err(status) = at.permit(CommandGroup::Read) {
+        return (Err(status), Err(FAILED_FUSED));
+    }
+    if let Err(status) = at.permit_change() {
+        return (Err(FAILED_FUSED), Err(status));
+    }
+    if let Err(status) = at.check_equal(run.offset, &expected).await {
+        return (Err(status), Err(FAILED_FUSED));
+    }
+    (Ok(()), at.store(run.offset, Gathered::Heap(data), write.fua).await)
+}

@@ -1,0 +1,36 @@
+//! Dataset Management (NVM Command Set 1.1, section 3.3.3): Deallocate gives space back; the
+//! access hints are taken note of by doing nothing.
+
+use nvme::nvm::DatasetManagement;
+use nvme::sqe::Sqe;
+use nvme::status::Status;
+
+use super::gather::gather_list;
+use super::{Attached, Reply, Slot};
+
+pub async fn dataset_management(
+    at: &Attached,
+    command: &DatasetManagement,
+    sqe: &Sqe,
+    slot: &impl Slot,
+) -> Result<Reply, Status> {
+    at.permit_change()?;
+    let list = gather_list(sqe, slot, command.data_bytes()).await?;
+    let ranges = command.ranges(&list).map_err(|refusal| refusal.status())?;
+    // A range of no blocks is no range.
+    let ranges = ranges.iter().filter_map(|range| range.range());
+    // Every range is checked before any is touched.
+    for range in ranges.clone() {
+        at.blocks(range)?;
+    }
+    if !command.deallocate {
+        return Ok(Reply::SUCCESS);
+    }
+    for range in ranges {
+        let run = at.blocks(range)?;
+        let _under_way = at.ranges().enter(run.range).await;
+        at.permit_change()?;
+        at.deallocate(run).await?;
+    }
+    Ok(Reply::SUCCESS)
+}

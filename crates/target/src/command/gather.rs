@@ -1,0 +1,129 @@
+//! A command's data on its way in: out of the capsule, or by R2T.
+
+use std::cell::Ref;
+use std::ops::Deref;
+
+use nvme::sqe::{DataPointer, Sqe};
+use nvme::status::Status;
+use reactor::buffer::{self, Buffer};
+use stdx::num::{u32_of, u64_of, usize64};
+
+use super::Slot;
+
+/// Data from a host, gathered.
+pub enum Gathered {
+    Pool(Buffer),
+    /// Small data, or in-capsule data that had to be kept while the pool was empty; never more than
+    /// a capsule carries.
+    Heap(Vec<u8>),
+}
+
+impl Deref for Gathered {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Pool(buffer) => buffer,
+            Self::Heap(bytes) => bytes,
+        }
+    }
+}
+
+impl Gathered {
+    /// The data in a pool buffer, as a drive wants it. No other pool buffer may be held.
+    pub async fn into_buffer(self) -> Buffer {
+        match self {
+            Self::Pool(buffer) => buffer,
+            Self::Heap(bytes) => {
+                let mut buffer = buffer::alloc(bytes.len()).await;
+                buffer.copy_from_slice(&bytes);
+                buffer
+            }
+        }
+    }
+}
+
+/// The first `length` bytes of the data in the capsule; `None` when the data is not in it.
+///
+/// # Errors
+/// SGL Offset Invalid when the descriptor points behind the capsule's end.
+#[inline]
+pub fn in_capsule<'a>(
+    sqe: &Sqe,
+    slot: &'a impl Slot,
+    length: usize,
+) -> Result<Option<Ref<'a, [u8]>>, Status> {
+    let Some(DataPointer::InCapsule { offset, .. }) = sqe.dptr.data() else { return Ok(None) };
+    let Some(capsule) = slot.in_capsule() else {
+        // Asked for after its turn; no command does that.
+        debug_assert!(false, "in-capsule data was not kept");
+        return Err(Status::DATA_TRANSFER_ERROR);
+    };
+    let start = usize64(offset);
+    match start.checked_add(length).filter(|&end| end <= capsule.len()) {
+        Some(end) => Ok(Some(Ref::map(capsule, |bytes| &bytes[start..end]))),
+        None => Err(Status::SGL_OFFSET_INVALID.with_dnr()),
+    }
+}
+
+/// The first `length` bytes of the command's data, wherever they come from. Must be polled first in
+/// the turn in which the capsule arrived.
+///
+/// # Errors
+/// The status that completes the command.
+pub async fn gather(sqe: &Sqe, slot: &impl Slot, length: usize) -> Result<Gathered, Status> {
+    if let Some(bytes) = in_capsule(sqe, slot, length)? {
+        return Ok(match buffer::pool().try_alloc(length) {
+            Some(mut buffer) => {
+                buffer.copy_from_slice(&bytes);
+                Gathered::Pool(buffer)
+            }
+            None => Gathered::Heap(bytes.to_vec()),
+        });
+    }
+    let buffer = buffer::alloc(length).await;
+    slot.receive(u32_of(length), buffer).await.map(Gathered::Pool)
+}
+
+/// [`gather`] for a command whose data is a list or keys: small, and kept without a pool buffer.
+///
+/// # Errors
+/// Data SGL Length Invalid, and as [`gather`].
+pub async fn gather_list(sqe: &Sqe, slot: &impl Slot, length: usize) -> Result<Vec<u8>, Status> {
+    check_length(sqe, u64_of(length))?;
+    match kept(sqe, slot, length)? {
+        Some(bytes) => Ok(bytes),
+        None => fetched(slot, length).await,
+    }
+}
+
+/// A copy of the first `length` bytes in the capsule; `None` when the data is not in it.
+///
+/// # Errors
+/// As [`in_capsule`].
+pub fn kept(sqe: &Sqe, slot: &impl Slot, length: usize) -> Result<Option<Vec<u8>>, Status> {
+    Ok(in_capsule(sqe, slot, length)?.map(|bytes| bytes.to_vec()))
+}
+
+/// `length` bytes by R2T, the pool buffer given back.
+///
+/// # Errors
+/// The status that completes the command.
+pub async fn fetched(slot: &impl Slot, length: usize) -> Result<Vec<u8>, Status> {
+    let buffer = buffer::alloc(length).await;
+    slot.receive(u32_of(length), buffer).await.map(|buffer| buffer[..length].to_vec())
+}
+
+/// Refuses a data pointer that describes fewer than `needed` bytes. More is allowed: hosts send a
+/// fixed buffer for a list of any length.
+///
+/// # Errors
+/// Data SGL Length Invalid; SGL Descriptor Type Invalid.
+#[inline]
+pub fn check_length(sqe: &Sqe, needed: u64) -> Result<(), Status> {
+    let described = sqe.dptr.data().ok_or(Status::SGL_DESCRIPTOR_TYPE_INVALID.with_dnr())?;
+    if u64::from(described.length()) < needed {
+        return Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr());
+    }
+    Ok(())
+}

@@ -1,0 +1,154 @@
+//! I/O commands: one straight function a command (NVM Command Set 1.1, section 3; reservations as
+//! in Base 2.1, section 7).
+//!
+//! [`execute`] takes a command as it came, the namespace as its queue sees it ([`Attached`]) and
+//! the queue's [`Slot`] to move data through, and returns the [`Reply`] that completes it.
+//!
+//! On a memory namespace a read, and a write whose data came in the capsule, end within the first
+//! poll and allocate nothing.
+//!
+//! Checks are made in this order: opcode, fields, logical block range, transfer size, length of
+//! the data, reservation, write protection; and the last two again when data had to be waited for.
+
+mod attached;
+mod blocks;
+mod compare;
+mod copy;
+mod dataset;
+mod flush;
+mod gather;
+mod ranges;
+mod read;
+mod reservation;
+mod store;
+#[cfg(test)]
+mod tests;
+mod verify;
+mod write;
+mod write_zeroes;
+
+use std::cell::Ref;
+use std::rc::Rc;
+
+use fabric::payload::Payload;
+use nvme::cqe::Cqe;
+use nvme::nvm::Command;
+use nvme::opcode::io;
+use nvme::sqe::Sqe;
+use nvme::status::Status;
+use reactor::buffer::Buffer;
+
+pub use attached::Attached;
+pub use compare::compare_and_write;
+pub use flush::flush_all;
+pub use ranges::Ranges;
+
+use crate::reservation::{HostId, Notice};
+
+/// What a command needs of the queue that it came from.
+pub trait Slot {
+    /// The capsule's data, whole; only within the poll in which the capsule arrived.
+    fn in_capsule(&self) -> Option<Ref<'_, [u8]>>;
+
+    /// Has the host send `length` bytes (R2T) to the start of `buffer`.
+    ///
+    /// # Errors
+    /// The status that completes the command; the buffer is back in its pool then.
+    fn receive(&self, length: u32, buffer: Buffer) -> impl Future<Output = Result<Buffer, Status>>;
+
+    /// Waits until the host has taken enough of earlier data that more may be buffered for it.
+    fn room(&self) -> impl Future<Output = ()>;
+
+    /// Another namespace of the same controller, for Copy.
+    fn namespace(&self, nsid: u32) -> Option<Rc<Attached>>;
+
+    /// Copy Descriptor Formats beyond 0h and 1h that the host enabled (Host Behavior Support): bit
+    /// n for format n.
+    fn copy_formats_enabled(&self) -> u16;
+
+    /// Every controller that has `nsid` attached, with its host; for Reservation Report.
+    fn controllers(&self, nsid: u32) -> Vec<(HostId, u16)>;
+
+    /// Hands notices to the controllers of the hosts they name.
+    fn notify(&self, nsid: u32, notices: &[Notice]);
+}
+
+/// What completes a command.
+pub struct Reply {
+    pub status: Status,
+    pub dw0: u32,
+    /// Data for the host, sent before the completion.
+    pub data: Option<Payload>,
+}
+
+impl Reply {
+    const SUCCESS: Self = Self { status: Status::SUCCESS, dw0: 0, data: None };
+
+    const fn failed(status: Status) -> Self {
+        Self { status, dw0: 0, data: None }
+    }
+
+    const fn with_data(payload: Payload) -> Self {
+        Self { status: Status::SUCCESS, dw0: 0, data: Some(payload) }
+    }
+
+    /// The completion entry, but for SQHD and SQID, which are the queue's.
+    #[must_use]
+    pub fn cqe(&self, cid: u16) -> Cqe {
+        let mut cqe = Cqe::new(cid, self.status);
+        cqe.dw0 = self.dw0.into();
+        cqe
+    }
+}
+
+/// Whether a command with this opcode is one of [`execute`]'s. Others are refused before their
+/// namespace is looked for.
+#[must_use]
+pub const fn is_supported(opcode: u8) -> bool {
+    matches!(
+        opcode,
+        io::FLUSH
+            | io::WRITE
+            | io::READ
+            | io::COMPARE
+            | io::WRITE_ZEROES
+            | io::DATASET_MANAGEMENT
+            | io::VERIFY
+            | io::RESERVATION_REGISTER
+            | io::RESERVATION_REPORT
+            | io::RESERVATION_ACQUIRE
+            | io::RESERVATION_RELEASE
+            | io::COPY
+    )
+}
+
+/// Executes one command that is not part of a fused operation.
+pub async fn execute(at: &Attached, sqe: &Sqe, slot: &impl Slot) -> Reply {
+    let command = match Command::parse(sqe) {
+        Ok(command) => command,
+        Err(refusal) => return Reply::failed(refusal.status()),
+    };
+    let done = match command {
+        Command::Read(read) => read::read(at, &read, sqe, slot).await,
+        Command::Write(write) if !write.fused => write::write(at, &write, sqe, slot).await,
+        Command::Compare(compare) if !compare.fused => {
+            compare::compare(at, &compare, sqe, slot).await
+        }
+        // Half of a fused operation is not a command.
+        Command::Write(_) | Command::Compare(_) => Err(Status::INVALID_FIELD.with_dnr()),
+        Command::Flush => flush::flush(at).await,
+        Command::WriteZeroes(zeroes) => write_zeroes::write_zeroes(at, &zeroes).await,
+        Command::DatasetManagement(dataset) => {
+            dataset::dataset_management(at, &dataset, sqe, slot).await
+        }
+        Command::Verify(verify) => verify::verify(at, &verify).await,
+        Command::Copy(copy) => return copy::copy(at, &copy, sqe, slot).await,
+        Command::ReservationRegister(fields) => reservation::register(at, fields, sqe, slot).await,
+        Command::ReservationAcquire(fields) => reservation::acquire(at, fields, sqe, slot).await,
+        Command::ReservationRelease(fields) => reservation::release(at, fields, sqe, slot).await,
+        Command::ReservationReport(fields) => reservation::report(at, fields, sqe, slot),
+        // ONCS does not offer it.
+        Command::WriteUncorrectable(_) => Err(Status::INVALID_OPCODE.with_dnr()),
+    };
+    done.unwrap_or_else(Reply::failed)
+}

@@ -1,0 +1,88 @@
+//! Reservation Register, Acquire, Release and Report (Base 2.1, sections 7.6 to 7.9).
+
+use fabric::limits::MAX_TRANSFER_BYTES;
+use fabric::payload::Payload;
+use nvme::reservation::{
+    Acquire, AcquireData, Register, RegisterData, Release, ReleaseData, Report,
+};
+use nvme::sqe::Sqe;
+use nvme::status::Status;
+use stdx::num::{u64_of, usize64};
+
+use super::gather::{check_length, gather_list};
+use super::{Attached, Reply, Slot};
+use crate::reservation::{Command, Refusal};
+
+fn status_of(refusal: Refusal) -> Status {
+    match refusal {
+        Refusal::Conflict => Status::RESERVATION_CONFLICT.with_dnr(),
+        Refusal::InvalidField => Status::INVALID_FIELD.with_dnr(),
+        // Nothing more fitting is specified. May be retried: an unregistration makes room.
+        Refusal::Full => Status::INTERNAL_ERROR,
+    }
+}
+
+pub async fn register(
+    at: &Attached,
+    fields: Register,
+    sqe: &Sqe,
+    slot: &impl Slot,
+) -> Result<Reply, Status> {
+    let data = gather_list(sqe, slot, size_of::<RegisterData>()).await?;
+    let keys = RegisterData::read(&data).map_err(|refusal| refusal.status())?;
+    change(at, &Command::register(fields, &keys), slot).await
+}
+
+pub async fn acquire(
+    at: &Attached,
+    fields: Acquire,
+    sqe: &Sqe,
+    slot: &impl Slot,
+) -> Result<Reply, Status> {
+    let data = gather_list(sqe, slot, size_of::<AcquireData>()).await?;
+    let keys = AcquireData::read(&data).map_err(|refusal| refusal.status())?;
+    change(at, &Command::acquire(fields, &keys).map_err(status_of)?, slot).await
+}
+
+pub async fn release(
+    at: &Attached,
+    fields: Release,
+    sqe: &Sqe,
+    slot: &impl Slot,
+) -> Result<Reply, Status> {
+    let data = gather_list(sqe, slot, size_of::<ReleaseData>()).await?;
+    let keys = ReleaseData::read(&data).map_err(|refusal| refusal.status())?;
+    change(at, &Command::release(fields, &keys).map_err(status_of)?, slot).await
+}
+
+async fn change(at: &Attached, command: &Command, slot: &impl Slot) -> Result<Reply, Status> {
+    let namespace = at.namespace();
+    let effects = namespace.reservation.execute(at.host(), command).map_err(status_of)?;
+    // From here on new commands of a preempted host are refused. Those that wait for their data are
+    // refused when it has come; those that the backend has are waited for.
+    if !effects.abort.is_empty() {
+        at.ranges().drain().await;
+    }
+    if !effects.notices.is_empty() {
+        slot.notify(namespace.nsid, &effects.notices);
+    }
+    Ok(Reply::SUCCESS)
+}
+
+pub fn report(at: &Attached, fields: Report, sqe: &Sqe, slot: &impl Slot) -> Result<Reply, Status> {
+    // Fabrics hosts have 128-bit identifiers, for which the short form has no room.
+    if !fields.extended {
+        return Err(Status::HOST_IDENTIFIER_INCONSISTENT_FORMAT.with_dnr());
+    }
+    if fields.bytes > u64_of(MAX_TRANSFER_BYTES) {
+        return Err(Status::INVALID_FIELD.with_dnr());
+    }
+    check_length(sqe, fields.bytes)?;
+    let namespace = at.namespace();
+    let controllers = slot.controllers(namespace.nsid);
+    let mut page = Vec::new();
+    namespace.reservation.with(|state| state.report(&controllers, &mut page));
+    // What the host did not ask for is cut off, what is not there is zeroes.
+    page.resize(usize64(fields.bytes), 0);
+    Ok(Reply::with_data(Payload::Bytes(page)))
+}

@@ -1,0 +1,124 @@
+//! A namespace's bytes: the one place where commands meet a backend, and where its errors become
+//! statuses.
+
+use media::Kind;
+use nvme::status::Status;
+use reactor::buffer::{self, Buffer};
+use stdx::num::u64_of;
+
+use super::Attached;
+use super::blocks::Blocks;
+use super::gather::Gathered;
+use crate::limits::PIECE_BYTES;
+use crate::namespace::Backend;
+
+impl Attached {
+    /// `length` bytes from `offset` on, in a pool buffer.
+    ///
+    /// # Errors
+    /// As [`status_of`]: Unrecovered Read Error and others.
+    pub(super) async fn load(&self, offset: u64, length: usize) -> Result<Buffer, Status> {
+        match &self.namespace().backend {
+            Backend::Memory(region) => {
+                let mut buffer = buffer::alloc(length).await;
+                region.copy_out(offset, &mut buffer).map_err(|e| status_of(&e))?;
+                Ok(buffer)
+            }
+            Backend::Drive(drive) => drive.read(offset, length).await.map_err(|e| status_of(&e)),
+        }
+    }
+
+    /// Refuses data that is not what the namespace holds from `offset` on.
+    ///
+    /// # Errors
+    /// Compare Failure, and as [`Attached::load`].
+    pub(super) async fn check_equal(&self, offset: u64, data: &[u8]) -> Result<(), Status> {
+        let differs = match &self.namespace().backend {
+            Backend::Memory(region) => region.mismatch(offset, data),
+            Backend::Drive(drive) => drive.mismatch(offset, data).await,
+        };
+        match differs.map_err(|e| status_of(&e))? {
+            None => Ok(()),
+            Some(_) => Err(Status::COMPARE_FAILURE.with_dnr()),
+        }
+    }
+
+    /// Writes `data` at `offset`; with `fua` it is durable when this returns.
+    ///
+    /// # Errors
+    /// As [`status_of`]: Write Fault, Capacity Exceeded and others.
+    pub(super) async fn store(&self, offset: u64, data: Gathered, fua: bool) -> Result<(), Status> {
+        let stored = match &self.namespace().backend {
+            Backend::Memory(region) => region.copy_in(offset, &data),
+            Backend::Drive(drive) => drive.write(offset, data.into_buffer().await, fua).await,
+        };
+        stored.map_err(|e| status_of(&e))
+    }
+
+    /// Gives the space of the blocks back as far as the backend can. Where the backend cannot,
+    /// nothing happens: a host's wish to deallocate is no promise.
+    ///
+    /// # Errors
+    /// As [`status_of`].
+    pub(super) async fn deallocate(&self, blocks: Blocks) -> Result<(), Status> {
+        let freed = match &self.namespace().backend {
+            Backend::Memory(_) => return self.zero(blocks, true).await,
+            Backend::Drive(drive) => drive.deallocate(blocks.offset, blocks.length).await,
+        };
+        match freed {
+            Err(e) if e.kind != Kind::Unsupported => Err(status_of(&e)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes the blocks read as zeroes; with `deallocate` their space may be given back. In memory
+    /// zeroes take no space either way.
+    ///
+    /// # Errors
+    /// As [`status_of`].
+    pub(super) async fn zero(&self, blocks: Blocks, deallocate: bool) -> Result<(), Status> {
+        match &self.namespace().backend {
+            Backend::Memory(region) => {
+                for (offset, length) in blocks.pieces(PIECE_BYTES) {
+                    region.deallocate(offset, u64_of(length)).map_err(|e| status_of(&e))?;
+                    // Let others run between the pieces of a long command.
+                    if blocks.length > PIECE_BYTES {
+                        reactor::yield_now().await;
+                    }
+                }
+                Ok(())
+            }
+            Backend::Drive(drive) => {
+                let done = drive.write_zeroes(blocks.offset, blocks.length, deallocate).await;
+                done.map_err(|e| status_of(&e))
+            }
+        }
+    }
+
+    /// Makes durable everything acknowledged so far.
+    ///
+    /// # Errors
+    /// As [`status_of`]: what was acknowledged may not be on the medium.
+    pub(super) async fn make_durable(&self) -> Result<(), Status> {
+        match &self.namespace().backend {
+            Backend::Memory(_) => Ok(()),
+            Backend::Drive(drive) => drive.flush().await.map_err(|e| status_of(&e)),
+        }
+    }
+}
+
+/// A backend's failure as what the host can act on. Without Do Not Retry where another attempt, or
+/// another path, may fare better.
+pub(super) fn status_of(error: &media::Error) -> Status {
+    let reading = error.operation == media::Operation::Read;
+    match error.kind {
+        // The namespace shrank under the command.
+        Kind::OutOfRange => Status::LBA_OUT_OF_RANGE.with_dnr(),
+        Kind::Full => Status::CAPACITY_EXCEEDED.with_dnr(),
+        Kind::ReadOnly => Status::NAMESPACE_IS_WRITE_PROTECTED.with_dnr(),
+        Kind::Medium if reading => Status::UNRECOVERED_READ_ERROR.with_dnr(),
+        Kind::Medium | Kind::Latched => Status::WRITE_FAULT.with_dnr(),
+        Kind::Gone => Status::NAMESPACE_NOT_READY,
+        Kind::TooLarge | Kind::Unsupported => Status::INTERNAL_ERROR.with_dnr(),
+    }
+}

@@ -1,0 +1,184 @@
+//! A host, and a namespace for it.
+
+use std::cell::{Cell, Ref, RefCell};
+use std::future::poll_fn;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use fabric::payload::Payload;
+use media::Drive;
+use media::drive::OpenDrive;
+use media::memory::{Region, RegionOptions};
+use nvme::nqn::Nqn;
+use nvme::sqe::{Sgl, Sqe};
+use nvme::status::Status;
+use reactor::buffer::Buffer;
+use stdx::num::{u32_of, u64_of, usize32};
+
+use crate::command::{Attached, Reply, Slot, execute};
+use crate::namespace::{Backend, Namespace, NamespaceSpec};
+use crate::reservation::{HostId, Notice, PowerLoss};
+
+pub const HOST: HostId = HostId([1; 16]);
+pub const OTHER: HostId = HostId([2; 16]);
+
+/// Where a test namespace keeps its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum On {
+    Memory,
+    File,
+}
+
+pub const EVERYWHERE: [On; 2] = [On::Memory, On::File];
+
+/// A namespace of `blocks` blocks of `block_size` bytes; the file lives as long as this.
+pub struct Place {
+    pub namespace: Arc<Namespace>,
+    _file: Option<tempfile::TempDir>,
+}
+
+impl Place {
+    pub async fn new(on: On, nsid: u32, blocks: u64, block_size: u32) -> Self {
+        let bytes = blocks * u64::from(block_size);
+        let (backend, file) = match on {
+            On::Memory => {
+                let options = RegionOptions { block_size, shared: false, huge: false };
+                (Backend::Memory(Arc::new(Region::new(bytes, options).unwrap())), None)
+            }
+            On::File => {
+                let directory = tempfile::tempdir().unwrap();
+                let path = directory.path().join("drive");
+                let options = OpenDrive { create: Some(bytes), block_size, ..OpenDrive::default() };
+                let drive = Drive::open(&path, options).unwrap();
+                (Backend::Drive(Arc::new(drive)), Some(directory))
+            }
+        };
+        let subsystem = Nqn::new("nqn.2026-11.io.flashloom:test").unwrap();
+        let spec = NamespaceSpec::new(backend, block_size);
+        let namespace = Namespace::new(&subsystem, nsid, &spec, PowerLoss::Forgets);
+        Self { namespace: Arc::new(namespace), _file: file }
+    }
+
+    pub fn attach(&self, host: HostId) -> Rc<Attached> {
+        Rc::new(Attached::new(Arc::clone(&self.namespace), host))
+    }
+}
+
+/// How a command's data reaches the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    Capsule,
+    R2t,
+}
+
+/// The host's side of one command.
+#[derive(Default)]
+pub struct Double {
+    data: RefCell<Vec<u8>>,
+    in_capsule: bool,
+    /// The capsule is readable: its turn is not over.
+    fresh: Cell<bool>,
+    /// R2T data comes after this many polls.
+    pub delay: Cell<u32>,
+    pub received: Cell<u32>,
+    pub fails: Option<Status>,
+    pub others: Vec<Rc<Attached>>,
+    pub formats: u16,
+    pub controllers: Vec<(HostId, u16)>,
+    pub notices: RefCell<Vec<Notice>>,
+}
+
+impl Double {
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    pub fn with(data: &[u8], by: By) -> Self {
+        let in_capsule = by == By::Capsule;
+        let data = RefCell::new(data.to_vec());
+        Self { data, in_capsule, fresh: Cell::new(true), delay: Cell::new(2), ..Self::default() }
+    }
+
+    /// Points the entry at this host's data, `length` bytes of it.
+    pub fn describe(&self, sqe: &mut Sqe, length: usize) {
+        let length = u32_of(length);
+        sqe.dptr =
+            if self.in_capsule { Sgl::in_capsule(0, length) } else { Sgl::transport(length) };
+    }
+
+    /// Executes a command; the capsule is taken away after the first poll.
+    pub async fn run(&self, at: &Attached, sqe: &Sqe) -> Reply {
+        self.guard(execute(at, sqe, self)).await
+    }
+
+    pub async fn guard<F: Future>(&self, future: F) -> F::Output {
+        let mut future = pin!(future);
+        poll_fn(|cx| {
+            let polled = future.as_mut().poll(cx);
+            self.fresh.set(false);
+            polled
+        })
+        .await
+    }
+}
+
+impl Slot for Double {
+    fn in_capsule(&self) -> Option<Ref<'_, [u8]>> {
+        let readable = self.in_capsule && self.fresh.get();
+        readable.then(|| Ref::map(self.data.borrow(), |data| &data[..]))
+    }
+
+    async fn receive(&self, length: u32, mut buffer: Buffer) -> Result<Buffer, Status> {
+        for _ in 0..self.delay.get() {
+            reactor::yield_now().await;
+        }
+        self.received.set(self.received.get() + 1);
+        let length = usize32(length);
+        buffer[..length].copy_from_slice(&self.data.borrow()[..length]);
+        self.fails.map_or(Ok(buffer), Err)
+    }
+
+    async fn room(&self) {}
+
+    fn namespace(&self, nsid: u32) -> Option<Rc<Attached>> {
+        self.others.iter().find(|at| at.namespace().nsid == nsid).cloned()
+    }
+
+    fn copy_formats_enabled(&self) -> u16 {
+        self.formats
+    }
+
+    fn controllers(&self, _nsid: u32) -> Vec<(HostId, u16)> {
+        self.controllers.clone()
+    }
+
+    fn notify(&self, _nsid: u32, notices: &[Notice]) {
+        self.notices.borrow_mut().extend_from_slice(notices);
+    }
+}
+
+/// Polls once: what a command does within the turn in which it came.
+pub fn at_once<F: Future>(future: F) -> Option<F::Output> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => Some(value),
+        Poll::Pending => None,
+    }
+}
+
+pub fn bytes_of(payload: &Option<Payload>) -> Vec<u8> {
+    payload.as_ref().map_or_else(Vec::new, |payload| payload.bytes().to_vec())
+}
+
+/// Runs a test on a reactor of its own.
+pub fn on_reactor<F: Future + 'static>(test: F) -> F::Output {
+    reactor::run(reactor::Config::default(), test).unwrap()
+}
+
+/// `blocks` blocks of bytes that tell where they come from.
+pub fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut data = vec![0; bytes];
+    stdx::prng::Prng::new(seed ^ u64_of(bytes)).fill(&mut data);
+    data
+}

@@ -1,0 +1,562 @@
+use nvme::count::ZeroBased8;
+use nvme::nvm::{
+    Compare, Copy, CopyDescriptor, CopyFormat, CopyRange0, CopyRange1, CopyRange2,
+    DatasetManagement, DsmRange, LbaRange, Read, Verify, Write, WriteZeroes,
+};
+use nvme::opcode::io;
+use nvme::sqe::{DataPointer, Fused, Sgl, Sqe};
+use nvme::status::Status;
+use reactor::yield_now;
+use stdx::Lba;
+use zerocopy::IntoBytes;
+
+use super::double::*;
+use crate::command::{Attached, Reply, compare_and_write, is_supported};
+use crate::limits::{COPY_MAX_BLOCKS, COPY_MAX_RANGE_BLOCKS};
+use crate::reservation::{Command, Type};
+
+pub fn range(lba: u64, blocks: u32) -> LbaRange {
+    LbaRange::new(Lba::new(lba), blocks).unwrap()
+}
+
+pub fn read_sqe(range: LbaRange) -> Sqe {
+    Read { range, fua: false, limited_retry: false }.to_sqe(1, 1)
+}
+
+pub fn write_sqe(range: LbaRange) -> Sqe {
+    Write { range, fua: false, limited_retry: false, fused: false }.to_sqe(1, 1)
+}
+
+pub async fn read(at: &Attached, range: LbaRange) -> Vec<u8> {
+    let host = Double::none();
+    let mut sqe = read_sqe(range);
+    let length = usize::try_from(range.bytes(at.namespace().block_size)).unwrap();
+    host.describe(&mut sqe, length);
+    let reply = host.run(at, &sqe).await;
+    assert_eq!(reply.status, Status::SUCCESS);
+    bytes_of(&reply.data)
+}
+
+pub async fn write(at: &Attached, lba: u64, data: &[u8], by: By) -> Status {
+    let blocks = u32::try_from(data.len()).unwrap() / at.namespace().block_size;
+    let host = Double::with(data, by);
+    let mut sqe = write_sqe(range(lba, blocks));
+    host.describe(&mut sqe, data.len());
+    host.run(at, &sqe).await.status
+}
+
+fn compare_sqe(range: LbaRange) -> Sqe {
+    Compare { range, fua: false, limited_retry: false, fused: false }.to_sqe(1, 1)
+}
+
+async fn send(at: &Attached, mut sqe: Sqe, data: &[u8]) -> Reply {
+    let host = Double::with(data, By::R2t);
+    host.describe(&mut sqe, data.len());
+    host.run(at, &sqe).await
+}
+
+async fn no_data(at: &Attached, sqe: Sqe) -> Status {
+    Double::none().run(at, &sqe).await.status
+}
+
+fn refused(status: Status) -> Status {
+    status.with_dnr()
+}
+
+#[test]
+fn what_is_written_is_read_whichever_way_it_came() {
+    on_reactor(async {
+        for on in EVERYWHERE {
+            for (size, by) in
+                [(512, By::Capsule), (512, By::R2t), (4096, By::Capsule), (4096, By::R2t)]
+            {
+                let place = Place::new(on, 1, 64, size).await;
+                let at = place.attach(HOST);
+                let length = usize::try_from(size).unwrap() * 3;
+                let data = pattern(7, length);
+                assert_eq!(write(&at, 61, &data, by).await, Status::SUCCESS);
+                assert_eq!(read(&at, range(61, 3)).await, data);
+                assert!(read(&at, range(0, 61)).await.iter().all(|&b| b == 0), "unwritten");
+            }
+        }
+    });
+}
+
+#[test]
+fn memory_reads_and_capsule_writes_end_in_the_first_poll() {
+    on_reactor(async {
+        let place = Place::new(On::Memory, 1, 64, 4096).await;
+        let at = place.attach(HOST);
+        let data = pattern(1, 4096);
+        let host = Double::with(&data, By::Capsule);
+        let mut sqe = write_sqe(range(5, 1));
+        host.describe(&mut sqe, 4096);
+        assert_eq!(at_once(host.run(&at, &sqe)).unwrap().status, Status::SUCCESS);
+        let mut sqe = read_sqe(range(5, 1));
+        host.describe(&mut sqe, 4096);
+        let reply = at_once(host.run(&at, &sqe)).unwrap();
+        assert_eq!(bytes_of(&reply.data), data);
+        assert!(matches!(reply.data, Some(fabric::payload::Payload::Region { .. })));
+    });
+}
+
+#[test]
+fn reads_and_writes_are_refused_for_what_is_wrong_with_them() {
+    on_reactor(async {
+        for on in EVERYWHERE {
+            let place = Place::new(on, 1, 1024, 4096).await;
+            let at = place.attach(HOST);
+            for template in [read_sqe, write_sqe, compare_sqe] {
+                let status = async |range, length: u32| {
+                    let mut sqe: Sqe = template(range);
+                    sqe.dptr = Sgl::transport(length);
+                    let host = Double::with(&vec![0; 8192], By::R2t);
+                    host.run(&at, &sqe).await.status
+                };
+                let out = refused(Status::LBA_OUT_OF_RANGE);
+                assert_eq!(status(range(1024, 1), 4096).await, out);
+                assert_eq!(status(range(1023, 2), 8192).await, out);
+                assert_eq!(status(range(u64::MAX, 1), 4096).await, out);
+                assert_eq!(status(range(u64::MAX, 2), 8192).await, out);
+                let invalid = refused(Status::INVALID_FIELD);
+                assert_eq!(status(range(0, 257), 257 * 4096).await, invalid, "above MDTS");
+                let length = refused(Status::DATA_SGL_LENGTH_INVALID);
+                assert_eq!(status(range(0, 2), 8191).await, length);
+                assert_eq!(status(range(0, 1), 0).await, length);
+                let mut sqe = template(range(0, 1));
+                sqe.dptr.id = Sgl::KEYED_DATA_BLOCK;
+                let found = Double::none().run(&at, &sqe).await.status;
+                assert_eq!(found, refused(Status::SGL_DESCRIPTOR_TYPE_INVALID));
+            }
+        }
+    });
+}
+
+#[test]
+fn capsule_data_must_lie_within_the_capsule() {
+    on_reactor(async {
+        let place = Place::new(On::Memory, 1, 8, 512).await;
+        let at = place.attach(HOST);
+        let data = pattern(1, 1024);
+        for (offset, expected) in [
+            (512, Status::SUCCESS),
+            (513, refused(Status::SGL_OFFSET_INVALID)),
+            (u64::MAX, refused(Status::SGL_OFFSET_INVALID)),
+        ] {
+            let host = Double::with(&data, By::Capsule);
+            let mut sqe = write_sqe(range(0, 1));
+            sqe.dptr = Sgl::in_capsule(offset, 512);
+            assert!(matches!(sqe.dptr.data(), Some(DataPointer::InCapsule { .. })));
+            assert_eq!(host.run(&at, &sqe).await.status, expected);
+        }
+        assert_eq!(read(&at, range(0, 1)).await, data[512..]);
+    });
+}
+
+#[test]
+fn a_failed_transfer_fails_the_command_and_writes_nothing() {
+    on_reactor(async {
+        for on in EVERYWHERE {
+            let place = Place::new(on, 1, 8, 512).await;
+            let at = place.attach(HOST);
+            let mut host = Double::with(&[9; 512], By::R2t);
+            host.fails = Some(Status::TRANSIENT_TRANSPORT_ERROR);
+            let mut sqe = write_sqe(range(0, 1));
+            host.describe(&mut sqe, 512);
+            assert_eq!(host.run(&at, &sqe).await.status, Status::TRANSIENT_TRANSPORT_ERROR);
+            assert_eq!(read(&at, range(0, 1)).await, [0; 512]);
+        }
+    });
+}
+
+#[test]
+fn unsupported_opcodes_and_fused_halves_are_refused() {
+    on_reactor(async {
+        let place = Place::new(On::Memory, 1, 8, 512).await;
+        let at = place.attach(HOST);
+        for opcode in 0..=u8::MAX {
+            let status = no_data(&at, Sqe::new(opcode, 1, 1)).await;
+            let unknown = status.is(Status::INVALID_OPCODE);
+            assert_eq!(unknown, !is_supported(opcode), "opcode {opcode:#04x}: {status}");
+        }
+        for opcode in [io::WRITE, io::COMPARE, io::READ, io::FLUSH] {
+            for fused in [Fused::First, Fused::Second] {
+                let mut sqe = Sqe::new(opcode, 1, 1);
+                sqe.set_fused(fused);
+                assert_eq!(no_data(&at, sqe).await, refused(Status::INVALID_FIELD));
+            }
+        }
+    });
+}
+
+#[test]
+fn flush_and_fua_succeed_everywhere() {
+    on_reactor(async {
+        for on in EVERYWHERE {
+            let place = Place::new(on, 1, 8, 512).await;
+            let at = place.attach(HOST);
+            assert_eq!(no_data(&at, Sqe::new(io::FLUSH, 1, 1)).await, Status::SUCCESS);
+            let write = Write { range: range(0, 1), fua: true, limited_retry: false, fused: false };
+            assert_eq!(send(&at, write.to_sqe(1, 1), &[3; 512]).await.status, Status::SUCCESS);
+            let all = crate::command::flush_all([&*at, &*at].into_iter()).await;
+            assert_eq!(all.status, Status::SUCCESS);
+        }
+    });
+}
+
+#[test]
+fn write_zeroes_and_deallocate_leave_zeroes_and_touch_nothing_else() {
+    on_reactor(async {
+        for on in EVERYWHERE {
+            for deallocate in [false, true] {
+                let place = Place::new(on, 1, 2048, 512).await;
+                let at = place.attach(HOST);
+                let data = pattern(3, 2048 * 512);
+                assert_eq!(write(&at, 0, &data, By::R2t).await, Status::SUCCESS);
+                let zeroes = WriteZeroes {
+                    range: range(3, 1000),
+                    fua: true,
+                    limited_retry: false,
+                    deallocate,
+                };
+                assert_eq!(no_data(&at, zeroes.to_sqe(1, 1)).await, Status::SUCCESS);
+                let found = read(&at, range(0, 2048)).await;
+                assert_eq!(found[..3 * 512], data[..3 * 512]);
+                assert!(found[3 * 512..1003 * 512].iter().all(|&b| b == 0));
+                assert_eq!(found[1003 * 512..], data[1003 * 512..]);
+                let outside = WriteZeroes { range: range(2047, 2), ..zeroes };
+                let status = no_data(&at, outside.to_sqe(1, 1)).await;
+                assert_eq!(status, refused(Status::LBA_OUT_OF_RANGE));
+            }
+        }
+    });
+}
+
+fn dsm(deallocate: bool, ranges: &[(u64, u32)]) -> (Sqe, Vec<u8>) {
+    let list: Vec<_> = ranges
+        .iter()
+        .map(|&(lba, blocks)| DsmRange { cattr: 0.into(), blocks: blocks.into(), slba: lba.into() })
+        .collect();
+    let count = ZeroBased8::new(u16::try_from(ranges.len()).unwrap()).unwrap();
+    let command = DatasetManagement {
+        ranges: count,
+        integral_read: false,
+        integral_write: false,
+        deallocate,
+    };
+    (command.to_sqe(1, 1), list.as_bytes().to_vec())
+}
+
+#[test]
+fn dataset_management_frees_all_its_ranges_or_none() {
+    on_reactor(async {
+        for on in EVERYWHERE {
+            let place = Place::new(on, 1, 256, 4096).await;
+            let at = place.attach(HOST);
+            let data = pattern(4, 256 * 4096);
+            assert_eq!(write(&at, 0, &data, By::R2t).await, Status::SUCCESS);
+            let (sqe, list) = dsm(true, &[(0, 1), (255, 2)]);
+            let out = refused(Status::LBA_OUT_OF_RANGE);
+            assert_eq!(send(&at, sqe, &list).await.status, out);
+            let (sqe, list) = dsm(false, &[(0, 256)]);
+            assert_eq!(send(&at, sqe, &list).await.status, Status::SUCCESS);
+            assert_eq!(read(&at, range(0, 256)).await, data, "nothing was freed");
+
+            let (mut sqe, list) = dsm(true, &[(1, 2), (7, 0), (100, 100)]);
+            let short = Double::with(&list, By::R2t);
+            short.describe(&mut sqe, list.len() - 1);
+            let status = short.run(&at, &sqe).await.status;
+            assert_eq!(status, refused(Status::DATA_SGL_LENGTH_INVALID));
+            // Linux sends a whole page, whatever the number of ranges.
+            let mut page = list.clone();
+            page.resize(4096, 0xff);
+            assert_eq!(send(&at, sqe, &page).await.status, Status::SUCCESS);
+            let found = read(&at, range(0, 256)).await;
+            for (block, chunk) in found.chunks(4096).enumerate() {
+                let freed = matches!(block, 1..3 | 100..200);
+                let same = chunk == &data[block * 4096..][..4096];
+                assert_eq!((same, chunk.iter().all(|&b| b == 0)), (!freed, freed), "block {block}");
+            }
+        }
+    });
+}
+
+#[test]
+fn compare_tells_equal_from_different() {
+    on_reactor(async {
+        for on in EVERYWHERE {
+            for by in [By::Capsule, By::R2t] {
+                let place = Place::new(on, 1, 16, 512).await;
+                let at = place.attach(HOST);
+                let mut data = pattern(5, 1024);
+                write(&at, 2, &data, By::R2t).await;
+                let compare = async |data: &[u8]| {
+                    let host = Double::with(data, by);
+                    let mut sqe = compare_sqe(range(2, 2));
+                    host.describe(&mut sqe, data.len());
+                    host.run(&at, &sqe).await.status
+                };
+                assert_eq!(compare(&data).await, Status::SUCCESS);
+                data[1023] ^= 1;
+                assert_eq!(compare(&data).await, refused(Status::COMPARE_FAILURE));
+            }
+        }
+    });
+}
+
+#[test]
+fn verify_checks_its_range_and_reads() {
+    on_reactor(async {
+        for on in EVERYWHERE {
+            let place = Place::new(on, 1, 4096, 4096).await;
+            let at = place.attach(HOST);
+            let verify = |range| Verify { range, fua: false, limited_retry: false }.to_sqe(1, 1);
+            assert_eq!(no_data(&at, verify(range(0, 4096))).await, Status::SUCCESS);
+            let status = no_data(&at, verify(range(1, 4096))).await;
+            assert_eq!(status, refused(Status::LBA_OUT_OF_RANGE));
+        }
+    });
+}
+
+fn copy_sqe(destination: u64, ranges: usize, format: CopyFormat) -> Sqe {
+    let ranges = ZeroBased8::new(u16::try_from(ranges).unwrap()).unwrap();
+    let destination = Lba::new(destination);
+    Copy { destination, ranges, format, fua: true, limited_retry: false }.to_sqe(1, 1)
+}
+
+fn source(nsid: u32, lba: u64, blocks: u32) -> CopyDescriptor {
+    CopyDescriptor {
+        snsid: nsid.into(),
+        slba: lba.into(),
+        nlb: u16::try_from(blocks - 1).unwrap().into(),
+        ..CopyDescriptor::default()
+    }
+}
+
+fn sources0(list: &[(u64, u32)]) -> Vec<u8> {
+    let entries: Vec<_> = list
+        .iter()
+        .map(|&(lba, blocks)| CopyRange0 { head: source(0, lba, blocks), ..CopyRange0::default() })
+        .collect();
+    entries.as_bytes().to_vec()
+}
+
+#[test]
+fn copy_gathers_its_sources_in_order() {
+    on_reactor(async {
+        for on in EVERYWHERE {
+            let place = Place::new(on, 1, 256, 4096).await;
+            let at = place.attach(HOST);
+            let data = pattern(6, 128 * 4096);
+            write(&at, 0, &data, By::R2t).await;
+            let list = sources0(&[(5, 2), (0, 1), (64, 64)]);
+            let reply = send(&at, copy_sqe(150, 3, CopyFormat::Format0), &list).await;
+            assert_eq!(reply.status, Status::SUCCESS);
+            let block = |lba: usize, blocks: usize| &data[lba * 4096..(lba + blocks) * 4096];
+            let expected = [block(5, 2), block(0, 1), block(64, 64)].concat();
+            assert_eq!(read(&at, range(150, 67)).await, expected);
+
+            let entry = CopyRange1 { head: source(0, 9, 1), ..CopyRange1::default() };
+            let sqe = copy_sqe(255, 1, CopyFormat::Format1);
+            assert_eq!(send(&at, sqe, entry.as_bytes()).await.status, Status::SUCCESS);
+            assert_eq!(read(&at, range(255, 1)).await, block(9, 1));
+        }
+    });
+}
+
+#[test]
+fn copy_is_refused_at_the_range_that_is_wrong() {
+    on_reactor(async {
+        let place = Place::new(On::Memory, 1, u64::from(COPY_MAX_BLOCKS) * 3, 512).await;
+        let at = place.attach(HOST);
+        let status = async |destination, list: &[(u64, u32)]| {
+            let sqe = copy_sqe(destination, list.len(), CopyFormat::Format0);
+            let reply = send(&at, sqe, &sources0(list)).await;
+            (reply.status.kind(), reply.dw0)
+        };
+        let limit = Status::COMMAND_SIZE_LIMIT_EXCEEDED;
+        let most = COPY_MAX_RANGE_BLOCKS;
+        assert_eq!(status(200_000 - 70_000, &[(0, most), (0, most + 1)]).await, (limit, 1));
+        let many = vec![(0, most); 17];
+        assert_eq!(status(100_000, &many).await, (limit, 16), "MCL");
+        assert_eq!(status(100_000, &many[..16]).await, (Status::SUCCESS, 0));
+        assert_eq!(status(100_000, &[(0, 1); 129]).await, (limit, 0), "MSRC");
+        let end = u64::from(COPY_MAX_BLOCKS) * 3;
+        let out = Status::LBA_OUT_OF_RANGE;
+        assert_eq!(status(100_000, &[(0, 1), (end, 1)]).await, (out, 1));
+        assert_eq!(status(end - 1, &[(0, 1), (1, 1)]).await, (out, 1));
+        assert_eq!(status(u64::MAX, &[(0, 1), (1, 1)]).await, (out, 0));
+        let overlap = Status::OVERLAPPING_IO_RANGE;
+        assert_eq!(status(10, &[(0, 2), (9, 2)]).await, (overlap, 1));
+        let sqe = copy_sqe(0, 1, CopyFormat::Format2);
+        let entry = CopyRange2 { head: source(1, 9, 1), ..CopyRange2::default() };
+        let reply = send(&at, sqe, entry.as_bytes()).await;
+        assert_eq!(reply.status, refused(Status::INVALID_FIELD), "not enabled by the host");
+    });
+}
+
+#[test]
+fn copy_between_namespaces_when_the_host_enabled_it() {
+    on_reactor(async {
+        let here = Place::new(On::Memory, 1, 64, 512).await;
+        let there = Place::new(On::File, 2, 64, 512).await;
+        let coarse = Place::new(On::Memory, 3, 64, 4096).await;
+        let (at, from) = (here.attach(HOST), there.attach(HOST));
+        let data = pattern(8, 512 * 4);
+        write(&from, 4, &data, By::R2t).await;
+        let copy = async |nsid, fast: bool| {
+            let mut entry = CopyRange2 { head: source(nsid, 4, 4), ..CopyRange2::default() };
+            entry.head.sopt = (u16::from(fast) << 15).into();
+            let mut host = Double::with(entry.as_bytes(), By::Capsule);
+            host.formats = 0b1100;
+            host.others = vec![there.attach(HOST), coarse.attach(HOST)];
+            let mut sqe = copy_sqe(20, 1, CopyFormat::Format2);
+            host.describe(&mut sqe, size_of::<CopyRange2>());
+            host.run(&at, &sqe).await.status
+        };
+        assert_eq!(copy(2, false).await, Status::SUCCESS);
+        assert_eq!(read(&at, range(20, 4)).await, data);
+        assert_eq!(copy(1, false).await, Status::SUCCESS, "its own by name");
+        assert_eq!(copy(9, false).await, refused(Status::INVALID_NAMESPACE_OR_FORMAT));
+        assert_eq!(copy(3, false).await, refused(Status::INCOMPATIBLE_NAMESPACE_OR_FORMAT));
+        assert_eq!(copy(2, true).await, refused(Status::FAST_COPY_NOT_POSSIBLE));
+        // A reservation of another host on the source forbids reading it.
+        for command in [
+            Command::Register {
+                new_key: 1,
+                persistence: crate::reservation::ChangePersistence::NoChange,
+            },
+            Command::Acquire { current_key: 1, kind: Type::ExclusiveAccess },
+        ] {
+            there.namespace.reservation.execute(OTHER, &command).unwrap();
+        }
+        assert_eq!(copy(2, false).await, refused(Status::RESERVATION_CONFLICT));
+    });
+}
+
+fn fused_pair(at: u64) -> (Sqe, Sqe) {
+    let mut pair = (compare_sqe(range(at, 1)), write_sqe(range(at, 1)));
+    pair.0.set_fused(Fused::First);
+    pair.1.set_fused(Fused::Second);
+    (pair.0, pair.1)
+}
+
+async fn exchange(at: &Attached, lba: u64, old: &[u8], new: &[u8], by: By) -> (Status, Status) {
+    let (expected, data) = (Double::with(old, by), Double::with(new, by));
+    let (mut compare, mut write) = fused_pair(lba);
+    expected.describe(&mut compare, old.len());
+    data.describe(&mut write, new.len());
+    let both = compare_and_write(at, (&compare, &expected), (&write, &data));
+    let replies = data.guard(expected.guard(both)).await;
+    (replies.0.status, replies.1.status)
+}
+
+#[test]
+fn compare_and_write_does_both_or_neither() {
+    on_reactor(async {
+        for on in EVERYWHERE {
+            for by in [By::Capsule, By::R2t] {
+                let place = Place::new(on, 1, 16, 512).await;
+                let at = place.attach(HOST);
+                let (old, new) = (pattern(1, 512), pattern(2, 512));
+                let failed = (refused(Status::COMPARE_FAILURE), Status::ABORTED_FAILED_FUSED);
+                assert_eq!(exchange(&at, 3, &old, &new, by).await, failed);
+                assert_eq!(read(&at, range(3, 1)).await, [0; 512]);
+                let done = (Status::SUCCESS, Status::SUCCESS);
+                assert_eq!(exchange(&at, 3, &[0; 512], &old, by).await, done);
+                assert_eq!(exchange(&at, 3, &old, &new, by).await, done);
+                assert_eq!(read(&at, range(3, 1)).await, new);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_fused_pair_that_does_not_fit_is_refused_whole() {
+    on_reactor(async {
+        let place = Place::new(On::Memory, 1, 16, 512).await;
+        let at = place.attach(HOST);
+        let run = async |compare: Sqe, write: Sqe| {
+            let host = Double::with(&[0; 1024], By::R2t);
+            let (mut compare, mut write) = (compare, write);
+            host.describe(&mut compare, 1024);
+            host.describe(&mut write, 1024);
+            let replies = compare_and_write(&at, (&compare, &host), (&write, &host)).await;
+            (replies.0.status, replies.1.status)
+        };
+        let invalid = refused(Status::INVALID_FIELD);
+        let failed = Status::ABORTED_FAILED_FUSED;
+        let (compare, write) = fused_pair(1);
+        assert_eq!(run(compare, fused_pair(2).1).await, (invalid, invalid), "other blocks");
+        assert_eq!(run(write, compare).await, (invalid, invalid), "swapped");
+        assert_eq!(run(compare_sqe(range(1, 1)), write).await, (invalid, invalid), "not fused");
+        let (compare, write) = fused_pair(16);
+        let out = refused(Status::LBA_OUT_OF_RANGE);
+        assert_eq!(run(compare, write).await, (out, failed));
+        let (mut compare, mut write) = fused_pair(1);
+        (compare.cdw12, write.cdw12) = (1.into(), 1.into());
+        let exceeded = refused(Status::ATOMIC_WRITE_UNIT_EXCEEDED);
+        assert_eq!(run(compare, write).await, (exceeded, failed));
+    });
+}
+
+/// Many hosts add one to a counter, each by compare and write, while others write the blocks beside
+/// it in larger writes that include it with the value they read. Not one addition may be lost to
+/// another compare and write.
+#[test]
+fn additions_by_compare_and_write_are_never_lost() {
+    on_reactor(async {
+        for on in EVERYWHERE {
+            let place = Place::new(on, 1, 16, 512).await;
+            let tasks: Vec<_> = (0..8u32)
+                .map(|task| {
+                    let at = place.attach(HOST);
+                    let by = if task % 2 == 0 { By::Capsule } else { By::R2t };
+                    reactor::spawn(async move {
+                        for _ in 0..25 {
+                            while !increment(&at, by).await {
+                                yield_now().await;
+                            }
+                        }
+                    })
+                })
+                .collect();
+            for task in tasks {
+                task.await.unwrap();
+            }
+            let found = read(&place.attach(HOST), range(3, 1)).await;
+            assert_eq!(u64::from_le_bytes(*found.first_chunk().unwrap()), 8 * 25);
+        }
+    });
+}
+
+async fn increment(at: &Attached, by: By) -> bool {
+    let old = read(at, range(3, 1)).await;
+    let mut new = old.clone();
+    let value = u64::from_le_bytes(*old.first_chunk().unwrap()) + 1;
+    new[..8].copy_from_slice(&value.to_le_bytes());
+    exchange(at, 3, &old, &new, by).await.0 == Status::SUCCESS
+}
+
+#[test]
+fn a_write_protected_namespace_can_be_read_and_not_changed() {
+    on_reactor(async {
+        let place = Place::new(On::Memory, 1, 16, 512).await;
+        let at = place.attach(HOST);
+        place.namespace.set_write_protected(true);
+        let protected = refused(Status::NAMESPACE_IS_WRITE_PROTECTED);
+        assert_eq!(write(&at, 0, &[1; 512], By::Capsule).await, protected);
+        let zeroes =
+            WriteZeroes { range: range(0, 1), fua: false, limited_retry: false, deallocate: true };
+        assert_eq!(no_data(&at, zeroes.to_sqe(1, 1)).await, protected);
+        let (sqe, list) = dsm(true, &[(0, 1)]);
+        assert_eq!(send(&at, sqe, &list).await.status, protected);
+        let list = sources0(&[(0, 1)]);
+        let copied = send(&at, copy_sqe(8, 1, CopyFormat::Format0), &list).await;
+        assert_eq!(copied.status, protected);
+        let pair = exchange(&at, 0, &[0; 512], &[1; 512], By::Capsule).await;
+        assert_eq!(pair, (Status::ABORTED_FAILED_FUSED, protected));
+        assert_eq!(read(&at, range(0, 1)).await, [0; 512]);
+        assert_eq!(no_data(&at, Sqe::new(io::FLUSH, 1, 1)).await, Status::SUCCESS);
+    });
+}

@@ -1,0 +1,152 @@
+use nvme::opcode::io;
+use nvme::sqe::Sqe;
+use nvme::status::Status;
+use reactor::yield_now;
+
+use super::double::*;
+use super::io::{range, read, read_sqe, write, write_sqe};
+use crate::command::Attached;
+use crate::reservation::{Notice, NoticeKind};
+
+fn keys(first: u64, second: u64) -> Vec<u8> {
+    [first.to_le_bytes(), second.to_le_bytes()].concat()
+}
+
+async fn send(at: &Attached, opcode: u8, cdw10: u32, first: u64, second: u64) -> Status {
+    send_by(at, opcode, cdw10, &Double::with(&keys(first, second), By::Capsule)).await
+}
+
+async fn send_by(at: &Attached, opcode: u8, cdw10: u32, host: &Double) -> Status {
+    let mut sqe = Sqe::new(opcode, 1, 1);
+    sqe.cdw10 = cdw10.into();
+    host.describe(&mut sqe, if opcode == io::RESERVATION_RELEASE { 8 } else { 16 });
+    host.run(at, &sqe).await.status
+}
+
+const ACQUIRE: u8 = io::RESERVATION_ACQUIRE;
+const REGISTER: u8 = io::RESERVATION_REGISTER;
+const RELEASE: u8 = io::RESERVATION_RELEASE;
+const CONFLICT: Status = Status::RESERVATION_CONFLICT;
+
+#[test]
+fn a_reservation_keeps_another_hosts_commands_out_until_it_is_released() {
+    on_reactor(async {
+        for on in EVERYWHERE {
+            let place = Place::new(on, 1, 16, 512).await;
+            let (mine, theirs) = (place.attach(HOST), place.attach(OTHER));
+            assert_eq!(write(&theirs, 0, &[1; 512], By::R2t).await, Status::SUCCESS);
+            assert_eq!(send(&mine, REGISTER, 0, 0, 7).await, Status::SUCCESS);
+            assert_eq!(send(&mine, ACQUIRE, 1 << 8, 7, 0).await, Status::SUCCESS);
+            assert!(write(&theirs, 0, &[2; 512], By::Capsule).await.is(CONFLICT));
+            assert_eq!(read(&theirs, range(0, 1)).await, [1; 512], "Write Exclusive: reads pass");
+            assert_eq!(write(&mine, 0, &[3; 512], By::Capsule).await, Status::SUCCESS);
+            let flush = Double::none().run(&theirs, &Sqe::new(io::FLUSH, 1, 1)).await;
+            assert!(flush.status.is(CONFLICT));
+            assert!(send(&theirs, ACQUIRE, 1 << 8, 0, 0).await.is(CONFLICT));
+            assert_eq!(send(&mine, RELEASE, 1 << 8, 7, 0).await, Status::SUCCESS);
+            assert_eq!(write(&theirs, 0, &[4; 512], By::Capsule).await, Status::SUCCESS);
+        }
+    });
+}
+
+#[test]
+fn exclusive_access_keeps_readers_out_too() {
+    on_reactor(async {
+        let place = Place::new(On::Memory, 1, 16, 512).await;
+        let (mine, theirs) = (place.attach(HOST), place.attach(OTHER));
+        send(&mine, REGISTER, 0, 0, 7).await;
+        send(&mine, ACQUIRE, 2 << 8, 7, 0).await;
+        let host = Double::none();
+        let mut sqe = read_sqe(range(0, 1));
+        host.describe(&mut sqe, 512);
+        assert!(host.run(&theirs, &sqe).await.status.is(CONFLICT));
+    });
+}
+
+#[test]
+fn the_reservation_is_looked_at_again_when_the_data_has_come() {
+    on_reactor(async {
+        for on in EVERYWHERE {
+            let place = Place::new(on, 1, 16, 512).await;
+            let (mine, theirs) = (place.attach(HOST), place.attach(OTHER));
+            send(&mine, REGISTER, 0, 0, 7).await;
+            let late = reactor::spawn(async move {
+                let host = Double::with(&[9; 512], By::R2t);
+                host.delay.set(10);
+                let mut sqe = write_sqe(range(0, 1));
+                host.describe(&mut sqe, 512);
+                host.run(&theirs, &sqe).await.status
+            });
+            yield_now().await;
+            assert_eq!(send(&mine, ACQUIRE, 1 << 8, 7, 0).await, Status::SUCCESS);
+            assert!(late.await.unwrap().is(CONFLICT));
+            assert_eq!(read(&mine, range(0, 1)).await, [0; 512]);
+        }
+    });
+}
+
+#[test]
+fn preempt_and_abort_ends_after_the_preempted_hosts_writes_and_tells_it() {
+    on_reactor(async {
+        let place = Place::new(On::File, 1, 16, 512).await;
+        let (mine, theirs) = (place.attach(HOST), place.attach(OTHER));
+        send(&mine, REGISTER, 0, 0, 7).await;
+        send(&theirs, REGISTER, 0, 0, 8).await;
+        send(&theirs, ACQUIRE, 1 << 8, 8, 0).await;
+        let writer = theirs.clone();
+        let write = reactor::spawn(async move { write(&writer, 0, &[9; 512], By::Capsule).await });
+        yield_now().await;
+        let host = Double::with(&keys(7, 8), By::Capsule);
+        assert_eq!(send_by(&mine, ACQUIRE, 2 | 1 << 8, &host).await, Status::SUCCESS);
+        assert!(write.is_finished(), "no command of the preempted host is left");
+        let kind = NoticeKind::RegistrationPreempted;
+        assert_eq!(*host.notices.borrow(), [Notice { host: OTHER, kind }]);
+        assert!(send(&theirs, ACQUIRE, 1 << 8, 8, 0).await.is(CONFLICT));
+    });
+}
+
+#[test]
+fn report_is_as_long_as_asked_for() {
+    on_reactor(async {
+        let place = Place::new(On::Memory, 1, 16, 512).await;
+        let at = place.attach(HOST);
+        send(&at, REGISTER, 0, 0, 7).await;
+        let report = async |dwords: u32, eds: u32, described: usize| {
+            let mut host = Double::with(&[], By::R2t);
+            host.controllers = vec![(HOST, 3), (HOST, 4)];
+            let mut sqe = Sqe::new(io::RESERVATION_REPORT, 1, 1);
+            sqe.cdw10 = dwords.into();
+            sqe.cdw11 = eds.into();
+            host.describe(&mut sqe, described);
+            host.run(&at, &sqe).await
+        };
+        let short = report(15, 0, 64).await.status;
+        assert!(short.is(Status::HOST_IDENTIFIER_INCONSISTENT_FORMAT));
+        let page = bytes_of(&report(63, 1, 256).await.data);
+        assert_eq!((page.len(), page[5], page[64], page[128]), (256, 2, 3, 4));
+        assert_eq!(bytes_of(&report(0, 1, 4).await.data).len(), 4);
+        assert!(report(1, 1, 4).await.status.is(Status::DATA_SGL_LENGTH_INVALID));
+        assert!(report(u32::MAX, 1, 4).await.status.is(Status::INVALID_FIELD));
+        let reserved = report(0, 2, 4).await.status;
+        assert!(reserved.is(Status::INVALID_FIELD));
+    });
+}
+
+#[test]
+fn keys_that_are_cut_short_are_refused() {
+    on_reactor(async {
+        let place = Place::new(On::Memory, 1, 16, 512).await;
+        let at = place.attach(HOST);
+        for (opcode, length) in [(REGISTER, 15), (ACQUIRE, 8), (RELEASE, 7)] {
+            let host = Double::with(&keys(0, 0), By::Capsule);
+            let mut sqe = Sqe::new(opcode, 1, 1);
+            sqe.cdw10 = (1u32 << 8).into();
+            if opcode == REGISTER {
+                sqe.cdw10 = 0.into();
+            }
+            host.describe(&mut sqe, length);
+            let status = host.run(&at, &sqe).await.status;
+            assert!(status.is(Status::DATA_SGL_LENGTH_INVALID), "{status}");
+        }
+    });
+}

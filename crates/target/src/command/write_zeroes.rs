@@ -1,0 +1,18 @@
+//! Write Zeroes (NVM Command Set 1.1, section 3.3.8).
+
+use nvme::nvm::WriteZeroes;
+use nvme::status::Status;
+
+use super::{Attached, Reply};
+
+pub async fn write_zeroes(at: &Attached, command: &WriteZeroes) -> Result<Reply, Status> {
+    let run = at.blocks(command.range)?;
+    at.permit_change()?;
+    let _under_way = at.ranges().enter(run.range).await;
+    at.permit_change()?;
+    at.zero(run, command.deallocate).await?;
+    if command.fua {
+        at.make_durable().await?;
+    }
+    Ok(Reply::SUCCESS)
+}

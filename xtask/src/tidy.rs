@@ -29,7 +29,8 @@ pub fn check(root: &Path) -> Result<Vec<Finding>, String> {
     }
     let mut findings = Vec::new();
     for file in files {
-        let text = std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+        let text =
+            std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
         let name = file.strip_prefix(root).unwrap_or(&file).display().to_string();
         findings.extend(read(&name, &text));
     }

@@ -39,7 +39,9 @@ impl Payload {
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         match self {
-            Self::Region { region, offset, length } => region.bytes(*offset, *length).unwrap_or_default(),
+            Self::Region { region, offset, length } => {
+                region.bytes(*offset, *length).unwrap_or_default()
+            }
             Self::Buffer { buffer, length } => &buffer[..*length],
             Self::Bytes(bytes) => bytes,
         }

@@ -3,7 +3,7 @@
 
 use crate::error::{Error, Kind, Operation};
 use crate::limits::{LOCK_SPINS, REGION_LOCKS, REGION_MAX, REGION_RESERVE};
-use std::io::{self, IoSlice};
+use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stdx::num::{align_down, align_up, u64_of, usize32, usize64};
@@ -34,6 +34,8 @@ pub struct Region {
     base: NonNull<u8>,
     reserved: u64,
     len: AtomicU64,
+    /// Bytes that were ever within the capacity: they stay accessible.
+    opened: AtomicU64,
     block: u32,
     huge: bool,
     /// Empty when only one core uses the region.
@@ -102,6 +104,7 @@ impl Region {
             base,
             reserved,
             len: AtomicU64::new(0),
+            opened: AtomicU64::new(0),
             block,
             huge: options.huge,
             locks: (0..locks).map(|_| AtomicBool::new(false)).collect(),
@@ -168,6 +171,7 @@ impl Region {
         if len < old {
             self.zero(len, old - len);
         }
+        self.opened.fetch_max(end, Ordering::Relaxed);
         self.len.store(len, Ordering::Relaxed);
         Ok(())
     }
@@ -338,16 +342,19 @@ impl Region {
     /// The bytes themselves, for sending them from where they lie. They are what the region holds
     /// when they are looked at: use the slice within the call that got it, never over an await, and
     /// only for a region of one core ([`is_shared`](Self::is_shared) is false) when it matters that
-    /// blocks are whole.
+    /// blocks are whole. A range that a smaller size has cut off since it was checked is zeroes.
     ///
     /// # Errors
-    /// `OutOfRange`.
+    /// `OutOfRange` for what was never within the capacity.
     #[inline]
-    pub fn io_slice(&self, offset: u64, len: usize) -> Result<IoSlice<'_>, Error> {
-        self.check(Operation::Read, offset, u64_of(len))?;
-        // SAFETY: inside the mapping, checked above, which lives as long as the region. The slice
-        // is handed to a system call, which takes the bytes as they are.
-        Ok(IoSlice::new(unsafe { std::slice::from_raw_parts(self.at(offset), len) }))
+    pub fn bytes(&self, offset: u64, len: usize) -> Result<&[u8], Error> {
+        let end = offset.checked_add(u64_of(len));
+        if end.is_none_or(|end| end > self.opened.load(Ordering::Relaxed)) {
+            return Err(Error::new(Kind::OutOfRange, Operation::Read, offset, u64_of(len)));
+        }
+        // SAFETY: inside the accessible part of the mapping, checked above, which lives as long as
+        // the region. The slice is handed to a system call, which takes the bytes as they are.
+        Ok(unsafe { std::slice::from_raw_parts(self.at(offset), len) })
     }
 
     /// Bytes of the region that are resident, by mincore(2). Slow: for status and tests.

@@ -135,11 +135,8 @@ async fn serve_io(target: &Arc<Target>, controller: &Arc<Controller>, queue: &Rc
 }
 
 /// Feeds a queue's dispatcher until the connection or the queue ends, then drains it.
-async fn run<F, R>(
-    controller: &Controller,
-    queue: &Rc<Queue>,
-    dispatcher: &Dispatcher<F, R>,
-) where
+async fn run<F, R>(controller: &Controller, queue: &Rc<Queue>, dispatcher: &Dispatcher<F, R>)
+where
     F: Future<Output = ()> + 'static,
     R: Fn(Work) -> F,
 {
@@ -349,7 +346,11 @@ impl Slot for IoSlot<'_> {
     }
 
     fn controllers(&self, nsid: u32) -> Vec<(HostId, u16)> {
-        if self.view.get(nsid).is_some() { self.views.controller().associations() } else { Vec::new() }
+        if self.view.get(nsid).is_some() {
+            self.views.controller().associations()
+        } else {
+            Vec::new()
+        }
     }
 
     fn notify(&self, nsid: u32, notices: &[Notice]) {

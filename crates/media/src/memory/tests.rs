@@ -34,7 +34,7 @@ fn ranges_are_checked() {
         for e in [
             r.copy_in(offset, &out).unwrap_err(),
             r.mismatch(offset, &out).unwrap_err(),
-            r.io_slice(offset, len).unwrap_err(),
+            r.bytes(offset, len).unwrap_err(),
             r.deallocate(offset, u64_of(len)).unwrap_err(),
             r.copy_within(offset, 0, u64_of(len)).unwrap_err(),
             r.copy_within(0, offset, u64_of(len)).unwrap_err(),
@@ -86,7 +86,7 @@ fn a_region_grows_with_zeroes_and_shrinks_for_good() {
 fn slices_show_what_is_stored() {
     let r = region(false);
     r.copy_in(1000, b"hello").unwrap();
-    assert_eq!(&*r.io_slice(1000, 5).unwrap(), b"hello");
+    assert_eq!(r.bytes(1000, 5).unwrap(), b"hello");
 }
 
 /// Two cores write and read the same blocks: no reader ever sees a block half written.

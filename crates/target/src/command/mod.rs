@@ -84,7 +84,7 @@ pub struct Reply {
 impl Reply {
     const SUCCESS: Self = Self { status: Status::SUCCESS, dw0: 0, data: None };
 
-    const fn failed(status: Status) -> Self {
+    pub(crate) const fn failed(status: Status) -> Self {
         Self { status, dw0: 0, data: None }
     }
 

@@ -9,9 +9,9 @@ use nvme::property::{
 use nvme::status::Status;
 
 use super::queues::end;
-use crate::queue::remote::RemoteQueue;
 use super::{Controller, Kind, State};
 use crate::limits::{ADMIN_QUEUE_ENTRIES_MAX, IO_QUEUE_ENTRIES_MAX, READY_TIMEOUT};
+use crate::queue::remote::RemoteQueue;
 
 /// Binary logarithms of the entry sizes: 64 and 16 bytes (CC.IOSQES, CC.IOCQES).
 pub(crate) const SQE_LOG2: u8 = 6;

@@ -34,7 +34,14 @@ pub struct Dispatcher<F, R> {
 impl<F: Future<Output = ()> + 'static, R: Fn(Work) -> F> Dispatcher<F, R> {
     pub fn new(queue: Rc<Queue>, run: R) -> Self {
         let slots = Slots::new(queue.size());
-        Self { queue, slots, run, first: RefCell::default(), overrun: Cell::default(), starved: Cell::default() }
+        Self {
+            queue,
+            slots,
+            run,
+            first: RefCell::default(),
+            overrun: Cell::default(),
+            starved: Cell::default(),
+        }
     }
 
     /// Whether the host sent more commands than its queue has entries, or than it was told have been

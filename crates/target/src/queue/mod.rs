@@ -17,8 +17,8 @@ use nvme::cqe::Cqe;
 use nvme::status::Status;
 use reactor::Nanos;
 
-use self::request::Request;
 use self::remote::RemoteQueue;
+use self::request::Request;
 use crate::controller::QueueLease;
 use crate::metrics;
 

@@ -66,8 +66,7 @@ impl<F: Future<Output = ()> + 'static> Slots<F> {
         }
         let mut slots = self.slots.borrow_mut();
         let tag = u16::try_from(slots.len()).ok().filter(|tag| *tag < self.limit)?;
-        let slot =
-            Rc::new(Slot { future: RefCell::new(Box::pin(None)), closed: Cell::new(false) });
+        let slot = Rc::new(Slot { future: RefCell::new(Box::pin(None)), closed: Cell::new(false) });
         let task = reactor::spawn(drive(slot.clone(), self.free.clone(), tag));
         slots.push((slot, task.waker()));
         Some(tag)
@@ -124,11 +123,7 @@ impl Drop for Spare {
 }
 
 /// Polls a slot's command whenever something it waits for has happened.
-async fn drive<F: Future<Output = ()>>(
-    slot: Rc<Slot<F>>,
-    free: Rc<Free>,
-    tag: u16,
-) {
+async fn drive<F: Future<Output = ()>>(slot: Rc<Slot<F>>, free: Rc<Free>, tag: u16) {
     poll_fn(|cx| {
         if slot.poll(cx) {
             free.push(tag);

@@ -283,7 +283,9 @@ async fn io_work(controller: Arc<Controller>, views: Rc<Views>, work: Work) {
 async fn io_command(views: &Views, mut request: Request) {
     let view = views.current();
     let sqe = *request.sqe();
-    let reply = if !command::is_supported(sqe.opcode) {
+    let reply = if !views.controller().serves_io() {
+        Reply::failed(Status::COMMAND_SEQUENCE_ERROR)
+    } else if !command::is_supported(sqe.opcode) {
         Reply::failed(Status::INVALID_OPCODE.with_dnr())
     } else if let Some(local) = view.get(sqe.nsid.get()) {
         request.count_in(local.counters());
@@ -341,19 +343,14 @@ impl Slot for IoSlot<'_> {
     }
 
     fn copy_formats_enabled(&self) -> u16 {
-        // No host can enable more: Host Behavior Support is not offered.
-        0
+        self.views.controller().copy_formats_enabled()
     }
 
     fn controllers(&self, nsid: u32) -> Vec<(HostId, u16)> {
-        if self.view.get(nsid).is_some() {
-            self.views.controller().associations()
-        } else {
-            Vec::new()
-        }
+        self.views.target().attached_controllers(self.views.controller(), nsid)
     }
 
     fn notify(&self, nsid: u32, notices: &[Notice]) {
-        self.views.controller().notify(nsid, notices);
+        self.views.target().reservation_notices(self.views.controller(), nsid, notices);
     }
 }

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use media::memory::{Region, RegionOptions};
 use nvme::fabrics::{CNTLID_DYNAMIC, Connect, ConnectAttributes, ConnectData, PropertySet};
 use nvme::fabrics::{PropertyGet, PropertySize};
 use nvme::nqn::Nqn;
@@ -30,7 +31,8 @@ pub fn nqn(name: &str) -> Nqn {
 }
 
 pub fn backend(bytes: u64) -> Backend {
-    Backend::Sized(bytes)
+    let region = Region::new(bytes, RegionOptions { block_size: 512, shared: false, huge: false });
+    Backend::Memory(Arc::new(region.unwrap()))
 }
 
 pub struct Rig {

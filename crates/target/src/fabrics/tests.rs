@@ -1,7 +1,6 @@
 //! Connect and each way it is refused; properties; the controller's life.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use nvme::fabrics::{ConnectInvalid, PropertyGet, PropertySet, PropertySize, disconnect_sqe};
 use nvme::property::{Cap, Cc, CommandSetSelected, ShutdownNotification, ShutdownStatus, offset};
@@ -12,6 +11,7 @@ use super::{Connected, Refusal};
 use crate::admin::Outcome;
 use crate::controller::Controller;
 use crate::listener::ListenerInfo;
+use crate::queue::remote::RemoteQueue;
 use crate::rig::{HOST, Rig, SECOND, START, SUBSYSTEM, execute, get_property, nqn, set_cc};
 
 fn enable() -> Cc {
@@ -27,14 +27,11 @@ fn refused(status: Status) -> Refusal {
     Refusal { status: status.with_dnr(), dw0: 0 }
 }
 
-/// Counts how often a queue is told to end.
-fn watch(connected: &Connected) -> Arc<AtomicUsize> {
-    let told = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&told);
-    connected.lease.on_close(Box::new(move || {
-        count.fetch_add(1, Ordering::Relaxed);
-    }));
-    told
+/// Stands for a queue's connection: shows whether it is told to end.
+fn watch(connected: &Connected) -> RemoteQueue {
+    let remote = RemoteQueue::default();
+    connected.lease.attach(remote.clone());
+    remote
 }
 
 #[test]
@@ -125,7 +122,7 @@ fn an_unlisted_host_is_refused_on_both_kinds_of_queue() {
     let admin = rig.enabled();
     let told = watch(&admin);
     rig.target.set_allow_any(&nqn(SUBSYSTEM), false).unwrap();
-    assert_eq!(told.load(Ordering::Relaxed), 1, "its controller ends");
+    assert!(told.is_ending(), "its controller ends");
     let refusal = refused(Status::CONNECT_INVALID_HOST);
     assert_eq!(rig.connect(&rig.attempt(SUBSYSTEM, HOST)).unwrap_err(), refusal);
     assert_eq!(rig.connect(&rig.io_attempt(1, admin.controller())).unwrap_err(), refusal);
@@ -239,7 +236,7 @@ fn a_configuration_the_controller_does_not_have_is_fatal_until_reset() {
     }
 }
 
-fn with_io_queue(rig: &Rig) -> (Connected, Connected, Arc<AtomicUsize>, Arc<AtomicUsize>) {
+fn with_io_queue(rig: &Rig) -> (Connected, Connected, RemoteQueue, RemoteQueue) {
     let admin = rig.enabled();
     let io = rig.connect(&rig.io_attempt(1, admin.controller())).unwrap();
     let (admin_told, io_told) = (watch(&admin), watch(&io));
@@ -254,7 +251,7 @@ fn a_reset_ends_io_queues_and_keeps_the_admin_queue() {
     assert!(controller.serves_io());
     set_cc(&controller, Cc(0));
     assert!(!controller.serves_io());
-    assert_eq!((admin_told.load(Ordering::Relaxed), io_told.load(Ordering::Relaxed)), (0, 1));
+    assert_eq!((admin_told.is_ending(), io_told.is_ending()), (false, true));
     assert!(io.lease.closing() && !admin.lease.closing());
     assert!(!controller.status().ready());
     drop(io);
@@ -269,7 +266,7 @@ fn shutdown_completes_when_the_last_io_queue_has_drained() {
         let (admin, io, admin_told, io_told) = with_io_queue(&rig);
         let controller = admin.controller();
         set_cc(controller, enable().with_shn(how));
-        assert_eq!((admin_told.load(Ordering::Relaxed), io_told.load(Ordering::Relaxed)), (0, 1));
+        assert_eq!((admin_told.is_ending(), io_told.is_ending()), (false, true));
         assert_eq!(controller.status().shst(), Some(ShutdownStatus::Occurring));
         drop(io);
         assert_eq!(controller.status().shst(), Some(ShutdownStatus::Complete));
@@ -285,7 +282,7 @@ fn io_queues_die_with_their_admin_queue_and_the_controller_after_them() {
     let rig = Rig::new();
     let (admin, io, _, io_told) = with_io_queue(&rig);
     drop(admin);
-    assert_eq!(io_told.load(Ordering::Relaxed), 1);
+    assert!(io_told.is_ending());
     assert!(io.lease.closing());
     assert_eq!(rig.target.controllers().len(), 1, "still draining");
     let late = rig.io_attempt(2, io.controller());
@@ -322,7 +319,7 @@ fn a_silent_host_is_given_up_after_its_timeout_and_traffic_keeps_it() {
     assert!(!controller.expired(START + 5 * SECOND));
     assert!(controller.expired(START + 8 * SECOND));
     assert!(controller.status().fatal());
-    assert_eq!((admin_told.load(Ordering::Relaxed), io_told.load(Ordering::Relaxed)), (1, 1));
+    assert_eq!((admin_told.is_ending(), io_told.is_ending()), (true, true));
     assert!(!controller.expired(START + 9 * SECOND), "once");
 }
 
@@ -340,12 +337,12 @@ fn an_association_that_is_never_enabled_ends() {
 }
 
 #[test]
-fn a_queue_closed_before_its_closer_was_registered_is_told_at_once() {
+fn a_queue_closed_before_it_can_be_reached_is_told_at_once() {
     let rig = Rig::new();
     let admin = rig.enabled();
     admin.controller().close_queues();
     let told = watch(&admin);
-    assert_eq!(told.load(Ordering::Relaxed), 1);
+    assert!(told.is_ending());
 }
 
 #[test]
@@ -354,5 +351,5 @@ fn a_failed_controller_says_so_and_ends_its_io_queues() {
     let (admin, _io, admin_told, io_told) = with_io_queue(&rig);
     admin.controller().fail();
     assert!(admin.controller().status().fatal() && !admin.controller().serves_io());
-    assert_eq!((admin_told.load(Ordering::Relaxed), io_told.load(Ordering::Relaxed)), (0, 1));
+    assert_eq!((admin_told.is_ending(), io_told.is_ending()), (false, true));
 }

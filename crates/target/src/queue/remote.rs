@@ -43,6 +43,12 @@ impl RemoteQueue {
         self.ask(|asked| asked.end = true);
     }
 
+    /// Whether the queue was told to end.
+    #[must_use]
+    pub fn is_ending(&self) -> bool {
+        lock(&self.asked).end
+    }
+
     /// Aborts command `cid` if it has changed nothing yet; true when it did.
     pub fn abort(&self, cid: u16) -> impl Future<Output = bool> + use<> {
         let answer = Arc::<Answer>::default();

@@ -62,6 +62,11 @@ impl Views {
         &self.controller
     }
 
+    #[must_use]
+    pub fn target(&self) -> &Arc<Target> {
+        &self.target
+    }
+
     /// The namespaces now.
     pub fn current(&self) -> Rc<LocalView> {
         let epoch = self.target.epoch();

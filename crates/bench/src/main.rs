@@ -1,2 +1,116 @@
-//! Measurements: loopback floor and peers, side by side.
-fn main() {}
+//! Measurements: the loopback floor, socket strategies, executors. Every figure is meant to be
+//! quoted as a ratio to another one of the same run.
+
+mod client;
+mod executor;
+mod report;
+mod strategy;
+mod wire;
+
+use clap::{Parser, Subcommand};
+use report::{Case, Output, Report};
+use std::error::Error;
+use strategy::Strategy;
+
+#[derive(Parser)]
+#[command(about = "Measures what the machine and the ways to use it can give")]
+struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// A ping-pong of NVMe/TCP's message sizes over loopback, with no NVMe in it: what no target
+    /// here can beat
+    Floor(FloorArguments),
+    /// The same exchange, served in different ways in turn; prints medians and ratios
+    Sockets(SocketArguments),
+    /// What waking and polling a task costs, ours and others'
+    Executor {
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+    },
+}
+
+#[derive(clap::Args, Clone)]
+struct FloorArguments {
+    /// What is exchanged
+    #[arg(long, value_enum, default_value_t = Case::Read4k)]
+    case: Case,
+    /// Requests outstanding on each connection
+    #[arg(long, default_value_t = 1)]
+    qd: usize,
+    /// Connections, all driven by one client thread
+    #[arg(long, default_value_t = 1)]
+    connections: usize,
+    /// Seconds measured
+    #[arg(long, default_value_t = 2.0)]
+    seconds: f64,
+    /// The server sleeps in the kernel between messages instead of spinning
+    #[arg(long)]
+    server_blocks: bool,
+    /// The client sleeps in the kernel between messages instead of spinning
+    #[arg(long)]
+    client_blocks: bool,
+    #[arg(long, default_value_t = 0)]
+    server_cpu: usize,
+    #[arg(long, default_value_t = 1)]
+    client_cpu: usize,
+    /// Leaves both threads to the scheduler
+    #[arg(long)]
+    no_pin: bool,
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
+    output: Output,
+}
+
+#[derive(clap::Args)]
+struct SocketArguments {
+    #[command(flatten)]
+    floor: FloorArguments,
+    /// The ways to serve, compared with the first
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Strategy::DEFAULTS)]
+    strategies: Vec<Strategy>,
+    /// Rounds: each runs every strategy once, so that runs are paired
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+}
+
+/// Runs one exchange: the strategy serves on a thread of its own, the client measures.
+fn measure(strategy: Strategy, a: &FloorArguments) -> Result<Report, Box<dyn Error>> {
+    let server_cpu = (!a.no_pin).then_some(a.server_cpu);
+    let server = strategy.start(a.case, server_cpu, a.server_blocks)?;
+    let client_cpu = (!a.no_pin).then_some(a.client_cpu);
+    let plan = client::Plan {
+        addr: server.addr,
+        case: a.case,
+        qd: a.qd,
+        connections: a.connections,
+        seconds: a.seconds,
+        blocks: a.client_blocks,
+        cpu: client_cpu,
+    };
+    let report = client::run(&plan);
+    server.stop()?;
+    Ok(report?)
+}
+
+fn sockets(a: &SocketArguments) -> Result<(), Box<dyn Error>> {
+    let mut runs: Vec<Vec<Report>> = a.strategies.iter().map(|_| Vec::new()).collect();
+    for _ in 0..a.rounds {
+        for (strategy, runs) in a.strategies.iter().zip(&mut runs) {
+            runs.push(measure(*strategy, &a.floor)?);
+        }
+    }
+    report::compare(&a.strategies, &runs, a.floor.output);
+    Ok(())
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    match Arguments::parse().what {
+        What::Floor(a) => report::show(&measure(Strategy::Plain, &a)?, a.output),
+        What::Sockets(a) => sockets(&a)?,
+        What::Executor { rounds } => executor::run(rounds)?,
+    }
+    Ok(())
+}

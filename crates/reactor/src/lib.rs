@@ -38,6 +38,7 @@ pub use limits::{
 };
 pub use metrics::Metrics;
 pub use policy::PollPolicy;
+pub use sys::pin as pin_thread;
 pub use task::{Task, spawn, spawn_late, yield_now};
 pub use time::{Nanos, now, now_exact};
 pub use timer::{Elapsed, Sleep, sleep, sleep_until, timeout};

@@ -4,8 +4,11 @@
 use std::io;
 use std::mem::MaybeUninit;
 
-/// Pins the calling thread to one CPU.
-pub(crate) fn pin(cpu: usize) -> io::Result<()> {
+/// Pins the calling thread to one CPU, whether it runs a reactor or not.
+///
+/// # Errors
+/// As sched_setaffinity(2): no such CPU, or not one of ours.
+pub fn pin(cpu: usize) -> io::Result<()> {
     // SAFETY: a cpu_set_t is a plain bit set; all zeroes is the empty one.
     let mut set: libc::cpu_set_t = unsafe { MaybeUninit::zeroed().assume_init() };
     if cpu >= 8 * size_of_val(&set) {

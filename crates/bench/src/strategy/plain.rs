@@ -1,0 +1,71 @@
+//! A loop over sockets, with nothing between the system calls.
+
+use crate::client::RECEIVE;
+use crate::report::Case;
+use crate::wire::{Outbox, Parser, Shapes};
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+struct Connection {
+    stream: TcpStream,
+    parser: Parser,
+    outbox: Outbox,
+}
+
+impl Connection {
+    /// Receives once and answers; false when the peer is gone.
+    fn turn(&mut self, buf: &mut [u8], shapes: &Shapes) -> io::Result<bool> {
+        match self.stream.read(buf) {
+            Ok(0) => return Ok(false),
+            Ok(n) => self.parser.feed(&buf[..n], |kind| self.outbox.push(shapes.answer_to(kind))),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return Ok(false),
+            Err(e) => return Err(e),
+        }
+        let stream = &mut self.stream;
+        self.outbox.flush(shapes, |slices| stream.write_vectored(slices))?;
+        Ok(true)
+    }
+}
+
+pub fn serve(
+    listener: &TcpListener,
+    case: Case,
+    blocks: bool,
+    stop: &AtomicBool,
+) -> io::Result<()> {
+    let shapes = Shapes::new(case);
+    let mut buf = vec![0; RECEIVE];
+    let mut connections: Vec<Connection> = Vec::new();
+    let mut idle = 0u32;
+    while !stop.load(Ordering::Acquire) {
+        // Blocking serves one connection: it waits for the next only when there is none.
+        let accept = if blocks { connections.is_empty() } else { idle.is_multiple_of(4096) };
+        if accept {
+            listener.set_nonblocking(!blocks)?;
+            while let Ok((stream, _)) = listener.accept() {
+                stream.set_nodelay(true)?;
+                stream.set_nonblocking(!blocks)?;
+                connections.push(Connection {
+                    stream,
+                    parser: Parser::new(),
+                    outbox: Outbox::default(),
+                });
+                if blocks {
+                    break;
+                }
+            }
+        }
+        idle = idle.wrapping_add(1);
+        let mut at = 0;
+        while at < connections.len() {
+            if connections[at].turn(&mut buf, &shapes)? {
+                at += 1;
+            } else {
+                connections.swap_remove(at);
+            }
+        }
+    }
+    Ok(())
+}

@@ -12,7 +12,7 @@ use stdx::Histogram;
 pub struct Plan {
     pub addr: SocketAddr,
     pub case: Case,
-    pub qd: usize,
+    pub depth: usize,
     pub connections: usize,
     pub seconds: f64,
     pub blocks: bool,
@@ -39,7 +39,7 @@ impl Connection {
             stream,
             parser: Parser::new(),
             outbox: Outbox::default(),
-            sent: VecDeque::with_capacity(plan.qd),
+            sent: VecDeque::with_capacity(plan.depth),
         })
     }
 
@@ -101,7 +101,7 @@ pub fn run(plan: &Plan) -> io::Result<Report> {
     let mut buf = vec![0; RECEIVE];
     let mut latency = Histogram::new();
     for connection in &mut connections {
-        for _ in 0..plan.qd {
+        for _ in 0..plan.depth {
             connection.request(now_exact());
         }
         connection.flush(&shapes)?;
@@ -111,7 +111,7 @@ pub fn run(plan: &Plan) -> io::Result<Report> {
     let nanos = u64::try_from(seconds.as_nanos()).unwrap_or(u64::MAX / 2);
     let warm = now_exact() + nanos / 10;
     let (mut begun, mut end) = (None, u64::MAX);
-    let mut outstanding = plan.qd * plan.connections;
+    let mut outstanding = plan.depth * plan.connections;
     while outstanding > 0 {
         let now = now_exact();
         if begun.is_none() && now >= warm {

@@ -2,14 +2,16 @@
 //! quoted as a ratio to another one of the same run.
 
 mod client;
+mod compare;
 mod executor;
 mod report;
 mod strategy;
 mod wire;
 
 use clap::{Parser, Subcommand};
-use report::{Case, Output, Report};
+use report::{Case, Direction, Output, Report};
 use std::error::Error;
+use std::path::PathBuf;
 use strategy::Strategy;
 
 #[derive(Parser)]
@@ -26,6 +28,8 @@ enum What {
     Floor(FloorArguments),
     /// The same exchange, served in different ways in turn; prints medians and ratios
     Sockets(SocketArguments),
+    /// Flashloom, the loopback floor, and SPDK where it was built, in paired runs
+    Compare(CompareArguments),
     /// What waking and polling a task costs, ours and others'
     Executor {
         #[arg(long, default_value_t = 5)]
@@ -35,18 +39,21 @@ enum What {
 
 #[derive(clap::Args, Clone)]
 struct FloorArguments {
-    /// What is exchanged
-    #[arg(long, value_enum, default_value_t = Case::Read4k)]
-    case: Case,
+    /// Which way the data goes; `empty` is 72 bytes both ways
+    #[arg(long, value_enum, default_value_t = Direction::Read)]
+    rw: Direction,
+    /// Bytes of data with each request; above 16 KiB writes are asked for by an R2T
+    #[arg(long, default_value = "4k", value_parser = stdx::size::parse)]
+    bs: u64,
     /// Requests outstanding on each connection
     #[arg(long, default_value_t = 1)]
-    qd: usize,
+    iodepth: usize,
     /// Connections, all driven by one client thread
     #[arg(long, default_value_t = 1)]
     connections: usize,
     /// Seconds measured
     #[arg(long, default_value_t = 2.0)]
-    seconds: f64,
+    runtime: f64,
     /// The server sleeps in the kernel between messages instead of spinning
     #[arg(long)]
     server_blocks: bool,
@@ -76,17 +83,36 @@ struct SocketArguments {
     rounds: usize,
 }
 
+#[derive(clap::Args)]
+struct CompareArguments {
+    /// The program under test
+    #[arg(long, default_value = "target/release/flashloom")]
+    flashloom: PathBuf,
+    /// A folder in which SPDK was built; without it, only what needs none of it runs
+    #[arg(long)]
+    spdk: Option<PathBuf>,
+    /// Paired runs of each case
+    #[arg(long, default_value_t = 5)]
+    runs: usize,
+    /// Seconds of each run
+    #[arg(long, default_value_t = 4)]
+    seconds: u32,
+    /// Names of the cases to run; all without
+    cases: Vec<String>,
+}
+
 /// Runs one exchange: the strategy serves on a thread of its own, the client measures.
 fn measure(strategy: Strategy, a: &FloorArguments) -> Result<Report, Box<dyn Error>> {
+    let case = Case::new(a.rw, a.bs)?;
     let server_cpu = (!a.no_pin).then_some(a.server_cpu);
-    let server = strategy.start(a.case, server_cpu, a.server_blocks)?;
+    let server = strategy.start(case, server_cpu, a.server_blocks)?;
     let client_cpu = (!a.no_pin).then_some(a.client_cpu);
     let plan = client::Plan {
         addr: server.addr,
-        case: a.case,
-        qd: a.qd,
+        case,
+        depth: a.iodepth,
         connections: a.connections,
-        seconds: a.seconds,
+        seconds: a.runtime,
         blocks: a.client_blocks,
         cpu: client_cpu,
     };
@@ -110,6 +136,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     match Arguments::parse().what {
         What::Floor(a) => report::show(&measure(Strategy::Plain, &a)?, a.output),
         What::Sockets(a) => sockets(&a)?,
+        What::Compare(a) => compare::run(&compare::Options {
+            flashloom: a.flashloom,
+            spdk: a.spdk,
+            runs: a.runs,
+            seconds: a.seconds,
+            cases: a.cases,
+        })?,
         What::Executor { rounds } => executor::run(rounds)?,
     }
     Ok(())

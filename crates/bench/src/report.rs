@@ -5,25 +5,42 @@ use crate::strategy::Strategy;
 use clap::ValueEnum;
 use serde_json::{Value, json};
 use stdx::Histogram;
+use stdx::num::usize64;
 
-/// What is exchanged: the bytes NVMe/TCP moves for the command named.
+/// Which way the data goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Case {
-    /// 72 bytes to the server, 24 + 4096 back
-    #[value(name = "read4k")]
-    Read4k,
-    /// 72 + 4096 bytes to the server, 24 back
-    #[value(name = "write4k")]
-    Write4k,
-    /// 72 bytes to the server, 24 + 131072 back
-    #[value(name = "read128k")]
-    Read128k,
-    /// 72 to the server, 24 back (R2T), 24 + 131072 to the server, 24 back
-    #[value(name = "write128k")]
-    Write128k,
-    /// 72 bytes both ways
-    #[value(name = "empty")]
+pub enum Direction {
+    Read,
+    Write,
     Empty,
+}
+
+/// What is exchanged: the bytes NVMe/TCP moves for such a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Case {
+    pub direction: Direction,
+    pub bytes: usize,
+}
+
+/// Data of a write up to this many bytes travels with its command.
+const IN_CAPSULE: usize = 16 * 1024;
+
+/// The most data of one request.
+pub const BYTES_MAX: usize = 1 << 20;
+
+impl Case {
+    pub fn new(direction: Direction, bytes: u64) -> Result<Self, String> {
+        let bytes = usize64(bytes);
+        if bytes > BYTES_MAX {
+            return Err(format!("{bytes} bytes are more than {BYTES_MAX}"));
+        }
+        Ok(Self { direction, bytes: if direction == Direction::Empty { 0 } else { bytes } })
+    }
+
+    /// Whether the server asks for the data of a write.
+    pub fn asks(self) -> bool {
+        self.direction == Direction::Write && self.bytes > IN_CAPSULE
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -35,7 +52,7 @@ pub enum Output {
 /// One measurement's result.
 pub struct Report {
     case: Case,
-    qd: usize,
+    depth: usize,
     connections: usize,
     iops: f64,
     mean: f64,
@@ -49,7 +66,7 @@ impl Report {
     pub fn new(plan: &Plan, latency: &Histogram, elapsed: u64) -> Self {
         Self {
             case: plan.case,
-            qd: plan.qd,
+            depth: plan.depth,
             connections: plan.connections,
             iops: latency.count() as f64 * 1e9 / elapsed.max(1) as f64,
             mean: latency.mean(),
@@ -60,22 +77,21 @@ impl Report {
     }
 
     fn payload(&self) -> f64 {
-        match self.case {
-            Case::Read4k | Case::Write4k => 4096.0,
-            Case::Read128k | Case::Write128k => 131_072.0,
-            Case::Empty => 0.0,
-        }
+        f64::from(stdx::num::u32_of(self.case.bytes))
     }
 
     fn json(&self) -> Value {
         json!({
-            "case": format!("{:?}", self.case).to_lowercase(),
-            "qd": self.qd,
+            "rw": format!("{:?}", self.case.direction).to_lowercase(),
+            "bs": self.case.bytes,
+            "iodepth": self.depth,
             "connections": self.connections,
             "iops": self.iops.round(),
             "bw_bytes": (self.iops * self.payload()).round(),
-            "lat_ns": { "mean": self.mean.round(), "p50": self.p50, "p99": self.p99,
-                        "p99.9": self.p999 },
+            "mean_ns": self.mean.round(),
+            "p50_ns": self.p50,
+            "p99_ns": self.p99,
+            "p99.9_ns": self.p999,
         })
     }
 }
@@ -91,9 +107,10 @@ pub fn show(r: &Report, output: Output) {
         return;
     }
     println!(
-        "{:?} qd {} x {}: {:.0} round trips/s, {:.2} GB/s, p50 {:.1} us, p99 {:.1}, p99.9 {:.1}",
-        r.case,
-        r.qd,
+        "{:?} of {} bytes, depth {} x {}: {:.0} round trips/s, {:.2} GB/s, p50 {:.1} us, p99 {:.1}, p99.9 {:.1}",
+        r.case.direction,
+        r.case.bytes,
+        r.depth,
         r.connections,
         r.iops,
         r.iops * r.payload() / 1e9,
@@ -124,7 +141,8 @@ pub fn compare(strategies: &[Strategy], runs: &[Vec<Report>], output: Output) {
         if output == Output::Json {
             println!(
                 "{}",
-                json!({ "strategy": name, "case": base[0].json()["case"], "qd": base[0].qd,
+                json!({ "strategy": name, "rw": base[0].json()["rw"],
+                        "bs": base[0].case.bytes, "iodepth": base[0].depth,
                         "connections": base[0].connections, "rounds": reports.len(),
                         "iops": i.round(), "iops_ratio": ir, "p50_us": l, "p50_ratio": lr,
                         "p99_us": t })

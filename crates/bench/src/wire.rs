@@ -1,6 +1,6 @@
 //! Messages of NVMe/TCP's sizes: a common header's type and length, and nothing in them.
 
-use crate::report::Case;
+use crate::report::{Case, Direction};
 use std::io::{self, IoSlice};
 
 /// PDU types, as in the transport specification.
@@ -12,7 +12,6 @@ pub const READY: u8 = 9;
 
 const CAPSULE_LEN: usize = 72;
 const HEAD_LEN: usize = 24;
-const PAYLOAD_MAX: usize = 128 * 1024;
 
 /// One connection's receive side: tells messages apart, and drops their payload.
 pub struct Parser {
@@ -82,26 +81,25 @@ pub struct Shapes {
 
 impl Shapes {
     pub fn new(case: Case) -> Self {
-        let (request, answer) = match case {
-            Case::Read4k => (0, Shape::new(DATA, HEAD_LEN, 4096)),
-            Case::Write4k => (4096, Shape::new(RESPONSE, HEAD_LEN, 0)),
-            Case::Read128k => (0, Shape::new(DATA, HEAD_LEN, PAYLOAD_MAX)),
-            Case::Write128k => (0, Shape::new(RESPONSE, HEAD_LEN, 0)),
-            Case::Empty => (0, Shape::new(RESPONSE, CAPSULE_LEN, 0)),
+        let (request, answer) = match case.direction {
+            Direction::Read => (0, Shape::new(DATA, HEAD_LEN, case.bytes)),
+            Direction::Write if case.asks() => (0, Shape::new(RESPONSE, HEAD_LEN, 0)),
+            Direction::Write => (case.bytes, Shape::new(RESPONSE, HEAD_LEN, 0)),
+            Direction::Empty => (0, Shape::new(RESPONSE, CAPSULE_LEN, 0)),
         };
         Self {
             request: Shape::new(CAPSULE, CAPSULE_LEN, request),
             answer,
             ready: Shape::new(READY, HEAD_LEN, 0),
-            host_data: Shape::new(HOST_DATA, HEAD_LEN, PAYLOAD_MAX),
-            payload: vec![0x5a; PAYLOAD_MAX],
+            host_data: Shape::new(HOST_DATA, HEAD_LEN, case.bytes),
+            payload: vec![0x5a; case.bytes],
             case,
         }
     }
 
     /// The type of message a server answers to one of type `kind`.
     pub fn answer_to(&self, kind: u8) -> u8 {
-        if kind == CAPSULE && self.case == Case::Write128k { READY } else { self.answer.head[0] }
+        if kind == CAPSULE && self.case.asks() { READY } else { self.answer.head[0] }
     }
 
     fn shape(&self, kind: u8) -> &Shape {
@@ -192,7 +190,7 @@ mod tests {
             kinds in proptest::collection::vec(prop_oneof![Just(CAPSULE), Just(RESPONSE), Just(READY)], 1..20),
             cuts in proptest::collection::vec(1usize..5000, 1..50),
         ) {
-            let shapes = Shapes::new(Case::Write4k);
+            let shapes = Shapes::new(Case { direction: Direction::Write, bytes: 4096 });
             let mut outbox = Outbox::default();
             kinds.iter().for_each(|&k| outbox.push(k));
             let (mut parser, mut seen) = (Parser::new(), Vec::new());

@@ -48,7 +48,11 @@ const KIB4: u32 = 4096;
 const KIB128: u32 = 128 * 1024;
 
 pub const CASES: &[Case] = &[
-    Case { figure: Figure::P50, sides: &[Own, Spdk, Floor], ..case("read-qd1", "randread", KIB4, 1) },
+    Case {
+        figure: Figure::P50,
+        sides: &[Own, Spdk, Floor],
+        ..case("read-qd1", "randread", KIB4, 1)
+    },
     Case {
         figure: Figure::P50,
         sides: &[Own, Floor],

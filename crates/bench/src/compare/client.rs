@@ -66,7 +66,9 @@ fn own(options: &Options, case: &Case, server: &dyn Server) -> Result<Measured, 
     let args = own_args(case.rw, case.block, case.depth, case.queues, options.seconds, server);
     let writer = case
         .writer
-        .then(|| start_output(&program, &own_args("write", 1 << 20, 16, 1, options.seconds, server)))
+        .then(|| {
+            start_output(&program, &own_args("write", 1 << 20, 16, 1, options.seconds, server))
+        })
         .transpose()?;
     let mut measured = fio_json(&output(&program, &args)?)?;
     if let Some(writer) = writer {

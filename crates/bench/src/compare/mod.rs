@@ -55,7 +55,8 @@ pub fn run(options: &Options) -> Result<(), String> {
     println!("{} paired runs of {} s each; medians\n", options.runs, options.seconds);
     println!("| case | side | IOPS | MB/s | p50 us | p99 us | ratio |");
     println!("|---|---|---|---|---|---|---|");
-    let chosen = |case: &&Case| options.cases.is_empty() || options.cases.iter().any(|n| n == case.name);
+    let chosen =
+        |case: &&Case| options.cases.is_empty() || options.cases.iter().any(|n| n == case.name);
     for case in CASES.iter().filter(chosen) {
         measure(options, case)?;
     }
@@ -117,7 +118,12 @@ fn print(case: &Case, sides: &[Side], medians: &[Measured]) {
             measured.p99_us
         );
         if let Some(writer) = measured.writer_bytes_per_second {
-            println!("| {} | {}: its writer | | {:.0} | | | |", case.name, side.name(), writer / 1e6);
+            println!(
+                "| {} | {}: its writer | | {:.0} | | | |",
+                case.name,
+                side.name(),
+                writer / 1e6
+            );
         }
     }
 }

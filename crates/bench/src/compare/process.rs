@@ -36,7 +36,8 @@ impl Process {
     /// # Errors
     /// That it was not delivered: the process is gone.
     pub fn signal(&self, signal: &str) -> Result<(), String> {
-        let sent = Command::new("kill").arg(format!("-{signal}")).arg(self.id().to_string()).status();
+        let sent =
+            Command::new("kill").arg(format!("-{signal}")).arg(self.id().to_string()).status();
         match sent {
             Ok(status) if status.success() => Ok(()),
             _ => Err(format!("{} is gone", self.name)),

@@ -26,7 +26,10 @@ pub fn print(program: &Path) -> Result<(), String> {
         std::thread::park_timeout(IDLE);
         Ok((cpu_seconds(server.id())? - before) / IDLE.as_secs_f64())
     })?;
-    println!("| idle processor share, 16 connected queues, adaptive | {:.2} % of a core |", idle * 100.0);
+    println!(
+        "| idle processor share, 16 connected queues, adaptive | {:.2} % of a core |",
+        idle * 100.0
+    );
     let (before, after) = (resident_mib(server.id())?, {
         with_queues(program, &server, 128, 128, || {
             std::thread::park_timeout(Duration::from_secs(2));
@@ -34,7 +37,9 @@ pub fn print(program: &Path) -> Result<(), String> {
         })?
     });
     println!("| resident size, no queue | {before:.0} MiB |");
-    println!("| resident size, 128 queues of depth 128 under 4K random reads of 64 MiB | {after:.0} MiB |");
+    println!(
+        "| resident size, 128 queues of depth 128 under 4K random reads of 64 MiB | {after:.0} MiB |"
+    );
     let _ = server.port();
     Ok(())
 }
@@ -78,7 +83,8 @@ fn with_queues<T>(
 
 /// Connections that the kernel lists as established with this local port, on the server's side.
 fn established(port: u16) -> Result<usize, String> {
-    let table = std::fs::read_to_string("/proc/net/tcp").map_err(|e| format!("/proc/net/tcp: {e}"))?;
+    let table =
+        std::fs::read_to_string("/proc/net/tcp").map_err(|e| format!("/proc/net/tcp: {e}"))?;
     let local = format!("0100007F:{port:04X}");
     let is_ours = |line: &&str| {
         let mut words = line.split_whitespace();
@@ -92,7 +98,8 @@ fn cpu_seconds(id: u32) -> Result<f64, String> {
     let path = format!("/proc/{id}/stat");
     let stat = std::fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
     let behind = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let ticks: u64 = behind.split_whitespace().skip(11).take(2).filter_map(|w| w.parse::<u64>().ok()).sum();
+    let ticks: u64 =
+        behind.split_whitespace().skip(11).take(2).filter_map(|w| w.parse::<u64>().ok()).sum();
     // USER_HZ is 100 on every platform Linux has.
     #[allow(clippy::cast_precision_loss, reason = "ticks of one process stay far below 2^52")]
     let ticks = ticks as f64;

@@ -37,8 +37,18 @@ impl Flashloom {
         let port = free_port()?;
         let state = Folder::new("flashloom-compare")?;
         let address = format!("127.0.0.1:{port}");
-        let args =
-            ["--state-dir", &state.0, "serve", "memory:1GiB", "--listen", &address, "--cpus", "0", "--poll", poll];
+        let args = [
+            "--state-dir",
+            &state.0,
+            "serve",
+            "memory:1GiB",
+            "--listen",
+            &address,
+            "--cpus",
+            "0",
+            "--poll",
+            poll,
+        ];
         let process = Process::start(&program.display().to_string(), &args)?;
         await_port(port, "flashloom serve")?;
         Ok(Self { process, port, _state: state })
@@ -71,7 +81,8 @@ impl Spdk {
         let port = free_port()?;
         let state = Folder::new("spdk-compare")?;
         let config = format!("{}/config.json", state.0);
-        std::fs::write(&config, spdk_config(port).to_string()).map_err(|e| format!("{config}: {e}"))?;
+        std::fs::write(&config, spdk_config(port).to_string())
+            .map_err(|e| format!("{config}: {e}"))?;
         let program = folder.join("build/bin/nvmf_tgt");
         let socket = format!("{}/rpc.sock", state.0);
         let args =
@@ -101,9 +112,7 @@ const SPDK_NQN: &str = "nqn.2016-06.io.spdk:cnode1";
 
 /// The start-up configuration: the settings under which it was fastest on loopback.
 fn spdk_config(port: u16) -> serde_json::Value {
-    let method = |name: &str, params: serde_json::Value| {
-        serde_json::json!({ "method": name, "params": params })
-    };
+    let method = |name: &str, params: serde_json::Value| serde_json::json!({ "method": name, "params": params });
     serde_json::json!({ "subsystems": [
         { "subsystem": "bdev", "config": [
             method("bdev_malloc_create",
@@ -130,7 +139,8 @@ struct Folder(String);
 
 impl Folder {
     fn new(name: &str) -> Result<Self, String> {
-        let path = std::env::temp_dir().join(format!("{name}-{}-{}", std::process::id(), free_port()?));
+        let path =
+            std::env::temp_dir().join(format!("{name}-{}-{}", std::process::id(), free_port()?));
         std::fs::create_dir_all(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         Ok(Self(path.display().to_string()))
     }

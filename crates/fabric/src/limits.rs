@@ -56,6 +56,12 @@ pub const FINISH_TIMEOUT: Duration = Duration::from_secs(1);
 /// Unacknowledged bytes for this long mean a dead host (`TCP_USER_TIMEOUT`).
 pub const DEAD_PEER_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// A host that is silent for this long is probed by TCP, every so often, and given up after so many
+/// probes: 30 seconds in all. It finds half-open connections that have no keep alive timer.
+pub const PROBE_IDLE_SECONDS: i32 = 15;
+pub const PROBE_INTERVAL_SECONDS: i32 = 5;
+pub const PROBE_COUNT: i32 = 3;
+
 // A whole capsule fits in what one call receives, header, digests and padding included.
 const _: () = assert!(RECEIVE_BYTES >= 4 * (IN_CAPSULE_IO_BYTES as usize + 512));
 const _: () = assert!(UNSENT_BYTES >= MAX_TRANSFER_BYTES);

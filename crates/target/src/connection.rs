@@ -45,7 +45,7 @@ const WATCH: Duration = Duration::from_secs(1);
 pub async fn serve_connection(target: Arc<Target>, stream: TcpStream, listener: ListenerId) {
     let (Ok(local), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) else { return };
     let path = Path { listener, local, peer };
-    let connection = Connection::new(stream);
+    let Ok(connection) = Connection::new(stream) else { return };
     let handshake = await_connect(&target, &connection, path);
     if let Ok(Some((connected, cid))) = reactor::timeout(INITIALIZE_TIMEOUT, handshake).await {
         serve_queue(&target, connection.clone(), connected, cid).await;

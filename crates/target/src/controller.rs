@@ -258,6 +258,11 @@ impl Controller {
         }
     }
 
+    /// Drops a parked Asynchronous Event Request that the host no longer waits for.
+    pub(crate) fn forget_event_request(&self, cid: u16) {
+        self.lock().events.forget(cid);
+    }
+
     /// The next completion of a parked Asynchronous Event Request, SQHD not filled in.
     #[must_use]
     pub fn next_event(&self) -> Option<Cqe> {

@@ -83,6 +83,12 @@ impl Events {
         true
     }
 
+    /// Drops a parked request: the host has used its identifier for another command, so it no longer
+    /// waits for this one.
+    pub fn forget(&mut self, cid: u16) {
+        self.parked.retain(|&parked| parked != cid);
+    }
+
     /// Whether a request with this identifier is parked (a duplicate is a Command ID Conflict).
     pub fn is_parked(&self, cid: u16) -> bool {
         self.parked.contains(&cid)

@@ -134,6 +134,9 @@ fn perf(
     Ok(measured)
 }
 
+/// Given a name of its own: without one it sends an empty host NQN, which a target must refuse.
+const HOST_NQN: &str = "nqn.2014-08.org.nvmexpress:uuid:5b1f7f0e-6f2f-4b0e-9a57-3f0f4d1f0c11";
+
 fn start_perf(
     folder: &Path,
     rw: &str,
@@ -145,7 +148,7 @@ fn start_perf(
 ) -> Result<Running, String> {
     let program = folder.join("build/bin/spdk_nvme_perf").display().to_string();
     let address = format!(
-        "trtype:TCP adrfam:IPv4 traddr:127.0.0.1 trsvcid:{} subnqn:{}",
+        "trtype:TCP adrfam:IPv4 traddr:127.0.0.1 trsvcid:{} subnqn:{} hostnqn:{HOST_NQN}",
         server.port(),
         server.nqn()
     );

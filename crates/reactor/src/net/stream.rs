@@ -9,6 +9,7 @@ use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 /// A TCP connection of this reactor. One task receives; any task sends.
 pub struct TcpStream {
@@ -271,6 +272,16 @@ impl TcpStream {
     /// As setsockopt(2).
     pub fn set_priority(&self, priority: i32) -> io::Result<()> {
         sys::set_int(&self.fd, libc::SOL_SOCKET, libc::SO_PRIORITY, priority)
+    }
+
+    /// Has the kernel end the connection when bytes stay unacknowledged for this long
+    /// (`TCP_USER_TIMEOUT`).
+    ///
+    /// # Errors
+    /// As setsockopt(2).
+    pub fn set_user_timeout(&self, limit: Duration) -> io::Result<()> {
+        let millis = i32::try_from(limit.as_millis()).unwrap_or(i32::MAX);
+        sys::set_int(&self.fd, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, millis)
     }
 
     /// Has the kernel probe a silent peer: first after `idle` seconds, then every `interval`

@@ -47,6 +47,8 @@ pub struct Queue {
     /// SQ Head Pointer: entries taken from the queue, modulo its size.
     head: Cell<u16>,
     cids: RefCell<CidSet>,
+    /// Identifiers of commands left to an event.
+    parked: RefCell<Vec<u16>>,
     phases: RefCell<Vec<Phase>>,
     outstanding: Cell<u32>,
     /// When the queue last had no command outstanding, reactor nanoseconds.
@@ -72,6 +74,7 @@ impl Queue {
             flow_control,
             head: Cell::default(),
             cids: RefCell::default(),
+            parked: RefCell::default(),
             phases: RefCell::default(),
             outstanding: Cell::default(),
             busy_since: Cell::default(),
@@ -106,7 +109,7 @@ impl Queue {
     pub(crate) fn admit(&self, cid: u16) -> bool {
         let next = self.head.get() + 1;
         self.head.set(if next >= self.size { 0 } else { next });
-        let free = self.cids.borrow_mut().insert(cid);
+        let free = self.cids.borrow_mut().insert(cid) || self.forget_parked(cid);
         if free {
             if self.outstanding.get() == 0 {
                 self.busy_since.set(reactor::now());
@@ -134,10 +137,29 @@ impl Queue {
         self.connection.respond(&self.stamped(Cqe::new(cid, status)));
     }
 
+    /// Notes that a request waits for an event.
+    fn park(&self, cid: u16) {
+        self.parked.borrow_mut().push(cid);
+    }
+
     /// Sends the completion of a parked request.
     pub(crate) fn complete_parked(&self, cqe: Cqe) {
-        self.retire(cqe.cid.get());
+        let cid = cqe.cid.get();
+        self.parked.borrow_mut().retain(|&parked| parked != cid);
+        self.retire(cid);
         self.connection.respond(&self.stamped(cqe));
+    }
+
+    /// Gives up a parked request whose identifier the host uses again; false when it is not one.
+    /// Some hosts (SPDK's, when it shuts a controller down) forget their Asynchronous Event Requests
+    /// without an Abort; to refuse their next command would leave the controller enabled.
+    fn forget_parked(&self, cid: u16) -> bool {
+        let mut parked = self.parked.borrow_mut();
+        let Some(at) = parked.iter().position(|&p| p == cid) else { return false };
+        parked.swap_remove(at);
+        self.lease.controller().forget_event_request(cid);
+        self.outstanding.set(self.outstanding.get() - 1);
+        true
     }
 
     /// Completes a request, with data if there is some, and counts it.

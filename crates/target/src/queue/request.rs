@@ -159,6 +159,7 @@ impl Request {
     /// Leaves the completion to an event: an Asynchronous Event Request that the controller parked.
     pub fn park(self) {
         self.completed.set(true);
+        self.queue.park(self.sqe.cid.get());
     }
 
     fn send(&self, cqe: Cqe, payload: Option<Payload>) {

@@ -27,7 +27,8 @@ use self::transfer::Transfers;
 use super::gather::Sent;
 use super::out::Out;
 use crate::limits::{
-    FINISH_TIMEOUT, IN_CAPSULE_ADMIN_BYTES, IN_CAPSULE_IO_BYTES, MAX_H2C_DATA_BYTES, QUEUE_DEPTH,
+    DEAD_PEER_TIMEOUT, FINISH_TIMEOUT, IN_CAPSULE_ADMIN_BYTES, IN_CAPSULE_IO_BYTES,
+    MAX_H2C_DATA_BYTES, PROBE_COUNT, PROBE_IDLE_SECONDS, PROBE_INTERVAL_SECONDS, QUEUE_DEPTH,
     RECEIVE_BYTES, TERMINATE_TIMEOUT, UNSENT_BYTES,
 };
 use crate::notify::{Notify, Waiters};
@@ -101,7 +102,13 @@ pub struct Connection {
 
 impl Connection {
     /// Takes a socket whose host has sent nothing yet, and starts its flusher on this reactor.
-    pub fn new(stream: TcpStream) -> Rc<Self> {
+    ///
+    /// # Errors
+    /// The socket's own: it is gone already.
+    pub fn new(stream: TcpStream) -> io::Result<Rc<Self>> {
+        stream.set_nodelay(true)?;
+        stream.set_user_timeout(DEAD_PEER_TIMEOUT)?;
+        stream.set_keepalive(PROBE_IDLE_SECONDS, PROBE_INTERVAL_SECONDS, PROBE_COUNT)?;
         let config = Config {
             max_in_capsule: IN_CAPSULE_ADMIN_BYTES,
             maxh2cdata: MAX_H2C_DATA_BYTES,
@@ -126,7 +133,7 @@ impl Connection {
             closed: Cell::default(),
         });
         reactor::spawn_late(flusher(connection.clone()));
-        connection
+        Ok(connection)
     }
 
     /// The host's address.

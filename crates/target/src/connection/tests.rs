@@ -1,0 +1,297 @@
+//! Connections over real sockets: what a host may do, and what a hostile one tries.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use nvme::opcode::{admin as admin_opcode, io as io_opcode};
+use nvme::pdu::Fes;
+use nvme::sqe::{Fused, Sqe};
+use nvme::status::Status;
+use nvme::tcp::host::Config;
+use reactor::net::{ListenOptions, TcpListener};
+
+use super::peer::{PLAIN, Peer, Seen, admin, connect_queue, io, read, write};
+use super::serve_connection;
+use crate::registry::Target;
+use crate::rig::Rig;
+
+/// Serves a fresh target and runs `test` against its address.
+fn with_target<F>(test: impl FnOnce(SocketAddr, Arc<Target>) -> F + 'static)
+where
+    F: Future<Output = ()> + 'static,
+{
+    reactor::run(reactor::Config::default(), async move {
+        let rig = Rig::new();
+        let target = rig.target.clone();
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let listener = TcpListener::bind(any, ListenOptions::default()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = reactor::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                reactor::spawn(serve_connection(target.clone(), stream, rig.path.listener));
+            }
+        });
+        test(address, rig.target.clone()).await;
+        server.abort();
+    })
+    .unwrap();
+}
+
+/// Waits, turn by turn, until the target has no controller left.
+async fn until_empty(target: &Target) {
+    for _ in 0..2_000 {
+        if target.controllers().is_empty() {
+            return;
+        }
+        reactor::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    panic!("a controller is left");
+}
+
+#[test]
+fn data_written_in_capsule_and_by_r2t_is_read_back() {
+    with_target(|address, _| async move {
+        let (_admin, cntlid) = admin(address).await;
+        for (hdgst, ddgst, hpda) in [(false, false, 0), (true, true, 0), (false, true, 31)] {
+            let config = Config { hpda, hdgst, ddgst, ..PLAIN };
+            let mut queue = io(address, cntlid, config, 128).await;
+            let small: Vec<u8> = (0..4096u32).map(|i| i.to_le_bytes()[0]).collect();
+            queue.command(&write(1, 8, 8, true), &small).await;
+            assert_eq!(queue.response().await.status(), Status::SUCCESS);
+            let large: Vec<u8> = (0..65_536u32).map(|i| (i / 7).to_le_bytes()[0]).collect();
+            queue.command(&write(2, 64, 128, false), &[]).await;
+            let Seen::Ready { cid: 2, ttag, length: 65_536 } = queue.next().await else {
+                panic!("no R2T");
+            };
+            // Two PDUs, cut in the middle.
+            let mut pdus = queue.data(2, ttag, 0, &large[..1000], false);
+            pdus.extend(queue.data(2, ttag, 1000, &large[1000..], true));
+            let (head, tail) = pdus.split_at(777);
+            queue.send(head).await;
+            queue.send(tail).await;
+            assert_eq!(queue.response().await.status(), Status::SUCCESS);
+            queue.command(&read(3, 8, 8), &[]).await;
+            let seen = queue.next().await;
+            assert_eq!(seen, Seen::Data { cid: 3, bytes: small, success: true });
+            queue.command(&read(4, 64, 128), &[]).await;
+            assert_eq!(queue.next().await, Seen::Data { cid: 4, bytes: large, success: true });
+        }
+    });
+}
+
+#[test]
+fn broken_pdus_are_answered_with_a_termination_that_says_why() {
+    let sequence = Fes::PduSequenceError.raw();
+    let field = Fes::InvalidPduHeaderField.raw();
+    // PDU type, flags, HLEN, PDO, PLEN of a first PDU, and the answer.
+    let cases: [([u8; 8], u16); 5] = [
+        // A command before ICReq.
+        ([4, 0, 72, 0, 72, 0, 0, 0], sequence),
+        // No such PDU type.
+        ([0x77, 0, 24, 0, 24, 0, 0, 0], field),
+        // An ICResp, which only a controller sends.
+        ([1, 0, 128, 0, 128, 0, 0, 0], field),
+        // ICReq with a wrong header length, and with a wrong length.
+        ([0, 0, 127, 0, 128, 0, 0, 0], field),
+        ([0, 0, 128, 0, 255, 255, 0, 0], field),
+    ];
+    with_target(move |address, _| async move {
+        for (head, fes) in cases {
+            let mut peer = Peer::connect(address, PLAIN).await;
+            let mut pdu = vec![0; 256];
+            pdu[..8].copy_from_slice(&head);
+            peer.send(&pdu).await;
+            assert!(matches!(peer.next().await, Seen::Terminated(f, _) if f == fes), "{head:?}");
+        }
+    });
+}
+
+#[test]
+fn data_that_nobody_asked_for_ends_the_connection_and_its_controller() {
+    with_target(|address, target| async move {
+        let (admin, cntlid) = admin(address).await;
+        let mut queue = io(address, cntlid, PLAIN, 32).await;
+        let pdu = queue.data(5, 99, 0, &[0; 512], true);
+        queue.send(&pdu).await;
+        assert!(matches!(queue.next().await, Seen::Terminated(..)));
+        assert_eq!(queue.next().await, Seen::Closed);
+        drop((queue, admin));
+        until_empty(&target).await;
+    });
+}
+
+#[test]
+fn data_beyond_what_was_asked_for_ends_the_connection() {
+    with_target(|address, _| async move {
+        let (_admin, cntlid) = admin(address).await;
+        for (offset, length) in [(512u32, 512usize), (0, 1024), (u32::MAX - 511, 512)] {
+            let mut queue = Peer::connect(address, PLAIN).await;
+            // Queue 1 is free again once the last connection is drained.
+            while !connect_queue(&mut queue, 1, cntlid, 32).await.status().is_success() {
+                queue = Peer::connect(address, PLAIN).await;
+            }
+            queue.command(&write(1, 0, 1, false), &[]).await;
+            let Seen::Ready { ttag, .. } = queue.next().await else { panic!("no R2T") };
+            let pdu = queue.data(1, ttag, offset, &vec![0; length], true);
+            queue.send(&pdu).await;
+            let out_of_range = Fes::DataTransferOutOfRange.raw();
+            let seen = queue.next().await;
+            assert!(matches!(seen, Seen::Terminated(fes, _) if fes == out_of_range), "{seen:?}");
+            assert_eq!(queue.next().await, Seen::Closed);
+        }
+    });
+}
+
+#[test]
+fn a_damaged_data_digest_fails_the_command_and_not_the_connection() {
+    with_target(|address, _| async move {
+        let (_admin, cntlid) = admin(address).await;
+        let mut queue = io(address, cntlid, Config { ddgst: true, ..PLAIN }, 32).await;
+        let mut capsule = queue.capsule(&write(1, 0, 1, true), &[7; 512]);
+        *capsule.last_mut().unwrap() ^= 1;
+        queue.send(&capsule).await;
+        let cqe = queue.response().await;
+        assert!(cqe.status().is(Status::TRANSIENT_TRANSPORT_ERROR), "{:?}", cqe.status());
+        queue.command(&write(2, 0, 64, false), &[]).await;
+        let Seen::Ready { ttag, .. } = queue.next().await else { panic!("no R2T") };
+        let mut pdu = queue.data(2, ttag, 0, &[7; 32_768], true);
+        *pdu.last_mut().unwrap() ^= 1;
+        queue.send(&pdu).await;
+        let cqe = queue.response().await;
+        assert!(cqe.status().is(Status::TRANSIENT_TRANSPORT_ERROR), "{:?}", cqe.status());
+        queue.command(&read(3, 0, 1), &[]).await;
+        let expected = Seen::Data { cid: 3, bytes: vec![0; 512], success: true };
+        assert_eq!(queue.next().await, expected, "nothing of it was written");
+    });
+}
+
+#[test]
+fn a_command_identifier_in_use_is_refused() {
+    with_target(|address, _| async move {
+        let (_admin, cntlid) = admin(address).await;
+        let mut queue = io(address, cntlid, PLAIN, 32).await;
+        queue.command(&write(9, 0, 64, false), &[]).await;
+        assert!(matches!(queue.next().await, Seen::Ready { cid: 9, .. }));
+        // The machine would not send it twice; another's does.
+        let mut second = Peer::connect(address, PLAIN).await;
+        queue.send(&second.capsule(&read(9, 0, 1), &[])).await;
+        let cqe = queue.response().await;
+        assert!(cqe.status().is(Status::COMMAND_ID_CONFLICT), "{:?}", cqe.status());
+    });
+}
+
+#[test]
+fn a_host_that_overruns_its_queue_loses_the_connection() {
+    with_target(|address, target| async move {
+        let (admin, cntlid) = admin(address).await;
+        let mut queue = io(address, cntlid, PLAIN, 4).await;
+        // None of them completes before its data has come.
+        for cid in 0..16 {
+            queue.command(&write(cid, 0, 64, false), &[]).await;
+        }
+        while queue.next().await != Seen::Closed {}
+        drop(admin);
+        until_empty(&target).await;
+    });
+}
+
+#[test]
+fn abort_ends_a_write_that_waits_for_its_data() {
+    with_target(|address, _| async move {
+        let (mut admin, cntlid) = admin(address).await;
+        let mut queue = io(address, cntlid, PLAIN, 32).await;
+        queue.command(&write(7, 0, 64, false), &[]).await;
+        let Seen::Ready { ttag, .. } = queue.next().await else { panic!("no R2T") };
+        let mut abort = Sqe::new(admin_opcode::ABORT, 3, 0);
+        abort.cdw10 = (7u32 << 16 | 1).into();
+        admin.command(&abort, &[]).await;
+        let cqe = admin.response().await;
+        assert_eq!((cqe.status(), cqe.dw0.get()), (Status::SUCCESS, 0), "it was aborted");
+        let cqe = queue.response().await;
+        assert!(cqe.status().is(Status::ABORT_REQUESTED), "{:?}", cqe.status());
+        // The data that was under way is still taken, and the queue goes on.
+        let pdu = queue.data(7, ttag, 0, &[1; 32_768], true);
+        queue.send(&pdu).await;
+        queue.command(&read(8, 0, 1), &[]).await;
+        let expected = Seen::Data { cid: 8, bytes: vec![0; 512], success: true };
+        assert_eq!(queue.next().await, expected, "nothing of it was written");
+        admin.command(&abort, &[]).await;
+        assert_eq!(admin.response().await.dw0.get(), 1, "there is nothing to abort");
+    });
+}
+
+#[test]
+fn compare_and_write_is_one_operation_and_a_lone_half_is_aborted() {
+    with_target(|address, _| async move {
+        let (_admin, cntlid) = admin(address).await;
+        let mut queue = io(address, cntlid, PLAIN, 32).await;
+        let mut compare = write(1, 3, 1, true);
+        compare.opcode = io_opcode::COMPARE;
+        compare.set_fused(Fused::First);
+        let mut second = write(2, 3, 1, true);
+        second.set_fused(Fused::Second);
+        // The halves arrive apart.
+        queue.command(&compare, &[0; 512]).await;
+        queue.command(&second, &[5; 512]).await;
+        assert_eq!(queue.response().await.status(), Status::SUCCESS);
+        assert_eq!(queue.response().await.status(), Status::SUCCESS);
+        queue.command(&compare, &[0; 512]).await;
+        queue.command(&second, &[6; 512]).await;
+        assert!(queue.response().await.status().is(Status::COMPARE_FAILURE));
+        assert!(queue.response().await.status().is(Status::ABORTED_FAILED_FUSED));
+        queue.command(&compare, &[0; 512]).await;
+        queue.command(&read(3, 3, 1), &[]).await;
+        assert!(queue.response().await.status().is(Status::ABORTED_MISSING_FUSED));
+        assert_eq!(
+            queue.next().await,
+            Seen::Data { cid: 3, bytes: vec![5; 512], success: true },
+            "the failed pair wrote nothing"
+        );
+        queue.command(&second, &[6; 512]).await;
+        assert!(queue.response().await.status().is(Status::ABORTED_MISSING_FUSED));
+    });
+}
+
+#[test]
+fn a_host_that_goes_away_in_the_middle_of_a_transfer_leaves_nothing_behind() {
+    with_target(|address, target| async move {
+        let all = reactor::buffer::pool().available();
+        for _ in 0..20 {
+            let (admin, cntlid) = admin(address).await;
+            let mut queue = io(address, cntlid, PLAIN, 32).await;
+            queue.command(&write(1, 0, 128, false), &[]).await;
+            let Seen::Ready { ttag, .. } = queue.next().await else { panic!("no R2T") };
+            let pdu = queue.data(1, ttag, 0, &[1; 65_536], true);
+            queue.send(&pdu[..20_000]).await;
+            drop(queue);
+            drop(admin);
+        }
+        until_empty(&target).await;
+        assert_eq!(reactor::buffer::pool().available(), all, "every buffer is back");
+    });
+}
+
+#[test]
+fn a_host_that_does_not_read_delays_nobody_else() {
+    with_target(|address, _| async move {
+        let (_admin, cntlid) = admin(address).await;
+        let mut greedy = io(address, cntlid, Config { commands: 1024, ..PLAIN }, 1024).await;
+        let mut commands = Vec::new();
+        for cid in 0..1000 {
+            commands.extend(greedy.capsule(&read(cid, 0, 2048), &[]));
+        }
+        greedy.send(&commands).await;
+        let (_other_admin, other) = admin(address).await;
+        let mut queue = io(address, other, PLAIN, 32).await;
+        for cid in 0..100 {
+            queue.command(&read(cid, 0, 1), &[]).await;
+            assert!(matches!(queue.next().await, Seen::Data { .. }));
+        }
+        // It gets all it asked for when it reads at last.
+        for _ in 0..20 {
+            let seen = greedy.next().await;
+            assert!(matches!(&seen, Seen::Data { bytes, .. } if bytes.len() == 1 << 20));
+        }
+    });
+}

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| flashloom_fuzz::controller_machine(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| flashloom_fuzz::wire::controller_machine(data));

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| flashloom_fuzz::reservation(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| flashloom_fuzz::wire::reservation(data));

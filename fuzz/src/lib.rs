@@ -1,26 +1,8 @@
 //! What each fuzz target does with its input, free of libfuzzer, so that the checked-in corpora are
-//! replayed by a plain `cargo test` as well (`crates/nvme/tests/corpus.rs` includes this file).
+//! replayed by a plain `cargo test` as well: `tests/corpus.rs` of the crates under test include these
+//! modules.
 //!
 //! A target fails by panicking: in the code under test, or in an oracle here.
 
-mod machines;
-mod types;
-
-pub use machines::{controller_machine, host_machine};
-pub use types::{connect, copy, discovery, dsm, identify, reservation, sqe};
-
-/// What a target does with an input.
-pub type Target = fn(&[u8]);
-
-/// Every target by the name of its file in `fuzz_targets` and its folder in `corpus`.
-pub const TARGETS: &[(&str, Target)] = &[
-    ("connect", connect),
-    ("controller_machine", controller_machine),
-    ("copy", copy),
-    ("discovery", discovery),
-    ("dsm", dsm),
-    ("host_machine", host_machine),
-    ("identify", identify),
-    ("reservation", reservation),
-    ("sqe", sqe),
-];
+pub mod target;
+pub mod wire;

@@ -1,0 +1,11 @@
+//! Decisions of crate `target` that a host's commands reach.
+
+mod reservation;
+
+pub use reservation::reservation_state;
+
+/// What a target does with an input.
+pub type Target = fn(&[u8]);
+
+/// Every target by the name of its file in `fuzz_targets` and its folder in `corpus`.
+pub const TARGETS: &[(&str, Target)] = &[("reservation_state", reservation_state)];

@@ -4,6 +4,7 @@
 mod client;
 mod compare;
 mod executor;
+mod memory;
 mod report;
 mod strategy;
 mod wire;
@@ -30,6 +31,13 @@ enum What {
     Sockets(SocketArguments),
     /// Flashloom, the loopback floor, and SPDK where it was built, in paired runs
     Compare(CompareArguments),
+    /// What a random 4 KiB copy out of a memory region costs
+    Memory {
+        #[arg(long, default_value = "1GiB", value_parser = stdx::size::parse)]
+        size: u64,
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+    },
     /// What waking and polling a task costs, ours and others'
     Executor {
         #[arg(long, default_value_t = 5)]
@@ -143,6 +151,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             seconds: a.seconds,
             cases: a.cases,
         })?,
+        What::Memory { size, rounds } => memory::run(size, rounds)?,
         What::Executor { rounds } => executor::run(rounds)?,
     }
     Ok(())

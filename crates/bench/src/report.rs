@@ -137,6 +137,7 @@ pub fn compare(strategies: &[Strategy], runs: &[Vec<Report>], output: Output) {
         let p50 = |r: &Report| micros(r.p50);
         let p99 = |r: &Report| micros(r.p99);
         let name = strategy.to_possible_value().map_or(String::new(), |v| v.get_name().to_owned());
+        let best = reports.iter().map(p50).fold(f64::INFINITY, f64::min);
         let (i, ir, l, lr, t) = (of(&iops), ratio(&iops), of(&p50), ratio(&p50), of(&p99));
         if output == Output::Json {
             println!(
@@ -144,12 +145,12 @@ pub fn compare(strategies: &[Strategy], runs: &[Vec<Report>], output: Output) {
                 json!({ "strategy": name, "rw": base[0].json()["rw"],
                         "bs": base[0].case.bytes, "iodepth": base[0].depth,
                         "connections": base[0].connections, "rounds": reports.len(),
-                        "iops": i.round(), "iops_ratio": ir, "p50_us": l, "p50_ratio": lr,
+                        "iops": i.round(), "iops_ratio": ir, "p50_us": l, "p50_ratio": lr, "p50_best_us": best,
                         "p99_us": t })
             );
         } else {
             println!(
-                "{name:>18}: {i:>9.0}/s ({ir:.2})  p50 {l:>7.1} us ({lr:.2})  p99 {t:>7.1} us"
+                "{name:>18}: {i:>9.0}/s ({ir:.2})  p50 {l:>7.1} us ({lr:.2}), best {best:>7.1}  p99 {t:>7.1} us"
             );
         }
     }

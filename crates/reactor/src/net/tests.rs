@@ -86,6 +86,35 @@ fn more_connections_than_the_hot_set_holds() {
     }
 }
 
+/// Sixteen quiet connections cost an adaptive reactor nothing but the time it spins after the last
+/// of them fell silent.
+#[test]
+fn quiet_connections_let_the_reactor_sleep() {
+    run(config(PollPolicy::default()), async {
+        let mut pairs = Vec::new();
+        for _ in 0..16 {
+            let (client, server) = pair().await;
+            drop(spawn(echo(server)));
+            client.send_all(&[1; 8]).await.unwrap();
+            client.recv_exact(&mut [0; 8]).await.unwrap();
+            pairs.push(client);
+        }
+        sleep(Duration::from_millis(20)).await;
+        let before = crate::metrics::here();
+        sleep(Duration::from_millis(200)).await;
+        let after = crate::metrics::here();
+        let slept = after.sleep_nanos - before.sleep_nanos;
+        assert!(after.sleeps - before.sleeps < 5, "woke for nothing");
+        assert!(slept > 190_000_000, "slept {slept} ns of 200 ms");
+        // And every one of them still works.
+        for client in &pairs {
+            client.send_all(&[2; 8]).await.unwrap();
+            client.recv_exact(&mut [0; 8]).await.unwrap();
+        }
+    })
+    .unwrap();
+}
+
 #[test]
 fn a_full_socket_waits_until_it_is_writable() {
     run(config(PollPolicy::default()), async {

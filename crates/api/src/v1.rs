@@ -5,8 +5,9 @@ mod node;
 mod problem;
 mod subsystem;
 
-pub use metrics::{Counters, QueueMetrics};
-pub use metrics::{HostMetrics, Latency, Metrics, NamespaceMetrics, Operation, ReactorMetrics};
+pub use metrics::{
+    Counters, HostMetrics, Latency, Metrics, NamespaceMetrics, Operation, ReactorMetrics,
+};
 pub use node::{Event, Listener, NewListener, PollPolicy, Reactor, Severity, Status};
 pub use problem::{Kind, Problem};
 pub use subsystem::{

@@ -12,6 +12,8 @@ pub mod error;
 pub mod events;
 pub mod identity;
 pub mod limits;
+pub mod node;
+pub mod serving;
 pub mod state;
 
 pub use error::{Error, Result};

@@ -1,5 +1,7 @@
 //! Bounds of the node, each with its reason.
 
+use std::time::Duration;
+
 /// Events kept in memory for `GET /v1/events`: a day of a quiet node; the log has the rest.
 pub const EVENTS: usize = 1024;
 /// Reactors of one node: one per core of the largest two-socket machines.
@@ -10,3 +12,8 @@ pub const REACTORS_UNASKED: usize = 8;
 pub const CONFIG_BYTES: u64 = 4 << 20;
 /// Faults reported of one configuration file: more than a screen helps nobody.
 pub const CONFIG_FAULTS: usize = 20;
+/// Connections open at once: 128 controllers of 128 queues each, and as many descriptors.
+pub const CONNECTIONS: usize = 16 << 10;
+/// How long a stopping node waits for connections to end in order: a command in flight takes
+/// milliseconds; a host that does not read its socket is not waited for longer.
+pub const DRAIN: Duration = Duration::from_secs(5);

@@ -1,2 +1,54 @@
 //! The one program users see: daemon and command line.
-fn main() {}
+
+mod ask;
+mod bench;
+mod cli;
+mod demo;
+mod exit;
+mod generate;
+mod log;
+mod manage;
+mod output;
+mod serve;
+mod service;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command};
+use crate::exit::Outcome;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            failure.print();
+            failure.exit.into()
+        }
+    }
+}
+
+fn run(cli: Cli) -> Outcome {
+    let global = &cli.global;
+    match cli.command {
+        Command::Serve(args) => serve::run(global, args),
+        Command::Demo(args) => demo::run(global, args),
+        Command::Bench(args) => bench::run(global, args),
+        Command::Discover(args) => ask::discover(global, &args),
+        Command::IdCtrl(args) => ask::id_ctrl(global, &args),
+        Command::IdNs(args) => ask::id_ns(global, &args),
+        Command::Status => manage::status(global),
+        Command::Subsystem { verb } => manage::subsystem(global, verb),
+        Command::Namespace { verb } => manage::namespace(global, verb),
+        Command::Listener { verb } => manage::listener(global, verb),
+        Command::Host { verb } => manage::host(global, verb),
+        Command::Controller { verb } => manage::controller(global, verb),
+        Command::Events(args) => manage::events(global, &args),
+        Command::Check { file } => serve::check(&file),
+        Command::Completions { shell } => generate::completions(shell),
+        Command::Man { out } => generate::man(out.as_deref()),
+        Command::Openapi => generate::openapi(),
+    }
+}

@@ -13,6 +13,8 @@ pub enum Operation {
     Read,
     /// Write.
     Write,
+    /// Dataset Management and Write Zeroes.
+    Deallocate,
     /// Flush.
     Flush,
     /// Every other I/O command.
@@ -25,6 +27,7 @@ impl Operation {
         match self {
             Self::Read => "read",
             Self::Write => "write",
+            Self::Deallocate => "deallocate",
             Self::Flush => "flush",
             Self::Other => "other",
         }
@@ -64,6 +67,8 @@ pub struct NamespaceMetrics {
     pub subsystem: String,
     /// Its NSID.
     pub nsid: u32,
+    /// Commands received and not completed yet, over all queues.
+    pub outstanding: u64,
     /// One entry per kind of command.
     pub counters: Vec<Counters>,
 }
@@ -75,25 +80,10 @@ pub struct HostMetrics {
     pub subsystem: String,
     /// NQN of the host.
     pub host: String,
+    /// Commands received and not completed yet, over all queues.
+    pub outstanding: u64,
     /// One entry per kind of command.
     pub counters: Vec<Counters>,
-}
-
-/// What is outstanding on one queue.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct QueueMetrics {
-    /// NQN of the subsystem.
-    pub subsystem: String,
-    /// NQN of the host.
-    pub host: String,
-    /// CNTLID of the controller.
-    pub cntlid: u16,
-    /// Queue identifier, 0 for the admin queue.
-    pub qid: u16,
-    /// Commands received and not completed yet.
-    pub depth: u64,
-    /// Entries of the queue.
-    pub size: u64,
 }
 
 /// Counters of one reactor.
@@ -126,8 +116,28 @@ pub struct Metrics {
     pub namespaces: Vec<NamespaceMetrics>,
     /// By host and subsystem.
     pub hosts: Vec<HostMetrics>,
-    /// By queue.
-    pub queues: Vec<QueueMetrics>,
     /// By reactor.
     pub reactors: Vec<ReactorMetrics>,
+}
+
+impl Counters {
+    /// Adds what was counted elsewhere for the same kind of command.
+    pub fn add(&mut self, other: &Self) {
+        self.operations += other.operations;
+        self.bytes += other.bytes;
+        self.errors += other.errors;
+        self.latency.add(&other.latency);
+    }
+}
+
+impl Latency {
+    /// Adds a histogram with the same bounds.
+    pub fn add(&mut self, other: &Self) {
+        debug_assert!(self.buckets.len() == other.buckets.len(), "bounds are the same everywhere");
+        for (mine, theirs) in self.buckets.iter_mut().zip(&other.buckets) {
+            mine.1 += theirs.1;
+        }
+        self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
+        self.count += other.count;
+    }
 }

@@ -35,6 +35,18 @@ impl Backend {
             Self::Drive { .. } => "drive",
         }
     }
+
+    /// The same with another size.
+    ///
+    /// # Errors
+    /// When no namespace can have that size.
+    pub fn with_size(self, size: Size) -> Result<Self, Refused> {
+        let size = bounded(size)?;
+        Ok(match self {
+            Self::Memory { .. } => Self::Memory { size },
+            Self::Drive { path, .. } => Self::Drive { path, size: Some(size) },
+        })
+    }
 }
 
 impl FromStr for Backend {

@@ -1,0 +1,243 @@
+//! The node: one value that knows what is asked for, what is served, and how to get from the one
+//! to the other.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use api::v1::{Event, Kind, PollPolicy, Severity};
+use api::value::Address;
+
+use crate::config::{self, Faults, Settings};
+use crate::desired::{self, Desired};
+use crate::events::Events;
+use crate::serving::Serving;
+use crate::state::{State, StateDir};
+use crate::{Error, Result, change};
+
+mod manage;
+mod view;
+
+/// Where a node's configuration comes from.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// The state directory alone: what was served last is served again.
+    State,
+    /// A configuration file, joined with the changes made through the management API since.
+    File(PathBuf),
+    /// The command line. The same command line again keeps changes made since; another one
+    /// begins anew. Identities are kept in any case.
+    CommandLine(Desired),
+}
+
+/// How to start a node.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where identity and state are kept.
+    pub state_dir: PathBuf,
+    /// What is to be served.
+    pub source: Source,
+    /// Forget changes made through the management API.
+    pub fresh: bool,
+    /// CPUs, before those of the configuration file.
+    pub cpus: Option<Vec<usize>>,
+    /// Poll policy, before that of the configuration file.
+    pub poll: Option<PollPolicy>,
+}
+
+/// A running node.
+#[derive(Debug)]
+pub struct Node {
+    pub(crate) dir: StateDir,
+    pub(crate) config: Option<PathBuf>,
+    pub(crate) started: SystemTime,
+    pub(crate) events: Events,
+    inner: Mutex<Inner>,
+}
+
+/// What a change goes through, one at a time.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) state: State,
+    /// `None` once the node has stopped.
+    serving: Option<Serving>,
+}
+
+/// Why a node did not start, or did not take a new configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The configuration file has faults.
+    #[error(transparent)]
+    Config(#[from] Faults),
+    /// Something else.
+    #[error(transparent)]
+    Node(#[from] Error),
+}
+
+impl Node {
+    /// Starts reactors, target and listeners: all of what is asked for, or nothing.
+    ///
+    /// # Errors
+    /// The configuration's faults, or what could not be opened, bound or started.
+    pub fn start(options: Options) -> std::result::Result<Arc<Self>, StartError> {
+        let dir = StateDir::open(&options.state_dir)?;
+        let mut state = dir.load()?;
+        let (mut settings, base, config) = match options.source {
+            Source::State => (Settings::default(), Desired::default(), None),
+            Source::File(path) => {
+                let config = config::load(&path)?;
+                (config.settings, config.desired, Some(path))
+            }
+            Source::CommandLine(desired) => {
+                if desired != state.base {
+                    state.current = Desired::default();
+                    state.base = Desired::default();
+                }
+                (Settings::default(), desired, None)
+            }
+        };
+        let wanted = if options.fresh {
+            base.clone()
+        } else {
+            desired::merge(&state.base, &base, &state.current)
+        };
+        wanted.check().map_err(Error::from)?;
+        settings.cpus = options.cpus.unwrap_or(settings.cpus);
+        settings.poll = options.poll.unwrap_or(settings.poll);
+        let mut serving = Serving::start(&settings, state.node)?;
+        serving.apply(change::steps(&Desired::default(), &wanted))?;
+        state.base = base;
+        state.current = wanted;
+        dir.save(&state)?;
+        let inner = Mutex::new(Inner { state, serving: Some(serving) });
+        let events = Events::default();
+        let node = Self { dir, config, started: SystemTime::now(), events, inner };
+        node.events.record(Severity::Info, node.greeting());
+        Ok(Arc::new(node))
+    }
+
+    fn greeting(&self) -> String {
+        let inner = self.inner();
+        let current = &inner.state.current;
+        let namespaces: usize = current.subsystems.values().map(|def| def.namespaces.len()).sum();
+        format!(
+            "started: {} listeners, {} subsystems, {namespaces} namespaces",
+            current.listeners.len(),
+            current.subsystems.len()
+        )
+    }
+
+    pub(crate) fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The state directory, absolute.
+    pub fn state_dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Where `listener` is bound: its own address, with the port that port 0 became.
+    pub fn bound(&self, listener: Address) -> Option<Address> {
+        self.inner().serving().ok()?.bound(listener)
+    }
+
+    /// Asks every reactor for a sign of life.
+    ///
+    /// # Errors
+    /// `Stopping`.
+    pub fn pulse(&self) -> Result<Vec<reactor::Call<()>>> {
+        Ok(self.inner().serving()?.pulse())
+    }
+
+    /// What is served now.
+    pub fn current(&self) -> Desired {
+        self.inner().state.current.clone()
+    }
+
+    /// The kept events with an id of `from` or more.
+    pub fn events(&self, from: u64) -> Vec<Event> {
+        self.events.since(from)
+    }
+
+    /// Reads the configuration file again and takes what changed in it. Settings that take effect
+    /// at start only are not taken.
+    ///
+    /// # Errors
+    /// As [`Node::start`]; what was served is served as before.
+    pub fn reload(&self) -> std::result::Result<(), StartError> {
+        let Some(path) = &self.config else {
+            self.events.record(Severity::Warning, "nothing to reload: no configuration file");
+            return Ok(());
+        };
+        let result = self.reload_from(path);
+        match &result {
+            Ok(()) => self.events.record(Severity::Info, format!("reloaded {}", path.display())),
+            Err(error) => self.events.record(
+                Severity::Error,
+                format!("{} was not taken, nothing changed: {error}", path.display()),
+            ),
+        }
+        result
+    }
+
+    fn reload_from(&self, path: &Path) -> std::result::Result<(), StartError> {
+        let base = config::load(path)?.desired;
+        let mut inner = self.inner();
+        let wanted = desired::merge(&inner.state.base, &base, &inner.state.current);
+        self.go_to(&mut inner, wanted, Some(base))?;
+        Ok(())
+    }
+
+    /// Changes what is served: `edit` makes the wish, then all of it is taken or none.
+    pub(crate) fn change<T>(
+        &self,
+        what: impl FnOnce(&T) -> String,
+        edit: impl FnOnce(&mut Desired) -> Result<T>,
+    ) -> Result<T> {
+        let mut inner = self.inner();
+        let mut wanted = inner.state.current.clone();
+        let answer = edit(&mut wanted)?;
+        self.go_to(&mut inner, wanted, None)?;
+        drop(inner);
+        self.events.record(Severity::Info, what(&answer));
+        Ok(answer)
+    }
+
+    /// Takes the steps to `wanted` and keeps it; on any error everything is as before.
+    fn go_to(&self, inner: &mut Inner, wanted: Desired, base: Option<Desired>) -> Result<()> {
+        wanted.check()?;
+        let serving = inner.serving.as_mut().ok_or_else(stopped)?;
+        serving.apply(change::steps(&inner.state.current, &wanted))?;
+        let mut state = inner.state.clone();
+        state.current = wanted;
+        if let Some(base) = base {
+            state.base = base;
+        }
+        if let Err(error) = self.dir.save(&state) {
+            // What is not kept must not be served: a restart would silently undo it.
+            serving.apply(change::steps(&state.current, &inner.state.current))?;
+            return Err(error);
+        }
+        inner.state = state;
+        Ok(())
+    }
+
+    /// Ends every controller in order and stops the reactors. Later calls fail with `Stopping`.
+    pub fn stop(&self) {
+        let serving = self.inner().serving.take();
+        if let Some(serving) = serving {
+            serving.stop();
+            self.events.record(Severity::Info, "stopped");
+        }
+    }
+}
+
+impl Inner {
+    pub(crate) fn serving(&self) -> Result<&Serving> {
+        self.serving.as_ref().ok_or_else(stopped)
+    }
+}
+
+fn stopped() -> Error {
+    Error::new(Kind::Stopping, "the daemon is stopping")
+}

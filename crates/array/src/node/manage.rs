@@ -1,0 +1,264 @@
+//! What the management API asks for.
+
+use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
+use std::path::Path;
+
+use api::v1::{
+    Host, Kind, Listener, Namespace, NamespaceChange, NewHost, NewListener, NewNamespace,
+    NewSubsystem, Subsystem, SubsystemChange,
+};
+use api::value::{Address, Backend, Nqn};
+
+use super::Node;
+use crate::desired::{self, Desired, ListenerDef, NamespaceDef, SubsystemDef};
+use crate::{Error, Result};
+
+impl Node {
+    /// Adds a subsystem.
+    ///
+    /// # Errors
+    /// `Conflict` when there is one of that name, `Invalid` for what it cannot be.
+    pub fn add_subsystem(&self, new: NewSubsystem) -> Result<Subsystem> {
+        desired::check_subsystem_nqn(&new.nqn)?;
+        if let Some(serial) = &new.serial {
+            desired::check_serial(serial)?;
+        }
+        if let Some(model) = &new.model {
+            desired::check_model(model)?;
+        }
+        let nqn = self.change(
+            |nqn| format!("subsystem {nqn} added"),
+            |wanted| match wanted.subsystems.entry(new.nqn) {
+                Entry::Occupied(entry) => Err(exists(format!("subsystem {}", entry.key()))),
+                Entry::Vacant(entry) => {
+                    let nqn = entry.key().clone();
+                    entry.insert(SubsystemDef {
+                        serial: new.serial,
+                        model: new.model,
+                        allow_any_host: new.allow_any_host,
+                        hosts: BTreeSet::from_iter(new.hosts),
+                        ..SubsystemDef::default()
+                    });
+                    Ok(nqn)
+                }
+            },
+        )?;
+        self.subsystem(&nqn)
+    }
+
+    /// Removes a subsystem with its namespaces; its controllers end.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn remove_subsystem(&self, nqn: &Nqn) -> Result<()> {
+        self.change(
+            |()| format!("subsystem {nqn} removed"),
+            |wanted| match wanted.subsystems.remove(nqn) {
+                Some(_) => Ok(()),
+                None => Err(no_subsystem(nqn)),
+            },
+        )
+    }
+
+    /// Changes who may connect to a subsystem.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn change_subsystem(&self, nqn: &Nqn, change: &SubsystemChange) -> Result<Subsystem> {
+        self.change(
+            |()| format!("subsystem {nqn} changed"),
+            |wanted| {
+                let def = subsystem(wanted, nqn)?;
+                if let Some(allow) = change.allow_any_host {
+                    def.allow_any_host = allow;
+                }
+                Ok(())
+            },
+        )?;
+        self.subsystem(nqn)
+    }
+
+    /// Adds a namespace; hosts that are connected are told.
+    ///
+    /// # Errors
+    /// `NotFound` without the subsystem, `Conflict` when the NSID or drive is taken, `Invalid` for
+    /// what it cannot be, `Failed` when the drive cannot be opened.
+    pub fn add_namespace(&self, nqn: &Nqn, new: NewNamespace) -> Result<Namespace> {
+        let block_size = new.block_size.unwrap_or(desired::BLOCK_SIZE);
+        desired::check_block_size(block_size)?;
+        if let Some(nsid) = new.nsid {
+            desired::check_nsid(nsid)?;
+        }
+        let backend = absolute(new.backend)?;
+        let size = match &backend {
+            Backend::Memory { size } | Backend::Drive { size: Some(size), .. } => size.bytes(),
+            Backend::Drive { size: None, .. } => 0,
+        };
+        desired::check_whole_blocks(size, block_size)?;
+        let nsid = self.change(
+            |nsid| format!("namespace {nsid} added to {nqn}"),
+            |wanted| {
+                if let Backend::Drive { path, .. } = &backend {
+                    check_unused(wanted, path)?;
+                }
+                let def = subsystem(wanted, nqn)?;
+                let nsid = match new.nsid {
+                    Some(nsid) if def.namespaces.contains_key(&nsid) => {
+                        return Err(exists(format!("namespace {nsid} of {nqn}"))
+                            .help("leave nsid out to get the lowest free one"));
+                    }
+                    Some(nsid) => nsid,
+                    None => desired::free_nsid(&def.namespaces)?,
+                };
+                def.namespaces.insert(nsid, NamespaceDef { backend, block_size, uuid: new.uuid });
+                Ok(nsid)
+            },
+        )?;
+        self.namespace(nqn, nsid)
+    }
+
+    /// Removes a namespace; hosts that are connected are told. What a drive holds stays.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn remove_namespace(&self, nqn: &Nqn, nsid: u32) -> Result<()> {
+        self.change(
+            |()| format!("namespace {nsid} removed from {nqn}"),
+            |wanted| match subsystem(wanted, nqn)?.namespaces.remove(&nsid) {
+                Some(_) => Ok(()),
+                None => Err(no_namespace(nqn, nsid)),
+            },
+        )
+    }
+
+    /// Changes a namespace's size; hosts that are connected are told.
+    ///
+    /// # Errors
+    /// `NotFound`, `Invalid` for a size that it cannot have, `Failed` when the drive refuses.
+    pub fn resize_namespace(
+        &self,
+        nqn: &Nqn,
+        nsid: u32,
+        change: &NamespaceChange,
+    ) -> Result<Namespace> {
+        self.change(
+            |()| format!("namespace {nsid} of {nqn} resized to {}", change.size),
+            |wanted| {
+                let def = subsystem(wanted, nqn)?.namespaces.get_mut(&nsid);
+                let def = def.ok_or_else(|| no_namespace(nqn, nsid))?;
+                desired::check_whole_blocks(change.size.bytes(), def.block_size)?;
+                def.backend = def.backend.clone().with_size(change.size)?;
+                Ok(())
+            },
+        )?;
+        self.namespace(nqn, nsid)
+    }
+
+    /// Lets a host connect to a subsystem.
+    ///
+    /// # Errors
+    /// `NotFound` without the subsystem, `Conflict` when it may already.
+    pub fn add_host(&self, nqn: &Nqn, new: NewHost) -> Result<Host> {
+        self.change(
+            |host: &Host| format!("host {} may connect to {nqn}", host.nqn),
+            |wanted| {
+                if !subsystem(wanted, nqn)?.hosts.insert(new.nqn.clone()) {
+                    return Err(exists(format!("host {} on {nqn}", new.nqn)));
+                }
+                Ok(Host { subsystem: nqn.clone(), nqn: new.nqn })
+            },
+        )
+    }
+
+    /// Takes a host off a subsystem's list; its controllers end unless any host is allowed.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn remove_host(&self, nqn: &Nqn, host: &Nqn) -> Result<()> {
+        self.change(
+            |()| format!("host {host} taken off the list of {nqn}"),
+            |wanted| {
+                if subsystem(wanted, nqn)?.hosts.remove(host) {
+                    return Ok(());
+                }
+                Err(Error::new(Kind::NotFound, format!("host {host} is not on the list of {nqn}")))
+            },
+        )
+    }
+
+    /// Listens on one more address.
+    ///
+    /// # Errors
+    /// `Conflict` when the node does already, `Failed` when the address cannot be had.
+    pub fn add_listener(&self, new: NewListener) -> Result<Listener> {
+        self.change(
+            |listener: &Listener| format!("listening on {}", listener.address),
+            |wanted| {
+                let NewListener { address, advertise, discovery_only } = new;
+                let def = ListenerDef { advertise, discovery_only };
+                if wanted.listeners.insert(address, def).is_some() {
+                    return Err(exists(format!("listener {address}")));
+                }
+                Ok(Listener { address, advertise, discovery_only })
+            },
+        )
+    }
+
+    /// Stops listening on an address; connections made through it stay.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn remove_listener(&self, address: Address) -> Result<()> {
+        self.change(
+            |()| format!("no longer listening on {address}"),
+            |wanted| match wanted.listeners.remove(&address) {
+                Some(_) => Ok(()),
+                None => Err(Error::new(Kind::NotFound, format!("there is no listener {address}"))
+                    .help("`flashloom listener list` shows those there are")),
+            },
+        )
+    }
+}
+
+fn subsystem<'d>(wanted: &'d mut Desired, nqn: &Nqn) -> Result<&'d mut SubsystemDef> {
+    wanted.subsystems.get_mut(nqn).ok_or_else(|| no_subsystem(nqn))
+}
+
+pub(super) fn no_subsystem(nqn: &Nqn) -> Error {
+    Error::new(Kind::NotFound, format!("there is no subsystem {nqn}"))
+        .help("`flashloom subsystem list` shows those there are")
+}
+
+pub(super) fn no_namespace(nqn: &Nqn, nsid: u32) -> Error {
+    Error::new(Kind::NotFound, format!("{nqn} has no namespace {nsid}"))
+        .help("`flashloom namespace list` shows those there are")
+}
+
+fn exists(what: String) -> Error {
+    Error::new(Kind::Conflict, format!("{what} is there already"))
+}
+
+/// Two namespaces over one drive would each write over the other's data.
+fn check_unused(wanted: &Desired, path: &Path) -> Result<()> {
+    for (nqn, subsystem) in &wanted.subsystems {
+        for (nsid, def) in &subsystem.namespaces {
+            if matches!(&def.backend, Backend::Drive { path: used, .. } if used == path) {
+                let used = format!("{} is namespace {nsid} of {nqn} already", path.display());
+                return Err(Error::new(Kind::Conflict, used));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// `backend` with the path from the root, as the daemon has no directory of its own.
+fn absolute(backend: Backend) -> Result<Backend> {
+    match backend {
+        Backend::Drive { path, .. } if !path.is_absolute() => {
+            let wrong = format!("\"{}\" is a relative path", path.display());
+            Err(Error::new(Kind::Invalid, wrong).help("write it from the root"))
+        }
+        backend => Ok(backend),
+    }
+}

@@ -1,0 +1,151 @@
+//! The node as documents of the management API.
+
+use std::time::SystemTime;
+
+use api::v1::{Controller, Host, Listener, Metrics, Namespace, Status, Subsystem};
+use api::value::{Address, Nqn, Size};
+use uuid::Uuid;
+
+use super::manage::{no_namespace, no_subsystem};
+use super::{Inner, Node};
+use crate::desired::{Desired, ListenerDef, MODEL, NamespaceDef, SubsystemDef};
+use crate::{Result, identity};
+
+impl Node {
+    /// The state of the node now.
+    ///
+    /// # Errors
+    /// `Stopping`.
+    pub fn status(&self) -> Result<Status> {
+        let inner = self.inner();
+        let serving = inner.serving()?;
+        let reactors = serving.reactors();
+        let current = &inner.state.current;
+        let uptime = SystemTime::now().duration_since(self.started).unwrap_or_default();
+        Ok(Status {
+            node: inner.state.node,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            uptime_seconds: uptime.as_secs(),
+            state_dir: self.state_dir().display().to_string(),
+            config: self.config.as_ref().map(|path| path.display().to_string()),
+            connections: reactors.iter().map(|reactor| reactor.connections).sum(),
+            reactors,
+            listeners: listeners(current),
+            subsystems: current.subsystems.len(),
+            namespaces: current.subsystems.values().map(|def| def.namespaces.len()).sum(),
+            controllers: serving.controllers().len(),
+        })
+    }
+
+    /// Addresses listened on.
+    pub fn listeners(&self) -> Vec<Listener> {
+        listeners(&self.inner().state.current)
+    }
+
+    /// All subsystems, by NQN.
+    ///
+    /// # Errors
+    /// `Stopping`.
+    pub fn subsystems(&self) -> Result<Vec<Subsystem>> {
+        let inner = self.inner();
+        let all = inner.state.current.subsystems.iter();
+        all.map(|(nqn, def)| inner.subsystem(nqn, def)).collect()
+    }
+
+    /// One subsystem.
+    ///
+    /// # Errors
+    /// `NotFound`, `Stopping`.
+    pub fn subsystem(&self, nqn: &Nqn) -> Result<Subsystem> {
+        let inner = self.inner();
+        let def = inner.state.current.subsystem(nqn).ok_or_else(|| no_subsystem(nqn))?;
+        inner.subsystem(nqn, def)
+    }
+
+    /// One namespace.
+    ///
+    /// # Errors
+    /// `NotFound`, `Stopping`.
+    pub fn namespace(&self, nqn: &Nqn, nsid: u32) -> Result<Namespace> {
+        let inner = self.inner();
+        let def = inner.state.current.subsystem(nqn).ok_or_else(|| no_subsystem(nqn))?;
+        let def = def.namespaces.get(&nsid).ok_or_else(|| no_namespace(nqn, nsid))?;
+        inner.namespace(nqn, nsid, def)
+    }
+
+    /// Hosts on a subsystem's list.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn hosts(&self, nqn: &Nqn) -> Result<Vec<Host>> {
+        let inner = self.inner();
+        let def = inner.state.current.subsystem(nqn).ok_or_else(|| no_subsystem(nqn))?;
+        let host = |host: &Nqn| Host { subsystem: nqn.clone(), nqn: host.clone() };
+        Ok(def.hosts.iter().map(host).collect())
+    }
+
+    /// Live controllers.
+    ///
+    /// # Errors
+    /// `Stopping`.
+    pub fn controllers(&self) -> Result<Vec<Controller>> {
+        Ok(self.inner().serving()?.controllers())
+    }
+
+    /// All counters now.
+    ///
+    /// # Errors
+    /// `Stopping`.
+    pub fn metrics(&self) -> Result<Metrics> {
+        let collecting = self.inner().serving()?.collector();
+        Ok(collecting.collect())
+    }
+}
+
+impl Inner {
+    fn subsystem(&self, nqn: &Nqn, def: &SubsystemDef) -> Result<Subsystem> {
+        let namespaces = def.namespaces.iter();
+        let namespaces = namespaces.map(|(nsid, def)| self.namespace(nqn, *nsid, def));
+        Ok(Subsystem {
+            nqn: nqn.clone(),
+            serial: serial(self.state.node, nqn, def),
+            model: def.model.clone().unwrap_or_else(|| MODEL.to_owned()),
+            allow_any_host: def.allow_any_host,
+            hosts: def.hosts.iter().cloned().collect(),
+            namespaces: namespaces.collect::<Result<_>>()?,
+        })
+    }
+
+    fn namespace(&self, nqn: &Nqn, nsid: u32, def: &NamespaceDef) -> Result<Namespace> {
+        let uuid = uuid(self.state.node, nqn, nsid, def);
+        Ok(Namespace {
+            subsystem: nqn.clone(),
+            nsid,
+            backend: def.backend.clone(),
+            block_size: def.block_size,
+            size: Size::new(self.serving()?.namespace_bytes(nqn, nsid)),
+            uuid,
+            nguid: identity::nguid_text(uuid),
+        })
+    }
+}
+
+/// The serial number that a subsystem is served with.
+pub(crate) fn serial(node: Uuid, nqn: &Nqn, def: &SubsystemDef) -> String {
+    def.serial.clone().unwrap_or_else(|| identity::serial(node, nqn))
+}
+
+/// The UUID that a namespace is served with.
+pub(crate) fn uuid(node: Uuid, nqn: &Nqn, nsid: u32, def: &NamespaceDef) -> Uuid {
+    def.uuid.unwrap_or_else(|| identity::namespace(node, nqn, nsid, &def.backend))
+}
+
+fn listeners(current: &Desired) -> Vec<Listener> {
+    let document = |(address, def): (&Address, &ListenerDef)| Listener {
+        address: *address,
+        advertise: def.advertise,
+        discovery_only: def.discovery_only,
+    };
+    current.listeners.iter().map(document).collect()
+}

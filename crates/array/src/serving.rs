@@ -1,0 +1,321 @@
+//! What is being served: the target, the media under it, the sockets before it, and the reactors
+//! that run it. Steps are taken here, all of a change or none.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::v1::{Controller, Kind, Reactor};
+use api::value::{Address, Nqn};
+use target::listener::ListenerInfo;
+use target::namespace::NamespaceSpec;
+use target::subsystem::SubsystemSpec;
+use target::{Identity, ManageError, Target};
+use uuid::Uuid;
+
+use crate::change::Step;
+use crate::config::Settings;
+use crate::desired::{ListenerDef, MODEL, NamespaceDef, SubsystemDef};
+use crate::limits::DRAIN;
+use crate::{Error, Result, identity};
+
+mod counters;
+mod crew;
+mod listen;
+mod media;
+mod signal;
+
+pub use counters::Collector;
+use crew::Crew;
+use listen::Listening;
+use media::Media;
+
+/// A namespace's place: subsystem and NSID.
+type Place = (Nqn, u32);
+
+/// The target and everything it stands on.
+#[derive(Debug)]
+pub struct Serving {
+    node: Uuid,
+    target: Arc<Target>,
+    crew: Arc<Crew>,
+    media: BTreeMap<Place, Media>,
+    listeners: BTreeMap<Address, Listening>,
+}
+
+/// What a change has ready, and what it has taken out of service and may yet have to put back.
+#[derive(Default)]
+struct Batch {
+    fresh_media: BTreeMap<Place, Media>,
+    fresh_listeners: BTreeMap<Address, Listening>,
+    parked_media: BTreeMap<Place, Media>,
+    parked_listeners: BTreeMap<Address, Listening>,
+    /// Sizes before they were changed, in bytes.
+    sizes: BTreeMap<Place, u64>,
+    /// Steps are being taken back.
+    back: bool,
+}
+
+impl Serving {
+    /// Starts the reactors and a target that serves nothing yet.
+    ///
+    /// # Errors
+    /// `Failed` when a reactor cannot be had.
+    pub fn start(settings: &Settings, node: Uuid) -> Result<Self> {
+        let crew = Arc::new(Crew::start(settings)?);
+        let target = Target::new(Identity::default());
+        Ok(Self { node, target, crew, media: BTreeMap::new(), listeners: BTreeMap::new() })
+    }
+
+    /// Takes all `steps`, or none of them.
+    ///
+    /// # Errors
+    /// Why a step could not be taken; everything is as it was before.
+    pub fn apply(&mut self, steps: Vec<Step>) -> Result<()> {
+        let mut batch = self.prepare(&steps)?;
+        let mut taken = Vec::new();
+        for step in steps {
+            if let Err(error) = self.take(&step, &mut batch) {
+                batch.back = true;
+                for step in taken.into_iter().rev() {
+                    let inverse = Step::inverse(step);
+                    if let Err(error) = self.take(&inverse, &mut batch) {
+                        // A step that was just taken can be taken back; should it not be so, the
+                        // rest still is.
+                        tracing::error!("cannot take back {inverse:?}: {error}");
+                    }
+                }
+                return Err(error);
+            }
+            taken.push(step);
+        }
+        Ok(())
+    }
+
+    /// Opens and binds what `steps` will need: what fails from outside fails here, before anything
+    /// is changed.
+    fn prepare(&self, steps: &[Step]) -> Result<Batch> {
+        let mut batch = Batch::default();
+        for step in steps {
+            match step {
+                Step::AddNamespace { nqn, nsid, def } => {
+                    let in_use = self.media.get(&(nqn.clone(), *nsid));
+                    let media = Media::open(def, self.crew.len() > 1, in_use)?;
+                    batch.fresh_media.insert((nqn.clone(), *nsid), media);
+                }
+                Step::AddListener { address, .. } if !self.listeners.contains_key(address) => {
+                    let listening = Listening::bind(&self.crew, &self.target, *address)?;
+                    batch.fresh_listeners.insert(*address, listening);
+                }
+                _ => {}
+            }
+        }
+        Ok(batch)
+    }
+
+    fn take(&mut self, step: &Step, batch: &mut Batch) -> Result<()> {
+        match step {
+            Step::AddSubsystem { nqn, def } => self.add_subsystem(nqn, def),
+            Step::RemoveSubsystem { nqn, .. } => {
+                self.target.remove_subsystem(&wire(nqn)?).map_err(refused)
+            }
+            Step::AllowAny { nqn, allow } => {
+                self.target.set_allow_any(&wire(nqn)?, *allow).map_err(refused)
+            }
+            Step::AllowHost { nqn, host } => {
+                self.target.allow_host(&wire(nqn)?, &wire(host)?).map_err(refused)
+            }
+            Step::DenyHost { nqn, host } => {
+                self.target.deny_host(&wire(nqn)?, &wire(host)?).map_err(refused)
+            }
+            Step::AddNamespace { nqn, nsid, def } => self.add_namespace(nqn, *nsid, def, batch),
+            Step::RemoveNamespace { nqn, nsid, .. } => self.remove_namespace(nqn, *nsid, batch),
+            Step::Resize { nqn, nsid, to, .. } => self.resize(nqn, *nsid, to, batch),
+            Step::AddListener { address, def } => self.add_listener(*address, def, batch),
+            Step::RemoveListener { address, .. } => self.remove_listener(*address, batch),
+        }
+    }
+
+    fn add_subsystem(&self, nqn: &Nqn, def: &SubsystemDef) -> Result<()> {
+        let spec = SubsystemSpec {
+            serial: def.serial.clone().unwrap_or_else(|| identity::serial(self.node, nqn)),
+            model: def.model.clone().unwrap_or_else(|| MODEL.to_owned()),
+            allow_any_host: def.allow_any_host,
+            ..SubsystemSpec::new(wire(nqn)?)
+        };
+        self.target.add_subsystem(spec).map_err(refused)
+    }
+
+    fn add_namespace(
+        &mut self,
+        nqn: &Nqn,
+        nsid: u32,
+        def: &NamespaceDef,
+        batch: &mut Batch,
+    ) -> Result<()> {
+        let place = (nqn.clone(), nsid);
+        let ready = if batch.back { &mut batch.parked_media } else { &mut batch.fresh_media };
+        let media = ready.remove(&place).ok_or_else(|| unprepared("namespace"))?;
+        let uuid =
+            def.uuid.unwrap_or_else(|| identity::namespace(self.node, nqn, nsid, &def.backend));
+        let spec = NamespaceSpec {
+            nsid: Some(nsid),
+            uuid: Some(*uuid.as_bytes()),
+            nguid: Some(identity::nguid(uuid)),
+            ..NamespaceSpec::new(media.backend(), def.block_size)
+        };
+        let name = wire(nqn)?;
+        self.target.add_namespace(&name, &spec).map_err(refused)?;
+        let bytes = media.bytes();
+        self.media.insert(place, media);
+        self.target.resize_namespace(&name, nsid, bytes).map_err(refused)
+    }
+
+    fn remove_namespace(&mut self, nqn: &Nqn, nsid: u32, batch: &mut Batch) -> Result<()> {
+        self.target.remove_namespace(&wire(nqn)?, nsid).map_err(refused)?;
+        let place = (nqn.clone(), nsid);
+        if let Some(media) = self.media.remove(&place)
+            && !batch.back
+        {
+            batch.parked_media.insert(place, media);
+        }
+        Ok(())
+    }
+
+    /// Growing, the media goes first; shrinking, the namespace does: at no time does a host see
+    /// more than there is.
+    fn resize(&mut self, nqn: &Nqn, nsid: u32, to: &NamespaceDef, batch: &mut Batch) -> Result<()> {
+        let place = (nqn.clone(), nsid);
+        let media = self.media.get_mut(&place).ok_or_else(|| unprepared("namespace"))?;
+        let before = media.bytes();
+        let bytes = match batch.sizes.get(&place) {
+            Some(bytes) if batch.back => *bytes,
+            _ => Media::size_asked(to).unwrap_or(before),
+        };
+        let name = wire(nqn)?;
+        if bytes > before {
+            media.resize(bytes)?;
+            self.target.resize_namespace(&name, nsid, bytes).map_err(refused)?;
+        } else {
+            self.target.resize_namespace(&name, nsid, bytes).map_err(refused)?;
+            media.resize(bytes)?;
+        }
+        batch.sizes.insert(place, before);
+        Ok(())
+    }
+
+    fn add_listener(
+        &mut self,
+        address: Address,
+        def: &ListenerDef,
+        batch: &mut Batch,
+    ) -> Result<()> {
+        let fresh = batch.fresh_listeners.remove(&address);
+        let ready = fresh.or_else(|| batch.parked_listeners.remove(&address));
+        let listening = ready.ok_or_else(|| unprepared("listener"))?;
+        let socket = listening.local();
+        let advertise = def.advertise.map(|to| (to.ip, to.port.unwrap_or(socket.port())));
+        let info = ListenerInfo {
+            advertise,
+            discovery_only: def.discovery_only,
+            ..ListenerInfo::new(socket.ip(), socket.port())
+        };
+        listening.serve(self.target.add_listener(info).map_err(refused)?);
+        self.listeners.insert(address, listening);
+        Ok(())
+    }
+
+    fn remove_listener(&mut self, address: Address, batch: &mut Batch) -> Result<()> {
+        let listening = self.listeners.remove(&address).ok_or_else(|| unprepared("listener"))?;
+        if let Some(id) = listening.id() {
+            self.target.remove_listener(id).map_err(refused)?;
+        }
+        batch.parked_listeners.entry(address).or_insert(listening);
+        Ok(())
+    }
+
+    /// Size of a namespace in bytes; 0 when there is none.
+    pub fn namespace_bytes(&self, nqn: &Nqn, nsid: u32) -> u64 {
+        self.media.get(&(nqn.clone(), nsid)).map_or(0, Media::bytes)
+    }
+
+    /// The address that `listener` is bound to: its own, with the port that port 0 became.
+    pub fn bound(&self, listener: Address) -> Option<Address> {
+        self.listeners.get(&listener).map(|listening| listening.local().into())
+    }
+
+    /// Live controllers.
+    pub fn controllers(&self) -> Vec<Controller> {
+        let snapshot = self.target.snapshot();
+        let discovery = ("nqn.2014-08.org.nvmexpress.discovery".to_owned(), snapshot.discovery);
+        let subsystems = snapshot.subsystems.into_iter();
+        let subsystems =
+            subsystems.map(|subsystem| (subsystem.nqn.to_string(), subsystem.controllers));
+        let all = subsystems.chain([discovery]);
+        all.flat_map(|(subsystem, controllers)| {
+            controllers.into_iter().map(move |controller| Controller {
+                subsystem: subsystem.clone(),
+                cntlid: controller.cntlid,
+                host: controller.host_nqn.to_string(),
+                peer: Some(controller.peer.to_string()),
+                io_queues: controller.io_queues,
+                kato_ms: controller.kato,
+            })
+        })
+        .collect()
+    }
+
+    /// The reactors.
+    pub fn reactors(&self) -> Vec<Reactor> {
+        self.crew.documents()
+    }
+
+    /// Collects counters without holding up changes meanwhile.
+    pub fn collector(&self) -> Collector {
+        Collector::new(Arc::clone(&self.crew))
+    }
+
+    /// Asks every reactor for a sign of life.
+    pub fn pulse(&self) -> Vec<reactor::Call<()>> {
+        self.crew.pulse()
+    }
+
+    /// Ends everything in order: no new connections, then every controller, then the reactors.
+    pub fn stop(mut self) {
+        self.listeners.clear();
+        for controller in self.target.controllers() {
+            controller.close_queues();
+        }
+        if !self.crew.wait_until_idle(DRAIN) {
+            let seconds = Duration::as_secs(&DRAIN);
+            tracing::warn!("connections were still open after {seconds} s, and are cut off");
+        }
+        self.crew.stop();
+    }
+}
+
+/// An NQN as the target has it.
+fn wire(nqn: &Nqn) -> Result<nvme::nqn::Nqn> {
+    nvme::nqn::Nqn::new(nqn.as_str())
+        .map_err(|error| Error::new(Kind::Invalid, format!("{nqn}: {error}")))
+}
+
+fn refused(error: ManageError) -> Error {
+    let kind = match error {
+        ManageError::SubsystemExists(_) | ManageError::NamespaceExists(..) => Kind::Conflict,
+        ManageError::NoSubsystem(_)
+        | ManageError::NoNamespace(..)
+        | ManageError::NoHost(..)
+        | ManageError::NoListener
+        | ManageError::NoReferral => Kind::NotFound,
+        ManageError::Full { .. } => Kind::Limit,
+        ManageError::DiscoveryName(_) | ManageError::Invalid { .. } => Kind::Invalid,
+    };
+    Error::new(kind, error.to_string())
+}
+
+/// A step out of order: a fault of this program.
+fn unprepared(what: &str) -> Error {
+    debug_assert!(false, "{what} was not prepared");
+    Error::new(Kind::Failed, format!("a {what} was not prepared"))
+}

@@ -1,0 +1,208 @@
+//! The reactors, and which of them gets the next connection.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+use api::v1;
+use reactor::net::TcpStream;
+use reactor::{Call, Handle};
+use target::Target;
+use target::listener::ListenerId;
+
+use crate::config::Settings;
+use crate::limits::{CONNECTIONS, REACTORS_UNASKED};
+use crate::{Error, Result};
+
+/// The reactors of a node.
+#[derive(Debug)]
+pub struct Crew {
+    members: Vec<Member>,
+    poll: v1::PollPolicy,
+    load: Mutex<Load>,
+    /// Given whenever a connection ends.
+    ended: Condvar,
+}
+
+#[derive(Debug)]
+struct Member {
+    handle: Handle,
+    cpu: Option<usize>,
+}
+
+/// Open connections.
+#[derive(Debug)]
+struct Load {
+    /// By reactor.
+    connections: Vec<usize>,
+    /// Where the search for the least loaded begins: moves on, so that equals take turns.
+    next: usize,
+}
+
+/// A connection's place on a reactor; given back when dropped.
+struct Seat {
+    crew: Arc<Crew>,
+    member: usize,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.crew.load().connections[self.member] -= 1;
+        self.crew.ended.notify_all();
+    }
+}
+
+impl Crew {
+    /// Starts one reactor on each CPU asked for, or on none in particular.
+    pub fn start(settings: &Settings) -> Result<Self> {
+        let cpus: Vec<Option<usize>> = if settings.cpus.is_empty() {
+            // Half of them: the other half is for what uses the array, or for the network.
+            let count = available_parallelism().map_or(1, |count| count.get() / 2);
+            vec![None; count.clamp(1, REACTORS_UNASKED)]
+        } else {
+            settings.cpus.iter().copied().map(Some).collect()
+        };
+        let mut members = Vec::new();
+        for (index, cpu) in cpus.into_iter().enumerate() {
+            let name = format!("flashloom-{index}");
+            let config = reactor::Config { cpu, poll: policy(settings), name };
+            let handle = reactor::Reactor::start(config).map_err(|error| {
+                let place = cpu.map_or_else(String::new, |cpu| format!(" on CPU {cpu}"));
+                Error::failed(format!("cannot start a reactor{place}"), error)
+            });
+            match handle {
+                Ok(handle) => members.push(Member { handle, cpu }),
+                Err(error) => {
+                    members.iter().for_each(|member: &Member| member.handle.stop());
+                    return Err(error);
+                }
+            }
+        }
+        let load = Load { connections: vec![0; members.len()], next: 0 };
+        let (load, ended) = (Mutex::new(load), Condvar::new());
+        Ok(Self { members, poll: settings.poll, load, ended })
+    }
+
+    fn load(&self) -> MutexGuard<'_, Load> {
+        self.load.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Number of reactors.
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// The reactor that accepts for the `index`th listener.
+    pub fn acceptor(&self, index: usize) -> &Handle {
+        &self.members[index % self.members.len()].handle
+    }
+
+    /// A seat on the reactor with the fewest connections; `None` when the node is full.
+    fn seat(self: &Arc<Self>) -> Option<Seat> {
+        let mut load = self.load();
+        let count = load.connections.len();
+        let from = load.next;
+        let order = (0..count).map(|step| (from + step) % count);
+        let member = order.min_by_key(|member| load.connections[*member])?;
+        if load.connections.iter().sum::<usize>() >= CONNECTIONS {
+            return None;
+        }
+        load.connections[member] += 1;
+        load.next = (member + 1) % count;
+        Some(Seat { crew: Arc::clone(self), member })
+    }
+
+    /// Gives an accepted connection to the reactor with the fewest, which serves it to its end.
+    pub fn hand_over(
+        self: &Arc<Self>,
+        socket: OwnedFd,
+        target: &Arc<Target>,
+        listener: ListenerId,
+    ) {
+        let Some(seat) = self.seat() else {
+            tracing::warn!("{CONNECTIONS} connections are open: one more is closed");
+            return;
+        };
+        let handle = &self.members[seat.member].handle;
+        let target = Arc::clone(target);
+        // Gone is a reactor that stops: the connection closes with the closure.
+        let _ = handle.spawn(move || async move {
+            let _seat = seat;
+            match TcpStream::from_fd(socket) {
+                Ok(stream) => target::serve_connection(target, stream, listener).await,
+                Err(error) => tracing::warn!("a connection is lost: {error}"),
+            }
+        });
+    }
+
+    /// Waits until no connection is open; false when some are after `limit`.
+    pub fn wait_until_idle(&self, limit: Duration) -> bool {
+        let busy = |load: &mut Load| load.connections.iter().any(|count| *count > 0);
+        let (_load, waited) = self
+            .ended
+            .wait_timeout_while(self.load(), limit, busy)
+            .unwrap_or_else(PoisonError::into_inner);
+        !waited.timed_out()
+    }
+
+    /// Asks every reactor for a sign of life.
+    pub fn pulse(&self) -> Vec<Call<()>> {
+        self.members.iter().map(|member| member.handle.call(|| async {})).collect()
+    }
+
+    /// Runs `ask` on every reactor at once; those that have stopped give none.
+    pub fn ask<T: Send + 'static>(&self, ask: fn() -> T) -> Vec<Option<T>> {
+        let call = |member: &Member| member.handle.call(move || async move { ask() });
+        let calls: Vec<_> = self.members.iter().map(call).collect();
+        calls.into_iter().map(|call| call.wait().ok()).collect()
+    }
+
+    /// Each reactor's own counters and connections.
+    pub fn metrics(&self) -> Vec<(reactor::Metrics, usize)> {
+        let connections = self.load().connections.clone();
+        let metrics = self.members.iter().map(|member| member.handle.metrics());
+        metrics.zip(connections).collect()
+    }
+
+    /// The reactors as documents.
+    pub fn documents(&self) -> Vec<v1::Reactor> {
+        let members = self.members.iter().zip(self.metrics()).enumerate();
+        let document =
+            |(id, (member, (metrics, connections))): (usize, (&Member, (_, usize)))| v1::Reactor {
+                id,
+                cpu: member.cpu,
+                poll: self.poll,
+                connections: stdx::num::u64_of(connections),
+                busy: busy(&metrics),
+            };
+        members.map(document).collect()
+    }
+
+    /// Stops the reactors and waits for their threads.
+    pub fn stop(&self) {
+        self.members.iter().for_each(|member| member.handle.stop());
+        for member in &self.members {
+            if let Err(error) = member.handle.join() {
+                tracing::error!("{} ended badly: {error}", member.handle.name());
+            }
+        }
+    }
+}
+
+/// Share of a reactor's time spent on work.
+#[allow(clippy::cast_precision_loss, reason = "a share is an estimate")]
+pub fn busy(metrics: &reactor::Metrics) -> f64 {
+    let total = metrics.busy_nanos + metrics.spin_nanos + metrics.sleep_nanos;
+    if total == 0 { 0.0 } else { metrics.busy_nanos as f64 / total as f64 }
+}
+
+fn policy(settings: &Settings) -> reactor::PollPolicy {
+    match settings.poll {
+        v1::PollPolicy::Adaptive => {
+            reactor::PollPolicy::Adaptive { spin: settings.spin.unwrap_or(reactor::DEFAULT_SPIN) }
+        }
+        v1::PollPolicy::Busy => reactor::PollPolicy::Busy,
+        v1::PollPolicy::Interrupt => reactor::PollPolicy::Interrupt,
+    }
+}

@@ -1,0 +1,145 @@
+//! Listening sockets: each accepts on one reactor and hands over to the least loaded one.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use api::value::Address;
+use reactor::Call;
+use reactor::net::{ListenOptions, TcpListener};
+use target::Target;
+use target::listener::ListenerId;
+
+use super::crew::Crew;
+use super::signal::Signal;
+use crate::{Error, Result};
+
+/// How long to let go after accept(2) failed: descriptors or memory are short, and connections
+/// that end give some back.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A bound socket. Dropping it closes the socket before the drop returns.
+pub struct Listening {
+    local: SocketAddr,
+    /// Number that discovery knows it by; 0 while there is none.
+    id: Arc<AtomicU16>,
+    /// Given when connections may be accepted.
+    open: Signal,
+    /// Given when the socket is to be closed.
+    close: Signal,
+    task: Option<Call<()>>,
+}
+
+impl Listening {
+    /// Binds `address`. Hosts that connect wait until [`serve`](Self::serve).
+    pub fn bind(crew: &Arc<Crew>, target: &Arc<Target>, address: Address) -> Result<Self> {
+        let (bound, answer) = mpsc::channel();
+        let acceptor = Acceptor {
+            crew: Arc::clone(crew),
+            target: Arc::clone(target),
+            id: Arc::default(),
+            open: Signal::default(),
+            close: Signal::default(),
+        };
+        let (id, open, close) =
+            (acceptor.id.clone(), acceptor.open.clone(), acceptor.close.clone());
+        let handle = crew.acceptor(usize::from(address.socket().port()));
+        let task = handle.call(move || async move {
+            let socket = TcpListener::bind(address.socket(), ListenOptions::default());
+            let socket = socket.and_then(|socket| Ok((socket.local_addr()?, socket)));
+            match socket {
+                Ok((local, socket)) => {
+                    let _ = bound.send(Ok(local));
+                    acceptor.run(&socket).await;
+                }
+                Err(error) => {
+                    let _ = bound.send(Err(error));
+                }
+            }
+        });
+        let stopped = || Error::new(api::v1::Kind::Stopping, "the reactors have stopped");
+        let local = answer.recv().map_err(|_| stopped())?.map_err(|error| {
+            let help = match error.kind() {
+                std::io::ErrorKind::AddrInUse => {
+                    "another program listens there: stop it, or choose another port"
+                }
+                std::io::ErrorKind::AddrNotAvailable => {
+                    "no interface of this machine has that address"
+                }
+                std::io::ErrorKind::PermissionDenied => "ports below 1024 are for root",
+                _ => "choose another address",
+            };
+            Error::failed(format!("cannot listen on {address}"), error).help(help)
+        })?;
+        Ok(Self { local, id, open, close, task: Some(task) })
+    }
+
+    /// Accepts connections from now on, as the listener `id`.
+    pub fn serve(&self, id: ListenerId) {
+        self.id.store(id.0, Ordering::Release);
+        self.open.give();
+    }
+
+    /// The listener's number.
+    pub fn id(&self) -> Option<ListenerId> {
+        Some(ListenerId(self.id.load(Ordering::Acquire))).filter(|id| id.0 > 0)
+    }
+
+    /// The address that the socket is bound to.
+    pub const fn local(&self) -> SocketAddr {
+        self.local
+    }
+}
+
+impl std::fmt::Debug for Listening {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Listening").field("local", &self.local).field("id", &self.id).finish()
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.close.give();
+        if let Some(task) = self.task.take() {
+            // Gone is a reactor that has stopped: the socket went with it.
+            let _ = task.wait();
+        }
+    }
+}
+
+/// What accepts.
+struct Acceptor {
+    crew: Arc<Crew>,
+    target: Arc<Target>,
+    id: Arc<AtomicU16>,
+    open: Signal,
+    close: Signal,
+}
+
+impl Acceptor {
+    async fn run(self, socket: &TcpListener) {
+        self.close
+            .unless(async {
+                self.open.given().await;
+                loop {
+                    self.accept(socket).await;
+                }
+            })
+            .await;
+    }
+
+    async fn accept(&self, socket: &TcpListener) {
+        match socket.accept_fd().await {
+            Ok((connection, _)) => {
+                let id = ListenerId(self.id.load(Ordering::Acquire));
+                self.crew.hand_over(connection, &self.target, id);
+            }
+            Err(error) => {
+                tracing::warn!("cannot accept a connection: {error}");
+                reactor::sleep(PAUSE).await;
+            }
+        }
+    }
+}

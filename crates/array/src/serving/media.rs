@@ -1,0 +1,135 @@
+//! What the bytes of a namespace are kept in, opened for this process alone.
+
+use std::fs::{self, File, TryLockError};
+use std::path::Path;
+use std::sync::Arc;
+
+use api::v1::Kind;
+use api::value::Backend as Kept;
+use media::drive::OpenDrive;
+use media::memory::{Region, RegionOptions};
+use target::namespace::Backend;
+
+use crate::desired::NamespaceDef;
+use crate::{Error, Result};
+
+/// Opened media, and how much of it is served.
+#[derive(Debug)]
+pub struct Media {
+    backend: Backend,
+    bytes: u64,
+    /// Held against other processes that would write to the same drive.
+    lock: Option<Arc<File>>,
+}
+
+impl Media {
+    /// Opens what `def` names. `shared`: more than one reactor will use it. `in_use` is what the
+    /// same place is served from now: its lock is ours already.
+    pub fn open(def: &NamespaceDef, shared: bool, in_use: Option<&Self>) -> Result<Self> {
+        match &def.backend {
+            Kept::Memory { size } => {
+                let options = RegionOptions {
+                    block_size: def.block_size,
+                    shared,
+                    ..RegionOptions::default()
+                };
+                let region = Region::new(size.bytes(), options).map_err(|error| {
+                    Error::failed(format!("cannot have {size} of memory"), error)
+                })?;
+                let backend = Backend::Memory(Arc::new(region));
+                Ok(Self { backend, bytes: size.bytes(), lock: None })
+            }
+            Kept::Drive { path, size } => {
+                let asked = size.map(|size| size.bytes());
+                Self::open_drive(path, asked, def.block_size, in_use)
+            }
+        }
+    }
+
+    fn open_drive(
+        path: &Path,
+        asked: Option<u64>,
+        block_size: u32,
+        in_use: Option<&Self>,
+    ) -> Result<Self> {
+        let failed = |error: media::Error| {
+            let help = if asked.is_none() && !path.exists() {
+                "there is no such file: create it, or name its size as in drive:/srv/a.img,size=10GiB"
+            } else {
+                "name a regular file or a block device that this user may write to"
+            };
+            Error::failed(format!("cannot open {}", path.display()), error).help(help)
+        };
+        let options = OpenDrive { create: asked, block_size, ..OpenDrive::default() };
+        let drive = media::Drive::open(path, options).map_err(failed)?;
+        let lock = lock(path, in_use)?;
+        let capacity = drive.capacity();
+        if let Some(asked) = asked
+            && asked > capacity
+        {
+            drive.resize(asked).map_err(|error| {
+                let what = format!("{} holds {capacity} bytes, not {asked}", path.display());
+                Error::failed(what, error).help("leave size out to serve all of it")
+            })?;
+        }
+        let block = u64::from(block_size);
+        let bytes = asked.unwrap_or(capacity - capacity % block);
+        Ok(Self { backend: Backend::Drive(Arc::new(drive)), bytes, lock: Some(lock) })
+    }
+
+    /// What the target is given.
+    pub fn backend(&self) -> Backend {
+        self.backend.clone()
+    }
+
+    /// Bytes served.
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The size that a definition asks for, if it does.
+    pub fn size_asked(def: &NamespaceDef) -> Option<u64> {
+        match &def.backend {
+            Kept::Memory { size } => Some(size.bytes()),
+            Kept::Drive { size, .. } => size.map(|size| size.bytes()),
+        }
+    }
+
+    /// Makes the media larger or smaller. A device keeps its size; less of it is served.
+    pub fn resize(&mut self, bytes: u64) -> Result<()> {
+        let result = match &self.backend {
+            Backend::Memory(region) => region.resize(bytes),
+            Backend::Drive(drive) => drive.resize(bytes),
+        };
+        result.map_err(|error| Error::failed(format!("cannot have {bytes} bytes"), error))?;
+        self.bytes = bytes;
+        Ok(())
+    }
+}
+
+/// Locks the drive at `path` against other processes.
+fn lock(path: &Path, in_use: Option<&Media>) -> Result<Arc<File>> {
+    let failed = |error| Error::failed(format!("cannot lock {}", path.display()), error);
+    let file = File::open(path).map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(Arc::new(file)),
+        Err(TryLockError::WouldBlock) => {
+            let own = in_use.and_then(|media| media.lock.as_ref());
+            match own {
+                Some(own) if same_file(own, &file) => Ok(Arc::clone(own)),
+                _ => {
+                    let what = format!("another program has locked {}", path.display());
+                    Err(Error::new(Kind::Conflict, what)
+                        .help("two targets over one drive destroy its data: stop the other"))
+                }
+            }
+        }
+        Err(TryLockError::Error(error)) => Err(failed(error)),
+    }
+}
+
+fn same_file(a: &File, b: &File) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let id = |file: &File| file.metadata().map(|of: fs::Metadata| (of.dev(), of.ino())).ok();
+    id(a).is_some() && id(a) == id(b)
+}

@@ -1,0 +1,289 @@
+//! A client of the management API: what the command line speaks with, and other programs may.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use api::v1::{
+    Controller, Event, Host, Listener, Namespace, NamespaceChange, NewHost, NewListener,
+    NewNamespace, NewSubsystem, Problem, Status, Subsystem, SubsystemChange,
+};
+use api::value::{Address, Nqn};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Bytes;
+use hyper::{Method, Request, header};
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::net::UnixStream;
+
+use crate::limits::RESPONSE_BYTES;
+
+/// Why there is no answer, or not the one hoped for.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No daemon answers on the socket.
+    #[error("no daemon answers at {}: {source}", path.display())]
+    Unreachable {
+        /// The socket.
+        path: PathBuf,
+        /// Why it cannot be connected to.
+        source: io::Error,
+    },
+    /// The daemon refused.
+    #[error(transparent)]
+    Refused(Problem),
+    /// The daemon answered with something that is not of this API.
+    #[error("the daemon's answer is not understood: {0}")]
+    Garbled(String),
+}
+
+/// The result of a request.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Speaks to one daemon. Each request has a connection of its own.
+#[derive(Clone, Debug)]
+pub struct Client {
+    socket: PathBuf,
+}
+
+impl Client {
+    /// A client of the daemon with the management socket `socket`.
+    pub fn new(socket: &Path) -> Self {
+        Self { socket: socket.to_owned() }
+    }
+
+    /// Sends a request; returns the answer's bytes.
+    async fn send(&self, method: Method, path: &str, body: Vec<u8>) -> Result<Bytes> {
+        let unreachable = |source| Error::Unreachable { path: self.socket.clone(), source };
+        let stream = UnixStream::connect(&self.socket).await.map_err(unreachable)?;
+        let garbled = |error: hyper::Error| Error::Garbled(error.to_string());
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(garbled)?;
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::HOST, "flashloom")
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Full::new(Bytes::from(body)))
+            .map_err(|error| Error::Garbled(error.to_string()))?;
+        let answer = async {
+            let response = sender.send_request(request).await.map_err(garbled)?;
+            let (head, body) = response.into_parts();
+            let body = Limited::new(body, RESPONSE_BYTES).collect().await;
+            let body = body.map_err(|error| Error::Garbled(error.to_string()))?.to_bytes();
+            if head.status.is_success() {
+                return Ok(body);
+            }
+            Err(match serde_json::from_slice(&body) {
+                Ok(problem) => Error::Refused(problem),
+                Err(_) => Error::Garbled(format!("status {}", head.status)),
+            })
+        };
+        let mut connection = std::pin::pin!(connection);
+        let mut answer = std::pin::pin!(answer);
+        tokio::select! {
+            biased;
+            answer = &mut answer => answer,
+            // The connection ends once the answer has come or has become impossible.
+            _ = &mut connection => answer.await,
+        }
+    }
+
+    async fn request<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+    ) -> Result<T> {
+        let answer = self.send(method, path, body).await?;
+        serde_json::from_slice(&answer).map_err(|error| Error::Garbled(error.to_string()))
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
+        self.request(Method::GET, path, Vec::new()).await
+    }
+
+    async fn post<T: DeserializeOwned>(&self, path: &str, document: &impl Serialize) -> Result<T> {
+        self.request(Method::POST, path, json(document)?).await
+    }
+
+    async fn patch<T: DeserializeOwned>(&self, path: &str, document: &impl Serialize) -> Result<T> {
+        self.request(Method::PATCH, path, json(document)?).await
+    }
+
+    async fn delete(&self, path: &str) -> Result<()> {
+        self.send(Method::DELETE, path, Vec::new()).await.map(drop)
+    }
+
+    /// Counters in the Prometheus text format.
+    ///
+    /// # Errors
+    /// As every request: [`Error`].
+    pub async fn metrics(&self) -> Result<String> {
+        let text = self.send(Method::GET, "/metrics", Vec::new()).await?;
+        String::from_utf8(text.into()).map_err(|error| Error::Garbled(error.to_string()))
+    }
+
+    /// The description of the API that the daemon serves.
+    ///
+    /// # Errors
+    /// As every request: [`Error`].
+    pub async fn openapi(&self) -> Result<serde_json::Value> {
+        self.get("/openapi.json").await
+    }
+
+    /// The daemon's status.
+    ///
+    /// # Errors
+    /// As every request: [`Error`].
+    pub async fn status(&self) -> Result<Status> {
+        self.get("/v1/status").await
+    }
+
+    /// Events with an id of `from` or more.
+    ///
+    /// # Errors
+    /// As every request: [`Error`].
+    pub async fn events(&self, from: u64) -> Result<Vec<Event>> {
+        self.get(&format!("/v1/events?from={from}")).await
+    }
+
+    /// Live controllers.
+    ///
+    /// # Errors
+    /// As every request: [`Error`].
+    pub async fn controllers(&self) -> Result<Vec<Controller>> {
+        self.get("/v1/controllers").await
+    }
+
+    /// All subsystems.
+    ///
+    /// # Errors
+    /// As every request: [`Error`].
+    pub async fn subsystems(&self) -> Result<Vec<Subsystem>> {
+        self.get("/v1/subsystems").await
+    }
+
+    /// Adds a subsystem.
+    ///
+    /// # Errors
+    /// As every request: [`Error`].
+    pub async fn add_subsystem(&self, new: &NewSubsystem) -> Result<Subsystem> {
+        self.post("/v1/subsystems", new).await
+    }
+
+    /// Changes who may connect to a subsystem.
+    ///
+    /// # Errors
+    /// As every request: [`Error`].
+    pub async fn change_subsystem(&self, nqn: &Nqn, change: &SubsystemChange) -> Result<Subsystem> {
+        self.patch(&subsystem(nqn, ""), change).await
+    }
+
+    /// Removes a subsystem.
+    ///
+    /// # Errors
+    /// As every request: [`Error`].
+    pub async fn remove_subsystem(&self, nqn: &Nqn) -> Result<()> {
+        self.delete(&subsystem(nqn, "")).await
+    }
+
+    /// Adds a namespace.
+    ///
+    /// # Errors
+    /// As every request: [`Error`].
+    pub async fn add_namespace(&self, nqn: &Nqn, new: &NewNamespace) -> Result<Namespace> {
+        self.post(&subsystem(nqn, "/namespaces"), new).await
+    }
+
+    /// Changes a namespace's size.
+    ///
+    /// # Errors
+    /// As every request: [`Error`].
+    pub async fn resize_namespace(
+        &self,
+        nqn: &Nqn,
+        nsid: u32,
+        change: &NamespaceChange,
+    ) -> Result<Namespace> {
+        self.patch(&subsystem(nqn, &format!("/namespaces/{nsid}")), change).await
+    }
+
+    /// Removes a namespace.
+    ///
+    /// # Errors
+    /// As every request: [`Error`].
+    pub async fn remove_namespace(&self, nqn: &Nqn, nsid: u32) -> Result<()> {
+        self.delete(&subsystem(nqn, &format!("/namespaces/{nsid}"))).await
+    }
+
+    /// Hosts that may connect to a subsystem.
+    ///
+    /// # Errors
+    /// As every request: [`Error`].
+    pub async fn hosts(&self, nqn: &Nqn) -> Result<Vec<Host>> {
+        self.get(&subsystem(nqn, "/hosts")).await
+    }
+
+    /// Lets a host connect to a subsystem.
+    ///
+    /// # Errors
+    /// As every request: [`Error`].
+    pub async fn add_host(&self, nqn: &Nqn, new: &NewHost) -> Result<Host> {
+        self.post(&subsystem(nqn, "/hosts"), new).await
+    }
+
+    /// Takes a host off a subsystem's list.
+    ///
+    /// # Errors
+    /// As every request: [`Error`].
+    pub async fn remove_host(&self, nqn: &Nqn, host: &Nqn) -> Result<()> {
+        self.delete(&subsystem(nqn, &format!("/hosts/{}", escape(host.as_str())))).await
+    }
+
+    /// Addresses listened on.
+    ///
+    /// # Errors
+    /// As every request: [`Error`].
+    pub async fn listeners(&self) -> Result<Vec<Listener>> {
+        self.get("/v1/listeners").await
+    }
+
+    /// Listens on one more address.
+    ///
+    /// # Errors
+    /// As every request: [`Error`].
+    pub async fn add_listener(&self, new: &NewListener) -> Result<Listener> {
+        self.post("/v1/listeners", new).await
+    }
+
+    /// Stops listening on an address.
+    ///
+    /// # Errors
+    /// As every request: [`Error`].
+    pub async fn remove_listener(&self, address: Address) -> Result<()> {
+        self.delete(&format!("/v1/listeners/{}", escape(&address.to_string()))).await
+    }
+}
+
+fn json(document: &impl Serialize) -> Result<Vec<u8>> {
+    serde_json::to_vec(document).map_err(|error| Error::Garbled(error.to_string()))
+}
+
+fn subsystem(nqn: &Nqn, rest: &str) -> String {
+    format!("/v1/subsystems/{}{rest}", escape(nqn.as_str()))
+}
+
+/// `text` as one segment of a path (RFC 3986, 2.1).
+fn escape(text: &str) -> String {
+    let mut escaped = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b':' => {
+                escaped.push(char::from(byte));
+            }
+            _ => escaped.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    escaped
+}

@@ -1,0 +1,94 @@
+//! Where requests come in and answers go out: the node's errors become HTTP here and nowhere else.
+
+use api::v1::{Kind, Problem};
+use api::value::Refused;
+use axum::Json;
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{FromRequest, Request};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::de::DeserializeOwned;
+
+/// A refusal on its way out.
+#[derive(Debug)]
+pub struct Refusal(pub Problem);
+
+/// What a handler answers with.
+pub type Answer<T> = Result<T, Refusal>;
+
+impl Refusal {
+    pub fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Self(Problem { kind, message: message.into(), help: None })
+    }
+}
+
+const fn http_status(kind: Kind) -> StatusCode {
+    match kind {
+        Kind::Malformed => StatusCode::BAD_REQUEST,
+        Kind::NotFound => StatusCode::NOT_FOUND,
+        Kind::Conflict | Kind::Limit => StatusCode::CONFLICT,
+        Kind::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
+        Kind::Failed => StatusCode::INTERNAL_SERVER_ERROR,
+        Kind::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        (http_status(self.0.kind), Json(self.0)).into_response()
+    }
+}
+
+impl From<array::Error> for Refusal {
+    fn from(error: array::Error) -> Self {
+        Self(error.problem())
+    }
+}
+
+impl From<Refused> for Refusal {
+    fn from(refused: Refused) -> Self {
+        Self(array::Error::from(refused).problem())
+    }
+}
+
+/// A request's document. One that does not fit is refused as a [`Problem`], like all else.
+pub struct Document<T>(pub T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Document<T> {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Refusal> {
+        match Json::<T>::from_request(request, state).await {
+            Ok(Json(document)) => Ok(Self(document)),
+            Err(rejection) => Err(refuse(&rejection)),
+        }
+    }
+}
+
+fn refuse(rejection: &JsonRejection) -> Refusal {
+    use std::error::Error;
+    let kind = match rejection {
+        JsonRejection::JsonDataError(_) => Kind::Invalid,
+        _ => Kind::Malformed,
+    };
+    // axum wraps the reason, which is what helps, in a sentence that does not.
+    let reason = match rejection {
+        JsonRejection::JsonDataError(_) | JsonRejection::JsonSyntaxError(_) => {
+            rejection.source().map(ToString::to_string)
+        }
+        _ => None,
+    };
+    let message = reason.unwrap_or_else(|| rejection.body_text());
+    // serde_path_to_error puts "member: " in front; a document as a whole is ".".
+    Refusal::new(kind, message.trim_start_matches(".: "))
+}
+
+/// Runs `work`, which may wait for drives and reactors, off the server's thread.
+pub async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> array::Result<T> + Send + 'static,
+) -> Answer<T> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => Ok(result?),
+        Err(error) => Err(Refusal::new(Kind::Failed, format!("the request was given up: {error}"))),
+    }
+}

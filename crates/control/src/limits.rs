@@ -1,0 +1,10 @@
+//! Bounds of the management socket, each with its reason.
+
+/// Longest request body: a subsystem with the longest host list allowed (1024 NQNs of 223 bytes)
+/// fits.
+pub const REQUEST_BYTES: usize = 256 << 10;
+/// Longest response that the client takes: the largest listing, 256 subsystems with their
+/// namespaces, is well below.
+pub const RESPONSE_BYTES: usize = 64 << 20;
+
+const _: () = assert!(REQUEST_BYTES > api::limits::HOSTS_MAX * (api::limits::NQN_BYTES + 3));

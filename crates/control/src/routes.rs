@@ -1,0 +1,312 @@
+//! The paths of the API, version 1.
+
+use std::str::FromStr;
+use std::sync::Arc;
+
+use api::v1::{
+    Controller, Event, Host, Kind, Listener, Metrics, Namespace, NamespaceChange, NewHost,
+    NewListener, NewNamespace, NewSubsystem, Problem, Status, Subsystem, SubsystemChange,
+};
+use api::value::{Address, Nqn, Refused};
+use array::node::Node;
+use axum::extract::{Path, Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::{Json, Router, routing};
+use serde::Deserialize;
+use utoipa::{IntoParams, OpenApi};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::door::{Answer, Document, Refusal, blocking};
+use crate::metrics;
+
+type Shared = State<Arc<Node>>;
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Flashloom management API",
+        description = "What the daemon serves, and how to change it. A change is taken as a whole \
+                       or not at all, and is kept over restarts.",
+        license(name = "Apache-2.0", identifier = "Apache-2.0"),
+    ),
+    servers((url = "/", description = "HTTP/1.1 over the Unix socket api.sock in the state directory")),
+    tags(
+        (name = "node", description = "The daemon: status, events, counters"),
+        (name = "subsystem", description = "NVM subsystems"),
+        (name = "namespace", description = "Namespaces of a subsystem"),
+        (name = "host", description = "Hosts that may connect to a subsystem"),
+        (name = "listener", description = "Addresses listened on"),
+    ),
+)]
+struct Description;
+
+/// All documented paths.
+pub fn api() -> OpenApiRouter<Arc<Node>> {
+    OpenApiRouter::with_openapi(Description::openapi())
+        .routes(routes!(status))
+        .routes(routes!(events))
+        .routes(routes!(counters))
+        .routes(routes!(controllers))
+        .routes(routes!(list_subsystems, add_subsystem))
+        .routes(routes!(show_subsystem, change_subsystem, remove_subsystem))
+        .routes(routes!(list_namespaces, add_namespace))
+        .routes(routes!(show_namespace, change_namespace, remove_namespace))
+        .routes(routes!(list_hosts, add_host))
+        .routes(routes!(remove_host))
+        .routes(routes!(list_listeners, add_listener))
+        .routes(routes!(remove_listener))
+}
+
+/// The description itself, and `/metrics`.
+pub fn plain(description: utoipa::openapi::OpenApi) -> Router<Arc<Node>> {
+    Router::new()
+        .route("/openapi.json", routing::get(async move || Json(description)))
+        .route("/metrics", routing::get(prometheus))
+}
+
+pub async fn unknown() -> Refusal {
+    Refusal::new(Kind::NotFound, "there is no such path; /openapi.json describes those there are")
+}
+
+pub async fn wrong_method() -> impl IntoResponse {
+    let message = "this path does not take that method; /openapi.json describes those it takes";
+    let problem = Problem { kind: Kind::Malformed, message: message.to_owned(), help: None };
+    (StatusCode::METHOD_NOT_ALLOWED, Json(problem))
+}
+
+/// Reads a part of the path.
+fn part<T: FromStr<Err = Refused>>(text: &str) -> Answer<T> {
+    Ok(text.parse()?)
+}
+
+/// Reads an NSID in the path.
+fn nsid_part(text: &str) -> Answer<u32> {
+    text.parse().map_err(|_| Refusal::new(Kind::Invalid, format!("\"{text}\" is not an NSID")))
+}
+
+#[utoipa::path(get, path = "/v1/status", tag = "node", responses((status = 200, body = Status)))]
+async fn status(State(node): Shared) -> Answer<Json<Status>> {
+    blocking(move || node.status()).await.map(Json)
+}
+
+#[derive(Deserialize, IntoParams)]
+struct Since {
+    /// Lowest id wanted.
+    #[serde(default)]
+    from: u64,
+}
+
+#[utoipa::path(
+    get, path = "/v1/events", tag = "node", params(Since),
+    responses((status = 200, body = Vec<Event>))
+)]
+async fn events(State(node): Shared, Query(since): Query<Since>) -> Json<Vec<Event>> {
+    Json(node.events(since.from))
+}
+
+#[utoipa::path(get, path = "/v1/counters", tag = "node", responses((status = 200, body = Metrics)))]
+async fn counters(State(node): Shared) -> Answer<Json<Metrics>> {
+    blocking(move || node.metrics()).await.map(Json)
+}
+
+async fn prometheus(State(node): Shared) -> Answer<impl IntoResponse> {
+    let text = blocking(move || Ok(metrics::text(&node.status()?, &node.metrics()?))).await?;
+    Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text))
+}
+
+#[utoipa::path(
+    get, path = "/v1/controllers", tag = "host", responses((status = 200, body = Vec<Controller>))
+)]
+async fn controllers(State(node): Shared) -> Answer<Json<Vec<Controller>>> {
+    blocking(move || node.controllers()).await.map(Json)
+}
+
+#[utoipa::path(
+    get, path = "/v1/subsystems", tag = "subsystem",
+    responses((status = 200, body = Vec<Subsystem>))
+)]
+async fn list_subsystems(State(node): Shared) -> Answer<Json<Vec<Subsystem>>> {
+    blocking(move || node.subsystems()).await.map(Json)
+}
+
+#[utoipa::path(
+    post, path = "/v1/subsystems", tag = "subsystem", request_body = NewSubsystem,
+    responses((status = 201, body = Subsystem), (status = "4XX", body = Problem))
+)]
+async fn add_subsystem(
+    State(node): Shared,
+    Document(new): Document<NewSubsystem>,
+) -> Answer<(StatusCode, Json<Subsystem>)> {
+    let added = blocking(move || node.add_subsystem(new)).await?;
+    Ok((StatusCode::CREATED, Json(added)))
+}
+
+#[utoipa::path(
+    get, path = "/v1/subsystems/{nqn}", tag = "subsystem", params(("nqn" = Nqn, Path)),
+    responses((status = 200, body = Subsystem), (status = 404, body = Problem))
+)]
+async fn show_subsystem(State(node): Shared, Path(nqn): Path<String>) -> Answer<Json<Subsystem>> {
+    let nqn = part(&nqn)?;
+    blocking(move || node.subsystem(&nqn)).await.map(Json)
+}
+
+#[utoipa::path(
+    patch, path = "/v1/subsystems/{nqn}", tag = "subsystem", params(("nqn" = Nqn, Path)),
+    request_body = SubsystemChange,
+    responses((status = 200, body = Subsystem), (status = "4XX", body = Problem))
+)]
+async fn change_subsystem(
+    State(node): Shared,
+    Path(nqn): Path<String>,
+    Document(change): Document<SubsystemChange>,
+) -> Answer<Json<Subsystem>> {
+    let nqn = part(&nqn)?;
+    blocking(move || node.change_subsystem(&nqn, &change)).await.map(Json)
+}
+
+#[utoipa::path(
+    delete, path = "/v1/subsystems/{nqn}", tag = "subsystem", params(("nqn" = Nqn, Path)),
+    responses((status = 204), (status = "4XX", body = Problem))
+)]
+async fn remove_subsystem(State(node): Shared, Path(nqn): Path<String>) -> Answer<StatusCode> {
+    let nqn = part(&nqn)?;
+    blocking(move || node.remove_subsystem(&nqn)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[utoipa::path(
+    get, path = "/v1/subsystems/{nqn}/namespaces", tag = "namespace", params(("nqn" = Nqn, Path)),
+    responses((status = 200, body = Vec<Namespace>), (status = 404, body = Problem))
+)]
+async fn list_namespaces(
+    State(node): Shared,
+    Path(nqn): Path<String>,
+) -> Answer<Json<Vec<Namespace>>> {
+    let nqn = part(&nqn)?;
+    Ok(Json(blocking(move || node.subsystem(&nqn)).await?.namespaces))
+}
+
+#[utoipa::path(
+    post, path = "/v1/subsystems/{nqn}/namespaces", tag = "namespace", params(("nqn" = Nqn, Path)),
+    request_body = NewNamespace,
+    responses((status = 201, body = Namespace), (status = "4XX", body = Problem))
+)]
+async fn add_namespace(
+    State(node): Shared,
+    Path(nqn): Path<String>,
+    Document(new): Document<NewNamespace>,
+) -> Answer<(StatusCode, Json<Namespace>)> {
+    let nqn = part(&nqn)?;
+    let added = blocking(move || node.add_namespace(&nqn, new)).await?;
+    Ok((StatusCode::CREATED, Json(added)))
+}
+
+#[utoipa::path(
+    get, path = "/v1/subsystems/{nqn}/namespaces/{nsid}", tag = "namespace",
+    params(("nqn" = Nqn, Path), ("nsid" = u32, Path)),
+    responses((status = 200, body = Namespace), (status = 404, body = Problem))
+)]
+async fn show_namespace(
+    State(node): Shared,
+    Path((nqn, nsid)): Path<(String, String)>,
+) -> Answer<Json<Namespace>> {
+    let (nqn, nsid) = (part(&nqn)?, nsid_part(&nsid)?);
+    blocking(move || node.namespace(&nqn, nsid)).await.map(Json)
+}
+
+#[utoipa::path(
+    patch, path = "/v1/subsystems/{nqn}/namespaces/{nsid}", tag = "namespace",
+    params(("nqn" = Nqn, Path), ("nsid" = u32, Path)), request_body = NamespaceChange,
+    responses((status = 200, body = Namespace), (status = "4XX", body = Problem))
+)]
+async fn change_namespace(
+    State(node): Shared,
+    Path((nqn, nsid)): Path<(String, String)>,
+    Document(change): Document<NamespaceChange>,
+) -> Answer<Json<Namespace>> {
+    let (nqn, nsid) = (part(&nqn)?, nsid_part(&nsid)?);
+    blocking(move || node.resize_namespace(&nqn, nsid, &change)).await.map(Json)
+}
+
+#[utoipa::path(
+    delete, path = "/v1/subsystems/{nqn}/namespaces/{nsid}", tag = "namespace",
+    params(("nqn" = Nqn, Path), ("nsid" = u32, Path)),
+    responses((status = 204), (status = "4XX", body = Problem))
+)]
+async fn remove_namespace(
+    State(node): Shared,
+    Path((nqn, nsid)): Path<(String, String)>,
+) -> Answer<StatusCode> {
+    let (nqn, nsid) = (part(&nqn)?, nsid_part(&nsid)?);
+    blocking(move || node.remove_namespace(&nqn, nsid)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[utoipa::path(
+    get, path = "/v1/subsystems/{nqn}/hosts", tag = "host", params(("nqn" = Nqn, Path)),
+    responses((status = 200, body = Vec<Host>), (status = 404, body = Problem))
+)]
+async fn list_hosts(State(node): Shared, Path(nqn): Path<String>) -> Answer<Json<Vec<Host>>> {
+    let nqn = part(&nqn)?;
+    blocking(move || node.hosts(&nqn)).await.map(Json)
+}
+
+#[utoipa::path(
+    post, path = "/v1/subsystems/{nqn}/hosts", tag = "host", params(("nqn" = Nqn, Path)),
+    request_body = NewHost, responses((status = 201, body = Host), (status = "4XX", body = Problem))
+)]
+async fn add_host(
+    State(node): Shared,
+    Path(nqn): Path<String>,
+    Document(new): Document<NewHost>,
+) -> Answer<(StatusCode, Json<Host>)> {
+    let nqn = part(&nqn)?;
+    let added = blocking(move || node.add_host(&nqn, new)).await?;
+    Ok((StatusCode::CREATED, Json(added)))
+}
+
+#[utoipa::path(
+    delete, path = "/v1/subsystems/{nqn}/hosts/{host}", tag = "host",
+    params(("nqn" = Nqn, Path), ("host" = Nqn, Path)),
+    responses((status = 204), (status = "4XX", body = Problem))
+)]
+async fn remove_host(
+    State(node): Shared,
+    Path((nqn, host)): Path<(String, String)>,
+) -> Answer<StatusCode> {
+    let (nqn, host) = (part(&nqn)?, part(&host)?);
+    blocking(move || node.remove_host(&nqn, &host)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[utoipa::path(
+    get, path = "/v1/listeners", tag = "listener", responses((status = 200, body = Vec<Listener>))
+)]
+async fn list_listeners(State(node): Shared) -> Answer<Json<Vec<Listener>>> {
+    blocking(move || Ok(node.listeners())).await.map(Json)
+}
+
+#[utoipa::path(
+    post, path = "/v1/listeners", tag = "listener", request_body = NewListener,
+    responses((status = 201, body = Listener), (status = "4XX", body = Problem))
+)]
+async fn add_listener(
+    State(node): Shared,
+    Document(new): Document<NewListener>,
+) -> Answer<(StatusCode, Json<Listener>)> {
+    let added = blocking(move || node.add_listener(new)).await?;
+    Ok((StatusCode::CREATED, Json(added)))
+}
+
+#[utoipa::path(
+    delete, path = "/v1/listeners/{address}", tag = "listener",
+    params(("address" = Address, Path)),
+    responses((status = 204), (status = "4XX", body = Problem))
+)]
+async fn remove_listener(State(node): Shared, Path(address): Path<String>) -> Answer<StatusCode> {
+    let address = part(&address)?;
+    blocking(move || node.remove_listener(address)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

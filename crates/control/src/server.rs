@@ -1,0 +1,76 @@
+//! The server on the management socket.
+
+use std::fs;
+use std::future::Future;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use array::node::Node;
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use tokio::net::UnixListener;
+use utoipa::openapi::OpenApi;
+
+use crate::limits::REQUEST_BYTES;
+use crate::routes;
+
+/// The management socket, bound and ready to be served.
+#[derive(Debug)]
+pub struct Server {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+/// The description of the API, generated from the code.
+pub fn openapi() -> OpenApi {
+    routes::api().into_openapi()
+}
+
+/// The routes over `node`.
+pub(crate) fn router(node: Arc<Node>) -> Router {
+    let (router, description) = routes::api().split_for_parts();
+    router
+        .merge(routes::plain(description))
+        .fallback(routes::unknown)
+        .method_not_allowed_fallback(routes::wrong_method)
+        .layer(DefaultBodyLimit::max(REQUEST_BYTES))
+        .with_state(node)
+}
+
+impl Server {
+    /// Binds the socket at `path`, for the owner only. A socket that is there already is what an
+    /// earlier daemon left behind: the caller holds the state directory.
+    ///
+    /// # Errors
+    /// When the socket cannot be made.
+    pub fn bind(path: &Path) -> io::Result<Self> {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let listener = UnixListener::bind(path)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+        Ok(Self { listener, path: path.to_owned() })
+    }
+
+    /// Serves until `end` completes; requests under way are answered first.
+    ///
+    /// # Errors
+    /// When the socket fails.
+    pub async fn serve(
+        self,
+        node: Arc<Node>,
+        end: impl Future<Output = ()> + Send + 'static,
+    ) -> io::Result<()> {
+        let result = axum::serve(self.listener, router(node)).with_graceful_shutdown(end).await;
+        match fs::remove_file(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!("cannot remove {}: {error}", self.path.display());
+            }
+            _ => {}
+        }
+        result
+    }
+}

@@ -1,0 +1,170 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+mod hosts;
+mod manage;
+mod serve;
+
+pub use hosts::{AskArgs, BenchArgs, DiscoverArgs, IdNsArgs};
+pub use manage::{
+    ControllerVerb, EventsArgs, HostVerb, ListenerVerb, NamespaceVerb, SubsystemVerb,
+};
+pub use serve::{DemoArgs, Discovery, Poll, ServeArgs};
+
+/// NQN of the subsystem of an ad hoc target.
+pub const DEFAULT_NQN: &str = "nqn.2026-11.io.flashloom:default";
+
+const EXAMPLES: &str = "\
+Examples:
+  flashloom serve memory:1GiB
+  flashloom serve --config /etc/flashloom/flashloom.toml
+  flashloom demo --once
+  flashloom discover --traddr 127.0.0.1
+  flashloom namespace add --subnqn nqn.2026-11.io.flashloom:default memory:1GiB
+
+Exit codes:
+  0  done
+  1  what was asked for failed
+  2  the command line is wrong
+  3  the configuration file has faults; nothing was started or changed
+  4  no daemon answers on the management socket
+  5  the target could not be reached, or refused
+  6  commands failed, or data read back was not what was written
+
+Environment:
+  FLASHLOOM_LOG        what to log, such as info, debug or target=trace
+  FLASHLOOM_STATE_DIR  the state directory";
+
+/// Flashloom: drives and memory served over NVMe/TCP, and the host side to use them.
+#[derive(Debug, Parser)]
+#[command(name = "flashloom", version, after_long_help = EXAMPLES, max_term_width = 100)]
+pub struct Cli {
+    #[command(flatten)]
+    pub global: Global,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What every command takes.
+#[derive(Args, Clone, Debug)]
+pub struct Global {
+    /// Where identity, state and the management socket live.
+    /// [default: /var/lib/flashloom for root, else ~/.local/state/flashloom]
+    #[arg(long, global = true, value_name = "DIR", env = "FLASHLOOM_STATE_DIR")]
+    pub state_dir: Option<PathBuf>,
+
+    /// How to print results.
+    #[arg(long, short, global = true, value_name = "FORMAT", default_value = "table")]
+    pub output: Output,
+}
+
+impl Global {
+    /// The state directory to use.
+    pub fn state_dir(&self) -> PathBuf {
+        self.state_dir.clone().unwrap_or_else(array::state::default_dir)
+    }
+}
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people.
+    Table,
+    /// For programs.
+    Json,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve drives or memory over NVMe/TCP until stopped.
+    Serve(ServeArgs),
+    /// Show it working: a target on files, a verified load through the wire, a result table.
+    Demo(DemoArgs),
+    /// Measure a namespace from user space; the result reads like fio's.
+    Bench(BenchArgs),
+    /// Print the discovery log of a target.
+    Discover(DiscoverArgs),
+    /// Print a controller's Identify data.
+    #[command(name = "id-ctrl")]
+    IdCtrl(AskArgs),
+    /// Print a namespace's Identify data.
+    #[command(name = "id-ns")]
+    IdNs(IdNsArgs),
+    /// Print what the running daemon does.
+    Status,
+    /// Subsystems of the running daemon.
+    Subsystem {
+        #[command(subcommand)]
+        verb: SubsystemVerb,
+    },
+    /// Namespaces of the running daemon.
+    #[command(alias = "ns")]
+    Namespace {
+        #[command(subcommand)]
+        verb: NamespaceVerb,
+    },
+    /// Addresses that the running daemon listens on.
+    Listener {
+        #[command(subcommand)]
+        verb: ListenerVerb,
+    },
+    /// Hosts that may connect to the running daemon.
+    Host {
+        #[command(subcommand)]
+        verb: HostVerb,
+    },
+    /// Hosts' associations with the running daemon.
+    Controller {
+        #[command(subcommand)]
+        verb: ControllerVerb,
+    },
+    /// Print what happened in the running daemon.
+    Events(EventsArgs),
+    /// Check a configuration file; nothing is started.
+    #[command(
+        name = "check-config",
+        after_long_help = "\
+Examples:
+  flashloom check-config /etc/flashloom/flashloom.toml"
+    )]
+    Check {
+        /// The file.
+        file: PathBuf,
+    },
+    /// Print a shell's completion script.
+    #[command(after_long_help = "\
+Examples:
+  flashloom completions bash")]
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page, or write all pages into a directory.
+    #[command(after_long_help = "\
+Examples:
+  flashloom man
+  flashloom man --out /usr/share/man/man1")]
+    Man {
+        /// Write one page per command into this directory.
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+    },
+    /// Print the OpenAPI description of the management API.
+    #[command(hide = true)]
+    Openapi,
+}
+
+/// Reads a value of the `api` crate, with both sentences when it is refused.
+pub(crate) fn value<T: std::str::FromStr<Err = api::value::Refused>>(
+    text: &str,
+) -> Result<T, String> {
+    text.parse()
+        .map_err(|refused: api::value::Refused| format!("{}; {}", refused.wrong, refused.right))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,181 @@
+//! The host side: `bench`, `discover`, `id-ctrl`, `id-ns`.
+
+use std::time::Duration;
+
+use api::value::Size;
+use clap::{Args, ValueEnum};
+
+use super::serve::{Cpus, Poll};
+use super::value;
+
+/// Which controller to speak to, and as whom.
+#[derive(Args, Clone, Debug)]
+pub struct To {
+    /// Address of the target: IP address or name.
+    #[arg(long, short = 'a', value_name = "ADDR", default_value = "127.0.0.1")]
+    pub traddr: String,
+
+    /// TCP port of the target.
+    #[arg(long, short = 's', value_name = "PORT", default_value = "4420")]
+    pub trsvcid: u16,
+
+    /// Host NQN to connect as. [default: this machine's]
+    #[arg(long, short = 'q', value_name = "NQN")]
+    pub hostnqn: Option<String>,
+}
+
+/// Print the discovery log of a target.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = "\
+Examples:
+  flashloom discover
+  flashloom discover --traddr 192.0.2.10 --trsvcid 8009
+  flashloom discover -o json")]
+pub struct DiscoverArgs {
+    #[command(flatten)]
+    pub to: To,
+}
+
+/// Print a controller's Identify data.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = "\
+Examples:
+  flashloom id-ctrl
+  flashloom id-ctrl --traddr 192.0.2.10 --subnqn nqn.2026-11.io.flashloom:db -o json")]
+pub struct AskArgs {
+    #[command(flatten)]
+    pub to: To,
+
+    /// NQN of the subsystem.
+    #[arg(long, short = 'n', value_name = "NQN", default_value = super::DEFAULT_NQN)]
+    pub subnqn: String,
+}
+
+/// Print a namespace's Identify data.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = "\
+Examples:
+  flashloom id-ns --nsid 1
+  flashloom id-ns --traddr 192.0.2.10 --subnqn nqn.2026-11.io.flashloom:db --nsid 2 -o json")]
+pub struct IdNsArgs {
+    #[command(flatten)]
+    pub ask: AskArgs,
+
+    /// The namespace.
+    #[arg(long, value_name = "NSID", default_value = "1")]
+    pub nsid: u32,
+}
+
+/// Measure a namespace from user space; the result reads like fio's.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = "\
+Examples:
+  flashloom bench --rw randread --bs 4k --iodepth 32 --runtime 10s
+  flashloom bench --traddr 192.0.2.10 --subnqn nqn.2026-11.io.flashloom:db --nsid 1 --rw randwrite --queues 4
+  flashloom bench --rw randrw --rwmixread 70 --size 1GiB --verify
+  flashloom bench --rw read --bs 128k --iodepth 8 -o json
+
+What is written is lost on the namespace: a write test destroys its data.")]
+pub struct BenchArgs {
+    #[command(flatten)]
+    pub ask: AskArgs,
+
+    /// The namespace.
+    #[arg(long, value_name = "NSID", default_value = "1")]
+    pub nsid: u32,
+
+    /// What to do.
+    #[arg(long, value_name = "PATTERN", default_value = "randread")]
+    pub rw: Pattern,
+
+    /// Share of reads of a mixed pattern, in percent.
+    #[arg(long, value_name = "PERCENT", default_value = "50", value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub rwmixread: u8,
+
+    /// Bytes of one command.
+    #[arg(long, value_name = "SIZE", default_value = "4k", value_parser = value::<Size>)]
+    pub bs: Size,
+
+    /// Commands outstanding on each queue.
+    #[arg(long, value_name = "COUNT", default_value = "32", value_parser = clap::value_parser!(u16).range(1..))]
+    pub iodepth: u16,
+
+    /// I/O queues, each on a connection of its own.
+    #[arg(long, value_name = "COUNT", default_value = "1", value_parser = clap::value_parser!(u16).range(1..))]
+    pub queues: u16,
+
+    /// Stop after this time. [default: 10s unless --size is given]
+    #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "size")]
+    pub runtime: Option<Duration>,
+
+    /// Stop after this many bytes.
+    #[arg(long, value_name = "SIZE", value_parser = value::<Size>)]
+    pub size: Option<Size>,
+
+    /// Stay within this many bytes of the namespace.
+    #[arg(long, value_name = "SIZE", value_parser = value::<Size>)]
+    pub region: Option<Size>,
+
+    /// Check what is read against what was written.
+    #[arg(long)]
+    pub verify: bool,
+
+    /// Commands a second over all queues at most.
+    #[arg(long, value_name = "IOPS")]
+    pub rate: Option<u64>,
+
+    /// Ask for header digests.
+    #[arg(long)]
+    pub hdr_digest: bool,
+
+    /// Ask for data digests.
+    #[arg(long)]
+    pub data_digest: bool,
+
+    /// CPUs to spread the queues over. [default: one thread, not pinned]
+    #[arg(long, value_name = "LIST")]
+    pub cpus: Option<Cpus>,
+
+    /// How to wait for completions.
+    #[arg(long, value_name = "POLICY", default_value = "busy")]
+    pub poll: Poll,
+
+    /// Name in the report.
+    #[arg(long, value_name = "NAME", default_value = "bench")]
+    pub name: String,
+}
+
+/// fio's names of what a job does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Pattern {
+    /// Read in ascending order.
+    Read,
+    /// Write in ascending order.
+    Write,
+    /// Read in random order.
+    Randread,
+    /// Write in random order.
+    Randwrite,
+    /// Both in ascending order.
+    Rw,
+    /// Both in random order.
+    Randrw,
+}
+
+/// `10`, `10s`, `500ms`, `2m`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.len() - text.trim_start_matches(|char: char| char.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number.parse().map_err(|_| RIGHT.to_owned())?;
+    const RIGHT: &str = "write a time such as 10s, 500ms or 2m";
+    let duration = match unit {
+        "" | "s" => Duration::from_secs(number),
+        "ms" => Duration::from_millis(number),
+        "m" => Duration::from_secs(number.saturating_mul(60)),
+        _ => return Err(RIGHT.to_owned()),
+    };
+    if duration.is_zero() {
+        return Err("a run takes some time; ".to_owned() + RIGHT);
+    }
+    Ok(duration)
+}

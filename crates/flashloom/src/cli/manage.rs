@@ -1,0 +1,212 @@
+//! What is asked of the running daemon.
+
+use api::value::{Address, Advertise, Backend, Nqn, Size};
+use clap::{Args, Subcommand};
+
+use super::{DEFAULT_NQN, value};
+
+/// What to do with subsystems.
+#[derive(Debug, Subcommand)]
+pub enum SubsystemVerb {
+    /// Add a subsystem.
+    #[command(after_long_help = "\
+Examples:
+  flashloom subsystem add nqn.2026-11.io.flashloom:db --allow-any-host
+  flashloom subsystem add nqn.2026-11.io.flashloom:db --allow-host nqn.2014-08.org.nvmexpress:uuid:6f0a2c9e-7c7e-4c55-9c3c-2f0f0f1f9a11")]
+    Add {
+        /// Its NQN.
+        #[arg(value_parser = value::<Nqn>)]
+        nqn: Nqn,
+        /// Serial number. [default: made from the node's identity]
+        #[arg(long)]
+        serial: Option<String>,
+        /// Model number. [default: Flashloom]
+        #[arg(long)]
+        model: Option<String>,
+        /// Let any host connect.
+        #[arg(long)]
+        allow_any_host: bool,
+        /// Let this host connect; may be given several times.
+        #[arg(long, value_name = "NQN", value_parser = value::<Nqn>)]
+        allow_host: Vec<Nqn>,
+    },
+    /// Let any host connect, or only those on the list.
+    #[command(after_long_help = "\
+Examples:
+  flashloom subsystem set nqn.2026-11.io.flashloom:db --allow-any-host false")]
+    Set {
+        /// Its NQN.
+        #[arg(value_parser = value::<Nqn>)]
+        nqn: Nqn,
+        /// Whether any host may connect.
+        #[arg(long, value_name = "BOOL", action = clap::ArgAction::Set, required = true)]
+        allow_any_host: bool,
+    },
+    /// Remove a subsystem with its namespaces; hosts lose it.
+    #[command(after_long_help = "\
+Examples:
+  flashloom subsystem remove nqn.2026-11.io.flashloom:db")]
+    Remove {
+        /// Its NQN.
+        #[arg(value_parser = value::<Nqn>)]
+        nqn: Nqn,
+    },
+    /// Print the subsystems.
+    #[command(after_long_help = "\
+Examples:
+  flashloom subsystem list
+  flashloom subsystem list -o json")]
+    List,
+}
+
+/// The subsystem that a command is about.
+#[derive(Args, Clone, Debug)]
+pub struct Of {
+    /// NQN of the subsystem.
+    #[arg(long, short = 'n', value_name = "NQN", default_value = DEFAULT_NQN, value_parser = value::<Nqn>)]
+    pub subnqn: Nqn,
+}
+
+/// What to do with namespaces.
+#[derive(Debug, Subcommand)]
+pub enum NamespaceVerb {
+    /// Add a namespace; connected hosts notice.
+    #[command(after_long_help = "\
+Examples:
+  flashloom namespace add memory:1GiB
+  flashloom namespace add drive:/srv/b.img,size=10GiB --nsid 7 --block-size 512")]
+    Add {
+        /// What it keeps its bytes on: memory:SIZE, drive:PATH or drive:PATH,size=SIZE.
+        #[arg(value_parser = value::<Backend>)]
+        backend: Backend,
+        #[command(flatten)]
+        of: Of,
+        /// Its NSID. [default: the lowest free one]
+        #[arg(long)]
+        nsid: Option<u32>,
+        /// Logical block size: 512 or 4096. [default: 4096]
+        #[arg(long, value_name = "BYTES")]
+        block_size: Option<u32>,
+        /// Its UUID. [default: made from the node's identity]
+        #[arg(long)]
+        uuid: Option<uuid::Uuid>,
+    },
+    /// Change a namespace's size; connected hosts notice.
+    #[command(after_long_help = "\
+Examples:
+  flashloom namespace resize 1 2GiB")]
+    Resize {
+        /// Its NSID.
+        nsid: u32,
+        /// The new size.
+        #[arg(value_parser = value::<Size>)]
+        size: Size,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Remove a namespace; connected hosts notice. A drive keeps its data.
+    #[command(after_long_help = "\
+Examples:
+  flashloom namespace remove 7")]
+    Remove {
+        /// Its NSID.
+        nsid: u32,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Print the namespaces of all subsystems.
+    #[command(after_long_help = "\
+Examples:
+  flashloom namespace list
+  flashloom namespace list -o json")]
+    List,
+}
+
+/// What to do with listeners.
+#[derive(Debug, Subcommand)]
+pub enum ListenerVerb {
+    /// Listen on one more address.
+    #[command(after_long_help = "\
+Examples:
+  flashloom listener add 192.0.2.10:4420
+  flashloom listener add 0.0.0.0:8009 --discovery-only")]
+    Add {
+        /// IP address and port.
+        #[arg(value_parser = value::<Address>)]
+        address: Address,
+        /// Address that discovery returns in place of the one the host connected to.
+        #[arg(long, value_name = "ADDR[:PORT]", value_parser = value::<Advertise>)]
+        advertise: Option<Advertise>,
+        /// Offer discovery only.
+        #[arg(long)]
+        discovery_only: bool,
+    },
+    /// Stop listening on an address; connections made through it stay.
+    #[command(after_long_help = "\
+Examples:
+  flashloom listener remove 192.0.2.10:4420")]
+    Remove {
+        /// IP address and port.
+        #[arg(value_parser = value::<Address>)]
+        address: Address,
+    },
+    /// Print the addresses listened on.
+    #[command(after_long_help = "\
+Examples:
+  flashloom listener list")]
+    List,
+}
+
+/// What to do with hosts.
+#[derive(Debug, Subcommand)]
+pub enum HostVerb {
+    /// Let a host connect.
+    #[command(after_long_help = "\
+Examples:
+  flashloom host add nqn.2014-08.org.nvmexpress:uuid:6f0a2c9e-7c7e-4c55-9c3c-2f0f0f1f9a11")]
+    Add {
+        /// NQN of the host.
+        #[arg(value_parser = value::<Nqn>)]
+        nqn: Nqn,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Take a host off the list; it loses its connections unless any host may connect.
+    #[command(after_long_help = "\
+Examples:
+  flashloom host remove nqn.2014-08.org.nvmexpress:uuid:6f0a2c9e-7c7e-4c55-9c3c-2f0f0f1f9a11")]
+    Remove {
+        /// NQN of the host.
+        #[arg(value_parser = value::<Nqn>)]
+        nqn: Nqn,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Print the hosts on the lists of all subsystems.
+    #[command(after_long_help = "\
+Examples:
+  flashloom host list")]
+    List,
+}
+
+/// What to do with controllers.
+#[derive(Debug, Subcommand)]
+pub enum ControllerVerb {
+    /// Print the live controllers: which host is connected to what.
+    #[command(after_long_help = "\
+Examples:
+  flashloom controller list")]
+    List,
+}
+
+/// Print what happened in the running daemon.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  flashloom events
+  flashloom events --from 100 -o json")]
+pub struct EventsArgs {
+    /// Leave out events before this one.
+    #[arg(long, value_name = "ID", default_value = "0")]
+    pub from: u64,
+}

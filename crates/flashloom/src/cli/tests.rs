@@ -1,0 +1,84 @@
+//! The command line holds together, and every example in its help is one that it takes.
+
+use clap::{CommandFactory, Parser};
+
+use super::*;
+
+#[test]
+fn the_command_line_holds_together() {
+    Cli::command().debug_assert();
+}
+
+/// Every `  flashloom ...` line of the help of `command` and those below it.
+fn examples(command: &mut clap::Command, found: &mut Vec<String>) {
+    let help = command.render_long_help().to_string();
+    let lines = help.lines().map(str::trim).filter(|line| line.starts_with("flashloom "));
+    found.extend(lines.map(|line| line.split(" #").next().unwrap().trim().to_owned()));
+    for below in command.get_subcommands_mut() {
+        examples(below, found);
+    }
+}
+
+#[test]
+fn every_example_is_taken() {
+    let mut found = Vec::new();
+    // Wide enough that no example is wrapped.
+    examples(&mut Cli::command().term_width(400), &mut found);
+    assert!(found.len() > 30, "{found:?}");
+    for example in found {
+        if let Err(error) = Cli::try_parse_from(example.split_whitespace()) {
+            panic!("{example}\n{error}");
+        }
+    }
+}
+
+#[test]
+fn every_command_that_is_shown_has_an_example() {
+    fn check(command: &mut clap::Command, path: &str) {
+        let path = format!("{path} {}", command.get_name());
+        if command.get_name() == "help" || command.is_hide_set() {
+            return;
+        }
+        let is_leaf = command.get_subcommands().next().is_none();
+        let help = command.render_long_help().to_string();
+        assert!(!is_leaf || path.ends_with(" status") || help.contains("Examples:"), "{path}");
+        for below in command.get_subcommands_mut() {
+            check(below, &path);
+        }
+    }
+    check(&mut Cli::command(), "");
+}
+
+fn refused(line: &str) -> String {
+    Cli::try_parse_from(line.split_whitespace()).unwrap_err().to_string()
+}
+
+#[test]
+fn what_is_wrong_is_said_with_what_would_be_right() {
+    for (line, words) in [
+        ("flashloom serve memory:lots", "memory:lots"),
+        ("flashloom serve ssd:/dev/sda", "memory:SIZE"),
+        ("flashloom serve memory:1GiB --listen nowhere", "127.0.0.1:4420"),
+        ("flashloom serve memory:1GiB --cpus 3-1", "runs backwards"),
+        ("flashloom serve memory:1GiB --subnqn x", "does not begin with"),
+        ("flashloom serve memory:1GiB --poll sometimes", "adaptive, busy, interrupt"),
+        ("flashloom serve memory:1GiB --discovery 0", "off"),
+        ("flashloom serve memory:1GiB --block-size 520", "512 or 4096"),
+        ("flashloom serve memory:1GiB --config f.toml", "cannot be used with"),
+        ("flashloom bench --runtime 10x", "500ms"),
+        ("flashloom bench --bs 4q", "KiB"),
+        ("flashloom bench --rw sideways", "randread"),
+        ("flashloom subsystem set nqn.2026-11.io.x:a", "--allow-any-host"),
+    ] {
+        let text = refused(line);
+        assert!(text.contains(words), "{line}\n{text}");
+    }
+}
+
+#[test]
+fn the_exit_codes_are_documented() {
+    let help = Cli::command().render_long_help().to_string();
+    for code in 0..=6 {
+        assert!(help.lines().any(|line| line.starts_with(&format!("  {code}  "))), "{code}");
+    }
+}

@@ -1,0 +1,203 @@
+//! `flashloom serve`: the daemon.
+
+use std::future::Future;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::path::Path;
+use std::sync::Arc;
+
+use api::v1::Listener;
+use api::value::Address;
+use array::config;
+use array::desired::{Desired, ListenerDef, NamespaceDef, SubsystemDef};
+use array::node::{Node, Options, Source};
+use array::state::socket_path;
+use control::Server;
+use sd_notify::NotifyState;
+
+use crate::cli::{Discovery, Global, ServeArgs};
+use crate::exit::{Exit, Failure, Outcome};
+use crate::log;
+use crate::manage::absolute;
+use crate::output::emit;
+use crate::service::{Asked, Signals, notify, watchdog};
+
+/// Port of NVMe/TCP, where an ad hoc target listens unless told otherwise.
+const PORT: u16 = 4420;
+
+/// `flashloom serve`
+pub fn run(global: &Global, args: ServeArgs) -> Outcome {
+    log::start(args.log, "info");
+    let options = options(global, &args)?;
+    serve(options, async |node, signals| {
+        announce(&node)?;
+        until_stopped(&node, signals).await;
+        Ok(())
+    })
+}
+
+/// `flashloom check-config`
+pub fn check(file: &Path) -> Outcome {
+    let config = config::load(file).map_err(array::node::StartError::from)?;
+    let Desired { listeners, subsystems } = &config.desired;
+    let namespaces: usize = subsystems.values().map(|subsystem| subsystem.namespaces.len()).sum();
+    emit(&format!(
+        "{}: {} listeners, {} subsystems, {namespaces} namespaces\n",
+        file.display(),
+        listeners.len(),
+        subsystems.len()
+    ))
+}
+
+/// Starts a node and its management socket, runs `work`, then ends both in order.
+pub fn serve<F>(options: Options, work: impl FnOnce(Arc<Node>, Signals) -> F) -> Outcome
+where
+    F: Future<Output = Outcome>,
+{
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(Exit::Failed, error))?;
+    runtime.block_on(async {
+        let signals = Signals::new()?;
+        let node = Node::start(options)?;
+        let path = socket_path(node.state_dir());
+        let server = Server::bind(&path).map_err(|error| {
+            node.stop();
+            Failure::new(
+                Exit::Failed,
+                format!("cannot make the socket {}: {error}", path.display()),
+            )
+            .help("a socket's path has at most 107 bytes: choose a shorter --state-dir")
+        })?;
+        let (end, ended) = tokio::sync::oneshot::channel::<()>();
+        let ended = async { ended.await.unwrap_or(()) };
+        let server = tokio::spawn(server.serve(Arc::clone(&node), ended));
+        let watchdog = tokio::spawn(watchdog(Arc::clone(&node)));
+        notify(&[NotifyState::Ready]);
+        let result = work(Arc::clone(&node), signals).await;
+        notify(&[NotifyState::Stopping]);
+        watchdog.abort();
+        drop(end);
+        // Hosts are let go while the last requests are answered.
+        let stopping = Arc::clone(&node);
+        let stopped = tokio::task::spawn_blocking(move || stopping.stop());
+        let (stopped, served) = tokio::join!(stopped, server);
+        let served = served.map_err(|error| Failure::new(Exit::Failed, error));
+        stopped.map_err(|error| Failure::new(Exit::Failed, error))?;
+        served?.map_err(|error| Failure::new(Exit::Failed, error))?;
+        result
+    })
+}
+
+/// Serves until asked to stop.
+pub async fn until_stopped(node: &Arc<Node>, mut signals: Signals) {
+    loop {
+        match signals.next().await {
+            Asked::Stop => return,
+            Asked::Reload => {
+                let node = Arc::clone(node);
+                // The node logs what came of it.
+                let _ = tokio::task::spawn_blocking(move || node.reload()).await;
+            }
+        }
+    }
+}
+
+/// How the node is to be started.
+fn options(global: &Global, args: &ServeArgs) -> Outcome<Options> {
+    let source = match &args.config {
+        Some(path) => {
+            let path =
+                std::path::absolute(path).map_err(|error| Failure::new(Exit::Failed, error))?;
+            Source::File(path)
+        }
+        None if args.backends.is_empty() => Source::State,
+        None => Source::CommandLine(desired(args)?),
+    };
+    let state_dir = global.state_dir();
+    // What the command line says goes before what the configuration file says.
+    let cpus = args.cpus.clone().map(|cpus| cpus.0);
+    let poll = args.poll.map(Into::into);
+    Ok(Options { state_dir, source, fresh: args.fresh, cpus, poll })
+}
+
+/// What an ad hoc command line asks for.
+fn desired(args: &ServeArgs) -> Outcome<Desired> {
+    let mut namespaces = std::collections::BTreeMap::new();
+    for (nsid, backend) in (1..).zip(&args.backends) {
+        let backend = absolute(backend.clone())?;
+        namespaces.insert(nsid, NamespaceDef { backend, block_size: args.block_size, uuid: None });
+    }
+    let subsystem = SubsystemDef {
+        allow_any_host: args.allow_host.is_empty(),
+        hosts: args.allow_host.iter().cloned().collect(),
+        namespaces,
+        ..SubsystemDef::default()
+    };
+    let mut wanted = Desired::default();
+    wanted.subsystems.insert(args.subnqn.clone(), subsystem);
+    let listen = match args.listen.as_slice() {
+        [] => &[Address::loopback(PORT)],
+        given => given,
+    };
+    for address in listen {
+        let def = ListenerDef { advertise: args.advertise, discovery_only: false };
+        wanted.listeners.insert(*address, def);
+    }
+    if let Discovery::Port(port) = args.discovery {
+        for address in listen {
+            let beside = Address::from(SocketAddr::new(address.socket().ip(), port));
+            let advertise = args.advertise.map(|to| api::value::Advertise { port: None, ..to });
+            let def = ListenerDef { advertise, discovery_only: true };
+            // Every listener offers discovery anyway: a taken port is no reason not to serve.
+            if TcpListener::bind(beside.socket()).is_ok() {
+                wanted.listeners.entry(beside).or_insert(def);
+            } else if !wanted.listeners.contains_key(&beside) {
+                tracing::warn!("{beside} is taken: discovery is served on {address} only");
+            }
+        }
+    }
+    Ok(wanted)
+}
+
+/// Prints what hosts have to type.
+fn announce(node: &Node) -> Outcome {
+    emit(&instructions(node)?)
+}
+
+/// The lines that connect a Linux host to `node`.
+pub fn instructions(node: &Node) -> Outcome<String> {
+    let mut text = String::new();
+    let subsystems = node.subsystems()?;
+    for subsystem in &subsystems {
+        text.push_str(&format!("{}\n", subsystem.nqn));
+        for namespace in &subsystem.namespaces {
+            text.push_str(&format!(
+                "  namespace {}: {}, {} ({} byte blocks)\n",
+                namespace.nsid, namespace.backend, namespace.size, namespace.block_size
+            ));
+        }
+    }
+    for listener in node.listeners().iter().filter(|listener| !listener.discovery_only) {
+        let (ip, port) = reach(node, listener);
+        text.push_str(&format!("nvme discover -t tcp -a {ip} -s {port}\n"));
+        for subsystem in &subsystems {
+            text.push_str(&format!("nvme connect -t tcp -a {ip} -s {port} -n {}\n", subsystem.nqn));
+        }
+    }
+    Ok(text)
+}
+
+/// Where a host finds `listener`: as advertised, else where it is bound; loopback for any address.
+fn reach(node: &Node, listener: &Listener) -> (IpAddr, u16) {
+    let bound = node.bound(listener.address).unwrap_or(listener.address).socket();
+    if let Some(advertise) = listener.advertise {
+        return (advertise.ip, advertise.port.unwrap_or(bound.port()));
+    }
+    let ip = match bound.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    (ip, bound.port())
+}

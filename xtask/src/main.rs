@@ -4,6 +4,7 @@
 //! means the rule holds. Nothing here builds or changes code except `check`, which also runs
 //! rustfmt and clippy.
 
+mod conformance;
 mod floors;
 mod licences;
 mod metadata;
@@ -15,11 +16,12 @@ use std::process::{Command, ExitCode};
 
 const USAGE: &str = "usage: cargo xtask <command>
 
-  check      all house rules: fmt, clippy, floors, tidy, licences, walk
-  floors     a crate imports only crates on lower floors
-  tidy       file sizes, forbidden words, sleeps and ignores in tests
-  licences   every dependency has a licence we accept
-  walk       ARCHITECTURE.md names only functions that exist";
+  check        all house rules: fmt, clippy and every check below
+  conformance  docs/conformance.md names only tests that exist
+  floors       a crate imports only crates on lower floors
+  tidy         file sizes, forbidden words, sleeps and ignores in tests
+  licences     every dependency has a licence we accept
+  walk         ARCHITECTURE.md names only functions that exist";
 
 /// One broken rule, as it is shown: where, what is wrong, what to do.
 type Finding = String;
@@ -29,6 +31,7 @@ fn main() -> ExitCode {
     let root = root();
     let outcome = match command.as_str() {
         "check" => check(&root),
+        "conformance" => conformance::check(&root),
         "floors" => metadata::load(&root).and_then(|m| floors::check(&m)),
         "licences" => metadata::load(&root).and_then(|m| licences::check(&m)),
         "tidy" => tidy::check(&root),
@@ -66,6 +69,7 @@ fn check(root: &Path) -> Result<Vec<Finding>, String> {
     findings.extend(licences::check(&metadata)?);
     findings.extend(tidy::check(root)?);
     findings.extend(walk::check(root)?);
+    findings.extend(conformance::check(root)?);
     Ok(findings)
 }
 

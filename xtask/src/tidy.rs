@@ -61,7 +61,8 @@ fn production_lines(text: &str) -> usize {
     tests.unwrap_or(lines.len())
 }
 
-fn gather(folder: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
+/// Every Rust file below a folder.
+pub(crate) fn gather(folder: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -1,4 +1,4 @@
-//! Reservation commands and their data structures (sections 7.6 to 7.9 and 8.1.22).
+//! Reservation commands and their data structures (sections 7.5 to 7.8 and 8.1.22).
 
 use stdx::num::low8;
 use zerocopy::little_endian::{U16, U32, U64};

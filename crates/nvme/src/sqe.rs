@@ -159,7 +159,7 @@ impl Sgl {
     }
 
     /// What the descriptor says of where the data is, as far as NVMe/TCP allows; `None` for every
-    /// descriptor type this transport does not have (NVMe TCP Transport, section 3.2.1).
+    /// descriptor type this transport does not have (NVMe TCP Transport, section 3.3.2).
     #[must_use]
     pub fn data(&self) -> Option<DataPointer> {
         match self.id {

@@ -13,6 +13,8 @@ mod report;
 mod share;
 mod sum;
 mod verify;
+#[cfg(test)]
+mod tests;
 mod watch;
 mod worker;
 

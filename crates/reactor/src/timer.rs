@@ -11,30 +11,52 @@ use stdx::Slab;
 
 struct Timer {
     deadline: Nanos,
+    serial: u64,
     /// Its place in the heap.
     place: usize,
     waker: Waker,
+}
+
+/// Names a timer for ever: its index is used again as soon as it has fired, its serial never.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Armed {
+    id: u32,
+    serial: u64,
 }
 
 /// A binary heap of slab indexes, smallest deadline first; every timer knows its place.
 pub(crate) struct Timers {
     slab: Slab<Timer>,
     heap: Vec<u32>,
+    serial: u64,
 }
 
 impl Timers {
     pub const fn new() -> Self {
-        Self { slab: Slab::new(TIMERS_MAX), heap: Vec::new() }
+        Self { slab: Slab::new(TIMERS_MAX), heap: Vec::new(), serial: 0 }
     }
 
     /// # Panics
     /// When `TIMERS_MAX` timers are armed.
-    fn arm(&mut self, deadline: Nanos, waker: Waker) -> u32 {
-        let timer = Timer { deadline, place: self.heap.len(), waker };
+    fn arm(&mut self, deadline: Nanos, waker: Waker) -> Armed {
+        self.serial += 1;
+        let serial = self.serial;
+        let timer = Timer { deadline, serial, place: self.heap.len(), waker };
         let Ok(id) = self.slab.insert(timer) else { panic!("timer limit reached") };
         self.heap.push(id);
         self.rise(self.heap.len() - 1);
-        id
+        Armed { id, serial }
+    }
+
+    /// The timer, unless it has fired.
+    fn get_mut(&mut self, armed: Armed) -> Option<&mut Timer> {
+        self.slab.get_mut(armed.id).filter(|timer| timer.serial == armed.serial)
+    }
+
+    /// Takes the timer out, unless it has fired.
+    fn disarm(&mut self, armed: Armed) -> Option<Waker> {
+        self.get_mut(armed)?;
+        self.remove(armed.id)
     }
 
     pub fn next_deadline(&self) -> Option<Nanos> {
@@ -121,7 +143,7 @@ impl Timers {
 #[must_use = "futures do nothing unless awaited"]
 pub struct Sleep {
     deadline: Nanos,
-    armed: Option<u32>,
+    armed: Option<Armed>,
 }
 
 impl Sleep {
@@ -137,9 +159,9 @@ impl Sleep {
     }
 
     fn disarm(&mut self) {
-        if let Some(id) = self.armed.take() {
+        if let Some(armed) = self.armed.take() {
             // After the reactor is gone its timers are too.
-            core::try_with(|core| core.timers.borrow_mut().remove(id));
+            core::try_with(|core| core.timers.borrow_mut().disarm(armed));
         }
     }
 }
@@ -154,7 +176,7 @@ impl Future for Sleep {
         }
         core::with(|core| {
             let mut timers = core.timers.borrow_mut();
-            match self.armed.and_then(|id| timers.slab.get_mut(id)) {
+            match self.armed.and_then(|armed| timers.get_mut(armed)) {
                 Some(timer) => timer.waker.clone_from(cx.waker()),
                 None => self.armed = Some(timers.arm(self.deadline, cx.waker().clone())),
             }
@@ -205,19 +227,34 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// Between firing and the poll that notices it, another timer may take the index. The first
+    /// one's end then took that timer away, and whoever waited for it waited for ever.
+    #[test]
+    fn a_timer_that_fired_does_not_disarm_its_successor() {
+        let mut timers = Timers::new();
+        let first = timers.arm(1, Waker::noop().clone());
+        assert!(timers.pop_due(1).is_some());
+        let second = timers.arm(2, Waker::noop().clone());
+        assert_eq!(first.id, second.id);
+        assert!(timers.get_mut(first).is_none());
+        assert!(timers.disarm(first).is_none());
+        assert_eq!(timers.next_deadline(), Some(2));
+    }
+
     proptest! {
         #[test]
         fn timers_fire_in_order_whatever_is_dropped(
             ops in proptest::collection::vec((any::<bool>(), 0u64..1000, any::<prop::sample::Index>()), 1..200)
         ) {
             let mut timers = Timers::new();
-            let mut live: Vec<(u64, u32)> = Vec::new();
+            let mut live: Vec<(u64, Armed)> = Vec::new();
             for (arm, deadline, which) in ops {
                 if arm || live.is_empty() {
                     live.push((deadline, timers.arm(deadline, Waker::noop().clone())));
                 } else {
-                    let (_, id) = live.swap_remove(which.index(live.len()));
-                    prop_assert!(timers.remove(id).is_some());
+                    let (_, armed) = live.swap_remove(which.index(live.len()));
+                    prop_assert!(timers.disarm(armed).is_some());
+                    prop_assert!(timers.disarm(armed).is_none());
                 }
                 timers.check();
                 prop_assert_eq!(timers.next_deadline(), live.iter().map(|l| l.0).min());

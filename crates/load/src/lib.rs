@@ -12,9 +12,9 @@ mod order;
 mod report;
 mod share;
 mod sum;
-mod verify;
 #[cfg(test)]
 mod tests;
+mod verify;
 mod watch;
 mod worker;
 

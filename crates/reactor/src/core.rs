@@ -7,8 +7,8 @@ use crate::executor::{Executor, Lane};
 use crate::file::Files;
 use crate::hot::HotSet;
 use crate::limits::{
-    CONTENTION_CHECK_NANOS, CONTENTION_YIELD_NANOS, DRAIN_NANOS, FILE_OPS_MAX, POOL_BYTES,
-    SCRATCH_BYTES, SLEEP_MAX_NANOS,
+    CONTENTION_CHECK_NANOS, CONTENTION_PATIENCE_NANOS, CONTENTION_YIELD_NANOS, DRAIN_NANOS,
+    FILE_OPS_MAX, POOL_BYTES, SCRATCH_BYTES, SLEEP_MAX_NANOS,
 };
 use crate::mail::{Mailbox, Registration};
 use crate::metrics::{Metrics, Published};
@@ -241,7 +241,8 @@ impl Core {
             return self.sleep(t);
         }
         t.spinning = true;
-        if now < t.yield_until {
+        let idle = now.saturating_sub(t.last_work);
+        if now < t.yield_until && idle >= CONTENTION_PATIENCE_NANOS {
             std::thread::yield_now();
         } else {
             std::hint::spin_loop();

@@ -50,8 +50,9 @@ impl Receiver {
         self.tried.replace(core.turn.get()) != core.turn.get()
     }
 
-    /// Data came.
+    /// Data came: nobody waits until the next receive.
     pub fn hit(&self, core: &Core) {
+        self.waiter.take();
         self.misses.set(0);
         core.worked.set(true);
     }

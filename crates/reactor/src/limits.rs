@@ -67,6 +67,10 @@ pub(crate) const DRAIN_NANOS: u64 = 10_000_000_000;
 /// How often a spinning reactor asks the kernel whether somebody else wanted its CPU.
 pub(crate) const CONTENTION_CHECK_NANOS: u64 = 1_000_000;
 
+/// How long a reactor spins without work before it gives a wanted CPU away: longer than a round trip
+/// under steady load, which others must not lengthen by a scheduler's slice.
+pub(crate) const CONTENTION_PATIENCE_NANOS: u64 = 50_000;
+
 /// How long a busy reactor keeps giving its CPU away after it saw that.
 pub(crate) const CONTENTION_YIELD_NANOS: u64 = 20_000_000;
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 pub enum PollPolicy {
     /// Spins for at most `spin` after the last work, then sleeps in the ring.
     Adaptive { spin: Duration },
-    /// Never sleeps. Gives its CPU away each turn while somebody else wants it.
+    /// Never sleeps. Idle for a while, it gives its CPU to others who want it.
     Busy,
     /// Sleeps at once.
     Interrupt,

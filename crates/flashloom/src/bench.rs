@@ -9,13 +9,20 @@ use comfy_table::Table;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use load::{Job, Limit, Phase, Plan, Progress, Report, Target, Verify};
 
-use crate::cli::{BenchArgs, Global, Output, Poll};
+use api::value::Size;
+
+use crate::cli::{BenchArgs, Beside, Global, Output, Pattern, Poll};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{emit, json, table};
 
 /// `flashloom bench`
 pub fn run(global: &Global, args: BenchArgs) -> Outcome {
-    let plan = Plan::from(job(args)?);
+    let beside = args.beside;
+    let mut plan = Plan::from(job(args)?);
+    if let Some(beside) = beside {
+        let second = second(&plan.jobs[0], beside)?;
+        plan.jobs.push(second);
+    }
     let report = with_progress(&plan)?;
     match global.output {
         Output::Json => json(&report)?,
@@ -33,13 +40,10 @@ fn job(args: BenchArgs) -> Outcome<Job> {
         hostnqn: bench.to.hostnqn,
         nsid: args.nsid,
     };
-    let name = args.rw.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned());
-    let block_size = u32::try_from(args.bs.bytes())
-        .map_err(|_| Failure::new(Exit::Failed, format!("--bs {} is too large", args.bs)))?;
     Ok(Job {
         name: args.name,
-        pattern: load::Pattern::parse(&name, args.rwmixread)?,
-        block_size,
+        pattern: pattern(args.rw, args.rwmixread)?,
+        block_size: block_size(args.bs)?,
         io_depth: args.iodepth,
         queues: args.queues,
         limit: match (args.runtime, args.size) {
@@ -59,6 +63,30 @@ fn job(args: BenchArgs) -> Outcome<Job> {
         rate: args.rate,
         ..Job::new(target)
     })
+}
+
+/// The load beside `first`: all it does not say for itself is as there.
+fn second(first: &Job, beside: Beside) -> Outcome<Job> {
+    Ok(Job {
+        name: "beside".to_owned(),
+        pattern: pattern(beside.rw, 50)?,
+        block_size: block_size(beside.bs)?,
+        io_depth: beside.iodepth,
+        queues: 1,
+        verify: Verify::Off,
+        rate: None,
+        ..first.clone()
+    })
+}
+
+fn pattern(rw: Pattern, read_percent: u8) -> Outcome<load::Pattern> {
+    let name = rw.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned());
+    Ok(load::Pattern::parse(&name, read_percent)?)
+}
+
+fn block_size(size: Size) -> Outcome<u32> {
+    u32::try_from(size.bytes())
+        .map_err(|_| Failure::new(Exit::Failed, format!("--bs {size} is too large")))
 }
 
 /// Steps of a progress bar.

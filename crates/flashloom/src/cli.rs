@@ -8,7 +8,7 @@ mod hosts;
 mod manage;
 mod serve;
 
-pub use hosts::{AskArgs, BenchArgs, DiscoverArgs, IdNsArgs};
+pub use hosts::{AskArgs, BenchArgs, Beside, DiscoverArgs, IdNsArgs, Pattern};
 pub use manage::{
     ControllerVerb, EventsArgs, HostVerb, ListenerVerb, NamespaceVerb, SubsystemVerb,
 };

@@ -1,7 +1,7 @@
 //! The cases: what is asked, of whom, and which figure counts.
 
 use super::Side;
-use super::Side::{Floor, Own, OwnTarget, Spdk};
+use super::Side::{Floor, Own, OwnTarget, Spdk, SpdkTarget};
 
 /// The figure whose ratio is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +68,13 @@ pub const CASES: &[Case] = &[
     Case { figure: Figure::Bandwidth, ..case("write-128k", "write", KIB128, 8) },
     Case { sides: &[Own, Floor], ..case("floor-qd32", "randread", KIB4, 32) },
     Case { sides: &[Own, Floor], ..case("floor-qd128", "randread", KIB4, 128) },
-    Case { queues: 16, ..case("readers", "randread", KIB4, 1) },
-    Case { queues: 16, writer: true, ..case("readers-beside-writer", "randread", KIB4, 1) },
+    // One client for both targets: two loads from two spinning processes would measure how the
+    // scheduler shares the client's core.
+    Case { queues: 16, sides: &[Own, SpdkTarget], ..case("readers", "randread", KIB4, 1) },
+    Case {
+        queues: 16,
+        writer: true,
+        sides: &[Own, SpdkTarget],
+        ..case("readers-beside-writer", "randread", KIB4, 1)
+    },
 ];

@@ -51,7 +51,9 @@ pub fn run(
 ) -> Result<Measured, String> {
     match (side, server) {
         (Side::Floor, _) => floor(options, case),
-        (Side::Own, Some(server)) => own(options, case, server),
+        (Side::Own, Some(server)) => own(options, case, server, "write,1m,16"),
+        // Its largest transfer is 128 KiB; the same bytes in flight.
+        (Side::SpdkTarget, Some(server)) => own(options, case, server, "write,128k,128"),
         (Side::OwnTarget | Side::Spdk, Some(server)) => {
             let folder = options.spdk.as_deref().ok_or("SPDK's folder was not given")?;
             perf(folder, options, case, server)
@@ -60,19 +62,23 @@ pub fn run(
     }
 }
 
-/// Flashloom's own load generator.
-fn own(options: &Options, case: &Case, server: &dyn Server) -> Result<Measured, String> {
+/// Flashloom's own load generator: both loads from one process, as two that spin on one core would
+/// measure the scheduler.
+fn own(
+    options: &Options,
+    case: &Case,
+    server: &dyn Server,
+    writer: &str,
+) -> Result<Measured, String> {
     let program = options.flashloom.display().to_string();
-    let args = own_args(case.rw, case.block, case.depth, case.queues, options.seconds, server);
-    let writer = case
-        .writer
-        .then(|| {
-            start_output(&program, &own_args("write", 1 << 20, 16, 1, options.seconds, server))
-        })
-        .transpose()?;
-    let mut measured = fio_json(&output(&program, &args)?)?;
-    if let Some(writer) = writer {
-        measured.writer_bytes_per_second = Some(fio_json(&writer.finish()?)?.bytes_per_second);
+    let mut args = own_args(case.rw, case.block, case.depth, case.queues, options.seconds, server);
+    if case.writer {
+        args.extend(["--beside", writer].map(str::to_owned));
+    }
+    let text = output(&program, &args)?;
+    let mut measured = fio_json(&text, 0)?;
+    if case.writer {
+        measured.writer_bytes_per_second = Some(fio_json(&text, 1)?.bytes_per_second);
     }
     Ok(measured)
 }
@@ -96,11 +102,11 @@ fn own_args(
     .collect()
 }
 
-/// The figures of fio's JSON, for a load in one direction.
-fn fio_json(text: &str) -> Result<Measured, String> {
+/// The figures of job `index` of fio's JSON, for a load in one direction.
+fn fio_json(text: &str, index: usize) -> Result<Measured, String> {
     let document: serde_json::Value =
         serde_json::from_str(text).map_err(|e| format!("not fio's JSON: {e}"))?;
-    let job = &document["jobs"][0];
+    let job = &document["jobs"][index];
     let busy = |name: &str| job[name]["total_ios"].as_u64().unwrap_or(0) > 0;
     let direction = if busy("read") { &job["read"] } else { &job["write"] };
     let number = |value: &serde_json::Value| value.as_f64().unwrap_or(f64::NAN);

@@ -38,6 +38,8 @@ enum Side {
     OwnTarget,
     /// SPDK's target, SPDK's client.
     Spdk,
+    /// SPDK's target, Flashloom's client.
+    SpdkTarget,
     /// The same bytes between two sockets, no NVMe.
     Floor,
 }
@@ -72,7 +74,7 @@ fn measure(options: &Options, case: &Case) -> Result<(), String> {
         case.sides.iter().copied().filter(|s| options.spdk.is_some() || !s.needs_spdk()).collect();
     let flashloom = Flashloom::start(&options.flashloom, case.poll)?;
     let spdk = match &options.spdk {
-        Some(folder) if sides.contains(&Side::Spdk) => Some(Spdk::start(folder)?),
+        Some(folder) if sides.iter().any(|s| s.asks_spdk()) => Some(Spdk::start(folder)?),
         _ => None,
     };
     let mut results: Vec<Vec<Measured>> = vec![Vec::new(); sides.len()];
@@ -80,13 +82,13 @@ fn measure(options: &Options, case: &Case) -> Result<(), String> {
         for (side, results) in sides.iter().zip(&mut results) {
             let server: Option<&dyn Server> = match side {
                 Side::Own | Side::OwnTarget => Some(&flashloom),
-                Side::Spdk => spdk.as_ref().map(|s| s as &dyn Server),
+                Side::Spdk | Side::SpdkTarget => spdk.as_ref().map(|s| s as &dyn Server),
                 Side::Floor => None,
             };
             // The server that is not asked must not take the core of the one that is.
-            flashloom.run_while(*side != Side::Spdk && *side != Side::Floor)?;
+            flashloom.run_while(!side.asks_spdk() && *side != Side::Floor)?;
             if let Some(spdk) = &spdk {
-                spdk.run_while(*side == Side::Spdk)?;
+                spdk.run_while(side.asks_spdk())?;
             }
             results.push(client::run(options, case, *side, server)?);
         }
@@ -134,11 +136,17 @@ impl Side {
             Self::Own => "flashloom serve, flashloom bench",
             Self::OwnTarget => "flashloom serve, spdk_nvme_perf",
             Self::Spdk => "nvmf_tgt, spdk_nvme_perf",
+            Self::SpdkTarget => "nvmf_tgt, flashloom bench",
             Self::Floor => "loopback floor",
         }
     }
 
     const fn needs_spdk(self) -> bool {
-        matches!(self, Self::OwnTarget | Self::Spdk)
+        matches!(self, Self::OwnTarget | Self::Spdk | Self::SpdkTarget)
+    }
+
+    /// Whether SPDK's target serves this side.
+    const fn asks_spdk(self) -> bool {
+        matches!(self, Self::Spdk | Self::SpdkTarget)
     }
 }

@@ -1,5 +1,6 @@
 //! The host side: `bench`, `discover`, `id-ctrl`, `id-ns`.
 
+use std::str::FromStr;
 use std::time::Duration;
 
 use api::value::Size;
@@ -143,6 +144,39 @@ pub struct BenchArgs {
     /// Name in the report.
     #[arg(long, value_name = "NAME", default_value = "bench")]
     pub name: String,
+
+    /// A second load on the same CPUs at the same time, on a queue of its own: a pattern, a size and
+    /// a depth. Reported as a job of its own.
+    #[arg(long, value_name = "PATTERN,SIZE,DEPTH")]
+    pub beside: Option<Beside>,
+}
+
+/// `write,1m,16`: one queue's load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Beside {
+    pub rw: Pattern,
+    pub bs: Size,
+    pub iodepth: u16,
+}
+
+impl FromStr for Beside {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let right = || format!("write a pattern, a size and a depth such as write,1m,16: `{text}`");
+        let mut parts = text.split(',');
+        let (Some(rw), Some(bs), Some(depth), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(right());
+        };
+        let iodepth = depth.parse().ok().filter(|&depth| depth > 0).ok_or_else(right)?;
+        Ok(Self {
+            rw: <Pattern as ValueEnum>::from_str(rw, false)?,
+            bs: value::<Size>(bs)?,
+            iodepth,
+        })
+    }
 }
 
 /// fio's names of what a job does.

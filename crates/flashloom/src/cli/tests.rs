@@ -67,6 +67,7 @@ fn what_is_wrong_is_said_with_what_would_be_right() {
         ("flashloom serve memory:1GiB --config f.toml", "cannot be used with"),
         ("flashloom bench --runtime 10x", "500ms"),
         ("flashloom bench --bs 4q", "KiB"),
+        ("flashloom bench --beside write,1m", "write,1m,16"),
         ("flashloom bench --rw sideways", "randread"),
         ("flashloom subsystem set nqn.2026-11.io.x:a", "--allow-any-host"),
     ] {

@@ -269,9 +269,11 @@ impl Connection {
         if let Some(direct) = direct.filter(|_| carry.is_empty()) {
             let mut transfers = self.transfers.borrow_mut();
             if let Some(space) = transfers.space(direct.ttag, wide(direct.offset)) {
-                let space = &mut space[..wide(direct.remaining)];
+                let share = wide(direct.remaining).min(RECEIVE_BYTES);
+                let space = &mut space[..share];
                 return self.inbox.fill(|inbox| {
-                    let mut slices = [io::IoSliceMut::new(space), io::IoSliceMut::new(inbox)];
+                    let behind = &mut inbox[..RECEIVE_BYTES - share];
+                    let mut slices = [io::IoSliceMut::new(space), io::IoSliceMut::new(behind)];
                     let received = ready!(self.stream.poll_recv_vectored(cx, &mut slices))?;
                     let placed = received.min(space.len());
                     self.machine.borrow_mut().advance_direct(&space[..placed]);

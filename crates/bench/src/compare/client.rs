@@ -161,7 +161,7 @@ fn start_perf(
     let numbers = [depth.to_string(), block.to_string(), seconds.to_string(), queues.to_string()];
     let [depth, block, seconds, queues] = &numbers;
     let args = [
-        "-c", "0x2", "-q", depth, "-o", block, "-t", seconds, "-P", queues, "-w", rw, "-s", "200",
+        "-c", "0x2", "-q", depth, "-o", block, "-t", seconds, "-P", queues, "-w", rw, "-s", "140",
         "-L", "-r", &address,
     ];
     start_output(&program, &args)

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
-use super::process::Process;
+use super::process::{Process, output};
 
 /// How long a target may take to start.
 const START_PROBES: u32 = 600;
@@ -51,7 +51,22 @@ impl Flashloom {
         ];
         let process = Process::start(&program.display().to_string(), &args)?;
         await_port(port, "flashloom serve")?;
-        Ok(Self { process, port, _state: state })
+        let server = Self { process, port, _state: state };
+        server.fill(program)?;
+        Ok(server)
+    }
+
+    /// Writes the namespace once: its memory is committed as it is written, and a page fault a
+    /// command is not what is measured.
+    fn fill(&self, program: &Path) -> Result<(), String> {
+        let args = format!(
+            "bench --traddr 127.0.0.1 --trsvcid {} --subnqn {} --rw write --bs 1m --iodepth 8 \
+             --size 1GiB --cpus 1 -o json",
+            self.port,
+            self.nqn()
+        );
+        let args: Vec<_> = args.split_whitespace().collect();
+        output(&program.display().to_string(), &args).map(drop)
     }
 
     /// Lets it run, or stops it where it is.
@@ -86,9 +101,9 @@ impl Spdk {
         let program = folder.join("build/bin/nvmf_tgt");
         let socket = format!("{}/rpc.sock", state.0);
         let args =
-            ["-m", "0x1", "-s", "1100", "--no-pci", "--huge-unlink", "-r", &socket, "-c", &config];
+            ["-m", "0x1", "-s", "900", "--no-pci", "--huge-unlink", "-r", &socket, "-c", &config];
         let process = Process::start(&program.display().to_string(), &args)?;
-        await_port(port, "nvmf_tgt (it needs 550 free hugepages of 2 MiB)")?;
+        await_port(port, "nvmf_tgt (it needs 600 hugepages of 2 MiB reserved, for itself and its client)")?;
         Ok(Self { process, port, _state: state })
     }
 

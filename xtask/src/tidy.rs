@@ -1,4 +1,4 @@
-//! Sizes and habits that can be read off the text: long files, skipped tests, sleeps in tests.
+//! Sizes and habits that can be read off the text: long files, skipped tests, unfinished work.
 
 use crate::Finding;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,6 @@ const FORBIDDEN: &[(&str, &str)] = &[
     (concat!("#[ig", "nore"), "a test that does not run proves nothing: run it or delete it"),
     (concat!("TO", "DO"), "finish it, or open an issue"),
     (concat!("FIX", "ME"), "mend it, or open an issue"),
-    (concat!("thread::sl", "eep"), "wait for a condition, or use a reactor timer"),
 ];
 
 /// Checks every Rust file that is not generated.

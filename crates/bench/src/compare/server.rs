@@ -103,7 +103,10 @@ impl Spdk {
         let args =
             ["-m", "0x1", "-s", "900", "--no-pci", "--huge-unlink", "-r", &socket, "-c", &config];
         let process = Process::start(&program.display().to_string(), &args)?;
-        await_port(port, "nvmf_tgt (it needs 600 hugepages of 2 MiB reserved, for itself and its client)")?;
+        await_port(
+            port,
+            "nvmf_tgt (it needs 600 hugepages of 2 MiB reserved, for itself and its client)",
+        )?;
         Ok(Self { process, port, _state: state })
     }
 

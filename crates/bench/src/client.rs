@@ -9,13 +9,14 @@ use std::net::{SocketAddr, TcpStream};
 use stdx::Histogram;
 
 /// One measurement.
-pub struct Plan {
+pub struct Plan<'a> {
     pub addr: SocketAddr,
     pub case: Case,
     pub depth: usize,
     pub connections: usize,
     pub seconds: f64,
     pub blocks: bool,
+    pub congestion: Option<&'a str>,
     pub cpu: Option<usize>,
 }
 
@@ -31,9 +32,12 @@ struct Connection {
 }
 
 impl Connection {
-    fn open(plan: &Plan) -> io::Result<Self> {
+    fn open(plan: &Plan<'_>) -> io::Result<Self> {
         let stream = TcpStream::connect(plan.addr)?;
         stream.set_nodelay(true)?;
+        if let Some(name) = plan.congestion {
+            reactor::net::set_congestion(&stream, name)?;
+        }
         stream.set_nonblocking(!plan.blocks)?;
         Ok(Self {
             stream,
@@ -91,7 +95,7 @@ impl Connection {
 }
 
 /// Runs the plan on this thread.
-pub fn run(plan: &Plan) -> io::Result<Report> {
+pub fn run(plan: &Plan<'_>) -> io::Result<Report> {
     if let Some(cpu) = plan.cpu {
         pin_thread(cpu)?;
     }

@@ -68,6 +68,10 @@ struct FloorArguments {
     /// The client sleeps in the kernel between messages instead of spinning
     #[arg(long)]
     client_blocks: bool,
+    /// Congestion control of both ends; the floor is lowest without one that paces. `system` leaves
+    /// the system's
+    #[arg(long, default_value = "reno")]
+    congestion: String,
     #[arg(long, default_value_t = 0)]
     server_cpu: usize,
     #[arg(long, default_value_t = 1)]
@@ -112,8 +116,9 @@ struct CompareArguments {
 /// Runs one exchange: the strategy serves on a thread of its own, the client measures.
 fn measure(strategy: Strategy, a: &FloorArguments) -> Result<Report, Box<dyn Error>> {
     let case = Case::new(a.rw, a.bs)?;
+    let congestion = (a.congestion != "system").then_some(a.congestion.as_str());
     let server_cpu = (!a.no_pin).then_some(a.server_cpu);
-    let server = strategy.start(case, server_cpu, a.server_blocks)?;
+    let server = strategy.start(case, server_cpu, a.server_blocks, congestion)?;
     let client_cpu = (!a.no_pin).then_some(a.client_cpu);
     let plan = client::Plan {
         addr: server.addr,
@@ -122,6 +127,7 @@ fn measure(strategy: Strategy, a: &FloorArguments) -> Result<Report, Box<dyn Err
         connections: a.connections,
         seconds: a.runtime,
         blocks: a.client_blocks,
+        congestion,
         cpu: client_cpu,
     };
     let report = client::run(&plan);

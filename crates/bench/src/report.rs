@@ -63,7 +63,7 @@ pub struct Report {
 
 impl Report {
     #[allow(clippy::cast_precision_loss, reason = "rates are estimates")]
-    pub fn new(plan: &Plan, latency: &Histogram, elapsed: u64) -> Self {
+    pub fn new(plan: &Plan<'_>, latency: &Histogram, elapsed: u64) -> Self {
         Self {
             case: plan.case,
             depth: plan.depth,

@@ -43,9 +43,13 @@ impl Strategy {
         case: Case,
         cpu: Option<usize>,
         blocks: bool,
+        congestion: Option<&str>,
     ) -> Result<Server, Box<dyn Error>> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let addr = listener.local_addr()?;
+        if let Some(name) = congestion {
+            reactor::net::set_congestion(&listener, name)?;
+        }
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let thread = std::thread::Builder::new().name("server".into()).spawn(move || {

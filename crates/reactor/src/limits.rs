@@ -41,9 +41,10 @@ pub(crate) const COMPLETIONS_PER_TURN: usize = 1024;
 
 /// Sockets that get a receive each turn without being asked to by the ring. An empty receive costs
 /// about a quarter of a microsecond, so this bounds what idle ones add to a turn.
-pub(crate) const HOT_MAX: usize = 16;
+pub(crate) const HOT_MAX: usize = 32;
 
-/// Turns in which others found work and a hot socket did not, before it cools.
+/// Turns in which others found work and a hot socket did not, before it cools. With 16 connections
+/// of depth 1, cooling earlier (after 0 to 8 turns) gave 7 to 30 % fewer round trips than this.
 pub(crate) const HOT_MISSES: u32 = 32;
 
 /// Closures waiting in a reactor's mailbox.

@@ -1,6 +1,6 @@
 //! Listening sockets.
 
-use super::{TcpStream, sys};
+use super::{TcpStream, sys, unpace_local};
 use crate::core;
 use crate::limits::BACKLOG;
 use std::io;
@@ -72,7 +72,11 @@ impl TcpListener {
                 // The connection was reset while it waited: not ours to report.
                 Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => continue,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                other => return other,
+                Err(e) => return Err(e),
+                Ok((fd, peer)) => {
+                    unpace_local(&fd, peer);
+                    return Ok((fd, peer));
+                }
             }
             let ready = core::with(|core| core.ring.start_poll(&self.fd, libc::POLLIN))?;
             let _ = ready.await;

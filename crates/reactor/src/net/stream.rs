@@ -1,6 +1,6 @@
 //! Connections.
 
-use super::sys;
+use super::{sys, unpace_local};
 use crate::core;
 use crate::hot::{Receiver, Waiting};
 use std::future::poll_fn;
@@ -72,6 +72,7 @@ impl TcpStream {
             }
             other => other?,
         }
+        unpace_local(&fd, addr);
         Ok(Self { receiver: Receiver::new(Rc::clone(&fd)), fd })
     }
 

@@ -4,7 +4,7 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use stdx::num::{low16, u32_of};
 
 fn bytes(rc: isize) -> io::Result<usize> {
@@ -65,6 +65,14 @@ pub(super) fn set_int(fd: &OwnedFd, level: i32, option: i32, value: i32) -> io::
     let len = u32_of(size_of::<i32>());
     // SAFETY: `value` is an int and lives through the call.
     done(unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, (&raw const value).cast(), len) })
+}
+
+pub(super) fn set_congestion(fd: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+    let (option, len) = (libc::TCP_CONGESTION, u32_of(name.len()));
+    // SAFETY: `name` is readable for its length during the call; the kernel needs no final zero.
+    done(unsafe {
+        libc::setsockopt(fd.as_raw_fd(), libc::IPPROTO_TCP, option, name.as_ptr().cast(), len)
+    })
 }
 
 pub(super) fn get_int(fd: &OwnedFd, level: i32, option: i32) -> io::Result<i32> {

@@ -319,3 +319,6 @@ fn unprepared(what: &str) -> Error {
     debug_assert!(false, "{what} was not prepared");
     Error::new(Kind::Failed, format!("a {what} was not prepared"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -169,6 +169,12 @@ fn announce(node: &Node) -> Outcome {
 pub fn instructions(node: &Node) -> Outcome<String> {
     let mut text = String::new();
     let subsystems = node.subsystems()?;
+    if node.listeners().is_empty() {
+        text.push_str(
+            "nothing is served yet: `flashloom listener add` and `flashloom subsystem add` ",
+        );
+        text.push_str("change that, or `flashloom serve memory:1GiB`\n");
+    }
     for subsystem in &subsystems {
         text.push_str(&format!("{}\n", subsystem.nqn));
         for namespace in &subsystem.namespaces {

@@ -55,9 +55,13 @@ impl FromStr for Nqn {
         if !is_date(rest) {
             return refuse("\"nqn.\" is not followed by a year and month, yyyy-mm");
         }
-        let domain = rest.get(8..).unwrap_or_default();
-        if rest.as_bytes().get(7) != Some(&b'.') || domain.is_empty() || domain.starts_with(':') {
+        let named = rest.get(7..).and_then(|named| named.strip_prefix('.')).unwrap_or_default();
+        let (domain, suffix) = named.split_once(':').map_or((named, None), |(d, s)| (d, Some(s)));
+        if !domain.split('.').all(is_label) {
             return refuse("no reverse domain name follows the date");
+        }
+        if suffix == Some("") {
+            return refuse("nothing follows the colon");
         }
         Ok(Self(text.to_owned()))
     }
@@ -70,6 +74,13 @@ fn is_date(text: &str) -> bool {
     let (year, month) = (&date[..4], &date[5..]);
     let month_in_year = matches!(month.parse(), Ok(1_u8..=12));
     date.as_bytes()[4] == b'-' && digits(year) && digits(month) && month_in_year
+}
+
+/// A label of a domain name (RFC 1034, 3.1).
+fn is_label(label: &str) -> bool {
+    let inside = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    let at_ends = label.starts_with('-') || label.ends_with('-');
+    (1..=63).contains(&label.len()) && label.bytes().all(inside) && !at_ends
 }
 
 /// At most 60 characters of `text`, for a message.

@@ -36,6 +36,9 @@ fn nqns_are_checked_as_base_4_7_says() {
         ("nqn.2026-11", "domain"),
         ("nqn.2026-11.", "domain"),
         ("nqn.2026-11.:x", "domain"),
+        ("nqn.2026-11.io.flash_loom:x", "domain"),
+        ("nqn.2026-11.io..x:y", "domain"),
+        ("nqn.2026-11.io.flashloom:", "nothing follows"),
         ("nqn.2026-11.io.flash loom", "white space"),
         ("nqn.2014-08.org.nvmexpress:uuid:nonsense", "UUID"),
     ] {

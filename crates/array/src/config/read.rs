@@ -3,7 +3,7 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::desired::{self, Desired, ListenerDef, NamespaceDef, SubsystemDef};
 const SPIN_US_MAX: u64 = 1_000_000;
 
 pub(super) fn read(path: &Path, text: &str) -> Result<Config, Faults> {
-    let mut reader = Reader { text, faults: Vec::new() };
+    let mut reader = Reader { text, faults: Vec::new(), drives: BTreeSet::new() };
     let config = match toml::from_str::<Document>(text) {
         Ok(document) => reader.config(&document),
         Err(error) => {
@@ -40,6 +40,8 @@ pub(super) fn read(path: &Path, text: &str) -> Result<Config, Faults> {
 struct Reader<'t> {
     text: &'t str,
     faults: Vec<Fault>,
+    /// Drives that namespaces are on, over all subsystems.
+    drives: BTreeSet<PathBuf>,
 }
 
 impl Reader<'_> {
@@ -55,7 +57,7 @@ impl Reader<'_> {
         {
             (Some(_), _) => closest(&message),
             (_, Some(_)) => "add it to this table".to_owned(),
-            _ => "see flashloom.toml(5), or `flashloom serve --help` for an example".to_owned(),
+            _ => "`flashloom serve --help` shows an example".to_owned(),
         };
         self.refuse(span, Refused::new(message, right));
     }
@@ -228,6 +230,16 @@ impl Reader<'_> {
             let refused = Refused::new(
                 format!("\"{}\" is a relative path", path.display()),
                 "write it from the root: a daemon has no directory of its own",
+            );
+            self.refuse(table.backend.span(), refused);
+            return None;
+        }
+        if let Backend::Drive { path, .. } = &backend
+            && !self.drives.insert(path.clone())
+        {
+            let refused = Refused::new(
+                format!("a namespace above is on {} already", path.display()),
+                "give each namespace a drive of its own: they would overwrite each other",
             );
             self.refuse(table.backend.span(), refused);
             return None;

@@ -149,6 +149,32 @@ fn a_taken_nsid_is_refused() {
 }
 
 #[test]
+fn a_drive_is_for_one_namespace() {
+    let text = "[[subsystem]]\nnqn = \"nqn.2026-11.io.flashloom:a\"\n\
+                [[subsystem.namespace]]\nbackend = \"drive:/dev/nvme0n1\"\n\
+                [[subsystem.namespace]]\nbackend = \"drive:/dev/nvme0n1,size=1GiB\"\n";
+    let text = refused(text);
+    assert!(text.starts_with("f.toml:6:11: a namespace above is on /dev/nvme0n1"), "{text}");
+}
+
+#[test]
+fn the_packaged_file_is_a_good_one() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/flashloom.toml");
+    let config = load(&file).unwrap();
+    assert_eq!((config.desired.listeners.len(), config.desired.subsystems.len()), (2, 1));
+    // What it only suggests is right as well.
+    let text = std::fs::read_to_string(&file).unwrap();
+    let bare = |line: &str| match line.strip_prefix('#') {
+        Some(rest) if !rest.starts_with(' ') => rest.to_owned(),
+        _ => line.to_owned(),
+    };
+    let all: Vec<String> = text.lines().map(bare).collect();
+    let all = all.join("\n").replace("cpus = \"0-3\"", "cpus = \"0\"");
+    let config = parse(&file, &all.replace("serial = \"...\"", "serial = \"A\"")).unwrap();
+    assert_eq!(config.desired.subsystems.values().next().unwrap().namespaces.len(), 1);
+}
+
+#[test]
 fn a_file_that_is_not_there_is_named() {
     let text = load(Path::new("/nowhere/f.toml")).unwrap_err().to_string();
     assert!(text.starts_with("/nowhere/f.toml: No such file"), "{text}");

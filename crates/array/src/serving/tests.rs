@@ -1,0 +1,118 @@
+//! Changes over a real target and real sockets: all of one or none.
+
+use std::net::TcpListener;
+use std::path::Path;
+
+use api::v1::PollPolicy;
+
+use super::*;
+use crate::change::steps;
+use crate::config;
+use crate::desired::Desired;
+
+fn serving() -> Serving {
+    let settings = Settings { poll: PollPolicy::Interrupt, ..Settings::default() };
+    Serving::start(&settings, identity::new_node()).unwrap()
+}
+
+fn desired(text: &str) -> Desired {
+    config::parse(Path::new("test.toml"), text).unwrap().desired
+}
+
+/// One subsystem with `namespaces`, and `listener` in front of it.
+fn wanted(listener: &str, namespaces: &[&str]) -> Desired {
+    let mut text = format!("[[listener]]\naddress = \"{listener}\"\n[[subsystem]]\n");
+    text.push_str("nqn = \"nqn.2026-11.io.flashloom:a\"\nallow-any-host = true\n");
+    for backend in namespaces {
+        text.push_str(&format!("[[subsystem.namespace]]\nbackend = \"{backend}\"\n"));
+    }
+    desired(&text)
+}
+
+/// What the target has, as text; addresses of sockets and counters of changes left out.
+fn served(serving: &Serving) -> String {
+    let snapshot = serving.target.snapshot();
+    format!("{:?} {:?}", snapshot.subsystems, snapshot.listeners.len())
+}
+
+#[test]
+fn what_is_taken_out_is_closed_when_the_change_is_through() {
+    let mut serving = serving();
+    let first = wanted("127.0.0.1:0", &["memory:1MiB"]);
+    serving.apply(steps(&Desired::default(), &first)).unwrap();
+    let bound = serving.bound("127.0.0.1:0".parse().unwrap()).unwrap();
+    assert!(TcpListener::bind(bound.socket()).is_err());
+    serving.apply(steps(&first, &Desired::default())).unwrap();
+    assert!(TcpListener::bind(bound.socket()).is_ok(), "closed when apply returns");
+    assert!(serving.target.snapshot().subsystems.is_empty());
+    serving.stop();
+}
+
+#[test]
+fn a_change_that_fails_from_outside_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let drive = format!("drive:{},size=1MiB", dir.path().join("drive").display());
+    let mut serving = serving();
+    let first = wanted("127.0.0.1:0", &["memory:1MiB", &drive]);
+    serving.apply(steps(&Desired::default(), &first)).unwrap();
+    let before = served(&serving);
+
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let in_use = wanted(&address, &["memory:2MiB", &drive, "memory:1MiB"]);
+    let error = serving.apply(steps(&first, &in_use)).unwrap_err();
+    assert!(error.context.starts_with(&format!("cannot listen on {address}")), "{error}");
+    assert_eq!(served(&serving), before);
+
+    let missing = wanted("127.0.0.1:0", &["memory:2MiB", "drive:/nowhere/drive"]);
+    let error = serving.apply(steps(&first, &missing)).unwrap_err();
+    assert!(error.context.starts_with("cannot open /nowhere/drive"), "{error}");
+    assert_eq!(served(&serving), before);
+    serving.stop();
+}
+
+#[test]
+fn a_step_refused_by_the_target_takes_the_others_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let drive = format!("drive:{},size=1MiB", dir.path().join("drive").display());
+    let mut serving = serving();
+    let first = wanted("127.0.0.1:0", &["memory:1MiB", &drive]);
+    serving.apply(steps(&Desired::default(), &first)).unwrap();
+    let before = served(&serving);
+
+    // Removed, added, resized, listened on: then a subsystem that is there already.
+    let mut all = steps(&first, &wanted("127.0.0.1:0", &["memory:2MiB"]));
+    let listener = "[[listener]]\naddress = \"127.0.0.2:0\"\n";
+    all.extend(steps(&Desired::default(), &desired(listener)));
+    let again = steps(&Desired::default(), &wanted("127.0.0.3:0", &[]));
+    all.extend(again.into_iter().filter(|step| matches!(step, Step::AddSubsystem { .. })));
+    assert!(all.len() >= 4, "{all:?}");
+    let error = serving.apply(all).unwrap_err();
+    assert_eq!(error.kind, Kind::Conflict, "{error}");
+    assert_eq!(served(&serving), before);
+    let place = "nqn.2026-11.io.flashloom:a".parse().unwrap();
+    assert_eq!(serving.namespace_bytes(&place, 1), 1 << 20);
+    assert_eq!(serving.namespace_bytes(&place, 2), 1 << 20);
+    serving.stop();
+}
+
+#[test]
+fn a_drive_is_for_one_process_and_one_namespace() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("drive");
+    let drive = format!("drive:{},size=1MiB", path.display());
+    let mut serving = serving();
+    let first = wanted("127.0.0.1:0", &[&drive]);
+    serving.apply(steps(&Desired::default(), &first)).unwrap();
+
+    let mut other = self::serving();
+    let error = other.apply(steps(&Desired::default(), &first)).unwrap_err();
+    assert!(error.context.contains("has locked"), "{error}");
+    other.stop();
+
+    // The same place may be opened anew, as when its serial number changes.
+    let mut renamed = first.clone();
+    renamed.subsystems.values_mut().for_each(|def| def.serial = Some("NEW".into()));
+    serving.apply(steps(&first, &renamed)).unwrap();
+    serving.stop();
+}

@@ -1,0 +1,277 @@
+//! The program as users run it: daemon, command line and host side against each other.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+
+const NQN: &str = "nqn.2026-11.io.flashloom:default";
+
+/// A command of the program on the state directory `dir`.
+fn flashloom(dir: &Path, arguments: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flashloom"));
+    command.arg("--state-dir").arg(dir).args(arguments.split_whitespace());
+    command.env_remove("JOURNAL_STREAM").env_remove("NOTIFY_SOCKET").env_remove("FLASHLOOM_LOG");
+    command
+}
+
+/// Runs a command to its end.
+fn run(dir: &Path, arguments: &str) -> Output {
+    flashloom(dir, arguments).output().unwrap()
+}
+
+/// Runs a command that must succeed; its JSON.
+fn json(dir: &Path, arguments: &str) -> Value {
+    let output = run(dir, &format!("{arguments} -o json"));
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{arguments}: {errors}");
+    serde_json::from_slice(&output.stdout).unwrap_or(Value::Null)
+}
+
+/// Runs a command that must fail; its exit code and what it said.
+fn failure(dir: &Path, arguments: &str) -> (i32, String) {
+    let output = run(dir, arguments);
+    assert!(!output.status.success(), "{arguments}");
+    (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+}
+
+/// A port that nothing listens on now.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// A daemon; killed when the test fails.
+struct Daemon {
+    child: Child,
+    announced: Vec<String>,
+}
+
+impl Daemon {
+    /// Starts one and waits for its connect line.
+    fn start(dir: &Path, arguments: &str) -> Self {
+        let mut child = flashloom(dir, arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut announced = Vec::new();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        while !announced.last().is_some_and(|line: &String| line.starts_with("nvme connect")) {
+            match lines.next() {
+                Some(line) => announced.push(line.unwrap()),
+                None => {
+                    let mut errors = String::new();
+                    child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+                    panic!("{arguments}: {errors}");
+                }
+            }
+        }
+        Self { child, announced }
+    }
+
+    fn signal(&self, name: &str) {
+        let kill = Command::new("kill").arg(name).arg(self.child.id().to_string()).status();
+        assert!(kill.unwrap().success());
+    }
+
+    /// Asks it to stop; it must do so in order.
+    fn stop(mut self) {
+        self.signal("-TERM");
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn an_ad_hoc_target_serves_and_keeps_its_identity() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let port = free_port();
+    let serve = format!("serve memory:64MiB --listen 127.0.0.1:{port} --discovery off");
+    let daemon = Daemon::start(dir, &serve);
+    let announced = &daemon.announced;
+    assert!(announced.contains(&format!("nvme discover -t tcp -a 127.0.0.1 -s {port}")));
+    assert!(announced.contains(&format!("nvme connect -t tcp -a 127.0.0.1 -s {port} -n {NQN}")));
+
+    let to = format!("--traddr 127.0.0.1 --trsvcid {port}");
+    let log = json(dir, &format!("discover {to}"));
+    let found: Vec<_> = log["records"].as_array().unwrap().iter().collect();
+    assert!(found.iter().any(|record| record["subnqn"] == NQN), "{log}");
+    let controller = json(dir, &format!("id-ctrl {to}"));
+    let namespace = json(dir, &format!("id-ns {to}"));
+    assert_eq!(namespace["nsze"], 16384);
+
+    let bench = "--rw randrw --size 8MiB --verify --iodepth 8 --poll interrupt";
+    let report = json(dir, &format!("bench {to} {bench}"));
+    assert_eq!(report["jobs"][0]["total_err"], 0);
+    assert!(report["jobs"][0]["flashloom"]["verify"]["verified_bytes"].as_u64().unwrap() > 0);
+
+    let second = failure(dir, "serve memory:64MiB");
+    assert_eq!(second.0, 1);
+    assert!(second.1.contains("uses the state directory"), "{}", second.1);
+    daemon.stop();
+    assert!(!dir.join("api.sock").exists());
+
+    let daemon = Daemon::start(dir, &serve);
+    assert_eq!(json(dir, &format!("id-ctrl {to}"))["sn"], controller["sn"]);
+    let again = json(dir, &format!("id-ns {to}"));
+    assert_eq!(again["nguid"], namespace["nguid"]);
+    daemon.stop();
+}
+
+#[test]
+fn a_running_daemon_is_managed_and_keeps_what_was_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let serve = format!("serve memory:16MiB --listen 127.0.0.1:{} --discovery off", free_port());
+    let daemon = Daemon::start(dir, &serve);
+    assert_eq!(json(dir, "namespace add memory:32MiB --block-size 512")[0]["nsid"], 2);
+    assert_eq!(json(dir, "namespace resize 2 48MiB")[0]["size"], 48 << 20);
+    let drive = dir.join("drive.img");
+    let add = format!("namespace add drive:{},size=8MiB --nsid 9", drive.display());
+    assert_eq!(json(dir, &add)[0]["nsid"], 9);
+    assert_eq!(fs::metadata(&drive).unwrap().len(), 8 << 20);
+    let (code, said) = failure(dir, &format!("namespace add drive:{}", drive.display()));
+    assert!(code == 1 && said.contains("is namespace 9 of"), "{said}");
+    run(dir, "namespace remove 1");
+
+    let other = "nqn.2026-11.io.flashloom:other";
+    json(dir, &format!("subsystem add {other}"));
+    let host = "nqn.2014-08.org.nvmexpress:uuid:6f0a2c9e-7c7e-4c55-9c3c-2f0f0f1f9a11";
+    json(dir, &format!("host add {host} --subnqn {other}"));
+    let port = free_port();
+    json(dir, &format!("listener add 127.0.0.1:{port} --advertise 192.0.2.7"));
+
+    // Not on the list: refused, and sees nothing of it.
+    let to = format!("--traddr 127.0.0.1 --trsvcid {port}");
+    let stranger = "nqn.2026-11.io.flashloom:stranger";
+    let ask = format!("id-ctrl {to} --subnqn {other} --hostnqn {stranger}");
+    assert_eq!(failure(dir, &ask).0, 5);
+    let log = json(dir, &format!("discover {to} --hostnqn {stranger}"));
+    assert!(!log.to_string().contains(other), "{log}");
+    let log = json(dir, &format!("discover {to} --hostnqn {host}"));
+    assert!(log.to_string().contains(other), "{log}");
+    assert!(log.to_string().contains("192.0.2.7"), "{log}");
+
+    let before = json(dir, "subsystem list");
+    daemon.stop();
+    let daemon = Daemon::start(dir, &serve);
+    assert_eq!(json(dir, "subsystem list"), before);
+    assert_eq!(json(dir, "listener list").as_array().unwrap().len(), 2);
+    daemon.stop();
+    let daemon = Daemon::start(dir, &format!("{serve} --fresh"));
+    assert_eq!(json(dir, "namespace list").as_array().unwrap().len(), 1);
+    let table = run(dir, "status").stdout;
+    assert!(String::from_utf8(table).unwrap().contains("reactor 0"));
+    daemon.stop();
+}
+
+/// Asks for events until one contains `words`.
+fn until_event(dir: &Path, words: &str) {
+    let found = (0..1000).any(|_| json(dir, "events").to_string().contains(words));
+    assert!(found, "no event says {words}: {}", json(dir, "events"));
+}
+
+#[test]
+fn a_configuration_is_taken_whole_or_not_at_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let file = dir.join("flashloom.toml");
+    let listener = format!("[[listener]]\naddress = \"127.0.0.1:{}\"\n", free_port());
+    let subsystem = |size: &str| {
+        format!(
+            "{listener}[[subsystem]]\nnqn = \"{NQN}\"\nallow-any-host = true\n\
+             [[subsystem.namespace]]\nbackend = \"memory:{size}\"\n"
+        )
+    };
+    fs::write(&file, subsystem("lots")).unwrap();
+    let serve = format!("serve --config {}", file.display());
+    for command in [serve.clone(), format!("check-config {}", file.display())] {
+        let (code, said) = failure(dir, &command);
+        assert_eq!(code, 3, "{said}");
+        assert!(said.contains("flashloom.toml:7:11: `lots` is not a size"), "{said}");
+        assert!(said.contains("^^^^^^^^^^^^^"), "{said}");
+    }
+
+    fs::write(&file, subsystem("16MiB")).unwrap();
+    let daemon = Daemon::start(dir, &serve);
+    let before = json(dir, "subsystem list");
+
+    fs::write(&file, subsystem("lots")).unwrap();
+    daemon.signal("-HUP");
+    until_event(dir, "was not taken, nothing changed");
+    assert_eq!(json(dir, "subsystem list"), before);
+
+    // The second namespace cannot be opened: the first one is not resized either.
+    let missing = "[[subsystem.namespace]]\nbackend = \"drive:/nowhere/drive\"\n";
+    fs::write(&file, subsystem("32MiB") + missing).unwrap();
+    daemon.signal("-HUP");
+    until_event(dir, "/nowhere/drive");
+    assert_eq!(json(dir, "subsystem list"), before);
+
+    fs::write(&file, subsystem("32MiB")).unwrap();
+    daemon.signal("-HUP");
+    until_event(dir, "reloaded");
+    assert_eq!(json(dir, "namespace list")[0]["size"], 32 << 20);
+    daemon.stop();
+}
+
+#[test]
+fn the_demo_shows_a_verified_load_and_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let demo = format!(
+        "demo --once --seconds 1 --size 16MiB --dir {} --listen 127.0.0.1:{}",
+        dir.path().join("data").display(),
+        free_port()
+    );
+    let output = run(dir.path(), &demo);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for words in ["p99.99 us", "random 4k", "sequential 128k", "nvme discover", "nvme connect"] {
+        assert!(text.contains(words), "{words}\n{text}");
+    }
+    assert!(dir.path().join("data/drive2.img").exists());
+}
+
+#[test]
+fn exit_codes_say_what_failed() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    assert_eq!(failure(dir, "frobnicate").0, 2);
+    let (code, said) = failure(dir, "status");
+    assert!(code == 4 && said.contains("flashloom serve"), "{said}");
+    let ask = format!("id-ctrl --traddr 127.0.0.1 --trsvcid {}", free_port());
+    assert_eq!(failure(dir, &ask).0, 5);
+    let (code, said) = failure(dir, "serve drive:/nowhere/drive");
+    assert!(code == 1 && said.contains("size=10GiB"), "{said}");
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let (code, said) = failure(dir, &format!("serve memory:1MiB --listen 127.0.0.1:{port}"));
+    assert!(code == 1 && said.contains("another program listens there"), "{said}");
+}
+
+#[test]
+fn completions_pages_and_the_description_are_generated() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    for shell in ["bash", "zsh", "fish"] {
+        let script = run(dir, &format!("completions {shell}"));
+        assert!(script.status.success() && script.stdout.len() > 1000, "{shell}");
+    }
+    let pages = dir.join("man");
+    assert!(run(dir, &format!("man --out {}", pages.display())).status.success());
+    for page in ["flashloom.1", "flashloom-serve.1", "flashloom-namespace-add.1"] {
+        assert!(pages.join(page).exists(), "{page}");
+    }
+    let description = json(dir, "openapi");
+    assert!(description["paths"]["/v1/subsystems"].is_object());
+}

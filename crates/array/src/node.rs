@@ -13,7 +13,7 @@ use crate::desired::{self, Desired};
 use crate::events::Events;
 use crate::serving::Serving;
 use crate::state::{State, StateDir};
-use crate::{Error, Result, change};
+use crate::{Error, Result, change, cpus};
 
 mod manage;
 mod view;
@@ -104,6 +104,7 @@ impl Node {
         wanted.check().map_err(Error::from)?;
         settings.cpus = options.cpus.unwrap_or(settings.cpus);
         settings.poll = options.poll.unwrap_or(settings.poll);
+        cpus::check_online(&settings.cpus).map_err(Error::from)?;
         let mut serving = Serving::start(&settings, state.node)?;
         serving.apply(change::steps(&Desired::default(), &wanted))?;
         state.base = base;

@@ -1,10 +1,12 @@
 //! The program as users run it: daemon, command line and host side against each other.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -253,10 +255,64 @@ fn exit_codes_say_what_failed() {
     assert_eq!(failure(dir, &ask).0, 5);
     let (code, said) = failure(dir, "serve drive:/nowhere/drive");
     assert!(code == 1 && said.contains("size=10GiB"), "{said}");
+    let (code, said) = failure(dir, "serve memory:1MiB --cpus 9999");
+    assert!(code == 1 && said.contains("the CPUs of this machine are"), "{said}");
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     let (code, said) = failure(dir, &format!("serve memory:1MiB --listen 127.0.0.1:{port}"));
     assert!(code == 1 && said.contains("another program listens there"), "{said}");
+}
+
+#[test]
+fn a_service_manager_is_told_of_start_life_and_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = UnixDatagram::bind(dir.path().join("notify")).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let mut command = flashloom(dir.path(), "serve memory:1MiB --discovery off --listen");
+    command.arg(format!("127.0.0.1:{}", free_port())).stdout(Stdio::null()).stderr(Stdio::null());
+    command.env("NOTIFY_SOCKET", dir.path().join("notify")).env("WATCHDOG_USEC", "200000");
+    let daemon = Daemon { child: command.spawn().unwrap(), announced: Vec::new() };
+    let mut told = Vec::new();
+    let mut until = |words: &str| {
+        while !told.iter().any(|line| line == words) {
+            let mut message = [0; 512];
+            let length = socket.recv(&mut message).unwrap();
+            let text = String::from_utf8(message[..length].to_vec()).unwrap();
+            told.extend(text.lines().map(str::to_owned));
+        }
+    };
+    until("READY=1");
+    until("WATCHDOG=1");
+    daemon.signal("-TERM");
+    until("STOPPING=1");
+    daemon.stop();
+}
+
+#[test]
+fn metrics_count_what_was_done() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let port = free_port();
+    let serve = format!("serve memory:16MiB --discovery off --listen 127.0.0.1:{port}");
+    let daemon = Daemon::start(dir, &serve);
+    let bench = "--rw randwrite --size 4MiB --poll interrupt";
+    json(dir, &format!("bench --traddr 127.0.0.1 --trsvcid {port} {bench}"));
+    let mut socket = UnixStream::connect(dir.join("api.sock")).unwrap();
+    socket.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    socket.read_to_string(&mut text).unwrap();
+    let labels = format!("subsystem=\"{NQN}\",nsid=\"1\",operation=\"write\"");
+    for line in [
+        format!("flashloom_namespace_operations_total{{{labels}}} 1024"),
+        format!("flashloom_namespace_bytes_total{{{labels}}} 4194304"),
+        format!("flashloom_namespace_errors_total{{{labels}}} 0"),
+        format!("flashloom_namespace_latency_seconds_count{{{labels}}} 1024"),
+        "flashloom_reactor_operations_total{reactor=\"0\"} 1024".to_owned(),
+    ] {
+        assert!(text.lines().any(|other| other == line), "{line}\n{text}");
+    }
+    assert!(text.contains("flashloom_host_bytes_total{"), "{text}");
+    daemon.stop();
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use api::v1::{Event, Kind, PollPolicy, Severity};
 use api::value::Address;
 
-use crate::config::{self, Faults, Settings};
+use crate::config::{self, Config, Faults, Settings};
 use crate::desired::{self, Desired};
 use crate::events::Events;
 use crate::serving::Serving;
@@ -50,6 +50,8 @@ pub struct Options {
 pub struct Node {
     pub(crate) dir: StateDir,
     pub(crate) config: Option<PathBuf>,
+    /// What the configuration file asked for at start.
+    settings: Settings,
     pub(crate) started: SystemTime,
     pub(crate) events: Events,
     inner: Mutex<Inner>,
@@ -102,6 +104,7 @@ impl Node {
             desired::merge(&state.base, &base, &state.current)
         };
         wanted.check().map_err(Error::from)?;
+        let asked = settings.clone();
         settings.cpus = options.cpus.unwrap_or(settings.cpus);
         settings.poll = options.poll.unwrap_or(settings.poll);
         cpus::check_online(&settings.cpus).map_err(Error::from)?;
@@ -112,7 +115,7 @@ impl Node {
         dir.save(&state)?;
         let inner = Mutex::new(Inner { state, serving: Some(serving) });
         let events = Events::default();
-        let node = Self { dir, config, started: SystemTime::now(), events, inner };
+        let node = Self { dir, config, settings: asked, started: SystemTime::now(), events, inner };
         node.events.record(Severity::Info, node.greeting());
         Ok(Arc::new(node))
     }
@@ -182,10 +185,15 @@ impl Node {
     }
 
     fn reload_from(&self, path: &Path) -> std::result::Result<(), StartError> {
-        let base = config::load(path)?.desired;
+        let Config { settings, desired: base } = config::load(path)?;
         let mut inner = self.inner();
         let wanted = desired::merge(&inner.state.base, &base, &inner.state.current);
         self.go_to(&mut inner, wanted, Some(base))?;
+        drop(inner);
+        if settings != self.settings {
+            let words = "what changed under [node] takes effect at the next start";
+            self.events.record(Severity::Warning, words);
+        }
         Ok(())
     }
 

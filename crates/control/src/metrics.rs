@@ -88,15 +88,12 @@ fn u64_of(count: usize) -> u64 {
 /// A metric of each reactor.
 type OfReactor = (&'static str, &'static str, &'static str, fn(&ReactorMetrics) -> String);
 
-const OF_REACTOR: [OfReactor; 8] = [
+const OF_REACTOR: [OfReactor; 5] = [
     ("busy_ratio", "gauge", "Share of the time since start spent on work.", |r| r.busy.to_string()),
     ("turns_total", "counter", "Turns of the loop.", |r| r.turns.to_string()),
     ("sleeps_total", "counter", "Times asleep in the ring.", |r| r.sleeps.to_string()),
     ("tasks", "gauge", "Live tasks.", |r| r.tasks.to_string()),
     ("connections", "gauge", "Connections served.", |r| r.connections.to_string()),
-    ("operations_total", "counter", "I/O commands completed.", |r| r.operations.to_string()),
-    ("bytes_total", "counter", "Bytes moved by I/O commands.", |r| r.bytes.to_string()),
-    ("errors_total", "counter", "I/O commands that failed.", |r| r.errors.to_string()),
 ];
 
 fn reactors(text: &mut Text, reactors: &[ReactorMetrics]) {
@@ -107,6 +104,10 @@ fn reactors(text: &mut Text, reactors: &[ReactorMetrics]) {
             text.sample(&name, &vec![("reactor", &reactor.id.to_string())], value(reactor));
         }
     }
+    let rows = reactors
+        .iter()
+        .map(|reactor| (vec![reactor.id.to_string()], reactor.outstanding, &reactor.counters));
+    scope(text, "reactor", &["reactor"], &rows.collect::<Vec<_>>());
 }
 
 /// A subsystem's counters are the sums over its namespaces.

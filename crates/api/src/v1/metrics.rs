@@ -101,12 +101,10 @@ pub struct ReactorMetrics {
     pub tasks: u64,
     /// Connections that it serves.
     pub connections: u64,
-    /// I/O commands completed.
-    pub operations: u64,
-    /// Bytes moved by I/O commands.
-    pub bytes: u64,
-    /// I/O commands that failed.
-    pub errors: u64,
+    /// Commands received and not completed yet, over all its queues.
+    pub outstanding: u64,
+    /// One entry per kind of command.
+    pub counters: Vec<Counters>,
 }
 
 /// All counters at one moment.

@@ -71,9 +71,8 @@ impl Collector {
                 sleeps: metrics.sleeps,
                 tasks: metrics.tasks,
                 connections: u64_of(connections),
-                operations: sum.sums.iter().map(|sums| sums.operations).sum(),
-                bytes: sum.sums.iter().map(|sums| sums.bytes).sum(),
-                errors: sum.sums.iter().map(|sums| sums.errors).sum(),
+                outstanding: sum.outstanding,
+                counters: counters(&sum),
             });
         }
         let namespaces = namespaces.into_iter().map(|((subsystem, nsid), row)| NamespaceMetrics {

@@ -35,9 +35,11 @@ wait_for() {
     done
 }
 
-# serve BACKEND [ARGUMENTS...]: starts a target outside; sets PORT and NQN.
+# serve BACKEND [ARGUMENTS...]: starts a target outside; sets PORT and NQN. Blocks of 512 bytes
+# unless said otherwise.
 serve() {
     local answer
+    [[ "$*" == *--block-size* ]] || set -- "$@" --block-size 512
     answer=$(call serve "$@") || fail "the target did not start: $answer"
     read -r PORT NQN <<<"$answer"
 }
@@ -48,13 +50,16 @@ flashloom() {
 }
 
 # The command line's words for what scenarios change, in one place.
-subsystem_add() { flashloom subsystem add "$1"; }
+subsystem_add() { flashloom subsystem add "$1" --allow-any-host; }
 subsystem_remove() { flashloom subsystem remove "$1"; }
-namespace_add() { flashloom namespace add --subnqn "$1" "$2"; }
-namespace_resize() { flashloom namespace resize --subnqn "$1" --nsid "$2" --size "$3"; }
-namespace_remove() { flashloom namespace remove --subnqn "$1" --nsid "$2"; }
+namespace_add() { flashloom namespace add --subnqn "$1" --block-size 512 "$2"; }
+namespace_resize() { flashloom namespace resize --subnqn "$1" "$2" "$3"; }
+namespace_remove() { flashloom namespace remove --subnqn "$1" "$2"; }
 host_allow() { flashloom host add --subnqn "$1" "$2"; }
-host_allow_only() { flashloom host add --subnqn "$1" "$2"; }
+host_allow_only() {
+    flashloom subsystem set "$1" --allow-any-host false
+    host_allow "$1" "$2"
+}
 
 # controllers [NQN]: names of the connected controllers of a subsystem.
 controllers() {

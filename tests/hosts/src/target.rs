@@ -50,6 +50,8 @@ impl Target {
         arguments.extend(["serve", &backend, "--listen"].map(OsString::from));
         arguments.push(format!("127.0.0.1:{port}").into());
         arguments.extend(["--advertise", HOST_FROM_GUEST].map(OsString::from));
+        // The port of the discovery service is one for the machine; tests run side by side.
+        arguments.extend(["--discovery", "off"].map(OsString::from));
         arguments.extend(extra.iter().map(OsString::from));
         let named =
             extra.iter().position(|word| *word == "--subnqn").and_then(|at| extra.get(at + 1));

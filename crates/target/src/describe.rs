@@ -215,8 +215,12 @@ pub(crate) fn supported_pages(lids: &[u8]) -> SupportedPages {
     page
 }
 
-/// Commands Supported and Effects (05h) for one command set; `None` when it is not the NVM Command
-/// Set. No command needs exclusive access, changes capabilities or the inventory.
+/// Commands Supported and Effects (05h) for one command set; `None` for a CSI that no command set
+/// has. No command needs exclusive access, changes capabilities or the inventory.
+///
+/// A command set that this controller does not have gives the Admin commands and no I/O command:
+/// nvme-cli asks for the Zoned Namespace Command Set's page of every controller with CAP.CSS bit 6,
+/// and prints nothing at all when that is refused.
 pub(crate) fn effects(kind: Kind, csi: u8) -> Option<EffectsLog> {
     const CONTROLLER: u32 = CommandEffects::SCOPE_CONTROLLER;
     const NAMESPACE: u32 = CommandEffects::SCOPE_NAMESPACE;
@@ -230,29 +234,26 @@ pub(crate) fn effects(kind: Kind, csi: u8) -> Option<EffectsLog> {
         (admin::KEEP_ALIVE, CONTROLLER),
         (admin::FABRICS, CONTROLLER),
     ];
-    if CommandSet::from_raw(csi) != Some(CommandSet::Nvm) {
-        return None;
-    }
+    let nvm = [
+        (io::FLUSH, NAMESPACE),
+        (io::WRITE, CHANGES),
+        (io::READ, NAMESPACE),
+        (io::COMPARE, NAMESPACE),
+        (io::WRITE_ZEROES, CHANGES),
+        (io::DATASET_MANAGEMENT, CHANGES),
+        (io::VERIFY, NAMESPACE),
+        (io::RESERVATION_REGISTER, NAMESPACE),
+        (io::RESERVATION_REPORT, NAMESPACE),
+        (io::RESERVATION_ACQUIRE, NAMESPACE),
+        (io::RESERVATION_RELEASE, NAMESPACE),
+        (io::COPY, CHANGES),
+    ];
+    let set = CommandSet::from_raw(csi)?;
     Some(match kind {
         Kind::Discovery => EffectsLog::new(&common, &[]),
         Kind::Io => {
-            let mut page = EffectsLog::new(
-                &common,
-                &[
-                    (io::FLUSH, NAMESPACE),
-                    (io::WRITE, CHANGES),
-                    (io::READ, NAMESPACE),
-                    (io::COMPARE, NAMESPACE),
-                    (io::WRITE_ZEROES, CHANGES),
-                    (io::DATASET_MANAGEMENT, CHANGES),
-                    (io::VERIFY, NAMESPACE),
-                    (io::RESERVATION_REGISTER, NAMESPACE),
-                    (io::RESERVATION_REPORT, NAMESPACE),
-                    (io::RESERVATION_ACQUIRE, NAMESPACE),
-                    (io::RESERVATION_RELEASE, NAMESPACE),
-                    (io::COPY, CHANGES),
-                ],
-            );
+            let commands: &[_] = if set == CommandSet::Nvm { &nvm } else { &[] };
+            let mut page = EffectsLog::new(&common, commands);
             page.acs[usize::from(admin::ABORT)] = (CONTROLLER | CommandEffects::SUPPORTED).into();
             page
         }

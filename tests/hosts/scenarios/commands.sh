@@ -47,6 +47,6 @@ refused 'out of range' nvme write-zeroes "$DEV" --start-block="$blocks" --block-
 refused 'out of range' nvme compare "$DEV" --start-block="$blocks" --block-count=0 --data-size=512 --data=ours
 refused 'out of range' nvme verify "$DEV" --start-block="$blocks" --block-count=0
 refused 'out of range' nvme copy "$DEV" --sdlba="$blocks" --slbs=0 --blocks=0
-refused 'invalid command opcode' nvme io-passthru "$DEV" --opcode=0x7f --namespace-id=1
+refused 'invalid command opcode' nvme io-passthru "$DEV" --opcode=0x6d --namespace-id=1
 holds 128 ours
 live

@@ -31,6 +31,7 @@ use crate::host::Host;
 use crate::limits::CHANGED_NAMESPACES_MAX;
 use crate::listener::ListenerId;
 use crate::namespace::View;
+use crate::persistent_event::{Happened, Source};
 use crate::registry::Target;
 use crate::reservation::{HostId, NotificationLog};
 use errors::ErrorLog;
@@ -97,6 +98,8 @@ pub(crate) struct State {
     pub waker: Option<Waker>,
     pub changed: Changed,
     pub errors: ErrorLog,
+    /// The Persistent Event log as it was when the host established its context.
+    pub event_context: Option<Vec<u8>>,
     pub reservations: NotificationLog,
 }
 
@@ -135,6 +138,7 @@ impl Controller {
                 waker: None,
                 changed: Changed::default(),
                 errors: ErrorLog::default(),
+                event_context: None,
                 reservations: NotificationLog::default(),
             }),
         })
@@ -305,6 +309,16 @@ impl Controller {
         }
         drop(state);
         self.raise(Event::NamespaceAttribute);
+    }
+
+    /// Records an event of this controller in the subsystem's Persistent Event log.
+    pub(crate) fn record(&self, happened: Happened<'_>) {
+        let Some(target) = self.target() else { return };
+        let timestamp = self.lock().features.timestamp(self.now());
+        let source = Source { cntlid: self.cntlid, timestamp };
+        if let Some(subsystem) = target.lock().subsystems.get_mut(&self.subsystem) {
+            subsystem.events.record(source, happened);
+        }
     }
 
     /// The host's clock as the controller sees it: the last time it was heard of.

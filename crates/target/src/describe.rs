@@ -13,13 +13,15 @@ use nvme::log::{
 };
 use nvme::opcode::{admin, io};
 use nvme::property::Version;
-use stdx::num::low8;
+use stdx::num::{low8, low16};
 
 use crate::admin::features::{self, Class};
 use crate::controller::{CQE_LOG2, Controller, Kind, SQE_LOG2};
 use crate::limits::{
-    ABORTS_MAX, ADMIN_QUEUE_ENTRIES_MAX, ASYNC_EVENT_REQUESTS_MAX, ERROR_LOG_ENTRIES,
+    ABORTS_MAX, ADMIN_QUEUE_ENTRIES_MAX, ASYNC_EVENT_REQUESTS_MAX, COPY_MAX_BLOCKS,
+    COPY_MAX_RANGE_BLOCKS, COPY_MAX_RANGES, DEALLOCATE_BYTES, ERROR_LOG_ENTRIES,
     IO_IN_CAPSULE_BYTES, IO_QUEUE_ENTRIES_MAX, KEEP_ALIVE_GRANULARITY, MDTS,
+    PERSISTENT_EVENT_LOG_SIZE,
 };
 use crate::namespace::Namespace;
 use crate::registry::Target;
@@ -84,7 +86,11 @@ pub(crate) fn io_controller(
     id.cntrltype = bits::CNTRLTYPE_IO;
     id.acl = zeros_based(u32::from(ABORTS_MAX));
     id.frmw = bits::FRMW_SLOT_1_READ_ONLY | FRMW_ONE_SLOT;
-    id.lpa = bits::LPA_EFFECTS | bits::LPA_EXTENDED_DATA | bits::LPA_SUPPORTED_PAGES;
+    id.lpa = bits::LPA_EFFECTS
+        | bits::LPA_EXTENDED_DATA
+        | bits::LPA_PERSISTENT_EVENT
+        | bits::LPA_SUPPORTED_PAGES;
+    id.pels = PERSISTENT_EVENT_LOG_SIZE.into();
     id.sqes = SQE_LOG2 << 4 | SQE_LOG2;
     id.cqes = CQE_LOG2 << 4 | CQE_LOG2;
     id.maxcmd = IO_QUEUE_ENTRIES_MAX.into();
@@ -123,7 +129,8 @@ pub(crate) fn namespace(namespace: &Namespace) -> IdentifyNamespace {
     id.nsze = blocks.into();
     id.ncap = blocks.into();
     id.nuse = blocks.into();
-    id.nsfeat = namespace_bits::NSFEAT_NO_ID_REUSE;
+    id.nsfeat = namespace_bits::NSFEAT_NO_ID_REUSE | namespace_bits::NSFEAT_OPTPERF;
+    preferences(namespace, &mut id);
     id.nlbaf = 0;
     id.lbaf = [LbaFormat::default(); nvme::limits::LBA_FORMATS_MAX];
     id.lbaf[0] = format(namespace.block_size);
@@ -135,14 +142,33 @@ pub(crate) fn namespace(namespace: &Namespace) -> IdentifyNamespace {
     id
 }
 
+/// Sizes that cost least (OPTPERF): writes in units of the medium, deallocation in units of the
+/// pages that memory and files give back.
+fn preferences(namespace: &Namespace, id: &mut IdentifyNamespace) {
+    let blocks_of = |bytes: u32| low16(u64::from((bytes / namespace.block_size).max(1)));
+    let write = blocks_of(namespace.backend.physical_block()) - 1;
+    let deallocate = blocks_of(DEALLOCATE_BYTES) - 1;
+    id.npwg = write.into();
+    id.npwa = write.into();
+    id.nows = write.into();
+    id.npdg = deallocate.into();
+    id.npda = deallocate.into();
+    let zeroes = match namespace.backend.zeroes_when_deallocated() {
+        true => namespace_bits::DLFEAT_READS_ZEROES,
+        false => 0,
+    };
+    id.dlfeat = zeroes | namespace_bits::DLFEAT_WRITE_ZEROES_DEALLOCATE;
+}
+
 /// Identify Namespace with NSID FFFFFFFFh: what every namespace has in common, and the formats a
 /// namespace can have.
 pub(crate) fn common_namespace() -> IdentifyNamespace {
     let mut id = IdentifyNamespace {
         nlbaf: 1,
         nmic: namespace_bits::NMIC_SHARED,
-        dlfeat: namespace_bits::DLFEAT_READS_ZEROES
-            | namespace_bits::DLFEAT_WRITE_ZEROES_DEALLOCATE,
+        mssrl: low16(COPY_MAX_RANGE_BLOCKS.into()).into(),
+        mcl: COPY_MAX_BLOCKS.into(),
+        msrc: low8(u64::from(COPY_MAX_RANGES) - 1),
         ..IdentifyNamespace::default()
     };
     id.lbaf[0] = format(512);
@@ -208,6 +234,12 @@ pub(crate) fn event_configuration(kind: Kind) -> u32 {
 /// Parameter bits are supported.
 pub(crate) fn supported_pages(lids: &[u8]) -> SupportedPages {
     let mut page = SupportedPages::new(lids);
+    // Of Persistent Event, whether the header can be read with the context's establishment.
+    if lids.contains(&lid::PERSISTENT_EVENT) {
+        let specific = 1 << SupportedPage::SPECIFIC_SHIFT;
+        page.lids[usize::from(lid::PERSISTENT_EVENT)] =
+            (specific | SupportedPage::SUPPORTED).into();
+    }
     if lids.contains(&lid::DISCOVERY) {
         let specific = u32::from(crate::discovery::LSP_SUPPORTED) << SupportedPage::SPECIFIC_SHIFT;
         page.lids[usize::from(lid::DISCOVERY)] = (specific | SupportedPage::SUPPORTED).into();

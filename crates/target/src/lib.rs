@@ -14,6 +14,7 @@ pub mod limits;
 pub mod listener;
 pub mod metrics;
 pub mod namespace;
+mod persistent_event;
 pub mod queue;
 pub mod registry;
 pub mod reservation;

@@ -53,6 +53,12 @@ pub const ASYNC_EVENT_REQUESTS_MAX: u32 = 4;
 pub const ABORTS_MAX: u16 = ADMIN_QUEUE_ENTRIES_MAX;
 /// Entries of the Error Information log (ELPE plus one), per controller.
 pub const ERROR_LOG_ENTRIES: u8 = 64;
+/// Events kept in a subsystem's Persistent Event log; the oldest make room.
+pub const PERSISTENT_EVENTS_MAX: usize = 512;
+/// Largest event in bytes: header and data of Change Namespace.
+pub const PERSISTENT_EVENT_BYTES_MAX: usize = 72;
+/// PELS: largest size of the Persistent Event log page, in 64 KiB.
+pub const PERSISTENT_EVENT_LOG_SIZE: u32 = 1;
 /// Namespaces in the Changed Attached Namespace List before it says "more than that".
 pub const CHANGED_NAMESPACES_MAX: usize = 1024;
 /// Granularity of the Keep Alive Timer in units of 100 ms (KAS): one second.
@@ -78,6 +84,7 @@ const _: () = {
     assert!(CHANGED_NAMESPACES_MAX * 4 == 4096);
     assert!(IO_IN_CAPSULE_BYTES.is_multiple_of(16) && ADMIN_IN_CAPSULE_BYTES.is_multiple_of(16));
     assert!(KEEP_ALIVE_GRANULARITY > 0);
+    assert!(512 + PERSISTENT_EVENTS_MAX * PERSISTENT_EVENT_BYTES_MAX <= 64 << 10, "PELS");
 };
 
 // ---- I/O commands -------------------------------------------------------------------------
@@ -91,6 +98,9 @@ pub const MAX_RANGES_IN_FLIGHT: usize = 128 * 1024;
 pub const PIECE_BYTES: u64 = TRANSFER_BYTES_MAX as u64;
 const _: () = assert!(PIECE_BYTES <= media::drive::TRANSFER_MAX as u64);
 const _: () = assert!(PIECE_BYTES.is_multiple_of(4096));
+
+/// Bytes in which memory and files give deallocated space back (NPDG): a page.
+pub const DEALLOCATE_BYTES: u32 = 4096;
 
 /// Source ranges of one Copy (MSRC, which is 0's based, is one less): what hosts use.
 pub const COPY_MAX_RANGES: u16 = 128;

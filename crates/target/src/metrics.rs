@@ -17,7 +17,7 @@ use crate::queue::request::Request;
 const OTHER_HOSTS: &str = "others";
 
 /// Status Code Type of Media and Data Integrity Errors.
-const MEDIA_ERRORS: u8 = 2;
+pub(crate) const MEDIA_ERRORS: u8 = 2;
 
 /// What a set of counters belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -198,7 +198,9 @@ pub(crate) fn count_health(counters: &QueueCounters, request: &Request, status: 
         io::WRITE_ZEROES | io::COPY => counters.write_commands.add(1),
         _ => {}
     }
-    if status.code_type() == MEDIA_ERRORS {
+    // Data that differs, or that may not be read, is there all the same.
+    let sound = [Status::COMPARE_FAILURE, Status::ACCESS_DENIED].iter().any(|&s| status.is(s));
+    if status.code_type() == MEDIA_ERRORS && !sound {
         counters.media_errors.add(1);
     }
 }

@@ -36,7 +36,26 @@ impl Backend {
         }
     }
 
-    /// The smallest logical block the backend can serve, in bytes.
+    /// Whether deallocated blocks are sure to read as zeroes (DLFEAT).
+    #[must_use]
+    pub fn zeroes_when_deallocated(&self) -> bool {
+        match self {
+            Self::Memory(_) => true,
+            Self::Drive(drive) => drive.zeroes_when_deallocated(),
+        }
+    }
+
+    /// Whether the backend failed and takes no more writes.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        match self {
+            Self::Memory(_) => false,
+            Self::Drive(drive) => drive.failure().is_some(),
+        }
+    }
+
+    /// The smallest unit the backend writes without reading first, in bytes. Smaller logical
+    /// blocks work, and cost more.
     #[must_use]
     pub fn physical_block(&self) -> u32 {
         match self {

@@ -18,6 +18,7 @@ use crate::limits::{
 };
 use crate::listener::{ListenerId, ListenerInfo, Referral};
 use crate::namespace::{Namespace, NamespaceSpec};
+use crate::persistent_event::Happened;
 use crate::reservation::{HostId, Notice, PowerLoss};
 use crate::subsystem::{Controllers, Health, Subsystem, SubsystemSpec};
 
@@ -155,7 +156,9 @@ impl Target {
         if registry.subsystems.len() >= SUBSYSTEMS_MAX {
             return Err(ManageError::Full { what: "the list of subsystems", max: SUBSYSTEMS_MAX });
         }
-        let subsystem = Subsystem::new(spec);
+        let mut subsystem = Subsystem::new(spec);
+        let firmware = &self.identity.firmware;
+        subsystem.events.record(self.event_source(), Happened::PowerOn { firmware });
         let admission = subsystem.admission.clone();
         registry.subsystems.insert(nqn, subsystem);
         let told = registry.discovery_changed(|host| admission.admits(host));
@@ -225,6 +228,8 @@ impl Target {
             })?,
         };
         let namespace = Arc::new(Namespace::new(nqn, nsid, spec, PowerLoss::Forgets));
+        let created = Happened::ChangeNamespace { namespace: &namespace, deleted: false };
+        subsystem.events.record(self.event_source(), created);
         subsystem.namespaces.insert(nsid, namespace);
         self.namespaces_changed(registry, nqn, nsid);
         Ok(nsid)
@@ -237,9 +242,11 @@ impl Target {
     pub fn remove_namespace(&self, nqn: &Nqn, nsid: u32) -> Result<(), ManageError> {
         let mut registry = self.lock();
         let subsystem = registry.subsystem(nqn)?;
-        if subsystem.namespaces.remove(&nsid).is_none() {
+        let Some(namespace) = subsystem.namespaces.remove(&nsid) else {
             return Err(ManageError::NoNamespace(nqn.clone(), nsid));
-        }
+        };
+        let deleted = Happened::ChangeNamespace { namespace: &namespace, deleted: true };
+        subsystem.events.record(self.event_source(), deleted);
         self.namespaces_changed(registry, nqn, nsid);
         Ok(())
     }
@@ -565,11 +572,6 @@ fn check_subsystem(spec: &SubsystemSpec) -> Result<(), ManageError> {
 fn check_namespace(spec: &NamespaceSpec) -> Result<(), ManageError> {
     if !matches!(spec.block_size, 512 | 4096) {
         return Err(invalid("block size", spec.block_size, "512 or 4096"));
-    }
-    let physical = spec.backend.physical_block();
-    if spec.block_size < physical {
-        let wanted = format!("at least the drive's {physical}");
-        return Err(invalid("block size", spec.block_size, wanted));
     }
     if spec.backend.capacity() < u64::from(spec.block_size) {
         return Err(invalid("capacity", spec.backend.capacity(), "at least one logical block"));

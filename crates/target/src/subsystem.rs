@@ -11,6 +11,7 @@ use crate::counters::Totals;
 use crate::host::Admission;
 use crate::limits::{CONTROLLERS_MAX, NAMESPACES_MAX};
 use crate::namespace::{Namespace, View};
+use crate::persistent_event::EventLog;
 
 /// A subsystem to be added to the target.
 #[derive(Clone, Debug)]
@@ -99,6 +100,7 @@ pub(crate) struct Subsystem {
     pub health: Health,
     /// I/O done by controllers that are gone.
     pub retired: Totals,
+    pub events: EventLog,
 }
 
 impl Subsystem {
@@ -113,6 +115,7 @@ impl Subsystem {
             controllers: Controllers::new(spec.cntlid_min, spec.cntlid_max),
             health: Health::default(),
             retired: Totals::default(),
+            events: EventLog::default(),
             spec,
         }
     }

@@ -13,7 +13,10 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::{Fault, Outcome, prepare, window};
 use crate::controller::{Controller, Features, Kind, State, granted};
 use crate::limits::{IO_QUEUES_MAX, KEEP_ALIVE_MS_MAX};
+use crate::persistent_event::Happened;
 use crate::reservation::NoticeMask;
+
+const NANOS_PER_MS: u64 = 1_000_000;
 
 /// What a feature is: its scope, and whether it can be changed.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -97,7 +100,13 @@ impl Controller {
                 let allowed = crate::describe::event_configuration(self.kind());
                 features.async_event_configuration = checked(value, allowed)?;
             }
-            fid::TIMESTAMP => features.set_timestamp(typed::<Timestamp>(data)?, now),
+            fid::TIMESTAMP => {
+                let new = typed::<Timestamp>(data)?;
+                let previous = features.timestamp(now);
+                features.set_timestamp(new, now);
+                drop(state);
+                self.timestamp_changed(previous, now);
+            }
             fid::KEEP_ALIVE_TIMER if value > KEEP_ALIVE_MS_MAX => {
                 return Err(Fault::at(Status::KEEP_ALIVE_TIMEOUT_INVALID, 11, 0));
             }
@@ -111,6 +120,12 @@ impl Controller {
             _ => return Err(Fault::at(Status::FEATURE_NOT_CHANGEABLE, 10, 0)),
         }
         Ok(Outcome::DONE)
+    }
+
+    fn timestamp_changed(&self, previous: Timestamp, now: u64) {
+        let started = self.target().map_or(now, |target| target.started());
+        let since_start_ms = now.saturating_sub(started) / NANOS_PER_MS;
+        self.record(Happened::TimestampChange { previous, since_start_ms });
     }
 
     /// Sets a feature of one namespace, or (NSID FFFFFFFFh) of all.

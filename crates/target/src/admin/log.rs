@@ -1,6 +1,7 @@
 //! Get Log Page (Base 2.1 section 5.1.12).
 
 use nvme::identify::NSID_ALL;
+use nvme::log::persistent::{Action, LogHeader};
 use nvme::log::{ChangedNamespaces, FirmwareSlots, GetLogPage, LogOffset, lid};
 use nvme::sqe::Sqe;
 use nvme::status::Status;
@@ -14,13 +15,14 @@ use crate::discovery;
 use crate::limits::TRANSFER_BYTES_MAX;
 
 /// The log pages of I/O controllers.
-pub(crate) const IO: [u8; 8] = [
+pub(crate) const IO: [u8; 9] = [
     lid::SUPPORTED_PAGES,
     lid::ERROR_INFORMATION,
     lid::SMART,
     lid::FIRMWARE_SLOT,
     lid::CHANGED_NAMESPACES,
     lid::EFFECTS,
+    lid::PERSISTENT_EVENT,
     lid::FEATURE_EFFECTS,
     lid::RESERVATION_NOTIFICATION,
 ];
@@ -96,12 +98,45 @@ impl Controller {
                 .as_bytes()
                 .to_vec(),
             lid::FEATURE_EFFECTS => describe::feature_effects(self.kind()).as_bytes().to_vec(),
+            lid::PERSISTENT_EVENT => self.persistent_events(command.lsp)?,
             // Reading the start of Reservation Notification takes the oldest notice out of it.
             lid::RESERVATION_NOTIFICATION if offset == 0 => {
                 self.lock().reservations.take_page().to_vec()
             }
             _ => vec![0; crate::reservation::NotificationLog::PAGE],
         })
+    }
+
+    /// Persistent Event log (0Dh): read within a reporting context, which holds it still.
+    fn persistent_events(&self, lsp: u8) -> Result<Vec<u8>, Fault> {
+        let out_of_sequence = || Fault::at(Status::COMMAND_SEQUENCE_ERROR, 10, 8);
+        let action = Action::from_raw(lsp & 0x03).ok_or(Fault::field(10, 8))?;
+        match action {
+            Action::Read => self.lock().event_context.clone().ok_or_else(out_of_sequence),
+            Action::Release => {
+                self.lock().event_context = None;
+                Ok(vec![0; size_of::<LogHeader>()])
+            }
+            Action::EstablishAndRead | Action::EstablishAndReadHeader => {
+                if self.lock().event_context.is_some() {
+                    return Err(out_of_sequence());
+                }
+                let target = self.target().ok_or(Fault::from(Status::INTERNAL_ERROR))?;
+                let now = self.now();
+                let timestamp = self.lock().features.timestamp(now);
+                let mut registry = target.lock();
+                let subsystem = registry
+                    .subsystem(self.subsystem_nqn())
+                    .map_err(|_| Fault::from(Status::INTERNAL_ERROR))?;
+                let page = subsystem.event_page(timestamp, target.hours(now));
+                drop(registry);
+                self.lock().event_context = Some(page.clone());
+                Ok(match action {
+                    Action::EstablishAndReadHeader => page[..size_of::<LogHeader>()].to_vec(),
+                    _ => page,
+                })
+            }
+        }
     }
 
     fn changed_namespaces(&self) -> ChangedNamespaces {

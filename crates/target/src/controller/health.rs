@@ -18,7 +18,11 @@ impl Controller {
             let registry = target.lock();
             let subsystem =
                 registry.subsystems.get(self.subsystem_nqn()).ok_or(Status::INTERNAL_ERROR)?;
-            (subsystem.totals(), subsystem.health)
+            let mut health = subsystem.health;
+            // A drive that failed says so itself; nobody has to report it first.
+            health.reliability_degraded |=
+                subsystem.view.iter().any(|namespace| namespace.backend.has_failed());
+            (subsystem.totals(), health)
         };
         let minutes = self.now().saturating_sub(target.started()) / NANOS_PER_MINUTE;
         let state = self.lock();

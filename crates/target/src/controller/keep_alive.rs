@@ -10,6 +10,7 @@ use super::{Controller, State};
 use crate::limits::{
     DISABLED_IDLE_MS, DISCOVERY_IDLE_MS, KEEP_ALIVE_GRANULARITY, KEEP_ALIVE_MS_MAX,
 };
+use crate::persistent_event::Happened;
 
 const NANOS_PER_MS: u64 = 1_000_000;
 
@@ -37,6 +38,7 @@ impl Controller {
         }
         state.csts = Csts(state.csts.0 | Csts::CFS);
         drop(state);
+        self.record(Happened::Fatal);
         self.close_queues();
         true
     }
@@ -71,6 +73,7 @@ impl Controller {
         let ending = state.close_io_queues();
         drop(state);
         end(ending);
+        self.record(Happened::Fatal);
         self.raise(Event::Error(error::PERSISTENT_INTERNAL_ERROR));
     }
 }

@@ -118,6 +118,7 @@ impl State {
         self.events.reset();
         self.features.reset(now);
         self.changed = super::Changed::default();
+        self.event_context = None;
         self.close_io_queues()
     }
 

@@ -19,7 +19,7 @@ use reactor::Nanos;
 
 use self::remote::RemoteQueue;
 use self::request::Request;
-use crate::controller::QueueLease;
+use crate::controller::{Failure, QueueLease};
 use crate::metrics;
 
 /// How far the command of a slot is, as Abort must know it.
@@ -169,11 +169,35 @@ impl Queue {
             counters.count(request, cqe.status());
             metrics::count_health(self.lease.counters(), request, cqe.status());
         }
-        let cqe = self.stamped(cqe);
+        let cqe = self.stamped(self.logged(request, cqe));
         match payload {
             Some(payload) if !payload.is_empty() => self.connection.respond_data(payload, &cqe),
             _ => self.connection.respond(&cqe),
         }
+    }
+
+    /// Enters a failed I/O command into the controller's Error Information log; the completion then
+    /// says so (More). Commands that were aborted have not failed, and of admin commands the
+    /// controller keeps the log.
+    fn logged(&self, request: &Request, mut cqe: Cqe) -> Cqe {
+        let status = cqe.status();
+        let aborted = [Status::ABORT_REQUESTED, Status::ABORTED_SQ_DELETION];
+        let failed = !status.is_success() && !aborted.iter().any(|&other| status.is(other));
+        if failed && self.lease.qid() != 0 {
+            let status = status.with_more();
+            let lba = match status.code_type() {
+                metrics::MEDIA_ERRORS => {
+                    let [low, high] = [request.sqe().cdw10, request.sqe().cdw11];
+                    u64::from(high.get()) << 32 | u64::from(low.get())
+                }
+                _ => 0,
+            };
+            let (qid, sqe) = (self.lease.qid(), request.sqe());
+            let failure = Failure { qid, sqe, status, location: None, lba };
+            self.lease.controller().log_error(&failure);
+            cqe.status = status.to_field().into();
+        }
+        cqe
     }
 
     fn retire(&self, cid: u16) {

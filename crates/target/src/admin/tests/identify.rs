@@ -74,6 +74,9 @@ fn a_namespace_is_described_by_size_format_and_identifiers() {
         assert_eq!((id.nsze.get(), id.ncap.get(), id.block_bytes()), (blocks, blocks, Some(size)));
         assert_eq!(u128::from_le_bytes(id.nvmcap), u128::from(blocks) * u128::from(size));
         assert_ne!(id.nguid, [0; 16]);
+        assert_eq!((id.npdg.get() + 1) * u16::try_from(size).unwrap(), 4096);
+        assert_eq!((id.mssrl.get(), id.mcl.get(), id.msrc), (4096, 65_536, 127));
+        assert_eq!(id.dlfeat, 0b1001);
     }
     let descriptors =
         NamespaceDescriptor::parse_page(&page(controller, Cns::NamespaceDescriptors, 5));

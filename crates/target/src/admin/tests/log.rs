@@ -1,5 +1,6 @@
 //! Get Log Page, page by page.
 
+use nvme::log::persistent::{Action, EventHeader, EventKind, LogHeader};
 use nvme::log::{
     EffectsLog, ErrorEntry, FeatureEffectsLog, FirmwareSlots, GetLogPage, LogOffset,
     ReservationNotification, Smart, SupportedPages, lid,
@@ -28,7 +29,11 @@ fn every_page_said_to_be_supported_can_be_read_and_no_other() {
     let mut supported = 0;
     for lid in 0..=u8::MAX {
         let command = GetLogPage::new(lid, u32::MAX, 512).to_sqe(1);
-        if pages.supports(lid) {
+        if lid == lid::PERSISTENT_EVENT {
+            supported += 1;
+            assert!(pages.supports(lid));
+            assert_eq!(failure(controller, command, 512), Status::COMMAND_SEQUENCE_ERROR);
+        } else if pages.supports(lid) {
             supported += 1;
             assert_eq!(data_of(controller, command, 512).len(), 512);
         } else {
@@ -200,4 +205,53 @@ fn the_data_goes_where_an_in_capsule_descriptor_cannot() {
     sqe.dptr = Sgl { id: Sgl::KEYED_DATA_BLOCK, ..Sgl::transport(512) };
     let Outcome::Failed(status) = execute(connected.controller(), &sqe).0 else { panic!() };
     assert!(status.is(Status::SGL_DESCRIPTOR_TYPE_INVALID));
+}
+
+fn events(controller: &Controller, action: Action, bytes: u32) -> Vec<u8> {
+    let lsp = action.raw();
+    let command = GetLogPage { lsp, ..GetLogPage::new(lid::PERSISTENT_EVENT, 0, bytes.into()) };
+    data_of(controller, command.to_sqe(1), bytes)
+}
+
+/// Kinds of the events of a log page, newest first; the page must be as long as it says.
+fn kinds(page: &[u8]) -> Vec<EventKind> {
+    let (header, mut rest) = LogHeader::read_from_prefix(page).unwrap();
+    let length = usize::try_from(header.tll.get()).unwrap();
+    rest = &rest[..length - size_of::<LogHeader>()];
+    let mut kinds = Vec::new();
+    while let Ok((event, behind)) = EventHeader::read_from_prefix(rest) {
+        kinds.push(EventKind::from_raw(event.etype).unwrap());
+        let bit = header.seb[usize::from(event.etype / 8)] & 1 << (event.etype % 8);
+        assert_ne!(bit, 0, "an event of a kind said to be supported");
+        rest = &behind[usize::from(event.el.get())..];
+    }
+    assert_eq!(u32::try_from(kinds.len()).unwrap(), header.tnev.get());
+    kinds
+}
+
+#[test]
+fn persistent_events_are_read_within_a_context_that_stands_still() {
+    let rig = Rig::new();
+    let connected = rig.enabled();
+    let controller = connected.controller();
+    let page = events(controller, Action::EstablishAndRead, 4096);
+    assert_eq!(kinds(&page), [EventKind::ChangeNamespace, EventKind::PowerOn]);
+    controller.fail();
+    assert_eq!(events(controller, Action::Read, 4096), page);
+    let again = GetLogPage { lsp: 1, ..GetLogPage::new(lid::PERSISTENT_EVENT, 0, 512) };
+    assert_eq!(failure(controller, again.to_sqe(1), 512), Status::COMMAND_SEQUENCE_ERROR);
+    events(controller, Action::Release, 512);
+    let header = events(controller, Action::EstablishAndReadHeader, 512);
+    let header = LogHeader::read_from_bytes(&header).unwrap();
+    assert_eq!((header.tnev.get(), header.generation.get()), (3, 2));
+    let page = events(controller, Action::Read, 4096);
+    assert_eq!(kinds(&page)[0], EventKind::HardwareError);
+    // Another controller, and the subsystem after a restart, see the same events.
+    let kept = rig.target.persistent_events(controller.subsystem_nqn()).unwrap();
+    let restarted = Rig::new();
+    restarted.target.restore_events(controller.subsystem_nqn(), &kept).unwrap();
+    let connected = restarted.enabled();
+    let page = events(connected.controller(), Action::EstablishAndRead, 4096);
+    assert_eq!(kinds(&page).len(), 2 + 3);
+    restarted.target.restore_events(controller.subsystem_nqn(), &[0xff; 100]).unwrap();
 }

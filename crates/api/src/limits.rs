@@ -16,6 +16,8 @@ pub const SUBSYSTEMS_MAX: usize = 256;
 pub const HOSTS_MAX: usize = 1024;
 /// Listening sockets of one node.
 pub const LISTENERS_MAX: usize = 64;
+/// Referrals to other discovery services: each is a record in every host's discovery log.
+pub const REFERRALS_MAX: usize = 64;
 /// Smallest namespace: one MiB, below which no file system can be made.
 pub const NAMESPACE_BYTES_MIN: u64 = 1 << 20;
 /// Largest namespace: 2^60 bytes, so that block arithmetic in bytes never overflows 64 bits.

@@ -8,7 +8,7 @@ mod subsystem;
 pub use metrics::{
     Counters, HostMetrics, Latency, Metrics, NamespaceMetrics, Operation, ReactorMetrics,
 };
-pub use node::{Event, Listener, NewListener, PollPolicy, Reactor, Severity, Status};
+pub use node::{Event, Listener, NewListener, PollPolicy, Reactor, Referral, Severity, Status};
 pub use problem::{Kind, Problem};
 pub use subsystem::{
     Controller, Host, Namespace, NamespaceChange, NewHost, NewNamespace, NewSubsystem, Subsystem,

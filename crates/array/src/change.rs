@@ -27,6 +27,10 @@ pub enum Step {
     AddListener { address: Address, def: ListenerDef },
     /// Stop listening; connections accepted on it stay.
     RemoveListener { address: Address, def: ListenerDef },
+    /// Tell hosts of another discovery service.
+    AddReferral { address: Address },
+    /// Tell hosts no longer of another discovery service.
+    RemoveReferral { address: Address },
 }
 
 impl Step {
@@ -43,6 +47,8 @@ impl Step {
             Self::Resize { nqn, nsid, from, to } => Self::Resize { nqn, nsid, from: to, to: from },
             Self::AddListener { address, def } => Self::RemoveListener { address, def },
             Self::RemoveListener { address, def } => Self::AddListener { address, def },
+            Self::AddReferral { address } => Self::RemoveReferral { address },
+            Self::RemoveReferral { address } => Self::AddReferral { address },
         }
     }
 }
@@ -63,6 +69,12 @@ pub fn steps(old: &Desired, new: &Desired) -> Vec<Step> {
     for (nqn, def) in &new.subsystems {
         let was = old.subsystems.get(nqn).filter(|was| same_identity(was, def));
         enter(nqn, was, def, &mut steps);
+    }
+    for &address in old.referrals.difference(&new.referrals) {
+        steps.push(Step::RemoveReferral { address });
+    }
+    for &address in new.referrals.difference(&old.referrals) {
+        steps.push(Step::AddReferral { address });
     }
     for (address, def) in &new.listeners {
         if old.listeners.get(address) != Some(def) {

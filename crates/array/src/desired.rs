@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::limits::{
-    BLOCK_SIZES, HOSTS_MAX, LISTENERS_MAX, MODEL_BYTES, NSID_MAX, SERIAL_BYTES, SUBSYSTEMS_MAX,
+    BLOCK_SIZES, HOSTS_MAX, LISTENERS_MAX, MODEL_BYTES, NSID_MAX, REFERRALS_MAX, SERIAL_BYTES,
+    SUBSYSTEMS_MAX,
 };
 use api::value::{Address, Advertise, Backend, Nqn, Refused};
 use serde::{Deserialize, Serialize};
@@ -24,6 +25,9 @@ pub struct Desired {
     pub listeners: BTreeMap<Address, ListenerDef>,
     /// By NQN.
     pub subsystems: BTreeMap<Nqn, SubsystemDef>,
+    /// Other discovery services that hosts are told of.
+    #[serde(default)]
+    pub referrals: BTreeSet<Address>,
 }
 
 /// A listener.
@@ -70,6 +74,7 @@ impl Desired {
     /// Checks the bounds that only the whole can exceed.
     pub fn check(&self) -> Result<(), Refused> {
         bound("listeners", self.listeners.len(), LISTENERS_MAX)?;
+        bound("referrals", self.referrals.len(), REFERRALS_MAX)?;
         bound("subsystems", self.subsystems.len(), SUBSYSTEMS_MAX)?;
         for (nqn, subsystem) in &self.subsystems {
             bound(&format!("hosts on {nqn}"), subsystem.hosts.len(), HOSTS_MAX)?;

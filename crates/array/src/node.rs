@@ -117,7 +117,17 @@ impl Node {
         let events = Events::default();
         let node = Self { dir, config, settings: asked, started: SystemTime::now(), events, inner };
         node.events.record(Severity::Info, node.greeting());
+        if node.is_changed() {
+            let words = "changes made while it ran last are kept; --fresh drops them";
+            node.events.record(Severity::Info, words);
+        }
         Ok(Arc::new(node))
+    }
+
+    /// Whether more or less is served than the configuration asks for.
+    fn is_changed(&self) -> bool {
+        let inner = self.inner();
+        inner.state.base != inner.state.current && inner.state.base != Desired::default()
     }
 
     fn greeting(&self) -> String {

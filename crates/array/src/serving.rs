@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use api::v1::{Controller, Kind, Reactor};
 use api::value::{Address, Nqn};
-use target::listener::ListenerInfo;
+use target::listener::{ListenerInfo, Referral};
 use target::namespace::NamespaceSpec;
 use target::subsystem::SubsystemSpec;
 use target::{Identity, ManageError, Target};
@@ -133,6 +133,12 @@ impl Serving {
             Step::Resize { nqn, nsid, to, .. } => self.resize(nqn, *nsid, to, batch),
             Step::AddListener { address, def } => self.add_listener(*address, def, batch),
             Step::RemoveListener { address, .. } => self.remove_listener(*address, batch),
+            Step::AddReferral { address } => {
+                self.target.add_referral(referral(*address)).map_err(refused)
+            }
+            Step::RemoveReferral { address } => {
+                self.target.remove_referral(&referral(*address)).map_err(refused)
+            }
         }
     }
 
@@ -292,6 +298,12 @@ impl Serving {
         }
         self.crew.stop();
     }
+}
+
+/// A referral as the target has it: to a discovery service of the well-known name.
+fn referral(address: Address) -> Referral {
+    let socket = address.socket();
+    Referral { nqn: nvme::nqn::Nqn::discovery(), traddr: socket.ip(), trsvcid: socket.port() }
 }
 
 /// An NQN as the target has it.

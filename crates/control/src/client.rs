@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use api::v1::{
     Controller, Event, Host, Listener, Namespace, NamespaceChange, NewHost, NewListener,
-    NewNamespace, NewSubsystem, Problem, Status, Subsystem, SubsystemChange,
+    NewNamespace, NewSubsystem, Problem, Referral, Status, Subsystem, SubsystemChange,
 };
 use api::value::{Address, Nqn};
 use http_body_util::{BodyExt, Full, Limited};
@@ -255,6 +255,30 @@ impl Client {
     /// As every request: [`Error`].
     pub async fn add_listener(&self, new: &NewListener) -> Result<Listener> {
         self.post("/v1/listeners", new).await
+    }
+
+    /// Other discovery services that hosts are told of.
+    ///
+    /// # Errors
+    /// As every request: [`Error`].
+    pub async fn referrals(&self) -> Result<Vec<Referral>> {
+        self.get("/v1/referrals").await
+    }
+
+    /// Tells hosts of another discovery service.
+    ///
+    /// # Errors
+    /// As every request: [`Error`].
+    pub async fn add_referral(&self, new: &Referral) -> Result<Referral> {
+        self.post("/v1/referrals", new).await
+    }
+
+    /// Tells hosts no longer of another discovery service.
+    ///
+    /// # Errors
+    /// As every request: [`Error`].
+    pub async fn remove_referral(&self, address: Address) -> Result<()> {
+        self.delete(&format!("/v1/referrals/{}", escape(&address.to_string()))).await
     }
 
     /// Stops listening on an address.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use api::v1::{
     Controller, Event, Host, Kind, Listener, Metrics, Namespace, NamespaceChange, NewHost,
-    NewListener, NewNamespace, NewSubsystem, Problem, Status, Subsystem, SubsystemChange,
+    NewListener, NewNamespace, NewSubsystem, Problem, Referral, Status, Subsystem, SubsystemChange,
 };
 use api::value::{Address, Nqn, Refused};
 use array::node::Node;
@@ -57,6 +57,8 @@ pub fn api() -> OpenApiRouter<Arc<Node>> {
         .routes(routes!(remove_host))
         .routes(routes!(list_listeners, add_listener))
         .routes(routes!(remove_listener))
+        .routes(routes!(list_referrals, add_referral))
+        .routes(routes!(remove_referral))
 }
 
 /// The description itself, and `/metrics`.
@@ -308,5 +310,35 @@ async fn add_listener(
 async fn remove_listener(State(node): Shared, Path(address): Path<String>) -> Answer<StatusCode> {
     let address = part(&address)?;
     blocking(move || node.remove_listener(address)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[utoipa::path(
+    get, path = "/v1/referrals", tag = "listener", responses((status = 200, body = Vec<Referral>))
+)]
+async fn list_referrals(State(node): Shared) -> Answer<Json<Vec<Referral>>> {
+    blocking(move || Ok(node.referrals())).await.map(Json)
+}
+
+#[utoipa::path(
+    post, path = "/v1/referrals", tag = "listener", request_body = Referral,
+    responses((status = 201, body = Referral), (status = "4XX", body = Problem))
+)]
+async fn add_referral(
+    State(node): Shared,
+    Document(new): Document<Referral>,
+) -> Answer<(StatusCode, Json<Referral>)> {
+    let added = blocking(move || node.add_referral(new)).await?;
+    Ok((StatusCode::CREATED, Json(added)))
+}
+
+#[utoipa::path(
+    delete, path = "/v1/referrals/{address}", tag = "listener",
+    params(("address" = Address, Path)),
+    responses((status = 204), (status = "4XX", body = Problem))
+)]
+async fn remove_referral(State(node): Shared, Path(address): Path<String>) -> Answer<StatusCode> {
+    let address = part(&address)?;
+    blocking(move || node.remove_referral(address)).await?;
     Ok(StatusCode::NO_CONTENT)
 }

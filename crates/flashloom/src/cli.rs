@@ -10,7 +10,7 @@ mod serve;
 
 pub use hosts::{AskArgs, BenchArgs, Beside, DiscoverArgs, IdNsArgs, Pattern};
 pub use manage::{
-    ControllerVerb, EventsArgs, HostVerb, ListenerVerb, NamespaceVerb, SubsystemVerb,
+    ControllerVerb, EventsArgs, HostVerb, ListenerVerb, NamespaceVerb, ReferralVerb, SubsystemVerb,
 };
 pub use serve::{DemoArgs, Discovery, Poll, ServeArgs};
 
@@ -111,6 +111,11 @@ pub enum Command {
     Listener {
         #[command(subcommand)]
         verb: ListenerVerb,
+    },
+    /// Other discovery services that the running daemon tells hosts of.
+    Referral {
+        #[command(subcommand)]
+        verb: ReferralVerb,
     },
     /// Hosts that may connect to the running daemon.
     Host {

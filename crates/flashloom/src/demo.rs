@@ -84,6 +84,7 @@ fn desired(args: &DemoArgs, dir: &std::path::Path, address: Address) -> Outcome<
     Ok(Desired {
         listeners: BTreeMap::from([(address, ListenerDef::default())]),
         subsystems: BTreeMap::from([(nqn, subsystem)]),
+        ..Desired::default()
     })
 }
 

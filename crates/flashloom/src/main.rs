@@ -43,6 +43,7 @@ fn run(cli: Cli) -> Outcome {
         Command::Subsystem { verb } => manage::subsystem(global, verb),
         Command::Namespace { verb } => manage::namespace(global, verb),
         Command::Listener { verb } => manage::listener(global, verb),
+        Command::Referral { verb } => manage::referral(global, verb),
         Command::Host { verb } => manage::host(global, verb),
         Command::Controller { verb } => manage::controller(global, verb),
         Command::Events(args) => manage::events(global, &args),

@@ -4,7 +4,7 @@ use std::future::Future;
 
 use api::v1::{
     Controller, Event, Host, Listener, Namespace, NamespaceChange, NewHost, NewListener,
-    NewNamespace, NewSubsystem, Severity, Status, Subsystem, SubsystemChange,
+    NewNamespace, NewSubsystem, Referral, Severity, Status, Subsystem, SubsystemChange,
 };
 use api::value::Backend;
 use array::state::socket_path;
@@ -13,7 +13,8 @@ use control::Client;
 use jiff::Timestamp;
 
 use crate::cli::{
-    ControllerVerb, EventsArgs, Global, HostVerb, ListenerVerb, NamespaceVerb, SubsystemVerb,
+    ControllerVerb, EventsArgs, Global, HostVerb, ListenerVerb, NamespaceVerb, ReferralVerb,
+    SubsystemVerb,
 };
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{facts, or_dash, print, table, yes_no};
@@ -198,6 +199,32 @@ fn listener_table(all: &[Listener]) -> Table {
             or_dash(listener.advertise),
             yes_no(listener.discovery_only).to_owned(),
         ]);
+    }
+    table
+}
+
+/// `flashloom referral ...`
+pub fn referral(global: &Global, verb: ReferralVerb) -> Outcome {
+    match verb {
+        ReferralVerb::Add { address } => {
+            let new = Referral { address };
+            let added = ask(global, async |client| client.add_referral(&new).await)?;
+            print(global.output, &[added], |added| referral_table(added))
+        }
+        ReferralVerb::Remove { address } => {
+            ask(global, async |client| client.remove_referral(address).await)
+        }
+        ReferralVerb::List => {
+            let all = ask(global, async |client| client.referrals().await)?;
+            print(global.output, &all, |all| referral_table(all))
+        }
+    }
+}
+
+fn referral_table(all: &[Referral]) -> Table {
+    let mut table = table(&["referral"], &[]);
+    for referral in all {
+        table.add_row([referral.address.to_string()]);
     }
     table
 }

@@ -38,7 +38,7 @@ pub fn run(global: &Global, args: ServeArgs) -> Outcome {
 /// `flashloom check-config`
 pub fn check(file: &Path) -> Outcome {
     let config = config::load(file).map_err(array::node::StartError::from)?;
-    let Desired { listeners, subsystems } = &config.desired;
+    let Desired { listeners, subsystems, .. } = &config.desired;
     let namespaces: usize = subsystems.values().map(|subsystem| subsystem.namespaces.len()).sum();
     emit(&format!(
         "{}: {} listeners, {} subsystems, {namespaces} namespaces\n",

@@ -165,9 +165,16 @@ fn a_running_daemon_is_managed_and_keeps_what_was_changed() {
     assert!(log.to_string().contains(other), "{log}");
     assert!(log.to_string().contains("192.0.2.7"), "{log}");
 
+    json(dir, "referral add 192.0.2.9:8009");
+    let log = json(dir, &format!("discover {to}"));
+    assert!(log.to_string().contains("192.0.2.9"), "{log}");
+
     let before = json(dir, "subsystem list");
     daemon.stop();
     let daemon = Daemon::start(dir, &serve);
+    assert_eq!(json(dir, "referral list").as_array().unwrap().len(), 1);
+    run(dir, "referral remove 192.0.2.9:8009");
+    assert_eq!(json(dir, "referral list").as_array().unwrap().len(), 0);
     assert_eq!(json(dir, "subsystem list"), before);
     assert_eq!(json(dir, "listener list").as_array().unwrap().len(), 2);
     daemon.stop();

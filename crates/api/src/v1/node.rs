@@ -101,6 +101,14 @@ pub struct NewListener {
     pub discovery_only: bool,
 }
 
+/// Another discovery service that hosts are told of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Referral {
+    /// Where it is.
+    pub address: Address,
+}
+
 /// How much an event matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]

@@ -20,6 +20,8 @@ backend = "memory:1GiB"
 [[subsystem]]
 nqn = "nqn.2026-11.io.flashloom:b"
 hosts = ["nqn.2026-11.io.flashloom:host"]
+[[referral]]
+address = "192.0.2.9:8009"
 "#;
 
 const B: &str = r#"
@@ -36,6 +38,8 @@ backend = "memory:2GiB"
 backend = "drive:/dev/nvme0n1"
 [[subsystem]]
 nqn = "nqn.2026-11.io.flashloom:c"
+[[referral]]
+address = "192.0.2.9:8010"
 "#;
 
 fn desired(text: &str) -> Desired {
@@ -54,6 +58,8 @@ fn names(steps: &[Step]) -> Vec<String> {
         Step::AddNamespace { nqn, nsid, .. } => format!("+{} {nsid}", last(nqn)),
         Step::RemoveNamespace { nqn, nsid, .. } => format!("-{} {nsid}", last(nqn)),
         Step::Resize { nqn, nsid, to, .. } => format!("{} {nsid} {}", last(nqn), to.backend),
+        Step::AddReferral { address } => format!("+r{}", address.socket().port()),
+        Step::RemoveReferral { address } => format!("-r{}", address.socket().port()),
         Step::AddListener { address, .. } => format!("+{}", address.socket().port()),
         Step::RemoveListener { address, .. } => format!("-{}", address.socket().port()),
     };
@@ -72,6 +78,8 @@ fn what_goes_comes_before_what_is_new_and_listeners_open_last() {
         "a 1 memory:2GiB",
         "+a 2",
         "+c",
+        "-r8009",
+        "+r8010",
         "+4422",
     ];
     assert_eq!(names(&steps(&desired(A), &desired(B))), expected);

@@ -13,6 +13,15 @@ pub struct Document {
     pub listener: Vec<Listener>,
     #[serde(default)]
     pub subsystem: Vec<Subsystem>,
+    #[serde(default)]
+    pub referral: Vec<Referral>,
+}
+
+/// `[[referral]]`
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Referral {
+    pub address: Spanned<String>,
 }
 
 /// `[node]`

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use api::v1::PollPolicy;
-use api::value::{Advertise, Backend, Nqn, Refused};
+use api::value::{Address, Advertise, Backend, Nqn, Refused};
 use toml::Spanned;
 use uuid::Uuid;
 
@@ -86,6 +86,9 @@ impl Reader<'_> {
         }
         for subsystem in &document.subsystem {
             self.subsystem(subsystem, &mut desired.subsystems);
+        }
+        for referral in &document.referral {
+            desired.referrals.extend(self.value::<Address>(&referral.address));
         }
         if let Err(refused) = desired.check() {
             self.refuse(0..0, refused);

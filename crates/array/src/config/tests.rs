@@ -32,6 +32,9 @@ backend = "drive:/dev/nvme0n1"
 [[subsystem]]
 nqn = "nqn.2026-11.io.flashloom:b"
 allow-any-host = true
+
+[[referral]]
+address = "192.0.2.9:8009"
 "#;
 
 #[test]
@@ -41,6 +44,7 @@ fn a_good_file_means_what_it_says() {
     assert_eq!(config.settings.poll, PollPolicy::Interrupt);
     assert_eq!(config.settings.spin, Some(Duration::from_micros(50)));
     assert_eq!(config.desired.listeners.len(), 2);
+    assert_eq!(config.desired.referrals.first().unwrap().to_string(), "192.0.2.9:8009");
     let (nqn, a) = config.desired.subsystems.first_key_value().unwrap();
     assert_eq!(nqn.as_str(), "nqn.2026-11.io.flashloom:a");
     assert_eq!(a.serial.as_deref(), Some("ABC"));
@@ -79,7 +83,9 @@ fn a_misspelt_key_is_shown_with_the_one_meant() {
         "f.toml:2:1: unknown field `adress`, expected one of `address`, `advertise`, \
          `discovery-only`\n 2 | adress = \"10.0.0.1\"\n   | ^^^^^^\n   = did you mean `address`?"
     );
-    assert!(refused("[[volume]]\n").ends_with("= this table has node, listener, subsystem"));
+    assert!(
+        refused("[[volume]]\n").ends_with("= this table has node, listener, subsystem, referral")
+    );
 }
 
 #[test]

@@ -18,6 +18,7 @@ pub fn merge(old: &Desired, new: &Desired, current: &Desired) -> Desired {
             &current.subsystems,
             merge_subsystem,
         ),
+        referrals: merge_set(&old.referrals, &new.referrals, &current.referrals),
     }
 }
 
@@ -90,6 +91,7 @@ mod tests {
         Desired {
             listeners: BTreeMap::from([(address, ListenerDef::default())]),
             subsystems: BTreeMap::from([(nqn, subsystem)]),
+            ..Desired::default()
         }
     }
 

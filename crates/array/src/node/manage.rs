@@ -6,7 +6,7 @@ use std::path::Path;
 
 use api::v1::{
     Host, Kind, Listener, Namespace, NamespaceChange, NewHost, NewListener, NewNamespace,
-    NewSubsystem, Subsystem, SubsystemChange,
+    NewSubsystem, Referral, Subsystem, SubsystemChange,
 };
 use api::value::{Address, Backend, Nqn};
 
@@ -216,6 +216,41 @@ impl Node {
                 Some(_) => Ok(()),
                 None => Err(Error::new(Kind::NotFound, format!("there is no listener {address}"))
                     .help("`flashloom listener list` shows those there are")),
+            },
+        )
+    }
+}
+
+impl Node {
+    /// Tells hosts of another discovery service.
+    ///
+    /// # Errors
+    /// `Conflict` when they are told already.
+    pub fn add_referral(&self, new: Referral) -> Result<Referral> {
+        self.change(
+            |new: &Referral| format!("hosts are referred to {}", new.address),
+            |wanted| {
+                if !wanted.referrals.insert(new.address) {
+                    return Err(exists(format!("referral {}", new.address)));
+                }
+                Ok(new)
+            },
+        )
+    }
+
+    /// Tells hosts no longer of another discovery service.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn remove_referral(&self, address: Address) -> Result<()> {
+        self.change(
+            |()| format!("hosts are no longer referred to {address}"),
+            |wanted| {
+                if wanted.referrals.remove(&address) {
+                    return Ok(());
+                }
+                Err(Error::new(Kind::NotFound, format!("there is no referral {address}"))
+                    .help("`flashloom referral list` shows those there are"))
             },
         )
     }

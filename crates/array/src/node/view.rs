@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use api::v1::{Controller, Host, Listener, Metrics, Namespace, Status, Subsystem};
+use api::v1::{Controller, Host, Listener, Metrics, Namespace, Referral, Status, Subsystem};
 use api::value::{Address, Nqn, Size};
 use uuid::Uuid;
 
@@ -41,6 +41,12 @@ impl Node {
     /// Addresses listened on.
     pub fn listeners(&self) -> Vec<Listener> {
         listeners(&self.inner().state.current)
+    }
+
+    /// Other discovery services that hosts are told of.
+    pub fn referrals(&self) -> Vec<Referral> {
+        let referral = |&address: &Address| Referral { address };
+        self.inner().state.current.referrals.iter().map(referral).collect()
     }
 
     /// All subsystems, by NQN.

@@ -32,7 +32,7 @@ fn wanted(listener: &str, namespaces: &[&str]) -> Desired {
 /// What the target has, as text; addresses of sockets and counters of changes left out.
 fn served(serving: &Serving) -> String {
     let snapshot = serving.target.snapshot();
-    format!("{:?} {:?}", snapshot.subsystems, snapshot.listeners.len())
+    format!("{:?} {:?} {:?}", snapshot.subsystems, snapshot.listeners.len(), snapshot.referrals)
 }
 
 #[test]
@@ -82,7 +82,8 @@ fn a_step_refused_by_the_target_takes_the_others_back() {
 
     // Removed, added, resized, listened on: then a subsystem that is there already.
     let mut all = steps(&first, &wanted("127.0.0.1:0", &["memory:2MiB"]));
-    let listener = "[[listener]]\naddress = \"127.0.0.2:0\"\n";
+    let listener =
+        "[[listener]]\naddress = \"127.0.0.2:0\"\n[[referral]]\naddress = \"192.0.2.9\"\n";
     all.extend(steps(&Desired::default(), &desired(listener)));
     let again = steps(&Desired::default(), &wanted("127.0.0.3:0", &[]));
     all.extend(again.into_iter().filter(|step| matches!(step, Step::AddSubsystem { .. })));

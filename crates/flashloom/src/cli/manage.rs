@@ -157,6 +157,34 @@ Examples:
     List,
 }
 
+/// What to do with referrals.
+#[derive(Debug, Subcommand)]
+pub enum ReferralVerb {
+    /// Tell hosts of another discovery service.
+    #[command(after_long_help = "\
+Examples:
+  flashloom referral add 192.0.2.9:8009")]
+    Add {
+        /// Its IP address and port.
+        #[arg(value_parser = value::<Address>)]
+        address: Address,
+    },
+    /// Tell hosts no longer of another discovery service.
+    #[command(after_long_help = "\
+Examples:
+  flashloom referral remove 192.0.2.9:8009")]
+    Remove {
+        /// Its IP address and port.
+        #[arg(value_parser = value::<Address>)]
+        address: Address,
+    },
+    /// Print the discovery services that hosts are told of.
+    #[command(after_long_help = "\
+Examples:
+  flashloom referral list")]
+    List,
+}
+
 /// What to do with hosts.
 #[derive(Debug, Subcommand)]
 pub enum HostVerb {

@@ -9,6 +9,7 @@ use nvme::sqe::{Fused, Sqe};
 use nvme::status::Status;
 use nvme::tcp::host::Config;
 use reactor::net::{ListenOptions, TcpListener};
+use zerocopy::FromBytes;
 
 use super::peer::{PLAIN, Peer, Seen, admin, connect_queue, io, read, write};
 use super::serve_connection;
@@ -293,5 +294,20 @@ fn a_host_that_does_not_read_delays_nobody_else() {
             let seen = greedy.next().await;
             assert!(matches!(&seen, Seen::Data { bytes, .. } if bytes.len() == 1 << 20));
         }
+    });
+}
+
+#[test]
+fn a_failed_io_command_is_in_the_error_log() {
+    with_target(|address, target| async move {
+        let (_admin, cntlid) = admin(address).await;
+        let mut queue = io(address, cntlid, PLAIN, 32).await;
+        queue.command(&read(7, 1 << 40, 8), &[]).await;
+        let status = queue.response().await.status();
+        assert!(status.is(Status::LBA_OUT_OF_RANGE) && status.more());
+        let page = target.controllers()[0].lock().errors.page();
+        let (entry, _) = nvme::log::ErrorEntry::read_from_prefix(&page).unwrap();
+        assert_eq!((entry.error_count.get(), entry.sqid.get(), entry.cid.get()), (1, 1, 7));
+        assert_eq!((entry.nsid.get(), entry.opcode), (1, io_opcode::READ));
     });
 }

@@ -129,6 +129,8 @@ pub struct Namespace {
     pub block_size: u32,
     pub backend: Backend,
     pub reservation: crate::reservation::Shared,
+    /// How the cores that serve the namespace hold off each other's commands.
+    pub fence: Arc<crate::command::Fence>,
     blocks: AtomicU64,
     write_protected: AtomicBool,
 }
@@ -146,6 +148,7 @@ impl Namespace {
             block_size: spec.block_size,
             backend: spec.backend.clone(),
             reservation: crate::reservation::Shared::new(power_loss),
+            fence: Arc::default(),
             blocks: AtomicU64::new(spec.backend.capacity() / u64::from(spec.block_size)),
             write_protected: AtomicBool::new(false),
         }

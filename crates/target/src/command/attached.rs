@@ -39,14 +39,14 @@ fn ranges_of(namespace: &Arc<Namespace>) -> Rc<Ranges> {
         {
             return ranges;
         }
-        let ranges = Rc::new(Ranges::default());
+        let ranges = Ranges::join(Arc::clone(&namespace.fence));
         known.push((key, Rc::downgrade(&ranges)));
         ranges
     })
 }
 
 impl Attached {
-    /// `namespace` for a queue of a controller of `host`, on this core.
+    /// `namespace` for a queue of a controller of `host`, on this core. Call on a reactor.
     #[must_use]
     pub fn new(namespace: Arc<Namespace>, host: HostId) -> Self {
         let region = match &namespace.backend {

@@ -19,7 +19,6 @@ pub async fn compare(
     let run = at.transfer(command.range, sqe)?;
     at.permit(CommandGroup::Read)?;
     let expected = gather(sqe, slot, run.bytes()).await?;
-    let _under_way = at.ranges().enter(run.range).await;
     at.permit(CommandGroup::Read)?;
     at.check_equal(run.offset, &expected).await?;
     Ok(Reply::SUCCESS)

@@ -126,13 +126,9 @@ async fn move_blocks(at: &Attached, leg: &Leg) -> Result<(), Status> {
     let from = leg.from.as_deref().unwrap_or(at);
     let pieces = leg.source.pieces(PIECE_BYTES).zip(leg.destination.pieces(PIECE_BYTES));
     for ((source, length), (destination, _)) in pieces {
-        // One range at a time: nothing is held while something else is waited for.
-        let data = {
-            let _under_way = from.ranges().enter(leg.source.range).await;
-            from.permit(CommandGroup::Read)?;
-            Gathered::Pool(from.load(source, length).await?)
-        };
-        let _under_way = at.ranges().enter(leg.destination.range).await;
+        from.permit(CommandGroup::Read)?;
+        let data = Gathered::Pool(from.load(source, length).await?);
+        let (data, _under_way) = at.enter_with(data, leg.destination.range).await;
         at.permit_change()?;
         at.store(destination, data, false).await?;
     }

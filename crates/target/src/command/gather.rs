@@ -3,12 +3,14 @@
 use std::cell::Ref;
 use std::ops::Deref;
 
+use nvme::nvm::LbaRange;
 use nvme::sqe::{DataPointer, Sqe};
 use nvme::status::Status;
 use reactor::buffer::{self, Buffer};
 use stdx::num::{u32_of, u64_of, usize64};
 
-use super::Slot;
+use super::ranges::UnderWay;
+use super::{Attached, Slot};
 
 /// Data from a host, gathered.
 pub enum Gathered {
@@ -30,6 +32,14 @@ impl Deref for Gathered {
 }
 
 impl Gathered {
+    /// The data without a pool buffer, for whoever has to wait for what may need one.
+    fn onto_heap(self) -> Self {
+        match self {
+            Self::Pool(buffer) => Self::Heap(buffer.to_vec()),
+            heap => heap,
+        }
+    }
+
     /// The data in a pool buffer, as a drive wants it. No other pool buffer may be held.
     pub async fn into_buffer(self) -> Buffer {
         match self {
@@ -40,6 +50,15 @@ impl Gathered {
                 buffer
             }
         }
+    }
+}
+
+impl Attached {
+    /// Enters `range` with data to be written to it. While the range is held, the data waits on the
+    /// heap: rare, and short, because a hold lasts as long as a compare and a write of one block.
+    pub async fn enter_with(&self, data: Gathered, range: LbaRange) -> (Gathered, UnderWay<'_>) {
+        let data = if self.ranges().is_free(range) { data } else { data.onto_heap() };
+        (data, self.ranges().enter(range).await)
     }
 }
 

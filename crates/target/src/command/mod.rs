@@ -15,6 +15,7 @@ mod blocks;
 mod compare;
 mod copy;
 mod dataset;
+mod fence;
 mod flush;
 mod gather;
 mod ranges;
@@ -40,8 +41,8 @@ use reactor::buffer::Buffer;
 
 pub use attached::Attached;
 pub use compare::compare_and_write;
+pub use fence::Fence;
 pub use flush::flush_all;
-pub use ranges::Ranges;
 
 use crate::reservation::{HostId, Notice};
 

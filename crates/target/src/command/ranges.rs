@@ -2,24 +2,23 @@
 //! compare and write.
 //!
 //! A fused Compare and Write is atomic against every other write to its blocks (NVM Command Set
-//! 1.1, fused operations). It *holds* its range: commands that come later wait, those under way on
-//! the range are waited for. A command that completes within one poll needs no entry here; it only
-//! asks whether its range is free, which is one comparison while nobody holds anything.
+//! 1.1, fused operations). It *holds* its range on every core: commands that come later wait, those
+//! under way on the range are waited for. A command that completes within one poll needs no entry
+//! here; it only asks whether its range is free, which is one comparison while nobody holds anything.
+//!
+//! Whoever waits here holds no buffer of the pool: what it waits for may need one.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use nvme::nvm::LbaRange;
 use stdx::slab::Slab;
 
+use super::fence::{Answer, Ask, Core, Fence, Hold};
 use crate::limits::MAX_RANGES_IN_FLIGHT;
-
-#[derive(Clone, Copy, Debug)]
-struct Hold {
-    ticket: u64,
-    range: LbaRange,
-}
 
 #[derive(Clone, Copy, Debug)]
 struct Entered {
@@ -30,21 +29,12 @@ struct Entered {
 /// The ranges of one namespace on one core.
 #[derive(Debug)]
 pub struct Ranges {
+    fence: Arc<Fence>,
+    core: Arc<Core>,
     holds: RefCell<Vec<Hold>>,
     under_way: RefCell<Slab<Entered>>,
     waiting: RefCell<Vec<Waker>>,
     tickets: Cell<u64>,
-}
-
-impl Default for Ranges {
-    fn default() -> Self {
-        Self {
-            holds: RefCell::default(),
-            under_way: RefCell::new(Slab::new(MAX_RANGES_IN_FLIGHT)),
-            waiting: RefCell::default(),
-            tickets: Cell::new(0),
-        }
-    }
 }
 
 /// A command under way on a range; leaves when dropped.
@@ -60,10 +50,26 @@ pub struct UnderWay<'a> {
 #[must_use]
 pub struct Held<'a> {
     ranges: &'a Ranges,
-    ticket: u64,
+    id: u64,
 }
 
 impl Ranges {
+    /// Joins the cores that serve the namespace behind `fence`, and starts the task that answers
+    /// them. Call on a reactor.
+    pub fn join(fence: Arc<Fence>) -> Rc<Self> {
+        let (core, holds) = fence.join();
+        let ranges = Rc::new(Self {
+            fence,
+            core,
+            holds: RefCell::new(holds),
+            under_way: RefCell::new(Slab::new(MAX_RANGES_IN_FLIGHT)),
+            waiting: RefCell::default(),
+            tickets: Cell::new(0),
+        });
+        reactor::spawn(attend(Arc::clone(&ranges.core), Rc::downgrade(&ranges)));
+        ranges
+    }
+
     /// Whether a command that completes at once may go ahead on `range`.
     #[inline]
     pub fn is_free(&self, range: LbaRange) -> bool {
@@ -84,24 +90,44 @@ impl Ranges {
         .await
     }
 
-    /// Holds `range`: first come, first served among holders, then waits for what is under way.
+    /// Holds `range` on every core, and waits for what is under way there.
     pub async fn hold(&self, range: LbaRange) -> Held<'_> {
-        let held = self
-            .until(|| {
-                if !self.is_free(range) {
-                    return None;
-                }
-                let ticket = self.ticket();
-                self.holds.borrow_mut().push(Hold { ticket, range });
-                Some(Held { ranges: self, ticket })
-            })
-            .await;
-        self.until(|| self.all_of(|entered| !entered.range.overlaps(range)).then_some(())).await;
+        let hold = poll_fn(|cx| self.fence.poll_claim(range, cx)).await;
+        // Released also when this is given up while it waits.
+        let held = Held { ranges: self, id: hold.id };
+        let others = self.fence.ask_others(&self.core, |answer| Ask::Hold(hold, answer));
+        self.place(hold);
+        self.cleared(range).await;
+        poll_fn(|cx| others.poll(cx)).await;
         held
     }
 
-    /// Waits until every command that is under way now has ended; later ones do not matter.
+    /// Waits until every command that is under way now, on any core, has ended; later ones do not
+    /// matter.
     pub async fn drain(&self) {
+        let others = self.fence.ask_others(&self.core, Ask::Drain);
+        self.drained().await;
+        poll_fn(|cx| others.poll(cx)).await;
+    }
+
+    /// Notes a hold, of this core or of another; it may be known from joining.
+    fn place(&self, hold: Hold) {
+        let mut holds = self.holds.borrow_mut();
+        if !holds.iter().any(|other| other.id == hold.id) {
+            holds.push(hold);
+        }
+    }
+
+    fn lift(&self, id: u64) {
+        self.holds.borrow_mut().retain(|hold| hold.id != id);
+        self.wake();
+    }
+
+    async fn cleared(&self, range: LbaRange) {
+        self.until(|| self.all_of(|entered| !entered.range.overlaps(range)).then_some(())).await;
+    }
+
+    async fn drained(&self) {
         let now = self.ticket();
         self.until(|| self.all_of(|entered| entered.ticket > now).then_some(())).await;
     }
@@ -139,6 +165,42 @@ impl Ranges {
     }
 }
 
+/// Does what other cores ask of this one, until the namespace is used here no more.
+async fn attend(core: Arc<Core>, ranges: Weak<Ranges>) {
+    loop {
+        let asked = poll_fn(|cx| core.poll_asked(cx)).await;
+        let Some(ranges) = ranges.upgrade() else { return };
+        for ask in asked {
+            match ask {
+                Ask::Hold(hold, answer) => {
+                    ranges.place(hold);
+                    reactor::spawn(answer_cleared(Rc::clone(&ranges), hold.range, answer));
+                }
+                Ask::Release(id) => ranges.lift(id),
+                Ask::Drain(answer) => {
+                    reactor::spawn(answer_drained(Rc::clone(&ranges), answer));
+                }
+            }
+        }
+    }
+}
+
+async fn answer_cleared(ranges: Rc<Ranges>, range: LbaRange, answer: Answer) {
+    ranges.cleared(range).await;
+    drop(answer);
+}
+
+async fn answer_drained(ranges: Rc<Ranges>, answer: Answer) {
+    ranges.drained().await;
+    drop(answer);
+}
+
+impl Drop for Ranges {
+    fn drop(&mut self) {
+        self.fence.leave(&self.core);
+    }
+}
+
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         self.ranges.under_way.borrow_mut().remove(self.index);
@@ -148,77 +210,122 @@ impl Drop for UnderWay<'_> {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        self.ranges.holds.borrow_mut().retain(|hold| hold.ticket != self.ticket);
-        self.ranges.wake();
+        self.ranges.fence.release(self.id, &self.ranges.core);
+        self.ranges.lift(self.id);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::pin::pin;
-    use std::task::Context;
 
     use super::*;
+    use crate::command::tests::double::{at_once, on_reactor};
 
     fn range(first: u64, blocks: u32) -> LbaRange {
         LbaRange::new(stdx::Lba::new(first), blocks).unwrap()
     }
 
-    fn poll<F: Future>(future: std::pin::Pin<&mut F>) -> Option<F::Output> {
-        match future.poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(value) => Some(value),
-            Poll::Pending => None,
-        }
+    fn alone() -> Rc<Ranges> {
+        Ranges::join(Arc::default())
     }
 
     #[test]
     fn a_hold_waits_for_writes_under_way_and_keeps_later_ones_out() {
-        let ranges = Ranges::default();
-        let first = poll(pin!(ranges.enter(range(0, 8)))).unwrap();
-        let elsewhere = poll(pin!(ranges.enter(range(8, 8)))).unwrap();
-        let mut hold = pin!(ranges.hold(range(4, 1)));
-        assert!(poll(hold.as_mut()).is_none(), "a write is under way");
-        assert!(!ranges.is_free(range(4, 1)), "the hold already keeps others out");
-        let mut late = pin!(ranges.enter(range(0, 8)));
-        assert!(poll(late.as_mut()).is_none());
-        drop(first);
-        let held = poll(hold.as_mut()).unwrap();
-        assert!(poll(late.as_mut()).is_none());
-        assert!(ranges.is_free(range(5, 3)));
-        drop(held);
-        assert!(poll(late.as_mut()).is_some());
-        drop(elsewhere);
+        on_reactor(async {
+            let ranges = alone();
+            let first = at_once(ranges.enter(range(0, 8))).unwrap();
+            let elsewhere = at_once(ranges.enter(range(8, 8))).unwrap();
+            let mut hold = pin!(ranges.hold(range(4, 1)));
+            assert!(at_once(hold.as_mut()).is_none(), "a write is under way");
+            assert!(!ranges.is_free(range(4, 1)), "the hold already keeps others out");
+            let mut late = pin!(ranges.enter(range(0, 8)));
+            assert!(at_once(late.as_mut()).is_none());
+            drop(first);
+            let held = at_once(hold.as_mut()).unwrap();
+            assert!(at_once(late.as_mut()).is_none());
+            assert!(ranges.is_free(range(5, 3)));
+            drop(held);
+            assert!(at_once(late.as_mut()).is_some());
+            drop(elsewhere);
+        });
     }
 
     #[test]
     fn a_hold_given_up_while_it_waits_lets_others_in() {
-        let ranges = Ranges::default();
-        let _write = poll(pin!(ranges.enter(range(0, 8)))).unwrap();
-        {
-            let mut hold = Box::pin(ranges.hold(range(0, 1)));
-            assert!(poll(hold.as_mut()).is_none());
-        }
-        assert!(ranges.is_free(range(0, 1)));
+        on_reactor(async {
+            let ranges = alone();
+            let _write = at_once(ranges.enter(range(0, 8))).unwrap();
+            {
+                let mut hold = Box::pin(ranges.hold(range(0, 1)));
+                assert!(at_once(hold.as_mut()).is_none());
+            }
+            assert!(ranges.is_free(range(0, 1)));
+            assert!(at_once(ranges.hold(range(9, 1))).is_some());
+        });
     }
 
     #[test]
     fn holders_of_one_block_take_turns() {
-        let ranges = Ranges::default();
-        let one = poll(pin!(ranges.hold(range(0, 1)))).unwrap();
-        let mut two = pin!(ranges.hold(range(0, 1)));
-        assert!(poll(two.as_mut()).is_none());
-        drop(one);
-        assert!(poll(two.as_mut()).is_some());
+        on_reactor(async {
+            let ranges = alone();
+            let one = at_once(ranges.hold(range(0, 1))).unwrap();
+            let mut two = pin!(ranges.hold(range(0, 1)));
+            assert!(at_once(two.as_mut()).is_none());
+            drop(one);
+            assert!(at_once(two.as_mut()).is_some());
+        });
     }
 
     #[test]
     fn draining_waits_for_what_was_there_and_for_nothing_else() {
-        let ranges = Ranges::default();
-        let before = poll(pin!(ranges.enter(range(0, 1)))).unwrap();
-        let mut drain = pin!(ranges.drain());
-        assert!(poll(drain.as_mut()).is_none());
-        let _after = poll(pin!(ranges.enter(range(1, 1)))).unwrap();
-        drop(before);
-        assert!(poll(drain.as_mut()).is_some());
+        on_reactor(async {
+            let ranges = alone();
+            let before = at_once(ranges.enter(range(0, 1))).unwrap();
+            let mut drain = pin!(ranges.drain());
+            assert!(at_once(drain.as_mut()).is_none());
+            let _after = at_once(ranges.enter(range(1, 1))).unwrap();
+            drop(before);
+            assert!(at_once(drain.as_mut()).is_some());
+        });
+    }
+
+    #[test]
+    fn a_hold_waits_for_the_other_core_and_keeps_it_off() {
+        on_reactor(async {
+            let fence = Arc::<Fence>::default();
+            let (here, there) = (Ranges::join(Arc::clone(&fence)), Ranges::join(fence));
+            let write = at_once(there.enter(range(0, 4))).unwrap();
+            let mut hold = pin!(here.hold(range(3, 1)));
+            assert!(at_once(hold.as_mut()).is_none());
+            // The other core's task runs.
+            reactor::yield_now().await;
+            reactor::yield_now().await;
+            assert!(!there.is_free(range(0, 4)), "held off");
+            assert!(at_once(hold.as_mut()).is_none(), "its write is under way");
+            drop(write);
+            let held = hold.await;
+            let mut late = pin!(there.enter(range(0, 4)));
+            assert!(at_once(late.as_mut()).is_none());
+            drop(held);
+            drop(late.await);
+        });
+    }
+
+    #[test]
+    fn a_core_that_leaves_owes_no_answer_and_one_that_joins_knows_the_holds() {
+        on_reactor(async {
+            let fence = Arc::<Fence>::default();
+            let here = Ranges::join(Arc::clone(&fence));
+            let there = Ranges::join(Arc::clone(&fence));
+            let mut hold = Box::pin(here.hold(range(0, 1)));
+            assert!(at_once(hold.as_mut()).is_none(), "unanswered");
+            drop(there);
+            let held = at_once(hold.as_mut()).unwrap();
+            let late = Ranges::join(fence);
+            assert!(!late.is_free(range(0, 1)));
+            drop(held);
+            let _entered = late.enter(range(0, 1)).await;
+        });
     }
 }

@@ -18,7 +18,8 @@ pub async fn read(
 ) -> Result<Reply, Status> {
     let run = at.transfer(command.range, sqe)?;
     at.permit(CommandGroup::Read)?;
-    if let Some(region) = at.region().filter(|_| at.ranges().is_free(run.range)) {
+    // Reads wait for nobody: each block is read whole, before or after a write of it.
+    if let Some(region) = at.region() {
         let length = run.bytes();
         // Sent from where it lies, when no other core can write half a block meanwhile.
         if !region.is_shared() {
@@ -31,8 +32,6 @@ pub async fn read(
         }
     }
     slot.room().await;
-    let _under_way = at.ranges().enter(run.range).await;
-    at.permit(CommandGroup::Read)?;
     let buffer = at.load(run.offset, run.bytes()).await?;
     Ok(Reply::with_data(Payload::Buffer { buffer, length: run.bytes() }))
 }

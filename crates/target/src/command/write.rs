@@ -23,7 +23,7 @@ pub async fn write(
         return Ok(Reply::SUCCESS);
     }
     let data = gather(sqe, slot, run.bytes()).await?;
-    let _under_way = at.ranges().enter(run.range).await;
+    let (data, _under_way) = at.enter_with(data, run.range).await;
     // A reservation may have come while the data was on its way.
     at.permit_change()?;
     at.store(run.offset, data, command.fua).await?;

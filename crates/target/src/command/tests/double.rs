@@ -40,11 +40,21 @@ pub struct Place {
 }
 
 impl Place {
+    /// For one core.
     pub async fn new(on: On, nsid: u32, blocks: u64, block_size: u32) -> Self {
+        Self::make(on, nsid, blocks, block_size, false)
+    }
+
+    /// For several cores.
+    pub async fn shared(on: On, nsid: u32, blocks: u64, block_size: u32) -> Self {
+        Self::make(on, nsid, blocks, block_size, true)
+    }
+
+    fn make(on: On, nsid: u32, blocks: u64, block_size: u32, shared: bool) -> Self {
         let bytes = blocks * u64::from(block_size);
         let (backend, file) = match on {
             On::Memory => {
-                let options = RegionOptions { block_size, shared: false, huge: false };
+                let options = RegionOptions { block_size, shared, huge: false };
                 (Backend::Memory(Arc::new(Region::new(bytes, options).unwrap())), None)
             }
             On::File => {

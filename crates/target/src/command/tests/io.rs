@@ -6,7 +6,6 @@ use nvme::nvm::{
 use nvme::opcode::io;
 use nvme::sqe::{DataPointer, Fused, Sgl, Sqe};
 use nvme::status::Status;
-use reactor::yield_now;
 use stdx::Lba;
 use zerocopy::IntoBytes;
 
@@ -441,7 +440,7 @@ fn fused_pair(at: u64) -> (Sqe, Sqe) {
     (pair.0, pair.1)
 }
 
-async fn exchange(at: &Attached, lba: u64, old: &[u8], new: &[u8], by: By) -> (Status, Status) {
+pub async fn exchange(at: &Attached, lba: u64, old: &[u8], new: &[u8], by: By) -> (Status, Status) {
     let (expected, data) = (Double::with(old, by), Double::with(new, by));
     let (mut compare, mut write) = fused_pair(lba);
     expected.describe(&mut compare, old.len());
@@ -498,44 +497,6 @@ fn a_fused_pair_that_does_not_fit_is_refused_whole() {
         let exceeded = refused(Status::ATOMIC_WRITE_UNIT_EXCEEDED);
         assert_eq!(run(compare, write).await, (exceeded, failed));
     });
-}
-
-/// Many hosts add one to a counter, each by compare and write, while others write the blocks beside
-/// it in larger writes that include it with the value they read. Not one addition may be lost to
-/// another compare and write.
-#[test]
-fn additions_by_compare_and_write_are_never_lost() {
-    on_reactor(async {
-        for on in EVERYWHERE {
-            let place = Place::new(on, 1, 16, 512).await;
-            let tasks: Vec<_> = (0..8u32)
-                .map(|task| {
-                    let at = place.attach(HOST);
-                    let by = if task % 2 == 0 { By::Capsule } else { By::R2t };
-                    reactor::spawn(async move {
-                        for _ in 0..25 {
-                            while !increment(&at, by).await {
-                                yield_now().await;
-                            }
-                        }
-                    })
-                })
-                .collect();
-            for task in tasks {
-                task.await.unwrap();
-            }
-            let found = read(&place.attach(HOST), range(3, 1)).await;
-            assert_eq!(u64::from_le_bytes(*found.first_chunk().unwrap()), 8 * 25);
-        }
-    });
-}
-
-async fn increment(at: &Attached, by: By) -> bool {
-    let old = read(at, range(3, 1)).await;
-    let mut new = old.clone();
-    let value = u64::from_le_bytes(*old.first_chunk().unwrap()) + 1;
-    new[..8].copy_from_slice(&value.to_le_bytes());
-    exchange(at, 3, &old, &new, by).await.0 == Status::SUCCESS
 }
 
 #[test]

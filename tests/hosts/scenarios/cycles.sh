@@ -1,7 +1,7 @@
 # A hundred connections one after the other leave neither memory nor files behind in the target.
 serve memory:64MiB
 cycle() {
-    nvme connect --transport tcp --traddr "$ADDRESS" --trsvcid "$PORT" --nqn "$NQN" --nr-io-queues=2 >/dev/null
+    nvme connect --transport tcp --traddr "$ADDRESS" --trsvcid "$PORT" --nqn "$NQN" --nr-io-queues=1 >/dev/null
     nvme disconnect --nqn "$NQN" >/dev/null
 }
 for round in 1 2 3 4 5; do cycle; done

@@ -4,10 +4,12 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 /// The subsystem that `flashloom serve` makes when none is named.
 const DEFAULT_SUBSYSTEM: &str = "nqn.2026-11.io.flashloom:default";
@@ -26,23 +28,29 @@ pub struct Target {
     child: Option<Child>,
     arguments: Vec<OsString>,
     state: PathBuf,
+    drive: PathBuf,
     log: PathBuf,
+    _home: TempDir,
     port: u16,
     subsystem: String,
 }
 
 impl Target {
-    /// Starts `flashloom serve` with one namespace and waits until it listens. `backend` is given
+    /// Starts `flashloom serve` with one namespace and waits until it serves hosts and its
+    /// management socket. `backend` is given
     /// on as it is, but for `file:SIZE`: a new sparse file of that many bytes under `work`.
     pub fn start(backend: &str, extra: &[&str], work: &Path) -> Result<Self> {
         let port = free_port()?;
-        let state = work.join(format!("state-{port}"));
-        fs::create_dir_all(&state)?;
+        // The path of the management socket in it has to be short (108 bytes), wherever the
+        // source lies.
+        let home = tempfile::Builder::new().prefix("flashloom-").tempdir()?;
+        let state = home.path().to_owned();
+        let drive = work.join(format!("drive-{port}"));
         let backend = match backend.strip_prefix("file:") {
             None => backend.to_owned(),
             Some(size) => {
-                File::create(state.join("drive"))?.set_len(size.parse()?)?;
-                format!("drive:{}", state.join("drive").display())
+                File::create(&drive)?.set_len(size.parse()?)?;
+                format!("drive:{}", drive.display())
             }
         };
         let mut arguments: Vec<OsString> =
@@ -60,6 +68,8 @@ impl Target {
             arguments,
             log: state.join("log"),
             state,
+            drive,
+            _home: home,
             port,
             subsystem: named.map_or(DEFAULT_SUBSYSTEM, |nqn| nqn).to_owned(),
         };
@@ -77,7 +87,9 @@ impl Target {
             .spawn()?;
         let child = self.child.insert(child);
         let start = Instant::now();
-        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+        while TcpStream::connect(("127.0.0.1", self.port)).is_err()
+            || UnixStream::connect(self.state.join("api.sock")).is_err()
+        {
             if let Some(status) = child.try_wait()? {
                 return Err(
                     format!("the target ended at its start: {status}\n{}", self.said()).into()
@@ -156,7 +168,7 @@ impl Target {
 
     /// Bytes that the backing file takes on this machine's disk.
     pub fn allocated(&self) -> Result<u64> {
-        Ok(fs::metadata(self.state.join("drive"))?.blocks() * 512)
+        Ok(fs::metadata(&self.drive)?.blocks() * 512)
     }
 
     /// Port and subsystem, as a scenario needs them to connect.

@@ -158,7 +158,12 @@ background_load() {
     wait_for 60 load_progress 1
 }
 # load_progress BYTES: whether the device moved that many KiB since the load began.
-load_sectors() { awk '{print $3 + $7}' "/sys/block/${DEV#/dev/}/stat"; }
+# Linux 6.1 counts on the path's own disk (nvme0c0n1), later ones on the shared one (nvme0n1) too.
+load_sectors() {
+    local name=${DEV#/dev/}
+    cat "/sys/block/$name/stat" "/sys/block/${name%n*}c"*"n${name##*n}/stat" 2>/dev/null |
+        awk '$3 + $7 > most {most = $3 + $7} END {print most + 0}'
+}
 load_progress() { [ "$(load_sectors)" -gt "$((${LOAD_FROM:-0} + $1 * 2))" ]; }
 # load_moves: waits until another 256 KiB moved, so I/O is known to flow now.
 load_moves() {

@@ -10,7 +10,7 @@ demo:
 
 ## Every test: units, properties, wire, and real Linux kernels in a virtual machine.
 test:
-	$(CARGO) test --workspace --locked
+	$(CARGO) test --workspace --locked --no-fail-fast
 
 ## House rules: format, lints, floors, sizes, licences, documents.
 check:

@@ -89,3 +89,11 @@ impl TcpListener {
         sys::local_addr(&self.fd)
     }
 }
+
+impl Drop for TcpListener {
+    fn drop(&mut self) {
+        // The ring may hold the descriptor until a cancelled poll has completed; the address is free
+        // at once all the same.
+        let _ = sys::shutdown(&self.fd, libc::SHUT_RDWR);
+    }
+}

@@ -8,7 +8,7 @@ mod tests;
 
 use nvme::opcode::admin as opcode;
 use nvme::refusal::{Location, Refusal};
-use nvme::sqe::{Fused, Sqe};
+use nvme::sqe::{DataPointer, Fused, Sqe};
 use nvme::status::Status;
 use stdx::num::{low16, usize32};
 
@@ -149,10 +149,11 @@ fn prepare(sqe: &Sqe, length: u32, out: &mut Vec<u8>) -> Result<(), Fault> {
     if !sqe.uses_sgl() {
         return Err(Fault::field(0, 14));
     }
-    let Some(data) = sqe.dptr.data() else {
+    // In-capsule data is the host's: its command capsule has no place for data that comes back.
+    let Some(DataPointer::Transport { length: room }) = sqe.dptr.data() else {
         return Err(Fault::at(Status::SGL_DESCRIPTOR_TYPE_INVALID, 9, 24));
     };
-    if data.length() < length {
+    if room < length {
         return Err(Fault::at(Status::DATA_SGL_LENGTH_INVALID, 8, 0));
     }
     out.resize(usize32(length), 0);

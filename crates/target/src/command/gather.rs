@@ -4,6 +4,7 @@ use std::cell::Ref;
 use std::ops::Deref;
 
 use nvme::nvm::LbaRange;
+use nvme::opcode::Direction;
 use nvme::sqe::{DataPointer, Sqe};
 use nvme::status::Status;
 use reactor::buffer::{self, Buffer};
@@ -141,6 +142,11 @@ pub async fn fetched(slot: &impl Slot, length: usize) -> Result<Vec<u8>, Status>
 #[inline]
 pub fn check_length(sqe: &Sqe, needed: u64) -> Result<(), Status> {
     let described = sqe.dptr.data().ok_or(Status::SGL_DESCRIPTOR_TYPE_INVALID.with_dnr())?;
+    // In-capsule data is the host's: its command capsule has no place for data that comes back.
+    let returns = Direction::of(sqe.opcode) == Direction::ControllerToHost;
+    if returns && matches!(described, DataPointer::InCapsule { .. }) {
+        return Err(Status::SGL_DESCRIPTOR_TYPE_INVALID.with_dnr());
+    }
     if u64::from(described.length()) < needed {
         return Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr());
     }

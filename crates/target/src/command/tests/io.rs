@@ -127,6 +127,11 @@ fn reads_and_writes_are_refused_for_what_is_wrong_with_them() {
                 let found = Double::none().run(&at, &sqe).await.status;
                 assert_eq!(found, refused(Status::SGL_DESCRIPTOR_TYPE_INVALID));
             }
+            // A read's data has no place in the capsule that asked for it.
+            let mut sqe = read_sqe(range(0, 1));
+            sqe.dptr = Sgl::in_capsule(0, 4096);
+            let found = Double::none().run(&at, &sqe).await.status;
+            assert_eq!(found, refused(Status::SGL_DESCRIPTOR_TYPE_INVALID));
         }
     });
 }

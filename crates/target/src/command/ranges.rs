@@ -313,6 +313,24 @@ mod tests {
     }
 
     #[test]
+    fn draining_waits_for_the_other_core_too() {
+        on_reactor(async {
+            let fence = Arc::<Fence>::default();
+            let (here, there) = (Ranges::join(Arc::clone(&fence)), Ranges::join(fence));
+            let before = at_once(there.enter(range(0, 1))).unwrap();
+            let mut drain = Box::pin(here.drain());
+            assert!(at_once(drain.as_mut()).is_none());
+            // The other core's task takes the question.
+            reactor::yield_now().await;
+            reactor::yield_now().await;
+            assert!(at_once(drain.as_mut()).is_none());
+            let _after = at_once(there.enter(range(1, 1))).unwrap();
+            drop(before);
+            drain.await;
+        });
+    }
+
+    #[test]
     fn a_core_that_leaves_owes_no_answer_and_one_that_joins_knows_the_holds() {
         on_reactor(async {
             let fence = Arc::<Fence>::default();

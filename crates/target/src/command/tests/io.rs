@@ -99,6 +99,18 @@ fn memory_reads_and_capsule_writes_end_in_the_first_poll() {
     });
 }
 
+/// A queue takes memory for one of these for each of its entries.
+#[test]
+fn a_command_in_its_slot_is_small() {
+    on_reactor(async {
+        let place = Place::new(On::Memory, 1, 64, 4096).await;
+        let at = place.attach(HOST);
+        let (sqe, host) = (read_sqe(range(0, 1)), Double::none());
+        let bytes = size_of_val(&crate::command::execute(&at, &sqe, &host));
+        assert!(bytes <= 2048, "{bytes} bytes");
+    });
+}
+
 #[test]
 fn reads_and_writes_are_refused_for_what_is_wrong_with_them() {
     on_reactor(async {

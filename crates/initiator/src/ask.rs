@@ -1,6 +1,7 @@
 //! Single questions for callers without a reactor: each connects, asks, disconnects, and blocks meanwhile.
 
 use std::future::Future;
+use std::time::Duration;
 
 use nvme::identify::{IdentifyController, IdentifyNamespace};
 use reactor::{Config, PollPolicy};
@@ -27,6 +28,13 @@ pub struct Remote {
 }
 
 impl Remote {
+    /// The same for a single question: no keep alive timer (KATO 0), as nothing would feed it and the connection
+    /// ends with the answer.
+    fn briefly(&self) -> Self {
+        let options = Options { keep_alive: Duration::ZERO, ..self.options.clone() };
+        Self { options, ..self.clone() }
+    }
+
     /// Connects to the controller.
     ///
     /// # Errors
@@ -43,7 +51,7 @@ impl Remote {
 /// # Errors
 /// Any of [`Error`].
 pub fn discover(remote: &Remote) -> Result<DiscoveryLog, Error> {
-    let remote = remote.clone();
+    let remote = remote.briefly();
     blocking(async move {
         let mut controller = remote.connect().await?;
         let log = controller.discovery_log().await?;
@@ -57,7 +65,7 @@ pub fn discover(remote: &Remote) -> Result<DiscoveryLog, Error> {
 /// # Errors
 /// Any of [`Error`].
 pub fn identify_controller(remote: &Remote) -> Result<Box<IdentifyController>, Error> {
-    let remote = remote.clone();
+    let remote = remote.briefly();
     blocking(async move {
         let controller = remote.connect().await?;
         let identity = Box::new(controller.identity().clone());
@@ -71,7 +79,7 @@ pub fn identify_controller(remote: &Remote) -> Result<Box<IdentifyController>, E
 /// # Errors
 /// Any of [`Error`].
 pub fn identify_namespace(remote: &Remote, nsid: u32) -> Result<Box<IdentifyNamespace>, Error> {
-    let remote = remote.clone();
+    let remote = remote.briefly();
     blocking(async move {
         let mut controller = remote.connect().await?;
         let namespace = controller.namespace(nsid).await?;

@@ -253,6 +253,7 @@ fn remote_of(job: &Job) -> Remote {
         options: Options {
             header_digest: job.header_digest,
             data_digest: job.data_digest,
+            keep_alive: Duration::from_nanos(STALL_NS),
             ..Options::default()
         },
     }

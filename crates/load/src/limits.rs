@@ -21,8 +21,8 @@ pub const VERIFY_BLOCKS_MAX: u64 = 128 * 1024 * 1024;
 /// Verification errors listed one by one in the report; further ones are only counted.
 pub const VERIFY_ERRORS_LISTED: usize = 32;
 
-/// A run in which no command completes for this long is given up, nanoseconds. Longer than any
-/// keep-alive timeout and controller loss in use on a live array's path.
+/// A run in which no command completes for this long is given up, nanoseconds. It is the keep alive timeout of
+/// its controllers too: a load on a crowded machine may not get a CPU for seconds.
 pub const STALL_NS: u64 = 30_000_000_000;
 
 /// Interval of progress calls, nanoseconds.

@@ -92,7 +92,7 @@ fn memory_reads_and_capsule_writes_end_in_the_first_poll() {
         host.describe(&mut sqe, 4096);
         assert_eq!(at_once(host.run(&at, &sqe)).unwrap().status, Status::SUCCESS);
         let mut sqe = read_sqe(range(5, 1));
-        host.describe(&mut sqe, 4096);
+        sqe.dptr = Sgl::transport(4096);
         let reply = at_once(host.run(&at, &sqe)).unwrap();
         assert_eq!(bytes_of(&reply.data), data);
         assert!(matches!(reply.data, Some(fabric::payload::Payload::Region { .. })));

@@ -73,6 +73,7 @@ fn measure(options: &Options, case: &Case) -> Result<(), String> {
     let sides: Vec<Side> =
         case.sides.iter().copied().filter(|s| options.spdk.is_some() || !s.needs_spdk()).collect();
     let flashloom = Flashloom::start(&options.flashloom, case.poll)?;
+    flashloom.fill(&options.flashloom)?;
     let spdk = match &options.spdk {
         Some(folder) if sides.iter().any(|s| s.asks_spdk()) => Some(Spdk::start(folder)?),
         _ => None,

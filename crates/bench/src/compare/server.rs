@@ -51,14 +51,12 @@ impl Flashloom {
         ];
         let process = Process::start(&program.display().to_string(), &args)?;
         await_port(port, "flashloom serve")?;
-        let server = Self { process, port, _state: state };
-        server.fill(program)?;
-        Ok(server)
+        Ok(Self { process, port, _state: state })
     }
 
     /// Writes the namespace once: its memory is committed as it is written, and a page fault a
     /// command is not what is measured.
-    fn fill(&self, program: &Path) -> Result<(), String> {
+    pub fn fill(&self, program: &Path) -> Result<(), String> {
         let args = format!(
             "bench --traddr 127.0.0.1 --trsvcid {} --subnqn {} --rw write --bs 1m --iodepth 8 \
              --size 1GiB --cpus 1 -o json",

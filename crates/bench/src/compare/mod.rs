@@ -55,7 +55,7 @@ pub fn run(options: &Options) -> Result<(), String> {
     let known = |name: &String| name == RESOURCES || CASES.iter().any(|c| c.name == *name);
     let unknown = options.cases.iter().find(|name| !known(name));
     if let Some(name) = unknown {
-        let names: Vec<_> = CASES.iter().map(|c| c.name).collect();
+        let names: Vec<_> = CASES.iter().map(|c| c.name).chain([RESOURCES]).collect();
         return Err(format!("no case `{name}`; there are {}", names.join(", ")));
     }
     println!("{} paired runs of {} s each; medians\n", options.runs, options.seconds);

@@ -1,5 +1,6 @@
 //! Blocking calls on helper threads: for what the ring cannot do, never for the I/O path.
 
+use crate::driver::require_real;
 use crate::error::Gone;
 use crate::handle::call_slot;
 use crate::limits::BLOCKING_MAX;
@@ -29,6 +30,7 @@ impl Drop for Place {
 pub(crate) async fn run<T: Send + 'static>(
     call: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
+    require_real()?;
     let place = loop {
         match Place::take() {
             Some(place) => break place,

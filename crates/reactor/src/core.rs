@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "the current reactor is reached through a thread-local pointer")]
 
 use crate::buffer::Pool;
+use crate::driver::Driver;
 use crate::error::Error;
 use crate::executor::{Executor, Lane};
 use crate::file::Files;
@@ -14,8 +15,9 @@ use crate::mail::{Mailbox, Registration};
 use crate::metrics::{Metrics, Published};
 use crate::policy::{PollPolicy, Spinner};
 use crate::ring::Ring;
+use crate::simulate::World;
 use crate::sync::Semaphore;
-use crate::time::{Nanos, now_exact};
+use crate::time::{Nanos, clock};
 use crate::timer::Timers;
 use crate::{Config, sys};
 use std::cell::{Cell, RefCell};
@@ -51,7 +53,7 @@ pub(crate) fn with<R>(f: impl FnOnce(&Core) -> R) -> R {
 pub(crate) struct Core {
     pub id: u32,
     pub executor: Executor,
-    pub ring: Ring,
+    pub driver: Driver,
     pub timers: RefCell<Timers>,
     pub hot: HotSet,
     pub pool: Pool,
@@ -92,24 +94,40 @@ impl Core {
     pub fn new(policy: PollPolicy, published: Arc<Published>) -> Result<Self, Error> {
         let registration = Registration::new()?;
         let ring = Ring::new()?;
+        let wrap = |source| Error::System { what: "cannot poll the mailbox", source };
+        ring.arm_mail(registration.mailbox.bell()).map_err(wrap)?;
+        ring.enter().map_err(wrap)?;
+        Self::on(Driver::Ring(ring), registration, policy, published)
+    }
+
+    /// A core without a ring, in virtual time.
+    pub fn simulated(world: World) -> Result<Self, Error> {
+        let registration = Registration::new()?;
+        let driver = Driver::Simulated(world);
+        Self::on(driver, registration, PollPolicy::Interrupt, Arc::default())
+    }
+
+    fn on(
+        driver: Driver,
+        registration: Registration,
+        policy: PollPolicy,
+        published: Arc<Published>,
+    ) -> Result<Self, Error> {
         let mailbox = Arc::clone(&registration.mailbox);
         let no_space = |source| Error::System { what: "no address space for buffers", source };
         let pool = Pool::new(POOL_BYTES).map_err(no_space)?;
         let scratch = Pool::new(SCRATCH_BYTES).map_err(no_space)?;
-        let wrap = |source| Error::System { what: "cannot poll the mailbox", source };
-        ring.arm_mail(mailbox.bell()).map_err(wrap)?;
-        ring.enter().map_err(wrap)?;
         Ok(Self {
             id: registration.id,
             executor: Executor::new(registration.id),
-            ring,
+            driver,
             timers: RefCell::new(Timers::new()),
             hot: HotSet::default(),
             pool,
             scratch,
             files: Files::default(),
             file_ops: Rc::new(Semaphore::new(FILE_OPS_MAX)),
-            now: Cell::new(now_exact()),
+            now: Cell::new(clock()),
             turn: Cell::new(0),
             worked: Cell::new(false),
             polls_sockets: policy != PollPolicy::Interrupt,
@@ -129,22 +147,23 @@ impl Core {
     }
 
     pub fn metrics(&self) -> Metrics {
+        let ring = self.driver.ring().ok();
         Metrics {
             busy_nanos: self.busy_nanos.get(),
             spin_nanos: self.spin_nanos.get(),
             sleep_nanos: self.sleep_nanos.get(),
             turns: self.turn.get(),
             sleeps: self.sleeps.get(),
-            enters: self.ring.enters(),
+            enters: ring.map_or(0, Ring::enters),
             polls: self.executor.polls(),
             tasks: stdx::num::u64_of(self.executor.alive()),
-            operations: stdx::num::u64_of(self.ring.in_flight()),
+            operations: stdx::num::u64_of(ring.map_or(0, Ring::in_flight)),
         }
     }
 
     /// Runs turns until `done` or a stop by mail.
-    fn turns(&self, done: &Cell<bool>) -> Result<(), Error> {
-        let now = now_exact();
+    fn turns(&self, ring: &Ring, done: &Cell<bool>) -> Result<(), Error> {
+        let now = clock();
         self.now.set(now);
         let mut t = Turns {
             spinner: Spinner::new(self.policy),
@@ -156,30 +175,30 @@ impl Core {
             stop: false,
         };
         loop {
-            self.turn(&mut t)?;
+            self.turn(ring, &mut t)?;
             if done.get() || t.stop {
                 self.published.publish(&self.metrics());
                 return Ok(());
             }
-            self.rest(&mut t)?;
+            self.rest(ring, &mut t)?;
         }
     }
 
     /// One turn: everything that is due, once.
-    fn turn(&self, t: &mut Turns) -> Result<(), Error> {
+    fn turn(&self, ring: &Ring, t: &mut Turns) -> Result<(), Error> {
         let last_turn_worked = self.worked.replace(false);
         self.turn.set(self.turn.get() + 1);
         if self.mailbox.has_mail() {
             self.worked.set(true);
             t.stop |= self.take_mail();
         }
-        let reaped = self.ring.reap();
+        let reaped = ring.reap();
         if reaped.any {
             self.worked.set(true);
         }
         if reaped.mail_poll_ended {
             let wrap = |source| Error::System { what: "cannot poll the mailbox", source };
-            self.ring.arm_mail(self.mailbox.bell()).map_err(wrap)?;
+            ring.arm_mail(self.mailbox.bell()).map_err(wrap)?;
         }
         self.fire_timers();
         if self.executor.promote_deferred() {
@@ -187,10 +206,10 @@ impl Core {
         }
         self.hot.wake(self, last_turn_worked);
         self.executor.run_turn();
-        if self.ring.wants_enter() {
-            self.ring.enter().map_err(ring_failed)?;
+        if ring.wants_enter() {
+            ring.enter().map_err(ring_failed)?;
         }
-        let before = self.now.replace(now_exact());
+        let before = self.now.replace(clock());
         let spent = self.now.get() - before;
         let account = if self.worked.get() { &self.busy_nanos } else { &self.spin_nanos };
         account.set(account.get() + spent);
@@ -222,7 +241,7 @@ impl Core {
     }
 
     /// Between turns: goes on at once, gives the CPU away, or sleeps.
-    fn rest(&self, t: &mut Turns) -> Result<(), Error> {
+    fn rest(&self, ring: &Ring, t: &mut Turns) -> Result<(), Error> {
         let now = self.now.get();
         self.look_around(t, now);
         if self.worked.get() {
@@ -238,7 +257,7 @@ impl Core {
         }
         if t.spinner.should_sleep(now.saturating_sub(t.last_work)) {
             t.spinning = false;
-            return self.sleep(t);
+            return self.sleep(ring, t);
         }
         t.spinning = true;
         let idle = now.saturating_sub(t.last_work);
@@ -266,7 +285,7 @@ impl Core {
         }
     }
 
-    fn sleep(&self, t: &mut Turns) -> Result<(), Error> {
+    fn sleep(&self, ring: &Ring, t: &mut Turns) -> Result<(), Error> {
         self.hot.cool_all(self);
         self.files.sweep();
         let now = self.now.get();
@@ -279,9 +298,9 @@ impl Core {
         self.published.publish(&self.metrics());
         t.spinner.sleeping();
         self.sleeps.set(self.sleeps.get() + 1);
-        let result = self.ring.sleep(nanos.min(SLEEP_MAX_NANOS)).map_err(ring_failed);
+        let result = ring.sleep(nanos.min(SLEEP_MAX_NANOS)).map_err(ring_failed);
         self.mailbox.awake();
-        let woke = now_exact();
+        let woke = clock();
         self.now.set(woke);
         t.spinner.woke(woke - now);
         t.last_work = woke;
@@ -292,17 +311,45 @@ impl Core {
     /// Drops all tasks and waits for what the kernel still holds. False when it does not let go.
     fn drain(&self) -> bool {
         while self.executor.abort_all() {}
-        self.ring.cancel_all();
-        let deadline = now_exact() + DRAIN_NANOS;
-        while self.ring.in_flight() > 0 {
-            let now = now_exact();
-            if now >= deadline || self.ring.sleep(deadline - now).is_err() {
+        let Driver::Ring(ring) = &self.driver else { return true };
+        ring.cancel_all();
+        let deadline = clock() + DRAIN_NANOS;
+        while ring.in_flight() > 0 {
+            let now = clock();
+            if now >= deadline || ring.sleep(deadline - now).is_err() {
                 return false;
             }
-            self.ring.reap();
+            ring.reap();
             // Buffers given back may wake a waiting task's waker, but no task is left.
         }
         true
+    }
+
+    /// What a turn of a simulated reactor does before it runs tasks.
+    pub fn begin_turn(&self) {
+        self.turn.set(self.turn.get() + 1);
+        if self.mailbox.has_mail() {
+            self.take_mail();
+        }
+        self.fire_timers();
+        self.executor.promote_deferred();
+    }
+
+    /// Starts the task whose end ends the reactor.
+    pub fn spawn_main<F>(
+        &self,
+        future: F,
+        output: Rc<Cell<Option<F::Output>>>,
+        done: Rc<Cell<bool>>,
+    ) where
+        F: Future + 'static,
+        F::Output: 'static,
+    {
+        let main = async move {
+            output.set(Some(future.await));
+            done.set(true);
+        };
+        self.executor.spawn(Box::pin(main), Lane::Normal);
     }
 }
 
@@ -324,15 +371,8 @@ where
 {
     let core = start(&config, Arc::default())?;
     let output = Rc::new(Cell::new(None));
-    let done = Rc::new(Cell::new(false));
-    let (to, flag) = (Rc::clone(&output), Rc::clone(&done));
-    run_core(core, &done, move |core| {
-        let main = async move {
-            to.set(Some(future.await));
-            flag.set(true);
-        };
-        core.executor.spawn(Box::pin(main), Lane::Normal);
-    })?;
+    let to = Rc::clone(&output);
+    run_core(core, &Rc::default(), move |core, done| core.spawn_main(future, to, done))?;
     // A stop by mail is for reactors with a handle; this one has none.
     Ok(output.take().expect("the loop ends when the future is done"))
 }
@@ -346,12 +386,19 @@ pub(crate) fn start(config: &Config, published: Arc<Published>) -> Result<Core, 
 
 pub(crate) fn run_core(
     core: Core,
-    done: &Cell<bool>,
-    first: impl FnOnce(&Core),
+    done: &Rc<Cell<bool>>,
+    first: impl FnOnce(&Core, Rc<Cell<bool>>),
 ) -> Result<(), Error> {
     let running = Running::new(core);
-    first(&running.core);
-    running.core.turns(done)
+    let core = &running.core;
+    first(core, Rc::clone(done));
+    match &core.driver {
+        Driver::Ring(ring) => core.turns(ring, done),
+        Driver::Simulated(world) => {
+            world.turns(core, done);
+            Ok(())
+        }
+    }
 }
 
 /// A core at work: however it ends, panics included, its tasks are dropped and the kernel has let

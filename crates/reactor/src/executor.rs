@@ -7,7 +7,8 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Waker};
-use stdx::num::{u32_of, usize32};
+use stdx::Prng;
+use stdx::num::{u32_of, u64_of, usize32, usize64};
 
 pub(crate) type BoxedTask = Pin<Box<dyn Future<Output = ()>>>;
 
@@ -43,6 +44,16 @@ pub(crate) struct Executor {
     /// Tasks that yielded: they run in the next turn.
     deferred: RefCell<Vec<Waker>>,
     polls: Cell<u64>,
+}
+
+/// Takes any one out.
+fn pick(queue: &RefCell<VecDeque<u32>>, prng: &mut Prng) -> Option<u32> {
+    let mut queue = queue.borrow_mut();
+    if queue.is_empty() {
+        return None;
+    }
+    let at = usize64(prng.below(u64_of(queue.len())));
+    queue.swap_remove_front(at)
 }
 
 impl Executor {
@@ -155,6 +166,19 @@ impl Executor {
         let late = self.late.borrow().len();
         for _ in 0..late {
             let Some(slot) = self.late.borrow_mut().pop_front() else { break };
+            self.poll(slot);
+        }
+    }
+
+    /// As [`run_turn`](Self::run_turn), each queue in an order of chance.
+    pub fn run_turn_shuffled(&self, prng: &mut Prng) {
+        for _ in 0..POLLS_PER_TURN {
+            let Some(slot) = pick(&self.normal, prng) else { break };
+            self.poll(slot);
+        }
+        let late = self.late.borrow().len();
+        for _ in 0..late {
+            let Some(slot) = pick(&self.late, prng) else { break };
             self.poll(slot);
         }
     }

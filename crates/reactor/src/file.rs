@@ -4,6 +4,7 @@
 
 use crate::buffer::Buffer;
 use crate::core;
+use crate::driver::require_real;
 use crate::limits::BUFFER_ALIGN;
 use crate::ring::{Hold, OpFuture};
 use io_uring::{opcode, squeue, types};
@@ -107,8 +108,10 @@ impl File {
     /// Opens `path`. Blocks: for set-up, not for the I/O path.
     ///
     /// # Errors
-    /// As open(2); `Unsupported` for what is neither a regular file nor a block device.
+    /// As open(2); `Unsupported` for what is neither a regular file nor a block device, and in
+    /// simulation.
     pub fn open(path: &Path, options: OpenOptions) -> io::Result<Self> {
+        require_real()?;
         let open = |direct: bool| {
             std::fs::OpenOptions::new()
                 .read(true)
@@ -212,8 +215,12 @@ impl File {
     unsafe fn start(&self, entry: squeue::Entry, buffer: Option<Buffer>, place: Place) -> Started {
         core::with(|core| {
             let file = core.files.local(&self.inner);
-            // SAFETY: the operation's slot holds the file and the buffer.
-            unsafe { core.ring.start(entry, Hold::File { file, buffer, place }) }
+            let hold = Hold::File { file, buffer, place };
+            match core.driver.ring() {
+                // SAFETY: the operation's slot holds the file and the buffer.
+                Ok(ring) => unsafe { ring.start(entry, hold) },
+                Err(e) => Err((e, hold)),
+            }
         })
     }
 

@@ -2,13 +2,14 @@
 
 use crate::Config;
 use crate::core;
+use crate::driver::require_real;
 use crate::error::{Error, Gone};
 use crate::mail::Mailbox;
 use crate::metrics::{Metrics, Published};
 use crate::task::spawn;
-use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
@@ -45,8 +46,10 @@ impl Reactor {
     /// Starts a reactor on a new thread, and returns when it runs.
     ///
     /// # Errors
-    /// When the thread, its CPU or its ring cannot be had.
+    /// When the thread, its CPU or its ring cannot be had; always in simulation.
     pub fn start(config: Config) -> Result<Handle, Error> {
+        let no_thread = |source| Error::System { what: "cannot start a thread", source };
+        require_real().map_err(no_thread)?;
         let published = Arc::<Published>::default();
         let theirs = Arc::clone(&published);
         let (started, starting) = mpsc::channel();
@@ -62,9 +65,9 @@ impl Reactor {
                     }
                 };
                 let _ = started.send(Ok((core.id, Arc::clone(core.mailbox()))));
-                core::run_core(core, &Cell::new(false), |_| {})
+                core::run_core(core, &Rc::default(), |_, _| {})
             })
-            .map_err(|source| Error::System { what: "cannot start a thread", source })?;
+            .map_err(no_thread)?;
         let (id, mailbox) =
             starting.recv().map_err(|_| Error::Panicked(name.clone())).and_then(|r| r)?;
         let thread = Mutex::new(Some(thread));

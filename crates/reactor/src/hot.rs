@@ -73,7 +73,7 @@ impl Receiver {
     }
 
     fn arm(&self, core: &Core, cx: &mut Context<'_>) -> std::io::Result<()> {
-        let mut op = core.ring.start_poll(&self.fd, libc::POLLIN | libc::POLLRDHUP)?;
+        let mut op = core.driver.ring()?.start_poll(&self.fd, libc::POLLIN | libc::POLLRDHUP)?;
         // Fresh: this only leaves the waker.
         let polled = Pin::new(&mut op).poll(cx);
         debug_assert!(polled.is_pending());

@@ -8,10 +8,14 @@
 //! receive, run the normal queue until it is empty, run the turn-end queue, submit what the turn
 //! produced. When a turn finds nothing to do, the poll policy decides between another turn and
 //! sleeping in the ring.
+//!
+//! [`simulate`] runs the same executor, timers, buffers and mailbox on one thread in virtual time,
+//! from a seed and without a ring: for tests of everything above that keeps its files behind `media`.
 
 mod blocking;
 pub mod buffer;
 mod core;
+mod driver;
 mod error;
 mod executor;
 pub mod file;
@@ -23,6 +27,7 @@ pub mod metrics;
 pub mod net;
 mod policy;
 mod ring;
+mod simulate;
 pub mod sync;
 mod sys;
 mod task;
@@ -38,6 +43,7 @@ pub use limits::{
 };
 pub use metrics::Metrics;
 pub use policy::PollPolicy;
+pub use simulate::{Order, TURN_NANOS, is_simulated, random, simulate, simulate_in};
 pub use sys::pin as pin_thread;
 pub use task::{Task, spawn, spawn_late, yield_now};
 pub use time::{Nanos, now, now_exact};

@@ -99,3 +99,6 @@ const _: () = assert!(2 * FILE_OPS_MAX < OPS_MAX);
 
 /// Helper threads running blocking calls at once, over all reactors.
 pub(crate) const BLOCKING_MAX: usize = 8;
+
+/// Where the clock of a simulated reactor begins: not 0, which differences would hide.
+pub(crate) const SIMULATED_START_NANOS: u64 = 1_000_000_000;

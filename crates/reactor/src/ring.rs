@@ -265,7 +265,8 @@ impl Future for OpFuture {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(id) = self.id else { return Poll::Pending };
         core::with(|core| {
-            let mut ops = core.ring.ops.borrow_mut();
+            let Ok(ring) = core.driver.ring() else { return Poll::Pending };
+            let mut ops = ring.ops.borrow_mut();
             let Some(op) = ops.get_mut(id) else { return Poll::Pending };
             if let State::Done(result) = op.state {
                 let hold = ops.remove(id).map_or(Hold::Nothing, |op| op.hold);
@@ -283,7 +284,8 @@ impl Drop for OpFuture {
         let Some(id) = self.id.take() else { return };
         // Without a reactor the ring is gone, and the operation with it.
         core::try_with(|core| {
-            let mut ops = core.ring.ops.borrow_mut();
+            let Ok(ring) = core.driver.ring() else { return };
+            let mut ops = ring.ops.borrow_mut();
             let Some(op) = ops.get_mut(id) else { return };
             if matches!(op.state, State::Done(_)) {
                 let op = ops.remove(id);
@@ -293,7 +295,7 @@ impl Drop for OpFuture {
             }
             op.state = State::Orphan;
             drop(ops);
-            core.ring.cancel(id);
+            ring.cancel(id);
         });
     }
 }

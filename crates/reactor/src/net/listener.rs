@@ -78,7 +78,7 @@ impl TcpListener {
                     return Ok((fd, peer));
                 }
             }
-            let ready = core::with(|core| core.ring.start_poll(&self.fd, libc::POLLIN))?;
+            let ready = core::with(|core| core.driver.ring()?.start_poll(&self.fd, libc::POLLIN))?;
             let _ = ready.await;
         }
     }

@@ -63,7 +63,7 @@ impl TcpStream {
         let fd = Rc::new(fd);
         match sys::connect(&fd, &addr) {
             Err(e) if e.raw_os_error() == Some(libc::EINPROGRESS) => {
-                let ready = core::with(|core| core.ring.start_poll(&fd, libc::POLLOUT))?;
+                let ready = core::with(|core| core.driver.ring()?.start_poll(&fd, libc::POLLOUT))?;
                 let _ = ready.await;
                 let error = sys::get_int(&fd, libc::SOL_SOCKET, libc::SO_ERROR)?;
                 if error != 0 {
@@ -185,7 +185,7 @@ impl TcpStream {
     /// # Errors
     /// When the ring takes no more operations.
     pub async fn writable(&self) -> io::Result<()> {
-        let ready = core::with(|core| core.ring.start_poll(&self.fd, libc::POLLOUT))?;
+        let ready = core::with(|core| core.driver.ring()?.start_poll(&self.fd, libc::POLLOUT))?;
         let _ = ready.await;
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Socket calls, none of which blocks.
 #![allow(unsafe_code, reason = "system calls without a safe wrapper")]
 
+use crate::driver::require_real;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -52,6 +53,7 @@ pub(super) fn send_vectored(fd: &OwnedFd, bufs: &[IoSlice<'_>], more: bool) -> i
 }
 
 pub(super) fn socket(addr: &SocketAddr) -> io::Result<OwnedFd> {
+    require_real()?;
     let family = if addr.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: the call takes no pointers.

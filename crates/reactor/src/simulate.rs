@@ -1,0 +1,135 @@
+//! A reactor in virtual time: the same executor, tasks, timers, buffers and mailbox on the calling
+//! thread, without a ring.
+//!
+//! A turn costs [`TURN_NANOS`] of virtual time; when nothing can run, time jumps to the next timer.
+//! Everything a future can learn here follows from its seed: two runs take the same steps.
+
+use crate::core::{self, Core};
+use crate::driver::Driver;
+use crate::limits::SIMULATED_START_NANOS;
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::rc::Rc;
+use stdx::Prng;
+
+/// Which task runs next among those that can run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// The one that has waited longest, as on a real reactor.
+    Arrival,
+    /// Any, as the seed says: finds code that leans on an order nobody promised.
+    Shuffled,
+}
+
+/// What stands in for the kernel: chance, and nothing else.
+pub(crate) struct World {
+    seed: u64,
+    /// For what is simulated on this reactor.
+    prng: RefCell<Prng>,
+    /// For the order of tasks; its own, so that either order draws the same numbers otherwise.
+    order: Option<RefCell<Prng>>,
+}
+
+impl World {
+    fn new(seed: u64, order: Order) -> Self {
+        let shuffle = || RefCell::new(Prng::new(seed ^ 0x6f72_6465_7220_6f66));
+        Self {
+            seed,
+            prng: RefCell::new(Prng::new(seed)),
+            order: (order == Order::Shuffled).then(shuffle),
+        }
+    }
+
+    /// Runs turns until `done`.
+    ///
+    /// # Panics
+    /// When every task waits and no timer is armed: nothing would ever happen again.
+    pub fn turns(&self, core: &Core, done: &Cell<bool>) {
+        core.now.set(SIMULATED_START_NANOS);
+        loop {
+            core.begin_turn();
+            match &self.order {
+                None => core.executor.run_turn(),
+                Some(prng) => core.executor.run_turn_shuffled(&mut prng.borrow_mut()),
+            }
+            if done.get() {
+                return;
+            }
+            core.now.set(core.now.get() + TURN_NANOS);
+            if core.executor.has_runnable() || core.mailbox().has_mail() {
+                continue;
+            }
+            let Some(next) = core.timers.borrow().next_deadline() else { self.deadlock(core) };
+            core.now.set(next.max(core.now.get()));
+        }
+    }
+
+    fn deadlock(&self, core: &Core) -> ! {
+        panic!(
+            "deadlock in simulation: {} tasks wait and no timer is armed (seed {}, {} ns in)",
+            core.executor.alive(),
+            self.seed,
+            core.now.get() - SIMULATED_START_NANOS
+        )
+    }
+}
+
+/// What one turn of a simulated reactor takes, in nanoseconds of virtual time: about what a real one
+/// takes, so that a task that polls for a point in time gets there.
+pub const TURN_NANOS: u64 = 1_000;
+
+/// Runs `future` on a simulated reactor on this thread, and drops every other task when it is done.
+/// Tasks run in the order a real reactor would run them in.
+///
+/// # Panics
+/// When this thread runs a reactor already, a task panics, or every task waits and no timer is armed.
+pub fn simulate<F>(seed: u64, future: F) -> F::Output
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
+    simulate_in(seed, Order::Arrival, future)
+}
+
+/// As [`simulate`], with a choice of the order in which tasks run.
+///
+/// # Panics
+/// As [`simulate`].
+pub fn simulate_in<F>(seed: u64, order: Order, future: F) -> F::Output
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
+    let core = match Core::simulated(World::new(seed, order)) {
+        Ok(core) => core,
+        Err(e) => panic!("no simulated reactor: {e}"),
+    };
+    let output = Rc::new(Cell::new(None));
+    let to = Rc::clone(&output);
+    let ran = core::run_core(core, &Rc::default(), move |core, done| {
+        core.spawn_main(future, to, done);
+    });
+    debug_assert!(ran.is_ok(), "there is no ring to fail");
+    output.take().expect("the loop ends when the future is done")
+}
+
+/// A number from the simulation's seed.
+///
+/// # Panics
+/// Outside a simulation: real programs have no business with reproducible chance.
+#[must_use]
+pub fn random() -> u64 {
+    core::with(|core| match core.driver.world() {
+        Some(world) => world.prng.borrow_mut().next_u64(),
+        None => panic!("there is no seeded chance outside a simulation"),
+    })
+}
+
+/// Whether this thread runs a simulated reactor.
+#[must_use]
+pub fn is_simulated() -> bool {
+    core::try_with(|core| matches!(core.driver, Driver::Simulated(_))).unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests;

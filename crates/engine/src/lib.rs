@@ -6,3 +6,9 @@
 //! ever overwritten in place, and nothing is read from a drive in order to write.
 
 pub mod address;
+mod error;
+pub mod format;
+mod limits;
+
+pub use error::{Error, Kind, Result};
+pub use limits::{DRIVES_MAX, NAME_MAX, SHARDS_MAX, VOLUME_BYTES_MAX, VOLUMES_MAX};

@@ -1,0 +1,79 @@
+//! What the engine says when it cannot do what was asked.
+
+use std::fmt;
+
+/// What to do about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The request makes no sense: outside the volume, a bad name, an impossible geometry.
+    Invalid,
+    /// The range is not inside the volume.
+    OutOfRange,
+    /// There is no space left for more contents; reading and deallocating go on.
+    Full,
+    /// Bytes were found damaged, and the redundancy could not give them back.
+    Corrupt,
+    /// A drive, or more of them than the redundancy bears, failed.
+    Failed,
+    /// A needed drive or log device is missing, stale, blank, or another pool's.
+    Missing,
+    /// Something of this name is there already.
+    Exists,
+    /// Nothing of this name is there.
+    NotFound,
+    /// It is in use: opened elsewhere, or mapped.
+    Busy,
+    /// The pool or volume was closed under the request.
+    Gone,
+}
+
+/// A failed request: the kind to act on, what was being done, and why.
+#[derive(Debug, thiserror::Error)]
+pub struct Error {
+    pub kind: Kind,
+    /// What was being done, for people.
+    pub context: String,
+    #[source]
+    pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    #[must_use]
+    pub fn new(kind: Kind, context: impl Into<String>) -> Self {
+        Self { kind, context: context.into(), source: None }
+    }
+
+    /// With what caused it.
+    #[must_use]
+    pub fn caused(
+        kind: Kind,
+        context: impl Into<String>,
+        source: impl std::error::Error + Send + Sync + 'static,
+    ) -> Self {
+        Self { kind, context: context.into(), source: Some(Box::new(source)) }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.context)?;
+        match &self.source {
+            Some(source) => write!(f, ": {source}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl From<media::Error> for Error {
+    fn from(source: media::Error) -> Self {
+        let kind = match source.kind {
+            media::Kind::OutOfRange | media::Kind::TooLarge | media::Kind::Unsupported => {
+                Kind::Invalid
+            }
+            _ => Kind::Failed,
+        };
+        Self::caused(kind, "drive", source)
+    }
+}

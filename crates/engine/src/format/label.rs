@@ -1,0 +1,287 @@
+//! The label: what a drive says of itself and of its pool. One block, in two slots on every drive.
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::{Bad, VERSION, check, name_from_bytes, name_to_bytes, seal};
+use crate::address::BLOCK;
+use crate::limits::{AU_MAX, AU_MIN, DRIVES_MAX, NAME_MAX, SHARDS_MAX};
+
+const MAGIC: [u8; 8] = *b"FLASHLBL";
+
+/// Whether a pool is meant to be opened where it is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PoolState {
+    /// Belongs to the node that last opened it.
+    Active,
+    /// Closed to be moved: opened by an import only.
+    Exported,
+}
+
+/// What keeps a pool's commit log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogKind {
+    /// Persistent memory, mapped.
+    Pmem,
+    /// Memory that the operator says survives.
+    Bbu,
+    /// Zones on two of the pool's own drives.
+    Drives,
+}
+
+/// How the redundancy is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Data units of a stripe.
+    pub data: u8,
+    /// Units that a stripe can lose: parity, or further copies when `data` is 1.
+    pub parity: u8,
+    /// Blocks of a unit.
+    pub unit_blocks: u32,
+    /// Bytes of an allocation unit.
+    pub au_bytes: u64,
+}
+
+/// One drive of a pool, as all labels list it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DriveRecord {
+    pub id: [u8; 16],
+    /// It failed while the pool was open; what it holds is old.
+    pub failed: bool,
+    /// Bytes of its log zone, which begins at `area::END`; 0 for none.
+    pub log_bytes: u64,
+    /// Allocation units, from the end of the log zone on.
+    pub au_count: u32,
+}
+
+/// A pool as its drives describe it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Label {
+    pub pool: [u8; 16],
+    pub name: String,
+    pub state: PoolState,
+    /// Grows with every label written: a drive with a lower one missed something.
+    pub epoch: u64,
+    /// Which of `drives` this label is on.
+    pub drive: u16,
+    pub layout: Layout,
+    pub shards: u16,
+    pub log: LogKind,
+    /// Bytes of the log, and what its devices carry to be known by.
+    pub log_bytes: u64,
+    pub log_id: [u8; 16],
+    /// Seconds since 1970.
+    pub created: u64,
+    pub drives: Vec<DriveRecord>,
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Head {
+    magic: [u8; 8],
+    crc: U32,
+    version: U16,
+    state: u8,
+    log: u8,
+    pool: [u8; 16],
+    epoch: U64,
+    drive: U16,
+    drives: U16,
+    shards: U16,
+    data: u8,
+    parity: u8,
+    unit_blocks: U32,
+    reserved: [u8; 4],
+    au_bytes: U64,
+    log_bytes: U64,
+    log_id: [u8; 16],
+    created: U64,
+    name: [u8; NAME_MAX],
+}
+const _: () = assert!(size_of::<Head>() == 160);
+const _: () = assert!(std::mem::offset_of!(Head, epoch) == 32);
+const _: () = assert!(std::mem::offset_of!(Head, name) == 96);
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawDrive {
+    id: [u8; 16],
+    log_bytes: U64,
+    au_count: U32,
+    failed: u8,
+    reserved: [u8; 3],
+}
+const _: () = assert!(size_of::<RawDrive>() == 32);
+const _: () = assert!(size_of::<Head>() + DRIVES_MAX * size_of::<RawDrive>() <= BLOCK);
+
+impl Label {
+    /// The label as a block.
+    #[must_use]
+    pub fn to_block(&self) -> Box<[u8; BLOCK]> {
+        let mut block = Box::new([0; BLOCK]);
+        let head = Head {
+            magic: MAGIC,
+            crc: 0.into(),
+            version: VERSION.into(),
+            state: match self.state {
+                PoolState::Active => 1,
+                PoolState::Exported => 2,
+            },
+            log: match self.log {
+                LogKind::Pmem => 1,
+                LogKind::Bbu => 2,
+                LogKind::Drives => 3,
+            },
+            pool: self.pool,
+            epoch: self.epoch.into(),
+            drive: self.drive.into(),
+            drives: stdx::num::u16_of(self.drives.len()).into(),
+            shards: self.shards.into(),
+            data: self.layout.data,
+            parity: self.layout.parity,
+            unit_blocks: self.layout.unit_blocks.into(),
+            reserved: [0; 4],
+            au_bytes: self.layout.au_bytes.into(),
+            log_bytes: self.log_bytes.into(),
+            log_id: self.log_id,
+            created: self.created.into(),
+            name: name_to_bytes(&self.name),
+        };
+        let (front, rest) = block.split_at_mut(size_of::<Head>());
+        front.copy_from_slice(head.as_bytes());
+        for (drive, to) in self.drives.iter().zip(rest.chunks_exact_mut(size_of::<RawDrive>())) {
+            let raw = RawDrive {
+                id: drive.id,
+                log_bytes: drive.log_bytes.into(),
+                au_count: drive.au_count.into(),
+                failed: drive.failed.into(),
+                reserved: [0; 3],
+            };
+            to.copy_from_slice(raw.as_bytes());
+        }
+        seal(&mut block[..], MAGIC);
+        block
+    }
+
+    /// The label in a block.
+    ///
+    /// # Errors
+    /// `Blank` where no label was written, and what is wrong with the one there.
+    pub fn from_block(block: &[u8]) -> Result<Self, Bad> {
+        check(block, MAGIC)?;
+        let (head, rest) = Head::ref_from_prefix(block).map_err(|_| Bad::Blank)?;
+        if head.version.get() != VERSION {
+            return Err(Bad::Version(head.version.get()));
+        }
+        let drives = usize::from(head.drives.get());
+        let layout = Layout {
+            data: head.data,
+            parity: head.parity,
+            unit_blocks: head.unit_blocks.get(),
+            au_bytes: head.au_bytes.get(),
+        };
+        layout.check(drives)?;
+        if drives > DRIVES_MAX || head.drive.get() >= head.drives.get() {
+            return Err(Bad::Field("drives"));
+        }
+        if !(1..=SHARDS_MAX).contains(&usize::from(head.shards.get())) {
+            return Err(Bad::Field("shards"));
+        }
+        let records = rest.chunks_exact(size_of::<RawDrive>()).take(drives);
+        let drives = records.map(|raw| {
+            let raw = RawDrive::read_from_bytes(raw).map_err(|_| Bad::Field("drives"))?;
+            Ok(DriveRecord {
+                id: raw.id,
+                failed: raw.failed != 0,
+                log_bytes: raw.log_bytes.get(),
+                au_count: raw.au_count.get(),
+            })
+        });
+        Ok(Self {
+            pool: head.pool,
+            name: name_from_bytes(&head.name)?,
+            state: match head.state {
+                1 => PoolState::Active,
+                2 => PoolState::Exported,
+                _ => return Err(Bad::Field("state")),
+            },
+            epoch: head.epoch.get(),
+            drive: head.drive.get(),
+            layout,
+            shards: head.shards.get(),
+            log: match head.log {
+                1 => LogKind::Pmem,
+                2 => LogKind::Bbu,
+                3 => LogKind::Drives,
+                _ => return Err(Bad::Field("log")),
+            },
+            log_bytes: head.log_bytes.get(),
+            log_id: head.log_id,
+            created: head.created.get(),
+            drives: drives.collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+impl Layout {
+    fn check(&self, drives: usize) -> Result<(), Bad> {
+        let units = usize::from(self.data) + usize::from(self.parity);
+        if self.data == 0 || units > drives {
+            return Err(Bad::Field("units"));
+        }
+        if !(AU_MIN..=AU_MAX).contains(&self.au_bytes) || !self.au_bytes.is_power_of_two() {
+            return Err(Bad::Field("allocation unit"));
+        }
+        let unit = u64::from(self.unit_blocks) * stdx::num::u64_of(BLOCK);
+        if unit == 0 || unit > self.au_bytes {
+            return Err(Bad::Field("stripe unit"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn label() -> Label {
+        let drive = |i| DriveRecord { id: [i; 16], failed: i == 2, log_bytes: 0, au_count: 77 };
+        Label {
+            pool: [7; 16],
+            name: "fast".into(),
+            state: PoolState::Active,
+            epoch: 12,
+            drive: 3,
+            layout: Layout { data: 2, parity: 2, unit_blocks: 16, au_bytes: 4 << 20 },
+            shards: 2,
+            log: LogKind::Bbu,
+            log_bytes: 64 << 20,
+            log_id: [9; 16],
+            created: 1_700_000_000,
+            drives: (0..4).map(drive).collect(),
+        }
+    }
+
+    #[test]
+    fn a_label_comes_back_as_written() {
+        assert_eq!(Label::from_block(&label().to_block()[..]).unwrap(), label());
+    }
+
+    #[test]
+    fn a_label_with_any_flipped_bit_is_refused() {
+        let block = label().to_block();
+        for bit in 0..BLOCK * 8 {
+            let mut damaged = block.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(Label::from_block(&damaged[..]).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_blank_drive_is_told_from_a_damaged_one() {
+        assert_eq!(Label::from_block(&[0; BLOCK]), Err(Bad::Blank));
+        let mut block = label().to_block();
+        block[4000] = 1;
+        assert_eq!(Label::from_block(&block[..]), Err(Bad::Checksum));
+    }
+}

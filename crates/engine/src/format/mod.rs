@@ -1,0 +1,105 @@
+//! Our bytes on media: see `docs/format.md`.
+
+pub mod catalog;
+pub mod label;
+pub mod root;
+
+use crc_fast::{CrcAlgorithm, Digest};
+
+use crate::address::BLOCK;
+
+/// The version of everything this program writes. It opens no other.
+pub const VERSION: u16 = 1;
+
+/// Where things are on a drive, in bytes from its beginning.
+pub mod area {
+    /// Two label slots of one block, written in turn.
+    pub const LABEL: u64 = 0;
+    /// Two root slots of one block for each shard, written in turn.
+    pub const ROOTS: u64 = 64 << 10;
+    /// Two catalog slots, written in turn.
+    pub const CATALOG: u64 = 1 << 20;
+    /// Bytes of one catalog slot.
+    pub const CATALOG_SLOT: u64 = 1 << 20;
+    /// What lies before the log zone, if any, and the allocation units.
+    pub const END: u64 = 4 << 20;
+}
+
+const _: () = assert!(
+    area::ROOTS + 2 * (BLOCK * crate::limits::SHARDS_MAX) as u64 <= area::CATALOG,
+    "every shard has its root slots"
+);
+const _: () = assert!(area::CATALOG + 2 * area::CATALOG_SLOT <= area::END, "catalogs fit");
+
+/// Where a block's own checksum lies: after the 8 bytes of its magic number.
+const CRC_AT: usize = 8;
+
+/// CRC-32C of `bytes`.
+#[must_use]
+pub fn crc32c(bytes: &[u8]) -> u32 {
+    crc_fast::crc32_iscsi(bytes)
+}
+
+/// The checksum of a sealed piece: over all of it, its own four bytes taken as zero.
+fn checksum(bytes: &[u8]) -> u32 {
+    let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+    digest.update(&bytes[..CRC_AT]);
+    digest.update(&[0; 4]);
+    digest.update(&bytes[CRC_AT + 4..]);
+    stdx::num::low32(digest.finalize())
+}
+
+/// Writes the magic number and the checksum into a piece whose rest is filled.
+fn seal(bytes: &mut [u8], magic: [u8; 8]) {
+    bytes[..CRC_AT].copy_from_slice(&magic);
+    let crc = checksum(bytes);
+    bytes[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// Why a piece read from media is not what was looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Bad {
+    #[error("nothing of this kind was ever written there")]
+    Blank,
+    #[error("its checksum is wrong")]
+    Checksum,
+    #[error("format version {0} is not this program's")]
+    Version(u16),
+    #[error("field out of range: {0}")]
+    Field(&'static str),
+}
+
+/// Whether the piece carries this magic number and its own checksum.
+fn check(bytes: &[u8], magic: [u8; 8]) -> Result<(), Bad> {
+    if bytes.len() < CRC_AT + 4 || bytes[..CRC_AT] != magic {
+        return Err(Bad::Blank);
+    }
+    let stored = u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
+    if stored == checksum(bytes) { Ok(()) } else { Err(Bad::Checksum) }
+}
+
+/// A name as it is on media, or why it is none: 1 to 64 bytes of UTF-8, letters, digits, `-`, `_`
+/// and `.`, beginning with a letter or digit.
+pub fn check_name(name: &str) -> Result<(), &'static str> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if name.is_empty() || name.len() > crate::limits::NAME_MAX {
+        return Err("a name has 1 to 64 characters");
+    }
+    if !name.starts_with(|c: char| c.is_ascii_alphanumeric()) || !name.chars().all(allowed) {
+        return Err("a name begins with a letter or digit and has only those, '-', '_' and '.'");
+    }
+    Ok(())
+}
+
+fn name_to_bytes(name: &str) -> [u8; crate::limits::NAME_MAX] {
+    let mut bytes = [0; crate::limits::NAME_MAX];
+    bytes[..name.len()].copy_from_slice(name.as_bytes());
+    bytes
+}
+
+fn name_from_bytes(bytes: &[u8]) -> Result<String, Bad> {
+    let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+    let name = std::str::from_utf8(&bytes[..end]).map_err(|_| Bad::Field("name"))?;
+    check_name(name).map_err(|_| Bad::Field("name"))?;
+    Ok(name.to_owned())
+}

@@ -1,9 +1,11 @@
 //! Drives: one enum over what keeps the bytes of a namespace.
 
 mod faulty;
+mod simulated;
 mod storage;
 
 pub use faulty::FaultPlan;
+pub use simulated::{SECTOR, Simulated, SimulatedCounters, SimulatedFaults, SimulatedOptions};
 pub use storage::OpenDrive;
 
 use crate::error::{Error, Kind, Operation};
@@ -32,6 +34,8 @@ pub enum Drive {
     Memory(Arc<Region>),
     /// Another drive, with seeded faults.
     Faulty(Box<Faulty>),
+    /// Memory that behaves as a drive at its worst. Its contents outlive the reactor.
+    Simulated(Arc<Simulated>),
 }
 
 impl Drive {
@@ -65,6 +69,7 @@ impl Drive {
             Self::File(s) | Self::Block(s) => s.capacity(),
             Self::Memory(region) => region.len(),
             Self::Faulty(f) => f.inner().capacity(),
+            Self::Simulated(s) => s.capacity(),
         }
     }
 
@@ -76,6 +81,7 @@ impl Drive {
             Self::File(s) | Self::Block(s) => s.logical_block(),
             Self::Memory(region) => region.block_size(),
             Self::Faulty(f) => f.inner().logical_block(),
+            Self::Simulated(_) => stdx::num::low32(SECTOR),
         }
     }
 
@@ -87,6 +93,7 @@ impl Drive {
             Self::File(s) | Self::Block(s) => s.has_volatile_cache(),
             Self::Memory(_) => false,
             Self::Faulty(f) => f.inner().has_volatile_cache(),
+            Self::Simulated(s) => s.has_volatile_cache(),
         }
     }
 
@@ -95,7 +102,7 @@ impl Drive {
     pub fn is_direct(&self) -> bool {
         match self {
             Self::File(s) | Self::Block(s) => s.is_direct(),
-            Self::Memory(_) => true,
+            Self::Memory(_) | Self::Simulated(_) => true,
             Self::Faulty(f) => f.inner().is_direct(),
         }
     }
@@ -104,7 +111,7 @@ impl Drive {
     #[must_use]
     pub fn zeroes_when_deallocated(&self) -> bool {
         match self {
-            Self::File(_) | Self::Memory(_) => true,
+            Self::File(_) | Self::Memory(_) | Self::Simulated(_) => true,
             Self::Block(s) => s.unmaps_with_zeroes(),
             Self::Faulty(f) => f.inner().zeroes_when_deallocated(),
         }
@@ -117,6 +124,7 @@ impl Drive {
             Self::File(s) | Self::Block(s) => s.failure(),
             Self::Memory(_) => None,
             Self::Faulty(f) => f.inner().failure(),
+            Self::Simulated(s) => s.failure(),
         }
     }
 
@@ -165,6 +173,7 @@ impl Drive {
                 f.before(Operation::Read, offset, u64_of(len)).await?;
                 Box::pin(f.inner().read_from(offset, len, pool)).await
             }
+            Self::Simulated(s) => s.read(offset, len, pool).await,
         }
     }
 
@@ -203,6 +212,7 @@ impl Drive {
                 f.before(Operation::Write, offset, u64_of(len)).await?;
                 Box::pin(f.inner().write(offset, data, fua)).await
             }
+            Self::Simulated(s) => s.write(offset, data, fua).await,
         }
     }
 
@@ -219,6 +229,7 @@ impl Drive {
                 f.before(Operation::Flush, 0, 0).await?;
                 Box::pin(f.inner().flush()).await
             }
+            Self::Simulated(s) => s.flush().await,
         }
     }
 
@@ -237,6 +248,7 @@ impl Drive {
                 f.before(Operation::Deallocate, offset, len).await?;
                 Box::pin(f.inner().deallocate(offset, len)).await
             }
+            Self::Simulated(s) => s.zero(Operation::Deallocate, offset, len).await,
         }
     }
 
@@ -255,6 +267,7 @@ impl Drive {
                 f.before(Operation::WriteZeroes, offset, len).await?;
                 Box::pin(f.inner().write_zeroes(offset, len, deallocate)).await
             }
+            Self::Simulated(s) => s.zero(Operation::WriteZeroes, offset, len).await,
         }
     }
 
@@ -268,6 +281,7 @@ impl Drive {
             Self::File(s) | Self::Block(s) => s.resize(len),
             Self::Memory(region) => region.resize(len),
             Self::Faulty(f) => f.inner().resize(len),
+            Self::Simulated(s) => s.resize(len),
         }
     }
 }

@@ -5,6 +5,6 @@ mod error;
 mod limits;
 pub mod memory;
 
-pub use drive::{Drive, FaultPlan};
+pub use drive::{Drive, FaultPlan, Simulated};
 pub use error::{Error, Kind, Operation};
 pub use limits::REGION_MAX;

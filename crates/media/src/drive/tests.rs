@@ -250,6 +250,9 @@ proptest! {
             assert!(drive.is_direct() != buffered);
             go(behaves_as_bytes(drive, ops.clone()));
         }
-        go(behaves_as_bytes(memory_drive(), ops));
+        go(behaves_as_bytes(memory_drive(), ops.clone()));
+        let options = SimulatedOptions { capacity: LEN, ..SimulatedOptions::default() };
+        let simulated = Drive::Simulated(Simulated::new(options));
+        reactor::simulate(1, behaves_as_bytes(simulated, ops));
     }
 }

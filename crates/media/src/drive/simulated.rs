@@ -1,0 +1,480 @@
+//! A drive that exists in memory only, and fails in every way drives do, from a seed.
+//!
+//! Its contents outlive the reactor it is used on, so that a test can cut the power, drop everything
+//! and start again over what is left. Memory grows with what is written, not with the capacity.
+
+mod image;
+
+pub use image::SECTOR;
+
+use crate::error::{Error, Kind, Operation};
+use image::Image;
+use reactor::buffer::{Buffer, Pool};
+use reactor::{Nanos, now, sleep_until};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use stdx::Prng;
+use stdx::num::{align_down, low32, u64_of, usize64};
+
+/// What a simulated drive is like.
+#[derive(Clone, Debug)]
+pub struct SimulatedOptions {
+    /// Capacity in bytes: a multiple of 4096.
+    pub capacity: u64,
+    pub seed: u64,
+    /// Writes are volatile until a flush.
+    pub volatile_cache: bool,
+    /// How long a read, and a write, takes.
+    pub transfer: Range<Duration>,
+    /// How long a flush takes.
+    pub flush: Range<Duration>,
+}
+
+impl Default for SimulatedOptions {
+    fn default() -> Self {
+        Self {
+            capacity: 1 << 30,
+            seed: 0,
+            volatile_cache: true,
+            transfer: Duration::from_micros(5)..Duration::from_micros(120),
+            flush: Duration::from_micros(20)..Duration::from_millis(1),
+        }
+    }
+}
+
+/// Which faults happen by themselves, how often in a million operations.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SimulatedFaults {
+    /// A read fails; the next one may not.
+    pub read_error_ppm: u32,
+    /// A write fails, and leaves any of its sectors written.
+    pub write_error_ppm: u32,
+    /// A flush fails, and the drive latches.
+    pub flush_error_ppm: u32,
+    /// A write leaves a sector that cannot be read until it is written again.
+    pub latent_ppm: u32,
+    /// A write flips a bit somewhere on the drive.
+    pub rot_ppm: u32,
+    /// A write is acknowledged and forgotten.
+    pub lost_ppm: u32,
+    /// A write is acknowledged, and went elsewhere.
+    pub misdirected_ppm: u32,
+    /// An operation takes a hundred times as long.
+    pub slow_ppm: u32,
+}
+
+/// What happened on the drive since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SimulatedCounters {
+    pub reads: u64,
+    pub writes: u64,
+    pub flushes: u64,
+    pub bytes_read: u64,
+    pub bytes_written: u64,
+    /// Operations that failed, whoever wanted that.
+    pub errors: u64,
+    pub latent: u64,
+    pub rotten: u64,
+    pub lost: u64,
+    pub misdirected: u64,
+    pub power_cuts: u64,
+}
+
+/// A write under way.
+struct Flight {
+    offset: u64,
+    len: u64,
+    data: Option<Box<[u8]>>,
+}
+
+struct State {
+    prng: Prng,
+    capacity: u64,
+    image: Image,
+    faults: SimulatedFaults,
+    counters: SimulatedCounters,
+    flights: BTreeMap<u64, Flight>,
+    next_flight: u64,
+    /// Sectors that cannot be read.
+    latent: BTreeSet<u64>,
+    failed: bool,
+    latched: bool,
+    stalled_until: Nanos,
+    powered: bool,
+    /// Counts power cuts: an operation from before one never ends.
+    epoch: u64,
+}
+
+/// A simulated drive; see the module.
+pub struct Simulated {
+    options: SimulatedOptions,
+    state: Mutex<State>,
+}
+
+impl std::fmt::Debug for Simulated {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Simulated").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl Simulated {
+    #[must_use]
+    pub fn new(options: SimulatedOptions) -> Arc<Self> {
+        let state = State {
+            prng: Prng::new(options.seed),
+            capacity: align_down(options.capacity, 4096),
+            image: Image::new(),
+            faults: SimulatedFaults::default(),
+            counters: SimulatedCounters::default(),
+            flights: BTreeMap::new(),
+            next_flight: 0,
+            latent: BTreeSet::new(),
+            failed: false,
+            latched: false,
+            stalled_until: 0,
+            powered: true,
+            epoch: 0,
+        };
+        Arc::new(Self { options, state: Mutex::new(state) })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn set_faults(&self, faults: SimulatedFaults) {
+        self.state().faults = faults;
+    }
+
+    #[must_use]
+    pub fn counters(&self) -> SimulatedCounters {
+        self.state().counters
+    }
+
+    /// Bytes of memory its contents take.
+    #[must_use]
+    pub fn resident(&self) -> u64 {
+        self.state().image.resident()
+    }
+
+    /// The drive dies: every operation, those under way included, ends with `Gone`.
+    pub fn fail(&self) {
+        self.state().failed = true;
+    }
+
+    /// The drive answers again, with what it held when it died.
+    pub fn revive(&self) {
+        self.state().failed = false;
+    }
+
+    /// Nothing ends before `span` from now, whatever is under way or begins meanwhile.
+    pub fn stall(&self, span: Duration) {
+        let span = Nanos::try_from(span.as_nanos()).unwrap_or(Nanos::MAX / 2);
+        self.state().stalled_until = now().saturating_add(span);
+    }
+
+    /// Power fails. Of what was not flushed any subset of sectors is left, of writes under way too.
+    /// What is under way never ends, and what begins before [`power_on`](Self::power_on) neither.
+    pub fn power_cut(&self, prng: &mut Prng) {
+        let mut state = self.state();
+        for (_, flight) in std::mem::take(&mut state.flights) {
+            state.image.write(flight.offset, flight.len, flight.data, false);
+        }
+        state.image.power_cut(prng);
+        state.powered = false;
+        state.epoch += 1;
+        state.counters.power_cuts += 1;
+    }
+
+    /// Power is back. A stall and a latched failure are over; a failed drive stays failed.
+    pub fn power_on(&self) {
+        let mut state = self.state();
+        state.powered = true;
+        state.latched = false;
+        state.stalled_until = 0;
+    }
+
+    /// Makes the sectors of a range unreadable until they are written again.
+    pub fn damage(&self, offset: u64, len: u64) {
+        let sectors = offset / SECTOR..(offset + len).div_ceil(SECTOR);
+        let mut state = self.state();
+        state.counters.latent += 1;
+        state.latent.extend(sectors);
+    }
+
+    /// Flips a bit where something was written; says in which byte.
+    pub fn rot(&self) -> Option<u64> {
+        self.state().rot()
+    }
+
+    /// Flips a bit of one byte.
+    pub fn flip(&self, offset: u64, bit: u32) {
+        let mut state = self.state();
+        state.counters.rotten += 1;
+        state.image.flip(offset, bit);
+    }
+
+    /// What is there, past all faults and without taking time.
+    pub fn peek(&self, offset: u64, out: &mut [u8]) {
+        self.state().image.read(offset, out);
+    }
+
+    /// Puts something there, durable at once, past all faults and without taking time.
+    pub fn poke(&self, offset: u64, data: &[u8]) {
+        self.state().image.write(offset, u64_of(data.len()), Some(data.into()), true);
+    }
+
+    pub(super) fn capacity(&self) -> u64 {
+        self.state().capacity
+    }
+
+    pub(super) const fn has_volatile_cache(&self) -> bool {
+        self.options.volatile_cache
+    }
+
+    pub(super) fn failure(&self) -> Option<Kind> {
+        let state = self.state();
+        match (state.failed, state.latched) {
+            (true, _) => Some(Kind::Gone),
+            (_, true) => Some(Kind::Medium),
+            _ => None,
+        }
+    }
+
+    pub(super) fn resize(&self, len: u64) -> Result<(), Error> {
+        let mut state = self.state();
+        if len < state.capacity || !len.is_multiple_of(4096) {
+            return Err(Error::new(Kind::Unsupported, Operation::Resize, 0, len));
+        }
+        state.capacity = len;
+        Ok(())
+    }
+
+    pub(super) async fn read(&self, offset: u64, len: usize, pool: Pool) -> Result<Buffer, Error> {
+        let mut out = pool.alloc(len).await;
+        let error = |kind| Error::new(kind, Operation::Read, offset, u64_of(len));
+        self.pass(Operation::Read).await;
+        let mut state = self.state();
+        state.counters.reads += 1;
+        state.counters.bytes_read += u64_of(len);
+        let kind = state.refuses_read(offset, u64_of(len));
+        if let Some(kind) = kind {
+            state.counters.errors += 1;
+            return Err(error(kind));
+        }
+        state.image.read(offset, &mut out);
+        Ok(out)
+    }
+
+    pub(super) async fn write(&self, offset: u64, data: Buffer, fua: bool) -> Result<(), Error> {
+        let len = u64_of(data.len());
+        let flight = self.take_off(Flight { offset, len, data: Some(data[..].into()) });
+        self.pass(Operation::Write).await;
+        flight.land(Operation::Write, fua)
+    }
+
+    pub(super) async fn zero(
+        &self,
+        operation: Operation,
+        offset: u64,
+        len: u64,
+    ) -> Result<(), Error> {
+        let flight = self.take_off(Flight { offset, len, data: None });
+        self.pass(operation).await;
+        flight.land(operation, false)
+    }
+
+    pub(super) async fn flush(&self) -> Result<(), Error> {
+        let mark = self.state().image.mark();
+        self.pass(Operation::Flush).await;
+        let mut state = self.state();
+        state.counters.flushes += 1;
+        let ppm = state.faults.flush_error_ppm;
+        let refused = state.refuses_change().or_else(|| {
+            let fails = state.prng.chance_ppm(ppm);
+            state.latched |= fails;
+            fails.then_some(Kind::Medium)
+        });
+        if let Some(kind) = refused {
+            state.counters.errors += 1;
+            return Err(Error::new(kind, Operation::Flush, 0, 0));
+        }
+        state.image.flush(mark);
+        Ok(())
+    }
+
+    /// Takes the time an operation takes; never ends once the power is cut.
+    async fn pass(&self, operation: Operation) {
+        let (epoch, mut end) = {
+            let mut state = self.state();
+            let span = state.duration(&self.options, operation);
+            (state.epoch, now().saturating_add(span))
+        };
+        loop {
+            let stalled = self.state().stalled_until;
+            end = end.max(stalled);
+            sleep_until(end).await;
+            let (alive, stalled) = {
+                let state = self.state();
+                (state.powered && state.epoch == epoch, state.stalled_until)
+            };
+            if !alive {
+                std::future::pending::<()>().await;
+            }
+            if stalled <= end {
+                return;
+            }
+        }
+    }
+
+    fn take_off(&self, flight: Flight) -> Flying<'_> {
+        let mut state = self.state();
+        let id = state.next_flight;
+        state.next_flight += 1;
+        state.flights.insert(id, flight);
+        Flying { drive: self, id }
+    }
+}
+
+impl State {
+    fn duration(&mut self, options: &SimulatedOptions, operation: Operation) -> Nanos {
+        let range = if operation == Operation::Flush { &options.flush } else { &options.transfer };
+        let nanos = |d: Duration| Nanos::try_from(d.as_nanos()).unwrap_or(Nanos::MAX / 4);
+        let spread = nanos(range.end).saturating_sub(nanos(range.start));
+        let span = nanos(range.start) + self.prng.below(spread + 1);
+        let ppm = self.faults.slow_ppm;
+        if self.prng.chance_ppm(ppm) { span.saturating_mul(100) } else { span }
+    }
+
+    fn refuses_read(&mut self, offset: u64, len: u64) -> Option<Kind> {
+        if self.failed {
+            return Some(Kind::Gone);
+        }
+        let sectors = offset / SECTOR..(offset + len).div_ceil(SECTOR);
+        let latent = self.latent.range(sectors).next().is_some();
+        let ppm = self.faults.read_error_ppm;
+        (latent || self.prng.chance_ppm(ppm)).then_some(Kind::Medium)
+    }
+
+    const fn refuses_change(&self) -> Option<Kind> {
+        if self.failed {
+            Some(Kind::Gone)
+        } else if self.latched {
+            Some(Kind::Latched)
+        } else {
+            None
+        }
+    }
+
+    fn rot(&mut self) -> Option<u64> {
+        let offset = self.somewhere()? + self.prng.below(4096);
+        let bit = low32(self.prng.below(8));
+        self.image.flip(offset, bit);
+        self.counters.rotten += 1;
+        Some(offset)
+    }
+
+    /// A page something was written to.
+    fn somewhere(&mut self) -> Option<u64> {
+        let pages = u64_of(self.image.pages());
+        if pages == 0 {
+            return None;
+        }
+        let n = self.prng.below(pages);
+        self.image.nth_page(usize64(n))
+    }
+
+    /// A write arrives at the medium, or goes where writes go that do not.
+    fn arrive(&mut self, flight: Flight, certain: bool) -> Option<Kind> {
+        let Flight { mut offset, len, data } = flight;
+        self.counters.writes += 1;
+        self.counters.bytes_written += len;
+        if let Some(kind) = self.refuses_change() {
+            return Some(kind);
+        }
+        let faults = self.faults;
+        if self.prng.chance_ppm(faults.write_error_ppm) {
+            self.scatter(Flight { offset, len, data });
+            return Some(Kind::Medium);
+        }
+        if self.prng.chance_ppm(faults.rot_ppm) {
+            self.rot();
+        }
+        if self.prng.chance_ppm(faults.lost_ppm) {
+            self.counters.lost += 1;
+            return None;
+        }
+        if self.prng.chance_ppm(faults.misdirected_ppm)
+            && let Some(elsewhere) = self.somewhere()
+        {
+            self.counters.misdirected += 1;
+            offset = elsewhere.min(self.capacity - len);
+        }
+        let sectors = offset / SECTOR..(offset + len).div_ceil(SECTOR);
+        let healed: Vec<u64> = self.latent.range(sectors.clone()).copied().collect();
+        for sector in healed {
+            self.latent.remove(&sector);
+        }
+        if len > 0 && self.prng.chance_ppm(faults.latent_ppm) {
+            self.counters.latent += 1;
+            let one = sectors.start + self.prng.below(sectors.end - sectors.start);
+            self.latent.insert(one);
+        }
+        self.image.write(offset, len, data, certain);
+        None
+    }
+
+    /// A write that did not end well: any of its sectors is there.
+    fn scatter(&mut self, flight: Flight) {
+        let Some(data) = flight.data else { return };
+        let end = flight.offset + flight.len;
+        let mut at = flight.offset;
+        while at < end {
+            let next = (align_down(at, SECTOR) + SECTOR).min(end);
+            if self.prng.below(2) == 0 {
+                let part = usize64(at - flight.offset)..usize64(next - flight.offset);
+                self.image.write(at, next - at, Some(data[part].into()), false);
+            }
+            at = next;
+        }
+    }
+}
+
+/// A write between its beginning and its end. Dropped in between, it may or may not have happened.
+struct Flying<'a> {
+    drive: &'a Simulated,
+    id: u64,
+}
+
+impl Flying<'_> {
+    fn land(self, operation: Operation, fua: bool) -> Result<(), Error> {
+        let mut state = self.drive.state();
+        let Some(flight) = state.flights.remove(&self.id) else { return Ok(()) };
+        let (offset, len) = (flight.offset, flight.len);
+        let certain = fua || !self.drive.options.volatile_cache;
+        let refused = state.arrive(flight, certain);
+        state.counters.errors += u64::from(refused.is_some());
+        drop(state);
+        refused.map_or(Ok(()), |kind| Err(Error::new(kind, operation, offset, len)))
+    }
+}
+
+impl Drop for Flying<'_> {
+    fn drop(&mut self) {
+        let mut state = self.drive.state();
+        if let Some(flight) = state.flights.remove(&self.id)
+            && state.refuses_change().is_none()
+        {
+            match state.prng.below(3) {
+                0 => {}
+                1 => state.scatter(flight),
+                _ => state.image.write(flight.offset, flight.len, flight.data, false),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

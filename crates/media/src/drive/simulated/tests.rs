@@ -1,0 +1,230 @@
+use super::*;
+use crate::Drive;
+use reactor::{Order, buffer, random, simulate, simulate_in, spawn};
+
+const MIB: u64 = 1 << 20;
+
+fn options(seed: u64) -> SimulatedOptions {
+    SimulatedOptions { capacity: 16 * MIB, seed, ..SimulatedOptions::default() }
+}
+
+fn drive(seed: u64) -> (Arc<Simulated>, Drive) {
+    let simulated = Simulated::new(options(seed));
+    (Arc::clone(&simulated), Drive::Simulated(simulated))
+}
+
+async fn filled(len: usize, with: u8) -> Buffer {
+    let mut buffer = buffer::alloc(len).await;
+    buffer.fill(with);
+    buffer
+}
+
+fn everything() -> SimulatedFaults {
+    SimulatedFaults {
+        read_error_ppm: 20_000,
+        write_error_ppm: 20_000,
+        flush_error_ppm: 1_000,
+        latent_ppm: 20_000,
+        rot_ppm: 20_000,
+        lost_ppm: 20_000,
+        misdirected_ppm: 20_000,
+        slow_ppm: 20_000,
+    }
+}
+
+/// What one run of a seed does to a drive, as told by every answer with its time, what was left
+/// after a power cut, and the counters.
+fn story(seed: u64) -> (Vec<(u64, u64, String)>, Vec<u8>, SimulatedCounters) {
+    let (simulated, drive) = drive(seed);
+    simulated.set_faults(everything());
+    let drive = Arc::new(drive);
+    let told = simulate_in(seed, Order::Shuffled, async move {
+        let told = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
+        let tasks: Vec<_> = (0..8u64)
+            .map(|task| {
+                let (drive, told) = (Arc::clone(&drive), std::rc::Rc::clone(&told));
+                spawn(async move {
+                    for _ in 0..50 {
+                        let at = random() % (MIB / 512) * 512;
+                        let answer = match random() % 6 {
+                            0 => {
+                                format!("{:?}", drive.read(at, 8192).await.map(|b| b[..].to_vec()))
+                            }
+                            1 => format!("{:?}", drive.flush().await),
+                            2 => format!("{:?}", drive.deallocate(at, 10_000).await),
+                            _ => {
+                                let byte = stdx::num::low8(random());
+                                format!(
+                                    "{:?}",
+                                    drive.write(at, filled(8192, byte).await, byte < 20).await
+                                )
+                            }
+                        };
+                        told.borrow_mut().push((now(), task, answer));
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        told.take()
+    });
+    simulated.power_cut(&mut Prng::new(seed));
+    let mut left = vec![0; usize64(2 * MIB)];
+    simulated.peek(0, &mut left);
+    (told, left, simulated.counters())
+}
+
+#[test]
+fn a_seed_replays_bit_for_bit() {
+    let (told, left, counters) = story(5);
+    assert!(story(5) == (told.clone(), left, counters));
+    assert!(story(6).0 != told);
+    assert!(counters.errors > 0 && counters.writes > 0 && counters.reads > 0);
+}
+
+#[test]
+fn what_was_flushed_survives_and_what_is_under_way_is_open() {
+    let mut outcomes = BTreeSet::new();
+    for seed in 0..60 {
+        let (simulated, drive) = drive(seed);
+        let cut = Arc::clone(&simulated);
+        simulate(seed, async move {
+            drive.write(0, filled(4096, 1).await, false).await.unwrap();
+            drive.flush().await.unwrap();
+            drive.write(4096, filled(4096, 2).await, true).await.unwrap();
+            drive.write(8192, filled(4096, 3).await, false).await.unwrap();
+            let under_way = spawn(async move {
+                let _ = drive.write(12288, filled(4096, 4).await, true).await;
+                unreachable!("the power was cut");
+            });
+            reactor::yield_now().await;
+            cut.power_cut(&mut Prng::new(seed));
+            let late = reactor::timeout(Duration::from_secs(9), under_way).await;
+            assert!(late.is_err());
+        });
+        simulated.power_on();
+        let mut left = [0; 16384];
+        simulated.peek(0, &mut left);
+        assert!(left[..4096].iter().all(|b| *b == 1));
+        assert!(left[4096..8192].iter().all(|b| *b == 2));
+        outcomes.insert((left[8192], left[8192 + 512], left[12288]));
+    }
+    assert!(outcomes.len() > 4, "{outcomes:?}");
+    let seen = |f: fn(&(u8, u8, u8)) -> bool| outcomes.iter().any(f);
+    assert!(seen(|o| o.0 == 3) && seen(|o| o.0 == 0) && seen(|o| o.2 == 4) && seen(|o| o.2 == 0));
+}
+
+#[test]
+fn without_a_volatile_cache_nothing_acknowledged_is_lost() {
+    for seed in 0..20 {
+        let simulated = Simulated::new(SimulatedOptions { volatile_cache: false, ..options(seed) });
+        let drive = Drive::Simulated(Arc::clone(&simulated));
+        simulate(seed, async move {
+            drive.write(100, filled(9000, 1).await, false).await.unwrap();
+        });
+        simulated.power_cut(&mut Prng::new(seed));
+        let mut left = [0; 9000];
+        simulated.peek(100, &mut left);
+        assert!(left.iter().all(|b| *b == 1));
+    }
+}
+
+#[test]
+fn a_write_dropped_early_may_or_may_not_have_happened() {
+    let happened: Vec<u8> = (0..40)
+        .map(|seed| {
+            let (simulated, drive) = drive(seed);
+            simulate(seed, async move {
+                let write = spawn(async move {
+                    let _ = drive.write(0, filled(512, 1).await, false).await;
+                });
+                reactor::yield_now().await;
+                write.abort();
+            });
+            let mut byte = [0];
+            simulated.peek(0, &mut byte);
+            byte[0]
+        })
+        .collect();
+    assert!(happened.contains(&0) && happened.contains(&1));
+}
+
+#[test]
+fn latent_errors_last_until_written_and_rot_is_silent() {
+    let (simulated, drive) = drive(1);
+    simulate(1, async move {
+        drive.write(0, filled(8192, 1).await, false).await.unwrap();
+        simulated.damage(4096, 512);
+        assert_eq!(drive.read(4000, 100).await.unwrap_err().kind, Kind::Medium);
+        drive.read(0, 4096).await.unwrap();
+        drive.write(4096, filled(512, 1).await, false).await.unwrap();
+        drive.read(0, 8192).await.unwrap();
+        let at = simulated.rot().unwrap();
+        let read = drive.read(0, 8192).await.unwrap();
+        let wrong: Vec<_> = (0..8192).filter(|&i| read[usize64(i)] != 1).collect();
+        assert_eq!(wrong, [at]);
+        assert_eq!((simulated.counters().latent, simulated.counters().rotten), (1, 1));
+    });
+}
+
+#[test]
+fn lost_and_misdirected_writes_are_acknowledged() {
+    let (simulated, drive) = drive(1);
+    simulate(1, async move {
+        drive.write(0, filled(4096, 1).await, false).await.unwrap();
+        simulated.set_faults(SimulatedFaults { lost_ppm: 1_000_000, ..Default::default() });
+        drive.write(0, filled(4096, 2).await, false).await.unwrap();
+        assert_eq!(drive.read(0, 4096).await.unwrap()[0], 1);
+        simulated.set_faults(SimulatedFaults { misdirected_ppm: 1_000_000, ..Default::default() });
+        drive.write(8192, filled(4096, 3).await, false).await.unwrap();
+        assert_eq!(drive.read(0, 4096).await.unwrap()[0], 3);
+        assert_eq!(drive.read(8192, 4096).await.unwrap()[0], 0);
+        assert_eq!((simulated.counters().lost, simulated.counters().misdirected), (1, 1));
+    });
+}
+
+#[test]
+fn a_stalled_drive_goes_on_and_a_failed_one_does_not() {
+    let (simulated, drive) = drive(1);
+    simulate(1, async move {
+        simulated.stall(Duration::from_secs(5));
+        let begun = now();
+        drive.write(0, filled(512, 1).await, false).await.unwrap();
+        assert!(now() - begun >= 5_000_000_000);
+        simulated.fail();
+        assert_eq!(drive.read(0, 512).await.unwrap_err().kind, Kind::Gone);
+        assert_eq!(drive.write(0, filled(512, 2).await, true).await.unwrap_err().kind, Kind::Gone);
+        assert_eq!(drive.flush().await.unwrap_err().kind, Kind::Gone);
+        assert_eq!(drive.failure(), Some(Kind::Gone));
+        simulated.revive();
+        assert_eq!(drive.read(0, 512).await.unwrap()[0], 1);
+    });
+}
+
+#[test]
+fn a_failed_flush_latches() {
+    let (simulated, drive) = drive(1);
+    simulate(1, async move {
+        simulated.set_faults(SimulatedFaults { flush_error_ppm: 1_000_000, ..Default::default() });
+        assert_eq!(drive.flush().await.unwrap_err().kind, Kind::Medium);
+        let write = drive.write(0, filled(512, 1).await, false).await;
+        assert_eq!(write.unwrap_err().kind, Kind::Latched);
+        assert_eq!(drive.failure(), Some(Kind::Medium));
+    });
+}
+
+#[test]
+fn large_drives_are_cheap() {
+    let (simulated, _) = drive(1);
+    let large = Simulated::new(SimulatedOptions { capacity: 64 << 40, ..options(1) });
+    let drive = Drive::Simulated(Arc::clone(&large));
+    simulate(1, async move {
+        drive.write(60 << 40, filled(65536, 1).await, false).await.unwrap();
+        drive.deallocate(0, 64 << 40).await.unwrap();
+        drive.flush().await.unwrap();
+        assert_eq!(drive.read(60 << 40, 65536).await.unwrap()[0], 0);
+    });
+    assert!(large.resident() <= 65536 + simulated.resident());
+}

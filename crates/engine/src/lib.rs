@@ -8,7 +8,9 @@
 pub mod address;
 mod error;
 pub mod format;
+pub mod join;
 mod limits;
+pub mod segment;
 
 pub use error::{Error, Kind, Result};
 pub use limits::{DRIVES_MAX, NAME_MAX, SHARDS_MAX, VOLUME_BYTES_MAX, VOLUMES_MAX};

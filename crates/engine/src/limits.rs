@@ -21,3 +21,26 @@ pub const VOLUME_BYTES_MAX: u64 = (BLOCK as u64) << crate::address::BLOCK_BITS;
 /// make reclaim coarse.
 pub const AU_MIN: u64 = 256 << 10;
 pub const AU_MAX: u64 = 64 << 20;
+
+/// Stripes one shard has in memory at once, open, being written or waiting: three streams with one
+/// open and one being written each, and as many again so that the drives always have work.
+pub(crate) const STRIPES_IN_MEMORY: usize = 12;
+
+/// Bytes of one shard's buffers for reads that do not go straight to where they are wanted.
+pub(crate) const READ_BYTES: usize = 8 << 20;
+
+/// Bytes of one shard's buffers for reconstructing: five recoveries at the widest, or hundreds of
+/// single blocks.
+pub(crate) const RECOVER_BYTES: usize = 16 << 20;
+
+/// Blocks of a unit reconstructed at once.
+pub(crate) const RECOVER_BLOCKS: usize = 16;
+
+const _: () = assert!(
+    2 * (raid::WIDTH_MAX + 1) * RECOVER_BLOCKS * BLOCK <= RECOVER_BYTES,
+    "the widest recovery leaves room for another"
+);
+const _: () = assert!(
+    READ_BYTES >= 4 * BLOCK * raid::UNIT_BLOCKS_MAX as usize,
+    "several readers of whole units at once"
+);

@@ -160,7 +160,11 @@ impl Drive {
         self.read_from(offset, len, buffer::scratch_pool()).await
     }
 
-    async fn read_from(&self, offset: u64, len: usize, pool: Pool) -> Result<Buffer, Error> {
+    /// As [`read`](Self::read), into a buffer of `pool`.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub async fn read_from(&self, offset: u64, len: usize, pool: Pool) -> Result<Buffer, Error> {
         self.check_transfer(Operation::Read, offset, len)?;
         match self {
             Self::File(s) | Self::Block(s) => s.read(offset, len, pool).await,
@@ -175,6 +179,20 @@ impl Drive {
             }
             Self::Simulated(s) => s.read(offset, len, pool).await,
         }
+    }
+
+    /// Reads to where the bytes are wanted; drives that cannot do that read into a buffer of `pool`
+    /// first.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub async fn read_into(&self, offset: u64, out: &mut [u8], pool: &Pool) -> Result<(), Error> {
+        if let Self::Memory(region) = self {
+            self.check_transfer(Operation::Read, offset, out.len())?;
+            return region.copy_out(offset, out);
+        }
+        out.copy_from_slice(&self.read_from(offset, out.len(), pool.clone()).await?);
+        Ok(())
     }
 
     /// The index of the first byte that differs from `data` at `offset`, if any does. The caller may

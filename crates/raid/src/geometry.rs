@@ -133,7 +133,7 @@ impl Geometry {
     }
 
     /// Blocks of a unit where nobody says: a power of two, larger for narrow stripes, so that the
-    /// header of a stripe takes about a hundredth of it at most.
+    /// header of a stripe takes about a hundredth of it.
     #[must_use]
     pub fn default_unit(data: u8) -> u32 {
         let mut unit = UNIT_BLOCKS_DEFAULT;

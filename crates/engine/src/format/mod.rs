@@ -2,7 +2,9 @@
 
 pub mod catalog;
 pub mod label;
+pub mod member;
 pub mod root;
+pub mod stripe;
 
 use crc_fast::{CrcAlgorithm, Digest};
 

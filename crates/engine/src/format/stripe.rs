@@ -1,0 +1,199 @@
+//! The header of a stripe: what each of its blocks is, in the order it was put there. The headers
+//! of all stripes, by sequence, are the journal of the map.
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::{Bad, VERSION, check, seal};
+use crate::address::{BLOCK, BLOCK_BITS, Key, Location, SegmentId, View};
+use crate::segment::{Owner, OwnerRecord, Stream, StripeHeader};
+use raid::Geometry;
+use stdx::num::{u16_of, u32_of, usize32};
+
+const MAGIC: [u8; 8] = *b"FLASHSTR";
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Head {
+    magic: [u8; 8],
+    crc: U32,
+    version: U16,
+    shard: U16,
+    pool: [u8; 16],
+    generation: U64,
+    sequence: U64,
+    segment: U32,
+    stripe: U32,
+    records: U16,
+    /// Data blocks, without the header's own.
+    blocks: U16,
+    stream: u8,
+    reserved: [u8; 3],
+}
+const _: () = assert!(size_of::<Head>() == 64);
+const _: () = assert!(std::mem::offset_of!(Head, pool) == 16);
+const _: () = assert!(std::mem::offset_of!(Head, generation) == 32);
+const _: () = assert!(std::mem::offset_of!(Head, segment) == 48);
+const _: () = assert!(std::mem::offset_of!(Head, records) == 56);
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Record {
+    kind: u8,
+    reserved: u8,
+    /// Data blocks it has in this stripe; 0 for a hole.
+    count: U16,
+    view: U32,
+    block: U64,
+    /// Write: 0. Move: the old location. Hole: how many blocks it covers.
+    argument: U64,
+}
+const _: () = assert!(size_of::<Record>() == 24);
+const _: () = assert!(std::mem::offset_of!(Record, block) == 8);
+
+const HEAD: usize = size_of::<Head>();
+pub(crate) const RECORD: usize = size_of::<Record>();
+const CRC: usize = size_of::<u32>();
+
+mod kind {
+    pub const WRITE: u8 = 1;
+    pub const MOVE: u8 = 2;
+    pub const HOLE: u8 = 3;
+}
+
+/// Blocks that headers of this geometry take: there is room for one record for every other block of
+/// the stripe.
+#[must_use]
+pub fn header_blocks(geometry: Geometry) -> u32 {
+    let bytes = HEAD + usize32(geometry.stripe_blocks()) * (RECORD + CRC);
+    u32_of(bytes.div_ceil(BLOCK))
+}
+
+/// Whether a header of so many blocks has room for these.
+#[must_use]
+pub(crate) const fn fits(header_blocks: u32, records: usize, data_blocks: usize) -> bool {
+    HEAD + records * RECORD + data_blocks * CRC <= usize32(header_blocks) * BLOCK
+}
+
+fn to_raw(record: &OwnerRecord) -> Record {
+    let (kind, key, argument) = match record.owner {
+        Owner::Write { key } => (kind::WRITE, key, 0),
+        Owner::Move { key, old } => (kind::MOVE, key, old.to_bits()),
+        Owner::Hole { key, blocks } => (kind::HOLE, key, blocks),
+    };
+    Record {
+        kind,
+        reserved: 0,
+        count: u16_of(usize32(record.count)).into(),
+        view: key.view.get().into(),
+        block: key.block.into(),
+        argument: argument.into(),
+    }
+}
+
+fn from_raw(raw: &Record) -> Result<OwnerRecord, Bad> {
+    let (block, argument) = (raw.block.get(), raw.argument.get());
+    let count = u32::from(raw.count.get());
+    let covered = if raw.kind == kind::HOLE { argument } else { count.into() };
+    let end = block.checked_add(covered).ok_or(Bad::Field("record block"))?;
+    if covered == 0 || end > 1 << BLOCK_BITS || (raw.kind == kind::HOLE && count != 0) {
+        return Err(Bad::Field("record range"));
+    }
+    let key = Key { view: View::new(raw.view.get()), block };
+    let owner = match raw.kind {
+        kind::WRITE => Owner::Write { key },
+        kind::MOVE => {
+            let old = Location::from_bits(argument).ok_or(Bad::Field("record location"))?;
+            Owner::Move { key, old }
+        }
+        kind::HOLE => Owner::Hole { key, blocks: argument },
+        _ => return Err(Bad::Field("record kind")),
+    };
+    Ok(OwnerRecord { owner, count })
+}
+
+impl StripeHeader {
+    /// Fills `bytes`, the header blocks of a stripe.
+    pub(crate) fn write(&self, pool: [u8; 16], bytes: &mut [u8]) {
+        let head = Head {
+            magic: MAGIC,
+            crc: 0.into(),
+            version: VERSION.into(),
+            shard: self.shard.into(),
+            pool,
+            generation: self.generation.into(),
+            sequence: self.sequence.into(),
+            segment: self.segment.get().into(),
+            stripe: self.stripe.into(),
+            records: u16_of(self.records.len()).into(),
+            blocks: u16_of(self.crcs.len()).into(),
+            stream: self.stream.to_byte(),
+            reserved: [0; 3],
+        };
+        let (front, rest) = bytes.split_at_mut(HEAD);
+        front.copy_from_slice(head.as_bytes());
+        let (records, rest) = rest.split_at_mut(self.records.len() * RECORD);
+        for (record, to) in self.records.iter().zip(records.chunks_exact_mut(RECORD)) {
+            to.copy_from_slice(to_raw(record).as_bytes());
+        }
+        let (crcs, rest) = rest.split_at_mut(self.crcs.len() * CRC);
+        for (crc, to) in self.crcs.iter().zip(crcs.chunks_exact_mut(CRC)) {
+            to.copy_from_slice(&crc.to_le_bytes());
+        }
+        rest.fill(0);
+        seal(bytes, MAGIC);
+    }
+
+    /// The header in these blocks of this pool, wherever they were found.
+    ///
+    /// # Errors
+    /// `Blank` where none was written, and what is wrong with the one there.
+    pub fn read(bytes: &[u8], pool: [u8; 16], geometry: Geometry) -> Result<Self, Bad> {
+        check(bytes, MAGIC)?;
+        let (head, rest) = Head::ref_from_prefix(bytes).map_err(|_| Bad::Blank)?;
+        if head.version.get() != VERSION {
+            return Err(Bad::Version(head.version.get()));
+        }
+        if head.pool != pool {
+            return Err(Bad::Field("pool"));
+        }
+        let stripe = head.stripe.get();
+        let blocks = usize::from(head.blocks.get());
+        let header_blocks = header_blocks(geometry);
+        if stripe >= geometry.stripes() || head.blocks.get() > most_blocks(geometry) {
+            return Err(Bad::Field("stripe"));
+        }
+        let records = usize::from(head.records.get()) * RECORD;
+        let (Some(raw), Some(crcs)) =
+            (rest.get(..records), rest.get(records..records + blocks * CRC))
+        else {
+            return Err(Bad::Field("records"));
+        };
+        let records = raw
+            .chunks_exact(RECORD)
+            .map(|raw| from_raw(&Record::read_from_bytes(raw).map_err(|_| Bad::Field("records"))?));
+        let records: Vec<OwnerRecord> = records.collect::<Result<_, _>>()?;
+        if records.iter().map(|r| usize32(r.count)).sum::<usize>() != blocks {
+            return Err(Bad::Field("count"));
+        }
+        let crc = |c: &[u8]| c.try_into().map_or(0, u32::from_le_bytes);
+        Ok(Self {
+            segment: SegmentId::new(head.segment.get()),
+            generation: head.generation.get(),
+            stripe,
+            shard: head.shard.get(),
+            stream: Stream::from_byte(head.stream).ok_or(Bad::Field("stream"))?,
+            sequence: head.sequence.get(),
+            first_slot: geometry.stripe_slot(stripe) + header_blocks,
+            records,
+            crcs: crcs.chunks_exact(CRC).map(crc).collect(),
+        })
+    }
+}
+
+fn most_blocks(geometry: Geometry) -> u16 {
+    u16_of(usize32(geometry.stripe_blocks() - header_blocks(geometry)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,241 @@
+//! Filling a stripe in memory.
+
+use super::memory::StripePermit;
+use super::{Owner, OwnerRecord, SegmentInfo, Segments, StripeHeader};
+use crate::address::{BLOCK, Location};
+use crate::format::stripe;
+use reactor::buffer::Buffer;
+use std::rc::Rc;
+use stdx::num::{u32_of, usize32};
+
+/// The most blocks one record covers: what its count can say.
+const RECORD_BLOCKS_MAX: u32 = 0xffff;
+
+/// A stripe being filled.
+pub struct StripeBuilder {
+    pub(super) info: Rc<SegmentInfo>,
+    stripe: u32,
+    header_blocks: u32,
+    /// Data units, then parity, of uninitialised contents where nothing was pushed yet.
+    pub(super) units: Vec<Buffer>,
+    records: Vec<OwnerRecord>,
+    crcs: Vec<u32>,
+    permit: StripePermit,
+    pool: [u8; 16],
+}
+
+/// A sealed stripe: all its bytes, ready to be written.
+pub struct Stripe {
+    pub(super) info: Rc<SegmentInfo>,
+    pub(super) header: StripeHeader,
+    pub(super) units: Vec<Buffer>,
+    pub(super) permit: StripePermit,
+}
+
+impl Segments {
+    /// Begins a stripe, waiting until there is memory for it. Stripes of a segment are begun in
+    /// order, each once.
+    pub async fn begin(&self, info: Rc<SegmentInfo>, stripe: u32) -> StripeBuilder {
+        assert!(stripe < info.geometry.stripes(), "stripe {stripe} of {:?}", info.geometry);
+        assert_eq!(info.members.len(), info.geometry.width());
+        let (units, permit) = self.memory.stripe(info.geometry).await;
+        let room = usize32(info.room());
+        StripeBuilder {
+            stripe,
+            header_blocks: info.header_blocks(),
+            units,
+            records: Vec::with_capacity(room),
+            crcs: Vec::with_capacity(room),
+            permit,
+            pool: self.pool,
+            info,
+        }
+    }
+
+    /// Whether [`begin`](Self::begin) would not have to wait.
+    #[must_use]
+    pub fn can_begin(&self) -> bool {
+        self.memory.has_room()
+    }
+}
+
+/// The unit that has a data block, and the block's bytes within it.
+fn block_of(info: &SegmentInfo, slot: u32) -> (usize, std::ops::Range<usize>) {
+    let place = info.geometry.place(slot);
+    let at = usize32(place.block) * BLOCK;
+    (usize32(place.unit), at..at + BLOCK)
+}
+
+/// Whether a record goes on where another ends, so that one does for both.
+fn continues(last: &OwnerRecord, owner: Owner) -> bool {
+    match (last.owner, owner) {
+        (Owner::Write { key: a }, Owner::Write { key: b }) => {
+            a.view == b.view && a.block + u64::from(last.count) == b.block
+        }
+        (Owner::Move { key: a, old: from }, Owner::Move { key: b, old }) => {
+            a.view == b.view
+                && a.block + u64::from(last.count) == b.block
+                && from.segment() == old.segment()
+                && from.slot() + last.count == old.slot()
+        }
+        _ => false,
+    }
+}
+
+impl StripeBuilder {
+    #[must_use]
+    pub const fn info(&self) -> &Rc<SegmentInfo> {
+        &self.info
+    }
+
+    #[must_use]
+    pub const fn stripe(&self) -> u32 {
+        self.stripe
+    }
+
+    /// Data blocks that can still be pushed.
+    #[must_use]
+    pub fn room(&self) -> u32 {
+        let left = usize32(self.info.room()) - self.crcs.len();
+        let fits = stripe::fits(self.header_blocks, self.records.len() + 1, self.crcs.len() + 1);
+        if fits { u32_of(left) } else { 0 }
+    }
+
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// Data blocks in it.
+    #[must_use]
+    pub fn blocks(&self) -> u32 {
+        u32_of(self.crcs.len())
+    }
+
+    fn next_slot(&self) -> u32 {
+        let geometry = self.info.geometry;
+        geometry.stripe_slot(self.stripe) + self.header_blocks + u32_of(self.crcs.len())
+    }
+
+    /// Takes blocks with the given CRC-32Cs (one each) for `owner`, to be filled through
+    /// [`block_mut`](Self::block_mut) before the stripe is sealed. Gives the location of the first;
+    /// the others follow. `None` when not all fit, and nothing is taken. A hole takes no blocks, and
+    /// its location says nothing.
+    pub fn reserve(&mut self, owner: Owner, crcs: &[u32]) -> Option<Location> {
+        let count = u32_of(crcs.len());
+        debug_assert_eq!(matches!(owner, Owner::Hole { .. }), count == 0, "holes have no blocks");
+        let blocks = self.crcs.len() + crcs.len();
+        if blocks > usize32(self.info.room()) {
+            return None;
+        }
+        let joins = count > 0
+            && self.records.last().is_some_and(|last| {
+                continues(last, owner) && last.count + count <= RECORD_BLOCKS_MAX
+            });
+        let records = self.records.len() + usize::from(!joins);
+        if !stripe::fits(self.header_blocks, records, blocks) {
+            return None;
+        }
+        // A full stripe at the segment's end still takes holes, and has no next slot.
+        let slot = self.next_slot().min(self.info.geometry.slots() - 1);
+        match self.records.last_mut() {
+            Some(last) if joins => last.count += count,
+            _ => self.records.push(OwnerRecord { owner, count }),
+        }
+        self.crcs.extend_from_slice(crcs);
+        Some(Location::new(self.info.id, slot))
+    }
+
+    /// Puts blocks with the given CRC-32Cs (one each, which are believed) into the stripe.
+    ///
+    /// # Panics
+    /// When the length of `data` is not 4096 for each CRC.
+    pub fn push(&mut self, owner: Owner, crcs: &[u32], data: &[u8]) -> Option<Location> {
+        assert_eq!(data.len(), crcs.len() * BLOCK, "a block for each checksum");
+        let location = self.reserve(owner, crcs)?;
+        let mut rest = data;
+        let mut slot = location.slot();
+        while !rest.is_empty() {
+            let count = self.info.contiguous(slot, u32_of(rest.len() / BLOCK));
+            let (piece, after) = rest.split_at(usize32(count) * BLOCK);
+            let (unit, at) = block_of(&self.info, slot);
+            self.units[unit][at.start..at.start + piece.len()].copy_from_slice(piece);
+            (slot, rest) = (slot + count, after);
+        }
+        Some(location)
+    }
+
+    /// The bytes of a reserved block.
+    ///
+    /// # Panics
+    /// When the slot was not reserved in this stripe.
+    pub fn block_mut(&mut self, slot: u32) -> &mut [u8] {
+        self.check(slot);
+        let (unit, at) = block_of(&self.info, slot);
+        &mut self.units[unit][at]
+    }
+
+    /// The bytes of a block that was pushed: the stripe cannot be read from the drives yet.
+    ///
+    /// # Panics
+    /// As [`block_mut`](Self::block_mut).
+    #[must_use]
+    pub fn block(&self, slot: u32) -> &[u8] {
+        self.check(slot);
+        let (unit, at) = block_of(&self.info, slot);
+        &self.units[unit][at]
+    }
+
+    fn check(&self, slot: u32) {
+        let first = self.info.geometry.stripe_slot(self.stripe) + self.header_blocks;
+        let taken = first..first + u32_of(self.crcs.len());
+        assert!(taken.contains(&slot), "slot {slot} is not among {taken:?}");
+    }
+
+    /// Completes the stripe: zeroes what is unused, writes the header, computes parity.
+    #[must_use]
+    pub fn seal(mut self, sequence: u64) -> Stripe {
+        let geometry = self.info.geometry;
+        let used = usize32(self.header_blocks) + self.crcs.len();
+        let unit_bytes = usize32(geometry.unit_blocks()) * BLOCK;
+        for (n, unit) in self.units[..geometry.data()].iter_mut().enumerate() {
+            let from = (used * BLOCK).saturating_sub(n * unit_bytes).min(unit_bytes);
+            unit[from..].fill(0);
+        }
+        let header = StripeHeader {
+            segment: self.info.id,
+            generation: self.info.generation,
+            stripe: self.stripe,
+            shard: self.info.shard,
+            stream: self.info.stream,
+            sequence,
+            first_slot: geometry.stripe_slot(self.stripe) + self.header_blocks,
+            records: self.records,
+            crcs: self.crcs,
+        };
+        header.write(self.pool, &mut self.units[0][..usize32(self.header_blocks) * BLOCK]);
+        let (data, parity) = self.units.split_at_mut(geometry.data());
+        let data: Vec<&[u8]> = data.iter().map(|unit| &unit[..]).collect();
+        let mut parity: Vec<&mut [u8]> = parity.iter_mut().map(|unit| &mut unit[..]).collect();
+        raid::parity::encode(&data, &mut parity);
+        Stripe { info: self.info, header, units: self.units, permit: self.permit }
+    }
+}
+
+impl Stripe {
+    #[must_use]
+    pub const fn header(&self) -> &StripeHeader {
+        &self.header
+    }
+
+    /// The bytes of one of its data blocks.
+    ///
+    /// # Panics
+    /// When the slot is not of this stripe.
+    #[must_use]
+    pub fn block(&self, slot: u32) -> &[u8] {
+        let (unit, at) = block_of(&self.info, slot);
+        assert_eq!(self.info.geometry.place(slot).stripe, self.header.stripe);
+        &self.units[unit][at]
+    }
+}

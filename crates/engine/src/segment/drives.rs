@@ -1,0 +1,331 @@
+//! The drives of a pool: which can be used, and what each has done.
+
+use crate::address::BLOCK;
+use crate::error::{Error, Kind, Result};
+use crate::join::join_all;
+use media::Drive;
+use reactor::buffer::{Buffer, Pool};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use stdx::num::{align_up, u64_of};
+
+/// Whether a drive can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DriveState {
+    Online,
+    /// Not there when the pool was opened.
+    Missing,
+    /// It failed a write, or went away. Nothing more is read from it or written to it: what it
+    /// holds is no longer known.
+    Failed,
+}
+
+const ONLINE: u8 = 0;
+const MISSING: u8 = 1;
+const FAILED: u8 = 2;
+
+/// A drive on its way into a set.
+#[derive(Debug)]
+pub struct DriveSlot {
+    /// `None` for a drive that is missing.
+    pub drive: Option<Arc<Drive>>,
+    /// It is there, but the pool's labels say it failed.
+    pub failed: bool,
+    /// Where the space for allocation units begins, in bytes from the drive's beginning; a multiple
+    /// of 4096.
+    pub begins: u64,
+    pub au_count: u32,
+}
+
+/// What a drive did since the pool was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DriveCounters {
+    pub reads: u64,
+    pub writes: u64,
+    pub bytes_read: u64,
+    pub bytes_written: u64,
+    pub read_errors: u64,
+    pub write_errors: u64,
+    /// Blocks read whose checksum was wrong.
+    pub corrupt: u64,
+    /// Blocks of this drive that were reconstructed from others.
+    pub reconstructed: u64,
+    /// Blocks written anew after that.
+    pub repaired: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    reads: AtomicU64,
+    writes: AtomicU64,
+    bytes_read: AtomicU64,
+    bytes_written: AtomicU64,
+    read_errors: AtomicU64,
+    write_errors: AtomicU64,
+    corrupt: AtomicU64,
+    reconstructed: AtomicU64,
+    repaired: AtomicU64,
+}
+
+fn count(counter: &AtomicU64, by: usize) {
+    counter.fetch_add(u64_of(by), Ordering::Relaxed);
+}
+
+/// Aligned so that drives do not share cache lines.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Slot {
+    drive: Option<Arc<Drive>>,
+    state: AtomicU8,
+    headers_at: u64,
+    units_at: u64,
+    au_count: u32,
+    counters: Counters,
+}
+
+/// The drives of a pool by index. Shared by its shards.
+#[derive(Debug)]
+pub struct DriveSet {
+    slots: Vec<Slot>,
+    au_bytes: u64,
+    changes: AtomicU64,
+}
+
+/// Where the allocation units begin on a drive whose space begins at `begins`: after the table of
+/// their headers, at a multiple of 64 KiB.
+fn units_at(begins: u64, au_count: u32) -> u64 {
+    align_up(begins + u64::from(au_count) * u64_of(BLOCK), 64 << 10).unwrap_or(u64::MAX)
+}
+
+impl DriveSet {
+    /// How many allocation units a drive of `capacity` bytes has space for, when it begins at
+    /// `begins`.
+    #[must_use]
+    pub fn au_count(capacity: u64, begins: u64, au_bytes: u64) -> u32 {
+        let space = capacity.saturating_sub(begins);
+        let mut count = u32::try_from(space / (au_bytes + u64_of(BLOCK))).unwrap_or(u32::MAX);
+        while count > 0 && units_at(begins, count) + u64::from(count) * au_bytes > capacity {
+            count -= 1;
+        }
+        count
+    }
+
+    #[must_use]
+    pub fn new(drives: Vec<DriveSlot>, au_bytes: u64) -> Self {
+        let slots = drives.into_iter().map(|slot| Slot {
+            state: AtomicU8::new(match &slot.drive {
+                None => MISSING,
+                Some(_) if slot.failed => FAILED,
+                Some(_) => ONLINE,
+            }),
+            drive: slot.drive,
+            headers_at: slot.begins,
+            units_at: units_at(slot.begins, slot.au_count),
+            au_count: slot.au_count,
+            counters: Counters::default(),
+        });
+        Self { slots: slots.collect(), au_bytes, changes: AtomicU64::new(0) }
+    }
+
+    /// Drives in the set, those that cannot be used included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    fn slot(&self, drive: u16) -> &Slot {
+        &self.slots[usize::from(drive)]
+    }
+
+    #[must_use]
+    pub fn state(&self, drive: u16) -> DriveState {
+        match self.slot(drive).state.load(Ordering::Acquire) {
+            ONLINE => DriveState::Online,
+            MISSING => DriveState::Missing,
+            _ => DriveState::Failed,
+        }
+    }
+
+    #[must_use]
+    pub fn is_online(&self, drive: u16) -> bool {
+        self.state(drive) == DriveState::Online
+    }
+
+    /// The drive itself, if it can be used.
+    #[must_use]
+    pub fn drive(&self, drive: u16) -> Option<&Arc<Drive>> {
+        self.slot(drive).drive.as_ref().filter(|_| self.is_online(drive))
+    }
+
+    /// Takes a drive out of use for good.
+    pub fn fail(&self, drive: u16) {
+        let state = &self.slot(drive).state;
+        if state.compare_exchange(ONLINE, FAILED, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            self.changes.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Grows when a drive fails. What was written without a failed drive must not count as durable
+    /// before the labels of the others say that it failed.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    #[must_use]
+    pub fn counters(&self, drive: u16) -> DriveCounters {
+        let counters = &self.slot(drive).counters;
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        DriveCounters {
+            reads: get(&counters.reads),
+            writes: get(&counters.writes),
+            bytes_read: get(&counters.bytes_read),
+            bytes_written: get(&counters.bytes_written),
+            read_errors: get(&counters.read_errors),
+            write_errors: get(&counters.write_errors),
+            corrupt: get(&counters.corrupt),
+            reconstructed: get(&counters.reconstructed),
+            repaired: get(&counters.repaired),
+        }
+    }
+
+    pub(super) fn count_corrupt(&self, drive: u16, blocks: usize) {
+        count(&self.slot(drive).counters.corrupt, blocks);
+    }
+
+    pub(super) fn count_reconstructed(&self, drive: u16, blocks: usize) {
+        count(&self.slot(drive).counters.reconstructed, blocks);
+    }
+
+    pub(super) fn count_repaired(&self, drive: u16, blocks: usize) {
+        count(&self.slot(drive).counters.repaired, blocks);
+    }
+
+    /// Where block `block` of an allocation unit is, in bytes from the drive's beginning.
+    ///
+    /// # Panics
+    /// When the drive has no such unit or the unit no such block.
+    #[must_use]
+    pub fn offset(&self, drive: u16, au: u32, block: u32) -> u64 {
+        let (slot, within) = (self.slot(drive), u64::from(block) * u64_of(BLOCK));
+        assert!(au < slot.au_count && within < self.au_bytes, "unit {au} of drive {drive}");
+        slot.units_at + u64::from(au) * self.au_bytes + within
+    }
+
+    /// Where the header of an allocation unit is.
+    ///
+    /// # Panics
+    /// When the drive has no such unit.
+    #[must_use]
+    pub fn header_offset(&self, drive: u16, au: u32) -> u64 {
+        let slot = self.slot(drive);
+        assert!(au < slot.au_count, "unit {au} of drive {drive}");
+        slot.headers_at + u64::from(au) * u64_of(BLOCK)
+    }
+
+    fn usable(&self, drive: u16) -> Result<&Slot> {
+        if self.is_online(drive) {
+            return Ok(self.slot(drive));
+        }
+        Err(Error::new(Kind::Missing, format!("drive {drive} is {:?}", self.state(drive))))
+    }
+
+    fn read_failed(&self, drive: u16, error: media::Error) -> Error {
+        count(&self.slot(drive).counters.read_errors, 1);
+        if error.kind == media::Kind::Gone {
+            self.fail(drive);
+        }
+        Error::caused(Kind::Failed, format!("drive {drive}"), error)
+    }
+
+    /// Reads `len` bytes into a buffer of `pool`.
+    ///
+    /// # Errors
+    /// `Missing` when the drive cannot be used, `Failed` with what it says.
+    pub async fn read(&self, drive: u16, offset: u64, len: usize, pool: Pool) -> Result<Buffer> {
+        let slot = self.usable(drive)?;
+        let Some(media) = &slot.drive else { unreachable!("a usable drive is there") };
+        count(&slot.counters.reads, 1);
+        count(&slot.counters.bytes_read, len);
+        let data = media.read_from(offset, len, pool).await;
+        data.map_err(|error| self.read_failed(drive, error))
+    }
+
+    /// Reads to where the bytes are wanted, by way of a buffer of `pool` where the drive cannot do
+    /// that.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub async fn read_into(
+        &self,
+        drive: u16,
+        offset: u64,
+        out: &mut [u8],
+        pool: &Pool,
+    ) -> Result<()> {
+        let slot = self.usable(drive)?;
+        let Some(media) = &slot.drive else { unreachable!("a usable drive is there") };
+        count(&slot.counters.reads, 1);
+        count(&slot.counters.bytes_read, out.len());
+        let done = media.read_into(offset, out, pool).await;
+        done.map_err(|error| self.read_failed(drive, error))
+    }
+
+    /// Writes. The first failure takes the drive out of use, save that a lack of space behind it is
+    /// none of its own.
+    ///
+    /// # Errors
+    /// `Missing` when the drive cannot be used, `Full` when there is no space behind it, `Failed`
+    /// with what it says.
+    pub async fn write(&self, drive: u16, offset: u64, data: Buffer) -> Result<()> {
+        let slot = self.usable(drive)?;
+        let Some(media) = &slot.drive else { unreachable!("a usable drive is there") };
+        count(&slot.counters.writes, 1);
+        count(&slot.counters.bytes_written, data.len());
+        media.write(offset, data, false).await.map_err(|error| {
+            count(&slot.counters.write_errors, 1);
+            if error.kind == media::Kind::Full {
+                return Error::caused(Kind::Full, format!("drive {drive}"), error);
+            }
+            self.fail(drive);
+            Error::caused(Kind::Failed, format!("drive {drive}"), error)
+        })
+    }
+
+    /// Makes all completed writes of these drives durable. One that fails is out of use after; so
+    /// look at [`Segments::lost`](super::Segments::lost) before relying on it.
+    pub async fn flush(&self, drives: impl IntoIterator<Item = u16>) {
+        let flushing = drives.into_iter().filter_map(|index| {
+            let drive = self.drive(index)?;
+            drive.has_volatile_cache().then_some(async move {
+                if drive.flush().await.is_err() {
+                    count(&self.slot(index).counters.write_errors, 1);
+                    self.fail(index);
+                }
+            })
+        });
+        join_all(flushing).await;
+    }
+
+    /// The indices of all drives.
+    pub fn indices(&self) -> impl Iterator<Item = u16> + use<> {
+        0..stdx::num::u16_of(self.slots.len())
+    }
+
+    /// Allocation units of a drive.
+    #[must_use]
+    pub fn units(&self, drive: u16) -> u32 {
+        self.slot(drive).au_count
+    }
+
+    /// Blocks of an allocation unit.
+    #[must_use]
+    pub fn au_blocks(&self) -> u32 {
+        stdx::num::low32(self.au_bytes / u64_of(BLOCK))
+    }
+}

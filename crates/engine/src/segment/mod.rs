@@ -1,0 +1,149 @@
+//! Segments: stripes of blocks over the drives of a pool, written once, whole, and read with
+//! verification; what cannot be read is reconstructed and put right.
+//!
+//! A stripe is filled through a [`StripeBuilder`], sealed (header, padding, parity) and written with
+//! one write to each member in parallel. A write succeeds while at most m members are lost.
+
+mod builder;
+mod drives;
+mod header;
+mod memory;
+mod read;
+mod recover;
+mod write;
+
+pub use builder::{Stripe, StripeBuilder};
+pub use drives::{DriveCounters, DriveSet, DriveSlot, DriveState};
+pub use header::{Owner, OwnerRecord, Placed, StripeHeader};
+
+use crate::address::SegmentId;
+use crate::error::{Error, Kind, Result};
+use crate::format::stripe::header_blocks;
+use memory::Memory;
+use raid::Geometry;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// What kind of contents a segment takes: what is written together dies together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stream {
+    /// What hosts wrote.
+    User,
+    /// What reclaim moved: it has outlived its neighbours.
+    Reclaim,
+    /// The map's pages and manifests.
+    Metadata,
+}
+
+impl Stream {
+    pub const ALL: [Self; 3] = [Self::User, Self::Reclaim, Self::Metadata];
+
+    /// As on media.
+    #[must_use]
+    pub const fn to_byte(self) -> u8 {
+        match self {
+            Self::User => 1,
+            Self::Reclaim => 2,
+            Self::Metadata => 3,
+        }
+    }
+
+    #[must_use]
+    pub fn from_byte(byte: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|stream| stream.to_byte() == byte)
+    }
+}
+
+/// One allocation unit of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Member {
+    /// Index of the drive in the pool.
+    pub drive: u16,
+    /// Which of the drive's allocation units.
+    pub au: u32,
+}
+
+/// A segment: where it lies and what it is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentInfo {
+    pub id: SegmentId,
+    /// Grows with every use of the number: what an earlier one left on the drives is told by it.
+    pub generation: u64,
+    /// By column; k + m.
+    pub members: Vec<Member>,
+    pub stream: Stream,
+    pub shard: u16,
+    pub geometry: Geometry,
+}
+
+impl SegmentInfo {
+    /// The member that holds a unit of a stripe; units k and up are parity.
+    #[must_use]
+    pub fn member(&self, stripe: u32, unit: usize) -> Member {
+        self.members[self.geometry.column(self.id.get(), stripe, unit)]
+    }
+
+    /// Blocks at the beginning of each stripe that its header takes.
+    #[must_use]
+    pub fn header_blocks(&self) -> u32 {
+        header_blocks(self.geometry)
+    }
+
+    /// Blocks of a stripe left for contents.
+    #[must_use]
+    pub fn room(&self) -> u32 {
+        self.geometry.stripe_blocks() - self.header_blocks()
+    }
+
+    /// How many of `count` blocks from `slot` on lie in one piece, so that one
+    /// [`fetch`](Segments::fetch) reads them.
+    #[must_use]
+    pub fn contiguous(&self, slot: u32, count: u32) -> u32 {
+        let place = self.geometry.place(slot);
+        count.min(self.geometry.unit_blocks() - place.block)
+    }
+}
+
+/// One shard's way to the segments of its pool. Cloning shares its memory and drives; it stays on
+/// its reactor.
+///
+/// Whoever calls keeps a segment from being reused while anything of it is read: a repair writes in
+/// place.
+#[derive(Clone)]
+pub struct Segments {
+    drives: Arc<DriveSet>,
+    pool: [u8; 16],
+    memory: Rc<Memory>,
+}
+
+impl Segments {
+    /// For segments of `geometry`, or smaller ones. Takes address space for its buffers, and memory
+    /// as they are used.
+    ///
+    /// # Errors
+    /// `Invalid` for a geometry with no room beside the headers of its stripes or whose segments a
+    /// location cannot address, `Failed` when there is no address space.
+    pub fn new(drives: Arc<DriveSet>, pool: [u8; 16], geometry: Geometry) -> Result<Self> {
+        let header = header_blocks(geometry);
+        if header > geometry.unit_blocks() || header >= geometry.stripe_blocks() {
+            return Err(Error::new(Kind::Invalid, "stripes too small for their headers"));
+        }
+        let memory = Memory::new(geometry)
+            .map_err(|e| Error::caused(Kind::Failed, "no memory for stripes", e))?;
+        Ok(Self { drives, pool, memory: Rc::new(memory) })
+    }
+
+    #[must_use]
+    pub fn drives(&self) -> &Arc<DriveSet> {
+        &self.drives
+    }
+
+    /// Members of a segment that cannot be used now.
+    #[must_use]
+    pub fn lost(&self, info: &SegmentInfo) -> usize {
+        info.members.iter().filter(|m| !self.drives.is_online(m.drive)).count()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,165 @@
+//! Reading blocks, each verified by its checksum.
+
+use super::recover::{Target, Unrecoverable};
+use super::{SegmentInfo, Segments};
+use crate::address::BLOCK;
+use crate::error::{Error, Kind, Result};
+use crate::format::crc32c;
+use crate::join::join_all;
+use crate::limits::RECOVER_BLOCKS;
+use reactor::buffer::{Buffer, Pool};
+use stdx::num::{u32_of, usize32};
+
+/// Whether every block has its checksum.
+fn all_match(crcs: &[u32], bytes: &[u8]) -> bool {
+    crcs.iter().zip(bytes.chunks_exact(BLOCK)).all(|(crc, block)| crc32c(block) == *crc)
+}
+
+impl Segments {
+    /// Reads blocks from `slot` on to `out`, one for each of `crcs`, which it verifies. What cannot
+    /// be read or is not what it should be is reconstructed from the rest of its stripe, and written
+    /// back where its drive can be used.
+    ///
+    /// # Errors
+    /// `Corrupt` when the redundancy could not give the blocks back, `Failed` when more members are
+    /// lost than it bears.
+    pub async fn read(
+        &self,
+        info: &SegmentInfo,
+        slot: u32,
+        crcs: &[u32],
+        out: &mut [u8],
+    ) -> Result<()> {
+        assert_eq!(out.len(), crcs.len() * BLOCK, "a checksum for each block");
+        let first = usize32(info.contiguous(slot, u32_of(crcs.len())));
+        if first == crcs.len() {
+            return self.read_piece(info, slot, crcs, out).await;
+        }
+        let mut pieces = Vec::new();
+        let (mut slot, mut crcs, mut out) = (slot, crcs, out);
+        while !crcs.is_empty() {
+            let count = info.contiguous(slot, u32_of(crcs.len()));
+            let (these, after) = crcs.split_at(usize32(count));
+            let (piece, rest) = out.split_at_mut(these.len() * BLOCK);
+            pieces.push(self.read_piece(info, slot, these, piece));
+            (slot, crcs, out) = (slot + count, after, rest);
+        }
+        join_all(pieces).await.into_iter().collect()
+    }
+
+    /// Reads blocks that lie in one piece (see [`SegmentInfo::contiguous`]) into a buffer of `pool`,
+    /// otherwise as [`read`](Self::read) does: the buffer can go straight to whoever asked.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub async fn fetch(
+        &self,
+        info: &SegmentInfo,
+        slot: u32,
+        crcs: &[u32],
+        pool: Pool,
+    ) -> Result<Buffer> {
+        let count = u32_of(crcs.len());
+        assert_eq!(info.contiguous(slot, count), count, "blocks in one piece");
+        let target = Target::of(info, slot);
+        let (member, at) = self.locate(target);
+        let len = crcs.len() * BLOCK;
+        match self.drives.read(member.drive, at, len, pool.clone()).await {
+            Ok(mut data) => {
+                if !all_match(crcs, &data) {
+                    self.repair_blocks(info, slot, crcs, &mut data).await?;
+                }
+                Ok(data)
+            }
+            Err(_) => {
+                let mut data = pool.alloc(len).await;
+                self.rebuild(info, slot, crcs, &mut data).await?;
+                Ok(data)
+            }
+        }
+    }
+
+    async fn read_piece(
+        &self,
+        info: &SegmentInfo,
+        slot: u32,
+        crcs: &[u32],
+        out: &mut [u8],
+    ) -> Result<()> {
+        match self.read_member(Target::of(info, slot), out).await {
+            Ok(()) if all_match(crcs, out) => Ok(()),
+            Ok(()) => self.repair_blocks(info, slot, crcs, out).await,
+            // What it says is counted; the rest of the stripe decides what comes of it.
+            Err(_) => self.rebuild(info, slot, crcs, out).await,
+        }
+    }
+
+    /// Reconstructs those blocks of a piece that were read and are wrong.
+    async fn repair_blocks(
+        &self,
+        info: &SegmentInfo,
+        slot: u32,
+        crcs: &[u32],
+        out: &mut [u8],
+    ) -> Result<()> {
+        let (member, _) = self.locate(Target::of(info, slot));
+        for (n, (crc, block)) in crcs.iter().zip(out.chunks_exact_mut(BLOCK)).enumerate() {
+            if crc32c(block) != *crc {
+                self.drives.count_corrupt(member.drive, 1);
+                self.rebuild_some(info, slot + u32_of(n), &[*crc], block).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reconstructs a piece that could not be read.
+    async fn rebuild(
+        &self,
+        info: &SegmentInfo,
+        slot: u32,
+        crcs: &[u32],
+        out: &mut [u8],
+    ) -> Result<()> {
+        let chunks = crcs.chunks(RECOVER_BLOCKS).zip(out.chunks_mut(RECOVER_BLOCKS * BLOCK));
+        let mut slot = slot;
+        for (crcs, bytes) in chunks {
+            self.rebuild_some(info, slot, crcs, bytes).await?;
+            slot += u32_of(crcs.len());
+        }
+        Ok(())
+    }
+
+    async fn rebuild_some(
+        &self,
+        info: &SegmentInfo,
+        slot: u32,
+        crcs: &[u32],
+        out: &mut [u8],
+    ) -> Result<()> {
+        let fits = |bytes: &[u8]| all_match(crcs, bytes);
+        // On the heap, so that reads that need nothing of this stay small.
+        match Box::pin(self.recover(Target::of(info, slot), out, &fits)).await {
+            Ok(()) => Ok(()),
+            // Different blocks may have been damaged on different drives.
+            Err(Unrecoverable::NoneFits) if crcs.len() > 1 => {
+                for (n, (crc, block)) in crcs.iter().zip(out.chunks_exact_mut(BLOCK)).enumerate() {
+                    let one =
+                        self.rebuild_some(info, slot + u32_of(n), std::slice::from_ref(crc), block);
+                    Box::pin(one).await?;
+                }
+                Ok(())
+            }
+            Err(Unrecoverable::NoneFits) => {
+                let what =
+                    format!("segment {} slot {slot} is damaged beyond repair", info.id.get());
+                Err(Error::new(Kind::Corrupt, what))
+            }
+            Err(Unrecoverable::TooFew(error)) => {
+                let lost = self.lost(info) > info.geometry.parity();
+                let kind = if lost { Kind::Failed } else { Kind::Corrupt };
+                let what = format!("segment {} slot {slot} cannot be reconstructed", info.id.get());
+                Err(Error::caused(kind, what, error))
+            }
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Reconstructing blocks from the rest of their stripe.
+//!
+//! Whoever asks can tell right contents from wrong (by checksums), which says more than parity alone
+//! could: when what comes out is wrong although enough units could be read, another of them must be
+//! wrong too, and each is suspected in turn.
+
+use super::{Member, SegmentInfo, Segments};
+use crate::address::BLOCK;
+use crate::error::{Error, Kind, Result};
+use crate::join::join_all;
+use raid::parity::reconstruct;
+use reactor::buffer::Buffer;
+use stdx::num::usize32;
+
+use super::memory::Workspace;
+
+/// Blocks of a unit of a stripe.
+#[derive(Clone, Copy)]
+pub(super) struct Target<'a> {
+    pub(super) info: &'a SegmentInfo,
+    pub(super) stripe: u32,
+    pub(super) unit: usize,
+    /// The first one.
+    pub(super) block: u32,
+}
+
+impl<'a> Target<'a> {
+    pub(super) fn of(info: &'a SegmentInfo, slot: u32) -> Self {
+        let place = info.geometry.place(slot);
+        Self { info, stripe: place.stripe, unit: usize32(place.unit), block: place.block }
+    }
+}
+
+/// Why blocks cannot be reconstructed.
+#[derive(Debug)]
+pub(super) enum Unrecoverable {
+    /// Too few units of the stripe can be read.
+    TooFew(Error),
+    /// Nothing that can be made of them is what was asked for.
+    NoneFits,
+}
+
+/// The units of a stripe, as far as they were read.
+struct Gathered {
+    units: Vec<Option<Buffer>>,
+    /// Not tried yet.
+    spare: Vec<usize>,
+}
+
+impl Segments {
+    /// Where blocks lie: the member and the offset on its drive in bytes.
+    pub(super) fn locate(&self, target: Target<'_>) -> (Member, u64) {
+        let Target { info, stripe, unit, block } = target;
+        let member = info.member(stripe, unit);
+        let block = info.geometry.member_block(stripe, block);
+        (member, self.drives.offset(member.drive, member.au, block))
+    }
+
+    /// Reads blocks as they are.
+    pub(super) async fn read_member(&self, target: Target<'_>, out: &mut [u8]) -> Result<()> {
+        let (member, at) = self.locate(target);
+        self.drives.read_into(member.drive, at, out, &self.memory.reads).await
+    }
+
+    /// Fills `out` with what the blocks should be, as told by `fits`, and writes it back where their
+    /// drive can be used.
+    pub(super) async fn recover(
+        &self,
+        target: Target<'_>,
+        out: &mut [u8],
+        fits: &dyn Fn(&[u8]) -> bool,
+    ) -> std::result::Result<(), Unrecoverable> {
+        let width = target.info.geometry.width();
+        // One for each unit, and one to keep a suspect's own contents aside.
+        let space = self.memory.workspace(width + 1, out.len()).await;
+        let mut gathered = self.gather(target, &space, out.len()).await?;
+        let mut units = Vec::with_capacity(width);
+        let mut absent = Vec::with_capacity(width);
+        for (n, unit) in gathered.units.iter_mut().enumerate() {
+            units.push(match unit.take() {
+                Some(data) => data,
+                None => {
+                    absent.push(n);
+                    space.buffer().await
+                }
+            });
+        }
+        solve(target, &mut units, &absent);
+        if !fits(&units[target.unit]) {
+            self.suspect(target, &space, &mut units, absent, &gathered.spare, fits).await?;
+        }
+        out.copy_from_slice(&units[target.unit]);
+        let repaired = units.swap_remove(target.unit);
+        drop(units);
+        self.put_right(target, repaired).await;
+        Ok(())
+    }
+
+    /// Reads as many other units as it takes, data and P first.
+    async fn gather(
+        &self,
+        target: Target<'_>,
+        space: &Workspace,
+        len: usize,
+    ) -> std::result::Result<Gathered, Unrecoverable> {
+        let geometry = target.info.geometry;
+        let mut units: Vec<Option<Buffer>> = (0..geometry.width()).map(|_| None).collect();
+        let mut spare: Vec<usize> = (0..geometry.width()).filter(|&u| u != target.unit).collect();
+        let mut first_error = None;
+        loop {
+            let needed = geometry.data() - units.iter().flatten().count();
+            if needed == 0 {
+                return Ok(Gathered { units, spare });
+            }
+            if spare.len() < needed {
+                let error = first_error
+                    .unwrap_or_else(|| Error::new(Kind::Failed, "there is no redundancy"));
+                return Err(Unrecoverable::TooFew(error));
+            }
+            let these: Vec<usize> = spare.drain(..needed).collect();
+            for (unit, read) in these.iter().zip(self.read_units(target, space, len, &these).await)
+            {
+                match read {
+                    Ok(data) => units[*unit] = Some(data),
+                    Err(error) => first_error = first_error.or(Some(error)),
+                }
+            }
+        }
+    }
+
+    /// The same blocks of other units of the stripe, in parallel.
+    async fn read_units(
+        &self,
+        target: Target<'_>,
+        space: &Workspace,
+        len: usize,
+        units: &[usize],
+    ) -> Vec<Result<Buffer>> {
+        let reads = units.iter().map(|&unit| {
+            let (member, at) = self.locate(Target { unit, ..target });
+            self.drives.read(member.drive, at, len, space.pool())
+        });
+        join_all(reads).await
+    }
+
+    /// Enough units were read, and what they make is wrong: one of them is. With a parity unit to
+    /// spare, takes each in turn for lost.
+    async fn suspect(
+        &self,
+        target: Target<'_>,
+        space: &Workspace,
+        units: &mut [Buffer],
+        mut absent: Vec<usize>,
+        spare: &[usize],
+        fits: &dyn Fn(&[u8]) -> bool,
+    ) -> std::result::Result<(), Unrecoverable> {
+        for &unit in spare {
+            let (member, at) = self.locate(Target { unit, ..target });
+            let pool = space.pool();
+            let out = &mut units[unit];
+            if self.drives.read_into(member.drive, at, out, &pool).await.is_ok() {
+                absent.retain(|&a| a != unit);
+            }
+        }
+        if absent.len() >= target.info.geometry.parity() {
+            return Err(Unrecoverable::NoneFits);
+        }
+        let mut aside = space.buffer().await;
+        for suspect in (0..units.len()).filter(|u| *u != target.unit && !spare.contains(u)) {
+            aside.copy_from_slice(&units[suspect]);
+            solve(target, units, &[target.unit, suspect]);
+            if fits(&units[target.unit]) {
+                return Ok(());
+            }
+            units[suspect].copy_from_slice(&aside);
+        }
+        Err(Unrecoverable::NoneFits)
+    }
+
+    /// Writes reconstructed blocks back. That they cannot be written is the drive's failure, not the
+    /// reader's.
+    async fn put_right(&self, target: Target<'_>, data: Buffer) {
+        let (member, at) = self.locate(target);
+        let blocks = data.len() / BLOCK;
+        self.drives.count_reconstructed(member.drive, blocks);
+        if self.drives.is_online(member.drive)
+            && self.drives.write(member.drive, at, data).await.is_ok()
+        {
+            self.drives.count_repaired(member.drive, blocks);
+        }
+    }
+}
+
+/// Computes the units of `lost` that are needed from the others.
+fn solve(target: Target<'_>, units: &mut [Buffer], lost: &[usize]) {
+    let data = target.info.geometry.data();
+    let mut slices: Vec<&mut [u8]> = units.iter_mut().map(|unit| &mut unit[..]).collect();
+    match lost {
+        // Without Q in the picture, the rest is what one parity unit protects.
+        [one, q] if *q == data + 1 => reconstruct(&mut slices[..=data], data, &[*one]),
+        _ => reconstruct(&mut slices, data, lost),
+    }
+}

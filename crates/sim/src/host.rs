@@ -1,0 +1,123 @@
+//! The workload: hosts that read and write, and a manager that makes and changes volumes.
+
+use crate::life::{Life, Target};
+use crate::plan::{Action, length};
+use reactor::{random, sleep, spawn, sync::Semaphore};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+use stdx::Prng;
+use stdx::num::{u64_of, usize64};
+
+/// Volumes in use: each with places for its hosts, all of which the manager takes to change it.
+struct Volume {
+    target: RefCell<Option<Target>>,
+    places: Semaphore,
+}
+
+/// More than there can be hosts.
+const PLACES: usize = 1 << 10;
+
+struct Yard {
+    volumes: Vec<Volume>,
+}
+
+/// Runs all hosts and the manager until each has done its share.
+pub async fn work(life: &Rc<Life>) {
+    let yard = Rc::new(open_yard(life).await);
+    let mut tasks = Vec::new();
+    for number in 0..life.run.plan.hosts {
+        let (life, yard) = (Rc::clone(life), Rc::clone(&yard));
+        tasks.push(spawn(async move { host(&life, &yard, number).await }));
+    }
+    for task in tasks {
+        task.await;
+    }
+}
+
+/// Takes over the volumes there are, and makes more.
+async fn open_yard(life: &Life) -> Yard {
+    let present = life.run.model.borrow().present();
+    let mut volumes: Vec<Volume> = present
+        .into_iter()
+        .map(|(serial, name, size)| volume(Some(Target { serial, name, size })))
+        .collect();
+    let most = usize64(life.run.plan.volumes).max(volumes.len());
+    volumes.resize_with(most, || volume(None));
+    let yard = Yard { volumes };
+    for volume in yard.volumes.iter().filter(|v| v.target.borrow().is_none()) {
+        if !life.is_over() {
+            create(life, volume).await;
+        }
+    }
+    yard
+}
+
+const fn volume(target: Option<Target>) -> Volume {
+    Volume { target: RefCell::new(target), places: Semaphore::new(PLACES) }
+}
+
+fn size(life: &Life, prng: &mut Prng) -> u64 {
+    let sizes = &life.run.plan.sizes;
+    sizes.start + prng.below(sizes.end - sizes.start)
+}
+
+async fn create(life: &Life, volume: &Volume) {
+    let mut prng = Prng::new(random());
+    let name = format!("v{}", prng.below(1_000_000_000));
+    life.create(&name, size(life, &mut prng)).await;
+    let present = life.run.model.borrow().present();
+    let made = present.into_iter().find(|(_, at, _)| *at == name);
+    let made = made.map(|(serial, name, size)| Target { serial, name, size });
+    volume.target.replace(made);
+}
+
+async fn host(life: &Life, yard: &Yard, number: u32) {
+    let mut prng = Prng::new(random() ^ u64::from(number));
+    let mut done = 0;
+    while done < life.operations && !life.is_over() {
+        done += 1;
+        let at = usize64(prng.below(u64_of(yard.volumes.len())));
+        let volume = &yard.volumes[at];
+        if prng.below(200) == 0 {
+            volume.places.acquire(PLACES).await;
+            manage(life, volume, &mut prng).await;
+            volume.places.release(PLACES);
+        } else {
+            volume.places.acquire(1).await;
+            operate(life, volume, &mut prng).await;
+            volume.places.release(1);
+        }
+    }
+}
+
+/// Changes a volume, or makes another in its place.
+async fn manage(life: &Life, volume: &Volume, prng: &mut Prng) {
+    let target = volume.target.borrow().clone();
+    let Some(target) = target else { return create(life, volume).await };
+    if prng.below(2) == 0 {
+        volume.target.replace(None);
+        return life.delete(&target).await;
+    }
+    let size = size(life, prng);
+    life.resize(&target, size).await;
+    volume.target.replace(Some(Target { size, ..target }));
+}
+
+async fn operate(life: &Life, volume: &Volume, prng: &mut Prng) {
+    let plan = &life.run.plan;
+    let target = volume.target.borrow().clone();
+    let Some(v) = target else { return sleep(Duration::from_micros(10)).await };
+    let count = length(prng, plan.longest).min(v.size);
+    let hot = prng.below(100) < plan.hot_percent;
+    let within = if hot { plan.hot_blocks.clamp(count, v.size) } else { v.size };
+    let first = prng.below(within - count + 1);
+    match plan.mix.pick(prng) {
+        Action::Write => life.write(&v, first, count).await,
+        Action::Read => life.read(&v, first, count).await,
+        Action::Zero => life.zero(&v, first, count, false).await,
+        Action::Deallocate => life.zero(&v, first, count, true).await,
+        Action::Flush => life.flush(&v).await,
+        Action::Rest => sleep(Duration::from_nanos(prng.below(200_000))).await,
+    }
+}

@@ -1,0 +1,18 @@
+//! The array engine from a seed: a workload, faults and power cuts, against a model of what was
+//! acknowledged.
+//!
+//! A seed decides everything: the shape of the pool, what its hosts do, when the power fails and what
+//! the drives make of that. The engine's own code runs on a simulated reactor over simulated media,
+//! one life after the other over what the last one left. After every crash everything is read: what
+//! was acknowledged is there, and nothing else. A seed replays bit for bit.
+
+pub mod contents;
+pub mod host;
+pub mod life;
+pub mod model;
+pub mod plan;
+pub mod reference;
+pub mod run;
+pub mod store;
+pub mod trace;
+pub mod world;

@@ -1,0 +1,49 @@
+//! Runs seeds.
+
+use clap::Parser;
+use sim::reference::Lie;
+use sim::run::{Report, run};
+use sim::world::Subject;
+use std::process::ExitCode;
+
+/// Runs the array engine over simulated media, from seeds.
+#[derive(Debug, Parser)]
+struct Options {
+    /// How many seeds to run.
+    #[arg(long, default_value_t = 100, conflicts_with = "seed")]
+    seeds: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 0, conflicts_with = "seed")]
+    start: u64,
+    /// Run this one only.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Print every event.
+    #[arg(long)]
+    trace: bool,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let first = options.seed.unwrap_or(options.start);
+    let count = if options.seed.is_some() { 1 } else { options.seeds };
+    let mut failed = 0u64;
+    for seed in first..first.saturating_add(count) {
+        let report = run(Subject::Reference(Lie::None), seed, options.trace);
+        failed += u64::from(report.failure.is_some());
+        tell(seed, &report, options.seed.is_some());
+    }
+    println!("{count} seeds, {failed} failed");
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn tell(seed: u64, report: &Report, always: bool) {
+    if always {
+        println!("{:?}", report.counts);
+        println!("{} events, trace {:#018x}", report.events, report.trace);
+    }
+    if let Some((life, what)) = &report.failure {
+        println!("seed {seed} fails in life {life}: {what}");
+        println!("replay: cargo run -p sim -- --seed {seed} --trace");
+    }
+}

@@ -1,0 +1,352 @@
+//! What each block may hold: everything that follows from what was asked, answered and seen.
+//!
+//! A block is a register. A write takes effect at some moment between its beginning and its answer;
+//! a read shows what the block held at some moment between its own. So a read may show any version
+//! that is not surely older than another one: `x` is, once a `w` that began after `x` had ended has
+//! itself ended before the read began. What a read has shown was there at that moment, as if it had
+//! been written then: later reads may not go back behind it.
+//!
+//! Acknowledged means durable. A crash ends every write under way with an open fate: it may be there
+//! or not, but stays what it was first seen to be.
+
+use crate::contents::{Found, Stamp};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+
+/// Counts events of the run: every beginning and end has its own.
+type Moment = u64;
+
+#[derive(Clone, Copy, Debug)]
+struct Version {
+    stamp: Stamp,
+    begun: Moment,
+    /// `None` while it is under way.
+    ended: Option<Moment>,
+    /// It surely happened. A write that failed or was cut off may not have.
+    certain: bool,
+}
+
+/// The versions a block may still show, oldest first by beginning.
+#[derive(Clone, Debug)]
+struct Register {
+    versions: Vec<Version>,
+}
+
+impl Register {
+    /// Zeroes from the beginning.
+    fn new() -> Self {
+        let zeroes = Version { stamp: Stamp::ZERO, begun: 0, ended: Some(0), certain: true };
+        Self { versions: vec![zeroes] }
+    }
+
+    /// Whether a read begun at `reading` can no longer show `old`.
+    fn superseded(&self, old: &Version, reading: Moment) -> bool {
+        let Some(ended) = old.ended else { return false };
+        let newer = |w: &Version| w.begun > ended && w.ended.is_some_and(|end| end < reading);
+        self.versions.iter().any(|w| w.certain && newer(w))
+    }
+
+    fn allows(&self, stamp: Stamp, reading: Moment) -> bool {
+        let possible = |v: &&Version| v.stamp == stamp && !self.superseded(v, reading);
+        self.versions.iter().any(|v| possible(&v))
+    }
+
+    fn allowed(&self, reading: Moment) -> Vec<Stamp> {
+        let possible = self.versions.iter().filter(|v| !self.superseded(v, reading));
+        possible.map(|v| v.stamp).collect()
+    }
+
+    fn end(&mut self, begun: Moment, now: Moment, certain: bool) {
+        if let Some(version) = self.versions.iter_mut().find(|v| v.begun == begun) {
+            version.ended = Some(now);
+            version.certain = certain;
+        }
+    }
+
+    /// Forgets what no read that runs or will run can show.
+    fn prune(&mut self, oldest_read: Moment) {
+        let all = Self { versions: self.versions.clone() };
+        self.versions.retain(|v| !all.superseded(v, oldest_read));
+    }
+}
+
+/// Something the model did not allow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation(pub String);
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A volume's place in the model: never used twice.
+pub type Serial = u64;
+
+/// Whether a volume is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Presence {
+    Present,
+    /// A creation or deletion whose fate is open.
+    Open,
+    Gone,
+}
+
+#[derive(Clone, Debug)]
+struct Volume {
+    name: String,
+    presence: Presence,
+    /// The sizes it may have, in blocks; one unless a resize is open.
+    sizes: Vec<u64>,
+    /// Blocks never written are not listed: zeroes.
+    blocks: BTreeMap<u64, Register>,
+}
+
+/// A read or write under way.
+#[derive(Debug)]
+#[must_use = "what was begun must be ended"]
+pub struct Begun {
+    volume: Serial,
+    first: u64,
+    count: u64,
+    at: Moment,
+}
+
+/// All volumes of a pool, as the outside knows them.
+#[derive(Clone, Debug, Default)]
+pub struct Model {
+    now: Moment,
+    stamps: u64,
+    volumes: Vec<Volume>,
+    /// When the reads under way began.
+    reads: Vec<Moment>,
+}
+
+fn index(serial: Serial) -> usize {
+    stdx::num::usize64(serial)
+}
+
+impl Model {
+    fn tick(&mut self) -> Moment {
+        self.now += 1;
+        self.now
+    }
+
+    fn volume(&mut self, serial: Serial) -> &mut Volume {
+        &mut self.volumes[index(serial)]
+    }
+
+    /// A stamp no write has had.
+    pub fn stamp(&mut self) -> Stamp {
+        self.stamps += 1;
+        Stamp(self.stamps)
+    }
+
+    /// A write of `count` blocks begins. [`Stamp::ZERO`] for zeroes and deallocation.
+    pub fn begin_write(&mut self, volume: Serial, first: u64, count: u64, stamp: Stamp) -> Begun {
+        let at = self.tick();
+        let version = Version { stamp, begun: at, ended: None, certain: false };
+        let volume_ = self.volume(volume);
+        for block in first..first + count {
+            let register = volume_.blocks.entry(block).or_insert_with(Register::new);
+            register.versions.push(version);
+        }
+        Begun { volume, first, count, at }
+    }
+
+    /// The write was answered; `certain` when with success.
+    pub fn end_write(&mut self, write: &Begun, certain: bool) {
+        let now = self.tick();
+        let oldest = self.reads.iter().copied().min().unwrap_or(Moment::MAX);
+        let range = write.first..write.first + write.count;
+        for (_, register) in self.volume(write.volume).blocks.range_mut(range) {
+            register.end(write.at, now, certain);
+            register.prune(oldest);
+        }
+    }
+
+    pub fn begin_read(&mut self, volume: Serial, first: u64, count: u64) -> Begun {
+        let at = self.tick();
+        self.reads.push(at);
+        Begun { volume, first, count, at }
+    }
+
+    /// The read failed: it showed nothing.
+    pub fn fail_read(&mut self, read: &Begun) {
+        self.reads.retain(|&at| at != read.at);
+    }
+
+    /// The read showed `found`, block by block.
+    ///
+    /// # Errors
+    /// What it may not show.
+    pub fn end_read(&mut self, read: &Begun, found: &[Found]) -> Result<(), Violation> {
+        let now = self.tick();
+        self.reads.retain(|&at| at != read.at);
+        let oldest = self.reads.iter().copied().min().unwrap_or(Moment::MAX);
+        let volume = self.volume(read.volume);
+        assert_eq!(u64::try_from(found.len()), Ok(read.count), "a read shows all its blocks");
+        for (block, &found) in (read.first..).zip(found) {
+            let untouched = || found == Found::Stamp(Stamp::ZERO);
+            let Some(register) = volume.blocks.get_mut(&block) else {
+                if untouched() {
+                    continue;
+                }
+                return Err(violation(volume, block, found, &[Stamp::ZERO]));
+            };
+            let stamp = match found {
+                Found::Stamp(stamp) if register.allows(stamp, read.at) => stamp,
+                _ => {
+                    let allowed = register.allowed(read.at);
+                    return Err(violation(volume, block, found, &allowed));
+                }
+            };
+            // Seen is as good as written then, and by now.
+            let seen = Version { stamp, begun: read.at, ended: Some(now), certain: true };
+            register.versions.push(seen);
+            register.prune(oldest);
+        }
+        Ok(())
+    }
+
+    /// Everything under way is cut off.
+    pub fn crash(&mut self) {
+        let now = self.tick();
+        self.reads.clear();
+        for volume in &mut self.volumes {
+            for register in volume.blocks.values_mut() {
+                for version in &mut register.versions {
+                    version.ended.get_or_insert(now);
+                }
+                register.prune(Moment::MAX);
+            }
+        }
+    }
+
+    /// A volume is being created.
+    pub fn begin_create(&mut self, name: &str, size: u64) -> Serial {
+        let presence = Presence::Open;
+        let (name, blocks) = (name.to_owned(), BTreeMap::new());
+        self.volumes.push(Volume { name, presence, sizes: vec![size], blocks });
+        stdx::num::u64_of(self.volumes.len() - 1)
+    }
+
+    pub fn end_create(&mut self, volume: Serial) {
+        self.volume(volume).presence = Presence::Present;
+    }
+
+    pub fn begin_delete(&mut self, volume: Serial) {
+        self.volume(volume).presence = Presence::Open;
+    }
+
+    /// It is gone, or was never made.
+    pub fn end_delete(&mut self, volume: Serial) {
+        let volume = self.volume(volume);
+        volume.presence = Presence::Gone;
+        volume.blocks.clear();
+    }
+
+    /// A resize begins. What a smaller size cuts off is zeroes, or still what it was, until the
+    /// resize has ended.
+    pub fn begin_resize(&mut self, volume: Serial, size: u64) -> Begun {
+        let at = self.tick();
+        let zeroes = Version { stamp: Stamp::ZERO, begun: at, ended: None, certain: false };
+        let volume_ = self.volume(volume);
+        volume_.sizes.push(size);
+        for (_, register) in volume_.blocks.range_mut(size..) {
+            register.versions.push(zeroes);
+        }
+        Begun { volume, first: size, count: u64::MAX - size, at }
+    }
+
+    /// The resize was answered with success.
+    pub fn end_resize(&mut self, resize: &Begun) {
+        let now = self.tick();
+        let volume = self.volume(resize.volume);
+        volume.sizes = vec![resize.first];
+        for (_, register) in volume.blocks.range_mut(resize.first..) {
+            register.end(resize.at, now, true);
+        }
+    }
+
+    /// Compares with what a pool just opened says it has: names and sizes in blocks. What was open
+    /// is decided by that.
+    ///
+    /// # Errors
+    /// A volume missing, one too many, or of a size it cannot have.
+    pub fn settle_volumes(&mut self, listed: &BTreeMap<String, u64>) -> Result<(), Violation> {
+        let mut known = 0;
+        for volume in &mut self.volumes {
+            let size = listed.get(&volume.name).copied();
+            match (volume.presence, size) {
+                (Presence::Gone, _) => continue,
+                (Presence::Present, None) => {
+                    return Err(Violation(format!("volume `{}` is missing", volume.name)));
+                }
+                (Presence::Open, None) => {
+                    volume.presence = Presence::Gone;
+                    volume.blocks.clear();
+                }
+                (Presence::Present | Presence::Open, Some(size)) => {
+                    if !volume.sizes.contains(&size) {
+                        let (name, may) = (&volume.name, &volume.sizes);
+                        let text = format!("volume `{name}` has {size} blocks; allowed: {may:?}");
+                        return Err(Violation(text));
+                    }
+                    known += 1;
+                    volume.presence = Presence::Present;
+                    volume.sizes = vec![size];
+                }
+            }
+        }
+        if known == listed.len() {
+            return Ok(());
+        }
+        Err(Violation(format!("there are volumes nobody made: {:?}", listed.keys())))
+    }
+
+    /// Volumes that are there: serial, name, size in blocks.
+    pub fn present(&self) -> Vec<(Serial, String, u64)> {
+        let all = (0..).zip(&self.volumes);
+        let present = all.filter(|(_, v)| v.presence == Presence::Present);
+        present.map(|(serial, v)| (serial, v.name.clone(), v.sizes[0])).collect()
+    }
+
+    /// The ranges of a volume that were ever touched, below `size`.
+    pub fn touched(&self, volume: Serial, size: u64) -> Vec<Range<u64>> {
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        for (&block, _) in self.volumes[index(volume)].blocks.range(..size) {
+            match ranges.last_mut() {
+                Some(last) if last.end == block => last.end += 1,
+                _ => ranges.push(block..block + 1),
+            }
+        }
+        ranges
+    }
+
+    /// Blocks that surely hold data, and those that may, over all volumes that are there. Exact when
+    /// nothing is open.
+    pub fn population(&self) -> (u64, u64) {
+        let (mut least, mut most) = (0, 0);
+        for volume in self.volumes.iter().filter(|v| v.presence != Presence::Gone) {
+            let size = volume.sizes.iter().copied().max().unwrap_or(0);
+            for (_, register) in volume.blocks.range(..size) {
+                let allowed = register.allowed(Moment::MAX);
+                let empty = allowed.iter().filter(|&&stamp| stamp == Stamp::ZERO).count();
+                least += u64::from(empty == 0 && volume.presence == Presence::Present);
+                most += u64::from(empty < allowed.len());
+            }
+        }
+        (least, most)
+    }
+}
+
+fn violation(volume: &Volume, block: u64, found: Found, allowed: &[Stamp]) -> Violation {
+    let allowed: Vec<String> = allowed.iter().map(Stamp::to_string).collect();
+    let name = &volume.name;
+    Violation(format!("block {block} of `{name}` holds {found}; allowed: {}", allowed.join(", ")))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+//! What a seed means: the shape of the pool, the workload, and how each life of the array ends.
+
+use std::ops::Range;
+use std::time::Duration;
+use stdx::Prng;
+use stdx::num::{usize32, usize64};
+
+/// How one life of the array, from opening to whatever ends it, ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The workload comes to its end, and the pool is closed.
+    Closed,
+    /// The process is killed: caches of drives survive that.
+    Killed(Duration),
+    /// Power fails.
+    PowerCut(Duration),
+}
+
+/// How often a host does what, in parts of their sum.
+#[derive(Clone, Copy, Debug)]
+pub struct Mix {
+    pub write: u32,
+    pub read: u32,
+    pub zero: u32,
+    pub deallocate: u32,
+    pub flush: u32,
+    pub rest: u32,
+}
+
+/// Everything a run does that does not depend on how it went.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub seed: u64,
+    /// Tasks run in an order of chance.
+    pub shuffled: bool,
+    /// Tasks that each have one operation at a time.
+    pub hosts: u32,
+    /// Operations of each host in a life that is closed.
+    pub operations: u32,
+    pub mix: Mix,
+    /// The most blocks of one operation.
+    pub longest: u64,
+    /// Of a hundred operations, those within the hot blocks.
+    pub hot_percent: u64,
+    pub hot_blocks: u64,
+    /// Sizes of volumes in blocks.
+    pub sizes: Range<u64>,
+    /// The most volumes at once.
+    pub volumes: u64,
+    pub lives: Vec<Ending>,
+}
+
+/// A length from 1 to `most`, short ones as likely as long ones of twice the length.
+pub fn length(prng: &mut Prng, most: u64) -> u64 {
+    let doublings = u64::from(most.ilog2()) + 1;
+    let limit = (1 << prng.below(doublings)).min(most);
+    1 + prng.below(limit)
+}
+
+fn span(prng: &mut Prng, least: Duration, doublings: u64) -> Duration {
+    let factor = 1u64 << prng.below(doublings);
+    let nanos = u64::try_from(least.as_nanos()).unwrap_or(u64::MAX >> doublings) * factor;
+    Duration::from_nanos(nanos + prng.below(nanos))
+}
+
+impl Plan {
+    pub fn new(seed: u64) -> Self {
+        let mut prng = Prng::new(seed);
+        let p = &mut prng;
+        let mix = Mix {
+            write: 20 + weight(p),
+            read: weight(p),
+            zero: weight(p) / 4,
+            deallocate: weight(p) / 4,
+            flush: weight(p) / 8,
+            rest: weight(p) / 2,
+        };
+        let mut lives: Vec<Ending> = (0..2 + p.below(4)).map(|_| ending(p)).collect();
+        lives.push(Ending::Closed);
+        Self {
+            seed,
+            shuffled: p.below(2) == 0,
+            hosts: 1 << p.below(5),
+            operations: stdx::num::low32(10 << p.below(4)),
+            mix,
+            longest: [1, 8, 64, 256][usize64(p.below(4))],
+            hot_percent: p.below(100),
+            hot_blocks: 1 << p.below(8),
+            sizes: 1..1 << (4 + p.below(10)),
+            volumes: 1 + p.below(4),
+            lives,
+        }
+    }
+
+    /// The order in which tasks run.
+    pub const fn order(&self) -> reactor::Order {
+        if self.shuffled { reactor::Order::Shuffled } else { reactor::Order::Arrival }
+    }
+}
+
+fn weight(prng: &mut Prng) -> u32 {
+    stdx::num::low32(1 << prng.below(6))
+}
+
+fn ending(prng: &mut Prng) -> Ending {
+    match prng.below(10) {
+        0..2 => Ending::Closed,
+        2..4 => Ending::Killed(span(prng, Duration::from_micros(50), 9)),
+        _ => Ending::PowerCut(span(prng, Duration::from_micros(10), 11)),
+    }
+}
+
+/// What a host does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    Write,
+    Read,
+    Zero,
+    Deallocate,
+    Flush,
+    Rest,
+}
+
+impl Mix {
+    pub fn pick(&self, prng: &mut Prng) -> Action {
+        let parts = [
+            (self.write, Action::Write),
+            (self.read, Action::Read),
+            (self.zero, Action::Zero),
+            (self.deallocate, Action::Deallocate),
+            (self.flush, Action::Flush),
+            (self.rest, Action::Rest),
+        ];
+        let sum: usize = parts.iter().map(|(weight, _)| usize32(*weight)).sum();
+        let mut at = usize64(prng.below(stdx::num::u64_of(sum)));
+        for (weight, action) in parts {
+            match at.checked_sub(usize32(weight)) {
+                Some(rest) => at = rest,
+                None => return action,
+            }
+        }
+        Action::Rest
+    }
+}

@@ -1,0 +1,58 @@
+//! One seed: all lives of one array.
+
+use crate::life::{Counts, Run, live};
+use crate::plan::Plan;
+use crate::world::{Subject, World};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use stdx::num::u64_of;
+
+/// How a run went.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Two runs of a seed have the same.
+    pub trace: u64,
+    pub events: u64,
+    pub counts: Counts,
+    /// What went wrong, and in which life.
+    pub failure: Option<(usize, String)>,
+}
+
+/// Runs what `seed` means on `subject`. With `echo` every event is printed.
+pub fn run(subject: Subject, seed: u64, echo: bool) -> Report {
+    let plan = Plan::new(seed);
+    if echo {
+        println!("{plan:#?}");
+    }
+    let world = World::new(subject, &plan);
+    let run = Run::new(plan, world, echo);
+    let failure = lives(&run);
+    let trace = run.trace.borrow();
+    let counts = *run.counts.borrow();
+    Report { trace: trace.hash(), events: trace.events(), counts, failure }
+}
+
+fn lives(run: &Rc<Run>) -> Option<(usize, String)> {
+    for (number, &ending) in run.plan.lives.iter().enumerate() {
+        let seed = run.plan.seed ^ (u64_of(number) + 1) << 48;
+        let life = || {
+            let life = live(Rc::clone(run), number, ending);
+            reactor::simulate_in(seed, run.plan.order(), life)
+        };
+        match catch_unwind(AssertUnwindSafe(life)) {
+            Ok(Ok(())) => {}
+            Ok(Err(violation)) => return Some((number, violation.0)),
+            Err(panic) => return Some((number, format!("panicked: {}", message(&*panic)))),
+        }
+    }
+    None
+}
+
+fn message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message")
+}
+
+#[cfg(test)]
+mod tests;

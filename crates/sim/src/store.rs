@@ -1,0 +1,87 @@
+//! What the workload runs on: the engine, or the reference.
+
+use crate::reference::Reference;
+use std::collections::BTreeMap;
+
+/// Names and sizes in blocks.
+pub type Volumes = BTreeMap<String, u64>;
+
+/// Why something was not done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// No space is left in the pool.
+    Full,
+    OutOfRange,
+    NotFound,
+    /// Anything a healthy pool never says.
+    Other(String),
+}
+
+/// An open pool.
+pub enum Store {
+    Reference(Reference),
+}
+
+impl Store {
+    pub fn volumes(&self) -> Volumes {
+        match self {
+            Self::Reference(pool) => pool.volumes(),
+        }
+    }
+
+    pub async fn create(&self, name: &str, size: u64) -> Result<(), Refusal> {
+        match self {
+            Self::Reference(pool) => pool.create(name, size).await,
+        }
+    }
+
+    pub async fn delete(&self, name: &str) -> Result<(), Refusal> {
+        match self {
+            Self::Reference(pool) => pool.delete(name).await,
+        }
+    }
+
+    /// Changes a volume's size, in blocks.
+    pub async fn resize(&self, name: &str, size: u64) -> Result<(), Refusal> {
+        match self {
+            Self::Reference(pool) => pool.resize(name, size).await,
+        }
+    }
+
+    pub async fn read(&self, name: &str, first: u64, count: u64) -> Result<Vec<u8>, Refusal> {
+        match self {
+            Self::Reference(pool) => pool.read(name, first, count).await,
+        }
+    }
+
+    /// Writes whole blocks.
+    pub async fn write(&self, name: &str, first: u64, data: Vec<u8>) -> Result<(), Refusal> {
+        match self {
+            Self::Reference(pool) => pool.write(name, first, data).await,
+        }
+    }
+
+    pub async fn zero(
+        &self,
+        name: &str,
+        first: u64,
+        count: u64,
+        deallocate: bool,
+    ) -> Result<(), Refusal> {
+        match self {
+            Self::Reference(pool) => {
+                let _ = deallocate;
+                pool.zero(name, first, count).await
+            }
+        }
+    }
+
+    pub async fn flush(&self, name: &str) -> Result<(), Refusal> {
+        match self {
+            Self::Reference(_) => {
+                let _ = name;
+                Ok(())
+            }
+        }
+    }
+}

@@ -10,6 +10,7 @@ mod error;
 pub mod format;
 pub mod join;
 mod limits;
+pub mod map;
 pub mod segment;
 
 pub use error::{Error, Kind, Result};

@@ -52,7 +52,7 @@ fn checksum(bytes: &[u8]) -> u32 {
 }
 
 /// Writes the magic number and the checksum into a piece whose rest is filled.
-fn seal(bytes: &mut [u8], magic: [u8; 8]) {
+pub(crate) fn seal(bytes: &mut [u8], magic: [u8; 8]) {
     bytes[..CRC_AT].copy_from_slice(&magic);
     let crc = checksum(bytes);
     bytes[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
@@ -72,7 +72,7 @@ pub enum Bad {
 }
 
 /// Whether the piece carries this magic number and its own checksum.
-fn check(bytes: &[u8], magic: [u8; 8]) -> Result<(), Bad> {
+pub(crate) fn check(bytes: &[u8], magic: [u8; 8]) -> Result<(), Bad> {
     if bytes.len() < CRC_AT + 4 || bytes[..CRC_AT] != magic {
         return Err(Bad::Blank);
     }

@@ -1,0 +1,88 @@
+//! Every bound of the map, with its reason.
+
+use super::memtable;
+
+/// Levels below the flushed runs. Sizes grow by [`RATIO`] from one to the next and by
+/// [`RATIO_LAST`] to the last: seven hold more than 2^40 pages.
+pub(super) const LEVELS: usize = 7;
+
+/// How many times a level is larger than the one above it.
+pub(super) const RATIO: u64 = 6;
+
+/// How many times the last level is larger than the one above it. What lies above the last level
+/// needs filters in memory, so it must be a small part; what is merged into the last level is
+/// written half as often as this.
+pub(super) const RATIO_LAST: u64 = 12;
+
+/// Segments the leaves of one table may lie in: evacuating a segment visits the tables that name it.
+pub(super) const TABLE_SEGMENTS: usize = 16;
+
+/// Most leaves of a table that its index page may have to name; how many fit depends on their keys.
+pub(super) const TABLE_LEAVES: usize = 448;
+
+/// Blocks a table with filters may know: bounds the fingerprints gathered while it is built.
+pub(super) const TABLE_KEYS: usize = 160 << 10;
+
+/// Fewer leaves are not worth a table of their own when neighbours can join.
+pub(super) const TABLE_LEAVES_LEAST: usize = 64;
+
+/// Runs of superseded blocks gathered by one merge step before it must end and report them.
+pub(super) const STEP_REPORTS: usize = 64 << 10;
+
+/// Pages read at once for a merge, where they lie side by side.
+pub(super) const READ_AHEAD: usize = 16;
+
+/// The least memory for pages: enough for one lookup's pages many times over.
+pub(super) const CACHE_LEAST: usize = 256 << 10;
+
+/// The least memory for one memtable.
+pub(super) const MEMTABLE_LEAST: usize = 64 << 10;
+
+/// How much memory one shard's map may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapLimits {
+    /// Bytes of one memtable; there are two while one is flushed.
+    pub memtable: usize,
+    /// Bytes of the page cache.
+    pub cache: usize,
+    /// Bytes of filters. Tables for which none is left are read to find out.
+    pub filters: usize,
+    /// Flushed runs that start a merge.
+    pub runs: usize,
+    /// Leaves of a table: the unit of merging. Smaller ones only in tests and scaled experiments.
+    pub table_leaves: usize,
+}
+
+/// Flushed runs at which a flush first helps merging: twice what starts a merge, so that lookups
+/// never have more to look at.
+pub(super) const RUNS_FACTOR: usize = 2;
+
+/// Bytes of buffers besides: page builders, fingerprints being gathered, read-ahead.
+pub(super) const BUFFERS: usize = 4 << 20;
+
+impl MapLimits {
+    /// Divides `bytes` for a map that may fill up with random single blocks.
+    #[must_use]
+    pub fn for_memory(bytes: usize) -> Self {
+        let rest = bytes.saturating_sub(BUFFERS.min(bytes / 4));
+        let memtable = (rest / 14).max(MEMTABLE_LEAST);
+        let filters = rest / 16 * 9;
+        let cache = rest.saturating_sub(2 * memtable + filters).max(CACHE_LEAST);
+        Self { memtable, cache, filters, runs: 6, table_leaves: TABLE_LEAVES }
+    }
+
+    /// Entries a memtable takes.
+    pub(super) const fn memtable_entries(&self) -> usize {
+        self.memtable / memtable::ENTRY_BYTES
+    }
+}
+
+impl Default for MapLimits {
+    /// 64 MiB: what a full volume of 1 TiB needs for one read a lookup.
+    fn default() -> Self {
+        Self::for_memory(64 << 20)
+    }
+}
+
+/// Pages kept to read into: those of a few tens of lookups that wait at once.
+pub(super) const SPARE_PAGES: usize = 64;

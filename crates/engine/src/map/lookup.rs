@@ -1,0 +1,273 @@
+//! Finding blocks: one synchronous step at a time, repeated after each page it had to wait for.
+//!
+//! A step looks from the newest level to the oldest and so sees one state of the map; what it learns
+//! on the way (nothing before such a position) bounds the piece it answers for.
+
+use super::cache::Worth;
+use super::extents::Extents;
+use super::flat::{Flat, low64, unflat};
+use super::memtable::{Known, Memtable};
+use super::page::{Kind, Page};
+use super::state::State;
+use super::table::{Level, Table};
+use super::{Map, Pages, corrupt};
+use crate::address::{BLOCK, Entry, Key, Location, View};
+use crate::error::Result;
+use stdx::num::{low32, usize64};
+
+/// Blocks a filter is asked about in one step.
+const PROBES: Flat = 32;
+
+/// A page that was read for this lookup, whether or not the cache still has it.
+pub(super) struct Held {
+    location: Location,
+    page: Box<[u8; BLOCK]>,
+}
+
+/// How a step ended.
+pub(super) enum Step {
+    /// Everything before this position is answered.
+    Until(Flat),
+    Need(Entry, Worth),
+}
+
+/// What one level says of a position.
+enum Said {
+    /// It answered up to this position.
+    Answered(Flat),
+    /// Nothing, up to this position.
+    Nothing(Flat),
+    Need(Entry, Worth),
+}
+
+/// Answers for `at` and as much as belongs to it before `limit`.
+///
+/// # Errors
+/// `Corrupt` when a page's fields make no sense.
+pub(super) fn step(
+    state: &mut State,
+    held: &[Held],
+    at: Flat,
+    limit: Flat,
+    out: &mut Extents,
+) -> Result<Step> {
+    let mut limit = limit;
+    for memtable in [&state.active, &state.frozen] {
+        match ask_memtable(memtable, at, limit, out) {
+            Said::Nothing(until) => limit = limit.min(until),
+            Said::Answered(until) => return Ok(Step::Until(until)),
+            Said::Need(..) => {}
+        }
+    }
+    let State { runs, levels, cache, .. } = state;
+    for level in runs.iter().rev().chain(levels.iter()) {
+        let mut pages = Cached { cache, held };
+        match ask_level(level, &mut pages, at, limit, out)? {
+            Said::Nothing(until) => limit = limit.min(until),
+            Said::Answered(until) => return Ok(Step::Until(until)),
+            Said::Need(entry, worth) => return Ok(Step::Need(entry, worth)),
+        }
+    }
+    out.push_hole(unflat(at).block, low32(low64(limit - at)));
+    Ok(Step::Until(limit))
+}
+
+fn ask_memtable(memtable: &Memtable, at: Flat, limit: Flat, out: &mut Extents) -> Said {
+    match memtable.get(at) {
+        Known::Data(entry) => {
+            out.push_data(unflat(at).block, entry.location, std::iter::once(entry.crc));
+            Said::Answered(at + 1)
+        }
+        Known::Hole(end) => {
+            let end = end.min(limit);
+            out.push_hole(unflat(at).block, low32(low64(end - at)));
+            Said::Answered(end)
+        }
+        Known::Nothing(next) => Said::Nothing(next),
+    }
+}
+
+struct Cached<'a> {
+    cache: &'a mut super::cache::Cache,
+    held: &'a [Held],
+}
+
+impl Cached<'_> {
+    fn get(&mut self, entry: Entry, worth: Worth) -> Option<&[u8; BLOCK]> {
+        match self.held.iter().find(|h| h.location == entry.location) {
+            Some(held) => Some(&held.page),
+            None => self.cache.get(entry.location, worth),
+        }
+    }
+}
+
+fn ask_level(
+    level: &Level,
+    pages: &mut Cached<'_>,
+    at: Flat,
+    limit: Flat,
+    out: &mut Extents,
+) -> Result<Said> {
+    let Some(table) = level.get(level.position(at)) else { return Ok(Said::Nothing(limit)) };
+    if !table.covers(at) {
+        return Ok(Said::Nothing(table.low));
+    }
+    let limit = limit.min(table.high);
+    if let Some(filter) = &table.filter {
+        let possible = filter.first_possible(at, limit.min(at + PROBES));
+        if possible > at {
+            return Ok(Said::Nothing(possible));
+        }
+    }
+    let (leaf, limit) = match leaf_of(table, pages, at)? {
+        Leaf::At(leaf, next) => (leaf, limit.min(next)),
+        Leaf::Before(first) => return Ok(Said::Nothing(first)),
+        Leaf::Need(entry) => return Ok(Said::Need(entry, Worth::Index)),
+    };
+    let Some(bytes) = pages.get(leaf, Worth::Leaf) else {
+        return Ok(Said::Need(leaf, Worth::Leaf));
+    };
+    ask_leaf(bytes, at, limit, out).map_err(|bad| corrupt(leaf.location, bad))
+}
+
+fn ask_leaf(
+    bytes: &[u8; BLOCK],
+    at: Flat,
+    limit: Flat,
+    out: &mut Extents,
+) -> std::result::Result<Said, crate::format::Bad> {
+    let page = Page::parse(bytes, Kind::Leaf)?;
+    let Some(i) = page.floor(at) else { return Ok(Said::Nothing(limit.min(page.start(0)))) };
+    let (item, checksum) = page.item(i)?;
+    if item.end() <= at {
+        let next = if i + 1 < page.len() { page.start(i + 1) } else { limit };
+        return Ok(Said::Nothing(limit.min(next.max(at + 1))));
+    }
+    let part = item.from(at);
+    let end = part.end().min(limit);
+    let count = low32(low64(end - at));
+    match part.place {
+        None => out.push_hole(unflat(at).block, count),
+        Some(location) => {
+            let first = checksum + usize64(low64(at - item.start));
+            let crcs = (0..stdx::num::usize32(count)).map(|n| page.checksum(first + n));
+            out.push_data(unflat(at).block, location, crcs);
+        }
+    }
+    Ok(Said::Answered(end))
+}
+
+enum Leaf {
+    /// The leaf that speaks of a position, and where the next one begins.
+    At(Entry, Flat),
+    /// The first leaf begins only here.
+    Before(Flat),
+    Need(Entry),
+}
+
+fn leaf_of(table: &Table, pages: &mut Cached<'_>, at: Flat) -> Result<Leaf> {
+    let Some(bytes) = pages.get(table.index, Worth::Index) else {
+        return Ok(Leaf::Need(table.index));
+    };
+    let bad = |bad| corrupt(table.index.location, bad);
+    let page = Page::parse(bytes, Kind::Index).map_err(bad)?;
+    let Some(i) = page.floor(at) else { return Ok(Leaf::Before(page.start(0).max(at + 1))) };
+    let (item, checksum) = page.item(i).map_err(bad)?;
+    let Some(first) = item.place else {
+        return Err(bad(crate::format::Bad::Field("hole in an index")));
+    };
+    let skip = low64((at - item.start).min(Flat::from(item.blocks - 1)));
+    let next = if skip + 1 < item.blocks {
+        at + 1
+    } else if i + 1 < page.len() {
+        page.start(i + 1).max(at + 1)
+    } else {
+        table.high
+    };
+    let crc = page.checksum(checksum + usize64(skip));
+    Ok(Leaf::At(Entry { location: first.offset(low32(skip)), crc }, next))
+}
+
+impl<P: Pages> Map<P> {
+    /// What lies at `count` blocks of a view from `first` on: `out` is cleared and filled with
+    /// pieces in order, without gaps. Each block's answer was true at one instant of the call.
+    ///
+    /// # Errors
+    /// Those of reading pages; `Corrupt` when a page makes no sense.
+    pub async fn lookup(
+        &self,
+        view: View,
+        first: u64,
+        count: u32,
+        out: &mut Extents,
+    ) -> Result<()> {
+        out.clear();
+        let mut at = super::flat::flat(view, first);
+        let end = at + Flat::from(count);
+        let mut held = Vec::new();
+        while at < end {
+            let step = step(&mut self.state.borrow_mut(), &held, at, end, out);
+            match step {
+                Ok(Step::Until(next)) => at = next,
+                Ok(Step::Need(entry, worth)) => self.fetch(entry, worth, &mut held).await?,
+                Err(e) => {
+                    self.give_back(&mut held);
+                    return Err(e);
+                }
+            }
+        }
+        self.give_back(&mut held);
+        Ok(())
+    }
+
+    /// Makes `new` the contents of `key` if they are still at `old`; tells whether it did. No other
+    /// change can come between the look and the replacement. `old` is reported as superseded like
+    /// any other, sooner or later. Needs room for one entry ([`reserve`](Self::reserve)).
+    ///
+    /// # Errors
+    /// Those of [`lookup`](Self::lookup).
+    pub async fn replace_if(&self, key: Key, old: Location, new: Entry) -> Result<bool> {
+        let at = super::flat::flat(key.view, key.block);
+        let (mut held, mut out) = (Vec::new(), Extents::default());
+        let is_current = loop {
+            let step = step(&mut self.state.borrow_mut(), &held, at, at + 1, &mut out);
+            match step {
+                Ok(Step::Until(_)) => {
+                    let found = out.iter().next().map(|e| e.state);
+                    let here = matches!(found, Some(super::extents::State::Data { location, .. })
+                        if location == old);
+                    if here {
+                        self.insert(key, new.location, &[new.crc]);
+                    }
+                    break Ok(here);
+                }
+                Ok(Step::Need(entry, worth)) => self.fetch(entry, worth, &mut held).await?,
+                Err(e) => break Err(e),
+            }
+        };
+        self.give_back(&mut held);
+        is_current
+    }
+
+    /// Reads a page a step needs, for the cache and for this lookup. A failure counts only if the
+    /// map still refers to the page: tables may have changed while it was read.
+    async fn fetch(&self, entry: Entry, worth: Worth, held: &mut Vec<Held>) -> Result<()> {
+        let version = self.state.borrow().version;
+        let mut page = self.spare.borrow_mut().pop().unwrap_or_else(|| Box::new([0; BLOCK]));
+        let read = self.pages.read(entry.location, &[entry.crc], &mut page[..]).await;
+        self.reads.set(self.reads.get() + 1);
+        if let Err(e) = read {
+            self.spare.borrow_mut().push(page);
+            return if self.state.borrow().version == version { Err(e) } else { Ok(()) };
+        }
+        self.state.borrow_mut().cache.put(entry.location, worth, &page);
+        held.push(Held { location: entry.location, page });
+        Ok(())
+    }
+
+    fn give_back(&self, held: &mut Vec<Held>) {
+        let mut spare = self.spare.borrow_mut();
+        spare.extend(held.drain(..).map(|h| h.page));
+        spare.truncate(super::limits::SPARE_PAGES);
+    }
+}

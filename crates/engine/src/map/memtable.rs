@@ -1,0 +1,284 @@
+//! What the map learnt since its last flush: sorted chunks of fixed-size slots, and ranges of holes.
+
+use super::flat::{END, Flat, Item, flat, unflat};
+use crate::address::{Entry, Location};
+use std::collections::BTreeMap;
+
+/// Slots of a chunk: an insert moves 1.5 KiB on average, a search looks at 7 of them.
+const CHUNK: usize = 128;
+
+/// Bytes one entry takes with chunks half full, which is the least they are after a split.
+pub(super) const ENTRY_BYTES: usize = 2 * size_of::<Slot>();
+
+/// Entries a range of holes counts for: a node of the ordered map, and the data it may cut in two.
+const HOLE_ENTRIES: usize = 2;
+
+#[derive(Clone, Copy)]
+struct Slot {
+    block: u64,
+    location: u64,
+    view: u32,
+    crc: u32,
+}
+
+const _: () = assert!(size_of::<Slot>() == 24);
+
+impl Slot {
+    fn new(at: Flat, entry: Entry) -> Self {
+        let key = unflat(at);
+        Self {
+            block: key.block,
+            location: entry.location.to_bits(),
+            view: key.view.get(),
+            crc: entry.crc,
+        }
+    }
+
+    fn at(&self) -> Flat {
+        flat(crate::address::View::new(self.view), self.block)
+    }
+
+    fn entry(&self) -> Entry {
+        let place = Location::from_bits(self.location);
+        Entry { location: place.unwrap_or_else(|| unreachable!("made from one")), crc: self.crc }
+    }
+}
+
+/// What a memtable says of a position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Known {
+    Data(Entry),
+    /// A hole, up to this position at least.
+    Hole(Flat),
+    /// Nothing, up to this position; past every key when nothing follows.
+    Nothing(Flat),
+}
+
+/// The newest level. Contents lie over holes: a position with contents may be inside a hole's range.
+#[derive(Default)]
+pub(super) struct Memtable {
+    firsts: Vec<Flat>,
+    chunks: Vec<Vec<Slot>>,
+    entries: usize,
+    /// Beginning and end of ranges that do not touch.
+    holes: BTreeMap<Flat, Flat>,
+    spare: Vec<Vec<Slot>>,
+}
+
+impl Memtable {
+    pub fn is_empty(&self) -> bool {
+        self.entries == 0 && self.holes.is_empty()
+    }
+
+    /// Entries it counts for, against its limit.
+    pub fn used(&self) -> usize {
+        self.entries + self.holes.len() * HOLE_ENTRIES
+    }
+
+    /// Bytes it has allocated.
+    pub fn bytes(&self) -> usize {
+        let chunks = self.chunks.len() + self.spare.len();
+        let holes = self.holes.len() * HOLE_ENTRIES * ENTRY_BYTES;
+        chunks * CHUNK * size_of::<Slot>() + self.firsts.capacity() * size_of::<Flat>() + holes
+    }
+
+    /// The chunk that holds `at` or would.
+    fn chunk_of(&self, at: Flat) -> usize {
+        self.firsts.partition_point(|&first| first <= at).saturating_sub(1)
+    }
+
+    /// Puts a block's contents in; tells what was there.
+    pub fn insert(&mut self, at: Flat, entry: Entry) -> Option<Location> {
+        let slot = Slot::new(at, entry);
+        if self.chunks.is_empty() {
+            let mut chunk = self.fresh();
+            chunk.push(slot);
+            (self.firsts, self.chunks) = (vec![at], vec![chunk]);
+            self.entries = 1;
+            return None;
+        }
+        let mut c = self.chunk_of(at);
+        let mut position = self.chunks[c].partition_point(|s| s.at() < at);
+        if let Some(old) = self.chunks[c].get_mut(position)
+            && old.at() == at
+        {
+            let before = old.entry().location;
+            *old = slot;
+            return Some(before);
+        }
+        if self.chunks[c].len() == CHUNK {
+            let keep = if position == CHUNK { CHUNK } else { CHUNK / 2 };
+            self.split(c, keep, slot);
+            if keep == CHUNK {
+                self.entries += 1;
+                return None;
+            }
+            if position > keep {
+                c += 1;
+                position -= keep;
+            }
+        }
+        self.chunks[c].insert(position, slot);
+        self.firsts[c] = self.chunks[c][0].at();
+        self.entries += 1;
+        None
+    }
+
+    fn fresh(&mut self) -> Vec<Slot> {
+        self.spare.pop().unwrap_or_else(|| Vec::with_capacity(CHUNK))
+    }
+
+    /// Leaves the first `keep` slots of a full chunk; the rest, or `slot` if there is none, begin
+    /// the next one. Ascending inserts so leave full chunks behind.
+    fn split(&mut self, c: usize, keep: usize, slot: Slot) {
+        let mut next = self.fresh();
+        next.extend(self.chunks[c].drain(keep..));
+        if next.is_empty() {
+            next.push(slot);
+        }
+        self.firsts.insert(c + 1, next[0].at());
+        self.chunks.insert(c + 1, next);
+    }
+
+    /// Makes `from..to` a hole; `dropped` hears of the contents that lay there.
+    pub fn insert_hole(&mut self, from: Flat, to: Flat, mut dropped: impl FnMut(Location)) {
+        self.remove(from, to, &mut dropped);
+        let (mut low, mut high) = (from, to);
+        if let Some((&start, &end)) = self.holes.range(..=from).next_back()
+            && end >= from
+        {
+            (low, high) = (start, high.max(end));
+        }
+        while let Some((&start, &end)) = self.holes.range(low..=high).next() {
+            high = high.max(end);
+            self.holes.remove(&start);
+        }
+        self.holes.insert(low, high);
+    }
+
+    fn remove(&mut self, from: Flat, to: Flat, dropped: &mut impl FnMut(Location)) {
+        if self.chunks.is_empty() {
+            return;
+        }
+        let first = self.chunk_of(from);
+        let mut c = first;
+        while c < self.chunks.len() && self.firsts[c] < to {
+            let chunk = &mut self.chunks[c];
+            let low = chunk.partition_point(|s| s.at() < from);
+            let high = chunk.partition_point(|s| s.at() < to);
+            self.entries -= high - low;
+            for slot in chunk.drain(low..high) {
+                dropped(slot.entry().location);
+            }
+            c += 1;
+        }
+        self.tidy(first, c);
+    }
+
+    /// Drops the empty ones among chunks `from..to` and joins the others with what comes before
+    /// while one chunk holds both.
+    fn tidy(&mut self, from: usize, to: usize) {
+        for c in (from..to).rev() {
+            if self.chunks[c].is_empty() {
+                let empty = self.chunks.remove(c);
+                self.firsts.remove(c);
+                self.spare.push(empty);
+            } else {
+                self.firsts[c] = self.chunks[c][0].at();
+            }
+        }
+        let mut c = from.max(1);
+        while c < self.chunks.len() && c <= from + 1 {
+            if self.chunks[c - 1].len() + self.chunks[c].len() <= CHUNK {
+                let mut taken = self.chunks.remove(c);
+                self.firsts.remove(c);
+                self.chunks[c - 1].append(&mut taken);
+                self.spare.push(taken);
+            } else {
+                c += 1;
+            }
+        }
+    }
+
+    /// What it knows of `at`.
+    pub fn get(&self, at: Flat) -> Known {
+        let mut next = END;
+        if !self.chunks.is_empty() {
+            let c = self.chunk_of(at);
+            let chunk = &self.chunks[c];
+            let position = chunk.partition_point(|s| s.at() < at);
+            let slot = chunk.get(position).or_else(|| self.chunks.get(c + 1)?.first());
+            if let Some(slot) = slot {
+                next = slot.at();
+                if next == at {
+                    return Known::Data(slot.entry());
+                }
+            }
+        }
+        if self.holes.is_empty() {
+            return Known::Nothing(next);
+        }
+        if let Some((_, &end)) = self.holes.range(..=at).next_back()
+            && end > at
+        {
+            return Known::Hole(end.min(next));
+        }
+        if let Some((&start, _)) = self.holes.range(at..).next() {
+            next = next.min(start);
+        }
+        Known::Nothing(next)
+    }
+
+    /// The first item at or after `at`: neighbours that continue each other are one, up to as many
+    /// blocks as `checksums` has room for; it gets theirs.
+    pub fn next(&self, at: Flat, checksums: &mut Vec<u32>, most: usize) -> Option<Item> {
+        checksums.clear();
+        let mut at = at;
+        loop {
+            match self.get(at) {
+                Known::Data(_) => return self.extent(at, checksums, most),
+                Known::Hole(end) => {
+                    let blocks = super::flat::distance(at, end);
+                    return Some(Item { start: at, blocks, place: None });
+                }
+                Known::Nothing(END) => return None,
+                Known::Nothing(next) => at = next,
+            }
+        }
+    }
+
+    fn extent(&self, at: Flat, checksums: &mut Vec<u32>, most: usize) -> Option<Item> {
+        let mut c = self.chunk_of(at);
+        let mut position = self.chunks[c].partition_point(|s| s.at() < at);
+        let mut item: Option<Item> = None;
+        while checksums.len() < most {
+            let Some(slot) = self.chunks.get(c).and_then(|chunk| chunk.get(position)) else {
+                if c + 1 >= self.chunks.len() {
+                    break;
+                }
+                (c, position) = (c + 1, 0);
+                continue;
+            };
+            let next = Item { start: slot.at(), blocks: 1, place: Some(slot.entry().location) };
+            match &mut item {
+                None => item = Some(next),
+                Some(i) if i.continued_by(&next) => i.blocks += 1,
+                Some(_) => break,
+            }
+            checksums.push(slot.crc);
+            position += 1;
+        }
+        item
+    }
+
+    /// Empties it for use again.
+    pub fn clear(&mut self) {
+        self.firsts.clear();
+        for mut chunk in self.chunks.drain(..) {
+            chunk.clear();
+            self.spare.push(chunk);
+        }
+        self.holes.clear();
+        self.entries = 0;
+    }
+}

@@ -1,0 +1,228 @@
+//! The map: from a block's key to where its contents lie.
+//!
+//! A log-structured merge. Inserts go into a memtable; a flush writes it as a sorted run of 4 KiB
+//! pages; runs are merged into levels, each several times larger than the one above, in steps of one
+//! table. Memory is bounded by [`MapLimits`] whatever the capacity: the memtables, a page cache, and
+//! filters that let a lookup pass by levels that do not know its block. Holes are ranges.
+//!
+//! One task at a time works on levels (`maintain`, or a flush that must wait for it); lookups and
+//! inserts go on beside it, since every change of state is synchronous and a lookup's step sees one
+//! state. Locations whose contents were replaced are reported to [`Pages::superseded`], each once:
+//! at once when the memtable knew them, else when a merge meets them.
+//!
+//! Nothing is durable before its manifest is: [`Map::manifest`] names every page, and what was
+//! inserted since the last flush is the caller's to insert again after [`Map::open`].
+
+#![allow(dead_code, reason = "merging is being added: it uses the rest")]
+
+mod bits;
+mod cache;
+mod extents;
+mod filter;
+mod flat;
+mod flush;
+mod limits;
+mod lookup;
+mod manifest;
+mod memtable;
+mod page;
+mod state;
+mod table;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+pub use extents::{Extent, Extents, State as Contents};
+pub use limits::MapLimits;
+
+use crate::address::{BLOCK, Entry, Key, Location, View};
+use crate::error::{Error, Kind, Result};
+use crate::format::Bad;
+use flat::{Flat, flat};
+use reactor::sync::Semaphore;
+use state::State;
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+use writer::Writer;
+
+/// Where the map keeps its pages, and whom it tells of replaced contents.
+#[allow(async_fn_in_trait, reason = "a map and its pages stay on one reactor")]
+pub trait Pages {
+    /// Reads blocks in adjacent slots into `out`, whose length is theirs, each verified against its
+    /// checksum. Pages just appended must be readable.
+    async fn read(&self, first: Location, crcs: &[u32], out: &mut [u8]) -> Result<()>;
+
+    /// Places a page; tells where, and its CRC-32C. It need be durable only when a manifest taken
+    /// later is.
+    async fn append(&self, page: &[u8; BLOCK]) -> Result<Entry>;
+
+    /// Contents in adjacent slots that nothing refers to any more: user blocks replaced, and the
+    /// map's own pages. Called in the middle of changes: it must not call the map.
+    fn superseded(&self, first: Location, blocks: u32);
+}
+
+/// One shard's map. See the module's text.
+pub struct Map<P: Pages> {
+    pages: P,
+    state: RefCell<State>,
+    /// One flush at a time, one merge at a time.
+    flushing: Semaphore,
+    merging: Semaphore,
+    flush_writer: RefCell<Option<Box<Writer>>>,
+    /// Pages appended for tables that are not yet part of the map: by a flush, by a merge.
+    appended: [Rc<RefCell<Vec<Location>>>; 2],
+    spare: RefCell<Vec<Box<[u8; BLOCK]>>>,
+    reads: Cell<u64>,
+}
+
+/// What the map is made of, for people and tests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MapStatus {
+    /// Entries of the memtables.
+    pub memtable: u64,
+    pub runs: u64,
+    pub tables: u64,
+    pub leaves: u64,
+    /// Bytes of memory held: memtables, cache, filters, table descriptors.
+    pub memory: u64,
+    pub cache_hits: u64,
+    pub cache_misses: u64,
+    /// Pages that lookups had to read.
+    pub reads: u64,
+}
+
+impl<P: Pages> Map<P> {
+    /// An empty map.
+    #[must_use]
+    pub fn new(pages: P, limits: MapLimits) -> Self {
+        Self::with_state(pages, State::new(limits))
+    }
+
+    fn with_state(pages: P, state: State) -> Self {
+        Self {
+            pages,
+            state: RefCell::new(state),
+            flushing: Semaphore::new(1),
+            merging: Semaphore::new(1),
+            flush_writer: RefCell::new(None),
+            appended: [Rc::default(), Rc::default()],
+            spare: RefCell::new(Vec::new()),
+            reads: Cell::new(0),
+        }
+    }
+
+    #[must_use]
+    pub const fn pages(&self) -> &P {
+        &self.pages
+    }
+
+    /// Waits until `entries` more fit the memtable: a block each for contents, 2 for a range of
+    /// holes. Room is not kept for the caller: no `.await` may come between this and the inserts.
+    ///
+    /// # Errors
+    /// Those of the flush that makes room; `Invalid` when a memtable never holds so many.
+    pub async fn reserve(&self, entries: usize) -> Result<()> {
+        if entries > self.state.borrow().limits.memtable_entries() {
+            return Err(Error::new(Kind::Invalid, format!("{entries} map entries at once")));
+        }
+        while self.room() < entries {
+            self.flush().await?;
+        }
+        Ok(())
+    }
+
+    /// Entries the memtable takes now.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        let state = self.state.borrow();
+        state.limits.memtable_entries().saturating_sub(state.active.used())
+    }
+
+    /// Blocks from `key` on have new contents in adjacent slots from `first` on; `crcs` has the
+    /// checksum of each. Takes one entry of room a block.
+    ///
+    /// # Panics
+    /// When there is no room: see [`reserve`](Self::reserve).
+    pub fn insert(&self, key: Key, first: Location, crcs: &[u32]) {
+        assert!(self.room() >= crcs.len(), "room is reserved before inserting");
+        let mut state = self.state.borrow_mut();
+        let start = flat(key.view, key.block);
+        for (n, &crc) in crcs.iter().enumerate() {
+            let location = first.offset(stdx::num::u32_of(n));
+            let at = start + Flat::from(stdx::num::u64_of(n));
+            if let Some(old) = state.active.insert(at, Entry { location, crc })
+                && old != location
+            {
+                self.pages.superseded(old, 1);
+            }
+        }
+    }
+
+    /// `count` blocks of a view from `first` on are holes. Takes 2 entries of room.
+    ///
+    /// # Panics
+    /// When there is no room: see [`reserve`](Self::reserve).
+    pub fn insert_hole(&self, view: View, first: u64, count: u64) {
+        if count == 0 {
+            return;
+        }
+        assert!(self.room() >= 2, "room is reserved before inserting");
+        let start = flat(view, first);
+        let dropped = |old| self.pages.superseded(old, 1);
+        let mut state = self.state.borrow_mut();
+        state.active.insert_hole(start, start + Flat::from(count), dropped);
+    }
+
+    /// Does a bounded piece of the work that is due: flushes a memtable that is nearly full, or
+    /// merges. Tells whether there may be more to do.
+    ///
+    /// # Errors
+    /// Those of reading and appending pages; nothing is lost, and it can be tried again.
+    pub async fn maintain(&self) -> Result<bool> {
+        let nearly_full = {
+            let state = self.state.borrow();
+            state.active.used() * 4 >= state.limits.memtable_entries() * 3
+        };
+        if nearly_full {
+            self.flush().await?;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    #[must_use]
+    pub fn status(&self) -> MapStatus {
+        let state = self.state.borrow();
+        let tables = || state.sorted().flat_map(|l| l.tables());
+        let count = |n: usize| stdx::num::u64_of(n);
+        MapStatus {
+            memtable: count(state.active.used() + state.frozen.used()),
+            runs: count(state.runs.len()),
+            tables: count(tables().count()),
+            leaves: tables().map(|t| u64::from(t.leaves)).sum(),
+            memory: count(state.bytes()),
+            cache_hits: state.cache.hits,
+            cache_misses: state.cache.misses,
+            reads: self.reads.get(),
+        }
+    }
+}
+
+fn corrupt(location: Location, bad: Bad) -> Error {
+    Error::caused(Kind::Corrupt, format!("map page at {location:?}"), bad)
+}
+
+/// Lets other tasks of the reactor run.
+async fn pause() {
+    let mut paused = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut paused, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}

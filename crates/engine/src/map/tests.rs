@@ -1,0 +1,89 @@
+use super::*;
+use crate::address::SegmentId;
+use std::collections::BTreeMap;
+use stdx::num::{low32, u64_of};
+
+/// Pages in memory, each superseded location counted.
+#[derive(Default)]
+pub(super) struct Memory {
+    pages: RefCell<BTreeMap<Location, Box<[u8; BLOCK]>>>,
+    next: Cell<u64>,
+    pub superseded: RefCell<BTreeMap<Location, u32>>,
+}
+
+/// Segments of user data begin here, those of pages at 0.
+pub(super) const USER: u32 = 1 << 20;
+
+impl Pages for Rc<Memory> {
+    async fn read(&self, first: Location, crcs: &[u32], out: &mut [u8]) -> Result<()> {
+        let pages = self.pages.borrow();
+        for (n, (crc, out)) in crcs.iter().zip(out.chunks_exact_mut(BLOCK)).enumerate() {
+            let Some(page) = pages.get(&first.offset(stdx::num::u32_of(n))) else {
+                return Err(Error::new(Kind::Corrupt, "no such page"));
+            };
+            assert_eq!(*crc, crate::format::crc32c(&page[..]));
+            out.copy_from_slice(&page[..]);
+        }
+        Ok(())
+    }
+
+    async fn append(&self, page: &[u8; BLOCK]) -> Result<Entry> {
+        let n = self.next.replace(self.next.get() + 1);
+        let location = Location::new(SegmentId::new(low32(n / 500)), low32(n % 500));
+        self.pages.borrow_mut().insert(location, Box::new(*page));
+        Ok(Entry { location, crc: crate::format::crc32c(page) })
+    }
+
+    fn superseded(&self, first: Location, blocks: u32) {
+        for n in 0..blocks {
+            *self.superseded.borrow_mut().entry(first.offset(n)).or_default() += 1;
+        }
+    }
+}
+
+pub(super) fn user(n: u64) -> Location {
+    Location::new(SegmentId::new(USER + low32(n / 4096)), low32(n % 4096))
+}
+
+/// Runs a future whose pages never make it wait.
+pub(super) fn now<F: Future>(future: F) -> F::Output {
+    let mut future = std::pin::pin!(future);
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    loop {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut cx) {
+            return value;
+        }
+    }
+}
+
+fn small() -> MapLimits {
+    MapLimits { memtable: 96 << 10, cache: 256 << 10, filters: 1 << 20, runs: 3, table_leaves: 8 }
+}
+
+#[test]
+fn what_is_inserted_is_found_before_and_after_flush_and_open() {
+    let pages = Rc::new(Memory::default());
+    let map = Map::new(Rc::clone(&pages), small());
+    let view = View::new(3);
+    for n in 0..3000u64 {
+        now(map.reserve(1)).unwrap();
+        map.insert(Key::new(view, n * 7), user(n), &[low32(n) ^ 0x55]);
+    }
+    let mut out = Extents::default();
+    let check = |map: &Map<Rc<Memory>>, out: &mut Extents| {
+        for n in 0..3000u64 {
+            now(map.lookup(view, n * 7, 2, out)).unwrap();
+            let found: Vec<_> = out.iter().collect();
+            let state = Contents::Data { location: user(n), crcs: &[low32(n) ^ 0x55] };
+            assert_eq!(found[0], Extent { first: n * 7, count: 1, state });
+            assert_eq!(found[1], Extent { first: n * 7 + 1, count: 1, state: Contents::Hole });
+        }
+    };
+    check(&map, &mut out);
+    now(map.flush()).unwrap();
+    check(&map, &mut out);
+    let again = Map::open(&map.manifest(), Rc::clone(&pages), small()).unwrap();
+    check(&again, &mut out);
+    assert!(pages.superseded.borrow().is_empty());
+    assert!(u64_of(pages.pages.borrow().len()) == pages.next.get());
+}

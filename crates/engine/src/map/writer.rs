@@ -1,0 +1,270 @@
+//! Building one table: items in, pages appended, a [`Table`] out.
+
+use super::Pages;
+use super::filter::{self, Filter, LONG_HOLE, LONG_HOLES, Scratch, Width};
+use super::flat::{END, Flat, Item};
+use super::limits::{TABLE_KEYS, TABLE_SEGMENTS};
+use super::page::{self, Kind};
+use super::table::Table;
+use crate::address::{BLOCK, Entry, Location, SegmentId};
+use crate::error::Result;
+use std::cell::RefCell;
+use std::rc::Rc;
+use stdx::num::{u32_of, u64_of, usize64};
+
+/// Buckets that hashes are gathered in, by their high bits, so that building one filter page looks
+/// at a few of them only.
+const BUCKETS: usize = 16;
+
+/// What became of a pushed item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pushed {
+    /// All of it was taken.
+    Whole,
+    /// The table is full: it speaks of everything before this position.
+    Full(Flat),
+}
+
+/// The table being built; its buffers are kept for the next one.
+pub(super) struct Writer {
+    leaf: page::Builder,
+    index: page::Builder,
+    buffer: Box<[u8; BLOCK]>,
+    hashes: [Vec<u64>; BUCKETS],
+    keys: usize,
+    share: Vec<u64>,
+    scratch: Scratch,
+    long_holes: Vec<(Flat, Flat)>,
+    segments: Vec<SegmentId>,
+    width: Option<Width>,
+    leaves_max: usize,
+    leaves: usize,
+    blocks: u64,
+    low: Flat,
+    high: Flat,
+    appended: Rc<RefCell<Vec<Location>>>,
+    /// Pages listed there before this table began.
+    mark: usize,
+}
+
+impl Writer {
+    /// `appended` lists the pages written for the table that is not yet part of the map.
+    pub fn new(leaves_max: usize, appended: Rc<RefCell<Vec<Location>>>) -> Self {
+        Self {
+            leaf: page::Builder::default(),
+            index: page::Builder::default(),
+            buffer: Box::new([0; BLOCK]),
+            hashes: [const { Vec::new() }; BUCKETS],
+            keys: 0,
+            share: Vec::new(),
+            scratch: Scratch::default(),
+            long_holes: Vec::new(),
+            segments: Vec::new(),
+            width: None,
+            leaves_max,
+            leaves: 0,
+            blocks: 0,
+            low: END,
+            high: 0,
+            appended,
+            mark: 0,
+        }
+    }
+
+    /// Begins a table, with filters of a width or without.
+    pub fn begin(&mut self, width: Option<Width>) {
+        self.leaf.clear();
+        self.index.clear();
+        self.hashes.iter_mut().for_each(Vec::clear);
+        self.keys = 0;
+        self.long_holes.clear();
+        self.segments.clear();
+        self.width = width;
+        (self.leaves, self.blocks, self.low, self.high) = (0, 0, END, 0);
+        self.mark = self.appended.borrow().len();
+    }
+
+    /// Leaves written so far.
+    pub const fn leaves(&self) -> usize {
+        self.leaves
+    }
+
+    pub const fn is_empty(&self) -> bool {
+        self.leaves == 0 && self.leaf.is_empty()
+    }
+
+    /// Adds an item after all others. When the table is full it is to be ended, and what lies from
+    /// the returned position on, the rest of this item included, goes into the next one.
+    pub async fn push<P: Pages>(
+        &mut self,
+        pages: &P,
+        item: &Item,
+        checksums: &[u32],
+    ) -> Result<Pushed> {
+        let (mut item, mut checksums) = (*item, checksums);
+        loop {
+            let taken = self.leaf.push(&item, checksums);
+            if taken == item.blocks {
+                return Ok(Pushed::Whole);
+            }
+            if taken > 0 {
+                item = item.from(item.start + Flat::from(taken));
+                checksums = &checksums[usize64(taken)..];
+            }
+            if let Some(from) = self.end_leaf(pages).await? {
+                return Ok(Pushed::Full(from));
+            }
+            if self.is_full() {
+                return Ok(Pushed::Full(item.start));
+            }
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        let filtered = self.width.is_some()
+            && (self.keys >= TABLE_KEYS || self.long_holes.len() >= LONG_HOLES / 2);
+        self.leaves >= self.leaves_max || filtered
+    }
+
+    /// Writes the leaf. When the table cannot name it, it is given up, and the position returned is
+    /// where the next table begins.
+    async fn end_leaf<P: Pages>(&mut self, pages: &P) -> Result<Option<Flat>> {
+        let Some(first) = self.leaf.items().first() else { return Ok(None) };
+        let start = first.start;
+        self.leaf.encode(Kind::Leaf, &mut self.buffer);
+        let entry = self.append(pages).await?;
+        let segment = entry.location.segment();
+        let known = self.segments.contains(&segment);
+        let many = !known && self.segments.len() >= TABLE_SEGMENTS;
+        let named = Item { start, blocks: 1, place: Some(entry.location) };
+        if many || self.holes_overflow() || self.index.push(&named, &[entry.crc]) == 0 {
+            self.appended.borrow_mut().pop();
+            pages.superseded(entry.location, 1);
+            self.leaf.clear();
+            return Ok(Some(start));
+        }
+        if !known {
+            self.segments.push(segment);
+        }
+        self.leaves += 1;
+        self.account();
+        self.leaf.clear();
+        Ok(None)
+    }
+
+    /// Whether this leaf's long holes are too many for the table.
+    fn holes_overflow(&self) -> bool {
+        let long = |i: &&Item| i.place.is_none() && i.blocks >= LONG_HOLE;
+        self.width.is_some()
+            && self.leaves > 0
+            && self.long_holes.len() + self.leaf.items().iter().filter(long).count() > LONG_HOLES
+    }
+
+    /// Takes the leaf's items into what the table knows of itself.
+    fn account(&mut self) {
+        for item in self.leaf.items() {
+            self.low = self.low.min(item.start);
+            self.high = item.end();
+            if item.place.is_some() {
+                self.blocks += item.blocks;
+            }
+            if self.width.is_none() {
+                continue;
+            }
+            if item.place.is_none() && item.blocks >= LONG_HOLE {
+                self.long_holes.push((item.start, item.end()));
+            } else {
+                for n in 0..item.blocks {
+                    let hash = filter::hash(item.start + Flat::from(n));
+                    self.hashes[filter::page_of(hash, BUCKETS)].push(hash);
+                    self.keys += 1;
+                }
+            }
+        }
+    }
+
+    async fn append<P: Pages>(&self, pages: &P) -> Result<Entry> {
+        let entry = pages.append(&self.buffer).await?;
+        self.appended.borrow_mut().push(entry.location);
+        super::pause().await;
+        Ok(entry)
+    }
+
+    /// Ends the table. `None` when nothing was pushed, or when the last leaf, which begins at the
+    /// position in the error case, did not fit.
+    pub async fn finish<P: Pages>(&mut self, pages: &P, id: u64) -> Result<(Option<Table>, Flat)> {
+        let rest = self.end_leaf(pages).await?.unwrap_or(END);
+        if self.leaves == 0 {
+            return Ok((None, rest));
+        }
+        let (filters, filter) = self.write_filters(pages).await?;
+        let holes = self.write_holes(pages).await?;
+        self.index.encode(Kind::Index, &mut self.buffer);
+        let index = self.append(pages).await?;
+        let appended = self.appended.borrow();
+        let own = &appended[self.mark..];
+        let mut segments: Vec<SegmentId> = own.iter().map(|l| l.segment()).collect();
+        segments.sort_unstable();
+        segments.dedup();
+        let table = Table {
+            id,
+            low: self.low,
+            high: self.high,
+            blocks: self.blocks,
+            leaves: u32_of(self.leaves),
+            pages: u32_of(own.len()),
+            index,
+            filters,
+            holes,
+            segments,
+            filter,
+        };
+        Ok((Some(table), rest))
+    }
+
+    async fn write_filters<P: Pages>(
+        &mut self,
+        pages: &P,
+    ) -> Result<(Option<(Entry, u32)>, Option<Rc<Filter>>)> {
+        let Some(width) = self.width else { return Ok((None, None)) };
+        let count = width.pages_for(self.keys);
+        let mut directory = page::Builder::default();
+        let mut built = Vec::with_capacity(count);
+        for number in 0..count {
+            self.share.clear();
+            let of_page = |h: &&u64| filter::page_of(**h, count) == number;
+            let buckets =
+                number * BUCKETS / count..=((number + 1) * BUCKETS / count).min(BUCKETS - 1);
+            for bucket in buckets {
+                self.share.extend(self.hashes[bucket].iter().filter(of_page));
+            }
+            if !self.scratch.build(&mut self.share, width, &mut self.buffer) {
+                return Ok((None, None));
+            }
+            let entry = self.append(pages).await?;
+            let start = Flat::from(u64_of(number));
+            let named = Item { start, blocks: 1, place: Some(entry.location) };
+            if directory.push(&named, &[entry.crc]) == 0 {
+                return Ok((None, None));
+            }
+            built.push(*self.buffer);
+        }
+        directory.encode(Kind::Filters, &mut self.buffer);
+        let entry = self.append(pages).await?;
+        let filter = Filter::new(built, self.long_holes.clone()).ok().map(Rc::new);
+        Ok((Some((entry, u32_of(count))), filter))
+    }
+
+    async fn write_holes<P: Pages>(&mut self, pages: &P) -> Result<Option<Entry>> {
+        if self.long_holes.is_empty() {
+            return Ok(None);
+        }
+        let mut builder = page::Builder::default();
+        for &(start, end) in &self.long_holes {
+            let blocks = super::flat::distance(start, end);
+            builder.push(&Item { start, blocks, place: None }, &[]);
+        }
+        builder.encode(Kind::Holes, &mut self.buffer);
+        Ok(Some(self.append(pages).await?))
+    }
+}

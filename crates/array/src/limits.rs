@@ -17,3 +17,6 @@ pub const CONNECTIONS: usize = 16 << 10;
 /// How long a stopping node waits for connections to end in order: a command in flight takes
 /// milliseconds; a host that does not read its socket is not waited for longer.
 pub const DRAIN: Duration = Duration::from_secs(5);
+/// How long a taken address is waited for: the kernel lets go of what a killed daemon's rings held
+/// within some tens of milliseconds.
+pub const LEFT_BEHIND: Duration = Duration::from_secs(1);

@@ -17,7 +17,7 @@ use crate::output::{emit, json, table};
 
 /// `flashloom bench`
 pub fn run(global: &Global, args: BenchArgs) -> Outcome {
-    let beside = args.beside;
+    let (beside, check) = (args.beside, args.check);
     let mut plan = Plan::from(job(args)?);
     if let Some(beside) = beside {
         let second = second(&plan.jobs[0], beside)?;
@@ -26,12 +26,26 @@ pub fn run(global: &Global, args: BenchArgs) -> Outcome {
     let report = with_progress(&plan)?;
     match global.output {
         Output::Json => json(&report)?,
+        Output::Table if check => emit(&format!("{}\n", check_table(&report)))?,
         Output::Table => emit(&format!("{}\n", result_table(&report)))?,
     }
-    judge(&report)
+    if check { judge_check(&report) } else { judge(&report) }
+}
+
+/// How long the target of a load with a journal may be away, unless told otherwise.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn verify(args: &BenchArgs) -> Verify {
+    match (args.check, args.verify) {
+        (true, _) => Verify::Check,
+        (false, true) => Verify::On,
+        (false, false) => Verify::Off,
+    }
 }
 
 fn job(args: BenchArgs) -> Outcome<Job> {
+    let (verify, reconnect) = (verify(&args), args.reconnect);
+    let reconnect = reconnect.or(args.journal.as_ref().map(|_| PATIENCE));
     let bench = args.ask;
     let target = Target {
         traddr: bench.to.traddr,
@@ -51,7 +65,9 @@ fn job(args: BenchArgs) -> Outcome<Job> {
             (runtime, None) => Limit::Runtime(runtime.unwrap_or(Duration::from_secs(10))),
         },
         region: args.region.map(|size| size.bytes()),
-        verify: if args.verify { Verify::On } else { Verify::Off },
+        verify,
+        reconnect,
+        journal: args.journal,
         header_digest: args.hdr_digest,
         data_digest: args.data_digest,
         cpus: args.cpus.map_or_else(Vec::new, |cpus| cpus.0),
@@ -63,6 +79,32 @@ fn job(args: BenchArgs) -> Outcome<Job> {
         rate: args.rate,
         ..Job::new(target)
     })
+}
+
+/// What came of a check: sums, then one row per wrong block.
+fn check_table(report: &Report) -> Table {
+    let mut table = table(&["byte", "what is wrong"], &[0]);
+    for verify in report.jobs.iter().filter_map(|job| job.flashloom.verify.as_ref()) {
+        for wrong in &verify.listed {
+            table.add_row([wrong.offset.to_string(), wrong.what.clone()]);
+        }
+        let acknowledged = Size::new(verify.acknowledged_bytes.unwrap_or(0));
+        let right = Size::new(verify.verified_bytes);
+        table.add_row([
+            String::new(),
+            format!("{} wrong; {right} right of {acknowledged} acknowledged", verify.errors),
+        ]);
+    }
+    table
+}
+
+/// Fails when something acknowledged is lost or wrong: the list was printed.
+fn judge_check(report: &Report) -> Outcome {
+    let errors: u64 = report.jobs.iter().map(|job| job.total_err).sum();
+    if errors == 0 {
+        return Ok(());
+    }
+    Err(Failure::new(Exit::Failed, format!("{errors} acknowledged blocks are lost or wrong")))
 }
 
 /// The load beside `first`: all it does not say for itself is as there.

@@ -106,10 +106,13 @@ impl From<initiator::Error> for Failure {
 impl From<load::Error> for Failure {
     fn from(error: load::Error) -> Self {
         let exit = match error {
-            load::Error::Host { .. } | load::Error::Stalled => Exit::Target,
-            load::Error::Job(_) | load::Error::Reactor { .. } | load::Error::Stopped => {
-                Exit::Failed
+            load::Error::Host { .. } | load::Error::Away { .. } | load::Error::Stalled => {
+                Exit::Target
             }
+            load::Error::Job(_)
+            | load::Error::Journal(_)
+            | load::Error::Reactor { .. }
+            | load::Error::Stopped => Exit::Failed,
         };
         let help = error.advice().map(str::to_owned);
         Self { exit, message: error.to_string(), help }

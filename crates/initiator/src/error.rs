@@ -61,6 +61,9 @@ pub enum Error {
     /// What the controller answered makes no sense.
     #[error("the controller's answer is invalid: {0}")]
     Answer(&'static str),
+    /// What a connection belongs to is gone.
+    #[error("{0}")]
+    Lost(&'static str),
     /// A request goes beyond what the controller supports.
     #[error("{0}")]
     Unsupported(String),

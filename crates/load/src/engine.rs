@@ -5,29 +5,30 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use initiator::{HostIdentity, Options, Remote};
 use reactor::{Handle, Nanos, Reactor, now_exact};
 
 use crate::gate::{Gate, Stage};
-use crate::job::{Job, Plan};
+use crate::job::{Job, Plan, Verify};
+use crate::journal::{Acks, History, Journal, Region};
 use crate::limits::{CLOSE_NS, PROGRESS_NS, STALL_NS};
+use crate::session::{Task, keep_session};
 use crate::share::{Session, Share, shares};
 use crate::watch::Watch;
-use crate::worker::{Live, Outcome, Worker};
+use crate::worker::{Before, Outcome};
 use crate::{Error, Phase, Progress, Report, sum};
 
 /// What sessions and workers tell the watching thread.
 pub enum Message {
-    /// The job's controller is connected, or not.
-    Session { job: usize, session: Box<Result<Session, initiator::Error>> },
+    /// The job's controller is connected.
+    Session { job: usize, session: Session },
     /// A worker's queue is connected.
     Ready,
     /// A worker has run its load.
     LoadDone,
     /// A worker is done.
     Finished { worker: usize, outcome: Box<Outcome> },
-    /// A job lost its controller or a queue.
-    Failed { job: usize, error: initiator::Error },
+    /// A job lost its controller or a queue for good, or its journal.
+    Failed(Error),
     /// A session is closed.
     Closed,
 }
@@ -86,19 +87,29 @@ pub fn run(
     progress: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
 ) -> Result<Report, Error> {
     plan.check()?;
+    let mut plan = plan.clone();
+    let mut histories = plan.jobs.iter_mut().map(history).collect::<Result<Vec<_>, _>>()?;
+    let plan = &plan;
     let (tell, told) = channel();
     let gate = Arc::<Gate>::default();
     let reactors = Reactors::default();
     let mut run = Run { plan, reactors, gate, tell, told, progress };
     let sessions = run.open_sessions()?;
     let mark = stdx::num::low32(u64::try_from(wall_clock() >> 10).unwrap_or(0));
-    let mut all = Vec::new();
+    let (mut all, mut befores, mut journals) = (Vec::new(), Vec::new(), Vec::new());
     for (index, (job, session)) in plan.jobs.iter().zip(&sessions).enumerate() {
         let seed = job.seed ^ (u64::from(mark) << 16);
-        all.extend(shares(job, index, session, seed)?.into_iter().map(|share| (index, share)));
+        let mut mine = shares(job, index, session, seed)?;
+        let history = &mut histories[index];
+        befores.extend(open_journal(job, &mut mine, history, &mut journals)?);
+        all.extend(mine.into_iter().map(|share| (index, share)));
     }
+    let torn: Vec<u64> = histories
+        .iter()
+        .map(|history| history.as_ref().map_or(0, |history| history.torn))
+        .collect();
     let mut watch = Watch::new(plan, &all);
-    run.start_workers(&sessions, &all, &mut watch)?;
+    run.start_workers(&sessions, &all, befores, &mut watch)?;
     run.gate.open(Stage::Load);
     run.watch(&mut watch, Phase::Running, all.len(), |message| {
         matches!(message, Message::LoadDone)
@@ -114,8 +125,66 @@ pub fn run(
         _ => false,
     })?;
     run.close();
+    journals.iter().try_for_each(|journal| journal.sync())?;
     let outcomes = outcomes.into_iter().flatten().zip(&all).map(|(o, (job, _))| (*job, o));
-    Ok(sum::report(plan, outcomes, wall_clock()))
+    Ok(sum::report(plan, outcomes, &torn, wall_clock()))
+}
+
+/// What the journal of a job that checks one says; block size and region of the job become the journal's.
+fn history(job: &mut Job) -> Result<Option<History>, Error> {
+    let (Verify::Check, Some(path)) = (job.verify, &job.journal) else { return Ok(None) };
+    let history = Journal::read(path)?;
+    let Region { logical, blocks, first_lba, count } = history.region;
+    job.block_size = logical.saturating_mul(blocks);
+    job.offset = first_lba.saturating_mul(logical.into());
+    job.region = Some(count.saturating_mul(job.block_size.into()));
+    Ok(Some(history))
+}
+
+/// What the workers of `job` know before they begin: the journal's word, if it has one. A job that writes one
+/// opens it here.
+fn open_journal(
+    job: &Job,
+    shares: &mut [Share],
+    history: &mut Option<History>,
+    journals: &mut Vec<Arc<Journal>>,
+) -> Result<Vec<Before>, Error> {
+    let (Some(path), Some(first)) = (&job.journal, shares.first()) else {
+        return Ok(shares.iter().map(|_| Before::default()).collect());
+    };
+    let region = Region {
+        logical: first.logical,
+        blocks: first.blocks,
+        first_lba: first.first_lba,
+        count: shares.iter().map(|share| share.count).sum(),
+    };
+    let mut journal = None;
+    if job.verify == Verify::On {
+        let (opened, before) = Journal::open(path, region, first.run)?;
+        let opened = Arc::new(opened);
+        journals.push(Arc::clone(&opened));
+        journal = Some(opened);
+        *history = Some(before);
+    }
+    let Some(History { acked, upto, run, region: known, .. }) = history else {
+        return Ok(shares.iter().map(|_| Before::default()).collect());
+    };
+    if *known != region {
+        let message = format!(
+            "job `{}`: the journal is of blocks of {} bytes, the namespace has {}",
+            job.name, known.logical, region.logical
+        );
+        return Err(Error::Job(message));
+    }
+    let mut rest = std::mem::take(acked);
+    let mut befores = Vec::new();
+    for share in shares {
+        share.run = *run;
+        let after = rest.split_off(stdx::num::usize64(share.count));
+        let acks = journal.as_ref().map(|journal| Acks::new(Arc::clone(journal), share.first));
+        befores.push(Before { acked: std::mem::replace(&mut rest, after), upto: *upto, acks });
+    }
+    Ok(befores)
 }
 
 impl Run<'_> {
@@ -123,21 +192,16 @@ impl Run<'_> {
     fn open_sessions(&mut self) -> Result<Vec<Session>, Error> {
         for (index, job) in self.plan.jobs.iter().enumerate() {
             let handle = self.reactors.on(cpu_of(job, 0), job)?;
-            let (remote, job) = (remote_of(job), job.clone());
-            let (tell, gate) = (self.tell.clone(), Arc::clone(&self.gate));
-            let _ = handle.spawn(move || keep_session(index, remote, job, gate, tell));
+            let (job, tell, gate) = (job.clone(), self.tell.clone(), Arc::clone(&self.gate));
+            let _ = handle.spawn(move || keep_session(index, job, gate, tell));
         }
         let mut sessions: Vec<Option<Session>> = vec![None; self.plan.jobs.len()];
         while sessions.iter().any(Option::is_none) {
             if let Message::Session { job, session } = self.next_message()? {
-                sessions[job] = Some((*session).map_err(|source| self.host_error(job, source))?);
+                sessions[job] = Some(session);
             }
         }
         Ok(sessions.into_iter().flatten().collect())
-    }
-
-    fn host_error(&self, job: usize, source: initiator::Error) -> Error {
-        Error::Host { job: self.plan.jobs[job].name.clone(), source }
     }
 
     /// Waits for a message while connecting, which has time limits of its own.
@@ -145,7 +209,7 @@ impl Run<'_> {
         let started = now_exact();
         loop {
             match self.told.recv_timeout(Duration::from_nanos(PROGRESS_NS)) {
-                Ok(Message::Failed { job, error }) => return Err(self.host_error(job, error)),
+                Ok(Message::Failed(error)) => return Err(error),
                 Ok(message) => return Ok(message),
                 Err(RecvTimeoutError::Disconnected) => return Err(Error::Stalled),
                 Err(RecvTimeoutError::Timeout) if now_exact() - started > STALL_NS => {
@@ -165,20 +229,22 @@ impl Run<'_> {
         &mut self,
         sessions: &[Session],
         all: &[(usize, Share)],
+        befores: Vec<Before>,
         watch: &mut Watch,
     ) -> Result<(), Error> {
         let mut queue = 0;
-        for (worker, (job, share)) in all.iter().enumerate() {
+        for (worker, ((job, share), before)) in all.iter().zip(befores).enumerate() {
             // Queue identifiers count from 1 in each job.
             queue = if worker > 0 && all[worker - 1].0 == *job { queue + 1 } else { 0 };
             let owner = &self.plan.jobs[*job];
             let handle = self.reactors.on(cpu_of(owner, queue), owner)?;
             let task = Task {
                 worker,
-                job: *job,
+                name: owner.name.clone(),
                 qid: stdx::num::u16_of(queue + 1),
                 share: share.clone(),
-                session: sessions[*job].clone(),
+                before,
+                link: Arc::clone(&sessions[*job].link),
                 gate: Arc::clone(&self.gate),
                 live: watch.live(worker),
                 tell: self.tell.clone(),
@@ -205,7 +271,7 @@ impl Run<'_> {
         while left > 0 {
             let patience = next.saturating_sub(now_exact());
             match self.told.recv_timeout(Duration::from_nanos(patience)) {
-                Ok(Message::Failed { job, error }) => return Err(self.host_error(job, error)),
+                Ok(Message::Failed(error)) => return Err(error),
                 Ok(mut message) => {
                     left -= usize::from(done(&mut message));
                     continue;
@@ -234,111 +300,10 @@ impl Run<'_> {
         while left > 0 {
             let patience = Duration::from_nanos(deadline.saturating_sub(now_exact()));
             match self.told.recv_timeout(patience) {
-                Ok(Message::Closed | Message::Failed { .. }) => left -= 1,
+                Ok(Message::Closed | Message::Failed(_)) => left -= 1,
                 Ok(_) => {}
                 Err(_) => return,
             }
         }
-    }
-}
-
-fn remote_of(job: &Job) -> Remote {
-    let host =
-        job.target.hostnqn.as_deref().map_or_else(HostIdentity::of_machine, HostIdentity::named);
-    Remote {
-        traddr: job.target.traddr.clone(),
-        trsvcid: job.target.trsvcid,
-        subnqn: job.target.subnqn.clone(),
-        host,
-        options: Options {
-            header_digest: job.header_digest,
-            data_digest: job.data_digest,
-            keep_alive: Duration::from_nanos(STALL_NS),
-            ..Options::default()
-        },
-    }
-}
-
-/// Connects a job's controller, keeps it alive until the run closes, and shuts it down.
-async fn keep_session(
-    index: usize,
-    remote: Remote,
-    job: Job,
-    gate: Arc<Gate>,
-    tell: Sender<Message>,
-) {
-    let opened = async {
-        let mut controller = remote.connect().await?;
-        let namespace = controller.namespace(job.target.nsid).await?;
-        let granted = controller.set_queue_count(job.queues).await?;
-        let session = Session::new(controller.association().clone(), granted, &namespace)?;
-        Ok((controller, session))
-    };
-    let mut controller = match opened.await {
-        Ok((controller, session)) => {
-            let _ = tell.send(Message::Session { job: index, session: Box::new(Ok(session)) });
-            controller
-        }
-        Err(error) => {
-            let _ = tell.send(Message::Session { job: index, session: Box::new(Err(error)) });
-            return;
-        }
-    };
-    let interval = controller.keep_alive_interval().unwrap_or(Duration::MAX);
-    loop {
-        let closing = async {
-            gate.wait(Stage::Close).await;
-            true
-        };
-        let due = async {
-            reactor::sleep(interval).await;
-            false
-        };
-        if initiator::race(closing, due).await {
-            break;
-        }
-        if let Err(error) = controller.keep_alive().await {
-            let _ = tell.send(Message::Failed { job: index, error });
-            return;
-        }
-    }
-    let _ = controller.shut_down().await;
-    let _ = tell.send(Message::Closed);
-}
-
-/// One worker as it is sent to its reactor.
-struct Task {
-    worker: usize,
-    job: usize,
-    qid: u16,
-    share: Share,
-    session: Session,
-    gate: Arc<Gate>,
-    live: Arc<Live>,
-    tell: Sender<Message>,
-}
-
-impl Task {
-    async fn run(self) {
-        let (job, worker, tell) = (self.job, self.worker, self.tell.clone());
-        let message = match self.steps().await {
-            Ok(outcome) => Message::Finished { worker, outcome: Box::new(outcome) },
-            Err(error) => Message::Failed { job, error },
-        };
-        let _ = tell.send(message);
-    }
-
-    async fn steps(self) -> Result<Outcome, initiator::Error> {
-        let Self { qid, share, session, gate, live, tell, .. } = self;
-        let (depth, area) = (share.depth, share.area_bytes());
-        let queue = session.association.connect_queue(qid, depth, area).await?;
-        let mut worker = Worker::new(queue, share, live);
-        let _ = tell.send(Message::Ready);
-        gate.wait(Stage::Load).await;
-        worker.run(|| gate.stopped()).await?;
-        let _ = tell.send(Message::LoadDone);
-        gate.wait(Stage::Verify).await;
-        worker.verify(|| gate.stopped()).await?;
-        Ok(worker.finish())
     }
 }

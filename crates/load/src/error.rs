@@ -14,6 +14,19 @@ pub enum Error {
         /// What went wrong.
         source: initiator::Error,
     },
+    /// The target went away and did not come back in time.
+    #[error("job `{job}`: the target was away for more than {} s: {source}", patience.as_secs())]
+    Away {
+        /// Name of the job.
+        job: String,
+        /// How long it was waited for.
+        patience: std::time::Duration,
+        /// What went wrong last.
+        source: initiator::Error,
+    },
+    /// The journal of acknowledgements cannot be used.
+    #[error(transparent)]
+    Journal(#[from] crate::journal::Error),
     /// A reactor could not be started.
     #[error("cannot start a reactor{}: {source}", on_cpu(*.cpu))]
     Reactor {
@@ -39,9 +52,9 @@ impl Error {
     #[must_use]
     pub fn advice(&self) -> Option<&'static str> {
         match self {
-            Self::Host { source, .. } => source.advice(),
+            Self::Host { source, .. } | Self::Away { source, .. } => source.advice(),
             Self::Stalled => Some("look at the target's log and at the network path"),
-            Self::Job(_) | Self::Reactor { .. } | Self::Stopped => None,
+            Self::Journal(_) | Self::Job(_) | Self::Reactor { .. } | Self::Stopped => None,
         }
     }
 }

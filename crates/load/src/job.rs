@@ -1,5 +1,6 @@
 //! What to run: the jobs of a plan, checked before anything is connected.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use reactor::PollPolicy;
@@ -124,6 +125,8 @@ pub enum Verify {
     /// Every block written carries its address, its sequence and a checksum; reads of blocks this run wrote are
     /// checked at once, and after the load all blocks it wrote are read back and checked.
     On,
+    /// There is no load: the blocks whose writes a journal says were acknowledged are read back and checked.
+    Check,
 }
 
 /// One kind of load on one namespace.
@@ -149,6 +152,12 @@ pub struct Job {
     pub region: Option<u64>,
     /// Whether data is checked.
     pub verify: Verify,
+    /// File that keeps what the target acknowledged. An existing one is continued; a check reads it, and takes
+    /// block size, offset and region from it.
+    pub journal: Option<PathBuf>,
+    /// How long the target may be away: the job connects again meanwhile, and does again what was in flight.
+    /// `None` ends the run when a connection breaks.
+    pub reconnect: Option<Duration>,
     /// Asks for header digests.
     pub header_digest: bool,
     /// Asks for data digests.
@@ -178,6 +187,8 @@ impl Job {
             offset: 0,
             region: None,
             verify: Verify::Off,
+            journal: None,
+            reconnect: None,
             header_digest: false,
             data_digest: false,
             cpus: Vec::new(),
@@ -210,6 +221,13 @@ impl Job {
         }
         if self.limit == Limit::Runtime(Duration::ZERO) {
             return fail("runtime must be above 0".to_owned());
+        }
+        match (self.verify, &self.journal) {
+            (Verify::Off, Some(_)) => {
+                return fail("a journal goes with --verify or --check".to_owned());
+            }
+            (Verify::Check, None) => return fail("a check goes with a journal".to_owned()),
+            _ => {}
         }
         if self.target.nsid == 0 || self.target.nsid == u32::MAX {
             return fail(format!("nsid {} is not a namespace", self.target.nsid));

@@ -7,9 +7,13 @@ mod engine;
 mod error;
 mod gate;
 mod job;
+mod journal;
+mod ledger;
 pub mod limits;
+mod link;
 mod order;
 mod report;
+mod session;
 mod share;
 mod sum;
 #[cfg(test)]
@@ -20,6 +24,7 @@ mod worker;
 
 pub use error::Error;
 pub use job::{Direction, Job, Limit, Pattern, Plan, Target, Verify};
+pub use journal::Error as JournalError;
 pub use report::{
     DirectionReport, Extra, JobReport, Latency, Percent, Report, VerifyError, VerifyReport,
 };

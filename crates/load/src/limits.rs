@@ -30,3 +30,23 @@ pub const PROGRESS_NS: u64 = 100_000_000;
 
 /// How long controllers may take to shut down at the end of a run, nanoseconds.
 pub const CLOSE_NS: u64 = 2_000_000_000;
+
+/// Acknowledgements in one frame of a journal: those of a deep queue's turn, in one call.
+pub const JOURNAL_FRAME_ACKS: usize = 1024;
+
+/// Sequences that a worker says at once it may send: a block written anew each time says so every this many
+/// writes, at most.
+pub const JOURNAL_RESERVE: u32 = 1 << 16;
+
+/// A journal that has got so far is not continued, so that sequences never wrap within one: half of them.
+pub const JOURNAL_SEQUENCE_MAX: u32 = 1 << 30;
+
+/// Blocks found wrong that a check of a journal lists; further ones are only counted.
+pub const CHECK_ERRORS_LISTED: usize = 4096;
+
+/// Interval between attempts to connect again, nanoseconds: quick beside the start of a target.
+pub const RECONNECT_NS: u64 = 200_000_000;
+
+/// Keep alive timeout of a load that connects again, nanoseconds: by it a target that vanished is noticed well
+/// before [`STALL_NS`].
+pub const RECONNECT_KEEP_ALIVE_NS: u64 = 10_000_000_000;

@@ -53,6 +53,9 @@ pub struct Extra {
     pub failed: Vec<String>,
     /// Result of verification; `None` when it was off.
     pub verify: Option<VerifyReport>,
+    /// Times that a broken connection was made again.
+    #[serde(default)]
+    pub reconnects: u64,
     /// Bytes from the first command's submission to the last one's completion, and how long that took.
     pub active_ns: u64,
 }
@@ -62,6 +65,12 @@ pub struct Extra {
 pub struct VerifyReport {
     /// Bytes read back and found right.
     pub verified_bytes: u64,
+    /// Bytes whose writes were acknowledged, by the journal that is checked; `None` for a load.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub acknowledged_bytes: Option<u64>,
+    /// Bytes at the end of the journal that were not read, as they were not written whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub journal_torn_bytes: Option<u64>,
     /// Blocks found wrong.
     pub errors: u64,
     /// The first of them.

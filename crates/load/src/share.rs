@@ -1,5 +1,8 @@
 //! How a job is shared out over its queues, once its namespace is known.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use initiator::Association;
 use nvme::identify::IdentifyNamespace;
 use stdx::num::{u64_of, usize32};
@@ -7,6 +10,7 @@ use stdx::num::{u64_of, usize32};
 use crate::Error;
 use crate::job::{Direction, Job, Limit, Verify};
 use crate::limits::{DATA_AREA_MAX, VERIFY_BLOCKS_MAX};
+use crate::link::Link;
 
 /// What one queue is to do.
 #[derive(Clone, Debug)]
@@ -32,7 +36,9 @@ pub struct Share {
     /// Nanoseconds to submit for; `None` for no limit.
     pub runtime: Option<u64>,
     /// Check data.
-    pub verify: bool,
+    pub verify: Verify,
+    /// First block of this queue's range, from the start of the job's region.
+    pub first: u64,
     /// Nanoseconds between commands.
     pub interval: Option<u64>,
     /// Seed of order and direction; differs from queue to queue.
@@ -47,10 +53,20 @@ impl Share {
         self.logical * self.blocks
     }
 
+    /// Byte offset in the namespace of this queue's block `block`.
+    pub fn offset(&self, block: u64) -> u64 {
+        (self.first_lba + block * u64::from(self.blocks)) * u64::from(self.logical)
+    }
+
+    /// Whether data is checked.
+    pub fn checks(&self) -> bool {
+        self.verify != Verify::Off
+    }
+
     /// Bytes of data area the queue needs.
     pub fn area_bytes(&self) -> usize {
         let each = usize32(self.bytes());
-        if self.verify { each * usize::from(self.depth) } else { each }
+        if self.checks() { each * usize::from(self.depth) } else { each }
     }
 }
 
@@ -58,7 +74,13 @@ impl Share {
 #[derive(Clone, Debug)]
 pub struct Session {
     /// By which I/O queues are connected.
-    pub association: Association,
+    pub link: Arc<Link>,
+    /// Largest transfer of one command, bytes.
+    pub transfer_max: u64,
+    /// Commands that can be outstanding on one queue.
+    pub depth_max: u16,
+    /// NGUID and EUI64: what the namespace is, wherever it is.
+    pub identity: ([u8; 16], [u8; 8]),
     /// I/O queues the controller granted.
     pub granted: u16,
     /// Logical block size, bytes.
@@ -74,6 +96,7 @@ impl Session {
         association: Association,
         granted: u16,
         namespace: &IdentifyNamespace,
+        patience: Option<Duration>,
     ) -> Result<Self, initiator::Error> {
         let unsupported = |what: &str| initiator::Error::Unsupported(what.to_owned());
         let format =
@@ -83,7 +106,21 @@ impl Session {
         }
         let logical =
             namespace.block_bytes().ok_or_else(|| unsupported("the logical block size is odd"))?;
-        Ok(Self { association, granted, logical, size: namespace.nsze.get() })
+        Ok(Self {
+            granted,
+            logical,
+            size: namespace.nsze.get(),
+            transfer_max: association.transfer_max(),
+            depth_max: association.depth_max(),
+            identity: (namespace.nguid, namespace.eui64),
+            link: Arc::new(Link::new(association, patience)),
+        })
+    }
+
+    /// Whether `other` is of the same namespace, and can be worked on as this one.
+    pub fn same_namespace(&self, other: &Self) -> bool {
+        let place = |session: &Self| (session.identity, session.logical);
+        place(self) == place(other) && self.size <= other.size && self.granted <= other.granted
     }
 }
 
@@ -97,8 +134,8 @@ pub fn shares(job: &Job, index: usize, session: &Session, run: u64) -> Result<Ve
     if !bytes.is_multiple_of(logical) {
         return fail(format!("bs {bytes} is not a multiple of the logical block size {logical}"));
     }
-    if u64::from(bytes) > session.association.transfer_max() {
-        let most = session.association.transfer_max();
+    if u64::from(bytes) > session.transfer_max {
+        let most = session.transfer_max;
         return fail(format!("bs {bytes} exceeds the controller's largest transfer of {most}"));
     }
     if bytes / logical > 1 << 16 {
@@ -107,8 +144,8 @@ pub fn shares(job: &Job, index: usize, session: &Session, run: u64) -> Result<Ve
     if job.queues > session.granted {
         return fail(format!("the controller grants {} I/O queues", session.granted));
     }
-    if job.io_depth > session.association.depth_max() {
-        let most = session.association.depth_max();
+    if job.io_depth > session.depth_max {
+        let most = session.depth_max;
         return fail(format!("the controller's queues hold {most} commands"));
     }
     let end = session.size.saturating_mul(u64::from(logical));
@@ -117,8 +154,7 @@ pub fn shares(job: &Job, index: usize, session: &Session, run: u64) -> Result<Ve
     if count == 0 || job.offset.checked_add(region).is_none_or(|to| to > end) {
         return fail(format!("offset and size do not fit the namespace of {end} bytes"));
     }
-    let verify = job.verify == Verify::On;
-    if verify && (count > VERIFY_BLOCKS_MAX || count < job.queues.into()) {
+    if job.verify != Verify::Off && (count > VERIFY_BLOCKS_MAX || count < job.queues.into()) {
         return fail(format!(
             "verification wants {} to {VERIFY_BLOCKS_MAX} blocks of bs in the region",
             job.queues
@@ -149,7 +185,8 @@ fn template(job: &Job, session: &Session, run: u64) -> Share {
         random: job.pattern.random,
         commands: 0,
         runtime,
-        verify: job.verify == Verify::On,
+        verify: job.verify,
+        first: 0,
         interval: job.rate.map(|rate| 1_000_000_000 * queues / rate),
         seed: 0,
         run,
@@ -167,6 +204,7 @@ fn cut(job: &Job, template: &Share, index: usize, queue: u16, count: u64) -> Sha
         (queue * (count / queues) + queue.min(count % queues), part(count))
     };
     let commands = match job.limit {
+        _ if job.verify == Verify::Check => 0,
         Limit::Runtime(_) => u64::MAX,
         Limit::Size(bytes) => part(bytes.div_ceil(u64::from(job.block_size))),
         Limit::OnePass => mine,
@@ -175,6 +213,7 @@ fn cut(job: &Job, template: &Share, index: usize, queue: u16, count: u64) -> Sha
     Share {
         first_lba: base + first * u64::from(template.blocks),
         count: mine,
+        first,
         commands,
         seed: job.seed ^ (u64_of(index) << 48 | queue << 32),
         ..template.clone()

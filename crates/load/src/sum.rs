@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use stdx::histogram::Histogram;
 
 use crate::job::{Direction, Job, Limit, Plan, Verify};
-use crate::limits::VERIFY_ERRORS_LISTED;
+use crate::limits::{CHECK_ERRORS_LISTED, VERIFY_ERRORS_LISTED};
 use crate::report::{DirectionReport, Extra, JobReport, Report, VerifyReport};
 use crate::worker::{Outcome, Tally};
 
@@ -13,10 +13,12 @@ use crate::worker::{Outcome, Tally};
 const EIO: i32 = 5;
 const EILSEQ: i32 = 84;
 
-/// Puts the workers' outcomes together, each with the index of its job. `wall` is nanoseconds since 1970.
+/// Puts the workers' outcomes together, each with the index of its job. `torn` is by job what its journal's end
+/// has of no use, bytes; `wall` is nanoseconds since 1970.
 pub fn report(
     plan: &Plan,
     outcomes: impl Iterator<Item = (usize, Box<Outcome>)>,
+    torn: &[u64],
     wall: u128,
 ) -> Report {
     let mut by_job: Vec<Vec<Outcome>> = plan.jobs.iter().map(|_| Vec::new()).collect();
@@ -28,23 +30,34 @@ pub fn report(
         version: concat!("flashloom-", env!("CARGO_PKG_VERSION")).to_owned(),
         timestamp: millis / 1000,
         timestamp_ms: millis,
-        jobs: plan.jobs.iter().zip(by_job).map(|(job, all)| job_report(job, &all)).collect(),
+        jobs: plan
+            .jobs
+            .iter()
+            .zip(by_job)
+            .zip(torn)
+            .map(|((job, all), torn)| job_report(job, &all, *torn))
+            .collect(),
     }
 }
 
-fn job_report(job: &Job, outcomes: &[Outcome]) -> JobReport {
+fn job_report(job: &Job, outcomes: &[Outcome], torn: u64) -> JobReport {
     let started = outcomes.iter().map(|outcome| outcome.started).min().unwrap_or(0);
     let ended = outcomes.iter().map(|outcome| outcome.ended).max().unwrap_or(started);
     let active_ns = ended.saturating_sub(started);
     let failed: u64 = outcomes.iter().map(|outcome| outcome.failed).sum();
     let wrong: u64 = outcomes.iter().map(|outcome| outcome.wrong).sum();
-    let verify = (job.verify == Verify::On).then(|| VerifyReport {
+    let checked = job.verify == Verify::Check;
+    let listed = if checked { CHECK_ERRORS_LISTED } else { VERIFY_ERRORS_LISTED };
+    let verify = (job.verify != Verify::Off).then(|| VerifyReport {
         verified_bytes: outcomes.iter().map(|outcome| outcome.verified_bytes).sum(),
+        acknowledged_bytes: checked
+            .then(|| outcomes.iter().map(|outcome| outcome.written_bytes).sum()),
+        journal_torn_bytes: checked.then_some(torn),
         errors: wrong,
         listed: outcomes
             .iter()
             .flat_map(|outcome| outcome.wrong_listed.iter().cloned())
-            .take(VERIFY_ERRORS_LISTED)
+            .take(listed)
             .collect(),
     });
     JobReport {
@@ -64,6 +77,7 @@ fn job_report(job: &Job, outcomes: &[Outcome]) -> JobReport {
         flashloom: Extra {
             failed: outcomes.iter().flat_map(|outcome| outcome.failures.iter().cloned()).collect(),
             verify,
+            reconnects: outcomes.iter().map(|outcome| outcome.reconnects).sum(),
             active_ns,
         },
     }

@@ -16,6 +16,8 @@ use target::{Identity, Target as Served, serve_connection};
 
 use crate::{Error, Job, Limit, Pattern, Phase, Plan, Progress, Report, Target, Verify, run};
 
+mod journal;
+
 const SUBNQN: &str = "nqn.2026-11.io.flashloom:load";
 const BLOCK: u32 = 4096;
 
@@ -30,15 +32,32 @@ impl Peer {
     fn start(bytes: u64) -> Self {
         let options = RegionOptions { block_size: BLOCK, shared: true, huge: false };
         let region = Arc::new(Region::new(bytes, options).unwrap());
+        let (handle, port) = Self::listen(&region, 0);
+        Self { handle, region, port }
+    }
+
+    /// Serves `region` on a reactor of its own; on a free port when `port` is 0.
+    fn listen(region: &Arc<Region>, port: u16) -> (Handle, u16) {
         let served = Served::new(Identity::default());
         let nqn = Nqn::new(SUBNQN).unwrap();
         served.add_subsystem(SubsystemSpec::new(nqn.clone())).unwrap();
-        let backend = Backend::Memory(Arc::clone(&region));
+        let backend = Backend::Memory(Arc::clone(region));
         served.add_namespace(&nqn, &NamespaceSpec::new(backend, BLOCK)).unwrap();
         let config = Config { cpu: None, poll: PollPolicy::Interrupt, name: "target".to_owned() };
         let handle = Reactor::start(config).unwrap();
-        let port = handle.call(move || serve(served)).wait().unwrap();
-        Self { handle, region, port }
+        let port = handle.call(move || serve(served, port)).wait().unwrap();
+        (handle, port)
+    }
+
+    /// Ends without a word; what was written stays.
+    fn stop(&self) {
+        self.handle.stop();
+        let _ = self.handle.join();
+    }
+
+    /// Serves again, where it did.
+    fn serve_again(&mut self) {
+        (self.handle, _) = Self::listen(&self.region, self.port);
     }
 
     fn target(&self) -> Target {
@@ -64,15 +83,14 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        self.handle.stop();
-        let _ = self.handle.join();
+        self.stop();
     }
 }
 
-/// Listens on a free port, accepts in a task of its own, and tells the port.
-async fn serve(served: Arc<Served>) -> u16 {
+/// Listens on `port`, or a free one, accepts in a task of its own, and tells the port.
+async fn serve(served: Arc<Served>, port: u16) -> u16 {
     let ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    let listener = TcpListener::bind(SocketAddr::new(ip, 0), ListenOptions::default()).unwrap();
+    let listener = TcpListener::bind(SocketAddr::new(ip, port), ListenOptions::default()).unwrap();
     let port = listener.local_addr().unwrap().port();
     let id = served.add_listener(ListenerInfo::new(ip, port)).unwrap();
     reactor::spawn(async move {

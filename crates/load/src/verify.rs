@@ -1,10 +1,12 @@
-//! Verification: each logical block written says where it belongs, which write it is, and its checksum; a
-//! ledger remembers what each block must hold.
+//! The data of verification: each logical block written says where it belongs, which write it is, and its
+//! checksum.
 
 use stdx::num::{low32, u64_of, usize32, usize64};
 use stdx::prng::Prng;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::ledger::Held;
 
 /// What stands at the start of each logical block; the rest of the block is pseudo-random.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -117,12 +119,12 @@ impl Stamp {
         &self,
         data: &mut [u8],
         offset: u64,
-        sequence: u32,
+        held: Held,
         mut wrong: impl FnMut(u64, Wrong),
     ) -> u64 {
         let (mut at, mut right) = (offset, 0);
         for block in data.chunks_exact_mut(self.logical) {
-            match self.check_block(block, at, sequence) {
+            match self.check_block(block, at, held) {
                 Ok(()) => right += u64_of(self.logical),
                 Err(what) => wrong(at, what),
             }
@@ -131,7 +133,7 @@ impl Stamp {
         right
     }
 
-    fn check_block(&self, block: &mut [u8], offset: u64, sequence: u32) -> Result<(), Wrong> {
+    fn check_block(&self, block: &mut [u8], offset: u64, held: Held) -> Result<(), Wrong> {
         let Ok((header, _)) = Header::read_from_prefix(block) else {
             return Err(Wrong::NoHeader { zeroes: false });
         };
@@ -148,8 +150,9 @@ impl Stamp {
         if header.offset.get() != offset {
             return Err(Wrong::Misdirected { holds: header.offset.get() });
         }
-        if header.sequence.get() != sequence {
-            return Err(Wrong::Sequence { holds: header.sequence.get(), expected: sequence });
+        let holds = header.sequence.get();
+        if !held.allows(holds) {
+            return Err(Wrong::Sequence { holds, expected: held.acked });
         }
         Ok(())
     }
@@ -159,65 +162,15 @@ fn checksum(block: &[u8]) -> u32 {
     low32(crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, block))
 }
 
-/// What each block of a queue's range must hold, and which are in flight: no two commands of a verifying job
-/// touch one block at a time, as NVMe gives no order between them.
-pub struct Ledger {
-    /// Sequence of the last acknowledged write (0: none of this run), and [`BUSY`].
-    blocks: Vec<u32>,
-}
-
-const BUSY: u32 = 1 << 31;
-
-impl Ledger {
-    /// For `count` blocks.
-    pub fn new(count: u64) -> Self {
-        Self { blocks: vec![0; usize64(count)] }
-    }
-
-    /// Takes the block for one command; `None` when it is taken. Gives the sequence it holds.
-    pub fn claim(&mut self, block: u64) -> Option<u32> {
-        let entry = &mut self.blocks[usize64(block)];
-        if *entry & BUSY != 0 {
-            return None;
-        }
-        let sequence = *entry;
-        *entry |= BUSY;
-        Some(sequence)
-    }
-
-    /// Gives the block back, holding `sequence`; 0 when what it holds is not known.
-    pub fn release(&mut self, block: u64, sequence: u32) {
-        let entry = &mut self.blocks[usize64(block)];
-        assert!(*entry & BUSY != 0, "a block is released once");
-        *entry = sequence & !BUSY;
-    }
-
-    /// The sequence after `sequence`; never 0.
-    pub fn after(sequence: u32) -> u32 {
-        if sequence + 1 == BUSY { 1 } else { sequence + 1 }
-    }
-
-    /// Blocks that this run wrote.
-    pub fn count_written(&self) -> u64 {
-        u64_of(self.blocks.iter().filter(|&&entry| entry & !BUSY != 0).count())
-    }
-
-    /// The first block at or after `from` that this run wrote, with its sequence.
-    pub fn written(&self, from: u64) -> Option<(u64, u32)> {
-        let from = usize64(from);
-        let found = self.blocks.get(from..)?.iter().position(|&entry| entry & !BUSY != 0)?;
-        Some((u64_of(from + found), self.blocks[from + found] & !BUSY))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn checked(stamp: &Stamp, data: &[u8], offset: u64, sequence: u32) -> (u64, Vec<(u64, Wrong)>) {
         let mut found = Vec::new();
-        let right =
-            stamp.check(&mut data.to_vec(), offset, sequence, |at, what| found.push((at, what)));
+        let right = stamp.check(&mut data.to_vec(), offset, Held::known(sequence), |at, what| {
+            found.push((at, what))
+        });
         (right, found)
     }
 
@@ -254,19 +207,5 @@ mod tests {
         let (_, found) = checked(&stamp, &[0; 4096], 0, 1);
         assert_eq!(found, [(0, Wrong::NoHeader { zeroes: true })]);
         assert!(found[0].1.to_string().contains("lost"));
-    }
-
-    #[test]
-    fn blocks_are_claimed_once() {
-        let mut ledger = Ledger::new(4);
-        assert_eq!(ledger.claim(2), Some(0));
-        assert_eq!(ledger.claim(2), None);
-        ledger.release(2, 5);
-        assert_eq!(ledger.claim(2), Some(5));
-        ledger.release(2, Ledger::after(5));
-        assert_eq!(ledger.written(0), Some((2, 6)));
-        assert_eq!(ledger.written(3), None);
-        assert_eq!(ledger.written(99), None);
-        assert_eq!(Ledger::after(BUSY - 1), 1);
     }
 }

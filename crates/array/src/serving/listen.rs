@@ -14,11 +14,15 @@ use target::listener::ListenerId;
 
 use super::crew::Crew;
 use super::signal::Signal;
+use crate::limits::LEFT_BEHIND;
 use crate::{Error, Result};
 
 /// How long to let go after accept(2) failed: descriptors or memory are short, and connections
 /// that end give some back.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// How often to look whether an address has become free.
+const BIND_AGAIN: Duration = Duration::from_millis(20);
 
 /// A bound socket. Dropping it closes the socket before the drop returns.
 pub struct Listening {
@@ -47,7 +51,7 @@ impl Listening {
             (acceptor.id.clone(), acceptor.open.clone(), acceptor.close.clone());
         let handle = crew.acceptor(usize::from(address.socket().port()));
         let task = handle.call(move || async move {
-            let socket = TcpListener::bind(address.socket(), ListenOptions::default());
+            let socket = bind(address.socket()).await;
             let socket = socket.and_then(|socket| Ok((socket.local_addr()?, socket)));
             match socket {
                 Ok((local, socket)) => {
@@ -106,6 +110,21 @@ impl Drop for Listening {
             // Gone is a reactor that has stopped: the socket went with it.
             let _ = task.wait();
         }
+    }
+}
+
+/// Binds `address`, waiting a little for whoever has it: of a daemon that was killed, the kernel closes the
+/// sockets that its rings held only after the process is gone.
+async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let mut attempts = LEFT_BEHIND.as_millis() / BIND_AGAIN.as_millis();
+    loop {
+        let bound = TcpListener::bind(address, ListenOptions::default());
+        match &bound {
+            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse && attempts > 0 => {}
+            _ => return bound,
+        }
+        attempts -= 1;
+        reactor::sleep(BIND_AGAIN).await;
     }
 }
 

@@ -1,5 +1,6 @@
 //! The host side: `bench`, `discover`, `id-ctrl`, `id-ns`.
 
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -75,8 +76,16 @@ Examples:
   flashloom bench --traddr 192.0.2.10 --subnqn nqn.2026-11.io.flashloom:db --nsid 1 --rw randwrite --queues 4
   flashloom bench --rw randrw --rwmixread 70 --size 1GiB --verify
   flashloom bench --rw read --bs 128k --iodepth 8 -o json
+  flashloom bench --rw randwrite --runtime 10m --verify --journal acks.jnl --reconnect 2m
+  flashloom bench --check --journal acks.jnl
 
-What is written is lost on the namespace: a write test destroys its data.")]
+What is written is lost on the namespace: a write test destroys its data.
+
+With --journal the file keeps which write of each block was acknowledged. The target may be killed
+at any time: the load connects again, and writes that were in flight may be there or not. --check
+reads back, at any time later, everything that the journal says was acknowledged; it lists what is
+lost or wrong and exits with 1 if there is any. A journal is continued by a load with the same --bs
+and --region; --check takes both from the journal.")]
 pub struct BenchArgs {
     #[command(flatten)]
     pub ask: AskArgs,
@@ -120,6 +129,19 @@ pub struct BenchArgs {
     /// Check what is read against what was written.
     #[arg(long)]
     pub verify: bool,
+
+    /// Run no load: read back what --journal says was acknowledged.
+    #[arg(long, requires = "journal", conflicts_with_all = ["verify", "runtime", "size", "region", "beside"])]
+    pub check: bool,
+
+    /// Keep what is acknowledged in this file, for --check.
+    #[arg(long, value_name = "FILE", conflicts_with = "beside")]
+    pub journal: Option<PathBuf>,
+
+    /// How long the target may be away before the run is given up. [default: 60s with --journal,
+    /// else a lost connection ends the run]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub reconnect: Option<Duration>,
 
     /// Commands a second over all queues at most.
     #[arg(long, value_name = "IOPS")]

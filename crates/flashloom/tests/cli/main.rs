@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+mod crash;
+
 const NQN: &str = "nqn.2026-11.io.flashloom:default";
 
 /// A command of the program on the state directory `dir`.

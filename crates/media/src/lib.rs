@@ -4,7 +4,9 @@ pub mod drive;
 mod error;
 mod limits;
 pub mod memory;
+mod power;
 
 pub use drive::{Drive, FaultPlan, Simulated};
 pub use error::{Error, Kind, Operation};
 pub use limits::REGION_MAX;
+pub use power::Power;

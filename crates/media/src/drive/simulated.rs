@@ -7,6 +7,7 @@ mod image;
 
 pub use image::SECTOR;
 
+use crate::Power;
 use crate::error::{Error, Kind, Operation};
 use image::Image;
 use reactor::buffer::{Buffer, Pool};
@@ -30,6 +31,8 @@ pub struct SimulatedOptions {
     pub transfer: Range<Duration>,
     /// How long a flush takes.
     pub flush: Range<Duration>,
+    /// Shared with whatever else loses power when it does.
+    pub power: Arc<Power>,
 }
 
 impl Default for SimulatedOptions {
@@ -40,6 +43,7 @@ impl Default for SimulatedOptions {
             volatile_cache: true,
             transfer: Duration::from_micros(5)..Duration::from_micros(120),
             flush: Duration::from_micros(20)..Duration::from_millis(1),
+            power: Arc::default(),
         }
     }
 }
@@ -102,7 +106,6 @@ struct State {
     failed: bool,
     latched: bool,
     stalled_until: Nanos,
-    powered: bool,
     /// Counts power cuts: an operation from before one never ends.
     epoch: u64,
 }
@@ -134,7 +137,6 @@ impl Simulated {
             failed: false,
             latched: false,
             stalled_until: 0,
-            powered: true,
             epoch: 0,
         };
         Arc::new(Self { options, state: Mutex::new(state) })
@@ -177,13 +179,14 @@ impl Simulated {
 
     /// Power fails. Of what was not flushed any subset of sectors is left, of writes under way too.
     /// What is under way never ends, and what begins before [`power_on`](Self::power_on) neither.
+    /// When its [`Power`] was cut before, this decides what that left.
     pub fn power_cut(&self, prng: &mut Prng) {
         let mut state = self.state();
         for (_, flight) in std::mem::take(&mut state.flights) {
             state.image.write(flight.offset, flight.len, flight.data, false);
         }
         state.image.power_cut(prng);
-        state.powered = false;
+        self.options.power.cut();
         state.epoch += 1;
         state.counters.power_cuts += 1;
     }
@@ -191,7 +194,7 @@ impl Simulated {
     /// Power is back. A stall and a latched failure are over; a failed drive stays failed.
     pub fn power_on(&self) {
         let mut state = self.state();
-        state.powered = true;
+        self.options.power.restore();
         state.latched = false;
         state.stalled_until = 0;
     }
@@ -318,7 +321,7 @@ impl Simulated {
             sleep_until(end).await;
             let (alive, stalled) = {
                 let state = self.state();
-                (state.powered && state.epoch == epoch, state.stalled_until)
+                (self.options.power.is_on() && state.epoch == epoch, state.stalled_until)
             };
             if !alive {
                 std::future::pending::<()>().await;
@@ -333,7 +336,9 @@ impl Simulated {
         let mut state = self.state();
         let id = state.next_flight;
         state.next_flight += 1;
-        state.flights.insert(id, flight);
+        if self.options.power.is_on() {
+            state.flights.insert(id, flight);
+        }
         Flying { drive: self, id }
     }
 }

@@ -228,3 +228,28 @@ fn large_drives_are_cheap() {
     });
     assert!(large.resident() <= 65536 + simulated.resident());
 }
+
+#[test]
+fn what_shares_power_loses_it_at_once() {
+    let power = Arc::new(Power::default());
+    let new =
+        |seed| Simulated::new(SimulatedOptions { power: Arc::clone(&power), ..options(seed) });
+    let (a, b) = (new(1), new(2));
+    let (of_a, of_b) = (Drive::Simulated(Arc::clone(&a)), Drive::Simulated(Arc::clone(&b)));
+    let switch = Arc::clone(&power);
+    simulate(1, async move {
+        of_a.write(0, filled(512, 1).await, true).await.unwrap();
+        switch.cut();
+        let late = async {
+            let _ = of_a.write(0, filled(512, 2).await, true).await;
+            let _ = of_b.write(0, filled(512, 2).await, true).await;
+        };
+        assert!(reactor::timeout(Duration::from_secs(1), late).await.is_err());
+    });
+    for (drive, holds) in [(a, 1), (b, 0)] {
+        drive.power_cut(&mut Prng::new(1));
+        let mut left = [9];
+        drive.peek(0, &mut left);
+        assert_eq!(left, [holds]);
+    }
+}

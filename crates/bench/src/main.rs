@@ -5,6 +5,7 @@ mod client;
 mod compare;
 mod executor;
 mod memory;
+mod parity;
 mod report;
 mod strategy;
 mod wire;
@@ -35,6 +36,11 @@ enum What {
     Memory {
         #[arg(long, default_value = "1GiB", value_parser = stdx::size::parse)]
         size: u64,
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+    },
+    /// What parity costs, against a copy of the data it protects
+    Parity {
         #[arg(long, default_value_t = 5)]
         rounds: usize,
     },
@@ -158,6 +164,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             cases: a.cases,
         })?,
         What::Memory { size, rounds } => memory::run(size, rounds)?,
+        What::Parity { rounds } => parity::run(rounds),
         What::Executor { rounds } => executor::run(rounds)?,
     }
     Ok(())

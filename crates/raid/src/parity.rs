@@ -24,6 +24,10 @@ pub fn encode(data: &[&[u8]], parity: &mut [&mut [u8]]) {
 /// As [`encode`], and when the machine has no such instructions.
 pub fn encode_at(level: Level, data: &[&[u8]], parity: &mut [&mut [u8]]) {
     assert!((1..=DATA_MAX).contains(&data.len()), "{} data units", data.len());
+    if let [only] = data {
+        parity.iter_mut().for_each(|copy| copy.copy_from_slice(only));
+        return;
+    }
     match parity {
         [] => {}
         [p] => kernel::xor(level, data, p),

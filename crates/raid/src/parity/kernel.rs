@@ -4,6 +4,8 @@ mod portable;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+use crate::limits::{STRIP, UNITS_AT_ONCE};
+use std::ops::Range;
 use std::sync::OnceLock;
 
 /// Instructions to work with.
@@ -74,35 +76,56 @@ fn check_units(data: &[&[u8]], len: usize) {
     assert!(data.iter().all(|unit| unit.len() == len), "units differ in length");
 }
 
+/// The pieces to work on one after the other: few enough units at once for the machine to see each
+/// as a stream, few enough bytes that the sums stay in the first-level cache meanwhile. Units come
+/// from the last group to the first, as Q wants them.
+fn pieces(data: usize, len: usize) -> impl Iterator<Item = (Range<usize>, Range<usize>, bool)> {
+    let groups = data.div_ceil(UNITS_AT_ONCE);
+    // A single group needs no sums kept, and so no strips.
+    let strip = if groups == 1 { len } else { STRIP };
+    (0..len).step_by(strip.max(1)).flat_map(move |from| {
+        (0..groups).rev().map(move |group| {
+            let units = group * UNITS_AT_ONCE..data.min((group + 1) * UNITS_AT_ONCE);
+            (units, from..len.min(from + strip), group + 1 < groups)
+        })
+    })
+}
+
 /// P and Q of `data`.
 pub(super) fn syndrome(level: Level, data: &[&[u8]], p: &mut [u8], q: &mut [u8]) {
     assert_eq!(p.len(), q.len(), "units differ in length");
     check_units(data, p.len());
-    let done = match level {
-        Level::Portable => 0,
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => x86::syndrome_avx2(data, p, q),
-        #[cfg(target_arch = "x86_64")]
-        Level::Gfni512 => x86::syndrome_gfni(data, p, q),
-        #[cfg(not(target_arch = "x86_64"))]
-        _ => 0,
-    };
-    portable::syndrome(data, p, q, done);
+    for (units, bytes, goes_on) in pieces(data.len(), p.len()) {
+        let data = &data[units];
+        let done = match level {
+            Level::Portable => 0,
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => x86::syndrome_avx2(data, p, q, bytes.clone(), goes_on),
+            #[cfg(target_arch = "x86_64")]
+            Level::Gfni512 => x86::syndrome_gfni(data, p, q, bytes.clone(), goes_on),
+            #[cfg(not(target_arch = "x86_64"))]
+            _ => 0,
+        };
+        portable::syndrome(data, p, q, bytes.start + done..bytes.end, goes_on);
+    }
 }
 
 /// P of `data`.
 pub(super) fn xor(level: Level, data: &[&[u8]], p: &mut [u8]) {
     check_units(data, p.len());
-    let done = match level {
-        Level::Portable => 0,
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => x86::xor_avx2(data, p),
-        #[cfg(target_arch = "x86_64")]
-        Level::Gfni512 => x86::xor_gfni(data, p),
-        #[cfg(not(target_arch = "x86_64"))]
-        _ => 0,
-    };
-    portable::xor(data, p, done);
+    for (units, bytes, goes_on) in pieces(data.len(), p.len()) {
+        let data = &data[units];
+        let done = match level {
+            Level::Portable => 0,
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => x86::xor_avx2(data, p, bytes.clone(), goes_on),
+            #[cfg(target_arch = "x86_64")]
+            Level::Gfni512 => x86::xor_gfni(data, p, bytes.clone(), goes_on),
+            #[cfg(not(target_arch = "x86_64"))]
+            _ => 0,
+        };
+        portable::xor(data, p, bytes.start + done..bytes.end, goes_on);
+    }
 }
 
 /// Adds `factor` times `from` to `to`.

@@ -1,11 +1,13 @@
 //! Plain loops over small arrays, which compilers turn into vector instructions.
 
 use crate::parity::gf;
+use std::ops::Range;
 
 const TILE: usize = 64;
+type Tile = [u8; TILE];
 
 /// Doubles each byte.
-fn double(tile: &mut [u8; TILE]) {
+fn double(tile: &mut Tile) {
     for byte in tile {
         // All ones when the top bit is set.
         let carry = (byte.cast_signed() >> 7).cast_unsigned();
@@ -13,54 +15,82 @@ fn double(tile: &mut [u8; TILE]) {
     }
 }
 
-fn add_to(sum: &mut [u8; TILE], unit: &[u8]) {
-    for (s, d) in sum.iter_mut().zip(unit) {
+fn add_to(sum: &mut Tile, tile: &Tile) {
+    for (s, d) in sum.iter_mut().zip(tile) {
         *s ^= d;
     }
 }
 
-/// P and Q from byte `from` on.
-pub(super) fn syndrome(data: &[&[u8]], p: &mut [u8], q: &mut [u8], from: usize) {
-    for at in (from..p.len()).step_by(TILE) {
-        let to = p.len().min(at + TILE);
-        let (mut p_sum, mut q_sum) = ([0; TILE], [0; TILE]);
-        for unit in data.iter().rev() {
-            double(&mut q_sum);
-            add_to(&mut p_sum, &unit[at..to]);
-            add_to(&mut q_sum, &unit[at..to]);
-        }
-        p[at..to].copy_from_slice(&p_sum[..to - at]);
-        q[at..to].copy_from_slice(&q_sum[..to - at]);
+/// The bytes from `at` on, up to `to`, with zeroes behind when they are not a whole tile.
+fn load(unit: &[u8], at: usize, to: usize) -> Tile {
+    if let Some(tile) = unit[at..to].first_chunk() {
+        return *tile;
+    }
+    let mut tile = [0; TILE];
+    tile[..to - at].copy_from_slice(&unit[at..to]);
+    tile
+}
+
+/// As much of a tile as there is room for up to `to`.
+fn store(unit: &mut [u8], at: usize, to: usize, tile: &Tile) {
+    match unit[at..to].first_chunk_mut() {
+        Some(whole) => *whole = *tile,
+        None => unit[at..to].copy_from_slice(&tile[..to - at]),
     }
 }
 
-/// P from byte `from` on.
-pub(super) fn xor(data: &[&[u8]], p: &mut [u8], from: usize) {
-    for at in (from..p.len()).step_by(TILE) {
-        let to = p.len().min(at + TILE);
-        let mut sum = [0; TILE];
-        for unit in data {
-            add_to(&mut sum, &unit[at..to]);
+/// P and Q of these bytes; with `goes_on` what they hold already is of units that follow.
+pub(super) fn syndrome(
+    data: &[&[u8]],
+    p: &mut [u8],
+    q: &mut [u8],
+    range: Range<usize>,
+    goes_on: bool,
+) {
+    let to = range.end;
+    for at in range.step_by(TILE) {
+        let (mut p_sum, mut q_sum) = ([0; TILE], [0; TILE]);
+        if goes_on {
+            (p_sum, q_sum) = (load(p, at, to), load(q, at, to));
         }
-        p[at..to].copy_from_slice(&sum[..to - at]);
+        for unit in data.iter().rev() {
+            let tile = load(unit, at, to);
+            double(&mut q_sum);
+            add_to(&mut p_sum, &tile);
+            add_to(&mut q_sum, &tile);
+        }
+        store(p, at, to, &p_sum);
+        store(q, at, to, &q_sum);
+    }
+}
+
+/// P of these bytes; with `goes_on` what it holds already is of other units.
+pub(super) fn xor(data: &[&[u8]], p: &mut [u8], range: Range<usize>, goes_on: bool) {
+    let to = range.end;
+    for at in range.step_by(TILE) {
+        let mut sum = if goes_on { load(p, at, to) } else { [0; TILE] };
+        for unit in data {
+            add_to(&mut sum, &load(unit, at, to));
+        }
+        store(p, at, to, &sum);
     }
 }
 
 /// Adds `factor` times `from` to `to`.
 pub(super) fn add(to: &mut [u8], from: &[u8], factor: u8) {
-    for (to, from) in to.chunks_mut(TILE).zip(from.chunks(TILE)) {
-        let (mut sum, mut term) = ([0; TILE], [0; TILE]);
-        term[..from.len()].copy_from_slice(from);
+    let len = to.len();
+    for at in (0..len).step_by(TILE) {
+        let (mut sum, mut term) = (load(to, at, len), load(from, at, len));
         let mut bits = factor;
         while bits != 0 {
             if bits & 1 == 1 {
                 add_to(&mut sum, &term);
             }
             bits >>= 1;
-            double(&mut term);
+            if bits != 0 {
+                double(&mut term);
+            }
         }
-        for (t, s) in to.iter_mut().zip(&sum) {
-            *t ^= s;
-        }
+        store(to, at, len, &sum);
     }
 }

@@ -1,5 +1,5 @@
-//! AVX2 and GFNI with AVX-512: each function does the whole tiles of its units and returns how many
-//! bytes that were.
+//! AVX2 and GFNI with AVX-512: each function does the whole tiles of a range of its units and returns
+//! how many bytes that were. With `goes_on` sums begin with what is there, of units that follow.
 #![allow(unsafe_code, reason = "vector loads and stores, and calls that need CPU features")]
 
 use super::Level;
@@ -11,10 +11,12 @@ use std::arch::x86_64::{
     _mm256_xor_si256, _mm512_gf2p8affine_epi64_epi8, _mm512_loadu_si512, _mm512_set1_epi64,
     _mm512_setzero_si512, _mm512_storeu_si512, _mm512_xor_si512,
 };
+use std::ops::Range;
 
 /// Bytes of each unit done in one go: four AVX2 registers for each sum, or two of AVX-512.
 const TILE: usize = 128;
 
+#[inline]
 fn tile(unit: &[u8], at: usize) -> &[u8; TILE] {
     match unit[at..].first_chunk() {
         Some(tile) => tile,
@@ -22,6 +24,7 @@ fn tile(unit: &[u8], at: usize) -> &[u8; TILE] {
     }
 }
 
+#[inline]
 fn tile_mut(unit: &mut [u8], at: usize) -> &mut [u8; TILE] {
     match unit[at..].first_chunk_mut() {
         Some(tile) => tile,
@@ -29,9 +32,9 @@ fn tile_mut(unit: &mut [u8], at: usize) -> &mut [u8; TILE] {
     }
 }
 
-/// Where each tile of `len` bytes begins.
-fn tiles(len: usize) -> impl Iterator<Item = usize> {
-    (0..len / TILE).map(|n| n * TILE)
+/// Where each whole tile of a range begins.
+fn tiles(range: Range<usize>) -> impl Iterator<Item = usize> {
+    (0..range.len() / TILE).map(move |n| range.start + n * TILE)
 }
 
 const fn whole(len: usize) -> usize {
@@ -90,9 +93,18 @@ fn double4(value: &mut Four) {
 }
 
 #[target_feature(enable = "avx2")]
-fn syndrome_with_avx2(data: &[&[u8]], p: &mut [u8], q: &mut [u8]) {
-    for at in tiles(p.len()) {
+fn syndrome_with_avx2(
+    data: &[&[u8]],
+    p: &mut [u8],
+    q: &mut [u8],
+    range: Range<usize>,
+    goes_on: bool,
+) {
+    for at in tiles(range) {
         let (mut p_sum, mut q_sum) = ([_mm256_setzero_si256(); 4], [_mm256_setzero_si256(); 4]);
+        if goes_on {
+            (p_sum, q_sum) = (load4(tile(p, at)), load4(tile(q, at)));
+        }
         for unit in data.iter().rev() {
             let d = load4(tile(unit, at));
             double4(&mut q_sum);
@@ -105,9 +117,9 @@ fn syndrome_with_avx2(data: &[&[u8]], p: &mut [u8], q: &mut [u8]) {
 }
 
 #[target_feature(enable = "avx2")]
-fn xor_with_avx2(data: &[&[u8]], p: &mut [u8]) {
-    for at in tiles(p.len()) {
-        let mut sum = [_mm256_setzero_si256(); 4];
+fn xor_with_avx2(data: &[&[u8]], p: &mut [u8], range: Range<usize>, goes_on: bool) {
+    for at in tiles(range) {
+        let mut sum = if goes_on { load4(tile(p, at)) } else { [_mm256_setzero_si256(); 4] };
         for unit in data {
             xor4(&mut sum, &load4(tile(unit, at)));
         }
@@ -131,7 +143,7 @@ fn add_with_avx2(to: &mut [u8], from: &[u8], factor: u8) {
         unsafe { (_mm_loadu_si128(low.as_ptr().cast()), _mm_loadu_si128(high.as_ptr().cast())) };
     let (low, high) = (_mm256_broadcastsi128_si256(low), _mm256_broadcastsi128_si256(high));
     let nibble = _mm256_set1_epi8(0x0f);
-    for at in tiles(to.len()) {
+    for at in tiles(0..to.len()) {
         let mut product = load4(tile(from, at));
         for v in &mut product {
             let of_low = _mm256_shuffle_epi8(low, _mm256_and_si256(*v, nibble));
@@ -143,18 +155,26 @@ fn add_with_avx2(to: &mut [u8], from: &[u8], factor: u8) {
     }
 }
 
-pub(super) fn syndrome_avx2(data: &[&[u8]], p: &mut [u8], q: &mut [u8]) -> usize {
+pub(super) fn syndrome_avx2(
+    data: &[&[u8]],
+    p: &mut [u8],
+    q: &mut [u8],
+    range: Range<usize>,
+    goes_on: bool,
+) -> usize {
+    let len = range.len();
     assert!(Level::Avx2.is_available());
     // SAFETY: the machine has AVX2, asserted above.
-    unsafe { syndrome_with_avx2(data, p, q) };
-    whole(p.len())
+    unsafe { syndrome_with_avx2(data, p, q, range, goes_on) };
+    whole(len)
 }
 
-pub(super) fn xor_avx2(data: &[&[u8]], p: &mut [u8]) -> usize {
+pub(super) fn xor_avx2(data: &[&[u8]], p: &mut [u8], range: Range<usize>, goes_on: bool) -> usize {
+    let len = range.len();
     assert!(Level::Avx2.is_available());
     // SAFETY: the machine has AVX2, asserted above.
-    unsafe { xor_with_avx2(data, p) };
-    whole(p.len())
+    unsafe { xor_with_avx2(data, p, range, goes_on) };
+    whole(len)
 }
 
 pub(super) fn add_avx2(to: &mut [u8], from: &[u8], factor: u8) -> usize {
@@ -214,11 +234,20 @@ const fn matrix(factor: u8) -> u64 {
 }
 
 #[target_feature(enable = "avx512f,gfni")]
-fn syndrome_with_gfni(data: &[&[u8]], p: &mut [u8], q: &mut [u8]) {
+fn syndrome_with_gfni(
+    data: &[&[u8]],
+    p: &mut [u8],
+    q: &mut [u8],
+    range: Range<usize>,
+    goes_on: bool,
+) {
     const DOUBLE: u64 = matrix(2);
     let double = _mm512_set1_epi64(DOUBLE.cast_signed());
-    for at in tiles(p.len()) {
+    for at in tiles(range) {
         let (mut p_sum, mut q_sum) = ([_mm512_setzero_si512(); 2], [_mm512_setzero_si512(); 2]);
+        if goes_on {
+            (p_sum, q_sum) = (load2(tile(p, at)), load2(tile(q, at)));
+        }
         for unit in data.iter().rev() {
             let d = load2(tile(unit, at));
             for v in &mut q_sum {
@@ -233,9 +262,9 @@ fn syndrome_with_gfni(data: &[&[u8]], p: &mut [u8], q: &mut [u8]) {
 }
 
 #[target_feature(enable = "avx512f")]
-fn xor_with_avx512(data: &[&[u8]], p: &mut [u8]) {
-    for at in tiles(p.len()) {
-        let mut sum = [_mm512_setzero_si512(); 2];
+fn xor_with_avx512(data: &[&[u8]], p: &mut [u8], range: Range<usize>, goes_on: bool) {
+    for at in tiles(range) {
+        let mut sum = if goes_on { load2(tile(p, at)) } else { [_mm512_setzero_si512(); 2] };
         for unit in data {
             xor2(&mut sum, &load2(tile(unit, at)));
         }
@@ -246,7 +275,7 @@ fn xor_with_avx512(data: &[&[u8]], p: &mut [u8]) {
 #[target_feature(enable = "avx512f,gfni")]
 fn add_with_gfni(to: &mut [u8], from: &[u8], factor: u8) {
     let times = _mm512_set1_epi64(matrix(factor).cast_signed());
-    for at in tiles(to.len()) {
+    for at in tiles(0..to.len()) {
         let mut product = load2(tile(from, at));
         for v in &mut product {
             *v = _mm512_gf2p8affine_epi64_epi8::<0>(*v, times);
@@ -256,18 +285,26 @@ fn add_with_gfni(to: &mut [u8], from: &[u8], factor: u8) {
     }
 }
 
-pub(super) fn syndrome_gfni(data: &[&[u8]], p: &mut [u8], q: &mut [u8]) -> usize {
+pub(super) fn syndrome_gfni(
+    data: &[&[u8]],
+    p: &mut [u8],
+    q: &mut [u8],
+    range: Range<usize>,
+    goes_on: bool,
+) -> usize {
+    let len = range.len();
     assert!(Level::Gfni512.is_available());
     // SAFETY: the machine has AVX-512F and GFNI, asserted above.
-    unsafe { syndrome_with_gfni(data, p, q) };
-    whole(p.len())
+    unsafe { syndrome_with_gfni(data, p, q, range, goes_on) };
+    whole(len)
 }
 
-pub(super) fn xor_gfni(data: &[&[u8]], p: &mut [u8]) -> usize {
+pub(super) fn xor_gfni(data: &[&[u8]], p: &mut [u8], range: Range<usize>, goes_on: bool) -> usize {
+    let len = range.len();
     assert!(Level::Gfni512.is_available());
     // SAFETY: the machine has AVX-512F, asserted above.
-    unsafe { xor_with_avx512(data, p) };
-    whole(p.len())
+    unsafe { xor_with_avx512(data, p, range, goes_on) };
+    whole(len)
 }
 
 pub(super) fn add_gfni(to: &mut [u8], from: &[u8], factor: u8) -> usize {

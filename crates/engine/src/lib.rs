@@ -10,6 +10,7 @@ mod error;
 pub mod format;
 pub mod join;
 mod limits;
+pub mod log;
 pub mod map;
 pub mod segment;
 

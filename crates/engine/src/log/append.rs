@@ -1,0 +1,136 @@
+//! Appending, and what holds it back: the fuller the ring, the longer an append waits, and once it
+//! is full they wait in line.
+
+use super::lane::Lane;
+use super::limits::{RECORD_BLOCKS_MAX, SLOW_FROM, SLOW_NANOS_MAX, SLOW_NANOS_MIN};
+use super::record::Kind;
+use super::{Append, Shared, Turn};
+use crate::address::{BLOCK, BLOCK_BITS};
+use crate::error::{Error, Kind as ErrorKind, Result};
+use std::cell::Cell;
+
+/// The record to be stored, if it can be one.
+fn kind_of(record: &Append<'_>) -> Result<Kind> {
+    let (key, count, kind) = match *record {
+        Append::Write { key, data } => {
+            let bytes: usize = data.iter().map(|piece| piece.len()).sum();
+            let blocks = bytes / BLOCK;
+            let fits = bytes.is_multiple_of(BLOCK) && blocks <= RECORD_BLOCKS_MAX;
+            let count = if fits { stdx::num::u64_of(blocks) } else { 0 };
+            (key, count, Kind::Write { key, blocks })
+        }
+        Append::Hole { key, count } => (key, count, Kind::Hole { key, count }),
+    };
+    let end = key.block.checked_add(count);
+    if count == 0 || end.is_none_or(|end| end > 1 << BLOCK_BITS) {
+        return Err(Error::new(ErrorKind::Invalid, "a record has 1 to 256 whole blocks"));
+    }
+    Ok(kind)
+}
+
+/// How long an append is held back at a fill in parts of 1024: nothing at first, then rising with
+/// the cube of what is left above the threshold, so that writers meet no wall when the drives are
+/// slower than they are.
+///
+/// In nanoseconds.
+fn delay(fill: u64) -> Option<u64> {
+    let over = fill.min(1024).checked_sub(SLOW_FROM)?;
+    let span = 1024 - SLOW_FROM;
+    let nanos = SLOW_NANOS_MAX * over * over * over / (span * span * span);
+    (nanos >= SLOW_NANOS_MIN).then_some(nanos)
+}
+
+impl Lane {
+    /// The share of the ring in use, in parts of 1024.
+    pub(super) const fn fill(&self) -> u64 {
+        // The ring has at most 2^37 bytes.
+        self.used() * 1024 / self.control.ring
+    }
+}
+
+/// One more waits, until dropped.
+struct Waits<'a>(&'a Cell<usize>);
+
+impl<'a> Waits<'a> {
+    fn new(count: &'a Cell<usize>) -> Self {
+        count.set(count.get() + 1);
+        Self(count)
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+impl Shared {
+    pub(super) async fn append(&self, record: Append<'_>) -> Result<u64> {
+        let kind = kind_of(&record)?;
+        self.check_alive()?;
+        let turn = self.admit(kind).await?;
+        let data = match record {
+            Append::Write { data, .. } => data,
+            Append::Hole { .. } => &[],
+        };
+        let mark = self.lane.borrow_mut().store(kind, data, &self.store)?;
+        drop(turn);
+        if self.store.is_memory() {
+            self.work.notify();
+        } else {
+            self.committed(mark.sequence).await?;
+        }
+        Ok(mark.sequence)
+    }
+
+    /// Waits for this record's turn and for room. The delay counts from now, so that those who came
+    /// together wait together; whoever came first goes first.
+    async fn admit(&self, kind: Kind) -> Result<Turn<'_>> {
+        let slow_until = delay(self.lane.borrow().fill()).map(|nanos| reactor::now() + nanos);
+        let turn = if self.gate.try_acquire(1) {
+            Turn(&self.gate)
+        } else {
+            let _waits = Waits::new(&self.waiting);
+            self.gate.acquire(1).await;
+            Turn(&self.gate)
+        };
+        if let Some(until) = slow_until {
+            let _waits = Waits::new(&self.waiting);
+            reactor::sleep_until(until).await;
+        }
+        if !self.lane.borrow().has_room(kind, &self.store) {
+            let _waits = Waits::new(&self.waiting);
+            let _full = Waits::new(&self.full);
+            self.wait_for_room(kind).await?;
+        }
+        self.check_alive()?;
+        Ok(turn)
+    }
+
+    /// Waits until a record finds room; whoever calls holds the gate.
+    async fn wait_for_room(&self, kind: Kind) -> Result<()> {
+        while !self.lane.borrow().has_room(kind, &self.store) {
+            self.check_alive()?;
+            self.room.notified().await;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_rise_smoothly_from_nothing() {
+        assert_eq!(delay(0), None);
+        assert_eq!(delay(SLOW_FROM), None);
+        let mut last = 0;
+        for fill in SLOW_FROM..=1024 {
+            let now = delay(fill).unwrap_or(0);
+            assert!(now >= last && now - last < 150_000, "at {fill}");
+            last = now;
+        }
+        assert_eq!(last, SLOW_NANOS_MAX);
+    }
+}

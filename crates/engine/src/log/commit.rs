@@ -1,0 +1,128 @@
+//! Group commit to drives: records gather in the ring's image while one write is in flight; the next
+//! write takes them all.
+
+use super::Shared;
+use super::device::commit_len;
+use super::limits::PAGE;
+use crate::error::{Error, Kind, Result};
+use reactor::sync::Notify;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+use stdx::num::u64_of;
+
+/// The state of group commit.
+pub(super) struct Commits {
+    /// Records wait to be written, or the log ends.
+    wanted: Notify,
+    writing: Cell<bool>,
+    /// Appends waiting for their record to be durable, by sequence.
+    waiters: RefCell<VecDeque<(u64, Waker)>>,
+}
+
+impl Commits {
+    pub fn new() -> Self {
+        Self {
+            wanted: Notify::new(),
+            writing: Cell::new(false),
+            waiters: RefCell::new(VecDeque::new()),
+        }
+    }
+
+    pub const fn is_writing(&self) -> bool {
+        self.writing.get()
+    }
+
+    pub fn end(&self) {
+        self.wanted.notify();
+        for (_, waker) in self.waiters.borrow_mut().drain(..) {
+            waker.wake();
+        }
+    }
+
+    fn wait(&self, sequence: u64, waker: &Waker) {
+        let mut waiters = self.waiters.borrow_mut();
+        match waiters.binary_search_by_key(&sequence, |w| w.0) {
+            Ok(at) => waiters[at].1.clone_from(waker),
+            Err(at) => waiters.insert(at, (sequence, waker.clone())),
+        }
+    }
+
+    /// Wakes those whose record comes before `sequence`.
+    fn wake_before(&self, sequence: u64) {
+        let mut waiters = self.waiters.borrow_mut();
+        while waiters.front().is_some_and(|w| w.0 < sequence) {
+            if let Some((_, waker)) = waiters.pop_front() {
+                waker.wake();
+            }
+        }
+    }
+}
+
+/// The task that writes commits, until the log ends.
+pub(super) async fn run(shared: Rc<Shared>) {
+    while shared.ended.get().is_none() {
+        shared.commits.writing.set(true);
+        let result = shared.commit_all().await;
+        shared.commits.writing.set(false);
+        if result.is_err() {
+            shared.end(Kind::Failed);
+            return;
+        }
+        shared.commits.wanted.notified().await;
+    }
+}
+
+impl Shared {
+    /// Waits until the record of this sequence is durable.
+    pub(super) async fn committed(&self, sequence: u64) -> Result<()> {
+        self.commits.wanted.notify();
+        poll_fn(|cx| {
+            if self.lane.borrow().settled.sequence > sequence {
+                return Poll::Ready(Ok(()));
+            }
+            if let Some(kind) = self.ended.get() {
+                let context = "the commit log ended before the record was durable";
+                return Poll::Ready(Err(Error::new(kind, context)));
+            }
+            self.commits.wait(sequence, cx.waker());
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Writes until nothing is left to write.
+    async fn commit_all(&self) -> Result<()> {
+        while self.lane.borrow().settled != self.lane.borrow().head {
+            let (from, to) = {
+                let mut lane = self.lane.borrow_mut();
+                lane.pad_page(&self.store)?;
+                // The page a longer record was torn at is written again: the same bytes.
+                (lane.settled.position / PAGE * PAGE, lane.head.position)
+            };
+            self.commit_range(from, to).await?;
+        }
+        Ok(())
+    }
+
+    async fn commit_range(&self, mut from: u64, to: u64) -> Result<()> {
+        while from < to {
+            let (at, len) = {
+                let lane = self.lane.borrow();
+                let at = lane.at(from);
+                (at, commit_len(at, to - from, lane.control.ring))
+            };
+            self.store.commit(at, len).await?;
+            from += u64_of(len);
+            let mut lane = self.lane.borrow_mut();
+            lane.settle(from, &self.store)?;
+            let settled = lane.settled.sequence;
+            drop(lane);
+            self.commits.wake_before(settled);
+            self.work.notify();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,109 @@
+//! The control block: where the log begins. Two slots, written in turn, so that one is always whole.
+
+use crate::format::{Bad, VERSION, check, seal};
+use stdx::num::u64_of;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+const MAGIC: [u8; 8] = *b"FLMLOGCB";
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct Slot {
+    magic: [u8; 8],
+    crc: U32,
+    version: U16,
+    reserved: U16,
+    lane: U64,
+    generation: U64,
+    ring: U64,
+    position: U64,
+    trimmed: U64,
+    durable_stripe: U64,
+    epoch: U32,
+    reserved2: [u8; 60],
+}
+
+/// Bytes of a slot that mean something; the rest of its page is zero.
+pub(super) const SLOT: usize = 128;
+const _: () = assert!(size_of::<Slot>() == SLOT);
+const _: () = assert!(std::mem::offset_of!(Slot, lane) == 16);
+const _: () = assert!(std::mem::offset_of!(Slot, epoch) == 64);
+
+/// What the control block says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Control {
+    /// The log's own number, drawn at random when it was created.
+    pub lane: u64,
+    /// Counts the writes of this block; its parity is the slot.
+    pub generation: u64,
+    /// Counts how often the log was opened.
+    pub epoch: u32,
+    /// Bytes of the ring.
+    pub ring: u64,
+    /// Where the first record after `trimmed` is, in bytes since the log's beginning; modulo the
+    /// ring's length that is its place.
+    pub position: u64,
+    /// The sequence of the last record that is not needed any more.
+    pub trimmed: u64,
+    /// The last stripe of this shard all whose contents are durable on the drives.
+    pub durable_stripe: u64,
+}
+
+impl Control {
+    pub fn encode(&self) -> [u8; SLOT] {
+        let slot = Slot {
+            magic: MAGIC,
+            crc: 0.into(),
+            version: VERSION.into(),
+            reserved: 0.into(),
+            lane: self.lane.into(),
+            generation: self.generation.into(),
+            ring: self.ring.into(),
+            position: self.position.into(),
+            trimmed: self.trimmed.into(),
+            durable_stripe: self.durable_stripe.into(),
+            epoch: self.epoch.into(),
+            reserved2: [0; 60],
+        };
+        let mut bytes: [u8; SLOT] = zerocopy::transmute!(slot);
+        seal(&mut bytes, MAGIC);
+        bytes
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<Self, Bad> {
+        let bytes = bytes.get(..SLOT).ok_or(Bad::Blank)?;
+        check(bytes, MAGIC)?;
+        let slot = Slot::ref_from_bytes(bytes).map_err(|_| Bad::Blank)?;
+        if slot.version.get() != VERSION {
+            return Err(Bad::Version(slot.version.get()));
+        }
+        Ok(Self {
+            lane: slot.lane.get(),
+            generation: slot.generation.get(),
+            epoch: slot.epoch.get(),
+            ring: slot.ring.get(),
+            position: slot.position.get(),
+            trimmed: slot.trimmed.get(),
+            durable_stripe: slot.durable_stripe.get(),
+        })
+    }
+
+    /// As it is to be after records up to `trimmed` are dropped.
+    pub fn after_trim(&self, trimmed: u64, position: u64, durable_stripe: u64) -> Self {
+        debug_assert!(durable_stripe >= self.durable_stripe, "what is durable stays so");
+        Self { generation: self.generation + 1, trimmed, position, durable_stripe, ..*self }
+    }
+
+    /// As it is to be when the log is opened once more.
+    pub const fn after_open(&self) -> Self {
+        Self { generation: self.generation + 1, epoch: self.epoch + 1, ..*self }
+    }
+
+    /// Where the slot of this generation lies, in bytes from the log's beginning.
+    pub const fn offset(&self) -> u64 {
+        (self.generation % 2) * super::limits::PAGE
+    }
+}
+
+const _: () = assert!(u64_of(SLOT) <= super::limits::PAGE);

@@ -1,0 +1,348 @@
+//! What the log's bytes lie on. Records are always in memory, where reads find them; on drives that
+//! memory is an image of the ring, and commits write it out.
+
+use super::control::{Control, SLOT};
+use super::limits::{COMMIT_POOL_BYTES, CONTROL_BYTES, PAGE};
+use crate::error::{Error, Kind, Result};
+use media::drive::TRANSFER_MAX;
+use media::{Drive, Pmem};
+use reactor::buffer::{Buffer, Pool};
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use stdx::num::{u64_of, usize64};
+
+/// A range of persistent memory, from `offset` on.
+#[derive(Clone, Debug)]
+pub struct Area {
+    pub pmem: Arc<Pmem>,
+    pub offset: u64,
+}
+
+/// A range of a drive, from `offset` on, a multiple of 4 KiB.
+#[derive(Clone, Debug)]
+pub struct Zone {
+    pub drive: Arc<Drive>,
+    pub offset: u64,
+}
+
+/// Where a shard's log lies: one place, or two that mirror each other.
+#[derive(Clone, Debug)]
+pub enum Device {
+    /// `pmem`, `bbu`, or memory that keeps nothing.
+    Memory(Vec<Area>),
+    /// Zones on drives, written by group commit.
+    Drives(Vec<Zone>),
+}
+
+/// A zone and whether a write to it failed: then it is not used any more.
+pub(super) struct Member {
+    pub zone: Zone,
+    pub failed: Cell<bool>,
+}
+
+pub(super) enum Store {
+    Memory { areas: Vec<Area> },
+    Drives { image: Pmem, members: Vec<Member>, pool: Pool },
+}
+
+impl Store {
+    /// # Errors
+    /// `Invalid` for no device, more than two, or one that is too short.
+    pub fn new(device: Device, bytes: u64) -> Result<Self> {
+        let invalid = |what: &str| Err(Error::new(Kind::Invalid, format!("commit log: {what}")));
+        let fits = |offset: u64, capacity: u64| {
+            offset.is_multiple_of(PAGE) && offset.checked_add(bytes).is_some_and(|e| e <= capacity)
+        };
+        match device {
+            Device::Memory(areas) => {
+                if !(1..=2).contains(&areas.len()) {
+                    return invalid("one device, or two that mirror each other");
+                }
+                if !areas.iter().all(|a| fits(a.offset, a.pmem.capacity())) {
+                    return invalid("the device is shorter than the log");
+                }
+                Ok(Self::Memory { areas })
+            }
+            Device::Drives(zones) => {
+                if !(1..=2).contains(&zones.len()) {
+                    return invalid("zones on one drive, or on two that mirror each other");
+                }
+                if !zones.iter().all(|z| fits(z.offset, z.drive.capacity())) {
+                    return invalid("the drive is shorter than the log's zone");
+                }
+                let image = Pmem::anonymous(bytes - CONTROL_BYTES)?;
+                let pool = Pool::new(COMMIT_POOL_BYTES)
+                    .map_err(|e| Error::caused(Kind::Failed, "memory for commits", e))?;
+                let new = |zone| Member { zone, failed: Cell::new(false) };
+                Ok(Self::Drives { image, members: zones.into_iter().map(new).collect(), pool })
+            }
+        }
+    }
+
+    /// Whether an append is durable as soon as it is stored and fenced.
+    pub const fn is_memory(&self) -> bool {
+        matches!(self, Self::Memory { .. })
+    }
+
+    pub const fn members(&self) -> &[Member] {
+        match self {
+            Self::Memory { .. } => &[],
+            Self::Drives { members, .. } => members.as_slice(),
+        }
+    }
+
+    /// Where records are stored and looked at, and where its ring begins.
+    fn image(&self) -> (&Pmem, u64) {
+        match self {
+            Self::Memory { areas } => (&areas[0].pmem, areas[0].offset + CONTROL_BYTES),
+            Self::Drives { image, .. } => (image, 0),
+        }
+    }
+
+    /// Stores bytes at `at` of the ring, on every device that is memory.
+    #[inline]
+    pub fn put(&self, at: u64, data: &[u8]) -> Result<()> {
+        let (image, base) = self.image();
+        image.write(base + at, data)?;
+        if let Self::Memory { areas } = self {
+            for area in &areas[1..] {
+                area.pmem.write(area.offset + CONTROL_BYTES + at, data)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes what was put durable, on devices that are memory.
+    #[inline]
+    pub fn fence(&self) {
+        if let Self::Memory { areas } = self {
+            for area in areas {
+                area.pmem.fence();
+            }
+        }
+    }
+
+    /// Calls `look` with bytes of the ring where they lie.
+    #[inline]
+    pub fn with<R>(&self, at: u64, len: usize, look: impl FnOnce(&[u8]) -> R) -> Result<R> {
+        let (image, base) = self.image();
+        Ok(image.with(base + at, len, look)?)
+    }
+
+    /// How many devices there are, failed ones included.
+    pub const fn devices(&self) -> usize {
+        match self {
+            Self::Memory { areas } => areas.len(),
+            Self::Drives { members, .. } => members.len(),
+        }
+    }
+
+    /// What an operator must know of how safe the contents are.
+    pub fn protection(&self) -> &'static str {
+        match self {
+            Self::Memory { areas } => areas[0].pmem.protection(),
+            Self::Drives { .. } => "drives: contents survive power loss",
+        }
+    }
+
+    /// Bytes of the ring as the `n`th device has them; `None` when it cannot read them.
+    pub async fn read_copy(&self, n: usize, at: u64, len: usize) -> Result<Option<Vec<u8>>> {
+        let mut bytes = vec![0; len];
+        match self {
+            Self::Memory { areas } => {
+                areas[n].pmem.read(areas[n].offset + CONTROL_BYTES + at, &mut bytes)?;
+            }
+            Self::Drives { members, .. } => {
+                let zone = &members[n].zone;
+                let mut done = 0;
+                while done < len {
+                    let part = (len - done).min(TRANSFER_MAX);
+                    let offset = zone.offset + CONTROL_BYTES + at + u64_of(done);
+                    let Ok(read) = zone.drive.read(offset, part).await else { return Ok(None) };
+                    bytes[done..done + part].copy_from_slice(&read);
+                    done += part;
+                }
+            }
+        }
+        Ok(Some(bytes))
+    }
+
+    /// Fills the image from the zones: from the first, and where it cannot be read from the second.
+    /// What neither has is left as it is: no record will be found there.
+    pub async fn load(&self, ring: u64) -> Result<()> {
+        let Self::Drives { image, members, .. } = self else { return Ok(()) };
+        let mut at = 0;
+        while at < ring {
+            let len = commit_len(at, ring - at, ring);
+            for member in members {
+                let offset = member.zone.offset + CONTROL_BYTES + at;
+                if let Ok(read) = member.zone.drive.read(offset, len).await {
+                    image.write(at, &read)?;
+                    break;
+                }
+            }
+            at += u64_of(len);
+        }
+        Ok(())
+    }
+
+    /// Calls `look` with bytes of the ring as the mirror has them, if there is one in memory.
+    pub fn with_mirror<R>(
+        &self,
+        at: u64,
+        len: usize,
+        look: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>> {
+        let Self::Memory { areas } = self else { return Ok(None) };
+        let Some(area) = areas.get(1) else { return Ok(None) };
+        Ok(Some(area.pmem.with(area.offset + CONTROL_BYTES + at, len, look)?))
+    }
+
+    /// Writes a control slot to every device; durable when this returns.
+    ///
+    /// # Errors
+    /// `Failed` when no device took it.
+    pub async fn write_control(&self, control: &Control) -> Result<()> {
+        let bytes = control.encode();
+        match self {
+            Self::Memory { areas } => {
+                for area in areas {
+                    area.pmem.write(area.offset + control.offset(), &bytes)?;
+                    area.pmem.fence();
+                }
+                Ok(())
+            }
+            Self::Drives { members, pool, .. } => {
+                let page = |_: &Member| async move {
+                    let mut page = pool.alloc(usize64(PAGE)).await;
+                    page.fill(0);
+                    page[..SLOT].copy_from_slice(&bytes);
+                    page
+                };
+                write_members(members, control.offset(), page).await
+            }
+        }
+    }
+
+    /// Writes bytes of the ring from the image to the zones, at most a transfer and not past the
+    /// ring's end; durable when this returns. Nothing to do for memory.
+    ///
+    /// # Errors
+    /// `Failed` when no zone took them.
+    pub async fn commit(&self, at: u64, len: usize) -> Result<()> {
+        debug_assert!(len <= TRANSFER_MAX);
+        let Self::Drives { image, members, pool } = self else { return Ok(()) };
+        let copy = |_: &Member| async move {
+            let mut buffer = pool.alloc(len).await;
+            // In range: the ring is as long as the image.
+            let _ = image.read(at, &mut buffer);
+            buffer
+        };
+        write_members(members, CONTROL_BYTES + at, copy).await
+    }
+
+    /// The control slots found, newest first, and what was wrong with the first that was not whole.
+    pub async fn read_controls(&self) -> (Vec<Control>, Option<Error>) {
+        let mut found = Vec::new();
+        let mut wrong = None;
+        for slot in 0..2 {
+            let offset = slot * PAGE;
+            match self {
+                Self::Memory { areas } => {
+                    for area in areas {
+                        let mut bytes = [0; SLOT];
+                        let read = area.pmem.read(area.offset + offset, &mut bytes);
+                        note(read.map(|()| bytes), &mut found, &mut wrong);
+                    }
+                }
+                Self::Drives { members, .. } => {
+                    for member in members {
+                        let at = member.zone.offset + offset;
+                        let read = member.zone.drive.read(at, usize64(PAGE)).await;
+                        let bytes = read.map(|page| std::array::from_fn(|n| page[n]));
+                        note(bytes, &mut found, &mut wrong);
+                    }
+                }
+            }
+        }
+        found.sort_by_key(|c: &Control| std::cmp::Reverse(c.generation));
+        (found, wrong)
+    }
+}
+
+fn note(
+    bytes: std::result::Result<[u8; SLOT], media::Error>,
+    found: &mut Vec<Control>,
+    wrong: &mut Option<Error>,
+) {
+    let control = bytes.map_err(Error::from).and_then(|bytes| {
+        let missing = |bad| Error::caused(Kind::Missing, "commit log control block", bad);
+        Control::decode(&bytes).map_err(missing)
+    });
+    match control {
+        Ok(control) => found.push(control),
+        Err(error) => {
+            wrong.get_or_insert(error);
+        }
+    }
+}
+
+/// Writes the same range of every member that works, at once; those that fail are not used again.
+async fn write_members<F: Future<Output = Buffer>>(
+    members: &[Member],
+    offset: u64,
+    make: impl Fn(&Member) -> F,
+) -> Result<()> {
+    let write = async |member: Option<&Member>| -> Option<media::Error> {
+        let member = member.filter(|m| !m.failed.get())?;
+        let buffer = make(member).await;
+        let error = member.zone.drive.write(member.zone.offset + offset, buffer, true).await.err();
+        if error.is_some() {
+            member.failed.set(true);
+        }
+        error
+    };
+    let (a, b) = both(write(members.first()), write(members.get(1))).await;
+    if members.iter().any(|m| !m.failed.get()) {
+        return Ok(());
+    }
+    let context = "no drive takes the commit log's writes";
+    Err(match a.or(b) {
+        Some(source) => Error::caused(Kind::Failed, context, source),
+        None => Error::new(Kind::Failed, context),
+    })
+}
+
+/// Runs two futures side by side.
+async fn both<A, B>(a: impl Future<Output = A>, b: impl Future<Output = B>) -> (A, B) {
+    let (mut a, mut b) = (pin!(a), pin!(b));
+    let (mut of_a, mut of_b) = (None, None);
+    poll_fn(|cx| {
+        if of_a.is_none()
+            && let Poll::Ready(value) = a.as_mut().poll(cx)
+        {
+            of_a = Some(value);
+        }
+        if of_b.is_none()
+            && let Poll::Ready(value) = b.as_mut().poll(cx)
+        {
+            of_b = Some(value);
+        }
+        match (of_a.take(), of_b.take()) {
+            (Some(a), Some(b)) => Poll::Ready((a, b)),
+            (a, b) => {
+                (of_a, of_b) = (a, b);
+                Poll::Pending
+            }
+        }
+    })
+    .await
+}
+
+/// Bytes of the longest commit from `at` on that stays within a transfer and the ring.
+pub(super) fn commit_len(at: u64, rest: u64, ring: u64) -> usize {
+    usize64(rest.min(ring - at).min(u64_of(TRANSFER_MAX)))
+}

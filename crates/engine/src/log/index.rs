@@ -1,0 +1,192 @@
+//! What the log holds: for each block the newest data, and the stretches of newer holes. All memory
+//! is taken once: it follows from the ring's length.
+
+use super::limits::{ALIGN, HOLES_MAX};
+use crate::address::{BLOCK, Key, View};
+use stdx::num::{low32, u64_of, usize64};
+
+/// Blocks with adjacent numbers share a cache line of the table.
+const GROUP: u64 = 4;
+
+/// An entry of the table: block number + 1 (0 when empty); view and position in lines, 32 bits each.
+type Slot = [u64; 2];
+
+/// Block to position: open addressing with linear probing, never more than half full, because each
+/// entry has 4 KiB of the ring to itself.
+pub(super) struct Blocks {
+    slots: Box<[Slot]>,
+    /// Checksums by the page of the ring a block's data begins in: no two blocks begin in the same.
+    crcs: Box<[u32]>,
+    ring: u64,
+    salt: u64,
+    len: usize,
+}
+
+const fn word(view: View, position: u64) -> u64 {
+    (view.get() as u64) << 32 | low32(position / ALIGN) as u64
+}
+
+impl Blocks {
+    /// `salt` keeps hosts from choosing blocks that collide.
+    pub fn new(ring: u64, salt: u64) -> Self {
+        let most = usize64(ring.div_ceil(u64_of(BLOCK)));
+        let slots = (2 * most).next_power_of_two().max(usize64(GROUP));
+        Self {
+            slots: vec![[0; 2]; slots].into_boxed_slice(),
+            crcs: vec![0; most].into_boxed_slice(),
+            ring,
+            salt,
+            len: 0,
+        }
+    }
+
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    fn home(&self, key: Key) -> usize {
+        let a = u128::from((key.block / GROUP) ^ self.salt);
+        let b = u128::from((u64::from(key.view.get()) << 32) ^ self.salt.rotate_left(32) | 1);
+        let wide = a * b;
+        let mixed = low64(wide >> 64) ^ low64(wide);
+        let group = mixed.wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 20;
+        usize64(group * GROUP + key.block % GROUP) & (self.slots.len() - 1)
+    }
+
+    /// The key's slot, or the empty one where it would be.
+    fn find(&self, key: Key) -> (usize, bool) {
+        let mask = self.slots.len() - 1;
+        let mut at = self.home(key);
+        loop {
+            let slot = self.slots[at];
+            if slot[0] == 0 {
+                return (at, false);
+            }
+            if slot[0] == key.block + 1 && slot[1] >> 32 == u64::from(key.view.get()) {
+                return (at, true);
+            }
+            at = (at + 1) & mask;
+        }
+    }
+
+    /// Makes `position` the block's newest data.
+    pub fn insert(&mut self, key: Key, position: u64, crc: u32) {
+        let (at, found) = self.find(key);
+        if !found {
+            self.len += 1;
+            assert!(2 * self.len <= self.slots.len(), "more blocks than the ring can hold");
+        }
+        self.slots[at] = [key.block + 1, word(key.view, position)];
+        self.crcs[usize64(position % self.ring) / BLOCK] = crc;
+    }
+
+    /// The low 32 bits of the position in lines.
+    pub fn get(&self, key: Key) -> Option<u32> {
+        if self.len == 0 {
+            return None;
+        }
+        let (at, found) = self.find(key);
+        found.then(|| low32(self.slots[at][1]))
+    }
+
+    /// The checksum of the data at a position given out by [`get`](Self::get).
+    pub fn crc(&self, position: u64) -> u32 {
+        self.crcs[usize64(position % self.ring) / BLOCK]
+    }
+
+    /// Forgets the block if its newest data is at `position`.
+    pub fn remove(&mut self, key: Key, position: u64) {
+        let (at, found) = self.find(key);
+        if found && self.slots[at][1] == word(key.view, position) {
+            self.take_out(at);
+        }
+    }
+
+    /// Empties a slot, and moves back what had to go past it.
+    fn take_out(&mut self, mut hole: usize) {
+        let mask = self.slots.len() - 1;
+        let mut at = hole;
+        loop {
+            at = (at + 1) & mask;
+            let slot = self.slots[at];
+            if slot[0] == 0 {
+                break;
+            }
+            let view = View::new(low32(slot[1] >> 32));
+            let home = self.home(Key::new(view, slot[0] - 1));
+            // It may move when its home is not between the hole and where it is.
+            if (at.wrapping_sub(home) & mask) >= (at.wrapping_sub(hole) & mask) {
+                self.slots[hole] = slot;
+                hole = at;
+            }
+        }
+        self.slots[hole] = [0; 2];
+        self.len -= 1;
+    }
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "the low half is what is wanted")]
+const fn low64(wide: u128) -> u64 {
+    wide as u64
+}
+
+/// A stretch of blocks of one view that was made a hole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hole {
+    pub view: View,
+    pub first: u64,
+    /// One past the last block.
+    pub end: u64,
+    /// Of the record that made it.
+    pub position: u64,
+}
+
+/// The newest holes: sorted, without overlaps.
+pub(super) struct Holes {
+    list: Vec<Hole>,
+}
+
+impl Holes {
+    pub fn new() -> Self {
+        Self { list: Vec::with_capacity(HOLES_MAX) }
+    }
+
+    /// Whether `more` further holes are sure to find room: each may split one that is there.
+    pub const fn has_room(&self, more: usize) -> bool {
+        self.list.len() + 2 * more <= HOLES_MAX
+    }
+
+    /// The first hole that ends after a block.
+    fn after(&self, view: View, block: u64) -> usize {
+        self.list.partition_point(|h| (h.view, h.end) <= (view, block))
+    }
+
+    /// The first hole at or after a block, within its view.
+    pub fn next(&self, view: View, block: u64) -> Option<&Hole> {
+        self.list.get(self.after(view, block)).filter(|h| h.view == view)
+    }
+
+    /// Adds a hole newer than all there are.
+    pub fn insert(&mut self, hole: Hole) {
+        let begin = self.after(hole.view, hole.first);
+        let overlapping = self.list[begin..]
+            .iter()
+            .take_while(|h| h.view == hole.view && h.first < hole.end)
+            .count();
+        let old = &self.list[begin..begin + overlapping];
+        let before =
+            old.first().filter(|h| h.first < hole.first).map(|h| Hole { end: hole.first, ..*h });
+        let after = old.last().filter(|h| h.end > hole.end).map(|h| Hole { first: hole.end, ..*h });
+        let new = before.into_iter().chain([hole]).chain(after);
+        self.list.splice(begin..begin + overlapping, new);
+    }
+
+    /// Forgets the holes of records before `position`.
+    pub fn trim(&mut self, position: u64) {
+        self.list.retain(|h| h.position >= position);
+    }
+
+    pub const fn len(&self) -> usize {
+        self.list.len()
+    }
+}

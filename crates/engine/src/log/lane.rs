@@ -1,0 +1,382 @@
+//! The log's decisions: where records go, what is durable, what is still needed. All synchronous.
+
+use super::control::Control;
+use super::device::Store;
+use super::index::{Blocks, Hole, Holes};
+use super::limits::{ALIGN, PAGE, RECORD_BLOCKS_MAX};
+use super::record::{CrcList, HEADER, Kind, Record, list_bytes};
+use super::{Data, Found, Item, What};
+use crate::address::{BLOCK, Key};
+use crate::error::{Error, Kind as ErrorKind, Result};
+use crc_fast::{CrcAlgorithm, Digest};
+use stdx::num::{low32, u32_of, u64_of, usize64};
+
+/// A place in the log: a record's sequence, and where it begins in bytes since the log's beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Mark {
+    pub sequence: u64,
+    pub position: u64,
+}
+
+/// tail <= handed <= settled <= head.
+pub(super) struct Lane {
+    pub control: Control,
+    /// The next record to be stored.
+    pub head: Mark,
+    /// The first record that is not durable yet.
+    pub settled: Mark,
+    /// The first record destage has not been given.
+    pub handed: Mark,
+    /// The first record that is still needed.
+    pub tail: Mark,
+    pub blocks: Blocks,
+    pub holes: Holes,
+    /// Hole records stored and not durable yet.
+    pub holes_pending: usize,
+    list: CrcList,
+}
+
+impl Lane {
+    /// A lane without records, from what its control block says.
+    pub fn new(control: Control) -> Self {
+        let first = Mark { sequence: control.trimmed + 1, position: control.position };
+        Self {
+            head: first,
+            settled: first,
+            handed: first,
+            tail: first,
+            blocks: Blocks::new(control.ring, control.lane),
+            holes: Holes::new(),
+            holes_pending: 0,
+            list: CrcList::new(),
+            control,
+        }
+    }
+
+    pub const fn used(&self) -> u64 {
+        self.head.position - self.tail.position
+    }
+
+    /// Records destage was not given yet.
+    pub const fn pending(&self) -> u64 {
+        self.settled.sequence - self.handed.sequence
+    }
+
+    /// A position's place in the ring.
+    pub const fn at(&self, position: u64) -> u64 {
+        position % self.control.ring
+    }
+
+    /// Bytes from a position to the ring's end.
+    const fn to_end(&self, position: u64) -> u64 {
+        self.control.ring - self.at(position)
+    }
+
+    /// Whether there is room for a record now.
+    pub fn has_room(&self, kind: Kind, store: &Store) -> bool {
+        let bytes = kind.bytes();
+        let end = self.to_end(self.head.position);
+        let skipped = if bytes > end { end } else { 0 };
+        // A commit to drives pads to the page's end.
+        let padded = if store.is_memory() { 0 } else { PAGE };
+        let holes = matches!(kind, Kind::Hole { .. });
+        self.used() + skipped + bytes + padded <= self.control.ring
+            && (!holes || self.holes.has_room(self.holes_pending + 1))
+    }
+
+    /// Stores a record, for which there is room. On memory it is durable when this returns.
+    pub fn store(&mut self, kind: Kind, data: &[&[u8]], store: &Store) -> Result<Mark> {
+        let end = self.to_end(self.head.position);
+        if kind.bytes() > end {
+            self.pad(end, store)?;
+        }
+        self.list.clear();
+        if let Kind::Write { blocks, .. } = kind {
+            let at = self.at(self.head.position) + u64_of(HEADER) + list_bytes(blocks);
+            store_data(&mut self.list, at, data, store)?;
+        }
+        let mark = self.store_header(kind, store)?;
+        if store.is_memory() {
+            store.fence();
+            self.publish(mark, kind);
+            self.settled = self.head;
+        } else if matches!(kind, Kind::Hole { .. }) {
+            self.holes_pending += 1;
+        }
+        Ok(mark)
+    }
+
+    /// Stores the header and list of the record at the head, and moves the head past it.
+    fn store_header(&mut self, kind: Kind, store: &Store) -> Result<Mark> {
+        let mark = self.head;
+        let data_crc = match kind {
+            Kind::Write { .. } => self.list.data_crc(),
+            Kind::Hole { .. } | Kind::Pad { .. } => 0,
+        };
+        let record = Record {
+            lane: self.control.lane,
+            sequence: mark.sequence,
+            settled: self.settled.sequence - 1,
+            epoch: self.control.epoch,
+            kind,
+            data_crc,
+        };
+        let at = self.at(mark.position);
+        store.put(at, &record.encode())?;
+        if let Kind::Write { .. } = kind {
+            let list = self.list.list();
+            if !list.is_empty() {
+                store.put(at + u64_of(HEADER), list)?;
+            }
+        }
+        self.head.sequence += 1;
+        self.head.position += kind.bytes();
+        Ok(mark)
+    }
+
+    /// Skips bytes of the ring.
+    fn pad(&mut self, bytes: u64, store: &Store) -> Result<()> {
+        self.store_header(Kind::Pad { bytes }, store)?;
+        Ok(())
+    }
+
+    /// Fills the page at the head, so that the next record begins another.
+    pub fn pad_page(&mut self, store: &Store) -> Result<()> {
+        let over = self.head.position % PAGE;
+        if over == 0 { Ok(()) } else { self.pad(PAGE - over, store) }
+    }
+
+    /// Lets lookups find the record just stored, whose checksums are in the list.
+    fn publish(&mut self, mark: Mark, kind: Kind) {
+        match kind {
+            Kind::Write { key, blocks } => {
+                let data = mark.position + u64_of(HEADER) + list_bytes(blocks);
+                for n in 0..blocks {
+                    let position = data + u64_of(n * BLOCK);
+                    self.blocks.insert(forward(key, u64_of(n)), position, self.list.get(n));
+                }
+            }
+            Kind::Hole { key, count } => self.add_hole(mark, key, count),
+            Kind::Pad { .. } => {}
+        }
+    }
+
+    fn add_hole(&mut self, mark: Mark, key: Key, count: u64) {
+        let end = key.block + count;
+        let position = mark.position;
+        self.holes.insert(Hole { view: key.view, first: key.block, end, position });
+    }
+
+    /// The record at a mark that was stored here.
+    fn record(&self, mark: Mark, store: &Store) -> Result<Record> {
+        let at = self.at(mark.position);
+        let record = store.with(at, HEADER, Record::decode)?;
+        match record {
+            Some(r) if r.sequence == mark.sequence && r.lane == self.control.lane => Ok(r),
+            _ => Err(corrupt(mark)),
+        }
+    }
+
+    /// The mark of the record after this one.
+    const fn after(mark: Mark, kind: Kind) -> Mark {
+        Mark { sequence: mark.sequence + 1, position: mark.position + kind.bytes() }
+    }
+
+    /// The checksum of a block of a record.
+    fn crc_of(&self, record: &Record, mark: Mark, n: usize, store: &Store) -> Result<u32> {
+        let Kind::Write { blocks, .. } = record.kind else { return Ok(0) };
+        let len = usize64(list_bytes(blocks));
+        let at = self.at(mark.position) + u64_of(HEADER);
+        store.with(at, len, |list| record.block_crc(list, n))
+    }
+
+    /// Takes note that all before `position` is durable, and lets lookups find it.
+    pub fn settle(&mut self, position: u64, store: &Store) -> Result<()> {
+        while self.settled.position < position {
+            let mark = self.settled;
+            let record = self.record(mark, store)?;
+            let next = Self::after(mark, record.kind);
+            if next.position > position {
+                return Ok(());
+            }
+            self.publish_stored(mark, &record, store)?;
+            if matches!(record.kind, Kind::Hole { .. }) {
+                self.holes_pending -= 1;
+            }
+            self.settled = next;
+        }
+        Ok(())
+    }
+
+    /// Lets lookups find a record that is in the ring.
+    fn publish_stored(&mut self, mark: Mark, record: &Record, store: &Store) -> Result<()> {
+        if let Kind::Write { blocks, .. } = record.kind {
+            self.list.clear();
+            for n in 0..blocks {
+                let crc = self.crc_of(record, mark, n, store)?;
+                self.list.push(crc);
+            }
+        }
+        self.publish(mark, record.kind);
+        Ok(())
+    }
+
+    /// Takes in a record found at the head by recovery.
+    pub fn recover(&mut self, record: &Record, store: &Store) -> Result<()> {
+        self.publish_stored(self.head, record, store)?;
+        self.head = Self::after(self.head, record.kind);
+        self.settled = self.head;
+        Ok(())
+    }
+
+    /// The position whose low 32 bits, in lines, an index entry has.
+    fn whole(&self, lines: u32) -> u64 {
+        let tail = self.tail.position / ALIGN;
+        (tail + u64::from(lines.wrapping_sub(low32(tail)))) * ALIGN
+    }
+
+    fn data(&self, key: Key) -> Option<u64> {
+        self.blocks.get(key).map(|lines| self.whole(lines))
+    }
+
+    /// What is newest at a block, and for how many of `count` blocks the same can be said.
+    pub fn lookup(&self, key: Key, count: u64) -> (Found, u64) {
+        let hole = self.holes.next(key.view, key.block);
+        let covering = hole.filter(|h| h.first <= key.block);
+        let newer = |key: Key| self.data(key).filter(|p| covering.is_none_or(|h| h.position < *p));
+        if let Some(position) = newer(key) {
+            return (Found::Data(Data { position, crc: self.blocks.crc(position) }), 1);
+        }
+        let limit = match (covering, hole) {
+            (Some(hole), _) => hole.end,
+            (None, Some(next)) => next.first,
+            (None, None) => u64::MAX,
+        };
+        let count = count.min(limit - key.block);
+        let found = if covering.is_some() { Found::Hole } else { Found::Nothing };
+        if self.blocks.len() == 0 {
+            return (found, count);
+        }
+        let same = (1..count).find(|n| newer(forward(key, *n)).is_some()).unwrap_or(count);
+        (found, same)
+    }
+
+    /// Gives destage the records from `handed` on, those of `max_blocks` blocks at most.
+    pub fn hand_out(&mut self, max: usize, out: &mut Vec<Item>, store: &Store) -> Result<u64> {
+        let mut blocks_out = 0;
+        while self.handed.sequence < self.settled.sequence {
+            let mark = self.handed;
+            let record = self.record(mark, store)?;
+            if let Kind::Write { blocks, .. } = record.kind {
+                if blocks_out + blocks > max {
+                    break;
+                }
+                blocks_out += blocks;
+            }
+            self.hand_out_record(mark, &record, out);
+            self.handed = Self::after(mark, record.kind);
+            if out.len() >= max {
+                break;
+            }
+        }
+        Ok(self.handed.sequence - 1)
+    }
+
+    fn hand_out_record(&self, mark: Mark, record: &Record, out: &mut Vec<Item>) {
+        let sequence = mark.sequence;
+        match record.kind {
+            Kind::Write { key, blocks } => {
+                let data = mark.position + u64_of(HEADER) + list_bytes(blocks);
+                for n in 0..blocks {
+                    let (key, position) = (forward(key, u64_of(n)), data + u64_of(n * BLOCK));
+                    if let (Found::Data(data), _) = self.lookup(key, 1)
+                        && data.position == position
+                    {
+                        out.push(Item { sequence, key, what: What::Data(data) });
+                    }
+                }
+            }
+            Kind::Hole { key, count } => {
+                out.push(Item { sequence, key, what: What::Hole { count } });
+            }
+            Kind::Pad { .. } => {}
+        }
+    }
+
+    /// Drops index entries of the records from `from` on that still point there, `most` records at
+    /// a time; gives the mark reached, at `through` + 1 at last.
+    pub fn forget(&mut self, from: Mark, through: u64, most: usize, store: &Store) -> Result<Mark> {
+        let mut mark = from;
+        for _ in 0..most {
+            if mark.sequence > through {
+                break;
+            }
+            let record = self.record(mark, store)?;
+            if let Kind::Write { key, blocks } = record.kind {
+                let data = mark.position + u64_of(HEADER) + list_bytes(blocks);
+                for n in 0..u64_of(blocks) {
+                    self.blocks.remove(forward(key, n), data + n * u64_of(BLOCK));
+                }
+            }
+            mark = Self::after(mark, record.kind);
+        }
+        Ok(mark)
+    }
+
+    /// The mark of the record after `through`, which is durable.
+    pub fn mark_after(&self, through: u64, store: &Store) -> Result<Mark> {
+        if through + 1 == self.handed.sequence {
+            return Ok(self.handed);
+        }
+        let mut mark = self.tail;
+        while mark.sequence <= through {
+            mark = Self::after(mark, self.record(mark, store)?.kind);
+        }
+        Ok(mark)
+    }
+
+    /// Whether data at this position is still in the ring.
+    pub const fn holds(&self, position: u64) -> bool {
+        position >= self.tail.position && position < self.head.position
+    }
+}
+
+/// The key `blocks` further on.
+pub(super) const fn forward(key: Key, blocks: u64) -> Key {
+    Key::new(key.view, key.block + blocks)
+}
+
+pub(super) fn corrupt(mark: Mark) -> Error {
+    let context = format!("commit log record {} is damaged", mark.sequence);
+    Error::new(ErrorKind::Corrupt, context)
+}
+
+/// Stores the pieces one after the other from `at` of the ring, noting each block's checksum while
+/// the block is in the core's cache.
+fn store_data(list: &mut CrcList, mut at: u64, data: &[&[u8]], store: &Store) -> Result<()> {
+    let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+    let mut filled = 0;
+    for piece in data {
+        let mut rest = *piece;
+        while !rest.is_empty() {
+            let (part, more) = rest.split_at(rest.len().min(BLOCK - filled));
+            if part.len() == BLOCK {
+                list.push(crate::format::crc32c(part));
+            } else {
+                digest.update(part);
+                filled += part.len();
+                if filled == BLOCK {
+                    list.push(low32(digest.finalize_reset()));
+                    filled = 0;
+                }
+            }
+            store.put(at, part)?;
+            at += u64_of(part.len());
+            rest = more;
+        }
+    }
+    debug_assert_eq!(filled, 0, "data comes in whole blocks");
+    Ok(())
+}
+
+const _: () = assert!(u32_of(RECORD_BLOCKS_MAX) == 256);

@@ -1,0 +1,418 @@
+//! The commit log of one shard: where a write becomes durable.
+//!
+//! A ring of records in the persistence domain. [`Log::append`] stores a record and returns when it
+//! is durable; from then on [`Log::lookup`] finds its blocks, until destage, which takes them with
+//! [`Log::next_batch`], has made them durable elsewhere and says so with [`Log::trim`]. After a crash
+//! [`Log::open`] finds every record that was acknowledged and not trimmed: they are looked up and
+//! handed to destage as if they had just been appended.
+//!
+//! On memory (`pmem`, `bbu`) an append is a copy and a fence. On drives the ring is in memory too,
+//! and a task of the log's writes what has gathered there to the zones, one write at a time.
+
+mod append;
+mod commit;
+mod control;
+mod device;
+mod index;
+mod lane;
+pub mod limits;
+mod record;
+mod recover;
+
+pub use device::{Area, Device, Zone};
+pub use limits::{LOG_BYTES_MAX, LOG_BYTES_MIN, RECORD_BLOCKS_MAX};
+
+use crate::address::{BLOCK, Key};
+use crate::error::{Error, Kind, Result};
+use commit::Commits;
+use control::Control;
+use device::Store;
+use lane::{Lane, Mark};
+use limits::{CONTROL_BYTES, PAGE, TRIM_STEP};
+use reactor::sync::{Notify, Semaphore};
+use reactor::{spawn_late, yield_now};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// What to append.
+#[derive(Clone, Copy, Debug)]
+pub enum Append<'a> {
+    /// Contents of 1 to 256 whole blocks from `key` on, in pieces of any length.
+    Write { key: Key, data: &'a [&'a [u8]] },
+    /// `count` blocks from `key` on become holes.
+    Hole { key: Key, count: u64 },
+}
+
+/// Where one block's contents are in the log: good until the next await of whoever looked it up, or
+/// until the record is trimmed by whoever it was handed to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Data {
+    /// In bytes since the log's beginning; larger is newer.
+    pub position: u64,
+    /// CRC-32C of the block.
+    pub crc: u32,
+}
+
+/// What the log knows of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    Data(Data),
+    Hole,
+    /// Nothing: the map knows.
+    Nothing,
+}
+
+/// What destage is given: a block that was current when it was, or a hole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// Of its record. Items come in this order.
+    pub sequence: u64,
+    pub key: Key,
+    pub what: What,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    Data(Data),
+    Hole { count: u64 },
+}
+
+/// What opening a log found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// Stripes up to this sequence were durable when the log was last trimmed; later ones are to be
+    /// ignored, because the log still has what is in them.
+    pub durable_stripe: u64,
+    /// Records up to this sequence were trimmed.
+    pub trimmed: u64,
+    /// Records found after it, padding included.
+    pub records: u64,
+    /// Bytes of the ring they take.
+    pub bytes: u64,
+    /// Records that one device had lost and its mirror gave back.
+    pub repaired: u64,
+}
+
+/// How the log is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// What an operator must know of how safe its contents are.
+    pub protection: &'static str,
+    /// Bytes of the ring.
+    pub bytes: u64,
+    /// Bytes of it that are in use.
+    pub used: u64,
+    /// Records destage was not given yet.
+    pub pending: u64,
+    /// Appends held back.
+    pub waiting: usize,
+    /// Blocks and stretches of holes that can be looked up.
+    pub indexed: usize,
+    /// Devices that mirror each other, and how many of them failed.
+    pub devices: usize,
+    pub failed_devices: usize,
+}
+
+/// One shard's commit log. Belongs to one reactor.
+pub struct Log {
+    shared: Rc<Shared>,
+}
+
+struct Shared {
+    store: Store,
+    lane: RefCell<Lane>,
+    /// Appends pass one by one when there is no room.
+    gate: Semaphore,
+    waiting: Cell<usize>,
+    /// One when the first of them waits for room, not only for time to pass.
+    full: Cell<usize>,
+    /// Room was made.
+    room: Notify,
+    /// Something became durable.
+    work: Notify,
+    /// One trim at a time.
+    trimming: Semaphore,
+    commits: Commits,
+    /// Every device failed, or the log was closed.
+    ended: Cell<Option<Kind>>,
+}
+
+/// Checks the length and gives that of the ring.
+fn ring_of(bytes: u64) -> Result<u64> {
+    if !(LOG_BYTES_MIN..=LOG_BYTES_MAX).contains(&bytes) || !bytes.is_multiple_of(PAGE) {
+        let context = format!("a shard's commit log has {LOG_BYTES_MIN} to {LOG_BYTES_MAX} bytes");
+        return Err(Error::new(Kind::Invalid, context));
+    }
+    Ok(bytes - CONTROL_BYTES)
+}
+
+impl Log {
+    /// Makes an empty log of `bytes` bytes (a multiple of 4 KiB, control block included) on each
+    /// place of `device`. `lane` is a number drawn at random: it tells this log's records from
+    /// whatever else lies there. Runs on a reactor.
+    ///
+    /// # Errors
+    /// `Invalid` for a device that does not fit, `Failed` when it takes no writes.
+    pub async fn create(device: Device, bytes: u64, lane: u64) -> Result<Self> {
+        let ring = ring_of(bytes)?;
+        let store = Store::new(device, bytes)?;
+        let mut control = Control {
+            lane,
+            generation: 0,
+            epoch: 1,
+            ring,
+            position: 0,
+            trimmed: 0,
+            durable_stripe: 0,
+        };
+        // Both slots, so that none of an older log is left.
+        store.write_control(&control).await?;
+        control.generation = 1;
+        store.write_control(&control).await?;
+        Ok(Self::start(store, Lane::new(control)))
+    }
+
+    /// Opens a log and finds what it holds. A torn tail, which nobody was told of, is cut off.
+    ///
+    /// # Errors
+    /// `Missing` when there is no log, `Invalid` when it has another length, `Corrupt` when a record
+    /// that was acknowledged is damaged on every device, `Failed` when no device takes writes.
+    pub async fn open(device: Device, bytes: u64) -> Result<(Self, Opened)> {
+        let ring = ring_of(bytes)?;
+        let store = Store::new(device, bytes)?;
+        let (lane, opened) = recover::recover(&store, ring).await?;
+        Ok((Self::start(store, lane), opened))
+    }
+
+    fn start(store: Store, lane: Lane) -> Self {
+        let is_memory = store.is_memory();
+        let shared = Rc::new(Shared {
+            store,
+            lane: RefCell::new(lane),
+            gate: Semaphore::new(1),
+            waiting: Cell::new(0),
+            full: Cell::new(0),
+            room: Notify::new(),
+            work: Notify::new(),
+            trimming: Semaphore::new(1),
+            commits: Commits::new(),
+            ended: Cell::new(None),
+        });
+        if !is_memory {
+            spawn_late(commit::run(Rc::clone(&shared)));
+        }
+        Self { shared }
+    }
+
+    /// Appends a record; when this returns it is durable and can be looked up. Waits its turn while
+    /// the log is full, and longer the fuller it is. On memory that is not nearly full it never
+    /// waits. Gives the record's sequence.
+    ///
+    /// # Errors
+    /// `Invalid` for no blocks, too many, or half ones; `Failed` when the log's devices failed; `Gone`
+    /// when it was closed.
+    pub async fn append(&self, record: Append<'_>) -> Result<u64> {
+        self.shared.append(record).await
+    }
+
+    /// What is newest at a block, and for how many of `count` blocks (1 at least) the same holds:
+    /// for data that is 1.
+    #[must_use]
+    pub fn lookup(&self, key: Key, count: u64) -> (Found, u64) {
+        self.shared.lane.borrow().lookup(key, count)
+    }
+
+    /// Copies a block's contents out.
+    ///
+    /// # Errors
+    /// `Corrupt` when no device has them as they were written.
+    ///
+    /// # Panics
+    /// When `data` was trimmed, or `out` is not a block.
+    pub fn copy_out(&self, data: Data, out: &mut [u8]) -> Result<()> {
+        self.with_block(data, |block| out.copy_from_slice(block))
+    }
+
+    /// Calls `look` with a block's contents where they lie, their checksum verified.
+    ///
+    /// # Errors
+    /// As [`copy_out`](Self::copy_out).
+    ///
+    /// # Panics
+    /// As [`copy_out`](Self::copy_out).
+    pub fn with_block<R>(&self, data: Data, look: impl FnOnce(&[u8]) -> R) -> Result<R> {
+        let lane = self.shared.lane.borrow();
+        assert!(lane.holds(data.position), "a position is used before its record is trimmed");
+        let at = lane.at(data.position);
+        self.shared.repair_block(at, data)?;
+        self.shared.store.with(at, BLOCK, look)
+    }
+
+    /// Adds to `out` what destage has to make durable next: whole records in order, `max` blocks of
+    /// data at most (256 at least), without the blocks that were overwritten since. Gives the
+    /// sequence up to which it was given everything: once that is durable elsewhere, it is
+    /// [trimmed](Self::trim). Without anything new it is that of the last call.
+    ///
+    /// # Errors
+    /// `Corrupt` when the log's memory was damaged.
+    ///
+    /// # Panics
+    /// When `max` is less than a record may have.
+    pub fn next_batch(&self, max: usize, out: &mut Vec<Item>) -> Result<u64> {
+        assert!(max >= RECORD_BLOCKS_MAX, "a batch has room for a record");
+        self.shared.lane.borrow_mut().hand_out(max, out, &self.shared.store)
+    }
+
+    /// Waits until [`next_batch`](Self::next_batch) has something. One task at a time.
+    pub async fn wait_for_work(&self) {
+        while self.pending() == 0 {
+            self.shared.work.notified().await;
+        }
+    }
+
+    /// Records destage was not given yet.
+    #[must_use]
+    pub fn pending(&self) -> u64 {
+        self.shared.lane.borrow().pending()
+    }
+
+    /// Whether an append waits for room: then destage should not wait for fuller stripes.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.shared.full.get() > 0
+    }
+
+    /// Drops the records up to `through`, which destage was given and has made durable elsewhere.
+    /// Remembers that stripes up to `durable_stripe` are.
+    ///
+    /// # Errors
+    /// `Failed` when no device takes the control block: then nothing was dropped.
+    ///
+    /// # Panics
+    /// When destage was not given all of those records.
+    pub async fn trim(&self, through: u64, durable_stripe: u64) -> Result<()> {
+        self.shared.trim(through, durable_stripe).await
+    }
+
+    /// The share of the ring in use, in parts of 1024.
+    #[must_use]
+    pub fn fill(&self) -> u64 {
+        self.shared.lane.borrow().fill()
+    }
+
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.shared.status()
+    }
+
+    /// Ends the log: what was appended stays, and waits for the next opening.
+    pub async fn close(&self) {
+        self.shared.end(Kind::Gone);
+        while self.shared.commits.is_writing() {
+            yield_now().await;
+        }
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.shared.end(Kind::Gone);
+    }
+}
+
+impl Shared {
+    fn status(&self) -> Status {
+        let lane = self.lane.borrow();
+        let failed = self.store.members().iter().filter(|m| m.failed.get()).count();
+        Status {
+            protection: self.store.protection(),
+            bytes: lane.control.ring,
+            used: lane.used(),
+            pending: lane.pending(),
+            waiting: self.waiting.get(),
+            indexed: lane.blocks.len() + lane.holes.len(),
+            devices: self.store.devices(),
+            failed_devices: failed,
+        }
+    }
+
+    /// Stops taking appends, for good.
+    fn end(&self, why: Kind) {
+        if self.ended.get().is_none() {
+            self.ended.set(Some(why));
+        }
+        self.room.notify();
+        self.commits.end();
+    }
+
+    fn check_alive(&self) -> Result<()> {
+        match self.ended.get() {
+            None => Ok(()),
+            Some(kind) => Err(Error::new(kind, "the commit log takes no more records")),
+        }
+    }
+
+    /// Makes sure a block in the ring is what was written, from the mirror if need be.
+    fn repair_block(&self, at: u64, data: Data) -> Result<()> {
+        let is_good = |block: &[u8]| crate::format::crc32c(block) == data.crc;
+        if self.store.with(at, BLOCK, is_good)? {
+            return Ok(());
+        }
+        let copy = |block: &[u8]| is_good(block).then(|| block.to_vec());
+        let Some(block) = self.store.with_mirror(at, BLOCK, copy)?.flatten() else {
+            let context = format!("a block of the commit log at {} is damaged", data.position);
+            return Err(Error::new(Kind::Corrupt, context));
+        };
+        self.store.put(at, &block)?;
+        self.store.fence();
+        Ok(())
+    }
+
+    async fn trim(&self, through: u64, durable_stripe: u64) -> Result<()> {
+        self.trimming.acquire(1).await;
+        let _turn = Turn(&self.trimming);
+        let (next, control) = {
+            let lane = self.lane.borrow();
+            assert!(through < lane.handed.sequence, "what is trimmed was handed out");
+            if through < lane.tail.sequence {
+                return Ok(());
+            }
+            let next = lane.mark_after(through, &self.store)?;
+            (next, lane.control.after_trim(through, next.position, durable_stripe))
+        };
+        // Durable first: only then may the records be overwritten.
+        self.store.write_control(&control).await?;
+        self.lane.borrow_mut().control = control;
+        self.forget(through).await?;
+        let mut lane = self.lane.borrow_mut();
+        lane.holes.trim(next.position);
+        lane.tail = next;
+        drop(lane);
+        self.room.notify();
+        Ok(())
+    }
+
+    /// Drops the index entries of records up to `through`, a few at a time.
+    async fn forget(&self, through: u64) -> Result<()> {
+        let mut mark: Mark = self.lane.borrow().tail;
+        loop {
+            mark = self.lane.borrow_mut().forget(mark, through, TRIM_STEP, &self.store)?;
+            if mark.sequence > through {
+                return Ok(());
+            }
+            yield_now().await;
+        }
+    }
+}
+
+/// Gives a place of a semaphore back.
+struct Turn<'a>(&'a Semaphore);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.release(1);
+    }
+}
+
+#[cfg(test)]
+mod tests;

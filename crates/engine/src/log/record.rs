@@ -1,0 +1,226 @@
+//! Records as they are on media: a header of one cache line, the checksums of the blocks when there
+//! are several, the data. Everything is aligned to 64 bytes.
+
+use super::limits::{ALIGN, RECORD_BLOCKS_MAX};
+use crate::address::{BLOCK, BLOCK_BITS, Key, View};
+use crate::format::crc32c;
+use stdx::num::{low32, u64_of, usize64};
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+const MAGIC: u32 = u32::from_le_bytes(*b"FLRC");
+
+const WRITE: u8 = 1;
+const HOLE: u8 = 2;
+const PAD: u8 = 3;
+
+/// A record's first 64 bytes.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+pub(super) struct Header {
+    magic: U32,
+    /// CRC-32C of the 56 bytes after it.
+    crc: U32,
+    /// The log's own number, drawn at random when it was created.
+    lane: U64,
+    sequence: U64,
+    /// Every record up to this sequence was durable when this one was stored.
+    settled: U64,
+    /// Counts how often the log was opened; never goes down from record to record.
+    epoch: U32,
+    view: U32,
+    block: U64,
+    /// Blocks of a write or hole; bytes of padding, this header included.
+    count: U64,
+    /// Of a write: the CRC-32C of its block, or of the list of checksums when there are several.
+    data_crc: U32,
+    kind: u8,
+    reserved: u8,
+    reserved2: U16,
+}
+
+/// Bytes of a header.
+pub(super) const HEADER: usize = 64;
+const _: () = assert!(size_of::<Header>() == HEADER);
+const _: () = assert!(std::mem::offset_of!(Header, lane) == 8);
+const _: () = assert!(std::mem::offset_of!(Header, epoch) == 32);
+const _: () = assert!(std::mem::offset_of!(Header, data_crc) == 56);
+
+/// What a record says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Write {
+        key: Key,
+        blocks: usize,
+    },
+    Hole {
+        key: Key,
+        count: u64,
+    },
+    /// Nothing, for so many bytes.
+    Pad {
+        bytes: u64,
+    },
+}
+
+/// A header understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    pub lane: u64,
+    pub sequence: u64,
+    pub settled: u64,
+    pub epoch: u32,
+    pub kind: Kind,
+    pub data_crc: u32,
+}
+
+/// Bytes of the list of checksums of so many blocks, alignment included: none for one block, whose
+/// checksum is in the header.
+pub(super) const fn list_bytes(blocks: usize) -> u64 {
+    if blocks <= 1 { 0 } else { (u64_of(blocks) * 4).next_multiple_of(ALIGN) }
+}
+
+impl Kind {
+    /// Bytes of the whole record.
+    pub const fn bytes(self) -> u64 {
+        match self {
+            Self::Write { blocks, .. } => {
+                u64_of(HEADER) + list_bytes(blocks) + u64_of(blocks * BLOCK)
+            }
+            Self::Hole { .. } => u64_of(HEADER),
+            Self::Pad { bytes } => bytes,
+        }
+    }
+}
+
+impl Record {
+    /// The header's bytes.
+    pub fn encode(&self) -> [u8; HEADER] {
+        let (kind, key, count) = match self.kind {
+            Kind::Write { key, blocks } => (WRITE, key, u64_of(blocks)),
+            Kind::Hole { key, count } => (HOLE, key, count),
+            Kind::Pad { bytes } => (PAD, Key::new(View::METADATA, 0), bytes),
+        };
+        let mut header = Header {
+            magic: MAGIC.into(),
+            crc: 0.into(),
+            lane: self.lane.into(),
+            sequence: self.sequence.into(),
+            settled: self.settled.into(),
+            epoch: self.epoch.into(),
+            view: key.view.get().into(),
+            block: key.block.into(),
+            count: count.into(),
+            data_crc: self.data_crc.into(),
+            kind,
+            reserved: 0,
+            reserved2: 0.into(),
+        };
+        header.crc = crc32c(&header.as_bytes()[8..]).into();
+        zerocopy::transmute!(header)
+    }
+
+    /// Whether these bytes may be a header: a look before decoding.
+    pub fn is_likely(bytes: &[u8]) -> bool {
+        bytes.starts_with(&MAGIC.to_le_bytes())
+    }
+
+    /// The record a header tells of, or `None` when these bytes are no header.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let header = Header::ref_from_prefix(bytes).ok()?.0;
+        if header.magic.get() != MAGIC || header.crc.get() != crc32c(&bytes[8..HEADER]) {
+            return None;
+        }
+        let (block, count) = (header.block.get(), header.count.get());
+        let end = block.checked_add(count)?;
+        let kind = match header.kind {
+            PAD if count.is_multiple_of(ALIGN) && count > 0 => Kind::Pad { bytes: count },
+            WRITE | HOLE if count == 0 || end > 1 << BLOCK_BITS => return None,
+            WRITE if usize64(count) <= RECORD_BLOCKS_MAX => {
+                let key = Key::new(View::new(header.view.get()), block);
+                Kind::Write { key, blocks: usize64(count) }
+            }
+            HOLE => Kind::Hole { key: Key::new(View::new(header.view.get()), block), count },
+            _ => return None,
+        };
+        Some(Self {
+            lane: header.lane.get(),
+            sequence: header.sequence.get(),
+            settled: header.settled.get(),
+            epoch: header.epoch.get(),
+            kind,
+            data_crc: header.data_crc.get(),
+        })
+    }
+
+    /// Bytes after the header that mean something.
+    pub const fn body_bytes(&self) -> u64 {
+        match self.kind {
+            Kind::Write { .. } => self.kind.bytes() - u64_of(HEADER),
+            Kind::Hole { .. } | Kind::Pad { .. } => 0,
+        }
+    }
+
+    /// The checksum of one block of a write: from the header or the list.
+    pub fn block_crc(&self, list: &[u8], block: usize) -> u32 {
+        if list.is_empty() { self.data_crc } else { crc_at(list, block) }
+    }
+
+    /// Whether `body`, all that follows the header, is what was stored.
+    pub fn is_whole(&self, body: &[u8]) -> bool {
+        let Kind::Write { blocks, .. } = self.kind else { return true };
+        let (list, data) = body.split_at(usize64(list_bytes(blocks)));
+        if blocks > 1 && crc32c(list) != self.data_crc {
+            return false;
+        }
+        let mut blocks = data.chunks_exact(BLOCK).enumerate();
+        blocks.all(|(n, block)| crc32c(block) == self.block_crc(list, n))
+    }
+}
+
+/// The `n`th checksum of a list.
+pub(super) fn crc_at(list: &[u8], n: usize) -> u32 {
+    U32::ref_from_prefix(&list[4 * n..]).map_or(0, |(crc, _)| crc.get())
+}
+
+/// A list of checksums being made.
+pub(super) struct CrcList {
+    bytes: Box<[u8; 4 * RECORD_BLOCKS_MAX]>,
+    len: usize,
+}
+
+impl CrcList {
+    pub fn new() -> Self {
+        Self { bytes: Box::new([0; 4 * RECORD_BLOCKS_MAX]), len: 0 }
+    }
+
+    pub const fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    pub fn push(&mut self, crc: u32) {
+        self.bytes[4 * self.len..][..4].copy_from_slice(&crc.to_le_bytes());
+        self.len += 1;
+    }
+
+    /// What goes into the header.
+    pub fn data_crc(&mut self) -> u32 {
+        if self.len == 1 { crc_at(&self.bytes[..], 0) } else { crc32c(self.list()) }
+    }
+
+    /// What goes after it: nothing for one block; else padded with zeroes.
+    pub fn list(&mut self) -> &[u8] {
+        let bytes = usize64(list_bytes(self.len));
+        if bytes == 0 {
+            return &[];
+        }
+        self.bytes[4 * self.len..bytes].fill(0);
+        &self.bytes[..bytes]
+    }
+
+    pub fn get(&self, n: usize) -> u32 {
+        crc_at(&self.bytes[..], n)
+    }
+}
+
+const _: () = assert!(low32(list_bytes(RECORD_BLOCKS_MAX)) == 1024);

@@ -1,0 +1,202 @@
+//! Finding what a log holds after a crash: from the record after the last trim, as far as sequences
+//! and checksums go.
+
+use super::Opened;
+use super::control::Control;
+use super::device::{Store, commit_len};
+use super::lane::{Lane, corrupt};
+use super::limits::PAGE;
+use super::record::{HEADER, Record};
+use crate::error::{Error, Kind, Result};
+use stdx::num::{u64_of, usize64};
+
+/// The newest control block, if it is this log's.
+async fn newest_control(store: &Store, ring: u64) -> Result<Control> {
+    let (found, wrong) = store.read_controls().await;
+    let Some(control) = found.first() else {
+        let missing = || Error::new(Kind::Missing, "there is no commit log");
+        return Err(wrong.unwrap_or_else(missing));
+    };
+    if control.ring != ring {
+        let context = format!("the commit log's ring has {} bytes, not {ring}", control.ring);
+        return Err(Error::new(Kind::Invalid, context));
+    }
+    if found.iter().any(|c| c.lane != control.lane) {
+        return Err(Error::new(Kind::Missing, "these are parts of different commit logs"));
+    }
+    Ok(*control)
+}
+
+/// What the record at a lane's head must be.
+#[derive(Clone, Copy)]
+struct Expected {
+    lane: u64,
+    sequence: u64,
+    epoch_from: u32,
+    epoch_to: u32,
+    /// Bytes to the ring's end, and bytes not taken by records found before.
+    to_end: u64,
+    free: u64,
+}
+
+impl Expected {
+    fn matches(&self, record: &Record) -> bool {
+        record.lane == self.lane
+            && record.sequence == self.sequence
+            && (self.epoch_from..=self.epoch_to).contains(&record.epoch)
+            && record.kind.bytes() <= self.to_end.min(self.free)
+    }
+}
+
+/// What the record at the lane's head must be.
+fn expected(lane: &Lane, epoch: u32) -> Expected {
+    let control = &lane.control;
+    Expected {
+        lane: control.lane,
+        sequence: lane.head.sequence,
+        epoch_from: epoch,
+        epoch_to: control.epoch,
+        to_end: control.ring - lane.at(lane.head.position),
+        free: control.ring - lane.used(),
+    }
+}
+
+/// The record at the lane's head, if the image has it whole.
+fn find(lane: &Lane, epoch: u32, store: &Store) -> Result<Option<Record>> {
+    let expected = expected(lane, epoch);
+    let at = lane.at(lane.head.position);
+    let header = store.with(at, HEADER, Record::decode)?;
+    let Some(record) = header.filter(|r| expected.matches(r)) else { return Ok(None) };
+    let body = usize64(record.body_bytes());
+    let whole = store.with(at + u64_of(HEADER), body, |body| record.is_whole(body))?;
+    Ok(whole.then_some(record))
+}
+
+/// Looks for the record at the lane's head on every device, and copies it into the image from the
+/// first that has it whole. False when none has.
+async fn fetch(lane: &Lane, epoch: u32, store: &Store) -> Result<bool> {
+    let expected = expected(lane, epoch);
+    let at = lane.at(lane.head.position);
+    for n in 0..store.devices() {
+        let Some(header) = store.read_copy(n, at, HEADER).await? else { continue };
+        let Some(record) = Record::decode(&header).filter(|r| expected.matches(r)) else {
+            continue;
+        };
+        let len = HEADER + usize64(record.body_bytes());
+        let Some(bytes) = store.read_copy(n, at, len).await? else { continue };
+        if record.is_whole(&bytes[HEADER..]) {
+            store.put(at, &bytes)?;
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether these bytes of a ring have a record that was stored when the one at the lane's head was
+/// durable already.
+fn proves_loss(bytes: &[u8], lane: &Lane) -> bool {
+    let missing = lane.head.sequence;
+    let mut headers = bytes.chunks_exact(HEADER).filter(|b| Record::is_likely(b));
+    headers.any(|bytes| {
+        let later = |r: &Record| r.lane == lane.control.lane && r.settled >= missing;
+        Record::decode(bytes).as_ref().is_some_and(later)
+    })
+}
+
+/// Makes sure that the record missing at the lane's head was never acknowledged: no later one knows
+/// it as durable. What lies on any device counts.
+async fn check_tail(lane: &Lane, store: &Store, all_devices: bool) -> Result<()> {
+    let ring = lane.control.ring;
+    let devices = if all_devices || store.is_memory() { store.devices() } else { 0 };
+    let mut at = 0;
+    while at < ring {
+        let len = commit_len(at, ring - at, ring);
+        let mut lost = store.with(at, len, |bytes| proves_loss(bytes, lane))?;
+        for n in 1..devices {
+            let copy = store.read_copy(n, at, len).await?;
+            lost |= copy.is_some_and(|bytes| proves_loss(&bytes, lane));
+        }
+        if lost {
+            return Err(corrupt(lane.head));
+        }
+        at += u64_of(len);
+    }
+    Ok(())
+}
+
+/// Makes every device hold what was found, and begins an epoch, so that what is left of a torn tail
+/// never fits after the records to come.
+async fn begin_epoch(lane: &mut Lane, settled: u64, all: bool, store: &Store) -> Result<()> {
+    let control = lane.control.after_open();
+    store.write_control(&control).await?;
+    lane.control = control;
+    // What was in flight may be on one device only, or not be durable yet; nobody saw it so far,
+    // from now on everybody may.
+    let settled = if all { 0 } else { settled };
+    let from = lane.mark_after(settled.max(control.trimmed), store)?;
+    if store.is_memory() {
+        return rewrite_memory(lane, from.position, store).await;
+    }
+    lane.pad_page(store)?;
+    let mut at = from.position / PAGE * PAGE;
+    while at < lane.head.position {
+        let place = lane.at(at);
+        let len = commit_len(place, lane.head.position - at, control.ring);
+        store.commit(place, len).await?;
+        at += u64_of(len);
+    }
+    lane.settled = lane.head;
+    Ok(())
+}
+
+/// Stores again what may not be durable, and what the mirror has not got.
+async fn rewrite_memory(lane: &Lane, unsettled: u64, store: &Store) -> Result<()> {
+    let mut position = lane.tail.position;
+    while position < lane.head.position {
+        let at = lane.at(position);
+        let rest = lane.head.position - position;
+        let len = commit_len(at, rest, lane.control.ring).min(usize64(PAGE));
+        let end = position + u64_of(len);
+        let differs = match store.devices() {
+            2 => store.with(at, len, |a| store.with_mirror(at, len, |b| a != b))??.unwrap_or(false),
+            _ => false,
+        };
+        if differs || end > unsettled {
+            let Some(bytes) = store.read_copy(0, at, len).await? else { break };
+            store.put(at, &bytes)?;
+        }
+        position = end;
+    }
+    store.fence();
+    Ok(())
+}
+
+/// A lane with everything the log holds, ready for appends of a new epoch.
+pub(super) async fn recover(store: &Store, ring: u64) -> Result<(Lane, Opened)> {
+    let control = newest_control(store, ring).await?;
+    store.load(ring).await?;
+    let mut lane = Lane::new(control);
+    let (mut epoch, mut settled, mut repaired) = (0, control.trimmed, 0);
+    loop {
+        let record = match find(&lane, epoch, store)? {
+            Some(record) => record,
+            None if fetch(&lane, epoch, store).await? => {
+                repaired += 1;
+                continue;
+            }
+            None => break,
+        };
+        (epoch, settled) = (record.epoch, record.settled);
+        lane.recover(&record, store)?;
+    }
+    check_tail(&lane, store, repaired > 0).await?;
+    let opened = Opened {
+        durable_stripe: control.durable_stripe,
+        trimmed: control.trimmed,
+        records: lane.head.sequence - lane.tail.sequence,
+        bytes: lane.used(),
+        repaired,
+    };
+    begin_epoch(&mut lane, settled, repaired > 0, store).await?;
+    Ok((lane, opened))
+}

@@ -1,0 +1,187 @@
+use super::*;
+use crate::address::View;
+use media::memory::RegionOptions;
+use media::{Drive, Pmem, SimulatedPmem};
+use reactor::{Config, run, spawn};
+use std::sync::Arc;
+use stdx::num::{low32, u64_of};
+
+const BYTES: u64 = LOG_BYTES_MIN;
+const LANE: u64 = 0x1122_3344_5566_7788;
+
+pub(super) fn key(view: u32, block: u64) -> Key {
+    Key::new(View::new(view), block)
+}
+
+/// A block that tells what it is.
+pub(super) fn block(tag: u64) -> Vec<u8> {
+    let mut bytes = vec![low32(tag).to_le_bytes()[0]; BLOCK];
+    bytes[..8].copy_from_slice(&tag.to_le_bytes());
+    bytes
+}
+
+fn simulated() -> Device {
+    let pmem = Arc::new(Pmem::Simulated(Arc::new(SimulatedPmem::new(BYTES))));
+    Device::Memory(vec![Area { pmem, offset: 0 }])
+}
+
+fn drives() -> Device {
+    let drive = |offset| {
+        let drive = Drive::memory(16 << 20, RegionOptions::default()).unwrap();
+        Zone { drive: Arc::new(drive), offset }
+    };
+    Device::Drives(vec![drive(0), drive(1 << 20)])
+}
+
+/// Runs the same story on each kind of device.
+fn on_each<F: Future<Output = ()> + 'static>(story: impl Fn(Device) -> F) {
+    for device in [simulated(), drives()] {
+        run(Config::default(), story(device)).unwrap();
+    }
+}
+
+async fn write(log: &Log, key: Key, tags: std::ops::Range<u64>) -> u64 {
+    let data: Vec<u8> = tags.flat_map(block).collect();
+    log.append(Append::Write { key, data: &[&data] }).await.unwrap()
+}
+
+/// The tag of what the log has of a block.
+fn tag(log: &Log, key: Key) -> Option<u64> {
+    let (Found::Data(data), 1) = log.lookup(key, 1) else { return None };
+    let mut out = vec![0; BLOCK];
+    log.copy_out(data, &mut out).unwrap();
+    let tag = u64::from_le_bytes(out[..8].try_into().unwrap());
+    assert_eq!(out, block(tag));
+    Some(tag)
+}
+
+#[test]
+fn what_was_appended_is_found_until_it_is_trimmed() {
+    on_each(|device| async {
+        let log = Log::create(device, BYTES, LANE).await.unwrap();
+        assert_eq!(write(&log, key(1, 10), 0..1).await, 1);
+        write(&log, key(1, 11), 5..9).await;
+        write(&log, key(1, 12), 20..21).await;
+        log.append(Append::Hole { key: key(1, 14), count: 100 }).await.unwrap();
+        let tags: Vec<_> = (10..15).map(|n| tag(&log, key(1, n))).collect();
+        assert_eq!(tags, [Some(0), Some(5), Some(20), Some(7), None]);
+        assert_eq!(log.lookup(key(1, 14), 200), (Found::Hole, 100));
+        assert_eq!(log.lookup(key(1, 114), 50), (Found::Nothing, 50));
+        assert_eq!(log.lookup(key(1, 0), 50), (Found::Nothing, 10));
+        assert_eq!(log.lookup(key(2, 10), 7), (Found::Nothing, 7));
+        let mut items = Vec::new();
+        let through = log.next_batch(1000, &mut items).unwrap();
+        let seen: Vec<_> = items.iter().map(|i| (i.key.block, i.what)).collect();
+        assert_eq!(seen.iter().map(|s| s.0).collect::<Vec<_>>(), [10, 11, 13, 12, 14]);
+        assert_eq!(seen[4].1, What::Hole { count: 100 });
+        log.trim(through, 7).await.unwrap();
+        assert_eq!(log.lookup(key(1, 0), 1000), (Found::Nothing, 1000));
+        assert_eq!((log.fill(), log.status().indexed), (0, 0));
+    });
+}
+
+#[test]
+fn a_reopened_log_has_what_was_not_trimmed() {
+    on_each(|device| async move {
+        let log = Log::create(device.clone(), BYTES, LANE).await.unwrap();
+        write(&log, key(1, 0), 0..9).await;
+        let mut items = Vec::new();
+        let through = log.next_batch(256, &mut items).unwrap();
+        log.trim(through, 3).await.unwrap();
+        write(&log, key(1, 4), 100..101).await;
+        log.append(Append::Hole { key: key(2, 0), count: 1 << 30 }).await.unwrap();
+        log.close().await;
+        for _ in 0..3 {
+            let (log, opened) = Log::open(device.clone(), BYTES).await.unwrap();
+            assert_eq!((opened.durable_stripe, opened.repaired), (3, 0));
+            assert_eq!(tag(&log, key(1, 4)), Some(100));
+            assert_eq!(log.lookup(key(1, 0), 4), (Found::Nothing, 4));
+            assert_eq!(log.lookup(key(2, 5), 10), (Found::Hole, 10));
+            items.clear();
+            log.next_batch(256, &mut items).unwrap();
+            assert_eq!(items.len(), 2);
+            log.close().await;
+        }
+    });
+}
+
+#[test]
+fn a_full_log_takes_more_once_it_was_trimmed_in_the_order_of_arrival() {
+    on_each(|device| async {
+        let log = Rc::new(Log::create(device, BYTES, LANE).await.unwrap());
+        let writers: Vec<_> = (0..16u64)
+            .map(|n| {
+                let log = Rc::clone(&log);
+                spawn(async move { write(&log, key(1, n * 256), n * 1000..n * 1000 + 200).await })
+            })
+            .collect();
+        let mut taken = 0;
+        while taken < 16 * 200 {
+            log.wait_for_work().await;
+            let mut items = Vec::new();
+            let through = log.next_batch(256, &mut items).unwrap();
+            taken += items.len();
+            log.trim(through, 0).await.unwrap();
+        }
+        let mut sequences = Vec::new();
+        for writer in writers {
+            sequences.push(writer.await.unwrap());
+        }
+        assert!(sequences.is_sorted(), "{sequences:?}");
+        assert_eq!(log.status().waiting, 0);
+    });
+}
+
+#[test]
+fn there_must_be_a_log_of_this_length() {
+    on_each(|device| async move {
+        let missing = Log::open(device.clone(), BYTES).await.err().unwrap();
+        assert_eq!(missing.kind, Kind::Missing);
+        let short = Log::create(device.clone(), PAGE, LANE).await.err().unwrap();
+        assert_eq!(short.kind, Kind::Invalid);
+        Log::create(device.clone(), BYTES, LANE).await.unwrap();
+        let longer = Log::open(device, 2 * BYTES).await.err().unwrap();
+        assert_eq!(longer.kind, Kind::Invalid);
+    });
+}
+
+#[test]
+fn pieces_may_be_cut_anywhere() {
+    on_each(|device| async {
+        let log = Log::create(device, BYTES, LANE).await.unwrap();
+        let data: Vec<u8> = (0..4).flat_map(block).collect();
+        let pieces = [&data[..1], &data[1..5000], &[], &data[5000..12288], &data[12288..]];
+        log.append(Append::Write { key: key(1, 0), data: &pieces }).await.unwrap();
+        let tags: Vec<_> = (0..4).map(|n| tag(&log, key(1, n))).collect();
+        assert_eq!(tags, [Some(0), Some(1), Some(2), Some(3)]);
+        let half = log.append(Append::Write { key: key(1, 0), data: &[&data[..5000]] }).await;
+        assert_eq!(half.unwrap_err().kind, Kind::Invalid);
+        let none = log.append(Append::Write { key: key(1, 0), data: &[] }).await;
+        assert_eq!(none.unwrap_err().kind, Kind::Invalid);
+    });
+}
+
+#[test]
+fn many_laps_find_every_newest_block() {
+    on_each(|device| async {
+        let log = Log::create(device, BYTES, LANE).await.unwrap();
+        let mut newest = std::collections::BTreeMap::new();
+        let mut prng = stdx::Prng::new(9);
+        for n in 0..3000 {
+            let (first, count) = (prng.below(64), 1 + prng.below(3));
+            let begin = n * 8;
+            write(&log, key(1, first), begin..begin + count).await;
+            newest.extend((0..count).map(|i| (first + i, begin + i)));
+            if log.fill() > 600 {
+                let mut items = Vec::new();
+                let through = log.next_batch(256, &mut items).unwrap();
+                for item in items {
+                    assert_eq!(tag(&log, item.key), newest.remove(&item.key.block));
+                }
+                log.trim(through, u64_of(0)).await.unwrap();
+            }
+            let probe = prng.below(70);
+            assert_eq!(tag(&log, key(1, probe)), newest.get(&probe).copied());
+        }
+    });
+}

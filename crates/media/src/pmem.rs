@@ -1,0 +1,142 @@
+//! Persistent memory: bytes that are durable once they are stored and fenced, without a system call.
+//!
+//! What "durable" means is the kind's own matter, and said in [`Pmem::protection`].
+
+mod mapped;
+mod simulated;
+
+pub use simulated::SimulatedPmem;
+
+use crate::error::{Error, Kind, Operation};
+use mapped::{Mapped, Way};
+use std::path::Path;
+use std::sync::Arc;
+use stdx::num::u64_of;
+
+/// The unit in which stores reach persistence, in bytes: a cache line.
+pub const LINE: usize = 64;
+
+/// Persistent memory, or what takes its place. Usable from every core, as long as each range is used
+/// by one core at a time: bytes two cores write at once are either's.
+#[derive(Debug)]
+pub enum Pmem {
+    /// A file on a DAX file system, mapped with `MAP_SYNC`: durable against power loss.
+    Dax(Mapped),
+    /// A shared-memory file, or any other: it outlives the process, and a power loss only if the
+    /// operator's machine keeps its memory through one.
+    Shared(Mapped),
+    /// Memory of this process: gone with it.
+    Anonymous(Mapped),
+    /// Memory that forgets, from a seed, what was not fenced.
+    Simulated(Arc<SimulatedPmem>),
+}
+
+impl Pmem {
+    /// Maps a file on a DAX file system, creating it with `create` bytes when there is none.
+    ///
+    /// # Errors
+    /// `Unsupported` when the file is not on DAX (`MAP_SYNC` refused); else as the system calls.
+    pub fn dax(path: &Path, create: Option<u64>) -> Result<Self, Error> {
+        Mapped::file(path, create, Way::Dax).map(Self::Dax)
+    }
+
+    /// Maps a shared-memory file, creating it with `create` bytes when there is none.
+    ///
+    /// # Errors
+    /// As the system calls; `Full` when the file system has no room for all of it.
+    pub fn shared(path: &Path, create: Option<u64>) -> Result<Self, Error> {
+        Mapped::file(path, create, Way::Shared).map(Self::Shared)
+    }
+
+    /// `len` zero bytes of this process, of which none takes memory until it is written.
+    ///
+    /// # Errors
+    /// `Full` when there is no address space.
+    pub fn anonymous(len: u64) -> Result<Self, Error> {
+        Mapped::anonymous(len).map(Self::Anonymous)
+    }
+
+    /// What an operator must know of how safe these bytes are.
+    #[must_use]
+    pub const fn protection(&self) -> &'static str {
+        match self {
+            Self::Dax(_) => "pmem: contents survive power loss",
+            Self::Shared(_) => {
+                "bbu: contents survive power loss only if the memory is battery-backed"
+            }
+            Self::Anonymous(_) => "memory: contents are lost when the process ends",
+            Self::Simulated(_) => "simulated: contents survive as the seed says",
+        }
+    }
+
+    /// Capacity in bytes.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        match self {
+            Self::Dax(m) | Self::Shared(m) | Self::Anonymous(m) => m.len(),
+            Self::Simulated(s) => s.capacity(),
+        }
+    }
+
+    fn check(&self, operation: Operation, offset: u64, len: usize) -> Result<(), Error> {
+        match offset.checked_add(u64_of(len)) {
+            Some(end) if end <= self.capacity() => Ok(()),
+            _ => Err(Error::new(Kind::OutOfRange, operation, offset, u64_of(len))),
+        }
+    }
+
+    /// Stores `data` at `offset`. It is seen by every later read, and durable after the next
+    /// [`fence`](Self::fence).
+    ///
+    /// # Errors
+    /// `OutOfRange`.
+    #[inline]
+    pub fn write(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
+        self.check(Operation::Write, offset, data.len())?;
+        match self {
+            Self::Dax(m) => m.stream(offset, data),
+            Self::Shared(m) | Self::Anonymous(m) => m.copy_in(offset, data),
+            Self::Simulated(s) => s.write(offset, data),
+        }
+        Ok(())
+    }
+
+    /// Everything this core has written is durable after it.
+    #[inline]
+    pub fn fence(&self) {
+        match self {
+            Self::Dax(_) | Self::Shared(_) | Self::Anonymous(_) => mapped::fence(),
+            Self::Simulated(s) => s.fence(),
+        }
+    }
+
+    /// Fetches `out.len()` bytes from `offset`.
+    ///
+    /// # Errors
+    /// `OutOfRange`.
+    #[inline]
+    pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), Error> {
+        self.with(offset, out.len(), |bytes| out.copy_from_slice(bytes))
+    }
+
+    /// Calls `look` with the bytes where they lie. Nobody may write them meanwhile: `look` must not.
+    ///
+    /// # Errors
+    /// `OutOfRange`.
+    #[inline]
+    pub fn with<R>(
+        &self,
+        offset: u64,
+        len: usize,
+        look: impl FnOnce(&[u8]) -> R,
+    ) -> Result<R, Error> {
+        self.check(Operation::Read, offset, len)?;
+        Ok(match self {
+            Self::Dax(m) | Self::Shared(m) | Self::Anonymous(m) => look(m.bytes(offset, len)),
+            Self::Simulated(s) => s.with(offset, len, look),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,187 @@
+//! A mapping whose bytes outlive what wrote them, to the degree its file does.
+#![allow(unsafe_code, reason = "the mapping is shared, raw memory, stored to past the cache")]
+
+use super::LINE;
+use crate::error::{Error, Kind, Operation};
+use crate::limits::REGION_MAX;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::ptr::NonNull;
+use stdx::num::{u64_of, usize64};
+
+/// How a file is mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// `MAP_SYNC`: a line flushed is a line kept.
+    Dax,
+    /// Through the page cache: kept while the machine runs.
+    Shared,
+}
+
+/// A mapping of a fixed length.
+#[derive(Debug)]
+pub struct Mapped {
+    base: NonNull<u8>,
+    len: u64,
+}
+
+// SAFETY: the mapping belongs to the value and stays until it is dropped. Its bytes are plain memory
+// that other processes may see too; each range is used by one core at a time, as `Pmem` asks.
+unsafe impl Send for Mapped {}
+// SAFETY: as above.
+unsafe impl Sync for Mapped {}
+
+fn open_error(source: io::Error, len: u64) -> Error {
+    Error::from_io(source, Operation::Open, 0, len)
+}
+
+/// Gives the file its length, with space behind all of it: a store to a hole of a full file system
+/// would be a signal, not an error.
+fn reserve(file: &File, len: u64) -> io::Result<()> {
+    let len = i64::try_from(len).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
+    // SAFETY: the descriptor is open, and no memory of ours is touched.
+    let rc = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, len) };
+    if rc == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(rc)) }
+}
+
+impl Mapped {
+    pub(super) fn file(path: &Path, create: Option<u64>, way: Way) -> Result<Self, Error> {
+        let create = if path.exists() { None } else { create };
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(create.is_some())
+            .open(path)
+            .map_err(|e| open_error(e, 0))?;
+        if let Some(len) = create {
+            reserve(&file, len).map_err(|e| open_error(e, len))?;
+            // The file's length and blocks must be there after a power loss too.
+            file.sync_all().map_err(|e| open_error(e, len))?;
+        }
+        let len = file.metadata().map_err(|e| open_error(e, 0))?.len();
+        if len == 0 || len > REGION_MAX {
+            return Err(Error::new(Kind::Unsupported, Operation::Open, 0, len));
+        }
+        let flags = match way {
+            Way::Dax if cfg!(not(target_arch = "x86_64")) => {
+                return Err(Error::new(Kind::Unsupported, Operation::Open, 0, len));
+            }
+            Way::Dax => libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC,
+            Way::Shared => libc::MAP_SHARED,
+        };
+        Self::map(len, flags | libc::MAP_POPULATE, file.as_raw_fd())
+    }
+
+    pub(super) fn anonymous(len: u64) -> Result<Self, Error> {
+        if len == 0 || len > REGION_MAX {
+            return Err(Error::new(Kind::Unsupported, Operation::Open, 0, len));
+        }
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        Self::map(len, flags, -1)
+    }
+
+    fn map(len: u64, flags: i32, fd: i32) -> Result<Self, Error> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping anywhere touches no memory of ours.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), usize64(len), access, flags, fd, 0) };
+        match NonNull::new(base.cast::<u8>()) {
+            Some(base) if base.as_ptr().cast() != libc::MAP_FAILED => Ok(Self { base, len }),
+            _ => Err(open_error(io::Error::last_os_error(), len)),
+        }
+    }
+
+    pub(super) const fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// The address of a range inside the mapping.
+    fn at(&self, offset: u64, len: usize) -> *mut u8 {
+        assert!(offset.checked_add(u64_of(len)).is_some_and(|end| end <= self.len));
+        // SAFETY: inside the mapping, asserted above.
+        unsafe { self.base.as_ptr().add(usize64(offset)) }
+    }
+
+    pub(super) fn bytes(&self, offset: u64, len: usize) -> &[u8] {
+        // SAFETY: `at` asserts the range; nobody writes it while it is looked at, as `Pmem` asks.
+        unsafe { std::slice::from_raw_parts(self.at(offset, len), len) }
+    }
+
+    /// Stores through the cache: enough where the cache is as safe as the memory.
+    #[inline]
+    pub(super) fn copy_in(&self, offset: u64, data: &[u8]) {
+        let to = self.at(offset, data.len());
+        // SAFETY: `at` asserts the range, and `data` is elsewhere: no slice of the mapping outlives
+        // the call it was given to.
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to, data.len()) };
+    }
+
+    /// Stores past the cache: whole lines by non-temporal stores, the ends through the cache and
+    /// then flushed.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn stream(&self, offset: u64, data: &[u8]) {
+        let to = self.at(offset, data.len());
+        let head = to.align_offset(LINE).min(data.len());
+        let whole = (data.len() - head) / LINE * LINE;
+        self.flush_in(offset, &data[..head]);
+        // SAFETY: the range is asserted above, `to + head` is aligned to a line, and `whole` bytes
+        // from there are inside both ranges, which do not overlap.
+        unsafe { stream_lines(to.add(head), data[head..head + whole].as_ptr(), whole / LINE) };
+        self.flush_in(offset + u64_of(head + whole), &data[head + whole..]);
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    pub(super) fn stream(&self, offset: u64, data: &[u8]) {
+        self.copy_in(offset, data);
+    }
+
+    /// Stores less than a line through the cache and flushes the line.
+    #[cfg(target_arch = "x86_64")]
+    fn flush_in(&self, offset: u64, data: &[u8]) {
+        debug_assert!(data.len() < LINE);
+        if data.is_empty() {
+            return;
+        }
+        self.copy_in(offset, data);
+        // SAFETY: the address is inside the mapping, and every x86-64 has the instruction. The bytes
+        // lie within one line: they end or begin at its border.
+        unsafe { std::arch::x86_64::_mm_clflush(self.at(offset, data.len())) };
+    }
+}
+
+/// Copies lines past the cache.
+///
+/// # Safety
+/// `to` is aligned to a line; `lines` lines are readable at `from` and writable at `to`, and do not
+/// overlap.
+#[cfg(target_arch = "x86_64")]
+unsafe fn stream_lines(to: *mut u8, from: *const u8, lines: usize) {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
+    for line in 0..lines {
+        for part in 0..LINE / size_of::<__m128i>() {
+            let at = line * LINE + part * size_of::<__m128i>();
+            // SAFETY: within the lines promised, and aligned as streams must be.
+            unsafe { _mm_stream_si128(to.add(at).cast(), _mm_loadu_si128(from.add(at).cast())) };
+        }
+    }
+}
+
+/// Orders every store before it, non-temporal ones and flushes too, before any after it.
+#[inline]
+pub(super) fn fence() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 has the instruction, and it touches no memory.
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, and nobody can use it any more.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), usize64(self.len)) };
+    }
+}

@@ -1,0 +1,124 @@
+//! Persistent memory of the simulator: it survives the simulated machine, and a crash keeps of the
+//! lines not yet fenced a random subset.
+
+use super::LINE;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use stdx::Prng;
+use stdx::num::{u64_of, usize64};
+
+struct State {
+    bytes: Vec<u8>,
+    /// Lines stored to since the last fence: what was in them then.
+    unfenced: BTreeMap<usize, [u8; LINE]>,
+    /// Lines that can still be stored before the power goes; `None` while nobody pulls it.
+    cut_after: Option<u64>,
+}
+
+/// Shared by the simulated machine's lives.
+pub struct SimulatedPmem {
+    state: Mutex<State>,
+    len: u64,
+}
+
+impl std::fmt::Debug for SimulatedPmem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SimulatedPmem").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+impl SimulatedPmem {
+    /// `len` zero bytes.
+    ///
+    /// # Panics
+    /// When `len` is not a whole number of lines.
+    #[must_use]
+    pub fn new(len: u64) -> Self {
+        assert!(len.is_multiple_of(u64_of(LINE)), "memory comes in lines");
+        let state =
+            State { bytes: vec![0; usize64(len)], unfenced: BTreeMap::new(), cut_after: None };
+        Self { state: Mutex::new(state), len }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) const fn capacity(&self) -> u64 {
+        self.len
+    }
+
+    pub(super) fn write(&self, offset: u64, data: &[u8]) {
+        let mut state = self.state();
+        let mut at = usize64(offset);
+        let mut rest = data;
+        while !rest.is_empty() {
+            let line = at / LINE;
+            let (part, more) = rest.split_at(rest.len().min((line + 1) * LINE - at));
+            if !state.store(line, at, part) {
+                return;
+            }
+            at += part.len();
+            rest = more;
+        }
+    }
+
+    pub(super) fn fence(&self) {
+        let mut state = self.state();
+        if state.cut_after != Some(0) {
+            state.unfenced.clear();
+        }
+    }
+
+    pub(super) fn with<R>(&self, offset: u64, len: usize, look: impl FnOnce(&[u8]) -> R) -> R {
+        look(&self.state().bytes[usize64(offset)..][..len])
+    }
+
+    /// Takes the power away after `lines` more lines have been stored: later stores and fences do
+    /// nothing. Whoever was told of a fence before [`is_cut`](Self::is_cut) was told the truth.
+    pub fn cut_after(&self, lines: u64) {
+        self.state().cut_after = Some(lines);
+    }
+
+    /// Whether the power is gone.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        self.state().cut_after == Some(0)
+    }
+
+    /// The machine stops and starts again: each line stored since the last fence keeps what was
+    /// stored or what it held before, as `prng` says.
+    pub fn crash(&self, prng: &mut Prng) {
+        let mut state = self.state();
+        for (line, before) in std::mem::take(&mut state.unfenced) {
+            if prng.next_u64() & 1 == 0 {
+                state.bytes[line * LINE..][..LINE].copy_from_slice(&before);
+            }
+        }
+        state.cut_after = None;
+    }
+
+    /// Damages the byte at `offset`: bit rot.
+    ///
+    /// # Panics
+    /// Past the capacity.
+    pub fn rot(&self, offset: u64) {
+        self.state().bytes[usize64(offset)] ^= 0x10;
+    }
+}
+
+impl State {
+    /// False when the power is gone.
+    fn store(&mut self, line: usize, at: usize, part: &[u8]) -> bool {
+        match &mut self.cut_after {
+            Some(0) => return false,
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        let mut before = [0; LINE];
+        before.copy_from_slice(&self.bytes[line * LINE..][..LINE]);
+        self.unfenced.entry(line).or_insert(before);
+        self.bytes[at..at + part.len()].copy_from_slice(part);
+        true
+    }
+}

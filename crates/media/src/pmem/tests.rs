@@ -1,0 +1,91 @@
+use super::*;
+use stdx::Prng;
+use stdx::num::usize64;
+
+fn simulated(len: u64) -> (Arc<SimulatedPmem>, Pmem) {
+    let inner = Arc::new(SimulatedPmem::new(len));
+    (Arc::clone(&inner), Pmem::Simulated(inner))
+}
+
+fn bytes_of(pmem: &Pmem, offset: u64, len: usize) -> Vec<u8> {
+    pmem.with(offset, len, <[u8]>::to_vec).unwrap()
+}
+
+#[test]
+fn ranges_are_checked() {
+    let (_, sim) = simulated(4096);
+    for pmem in [Pmem::anonymous(4096).unwrap(), sim] {
+        assert_eq!(pmem.capacity(), 4096);
+        assert_eq!(pmem.write(4095, &[1, 2]).unwrap_err().kind, Kind::OutOfRange);
+        assert_eq!(pmem.read(u64::MAX, &mut [0; 2]).unwrap_err().kind, Kind::OutOfRange);
+        pmem.write(4094, &[1, 2]).unwrap();
+        assert_eq!(bytes_of(&pmem, 4093, 3), [0, 1, 2]);
+    }
+}
+
+#[test]
+fn a_shared_file_keeps_what_was_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    assert_eq!(Pmem::shared(&path, None).unwrap_err().kind, Kind::Gone);
+    let pmem = Pmem::shared(&path, Some(1 << 20)).unwrap();
+    pmem.write(777, b"kept").unwrap();
+    pmem.fence();
+    drop(pmem);
+    let again = Pmem::shared(&path, Some(2 << 20)).unwrap();
+    assert_eq!(again.capacity(), 1 << 20);
+    assert_eq!(bytes_of(&again, 777, 4), b"kept");
+}
+
+#[test]
+fn a_file_that_is_not_on_dax_is_refused() {
+    let near = std::env::current_exe().unwrap();
+    let folder = tempfile::TempDir::new_in(near.parent().unwrap()).unwrap();
+    let error = Pmem::dax(&folder.path().join("log"), Some(1 << 16)).unwrap_err();
+    assert_eq!(error.kind, Kind::Unsupported);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn streams_store_what_copies_store_whatever_the_alignment() {
+    let mapped = Mapped::anonymous(1 << 16).unwrap();
+    let mut model = vec![0u8; 1 << 16];
+    let mut prng = Prng::new(5);
+    for _ in 0..500 {
+        let mut data = vec![0; usize64(prng.below(700))];
+        prng.fill(&mut data);
+        let offset = prng.below((1 << 16) - 700);
+        mapped.stream(offset, &data);
+        model[usize64(offset)..][..data.len()].copy_from_slice(&data);
+    }
+    mapped::fence();
+    assert!(mapped.bytes(0, 1 << 16) == model);
+}
+
+#[test]
+fn a_crash_keeps_what_was_fenced_and_some_lines_of_the_rest() {
+    let (inner, pmem) = simulated(64 * 1024);
+    pmem.write(0, &[1; 32 * 1024]).unwrap();
+    pmem.fence();
+    pmem.write(100, &[2; 50 * 1024]).unwrap();
+    inner.crash(&mut Prng::new(1));
+    let after = bytes_of(&pmem, 0, 64 * 1024);
+    let is_new = |line: usize| after[line * LINE + 50] == 2;
+    let is_old = |line: usize| after[line * LINE + 50] == u8::from(line < 512);
+    let lines = 2..100 + 50 * 1024 / LINE - 99;
+    assert!(lines.clone().all(|line| is_new(line) || is_old(line)));
+    assert!(lines.clone().any(is_new) && lines.clone().any(is_old));
+    assert_eq!(&after[..100], [1; 100]);
+}
+
+#[test]
+fn nothing_is_stored_once_the_power_is_gone() {
+    let (inner, pmem) = simulated(4096);
+    inner.cut_after(2);
+    pmem.write(0, &[7; 256]).unwrap();
+    assert!(inner.is_cut());
+    pmem.fence();
+    assert_eq!(bytes_of(&pmem, 127, 2), [7, 0]);
+    inner.crash(&mut Prng::new(3));
+    assert!(!inner.is_cut());
+}

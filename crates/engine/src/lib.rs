@@ -6,13 +6,32 @@
 //! ever overwritten in place, and nothing is read from a drive in order to write.
 
 pub mod address;
+mod allocator;
+mod area;
+mod checkpoint;
+mod destage;
 mod error;
 pub mod format;
+mod grace;
 pub mod join;
 mod limits;
 pub mod log;
 pub mod map;
+mod pages;
+mod pool;
+mod reclaim;
+mod recover;
 pub mod segment;
+mod shard;
+mod superblock;
+mod table;
+mod volume;
+mod writer;
 
 pub use error::{Error, Kind, Result};
 pub use limits::{DRIVES_MAX, NAME_MAX, SHARDS_MAX, VOLUME_BYTES_MAX, VOLUMES_MAX};
+pub use pool::{
+    DriveStatus, LogSpec, LogStatus, OpenOptions, Pool, PoolSpec, PoolStatus, VolumeSpec,
+    VolumeStatus,
+};
+pub use volume::Volume;

@@ -19,7 +19,7 @@ pub const VOLUME_BYTES_MAX: u64 = (BLOCK as u64) << crate::address::BLOCK_BITS;
 
 /// The smallest and largest allocation unit. Smaller ones make the segment table long, larger ones
 /// make reclaim coarse.
-pub const AU_MIN: u64 = 256 << 10;
+pub const AU_MIN: u64 = 1 << 20;
 pub const AU_MAX: u64 = 64 << 20;
 
 /// Stripes one shard has in memory at once, open, being written or waiting: three streams with one
@@ -44,3 +44,27 @@ const _: () = assert!(
     READ_BYTES >= 4 * BLOCK * raid::UNIT_BLOCKS_MAX as usize,
     "several readers of whole units at once"
 );
+/// Allocation units a drive is cut into, about: enough that one segment is a small share, few enough
+/// that a table of them is small.
+pub const AUS_PER_DRIVE: u64 = 4096;
+
+/// The fewest allocation units a drive must give: below that, reserves take everything.
+pub const AUS_MIN: u64 = 16;
+
+/// Stripe units of an allocation unit at least: its header and what is left over are a small share
+/// then.
+pub const UNITS_PER_AU: u64 = 16;
+
+/// Stripes a shard writes at once: enough to keep drives busy, few enough that their buffers are a
+/// small share of a reactor's memory.
+pub const STRIPES_IN_FLIGHT: usize = 4;
+
+/// Segments named in a checkpoint before they are used, at most: recovery looks for stripes in these
+/// only.
+pub const RESERVED_MAX: usize = 64;
+
+/// Segments that only metadata may take, at least: a checkpoint must always be possible.
+pub const METADATA_RESERVE: u64 = 3;
+
+/// Segments that only reclaim and metadata may take: without them no space could ever be won.
+pub const RECLAIM_RESERVE: usize = 2;

@@ -101,6 +101,12 @@ impl Semaphore {
         drop(turn);
     }
 
+    /// As [`acquire`](Self::acquire), given back when dropped.
+    pub async fn hold(&self, amount: usize) -> Held<'_> {
+        self.acquire(amount).await;
+        Held { semaphore: self, amount }
+    }
+
     pub fn release(&self, amount: usize) {
         self.free.set(self.free.get() + amount);
         self.wake_first();
@@ -112,6 +118,53 @@ impl Semaphore {
         {
             first.waker.wake_by_ref();
         }
+    }
+}
+
+/// An amount taken, given back when dropped.
+pub struct Held<'a> {
+    semaphore: &'a Semaphore,
+    amount: usize,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.semaphore.release(self.amount);
+    }
+}
+
+/// Wakes every waiting task, each of which looks whether what it waits for has come true.
+#[derive(Default)]
+pub struct Signal {
+    waiters: RefCell<Vec<Waker>>,
+}
+
+impl Signal {
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { waiters: RefCell::new(Vec::new()) }
+    }
+
+    /// Has all waiting tasks look again.
+    pub fn raise(&self) {
+        for waker in self.waiters.take() {
+            waker.wake();
+        }
+    }
+
+    /// Waits until `condition` holds; it is looked at now and whenever the signal is raised.
+    pub async fn until(&self, mut condition: impl FnMut() -> bool) {
+        poll_fn(|cx| {
+            if condition() {
+                return Poll::Ready(());
+            }
+            let mut waiters = self.waiters.borrow_mut();
+            if !waiters.iter().any(|waiter| waiter.will_wake(cx.waker())) {
+                waiters.push(cx.waker().clone());
+            }
+            Poll::Pending
+        })
+        .await;
     }
 }
 

@@ -1,0 +1,231 @@
+//! Free space: which allocation units of which drive belong to no segment.
+
+use std::collections::BTreeSet;
+
+use stdx::num::{u32_of, usize32};
+
+use crate::address::SegmentId;
+use crate::segment::Member;
+
+/// The allocation units of one drive.
+#[derive(Debug)]
+struct Units {
+    /// One bit each: set when it belongs to a segment.
+    taken: Vec<u64>,
+    count: u32,
+    free: u32,
+    /// Where the search for a free one begins.
+    hint: usize,
+}
+
+impl Units {
+    fn new(count: u32) -> Self {
+        let mut taken = vec![0; usize32(count).div_ceil(64)];
+        // Units beyond the last are never free.
+        if let (Some(last), rest @ 1..) = (taken.last_mut(), count % 64) {
+            *last = u64::MAX << rest;
+        }
+        Self { taken, count, free: count, hint: 0 }
+    }
+
+    fn take_any(&mut self) -> Option<u32> {
+        let words = self.taken.len();
+        let at =
+            (0..words).map(|i| (self.hint + i) % words).find(|&w| self.taken[w] != u64::MAX)?;
+        let bit = self.taken[at].trailing_ones();
+        self.taken[at] |= 1 << bit;
+        self.hint = at;
+        self.free -= 1;
+        Some(u32_of(at) * 64 + bit)
+    }
+
+    fn bit(&self, au: u32) -> Option<(usize, u64)> {
+        (au < self.count).then(|| (usize32(au / 64), 1 << (au % 64)))
+    }
+
+    /// False when there is no such unit, or it is taken.
+    fn take(&mut self, au: u32) -> bool {
+        let Some((at, bit)) = self.bit(au) else { return false };
+        let was_free = self.taken[at] & bit == 0;
+        self.taken[at] |= bit;
+        self.free -= u32::from(was_free);
+        was_free
+    }
+
+    fn give_back(&mut self, au: u32) {
+        let (at, bit) = self.bit(au).expect("only units that were taken come back");
+        assert!(self.taken[at] & bit != 0, "an allocation unit is given back once");
+        self.taken[at] &= !bit;
+        self.free += 1;
+    }
+}
+
+/// The free space of a pool. One for all its shards.
+#[derive(Debug)]
+pub struct Allocator {
+    drives: Vec<Units>,
+    /// Drives that take new segments.
+    online: Vec<bool>,
+    /// Segment numbers below `next` that are free.
+    numbers: BTreeSet<u32>,
+    next: u32,
+    width: usize,
+}
+
+impl Allocator {
+    /// All space of drives with so many allocation units each is free. Segments have `width`
+    /// members.
+    #[must_use]
+    pub fn new(units: &[u32], width: usize) -> Self {
+        Self {
+            drives: units.iter().map(|&count| Units::new(count)).collect(),
+            online: vec![true; units.len()],
+            numbers: BTreeSet::new(),
+            next: 0,
+            width,
+        }
+    }
+
+    /// Whether new segments may lie on a drive.
+    pub fn set_online(&mut self, drive: usize, online: bool) {
+        self.online[drive] = online;
+    }
+
+    /// Marks a segment found in a manifest.
+    ///
+    /// # Errors
+    /// What of it belongs to another segment already, or does not exist.
+    pub fn claim(&mut self, id: SegmentId, members: &[Member]) -> Result<(), &'static str> {
+        let number = id.get();
+        if number < self.next {
+            if !self.numbers.remove(&number) {
+                return Err("two segments of one number");
+            }
+        } else {
+            self.numbers.extend(self.next..number);
+            self.next = number + 1;
+        }
+        for member in members {
+            let drive = self.drives.get_mut(usize::from(member.drive));
+            if !drive.is_some_and(|units| units.take(member.au)) {
+                return Err("an allocation unit of two segments, or of none");
+            }
+        }
+        Ok(())
+    }
+
+    /// Free units of the drives that are online, or of those that are not.
+    fn free_units(&self, online: bool) -> Vec<u32> {
+        let drives = self.drives.iter().zip(&self.online);
+        drives.map(|(units, is)| if *is == online { units.free } else { 0 }).collect()
+    }
+
+    /// Takes the space of a new segment, or `None` when there is not enough. Members lie on drives
+    /// that are online as far as those suffice. The rest is taken on drives that are not: nothing
+    /// is written there, and the segment begins its life degraded, as all others are then.
+    pub fn allocate(&mut self) -> Option<(SegmentId, Vec<Member>)> {
+        let number = self.numbers.first().copied().unwrap_or(self.next);
+        let (online, offline) = (self.free_units(true), self.free_units(false));
+        let usable = online.iter().filter(|free| **free > 0).count().min(self.width);
+        let mut drives = match usable {
+            0 => return None,
+            _ => raid::placement::choose(&online, usable, u64::from(number))?,
+        };
+        if usable < self.width {
+            let lacking = self.width - usable;
+            drives.extend(raid::placement::choose(&offline, lacking, u64::from(number))?);
+        }
+        let members = drives.into_iter().map(|drive| {
+            let au = self.drives[drive].take_any().expect("a chosen drive has free units");
+            Member { drive: stdx::num::u16_of(drive), au }
+        });
+        let members = members.collect();
+        if !self.numbers.remove(&number) {
+            self.next = number + 1;
+        }
+        Some((SegmentId::new(number), members))
+    }
+
+    /// Gives a segment's space back.
+    ///
+    /// # Panics
+    /// When it was not taken: two owners of one place would destroy each other.
+    pub fn free(&mut self, id: SegmentId, members: &[Member]) {
+        assert!(id.get() < self.next && self.numbers.insert(id.get()), "a segment is freed once");
+        for member in members {
+            self.drives[usize::from(member.drive)].give_back(member.au);
+        }
+    }
+
+    /// How many more segments there is space for.
+    #[must_use]
+    pub fn available(&self) -> u64 {
+        let mut free = self.free_units(true);
+        if free.iter().filter(|free| **free > 0).count() < self.width {
+            free.iter_mut().zip(self.free_units(false)).for_each(|(free, more)| *free += more);
+        }
+        raid::placement::segments(&free, self.width)
+    }
+
+    /// How many segments the pool has space for in all.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        let all: Vec<u32> = self.drives.iter().map(|units| units.count).collect();
+        raid::placement::segments(&all, self.width)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn space_is_taken_once_and_comes_back() {
+        let mut allocator = Allocator::new(&[70, 70, 70, 130], 3);
+        let capacity = allocator.capacity();
+        let mut held: Vec<_> = std::iter::from_fn(|| allocator.allocate()).collect();
+        assert_eq!(held.len() as u64, capacity);
+        let mut seen = BTreeSet::new();
+        for (id, members) in &held {
+            for member in members {
+                assert!(seen.insert((member.drive, member.au)), "{id:?}");
+            }
+        }
+        while let Some((id, members)) = held.pop() {
+            allocator.free(id, &members);
+        }
+        assert_eq!(allocator.available(), capacity);
+    }
+
+    #[test]
+    fn segments_found_are_not_given_out_again() {
+        let mut allocator = Allocator::new(&[8, 8], 2);
+        let members = [Member { drive: 0, au: 3 }, Member { drive: 1, au: 7 }];
+        allocator.claim(SegmentId::new(5), &members).unwrap();
+        assert!(allocator.claim(SegmentId::new(5), &[]).is_err());
+        assert!(allocator.claim(SegmentId::new(6), &members).is_err());
+        assert!(allocator.claim(SegmentId::new(7), &[Member { drive: 0, au: 8 }]).is_err());
+        let all: Vec<_> = std::iter::from_fn(|| allocator.allocate()).collect();
+        assert_eq!(all.len(), 7);
+        assert!(all.iter().all(|(id, _)| id.get() != 5));
+    }
+
+    #[test]
+    fn a_drive_offline_takes_nothing() {
+        let mut allocator = Allocator::new(&[8, 8, 8], 2);
+        allocator.set_online(1, false);
+        let all: Vec<_> = std::iter::from_fn(|| allocator.allocate()).collect();
+        assert_eq!(all.len(), 8);
+        assert!(all.iter().flat_map(|(_, m)| m).all(|m| m.drive != 1));
+    }
+
+    #[test]
+    fn with_too_few_drives_segments_begin_degraded() {
+        let mut allocator = Allocator::new(&[8, 8, 8], 3);
+        allocator.set_online(1, false);
+        let (_, members) = allocator.allocate().unwrap();
+        assert_eq!(members.len(), 3);
+        assert_eq!(members.iter().filter(|m| m.drive == 1).count(), 1);
+        assert_eq!(allocator.available(), 7);
+    }
+}

@@ -1,0 +1,138 @@
+//! Reading and writing what lies before the allocation units: labels, roots, catalogs. Every piece
+//! is in two slots that are written in turn, so that a torn write leaves the other.
+
+use media::Drive;
+use reactor::buffer;
+use stdx::num::{u64_of, usize64};
+
+use crate::address::BLOCK;
+use crate::error::Result;
+use crate::format::catalog::Catalog;
+use crate::format::label::Label;
+use crate::format::root::Root;
+use crate::format::{Bad, area};
+
+/// The newest valid one of two slots; otherwise why there is none: damage before blankness, since
+/// damage is worth telling.
+fn newest<T>(
+    slots: [std::result::Result<T, Bad>; 2],
+    age: impl Fn(&T) -> u64,
+) -> std::result::Result<T, Bad> {
+    match slots {
+        [Ok(a), Ok(b)] => Ok(if age(&a) >= age(&b) { a } else { b }),
+        [Ok(one), Err(_)] | [Err(_), Ok(one)] => Ok(one),
+        [Err(Bad::Blank), Err(bad)] | [Err(bad), Err(_)] => Err(bad),
+    }
+}
+
+async fn write(drive: &Drive, offset: u64, bytes: &[u8]) -> Result<()> {
+    let mut at = offset;
+    for piece in bytes.chunks(media::drive::TRANSFER_MAX) {
+        let mut data = buffer::alloc(piece.len()).await;
+        data.copy_from_slice(piece);
+        drive.write(at, data, true).await?;
+        at += u64_of(piece.len());
+    }
+    Ok(())
+}
+
+/// The label a drive carries.
+///
+/// # Errors
+/// The outer one when the drive cannot be read, the inner one when there is no valid label.
+pub async fn read_label(drive: &Drive) -> Result<std::result::Result<Label, Bad>> {
+    if drive.capacity() < area::END {
+        return Ok(Err(Bad::Blank));
+    }
+    let both = drive.read(area::LABEL, 2 * BLOCK).await?;
+    let slots = [Label::from_block(&both[..BLOCK]), Label::from_block(&both[BLOCK..])];
+    Ok(newest(slots, |label| label.epoch))
+}
+
+/// Writes a label; durable when this returns.
+///
+/// # Errors
+/// When the drive fails.
+pub async fn write_label(drive: &Drive, label: &Label) -> Result<()> {
+    let slot = area::LABEL + (label.epoch % 2) * u64_of(BLOCK);
+    write(drive, slot, &label.to_block()[..]).await
+}
+
+fn root_at(shard: u16, slot: u64) -> u64 {
+    area::ROOTS + (u64::from(shard) * 2 + slot) * u64_of(BLOCK)
+}
+
+/// The newest root of a shard that a drive carries.
+///
+/// # Errors
+/// As [`read_label`].
+pub async fn read_root(
+    drive: &Drive,
+    pool: [u8; 16],
+    shard: u16,
+) -> Result<std::result::Result<Root, Bad>> {
+    let both = drive.read(root_at(shard, 0), 2 * BLOCK).await?;
+    let slots = [&both[..BLOCK], &both[BLOCK..]].map(|block| Root::from_block(block, pool, shard));
+    Ok(newest(slots, |root| root.generation))
+}
+
+/// Writes a root; durable when this returns.
+///
+/// # Errors
+/// When the drive fails.
+pub async fn write_root(drive: &Drive, root: &Root) -> Result<()> {
+    write(drive, root_at(root.shard, root.generation % 2), &root.to_block()[..]).await
+}
+
+async fn read_catalog_slot(
+    drive: &Drive,
+    pool: [u8; 16],
+    slot: u64,
+) -> Result<std::result::Result<Catalog, Bad>> {
+    let at = area::CATALOG + slot * area::CATALOG_SLOT;
+    let first = drive.read(at, BLOCK).await?;
+    let len = match Catalog::len_of(&first) {
+        Ok(len) => len,
+        Err(bad) => return Ok(Err(bad)),
+    };
+    drop(first);
+    let mut bytes = Vec::with_capacity(len);
+    while bytes.len() < len {
+        let piece = (len - bytes.len()).min(media::drive::TRANSFER_MAX);
+        bytes.extend_from_slice(&drive.read(at + u64_of(bytes.len()), piece).await?);
+    }
+    Ok(Catalog::from_bytes(&bytes, pool))
+}
+
+/// The newest catalog a drive carries.
+///
+/// # Errors
+/// As [`read_label`].
+pub async fn read_catalog(
+    drive: &Drive,
+    pool: [u8; 16],
+) -> Result<std::result::Result<Catalog, Bad>> {
+    let a = read_catalog_slot(drive, pool, 0).await?;
+    let b = read_catalog_slot(drive, pool, 1).await?;
+    Ok(newest([a, b], |catalog| catalog.generation))
+}
+
+/// Writes a catalog; durable when this returns.
+///
+/// # Errors
+/// When the drive fails.
+pub async fn write_catalog(drive: &Drive, pool: [u8; 16], catalog: &Catalog) -> Result<()> {
+    let at = area::CATALOG + (catalog.generation % 2) * area::CATALOG_SLOT;
+    let bytes = catalog.to_bytes(pool);
+    debug_assert!(bytes.len() <= usize64(area::CATALOG_SLOT));
+    write(drive, at, &bytes).await
+}
+
+/// Makes a drive blank: no label, root or catalog of an earlier pool is found on it again.
+///
+/// # Errors
+/// When the drive fails.
+pub async fn wipe(drive: &Drive) -> Result<()> {
+    drive.write_zeroes(0, area::END, true).await?;
+    Ok(drive.flush().await?)
+}

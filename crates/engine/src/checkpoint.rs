@@ -1,0 +1,205 @@
+//! Checkpoints: what recovery begins with, written beside everything else that goes on.
+//!
+//! A checkpoint names the map's runs on media and every segment of the shard, among them segments
+//! that are not used yet: stripes written after it can only lie there, so recovery finds them. Only
+//! once it is complete is the space of dead segments given back.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use stdx::num::u64_of;
+use zerocopy::IntoBytes;
+
+use crate::address::{BLOCK, Entry, SegmentId};
+use crate::error::{Error, Kind, Result};
+use crate::format::manifest::{Manifest, SegmentRecord};
+use crate::format::root::{INDEX_MAX, RawEntry, Root};
+use crate::limits::RESERVED_MAX;
+use crate::segment::{SegmentInfo, Stream};
+use crate::shard::Shard;
+use crate::table::{Segment, State};
+
+/// Entries of one index block.
+const INDEX_ENTRIES: usize = BLOCK / size_of::<RawEntry>();
+
+/// As a checkpoint says it.
+fn record(segment: &Segment) -> SegmentRecord {
+    let roll_from = match segment.state {
+        _ if segment.info.stream == Stream::Metadata => None,
+        State::Sealed if segment.settled == segment.stripes => None,
+        State::Reserved | State::Open | State::Sealed => Some(segment.settled),
+    };
+    SegmentRecord { info: SegmentInfo::clone(&segment.info), roll_from, live: segment.live }
+}
+
+impl Shard {
+    /// Writes what the map learnt into runs, and takes a checkpoint of them. What the map learns
+    /// meanwhile waits for the next.
+    ///
+    /// # Errors
+    /// `Failed` when drives failed beyond the redundancy, `Full` when metadata finds no space.
+    pub async fn flush_map(&self) -> Result<()> {
+        let _turn = self.flushing.hold(1).await;
+        let (cut, applied) = (self.applied.get(), self.table().cut());
+        self.map.flush().await?;
+        self.cut.set(cut);
+        self.writer.table.borrow_mut().settle(&applied);
+        self.checkpoint().await
+    }
+
+    /// Takes a checkpoint of the map's runs as they are, reserves segments, and gives the space of
+    /// dead ones back.
+    ///
+    /// # Errors
+    /// As [`flush_map`](Self::flush_map).
+    pub async fn checkpoint(&self) -> Result<()> {
+        let _turn = self.checkpointing.hold(1).await;
+        let fresh = self.reserve();
+        let done = self.write_checkpoint(&fresh).await;
+        let mut table = self.writer.table.borrow_mut();
+        match done {
+            Ok(()) => {
+                for info in fresh {
+                    table.insert(Segment::new(info, State::Reserved));
+                }
+            }
+            Err(_) => {
+                let mut allocator = self.writer.allocator.borrow_mut();
+                fresh.iter().for_each(|info| allocator.free(info.id, &info.members));
+            }
+        }
+        drop(table);
+        self.writer.fed();
+        done
+    }
+
+    /// Segments for the stripes to come, as many as the pool can spare.
+    fn reserve(&self) -> Vec<Rc<SegmentInfo>> {
+        let reserved = self.table().reserved();
+        let spare = || self.writer.allocator.borrow().available() > self.keep_for_metadata();
+        let mut fresh = Vec::new();
+        while reserved + fresh.len() < self.reserve_target() && spare() {
+            match self.writer.allocate(Stream::User) {
+                Some(info) => fresh.push(Rc::new(info)),
+                None => break,
+            }
+        }
+        fresh
+    }
+
+    /// How many segments are named ahead: a share of the pool, within bounds.
+    fn reserve_target(&self) -> usize {
+        let share = self.writer.allocator.borrow().capacity() / 16;
+        usize::try_from(share).unwrap_or(usize::MAX).clamp(8, RESERVED_MAX)
+    }
+
+    async fn write_checkpoint(&self, fresh: &[Rc<SegmentInfo>]) -> Result<()> {
+        let generation = self.generation.get() + 1;
+        let (manifest, dead) = self.manifest(generation, fresh);
+        let bytes = manifest.to_bytes(self.writer.pool, self.writer.geometry().width());
+        let mut entries = Vec::new();
+        let mut block = [0; BLOCK];
+        for piece in bytes.chunks(BLOCK) {
+            block[..piece.len()].copy_from_slice(piece);
+            block[piece.len()..].fill(0);
+            entries.push(self.pages.append_block(&block).await?);
+        }
+        let mut index = Vec::new();
+        for piece in entries.chunks(INDEX_ENTRIES) {
+            block.fill(0);
+            let raw: Vec<RawEntry> = piece.iter().map(|entry| RawEntry::from(*entry)).collect();
+            let raw = raw.as_bytes();
+            block[..raw.len()].copy_from_slice(raw);
+            index.push(self.pages.append_block(&block).await?);
+        }
+        if index.len() > INDEX_MAX {
+            return Err(Error::new(Kind::Full, "the manifest is larger than a root can name"));
+        }
+        self.writer.flush_metadata().await?;
+        let used = entries.iter().chain(&index);
+        let segments = self.segments_of(used);
+        let root = Root {
+            pool: self.writer.pool,
+            shard: self.writer.shard,
+            generation,
+            bytes: u64_of(bytes.len()),
+            index: index.clone(),
+            segments,
+        };
+        self.superblock.write_root(&root).await?;
+        self.generation.set(generation);
+        entries.append(&mut index);
+        self.replace_manifest(entries);
+        self.give_back(&dead).await;
+        Ok(())
+    }
+
+    /// What the checkpoint says, and which segments it leaves out because nothing needs them.
+    fn manifest(&self, generation: u64, fresh: &[Rc<SegmentInfo>]) -> (Manifest, Vec<SegmentId>) {
+        let table = self.table();
+        let cut = self.cut.get();
+        let mut dead = table.dead(cut);
+        let verified = self.verified.borrow();
+        // A count alone frees nothing but metadata, whose counts are exact.
+        dead.retain(|id| {
+            let metadata = table.get(*id).is_some_and(|s| s.info.stream == Stream::Metadata);
+            metadata || verified.contains(id)
+        });
+        let alive = table.iter().filter(|segment| !dead.contains(&segment.info.id));
+        let mut segments: Vec<SegmentRecord> = alive.map(record).collect();
+        // This manifest takes the place of the last one.
+        for old in &*self.manifest_blocks.borrow() {
+            let of = |record: &&mut SegmentRecord| record.info.id == old.location.segment();
+            if let Some(record) = segments.iter_mut().find(of) {
+                record.live = record.live.saturating_sub(1);
+            }
+        }
+        segments.extend(fresh.iter().map(|info| SegmentRecord {
+            info: SegmentInfo::clone(info),
+            roll_from: Some(0),
+            live: 0,
+        }));
+        let shard = self.writer.shard;
+        (Manifest { shard, generation, cut, segments, map: self.map.manifest() }, dead)
+    }
+
+    /// How the segments of these blocks are laid out.
+    fn segments_of<'a>(&self, blocks: impl Iterator<Item = &'a Entry>) -> Vec<Vec<u8>> {
+        let table = self.table();
+        let mut used = BTreeMap::new();
+        for entry in blocks {
+            *used.entry(entry.location.segment()).or_insert(0_u32) += 1;
+        }
+        let describe = |(id, live): (SegmentId, u32)| {
+            let info = SegmentInfo::clone(&table.get(id)?.info);
+            Some(SegmentRecord { info, roll_from: None, live }.to_bytes())
+        };
+        used.into_iter().filter_map(describe).collect()
+    }
+
+    /// The blocks of the manifest before are in use no more.
+    fn replace_manifest(&self, entries: Vec<Entry>) {
+        let mut table = self.writer.table.borrow_mut();
+        for old in self.manifest_blocks.replace(entries) {
+            table.drop_live(old.location, 1);
+        }
+    }
+
+    async fn give_back(&self, dead: &[SegmentId]) {
+        if dead.is_empty() {
+            return;
+        }
+        let removed: Vec<_> = {
+            let mut table = self.writer.table.borrow_mut();
+            dead.iter().filter_map(|id| table.remove(*id)).collect()
+        };
+        for id in dead {
+            self.verified.borrow_mut().remove(id);
+        }
+        self.grace.pass().await;
+        let mut allocator = self.writer.allocator.borrow_mut();
+        for segment in removed {
+            allocator.free(segment.info.id, &segment.info.members);
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Carrying acknowledged blocks from the log to the drives: the second walk of a write, behind its
+//! acknowledgement.
+//!
+//! One task takes blocks from the log, those that are still current, into the stripes of the user
+//! stream. Another lets the map learn the stripes that were written, in their order, and trims the log
+//! of what is then durable elsewhere.
+
+use std::rc::Rc;
+
+use stdx::num::u32_of;
+
+use crate::address::{Entry, Key, Location};
+use crate::error::{Error, Result};
+use crate::log::{Item, What};
+use crate::segment::{Owner, Placed, Stream, StripeHeader};
+use crate::shard::{Shard, count};
+
+/// Blocks taken from the log at once: a few stripes' worth.
+const BATCH: usize = 1024;
+
+/// The log is left to fill so far, in parts of 1024, before anything is taken from it: what is
+/// overwritten there never goes to a drive.
+const FILL_LOW: u64 = 256;
+
+/// From here on even a stripe that is not full is written, when nothing else can free the log.
+const FILL_HIGH: u64 = 768;
+
+impl Shard {
+    /// Takes blocks from the log into stripes, until the shard ends.
+    pub async fn destage(self: Rc<Self>) {
+        let mut items = Vec::with_capacity(BATCH);
+        while !self.ended.get() {
+            self.wake.until(|| self.ended.get() || self.is_due() || self.is_stuck()).await;
+            let done = if self.is_due() {
+                self.destage_batch(&mut items).await
+            } else {
+                self.writer.seal(Stream::User).await
+            };
+            if let Err(error) = done {
+                self.end_with(&error);
+                return;
+            }
+        }
+    }
+
+    /// Whether the log has so much that some of it should be taken.
+    fn is_due(&self) -> bool {
+        self.is_filling() && self.log.pending() > 0
+    }
+
+    /// Whether the log has so much that destage should look at it.
+    pub fn is_filling(&self) -> bool {
+        self.draining.get() || self.log.fill() >= FILL_LOW
+    }
+
+    /// Whether the log cannot be trimmed before a stripe is written that is not full.
+    fn is_stuck(&self) -> bool {
+        let pressed =
+            || self.draining.get() || self.log.fill() >= FILL_HIGH || self.log.status().waiting > 0;
+        self.log.pending() == 0 && self.writer.has_partial(Stream::User) && pressed()
+    }
+
+    async fn destage_batch(&self, items: &mut Vec<Item>) -> Result<()> {
+        items.clear();
+        let through = self.log.next_batch(BATCH, items)?;
+        let mut last = None;
+        for item in &*items {
+            last = Some(self.destage_item(item).await?);
+            count(&self.counters.destaged, 1);
+        }
+        self.handed.borrow_mut().push_back((through, last));
+        self.writer.progress.raise();
+        Ok(())
+    }
+
+    /// Puts one block, or hole, into the user stream.
+    async fn destage_item(&self, item: &Item) -> Result<Location> {
+        loop {
+            let appended = match item.what {
+                What::Data(data) => self.log.with_block(data, |block| {
+                    let owner = Owner::Write { key: item.key };
+                    self.writer.try_append(Stream::User, owner, &[data.crc], block)
+                })?,
+                What::Hole { count } => {
+                    let owner = Owner::Hole { key: item.key, blocks: count };
+                    self.writer.try_append(Stream::User, owner, &[], &[])
+                }
+            };
+            match appended {
+                Some(at) => return Ok(at),
+                None => self.writer.make_room(Stream::User).await?,
+            }
+        }
+    }
+
+    /// Lets the map learn what was written, and trims the log, until the shard ends.
+    pub async fn settle(self: Rc<Self>) {
+        while !self.ended.get() {
+            let due = || {
+                self.ended.get()
+                    || self.writer.check().is_err()
+                    || self.writer.has_written()
+                    || self.can_trim()
+            };
+            self.writer.progress.until(due).await;
+            if let Err(error) = self.settle_some().await {
+                self.end_with(&error);
+                return;
+            }
+            self.advanced.raise();
+            self.wake.raise();
+        }
+    }
+
+    async fn settle_some(&self) -> Result<()> {
+        self.writer.check()?;
+        while let Some(header) = self.writer.take_written() {
+            self.learn(&header).await?;
+        }
+        let Some(through) = self.take_trimmable() else { return Ok(()) };
+        let written = self.writer.written();
+        self.writer.flush().await?;
+        self.superblock.tell_failures().await?;
+        self.log.trim(through, written).await
+    }
+
+    /// The map learns a stripe's records.
+    pub async fn learn(&self, header: &StripeHeader) -> Result<()> {
+        for record in header.placed() {
+            match record.owner {
+                Owner::Write { key } => {
+                    self.map.reserve(record.crcs.len()).await?;
+                    let blocks = u32_of(record.crcs.len());
+                    self.writer.table.borrow_mut().add_live(record.location, blocks);
+                    self.map.insert(key, record.location, record.crcs);
+                }
+                Owner::Hole { key, blocks } => {
+                    self.map.reserve(2).await?;
+                    self.map.insert_hole(key.view, key.block, blocks);
+                }
+                Owner::Move { key, old } => self.learn_move(key, old, record).await?,
+            }
+        }
+        self.writer.table.borrow_mut().stripe_applied(header.segment, Some(header.sequence));
+        self.applied.set(header.sequence);
+        self.wake.raise();
+        Ok(())
+    }
+
+    /// Blocks moved by reclaim count where nothing newer came in between.
+    async fn learn_move(&self, key: Key, old: Location, record: Placed<'_>) -> Result<()> {
+        for (n, crc) in (0..).zip(record.crcs) {
+            self.map.reserve(1).await?;
+            let key = Key::new(key.view, key.block + u64::from(n));
+            let new = Entry { location: record.location.offset(n), crc: *crc };
+            if self.map.replace_if(key, old.offset(n), new).await? {
+                self.writer.table.borrow_mut().add_live(new.location, 1);
+                count(&self.counters.moved, 1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether records at the front of what destage took have all their blocks in the map.
+    fn can_trim(&self) -> bool {
+        let handed = self.handed.borrow();
+        handed.front().is_some_and(|(_, last)| self.is_learnt(*last))
+    }
+
+    /// Whether the stripe at `at` was learnt; user stripes are learnt in their order.
+    fn is_learnt(&self, at: Option<Location>) -> bool {
+        let Some(at) = at else { return true };
+        let table = self.table();
+        // Without its segment nothing of it can be waiting any more.
+        table
+            .get(at.segment())
+            .is_none_or(|segment| segment.info.geometry.place(at.slot()).stripe < segment.applied)
+    }
+
+    /// Up to which record the log may be trimmed, if further than before.
+    fn take_trimmable(&self) -> Option<u64> {
+        let mut through = None;
+        while self.can_trim() {
+            through = self.handed.borrow_mut().pop_front().map(|(through, _)| through).or(through);
+        }
+        through
+    }
+
+    /// A background task failed: nothing more is taken, and what waits is woken to see why.
+    pub fn end_with(&self, error: &Error) {
+        self.writer.fail(error);
+        self.advanced.raise();
+        self.wake.raise();
+    }
+}

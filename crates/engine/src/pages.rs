@@ -1,0 +1,83 @@
+//! The map's pages: metadata blocks in segments.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use stdx::num::usize32;
+
+use crate::address::{BLOCK, Entry, Location};
+use crate::error::{Error, Kind, Result};
+use crate::map;
+use crate::segment::SegmentInfo;
+use crate::writer::Writer;
+
+/// Where a shard's map keeps its pages.
+pub struct Pages {
+    writer: Rc<Writer>,
+    /// Only for people who read dumps: tells the blocks of one shard's metadata apart.
+    number: Cell<u64>,
+    reads: Cell<u64>,
+}
+
+impl Pages {
+    #[must_use]
+    pub const fn new(writer: Rc<Writer>) -> Self {
+        Self { writer, number: Cell::new(0), reads: Cell::new(0) }
+    }
+
+    /// Pages read from drives so far.
+    #[must_use]
+    pub const fn reads(&self) -> u64 {
+        self.reads.get()
+    }
+
+    /// Reads metadata blocks in adjacent slots, wherever they are by now.
+    async fn read_blocks(&self, first: Location, crcs: &[u32], out: &mut [u8]) -> Result<()> {
+        // A stripe is in memory or on its drives as a whole, but the blocks may be of two.
+        for (n, (block, crc)) in (0..).zip(out.chunks_exact_mut(BLOCK).zip(crcs)) {
+            let Some(pending) = self.writer.pending(first.offset(n)) else {
+                continue;
+            };
+            block.copy_from_slice(&pending);
+            debug_assert_eq!(crate::format::crc32c(block), *crc);
+        }
+        let on_drives = |n: &u32| self.writer.pending(first.offset(*n)).is_none();
+        let count = stdx::num::u32_of(crcs.len());
+        let Some(begin) = (0..count).find(on_drives) else { return Ok(()) };
+        let end = (begin..count).find(|n| !on_drives(n)).unwrap_or(count);
+        let info: Option<Rc<SegmentInfo>> = self.writer.table.borrow().info(first).map(Rc::clone);
+        let nowhere = || {
+            Error::new(Kind::Corrupt, format!("metadata is said to be at {first:?}, of no segment"))
+        };
+        let info = info.ok_or_else(nowhere)?;
+        self.reads.set(self.reads.get() + 1);
+        let range = usize32(begin)..usize32(end);
+        let out = &mut out[range.start * BLOCK..range.end * BLOCK];
+        let at = first.offset(begin);
+        self.writer.segments.read(&info, at.slot(), &crcs[range], out).await
+    }
+
+    /// Appends one metadata block.
+    ///
+    /// # Errors
+    /// As [`Writer::append_metadata`].
+    pub async fn append_block(&self, block: &[u8]) -> Result<Entry> {
+        let number = self.number.get();
+        self.number.set((number + 1) % (1 << crate::address::BLOCK_BITS));
+        self.writer.append_metadata(number, block).await
+    }
+}
+
+impl map::Pages for Rc<Pages> {
+    async fn read(&self, first: Location, crcs: &[u32], out: &mut [u8]) -> Result<()> {
+        self.read_blocks(first, crcs, out).await
+    }
+
+    async fn append(&self, page: &[u8; BLOCK]) -> Result<Entry> {
+        self.append_block(page).await
+    }
+
+    fn superseded(&self, at: Location, blocks: u32) {
+        self.writer.table.borrow_mut().drop_live(at, blocks);
+    }
+}

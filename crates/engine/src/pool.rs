@@ -1,0 +1,123 @@
+//! Pools: drives put together, and the volumes on them.
+
+mod create;
+mod open;
+mod status;
+mod volumes;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use media::{Drive, Pmem};
+use reactor::sync::Semaphore;
+
+use crate::allocator::Allocator;
+use crate::error::Result;
+use crate::format::label::{Layout, PoolState};
+use crate::shard::Shard;
+use crate::superblock::Superblock;
+use crate::volume;
+
+pub use open::OpenOptions;
+pub use status::{DriveStatus, LogStatus, PoolStatus, VolumeStatus};
+pub use volumes::VolumeSpec;
+
+/// What a pool is made of.
+#[derive(Clone, Debug)]
+pub struct PoolSpec {
+    pub name: String,
+    /// What identifies it for ever; drawn at random.
+    pub id: [u8; 16],
+    /// Its drives, whose contents are lost.
+    pub drives: Vec<Arc<Drive>>,
+    pub scheme: raid::Scheme,
+    pub log: LogSpec,
+    /// Bytes of the commit log; `None` for a size that suits.
+    pub log_bytes: Option<u64>,
+    /// Bytes of an allocation unit, a power of two; `None` for a size that suits.
+    pub au_bytes: Option<u64>,
+    /// Seconds since 1970.
+    pub created: u64,
+}
+
+/// Where a pool's commit log lies.
+#[derive(Clone, Debug)]
+pub enum LogSpec {
+    /// Persistent memory: one device, or two that mirror each other.
+    Pmem(Vec<Arc<Pmem>>),
+    /// Memory that the operator says survives; likewise.
+    Bbu(Vec<Arc<Pmem>>),
+    /// Zones on the pool's own drives, on two of them if there are two.
+    Drives,
+}
+
+/// An open pool. Cloning shares it. Belongs to one reactor.
+#[derive(Clone)]
+pub struct Pool(Rc<Inner>);
+
+struct Inner {
+    superblock: Rc<Superblock>,
+    allocator: Rc<RefCell<Allocator>>,
+    shards: Rc<[Rc<Shard>]>,
+    volumes: RefCell<BTreeMap<String, Rc<volume::State>>>,
+    /// One change of the volumes at a time.
+    changing: Semaphore,
+    tasks: RefCell<Vec<reactor::Task<()>>>,
+    closed: Cell<bool>,
+}
+
+fn geometry_of(layout: &Layout) -> Result<raid::Geometry> {
+    let shape = raid::Shape { data: layout.data, parity: layout.parity };
+    let blocks =
+        u32::try_from(layout.au_bytes / crate::address::BLOCK as u64 - 1).unwrap_or(u32::MAX);
+    raid::Geometry::new(shape, layout.unit_blocks, blocks / layout.unit_blocks)
+        .map_err(|why| crate::Error::caused(crate::Kind::Invalid, "the pool's geometry", why))
+}
+
+impl Pool {
+    /// Closes the pool: what the log holds goes to the drives first, so that the next opening finds
+    /// nothing to repeat.
+    ///
+    /// # Errors
+    /// `Failed` when the log or too many drives failed: the pool is closed all the same, and what
+    /// was acknowledged is in the log.
+    pub async fn close(self) -> Result<()> {
+        self.shut(PoolState::Active).await
+    }
+
+    /// Closes the pool to be moved to another machine: only an import opens it again.
+    ///
+    /// # Errors
+    /// As [`close`](Self::close); the pool is not marked as exported then.
+    pub async fn export(self) -> Result<()> {
+        self.shut(PoolState::Exported).await
+    }
+
+    async fn shut(self, state: PoolState) -> Result<()> {
+        let inner = &self.0;
+        inner.closed.set(true);
+        for volume in inner.volumes.borrow().values() {
+            volume.gone.set(true);
+        }
+        let mut done = Ok(());
+        for shard in inner.shards.iter() {
+            done = done.and(shard.drain().await);
+        }
+        if done.is_ok() {
+            done = inner.superblock.write_labels(state).await;
+        }
+        for shard in inner.shards.iter() {
+            shard.end();
+        }
+        for task in inner.tasks.take() {
+            // A task that was dropped with its reactor has nothing left to end.
+            let _ = task.await;
+        }
+        done
+    }
+}
+
+#[cfg(test)]
+mod tests;

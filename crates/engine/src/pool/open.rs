@@ -1,0 +1,206 @@
+//! Opening a pool from what its drives say.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use media::Drive;
+
+use super::create::{Frame, device, drive_set, lane};
+use super::{LogSpec, Pool};
+use crate::area;
+use crate::error::{Error, Kind, Result};
+use crate::format::Bad;
+use crate::format::catalog::Catalog;
+use crate::format::label::{Label, LogKind, PoolState};
+use crate::log::Log;
+use crate::map::Map;
+use crate::pages::Pages;
+use crate::recover;
+use crate::segment::DriveSet;
+use crate::shard::{self, Shard};
+
+/// How a pool is to be opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// Opens with as many drives missing as the redundancy bears. Those count as failed from then
+    /// on: what they hold is old.
+    pub degraded: bool,
+    /// Opens a pool that was exported.
+    pub import: bool,
+}
+
+fn missing(what: impl Into<String>) -> Error {
+    Error::new(Kind::Missing, what)
+}
+
+fn hex(id: [u8; 16]) -> String {
+    id.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Drives sorted into their places by what their labels say.
+struct Sorted {
+    label: Label,
+    drives: Vec<Option<Arc<Drive>>>,
+}
+
+async fn sort(given: Vec<Arc<Drive>>) -> Result<Sorted> {
+    let mut labels = Vec::new();
+    for (n, drive) in given.iter().enumerate() {
+        let label = area::read_label(drive).await?.map_err(|bad| match bad {
+            Bad::Blank => missing(format!("drive {n} of those given carries no pool's label")),
+            bad => {
+                Error::caused(Kind::Corrupt, format!("the label of drive {n} of those given"), bad)
+            }
+        })?;
+        labels.push(label);
+    }
+    let newest = labels.iter().max_by_key(|label| label.epoch);
+    let newest = newest.ok_or_else(|| Error::new(Kind::Invalid, "a pool needs drives"))?.clone();
+    let mut drives: Vec<Option<Arc<Drive>>> = vec![None; newest.drives.len()];
+    for (n, (label, drive)) in labels.iter().zip(given).enumerate() {
+        if label.pool != newest.pool {
+            let (one, other) = (&label.name, &newest.name);
+            let context =
+                format!("drive {n} of those given is of pool {one}, others of pool {other}");
+            return Err(Error::new(Kind::Invalid, context));
+        }
+        let index = usize::from(label.drive);
+        if index >= drives.len() || drives[index].replace(drive).is_some() {
+            let context = format!("drive {n} of those given is there twice, or a copy of another");
+            return Err(Error::new(Kind::Invalid, context));
+        }
+    }
+    // One that failed holds what was there before: it is as good as missing.
+    for (drive, record) in drives.iter_mut().zip(&newest.drives) {
+        if record.failed {
+            *drive = None;
+        }
+    }
+    Ok(Sorted { label: newest, drives })
+}
+
+impl Sorted {
+    fn check(&self, options: OpenOptions) -> Result<()> {
+        let name = &self.label.name;
+        if self.label.state == PoolState::Exported && !options.import {
+            let context = format!("pool {name} was exported: import it");
+            return Err(Error::new(Kind::Invalid, context));
+        }
+        let lost = self.drives.iter().filter(|drive| drive.is_none()).count();
+        if lost > usize::from(self.label.layout.parity) {
+            let bears = self.label.layout.parity;
+            return Err(missing(format!(
+                "pool {name} lacks {lost} drives, and bears the loss of {bears}"
+            )));
+        }
+        let known = self.label.drives.iter().filter(|record| record.failed).count();
+        if lost > known && !options.degraded {
+            let absent = self.drives.iter().zip(&self.label.drives).enumerate();
+            let absent = absent.filter(|(_, (drive, record))| drive.is_none() && !record.failed);
+            let ids: Vec<_> =
+                absent.map(|(n, (_, record))| format!("{n} ({})", hex(record.id))).collect();
+            return Err(missing(format!(
+                "pool {name} lacks drive {}: give it, or open the pool degraded",
+                ids.join(", ")
+            )));
+        }
+        Ok(())
+    }
+}
+
+async fn newest_catalog(drives: &DriveSet, pool: [u8; 16]) -> Result<Catalog> {
+    let mut newest: Option<Catalog> = None;
+    for index in drives.indices() {
+        let Some(drive) = drives.drive(index).cloned() else { continue };
+        // A drive that cannot be read, or carries a damaged catalog, is outvoted by the others.
+        if let Ok(Ok(catalog)) = area::read_catalog(&drive, pool).await
+            && newest.as_ref().is_none_or(|newest| newest.generation < catalog.generation)
+        {
+            newest = Some(catalog);
+        }
+    }
+    newest.ok_or_else(|| Error::new(Kind::Corrupt, "no drive has the pool's catalog"))
+}
+
+impl Pool {
+    /// Opens the pool that these drives make, with the log it was created with.
+    ///
+    /// # Errors
+    /// `Missing` when drives or the log are missing, blank or too old; `Invalid` when they are not of
+    /// one pool, or it was exported; `Corrupt` when what they say is damaged beyond the redundancy.
+    pub async fn open(drives: Vec<Arc<Drive>>, log: LogSpec, options: OpenOptions) -> Result<Self> {
+        let sorted = sort(drives).await?;
+        sorted.check(options)?;
+        let Sorted { mut label, drives } = sorted;
+        if label.log != log.kind() {
+            let context =
+                format!("the log of pool {} is kept in {}", label.name, name_of(label.log));
+            return Err(missing(context));
+        }
+        // Whoever is absent now misses what is written from now on.
+        for (drive, record) in drives.iter().zip(&mut label.drives) {
+            record.failed |= drive.is_none();
+        }
+        let imported = label.state == PoolState::Exported;
+        let set = drive_set(&label, drives);
+        let catalog = newest_catalog(&set, label.pool).await?;
+        let frame = Frame::new(label.clone(), catalog, set)?;
+        frame.superblock.write_labels(PoolState::Active).await?;
+        let mut shards = Vec::new();
+        for shard in 0..label.shards {
+            shards.push(open_shard(&frame, &label, &log, shard, imported).await?);
+        }
+        let pool = frame.into_pool(shards);
+        for shard in pool.0.shards.iter() {
+            shard.flush_map().await?;
+        }
+        pool.adopt_volumes().await?;
+        Ok(pool)
+    }
+}
+
+const fn name_of(log: LogKind) -> &'static str {
+    match log {
+        LogKind::Pmem => "persistent memory",
+        LogKind::Bbu => "protected memory",
+        LogKind::Drives => "its drives",
+    }
+}
+
+async fn open_shard(
+    frame: &Frame,
+    label: &Label,
+    log: &LogSpec,
+    shard: u16,
+    imported: bool,
+) -> Result<Rc<Shard>> {
+    let device = device(label, log, &frame.superblock.drives, shard);
+    let lane = lane(label, shard);
+    let (log, durable) = if imported {
+        // An exported pool left nothing in its log, which need not have come along.
+        (Log::create(device, label.log_bytes, lane).await?, 0)
+    } else {
+        let (log, opened) = Log::open(device, label.log_bytes).await?;
+        (log, opened.durable_stripe)
+    };
+    let found = recover::find(&frame.superblock, &frame.segments, frame.geometry, shard).await?;
+    let rolled = recover::roll(&found, &frame.segments, &frame.allocator, durable).await?;
+    let writer = frame.writer(shard, rolled.table, rolled.sequence);
+    let pages = Rc::new(Pages::new(Rc::clone(&writer)));
+    let map = Map::open(&found.manifest.map, Rc::clone(&pages), frame.map_limits())?;
+    let opened = Rc::new(Shard::new(shard::Parts {
+        log,
+        writer,
+        superblock: Rc::clone(&frame.superblock),
+        pages,
+        map,
+        capacity: frame.capacity() / u64::from(label.shards),
+        cut: found.manifest.cut,
+        generation: found.root.generation,
+        manifest_blocks: found.blocks,
+    }));
+    for header in &rolled.headers {
+        opened.learn(header).await?;
+    }
+    Ok(opened)
+}

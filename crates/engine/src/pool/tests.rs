@@ -1,0 +1,104 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use media::{Drive, Pmem};
+use stdx::Prng;
+use stdx::num::usize64;
+
+use super::*;
+use crate::address::BLOCK;
+use crate::error::Kind;
+use crate::volume::Volume;
+
+const MIB: u64 = 1 << 20;
+
+fn drives(count: usize, bytes: u64) -> Vec<Arc<Drive>> {
+    let options = media::memory::RegionOptions { shared: false, ..Default::default() };
+    (0..count).map(|_| Arc::new(Drive::memory(bytes, options).unwrap())).collect()
+}
+
+fn pmem(bytes: u64) -> Arc<Pmem> {
+    Arc::new(Pmem::anonymous(bytes).unwrap())
+}
+
+fn spec(drives: &[Arc<Drive>], log: LogSpec) -> PoolSpec {
+    PoolSpec {
+        name: "fast".into(),
+        id: [7; 16],
+        drives: drives.to_vec(),
+        scheme: raid::Scheme::Raid6,
+        log,
+        log_bytes: None,
+        au_bytes: None,
+        created: 0,
+    }
+}
+
+fn volume(name: &str, bytes: u64) -> VolumeSpec {
+    VolumeSpec { name: name.into(), id: [1; 16], bytes, block_size: 4096 }
+}
+
+/// A block that tells what it is.
+fn block(at: u64, version: u64) -> Vec<u8> {
+    let mut bytes = vec![0; BLOCK];
+    Prng::new(at * 1_000_003 + version).fill(&mut bytes);
+    bytes
+}
+
+/// What a volume should hold: the version of each block.
+type Model = BTreeMap<u64, u64>;
+
+async fn scribble(volume: &Volume, model: &mut Model, writes: u64, seed: u64) {
+    let mut prng = Prng::new(seed);
+    let blocks = volume.len() / BLOCK as u64;
+    for version in 0..writes {
+        let count = 1 + prng.below(8);
+        let first = prng.below(blocks - count);
+        if prng.below(20) == 0 {
+            volume.deallocate(first * BLOCK as u64, count * BLOCK as u64).await.unwrap();
+            (first..first + count).for_each(|at| _ = model.remove(&at));
+            continue;
+        }
+        let version = seed * 1_000_000 + version;
+        let data: Vec<u8> = (first..first + count).flat_map(|at| block(at, version)).collect();
+        volume.write(first * BLOCK as u64, &data).await.unwrap();
+        (first..first + count).for_each(|at| _ = model.insert(at, version));
+    }
+}
+
+async fn verify(volume: &Volume, model: &Model) {
+    let blocks = volume.len() / BLOCK as u64;
+    let mut piece = vec![0; 64 * BLOCK];
+    for first in (0..blocks).step_by(64) {
+        let count = 64.min(blocks - first);
+        let piece = &mut piece[..usize64(count) * BLOCK];
+        volume.read(first * BLOCK as u64, piece).await.unwrap();
+        for (at, got) in (first..).zip(piece.chunks_exact(BLOCK)) {
+            let wanted = model.get(&at).map_or_else(|| vec![0; BLOCK], |v| block(at, *v));
+            assert!(got == wanted, "block {at} of {blocks}");
+        }
+    }
+}
+
+#[test]
+fn what_was_written_is_there_after_closing_and_opening() {
+    reactor::simulate(1, async {
+        let (drives, log) = (drives(6, 64 * MIB), pmem(8 * MIB));
+        let log = LogSpec::Bbu(vec![log]);
+        let pool = Pool::create(spec(&drives, log.clone())).await.unwrap();
+        let v = pool.create_volume(volume("db", 48 * MIB)).await.unwrap();
+        let mut model = Model::new();
+        scribble(&v, &mut model, 6000, 1).await;
+        verify(&v, &model).await;
+        pool.close().await.unwrap();
+        assert_eq!(v.read(0, &mut [0; BLOCK]).await.unwrap_err().kind, Kind::Gone);
+
+        let pool = Pool::open(drives, log, OpenOptions::default()).await.unwrap();
+        assert_eq!(pool.volumes(), ["db"]);
+        let v = pool.volume("db").unwrap();
+        verify(&v, &model).await;
+        scribble(&v, &mut model, 2000, 2).await;
+        verify(&v, &model).await;
+        pool.close().await.unwrap();
+    });
+}

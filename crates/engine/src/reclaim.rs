@@ -1,0 +1,161 @@
+//! Winning space back: segments with little in them are emptied into full stripes of others.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use stdx::num::{low32, u32_of};
+
+use crate::address::{BLOCK, Key, Location, SegmentId};
+use crate::error::Result;
+use crate::map::{Contents, Extents};
+use crate::segment::{Owner, SegmentInfo, Stream};
+use crate::shard::{Shard, count};
+
+/// Segments emptied before their space is given back, with one checkpoint.
+const SEGMENTS_AT_ONCE: usize = 4;
+
+/// Blocks of a segment found live: where they are, whose they are, and their checksums.
+struct Live {
+    key: Key,
+    at: Location,
+    crcs: Vec<u32>,
+}
+
+impl Shard {
+    /// Whether free segments are so few that some should be won back.
+    pub fn needs_space(&self) -> bool {
+        let allocator = self.writer.allocator.borrow();
+        let low = self.keep_for_metadata() + (allocator.capacity() / 32).max(4);
+        allocator.available() < low
+    }
+
+    /// Wins space back while it is short, until the shard ends.
+    pub async fn reclaim(self: Rc<Self>) {
+        let mut emptied = BTreeSet::new();
+        while !self.ended.get() {
+            self.wake.until(|| self.ended.get() || self.needs_space()).await;
+            if self.ended.get() {
+                return;
+            }
+            if let Err(error) = self.reclaim_some(&mut emptied).await {
+                self.end_with(&error);
+                return;
+            }
+        }
+    }
+
+    /// Gives back what is dead or was emptied; empties a few segments if there is nothing of the
+    /// kind; waits for change if there are none with anything to give.
+    async fn reclaim_some(&self, emptied: &mut BTreeSet<SegmentId>) -> Result<()> {
+        let mut dead = self.dead_by_count();
+        dead.append(emptied);
+        if !dead.is_empty() {
+            return self.give_back_dead(&dead).await;
+        }
+        while emptied.len() < SEGMENTS_AT_ONCE {
+            let victim = self.table().victim(|id| emptied.contains(&id));
+            let Some(victim) = victim else { break };
+            self.empty(victim).await?;
+            emptied.insert(victim);
+            count(&self.counters.segments_reclaimed, 1);
+        }
+        if emptied.is_empty() {
+            let applied = self.applied.get();
+            let moved = || self.ended.get() || self.applied.get() != applied;
+            self.advanced.until(moved).await;
+        }
+        Ok(())
+    }
+
+    /// Segments of data whose count says that nothing in them is live.
+    fn dead_by_count(&self) -> BTreeSet<SegmentId> {
+        let table = self.table();
+        let is_data =
+            |id: &SegmentId| table.get(*id).is_some_and(|s| s.info.stream != Stream::Metadata);
+        table.dead(u64::MAX).into_iter().filter(is_data).collect()
+    }
+
+    /// Looks through segments that should be dead, once the map has learnt what was moved out of
+    /// them, and gives back those that are.
+    async fn give_back_dead(&self, dead: &BTreeSet<SegmentId>) -> Result<()> {
+        self.writer.seal(Stream::Reclaim).await?;
+        let last = self.writer.numbered();
+        let learnt =
+            || self.ended.get() || self.applied.get() >= last || self.writer.check().is_err();
+        self.advanced.until(learnt).await;
+        self.writer.check()?;
+        for id in dead {
+            self.verify_dead(*id).await?;
+        }
+        self.flush_map().await
+    }
+
+    /// Moves everything live in a segment to the reclaim stream.
+    async fn empty(&self, victim: SegmentId) -> Result<()> {
+        let Some(info) = self.table().get(victim).map(|s| Rc::clone(&s.info)) else {
+            return Ok(());
+        };
+        for stripe in 0..info.geometry.stripes() {
+            for live in self.live_of(&info, stripe).await? {
+                self.relocate(&info, live).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The blocks of one stripe that the map still points to.
+    async fn live_of(&self, info: &Rc<SegmentInfo>, stripe: u32) -> Result<Vec<Live>> {
+        let Some(header) = self.writer.segments.read_header(info, stripe).await? else {
+            return Ok(Vec::new());
+        };
+        let mut live = Vec::new();
+        let mut extents = Extents::default();
+        for record in header.placed() {
+            let (Owner::Write { key } | Owner::Move { key, .. }) = record.owner else { continue };
+            let blocks = u32_of(record.crcs.len());
+            self.map.lookup(key.view, key.block, blocks, &mut extents).await?;
+            for extent in extents.iter() {
+                let Contents::Data { location, crcs } = extent.state else { continue };
+                let begin = low32(extent.first - key.block);
+                if location == record.location.offset(begin) {
+                    let key = Key::new(key.view, extent.first);
+                    live.push(Live { key, at: location, crcs: crcs.to_vec() });
+                }
+            }
+        }
+        Ok(live)
+    }
+
+    async fn relocate(&self, info: &Rc<SegmentInfo>, live: Live) -> Result<()> {
+        let mut data = vec![0; live.crcs.len() * BLOCK];
+        self.writer.segments.read(info, live.at.slot(), &live.crcs, &mut data).await?;
+        for (n, (crc, block)) in live.crcs.iter().zip(data.chunks_exact(BLOCK)).enumerate() {
+            let n = u32_of(n);
+            let key = Key::new(live.key.view, live.key.block + u64::from(n));
+            let owner = Owner::Move { key, old: live.at.offset(n) };
+            while self.writer.try_append(Stream::Reclaim, owner, &[*crc], block).is_none() {
+                self.writer.make_room(Stream::Reclaim).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts what is live in a segment block by block; one without any is free to be used again.
+    async fn verify_dead(&self, id: SegmentId) -> Result<()> {
+        let Some(info) = self.table().get(id).map(|s| Rc::clone(&s.info)) else { return Ok(()) };
+        let mut live = 0;
+        for stripe in 0..info.geometry.stripes() {
+            live += self
+                .live_of(&info, stripe)
+                .await?
+                .iter()
+                .map(|l| u32_of(l.crcs.len()))
+                .sum::<u32>();
+        }
+        self.writer.table.borrow_mut().set_live(id, live);
+        if live == 0 {
+            self.verified.borrow_mut().insert(id);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,181 @@
+//! Opening a shard: its last checkpoint, rolled forward by the headers of the stripes written
+//! since, and then its log.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use stdx::num::usize64;
+
+use crate::address::{BLOCK, Entry, Location, SegmentId};
+use crate::allocator::Allocator;
+use crate::area;
+use crate::error::{Error, Kind, Result};
+use crate::format::manifest::{Manifest, SegmentRecord};
+use crate::format::root::{RawEntry, Root};
+use crate::segment::{SegmentInfo, Segments, StripeHeader};
+use crate::superblock::Superblock;
+use crate::table::{Segment, State, Table};
+
+/// A shard's last checkpoint, as found on the drives.
+pub struct Found {
+    pub root: Root,
+    pub manifest: Manifest,
+    /// The blocks that hold the manifest and its index.
+    pub blocks: Vec<Entry>,
+    /// The segments of those blocks, as the root describes them.
+    pub segments: Vec<SegmentRecord>,
+}
+
+fn corrupt(what: impl Into<String>) -> Error {
+    Error::new(Kind::Corrupt, what)
+}
+
+/// The newest root that any drive has.
+async fn newest_root(superblock: &Superblock, shard: u16) -> Result<Root> {
+    let pool = superblock.label().pool;
+    let mut newest: Option<Root> = None;
+    for index in superblock.drives.indices() {
+        let Some(drive) = superblock.drives.drive(index).cloned() else { continue };
+        // A drive that cannot be read, or carries a damaged root, is outvoted by the others.
+        if let Ok(Ok(root)) = area::read_root(&drive, pool, shard).await
+            && newest.as_ref().is_none_or(|newest| newest.generation < root.generation)
+        {
+            newest = Some(root);
+        }
+    }
+    newest.ok_or_else(|| corrupt(format!("no drive has a root of shard {shard}")))
+}
+
+/// Reads a shard's last checkpoint.
+///
+/// # Errors
+/// `Corrupt` when there is none, or it is damaged beyond the redundancy.
+pub async fn find(
+    superblock: &Superblock,
+    segments: &Segments,
+    geometry: raid::Geometry,
+    shard: u16,
+) -> Result<Found> {
+    let root = newest_root(superblock, shard).await?;
+    let bad = |what: &'static str| move |why| Error::caused(Kind::Corrupt, what, why);
+    let records: Vec<SegmentRecord> = root
+        .segments
+        .iter()
+        .map(|raw| SegmentRecord::from_bytes(raw, shard, geometry).map_err(bad("root")))
+        .collect::<Result<_>>()?;
+    let infos: BTreeMap<SegmentId, &SegmentInfo> =
+        records.iter().map(|record| (record.info.id, &record.info)).collect();
+    let mut block = vec![0; BLOCK];
+    let mut blocks = Vec::new();
+    for at in &root.index {
+        read(segments, &infos, *at, &mut block).await?;
+        for raw in block.chunks_exact(size_of::<RawEntry>()) {
+            let raw: RawEntry =
+                zerocopy::FromBytes::read_from_bytes(raw).map_err(|_| corrupt("index"))?;
+            blocks.push(raw.entry().map_err(bad("index"))?);
+        }
+    }
+    blocks.truncate(usize64(root.bytes).div_ceil(BLOCK));
+    let mut bytes = Vec::with_capacity(blocks.len() * BLOCK);
+    for at in &blocks {
+        read(segments, &infos, *at, &mut block).await?;
+        bytes.extend_from_slice(&block);
+    }
+    if u64::try_from(bytes.len()).is_ok_and(|len| len < root.bytes) {
+        return Err(corrupt("the manifest is shorter than its root says"));
+    }
+    bytes.truncate(usize64(root.bytes));
+    let manifest =
+        Manifest::from_bytes(&bytes, root.pool, shard, geometry).map_err(bad("manifest"))?;
+    blocks.extend_from_slice(&root.index);
+    Ok(Found { root, manifest, blocks, segments: records })
+}
+
+async fn read(
+    segments: &Segments,
+    infos: &BTreeMap<SegmentId, &SegmentInfo>,
+    at: Entry,
+    out: &mut [u8],
+) -> Result<()> {
+    let id = at.location.segment();
+    let info = infos.get(&id).ok_or_else(|| corrupt("the manifest lies outside its segments"))?;
+    segments.read(info, at.location.slot(), &[at.crc], out).await
+}
+
+/// Stripes to roll forward, in their order, and what they make of the segments.
+pub struct Rolled {
+    pub table: Table,
+    pub headers: Vec<StripeHeader>,
+    /// The last ordered stripe that counts.
+    pub sequence: u64,
+}
+
+/// Takes the segments of a checkpoint into a table, and finds the stripes written since: those up to
+/// `durable`. Later ones do not count; what is in them is still in the log.
+///
+/// # Errors
+/// `Corrupt` when the checkpoint contradicts itself or a stripe is missing, `Failed` when too many
+/// drives are lost.
+pub async fn roll(
+    found: &Found,
+    segments: &Segments,
+    allocator: &RefCell<Allocator>,
+    durable: u64,
+) -> Result<Rolled> {
+    let mut table = Table::default();
+    let mut headers = Vec::new();
+    let cut = found.manifest.cut;
+    for record in &found.manifest.segments {
+        let info = Rc::new(record.info.clone());
+        let Some(from) = record.roll_from else {
+            claim(allocator, &info)?;
+            table.insert(Segment::sealed(info, record.live));
+            continue;
+        };
+        let mut segment = Segment::new(Rc::clone(&info), State::Sealed);
+        (segment.stripes, segment.applied, segment.settled) = (from, from, from);
+        segment.live = record.live;
+        while segment.stripes < info.geometry.stripes() {
+            let header = segments.read_header(&info, segment.stripes).await?;
+            let Some(header) = header.filter(|header| header.sequence <= durable) else { break };
+            segment.stripes += 1;
+            // What the runs have already is not learnt again.
+            if header.sequence > cut { headers.push(header) } else { segment.applied += 1 }
+        }
+        // Reserved and never used: its space is free again, and its stray stripes mean nothing.
+        if segment.stripes > 0 {
+            claim(allocator, &info)?;
+            segment.settled = segment.settled.max(segment.applied);
+            table.insert(segment);
+        }
+    }
+    for record in &found.segments {
+        let info = Rc::new(record.info.clone());
+        if table.get(info.id).is_none() {
+            claim(allocator, &info)?;
+            table.insert(Segment::sealed(Rc::clone(&info), 0));
+        }
+        table.add_live(Location::new(info.id, 0), record.live);
+    }
+    headers.sort_unstable_by_key(|header| header.sequence);
+    let mut sequence = cut;
+    for header in &headers {
+        if header.sequence != sequence + 1 {
+            return Err(corrupt(format!("stripe {} of the shard is missing", sequence + 1)));
+        }
+        sequence = header.sequence;
+    }
+    if sequence < durable {
+        return Err(corrupt(format!("stripes {} to {durable} are missing", sequence + 1)));
+    }
+    Ok(Rolled { table, headers, sequence })
+}
+
+fn claim(allocator: &RefCell<Allocator>, info: &SegmentInfo) -> Result<()> {
+    let context = || format!("segment {}", info.id.get());
+    allocator
+        .borrow_mut()
+        .claim(info.id, &info.members)
+        .map_err(|why| corrupt(format!("{}: {why}", context())))
+}

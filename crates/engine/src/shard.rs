@@ -1,0 +1,347 @@
+//! One core's share of a pool: its log, map and segments, and the tasks that carry what the log
+//! has to the drives.
+
+use std::cell::{Cell, Ref, RefCell};
+use std::collections::{BTreeSet, VecDeque};
+use std::rc::Rc;
+
+use reactor::sync::{Semaphore, Signal};
+use stdx::num::{u32_of, u64_of, usize32, usize64};
+
+use crate::address::{BLOCK, Entry, Key, Location, SegmentId, View};
+use crate::error::{Error, Kind, Result};
+use crate::grace::Grace;
+use crate::log::{Append, Found, Log, RECORD_BLOCKS_MAX};
+use crate::map::{Contents, Extents, Map};
+use crate::pages::Pages;
+use crate::superblock::Superblock;
+use crate::table::Table;
+use crate::writer::Writer;
+
+/// A shard of an open pool. Belongs to one reactor.
+pub struct Shard {
+    pub log: Log,
+    pub map: Map<Rc<Pages>>,
+    pub pages: Rc<Pages>,
+    pub writer: Rc<Writer>,
+    pub superblock: Rc<Superblock>,
+    pub grace: Grace,
+    /// The ordered stripe whose records the map learnt last.
+    pub applied: Cell<u64>,
+    /// That of the map's runs on media.
+    pub cut: Cell<u64>,
+    /// Of the last checkpoint.
+    pub generation: Cell<u64>,
+    /// Where the last checkpoint's manifest lies.
+    pub manifest_blocks: RefCell<Vec<Entry>>,
+    /// Data segments found, block by block, to hold nothing any more.
+    pub verified: RefCell<BTreeSet<SegmentId>>,
+    /// One flush of the map, one checkpoint at a time.
+    pub flushing: Semaphore,
+    pub checkpointing: Semaphore,
+    /// What destage took from the log: up to which record, and where the last block of it went.
+    pub handed: RefCell<VecDeque<(u64, Option<Location>)>>,
+    /// Raised when the map learnt a stripe, or the log was trimmed.
+    pub advanced: Signal,
+    /// Raised when a background task has something to look at.
+    pub wake: Signal,
+    pub draining: Cell<bool>,
+    pub ended: Cell<bool>,
+    /// Blocks of data the shard may hold.
+    pub capacity: u64,
+    /// Entries the map's memtable takes when it is empty.
+    map_entries: usize,
+    pub counters: Counters,
+    /// Lists to look blocks up into, used again and again.
+    spare_extents: RefCell<Vec<Extents>>,
+}
+
+/// What a shard did since it was opened.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Blocks hosts wrote, and blocks destaged.
+    pub written: Cell<u64>,
+    pub destaged: Cell<u64>,
+    /// Blocks moved by reclaim.
+    pub moved: Cell<u64>,
+    pub segments_reclaimed: Cell<u64>,
+    /// Blocks read from the log, from segments, and holes.
+    pub read_log: Cell<u64>,
+    pub read_segments: Cell<u64>,
+    pub read_holes: Cell<u64>,
+}
+
+/// Adds to a counter.
+pub fn count(counter: &Cell<u64>, by: u64) {
+    counter.set(counter.get() + by);
+}
+
+impl Shard {
+    pub fn table(&self) -> Ref<'_, Table> {
+        self.writer.table.borrow()
+    }
+
+    /// Segments kept free so that a checkpoint, and the merges it needs, always find room.
+    #[must_use]
+    pub fn keep_for_metadata(&self) -> u64 {
+        (self.writer.allocator.borrow().capacity() / 64).max(crate::limits::METADATA_RESERVE)
+    }
+
+    /// Reads whole blocks from `first` on.
+    ///
+    /// # Errors
+    /// `Corrupt` when the redundancy could not give a block back, `Failed` when too many drives are
+    /// lost.
+    pub async fn read(&self, view: View, first: u64, out: &mut [u8]) -> Result<()> {
+        debug_assert!(out.len().is_multiple_of(BLOCK));
+        let blocks = out.len() / BLOCK;
+        let mut at = 0;
+        // Stretches the log knows nothing of; most reads are one, or none.
+        while at < blocks {
+            let left = u64_of(blocks - at);
+            let (found, run) = self.log.lookup(Key::new(view, first + u64_of(at)), left);
+            let run = usize64(run.min(left));
+            let piece = &mut out[at * BLOCK..(at + run) * BLOCK];
+            match found {
+                Found::Data(data) => {
+                    self.log.copy_out(data, piece)?;
+                    count(&self.counters.read_log, 1);
+                }
+                Found::Hole => {
+                    piece.fill(0);
+                    count(&self.counters.read_holes, u64_of(run));
+                }
+                Found::Nothing => self.read_settled(view, first + u64_of(at), piece).await?,
+            }
+            at += run;
+        }
+        Ok(())
+    }
+
+    /// Reads blocks that the log does not have.
+    async fn read_settled(&self, view: View, first: u64, out: &mut [u8]) -> Result<()> {
+        let _reading = self.grace.read();
+        let mut extents = self.spare_extents.borrow_mut().pop().unwrap_or_default();
+        let blocks = u32_of(out.len() / BLOCK);
+        self.map.lookup(view, first, blocks, &mut extents).await?;
+        let mut rest = out;
+        for extent in extents.iter() {
+            let (piece, after) = rest.split_at_mut(usize32(extent.count) * BLOCK);
+            rest = after;
+            match extent.state {
+                Contents::Hole => {
+                    piece.fill(0);
+                    count(&self.counters.read_holes, u64::from(extent.count));
+                }
+                Contents::Data { location, crcs } => {
+                    self.read_segment(location, crcs, piece).await?;
+                    count(&self.counters.read_segments, u64::from(extent.count));
+                }
+            }
+        }
+        self.spare_extents.borrow_mut().push(extents);
+        Ok(())
+    }
+
+    /// Reads blocks where the map says they are.
+    pub async fn read_segment(&self, at: Location, crcs: &[u32], out: &mut [u8]) -> Result<()> {
+        let info = self.table().info(at).map(Rc::clone);
+        let nowhere =
+            || Error::new(Kind::Corrupt, format!("the map points to {at:?}, of no segment"));
+        let info = info.ok_or_else(nowhere)?;
+        self.writer.segments.read(&info, at.slot(), crcs, out).await
+    }
+
+    /// Writes whole blocks from `first` on; durable when this returns.
+    ///
+    /// # Errors
+    /// `Full` when the pool has no space for more contents, `Failed` when the log or too many drives
+    /// failed.
+    pub async fn write(&self, view: View, first: u64, data: &[u8]) -> Result<()> {
+        debug_assert!(data.len().is_multiple_of(BLOCK));
+        let blocks = u64_of(data.len() / BLOCK);
+        self.check_space(blocks).await?;
+        let mut at = first;
+        for piece in data.chunks(RECORD_BLOCKS_MAX * BLOCK) {
+            self.look_at_log();
+            self.log.append(Append::Write { key: Key::new(view, at), data: &[piece] }).await?;
+            at += u64_of(piece.len() / BLOCK);
+        }
+        count(&self.counters.written, blocks);
+        Ok(())
+    }
+
+    /// Makes blocks read as zeroes and gives their space back; durable when this returns.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write), but for `Full`.
+    pub async fn punch(&self, view: View, first: u64, blocks: u64) -> Result<()> {
+        self.writer.check()?;
+        self.look_at_log();
+        self.log.append(Append::Hole { key: Key::new(view, first), count: blocks }).await?;
+        Ok(())
+    }
+
+    /// Has destage look at the log, if there is enough in it.
+    fn look_at_log(&self) {
+        if self.is_filling() {
+            self.wake.raise();
+        }
+    }
+
+    /// Whether so many blocks more can be held, should all of them be new.
+    async fn check_space(&self, blocks: u64) -> Result<()> {
+        self.writer.check()?;
+        if self.held() + blocks <= self.capacity {
+            return Ok(());
+        }
+        // What merges have not found out counts as held: let them, once, before saying no.
+        if self.tidy_for_space().await && self.held() + blocks <= self.capacity {
+            return Ok(());
+        }
+        Err(Error::new(Kind::Full, "the pool is full"))
+    }
+
+    /// Blocks of data in segments and in the log, those nobody sees any more included where that is
+    /// not known yet.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        self.table().live_data() + u64_of(self.log.status().indexed)
+    }
+}
+
+/// What a shard is made of when it is opened or created.
+pub struct Parts {
+    pub log: Log,
+    pub writer: Rc<Writer>,
+    pub superblock: Rc<Superblock>,
+    pub pages: Rc<Pages>,
+    pub map: Map<Rc<Pages>>,
+    pub capacity: u64,
+    pub cut: u64,
+    pub generation: u64,
+    pub manifest_blocks: Vec<Entry>,
+}
+
+impl Shard {
+    #[must_use]
+    pub fn new(parts: Parts) -> Self {
+        Self {
+            log: parts.log,
+            map_entries: parts.map.room(),
+            map: parts.map,
+            pages: parts.pages,
+            writer: parts.writer,
+            superblock: parts.superblock,
+            grace: Grace::default(),
+            applied: Cell::new(parts.cut),
+            cut: Cell::new(parts.cut),
+            generation: Cell::new(parts.generation),
+            manifest_blocks: RefCell::new(parts.manifest_blocks),
+            verified: RefCell::default(),
+            flushing: Semaphore::new(1),
+            checkpointing: Semaphore::new(1),
+            handed: RefCell::default(),
+            advanced: Signal::new(),
+            wake: Signal::new(),
+            draining: Cell::new(false),
+            ended: Cell::new(false),
+            capacity: parts.capacity,
+            counters: Counters::default(),
+            spare_extents: RefCell::default(),
+        }
+    }
+
+    /// Starts the tasks behind the acknowledgements.
+    pub fn start(self: &Rc<Self>) -> Vec<reactor::Task<()>> {
+        vec![
+            reactor::spawn(Rc::clone(self).destage()),
+            reactor::spawn(Rc::clone(self).settle()),
+            reactor::spawn(Rc::clone(self).maintain()),
+            reactor::spawn(Rc::clone(self).feed()),
+            reactor::spawn(Rc::clone(self).reclaim()),
+        ]
+    }
+
+    /// Writes the map's memory out when it is full, and merges runs, until the shard ends.
+    async fn maintain(self: Rc<Self>) {
+        while !self.ended.get() {
+            self.wake.until(|| self.ended.get() || self.map_is_nearly_full()).await;
+            if self.ended.get() {
+                return;
+            }
+            if let Err(error) = self.maintain_map().await {
+                self.end_with(&error);
+                return;
+            }
+        }
+    }
+
+    fn map_is_nearly_full(&self) -> bool {
+        self.map.room() < self.map_entries / 4
+    }
+
+    /// Flushes the map and merges what is due.
+    async fn maintain_map(&self) -> Result<()> {
+        self.flush_map().await?;
+        let mut merged = false;
+        while self.map.maintain().await? {
+            merged = true;
+            if self.ended.get() {
+                return Ok(());
+            }
+        }
+        if merged { self.checkpoint().await } else { Ok(()) }
+    }
+
+    /// Takes a checkpoint whenever the writer runs out of segments to go on with.
+    async fn feed(self: Rc<Self>) {
+        while !self.ended.get() {
+            self.writer.hungry.until(|| self.ended.get() || self.writer.is_hungry()).await;
+            if self.ended.get() {
+                return;
+            }
+            if let Err(error) = self.checkpoint().await {
+                self.end_with(&error);
+                return;
+            }
+            // Without space, only what is won back helps.
+            if self.table().reserved() <= crate::limits::RECLAIM_RESERVE {
+                self.wake.raise();
+            }
+        }
+    }
+
+    /// Carries everything from the log to the drives, and takes a checkpoint of it: after that the
+    /// log is not needed to open the shard.
+    ///
+    /// # Errors
+    /// As [`Shard::flush_map`].
+    pub async fn drain(&self) -> Result<()> {
+        self.draining.set(true);
+        self.wake.raise();
+        let drained = || self.log.fill() == 0 || self.writer.check().is_err();
+        self.advanced.until(drained).await;
+        self.draining.set(false);
+        self.writer.check()?;
+        self.flush_map().await
+    }
+
+    /// Ends the tasks.
+    pub fn end(&self) {
+        self.ended.set(true);
+        self.wake.raise();
+        self.advanced.raise();
+        self.writer.hungry.raise();
+        self.writer.progress.raise();
+    }
+
+    /// Lets merges find out what nobody sees any more. False when there was nothing to find.
+    async fn tidy_for_space(&self) -> bool {
+        let before = self.table().live_data();
+        if self.maintain_map().await.is_err() {
+            return false;
+        }
+        self.table().live_data() < before
+    }
+}

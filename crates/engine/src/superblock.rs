@@ -1,0 +1,163 @@
+//! What every drive of a pool carries alike: its label, the roots of the shards, the catalog.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+
+use reactor::sync::Semaphore;
+
+use crate::area;
+use crate::error::{Error, Kind, Result};
+use crate::format::catalog::Catalog;
+use crate::format::label::{Label, PoolState};
+use crate::format::root::Root;
+use crate::segment::{DriveSet, DriveState};
+
+/// Keeps labels, roots and catalogs alike on all drives that can be used.
+pub struct Superblock {
+    pub drives: Arc<DriveSet>,
+    /// As on the first drive; others differ in their index.
+    label: RefCell<Label>,
+    catalog: RefCell<Catalog>,
+    /// One change at a time.
+    turn: Semaphore,
+    /// Failures of drives, as [`DriveSet::changes`] counts them, that the labels tell of.
+    told: Cell<u64>,
+}
+
+/// What is written to all drives.
+enum What<'a> {
+    Label(&'a Label),
+    Root(&'a Root),
+    Catalog([u8; 16], &'a Catalog),
+}
+
+impl Superblock {
+    #[must_use]
+    pub fn new(drives: Arc<DriveSet>, label: Label, catalog: Catalog) -> Self {
+        Self {
+            drives,
+            label: RefCell::new(label),
+            catalog: RefCell::new(catalog),
+            turn: Semaphore::new(1),
+            told: Cell::new(0),
+        }
+    }
+
+    #[must_use]
+    pub fn label(&self) -> std::cell::Ref<'_, Label> {
+        self.label.borrow()
+    }
+
+    #[must_use]
+    pub fn catalog(&self) -> std::cell::Ref<'_, Catalog> {
+        self.catalog.borrow()
+    }
+
+    /// Writes the labels anew, with a higher epoch, the drives that failed marked as such: a drive
+    /// that missed it is known by its lower epoch.
+    ///
+    /// # Errors
+    /// `Failed` when so many drives are lost that the pool cannot be opened from the rest.
+    pub async fn write_labels(&self, state: PoolState) -> Result<()> {
+        let _turn = self.turn.hold(1).await;
+        self.put_labels(state).await
+    }
+
+    async fn put_labels(&self, state: PoolState) -> Result<()> {
+        // Again, if a drive fails on this.
+        loop {
+            let told = self.drives.changes();
+            let label = {
+                let mut label = self.label.borrow_mut();
+                label.epoch += 1;
+                label.state = state;
+                for (index, drive) in self.drives.indices().zip(&mut label.drives) {
+                    drive.failed |= self.drives.state(index) == DriveState::Failed;
+                }
+                label.clone()
+            };
+            self.put(What::Label(&label)).await?;
+            self.told.set(told);
+            if self.drives.changes() == told {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Makes sure that the labels tell of every drive that failed: before that, nothing written
+    /// without it counts as durable.
+    ///
+    /// # Errors
+    /// As [`write_labels`](Self::write_labels).
+    pub async fn tell_failures(&self) -> Result<()> {
+        if self.told.get() == self.drives.changes() {
+            return Ok(());
+        }
+        let _turn = self.turn.hold(1).await;
+        if self.told.get() == self.drives.changes() {
+            return Ok(());
+        }
+        self.put_labels(PoolState::Active).await
+    }
+
+    /// Writes a shard's root; durable on every drive that can be used when this returns.
+    ///
+    /// # Errors
+    /// As [`write_labels`](Self::write_labels).
+    pub async fn write_root(&self, root: &Root) -> Result<()> {
+        self.put(What::Root(root)).await?;
+        self.tell_failures().await
+    }
+
+    /// Changes the catalog, for good when this returns.
+    ///
+    /// # Errors
+    /// What `change` refuses, and as [`write_labels`](Self::write_labels).
+    pub async fn change_catalog<R>(
+        &self,
+        change: impl FnOnce(&mut Catalog) -> Result<R>,
+    ) -> Result<R> {
+        let turn = self.turn.hold(1).await;
+        let mut changed = self.catalog.borrow().clone();
+        let result = change(&mut changed)?;
+        changed.generation += 1;
+        let pool = self.label.borrow().pool;
+        self.put(What::Catalog(pool, &changed)).await?;
+        *self.catalog.borrow_mut() = changed;
+        drop(turn);
+        self.tell_failures().await?;
+        Ok(result)
+    }
+
+    async fn put(&self, what: What<'_>) -> Result<()> {
+        let mut written = 0;
+        let mut failure = None;
+        for index in self.drives.indices() {
+            let Some(drive) = self.drives.drive(index).cloned() else { continue };
+            let done = match what {
+                What::Label(label) => {
+                    let label = Label { drive: index, ..label.clone() };
+                    area::write_label(&drive, &label).await
+                }
+                What::Root(root) => area::write_root(&drive, root).await,
+                What::Catalog(pool, catalog) => area::write_catalog(&drive, pool, catalog).await,
+            };
+            match done {
+                Ok(()) => written += 1,
+                Err(error) => {
+                    self.drives.fail(index);
+                    failure = Some(error);
+                }
+            }
+        }
+        let needed = self.drives.len() - usize::from(self.label.borrow().layout.parity);
+        if written >= needed {
+            return Ok(());
+        }
+        let context = format!("only {written} of {} drives can be written", self.drives.len());
+        Err(match failure {
+            Some(cause) => Error::caused(Kind::Failed, context, cause),
+            None => Error::new(Kind::Failed, context),
+        })
+    }
+}

@@ -1,0 +1,273 @@
+//! The segments of one shard: what state each is in, and how much of it is live.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+
+use stdx::num::u64_of;
+
+use crate::address::{Location, SegmentId};
+use crate::segment::{SegmentInfo, Stream};
+
+/// Where a segment is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Named in a checkpoint, not yet written: recovery looks for stripes here.
+    Reserved,
+    /// Being filled.
+    Open,
+    /// Filled, or closed early; never written again but to repair it.
+    Sealed,
+}
+
+/// One segment of the shard.
+#[derive(Debug)]
+pub struct Segment {
+    pub info: Rc<SegmentInfo>,
+    pub state: State,
+    /// Stripes given to be written.
+    pub stripes: u32,
+    /// Stripes whose records the map has.
+    pub applied: u32,
+    /// Stripes whose records the map on media has: those from here on are rolled forward.
+    pub settled: u32,
+    /// Blocks the map points to. A hint: it may count blocks that nobody sees any more, until the
+    /// map's merges find out.
+    pub live: u32,
+    /// When the last live block went: the stripe applied last then.
+    dead_since: Option<u64>,
+}
+
+impl Segment {
+    /// One in which nothing was written.
+    #[must_use]
+    pub const fn new(info: Rc<SegmentInfo>, state: State) -> Self {
+        Self { info, state, stripes: 0, applied: 0, settled: 0, live: 0, dead_since: None }
+    }
+
+    /// One that was filled before the last checkpoint.
+    #[must_use]
+    pub fn sealed(info: Rc<SegmentInfo>, live: u32) -> Self {
+        let stripes = info.geometry.stripes();
+        let dead_since = (live == 0).then_some(0);
+        Self {
+            stripes,
+            applied: stripes,
+            settled: stripes,
+            live,
+            dead_since,
+            ..Self::new(info, State::Sealed)
+        }
+    }
+
+    fn is_settled(&self) -> bool {
+        self.state == State::Sealed && self.settled == self.stripes
+    }
+}
+
+/// All segments of a shard.
+#[derive(Debug, Default)]
+pub struct Table {
+    segments: BTreeMap<SegmentId, Segment>,
+    reserved: VecDeque<SegmentId>,
+    unsettled: BTreeSet<SegmentId>,
+    /// Live blocks of user data, and of metadata.
+    live_data: u64,
+    live_metadata: u64,
+    /// The ordered stripe applied last.
+    applied: u64,
+}
+
+impl Table {
+    pub fn insert(&mut self, segment: Segment) {
+        let id = segment.info.id;
+        match segment.state {
+            State::Reserved => self.reserved.push_back(id),
+            State::Open | State::Sealed if !segment.is_settled() => {
+                self.unsettled.insert(id);
+            }
+            _ => {}
+        }
+        *self.total_of(segment.info.stream) += u64::from(segment.live);
+        let before = self.segments.insert(id, segment);
+        assert!(before.is_none(), "a segment number has one owner");
+    }
+
+    fn total_of(&mut self, stream: Stream) -> &mut u64 {
+        if stream == Stream::Metadata { &mut self.live_metadata } else { &mut self.live_data }
+    }
+
+    #[must_use]
+    pub fn get(&self, id: SegmentId) -> Option<&Segment> {
+        self.segments.get(&id)
+    }
+
+    /// How a location's segment is laid out.
+    #[must_use]
+    pub fn info(&self, at: Location) -> Option<&Rc<SegmentInfo>> {
+        self.segments.get(&at.segment()).map(|segment| &segment.info)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Segment> {
+        self.segments.values()
+    }
+
+    #[must_use]
+    pub fn reserved(&self) -> usize {
+        self.reserved.len()
+    }
+
+    /// Blocks of user data that the map points to.
+    #[must_use]
+    pub const fn live_data(&self) -> u64 {
+        self.live_data
+    }
+
+    /// Blocks of metadata in use.
+    #[must_use]
+    pub const fn live_metadata(&self) -> u64 {
+        self.live_metadata
+    }
+
+    /// Opens the segment reserved first for `stream`, unless no more than `keep` are reserved.
+    pub fn open(&mut self, stream: Stream, keep: usize) -> Option<Rc<SegmentInfo>> {
+        if self.reserved.len() <= keep {
+            return None;
+        }
+        let id = self.reserved.pop_front()?;
+        let segment = self.segments.get_mut(&id)?;
+        segment.state = State::Open;
+        // What stream it serves is known only now.
+        segment.info = Rc::new(SegmentInfo { stream, ..SegmentInfo::clone(&segment.info) });
+        self.unsettled.insert(id);
+        Some(Rc::clone(&segment.info))
+    }
+
+    /// A stripe of the segment was given to be written.
+    pub fn stripe_begun(&mut self, id: SegmentId) {
+        if let Some(segment) = self.segments.get_mut(&id) {
+            segment.stripes += 1;
+        }
+    }
+
+    /// Nothing more is written to the segment.
+    pub fn seal(&mut self, id: SegmentId) {
+        if let Some(segment) = self.segments.get_mut(&id) {
+            segment.state = State::Sealed;
+            let applied = self.applied;
+            segment.dead_since = (segment.live == 0).then_some(applied);
+        }
+    }
+
+    /// The map has the records of the segment's next stripe, which is the ordered stripe
+    /// `sequence` (or an unordered one: `None`).
+    pub fn stripe_applied(&mut self, id: SegmentId, sequence: Option<u64>) {
+        if let Some(sequence) = sequence {
+            self.applied = sequence;
+        }
+        let Some(segment) = self.segments.get_mut(&id) else { return };
+        segment.applied += 1;
+        // Metadata is read from where the root says: nothing to roll forward.
+        if sequence.is_none() {
+            segment.settled = segment.applied;
+            if segment.is_settled() {
+                self.unsettled.remove(&id);
+            }
+        }
+    }
+
+    /// The map points to `blocks` more from `at` on.
+    pub fn add_live(&mut self, at: Location, blocks: u32) {
+        let Some(segment) = self.segments.get_mut(&at.segment()) else { return };
+        segment.live += blocks;
+        segment.dead_since = None;
+        let stream = segment.info.stream;
+        *self.total_of(stream) += u64::from(blocks);
+    }
+
+    /// The map no longer points to `blocks` from `at` on.
+    pub fn drop_live(&mut self, at: Location, blocks: u32) {
+        let applied = self.applied;
+        let Some(segment) = self.segments.get_mut(&at.segment()) else { return };
+        let gone = blocks.min(segment.live);
+        segment.live -= gone;
+        if segment.live == 0 {
+            segment.dead_since = Some(applied);
+        }
+        let stream = segment.info.stream;
+        *self.total_of(stream) -= u64::from(gone);
+    }
+
+    /// Corrects a segment's live count, once it was counted block by block.
+    pub fn set_live(&mut self, id: SegmentId, live: u32) {
+        let Some(segment) = self.segments.get(&id) else { return };
+        let at = Location::new(id, 0);
+        if live < segment.live {
+            self.drop_live(at, segment.live - live);
+        } else if live > segment.live {
+            self.add_live(at, live - segment.live);
+        }
+    }
+
+    /// What the map on media will have once what is applied now is flushed.
+    #[must_use]
+    pub fn cut(&self) -> Vec<(SegmentId, u32)> {
+        let applied = |id: &SegmentId| self.segments.get(id).map(|segment| (*id, segment.applied));
+        self.unsettled.iter().filter_map(applied).collect()
+    }
+
+    /// The map on media has it.
+    pub fn settle(&mut self, cut: &[(SegmentId, u32)]) {
+        for (id, applied) in cut {
+            let Some(segment) = self.segments.get_mut(id) else { continue };
+            segment.settled = segment.settled.max(*applied);
+            if segment.is_settled() {
+                self.unsettled.remove(id);
+            }
+        }
+    }
+
+    /// Sealed segments without a live block that a checkpoint taken now, with the map as of stripe
+    /// `cut`, does not need. Metadata is what the checkpoint itself says; data must have been dead
+    /// at the cut.
+    #[must_use]
+    pub fn dead(&self, cut: u64) -> Vec<SegmentId> {
+        let dead = self.segments.values().filter(|segment| {
+            segment.state == State::Sealed
+                && segment.applied == segment.stripes
+                && segment.is_settled()
+                && segment
+                    .dead_since
+                    .is_some_and(|since| since <= cut || segment.info.stream == Stream::Metadata)
+        });
+        dead.map(|segment| segment.info.id).collect()
+    }
+
+    /// Forgets a segment whose space is given back.
+    pub fn remove(&mut self, id: SegmentId) -> Option<Segment> {
+        self.unsettled.remove(&id);
+        self.reserved.retain(|reserved| *reserved != id);
+        self.segments.remove(&id)
+    }
+
+    /// The sealed segment of user data whose reclaim costs least for what it gives: most space for
+    /// fewest blocks moved, among those with something to give.
+    #[must_use]
+    pub fn victim(&self, except: impl Fn(SegmentId) -> bool) -> Option<SegmentId> {
+        let candidates = self.segments.values().filter(|segment| {
+            segment.state == State::Sealed
+                && segment.info.stream != Stream::Metadata
+                && segment.applied == segment.stripes
+                && segment.live > 0
+                && segment.live < segment.info.geometry.slots()
+                && !except(segment.info.id)
+        });
+        candidates.min_by_key(|segment| (segment.live, segment.info.generation)).map(|s| s.info.id)
+    }
+
+    /// Segments of each kind: reserved, open, sealed.
+    #[must_use]
+    pub fn counts(&self) -> [u64; 3] {
+        let count = |state| u64_of(self.segments.values().filter(|s| s.state == state).count());
+        [count(State::Reserved), count(State::Open), count(State::Sealed)]
+    }
+}

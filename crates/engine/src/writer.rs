@@ -1,0 +1,399 @@
+//! Filling stripes: the one way by which anything gets into a segment.
+//!
+//! Three streams fill segments of their own: what users wrote, what reclaim moves, and metadata.
+//! Stripes of the first two are numbered in one order, in which the map learns their records, now
+//! and after a crash; they only use segments that a checkpoint has named, so that recovery knows
+//! where to look. Metadata is found through the root, needs neither, and so can always be written.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+use reactor::sync::{Semaphore, Signal};
+
+use crate::address::{Entry, Key, Location, SegmentId, View};
+use crate::allocator::Allocator;
+use crate::error::{Error, Kind, Result};
+use crate::limits::{RECLAIM_RESERVE, STRIPES_IN_FLIGHT};
+use crate::segment::{Owner, SegmentInfo, Segments, Stream, StripeBuilder, StripeHeader};
+use crate::table::{Segment, State, Table};
+
+/// The segment a stream fills, and the stripe it gathers.
+struct Open {
+    info: Rc<SegmentInfo>,
+    builder: Option<StripeBuilder>,
+    /// The stripe after that of the builder.
+    next: u32,
+}
+
+/// The sequence of stripes whose order does not matter.
+const UNORDERED: u64 = 0;
+
+/// Gathers blocks into stripes and writes them.
+pub struct Writer {
+    pub pool: [u8; 16],
+    pub shard: u16,
+    pub segments: Segments,
+    pub table: Rc<RefCell<Table>>,
+    pub allocator: Rc<RefCell<Allocator>>,
+    geometry: raid::Geometry,
+    open: [RefCell<Option<Open>>; 3],
+    /// One task at a time changes a stream's stripe or segment.
+    turns: [Semaphore; 3],
+    in_flight: Semaphore,
+    metadata_in_flight: Cell<usize>,
+    /// Metadata that cannot be read from its drives yet.
+    pending: RefCell<BTreeMap<Location, Box<[u8]>>>,
+    /// The ordered stripe numbered last.
+    sequence: Cell<u64>,
+    /// Ordered stripes that were written before one with a lower number.
+    early: RefCell<BTreeMap<u64, StripeHeader>>,
+    /// Up to here ordered stripes are written without a gap.
+    written: Cell<u64>,
+    /// Those of them whose records the map has not learnt.
+    ready: RefCell<VecDeque<StripeHeader>>,
+    /// Segments written to since the last flush.
+    dirty: RefCell<BTreeMap<SegmentId, Rc<SegmentInfo>>>,
+    /// High half: the epoch the pool was opened in. So no stripe left over from before a crash is
+    /// taken for a new one.
+    generation: Cell<u64>,
+    failure: RefCell<Option<String>>,
+    /// Raised when a stripe was written, or one failed, or segments arrived.
+    pub progress: Signal,
+    /// Raised when more reserved segments are needed.
+    pub hungry: Signal,
+    starving: Cell<bool>,
+}
+
+const fn index(stream: Stream) -> usize {
+    match stream {
+        Stream::User => 0,
+        Stream::Reclaim => 1,
+        Stream::Metadata => 2,
+    }
+}
+
+/// What a writer is made from.
+pub struct Parts {
+    pub pool: [u8; 16],
+    pub shard: u16,
+    pub segments: Segments,
+    pub table: Rc<RefCell<Table>>,
+    pub allocator: Rc<RefCell<Allocator>>,
+    pub geometry: raid::Geometry,
+    /// The pool's epoch.
+    pub epoch: u64,
+    /// The last ordered stripe there is.
+    pub sequence: u64,
+}
+
+impl Writer {
+    #[must_use]
+    pub fn new(parts: Parts) -> Self {
+        Self {
+            pool: parts.pool,
+            shard: parts.shard,
+            segments: parts.segments,
+            table: parts.table,
+            allocator: parts.allocator,
+            geometry: parts.geometry,
+            open: Default::default(),
+            turns: [Semaphore::new(1), Semaphore::new(1), Semaphore::new(1)],
+            in_flight: Semaphore::new(STRIPES_IN_FLIGHT),
+            metadata_in_flight: Cell::new(0),
+            pending: RefCell::default(),
+            sequence: Cell::new(parts.sequence),
+            early: RefCell::default(),
+            written: Cell::new(parts.sequence),
+            ready: RefCell::default(),
+            dirty: RefCell::default(),
+            generation: Cell::new(parts.epoch << 32),
+            failure: RefCell::default(),
+            progress: Signal::new(),
+            hungry: Signal::new(),
+            starving: Cell::new(false),
+        }
+    }
+
+    #[must_use]
+    pub const fn geometry(&self) -> raid::Geometry {
+        self.geometry
+    }
+
+    /// Up to here every ordered stripe is on its drives, though perhaps in their caches.
+    #[must_use]
+    pub const fn written(&self) -> u64 {
+        self.written.get()
+    }
+
+    /// The ordered stripe numbered last.
+    #[must_use]
+    pub const fn numbered(&self) -> u64 {
+        self.sequence.get()
+    }
+
+    /// The next ordered stripe whose records the map can learn.
+    pub fn take_written(&self) -> Option<StripeHeader> {
+        self.ready.borrow_mut().pop_front()
+    }
+
+    #[must_use]
+    pub fn has_written(&self) -> bool {
+        !self.ready.borrow().is_empty()
+    }
+
+    /// Ordered stripes given to be written, or not yet taken after that.
+    #[must_use]
+    pub fn outstanding(&self) -> u64 {
+        let ready = stdx::num::u64_of(self.ready.borrow().len());
+        self.sequence.get() - self.written.get() + ready
+    }
+
+    /// Why nothing can be written any more, if so.
+    ///
+    /// # Errors
+    /// The failure that ended it.
+    pub fn check(&self) -> Result<()> {
+        match &*self.failure.borrow() {
+            Some(why) => Err(Error::new(Kind::Failed, why.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends all writing.
+    pub fn fail(&self, error: &Error) {
+        self.failure.borrow_mut().get_or_insert_with(|| error.to_string());
+        self.progress.raise();
+    }
+
+    /// Whether the task that takes checkpoints should reserve more segments.
+    #[must_use]
+    pub fn is_hungry(&self) -> bool {
+        self.starving.get()
+    }
+
+    /// More segments were reserved.
+    pub fn fed(&self) {
+        self.starving.set(false);
+        self.progress.raise();
+    }
+
+    /// A new segment, whose space nobody else has. `None` when the pool has no space for one.
+    pub fn allocate(&self, stream: Stream) -> Option<SegmentInfo> {
+        let (id, members) = self.allocator.borrow_mut().allocate()?;
+        let generation = self.generation.get() + 1;
+        self.generation.set(generation);
+        Some(SegmentInfo {
+            id,
+            generation,
+            members,
+            stream,
+            shard: self.shard,
+            geometry: self.geometry,
+        })
+    }
+
+    /// Puts one record, with its blocks and their checksums if it has any, into the stream's stripe
+    /// if there is room right now.
+    pub fn try_append(
+        &self,
+        stream: Stream,
+        owner: Owner,
+        crcs: &[u32],
+        data: &[u8],
+    ) -> Option<Location> {
+        let mut open = self.open[index(stream)].borrow_mut();
+        open.as_mut()?.builder.as_mut()?.push(owner, crcs, data)
+    }
+
+    /// Has a stripe with room for one more block, or hole: waits for stripes in flight and for
+    /// segments as needed. Others may take the room before the caller does.
+    ///
+    /// # Errors
+    /// `Failed` when drives failed beyond the redundancy, `Full` when metadata finds no space.
+    pub async fn make_room(self: &Rc<Self>, stream: Stream) -> Result<()> {
+        let has_room = || {
+            let open = self.open[index(stream)].borrow();
+            let builder = open.as_ref().and_then(|open| open.builder.as_ref());
+            builder.is_some_and(|builder| builder.room() > 0)
+        };
+        self.check()?;
+        let _turn = self.turns[index(stream)].hold(1).await;
+        if has_room() { Ok(()) } else { self.next_stripe(stream).await }
+    }
+
+    /// Writes one block of metadata. It can be read at once, and is durable after
+    /// [`flush_metadata`](Self::flush_metadata).
+    ///
+    /// # Errors
+    /// As [`make_room`](Self::make_room).
+    pub async fn append_metadata(self: &Rc<Self>, number: u64, block: &[u8]) -> Result<Entry> {
+        let crc = crate::format::crc32c(block);
+        let owner = Owner::Write { key: Key::new(View::METADATA, number) };
+        loop {
+            if let Some(location) = self.try_append(Stream::Metadata, owner, &[crc], block) {
+                self.pending.borrow_mut().insert(location, block.into());
+                self.table.borrow_mut().add_live(location, 1);
+                return Ok(Entry { location, crc });
+            }
+            self.make_room(Stream::Metadata).await?;
+        }
+    }
+
+    /// A block of metadata that may not be on its drives yet.
+    #[must_use]
+    pub fn pending(&self, at: Location) -> Option<std::cell::Ref<'_, [u8]>> {
+        let pending = self.pending.borrow();
+        std::cell::Ref::filter_map(pending, |pending| pending.get(&at).map(|block| &**block)).ok()
+    }
+
+    /// Makes all metadata durable that was appended so far.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub async fn flush_metadata(self: &Rc<Self>) -> Result<()> {
+        self.seal(Stream::Metadata).await?;
+        let idle = || self.metadata_in_flight.get() == 0 || self.check().is_err();
+        self.progress.until(idle).await;
+        self.check()?;
+        self.flush().await
+    }
+
+    /// Makes every stripe durable that was written when this was called.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub async fn flush(&self) -> Result<()> {
+        let dirty = self.dirty.take();
+        let infos: Vec<&SegmentInfo> = dirty.values().map(|info| &**info).collect();
+        self.segments.flush(&infos).await.inspect_err(|error| self.fail(error))?;
+        self.check()
+    }
+
+    /// Whether the stream has records in a stripe that is not yet given to be written.
+    #[must_use]
+    pub fn has_partial(&self, stream: Stream) -> bool {
+        let open = self.open[index(stream)].borrow();
+        let builder = open.as_ref().and_then(|open| open.builder.as_ref());
+        builder.is_some_and(|builder| !builder.is_empty())
+    }
+
+    /// Gives the stream's stripe to be written as it is, its rest empty.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub async fn seal(self: &Rc<Self>, stream: Stream) -> Result<()> {
+        self.check()?;
+        let _turn = self.turns[index(stream)].hold(1).await;
+        if self.has_partial(stream) {
+            self.submit(stream).await;
+        }
+        Ok(())
+    }
+
+    /// Makes room: the stripe is given to be written, the next one begun.
+    async fn next_stripe(self: &Rc<Self>, stream: Stream) -> Result<()> {
+        if self.has_partial(stream) {
+            self.submit(stream).await;
+        }
+        let place = &self.open[index(stream)];
+        let spent =
+            |open: &mut Open| open.builder.is_none() && open.next >= open.info.geometry.stripes();
+        let ended = place.borrow_mut().take_if(spent);
+        if let Some(ended) = ended {
+            self.table.borrow_mut().seal(ended.info.id);
+        }
+        if place.borrow().is_none() {
+            let info = self.open_segment(stream).await?;
+            self.segments.write_member_headers(&info).await.inspect_err(|e| self.fail(e))?;
+            *place.borrow_mut() = Some(Open { info, builder: None, next: 0 });
+        }
+        let next = place.borrow().as_ref().map(|open| (Rc::clone(&open.info), open.next));
+        if let Some((info, stripe)) = next {
+            let builder = self.segments.begin(info, stripe).await;
+            if let Some(open) = place.borrow_mut().as_mut() {
+                open.builder = Some(builder);
+                open.next = stripe + 1;
+            }
+        }
+        Ok(())
+    }
+
+    async fn open_segment(&self, stream: Stream) -> Result<Rc<SegmentInfo>> {
+        let keep = match stream {
+            Stream::Metadata => {
+                let full = || Error::new(Kind::Full, "no space is left for metadata");
+                let info = Rc::new(self.allocate(stream).ok_or_else(full)?);
+                self.table.borrow_mut().insert(Segment::new(Rc::clone(&info), State::Open));
+                return Ok(info);
+            }
+            Stream::Reclaim => 0,
+            Stream::User => RECLAIM_RESERVE,
+        };
+        loop {
+            self.check()?;
+            let opened = self.table.borrow_mut().open(stream, keep);
+            if self.table.borrow().reserved() <= 2 * RECLAIM_RESERVE {
+                self.starving.set(true);
+                self.hungry.raise();
+            }
+            if let Some(info) = opened {
+                return Ok(info);
+            }
+            let fed = || self.table.borrow().reserved() > keep || self.check().is_err();
+            self.progress.until(fed).await;
+        }
+    }
+
+    /// Gives the stream's stripe to be written, in the background.
+    async fn submit(self: &Rc<Self>, stream: Stream) {
+        self.in_flight.acquire(1).await;
+        let builder = {
+            let mut open = self.open[index(stream)].borrow_mut();
+            open.as_mut().and_then(|open| open.builder.take())
+        };
+        let Some(builder) = builder else { return self.in_flight.release(1) };
+        let sequence = if stream == Stream::Metadata {
+            self.metadata_in_flight.set(self.metadata_in_flight.get() + 1);
+            UNORDERED
+        } else {
+            self.sequence.set(self.sequence.get() + 1);
+            self.sequence.get()
+        };
+        let info = Rc::clone(builder.info());
+        self.table.borrow_mut().stripe_begun(info.id);
+        let stripe = builder.seal(sequence);
+        let this = Rc::clone(self);
+        reactor::spawn(async move {
+            let done = this.segments.write(stripe).await;
+            this.in_flight.release(1);
+            this.dirty.borrow_mut().insert(info.id, info);
+            match done {
+                Ok(header) if header.sequence == UNORDERED => this.metadata_written(&header),
+                Ok(header) => this.stripe_written(header),
+                Err(error) => this.fail(&error),
+            }
+            this.progress.raise();
+        });
+    }
+
+    fn metadata_written(&self, header: &StripeHeader) {
+        self.metadata_in_flight.set(self.metadata_in_flight.get() - 1);
+        self.table.borrow_mut().stripe_applied(header.segment, None);
+        let mut pending = self.pending.borrow_mut();
+        for record in header.placed() {
+            for at in 0..stdx::num::u32_of(record.crcs.len()) {
+                pending.remove(&record.location.offset(at));
+            }
+        }
+    }
+
+    fn stripe_written(&self, header: StripeHeader) {
+        let mut early = self.early.borrow_mut();
+        early.insert(header.sequence, header);
+        while let Some(header) = early.remove(&(self.written.get() + 1)) {
+            self.written.set(header.sequence);
+            self.ready.borrow_mut().push_back(header);
+        }
+    }
+}

@@ -15,9 +15,17 @@ pub enum DriveState {
     Online,
     /// Not there when the pool was opened.
     Missing,
-    /// It failed a write, or went away. Nothing more is read from it or written to it: what it
-    /// holds is no longer known.
+    /// It failed a write, or went away. Nothing more is written to it, and what it holds may be old.
     Failed,
+}
+
+/// Which drives to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trust {
+    Online,
+    /// Failed ones too: what they hold may be old, so only for what can be verified, and when
+    /// nothing else is left.
+    Anyone,
 }
 
 const ONLINE: u8 = 0;
@@ -235,6 +243,15 @@ impl DriveSet {
         Err(Error::new(Kind::Missing, format!("drive {drive} is {:?}", self.state(drive))))
     }
 
+    /// As [`usable`](Self::usable), or with a drive that failed and is still there.
+    fn readable(&self, drive: u16, trust: Trust) -> Result<&Slot> {
+        let slot = self.slot(drive);
+        match trust {
+            Trust::Anyone if slot.drive.is_some() => Ok(slot),
+            _ => self.usable(drive),
+        }
+    }
+
     fn read_failed(&self, drive: u16, error: media::Error) -> Error {
         count(&self.slot(drive).counters.read_errors, 1);
         if error.kind == media::Kind::Gone {
@@ -248,7 +265,19 @@ impl DriveSet {
     /// # Errors
     /// `Missing` when the drive cannot be used, `Failed` with what it says.
     pub async fn read(&self, drive: u16, offset: u64, len: usize, pool: Pool) -> Result<Buffer> {
-        let slot = self.usable(drive)?;
+        self.read_trusting(Trust::Online, drive, offset, len, pool).await
+    }
+
+    /// As [`read`](Self::read), of drives that failed too, if so told.
+    pub(super) async fn read_trusting(
+        &self,
+        trust: Trust,
+        drive: u16,
+        offset: u64,
+        len: usize,
+        pool: Pool,
+    ) -> Result<Buffer> {
+        let slot = self.readable(drive, trust)?;
         let Some(media) = &slot.drive else { unreachable!("a usable drive is there") };
         count(&slot.counters.reads, 1);
         count(&slot.counters.bytes_read, len);

@@ -149,16 +149,14 @@ impl Segments {
                 }
                 Ok(())
             }
-            Err(Unrecoverable::NoneFits) => {
-                let what =
-                    format!("segment {} slot {slot} is damaged beyond repair", info.id.get());
-                Err(Error::new(Kind::Corrupt, what))
-            }
-            Err(Unrecoverable::TooFew(error)) => {
+            Err(why) => {
                 let lost = self.lost(info) > info.geometry.parity();
                 let kind = if lost { Kind::Failed } else { Kind::Corrupt };
                 let what = format!("segment {} slot {slot} cannot be reconstructed", info.id.get());
-                Err(Error::caused(kind, what, error))
+                Err(match why {
+                    Unrecoverable::TooFew(error) => Error::caused(kind, what, error),
+                    Unrecoverable::NoneFits => Error::new(kind, what),
+                })
             }
         }
     }

@@ -4,6 +4,7 @@
 //! could: when what comes out is wrong although enough units could be read, another of them must be
 //! wrong too, and each is suspected in turn.
 
+use super::drives::Trust;
 use super::{Member, SegmentInfo, Segments};
 use crate::address::BLOCK;
 use crate::error::{Error, Kind, Result};
@@ -73,7 +74,24 @@ impl Segments {
         let width = target.info.geometry.width();
         // One for each unit, and one to keep a suspect's own contents aside.
         let space = self.memory.workspace(width + 1, out.len()).await;
-        let mut gathered = self.gather(target, &space, out.len()).await?;
+        let mut gathered = match self.gather(target, &space, out.len(), Trust::Online).await {
+            Err(Unrecoverable::TooFew(error)) => {
+                // Drives that failed may still hold what is asked for, and `fits` tells whether.
+                let (member, at) = self.locate(target);
+                let pool = space.pool();
+                let direct =
+                    self.drives.read_trusting(Trust::Anyone, member.drive, at, out.len(), pool);
+                if let Ok(data) = direct.await
+                    && fits(&data)
+                {
+                    out.copy_from_slice(&data);
+                    return Ok(());
+                }
+                let all = self.gather(target, &space, out.len(), Trust::Anyone).await;
+                all.map_err(|_| Unrecoverable::TooFew(error))?
+            }
+            gathered => gathered?,
+        };
         let mut units = Vec::with_capacity(width);
         let mut absent = Vec::with_capacity(width);
         for (n, unit) in gathered.units.iter_mut().enumerate() {
@@ -102,10 +120,14 @@ impl Segments {
         target: Target<'_>,
         space: &Workspace,
         len: usize,
+        trust: Trust,
     ) -> std::result::Result<Gathered, Unrecoverable> {
         let geometry = target.info.geometry;
         let mut units: Vec<Option<Buffer>> = (0..geometry.width()).map(|_| None).collect();
         let mut spare: Vec<usize> = (0..geometry.width()).filter(|&u| u != target.unit).collect();
+        // Those that failed come last.
+        let drive = |unit: usize| target.info.member(target.stripe, unit).drive;
+        spare.sort_by_key(|&unit| !self.drives.is_online(drive(unit)));
         let mut first_error = None;
         loop {
             let needed = geometry.data() - units.iter().flatten().count();
@@ -118,8 +140,8 @@ impl Segments {
                 return Err(Unrecoverable::TooFew(error));
             }
             let these: Vec<usize> = spare.drain(..needed).collect();
-            for (unit, read) in these.iter().zip(self.read_units(target, space, len, &these).await)
-            {
+            let read = self.read_units(target, space, len, &these, trust).await;
+            for (unit, read) in these.iter().zip(read) {
                 match read {
                     Ok(data) => units[*unit] = Some(data),
                     Err(error) => first_error = first_error.or(Some(error)),
@@ -135,10 +157,11 @@ impl Segments {
         space: &Workspace,
         len: usize,
         units: &[usize],
+        trust: Trust,
     ) -> Vec<Result<Buffer>> {
         let reads = units.iter().map(|&unit| {
             let (member, at) = self.locate(Target { unit, ..target });
-            self.drives.read(member.drive, at, len, space.pool())
+            self.drives.read_trusting(trust, member.drive, at, len, space.pool())
         });
         join_all(reads).await
     }

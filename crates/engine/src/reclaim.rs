@@ -54,7 +54,11 @@ impl Shard {
         }
         while emptied.len() < SEGMENTS_AT_ONCE {
             let victim = self.table().victim(|id| emptied.contains(&id));
-            let Some(victim) = victim else { break };
+            let Some((victim, live)) = victim else { break };
+            // What was emptied is given back before its successor lacks room.
+            if self.writer.room_for_moves() < u64::from(live) && !emptied.is_empty() {
+                break;
+            }
             self.empty(victim).await?;
             emptied.insert(victim);
             count(&self.counters.segments_reclaimed, 1);

@@ -250,9 +250,9 @@ impl Table {
     }
 
     /// The sealed segment of user data whose reclaim costs least for what it gives: most space for
-    /// fewest blocks moved, among those with something to give.
+    /// fewest blocks moved, among those with something to give; with its live blocks.
     #[must_use]
-    pub fn victim(&self, except: impl Fn(SegmentId) -> bool) -> Option<SegmentId> {
+    pub fn victim(&self, except: impl Fn(SegmentId) -> bool) -> Option<(SegmentId, u32)> {
         let candidates = self.segments.values().filter(|segment| {
             segment.state == State::Sealed
                 && segment.info.stream != Stream::Metadata
@@ -261,7 +261,8 @@ impl Table {
                 && segment.live < segment.info.geometry.slots()
                 && !except(segment.info.id)
         });
-        candidates.min_by_key(|segment| (segment.live, segment.info.generation)).map(|s| s.info.id)
+        let best = candidates.min_by_key(|segment| (segment.live, segment.info.generation));
+        best.map(|segment| (segment.info.id, segment.live))
     }
 
     /// Segments of each kind: reserved, open, sealed.

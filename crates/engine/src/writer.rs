@@ -270,6 +270,21 @@ impl Writer {
         self.check()
     }
 
+    /// Blocks that reclaim can move before it needs more segments.
+    #[must_use]
+    pub fn room_for_moves(&self) -> u64 {
+        let open = self.open[index(Stream::Reclaim)].borrow();
+        let of_open = open.as_ref().map_or(0, |open| {
+            let stripes = open.info.geometry.stripes() - open.next;
+            let builder = open.builder.as_ref().map_or(0, StripeBuilder::room);
+            u64::from(stripes * open.info.room() + builder)
+        });
+        let reserved = stdx::num::u64_of(self.table.borrow().reserved());
+        let header = crate::format::stripe::header_blocks(self.geometry);
+        let stripe = u64::from(self.geometry.stripe_blocks() - header);
+        of_open + reserved * u64::from(self.geometry.stripes()) * stripe
+    }
+
     /// Whether the stream has records in a stripe that is not yet given to be written.
     #[must_use]
     pub fn has_partial(&self, stream: Stream) -> bool {

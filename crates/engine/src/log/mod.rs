@@ -172,15 +172,15 @@ impl Log {
         Ok(Self::start(store, Lane::new(control)))
     }
 
-    /// Opens a log and finds what it holds. A torn tail, which nobody was told of, is cut off.
+    /// Opens the log created with this number and finds what it holds. A torn tail, which nobody was told of, is cut off.
     ///
     /// # Errors
-    /// `Missing` when there is no log, `Invalid` when it has another length, `Corrupt` when a record
+    /// `Missing` when there is no log or another pool's, `Invalid` when it has another length, `Corrupt` when a record
     /// that was acknowledged is damaged on every device, `Failed` when no device takes writes.
-    pub async fn open(device: Device, bytes: u64) -> Result<(Self, Opened)> {
+    pub async fn open(device: Device, bytes: u64, lane: u64) -> Result<(Self, Opened)> {
         let ring = ring_of(bytes)?;
         let store = Store::new(device, bytes)?;
-        let (lane, opened) = recover::recover(&store, ring).await?;
+        let (lane, opened) = recover::recover(&store, ring, lane).await?;
         Ok((Self::start(store, lane), opened))
     }
 

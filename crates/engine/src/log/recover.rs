@@ -11,7 +11,7 @@ use crate::error::{Error, Kind, Result};
 use stdx::num::{u64_of, usize64};
 
 /// The newest control block, if it is this log's.
-async fn newest_control(store: &Store, ring: u64) -> Result<Control> {
+async fn newest_control(store: &Store, ring: u64, lane: u64) -> Result<Control> {
     let (found, wrong) = store.read_controls().await;
     let Some(control) = found.first() else {
         let missing = || Error::new(Kind::Missing, "there is no commit log");
@@ -21,8 +21,11 @@ async fn newest_control(store: &Store, ring: u64) -> Result<Control> {
         let context = format!("the commit log's ring has {} bytes, not {ring}", control.ring);
         return Err(Error::new(Kind::Invalid, context));
     }
-    if found.iter().any(|c| c.lane != control.lane) {
-        return Err(Error::new(Kind::Missing, "these are parts of different commit logs"));
+    if found.iter().any(|c| c.lane != lane) {
+        return Err(Error::new(
+            Kind::Missing,
+            "this is another pool's commit log, or a part of one",
+        ));
     }
     Ok(*control)
 }
@@ -172,8 +175,8 @@ async fn rewrite_memory(lane: &Lane, unsettled: u64, store: &Store) -> Result<()
 }
 
 /// A lane with everything the log holds, ready for appends of a new epoch.
-pub(super) async fn recover(store: &Store, ring: u64) -> Result<(Lane, Opened)> {
-    let control = newest_control(store, ring).await?;
+pub(super) async fn recover(store: &Store, ring: u64, lane: u64) -> Result<(Lane, Opened)> {
+    let control = newest_control(store, ring, lane).await?;
     store.load(ring).await?;
     let mut lane = Lane::new(control);
     let (mut epoch, mut settled, mut repaired) = (0, control.trimmed, 0);

@@ -92,7 +92,7 @@ fn a_reopened_log_has_what_was_not_trimmed() {
         log.append(Append::Hole { key: key(2, 0), count: 1 << 30 }).await.unwrap();
         log.close().await;
         for _ in 0..3 {
-            let (log, opened) = Log::open(device.clone(), BYTES).await.unwrap();
+            let (log, opened) = Log::open(device.clone(), BYTES, LANE).await.unwrap();
             assert_eq!((opened.durable_stripe, opened.repaired), (3, 0));
             assert_eq!(tag(&log, key(1, 4)), Some(100));
             assert_eq!(log.lookup(key(1, 0), 4), (Found::Nothing, 4));
@@ -135,12 +135,12 @@ fn a_full_log_takes_more_once_it_was_trimmed_in_the_order_of_arrival() {
 #[test]
 fn there_must_be_a_log_of_this_length() {
     on_each(|device| async move {
-        let missing = Log::open(device.clone(), BYTES).await.err().unwrap();
+        let missing = Log::open(device.clone(), BYTES, LANE).await.err().unwrap();
         assert_eq!(missing.kind, Kind::Missing);
         let short = Log::create(device.clone(), PAGE, LANE).await.err().unwrap();
         assert_eq!(short.kind, Kind::Invalid);
         Log::create(device.clone(), BYTES, LANE).await.unwrap();
-        let longer = Log::open(device, 2 * BYTES).await.err().unwrap();
+        let longer = Log::open(device, 2 * BYTES, LANE).await.err().unwrap();
         assert_eq!(longer.kind, Kind::Invalid);
     });
 }

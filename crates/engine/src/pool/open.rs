@@ -180,7 +180,7 @@ async fn open_shard(
         // An exported pool left nothing in its log, which need not have come along.
         (Log::create(device, label.log_bytes, lane).await?, 0)
     } else {
-        let (log, opened) = Log::open(device, label.log_bytes).await?;
+        let (log, opened) = Log::open(device, label.log_bytes, lane).await?;
         (log, opened.durable_stripe)
     };
     let found = recover::find(&frame.superblock, &frame.segments, frame.geometry, shard).await?;

@@ -102,3 +102,30 @@ fn what_was_written_is_there_after_closing_and_opening() {
         pool.close().await.unwrap();
     });
 }
+
+#[test]
+fn what_was_acknowledged_is_there_after_every_crash() {
+    let (drives, log) = (drives(6, 64 * MIB), pmem(8 * MIB));
+    let log = LogSpec::Bbu(vec![log]);
+    let mut model = Model::new();
+    model = reactor::simulate(1, {
+        let (drives, log) = (drives.clone(), log.clone());
+        async move {
+            let pool = Pool::create(spec(&drives, log)).await.unwrap();
+            let v = pool.create_volume(volume("db", 48 * MIB)).await.unwrap();
+            scribble(&v, &mut model, 1500, 1).await;
+            model
+        }
+    });
+    for round in 2..8 {
+        let (drives, log) = (drives.clone(), log.clone());
+        model = reactor::simulate(round, async move {
+            let pool = Pool::open(drives, log, OpenOptions::default()).await.unwrap();
+            let v = pool.volume("db").unwrap();
+            verify(&v, &model).await;
+            scribble(&v, &mut model, 700 * round, round).await;
+            verify(&v, &model).await;
+            model
+        });
+    }
+}

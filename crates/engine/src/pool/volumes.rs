@@ -181,8 +181,13 @@ impl Pool {
             record.bytes = bytes;
             Ok(())
         };
-        // Writers stay inside the smaller size from here on.
         let before = volume.len();
+        if bytes > before {
+            // Whatever was still on its way beyond the old size when it was made smaller.
+            let (view, from, to) = (volume.state.view, Self::end_of(before), Self::end_of(bytes));
+            punch_all(&self.0.shards, view, from, to).await?;
+        }
+        // Writers stay inside the smaller size from here on.
         volume.state.bytes.set(before.min(bytes));
         let changed = self.0.superblock.change_catalog(change).await;
         volume.state.bytes.set(if changed.is_ok() { bytes } else { before });

@@ -102,7 +102,7 @@ pub fn run(plan: &Plan<'_>) -> io::Result<Report> {
     let shapes = Shapes::new(plan.case);
     let mut connections: Vec<_> =
         (0..plan.connections).map(|_| Connection::open(plan)).collect::<io::Result<_>>()?;
-    let mut buf = vec![0; RECEIVE];
+    let mut buf = stdx::Aligned::zeroed(RECEIVE);
     let mut latency = Histogram::new();
     for connection in &mut connections {
         for _ in 0..plan.depth {

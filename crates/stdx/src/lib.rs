@@ -1,5 +1,6 @@
 //! What std lacks, and nothing of ours: ids, byte sizes, slab, prng, latency histogram.
 
+pub mod aligned;
 pub mod histogram;
 pub mod id;
 pub mod num;
@@ -7,6 +8,7 @@ pub mod prng;
 pub mod size;
 pub mod slab;
 
+pub use aligned::Aligned;
 pub use histogram::Histogram;
 pub use id::{Cid, Cntlid, CoreId, Lba, Nsid, Qid};
 pub use prng::Prng;

@@ -36,7 +36,7 @@ pub fn serve(
     stop: &AtomicBool,
 ) -> io::Result<()> {
     let shapes = Shapes::new(case);
-    let mut buf = vec![0; RECEIVE];
+    let mut buf = stdx::Aligned::zeroed(RECEIVE);
     let mut connections: Vec<Connection> = Vec::new();
     let mut idle = 0u32;
     while !stop.load(Ordering::Acquire) {

@@ -41,7 +41,7 @@ async fn flush(connection: Rc<Connection>, shapes: Rc<Shapes>) -> io::Result<()>
 
 async fn receive(connection: Rc<Connection>, shapes: Rc<Shapes>) {
     let mut parser = Parser::new();
-    let mut buf = vec![0; RECEIVE];
+    let mut buf = stdx::Aligned::zeroed(RECEIVE);
     while let Ok(n) = connection.stream.recv(&mut buf).await {
         if n == 0 {
             break;

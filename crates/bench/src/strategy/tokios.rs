@@ -12,7 +12,7 @@ use tokio::task::{LocalSet, spawn_local};
 
 async fn connection(stream: TcpStream, shapes: Rc<Shapes>) -> io::Result<()> {
     let (mut parser, mut outbox) = (Parser::new(), Outbox::default());
-    let mut buf = vec![0; RECEIVE];
+    let mut buf = stdx::Aligned::zeroed(RECEIVE);
     loop {
         stream.readable().await?;
         match stream.try_read(&mut buf) {

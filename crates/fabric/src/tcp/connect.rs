@@ -13,8 +13,10 @@ use nvme::sqe::Sqe;
 use nvme::tcp::host::{Config, Event, Initialized, Machine, Step, term_req};
 use nvme::tcp::{Fatal, ddgst};
 use reactor::net::TcpStream;
+use stdx::Aligned;
 
 use super::gather::{Gather, Sent};
+use super::landing::landing;
 use crate::limits::{HOST_MAX_R2T, HOST_RECEIVE_BYTES};
 use crate::race;
 
@@ -81,7 +83,7 @@ pub struct Connection {
     machine: Machine,
     settled: Initialized,
     out: Gather<Range<usize>>,
-    inbox: Box<[u8]>,
+    inbox: Aligned,
     /// The bytes of `inbox` received and not yet consumed.
     unread: Range<usize>,
 }
@@ -116,7 +118,7 @@ impl Connection {
             machine,
             settled: Initialized { cpda: 0, maxh2cdata: 0, hdgst: false, ddgst: false },
             out: Gather::default(),
-            inbox: vec![0; HOST_RECEIVE_BYTES].into_boxed_slice(),
+            inbox: Aligned::zeroed(HOST_RECEIVE_BYTES),
             unread: 0..0,
         };
         connection.out.push(&head);
@@ -272,11 +274,11 @@ impl Connection {
 
     /// Moves what is unread to the front: never more than a PDU's head, as data is consumed as it comes.
     fn make_room(&mut self) {
-        if self.unread.is_empty() {
-            self.unread = 0..0;
-        } else if self.unread.start > 0 {
-            self.inbox.copy_within(self.unread.clone(), 0);
-            self.unread = 0..self.unread.len();
+        let end = landing(self.unread.len());
+        let start = end - self.unread.len();
+        if self.unread.start > start {
+            self.inbox.copy_within(self.unread.clone(), start);
+            self.unread = start..end;
         }
     }
 }

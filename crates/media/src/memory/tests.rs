@@ -69,6 +69,21 @@ fn deallocation_frees_whole_pages() {
     assert!(bytes[512 + 3 * 4096..].iter().all(|&b| b == 9));
 }
 
+/// In a region of one core a block spans two pages: both go when all in them has gone.
+#[test]
+fn blocks_given_back_one_by_one_free_their_pages() {
+    let r = region(false);
+    r.copy_in(0, &vec![9; usize64(LEN)]).unwrap();
+    let full = r.resident().unwrap();
+    for block in [2, 4, 3] {
+        r.deallocate(block * 4096, 4096).unwrap();
+    }
+    assert_eq!(r.resident().unwrap(), full - 2 * 4096, "what lies between the outer blocks' edges");
+    r.deallocate(0, LEN).unwrap();
+    assert_eq!(r.resident().unwrap(), 0);
+    assert!(all(&r).iter().all(|&b| b == 0));
+}
+
 #[test]
 fn a_region_grows_with_zeroes_and_shrinks_for_good() {
     let r = region(true);

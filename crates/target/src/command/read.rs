@@ -23,6 +23,7 @@ pub async fn read(
         let length = run.bytes();
         // Sent from where it lies, when no other core can write half a block meanwhile.
         if !region.is_shared() {
+            region.prefetch(run.offset, length);
             let (region, offset) = (region.clone(), run.offset);
             return Ok(Reply::with_data(Payload::Region { region, offset, length }));
         }

@@ -8,15 +8,17 @@ use core::cell::{Ref, RefCell};
 use core::ops::Range;
 use std::rc::Rc;
 
+use stdx::Aligned;
+
 use crate::limits::RECEIVE_BYTES;
 
 thread_local! {
-    static INBOX: Rc<Inbox> = Rc::new(Inbox { bytes: RefCell::new(vec![0; RECEIVE_BYTES]) });
+    static INBOX: Rc<Inbox> = Rc::new(Inbox { bytes: RefCell::new(Aligned::zeroed(RECEIVE_BYTES)) });
 }
 
 /// A reactor's receive buffer.
 pub struct Inbox {
-    bytes: RefCell<Vec<u8>>,
+    bytes: RefCell<Aligned>,
 }
 
 impl Inbox {

@@ -25,6 +25,7 @@ use self::inbox::Inbox;
 pub use self::transfer::TransferError;
 use self::transfer::Transfers;
 use super::gather::Sent;
+use super::landing::landing;
 use super::out::Out;
 use crate::limits::{
     DEAD_PEER_TIMEOUT, FINISH_TIMEOUT, IN_CAPSULE_ADMIN_BYTES, IN_CAPSULE_IO_BYTES,
@@ -169,7 +170,7 @@ impl Connection {
     /// Why the connection ended. It is closed then, and its transfers have failed.
     pub async fn receive(&self, sink: impl FnMut(Capsule<'_>) -> Flow) -> Result<(), Closed> {
         let filled = if self.paused.take() {
-            Ok(self.resume())
+            Ok(0..self.resume())
         } else {
             poll_fn(|cx| self.poll_fill(cx)).await.map_err(Closed::from)
         };
@@ -192,25 +193,27 @@ impl Connection {
         }
     }
 
-    /// Parses `filled` bytes of the inbox and keeps what is left.
+    /// Parses what was `filled` of the inbox and keeps what is left.
     fn take_turn(
         &self,
-        filled: usize,
+        filled: Range<usize>,
         mut sink: impl FnMut(Capsule<'_>) -> Flow,
     ) -> Result<(), Closed> {
         self.turn.set(self.turn.get() + 1);
         self.in_turn.set(true);
-        let inbox = self.inbox.read(0..filled);
-        let parsed = self.parse(&inbox, &mut sink);
+        let first = filled.start;
+        let inbox = self.inbox.read(filled);
+        let parsed = self.parse(first, &inbox, &mut sink);
         self.in_turn.set(false);
         let consumed = parsed?;
         self.carry.borrow_mut().extend_from_slice(&inbox[consumed..]);
         Ok(())
     }
 
-    /// Runs the machine over `input`; returns the bytes consumed.
+    /// Runs the machine over `input`, which is `first` bytes into the inbox; returns the bytes consumed.
     fn parse(
         &self,
+        first: usize,
         input: &[u8],
         sink: &mut impl FnMut(Capsule<'_>) -> Flow,
     ) -> Result<usize, Closed> {
@@ -234,6 +237,7 @@ impl Connection {
             match event {
                 Event::Capsule { sqe, data, digest_ok } => {
                     let start = data.as_ptr().addr().wrapping_sub(input.as_ptr().addr());
+                    let start = first.wrapping_add(start);
                     let range = start..start.wrapping_add(data.len());
                     let place = CapsulePlace { range, turn: self.turn.get() };
                     if sink(Capsule { sqe, data, digest_ok, place }) == Flow::Pause {
@@ -262,8 +266,8 @@ impl Connection {
     }
 
     /// Receives into the inbox behind what was carried over, or, in the middle of a large data PDU,
-    /// straight to where the data belongs. Returns the bytes in the inbox.
-    fn poll_fill(&self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    /// straight to where the data belongs. Returns where the bytes are in the inbox.
+    fn poll_fill(&self, cx: &mut Context<'_>) -> Poll<io::Result<Range<usize>>> {
         let mut carry = self.carry.borrow_mut();
         let direct = self.machine.borrow().direct().filter(|d| wide(d.remaining) >= DIRECT_BYTES);
         if let Some(direct) = direct.filter(|_| carry.is_empty()) {
@@ -277,16 +281,17 @@ impl Connection {
                     let received = ready!(self.stream.poll_recv_vectored(cx, &mut slices))?;
                     let placed = received.min(space.len());
                     self.machine.borrow_mut().advance_direct(&space[..placed]);
-                    Poll::Ready(alive(received).map(|n| n - placed))
+                    Poll::Ready(alive(received).map(|n| 0..n - placed))
                 });
             }
         }
         self.inbox.fill(|inbox| {
-            let kept = carry.len();
-            let received = ready!(self.stream.poll_recv(cx, &mut inbox[kept..]))?;
-            inbox[..kept].copy_from_slice(&carry);
+            let landing = landing(carry.len());
+            let received = ready!(self.stream.poll_recv(cx, &mut inbox[landing..]))?;
+            let start = landing - carry.len();
+            inbox[start..landing].copy_from_slice(&carry);
             carry.clear();
-            Poll::Ready(alive(received).map(|n| kept + n))
+            Poll::Ready(alive(received).map(|n| start..landing + n))
         })
     }
 

@@ -144,7 +144,9 @@ impl Outbox {
         let mut skip = self.sent;
         for &kind in self.queue.iter().take(GATHER_MAX) {
             let shape = shapes.shape(kind);
-            for part in [&shape.head[..shape.head_len], &shapes.payload[PAYLOAD_START..][..shape.payload]] {
+            for part in
+                [&shape.head[..shape.head_len], &shapes.payload[PAYLOAD_START..][..shape.payload]]
+            {
                 let from = skip.min(part.len());
                 skip -= from;
                 if from < part.len() {

@@ -88,8 +88,9 @@ fn u64_of(count: usize) -> u64 {
 /// A metric of each reactor.
 type OfReactor = (&'static str, &'static str, &'static str, fn(&ReactorMetrics) -> String);
 
-const OF_REACTOR: [OfReactor; 5] = [
+const OF_REACTOR: [OfReactor; 6] = [
     ("busy_ratio", "gauge", "Share of the time since start spent on work.", |r| r.busy.to_string()),
+    ("busy_seconds_total", "counter", "Time spent on work.", |r| r.busy_seconds.to_string()),
     ("turns_total", "counter", "Turns of the loop.", |r| r.turns.to_string()),
     ("sleeps_total", "counter", "Times asleep in the ring.", |r| r.sleeps.to_string()),
     ("tasks", "gauge", "Live tasks.", |r| r.tasks.to_string()),

@@ -93,6 +93,8 @@ pub struct ReactorMetrics {
     pub id: usize,
     /// Share of the time since start spent on work, 0 to 1.
     pub busy: f64,
+    /// Time spent on work since start, seconds.
+    pub busy_seconds: f64,
     /// Turns of its loop.
     pub turns: u64,
     /// Times that it went to sleep in the ring.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::v1::{
     Counters, HostMetrics, Latency, Metrics, NamespaceMetrics, Operation, ReactorMetrics,
@@ -67,6 +68,7 @@ impl Collector {
             reactors.push(ReactorMetrics {
                 id,
                 busy: busy(&metrics),
+                busy_seconds: Duration::from_nanos(metrics.busy_nanos).as_secs_f64(),
                 turns: metrics.turns,
                 sleeps: metrics.sleeps,
                 tasks: metrics.tasks,

@@ -1,7 +1,7 @@
 //! The cases: what is asked, of whom, and which figure counts.
 
 use super::Side;
-use super::Side::{Floor, Own, OwnTarget, Spdk, SpdkTarget};
+use super::Side::{Floor, Own, OwnBusy, OwnTarget, Spdk, SpdkTarget};
 
 /// The figure whose ratio is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         figure: Figure::P50,
-        sides: &[Own, Floor],
+        sides: &[Own, OwnBusy],
         poll: "adaptive",
         ..case("read-qd1-adaptive", "randread", KIB4, 1)
     },

@@ -14,6 +14,8 @@ pub struct Measured {
     pub bytes_per_second: f64,
     pub p50_us: f64,
     pub p99_us: f64,
+    /// Share of the run that the target's core was at work.
+    pub busy: Option<f64>,
     /// Bandwidth of the load beside, if there was one.
     pub writer_bytes_per_second: Option<f64>,
 }
@@ -22,13 +24,17 @@ impl Measured {
     /// Each figure's median over the runs.
     pub fn median(runs: &[Self]) -> Self {
         let of = |figure: fn(&Self) -> f64| median(runs.iter().map(figure).collect());
-        let writers: Vec<f64> = runs.iter().filter_map(|r| r.writer_bytes_per_second).collect();
+        let some = |figure: fn(&Self) -> Option<f64>| {
+            let figures: Vec<f64> = runs.iter().filter_map(figure).collect();
+            (!figures.is_empty()).then(|| median(figures))
+        };
         Self {
             iops: of(|r| r.iops),
             bytes_per_second: of(|r| r.bytes_per_second),
             p50_us: of(|r| r.p50_us),
             p99_us: of(|r| r.p99_us),
-            writer_bytes_per_second: (!writers.is_empty()).then(|| median(writers)),
+            busy: some(|r| r.busy),
+            writer_bytes_per_second: some(|r| r.writer_bytes_per_second),
         }
     }
 }
@@ -49,9 +55,24 @@ pub fn run(
     side: Side,
     server: Option<&dyn Server>,
 ) -> Result<Measured, String> {
+    let before = server.map(Server::busy).transpose()?;
+    let mut measured = load(options, case, side, server)?;
+    if let (Some(server), Some(before)) = (server, before) {
+        let busy = server.busy()?.saturating_sub(before);
+        measured.busy = Some(busy.as_secs_f64() / f64::from(options.seconds));
+    }
+    Ok(measured)
+}
+
+fn load(
+    options: &Options,
+    case: &Case,
+    side: Side,
+    server: Option<&dyn Server>,
+) -> Result<Measured, String> {
     match (side, server) {
         (Side::Floor, _) => floor(options, case),
-        (Side::Own, Some(server)) => own(options, case, server, "write,1m,16"),
+        (Side::Own | Side::OwnBusy, Some(server)) => own(options, case, server, "write,1m,16"),
         // Its largest transfer is 128 KiB; the same bytes in flight.
         (Side::SpdkTarget, Some(server)) => own(options, case, server, "write,128k,128"),
         (Side::OwnTarget | Side::Spdk, Some(server)) => {
@@ -116,6 +137,7 @@ fn fio_json(text: &str, index: usize) -> Result<Measured, String> {
         bytes_per_second: number(&direction["bw_bytes"]),
         p50_us: number(&percentiles["50.000000"]) / 1000.0,
         p99_us: number(&percentiles["99.000000"]) / 1000.0,
+        busy: None,
         writer_bytes_per_second: None,
     })
 }
@@ -187,6 +209,7 @@ fn perf_text(text: &str) -> Result<Measured, String> {
         bytes_per_second: mebibytes * 1_048_576.0,
         p50_us: percentile("50.00000%").unwrap_or(f64::NAN),
         p99_us: percentile("99.00000%").unwrap_or(f64::NAN),
+        busy: None,
         writer_bytes_per_second: None,
     })
 }
@@ -210,6 +233,7 @@ fn floor(options: &Options, case: &Case) -> Result<Measured, String> {
         bytes_per_second: iops * f64::from(case.block),
         p50_us: number("p50_ns") / 1000.0,
         p99_us: number("p99_ns") / 1000.0,
+        busy: None,
         writer_bytes_per_second: None,
     })
 }

@@ -3,6 +3,7 @@
 //! A figure of this machine at this minute says little; the ratio of two medians taken in turn says
 //! much. So every case runs its sides one after the other, several times, and prints both.
 
+mod busy;
 mod case;
 mod client;
 mod process;
@@ -37,6 +38,8 @@ pub struct Options {
 enum Side {
     /// Flashloom's target, Flashloom's client.
     Own,
+    /// The same with a target that never sleeps, whatever the case says.
+    OwnBusy,
     /// Flashloom's target, SPDK's client.
     OwnTarget,
     /// SPDK's target, SPDK's client.
@@ -59,8 +62,8 @@ pub fn run(options: &Options) -> Result<(), String> {
         return Err(format!("no case `{name}`; there are {}", names.join(", ")));
     }
     println!("{} paired runs of {} s each; medians\n", options.runs, options.seconds);
-    println!("| case | side | IOPS | MB/s | p50 us | p99 us | ratio |");
-    println!("|---|---|---|---|---|---|---|");
+    println!("| case | side | IOPS | MB/s | p50 us | p99 us | target busy | ratio |");
+    println!("|---|---|---|---|---|---|---|---|");
     let chosen =
         |case: &&Case| options.cases.is_empty() || options.cases.iter().any(|n| n == case.name);
     for case in CASES.iter().filter(chosen) {
@@ -72,30 +75,72 @@ pub fn run(options: &Options) -> Result<(), String> {
     Ok(())
 }
 
+/// The targets that a case asks, each made before it is measured.
+struct Servers(Vec<(Asked, Box<dyn Server>)>);
+
+/// Which target serves a side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    /// Flashloom's, with the case's poll policy.
+    Flashloom,
+    /// Flashloom's, spinning.
+    Busy,
+    Spdk,
+}
+
+impl Servers {
+    fn start(options: &Options, case: &Case, sides: &[Side]) -> Result<Self, String> {
+        let mut servers: Vec<(Asked, Box<dyn Server>)> = Vec::new();
+        for asked in sides.iter().filter_map(|side| side.asks()) {
+            if servers.iter().any(|(other, _)| *other == asked) {
+                continue;
+            }
+            let server: Box<dyn Server> = match asked {
+                Asked::Flashloom => Box::new(filled(options, case.poll)?),
+                Asked::Busy => Box::new(filled(options, "busy")?),
+                Asked::Spdk => {
+                    let folder = options.spdk.as_deref().ok_or("SPDK's folder was not given")?;
+                    Box::new(Spdk::start(folder)?)
+                }
+            };
+            // Until it is asked it must not take the core of the one that is.
+            server.run_while(false)?;
+            servers.push((asked, server));
+        }
+        Ok(Self(servers))
+    }
+
+    /// Runs `f` with the server of `side`, the only one that is not stopped.
+    fn with<T>(
+        &self,
+        side: Side,
+        f: impl FnOnce(Option<&dyn Server>) -> Result<T, String>,
+    ) -> Result<T, String> {
+        let server = self.0.iter().find(|(asked, _)| side.asks() == Some(*asked));
+        let Some((_, server)) = server else { return f(None) };
+        server.run_while(true)?;
+        let outcome = f(Some(&**server));
+        server.run_while(false)?;
+        outcome
+    }
+}
+
+fn filled(options: &Options, poll: &str) -> Result<Flashloom, String> {
+    let flashloom = Flashloom::start(&options.flashloom, poll)?;
+    flashloom.fill(&options.flashloom)?;
+    Ok(flashloom)
+}
+
 /// Measures one case over all its sides.
 fn measure(options: &Options, case: &Case) -> Result<(), String> {
     let sides: Vec<Side> =
         case.sides.iter().copied().filter(|s| options.spdk.is_some() || !s.needs_spdk()).collect();
-    let flashloom = Flashloom::start(&options.flashloom, case.poll)?;
-    flashloom.fill(&options.flashloom)?;
-    let spdk = match &options.spdk {
-        Some(folder) if sides.iter().any(|s| s.asks_spdk()) => Some(Spdk::start(folder)?),
-        _ => None,
-    };
+    let servers = Servers::start(options, case, &sides)?;
     let mut results: Vec<Vec<Measured>> = vec![Vec::new(); sides.len()];
     for _ in 0..options.runs {
         for (side, results) in sides.iter().zip(&mut results) {
-            let server: Option<&dyn Server> = match side {
-                Side::Own | Side::OwnTarget => Some(&flashloom),
-                Side::Spdk | Side::SpdkTarget => spdk.as_ref().map(|s| s as &dyn Server),
-                Side::Floor => None,
-            };
-            // The server that is not asked must not take the core of the one that is.
-            flashloom.run_while(!side.asks_spdk() && *side != Side::Floor)?;
-            if let Some(spdk) = &spdk {
-                spdk.run_while(side.asks_spdk())?;
-            }
-            results.push(client::run(options, case, *side, server)?);
+            let run = |server: Option<&dyn Server>| client::run(options, case, *side, server);
+            results.push(servers.with(*side, run)?);
         }
     }
     let medians: Vec<Measured> = results.iter().map(|r| Measured::median(r)).collect();
@@ -115,8 +160,9 @@ fn print(case: &Case, sides: &[Side], medians: &[Measured]) {
             };
             format!("{:.2}", mine / theirs)
         });
+        let busy = measured.busy.map_or(String::new(), |share| format!("{:.0} %", share * 100.0));
         println!(
-            "| {} | {} | {:.0} | {:.0} | {:.1} | {:.1} | {ratio} |",
+            "| {} | {} | {:.0} | {:.0} | {:.1} | {:.1} | {busy} | {ratio} |",
             case.name,
             side.name(),
             measured.iops,
@@ -126,7 +172,7 @@ fn print(case: &Case, sides: &[Side], medians: &[Measured]) {
         );
         if let Some(writer) = measured.writer_bytes_per_second {
             println!(
-                "| {} | {}: its writer | | {:.0} | | | |",
+                "| {} | {}: its writer | | {:.0} | | | | |",
                 case.name,
                 side.name(),
                 writer / 1e6
@@ -139,6 +185,7 @@ impl Side {
     const fn name(self) -> &'static str {
         match self {
             Self::Own => "flashloom serve, flashloom bench",
+            Self::OwnBusy => "flashloom serve --poll busy, flashloom bench",
             Self::OwnTarget => "flashloom serve, spdk_nvme_perf",
             Self::Spdk => "nvmf_tgt, spdk_nvme_perf",
             Self::SpdkTarget => "nvmf_tgt, flashloom bench",
@@ -150,8 +197,13 @@ impl Side {
         matches!(self, Self::OwnTarget | Self::Spdk | Self::SpdkTarget)
     }
 
-    /// Whether SPDK's target serves this side.
-    const fn asks_spdk(self) -> bool {
-        matches!(self, Self::Spdk | Self::SpdkTarget)
+    /// The target that serves this side.
+    const fn asks(self) -> Option<Asked> {
+        match self {
+            Self::Own | Self::OwnTarget => Some(Asked::Flashloom),
+            Self::OwnBusy => Some(Asked::Busy),
+            Self::Spdk | Self::SpdkTarget => Some(Asked::Spdk),
+            Self::Floor => None,
+        }
     }
 }

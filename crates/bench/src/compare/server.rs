@@ -4,6 +4,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
+use super::busy;
 use super::process::{Process, output};
 
 /// How long a target may take to start.
@@ -14,6 +15,18 @@ const PROBE: Duration = Duration::from_millis(50);
 pub trait Server {
     fn port(&self) -> u16;
     fn nqn(&self) -> &'static str;
+
+    /// How long its core has been at work, other than looking for some, in its own account.
+    ///
+    /// # Errors
+    /// That it does not say.
+    fn busy(&self) -> Result<Duration, String>;
+
+    /// Lets it run, or stops it where it is.
+    ///
+    /// # Errors
+    /// That it is gone.
+    fn run_while(&self, run: bool) -> Result<(), String>;
 }
 
 /// Flashloom's target.
@@ -21,13 +34,15 @@ pub struct Flashloom {
     process: Process,
     port: u16,
     /// Removed with it.
-    _state: Folder,
+    state: Folder,
 }
 
 /// SPDK's target.
 pub struct Spdk {
     process: Process,
     port: u16,
+    /// Its management socket.
+    socket: String,
     _state: Folder,
 }
 
@@ -51,7 +66,7 @@ impl Flashloom {
         ];
         let process = Process::start(&program.display().to_string(), &args)?;
         await_port(port, "flashloom serve")?;
-        Ok(Self { process, port, _state: state })
+        Ok(Self { process, port, state })
     }
 
     /// Writes the namespace once: its memory is committed as it is written, and a page fault a
@@ -67,11 +82,6 @@ impl Flashloom {
         output(&program.display().to_string(), &args).map(drop)
     }
 
-    /// Lets it run, or stops it where it is.
-    pub fn run_while(&self, run: bool) -> Result<(), String> {
-        self.process.signal(if run { "CONT" } else { "STOP" })
-    }
-
     /// Its process.
     pub fn id(&self) -> u32 {
         self.process.id()
@@ -85,6 +95,14 @@ impl Server for Flashloom {
 
     fn nqn(&self) -> &'static str {
         "nqn.2026-11.io.flashloom:default"
+    }
+
+    fn run_while(&self, run: bool) -> Result<(), String> {
+        self.process.signal(if run { "CONT" } else { "STOP" })
+    }
+
+    fn busy(&self) -> Result<Duration, String> {
+        busy::flashloom(&format!("{}/api.sock", self.state.0))
     }
 }
 
@@ -105,12 +123,7 @@ impl Spdk {
             port,
             "nvmf_tgt (it needs 600 hugepages of 2 MiB reserved, for itself and its client)",
         )?;
-        Ok(Self { process, port, _state: state })
-    }
-
-    /// Lets it run, or stops it where it is.
-    pub fn run_while(&self, run: bool) -> Result<(), String> {
-        self.process.signal(if run { "CONT" } else { "STOP" })
+        Ok(Self { process, port, socket, _state: state })
     }
 }
 
@@ -121,6 +134,14 @@ impl Server for Spdk {
 
     fn nqn(&self) -> &'static str {
         SPDK_NQN
+    }
+
+    fn run_while(&self, run: bool) -> Result<(), String> {
+        self.process.signal(if run { "CONT" } else { "STOP" })
+    }
+
+    fn busy(&self) -> Result<Duration, String> {
+        busy::spdk(&self.socket)
     }
 }
 

@@ -1,0 +1,66 @@
+//! How long a target's core has been at work, asked of the target: both spin, so that the system's
+//! account of them says nothing.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+/// How long a target may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+fn ask(socket: &str, request: &str) -> Result<UnixStream, String> {
+    let failed = |e: std::io::Error| format!("{socket}: {e}");
+    let mut stream = UnixStream::connect(socket).map_err(failed)?;
+    stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+    stream.write_all(request.as_bytes()).map_err(failed)?;
+    Ok(stream)
+}
+
+/// Flashloom's first reactor, by its metrics.
+pub fn flashloom(socket: &str) -> Result<Duration, String> {
+    let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    let mut text = String::new();
+    let mut stream = ask(socket, request)?;
+    stream.read_to_string(&mut text).map_err(|e| format!("{socket}: {e}"))?;
+    metric(&text).ok_or_else(|| format!("{socket}: no busy time among the metrics"))
+}
+
+fn metric(text: &str) -> Option<Duration> {
+    const NAME: &str = "flashloom_reactor_busy_seconds_total{reactor=\"0\"} ";
+    let seconds = text.lines().find_map(|line| line.strip_prefix(NAME))?;
+    Duration::try_from_secs_f64(seconds.trim().parse().ok()?).ok()
+}
+
+/// SPDK's first reactor, by its RPC.
+pub fn spdk(socket: &str) -> Result<Duration, String> {
+    let request = r#"{"jsonrpc":"2.0","id":1,"method":"framework_get_reactors"}"#;
+    let stream = ask(socket, request)?;
+    // The connection stays open: the first document is the answer.
+    let mut answers = serde_json::Deserializer::from_reader(stream).into_iter();
+    let answer: serde_json::Value = answers
+        .next()
+        .ok_or_else(|| format!("{socket}: no answer"))?
+        .map_err(|e| format!("{socket}: {e}"))?;
+    reactor(&answer["result"]).ok_or_else(|| format!("{socket}: no reactor in {answer}"))
+}
+
+fn reactor(result: &serde_json::Value) -> Option<Duration> {
+    let busy = result["reactors"][0]["busy"].as_f64()?;
+    Duration::try_from_secs_f64(busy / result["tick_rate"].as_f64()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_accounts_are_read() {
+        let text = "# TYPE flashloom_reactor_busy_seconds_total counter\n\
+                    flashloom_reactor_busy_seconds_total{reactor=\"0\"} 1.5\n";
+        assert_eq!(metric(text), Some(Duration::from_millis(1500)));
+        let result = serde_json::json!({
+            "tick_rate": 1000, "reactors": [{ "lcore": 0, "busy": 250, "idle": 9 }] });
+        assert_eq!(reactor(&result), Some(Duration::from_millis(250)));
+        assert_eq!(reactor(&serde_json::Value::Null), None);
+    }
+}

@@ -83,7 +83,7 @@ impl Segments {
     /// forward and for dumps. Says nothing of whether all of the stripe was written.
     ///
     /// # Errors
-    /// `Failed` when more members are lost than the redundancy bears.
+    /// `Failed` when nothing can be said, because too many members are lost.
     pub async fn read_header(
         &self,
         info: &SegmentInfo,
@@ -96,14 +96,16 @@ impl Segments {
         let len = usize32(info.header_blocks()) * BLOCK;
         let mut bytes = vec![0; len];
         let target = Target { info, stripe, unit: 0, block: 0 };
-        if self.read_member(target, &mut bytes).await.is_ok()
-            && let Some(header) = parse(&bytes)
-        {
+        let read = self.read_member(target, &mut bytes).await.is_ok();
+        if read && let Some(header) = parse(&bytes) {
             return Ok(Some(header));
         }
         match self.recover(target, &mut bytes, &|bytes| parse(bytes).is_some()).await {
             Ok(()) => Ok(parse(&bytes)),
             Err(Unrecoverable::NoneFits) => Ok(None),
+            // What lies there was read and is of no stripe of this life: past the last one that is
+            // what to expect, however many members are lost.
+            Err(Unrecoverable::TooFew(_)) if read => Ok(None),
             Err(Unrecoverable::TooFew(error)) => {
                 let what = format!("header of stripe {stripe}, segment {}", info.id.get());
                 Err(Error::caused(Kind::Failed, what, error))

@@ -10,11 +10,13 @@ mod header;
 mod memory;
 mod read;
 mod recover;
+mod verify;
 mod write;
 
 pub use builder::{Stripe, StripeBuilder};
 pub use drives::{DriveCounters, DriveSet, DriveSlot, DriveState};
 pub use header::{Owner, OwnerRecord, Placed, StripeHeader};
+pub use verify::StripeFaults;
 
 use crate::address::SegmentId;
 use crate::error::{Error, Kind, Result};

@@ -104,13 +104,17 @@ impl Segments {
             });
         }
         solve(target, &mut units, &absent);
+        let mut wrong = None;
         if !fits(&units[target.unit]) {
-            self.suspect(target, &space, &mut units, absent, &gathered.spare, fits).await?;
+            let spare = &gathered.spare;
+            wrong = Some(self.suspect(target, &space, &mut units, absent, spare, fits).await?);
         }
         out.copy_from_slice(&units[target.unit]);
-        let repaired = units.swap_remove(target.unit);
-        drop(units);
-        self.put_right(target, repaired).await;
+        for (unit, data) in units.into_iter().enumerate() {
+            if unit == target.unit || Some(unit) == wrong {
+                self.put_right(Target { unit, ..target }, data).await;
+            }
+        }
         Ok(())
     }
 
@@ -167,7 +171,7 @@ impl Segments {
     }
 
     /// Enough units were read, and what they make is wrong: one of them is. With a parity unit to
-    /// spare, takes each in turn for lost.
+    /// spare, takes each in turn for lost. Gives the one that was, which is now right too.
     async fn suspect(
         &self,
         target: Target<'_>,
@@ -176,7 +180,7 @@ impl Segments {
         mut absent: Vec<usize>,
         spare: &[usize],
         fits: &dyn Fn(&[u8]) -> bool,
-    ) -> std::result::Result<(), Unrecoverable> {
+    ) -> std::result::Result<usize, Unrecoverable> {
         for &unit in spare {
             let (member, at) = self.locate(Target { unit, ..target });
             let pool = space.pool();
@@ -193,7 +197,9 @@ impl Segments {
             aside.copy_from_slice(&units[suspect]);
             solve(target, units, &[target.unit, suspect]);
             if fits(&units[target.unit]) {
-                return Ok(());
+                let (member, _) = self.locate(Target { unit: suspect, ..target });
+                self.drives.count_corrupt(member.drive, aside.len() / BLOCK);
+                return Ok(suspect);
             }
             units[suspect].copy_from_slice(&aside);
         }

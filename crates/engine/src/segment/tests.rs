@@ -183,6 +183,24 @@ fn headers_tell_what_stripes_hold() {
     });
 }
 
+/// Rolling forward ends at a stripe that was never written, and took that for a failure in pools
+/// without redundancy or with all of it used up.
+#[test]
+fn stripes_that_were_not_written_are_told_however_many_drives_failed() {
+    go(async {
+        for (data, parity) in SHAPES {
+            let mut rig = Rig::new(data, parity);
+            rig.write(0).await.unwrap();
+            for drive in 0..u16::from(parity) {
+                rig.segments.drives.fail(drive);
+                assert_eq!(rig.segments.read_header(&rig.info, 1).await.unwrap(), None);
+                assert!(rig.segments.read_header(&rig.info, 0).await.unwrap().is_some());
+            }
+            assert_eq!(rig.segments.read_header(&rig.info, 1).await.unwrap(), None);
+        }
+    });
+}
+
 #[test]
 fn headers_survive_what_data_survives() {
     go(async {
@@ -328,6 +346,8 @@ fn two_damaged_units_of_a_row_are_found_among_all() {
             rig.damage(stripe, other, 6).await;
         }
         rig.check().await.unwrap();
+        // P was put right too; Q was not asked.
+        assert_eq!((rig.total(|c| c.corrupt), rig.total(|c| c.repaired)), (5, 5));
         // With one drive lost, a wrong block besides is still found; two are too many.
         let mut rig = Rig::new(4, 2);
         rig.write(0).await.unwrap();
@@ -445,6 +465,31 @@ fn stripes_in_memory_are_bounded() {
 }
 
 #[test]
+fn a_stripe_can_be_verified() {
+    go(async {
+        for (data, parity) in SHAPES {
+            let mut rig = Rig::new(data, parity);
+            rig.write(0).await.unwrap();
+            let (_, faults) = rig.segments.verify(&rig.info, 0).await.unwrap().unwrap();
+            assert_eq!(faults, StripeFaults::default());
+            assert_eq!(rig.segments.verify(&rig.info, 1).await.unwrap(), None);
+            rig.damage(0, 0, 5).await;
+            let (_, faults) = rig.segments.verify(&rig.info, 0).await.unwrap().unwrap();
+            assert_eq!(faults.wrong, [5]);
+            assert_eq!(faults.parity, [5].repeat(usize::from(parity.min(1))));
+            rig.check().await.unwrap_or_else(|e| assert!(parity == 0, "{e}"));
+            if parity == 0 {
+                continue;
+            }
+            rig.damage(0, data, 3).await;
+            rig.segments.drives.fail(rig.info.member(0, 0).drive);
+            let (_, faults) = rig.segments.verify(&rig.info, 0).await.unwrap().unwrap();
+            assert_eq!((faults.unreadable, faults.wrong), (vec![0], vec![]));
+        }
+    });
+}
+
+#[test]
 fn allocation_units_say_what_they_are() {
     go(async {
         let rig = Rig::new(4, 2);
@@ -477,4 +522,59 @@ fn units_lie_inside_their_drive() {
         assert_eq!(set.offset(0, 0, 0) % (64 << 10), 0);
     }
     assert_eq!(Scheme::Raid6.shape(6).unwrap().width(), 6);
+}
+
+mod random {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        /// Whatever happens to at most m units of each row, in whatever way, all data is there.
+        #[test]
+        fn whatever_is_borne_is_borne(
+            shape in proptest::sample::select(SHAPES.to_vec()),
+            seed: u64,
+            failed in proptest::collection::vec(any::<proptest::sample::Index>(), 0..=2),
+            damages in 0usize..60,
+        ) {
+            let (data, parity) = shape;
+            let failed: Vec<usize> = failed.iter().map(|f| f.index(data + usize::from(parity))).collect();
+            reactor::simulate(seed, bear(data, parity, seed, failed, damages));
+        }
+    }
+
+    async fn bear(data: usize, parity: u8, seed: u64, failed: Vec<usize>, damages: usize) {
+        let width = data + usize::from(parity);
+        let mut rig = Rig::new(data, parity);
+        rig.prng = Prng::new(seed);
+        rig.write(0).await.unwrap();
+        rig.write(1).await.unwrap();
+        let mut lost = std::collections::HashMap::<(u32, u32), Vec<usize>>::new();
+        let mut failed = failed;
+        failed.truncate(usize::from(parity));
+        failed.sort_unstable();
+        failed.dedup();
+        for _ in 0..damages {
+            let stripe = stdx::num::low32(rig.prng.below(2));
+            let block = stdx::num::low32(rig.prng.below(rig.info.geometry.unit_blocks().into()));
+            let unit = stdx::num::usize64(rig.prng.below(u64_of(width)));
+            let row = lost.entry((stripe, block)).or_default();
+            let column = rig.info.geometry.column(rig.info.id.get(), stripe, unit);
+            let others = failed.iter().filter(|f| **f != column).count();
+            let known = row.contains(&unit) || failed.contains(&column);
+            if !known && row.len() + others < usize::from(parity) {
+                row.push(unit);
+                rig.damage(stripe, unit, block).await;
+            }
+        }
+        for drive in &failed {
+            rig.segments.drives.fail(u16_of(*drive));
+        }
+        for stripe in 0..2 {
+            assert!(rig.segments.read_header(&rig.info, stripe).await.unwrap().is_some());
+        }
+        rig.check().await.unwrap();
+    }
 }

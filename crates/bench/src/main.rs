@@ -4,7 +4,6 @@
 mod client;
 mod compare;
 mod executor;
-mod map;
 mod memory;
 mod parity;
 mod report;
@@ -44,18 +43,6 @@ enum What {
     Parity {
         #[arg(long, default_value_t = 5)]
         rounds: usize,
-    },
-    /// What the engine's map costs over large address spaces, and what its alternative would
-    Map {
-        /// Address spaces
-        #[arg(long, value_delimiter = ',', default_values = ["1TiB", "16TiB"], value_parser = stdx::size::parse)]
-        spaces: Vec<u64>,
-        /// Memory for each TiB
-        #[arg(long, default_value = "64MiB", value_parser = stdx::size::parse)]
-        memory: u64,
-        /// Blocks simulated at most; larger spaces are sampled
-        #[arg(long, default_value_t = 1 << 24)]
-        entries: u64,
     },
     /// What waking and polling a task costs, ours and others'
     Executor {
@@ -178,9 +165,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         })?,
         What::Memory { size, rounds } => memory::run(size, rounds)?,
         What::Parity { rounds } => parity::run(rounds),
-        What::Map { spaces, memory, entries } => {
-            map::run(&map::Options { spaces, memory, entries })?;
-        }
         What::Executor { rounds } => executor::run(rounds)?,
     }
     Ok(())

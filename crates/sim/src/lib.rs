@@ -6,6 +6,7 @@
 //! one life after the other over what the last one left. After every crash everything is read: what
 //! was acknowledged is there, and nothing else. A seed replays bit for bit.
 
+pub mod array;
 pub mod contents;
 pub mod host;
 pub mod life;
@@ -13,6 +14,7 @@ pub mod model;
 pub mod plan;
 pub mod reference;
 pub mod run;
+pub mod shape;
 pub mod store;
 pub mod trace;
 pub mod world;

@@ -7,10 +7,13 @@ use crate::plan::{Ending, Plan};
 use crate::store::{Refusal, Store};
 use crate::trace::Trace;
 use crate::world::World;
-use reactor::{Nanos, now, spawn, timeout};
+use reactor::{Nanos, now, sleep, spawn, timeout};
 use std::cell::{Cell, RefCell};
 use std::fmt::Arguments;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 use stdx::num::u64_of;
 
@@ -19,6 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The most blocks read at once when everything is verified.
 const VERIFY_BLOCKS: u64 = 64;
+
+/// How often a life looks whether the power is still on.
+const POWER_LOOK: Duration = Duration::from_micros(20);
 
 /// What all lives of a run share.
 pub struct Run {
@@ -94,7 +100,12 @@ impl Life {
         what: &str,
         operation: impl Future<Output = Result<T, Refusal>>,
     ) -> Option<Result<T, Refusal>> {
-        match timeout(PATIENCE, operation).await {
+        let answer = timeout(PATIENCE, operation).await;
+        if !self.run.world.is_on() {
+            // Whatever it says, nobody heard it.
+            std::future::pending::<()>().await;
+        }
+        match answer {
             Ok(Err(Refusal::Other(why))) => {
                 self.violate(Violation(format!("{what} failed: {why}")));
                 None
@@ -184,7 +195,8 @@ impl Life {
 
     pub async fn flush(&self, v: &Target) {
         let what = format!("flush {}", v.name);
-        let answer = self.settled(&what, self.store.flush(&v.name)).await;
+        let flush = async { self.store.flush(&v.name) };
+        let answer = self.settled(&what, flush).await;
         if let Some(Err(refusal)) = answer {
             self.violate(Violation(format!("{what} failed: {refusal:?}")));
         }
@@ -250,6 +262,13 @@ impl Life {
         }
     }
 
+    async fn close(&self) {
+        self.note(format_args!("close"));
+        if let Some(Err(refusal)) = self.settled("close", self.store.close()).await {
+            self.violate(Violation(format!("closing failed: {refusal:?}")));
+        }
+    }
+
     fn settle_volumes(&self) {
         let listed = self.store.volumes();
         if let Err(violation) = self.run.model.borrow_mut().settle_volumes(&listed) {
@@ -285,31 +304,52 @@ impl std::fmt::Display for Summary<'_> {
 pub async fn live(run: Rc<Run>, number: usize, ending: Ending) -> Result<(), Violation> {
     run.begun.set(now());
     run.note(format_args!("life {number}, to be ended by {ending:?}"));
-    let body = spawn(body(Rc::clone(&run), ending));
-    match ending {
-        Ending::Closed => body.await.unwrap_or(Ok(())),
-        Ending::Killed(span) | Ending::PowerCut(span) => match timeout(span, body).await {
-            Ok(ended) => ended.unwrap_or(Ok(())),
-            Err(_) => {
-                crash(&run, number, ending);
-                Ok(())
-            }
-        },
+    let body = spawn(body(Rc::clone(&run), number, ending));
+    let span = match ending {
+        Ending::Closed => return body.await.unwrap_or(Ok(())),
+        Ending::Killed(span) | Ending::PowerCut(span) => span,
+        Ending::PowerCutInStore(lines, span) => {
+            run.world.cut_after(lines);
+            span
+        }
+    };
+    let powerless = async {
+        while run.world.is_on() {
+            sleep(POWER_LOOK).await;
+        }
+    };
+    let ended = either(body, timeout(span, powerless)).await;
+    match ended {
+        Some(ended) => ended.unwrap_or(Ok(())),
+        None => {
+            crash(&run, number, ending);
+            Ok(())
+        }
     }
+}
+
+/// What `a` gives, or `None` when `b` ends first.
+async fn either<A, B>(a: impl Future<Output = A>, b: impl Future<Output = B>) -> Option<A> {
+    let (mut a, mut b) = (pin!(a), pin!(b));
+    poll_fn(|cx| match a.as_mut().poll(cx) {
+        Poll::Ready(value) => Poll::Ready(Some(value)),
+        Poll::Pending => b.as_mut().poll(cx).map(|_| None),
+    })
+    .await
 }
 
 fn crash(run: &Run, number: usize, ending: Ending) {
     run.note(format_args!("{ending:?}"));
     run.model.borrow_mut().crash();
     run.counts.borrow_mut().crashes += 1;
-    if matches!(ending, Ending::PowerCut(_)) {
+    if !matches!(ending, Ending::Killed(_)) {
         let seed = run.plan.seed.wrapping_add(u64_of(number) << 32);
         run.world.power_cut(&mut stdx::Prng::new(seed));
     }
 }
 
-async fn body(run: Rc<Run>, ending: Ending) -> Result<(), Violation> {
-    let store = match timeout(PATIENCE, run.world.open()).await {
+async fn body(run: Rc<Run>, number: usize, ending: Ending) -> Result<(), Violation> {
+    let store = match timeout(PATIENCE, run.world.open(number)).await {
         Ok(Ok(store)) => store,
         Ok(Err(refusal)) => return Err(Violation(format!("opening failed: {refusal:?}"))),
         Err(_) => return Err(Violation("opening is stuck".into())),
@@ -317,7 +357,7 @@ async fn body(run: Rc<Run>, ending: Ending) -> Result<(), Violation> {
     run.note(format_args!("open"));
     let operations = match ending {
         Ending::Closed => u64::from(run.plan.operations),
-        Ending::Killed(_) | Ending::PowerCut(_) => u64::MAX,
+        _ => u64::MAX,
     };
     let life = Life { run, store, violation: RefCell::default(), operations };
     let life = Rc::new(life);
@@ -328,6 +368,9 @@ async fn body(run: Rc<Run>, ending: Ending) -> Result<(), Violation> {
     }
     if !life.is_over() {
         life.verify().await;
+    }
+    if !life.is_over() && ending == Ending::Closed {
+        life.close().await;
     }
     life.violation.take().map_or(Ok(()), Err)
 }

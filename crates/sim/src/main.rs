@@ -18,6 +18,9 @@ struct Options {
     /// Run this one only.
     #[arg(long)]
     seed: Option<u64>,
+    /// Run on the reference pool instead of the engine.
+    #[arg(long)]
+    reference: bool,
     /// Print every event.
     #[arg(long)]
     trace: bool,
@@ -27,9 +30,10 @@ fn main() -> ExitCode {
     let options = Options::parse();
     let first = options.seed.unwrap_or(options.start);
     let count = if options.seed.is_some() { 1 } else { options.seeds };
+    let subject = if options.reference { Subject::Reference(Lie::None) } else { Subject::Array };
     let mut failed = 0u64;
     for seed in first..first.saturating_add(count) {
-        let report = run(Subject::Reference(Lie::None), seed, options.trace);
+        let report = run(subject, seed, options.trace);
         failed += u64::from(report.failure.is_some());
         tell(seed, &report, options.seed.is_some());
     }

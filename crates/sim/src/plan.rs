@@ -1,5 +1,6 @@
 //! What a seed means: the shape of the pool, the workload, and how each life of the array ends.
 
+use crate::shape::Shape;
 use std::ops::Range;
 use std::time::Duration;
 use stdx::Prng;
@@ -14,6 +15,9 @@ pub enum Ending {
     Killed(Duration),
     /// Power fails.
     PowerCut(Duration),
+    /// Power fails when so many lines were stored to persistent memory: in the midst of whatever
+    /// stores them. Where there is none, or not so much is stored, after this long.
+    PowerCutInStore(u64, Duration),
 }
 
 /// How often a host does what, in parts of their sum.
@@ -48,6 +52,7 @@ pub struct Plan {
     /// The most volumes at once.
     pub volumes: u64,
     pub lives: Vec<Ending>,
+    pub shape: Shape,
 }
 
 /// A length from 1 to `most`, short ones as likely as long ones of twice the length.
@@ -88,6 +93,7 @@ impl Plan {
             hot_blocks: 1 << p.below(8),
             sizes: 1..1 << (4 + p.below(10)),
             volumes: 1 + p.below(4),
+            shape: Shape::new(p, lives.len()),
             lives,
         }
     }
@@ -106,6 +112,10 @@ fn ending(prng: &mut Prng) -> Ending {
     match prng.below(10) {
         0..2 => Ending::Closed,
         2..4 => Ending::Killed(span(prng, Duration::from_micros(50), 9)),
+        4..7 => {
+            let lines = length(prng, 1 << 15);
+            Ending::PowerCutInStore(lines, span(prng, Duration::from_millis(1), 5))
+        }
         _ => Ending::PowerCut(span(prng, Duration::from_micros(10), 11)),
     }
 }

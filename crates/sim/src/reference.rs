@@ -144,7 +144,7 @@ impl Reference {
         Ok(out)
     }
 
-    pub async fn write(&self, name: &str, first: u64, data: Vec<u8>) -> Result<(), Refusal> {
+    pub async fn write(&self, name: &str, first: u64, data: &[u8]) -> Result<(), Refusal> {
         pause().await;
         let lie = self.disk.lie.get();
         let count = stdx::num::u64_of(data.len() / BLOCK);

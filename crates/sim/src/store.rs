@@ -1,5 +1,6 @@
 //! What the workload runs on: the engine, or the reference.
 
+use crate::array::Array;
 use crate::reference::Reference;
 use std::collections::BTreeMap;
 
@@ -20,24 +21,28 @@ pub enum Refusal {
 /// An open pool.
 pub enum Store {
     Reference(Reference),
+    Array(Array),
 }
 
 impl Store {
     pub fn volumes(&self) -> Volumes {
         match self {
             Self::Reference(pool) => pool.volumes(),
+            Self::Array(pool) => pool.volumes(),
         }
     }
 
     pub async fn create(&self, name: &str, size: u64) -> Result<(), Refusal> {
         match self {
             Self::Reference(pool) => pool.create(name, size).await,
+            Self::Array(pool) => pool.create(name, size).await,
         }
     }
 
     pub async fn delete(&self, name: &str) -> Result<(), Refusal> {
         match self {
             Self::Reference(pool) => pool.delete(name).await,
+            Self::Array(pool) => pool.delete(name).await,
         }
     }
 
@@ -45,19 +50,22 @@ impl Store {
     pub async fn resize(&self, name: &str, size: u64) -> Result<(), Refusal> {
         match self {
             Self::Reference(pool) => pool.resize(name, size).await,
+            Self::Array(pool) => pool.resize(name, size).await,
         }
     }
 
     pub async fn read(&self, name: &str, first: u64, count: u64) -> Result<Vec<u8>, Refusal> {
         match self {
             Self::Reference(pool) => pool.read(name, first, count).await,
+            Self::Array(pool) => pool.read(name, first, count).await,
         }
     }
 
     /// Writes whole blocks.
     pub async fn write(&self, name: &str, first: u64, data: Vec<u8>) -> Result<(), Refusal> {
         match self {
-            Self::Reference(pool) => pool.write(name, first, data).await,
+            Self::Reference(pool) => pool.write(name, first, &data).await,
+            Self::Array(pool) => pool.write(name, first, &data).await,
         }
     }
 
@@ -69,19 +77,22 @@ impl Store {
         deallocate: bool,
     ) -> Result<(), Refusal> {
         match self {
-            Self::Reference(pool) => {
-                let _ = deallocate;
-                pool.zero(name, first, count).await
-            }
+            Self::Reference(pool) => pool.zero(name, first, count).await,
+            Self::Array(pool) => pool.zero(name, first, count, deallocate).await,
         }
     }
 
-    pub async fn flush(&self, name: &str) -> Result<(), Refusal> {
+    pub fn flush(&self, name: &str) -> Result<(), Refusal> {
         match self {
-            Self::Reference(_) => {
-                let _ = name;
-                Ok(())
-            }
+            Self::Reference(_) => Ok(()),
+            Self::Array(pool) => pool.flush(name),
+        }
+    }
+
+    pub async fn close(&self) -> Result<(), Refusal> {
+        match self {
+            Self::Reference(_) => Ok(()),
+            Self::Array(pool) => pool.close().await,
         }
     }
 }

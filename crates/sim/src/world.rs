@@ -1,5 +1,6 @@
 //! What outlives the array's lives: its media.
 
+use crate::array::{Array, Media};
 use crate::plan::Plan;
 use crate::reference::{Disk, Lie, Reference};
 use crate::store::{Refusal, Store};
@@ -11,37 +12,54 @@ use stdx::Prng;
 pub enum Subject {
     /// The reference, with a lie perhaps.
     Reference(Lie),
+    /// The engine.
+    Array,
 }
 
 pub enum World {
     Reference(Rc<Disk>),
+    Array(Box<Media>),
 }
 
 impl World {
     pub fn new(subject: Subject, plan: &Plan) -> Self {
-        let _ = plan;
         match subject {
             Subject::Reference(lie) => {
                 let disk = Disk::default();
                 disk.lie.set(lie);
                 Self::Reference(Rc::new(disk))
             }
+            Subject::Array => Self::Array(Box::new(Media::new(plan))),
         }
     }
 
     /// Makes the pool when there is none, and opens it when there is.
-    pub async fn open(&self) -> Result<Store, Refusal> {
+    pub async fn open(&self, life: usize) -> Result<Store, Refusal> {
         match self {
             Self::Reference(disk) => Ok(Store::Reference(Reference::open(Rc::clone(disk)).await)),
+            Self::Array(media) => Ok(Store::Array(Array(media.open(life).await?))),
         }
     }
 
-    /// Power fails everywhere at once.
+    /// Power fails everywhere at once, and comes back.
     pub fn power_cut(&self, prng: &mut Prng) {
+        if let Self::Array(media) = self {
+            media.power_cut(prng);
+        }
+    }
+
+    /// Power fails after so many lines more were stored to persistent memory, if there is any.
+    pub fn cut_after(&self, lines: u64) {
+        if let Self::Array(media) = self {
+            media.cut_after(lines);
+        }
+    }
+
+    /// False from the moment power fails: what happens after did not.
+    pub fn is_on(&self) -> bool {
         match self {
-            Self::Reference(_) => {
-                let _ = prng;
-            }
+            Self::Reference(_) => true,
+            Self::Array(media) => media.is_on(),
         }
     }
 }

@@ -19,8 +19,8 @@ const BUCKETS: usize = 16;
 /// What became of a pushed item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pushed {
-    /// All of it was taken; when a leaf ended meanwhile, the one begun then begins here.
-    Whole(Option<Flat>),
+    /// All of it was taken.
+    Whole,
     /// The table is full: it speaks of everything before this position.
     Full(Flat),
 }
@@ -102,11 +102,10 @@ impl Writer {
         checksums: &[u32],
     ) -> Result<Pushed> {
         let (mut item, mut checksums) = (*item, checksums);
-        let mut began = None;
         loop {
             let taken = self.leaf.push(&item, checksums);
             if taken == item.blocks {
-                return Ok(Pushed::Whole(began));
+                return Ok(Pushed::Whole);
             }
             if taken > 0 {
                 item = item.from(item.start + Flat::from(taken));
@@ -118,7 +117,6 @@ impl Writer {
             if self.is_full() {
                 return Ok(Pushed::Full(item.start));
             }
-            began = Some(item.start);
         }
     }
 

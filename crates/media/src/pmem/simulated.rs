@@ -2,8 +2,9 @@
 //! lines not yet fenced a random subset.
 
 use super::LINE;
+use crate::Power;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use stdx::Prng;
 use stdx::num::{u64_of, usize64};
 
@@ -19,6 +20,7 @@ struct State {
 pub struct SimulatedPmem {
     state: Mutex<State>,
     len: u64,
+    power: Arc<Power>,
 }
 
 impl std::fmt::Debug for SimulatedPmem {
@@ -34,10 +36,19 @@ impl SimulatedPmem {
     /// When `len` is not a whole number of lines.
     #[must_use]
     pub fn new(len: u64) -> Self {
+        Self::with_power(len, Arc::default())
+    }
+
+    /// As [`new`](Self::new), sharing its power with what loses it at the same moment.
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
+    #[must_use]
+    pub fn with_power(len: u64, power: Arc<Power>) -> Self {
         assert!(len.is_multiple_of(u64_of(LINE)), "memory comes in lines");
         let state =
             State { bytes: vec![0; usize64(len)], unfenced: BTreeMap::new(), cut_after: None };
-        Self { state: Mutex::new(state), len }
+        Self { state: Mutex::new(state), len, power }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -55,8 +66,11 @@ impl SimulatedPmem {
         while !rest.is_empty() {
             let line = at / LINE;
             let (part, more) = rest.split_at(rest.len().min((line + 1) * LINE - at));
-            if !state.store(line, at, part) {
+            if !self.power.is_on() {
                 return;
+            }
+            if state.store(line, at, part) {
+                self.power.cut();
             }
             at += part.len();
             rest = more;
@@ -65,7 +79,7 @@ impl SimulatedPmem {
 
     pub(super) fn fence(&self) {
         let mut state = self.state();
-        if state.cut_after != Some(0) {
+        if self.power.is_on() {
             state.unfenced.clear();
         }
     }
@@ -78,12 +92,15 @@ impl SimulatedPmem {
     /// nothing. Whoever was told of a fence before [`is_cut`](Self::is_cut) was told the truth.
     pub fn cut_after(&self, lines: u64) {
         self.state().cut_after = Some(lines);
+        if lines == 0 {
+            self.power.cut();
+        }
     }
 
     /// Whether the power is gone.
     #[must_use]
     pub fn is_cut(&self) -> bool {
-        self.state().cut_after == Some(0)
+        !self.power.is_on()
     }
 
     /// The machine stops and starts again: each line stored since the last fence keeps what was
@@ -96,6 +113,7 @@ impl SimulatedPmem {
             }
         }
         state.cut_after = None;
+        self.power.restore();
     }
 
     /// Damages the byte at `offset`: bit rot.
@@ -108,17 +126,15 @@ impl SimulatedPmem {
 }
 
 impl State {
-    /// False when the power is gone.
+    /// True when the power goes after this.
     fn store(&mut self, line: usize, at: usize, part: &[u8]) -> bool {
-        match &mut self.cut_after {
-            Some(0) => return false,
-            Some(left) => *left -= 1,
-            None => {}
-        }
         let mut before = [0; LINE];
         before.copy_from_slice(&self.bytes[line * LINE..][..LINE]);
         self.unfenced.entry(line).or_insert(before);
         self.bytes[at..at + part.len()].copy_from_slice(part);
-        true
+        self.cut_after.as_mut().is_some_and(|left| {
+            *left -= 1;
+            *left == 0
+        })
     }
 }

@@ -1,0 +1,126 @@
+//! The shape of a pool, and what goes wrong with its media.
+
+use engine::PoolSpec;
+use media::drive::SimulatedFaults;
+use raid::Scheme;
+use std::time::Duration;
+use stdx::Prng;
+use stdx::num::{u64_of, usize64};
+
+const MIB: u64 = 1 << 20;
+
+/// Where the commit log lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogShape {
+    /// This many persistent memories, mirrors of each other.
+    Pmem(usize),
+    Drives,
+}
+
+/// What a pool is made of.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    pub scheme: Scheme,
+    /// Capacity of each drive in bytes.
+    pub drives: Vec<u64>,
+    pub volatile_caches: bool,
+    pub log: LogShape,
+    pub log_bytes: u64,
+    pub faults: Faults,
+}
+
+/// What goes wrong, never beyond what the redundancy bears.
+#[derive(Clone, Debug, Default)]
+pub struct Faults {
+    /// The drives that may fail in any way; the others are perfect.
+    pub drives: Vec<usize>,
+    pub kinds: SimulatedFaults,
+    /// One of them dies so long after a life begins, and in which life.
+    pub death: Option<(usize, usize, Duration)>,
+    /// Of all drives: operations that take a hundred times as long.
+    pub slow_ppm: u32,
+}
+
+fn pick<T: Copy>(prng: &mut Prng, of: &[T]) -> T {
+    of[usize64(prng.below(u64_of(of.len())))]
+}
+
+impl Shape {
+    pub fn new(prng: &mut Prng, lives: usize) -> Self {
+        let (scheme, least, most) = match prng.below(8) {
+            0 => (Scheme::Single, 1, 3),
+            1 => (Scheme::Mirror { copies: 2 }, 2, 4),
+            2 => (Scheme::Mirror { copies: 3 }, 3, 4),
+            3 | 4 => (Scheme::Raid5, 3, 5),
+            _ => (Scheme::Raid6, 4, 8),
+        };
+        let count = usize64(least + prng.below(most - least + 1));
+        let log = match prng.below(4) {
+            0 => LogShape::Drives,
+            1 => LogShape::Pmem(2),
+            _ => LogShape::Pmem(1),
+        };
+        let log_bytes = (3 + prng.below(4)) * MIB;
+        let base = (26 + prng.below(32)) * MIB + log_bytes;
+        let mut shape = Self {
+            scheme,
+            drives: (0..count).map(|_| base + prng.below(8) * MIB).collect(),
+            volatile_caches: prng.below(4) > 0,
+            log,
+            log_bytes,
+            faults: Faults::default(),
+        };
+        shape.faults = shape.faults(prng, lives);
+        shape
+    }
+
+    /// Drives that may be lost.
+    fn redundancy(&self) -> usize {
+        usize::from(self.scheme.shape(self.drives.len()).map_or(0, |shape| shape.parity))
+    }
+
+    fn faults(&self, prng: &mut Prng, lives: usize) -> Faults {
+        let slow_ppm = pick(prng, &[0, 0, 1_000, 20_000]);
+        // Zones of the log are on two drives only.
+        let bears = if self.log == LogShape::Drives { 1 } else { usize::MAX };
+        let bad = self.redundancy().min(bears);
+        if bad == 0 || prng.below(2) == 0 {
+            return Faults { slow_ppm, ..Faults::default() };
+        }
+        let mut all: Vec<usize> = (0..self.drives.len()).collect();
+        let drives: Vec<usize> =
+            (0..bad).map(|_| all.swap_remove(usize64(prng.below(u64_of(all.len()))))).collect();
+        let death = (prng.below(3) == 0).then(|| {
+            let life = usize64(prng.below(u64_of(lives)));
+            (pick(prng, &drives), life, Duration::from_micros(1 << prng.below(15)))
+        });
+        let mut rate = || pick(prng, &[0, 0, 0, 1_000, 20_000]);
+        let kinds = SimulatedFaults {
+            read_error_ppm: rate(),
+            write_error_ppm: 0,
+            flush_error_ppm: 0,
+            latent_ppm: rate(),
+            rot_ppm: rate(),
+            lost_ppm: rate(),
+            misdirected_ppm: rate(),
+            slow_ppm,
+        };
+        Faults { drives, kinds, death, slow_ppm }
+    }
+
+    /// What is asked of the engine, drives and log devices left out.
+    pub fn spec(&self, id: u64) -> PoolSpec {
+        let mut bytes = [0; 16];
+        Prng::new(id).fill(&mut bytes);
+        PoolSpec {
+            name: "pool".into(),
+            id: bytes,
+            drives: Vec::new(),
+            scheme: self.scheme,
+            log: engine::LogSpec::Drives,
+            log_bytes: Some(self.log_bytes),
+            au_bytes: Some(MIB),
+            created: 0,
+        }
+    }
+}

@@ -8,6 +8,7 @@ mod memory;
 mod parity;
 mod report;
 mod strategy;
+mod stripes;
 mod wire;
 
 use clap::{Parser, Subcommand};
@@ -42,6 +43,11 @@ enum What {
     /// What parity costs, against a copy of the data it protects
     Parity {
         #[arg(long, default_value_t = 5)]
+        rounds: usize,
+    },
+    /// What writing data through stripes to drives costs, against copying it
+    Stripes {
+        #[arg(long, default_value_t = 3)]
         rounds: usize,
     },
     /// What waking and polling a task costs, ours and others'
@@ -165,6 +171,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         })?,
         What::Memory { size, rounds } => memory::run(size, rounds)?,
         What::Parity { rounds } => parity::run(rounds),
+        What::Stripes { rounds } => stripes::run(rounds)?,
         What::Executor { rounds } => executor::run(rounds)?,
     }
     Ok(())

@@ -70,8 +70,7 @@ struct Inner {
 
 fn geometry_of(layout: &Layout) -> Result<raid::Geometry> {
     let shape = raid::Shape { data: layout.data, parity: layout.parity };
-    let blocks =
-        u32::try_from(layout.au_bytes / crate::address::BLOCK as u64 - 1).unwrap_or(u32::MAX);
+    let blocks = u32::try_from(layout.au_bytes / crate::address::BLOCK as u64).unwrap_or(u32::MAX);
     raid::Geometry::new(shape, layout.unit_blocks, blocks / layout.unit_blocks)
         .map_err(|why| crate::Error::caused(crate::Kind::Invalid, "the pool's geometry", why))
 }

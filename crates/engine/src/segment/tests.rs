@@ -526,6 +526,7 @@ fn units_lie_inside_their_drive() {
 
 mod random {
     use super::*;
+    use media::drive::{Simulated, SimulatedFaults, SimulatedOptions};
     use proptest::prelude::*;
 
     proptest! {
@@ -576,5 +577,87 @@ mod random {
             assert!(rig.segments.read_header(&rig.info, stripe).await.unwrap().is_some());
         }
         rig.check().await.unwrap();
+    }
+
+    fn simulated(count: u64, seed: u64) -> Vec<Arc<Simulated>> {
+        let options = |n| SimulatedOptions {
+            capacity: 8 * AU,
+            seed: seed * 100 + n,
+            ..SimulatedOptions::default()
+        };
+        (0..count).map(|n| Simulated::new(options(n))).collect()
+    }
+
+    fn over(drives: &[Arc<Simulated>], parity: u8) -> Rig {
+        let drives = drives.iter().map(|drive| Some(Drive::Simulated(Arc::clone(drive))));
+        Rig::over(drives.collect(), parity)
+    }
+
+    #[test]
+    fn what_was_flushed_survives_a_power_cut() {
+        for seed in 0..20 {
+            let drives = simulated(6, seed);
+            let before = reactor::simulate(seed, {
+                let drives = drives.clone();
+                async move {
+                    let mut rig = over(&drives, 2);
+                    rig.prng = Prng::new(seed);
+                    rig.write(0).await.unwrap();
+                    rig.write(1).await.unwrap();
+                    rig.segments.flush(&[&rig.info]).await.unwrap();
+                    let flushed = rig.written.clone();
+                    rig.write(2).await.unwrap();
+                    let mut prng = Prng::new(seed);
+                    drives.iter().for_each(|drive| drive.power_cut(&mut prng));
+                    flushed
+                }
+            });
+            reactor::simulate(seed, async move {
+                drives.iter().for_each(|drive| drive.power_on());
+                let mut rig = over(&drives, 2);
+                rig.written = before;
+                for stripe in 0..2 {
+                    let verdict = rig.segments.verify(&rig.info, stripe).await.unwrap();
+                    let (header, faults) = verdict.unwrap();
+                    assert!(header.blocks() > 100 && faults.is_none(), "{faults:?}");
+                }
+                rig.check().await.unwrap();
+                // What was not may be there in parts, or not at all.
+                rig.segments.verify(&rig.info, 2).await.unwrap();
+                assert_eq!(rig.segments.verify(&rig.info, 3).await.unwrap(), None);
+            });
+        }
+    }
+
+    /// Drives that say they wrote and did not, or wrote elsewhere: as long as there are no more of
+    /// them than there is parity, checksums tell and the others make up for it.
+    #[test]
+    fn drives_that_lie_are_found_out() {
+        let mut lies = 0;
+        for seed in 0..20 {
+            let drives = simulated(6, seed);
+            let liars = [drives[2].clone(), drives[5].clone()];
+            reactor::simulate(seed, async move {
+                let faults = SimulatedFaults {
+                    lost_ppm: 100_000,
+                    misdirected_ppm: 100_000,
+                    latent_ppm: 100_000,
+                    rot_ppm: 100_000,
+                    ..SimulatedFaults::default()
+                };
+                drives[2].set_faults(faults);
+                drives[5].set_faults(faults);
+                let mut rig = over(&drives, 2);
+                rig.prng = Prng::new(seed);
+                rig.write_all().await;
+                for stripe in 0..rig.info.geometry.stripes() {
+                    let header = rig.segments.read_header(&rig.info, stripe).await.unwrap();
+                    assert!(header.is_some(), "{stripe}");
+                }
+                rig.check().await.unwrap();
+            });
+            lies += liars.iter().map(|d| d.counters().lost + d.counters().misdirected).sum::<u64>();
+        }
+        assert!(lies > 20, "{lies}");
     }
 }

@@ -3,6 +3,7 @@
 
 mod client;
 mod compare;
+mod engine;
 mod executor;
 mod memory;
 mod parity;
@@ -50,6 +51,8 @@ enum What {
         #[arg(long, default_value_t = 3)]
         rounds: usize,
     },
+    /// The array engine on drives in memory, without network
+    Engine(engine::EngineArguments),
     /// What waking and polling a task costs, ours and others'
     Executor {
         #[arg(long, default_value_t = 5)]
@@ -169,6 +172,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             seconds: a.seconds,
             cases: a.cases,
         })?,
+        What::Engine(arguments) => engine::run(arguments)?,
         What::Memory { size, rounds } => memory::run(size, rounds)?,
         What::Parity { rounds } => parity::run(rounds),
         What::Stripes { rounds } => stripes::run(rounds)?,

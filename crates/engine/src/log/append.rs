@@ -73,7 +73,8 @@ impl Shared {
             Append::Write { data, .. } => data,
             Append::Hole { .. } => &[],
         };
-        let mark = self.lane.borrow_mut().store(kind, data, &self.store)?;
+        let stored = self.lane.borrow_mut().store(kind, data, &self.store);
+        let mark = stored.inspect_err(|_| self.end(ErrorKind::Failed))?;
         drop(turn);
         if self.store.is_memory() {
             self.work.notify();

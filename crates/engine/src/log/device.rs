@@ -170,6 +170,41 @@ impl Store {
         Ok(Some(bytes))
     }
 
+    /// Whether every device has these bytes of the ring as the image has them.
+    pub async fn is_everywhere(&self, at: u64, len: usize) -> Result<bool> {
+        // Memory's image is its first device.
+        let first = usize::from(self.is_memory());
+        for n in first..self.devices() {
+            let same = match self.read_copy(n, at, len).await? {
+                Some(copy) => self.with(at, len, |image| image == copy)?,
+                None => false,
+            };
+            if !same {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Stores bytes of the ring again, as the image has them, on every device. Durable after the next
+    /// fence.
+    pub async fn rewrite(&self, at: u64, len: usize) -> Result<()> {
+        if !self.is_memory() {
+            return self.commit(at, len).await;
+        }
+        let bytes = self.with(at, len, <[u8]>::to_vec)?;
+        self.put(at, &bytes)
+    }
+
+    /// Copies a part of the ring from the `n`th device into the image, if it can be read.
+    pub async fn load_from(&self, n: usize, at: u64, len: usize) -> Result<()> {
+        if let (Self::Drives { image, .. }, Some(bytes)) = (self, self.read_copy(n, at, len).await?)
+        {
+            image.write(at, &bytes)?;
+        }
+        Ok(())
+    }
+
     /// Fills the image from the zones: from the first, and where it cannot be read from the second.
     /// What neither has is left as it is: no record will be found there.
     pub async fn load(&self, ring: u64) -> Result<()> {

@@ -89,6 +89,10 @@ async fn fetch(lane: &Lane, epoch: u32, store: &Store) -> Result<bool> {
         let Some(bytes) = store.read_copy(n, at, len).await? else { continue };
         if record.is_whole(&bytes[HEADER..]) {
             store.put(at, &bytes)?;
+            // What follows is likely to be better there too: a drive that was away for a while has
+            // nothing of it.
+            let ahead = commit_len(at, expected.free, lane.control.ring);
+            store.load_from(n, at, ahead).await?;
             return Ok(true);
         }
     }
@@ -129,48 +133,29 @@ async fn check_tail(lane: &Lane, store: &Store, all_devices: bool) -> Result<()>
 
 /// Makes every device hold what was found, and begins an epoch, so that what is left of a torn tail
 /// never fits after the records to come.
-async fn begin_epoch(lane: &mut Lane, settled: u64, all: bool, store: &Store) -> Result<()> {
+async fn begin_epoch(lane: &mut Lane, settled: u64, store: &Store) -> Result<()> {
     let control = lane.control.after_open();
     store.write_control(&control).await?;
     lane.control = control;
-    // What was in flight may be on one device only, or not be durable yet; nobody saw it so far,
-    // from now on everybody may.
-    let settled = if all { 0 } else { settled };
-    let from = lane.mark_after(settled.max(control.trimmed), store)?;
-    if store.is_memory() {
-        return rewrite_memory(lane, from.position, store).await;
+    // What was in flight may be on one device only, or not be durable yet. Nobody has seen it so
+    // far; from now on everybody may.
+    let unsettled = lane.mark_after(settled.max(control.trimmed), store)?.position;
+    if !store.is_memory() {
+        lane.pad_page(store)?;
     }
-    lane.pad_page(store)?;
-    let mut at = from.position / PAGE * PAGE;
-    while at < lane.head.position {
-        let place = lane.at(at);
-        let len = commit_len(place, lane.head.position - at, control.ring);
-        store.commit(place, len).await?;
-        at += u64_of(len);
-    }
-    lane.settled = lane.head;
-    Ok(())
-}
-
-/// Stores again what may not be durable, and what the mirror has not got.
-async fn rewrite_memory(lane: &Lane, unsettled: u64, store: &Store) -> Result<()> {
-    let mut position = lane.tail.position;
+    let step = if store.is_memory() { PAGE } else { u64::MAX };
+    let mut position = lane.tail.position / PAGE * PAGE;
     while position < lane.head.position {
         let at = lane.at(position);
-        let rest = lane.head.position - position;
-        let len = commit_len(at, rest, lane.control.ring).min(usize64(PAGE));
-        let end = position + u64_of(len);
-        let differs = match store.devices() {
-            2 => store.with(at, len, |a| store.with_mirror(at, len, |b| a != b))??.unwrap_or(false),
-            _ => false,
-        };
-        if differs || end > unsettled {
-            let Some(bytes) = store.read_copy(0, at, len).await? else { break };
-            store.put(at, &bytes)?;
+        let rest = (lane.head.position - position).min(step);
+        let len = commit_len(at, rest, control.ring);
+        position += u64_of(len);
+        if position > unsettled || !store.is_everywhere(at, len).await? {
+            store.rewrite(at, len).await?;
         }
-        position = end;
     }
     store.fence();
+    lane.settled = lane.head;
     Ok(())
 }
 
@@ -200,6 +185,6 @@ pub(super) async fn recover(store: &Store, ring: u64, lane: u64) -> Result<(Lane
         bytes: lane.used(),
         repaired,
     };
-    begin_epoch(&mut lane, settled, repaired > 0, store).await?;
+    begin_epoch(&mut lane, settled, store).await?;
     Ok((lane, opened))
 }

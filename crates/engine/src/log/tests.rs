@@ -1,10 +1,13 @@
+mod crash;
+mod model;
+
 use super::*;
 use crate::address::View;
 use media::memory::RegionOptions;
 use media::{Drive, Pmem, SimulatedPmem};
 use reactor::{Config, run, spawn};
 use std::sync::Arc;
-use stdx::num::{low32, u64_of};
+use stdx::num::{low32, u64_of, usize64};
 
 const BYTES: u64 = LOG_BYTES_MIN;
 const LANE: u64 = 0x1122_3344_5566_7788;

@@ -166,14 +166,16 @@ pub(super) async fn recover(store: &Store, ring: u64, lane: u64) -> Result<(Lane
     let mut lane = Lane::new(control);
     let (mut epoch, mut settled, mut repaired) = (0, control.trimmed, 0);
     loop {
-        let record = match find(&lane, epoch, store)? {
-            Some(record) => record,
-            None if fetch(&lane, epoch, store).await? => {
-                repaired += 1;
-                continue;
+        let mut record = find(&lane, epoch, store)?;
+        if record.is_none() && fetch(&lane, epoch, store).await? {
+            repaired += 1;
+            record = find(&lane, epoch, store)?;
+            if record.is_none() {
+                let context = "the commit log's memory does not keep what is stored in it";
+                return Err(Error::new(Kind::Failed, context));
             }
-            None => break,
-        };
+        }
+        let Some(record) = record else { break };
         (epoch, settled) = (record.epoch, record.settled);
         lane.recover(&record, store)?;
     }

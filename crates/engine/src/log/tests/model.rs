@@ -93,7 +93,7 @@ impl History {
         let tail = log.shared.lane.borrow().tail;
         log.shared.lane.borrow_mut().handed = tail;
         let of_view = |i: &&super::Item| i.key.view.get() == view;
-        let last = items.iter().filter(of_view).next_back().unwrap().sequence;
+        let last = items.iter().rfind(of_view).unwrap().sequence;
         self.acked.insert(last, asked.unwrap());
     }
 }

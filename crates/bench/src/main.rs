@@ -5,6 +5,7 @@ mod client;
 mod compare;
 mod engine;
 mod executor;
+mod map;
 mod memory;
 mod parity;
 mod report;
@@ -50,6 +51,18 @@ enum What {
     Stripes {
         #[arg(long, default_value_t = 3)]
         rounds: usize,
+    },
+    /// What the engine's map costs over large address spaces, and what its alternative would
+    Map {
+        /// Address spaces
+        #[arg(long, value_delimiter = ',', default_values = ["1TiB", "16TiB"], value_parser = stdx::size::parse)]
+        spaces: Vec<u64>,
+        /// Memory for each TiB
+        #[arg(long, default_value = "64MiB", value_parser = stdx::size::parse)]
+        memory: u64,
+        /// Blocks simulated at most; larger spaces are sampled
+        #[arg(long, default_value_t = 1 << 24)]
+        entries: u64,
     },
     /// The array engine on drives in memory, without network
     Engine(engine::EngineArguments),
@@ -172,6 +185,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             seconds: a.seconds,
             cases: a.cases,
         })?,
+        What::Map { spaces, memory, entries } => {
+            map::run(&map::Options { spaces, memory, entries })?;
+        }
         What::Engine(arguments) => engine::run(arguments)?,
         What::Memory { size, rounds } => memory::run(size, rounds)?,
         What::Parity { rounds } => parity::run(rounds),

@@ -1,6 +1,6 @@
 //! Pages kept in memory: a fixed number of frames, found by location, given up by CLOCK.
 
-use crate::address::{BLOCK, Location};
+use crate::address::{BLOCK, Entry, Location};
 use stdx::num::{low32, u32_of, usize32};
 
 /// Turns of the hand an index page stays without being asked for. Each stands for hundreds of
@@ -29,10 +29,12 @@ const FREE: u64 = u64::MAX;
 #[derive(Clone, Copy)]
 struct Frame {
     location: u64,
+    crc: u32,
     turns: u8,
 }
 
-/// No allocation after it was made. Locations are found by linear probing in a table at most half
+/// No allocation after it was made. A page is taken for what was asked only if its checksum is the
+/// reference's too, since places are used again. Locations are found by linear probing in a table at most half
 /// full; a removal moves its successors back, so that no tombstones gather.
 pub(super) struct Cache {
     frames: Vec<Frame>,
@@ -50,7 +52,7 @@ impl Cache {
     pub fn new(bytes: usize) -> Self {
         let frames = (bytes / (BLOCK + size_of::<Frame>() + 16)).max(1);
         Self {
-            frames: vec![Frame { location: FREE, turns: 0 }; frames],
+            frames: vec![Frame { location: FREE, crc: 0, turns: 0 }; frames],
             pages: vec![[0; BLOCK]; frames].into_boxed_slice(),
             table: vec![0; (frames * 2).next_power_of_two()],
             used: 0,
@@ -81,8 +83,9 @@ impl Cache {
         }
     }
 
-    pub fn get(&mut self, location: Location, worth: Worth) -> Option<&[u8; BLOCK]> {
-        let Some(frame) = usize32(self.table[self.probe(location.to_bits())]).checked_sub(1) else {
+    pub fn get(&mut self, entry: Entry, worth: Worth) -> Option<&[u8; BLOCK]> {
+        let found = usize32(self.table[self.probe(entry.location.to_bits())]).checked_sub(1);
+        let Some(frame) = found.filter(|&f| self.frames[f].crc == entry.crc) else {
             self.misses += 1;
             return None;
         };
@@ -92,8 +95,8 @@ impl Cache {
     }
 
     /// Keeps a copy of the page.
-    pub fn put(&mut self, location: Location, worth: Worth, page: &[u8; BLOCK]) {
-        let bits = location.to_bits();
+    pub fn put(&mut self, entry: Entry, worth: Worth, page: &[u8; BLOCK]) {
+        let bits = entry.location.to_bits();
         let found = usize32(self.table[self.probe(bits)]);
         let frame = if found > 0 {
             found - 1
@@ -105,7 +108,7 @@ impl Cache {
         };
         // A leaf must be asked for again to stay: most are not.
         let turns = if worth == Worth::Index { INDEX_TURNS } else { 0 };
-        self.frames[frame] = Frame { location: bits, turns };
+        self.frames[frame] = Frame { location: bits, crc: entry.crc, turns };
         self.pages[frame].copy_from_slice(page);
     }
 
@@ -170,6 +173,10 @@ mod tests {
         Location::new(SegmentId::new(low32(n / 97)), low32(n % 97))
     }
 
+    fn entry(n: u64) -> Entry {
+        Entry { location: at(n), crc: 9 }
+    }
+
     #[test]
     fn what_it_gives_is_what_was_put_last() {
         let mut cache = Cache::new(40 * BLOCK);
@@ -185,11 +192,11 @@ mod tests {
                 }
                 1 => {
                     let byte = stdx::num::low8(random.next_u64());
-                    cache.put(at(n), Worth::Leaf, &[byte; BLOCK]);
+                    cache.put(entry(n), Worth::Leaf, &[byte; BLOCK]);
                     model.insert(n, byte);
                 }
                 _ => {
-                    if let Some(page) = cache.get(at(n), Worth::Leaf) {
+                    if let Some(page) = cache.get(entry(n), Worth::Leaf) {
                         assert_eq!(Some(&page[17]), model.get(&n), "page {n}");
                         hits += 1;
                     }
@@ -202,12 +209,12 @@ mod tests {
     #[test]
     fn index_pages_outlive_leaves() {
         let mut cache = Cache::new(20 * BLOCK);
-        cache.put(at(1), Worth::Index, &[1; BLOCK]);
+        cache.put(entry(1), Worth::Index, &[1; BLOCK]);
         for n in 2..80 {
-            cache.put(at(n), Worth::Leaf, &[2; BLOCK]);
+            cache.put(entry(n), Worth::Leaf, &[2; BLOCK]);
         }
-        assert!(cache.get(at(1), Worth::Index).is_some());
-        assert!(cache.get(at(2), Worth::Leaf).is_none());
+        assert!(cache.get(entry(1), Worth::Index).is_some());
+        assert!(cache.get(entry(2), Worth::Leaf).is_none());
     }
 
     #[test]

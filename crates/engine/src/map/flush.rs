@@ -2,6 +2,7 @@
 
 use super::flat::END;
 use super::page::ITEMS_MAX;
+use super::policy::Group;
 use super::table::{Level, Table};
 use super::writer::{Pushed, Writer};
 use super::{Map, Pages};
@@ -74,8 +75,11 @@ impl<P: Pages> Map<P> {
         let tables = self.write_run(&mut writer).await;
         *self.flush_writer.borrow_mut() = Some(writer);
         let tables = tables?;
+        while self.state.borrow().runs_full() {
+            self.merge_once().await?;
+        }
         let mut state = self.state.borrow_mut();
-        let tables = tables.into_iter().map(|t| state.admit(t, false)).collect();
+        let tables = tables.into_iter().map(|t| state.admit(t, Group::Run(0))).collect();
         state.runs.push(Level::from_tables(tables));
         state.version += 1;
         state.frozen.clear();
@@ -90,7 +94,7 @@ impl<P: Pages> Map<P> {
         while at < END {
             let (id, width) = {
                 let mut state = self.state.borrow_mut();
-                (state.table_id(), state.width_for(None))
+                (state.table_id(), state.width_for(Group::Run(0)))
             };
             writer.begin(width);
             loop {
@@ -100,7 +104,7 @@ impl<P: Pages> Map<P> {
                     break;
                 };
                 match writer.push(&self.pages, &item, &checksums).await? {
-                    Pushed::Whole => at = item.end(),
+                    Pushed::Whole(_) => at = item.end(),
                     Pushed::Full(from) => {
                         at = from;
                         break;

@@ -86,3 +86,6 @@ impl Default for MapLimits {
 
 /// Pages kept to read into: those of a few tens of lookups that wait at once.
 pub(super) const SPARE_PAGES: usize = 64;
+
+/// Tables a merge looks ahead in each of its inputs: a step ends before it would need more.
+pub(super) const SOURCE_TABLES: usize = 64;

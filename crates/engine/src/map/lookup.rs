@@ -20,7 +20,7 @@ const PROBES: Flat = 32;
 
 /// A page that was read for this lookup, whether or not the cache still has it.
 pub(super) struct Held {
-    location: Location,
+    entry: Entry,
     page: Box<[u8; BLOCK]>,
 }
 
@@ -94,9 +94,9 @@ struct Cached<'a> {
 
 impl Cached<'_> {
     fn get(&mut self, entry: Entry, worth: Worth) -> Option<&[u8; BLOCK]> {
-        match self.held.iter().find(|h| h.location == entry.location) {
+        match self.held.iter().find(|h| h.entry == entry) {
             Some(held) => Some(&held.page),
-            None => self.cache.get(entry.location, worth),
+            None => self.cache.get(entry, worth),
         }
     }
 }
@@ -260,8 +260,8 @@ impl<P: Pages> Map<P> {
             self.spare.borrow_mut().push(page);
             return if self.state.borrow().version == version { Err(e) } else { Ok(()) };
         }
-        self.state.borrow_mut().cache.put(entry.location, worth, &page);
-        held.push(Held { location: entry.location, page });
+        self.state.borrow_mut().cache.put(entry, worth, &page);
+        held.push(Held { entry, page });
         Ok(())
     }
 

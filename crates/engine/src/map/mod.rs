@@ -13,8 +13,6 @@
 //! Nothing is durable before its manifest is: [`Map::manifest`] names every page, and what was
 //! inserted since the last flush is the caller's to insert again after [`Map::open`].
 
-#![allow(dead_code, reason = "merging is being added: it uses the rest")]
-
 mod bits;
 mod cache;
 mod extents;
@@ -23,9 +21,13 @@ mod flat;
 mod flush;
 mod limits;
 mod lookup;
+mod maintain;
 mod manifest;
 mod memtable;
+mod merge;
 mod page;
+mod policy;
+mod source;
 mod state;
 mod table;
 #[cfg(test)]
@@ -71,6 +73,7 @@ pub struct Map<P: Pages> {
     flushing: Semaphore,
     merging: Semaphore,
     flush_writer: RefCell<Option<Box<Writer>>>,
+    merge_writer: RefCell<Option<Box<Writer>>>,
     /// Pages appended for tables that are not yet part of the map: by a flush, by a merge.
     appended: [Rc<RefCell<Vec<Location>>>; 2],
     spare: RefCell<Vec<Box<[u8; BLOCK]>>>,
@@ -91,6 +94,8 @@ pub struct MapStatus {
     pub cache_misses: u64,
     /// Pages that lookups had to read.
     pub reads: u64,
+    /// Filters are still to be loaded after opening, which [`Map::maintain`] does.
+    pub filters_missing: bool,
 }
 
 impl<P: Pages> Map<P> {
@@ -107,6 +112,7 @@ impl<P: Pages> Map<P> {
             flushing: Semaphore::new(1),
             merging: Semaphore::new(1),
             flush_writer: RefCell::new(None),
+            merge_writer: RefCell::new(None),
             appended: [Rc::default(), Rc::default()],
             spare: RefCell::new(Vec::new()),
             reads: Cell::new(0),
@@ -189,7 +195,10 @@ impl<P: Pages> Map<P> {
             self.flush().await?;
             return Ok(true);
         }
-        Ok(false)
+        if self.load_filter().await? {
+            return Ok(true);
+        }
+        self.merge_once().await
     }
 
     #[must_use]
@@ -206,6 +215,7 @@ impl<P: Pages> Map<P> {
             cache_hits: state.cache.hits,
             cache_misses: state.cache.misses,
             reads: self.reads.get(),
+            filters_missing: state.filters_missing,
         }
     }
 }

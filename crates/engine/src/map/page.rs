@@ -234,6 +234,12 @@ impl<'a> Page<'a> {
     }
 }
 
+/// The width of the field that numbers checksums: none when each item has one, which is what
+/// 0 stands for, so at least 1 otherwise.
+fn count_bits(all_single: bool, checksums: usize) -> u32 {
+    if all_single { 0 } else { bits::width(u64_of(checksums)).max(1) }
+}
+
 /// Gathers items, in ascending order and not overlapping, until a page is full.
 pub(super) struct Builder {
     items: Vec<Item>,
@@ -264,10 +270,6 @@ impl Builder {
 
     pub fn items(&self) -> &[Item] {
         &self.items
-    }
-
-    pub fn checksums(&self) -> &[u32] {
-        &self.checksums
     }
 
     pub fn clear(&mut self) {
@@ -301,7 +303,7 @@ impl Builder {
             checksums,
             holes,
             key_bits: bits::width(span),
-            count_bits: if single { 0 } else { bits::width(u64_of(checksums)) },
+            count_bits: count_bits(single, checksums),
             place_bits: (slot_bits + segment_bits).max(bits::width(u64_of(holes))),
             slot_bits,
         };
@@ -359,8 +361,7 @@ impl Builder {
         let slot_bits = bits::width(u64::from(self.slot_max));
         let (low, high) = self.segments;
         let segment_bits = bits::width(u64::from(high.saturating_sub(low)));
-        let count_bits =
-            if self.all_single { 0 } else { bits::width(u64_of(self.checksums.len())) };
+        let count_bits = count_bits(self.all_single, self.checksums.len());
         let shape = Shape {
             items: self.items.len(),
             checksums: self.checksums.len(),

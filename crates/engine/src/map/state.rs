@@ -3,8 +3,9 @@
 use super::cache::Cache;
 use super::filter::Width;
 use super::flat::Flat;
-use super::limits::{LEVELS, MapLimits};
+use super::limits::{LEVELS, MapLimits, RUNS_FACTOR};
 use super::memtable::Memtable;
+use super::policy::Group;
 use super::table::{Level, Table};
 use std::rc::Rc;
 
@@ -24,6 +25,8 @@ pub(super) struct State {
     pub version: u64,
     /// Where the next merge out of each level begins.
     pub cursors: [Flat; LEVELS],
+    /// Oldest runs that are being merged together: a round begun with them ends with them.
+    pub sweeping: usize,
     pub filter_bytes: usize,
     /// Some tables have filters that were not loaded yet.
     pub filters_missing: bool,
@@ -41,6 +44,7 @@ impl State {
             next_table: 1,
             version: 0,
             cursors: [0; LEVELS],
+            sweeping: 0,
             filter_bytes: 0,
             filters_missing: false,
         }
@@ -56,12 +60,50 @@ impl State {
         self.runs.iter().rev().chain(self.levels.iter().filter(|l| !l.is_empty()))
     }
 
-    /// The filters of a table built for a level (`None`: a flushed run).
-    pub fn width_for(&self, level: Option<usize>) -> Option<Width> {
-        if self.filter_bytes >= self.limits.filters || level == Some(LEVELS - 1) {
-            return None;
+    /// The filters of a table built for a group.
+    pub fn width_for(&self, group: Group) -> Option<Width> {
+        let spent = self.filter_bytes >= self.limits.filters;
+        match group {
+            _ if spent => None,
+            Group::Run(_) => Some(Width::Wide),
+            Group::Level(level) if level < LEVELS - 2 => Some(Width::Wide),
+            Group::Level(level) => (level == LEVELS - 2).then_some(Width::Narrow),
         }
-        Some(if level == Some(LEVELS - 2) { Width::Narrow } else { Width::Wide })
+    }
+
+    /// Whether there are so many runs that a flush must help merging before it adds one.
+    pub fn runs_full(&self) -> bool {
+        self.runs.len() >= self.limits.runs * RUNS_FACTOR
+    }
+
+    /// Levels whose tables have filters.
+    pub fn filtered_levels(&self) -> impl Iterator<Item = Group> + use<> {
+        (0..LEVELS - 1).map(Group::Level)
+    }
+
+    pub fn groups(&self) -> impl Iterator<Item = Group> + use<> {
+        (0..self.runs.len()).map(Group::Run).chain((0..LEVELS).map(Group::Level))
+    }
+
+    pub fn group(&self, group: Group) -> &Level {
+        match group {
+            Group::Run(n) => &self.runs[n],
+            Group::Level(n) => &self.levels[n],
+        }
+    }
+
+    pub fn group_mut(&mut self, group: Group) -> &mut Level {
+        match group {
+            Group::Run(n) => &mut self.runs[n],
+            Group::Level(n) => &mut self.levels[n],
+        }
+    }
+
+    /// Drops runs that were merged away.
+    pub fn drop_empty_runs(&mut self) {
+        let swept = self.runs[..self.sweeping].iter().filter(|r| r.is_empty()).count();
+        self.runs.retain(|run| !run.is_empty());
+        self.sweeping -= swept;
     }
 
     /// Bytes of memory held.
@@ -72,7 +114,8 @@ impl State {
     }
 
     /// Counts the filter of a table that becomes part of the map, or drops it for want of room.
-    pub fn admit(&mut self, mut table: Table, last: bool) -> Rc<Table> {
+    pub fn admit(&mut self, mut table: Table, into: Group) -> Rc<Table> {
+        let last = into == Group::Level(LEVELS - 1);
         if let Some(filter) = &table.filter {
             let bytes = self.filter_bytes + filter.bytes();
             if last || bytes > self.limits.filters {

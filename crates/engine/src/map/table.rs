@@ -85,6 +85,12 @@ impl Level {
         self.tables.iter().map(|t| u64::from(t.leaves)).sum()
     }
 
+    /// The tables that [`consume`](Self::consume) would return.
+    pub fn used_up(&self, from: Flat, to: Flat) -> impl Iterator<Item = Rc<Table>> {
+        let first = self.position(from);
+        self.tables[first..].iter().take_while(move |t| t.high <= to).cloned()
+    }
+
     /// Gives up what the level says of positions in `from..to`: tables that lie in it go and are
     /// returned, one that reaches beyond `to` is cut. None reaches into it from before `from`.
     pub fn consume(&mut self, from: Flat, to: Flat) -> Vec<Rc<Table>> {

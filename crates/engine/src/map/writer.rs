@@ -19,8 +19,8 @@ const BUCKETS: usize = 16;
 /// What became of a pushed item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pushed {
-    /// All of it was taken.
-    Whole,
+    /// All of it was taken; when a leaf ended meanwhile, the one begun then begins here.
+    Whole(Option<Flat>),
     /// The table is full: it speaks of everything before this position.
     Full(Flat),
 }
@@ -102,10 +102,11 @@ impl Writer {
         checksums: &[u32],
     ) -> Result<Pushed> {
         let (mut item, mut checksums) = (*item, checksums);
+        let mut began = None;
         loop {
             let taken = self.leaf.push(&item, checksums);
             if taken == item.blocks {
-                return Ok(Pushed::Whole);
+                return Ok(Pushed::Whole(began));
             }
             if taken > 0 {
                 item = item.from(item.start + Flat::from(taken));
@@ -117,6 +118,7 @@ impl Writer {
             if self.is_full() {
                 return Ok(Pushed::Full(item.start));
             }
+            began = Some(item.start);
         }
     }
 

@@ -1,0 +1,214 @@
+//! Reading a level in order, for a merge: a few pages ahead, past the cache.
+
+use super::flat::{END, Flat, Item, low64};
+use super::limits::{READ_AHEAD, SOURCE_TABLES};
+use super::page::{Kind, Page};
+use super::table::{Level, Table};
+use super::{Pages, corrupt};
+use crate::address::{BLOCK, Entry};
+use crate::error::Result;
+use crate::format::Bad;
+use std::rc::Rc;
+use stdx::num::usize64;
+
+/// One sorted input of a merge. Its tables were part of the map when it was made; a merge has no
+/// other beside it, so they stay.
+pub(super) struct Source {
+    tables: Vec<Rc<Table>>,
+    /// Where the first table begins that did not fit the list.
+    pub limit: Flat,
+    next_table: usize,
+    index: Box<[u8; BLOCK]>,
+    leaves: Vec<Entry>,
+    next_leaf: usize,
+    ahead: Vec<u8>,
+    /// The page of `ahead` being read, and pages in it.
+    page: usize,
+    pages: usize,
+    next_item: usize,
+    /// What is before it was taken; the table's own trim at its opening.
+    low: Flat,
+    current: Option<Item>,
+    checksum: usize,
+}
+
+impl Source {
+    /// The level from its first table that ends after `from`.
+    pub fn new(level: &Level, from: Flat) -> Self {
+        let first = level.position(from);
+        let last = (first + SOURCE_TABLES).min(level.tables().len());
+        Self {
+            tables: level.tables()[first..last].to_vec(),
+            limit: level.get(last).map_or(END, |t| t.low),
+            next_table: 0,
+            index: Box::new([0; BLOCK]),
+            leaves: Vec::new(),
+            next_leaf: 0,
+            ahead: Vec::new(),
+            page: 0,
+            pages: 0,
+            next_item: 0,
+            low: 0,
+            current: None,
+            checksum: 0,
+        }
+    }
+
+    /// The item it stands at.
+    pub const fn current(&self) -> Option<&Item> {
+        self.current.as_ref()
+    }
+
+    /// The table it would open next, when it stands at none.
+    pub fn unopened(&self) -> Option<&Rc<Table>> {
+        if self.current.is_some() { None } else { self.tables.get(self.next_table) }
+    }
+
+    /// Passes by the table it would open next.
+    pub const fn skip_table(&mut self) {
+        self.next_table += 1;
+    }
+
+    /// Checksums of the first `blocks` blocks of the current item, which has contents.
+    pub fn checksums(&self, blocks: usize, out: &mut Vec<u32>) {
+        out.clear();
+        if let Some(Ok(page)) = self.bytes().map(|bytes| Page::parse(bytes, Kind::Leaf)) {
+            out.extend((0..blocks).map(|n| page.checksum(self.checksum + n)));
+        }
+    }
+
+    fn bytes(&self) -> Option<&[u8; BLOCK]> {
+        self.ahead[self.page * BLOCK..].first_chunk()
+    }
+
+    fn place(&self) -> Entry {
+        self.leaves[self.next_leaf - self.pages + self.page]
+    }
+
+    /// Opens the next table and stands at its first item.
+    pub async fn open<P: Pages>(&mut self, pages: &P) -> Result<()> {
+        let Some(table) = self.tables.get(self.next_table).cloned() else { return Ok(()) };
+        self.next_table += 1;
+        self.low = table.low;
+        let index = table.index;
+        pages.read(index.location, &[index.crc], &mut self.index[..]).await?;
+        self.leaves.clear();
+        let before = leaves_before(&self.index, table.low, &mut self.leaves);
+        self.next_leaf = before.map_err(|bad| corrupt(index.location, bad))?;
+        (self.page, self.pages, self.next_item) = (0, 0, 0);
+        self.advance(pages).await
+    }
+
+    /// Gives up everything before `to` of the current item, and goes on to the next one when that
+    /// is all of it. It stands at nothing after a table's last item.
+    pub async fn take_until<P: Pages>(&mut self, pages: &P, to: Flat) -> Result<()> {
+        let Some(item) = self.current else { return Ok(()) };
+        if to < item.end() {
+            if to > item.start {
+                self.current = Some(item.from(to));
+                if item.place.is_some() {
+                    self.checksum += usize64(low64(to - item.start));
+                }
+            }
+            return Ok(());
+        }
+        self.low = item.end();
+        self.advance(pages).await
+    }
+
+    /// Stands at the next item of the table that ends after `low`.
+    async fn advance<P: Pages>(&mut self, pages: &P) -> Result<()> {
+        loop {
+            if self.pages == 0 && !self.read_ahead(pages).await? {
+                self.current = None;
+                return Ok(());
+            }
+            match self.next_in_page() {
+                Ok(Some((item, checksum))) => {
+                    (self.current, self.checksum) = (Some(item), checksum);
+                    return Ok(());
+                }
+                Ok(None) => {
+                    (self.page, self.next_item) = (self.page + 1, 0);
+                    if self.page == self.pages {
+                        self.pages = 0;
+                    }
+                }
+                Err(bad) => return Err(corrupt(self.place().location, bad)),
+            }
+        }
+    }
+
+    fn next_in_page(&mut self) -> std::result::Result<Option<(Item, usize)>, Bad> {
+        let Some(bytes) = self.ahead[self.page * BLOCK..].first_chunk() else { return Ok(None) };
+        let page = Page::parse(bytes, Kind::Leaf)?;
+        while self.next_item < page.len() {
+            let (item, checksum) = page.item(self.next_item)?;
+            self.next_item += 1;
+            if item.end() <= self.low {
+                continue;
+            }
+            if item.start >= self.low {
+                return Ok(Some((item, checksum)));
+            }
+            let skipped = usize64(low64(self.low - item.start));
+            let checksum = checksum + if item.place.is_some() { skipped } else { 0 };
+            return Ok(Some((item.from(self.low), checksum)));
+        }
+        Ok(None)
+    }
+
+    /// Reads the next leaves that lie side by side. `false` when the table has no more.
+    async fn read_ahead<P: Pages>(&mut self, pages: &P) -> Result<bool> {
+        let Some(&first) = self.leaves.get(self.next_leaf) else { return Ok(false) };
+        let mut crcs = [0; READ_AHEAD];
+        let mut count = 0;
+        let adjacent = |n: usize, e: &Entry| {
+            e.location.segment() == first.location.segment()
+                && e.location.slot() == first.location.slot() + stdx::num::u32_of(n)
+        };
+        for entry in self.leaves[self.next_leaf..].iter().take(READ_AHEAD) {
+            if !adjacent(count, entry) {
+                break;
+            }
+            crcs[count] = entry.crc;
+            count += 1;
+        }
+        self.ahead.resize(count * BLOCK, 0);
+        pages.read(first.location, &crcs[..count], &mut self.ahead).await?;
+        self.next_leaf += count;
+        (self.page, self.pages, self.next_item) = (0, count, 0);
+        super::pause().await;
+        Ok(true)
+    }
+}
+
+/// Gathers the leaves an index page names; tells how many of them only speak of what is before `low`.
+fn leaves_before(
+    bytes: &[u8; BLOCK],
+    low: Flat,
+    out: &mut Vec<Entry>,
+) -> std::result::Result<usize, Bad> {
+    named(bytes, Kind::Index, out)?;
+    let page = Page::parse(bytes, Kind::Index)?;
+    // An item's checksums are numbered like its leaves: one each.
+    Ok(page.floor(low).map_or(Ok((0, 0)), |i| page.item(i).map(|(_, n)| (i, n)))?.1)
+}
+
+/// All that an index or filter directory page names.
+pub(super) fn named(
+    bytes: &[u8; BLOCK],
+    kind: Kind,
+    out: &mut Vec<Entry>,
+) -> std::result::Result<(), Bad> {
+    let page = Page::parse(bytes, kind)?;
+    for i in 0..page.len() {
+        let (item, checksum) = page.item(i)?;
+        let place = item.place.ok_or(Bad::Field("hole in an index"))?;
+        for n in 0..item.count() {
+            let location = place.offset(stdx::num::u32_of(n));
+            out.push(Entry { location, crc: page.checksum(checksum + n) });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,111 @@
+//! Bad bytes are errors, never panics.
+
+use super::*;
+use crate::map::filter;
+use crate::map::flat::Item;
+use crate::map::page::{Builder, Kind as PageKind, Page};
+use crate::map::source::named;
+use proptest::prelude::*;
+
+const KINDS: [PageKind; 4] = [PageKind::Leaf, PageKind::Index, PageKind::Filters, PageKind::Holes];
+
+/// Looks at all of a page in every way there is.
+fn explore(bytes: &[u8; BLOCK], at: u128) {
+    for kind in KINDS {
+        let mut entries = Vec::new();
+        let _ = named(bytes, kind, &mut entries);
+        let Ok(page) = Page::parse(bytes, kind) else { continue };
+        let _ = page.floor(at);
+        for i in 0..page.len() {
+            let _ = page.start(i);
+            if let Ok((item, checksum)) = page.item(i)
+                && item.place.is_some()
+            {
+                for n in 0..item.count() {
+                    let _ = page.checksum(checksum + n);
+                }
+            }
+        }
+    }
+    let _ = filter::check(bytes);
+    if let Ok(filter) = filter::Filter::new(vec![*bytes], vec![]) {
+        let _ = filter.first_possible(at, at + 50);
+    }
+}
+
+fn good_page(kind: PageKind) -> [u8; BLOCK] {
+    let mut builder = Builder::default();
+    for n in 0..120u64 {
+        let place = if n % 5 == 0 { None } else { Some(user(n * 37 % 5000)) };
+        let item = Item { start: u128::from(n * 50) + (9 << 40), blocks: 1 + n % 9, place };
+        builder.push(&item, &[7; 16][..stdx::num::usize64(item.blocks)]);
+    }
+    let mut page = [0; BLOCK];
+    builder.encode(kind, &mut page);
+    page
+}
+
+proptest! {
+    #[test]
+    fn noise_behind_a_good_head_is_survived(
+        seed in any::<u64>(),
+        kind in 0usize..4,
+        hits in prop::collection::vec((0usize..64, any::<u8>()), 0..12),
+        far in prop::collection::vec((0..BLOCK, any::<u8>()), 0..40),
+    ) {
+        let mut page = good_page(KINDS[kind]);
+        for (at, byte) in hits.into_iter().filter(|(at, _)| *at >= 6).chain(far) {
+            page[at] = byte;
+        }
+        explore(&page, u128::from(seed) << 8);
+    }
+
+    #[test]
+    fn a_damaged_manifest_is_refused(at in any::<prop::sample::Index>(), bit in 0u32..8) {
+        let map = some_map();
+        let mut manifest = map.manifest();
+        let at = at.index(manifest.len());
+        manifest[at] ^= 1 << bit;
+        let refused = Map::open(&manifest, Rc::clone(map.pages()), small());
+        prop_assert_eq!(refused.err().map(|e| e.kind), Some(Kind::Corrupt));
+    }
+
+    #[test]
+    fn a_nonsensical_manifest_never_panics(
+        changes in prop::collection::vec((12usize..2000, any::<u8>()), 1..8),
+    ) {
+        let map = some_map();
+        let mut manifest = map.manifest();
+        for (at, byte) in changes {
+            let at = 12 + at % (manifest.len() - 12);
+            manifest[at] = byte;
+        }
+        crate::format::seal(&mut manifest, *b"FLmapset");
+        if let Ok(map) = Map::open(&manifest, Rc::clone(map.pages()), small()) {
+            let _ = map.status();
+        }
+    }
+}
+
+fn some_map() -> Map<Rc<Memory>> {
+    let map = Map::new(Rc::new(Memory::default()), small());
+    for n in 0..2000u64 {
+        map.insert(Key::new(View::new(1), n * 3), user(n), &[1]);
+    }
+    map.insert_hole(View::new(2), 0, 1 << 30);
+    now(map.flush()).unwrap();
+    map
+}
+
+#[test]
+fn a_page_of_another_kind_is_a_typed_error() {
+    let map = some_map();
+    let pages = Rc::clone(map.pages());
+    for page in pages.pages.borrow_mut().values_mut() {
+        page[4] = PageKind::Holes as u8;
+    }
+    pages.trusting.set(true);
+    let again = Map::open(&map.manifest(), pages, small()).unwrap();
+    let found = now(again.lookup(View::new(1), 0, 8, &mut Extents::default()));
+    assert_eq!(found.unwrap_err().kind, Kind::Corrupt);
+}

@@ -1,0 +1,388 @@
+//! Random histories against a plain ordered map, with every location accounted for.
+
+use super::*;
+use crate::map::flat::END;
+use crate::map::page::Kind as PageKind;
+use crate::map::source::{Source, named};
+use crate::map::state::State;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+use std::pin::Pin;
+use stdx::num::{u32_of, usize64};
+
+const BLOCKS: u64 = 12_000;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Insert { view: u32, first: u64, count: u32 },
+    Scatter { view: u32, seed: u64, count: u32 },
+    Hole { view: u32, first: u64, count: u64 },
+    Move { view: u32, block: u64 },
+    Lookup { view: u32, first: u64, count: u32 },
+    Begin(Work),
+    Poll(u32),
+    Fail(u32),
+    Checkpoint,
+    Crash,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Work {
+    Flush,
+    Maintain,
+    Evacuate(u32),
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let view = || 1u32..4;
+    let work = prop_oneof![
+        3 => Just(Work::Flush),
+        6 => Just(Work::Maintain),
+        1 => (0u32..40).prop_map(Work::Evacuate),
+    ];
+    let op = prop_oneof![
+        6 => (view(), 0..BLOCKS, 1u32..100)
+            .prop_map(|(view, first, count)| Op::Insert { view, first, count }),
+        6 => (view(), any::<u64>(), 1u32..200)
+            .prop_map(|(view, seed, count)| Op::Scatter { view, seed, count }),
+        2 => (view(), 0..BLOCKS, prop_oneof![1u64..20, 1u64..BLOCKS])
+            .prop_map(|(view, first, count)| Op::Hole { view, first, count }),
+        3 => (view(), 0..BLOCKS).prop_map(|(view, block)| Op::Move { view, block }),
+        6 => (view(), 0..BLOCKS, 1u32..300)
+            .prop_map(|(view, first, count)| Op::Lookup { view, first, count }),
+        8 => work.prop_map(Op::Begin),
+        8 => (1u32..60).prop_map(Op::Poll),
+        1 => (0u32..30).prop_map(Op::Fail),
+        2 => Just(Op::Checkpoint),
+        1 => Just(Op::Crash),
+    ];
+    prop::collection::vec(op, 1..250)
+}
+
+/// What a checkpoint keeps, and a crash goes back to.
+#[derive(Clone, Default)]
+struct Saved {
+    manifest: Vec<u8>,
+    contents: BTreeMap<(u32, u64), (Location, u32)>,
+    inserted: BTreeSet<Location>,
+    superseded: BTreeMap<Location, u32>,
+    appended: u64,
+}
+
+type Job = Pin<Box<dyn Future<Output = Result<bool>>>>;
+
+struct Bench {
+    pages: Rc<Memory>,
+    map: Rc<Map<Rc<Memory>>>,
+    contents: BTreeMap<(u32, u64), (Location, u32)>,
+    inserted: BTreeSet<Location>,
+    next: u64,
+    saved: Saved,
+    /// Pages from here on were appended after the last crash; between are those it lost.
+    lost: Vec<std::ops::Range<u64>>,
+    jobs: Vec<Job>,
+}
+
+fn limits() -> MapLimits {
+    MapLimits { memtable: 48 * 250, cache: 64 << 10, filters: 120 << 10, runs: 2, table_leaves: 8 }
+}
+
+fn page_location(n: u64) -> Location {
+    Location::new(SegmentId::new(low32(n / 40)), low32(n % 40))
+}
+
+impl Bench {
+    fn new() -> Self {
+        let pages = Rc::new(Memory::default());
+        let map = Rc::new(Map::new(Rc::clone(&pages), limits()));
+        let saved = Saved { manifest: map.manifest(), ..Saved::default() };
+        Self {
+            pages,
+            map,
+            contents: BTreeMap::new(),
+            inserted: BTreeSet::new(),
+            next: 0,
+            saved,
+            lost: Vec::new(),
+            jobs: Vec::new(),
+        }
+    }
+
+    fn reserve(&mut self, entries: usize) {
+        while self.map.room() < entries {
+            self.finish_jobs();
+            now(self.map.flush()).unwrap();
+        }
+    }
+
+    fn finish_jobs(&mut self) {
+        self.pages.fail_in.set(None);
+        for _ in 0..200_000 {
+            if self.jobs.is_empty() {
+                return;
+            }
+            self.poll(1);
+        }
+        panic!("work that does not end");
+    }
+
+    fn poll(&mut self, times: u32) {
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        for _ in 0..times {
+            self.jobs.retain_mut(|job| job.as_mut().poll(&mut cx).is_pending());
+        }
+    }
+
+    fn insert(&mut self, view: u32, first: u64, count: u32) {
+        self.reserve(usize64(u64::from(count)));
+        // A new place now and then, so that runs of slots differ from runs of keys.
+        self.next += if count.is_multiple_of(3) { 1 } else { 0 };
+        if self.next % 4096 + u64::from(count) > 4096 {
+            self.next = self.next.next_multiple_of(4096);
+        }
+        let place = user(self.next);
+        let crcs: Vec<u32> = (0..count).map(|n| low32(self.next) * 31 + n).collect();
+        self.map.insert(Key::new(View::new(view), first), place, &crcs);
+        for (n, crc) in (0..count).zip(crcs) {
+            self.contents.insert((view, first + u64::from(n)), (place.offset(n), crc));
+            self.inserted.insert(place.offset(n));
+        }
+        self.next += u64::from(count);
+    }
+
+    fn hole(&mut self, view: u32, first: u64, count: u64) {
+        self.reserve(2);
+        self.map.insert_hole(View::new(view), first, count);
+        let gone = self.contents.range((view, first)..(view, first + count));
+        let gone: Vec<_> = gone.map(|(k, _)| *k).collect();
+        for key in gone {
+            self.contents.remove(&key);
+        }
+    }
+
+    /// Moves a block, and fails to move one that is not where it is said to be.
+    fn relocate(&mut self, view: u32, block: u64) {
+        self.reserve(2);
+        let key = Key::new(View::new(view), block);
+        let new = Entry { location: user(self.next), crc: 77 };
+        self.next += 1;
+        self.pages.fail_in.set(None);
+        let wrong = user(self.next + 5000);
+        assert!(!now(self.map.replace_if(key, wrong, new)).unwrap());
+        let Some(entry) = self.contents.get_mut(&(view, block)) else { return };
+        assert!(now(self.map.replace_if(key, entry.0, new)).unwrap());
+        *entry = (new.location, new.crc);
+        self.inserted.insert(new.location);
+    }
+
+    fn lookup(&self, view: u32, first: u64, count: u32) {
+        let mut out = Extents::default();
+        if now(self.map.lookup(View::new(view), first, count, &mut out)).is_err() {
+            return;
+        }
+        let mut next = first;
+        for extent in out.iter() {
+            assert_eq!(extent.first, next, "no gap");
+            for n in 0..extent.count {
+                let expected = self.contents.get(&(view, next + u64::from(n)));
+                let found = match extent.state {
+                    Contents::Hole => None,
+                    Contents::Data { location, crcs } => {
+                        Some((location.offset(n), crcs[stdx::num::usize32(n)]))
+                    }
+                };
+                assert_eq!(
+                    found.as_ref(),
+                    expected,
+                    "block {} of view {view}",
+                    next + u64::from(n)
+                );
+            }
+            next += u64::from(extent.count);
+        }
+        assert_eq!(next, first + u64::from(count));
+    }
+
+    fn checkpoint(&mut self) {
+        self.pages.fail_in.set(None);
+        // A flush in progress may have to end first; a merge may stay as it is.
+        let map = Rc::clone(&self.map);
+        let mut flush = Box::pin(async move { map.flush().await });
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        while flush.as_mut().poll(&mut cx).is_pending() {
+            self.poll(1);
+        }
+        self.saved = Saved {
+            manifest: self.map.manifest(),
+            contents: self.contents.clone(),
+            inserted: self.inserted.clone(),
+            superseded: self.pages.superseded.borrow().clone(),
+            appended: self.pages.next.get(),
+        };
+    }
+
+    fn crash(&mut self) {
+        self.jobs.clear();
+        let saved = self.saved.clone();
+        self.lost.push(saved.appended..self.pages.next.get());
+        *self.pages.superseded.borrow_mut() = saved.superseded;
+        self.contents = saved.contents;
+        self.inserted = saved.inserted;
+        self.pages.fail_in.set(None);
+        self.map = Rc::new(Map::open(&saved.manifest, Rc::clone(&self.pages), limits()).unwrap());
+        self.saved.superseded = self.pages.superseded.borrow().clone();
+        self.saved.manifest = self.map.manifest();
+        self.saved.appended = self.pages.next.get();
+    }
+
+    fn begin(&mut self, work: Work) {
+        let map = Rc::clone(&self.map);
+        self.jobs.push(match work {
+            Work::Flush => Box::pin(async move { map.flush().await.map(|()| true) }),
+            Work::Maintain => Box::pin(async move { map.maintain().await }),
+            Work::Evacuate(n) => {
+                // One of the segments already full.
+                let full = low32(self.pages.next.get() / 40);
+                let Some(segment) = full.checked_sub(n + 1).map(SegmentId::new) else { return };
+                Box::pin(async move {
+                    map.evacuate(segment).await?;
+                    let state = map.state.borrow();
+                    let mut tables = state.groups().flat_map(|g| state.group(g).tables());
+                    assert!(tables.all(|t| !t.segments.contains(&segment)), "evacuated");
+                    Ok(true)
+                })
+            }
+        });
+    }
+
+    /// Everything ever inserted or appended is referred to, or was reported once.
+    fn account(&mut self) {
+        self.finish_jobs();
+        let superseded = self.pages.superseded.borrow();
+        let twice: Vec<_> = superseded.iter().filter(|(_, n)| **n != 1).collect();
+        assert!(twice.is_empty(), "reported more than once: {twice:?}");
+        let state = self.map.state.borrow();
+        let (users, pages) = referred(&state, &self.pages);
+        let reported = |l: &Location| superseded.contains_key(l);
+        for location in &self.inserted {
+            assert!(
+                users.contains(location) != reported(location),
+                "{location:?} referred to: {}, reported: {}",
+                users.contains(location),
+                reported(location)
+            );
+        }
+        for location in self.contents.values().map(|(l, _)| l) {
+            assert!(users.contains(location), "{location:?} is live");
+        }
+        for n in 0..self.pages.next.get() {
+            if self.lost.iter().any(|lost| lost.contains(&n)) {
+                continue;
+            }
+            let location = page_location(n);
+            assert!(
+                pages.contains(&location) != reported(&location),
+                "page {location:?} referred to: {}, reported: {}",
+                pages.contains(&location),
+                reported(&location)
+            );
+        }
+    }
+}
+
+/// All locations the map refers to: of users' blocks and of its own pages.
+fn referred(state: &State, pages: &Rc<Memory>) -> (BTreeSet<Location>, BTreeSet<Location>) {
+    let (mut users, mut own) = (BTreeSet::new(), BTreeSet::new());
+    let mut checksums = Vec::new();
+    for memtable in [&state.active, &state.frozen] {
+        let mut at = 0;
+        while let Some(item) = memtable.next(at, &mut checksums, 1000) {
+            users.extend(places(&item));
+            at = item.end();
+        }
+    }
+    for group in state.groups() {
+        for table in state.group(group).tables() {
+            let mut entries = vec![table.index];
+            let mut page = [0; BLOCK];
+            for (entry, kind) in [
+                (Some(table.index), PageKind::Index),
+                (table.filters.map(|f| f.0), PageKind::Filters),
+            ] {
+                let Some(entry) = entry else { continue };
+                now(pages.read(entry.location, &[entry.crc], &mut page)).unwrap();
+                entries.push(entry);
+                named(&page, kind, &mut entries).unwrap();
+            }
+            entries.extend(table.holes);
+            for entry in entries {
+                own.insert(entry.location);
+            }
+        }
+        let mut source = Source::new(state.group(group), 0);
+        assert_eq!(source.limit, END, "few tables");
+        while source.unopened().is_some() {
+            now(source.open(pages)).unwrap();
+            while let Some(item) = source.current().copied() {
+                users.extend(places(&item));
+                now(source.take_until(pages, item.end())).unwrap();
+            }
+        }
+    }
+    (users, own)
+}
+
+fn places(item: &crate::map::flat::Item) -> Vec<Location> {
+    let Some(place) = item.place else { return Vec::new() };
+    (0..low32(item.blocks)).map(|n| place.offset(n)).collect()
+}
+
+fn run(ops: Vec<Op>) {
+    let mut bench = Bench::new();
+    for op in ops {
+        match op {
+            Op::Insert { view, first, count } => bench.insert(view, first, count),
+            Op::Scatter { view, seed, count } => {
+                let mut random = stdx::Prng::new(seed);
+                for _ in 0..count {
+                    bench.insert(view, random.below(BLOCKS), 1);
+                }
+            }
+            Op::Hole { view, first, count } => bench.hole(view, first, count),
+            Op::Move { view, block } => bench.relocate(view, block),
+            Op::Lookup { view, first, count } => bench.lookup(view, first, count),
+            Op::Begin(work) => bench.begin(work),
+            Op::Poll(times) => bench.poll(times),
+            Op::Fail(n) => bench.pages.fail_in.set(Some(n)),
+            Op::Checkpoint => bench.checkpoint(),
+            Op::Crash => bench.crash(),
+        }
+        let bytes = usize64(bench.map.status().memory);
+        let limits = limits();
+        assert!(
+            bytes <= 2 * limits.memtable + limits.cache + limits.filters + (64 << 10),
+            "{bytes}"
+        );
+    }
+    bench.finish_jobs();
+    for view in 1..4 {
+        bench.lookup(view, 0, u32_of(usize64(BLOCKS + 300)));
+    }
+    bench.account();
+    while now(bench.map.maintain()).unwrap() {}
+    bench.account();
+    bench.checkpoint();
+    bench.crash();
+    for view in 1..4 {
+        bench.lookup(view, 0, u32_of(usize64(BLOCKS + 300)));
+    }
+    bench.account();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #[test]
+    fn any_history_is_what_an_ordered_map_would_say(ops in ops()) {
+        run(ops);
+    }
+}

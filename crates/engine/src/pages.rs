@@ -33,28 +33,32 @@ impl Pages {
 
     /// Reads metadata blocks in adjacent slots, wherever they are by now.
     async fn read_blocks(&self, first: Location, crcs: &[u32], out: &mut [u8]) -> Result<()> {
-        // A stripe is in memory or on its drives as a whole, but the blocks may be of two.
-        for (n, (block, crc)) in (0..).zip(out.chunks_exact_mut(BLOCK).zip(crcs)) {
-            let Some(pending) = self.writer.pending(first.offset(n)) else {
-                continue;
-            };
-            block.copy_from_slice(&pending);
-            debug_assert_eq!(crate::format::crc32c(block), *crc);
-        }
-        let on_drives = |n: &u32| self.writer.pending(first.offset(*n)).is_none();
-        let count = stdx::num::u32_of(crcs.len());
-        let Some(begin) = (0..count).find(on_drives) else { return Ok(()) };
-        let end = (begin..count).find(|n| !on_drives(n)).unwrap_or(count);
         let info: Option<Rc<SegmentInfo>> = self.writer.table.borrow().info(first).map(Rc::clone);
         let nowhere = || {
             Error::new(Kind::Corrupt, format!("metadata is said to be at {first:?}, of no segment"))
         };
         let info = info.ok_or_else(nowhere)?;
-        self.reads.set(self.reads.get() + 1);
-        let range = usize32(begin)..usize32(end);
-        let out = &mut out[range.start * BLOCK..range.end * BLOCK];
-        let at = first.offset(begin);
-        self.writer.segments.read(&info, at.slot(), &crcs[range], out).await
+        let count = stdx::num::u32_of(crcs.len());
+        let mut at = 0;
+        while at < count {
+            // A stripe is in memory or on its drives as a whole, but the blocks may be of several,
+            // and those may be written in any order.
+            let place = usize32(at) * BLOCK;
+            if let Some(pending) = self.writer.pending(first.offset(at)) {
+                out[place..place + BLOCK].copy_from_slice(&pending);
+                at += 1;
+                continue;
+            }
+            let on_drives = |n: &u32| self.writer.pending(first.offset(*n)).is_none();
+            let end = (at..count).find(|n| !on_drives(n)).unwrap_or(count);
+            let range = usize32(at)..usize32(end);
+            let out = &mut out[range.start * BLOCK..range.end * BLOCK];
+            self.reads.set(self.reads.get() + 1);
+            let slot = first.offset(at).slot();
+            self.writer.segments.read(&info, slot, &crcs[range], out).await?;
+            at = end;
+        }
+        Ok(())
     }
 
     /// Appends one metadata block.

@@ -178,10 +178,13 @@ impl Table {
     /// The map points to `blocks` more from `at` on.
     pub fn add_live(&mut self, at: Location, blocks: u32) {
         let Some(segment) = self.segments.get_mut(&at.segment()) else { return };
-        segment.live += blocks;
+        // A checkpoint may have counted blocks of stripes that are rolled forward over it: a hint may
+        // be too high, but not beyond what there can be.
+        let new = blocks.min(segment.info.geometry.slots() - segment.live);
+        segment.live += new;
         segment.dead_since = None;
         let stream = segment.info.stream;
-        *self.total_of(stream) += u64::from(blocks);
+        *self.total_of(stream) += u64::from(new);
     }
 
     /// The map no longer points to `blocks` from `at` on.

@@ -43,21 +43,36 @@ struct Sorted {
     drives: Vec<Option<Arc<Drive>>>,
 }
 
-async fn sort(given: Vec<Arc<Drive>>) -> Result<Sorted> {
+/// Reads the labels of these drives. With `degraded`, a drive whose label cannot be read is as good
+/// as missing.
+async fn labels(given: Vec<Arc<Drive>>, degraded: bool) -> Result<Vec<(Label, Arc<Drive>)>> {
     let mut labels = Vec::new();
-    for (n, drive) in given.iter().enumerate() {
-        let label = area::read_label(drive).await?.map_err(|bad| match bad {
-            Bad::Blank => missing(format!("drive {n} of those given carries no pool's label")),
-            bad => {
-                Error::caused(Kind::Corrupt, format!("the label of drive {n} of those given"), bad)
+    for (n, drive) in given.into_iter().enumerate() {
+        match area::read_label(&drive).await {
+            Ok(Ok(label)) => labels.push((label, drive)),
+            Ok(Err(Bad::Blank)) => {
+                return Err(missing(format!("drive {n} of those given carries no pool's label")));
             }
-        })?;
-        labels.push(label);
+            Ok(Err(_)) | Err(_) if degraded => {}
+            Ok(Err(bad)) => {
+                let context = format!("the label of drive {n} of those given");
+                return Err(Error::caused(Kind::Corrupt, context, bad));
+            }
+            Err(error) => {
+                let context = format!("drive {n} of those given cannot be read");
+                return Err(Error::caused(Kind::Missing, context, error));
+            }
+        }
     }
-    let newest = labels.iter().max_by_key(|label| label.epoch);
+    Ok(labels)
+}
+
+async fn sort(given: Vec<Arc<Drive>>, options: OpenOptions) -> Result<Sorted> {
+    let labels = labels(given, options.degraded).await?;
+    let newest = labels.iter().map(|(label, _)| label).max_by_key(|label| label.epoch);
     let newest = newest.ok_or_else(|| Error::new(Kind::Invalid, "a pool needs drives"))?.clone();
     let mut drives: Vec<Option<Arc<Drive>>> = vec![None; newest.drives.len()];
-    for (n, (label, drive)) in labels.iter().zip(given).enumerate() {
+    for (n, (label, drive)) in labels.into_iter().enumerate() {
         if label.pool != newest.pool {
             let (one, other) = (&label.name, &newest.name);
             let context =
@@ -129,7 +144,7 @@ impl Pool {
     /// `Missing` when drives or the log are missing, blank or too old; `Invalid` when they are not of
     /// one pool, or it was exported; `Corrupt` when what they say is damaged beyond the redundancy.
     pub async fn open(drives: Vec<Arc<Drive>>, log: LogSpec, options: OpenOptions) -> Result<Self> {
-        let sorted = sort(drives).await?;
+        let sorted = sort(drives, options).await?;
         sorted.check(options)?;
         let Sorted { mut label, drives } = sorted;
         if label.log != log.kind() {

@@ -14,7 +14,7 @@ use crate::address::{BLOCK, Entry, SegmentId};
 use crate::error::{Error, Kind, Result};
 use crate::format::manifest::{Manifest, SegmentRecord};
 use crate::format::root::{INDEX_MAX, RawEntry, Root};
-use crate::limits::RESERVED_MAX;
+use crate::limits::{RECLAIM_RESERVE, RESERVED_MAX};
 use crate::segment::{SegmentInfo, Stream};
 use crate::shard::Shard;
 use crate::table::{Segment, State};
@@ -90,7 +90,7 @@ impl Shard {
     /// How many segments are named ahead: a share of the pool, within bounds.
     fn reserve_target(&self) -> usize {
         let share = self.writer.allocator.borrow().capacity() / 16;
-        usize::try_from(share).unwrap_or(usize::MAX).clamp(8, RESERVED_MAX)
+        usize::try_from(share).unwrap_or(usize::MAX).clamp(2 * RECLAIM_RESERVE, RESERVED_MAX)
     }
 
     async fn write_checkpoint(&self, fresh: &[Rc<SegmentInfo>]) -> Result<()> {

@@ -7,7 +7,7 @@
 
 use std::rc::Rc;
 
-use stdx::num::u32_of;
+use stdx::num::{u32_of, u64_of};
 
 use crate::address::{Entry, Key, Location};
 use crate::error::{Error, Result};
@@ -22,6 +22,12 @@ const BATCH: usize = 1024;
 /// overwritten there never goes to a drive.
 const FILL_LOW: u64 = 256;
 
+/// Records that are worth taking while there is no hurry.
+const WORTH: u64 = 32;
+
+/// Blocks copied into stripes before others on the core have their turn.
+const ITEMS_A_TURN: usize = 32;
+
 /// From here on even a stripe that is not full is written, when nothing else can free the log.
 const FILL_HIGH: u64 = 768;
 
@@ -30,7 +36,7 @@ impl Shard {
     pub async fn destage(self: Rc<Self>) {
         let mut items = Vec::with_capacity(BATCH);
         while !self.ended.get() {
-            self.wake.until(|| self.ended.get() || self.is_due() || self.is_stuck()).await;
+            self.filling.until(|| self.ended.get() || self.is_due() || self.is_stuck()).await;
             let done = if self.is_due() {
                 self.destage_batch(&mut items).await
             } else {
@@ -45,7 +51,13 @@ impl Shard {
 
     /// Whether the log has so much that some of it should be taken.
     fn is_due(&self) -> bool {
-        self.is_filling() && self.log.pending() > 0
+        let worth = if self.is_pressed() { 1 } else { WORTH };
+        self.is_filling() && self.log.pending() >= worth
+    }
+
+    /// Whether the log should be emptied whatever it takes.
+    fn is_pressed(&self) -> bool {
+        self.draining.get() || self.log.fill() >= FILL_HIGH || self.log.waiting() > 0
     }
 
     /// Whether the log has so much that destage should look at it.
@@ -64,10 +76,13 @@ impl Shard {
         items.clear();
         let through = self.log.next_batch(BATCH, items)?;
         let mut last = None;
-        for item in &*items {
+        for (n, item) in items.iter().enumerate() {
             last = Some(self.destage_item(item).await?);
-            count(&self.counters.destaged, 1);
+            if n % ITEMS_A_TURN == ITEMS_A_TURN - 1 {
+                reactor::yield_now().await;
+            }
         }
+        count(&self.counters.destaged, u64_of(items.len()));
         self.handed.borrow_mut().push_back((through, last));
         self.writer.progress.raise();
         Ok(())
@@ -108,6 +123,7 @@ impl Shard {
                 return;
             }
             self.advanced.raise();
+            self.filling.raise();
             self.wake.raise();
         }
     }
@@ -190,6 +206,7 @@ impl Shard {
     pub fn end_with(&self, error: &Error) {
         self.writer.fail(error);
         self.advanced.raise();
+        self.filling.raise();
         self.wake.raise();
     }
 }

@@ -64,7 +64,7 @@ pub const STRIPES_IN_FLIGHT: usize = 4;
 pub const RESERVED_MAX: usize = 64;
 
 /// Segments that only metadata may take, at least: a checkpoint must always be possible.
-pub const METADATA_RESERVE: u64 = 3;
+pub const METADATA_RESERVE: u64 = 2;
 
 /// Segments that only reclaim and metadata may take: without them no space could ever be won.
 pub const RECLAIM_RESERVE: usize = 2;

@@ -3,16 +3,20 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use stdx::num::{low32, u32_of};
+use stdx::num::{low32, u32_of, u64_of};
 
 use crate::address::{BLOCK, Key, Location, SegmentId};
 use crate::error::Result;
+use crate::limits::RECLAIM_RESERVE;
 use crate::map::{Contents, Extents};
 use crate::segment::{Owner, SegmentInfo, Stream};
 use crate::shard::{Shard, count};
 
 /// Segments emptied before their space is given back, with one checkpoint.
 const SEGMENTS_AT_ONCE: usize = 4;
+
+/// Segments of metadata with little in them that are worth emptying.
+const METADATA_AT_ONCE: usize = 2;
 
 /// Blocks of a segment found live: where they are, whose they are, and their checksums.
 struct Live {
@@ -25,8 +29,9 @@ impl Shard {
     /// Whether free segments are so few that some should be won back.
     pub fn needs_space(&self) -> bool {
         let allocator = self.writer.allocator.borrow();
-        let low = self.keep_for_metadata() + (allocator.capacity() / 32).max(4);
-        allocator.available() < low
+        let free = allocator.available() + u64_of(self.table().reserved());
+        let work = u64_of(RECLAIM_RESERVE) + (allocator.capacity() / 32).max(1);
+        free <= self.keep_for_metadata() + work
     }
 
     /// Wins space back while it is short, until the shard ends.
@@ -49,6 +54,13 @@ impl Shard {
     async fn reclaim_some(&self, emptied: &mut BTreeSet<SegmentId>) -> Result<()> {
         let mut dead = self.dead_by_count();
         dead.append(emptied);
+        let sparse = self.table().sparse_metadata();
+        if sparse.len() >= METADATA_AT_ONCE {
+            for id in sparse {
+                self.map.evacuate(id).await?;
+            }
+            self.checkpoint().await?;
+        }
         if !dead.is_empty() {
             return self.give_back_dead(&dead).await;
         }

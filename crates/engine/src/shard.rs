@@ -43,7 +43,9 @@ pub struct Shard {
     pub handed: RefCell<VecDeque<(u64, Option<Location>)>>,
     /// Raised when the map learnt a stripe, or the log was trimmed.
     pub advanced: Signal,
-    /// Raised when a background task has something to look at.
+    /// Raised when the log has enough for destage.
+    pub filling: Signal,
+    /// Raised when the map or the free space should be looked at.
     pub wake: Signal,
     pub draining: Cell<bool>,
     pub ended: Cell<bool>,
@@ -185,7 +187,7 @@ impl Shard {
     /// Has destage look at the log, if there is enough in it.
     fn look_at_log(&self) {
         if self.is_filling() {
-            self.wake.raise();
+            self.filling.raise();
         }
     }
 
@@ -243,6 +245,7 @@ impl Shard {
             checkpointing: Semaphore::new(1),
             handed: RefCell::default(),
             advanced: Signal::new(),
+            filling: Signal::new(),
             wake: Signal::new(),
             draining: Cell::new(false),
             ended: Cell::new(false),
@@ -265,6 +268,10 @@ impl Shard {
 
     /// Writes the map's memory out when it is full, and merges runs, until the shard ends.
     async fn maintain(self: Rc<Self>) {
+        // Merges left over from before, and the filters of runs that were opened.
+        if let Err(error) = self.merge().await {
+            return self.end_with(&error);
+        }
         while !self.ended.get() {
             self.wake.until(|| self.ended.get() || self.map_is_nearly_full()).await;
             if self.ended.get() {
@@ -284,12 +291,14 @@ impl Shard {
     /// Flushes the map and merges what is due.
     async fn maintain_map(&self) -> Result<()> {
         self.flush_map().await?;
+        self.merge().await
+    }
+
+    async fn merge(&self) -> Result<()> {
         let mut merged = false;
-        while self.map.maintain().await? {
+        while !self.ended.get() && self.map.maintain().await? {
             merged = true;
-            if self.ended.get() {
-                return Ok(());
-            }
+            reactor::yield_now().await;
         }
         if merged { self.checkpoint().await } else { Ok(()) }
     }
@@ -319,7 +328,7 @@ impl Shard {
     /// As [`Shard::flush_map`].
     pub async fn drain(&self) -> Result<()> {
         self.draining.set(true);
-        self.wake.raise();
+        self.filling.raise();
         let drained = || self.log.fill() == 0 || self.writer.check().is_err();
         self.advanced.until(drained).await;
         self.draining.set(false);
@@ -330,6 +339,7 @@ impl Shard {
     /// Ends the tasks.
     pub fn end(&self) {
         self.ended.set(true);
+        self.filling.raise();
         self.wake.raise();
         self.advanced.raise();
         self.writer.hungry.raise();

@@ -268,6 +268,18 @@ impl Table {
         best.map(|segment| (segment.info.id, segment.live))
     }
 
+    /// Sealed segments of metadata of which a quarter or less is in use.
+    #[must_use]
+    pub fn sparse_metadata(&self) -> Vec<SegmentId> {
+        let sparse = self.segments.values().filter(|segment| {
+            segment.state == State::Sealed
+                && segment.info.stream == Stream::Metadata
+                && segment.applied == segment.stripes
+                && (1..=segment.info.geometry.slots() / 4).contains(&segment.live)
+        });
+        sparse.map(|segment| segment.info.id).collect()
+    }
+
     /// Segments of each kind: reserved, open, sealed.
     #[must_use]
     pub fn counts(&self) -> [u64; 3] {

@@ -348,7 +348,7 @@ impl Writer {
         loop {
             self.check()?;
             let opened = self.table.borrow_mut().open(stream, keep);
-            if self.table.borrow().reserved() <= 2 * RECLAIM_RESERVE {
+            if self.table.borrow().reserved() <= RECLAIM_RESERVE + 1 {
                 self.starving.set(true);
                 self.hungry.raise();
             }

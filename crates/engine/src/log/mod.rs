@@ -270,6 +270,12 @@ impl Log {
         }
     }
 
+    /// Appends that wait for room.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.shared.waiting.get()
+    }
+
     /// Records destage was not given yet.
     #[must_use]
     pub fn pending(&self) -> u64 {

@@ -129,3 +129,23 @@ fn what_was_acknowledged_is_there_after_every_crash() {
         });
     }
 }
+
+#[test]
+fn a_pool_far_smaller_than_what_is_written_wins_its_space_back() {
+    reactor::simulate(3, async {
+        let (drives, log) = (drives(3, 128 * MIB), pmem(8 * MIB));
+        let spec =
+            PoolSpec { scheme: raid::Scheme::Raid5, ..spec(&drives, LogSpec::Bbu(vec![log])) };
+        let pool = Pool::create(spec).await.unwrap();
+        let capacity = pool.status().capacity;
+        let v = pool.create_volume(volume("db", capacity * 3 / 4 / MIB * MIB)).await.unwrap();
+        let mut model = Model::new();
+        scribble(&v, &mut model, 30_000, 1).await;
+        verify(&v, &model).await;
+        let status = pool.status();
+        assert!(status.written > 2 * capacity, "{status:?}");
+        assert!(status.drive_written < 6 * status.written, "{status:?}");
+        assert!(status.segments_reclaimed > 0, "{status:?}");
+        pool.close().await.unwrap();
+    });
+}

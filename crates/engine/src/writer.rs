@@ -54,6 +54,8 @@ pub struct Writer {
     ready: RefCell<VecDeque<StripeHeader>>,
     /// Segments written to since the last flush.
     dirty: RefCell<BTreeMap<SegmentId, Rc<SegmentInfo>>>,
+    /// One flush at a time.
+    flushing: Semaphore,
     /// High half: the epoch the pool was opened in. So no stripe left over from before a crash is
     /// taken for a new one.
     generation: Cell<u64>,
@@ -107,6 +109,7 @@ impl Writer {
             written: Cell::new(parts.sequence),
             ready: RefCell::default(),
             dirty: RefCell::default(),
+            flushing: Semaphore::new(1),
             generation: Cell::new(parts.epoch << 32),
             failure: RefCell::default(),
             progress: Signal::new(),
@@ -264,6 +267,8 @@ impl Writer {
     /// # Errors
     /// As [`check`](Self::check).
     pub async fn flush(&self) -> Result<()> {
+        // Whoever comes while another flush is under way has stripes in that one, too.
+        let _turn = self.flushing.hold(1).await;
         let dirty = self.dirty.take();
         let infos: Vec<&SegmentInfo> = dirty.values().map(|info| &**info).collect();
         self.segments.flush(&infos).await.inspect_err(|error| self.fail(error))?;

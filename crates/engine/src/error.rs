@@ -72,6 +72,7 @@ impl From<media::Error> for Error {
             media::Kind::OutOfRange | media::Kind::TooLarge | media::Kind::Unsupported => {
                 Kind::Invalid
             }
+            media::Kind::Busy => Kind::Busy,
             _ => Kind::Failed,
         };
         Self::caused(kind, "drive", source)

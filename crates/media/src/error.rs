@@ -20,6 +20,8 @@ pub enum Kind {
     Gone,
     /// An earlier failure latched: what was acknowledged may be lost, so nothing more is taken.
     Latched,
+    /// Another has it open and shares it with nobody.
+    Busy,
     /// The drive cannot do this at all.
     Unsupported,
 }
@@ -73,6 +75,9 @@ impl Error {
 }
 
 fn kind_of(e: &io::Error) -> Kind {
+    if e.kind() == io::ErrorKind::ResourceBusy {
+        return Kind::Busy;
+    }
     match e.raw_os_error() {
         Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => Kind::Full,
         Some(libc::EROFS | libc::EPERM | libc::EACCES | libc::EBADF) => Kind::ReadOnly,

@@ -29,11 +29,14 @@ pub struct OpenOptions {
     /// Past the page cache (`O_DIRECT`). Where the file system refuses that, the file is opened
     /// without, and [`File::is_direct`] says so.
     pub direct: bool,
+    /// Holds the file against every other exclusive opening, on this machine, until it is closed;
+    /// fails with `ResourceBusy` while another has it.
+    pub exclusive: bool,
 }
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        Self { write: true, create: false, direct: true }
+        Self { write: true, create: false, direct: true, exclusive: false }
     }
 }
 
@@ -126,6 +129,14 @@ impl File {
             }
             other => (other?, options.direct),
         };
+        if options.exclusive {
+            file.try_lock().map_err(|e| match e {
+                std::fs::TryLockError::WouldBlock => {
+                    io::Error::new(io::ErrorKind::ResourceBusy, "in use by another")
+                }
+                std::fs::TryLockError::Error(e) => e,
+            })?;
+        }
         let meta = file.metadata()?;
         let fd = OwnedFd::from(file);
         let kind = if meta.file_type().is_file() {

@@ -22,6 +22,8 @@ pub struct OpenDrive {
     pub buffered: bool,
     /// The logical block writes will come in, in bytes; 0 for the drive's own.
     pub block_size: u32,
+    /// Refused while another has it open like this: what belongs to a pool has one owner.
+    pub exclusive: bool,
 }
 
 /// A file or block device as a drive.
@@ -43,7 +45,12 @@ impl Storage {
         let create = options.create.is_some() && !path.exists();
         let file = File::open(
             path,
-            OpenOptions { write: !options.read_only, create, direct: !options.buffered },
+            OpenOptions {
+                write: !options.read_only,
+                create,
+                direct: !options.buffered,
+                exclusive: options.exclusive,
+            },
         )
         .map_err(wrap)?;
         if let (true, Some(bytes)) = (create, options.create) {

@@ -256,3 +256,14 @@ proptest! {
         reactor::simulate(1, behaves_as_bytes(simulated, ops));
     }
 }
+
+#[test]
+fn a_drive_opened_exclusively_is_opened_so_by_nobody_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("drive");
+    let options = OpenDrive { create: Some(LEN), exclusive: true, ..OpenDrive::default() };
+    let first = Drive::open(&path, options).unwrap();
+    assert_eq!(Drive::open(&path, options).unwrap_err().kind, Kind::Busy);
+    drop(first);
+    Drive::open(&path, options).unwrap();
+}

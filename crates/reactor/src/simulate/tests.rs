@@ -152,7 +152,7 @@ fn nothing_reaches_out_of_it() {
 #[test]
 fn files_from_outside_are_refused_inside() {
     let path = std::env::current_exe().unwrap();
-    let options = crate::file::OpenOptions { write: false, create: false, direct: false };
+    let options = crate::file::OpenOptions { write: false, direct: false, ..Default::default() };
     let file = crate::file::File::open(&path, options).unwrap();
     simulate(1, async move {
         let (read, buffer) = file.read_at(buffer::alloc(512).await, 0).await;

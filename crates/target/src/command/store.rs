@@ -118,7 +118,7 @@ pub(super) fn status_of(error: &media::Error) -> Status {
         Kind::ReadOnly => Status::NAMESPACE_IS_WRITE_PROTECTED.with_dnr(),
         Kind::Medium if reading => Status::UNRECOVERED_READ_ERROR.with_dnr(),
         Kind::Medium | Kind::Latched => Status::WRITE_FAULT.with_dnr(),
-        Kind::Gone => Status::NAMESPACE_NOT_READY,
+        Kind::Gone | Kind::Busy => Status::NAMESPACE_NOT_READY,
         Kind::TooLarge | Kind::Unsupported => Status::INTERNAL_ERROR.with_dnr(),
     }
 }

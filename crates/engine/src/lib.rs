@@ -28,6 +28,7 @@ mod table;
 mod volume;
 mod writer;
 
+pub use area::read_label;
 pub use error::{Error, Kind, Result};
 pub use limits::{DRIVES_MAX, NAME_MAX, SHARDS_MAX, VOLUME_BYTES_MAX, VOLUMES_MAX};
 pub use pool::{

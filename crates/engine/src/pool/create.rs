@@ -56,7 +56,7 @@ fn invalid(what: impl Into<String>) -> Error {
     Error::new(Kind::Invalid, what)
 }
 
-fn random_id(prng: &mut Prng) -> [u8; 16] {
+pub(super) fn random_id(prng: &mut Prng) -> [u8; 16] {
     let mut id = [0; 16];
     prng.fill(&mut id);
     id

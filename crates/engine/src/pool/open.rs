@@ -4,8 +4,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use media::Drive;
+use stdx::Prng;
 
-use super::create::{Frame, device, drive_set, lane};
+use super::create::{Frame, device, drive_set, lane, random_id};
 use super::{LogSpec, Pool};
 use crate::area;
 use crate::error::{Error, Kind, Result};
@@ -157,13 +158,20 @@ impl Pool {
             record.failed |= drive.is_none();
         }
         let imported = label.state == PoolState::Exported;
+        if imported {
+            label.log_id = next_log_id(&label);
+        }
         let set = drive_set(&label, drives);
         let catalog = newest_catalog(&set, label.pool).await?;
         let frame = Frame::new(label.clone(), catalog, set)?;
-        frame.superblock.write_labels(PoolState::Active).await?;
+        frame.superblock.write_labels(label.state).await?;
         let mut shards = Vec::new();
         for shard in 0..label.shards {
             shards.push(open_shard(&frame, &label, &log, shard, imported).await?);
+        }
+        if imported {
+            // Not before it has a log: an import that is cut short is made again.
+            frame.superblock.write_labels(PoolState::Active).await?;
         }
         let pool = frame.into_pool(shards);
         for shard in pool.0.shards.iter() {
@@ -172,6 +180,13 @@ impl Pool {
         pool.adopt_volumes().await?;
         Ok(pool)
     }
+}
+
+/// What the log of an imported pool is known by: another number than before, so that the records the old one left
+/// are not taken for the new one's.
+fn next_log_id(label: &Label) -> [u8; 16] {
+    let (half, _) = label.log_id.split_first_chunk().expect("an id has 16 bytes");
+    random_id(&mut Prng::new(u64::from_le_bytes(*half) ^ label.epoch))
 }
 
 const fn name_of(log: LogKind) -> &'static str {

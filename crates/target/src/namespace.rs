@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use nvme::nqn::Nqn;
 use uuid::Uuid;
 
+use crate::volume::Door;
+
 /// What the bytes of a namespace are kept in. A closed set: the target modes.
 #[derive(Clone)]
 pub enum Backend {
@@ -13,6 +15,8 @@ pub enum Backend {
     Memory(Arc<media::memory::Region>),
     /// A file or a block device.
     Drive(Arc<media::Drive>),
+    /// A volume of a pool.
+    Volume(Door),
 }
 
 impl Backend {
@@ -22,16 +26,17 @@ impl Backend {
         match self {
             Self::Memory(region) => region.len(),
             Self::Drive(drive) => drive.capacity(),
+            Self::Volume(door) => door.bytes(),
         }
     }
 
     /// Whether an acknowledged write may still be lost with power until a Flush: what VWC
     /// advertises. Memory keeps nothing over a power loss, flushed or not, so it has no cache to
-    /// flush.
+    /// flush; a volume acknowledges what is durable in its pool's log.
     #[must_use]
     pub fn has_volatile_cache(&self) -> bool {
         match self {
-            Self::Memory(_) => false,
+            Self::Memory(_) | Self::Volume(_) => false,
             Self::Drive(drive) => drive.has_volatile_cache(),
         }
     }
@@ -40,7 +45,7 @@ impl Backend {
     #[must_use]
     pub fn zeroes_when_deallocated(&self) -> bool {
         match self {
-            Self::Memory(_) => true,
+            Self::Memory(_) | Self::Volume(_) => true,
             Self::Drive(drive) => drive.zeroes_when_deallocated(),
         }
     }
@@ -51,6 +56,7 @@ impl Backend {
         match self {
             Self::Memory(_) => false,
             Self::Drive(drive) => drive.failure().is_some(),
+            Self::Volume(door) => door.has_failed(),
         }
     }
 
@@ -61,6 +67,7 @@ impl Backend {
         match self {
             Self::Memory(_) => 512,
             Self::Drive(drive) => drive.logical_block(),
+            Self::Volume(_) => stdx::num::u32_of(engine::address::BLOCK),
         }
     }
 }
@@ -70,6 +77,7 @@ impl core::fmt::Debug for Backend {
         f.write_str(match self {
             Self::Memory(_) => "Memory",
             Self::Drive(_) => "Drive",
+            Self::Volume(_) => "Volume",
         })
     }
 }

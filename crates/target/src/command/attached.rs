@@ -51,7 +51,7 @@ impl Attached {
     pub fn new(namespace: Arc<Namespace>, host: HostId) -> Self {
         let region = match &namespace.backend {
             Backend::Memory(region) => Some(Rc::new(Arc::clone(region))),
-            Backend::Drive(_) => None,
+            Backend::Drive(_) | Backend::Volume(_) => None,
         };
         let ranges = ranges_of(&namespace);
         Self { namespace, region, host, access: Cell::new(None), ranges }

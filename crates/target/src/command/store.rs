@@ -25,6 +25,12 @@ impl Attached {
                 Ok(buffer)
             }
             Backend::Drive(drive) => drive.read(offset, length).await.map_err(|e| status_of(&e)),
+            Backend::Volume(door) => {
+                let mut buffer = buffer::alloc(length).await;
+                let read = door.read(offset, &mut buffer[..length]).await;
+                read.map_err(|e| status_of_volume(&e, true))?;
+                Ok(buffer)
+            }
         }
     }
 
@@ -34,10 +40,14 @@ impl Attached {
     /// Compare Failure, and as [`Attached::load`].
     pub(super) async fn check_equal(&self, offset: u64, data: &[u8]) -> Result<(), Status> {
         let differs = match &self.namespace().backend {
-            Backend::Memory(region) => region.mismatch(offset, data),
-            Backend::Drive(drive) => drive.mismatch(offset, data).await,
+            Backend::Memory(region) => region.mismatch(offset, data).map_err(|e| status_of(&e)),
+            Backend::Drive(drive) => drive.mismatch(offset, data).await.map_err(|e| status_of(&e)),
+            Backend::Volume(door) => {
+                let differs = door.mismatch(offset, data).await;
+                differs.map_err(|e| status_of_volume(&e, true))
+            }
         };
-        match differs.map_err(|e| status_of(&e))? {
+        match differs? {
             None => Ok(()),
             Some(_) => Err(Status::COMPARE_FAILURE.with_dnr()),
         }
@@ -51,6 +61,10 @@ impl Attached {
         let stored = match &self.namespace().backend {
             Backend::Memory(region) => region.copy_in(offset, &data),
             Backend::Drive(drive) => drive.write(offset, data.into_buffer().await, fua).await,
+            Backend::Volume(door) => {
+                let written = door.write(offset, &data).await;
+                return written.map_err(|e| status_of_volume(&e, false));
+            }
         };
         stored.map_err(|e| status_of(&e))
     }
@@ -64,6 +78,17 @@ impl Attached {
         let freed = match &self.namespace().backend {
             Backend::Memory(_) => return self.zero(blocks, true).await,
             Backend::Drive(drive) => drive.deallocate(blocks.offset, blocks.length).await,
+            Backend::Volume(door) => {
+                let (offset, length) = (blocks.offset, blocks.length);
+                let freed = match door.write_zeroes(offset, length).await {
+                    // Parts of the volume's own blocks want a write; without room, they stay.
+                    Err(engine::Error { kind: engine::Kind::Full, .. }) => {
+                        door.deallocate(offset, length).await
+                    }
+                    done => done,
+                };
+                return freed.map_err(|e| status_of_volume(&e, false));
+            }
         };
         match freed {
             Err(e) if e.kind != Kind::Unsupported => Err(status_of(&e)),
@@ -92,6 +117,11 @@ impl Attached {
                 let done = drive.write_zeroes(blocks.offset, blocks.length, deallocate).await;
                 done.map_err(|e| status_of(&e))
             }
+            // The space is given back either way: there is nothing to be had for keeping it.
+            Backend::Volume(door) => {
+                let done = door.write_zeroes(blocks.offset, blocks.length).await;
+                done.map_err(|e| status_of_volume(&e, false))
+            }
         }
     }
 
@@ -103,6 +133,7 @@ impl Attached {
         match &self.namespace().backend {
             Backend::Memory(_) => Ok(()),
             Backend::Drive(drive) => drive.flush().await.map_err(|e| status_of(&e)),
+            Backend::Volume(door) => door.flush().await.map_err(|e| status_of_volume(&e, false)),
         }
     }
 }
@@ -120,5 +151,22 @@ pub(super) fn status_of(error: &media::Error) -> Status {
         Kind::Medium | Kind::Latched => Status::WRITE_FAULT.with_dnr(),
         Kind::Gone | Kind::Busy => Status::NAMESPACE_NOT_READY,
         Kind::TooLarge | Kind::Unsupported => Status::INTERNAL_ERROR.with_dnr(),
+    }
+}
+
+/// A volume's failure as what the host can act on.
+fn status_of_volume(error: &engine::Error, reading: bool) -> Status {
+    use engine::Kind;
+    match error.kind {
+        // The volume shrank under the command.
+        Kind::OutOfRange => Status::LBA_OUT_OF_RANGE.with_dnr(),
+        Kind::Full => Status::CAPACITY_EXCEEDED.with_dnr(),
+        // A write of part of a block reads the rest.
+        Kind::Corrupt => Status::UNRECOVERED_READ_ERROR.with_dnr(),
+        Kind::Failed if reading => Status::UNRECOVERED_READ_ERROR.with_dnr(),
+        Kind::Failed => Status::WRITE_FAULT.with_dnr(),
+        // Its pool was closed, and may be open elsewhere or again.
+        Kind::Gone | Kind::Missing | Kind::Busy => Status::NAMESPACE_NOT_READY,
+        Kind::Invalid | Kind::Exists | Kind::NotFound => Status::INTERNAL_ERROR.with_dnr(),
     }
 }

@@ -100,7 +100,8 @@ fn attach(namespace: Arc<Namespace>) -> Attached {
 #[test]
 fn both_hold_between_two_cores() {
     let cores = [start("one"), start("two")];
-    for on in EVERYWHERE {
+    // A volume is at home on a reactor that stays.
+    for on in EVERYWHERE.into_iter().filter(|on| *on != On::Volume) {
         let place = on_reactor(Place::shared(on, 1, 16, 512));
         let calls = cores.each_ref().map(|core| {
             let namespace = Arc::clone(&place.namespace);

@@ -20,6 +20,7 @@ use stdx::num::{u32_of, u64_of, usize32};
 use crate::command::{Attached, Reply, Slot, execute};
 use crate::namespace::{Backend, Namespace, NamespaceSpec};
 use crate::reservation::{HostId, Notice, PowerLoss};
+use crate::volume::{Door, Home};
 
 pub const HOST: HostId = HostId([1; 16]);
 pub const OTHER: HostId = HostId([2; 16]);
@@ -29,46 +30,97 @@ pub const OTHER: HostId = HostId([2; 16]);
 pub enum On {
     Memory,
     File,
+    /// A volume of this reactor.
+    Volume,
+    /// A volume of another reactor.
+    Elsewhere,
 }
 
-pub const EVERYWHERE: [On; 2] = [On::Memory, On::File];
+pub const EVERYWHERE: [On; 4] = [On::Memory, On::File, On::Volume, On::Elsewhere];
 
 /// A namespace of `blocks` blocks of `block_size` bytes; the file lives as long as this.
 pub struct Place {
     pub namespace: Arc<Namespace>,
-    _file: Option<tempfile::TempDir>,
+    _under: Under,
+}
+
+/// What goes with a place.
+enum Under {
+    Nothing,
+    File { _directory: tempfile::TempDir },
+    Reactor(reactor::Handle),
+}
+
+impl Drop for Under {
+    fn drop(&mut self) {
+        if let Self::Reactor(handle) = self {
+            handle.stop();
+            let _ = handle.join();
+        }
+    }
+}
+
+/// A volume of at least `bytes` on a pool of memory; the pool lives as long as its reactor.
+async fn volume(bytes: u64, block_size: u32, hands: usize) -> Door {
+    let options = RegionOptions { block_size: 4096, shared: false, huge: false };
+    let drive = Arc::new(Drive::memory((bytes * 3).max(512 << 20), options).unwrap());
+    let log = Arc::new(media::Pmem::anonymous(8 << 20).unwrap());
+    let spec = engine::PoolSpec {
+        name: "pool".to_owned(),
+        id: [7; 16],
+        drives: vec![drive],
+        scheme: raid::Scheme::Single,
+        log: engine::LogSpec::Bbu(vec![log]),
+        log_bytes: None,
+        au_bytes: None,
+        created: 0,
+    };
+    let pool = engine::Pool::create(spec).await.unwrap();
+    let bytes = bytes.next_multiple_of(4096);
+    let spec = engine::VolumeSpec { name: "v".to_owned(), id: [9; 16], bytes, block_size };
+    let volume = pool.create_volume(spec).await.unwrap();
+    Home::new(hands).open(volume)
 }
 
 impl Place {
     /// For one core.
     pub async fn new(on: On, nsid: u32, blocks: u64, block_size: u32) -> Self {
-        Self::make(on, nsid, blocks, block_size, false)
+        Self::make(on, nsid, blocks, block_size, false).await
     }
 
     /// For several cores.
     pub async fn shared(on: On, nsid: u32, blocks: u64, block_size: u32) -> Self {
-        Self::make(on, nsid, blocks, block_size, true)
+        Self::make(on, nsid, blocks, block_size, true).await
     }
 
-    fn make(on: On, nsid: u32, blocks: u64, block_size: u32, shared: bool) -> Self {
+    async fn make(on: On, nsid: u32, blocks: u64, block_size: u32, shared: bool) -> Self {
         let bytes = blocks * u64::from(block_size);
-        let (backend, file) = match on {
+        let (backend, under) = match on {
             On::Memory => {
                 let options = RegionOptions { block_size, shared, huge: false };
-                (Backend::Memory(Arc::new(Region::new(bytes, options).unwrap())), None)
+                (Backend::Memory(Arc::new(Region::new(bytes, options).unwrap())), Under::Nothing)
             }
             On::File => {
                 let directory = tempfile::tempdir().unwrap();
                 let path = directory.path().join("drive");
                 let options = OpenDrive { create: Some(bytes), block_size, ..OpenDrive::default() };
                 let drive = Drive::open(&path, options).unwrap();
-                (Backend::Drive(Arc::new(drive)), Some(directory))
+                (Backend::Drive(Arc::new(drive)), Under::File { _directory: directory })
+            }
+            On::Volume => (Backend::Volume(volume(bytes, block_size, 0).await), Under::Nothing),
+            On::Elsewhere => {
+                let poll = reactor::PollPolicy::Interrupt;
+                let config = reactor::Config { cpu: None, poll, name: "home".to_owned() };
+                let handle = reactor::Reactor::start(config).unwrap();
+                let door = handle.call(move || volume(bytes, block_size, 4)).await.unwrap();
+                (Backend::Volume(door), Under::Reactor(handle))
             }
         };
         let subsystem = Nqn::new("nqn.2026-11.io.flashloom:test").unwrap();
         let spec = NamespaceSpec::new(backend, block_size);
         let namespace = Namespace::new(&subsystem, nsid, &spec, PowerLoss::Forgets);
-        Self { namespace: Arc::new(namespace), _file: file }
+        namespace.set_blocks(blocks);
+        Self { namespace: Arc::new(namespace), _under: under }
     }
 
     pub fn attach(&self, host: HostId) -> Rc<Attached> {

@@ -1,0 +1,245 @@
+//! Commands on their way to a volume of another reactor, and back.
+
+use core::future::{Future, poll_fn};
+use core::pin::Pin;
+use core::task::{Context, Poll, Waker};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use engine::{Error, Kind, Result};
+use stdx::num::usize64;
+
+use super::{Key, at_home};
+use crate::limits::{VOLUME_PARCEL_BYTES_KEPT, VOLUME_PARCELS_KEPT};
+
+/// What is asked of the volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    Read,
+    Write,
+    Zero,
+    Deallocate,
+    Flush,
+}
+
+/// One command, with the data it moves.
+#[derive(Debug)]
+pub struct Parcel {
+    to: Key,
+    request: Request,
+    offset: u64,
+    length: u64,
+    /// What is written, or was read.
+    pub bytes: Vec<u8>,
+    /// Where the sender waits.
+    back: Arc<Back>,
+}
+
+/// Where a parcel comes back to.
+#[derive(Debug, Default)]
+struct Back {
+    state: Mutex<Returned>,
+}
+
+#[derive(Debug, Default)]
+struct Returned {
+    parcel: Option<(Parcel, Result<()>)>,
+    waker: Option<Waker>,
+    /// The sender is gone: its command was aborted, or its queue ended.
+    forgotten: bool,
+}
+
+/// The way from all reactors to one.
+#[derive(Debug, Default)]
+pub struct Lane {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: VecDeque<Parcel>,
+    /// Hands with nothing to do.
+    idle: Vec<Waker>,
+    /// Parcels to be used again.
+    spare: Vec<Parcel>,
+    closed: bool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn gone() -> Error {
+    Error::new(Kind::Gone, "the volume was closed or deleted")
+}
+
+impl Lane {
+    /// A parcel without data.
+    pub fn parcel(&self, to: Key, request: Request, offset: u64, length: u64) -> Parcel {
+        match lock(&self.state).spare.pop() {
+            Some(mut parcel) => {
+                (parcel.to, parcel.request) = (to, request);
+                (parcel.offset, parcel.length) = (offset, length);
+                parcel
+            }
+            None => {
+                let (bytes, back) = (Vec::new(), Arc::default());
+                Parcel { to, request, offset, length, bytes, back }
+            }
+        }
+    }
+
+    /// Sends a parcel, awaits it back, and lets `take` have the bytes if what was asked was done.
+    pub async fn carry(&self, parcel: Parcel, take: impl FnOnce(&[u8])) -> Result<()> {
+        let back = Arc::clone(&parcel.back);
+        {
+            let mut state = lock(&self.state);
+            if state.closed {
+                return Err(gone());
+            }
+            state.waiting.push_back(parcel);
+            let hand = state.idle.pop();
+            drop(state);
+            if let Some(hand) = hand {
+                hand.wake();
+            }
+        }
+        let (parcel, done) = Awaited { back: &back, arrived: false }.await;
+        if done.is_ok() {
+            take(&parcel.bytes);
+        }
+        self.keep(parcel);
+        done
+    }
+
+    fn keep(&self, mut parcel: Parcel) {
+        parcel.bytes.clear();
+        parcel.bytes.shrink_to(VOLUME_PARCEL_BYTES_KEPT);
+        let mut state = lock(&self.state);
+        if state.spare.len() < VOLUME_PARCELS_KEPT {
+            state.spare.push(parcel);
+        }
+    }
+
+    /// The next parcel; `None` when there will be none.
+    async fn next(&self) -> Option<Parcel> {
+        poll_fn(|cx| {
+            let mut state = lock(&self.state);
+            match state.waiting.pop_front() {
+                Some(parcel) => Poll::Ready(Some(parcel)),
+                None if state.closed => Poll::Ready(None),
+                None => {
+                    state.idle.push(cx.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+
+    /// Refuses what waits and what comes, and lets the hands go.
+    pub fn close(&self) {
+        let mut state = lock(&self.state);
+        state.closed = true;
+        let (waiting, idle) = (std::mem::take(&mut state.waiting), std::mem::take(&mut state.idle));
+        state.spare.clear();
+        drop(state);
+        waiting.into_iter().for_each(|parcel| parcel.send_back(Err(gone())));
+        idle.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// On the home reactor: attends to one parcel at a time until the lane is closed.
+pub async fn attend(lane: Arc<Lane>) {
+    while let Some(parcel) = lane.next().await {
+        let mut opened = Opened(Some(parcel));
+        opened.attend().await;
+    }
+}
+
+/// A parcel that goes back in any case: should its hand end with the reactor, as refused.
+struct Opened(Option<Parcel>);
+
+impl Opened {
+    async fn attend(&mut self) {
+        let Some(parcel) = &mut self.0 else { return };
+        let done = parcel.execute().await;
+        if let Some(parcel) = self.0.take() {
+            parcel.send_back(done);
+        }
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        if let Some(parcel) = self.0.take() {
+            parcel.send_back(Err(gone()));
+        }
+    }
+}
+
+impl Parcel {
+    async fn execute(&mut self) -> Result<()> {
+        let volume = at_home(self.to).ok_or_else(gone)?;
+        match self.request {
+            Request::Read => {
+                self.bytes.resize(usize64(self.length), 0);
+                volume.read(self.offset, &mut self.bytes).await
+            }
+            Request::Write => volume.write(self.offset, &self.bytes).await,
+            Request::Zero => volume.write_zeroes(self.offset, self.length).await,
+            Request::Deallocate => volume.deallocate(self.offset, self.length).await,
+            Request::Flush => volume.flush(),
+        }
+    }
+
+    fn send_back(self, done: Result<()>) {
+        let back = Arc::clone(&self.back);
+        let mut state = lock(&back.state);
+        if state.forgotten {
+            return;
+        }
+        state.parcel = Some((self, done));
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// A parcel on its way.
+struct Awaited<'a> {
+    back: &'a Back,
+    arrived: bool,
+}
+
+impl Future for Awaited<'_> {
+    type Output = (Parcel, Result<()>);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = lock(&self.back.state);
+        if let Some(returned) = state.parcel.take() {
+            drop(state);
+            self.arrived = true;
+            return Poll::Ready(returned);
+        }
+        state.waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Drop for Awaited<'_> {
+    fn drop(&mut self) {
+        if self.arrived {
+            return;
+        }
+        let mut state = lock(&self.back.state);
+        state.waker = None;
+        // One that came back for nobody goes; one that is still out goes when it comes.
+        let returned = state.parcel.take();
+        state.forgotten = returned.is_none();
+        drop(state);
+        drop(returned);
+    }
+}

@@ -18,6 +18,10 @@ pub const HOSTS_MAX: usize = 1024;
 pub const LISTENERS_MAX: usize = 64;
 /// Referrals to other discovery services: each is a record in every host's discovery log.
 pub const REFERRALS_MAX: usize = 64;
+/// Longest name of a pool or volume, in bytes: what the pool's own records have room for.
+pub const NAME_BYTES: usize = 64;
+/// Pools of one node: each has reactor memory for its log, its map and its stripes.
+pub const POOLS_MAX: usize = 64;
 /// Smallest namespace: one MiB, below which no file system can be made.
 pub const NAMESPACE_BYTES_MIN: u64 = 1 << 20;
 /// Largest namespace: 2^60 bytes, so that block arithmetic in bytes never overflows 64 bits.

@@ -2,15 +2,22 @@
 
 mod metrics;
 mod node;
+mod pool;
 mod problem;
 mod subsystem;
+mod volume;
 
 pub use metrics::{
     Counters, HostMetrics, Latency, Metrics, NamespaceMetrics, Operation, ReactorMetrics,
 };
 pub use node::{Event, Listener, NewListener, PollPolicy, Reactor, Referral, Severity, Status};
+pub use pool::{
+    Drive, DriveCounters, DriveHealth, NewPool, Pool, PoolDump, PoolHealth, PoolImport, PoolLog,
+    PoolStatus, Raid, SegmentCounts,
+};
 pub use problem::{Kind, Problem};
 pub use subsystem::{
     Controller, Host, Namespace, NamespaceChange, NewHost, NewNamespace, NewSubsystem, Subsystem,
     SubsystemChange,
 };
+pub use volume::{Mapping, NewMapping, NewVolume, Volume, VolumeChange};

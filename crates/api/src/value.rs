@@ -2,11 +2,15 @@
 
 mod address;
 mod backend;
+mod member;
+mod name;
 mod nqn;
 mod size;
 
 pub use address::{Address, Advertise};
 pub use backend::Backend;
+pub use member::{DrivePath, LogPlace};
+pub use name::{Name, VolumePath};
 pub use nqn::Nqn;
 pub use size::Size;
 

@@ -151,8 +151,10 @@ fn enter(nqn: &Nqn, was: Option<&SubsystemDef>, def: &SubsystemDef, steps: &mut 
 
 /// Whether `a` can become `b` by a change of size.
 fn same_media(a: &NamespaceDef, b: &NamespaceDef) -> bool {
-    use api::value::Backend::{Drive, Memory};
+    use api::value::Backend::{Drive, Memory, Volume};
     let media = match (&a.backend, &b.backend) {
+        // A volume keeps its identity when its name changes.
+        (Volume(x), Volume(y)) => x == y || (x.pool == y.pool && a.uuid.is_some()),
         (Memory { .. }, Memory { .. }) => true,
         (Drive { path: a, .. }, Drive { path: b, .. }) => a == b,
         _ => false,

@@ -25,6 +25,7 @@ pub fn namespace(node: Uuid, subsystem: &Nqn, nsid: u32, backend: &Backend) -> U
     let media = match backend {
         Backend::Memory { .. } => "memory".to_owned(),
         Backend::Drive { path, .. } => format!("drive {}", path.display()),
+        Backend::Volume(volume) => format!("volume {volume}"),
     };
     Uuid::new_v5(&node, format!("namespace {subsystem} {nsid} {media}").as_bytes())
 }

@@ -13,6 +13,7 @@ pub mod events;
 pub mod identity;
 pub mod limits;
 pub mod node;
+pub mod pools;
 pub mod serving;
 pub mod state;
 

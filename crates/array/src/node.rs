@@ -16,6 +16,7 @@ use crate::state::{State, StateDir};
 use crate::{Error, Result, change, cpus};
 
 mod manage;
+mod pools;
 mod view;
 
 /// Where a node's configuration comes from.
@@ -85,7 +86,7 @@ impl Node {
         let dir = StateDir::open(&options.state_dir)?;
         let mut state = dir.load()?;
         let (mut settings, base, config) = match options.source {
-            Source::State => (Settings::default(), Desired::default(), None),
+            Source::State => (Settings::default(), state.base.clone(), None),
             Source::File(path) => {
                 let config = config::load(&path)?;
                 (config.settings, config.desired, Some(path))
@@ -109,7 +110,11 @@ impl Node {
         settings.poll = options.poll.unwrap_or(settings.poll);
         cpus::check_online(&settings.cpus).map_err(Error::from)?;
         let mut serving = Serving::start(&settings, state.node)?;
-        serving.apply(change::steps(&Desired::default(), &wanted))?;
+        let failed = serving.pools_mut().open_all(&state.pools);
+        if let Err(error) = serving.begin(change::steps(&Desired::default(), &wanted)) {
+            serving.stop();
+            return Err(error.into());
+        }
         state.base = base;
         state.current = wanted;
         dir.save(&state)?;
@@ -117,6 +122,7 @@ impl Node {
         let events = Events::default();
         let node = Self { dir, config, settings: asked, started: SystemTime::now(), events, inner };
         node.events.record(Severity::Info, node.greeting());
+        failed.into_iter().for_each(|words| node.events.record(Severity::Error, words));
         if node.is_changed() {
             let words = "changes made while it ran last are kept; --fresh drops them";
             node.events.record(Severity::Info, words);
@@ -229,6 +235,7 @@ impl Node {
         serving.apply(change::steps(&inner.state.current, &wanted))?;
         let mut state = inner.state.clone();
         state.current = wanted;
+        state.pools = serving.pools().defs();
         if let Some(base) = base {
             state.base = base;
         }
@@ -254,6 +261,10 @@ impl Node {
 impl Inner {
     pub(crate) fn serving(&self) -> Result<&Serving> {
         self.serving.as_ref().ok_or_else(stopped)
+    }
+
+    pub(crate) fn serving_mut(&mut self) -> Result<&mut Serving> {
+        self.serving.as_mut().ok_or_else(stopped)
     }
 }
 

@@ -1,12 +1,12 @@
 //! What is being served: the target, the media under it, the sockets before it, and the reactors
 //! that run it. Steps are taken here, all of a change or none.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::v1::{Controller, Kind, Reactor};
-use api::value::{Address, Nqn};
+use api::value::{Address, Backend, Name, Nqn, VolumePath};
 use target::listener::{ListenerInfo, Referral};
 use target::namespace::NamespaceSpec;
 use target::subsystem::SubsystemSpec;
@@ -15,14 +15,15 @@ use uuid::Uuid;
 
 use crate::change::Step;
 use crate::config::Settings;
-use crate::desired::{ListenerDef, MODEL, NamespaceDef, SubsystemDef};
+use crate::desired::{Desired, ListenerDef, MODEL, NamespaceDef, SubsystemDef};
 use crate::limits::DRAIN;
+use crate::pools::Pools;
 use crate::{Error, Result, identity};
 
 mod counters;
-mod crew;
+pub(crate) mod crew;
 mod listen;
-mod media;
+pub(crate) mod media;
 mod signal;
 
 pub use counters::Collector;
@@ -40,7 +41,10 @@ pub struct Serving {
     target: Arc<Target>,
     crew: Arc<Crew>,
     media: BTreeMap<Place, Media>,
+    /// Places of volumes whose pool could not be opened: asked for, and not served.
+    absent: BTreeSet<Place>,
     listeners: BTreeMap<Address, Listening>,
+    pools: Pools,
 }
 
 /// What a change has ready, and what it has taken out of service and may yet have to put back.
@@ -50,6 +54,8 @@ struct Batch {
     fresh_listeners: BTreeMap<Address, Listening>,
     parked_media: BTreeMap<Place, Media>,
     parked_listeners: BTreeMap<Address, Listening>,
+    /// Places left absent, and those that were and are asked for no more.
+    absent: BTreeSet<Place>,
     /// Sizes before they were changed, in bytes.
     sizes: BTreeMap<Place, u64>,
     /// Steps are being taken back.
@@ -64,7 +70,121 @@ impl Serving {
     pub fn start(settings: &Settings, node: Uuid) -> Result<Self> {
         let crew = Arc::new(Crew::start(settings)?);
         let target = Target::new(Identity::default());
-        Ok(Self { node, target, crew, media: BTreeMap::new(), listeners: BTreeMap::new() })
+        Ok(Self {
+            node,
+            target,
+            pools: Pools::new(Arc::clone(&crew)),
+            crew,
+            media: BTreeMap::new(),
+            absent: BTreeSet::new(),
+            listeners: BTreeMap::new(),
+        })
+    }
+
+    /// The pools.
+    pub const fn pools(&self) -> &Pools {
+        &self.pools
+    }
+
+    /// The pools, to be changed.
+    pub const fn pools_mut(&mut self) -> &mut Pools {
+        &mut self.pools
+    }
+
+    /// As [`apply`](Self::apply), when the node starts: a volume whose pool could not be opened is left
+    /// out, so that one pool does not keep the others from being served.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply).
+    pub fn begin(&mut self, steps: Vec<Step>) -> Result<()> {
+        let lacks = |step: &Step| match step {
+            Step::AddNamespace { nqn, nsid, def } => match &def.backend {
+                Backend::Volume(volume) if self.pools.is_unavailable(&volume.pool) => {
+                    Some((nqn.clone(), *nsid))
+                }
+                _ => None,
+            },
+            _ => None,
+        };
+        let absent: BTreeSet<Place> = steps.iter().filter_map(lacks).collect();
+        self.absent.extend(absent.iter().cloned());
+        let there = |step: &Step| match step {
+            Step::AddNamespace { nqn, nsid, .. } => !absent.contains(&(nqn.clone(), *nsid)),
+            _ => true,
+        };
+        self.apply(steps.into_iter().filter(there).collect())
+    }
+
+    /// Serves the volumes of `pool` that were absent, as `current` wants them.
+    ///
+    /// # Errors
+    /// Why one could not be served.
+    pub fn attach(&mut self, pool: &Name, current: &Desired) -> Result<()> {
+        let mut steps = Vec::new();
+        for (nqn, nsid) in &self.absent {
+            let def = current.subsystem(nqn).and_then(|def| def.namespaces.get(nsid));
+            if let Some(def) = def
+                && matches!(&def.backend, Backend::Volume(volume) if volume.pool == *pool)
+            {
+                let (nqn, nsid, def) = (nqn.clone(), *nsid, def.clone());
+                steps.push(Step::AddNamespace { nqn, nsid, def });
+            }
+        }
+        for step in steps {
+            let Step::AddNamespace { nqn, nsid, .. } = &step else { continue };
+            let place = (nqn.clone(), *nsid);
+            self.apply(vec![step])?;
+            self.absent.remove(&place);
+        }
+        Ok(())
+    }
+
+    /// The identity that a namespace is served with: a volume's own, whatever it is mapped as.
+    pub fn uuid(&self, nqn: &Nqn, nsid: u32, def: &NamespaceDef) -> Uuid {
+        let of_volume = || match &def.backend {
+            Backend::Volume(volume) => {
+                self.pools.door(volume).ok().map(|door| Uuid::from_bytes(door.uuid()))
+            }
+            _ => None,
+        };
+        let derived = || identity::namespace(self.node, nqn, nsid, &def.backend);
+        def.uuid.or_else(of_volume).unwrap_or_else(derived)
+    }
+
+    /// Changes the size of a volume, and of the namespace that it is mapped as, if it is. Growing, the
+    /// volume goes first; shrinking, the namespace does.
+    ///
+    /// # Errors
+    /// `NotFound`, `Invalid`, `Failed`.
+    pub fn resize_volume(
+        &mut self,
+        volume: &VolumePath,
+        bytes: u64,
+        mapped: Option<&Place>,
+    ) -> Result<()> {
+        let before = self.pools.door(volume)?.bytes();
+        let mapped = mapped.filter(|place| self.media.contains_key(place));
+        let name = match mapped {
+            Some((nqn, nsid)) => Some((wire(nqn)?, *nsid)),
+            None => None,
+        };
+        let show = |bytes: u64| match &name {
+            Some((nqn, nsid)) => self.target.resize_namespace(nqn, *nsid, bytes).map_err(refused),
+            None => Ok(()),
+        };
+        if bytes < before {
+            show(bytes)?;
+        }
+        let resized = self.pools.pool(&volume.pool)?.resize_volume(&volume.volume, bytes);
+        if let Err(error) = resized {
+            show(before)?;
+            return Err(error);
+        }
+        show(bytes)?;
+        if let Some(media) = mapped.and_then(|place| self.media.get_mut(place)) {
+            media.resize(bytes)?;
+        }
+        Ok(())
     }
 
     /// Takes all `steps`, or none of them.
@@ -100,7 +220,7 @@ impl Serving {
             match step {
                 Step::AddNamespace { nqn, nsid, def } => {
                     let in_use = self.media.get(&(nqn.clone(), *nsid));
-                    let media = Media::open(def, self.crew.len() > 1, in_use)?;
+                    let media = Media::open(def, self.crew.len() > 1, in_use, &self.pools)?;
                     batch.fresh_media.insert((nqn.clone(), *nsid), media);
                 }
                 Step::AddListener { address, .. } if !self.listeners.contains_key(address) => {
@@ -160,10 +280,13 @@ impl Serving {
         batch: &mut Batch,
     ) -> Result<()> {
         let place = (nqn.clone(), nsid);
+        if batch.back && batch.absent.remove(&place) {
+            self.absent.insert(place);
+            return Ok(());
+        }
         let ready = if batch.back { &mut batch.parked_media } else { &mut batch.fresh_media };
         let media = ready.remove(&place).ok_or_else(|| unprepared("namespace"))?;
-        let uuid =
-            def.uuid.unwrap_or_else(|| identity::namespace(self.node, nqn, nsid, &def.backend));
+        let uuid = self.uuid(nqn, nsid, def);
         let spec = NamespaceSpec {
             nsid: Some(nsid),
             uuid: Some(*uuid.as_bytes()),
@@ -178,6 +301,10 @@ impl Serving {
     }
 
     fn remove_namespace(&mut self, nqn: &Nqn, nsid: u32, batch: &mut Batch) -> Result<()> {
+        if let Some(place) = self.absent.take(&(nqn.clone(), nsid)) {
+            batch.absent.insert(place);
+            return Ok(());
+        }
         self.target.remove_namespace(&wire(nqn)?, nsid).map_err(refused)?;
         let place = (nqn.clone(), nsid);
         if let Some(media) = self.media.remove(&place)
@@ -192,6 +319,9 @@ impl Serving {
     /// more than there is.
     fn resize(&mut self, nqn: &Nqn, nsid: u32, to: &NamespaceDef, batch: &mut Batch) -> Result<()> {
         let place = (nqn.clone(), nsid);
+        if self.absent.contains(&place) {
+            return Ok(());
+        }
         let media = self.media.get_mut(&place).ok_or_else(|| unprepared("namespace"))?;
         let before = media.bytes();
         let bytes = match batch.sizes.get(&place) {
@@ -296,6 +426,7 @@ impl Serving {
             let seconds = Duration::as_secs(&DRAIN);
             tracing::warn!("connections were still open after {seconds} s, and are cut off");
         }
+        self.pools.close();
         self.crew.stop();
     }
 }

@@ -2,20 +2,23 @@
 //!
 //! | file | what is in it |
 //! |---|---|
-//! | `state.json` | node identity, the configuration last read, what is served |
+//! | `state.json` | node identity, the configuration last read, what is served, the pools there are |
 //! | `lock` | held by the running daemon; its process id |
 //! | `api.sock` | the management socket, while a daemon runs |
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use api::v1::Kind;
+use api::value::Name;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::desired::Desired;
+use crate::pools::PoolDef;
 use crate::{Error, Result, identity};
 
 /// Version of `state.json` that this program writes.
@@ -32,6 +35,9 @@ pub struct State {
     pub base: Desired,
     /// What is served: `base` with the changes made through the management API.
     pub current: Desired,
+    /// The pools that this node opens when it starts.
+    #[serde(default)]
+    pub pools: BTreeMap<Name, PoolDef>,
 }
 
 /// A state directory, held for this process until dropped.
@@ -136,6 +142,7 @@ impl StateDir {
             node: identity::new_node(),
             base: Desired::default(),
             current: Desired::default(),
+            pools: BTreeMap::new(),
         };
         self.save(&state)?;
         Ok(state)

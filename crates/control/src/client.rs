@@ -18,6 +18,8 @@ use tokio::net::UnixStream;
 
 use crate::limits::RESPONSE_BYTES;
 
+mod pools;
+
 /// Why there is no answer, or not the one hoped for.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

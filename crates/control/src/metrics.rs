@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use api::v1::{Counters, Metrics, ReactorMetrics, Status};
+use api::v1::{Counters, Metrics, Pool, ReactorMetrics, Status, Volume};
+
+mod pools;
 
 /// Media type of the text format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -48,7 +50,7 @@ fn seconds(nanos: u64) -> String {
 }
 
 /// Everything that is counted.
-pub fn text(status: &Status, metrics: &Metrics) -> String {
+pub fn text(status: &Status, metrics: &Metrics, pools: &[Pool], volumes: &[Volume]) -> String {
     let mut text = Text(String::new());
     node(&mut text, status);
     reactors(&mut text, &metrics.reactors);
@@ -61,6 +63,7 @@ pub fn text(status: &Status, metrics: &Metrics) -> String {
         (vec![entry.subsystem.clone(), entry.host.clone()], entry.outstanding, &entry.counters)
     });
     scope(&mut text, "host", &["subsystem", "host"], &hosts.collect::<Vec<_>>());
+    pools::text(&mut text, pools, volumes);
     text.0
 }
 

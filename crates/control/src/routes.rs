@@ -21,6 +21,8 @@ use utoipa_axum::routes;
 use crate::door::{Answer, Document, Refusal, blocking};
 use crate::metrics;
 
+mod pools;
+
 type Shared = State<Arc<Node>>;
 
 #[derive(OpenApi)]
@@ -38,6 +40,8 @@ type Shared = State<Arc<Node>>;
         (name = "namespace", description = "Namespaces of a subsystem"),
         (name = "host", description = "Hosts that may connect to a subsystem"),
         (name = "listener", description = "Addresses listened on"),
+        (name = "pool", description = "Pools of drives"),
+        (name = "volume", description = "Volumes of a pool, and the namespaces they are mapped as"),
     ),
 )]
 struct Description;
@@ -59,6 +63,7 @@ pub fn api() -> OpenApiRouter<Arc<Node>> {
         .routes(routes!(remove_listener))
         .routes(routes!(list_referrals, add_referral))
         .routes(routes!(remove_referral))
+        .merge(pools::api())
 }
 
 /// The description itself, and `/metrics`.
@@ -114,7 +119,11 @@ async fn counters(State(node): Shared) -> Answer<Json<Metrics>> {
 }
 
 async fn prometheus(State(node): Shared) -> Answer<impl IntoResponse> {
-    let text = blocking(move || Ok(metrics::text(&node.status()?, &node.metrics()?))).await?;
+    let all = move || {
+        let (pools, volumes) = (node.pools()?, node.volumes()?);
+        Ok(metrics::text(&node.status()?, &node.metrics()?, &pools, &volumes))
+    };
+    let text = blocking(all).await?;
     Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text))
 }
 

@@ -6,12 +6,14 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 mod hosts;
 mod manage;
+mod pools;
 mod serve;
 
 pub use hosts::{AskArgs, BenchArgs, Beside, DiscoverArgs, IdNsArgs, Pattern};
 pub use manage::{
     ControllerVerb, EventsArgs, HostVerb, ListenerVerb, NamespaceVerb, ReferralVerb, SubsystemVerb,
 };
+pub use pools::{DriveVerb, MadeOf, PoolVerb, VolumeVerb};
 pub use serve::{DemoArgs, Discovery, Poll, ServeArgs};
 
 /// NQN of the subsystem of an ad hoc target.
@@ -24,6 +26,9 @@ Examples:
   flashloom demo --once
   flashloom discover --traddr 127.0.0.1
   flashloom namespace add --subnqn nqn.2026-11.io.flashloom:default memory:1GiB
+  flashloom pool create fast --drive /dev/nvme1n1 --drive /dev/nvme2n1 --drive /dev/nvme3n1 --drive /dev/nvme4n1
+  flashloom volume create fast/db --size 2TiB
+  flashloom volume map fast/db --subnqn nqn.2026-11.io.flashloom:db --allow-any-host
 
 Exit codes:
   0  done
@@ -82,7 +87,7 @@ pub enum Output {
 pub enum Command {
     /// Serve drives or memory over NVMe/TCP until stopped.
     Serve(ServeArgs),
-    /// Show it working: a target on files, a verified load through the wire, a result table.
+    /// Show it working: a thin volume on six files (RAID 6), a verified load through the wire.
     Demo(DemoArgs),
     /// Measure a namespace from user space; the result reads like fio's.
     Bench(BenchArgs),
@@ -106,6 +111,22 @@ pub enum Command {
     Namespace {
         #[command(subcommand)]
         verb: NamespaceVerb,
+    },
+    /// Pools of the running daemon: drives put together.
+    Pool {
+        #[command(subcommand)]
+        verb: PoolVerb,
+    },
+    /// Drives of the running daemon's pools.
+    Drive {
+        #[command(subcommand)]
+        verb: DriveVerb,
+    },
+    /// Volumes of the running daemon's pools.
+    #[command(alias = "vol")]
+    Volume {
+        #[command(subcommand)]
+        verb: VolumeVerb,
     },
     /// Addresses that the running daemon listens on.
     Listener {

@@ -1,4 +1,4 @@
-//! `flashloom demo`: it working, on files, with a verified load through the wire.
+//! `flashloom demo`: it working: a thin volume on a pool of six files, with a verified load through the wire.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::value::{Address, Backend, Nqn};
-use array::desired::{Desired, ListenerDef, NamespaceDef, SubsystemDef};
+use api::v1::{NewMapping, NewPool, NewVolume, PoolHealth};
+use api::value::{Address, DrivePath, Name, Nqn, Size, VolumePath};
+use array::desired::{Desired, ListenerDef, SubsystemDef};
 use array::node::{Node, Options, Source};
 use load::{Direction, Job, Limit, Pattern, Plan, Target, Verify};
 
@@ -18,8 +19,14 @@ use crate::log::{self, Format};
 use crate::output::{emit, json};
 use crate::serve::{instructions, serve, until_stopped};
 
-/// Drives of the demo: one for random, one for sequential I/O.
-const DRIVES: u32 = 2;
+/// Drives of the demo: RAID 6 of 4 + 2.
+const DRIVES: u32 = 6;
+
+/// The demo's volume; the two parts of the load are in parts of it.
+const VOLUME: &str = "demo/volume";
+
+/// Its size: more than there is.
+const VOLUME_BYTES: u64 = 1 << 40;
 
 /// `flashloom demo`
 pub fn run(global: &Global, args: DemoArgs) -> Outcome {
@@ -29,14 +36,15 @@ pub fn run(global: &Global, args: DemoArgs) -> Outcome {
     let address = args.listen.unwrap_or_else(free_address);
     let options = Options {
         state_dir: global.state_dir.clone().unwrap_or_else(|| dir.join("state")),
-        source: Source::CommandLine(desired(&args, &dir, address)?),
+        source: Source::CommandLine(desired(address)?),
         fresh: true,
         cpus: None,
         poll: None,
     };
     let output = global.output;
     serve(options, async |node, signals| {
-        let plan = plan(&node, &args, address);
+        let region = serve_volume(&node, &args, &dir)?;
+        let plan = plan(&node, &args, address, region);
         let report = tokio::task::spawn_blocking(move || with_progress(&plan))
             .await
             .map_err(|error| Failure::new(Exit::Failed, error))??;
@@ -69,36 +77,74 @@ fn free_address() -> Address {
     }
 }
 
-fn desired(args: &DemoArgs, dir: &std::path::Path, address: Address) -> Outcome<Desired> {
-    let nqn: Nqn = DEFAULT_NQN.parse().map_err(|refused| Failure::new(Exit::Failed, refused))?;
-    let drive = |number: u32| -> (u32, NamespaceDef) {
-        let path: PathBuf = dir.join(format!("drive{number}.img"));
-        let backend = Backend::Drive { path, size: Some(args.size) };
-        (number, NamespaceDef { backend, block_size: 4096, uuid: None })
-    };
-    let subsystem = SubsystemDef {
-        allow_any_host: true,
-        namespaces: (1..=DRIVES).map(drive).collect(),
-        ..SubsystemDef::default()
-    };
+fn desired(address: Address) -> Outcome<Desired> {
+    let subsystem = SubsystemDef { allow_any_host: true, ..SubsystemDef::default() };
     Ok(Desired {
         listeners: BTreeMap::from([(address, ListenerDef::default())]),
-        subsystems: BTreeMap::from([(nqn, subsystem)]),
+        subsystems: BTreeMap::from([(text(DEFAULT_NQN)?, subsystem)]),
         ..Desired::default()
     })
 }
 
-/// Random 4 KiB on the first drive beside sequential 128 KiB on the second, both verified.
-fn plan(node: &Arc<Node>, args: &DemoArgs, address: Address) -> Plan {
+/// A value that is written here.
+fn text<T: std::str::FromStr<Err = api::value::Refused>>(text: &str) -> Outcome<T> {
+    text.parse().map_err(|refused| Failure::new(Exit::Failed, refused))
+}
+
+/// Makes the pool and the volume, unless they are there from before, and maps the volume. Gives the bytes that
+/// each part of the load is to stay within.
+fn serve_volume(node: &Node, args: &DemoArgs, dir: &std::path::Path) -> Outcome<u64> {
+    let path: VolumePath = text(VOLUME)?;
+    let known = node.pools()?.into_iter().find(|pool| pool.name == path.pool);
+    let pool = match known {
+        Some(pool) if pool.health != PoolHealth::Unavailable => pool,
+        Some(pool) => {
+            let problem = pool.problem.unwrap_or_default();
+            return Err(Failure::new(Exit::Failed, format!("the demo's pool: {problem}"))
+                .help(format!("remove {} to begin anew", dir.display())));
+        }
+        None => node.create_pool(&new_pool(&path.pool, args.size, dir))?,
+    };
+    if !node.volumes()?.iter().any(|volume| volume.name == path) {
+        let (name, size) = (path.volume.clone(), Size::new(VOLUME_BYTES));
+        node.create_volume(&path.pool, &NewVolume { name, size, block_size: None })?;
+    }
+    let subsystem: Nqn = text(DEFAULT_NQN)?;
+    let mapping = NewMapping { subsystem, nsid: Some(1), allow_any_host: true, hosts: Vec::new() };
+    node.map_volume(&path, mapping)?;
+    // Both parts together fill less than half of it.
+    let capacity = pool.status.map_or(0, |status| status.capacity);
+    Ok((capacity / 5).next_multiple_of(1 << 20))
+}
+
+fn new_pool(name: &Name, size: Size, dir: &std::path::Path) -> NewPool {
+    let drive = |number: u32| {
+        let path: PathBuf = dir.join(format!("drive{number}.img"));
+        DrivePath { path, size: Some(size) }
+    };
+    NewPool {
+        name: name.clone(),
+        drives: (0..DRIVES).map(drive).collect(),
+        raid: None,
+        log: Vec::new(),
+        log_size: None,
+        force: true,
+    }
+}
+
+/// Random 4 KiB in the first `region` bytes beside sequential 128 KiB in the next, both verified.
+fn plan(node: &Arc<Node>, args: &DemoArgs, address: Address, region: u64) -> Plan {
     let bound: SocketAddr = node.bound(address).unwrap_or(address).socket();
     let ip =
         if bound.ip().is_unspecified() { "127.0.0.1".to_owned() } else { bound.ip().to_string() };
-    let job = |name: &str, nsid, random, block_size, io_depth| Job {
+    let job = |name: &str, part: u64, random, block_size, io_depth| Job {
         name: name.to_owned(),
         pattern: Pattern { direction: Direction::Mixed { read_percent: 50 }, random },
         block_size,
         io_depth,
         limit: Limit::Runtime(Duration::from_secs(args.seconds)),
+        offset: part * region,
+        region: Some(region),
         verify: Verify::On,
         poll: reactor::PollPolicy::default(),
         ..Job::new(Target {
@@ -106,13 +152,13 @@ fn plan(node: &Arc<Node>, args: &DemoArgs, address: Address) -> Plan {
             trsvcid: bound.port(),
             subnqn: DEFAULT_NQN.to_owned(),
             hostnqn: None,
-            nsid,
+            nsid: 1,
         })
     };
     Plan {
         jobs: vec![
-            job("random 4k", 1, true, 4096, 32),
-            job("sequential 128k", 2, false, 128 << 10, 8),
+            job("random 4k", 0, true, 4096, 32),
+            job("sequential 128k", 1, false, 128 << 10, 8),
         ],
     }
 }

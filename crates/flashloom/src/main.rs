@@ -9,6 +9,7 @@ mod generate;
 mod log;
 mod manage;
 mod output;
+mod pools;
 mod serve;
 mod service;
 
@@ -45,6 +46,9 @@ fn run(cli: Cli) -> Outcome {
         Command::Listener { verb } => manage::listener(global, verb),
         Command::Referral { verb } => manage::referral(global, verb),
         Command::Host { verb } => manage::host(global, verb),
+        Command::Pool { verb } => pools::pool(global, verb),
+        Command::Drive { verb } => pools::drive(global, verb),
+        Command::Volume { verb } => pools::volume(global, verb),
         Command::Controller { verb } => manage::controller(global, verb),
         Command::Events(args) => manage::events(global, &args),
         Command::Check { file } => serve::check(&file),

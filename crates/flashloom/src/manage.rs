@@ -1,6 +1,7 @@
 //! Commands that speak to the running daemon.
 
 use std::future::Future;
+use std::path::{Path, PathBuf};
 
 use api::v1::{
     Controller, Event, Host, Listener, Namespace, NamespaceChange, NewHost, NewListener,
@@ -20,7 +21,7 @@ use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{facts, or_dash, print, table, yes_no};
 
 /// Asks the daemon and waits for its answer.
-fn ask<T, F>(global: &Global, question: impl FnOnce(Client) -> F) -> Outcome<T>
+pub fn ask<T, F>(global: &Global, question: impl FnOnce(Client) -> F) -> Outcome<T>
 where
     F: Future<Output = control::client::Result<T>>,
 {
@@ -163,14 +164,15 @@ fn namespace_table(all: &[Namespace]) -> Table {
 /// `backend` with a path that means the same to the daemon as it does here.
 pub fn absolute(backend: Backend) -> Outcome<Backend> {
     match backend {
-        Backend::Drive { path, size } => {
-            let path = std::path::absolute(&path).map_err(|error| {
-                Failure::new(Exit::Failed, format!("{}: {error}", path.display()))
-            })?;
-            Ok(Backend::Drive { path, size })
-        }
-        memory @ Backend::Memory { .. } => Ok(memory),
+        Backend::Drive { path, size } => Ok(Backend::Drive { path: whole(&path)?, size }),
+        other @ (Backend::Memory { .. } | Backend::Volume(_)) => Ok(other),
     }
+}
+
+/// `path` from the root.
+pub fn whole(path: &Path) -> Outcome<PathBuf> {
+    std::path::absolute(path)
+        .map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}", path.display())))
 }
 
 /// `flashloom listener ...`

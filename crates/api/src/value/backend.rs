@@ -1,10 +1,10 @@
-//! What a namespace keeps its bytes on, written `memory:SIZE` or `drive:PATH`.
+//! What a namespace keeps its bytes on, written `memory:SIZE`, `drive:PATH` or `volume:POOL/NAME`.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use super::{Refused, Size};
+use super::{Refused, Size, VolumePath};
 use crate::limits::{NAMESPACE_BYTES_MAX, NAMESPACE_BYTES_MIN};
 
 /// What a namespace keeps its bytes on.
@@ -22,29 +22,38 @@ pub enum Backend {
         /// Create or extend a regular file to this size; `None` takes it as it is.
         size: Option<Size>,
     },
+    /// A volume of a pool of this node.
+    Volume(VolumePath),
 }
 
-const RIGHT: &str = "write memory:SIZE, drive:PATH or drive:PATH,size=SIZE, such as memory:1GiB \
-                     or drive:/dev/nvme0n1";
+const RIGHT: &str = "write memory:SIZE, drive:PATH, drive:PATH,size=SIZE or volume:POOL/NAME, such as \
+                     memory:1GiB, drive:/dev/nvme0n1 or volume:fast/db";
 
 impl Backend {
-    /// `memory` or `drive`.
+    /// `memory`, `drive` or `volume`.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Memory { .. } => "memory",
             Self::Drive { .. } => "drive",
+            Self::Volume(_) => "volume",
         }
     }
 
     /// The same with another size.
     ///
     /// # Errors
-    /// When no namespace can have that size.
+    /// When no namespace can have that size, or the size is a volume's own.
     pub fn with_size(self, size: Size) -> Result<Self, Refused> {
         let size = bounded(size)?;
         Ok(match self {
             Self::Memory { .. } => Self::Memory { size },
             Self::Drive { path, .. } => Self::Drive { path, size: Some(size) },
+            Self::Volume(volume) => {
+                return Err(Refused::new(
+                    format!("the namespace is volume {volume}, which has its own size"),
+                    format!("resize it: `flashloom volume resize {volume} {size}`"),
+                ));
+            }
         })
     }
 }
@@ -59,6 +68,7 @@ impl FromStr for Backend {
         match kind {
             "memory" => Ok(Self::Memory { size: bounded(rest.parse()?)? }),
             "drive" => drive(rest),
+            "volume" => Ok(Self::Volume(rest.parse()?)),
             _ => Err(Refused::new(
                 format!("\"{kind}\" is no kind of back end that is served"),
                 RIGHT,
@@ -69,14 +79,19 @@ impl FromStr for Backend {
 
 /// `PATH` or `PATH,size=SIZE`.
 fn drive(rest: &str) -> Result<Backend, Refused> {
-    let (path, size) = match rest.rsplit_once(",size=") {
-        Some((path, size)) => (path, Some(bounded(size.parse()?)?)),
-        None => (rest, None),
-    };
+    let (path, size) = path_and_size(rest)?;
     if path.is_empty() {
         return Err(Refused::new("no path follows \"drive:\"", RIGHT));
     }
     Ok(Backend::Drive { path: PathBuf::from(path), size })
+}
+
+/// `PATH` and `SIZE` of `PATH,size=SIZE`, or `PATH` alone.
+pub(super) fn path_and_size(text: &str) -> Result<(&str, Option<Size>), Refused> {
+    Ok(match text.rsplit_once(",size=") {
+        Some((path, size)) => (path, Some(bounded(size.parse()?)?)),
+        None => (text, None),
+    })
 }
 
 /// `size` when it is within what a namespace may have.
@@ -95,6 +110,7 @@ impl fmt::Display for Backend {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Memory { size } => out.pad(&format!("memory:{}", size.exact())),
+            Self::Volume(volume) => out.pad(&format!("volume:{volume}")),
             Self::Drive { path, size: None } => out.pad(&format!("drive:{}", path.display())),
             Self::Drive { path, size: Some(size) } => {
                 out.pad(&format!("drive:{},size={}", path.display(), size.exact()))
@@ -106,5 +122,6 @@ impl fmt::Display for Backend {
 super::text_value!(
     Backend,
     "memory:1GiB",
-    "What the namespace keeps its bytes on: memory:SIZE, drive:PATH or drive:PATH,size=SIZE."
+    "What the namespace keeps its bytes on: memory:SIZE, drive:PATH, drive:PATH,size=SIZE or \
+     volume:POOL/NAME."
 );

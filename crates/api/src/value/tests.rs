@@ -67,4 +67,27 @@ fn back_ends_print_the_way_they_are_read() {
     for bad in ["memory", "memory:", "memory:1KiB", "drive:", "ssd:/dev/sda", "memory:2000PiB"] {
         assert!(bad.parse::<Backend>().is_err(), "{bad}");
     }
+    assert_eq!("volume:fast/db".parse::<Backend>().unwrap().to_string(), "volume:fast/db");
+    for bad in ["volume:", "volume:fast", "volume:fast/", "volume:/db", "volume:a/b/c"] {
+        assert!(bad.parse::<Backend>().is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn parts_of_pools_print_the_way_they_are_read() {
+    for text in ["fast", "db-2.old_one", "7"] {
+        assert_eq!(text.parse::<Name>().unwrap().to_string(), text);
+    }
+    for bad in ["", "-a", ".a", "a b", "a/b", "ä", &"x".repeat(65)] {
+        assert!(bad.parse::<Name>().is_err(), "{bad}");
+    }
+    for text in ["/dev/nvme0n1", "/srv/d0.img,size=10GiB"] {
+        assert_eq!(text.parse::<DrivePath>().unwrap().to_string(), text);
+    }
+    for text in ["pmem:/mnt/dax/log", "bbu:/dev/shm/log", "drives"] {
+        assert_eq!(text.parse::<LogPlace>().unwrap().to_string(), text);
+    }
+    for bad in ["pmem", "pmem:", "drives:/x", "nvram:/x"] {
+        assert!(bad.parse::<LogPlace>().unwrap_err().right.contains("bbu:/dev/shm/log"), "{bad}");
+    }
 }

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use api::v1::PollPolicy;
-use api::value::{Address, Advertise, Backend, Nqn, Refused};
+use api::value::{Address, Advertise, Backend, Nqn, Refused, VolumePath};
 use toml::Spanned;
 use uuid::Uuid;
 
@@ -21,7 +21,8 @@ use crate::desired::{self, Desired, ListenerDef, NamespaceDef, SubsystemDef};
 const SPIN_US_MAX: u64 = 1_000_000;
 
 pub(super) fn read(path: &Path, text: &str) -> Result<Config, Faults> {
-    let mut reader = Reader { text, faults: Vec::new(), drives: BTreeSet::new() };
+    let mut reader =
+        Reader { text, faults: Vec::new(), drives: BTreeSet::new(), volumes: BTreeSet::new() };
     let config = match toml::from_str::<Document>(text) {
         Ok(document) => reader.config(&document),
         Err(error) => {
@@ -42,6 +43,8 @@ struct Reader<'t> {
     faults: Vec<Fault>,
     /// Drives that namespaces are on, over all subsystems.
     drives: BTreeSet<PathBuf>,
+    /// Volumes that namespaces are, over all subsystems.
+    volumes: BTreeSet<VolumePath>,
 }
 
 impl Reader<'_> {
@@ -224,7 +227,7 @@ impl Reader<'_> {
         let backend = self.value::<Backend>(&table.backend)?;
         let size = match &backend {
             Backend::Memory { size } | Backend::Drive { size: Some(size), .. } => size.bytes(),
-            Backend::Drive { size: None, .. } => 0,
+            Backend::Drive { size: None, .. } | Backend::Volume(_) => 0,
         };
         self.checked(&table.backend, desired::check_whole_blocks(size, block_size))?;
         if let Backend::Drive { path, .. } = &backend
@@ -243,6 +246,16 @@ impl Reader<'_> {
             let refused = Refused::new(
                 format!("a namespace above is on {} already", path.display()),
                 "give each namespace a drive of its own: they would overwrite each other",
+            );
+            self.refuse(table.backend.span(), refused);
+            return None;
+        }
+        if let Backend::Volume(volume) = &backend
+            && !self.volumes.insert(volume.clone())
+        {
+            let refused = Refused::new(
+                format!("a namespace above is volume {volume} already"),
+                "map each volume once: reservations and fused commands are a namespace's own",
             );
             self.refuse(table.backend.span(), refused);
             return None;

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::collections::btree_map::Entry;
-use std::path::Path;
 
 use api::v1::{
     Host, Kind, Listener, Namespace, NamespaceChange, NewHost, NewListener, NewNamespace,
@@ -85,7 +84,13 @@ impl Node {
     /// `NotFound` without the subsystem, `Conflict` when the NSID or drive is taken, `Invalid` for
     /// what it cannot be, `Failed` when the drive cannot be opened.
     pub fn add_namespace(&self, nqn: &Nqn, new: NewNamespace) -> Result<Namespace> {
-        let block_size = new.block_size.unwrap_or(desired::BLOCK_SIZE);
+        let own = match &new.backend {
+            Backend::Volume(volume) => {
+                Some(self.inner().serving()?.pools().door(volume)?.block_size())
+            }
+            _ => None,
+        };
+        let block_size = new.block_size.or(own).unwrap_or(desired::BLOCK_SIZE);
         desired::check_block_size(block_size)?;
         if let Some(nsid) = new.nsid {
             desired::check_nsid(nsid)?;
@@ -93,15 +98,13 @@ impl Node {
         let backend = absolute(new.backend)?;
         let size = match &backend {
             Backend::Memory { size } | Backend::Drive { size: Some(size), .. } => size.bytes(),
-            Backend::Drive { size: None, .. } => 0,
+            Backend::Drive { size: None, .. } | Backend::Volume(_) => 0,
         };
         desired::check_whole_blocks(size, block_size)?;
         let nsid = self.change(
             |nsid| format!("namespace {nsid} added to {nqn}"),
             |wanted| {
-                if let Backend::Drive { path, .. } = &backend {
-                    check_unused(wanted, path)?;
-                }
+                check_unused(wanted, &backend)?;
                 let def = subsystem(wanted, nqn)?;
                 let nsid = match new.nsid {
                     Some(nsid) if def.namespaces.contains_key(&nsid) => {
@@ -270,16 +273,26 @@ pub(super) fn no_namespace(nqn: &Nqn, nsid: u32) -> Error {
         .help("`flashloom namespace list` shows those there are")
 }
 
-fn exists(what: String) -> Error {
+pub(super) fn exists(what: String) -> Error {
     Error::new(Kind::Conflict, format!("{what} is there already"))
 }
 
-/// Two namespaces over one drive would each write over the other's data.
-fn check_unused(wanted: &Desired, path: &Path) -> Result<()> {
+/// Two namespaces over one drive would each write over the other's data; over one volume, each would
+/// have reservations of its own.
+pub(super) fn check_unused(wanted: &Desired, backend: &Backend) -> Result<()> {
+    let same = |other: &Backend| match (backend, other) {
+        (Backend::Drive { path, .. }, Backend::Drive { path: used, .. }) => path == used,
+        (Backend::Volume(volume), Backend::Volume(used)) => volume == used,
+        _ => false,
+    };
     for (nqn, subsystem) in &wanted.subsystems {
         for (nsid, def) in &subsystem.namespaces {
-            if matches!(&def.backend, Backend::Drive { path: used, .. } if used == path) {
-                let used = format!("{} is namespace {nsid} of {nqn} already", path.display());
+            if same(&def.backend) {
+                let used = match backend {
+                    Backend::Drive { path, .. } => path.display().to_string(),
+                    other => other.to_string(),
+                };
+                let used = format!("{used} is namespace {nsid} of {nqn} already");
                 return Err(Error::new(Kind::Conflict, used));
             }
         }

@@ -124,7 +124,7 @@ impl Inner {
     }
 
     fn namespace(&self, nqn: &Nqn, nsid: u32, def: &NamespaceDef) -> Result<Namespace> {
-        let uuid = uuid(self.state.node, nqn, nsid, def);
+        let uuid = self.serving()?.uuid(nqn, nsid, def);
         Ok(Namespace {
             subsystem: nqn.clone(),
             nsid,
@@ -140,11 +140,6 @@ impl Inner {
 /// The serial number that a subsystem is served with.
 pub(crate) fn serial(node: Uuid, nqn: &Nqn, def: &SubsystemDef) -> String {
     def.serial.clone().unwrap_or_else(|| identity::serial(node, nqn))
-}
-
-/// The UUID that a namespace is served with.
-pub(crate) fn uuid(node: Uuid, nqn: &Nqn, nsid: u32, def: &NamespaceDef) -> Uuid {
-    def.uuid.unwrap_or_else(|| identity::namespace(node, nqn, nsid, &def.backend))
 }
 
 fn listeners(current: &Desired) -> Vec<Listener> {

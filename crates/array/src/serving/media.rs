@@ -11,6 +11,7 @@ use media::memory::{Region, RegionOptions};
 use target::namespace::Backend;
 
 use crate::desired::NamespaceDef;
+use crate::pools::Pools;
 use crate::{Error, Result};
 
 /// Opened media, and how much of it is served.
@@ -25,7 +26,12 @@ pub struct Media {
 impl Media {
     /// Opens what `def` names. `shared`: more than one reactor will use it. `in_use` is what the
     /// same place is served from now: its lock is ours already.
-    pub fn open(def: &NamespaceDef, shared: bool, in_use: Option<&Self>) -> Result<Self> {
+    pub fn open(
+        def: &NamespaceDef,
+        shared: bool,
+        in_use: Option<&Self>,
+        pools: &Pools,
+    ) -> Result<Self> {
         match &def.backend {
             Kept::Memory { size } => {
                 let options = RegionOptions {
@@ -42,6 +48,16 @@ impl Media {
             Kept::Drive { path, size } => {
                 let asked = size.map(|size| size.bytes());
                 Self::open_drive(path, asked, def.block_size, in_use)
+            }
+            Kept::Volume(volume) => {
+                let door = pools.door(volume)?.clone();
+                if door.block_size() != def.block_size {
+                    let what = format!("volume {volume} has blocks of {} bytes", door.block_size());
+                    return Err(Error::new(Kind::Invalid, what)
+                        .help("leave the block size out: a volume has its own"));
+                }
+                let bytes = door.bytes();
+                Ok(Self { backend: Backend::Volume(door), bytes, lock: None })
             }
         }
     }
@@ -92,6 +108,7 @@ impl Media {
         match &def.backend {
             Kept::Memory { size } => Some(size.bytes()),
             Kept::Drive { size, .. } => size.map(|size| size.bytes()),
+            Kept::Volume(_) => None,
         }
     }
 
@@ -100,6 +117,8 @@ impl Media {
         let result = match &self.backend {
             Backend::Memory(region) => region.resize(bytes),
             Backend::Drive(drive) => drive.resize(bytes),
+            // Resized by its pool.
+            Backend::Volume(_) => Ok(()),
         };
         result.map_err(|error| Error::failed(format!("cannot have {bytes} bytes"), error))?;
         self.bytes = bytes;
@@ -108,7 +127,7 @@ impl Media {
 }
 
 /// Locks the drive at `path` against other processes.
-fn lock(path: &Path, in_use: Option<&Media>) -> Result<Arc<File>> {
+pub fn lock(path: &Path, in_use: Option<&Media>) -> Result<Arc<File>> {
     let failed = |error| Error::failed(format!("cannot lock {}", path.display()), error);
     let file = File::open(path).map_err(failed)?;
     match file.try_lock() {

@@ -76,7 +76,7 @@ Examples:
   flashloom namespace add memory:1GiB
   flashloom namespace add drive:/srv/b.img,size=10GiB --nsid 7 --block-size 512")]
     Add {
-        /// What it keeps its bytes on: memory:SIZE, drive:PATH or drive:PATH,size=SIZE.
+        /// What it keeps its bytes on: memory:SIZE, drive:PATH, drive:PATH,size=SIZE or volume:POOL/NAME.
         #[arg(value_parser = value::<Backend>)]
         backend: Backend,
         #[command(flatten)]

@@ -161,7 +161,7 @@ fn block_size(text: &str) -> Result<u32, String> {
     Ok(bytes)
 }
 
-/// Show it working: a target on files, a verified load through the wire, a result table.
+/// Show it working: a thin volume on six files (RAID 6), a verified load through the wire, a result table.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -177,7 +177,7 @@ pub struct DemoArgs {
     #[arg(long, value_name = "DIR", default_value = "flashloom-data")]
     pub dir: PathBuf,
 
-    /// Size of each of the two drives.
+    /// Size of each of the six drives.
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = value::<Size>)]
     pub size: Size,
 

@@ -95,3 +95,124 @@ fn nothing_acknowledged_is_lost_when_the_daemon_is_killed() {
     assert!(code == 1 && said.contains("--verify"), "{said}");
     daemon.stop();
 }
+
+#[test]
+fn a_volume_of_a_pool_keeps_what_it_acknowledged_and_its_mapping_when_the_daemon_is_killed() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let port = free_port();
+    let nqn = "nqn.2026-11.io.flashloom:db";
+    let serve = format!("serve memory:1MiB --listen 127.0.0.1:{port} --discovery off");
+    let mut daemon = Daemon::start(dir, &serve);
+    let drives: Vec<_> =
+        (0..6).map(|n| format!("--drive {}/d{n},size=256MiB", dir.display())).collect();
+    let log = format!("--log bbu:{} --log-size 16MiB", dir.join("log").display());
+    let pool = json(dir, &format!("pool create fast {} {log}", drives.join(" ")));
+    assert_eq!((&pool["status"]["data"], &pool["status"]["parity"]), (&4.into(), &2.into()));
+    let protection = pool["status"]["log"]["protection"].as_str().unwrap();
+    assert!(protection.contains("only if the memory is battery-backed"), "{protection}");
+    json(dir, "volume create fast/db --size 2TiB");
+    let (code, said) = failure(dir, &format!("volume map fast/db --subnqn {nqn}"));
+    assert!(code == 1 && said.contains("--allow-any-host"), "{said}");
+    let mapped = json(dir, &format!("volume map fast/db --subnqn {nqn} --allow-any-host"));
+    assert_eq!(mapped[0]["mapping"]["nsid"], 1);
+
+    let to = format!("--traddr 127.0.0.1 --trsvcid {port} --subnqn {nqn} --poll interrupt");
+    let load = "--rw randwrite --region 32MiB --iodepth 8 --size 48MiB --rate 3000 --verify";
+    let mut load = Load::start(dir, &format!("{load} --reconnect 60s {to}"));
+    let mut kills = 0;
+    while kills < 3 && load.goes_on(10_000) {
+        kills += 1;
+        drop(daemon);
+        daemon = Daemon::start(dir, &serve);
+    }
+    assert!(kills >= 2, "the load was over before the daemon could be killed");
+    load.finish();
+    drop(daemon);
+    // Nothing named: what was served last, pools and all.
+    let daemon = Daemon::start(dir, "serve");
+    let check = format!("bench --check --journal {} {to}", dir.join("acks").display());
+    let report = json(dir, &check);
+    let verify = &report["jobs"][0]["flashloom"]["verify"];
+    assert_eq!(verify["verified_bytes"], verify["acknowledged_bytes"]);
+    assert!(verify["verified_bytes"].as_u64().unwrap() > 8 << 20, "{verify}");
+    assert_eq!(json(dir, "volume show fast/db")[0], mapped[0]);
+    daemon.stop();
+}
+
+#[test]
+fn pools_and_volumes_come_change_move_and_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let port = free_port();
+    let nqn = "nqn.2026-11.io.flashloom:db";
+    let serve = format!("serve memory:1MiB --listen 127.0.0.1:{port} --discovery off");
+    let daemon = Daemon::start(dir, &serve);
+    let drive = |n: u32| format!("--drive {}/d{n}", dir.display());
+    let sized: Vec<_> = (0..2).map(|n| drive(n) + ",size=512MiB").collect();
+    let (code, said) = failure(dir, &format!("pool create fast {} --raid raid6", sized.join(" ")));
+    assert!(code == 1 && said.contains("4 or more"), "{said}");
+    json(dir, &format!("pool create fast {}", sized.join(" ")));
+    let (_, said) = failure(dir, &format!("pool create other {}", sized.join(" ")));
+    assert!(said.contains("has locked"), "{said}");
+    let drives = json(dir, "drive list");
+    assert_eq!((drives.as_array().unwrap().len(), &drives[1]["health"]), (2, &"online".into()));
+    assert_eq!(json(dir, "drive show fast 1")["id"], drives[1]["id"]);
+
+    json(dir, "volume create fast/a --size 1GiB --block-size 512");
+    let (_, said) = failure(dir, "volume create fast/a --size 1GiB");
+    assert!(said.contains("already"), "{said}");
+    let (_, said) = failure(dir, "volume show slow/a");
+    assert!(said.contains("no pool slow"), "{said}");
+    json(dir, &format!("volume map fast/a --subnqn {nqn} --nsid 7 --allow-any-host"));
+    let (_, said) = failure(dir, "volume delete fast/a");
+    assert!(said.contains("volume unmap fast/a"), "{said}");
+    let to = format!("--traddr 127.0.0.1 --trsvcid {port} --subnqn {nqn} --nsid 7");
+    let before = json(dir, &format!("id-ns {to}"));
+    assert_eq!(before["nsze"], 2 << 20);
+    let load = "--rw randrw --bs 2k --region 4MiB --size 4MiB --verify --poll interrupt";
+    assert_eq!(json(dir, &format!("bench {load} {to}"))["jobs"][0]["total_err"], 0);
+    let text = scrape(dir);
+    for line in [
+        "flashloom_pool_open{pool=\"fast\"} 1",
+        "flashloom_drive_online{pool=\"fast\",drive=\"1\"} 1",
+        "flashloom_volume_size_bytes{pool=\"fast\",volume=\"a\"} 1073741824",
+    ] {
+        assert!(text.lines().any(|other| other == line), "{line}\n{text}");
+    }
+    let written = "flashloom_pool_written_bytes_total{pool=\"fast\"} ";
+    let written = text.lines().find_map(|line| line.strip_prefix(written)).unwrap();
+    assert!(written.parse::<u64>().unwrap() >= 1 << 20, "{written}");
+    assert_eq!(json(dir, "volume rename fast/a b")[0]["name"], "fast/b");
+    assert_eq!(json(dir, "volume resize fast/b 2GiB")[0]["size"], 2_u64 << 30);
+    let after = json(dir, &format!("id-ns {to}"));
+    assert_eq!((&after["nsze"], &after["nguid"]), (&(4 << 20).into(), &before["nguid"]));
+
+    let (_, said) = failure(dir, "pool export fast");
+    assert!(said.contains("volume unmap fast/b"), "{said}");
+    run(dir, "volume unmap fast/b");
+    assert!(run(dir, "pool export fast").status.success());
+    assert_eq!(json(dir, "pool list").as_array().unwrap().len(), 0);
+    let import = format!("pool import {} {}", drive(1), drive(0));
+    assert_eq!(json(dir, &import)["status"]["volumes"], 1);
+    assert_eq!(json(dir, "volume list")[0]["size"], 2_u64 << 30);
+    assert!(run(dir, "volume delete fast/b").status.success());
+    daemon.stop();
+
+    // A drive is gone: the rest is served, and what to do is said.
+    let daemon = Daemon::start(dir, &serve);
+    json(dir, "volume create fast/c --size 1GiB");
+    json(dir, &format!("volume map fast/c --subnqn {nqn}"));
+    daemon.stop();
+    fs::rename(dir.join("d1"), dir.join("gone")).unwrap();
+    let daemon = Daemon::start(dir, &serve);
+    let pool = &json(dir, "pool list")[0];
+    assert_eq!(pool["health"], "unavailable");
+    let (_, said) = failure(dir, "volume show fast/c");
+    assert!(said.contains("--degraded"), "{said}");
+    json(dir, &format!("pool import --degraded {}", drive(0)));
+    assert_eq!(json(dir, "pool show fast")["health"], "degraded");
+    let to = format!("--traddr 127.0.0.1 --trsvcid {port} --subnqn {nqn}");
+    assert_eq!(json(dir, &format!("id-ns {to}"))["nsze"], 1 << 18);
+    daemon.stop();
+}

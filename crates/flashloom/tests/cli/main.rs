@@ -241,7 +241,7 @@ fn a_configuration_is_taken_whole_or_not_at_all() {
 fn the_demo_shows_a_verified_load_and_ends() {
     let dir = tempfile::tempdir().unwrap();
     let demo = format!(
-        "demo --once --seconds 1 --size 16MiB --dir {} --listen 127.0.0.1:{}",
+        "demo --once --seconds 1 --size 256MiB --dir {} --listen 127.0.0.1:{}",
         dir.path().join("data").display(),
         free_port()
     );
@@ -251,7 +251,7 @@ fn the_demo_shows_a_verified_load_and_ends() {
     for words in ["p99.99 us", "random 4k", "sequential 128k", "nvme discover", "nvme connect"] {
         assert!(text.contains(words), "{words}\n{text}");
     }
-    assert!(dir.path().join("data/drive2.img").exists());
+    assert!(dir.path().join("data/drive5.img").exists());
 }
 
 #[test]
@@ -298,6 +298,15 @@ fn a_service_manager_is_told_of_start_life_and_end() {
     daemon.stop();
 }
 
+/// The counters of the daemon on `dir`.
+fn scrape(dir: &Path) -> String {
+    let mut socket = UnixStream::connect(dir.join("api.sock")).unwrap();
+    socket.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    socket.read_to_string(&mut text).unwrap();
+    text
+}
+
 #[test]
 fn metrics_count_what_was_done() {
     let dir = tempfile::tempdir().unwrap();
@@ -307,10 +316,7 @@ fn metrics_count_what_was_done() {
     let daemon = Daemon::start(dir, &serve);
     let bench = "--rw randwrite --size 4MiB --poll interrupt";
     json(dir, &format!("bench --traddr 127.0.0.1 --trsvcid {port} {bench}"));
-    let mut socket = UnixStream::connect(dir.join("api.sock")).unwrap();
-    socket.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
-    let mut text = String::new();
-    socket.read_to_string(&mut text).unwrap();
+    let text = scrape(dir);
     let labels = format!("subsystem=\"{NQN}\",nsid=\"1\",operation=\"write\"");
     for line in [
         format!("flashloom_namespace_operations_total{{{labels}}} 1024"),

@@ -1,0 +1,259 @@
+//! Pools: drives put together, how they are doing, and how they come and go.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use crate::value::{DrivePath, LogPlace, Name, Size};
+
+/// How a pool bears the loss of drives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Raid {
+    /// Not at all.
+    Single,
+    /// Two copies: one drive may be lost.
+    Mirror,
+    /// One parity unit a stripe: one drive may be lost.
+    Raid5,
+    /// Two parity units a stripe: two drives may be lost.
+    Raid6,
+}
+
+impl Raid {
+    /// The name, as it is read and written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Single => "single",
+            Self::Mirror => "mirror",
+            Self::Raid5 => "raid5",
+            Self::Raid6 => "raid6",
+        }
+    }
+}
+
+/// How a pool is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum PoolHealth {
+    /// Everything it is made of works.
+    Online,
+    /// Drives or a log device are lost; the redundancy bears it.
+    Degraded,
+    /// It could not be opened; `problem` says why.
+    Unavailable,
+}
+
+impl PoolHealth {
+    /// The name, as it is read and written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Online => "online",
+            Self::Degraded => "degraded",
+            Self::Unavailable => "unavailable",
+        }
+    }
+}
+
+/// A pool.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Pool {
+    /// Its name.
+    pub name: Name,
+    /// What identifies it for ever.
+    pub id: Uuid,
+    /// How it is.
+    pub health: PoolHealth,
+    /// Why it is not online.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    /// Paths of its drives, as it is opened from.
+    pub paths: Vec<String>,
+    /// Where its commit log lies.
+    pub log_places: Vec<LogPlace>,
+    /// What it says of itself while it is open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<PoolStatus>,
+}
+
+/// What an open pool says of itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct PoolStatus {
+    /// Units of a stripe that hold data, and units that may be lost.
+    pub data: u8,
+    /// See `data`.
+    pub parity: u8,
+    /// Bytes of contents that it can hold.
+    pub capacity: u64,
+    /// Bytes of contents that it holds, those nobody sees any more included where that is not
+    /// known yet.
+    pub used: u64,
+    /// Bytes of metadata.
+    pub metadata: u64,
+    /// Its segments.
+    pub segments: SegmentCounts,
+    /// Its commit log.
+    pub log: PoolLog,
+    /// Its drives, by index.
+    pub drives: Vec<Drive>,
+    /// Number of its volumes.
+    pub volumes: usize,
+    /// Bytes that hosts wrote since it was opened.
+    pub written: u64,
+    /// Bytes that its drives wrote since it was opened.
+    pub drive_written: u64,
+    /// The second over the first; `None` while nothing was written.
+    pub write_amplification: Option<f64>,
+    /// Bytes moved by reclaim since it was opened.
+    pub moved: u64,
+    /// Segments emptied by reclaim since it was opened.
+    pub segments_reclaimed: u64,
+}
+
+/// Segments by what they are in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SegmentCounts {
+    /// Free.
+    pub free: u64,
+    /// Set aside for what is written next.
+    pub reserved: u64,
+    /// Being filled.
+    pub open: u64,
+    /// Full.
+    pub sealed: u64,
+}
+
+/// A pool's commit log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PoolLog {
+    /// `pmem`, `bbu` or `drives`.
+    pub kind: String,
+    /// What an operator must know of how safe it is.
+    pub protection: String,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Bytes that hold what is not on the drives yet.
+    pub used: u64,
+    /// Devices, each with all of it.
+    pub devices: usize,
+    /// Devices of these that failed.
+    pub failed_devices: usize,
+}
+
+/// How a pool's drive is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum DriveHealth {
+    /// It works.
+    Online,
+    /// It was not there when the pool was opened.
+    Missing,
+    /// It failed; what it holds is no longer used.
+    Failed,
+}
+
+impl DriveHealth {
+    /// The name, as it is read and written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Online => "online",
+            Self::Missing => "missing",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// A drive of a pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Drive {
+    /// Its pool.
+    pub pool: Name,
+    /// Its place in the pool, from 0.
+    pub index: usize,
+    /// What identifies it for ever.
+    pub id: Uuid,
+    /// Where it is; `None` for one that is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// How it is.
+    pub health: DriveHealth,
+    /// Bytes that it gives to the pool.
+    pub size: u64,
+    /// What it did since the pool was opened.
+    pub counters: DriveCounters,
+}
+
+/// What a drive did since its pool was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DriveCounters {
+    /// Reads.
+    pub reads: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Bytes read.
+    pub bytes_read: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
+    /// Reads that failed.
+    pub read_errors: u64,
+    /// Writes that failed.
+    pub write_errors: u64,
+    /// Blocks read whose checksum was wrong.
+    pub corrupt: u64,
+    /// Blocks of this drive that were reconstructed from others.
+    pub reconstructed: u64,
+    /// Blocks written anew after that.
+    pub repaired: u64,
+}
+
+/// A pool to make. What its drives hold is lost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewPool {
+    /// Its name.
+    pub name: Name,
+    /// Its drives.
+    pub drives: Vec<DrivePath>,
+    /// How it bears the loss of drives; when left out, as well as its drives can: RAID 6 with four
+    /// or more, RAID 5 with three, a mirror with two.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raid: Option<Raid>,
+    /// Where its commit log lies: one place, or two of a kind that mirror each other; zones on its
+    /// drives when left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub log: Vec<LogPlace>,
+    /// Size of its commit log; one that suits the drives when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_size: Option<Size>,
+    /// Make it of drives that are a pool's already.
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// A pool to open that this node does not know, from its drives.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PoolImport {
+    /// Its drives.
+    pub drives: Vec<DrivePath>,
+    /// Where its commit log lies, as for a new pool.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub log: Vec<LogPlace>,
+    /// Open it with as many drives missing as the redundancy bears; these count as failed then.
+    #[serde(default)]
+    pub degraded: bool,
+    /// Open it though it was not exported: no other node may have it open.
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// What a pool's structures were found to be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PoolDump {
+    /// The pool.
+    pub name: String,
+    /// What was found, line by line.
+    pub lines: Vec<String>,
+    /// What is wrong.
+    pub problems: Vec<String>,
+}

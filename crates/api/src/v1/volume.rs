@@ -1,0 +1,74 @@
+//! Volumes of pools, and what hosts see them as.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use crate::value::{Name, Nqn, Size, VolumePath};
+
+/// A volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Volume {
+    /// Its pool and its name.
+    pub name: VolumePath,
+    /// What identifies it for ever: the UUID of the namespace it is mapped as.
+    pub id: Uuid,
+    /// Size in bytes; it takes the space of what is written only.
+    pub size: Size,
+    /// Logical block size in bytes.
+    pub block_size: u32,
+    /// What it is mapped as.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mapping: Option<Mapping>,
+}
+
+/// The namespace that a volume is mapped as.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Mapping {
+    /// The subsystem.
+    pub subsystem: Nqn,
+    /// The NSID.
+    pub nsid: u32,
+}
+
+/// A volume to make.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewVolume {
+    /// Its name.
+    pub name: Name,
+    /// Size in bytes, a multiple of 4096.
+    pub size: Size,
+    /// Logical block size in bytes: 512 or 4096; 4096 when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block_size: Option<u32>,
+}
+
+/// What to change of a volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeChange {
+    /// The new size in bytes, a multiple of 4096. Making it smaller loses what lies beyond.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<Size>,
+    /// The new name. Hosts notice nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<Name>,
+}
+
+/// What a volume is to be mapped as.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewMapping {
+    /// The subsystem.
+    pub subsystem: Nqn,
+    /// NSID; the lowest free one when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nsid: Option<u32>,
+    /// Add the subsystem if it is not there, and let any host connect to it.
+    #[serde(default)]
+    pub allow_any_host: bool,
+    /// Add the subsystem if it is not there, and let these hosts connect to it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<Nqn>,
+}

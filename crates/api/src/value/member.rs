@@ -1,0 +1,86 @@
+//! What a pool is made of: its drives, and where its commit log lies.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use super::backend::path_and_size;
+use super::{Refused, Size};
+
+/// A drive for a pool, written `PATH` or `PATH,size=SIZE`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DrivePath {
+    /// A regular file or a block device; absolute once the pool is open.
+    pub path: PathBuf,
+    /// Create or extend a regular file to this size; `None` takes it as it is.
+    pub size: Option<Size>,
+}
+
+impl FromStr for DrivePath {
+    type Err = Refused;
+
+    fn from_str(text: &str) -> Result<Self, Refused> {
+        let (path, size) = path_and_size(text)?;
+        if path.is_empty() {
+            return Err(Refused::new(
+                "a drive without a path",
+                "write PATH or PATH,size=SIZE, such as /dev/nvme0n1 or /srv/d0.img,size=10GiB",
+            ));
+        }
+        Ok(Self { path: PathBuf::from(path), size })
+    }
+}
+
+impl fmt::Display for DrivePath {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.size {
+            None => out.pad(&self.path.display().to_string()),
+            Some(size) => out.pad(&format!("{},size={}", self.path.display(), size.exact())),
+        }
+    }
+}
+
+super::text_value!(DrivePath, "/dev/nvme0n1", "A drive: PATH or PATH,size=SIZE.");
+
+/// Where a pool's commit log lies, written `pmem:PATH`, `bbu:PATH` or `drives`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LogPlace {
+    /// Persistent memory: a file on a DAX file system.
+    Pmem(PathBuf),
+    /// Memory that the operator says survives a power loss: a shared memory file.
+    Bbu(PathBuf),
+    /// Zones on two of the pool's own drives.
+    Drives,
+}
+
+impl FromStr for LogPlace {
+    type Err = Refused;
+
+    fn from_str(text: &str) -> Result<Self, Refused> {
+        match text.split_once(':') {
+            None if text == "drives" => Ok(Self::Drives),
+            Some(("pmem", path)) if !path.is_empty() => Ok(Self::Pmem(path.into())),
+            Some(("bbu", path)) if !path.is_empty() => Ok(Self::Bbu(path.into())),
+            _ => Err(Refused::new(
+                format!("{text:?} is no place for a commit log"),
+                "write pmem:PATH, bbu:PATH or drives, such as pmem:/mnt/dax/log or bbu:/dev/shm/log",
+            )),
+        }
+    }
+}
+
+impl fmt::Display for LogPlace {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pmem(path) => out.pad(&format!("pmem:{}", path.display())),
+            Self::Bbu(path) => out.pad(&format!("bbu:{}", path.display())),
+            Self::Drives => out.pad("drives"),
+        }
+    }
+}
+
+super::text_value!(
+    LogPlace,
+    "bbu:/dev/shm/log",
+    "Where a commit log lies: pmem:PATH, bbu:PATH or drives."
+);

@@ -1,0 +1,73 @@
+//! Names of pools and volumes, and a volume's name with its pool's: `fast/db`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::Refused;
+use crate::limits::NAME_BYTES;
+
+/// A pool's or a volume's name: letters, digits, `-`, `_` and `.`, beginning with a letter or digit.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name(String);
+
+const RIGHT: &str = "a name has 1 to 64 letters, digits, '-', '_' and '.', and begins with a letter \
+                     or digit, such as fast or db-2";
+
+impl Name {
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Name {
+    type Err = Refused;
+
+    fn from_str(text: &str) -> Result<Self, Refused> {
+        let allowed = |char: char| char.is_ascii_alphanumeric() || matches!(char, '-' | '_' | '.');
+        let begins = text.starts_with(|char: char| char.is_ascii_alphanumeric());
+        if begins && text.len() <= NAME_BYTES && text.chars().all(allowed) {
+            return Ok(Self(text.to_owned()));
+        }
+        Err(Refused::new(format!("{text:?} is not a name"), RIGHT))
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.pad(&self.0)
+    }
+}
+
+super::text_value!(Name, "fast", "A pool's or volume's name: 1 to 64 letters, digits, - _ and .");
+
+/// A volume and the pool that it is on, written `POOL/NAME`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VolumePath {
+    /// The pool.
+    pub pool: Name,
+    /// The volume in that pool.
+    pub volume: Name,
+}
+
+impl FromStr for VolumePath {
+    type Err = Refused;
+
+    fn from_str(text: &str) -> Result<Self, Refused> {
+        let Some((pool, volume)) = text.split_once('/') else {
+            return Err(Refused::new(
+                format!("{text:?} names no volume"),
+                "write POOL/NAME, such as fast/db",
+            ));
+        };
+        Ok(Self { pool: pool.parse()?, volume: volume.parse()? })
+    }
+}
+
+impl fmt::Display for VolumePath {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.pad(&format!("{}/{}", self.pool, self.volume))
+    }
+}
+
+super::text_value!(VolumePath, "fast/db", "A volume with its pool: POOL/NAME.");

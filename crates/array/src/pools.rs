@@ -1,0 +1,249 @@
+//! The pools of a node: which there are, and those that are open.
+//!
+//! A pool lives on one reactor. What is asked of it goes there as a call; its volumes are reached by
+//! the doors ([`Door`]) that namespaces hold.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use api::v1::{self, Kind};
+use api::value::{LogPlace, Name, VolumePath};
+use serde::{Deserialize, Serialize};
+use target::volume::Door;
+use uuid::Uuid;
+
+use crate::serving::crew::Crew;
+use crate::{Error, Result};
+
+mod made_of;
+mod open;
+mod view;
+
+pub use made_of::MadeOf;
+pub use open::OpenPool;
+
+/// A pool that this node knows: what it takes to open it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolDef {
+    /// What identifies it for ever.
+    pub id: Uuid,
+    /// Its drives, absolute.
+    pub drives: Vec<PathBuf>,
+    /// Where its commit log lies.
+    pub log: Vec<LogPlace>,
+}
+
+/// A pool, open or not.
+#[derive(Debug)]
+struct Known {
+    def: PoolDef,
+    open: std::result::Result<OpenPool, String>,
+}
+
+/// All pools of a node.
+#[derive(Debug)]
+pub struct Pools {
+    crew: Arc<Crew>,
+    known: BTreeMap<Name, Known>,
+}
+
+impl Pools {
+    /// No pools yet, to be opened on the reactors of `crew`.
+    pub fn new(crew: Arc<Crew>) -> Self {
+        Self { crew, known: BTreeMap::new() }
+    }
+
+    /// What there is to remember.
+    pub fn defs(&self) -> BTreeMap<Name, PoolDef> {
+        self.known.iter().map(|(name, known)| (name.clone(), known.def.clone())).collect()
+    }
+
+    /// Opens what the node knew; a pool that cannot be opened is kept as that, and told of.
+    pub fn open_all(&mut self, defs: &BTreeMap<Name, PoolDef>) -> Vec<String> {
+        let mut failed = Vec::new();
+        for (name, def) in defs {
+            let opened = MadeOf::known(def).and_then(|made_of| self.open(made_of, false, false));
+            let open = opened.and_then(|pool| match pool.name() == name {
+                true => Ok(pool),
+                false => {
+                    let context = format!("its drives are those of pool {} now", pool.name());
+                    pool.close();
+                    Err(Error::new(Kind::Conflict, context))
+                }
+            });
+            let open = open.map_err(|error| {
+                failed.push(format!("pool {name} cannot be opened: {error}"));
+                error.context
+            });
+            self.known.insert(name.clone(), Known { def: def.clone(), open });
+        }
+        failed
+    }
+
+    /// The reactor with the fewest pools.
+    fn home(&self) -> reactor::Handle {
+        let opened = |id: u32| {
+            let homes = self.known.values().filter_map(|known| known.open.as_ref().ok());
+            homes.filter(|pool| pool.home().id() == id).count()
+        };
+        let handles = (0..self.crew.len()).map(|index| self.crew.acceptor(index));
+        let least = handles.min_by_key(|handle| opened(handle.id()));
+        least.unwrap_or_else(|| self.crew.acceptor(0)).clone()
+    }
+
+    /// Reactors beside the home of a pool need hands there.
+    fn hands(&self) -> usize {
+        if self.crew.len() > 1 { target::limits::VOLUME_HANDS } else { 0 }
+    }
+
+    fn open(&self, made_of: MadeOf, degraded: bool, import: bool) -> Result<OpenPool> {
+        OpenPool::open(self.home(), self.hands(), made_of, degraded, import)
+    }
+
+    /// Refuses a name that is taken, and one pool too many.
+    fn check_new(&self, name: &Name) -> Result<()> {
+        if self.known.contains_key(name) {
+            return Err(Error::new(Kind::Conflict, format!("pool {name} is there already")));
+        }
+        let most = api::limits::POOLS_MAX;
+        if self.known.len() >= most {
+            return Err(Error::new(Kind::Limit, format!("a node has at most {most} pools")));
+        }
+        Ok(())
+    }
+
+    /// Makes a pool.
+    ///
+    /// # Errors
+    /// `Conflict` for a name or a drive that is in use, `Invalid` for what cannot be a pool, `Failed`
+    /// for what cannot be opened or written.
+    pub fn create(&mut self, new: &v1::NewPool) -> Result<()> {
+        self.check_new(&new.name)?;
+        let made_of = MadeOf::asked(&new.drives, &new.log, new.log_size)?;
+        let scheme = made_of::scheme(new.raid, new.drives.len())?;
+        let id = Uuid::new_v4();
+        let asked = open::Asked {
+            name: new.name.to_string(),
+            id,
+            scheme,
+            log_bytes: new.log_size.map(|size| size.bytes()),
+            force: new.force,
+        };
+        let (drives, log) = (made_of.paths(), made_of.places.clone());
+        let pool = OpenPool::create(self.home(), self.hands(), made_of, asked)?;
+        let def = PoolDef { id, drives, log };
+        self.known.insert(new.name.clone(), Known { def, open: Ok(pool) });
+        Ok(())
+    }
+
+    /// Opens a pool from its drives, and knows it from then on. Gives its name.
+    ///
+    /// # Errors
+    /// `Conflict` when a pool of its name is open, `Invalid` when it was not exported, `Failed` when
+    /// what it is made of is missing or damaged.
+    pub fn import(&mut self, from: &v1::PoolImport) -> Result<Name> {
+        let made_of = MadeOf::asked(&from.drives, &from.log, None)?;
+        let (drives, log) = (made_of.paths(), made_of.places.clone());
+        let known = |id: Uuid| self.known.values().any(|known| known.def.id == id);
+        made_of.check_import(&self.home(), |id| from.force || known(id))?;
+        let pool = self.open(made_of, from.degraded, true)?;
+        let (name, id) = (pool.name().clone(), pool.id());
+        let same =
+            self.known.get(&name).is_none_or(|known| known.def.id == id && known.open.is_err());
+        if !same {
+            pool.close();
+            return Err(Error::new(Kind::Conflict, format!("a pool {name} is there already"))
+                .help("export the one that is open first"));
+        }
+        self.known.insert(name.clone(), Known { def: PoolDef { id, drives, log }, open: Ok(pool) });
+        Ok(name)
+    }
+
+    /// Closes a pool to be moved, and forgets it. One that could not be opened is forgotten only.
+    ///
+    /// # Errors
+    /// `NotFound`, `Failed` when it could not be closed in order.
+    pub fn export(&mut self, name: &Name) -> Result<()> {
+        let known = self.known.remove(name).ok_or_else(|| no_pool(name))?;
+        match known.open {
+            Ok(pool) => pool.export(),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Closes a pool and forgets it, as if it had never been: a change that was not taken.
+    pub fn forget(&mut self, name: &Name) {
+        if let Some(Known { open: Ok(pool), .. }) = self.known.remove(name) {
+            pool.close();
+        }
+    }
+
+    /// Closes all pools in order.
+    pub fn close(&mut self) {
+        for known in std::mem::take(&mut self.known).into_values() {
+            if let Ok(pool) = known.open {
+                pool.close();
+            }
+        }
+    }
+
+    /// An open pool.
+    ///
+    /// # Errors
+    /// `NotFound`, `Failed` when it could not be opened.
+    pub fn pool(&self, name: &Name) -> Result<&OpenPool> {
+        let known = self.known.get(name).ok_or_else(|| no_pool(name))?;
+        known.open.as_ref().map_err(|problem| not_open(name, problem))
+    }
+
+    /// As [`pool`](Self::pool), to be changed.
+    ///
+    /// # Errors
+    /// As [`pool`](Self::pool).
+    pub fn pool_mut(&mut self, name: &Name) -> Result<&mut OpenPool> {
+        let known = self.known.get_mut(name).ok_or_else(|| no_pool(name))?;
+        known.open.as_mut().map_err(|problem| not_open(name, problem))
+    }
+
+    /// Whether the pool is known but not open.
+    pub fn is_unavailable(&self, name: &Name) -> bool {
+        self.known.get(name).is_none_or(|known| known.open.is_err())
+    }
+
+    /// The door to a volume.
+    ///
+    /// # Errors
+    /// `NotFound`, and as [`pool`](Self::pool).
+    pub fn door(&self, volume: &VolumePath) -> Result<&Door> {
+        self.pool(&volume.pool)?.door(&volume.volume)
+    }
+}
+
+fn no_pool(name: &Name) -> Error {
+    Error::new(Kind::NotFound, format!("there is no pool {name}"))
+        .help("`flashloom pool list` shows those there are")
+}
+
+fn not_open(name: &Name, problem: &str) -> Error {
+    Error::new(Kind::Failed, format!("pool {name} is not open: {problem}")).help(
+        "put right what is wrong, then `flashloom pool import` with its drives opens it (with \
+         --degraded if drives are lost)",
+    )
+}
+
+/// An error of the engine as the node's.
+fn told(context: &str, error: &engine::Error) -> Error {
+    let kind = match error.kind {
+        engine::Kind::Invalid | engine::Kind::OutOfRange => Kind::Invalid,
+        engine::Kind::Full => Kind::Limit,
+        engine::Kind::Exists | engine::Kind::Busy => Kind::Conflict,
+        engine::Kind::NotFound => Kind::NotFound,
+        engine::Kind::Corrupt
+        | engine::Kind::Failed
+        | engine::Kind::Missing
+        | engine::Kind::Gone => Kind::Failed,
+    };
+    let text = if context.is_empty() { error.to_string() } else { format!("{context}: {error}") };
+    Error::new(kind, text)
+}

@@ -1,0 +1,217 @@
+//! What a pool is made of, opened and held against other processes.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use api::v1::{Kind, Raid};
+use api::value::{DrivePath, LogPlace, Size};
+use engine::LogSpec;
+use engine::format::label::{Label, PoolState};
+use media::drive::OpenDrive;
+use media::{Drive, Pmem};
+use uuid::Uuid;
+
+use super::PoolDef;
+use crate::serving::media::lock;
+use crate::{Error, Result};
+
+/// Bytes of a commit log in memory, unless told otherwise: seconds of writing at full speed, and
+/// replayed in a moment.
+const LOG_BYTES: u64 = 256 << 20;
+
+/// Drives and log devices, open.
+pub struct MadeOf {
+    pub drives: Vec<Member>,
+    pub log: LogSpec,
+    /// Where the log lies, as it was asked for.
+    pub places: Vec<LogPlace>,
+    /// Held while the pool is.
+    pub locks: Vec<Arc<File>>,
+}
+
+/// A drive and where it is.
+#[derive(Clone)]
+pub struct Member {
+    pub path: PathBuf,
+    pub drive: Arc<Drive>,
+}
+
+impl MadeOf {
+    /// Opens what a request names.
+    ///
+    /// # Errors
+    /// `Invalid` for relative paths and logs that do not go together, `Conflict` for what another
+    /// process or pool has, `Failed` for what cannot be opened.
+    pub fn asked(drives: &[DrivePath], log: &[LogPlace], log_size: Option<Size>) -> Result<Self> {
+        let mut opened = Vec::new();
+        let mut locks = Vec::new();
+        for drive in drives {
+            absolute(&drive.path)?;
+            let (member, lock) = open_drive(&drive.path, drive.size.map(|size| size.bytes()))?;
+            opened.push(member);
+            locks.push(lock);
+        }
+        let places = if log.is_empty() { vec![LogPlace::Drives] } else { log.to_vec() };
+        let bytes = log_size.map_or(LOG_BYTES, |size| size.bytes());
+        let log = open_log(&places, Some(bytes), &mut locks)?;
+        Ok(Self { drives: opened, log, places, locks })
+    }
+
+    /// Opens what a pool that is known is made of; a drive that cannot be opened is left out, and
+    /// missed by the pool if it matters.
+    ///
+    /// # Errors
+    /// `Failed` when the log cannot be opened, or no drive.
+    pub fn known(def: &PoolDef) -> Result<Self> {
+        let (mut opened, mut locks, mut first) = (Vec::new(), Vec::new(), None);
+        for path in &def.drives {
+            match open_drive(path, None) {
+                Ok((member, lock)) => {
+                    opened.push(member);
+                    locks.push(lock);
+                }
+                Err(error) => {
+                    tracing::error!("{error}");
+                    first = first.or(Some(error));
+                }
+            }
+        }
+        if let (true, Some(error)) = (opened.is_empty(), first) {
+            return Err(error);
+        }
+        let log = open_log(&def.log, None, &mut locks)?;
+        Ok(Self { drives: opened, log, places: def.log.clone(), locks })
+    }
+
+    /// Where the drives are.
+    pub fn paths(&self) -> Vec<PathBuf> {
+        self.drives.iter().map(|member| member.path.clone()).collect()
+    }
+
+    /// Refuses to take a pool that another node may have open, unless `may` says so of its identity.
+    ///
+    /// # Errors
+    /// `Conflict`; `Failed` when no drive carries a label.
+    pub fn check_import(&self, home: &reactor::Handle, may: impl Fn(Uuid) -> bool) -> Result<()> {
+        let labels = labels(home, &self.drives)?;
+        let newest = labels.into_iter().flatten().max_by_key(|label| label.epoch);
+        let Some(label) = newest else {
+            return Err(Error::new(Kind::Failed, "none of these drives is of a pool"));
+        };
+        if label.state == PoolState::Exported || may(Uuid::from_bytes(label.pool)) {
+            return Ok(());
+        }
+        let what = format!("pool {} was not exported: another node may have it open", label.name);
+        Err(Error::new(Kind::Conflict, what)
+            .help("export it there, or take it with --force when that node is gone for good"))
+    }
+}
+
+/// What each drive's label says; `None` where there is none that can be read.
+pub fn labels(home: &reactor::Handle, drives: &[Member]) -> Result<Vec<Option<Label>>> {
+    let drives: Vec<_> = drives.iter().map(|member| Arc::clone(&member.drive)).collect();
+    let call = home.call(move || async move {
+        let mut labels = Vec::new();
+        for drive in drives {
+            labels.push(engine::read_label(&drive).await.ok().and_then(std::result::Result::ok));
+        }
+        labels
+    });
+    call.wait().map_err(|_| Error::new(Kind::Stopping, "the reactors have stopped"))
+}
+
+fn absolute(path: &Path) -> Result<()> {
+    if path.is_absolute() {
+        return Ok(());
+    }
+    let wrong = format!("\"{}\" is a relative path", path.display());
+    Err(Error::new(Kind::Invalid, wrong).help("write it from the root"))
+}
+
+fn open_drive(path: &Path, size: Option<u64>) -> Result<(Member, Arc<File>)> {
+    let failed = |error: media::Error| {
+        let help = if path.exists() {
+            "name a regular file or a block device that this user may write to"
+        } else {
+            "there is no such file: create it, or name its size as in /srv/d0.img,size=10GiB"
+        };
+        Error::failed(format!("cannot open {}", path.display()), error).help(help)
+    };
+    let block_size = stdx::num::u32_of(engine::address::BLOCK);
+    let options = OpenDrive { create: size, block_size, ..OpenDrive::default() };
+    let drive = Drive::open(path, options).map_err(failed)?;
+    let lock = lock(path, None)?;
+    if let Some(size) = size.filter(|&size| size > drive.capacity()) {
+        drive.resize(size).map_err(failed)?;
+    }
+    Ok((Member { path: path.to_owned(), drive: Arc::new(drive) }, lock))
+}
+
+/// Opens a log's devices, creating files of `create` bytes.
+fn open_log(
+    places: &[LogPlace],
+    create: Option<u64>,
+    locks: &mut Vec<Arc<File>>,
+) -> Result<LogSpec> {
+    let mut devices = Vec::new();
+    for place in places {
+        let (path, opened) = match place {
+            LogPlace::Drives => continue,
+            LogPlace::Pmem(path) => {
+                absolute(path)?;
+                (path, Pmem::dax(path, create))
+            }
+            LogPlace::Bbu(path) => {
+                absolute(path)?;
+                (path, Pmem::shared(path, create))
+            }
+        };
+        let device = opened.map_err(|error| {
+            Error::failed(format!("cannot open the commit log {place}"), error).help(match place {
+                LogPlace::Pmem(_) => "pmem: wants a file on a file system mounted with DAX",
+                _ => "bbu: wants a file in shared memory, such as /dev/shm/log",
+            })
+        })?;
+        locks.push(lock(path, None)?);
+        devices.push(Arc::new(device));
+    }
+    let all = |kind: fn(&LogPlace) -> bool| places.iter().all(kind);
+    if devices.is_empty() && places.len() == 1 {
+        Ok(LogSpec::Drives)
+    } else if places.len() <= 2 && all(|place| matches!(place, LogPlace::Pmem(_))) {
+        Ok(LogSpec::Pmem(devices))
+    } else if places.len() <= 2 && all(|place| matches!(place, LogPlace::Bbu(_))) {
+        Ok(LogSpec::Bbu(devices))
+    } else {
+        Err(Error::new(Kind::Invalid, "these places make no commit log together")
+            .help("give one place, or two of a kind that mirror each other"))
+    }
+}
+
+/// The engine's word for how drives are put together.
+pub fn scheme(asked: Option<Raid>, drives: usize) -> Result<raid::Scheme> {
+    let scheme = match asked {
+        Some(Raid::Single) => raid::Scheme::Single,
+        Some(Raid::Mirror) => raid::Scheme::Mirror { copies: 2 },
+        Some(Raid::Raid5) => raid::Scheme::Raid5,
+        Some(Raid::Raid6) => raid::Scheme::Raid6,
+        None => match drives {
+            0 | 1 => raid::Scheme::Single,
+            2 => raid::Scheme::Mirror { copies: 2 },
+            3 => raid::Scheme::Raid5,
+            _ => raid::Scheme::Raid6,
+        },
+    };
+    if scheme.shape(drives).is_some() {
+        return Ok(scheme);
+    }
+    let (name, least) = match scheme {
+        raid::Scheme::Single => ("single", 1),
+        raid::Scheme::Mirror { .. } => ("mirror", 2),
+        raid::Scheme::Raid5 => ("raid5", 3),
+        raid::Scheme::Raid6 => ("raid6", 4),
+    };
+    let what = format!("{drives} drives are too few for {name}");
+    Err(Error::new(Kind::Invalid, what).help(format!("it wants {least} or more")))
+}

@@ -1,0 +1,331 @@
+//! A pool that is open, as seen from outside of its reactor.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use api::v1::Kind;
+use api::value::{LogPlace, Name};
+use engine::{PoolSpec, PoolStatus, VolumeSpec};
+use reactor::Handle;
+use target::volume::{Door, Home};
+use uuid::Uuid;
+
+use super::made_of::{MadeOf, Member, labels};
+use super::told;
+use crate::{Error, Result};
+
+/// A pool on its reactor.
+#[derive(Clone)]
+struct Held {
+    pool: engine::Pool,
+    home: Home,
+}
+
+thread_local! {
+    /// The pools of this reactor.
+    static HELD: RefCell<BTreeMap<Uuid, Held>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// What a pool to make is to be, beside what it is made of.
+pub struct Asked {
+    pub name: String,
+    pub id: Uuid,
+    pub scheme: raid::Scheme,
+    pub log_bytes: Option<u64>,
+    /// Take drives of another pool.
+    pub force: bool,
+}
+
+/// An open pool. To be closed by [`OpenPool::close`].
+#[derive(Debug)]
+pub struct OpenPool {
+    name: Name,
+    id: Uuid,
+    home: Handle,
+    /// By index; `None` for a drive that is missing.
+    paths: Vec<Option<PathBuf>>,
+    places: Vec<LogPlace>,
+    doors: BTreeMap<Name, Door>,
+    _locks: Vec<Arc<File>>,
+}
+
+fn stopped<E>(_: E) -> Error {
+    Error::new(Kind::Stopping, "the pool's reactor has stopped")
+}
+
+/// What a pool's reactor says once it is open there.
+struct Opened {
+    name: String,
+    id: [u8; 16],
+    doors: Vec<(String, Door)>,
+}
+
+fn hold(pool: engine::Pool, hands: usize) -> engine::Result<Opened> {
+    let home = Home::new(hands);
+    let status = pool.status();
+    let doors = pool.volumes().into_iter().map(|name| {
+        let door = home.open(pool.volume(&name)?);
+        Ok((name, door))
+    });
+    let doors = doors.collect::<engine::Result<_>>()?;
+    let id = Uuid::from_bytes(status.id);
+    HELD.with_borrow_mut(|held| held.insert(id, Held { pool, home }));
+    Ok(Opened { name: status.name, id: status.id, doors })
+}
+
+fn name_of(text: &str) -> Result<Name> {
+    text.parse().map_err(Error::from)
+}
+
+impl OpenPool {
+    /// Makes a pool of drives that are no other's.
+    ///
+    /// # Errors
+    /// `Conflict` when a drive is of a pool, `Invalid`, `Failed`.
+    pub fn create(home: Handle, hands: usize, made_of: MadeOf, asked: Asked) -> Result<Self> {
+        if !asked.force {
+            for (label, member) in labels(&home, &made_of.drives)?.iter().zip(&made_of.drives) {
+                let Some(label) = label else { continue };
+                let (path, of) = (member.path.display(), &label.name);
+                return Err(Error::new(Kind::Conflict, format!("{path} is of pool {of}")).help(
+                    "`flashloom pool import` opens that pool; --force makes a new one, and what \
+                     is on the drives is lost",
+                ));
+            }
+        }
+        let created = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let spec = PoolSpec {
+            name: asked.name.clone(),
+            id: *asked.id.as_bytes(),
+            drives: made_of.drives.iter().map(|member| Arc::clone(&member.drive)).collect(),
+            scheme: asked.scheme,
+            log: made_of.log,
+            log_bytes: asked.log_bytes,
+            au_bytes: None,
+            created: created.map_or(0, |since| since.as_secs()),
+        };
+        let call = home.call(move || async move {
+            let pool = engine::Pool::create(spec).await?;
+            hold(pool, hands)
+        });
+        let context = format!("pool {} cannot be made", asked.name);
+        let opened = call.wait().map_err(stopped)?.map_err(|error| told(&context, &error))?;
+        let paths = made_of.drives.into_iter().map(|member| Some(member.path)).collect();
+        Self::assemble(home, opened, paths, made_of.places, made_of.locks)
+    }
+
+    /// Opens the pool that drives make.
+    ///
+    /// # Errors
+    /// As the engine says: missing or stale drives, damage.
+    pub fn open(
+        home: Handle,
+        hands: usize,
+        made_of: MadeOf,
+        degraded: bool,
+        import: bool,
+    ) -> Result<Self> {
+        let labels = labels(&home, &made_of.drives)?;
+        let MadeOf { drives, log, places, locks } = made_of;
+        let known = drives.iter().zip(&labels);
+        let index = |label: &engine::format::label::Label| usize::from(label.drive);
+        let count = labels.iter().flatten().map(|label| label.drives.len()).max().unwrap_or(0);
+        let mut paths = vec![None; count];
+        for (member, label) in known {
+            if let Some(place) = label.as_ref().and_then(|label| paths.get_mut(index(label))) {
+                *place = Some(member.path.clone());
+            }
+        }
+        let given = given(&drives);
+        let drives = drives.into_iter().map(|member: Member| member.drive).collect();
+        let call = home.call(move || async move {
+            let options = engine::OpenOptions { degraded, import };
+            let pool = engine::Pool::open(drives, log, options).await?;
+            hold(pool, hands)
+        });
+        let opened = call.wait().map_err(stopped)?.map_err(|error| {
+            let help = match error.kind {
+                engine::Kind::Missing => format!("drives given: {given}"),
+                _ => "`flashloom pool dump` says what its drives hold".to_owned(),
+            };
+            told("", &error).help(help)
+        })?;
+        Self::assemble(home, opened, paths, places, locks)
+    }
+
+    fn assemble(
+        home: Handle,
+        opened: Opened,
+        paths: Vec<Option<PathBuf>>,
+        places: Vec<LogPlace>,
+        locks: Vec<Arc<File>>,
+    ) -> Result<Self> {
+        let doors = opened.doors.into_iter().map(|(name, door)| Ok((name_of(&name)?, door)));
+        Ok(Self {
+            name: name_of(&opened.name)?,
+            id: Uuid::from_bytes(opened.id),
+            home,
+            paths,
+            places,
+            doors: doors.collect::<Result<_>>()?,
+            _locks: locks,
+        })
+    }
+
+    /// Its name.
+    pub const fn name(&self) -> &Name {
+        &self.name
+    }
+
+    /// What identifies it for ever.
+    pub const fn id(&self) -> Uuid {
+        self.id
+    }
+
+    /// The reactor it lives on.
+    pub const fn home(&self) -> &Handle {
+        &self.home
+    }
+
+    /// Its drives by index; `None` for one that is missing.
+    pub fn paths(&self) -> &[Option<PathBuf>] {
+        &self.paths
+    }
+
+    /// Where its log lies.
+    pub fn places(&self) -> &[LogPlace] {
+        &self.places
+    }
+
+    /// The doors to its volumes, by name.
+    pub const fn doors(&self) -> &BTreeMap<Name, Door> {
+        &self.doors
+    }
+
+    /// The door to a volume.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn door(&self, name: &Name) -> Result<&Door> {
+        self.doors.get(name).ok_or_else(|| {
+            Error::new(Kind::NotFound, format!("there is no volume {}/{name}", self.name))
+                .help("`flashloom volume list` shows those there are")
+        })
+    }
+
+    /// Runs `work` on the pool's reactor.
+    fn call<T, F>(&self, work: impl FnOnce(Held) -> F + Send + 'static) -> Result<T>
+    where
+        F: Future<Output = engine::Result<T>> + 'static,
+        T: Send + 'static,
+    {
+        let id = self.id;
+        let call = self.home.call(move || async move {
+            match HELD.with_borrow(|held| held.get(&id).cloned()) {
+                Some(held) => work(held).await,
+                None => Err(engine::Error::new(engine::Kind::Gone, "the pool was closed")),
+            }
+        });
+        call.wait().map_err(stopped)?.map_err(|error| told("", &error))
+    }
+
+    /// How it is doing.
+    ///
+    /// # Errors
+    /// `Stopping`.
+    pub fn status(&self) -> Result<PoolStatus> {
+        self.call(|held| async move { Ok(held.pool.status()) })
+    }
+
+    /// Makes a volume.
+    ///
+    /// # Errors
+    /// `Conflict` for a name that is taken, `Invalid` for a size that cannot be, `Failed`.
+    pub fn create_volume(&mut self, name: &Name, bytes: u64, block_size: u32) -> Result<()> {
+        let id = *Uuid::new_v4().as_bytes();
+        let spec = VolumeSpec { name: name.to_string(), id, bytes, block_size };
+        let door = self
+            .call(|held| async move { Ok(held.home.open(held.pool.create_volume(spec).await?)) })?;
+        self.doors.insert(name.clone(), door);
+        Ok(())
+    }
+
+    /// Deletes a volume.
+    ///
+    /// # Errors
+    /// `NotFound`, `Failed`.
+    pub fn delete_volume(&mut self, name: &Name) -> Result<()> {
+        let door = self.door(name)?.clone();
+        let volume = name.to_string();
+        self.call(|held| async move {
+            held.pool.delete_volume(&volume).await?;
+            Home::close(&door);
+            Ok(())
+        })?;
+        self.doors.remove(name);
+        Ok(())
+    }
+
+    /// Changes a volume's size.
+    ///
+    /// # Errors
+    /// `NotFound`, `Invalid`, `Failed`.
+    pub fn resize_volume(&self, name: &Name, bytes: u64) -> Result<()> {
+        let door = self.door(name)?;
+        let volume = name.to_string();
+        self.call(move |held| async move { held.pool.resize_volume(&volume, bytes).await })?;
+        door.set_bytes(bytes);
+        Ok(())
+    }
+
+    /// Gives a volume another name.
+    ///
+    /// # Errors
+    /// `NotFound`, `Conflict`, `Failed`.
+    pub fn rename_volume(&mut self, name: &Name, to: &Name) -> Result<()> {
+        let door = self.door(name)?.clone();
+        let (from, new) = (name.to_string(), to.to_string());
+        self.call(move |held| async move { held.pool.rename_volume(&from, &new).await })?;
+        self.doors.remove(name);
+        self.doors.insert(to.clone(), door);
+        Ok(())
+    }
+
+    /// Closes it to be moved to another node.
+    ///
+    /// # Errors
+    /// `Failed`: it is closed all the same, and not marked as exported.
+    pub fn export(self) -> Result<()> {
+        self.shut(true)
+    }
+
+    /// Closes it.
+    pub fn close(self) {
+        let name = self.name.clone();
+        if let Err(error) = self.shut(false) {
+            tracing::error!("pool {name} was not closed in order: {error}");
+        }
+    }
+
+    fn shut(self, export: bool) -> Result<()> {
+        let id = self.id;
+        let doors: Vec<Door> = self.doors.values().cloned().collect();
+        self.call(move |held| async move {
+            held.home.end();
+            doors.iter().for_each(Home::close);
+            HELD.with_borrow_mut(|all| all.remove(&id));
+            if export { held.pool.export().await } else { held.pool.close().await }
+        })
+    }
+}
+
+/// The paths of drives, for people.
+fn given(drives: &[Member]) -> String {
+    let paths: Vec<_> = drives.iter().map(|member| member.path.display().to_string()).collect();
+    paths.join(", ")
+}

@@ -1,0 +1,119 @@
+//! Requests about pools, their drives and their volumes.
+
+use api::v1::{Drive, NewMapping, NewPool, NewVolume, Pool, PoolImport, Volume, VolumeChange};
+use api::value::{Name, VolumePath};
+
+use super::{Client, Result};
+
+fn volume(path: &VolumePath, rest: &str) -> String {
+    // Names have no characters that a path would escape.
+    format!("/v1/pools/{}/volumes/{}{rest}", path.pool, path.volume)
+}
+
+impl Client {
+    /// All pools.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn pools(&self) -> Result<Vec<Pool>> {
+        self.get("/v1/pools").await
+    }
+
+    /// One pool.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn pool(&self, name: &Name) -> Result<Pool> {
+        self.get(&format!("/v1/pools/{name}")).await
+    }
+
+    /// Makes a pool; what its drives hold is lost.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn create_pool(&self, new: &NewPool) -> Result<Pool> {
+        self.post("/v1/pools", new).await
+    }
+
+    /// Opens a pool from its drives.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn import_pool(&self, from: &PoolImport) -> Result<Pool> {
+        self.post("/v1/pool-imports", from).await
+    }
+
+    /// Closes a pool to be moved.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn export_pool(&self, name: &Name) -> Result<()> {
+        self.send(hyper::Method::POST, &format!("/v1/pools/{name}/export"), Vec::new())
+            .await
+            .map(drop)
+    }
+
+    /// The drives of all open pools.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn drives(&self) -> Result<Vec<Drive>> {
+        self.get("/v1/drives").await
+    }
+
+    /// The volumes of all open pools.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn volumes(&self) -> Result<Vec<Volume>> {
+        self.get("/v1/volumes").await
+    }
+
+    /// One volume.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn volume(&self, path: &VolumePath) -> Result<Volume> {
+        self.get(&volume(path, "")).await
+    }
+
+    /// Makes a volume.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn create_volume(&self, pool: &Name, new: &NewVolume) -> Result<Volume> {
+        self.post(&format!("/v1/pools/{pool}/volumes"), new).await
+    }
+
+    /// Changes a volume's size or name.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn change_volume(&self, path: &VolumePath, change: &VolumeChange) -> Result<Volume> {
+        self.patch(&volume(path, ""), change).await
+    }
+
+    /// Deletes a volume.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn delete_volume(&self, path: &VolumePath) -> Result<()> {
+        self.delete(&volume(path, "")).await
+    }
+
+    /// Maps a volume as a namespace.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn map_volume(&self, path: &VolumePath, new: &NewMapping) -> Result<Volume> {
+        self.post(&volume(path, "/mapping"), new).await
+    }
+
+    /// Takes a volume from the hosts.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn unmap_volume(&self, path: &VolumePath) -> Result<()> {
+        self.delete(&volume(path, "/mapping")).await
+    }
+}

@@ -1,0 +1,105 @@
+//! Counters of pools, their drives and their volumes.
+
+use api::v1::{Drive, DriveHealth, Pool, PoolStatus, Volume};
+
+use super::Text;
+
+/// A metric of a pool that is open.
+type OfPool = (&'static str, &'static str, &'static str, fn(&PoolStatus) -> u64);
+
+const OF_POOL: [OfPool; 10] = [
+    ("capacity_bytes", "gauge", "Bytes of contents that a pool can hold.", |s| s.capacity),
+    ("used_bytes", "gauge", "Bytes of contents that a pool holds.", |s| s.used),
+    ("metadata_bytes", "gauge", "Bytes of a pool's metadata.", |s| s.metadata),
+    ("log_bytes", "gauge", "Size of a pool's commit log.", |s| s.log.size),
+    ("log_used_bytes", "gauge", "Bytes of the commit log in use.", |s| s.log.used),
+    ("log_failed_devices", "gauge", "Devices of the commit log that failed.", |s| {
+        u64::try_from(s.log.failed_devices).unwrap_or(u64::MAX)
+    }),
+    ("written_bytes_total", "counter", "Bytes that hosts wrote.", |s| s.written),
+    ("drive_written_bytes_total", "counter", "Bytes that the drives wrote.", |s| s.drive_written),
+    ("moved_bytes_total", "counter", "Bytes that reclaim moved.", |s| s.moved),
+    ("segments_reclaimed_total", "counter", "Segments that reclaim emptied.", |s| {
+        s.segments_reclaimed
+    }),
+];
+
+/// A metric of a drive.
+type OfDrive = (&'static str, &'static str, fn(&Drive) -> u64);
+
+const OF_DRIVE: [OfDrive; 9] = [
+    ("reads_total", "Reads.", |d| d.counters.reads),
+    ("writes_total", "Writes.", |d| d.counters.writes),
+    ("read_bytes_total", "Bytes read.", |d| d.counters.bytes_read),
+    ("written_bytes_total", "Bytes written.", |d| d.counters.bytes_written),
+    ("read_errors_total", "Reads that failed.", |d| d.counters.read_errors),
+    ("write_errors_total", "Writes that failed.", |d| d.counters.write_errors),
+    ("corrupt_blocks_total", "Blocks read with a wrong checksum.", |d| d.counters.corrupt),
+    ("reconstructed_blocks_total", "Blocks made from other drives.", |d| d.counters.reconstructed),
+    ("repaired_blocks_total", "Blocks written anew after that.", |d| d.counters.repaired),
+];
+
+pub fn text(text: &mut Text, pools: &[Pool], volumes: &[Volume]) {
+    let name = "flashloom_pool_open";
+    text.family(name, "gauge", "Whether a pool is open, 0 or 1.");
+    for pool in pools {
+        let open = u8::from(pool.status.is_some());
+        text.sample(name, &vec![("pool", pool.name.as_str())], open);
+    }
+    for (suffix, kind, help, value) in OF_POOL {
+        let name = format!("flashloom_pool_{suffix}");
+        text.family(&name, kind, help);
+        for (pool, status) in open(pools) {
+            text.sample(&name, &vec![("pool", pool)], value(status));
+        }
+    }
+    segments(text, pools);
+    drives(text, pools);
+    let name = "flashloom_volume_size_bytes";
+    text.family(name, "gauge", "Size of a volume.");
+    for volume in volumes {
+        let labels =
+            vec![("pool", volume.name.pool.as_str()), ("volume", volume.name.volume.as_str())];
+        text.sample(name, &labels, volume.size.bytes());
+    }
+}
+
+fn open(pools: &[Pool]) -> impl Iterator<Item = (&str, &PoolStatus)> {
+    pools.iter().filter_map(|pool| Some((pool.name.as_str(), pool.status.as_ref()?)))
+}
+
+fn segments(text: &mut Text, pools: &[Pool]) {
+    let name = "flashloom_pool_segments";
+    text.family(name, "gauge", "Segments by what they are in.");
+    for (pool, status) in open(pools) {
+        let counts = status.segments;
+        for (state, count) in [
+            ("free", counts.free),
+            ("reserved", counts.reserved),
+            ("open", counts.open),
+            ("sealed", counts.sealed),
+        ] {
+            text.sample(name, &vec![("pool", pool), ("state", state)], count);
+        }
+    }
+}
+
+fn drives(text: &mut Text, pools: &[Pool]) {
+    let name = "flashloom_drive_online";
+    text.family(name, "gauge", "Whether a drive of a pool works, 0 or 1.");
+    let all = || open(pools).flat_map(|(_, status)| &status.drives);
+    for drive in all() {
+        let online = u8::from(drive.health == DriveHealth::Online);
+        let index = drive.index.to_string();
+        text.sample(name, &vec![("pool", drive.pool.as_str()), ("drive", &index)], online);
+    }
+    for (suffix, help, value) in OF_DRIVE {
+        let name = format!("flashloom_drive_{suffix}");
+        text.family(&name, "counter", help);
+        for drive in all() {
+            let index = drive.index.to_string();
+            let labels = vec![("pool", drive.pool.as_str()), ("drive", index.as_str())];
+            text.sample(&name, &labels, value(drive));
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! What is asked of the running daemon about pools, drives and volumes.
+
+use api::v1::Raid;
+use api::value::{DrivePath, LogPlace, Name, Nqn, Size, VolumePath};
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::value;
+
+/// What a pool is made of.
+#[derive(Args, Clone, Debug)]
+pub struct MadeOf {
+    /// A drive: PATH, or PATH,size=SIZE to create a file; given once for each.
+    #[arg(long, value_name = "PATH[,size=SIZE]", required = true, value_parser = value::<DrivePath>)]
+    pub drive: Vec<DrivePath>,
+
+    /// Where the commit log lies: pmem:PATH (a file on DAX), bbu:PATH (memory that survives a power
+    /// loss, such as /dev/shm on a battery) or drives; given twice, the two mirror each other.
+    #[arg(long, value_name = "PLACE", value_parser = value::<LogPlace>)]
+    pub log: Vec<LogPlace>,
+}
+
+/// How a pool bears the loss of drives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RaidLevel {
+    /// Not at all.
+    Single,
+    /// Two copies: one drive may be lost.
+    Mirror,
+    /// One drive may be lost.
+    Raid5,
+    /// Two drives may be lost.
+    Raid6,
+}
+
+impl From<RaidLevel> for Raid {
+    fn from(level: RaidLevel) -> Self {
+        match level {
+            RaidLevel::Single => Self::Single,
+            RaidLevel::Mirror => Self::Mirror,
+            RaidLevel::Raid5 => Self::Raid5,
+            RaidLevel::Raid6 => Self::Raid6,
+        }
+    }
+}
+
+/// What to do with pools.
+#[derive(Debug, Subcommand)]
+pub enum PoolVerb {
+    /// Make a pool; what its drives hold is lost.
+    #[command(after_long_help = "\
+Examples:
+  flashloom pool create fast --drive /dev/nvme1n1 --drive /dev/nvme2n1 --drive /dev/nvme3n1 --drive /dev/nvme4n1
+  flashloom pool create fast --drive d0,size=4GiB --drive d1,size=4GiB --raid mirror --log bbu:/dev/shm/fast.log --log-size 1GiB
+
+The daemon opens the pool again whenever it starts.")]
+    Create {
+        /// Its name.
+        #[arg(value_parser = value::<Name>)]
+        name: Name,
+        #[command(flatten)]
+        of: MadeOf,
+        /// How it bears the loss of drives. [default: raid6 with four drives or more, raid5 with
+        /// three, mirror with two]
+        #[arg(long, value_name = "LEVEL")]
+        raid: Option<RaidLevel>,
+        /// Size of the commit log. [default: one that suits the drives]
+        #[arg(long, value_name = "SIZE", value_parser = value::<Size>)]
+        log_size: Option<Size>,
+        /// Take drives that are another pool's.
+        #[arg(long)]
+        force: bool,
+    },
+    /// Print the pools.
+    #[command(after_long_help = "\
+Examples:
+  flashloom pool list
+  flashloom pool list -o json")]
+    List,
+    /// Print how a pool is doing: capacity, log, drives, segments, write amplification.
+    #[command(after_long_help = "\
+Examples:
+  flashloom pool show fast
+  flashloom pool show fast -o json")]
+    Show {
+        /// Its name.
+        #[arg(value_parser = value::<Name>)]
+        name: Name,
+    },
+    /// Close a pool so that another node can import it.
+    #[command(after_long_help = "\
+Examples:
+  flashloom pool export fast")]
+    Export {
+        /// Its name.
+        #[arg(value_parser = value::<Name>)]
+        name: Name,
+    },
+    /// Open a pool from its drives: one that was exported, or that the daemon could not open.
+    #[command(after_long_help = "\
+Examples:
+  flashloom pool import --drive /dev/nvme1n1 --drive /dev/nvme2n1 --drive /dev/nvme3n1 --drive /dev/nvme4n1
+  flashloom pool import --drive d0 --drive d2 --drive d3 --log bbu:/dev/shm/fast.log --degraded")]
+    Import {
+        #[command(flatten)]
+        of: MadeOf,
+        /// Open it with drives missing, as many as it bears; these count as failed from then on.
+        #[arg(long)]
+        degraded: bool,
+        /// Open it though it was not exported: the node that had it is gone for good.
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+/// What to do with drives.
+#[derive(Debug, Subcommand)]
+pub enum DriveVerb {
+    /// Print the drives of all pools.
+    #[command(after_long_help = "\
+Examples:
+  flashloom drive list
+  flashloom drive list -o json")]
+    List,
+    /// Print one drive and what it did.
+    #[command(after_long_help = "\
+Examples:
+  flashloom drive show fast 0")]
+    Show {
+        /// Its pool.
+        #[arg(value_parser = value::<Name>)]
+        pool: Name,
+        /// Its index in the pool.
+        index: usize,
+    },
+}
+
+/// A volume on the command line.
+#[derive(Args, Clone, Debug)]
+pub struct OfVolume {
+    /// The volume.
+    #[arg(value_name = "POOL/NAME", value_parser = value::<VolumePath>)]
+    pub volume: VolumePath,
+}
+
+/// What to do with volumes.
+#[derive(Debug, Subcommand)]
+pub enum VolumeVerb {
+    /// Make a volume; it takes the space of what is written only.
+    #[command(after_long_help = "\
+Examples:
+  flashloom volume create fast/db --size 2TiB
+  flashloom volume create fast/old --size 100GiB --block-size 512")]
+    Create {
+        #[command(flatten)]
+        of: OfVolume,
+        /// Its size.
+        #[arg(long, value_parser = value::<Size>)]
+        size: Size,
+        /// Logical block size: 512 or 4096. [default: 4096]
+        #[arg(long, value_name = "BYTES")]
+        block_size: Option<u32>,
+    },
+    /// Print the volumes.
+    #[command(after_long_help = "\
+Examples:
+  flashloom volume list
+  flashloom volume list -o json")]
+    List,
+    /// Print one volume.
+    #[command(after_long_help = "\
+Examples:
+  flashloom volume show fast/db")]
+    Show {
+        #[command(flatten)]
+        of: OfVolume,
+    },
+    /// Change a volume's size; connected hosts notice.
+    #[command(after_long_help = "\
+Examples:
+  flashloom volume resize fast/db 3TiB")]
+    Resize {
+        #[command(flatten)]
+        of: OfVolume,
+        /// The new size; what lies beyond a smaller one is lost.
+        #[arg(value_parser = value::<Size>)]
+        size: Size,
+    },
+    /// Give a volume another name; hosts notice nothing.
+    #[command(after_long_help = "\
+Examples:
+  flashloom volume rename fast/db archive")]
+    Rename {
+        #[command(flatten)]
+        of: OfVolume,
+        /// Its new name, without the pool's.
+        #[arg(value_parser = value::<Name>)]
+        name: Name,
+    },
+    /// Delete a volume and what it holds.
+    #[command(after_long_help = "\
+Examples:
+  flashloom volume delete fast/db")]
+    Delete {
+        #[command(flatten)]
+        of: OfVolume,
+    },
+    /// Map a volume: hosts see it as a namespace of a subsystem.
+    #[command(after_long_help = "\
+Examples:
+  flashloom volume map fast/db --subnqn nqn.2026-11.io.flashloom:db
+  flashloom volume map fast/db --subnqn nqn.2026-11.io.flashloom:db --nsid 1 --allow-any-host")]
+    Map {
+        #[command(flatten)]
+        of: OfVolume,
+        /// NQN of the subsystem.
+        #[arg(long, short = 'n', value_name = "NQN", value_parser = value::<Nqn>)]
+        subnqn: Nqn,
+        /// Its NSID there. [default: the lowest free one]
+        #[arg(long)]
+        nsid: Option<u32>,
+        /// Add the subsystem if need be, and let any host connect to it.
+        #[arg(long)]
+        allow_any_host: bool,
+        /// Add the subsystem if need be, and let this host connect to it.
+        #[arg(long, value_name = "NQN", value_parser = value::<Nqn>)]
+        allow_host: Vec<Nqn>,
+    },
+    /// Take a volume from the hosts; it keeps what it holds.
+    #[command(after_long_help = "\
+Examples:
+  flashloom volume unmap fast/db")]
+    Unmap {
+        #[command(flatten)]
+        of: OfVolume,
+    },
+}

@@ -1,0 +1,241 @@
+//! Commands about pools, drives and volumes, which speak to the running daemon.
+
+use api::v1::{
+    Drive, NewMapping, NewPool, NewVolume, Pool, PoolImport, PoolStatus, Volume, VolumeChange,
+};
+use api::value::{DrivePath, LogPlace, Name, Size};
+use comfy_table::Table;
+
+use crate::cli::{DriveVerb, Global, MadeOf, PoolVerb, VolumeVerb};
+use crate::exit::{Exit, Failure, Outcome};
+use crate::manage::{ask, whole};
+use crate::output::{facts, or_dash, print, table};
+
+/// `flashloom pool ...`
+pub fn pool(global: &Global, verb: PoolVerb) -> Outcome {
+    match verb {
+        PoolVerb::Create { name, of, raid, log_size, force } => {
+            let (drives, log) = absolute(of)?;
+            let new = NewPool { name, drives, raid: raid.map(Into::into), log, log_size, force };
+            let made = ask(global, async |client| client.create_pool(&new).await)?;
+            print(global.output, &made, pool_facts)
+        }
+        PoolVerb::List => {
+            let all = ask(global, async |client| client.pools().await)?;
+            print(global.output, &all, |all| pool_table(all))
+        }
+        PoolVerb::Show { name } => {
+            let pool = ask(global, async |client| client.pool(&name).await)?;
+            print(global.output, &pool, pool_facts)
+        }
+        PoolVerb::Export { name } => ask(global, async |client| client.export_pool(&name).await),
+        PoolVerb::Import { of, degraded, force } => {
+            let (drives, log) = absolute(of)?;
+            let from = PoolImport { drives, log, degraded, force };
+            let opened = ask(global, async |client| client.import_pool(&from).await)?;
+            print(global.output, &opened, pool_facts)
+        }
+    }
+}
+
+/// What a pool is made of, with paths that mean the same to the daemon as they do here.
+fn absolute(of: MadeOf) -> Outcome<(Vec<DrivePath>, Vec<LogPlace>)> {
+    let drive = |drive: DrivePath| Ok(DrivePath { path: whole(&drive.path)?, ..drive });
+    let log = |place| {
+        Ok(match place {
+            LogPlace::Pmem(path) => LogPlace::Pmem(whole(&path)?),
+            LogPlace::Bbu(path) => LogPlace::Bbu(whole(&path)?),
+            LogPlace::Drives => LogPlace::Drives,
+        })
+    };
+    Ok((
+        of.drive.into_iter().map(drive).collect::<Outcome<_>>()?,
+        of.log.into_iter().map(log).collect::<Outcome<_>>()?,
+    ))
+}
+
+fn pool_table(all: &[Pool]) -> Table {
+    let header = ["pool", "health", "drives", "raid", "capacity", "used", "log", "volumes"];
+    let mut table = table(&header, &[2, 4, 5, 7]);
+    for pool in all {
+        let status = pool.status.as_ref();
+        table.add_row([
+            pool.name.to_string(),
+            pool.health.name().to_owned(),
+            pool.paths.len().to_string(),
+            or_dash(status.map(shape)),
+            or_dash(status.map(|status| Size::new(status.capacity))),
+            or_dash(status.map(|status| Size::new(status.used))),
+            or_dash(status.map(|status| status.log.kind.clone())),
+            or_dash(status.map(|status| status.volumes)),
+        ]);
+    }
+    table
+}
+
+/// `4+2`: data units and parity units; `mirror of 2`: copies.
+fn shape(status: &PoolStatus) -> String {
+    match (status.data, status.parity) {
+        (1, 0) => "single".to_owned(),
+        (1, copies) => format!("mirror of {}", copies + 1),
+        (data, parity) => format!("{data}+{parity}"),
+    }
+}
+
+fn pool_facts(pool: &Pool) -> Table {
+    let mut rows = vec![
+        ("pool".to_owned(), pool.name.to_string()),
+        ("id".to_owned(), pool.id.to_string()),
+        ("health".to_owned(), pool.health.name().to_owned()),
+    ];
+    rows.extend(pool.problem.iter().map(|problem| ("problem".to_owned(), problem.clone())));
+    match &pool.status {
+        Some(status) => status_facts(status, &mut rows),
+        None => rows.extend(pool.paths.iter().map(|path| ("drive".to_owned(), path.clone()))),
+    }
+    facts(rows)
+}
+
+fn status_facts(status: &PoolStatus, rows: &mut Vec<(String, String)>) {
+    let mut row = |name: &str, value: String| rows.push((name.to_owned(), value));
+    let size = |bytes: u64| Size::new(bytes).to_string();
+    row("redundancy", shape(status));
+    row("capacity", size(status.capacity));
+    row("used", format!("{} ({} of metadata)", size(status.used), size(status.metadata)));
+    row("volumes", status.volumes.to_string());
+    let log = &status.log;
+    row("log", format!("{} of {} in use, {}", size(log.used), size(log.size), log.kind));
+    row("protection", log.protection.clone());
+    let segments = status.segments;
+    row(
+        "segments",
+        format!(
+            "{} free, {} reserved, {} open, {} sealed, {} reclaimed",
+            segments.free,
+            segments.reserved,
+            segments.open,
+            segments.sealed,
+            status.segments_reclaimed
+        ),
+    );
+    row("written by hosts", size(status.written));
+    row("written to drives", size(status.drive_written));
+    let amplification = status.write_amplification.map(|ratio| format!("{ratio:.2}"));
+    row("write amplification", or_dash(amplification));
+    for drive in &status.drives {
+        let at = drive.path.as_deref().unwrap_or("-");
+        let (health, bytes) = (drive.health.name(), size(drive.size));
+        row(&format!("drive {}", drive.index), format!("{at}, {bytes}, {health}"));
+    }
+}
+
+/// `flashloom drive ...`
+pub fn drive(global: &Global, verb: DriveVerb) -> Outcome {
+    let all = ask(global, async |client| client.drives().await)?;
+    match verb {
+        DriveVerb::List => print(global.output, &all, |all| drive_table(all)),
+        DriveVerb::Show { pool, index } => {
+            let found = all.iter().find(|drive| drive.pool == pool && drive.index == index);
+            let Some(drive) = found else { return Err(no_drive(&pool, index)) };
+            print(global.output, drive, drive_facts)
+        }
+    }
+}
+
+fn no_drive(pool: &Name, index: usize) -> Failure {
+    Failure::new(Exit::Failed, format!("no open pool {pool} has a drive {index}"))
+        .help("`flashloom drive list` shows those there are")
+}
+
+fn drive_table(all: &[Drive]) -> Table {
+    let header = ["pool", "drive", "path", "health", "size", "read", "written", "errors"];
+    let mut table = table(&header, &[1, 4, 5, 6, 7]);
+    for drive in all {
+        let counters = drive.counters;
+        let errors = counters.read_errors + counters.write_errors + counters.corrupt;
+        table.add_row([
+            drive.pool.to_string(),
+            drive.index.to_string(),
+            or_dash(drive.path.as_ref()),
+            drive.health.name().to_owned(),
+            Size::new(drive.size).to_string(),
+            Size::new(counters.bytes_read).to_string(),
+            Size::new(counters.bytes_written).to_string(),
+            errors.to_string(),
+        ]);
+    }
+    table
+}
+
+fn drive_facts(drive: &Drive) -> Table {
+    let counters = drive.counters;
+    let count = |name: &str, value: u64| (name.to_owned(), value.to_string());
+    facts([
+        ("pool".to_owned(), drive.pool.to_string()),
+        ("drive".to_owned(), drive.index.to_string()),
+        ("path".to_owned(), or_dash(drive.path.as_ref())),
+        ("id".to_owned(), drive.id.to_string()),
+        ("health".to_owned(), drive.health.name().to_owned()),
+        ("size".to_owned(), Size::new(drive.size).to_string()),
+        count("reads", counters.reads),
+        count("writes", counters.writes),
+        ("read".to_owned(), Size::new(counters.bytes_read).to_string()),
+        ("written".to_owned(), Size::new(counters.bytes_written).to_string()),
+        count("read errors", counters.read_errors),
+        count("write errors", counters.write_errors),
+        count("corrupt blocks", counters.corrupt),
+        count("reconstructed blocks", counters.reconstructed),
+        count("repaired blocks", counters.repaired),
+    ])
+}
+
+/// `flashloom volume ...`
+pub fn volume(global: &Global, verb: VolumeVerb) -> Outcome {
+    let changed = match verb {
+        VolumeVerb::Create { of, size, block_size } => {
+            let (pool, name) = (of.volume.pool, of.volume.volume);
+            let new = NewVolume { name, size, block_size };
+            ask(global, async |client| client.create_volume(&pool, &new).await)?
+        }
+        VolumeVerb::List => {
+            let all = ask(global, async |client| client.volumes().await)?;
+            return print(global.output, &all, |all| volume_table(all));
+        }
+        VolumeVerb::Show { of } => ask(global, async |client| client.volume(&of.volume).await)?,
+        VolumeVerb::Resize { of, size } => {
+            let change = VolumeChange { size: Some(size), name: None };
+            ask(global, async |client| client.change_volume(&of.volume, &change).await)?
+        }
+        VolumeVerb::Rename { of, name } => {
+            let change = VolumeChange { size: None, name: Some(name) };
+            ask(global, async |client| client.change_volume(&of.volume, &change).await)?
+        }
+        VolumeVerb::Delete { of } => {
+            return ask(global, async |client| client.delete_volume(&of.volume).await);
+        }
+        VolumeVerb::Map { of, subnqn, nsid, allow_any_host, allow_host } => {
+            let new = NewMapping { subsystem: subnqn, nsid, allow_any_host, hosts: allow_host };
+            ask(global, async |client| client.map_volume(&of.volume, &new).await)?
+        }
+        VolumeVerb::Unmap { of } => {
+            return ask(global, async |client| client.unmap_volume(&of.volume).await);
+        }
+    };
+    print(global.output, &[changed], |changed| volume_table(changed))
+}
+
+fn volume_table(all: &[Volume]) -> Table {
+    let mut table = table(&["volume", "size", "block", "subsystem", "nsid", "uuid"], &[1, 2, 4]);
+    for volume in all {
+        let mapping = volume.mapping.as_ref();
+        table.add_row([
+            volume.name.to_string(),
+            volume.size.to_string(),
+            volume.block_size.to_string(),
+            or_dash(mapping.map(|at| at.subsystem.to_string())),
+            or_dash(mapping.map(|at| at.nsid)),
+            volume.id.to_string(),
+        ]);
+    }
+    table
+}

@@ -61,8 +61,17 @@ enum What {
         #[arg(long, default_value = "64MiB", value_parser = stdx::size::parse)]
         memory: u64,
         /// Blocks simulated at most; larger spaces are sampled
-        #[arg(long, default_value_t = 1 << 24)]
+        #[arg(long, default_value_t = 1 << 23)]
         entries: u64,
+        /// Flushed runs that start a merge, in place of the engine's choice
+        #[arg(long)]
+        runs: Option<usize>,
+        /// How many times a level is larger than the one above, likewise
+        #[arg(long)]
+        ratio: Option<u64>,
+        /// The same of the last level
+        #[arg(long)]
+        ratio_last: Option<u64>,
     },
     /// The array engine on drives in memory, without network
     Engine(engine::EngineArguments),
@@ -185,8 +194,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             seconds: a.seconds,
             cases: a.cases,
         })?,
-        What::Map { spaces, memory, entries } => {
-            map::run(&map::Options { spaces, memory, entries })?;
+        What::Map { spaces, memory, entries, runs, ratio, ratio_last } => {
+            map::run(&map::Options { spaces, memory, entries, runs, ratio, ratio_last })?;
         }
         What::Engine(arguments) => engine::run(arguments)?,
         What::Memory { size, rounds } => memory::run(size, rounds)?,

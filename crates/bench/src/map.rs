@@ -22,10 +22,10 @@ use stdx::num::{low32, u64_of, usize64};
 const BATCH: usize = 256;
 
 /// Lookups of each kind.
-const LOOKUPS: u64 = 200_000;
+const LOOKUPS: u64 = 100_000;
 
 /// Blocks whose lookups are warm: few enough that every page they need is cached.
-const WARM: u64 = 200;
+const WARM: u64 = 32;
 
 const VIEW: View = View::new(1);
 
@@ -37,6 +37,10 @@ pub struct Options {
     pub memory: u64,
     /// Blocks simulated at most.
     pub entries: u64,
+    /// In place of the engine's own choices.
+    pub runs: Option<usize>,
+    pub ratio: Option<u64>,
+    pub ratio_last: Option<u64>,
 }
 
 struct Bench {
@@ -123,7 +127,12 @@ fn log_structured(space: u64, o: &Options) -> Result<(), Box<dyn Error>> {
     let memory = (u128::from(o.memory) * u128::from(space)) >> 40;
     let memory = u64::try_from(memory)?;
     let full = MapLimits::for_memory(usize64(memory));
-    let limits = scaled(full, scale);
+    let limits = MapLimits {
+        runs: o.runs.unwrap_or(full.runs),
+        ratio: o.ratio.unwrap_or(full.ratio),
+        ratio_last: o.ratio_last.unwrap_or(full.ratio_last),
+        ..scaled(full, scale)
+    };
     let pages = Rc::new(Counted::default());
     let mut bench = Bench {
         map: Map::new(Shared(Rc::clone(&pages)), limits),
@@ -135,7 +144,6 @@ fn log_structured(space: u64, o: &Options) -> Result<(), Box<dyn Error>> {
     };
     println!("log-structured merge, 1 in {scale} of the blocks");
     bench.fill()?;
-    let filled = bench.map.status();
     // Long enough for every level to fill, then to be merged down twice over.
     bench.overwrite(bench.blocks / 3)?;
     let (written, read, flushes) = (pages.appended.get(), pages.read.get(), bench.flushes);
@@ -147,13 +155,14 @@ fn log_structured(space: u64, o: &Options) -> Result<(), Box<dyn Error>> {
     let manifest = u64_of(bench.map.manifest().len()) * (bench.flushes - flushes).max(1);
     let bytes = ratio((pages.appended.get() - written) * 4096, window);
     println!(
-        "  memory {} of {} allowed ({} runs, {} tables, {} leaves; {:.2} bytes a block filled)",
+        "  memory {} of {} allowed, {} of it filters; {} runs, {} tables, leaves {:?}, {:.2} bytes a block",
         stdx::size::show(status.memory * scale),
         stdx::size::show(memory),
+        stdx::size::show(status.filters * scale),
         status.runs,
         status.tables,
-        status.leaves,
-        ratio(filled.leaves * 4096, bench.blocks),
+        status.levels,
+        ratio(status.leaves * 4096, bench.blocks),
     );
     println!(
         "  a random 4 KiB overwrite: {bytes:.0} bytes of pages and {:.1} of manifest written, {:.0} read, {nanos:.0} ns",
@@ -209,6 +218,7 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         println!("{} of 4 KiB blocks", stdx::size::show(space));
         log_structured(space, options)?;
         tree::run(space, options.memory, options.entries);
+        println!();
     }
     Ok(())
 }

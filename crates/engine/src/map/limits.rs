@@ -2,17 +2,9 @@
 
 use super::memtable;
 
-/// Levels below the flushed runs. Sizes grow by [`RATIO`] from one to the next and by
-/// [`RATIO_LAST`] to the last: seven hold more than 2^40 pages.
+/// Levels below the flushed runs. With ratios of 6 and 14, seven hold more than 100 000 rounds of
+/// runs, which is more than 2^40 blocks.
 pub(super) const LEVELS: usize = 7;
-
-/// How many times a level is larger than the one above it.
-pub(super) const RATIO: u64 = 6;
-
-/// How many times the last level is larger than the one above it. What lies above the last level
-/// needs filters in memory, so it must be a small part; what is merged into the last level is
-/// written half as often as this.
-pub(super) const RATIO_LAST: u64 = 12;
 
 /// Segments the leaves of one table may lie in: evacuating a segment visits the tables that name it.
 pub(super) const TABLE_SEGMENTS: usize = 16;
@@ -41,7 +33,8 @@ pub(super) const MEMTABLE_LEAST: usize = 64 << 10;
 /// How much memory one shard's map may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapLimits {
-    /// Bytes of one memtable; there are two while one is flushed.
+    /// Bytes of one memtable; there are two while one is flushed. Its chunks are two thirds full
+    /// as a rule; keys in an order made to split them could make it take twice as much.
     pub memtable: usize,
     /// Bytes of the page cache.
     pub cache: usize,
@@ -49,8 +42,14 @@ pub struct MapLimits {
     pub filters: usize,
     /// Flushed runs that start a merge.
     pub runs: usize,
-    /// Leaves of a table: the unit of merging. Smaller ones only in tests and scaled experiments.
+    /// Leaves of a table: the unit of merging. Smaller ones only in tests.
     pub table_leaves: usize,
+    /// How many times a level is larger than the one above it.
+    pub ratio: u64,
+    /// How many times the last level is larger than the one above it. What lies above the last one
+    /// needs filters in memory, so it must be a small part; what is merged into the last level is
+    /// written half as often as this.
+    pub ratio_last: u64,
 }
 
 /// Flushed runs at which a flush first helps merging: twice what starts a merge, so that lookups
@@ -66,14 +65,27 @@ impl MapLimits {
     pub fn for_memory(bytes: usize) -> Self {
         let rest = bytes.saturating_sub(BUFFERS.min(bytes / 4));
         let memtable = (rest / 14).max(MEMTABLE_LEAST);
-        let filters = rest / 16 * 9;
+        let filters = rest / 16 * 10;
         let cache = rest.saturating_sub(2 * memtable + filters).max(CACHE_LEAST);
-        Self { memtable, cache, filters, runs: 6, table_leaves: TABLE_LEAVES }
+        Self {
+            memtable,
+            cache,
+            filters,
+            runs: 10,
+            table_leaves: TABLE_LEAVES,
+            ratio: 6,
+            ratio_last: 14,
+        }
     }
 
-    /// Entries a memtable takes.
+    /// Chunks of a memtable.
+    pub(super) const fn memtable_chunks(&self) -> usize {
+        self.memtable / memtable::CHUNK_BYTES
+    }
+
+    /// Entries a memtable takes whatever their order.
     pub(super) const fn memtable_entries(&self) -> usize {
-        self.memtable / memtable::ENTRY_BYTES
+        self.memtable_chunks() * memtable::CHUNK_ENTRIES
     }
 }
 

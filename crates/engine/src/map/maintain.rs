@@ -78,14 +78,14 @@ impl<P: Pages> Map<P> {
         let writer = self.merge_writer.borrow_mut().take();
         let mut writer =
             writer.unwrap_or_else(|| Box::new(Writer::new(leaves, Rc::clone(&self.appended[1]))));
-        let (id, width) = {
+        let (id, width, limit) = {
             let mut state = self.state.borrow_mut();
-            (state.table_id(), state.width_for(plan.into))
+            (state.table_id(), state.width_for(plan.into), state.cursor_after(plan.into, plan.from))
         };
         writer.begin(width);
         let mut sources = upper;
         sources.push(lower);
-        let mut step = Step::new(&self.pages, sources, plan.reaches_last());
+        let mut step = Step::new(&self.pages, sources, plan.reaches_last(), limit);
         let filled = step.fill(&mut writer, TABLE_LEAVES_LEAST.min(leaves / 4)).await;
         let finished = match filled {
             Ok(()) => writer.finish(&self.pages, id).await,
@@ -163,8 +163,8 @@ impl<P: Pages> Map<P> {
         advance_cursor(&mut state, plan, at);
     }
 
-    /// Loads the filter of one table that has none in memory after opening; tells whether there was
-    /// one.
+    /// Loads the filter of one table that has none in memory after opening; tells whether it did
+    /// something.
     pub(super) async fn load_filter(&self) -> Result<bool> {
         if !self.state.borrow().filters_missing {
             return Ok(false);
@@ -183,7 +183,7 @@ impl<P: Pages> Map<P> {
         };
         let Some((group, table)) = found else {
             self.state.borrow_mut().filters_missing = false;
-            return Ok(false);
+            return Ok(true);
         };
         let filter = self.read_filter(&table).await?;
         let mut state = self.state.borrow_mut();
@@ -247,7 +247,7 @@ impl<P: Pages> Map<P> {
             let Some((group, table)) = found else { return Ok(()) };
             let mut from = table.low;
             while from < table.high {
-                let rest = Table { low: from, ..(*table).clone() };
+                let rest = table.cut(from);
                 let plan = Plan { upper: vec![group], into: group, from };
                 let upper = Source::new(&Level::from_tables(vec![Rc::new(rest)]), from);
                 let lower = Source::new(&Level::EMPTY, from);

@@ -123,6 +123,7 @@ fn table(record: &Record, segments: Vec<SegmentId>) -> std::result::Result<Table
         high,
         blocks: record.blocks.get(),
         leaves: record.leaves.get(),
+        left: record.leaves.get(),
         pages: record.pages.get(),
         index,
         filters: filters.map(|e| (e, record.filter_pages.get())),

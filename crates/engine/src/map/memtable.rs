@@ -7,8 +7,11 @@ use std::collections::BTreeMap;
 /// Slots of a chunk: an insert moves 1.5 KiB on average, a search looks at 7 of them.
 const CHUNK: usize = 128;
 
-/// Bytes one entry takes with chunks half full, which is the least they are after a split.
-pub(super) const ENTRY_BYTES: usize = 2 * size_of::<Slot>();
+/// Bytes of a chunk.
+pub(super) const CHUNK_BYTES: usize = CHUNK * size_of::<Slot>();
+
+/// Entries a chunk has at least after it was split.
+pub(super) const CHUNK_ENTRIES: usize = CHUNK / 2;
 
 /// Entries a range of holes counts for: a node of the ordered map, and the data it may cut in two.
 const HOLE_ENTRIES: usize = 2;
@@ -70,15 +73,20 @@ impl Memtable {
         self.entries == 0 && self.holes.is_empty()
     }
 
-    /// Entries it counts for, against its limit.
+    /// Entries and ranges of holes.
     pub fn used(&self) -> usize {
         self.entries + self.holes.len() * HOLE_ENTRIES
+    }
+
+    /// Chunks it counts for, against its limit.
+    pub fn chunks(&self) -> usize {
+        self.chunks.len() + (self.holes.len() * HOLE_ENTRIES).div_ceil(CHUNK_ENTRIES)
     }
 
     /// Bytes it has allocated.
     pub fn bytes(&self) -> usize {
         let chunks = self.chunks.len() + self.spare.len();
-        let holes = self.holes.len() * HOLE_ENTRIES * ENTRY_BYTES;
+        let holes = self.holes.len() * HOLE_ENTRIES * 2 * size_of::<Slot>();
         chunks * CHUNK * size_of::<Slot>() + self.firsts.capacity() * size_of::<Flat>() + holes
     }
 

@@ -58,8 +58,9 @@ pub(super) struct Step<'a, P: Pages> {
 }
 
 impl<'a, P: Pages> Step<'a, P> {
-    pub fn new(pages: &'a P, sources: Vec<Source>, drop_holes: bool) -> Self {
-        let limit = sources.iter().map(|s| s.limit).min().unwrap_or(END);
+    /// Looks at nothing from `limit` on.
+    pub fn new(pages: &'a P, sources: Vec<Source>, drop_holes: bool, limit: Flat) -> Self {
+        let limit = sources.iter().map(|s| s.limit).min().unwrap_or(END).min(limit);
         Self {
             pages,
             sources,
@@ -82,7 +83,10 @@ impl<'a, P: Pages> Step<'a, P> {
     /// one has nothing above it. `at` is then where the next step begins.
     pub async fn fill(&mut self, writer: &mut Writer, least: usize) -> Result<()> {
         loop {
-            let start = self.next_start(writer, least).await?.unwrap_or(END);
+            let start = match self.start_now() {
+                Some(start) => start,
+                None => self.next_start(writer, least).await?.unwrap_or(END),
+            };
             if start >= self.limit || self.reports.found.len() >= STEP_REPORTS {
                 if self.began.is_none() {
                     // The upper inputs have nothing before the limit: that much is done.
@@ -97,7 +101,11 @@ impl<'a, P: Pages> Step<'a, P> {
             let mut leaf = None;
             if piece.place.is_some() || !self.drop_holes {
                 self.sources[winner].checksums(crc_count(&piece), &mut self.checksums);
-                match writer.push(self.pages, &piece, &self.checksums).await? {
+                let pushed = match writer.push_now(&piece, &self.checksums) {
+                    Some(pushed) => pushed,
+                    None => writer.push(self.pages, &piece, &self.checksums).await?,
+                };
+                match pushed {
                     Pushed::Whole(began) => leaf = began,
                     Pushed::Full(at) if at < start => {
                         self.leave(at);
@@ -116,6 +124,11 @@ impl<'a, P: Pages> Step<'a, P> {
                 return Ok(());
             }
         }
+    }
+
+    /// Where the next piece begins, when every input stands at an item.
+    fn start_now(&self) -> Option<Flat> {
+        self.sources.iter().try_fold(END, |start, s| Some(start.min(s.current()?.start)))
     }
 
     /// Where the next piece begins; opens tables as they are reached. `None` ends the step.
@@ -183,13 +196,19 @@ impl<'a, P: Pages> Step<'a, P> {
         }
         for end in cut.into_iter().chain([piece.end()]) {
             for n in winner + 1..self.sources.len() {
-                self.settle_older(n, piece, end).await?;
+                if self.sources[n].current().is_none_or(|i| i.start < end) {
+                    self.settle_older(n, piece, end).await?;
+                }
             }
             if Some(end) == cut {
                 self.reports.mark = self.reports.found.len();
             }
         }
-        self.sources[winner].take_until(self.pages, piece.end()).await
+        let source = &mut self.sources[winner];
+        if source.take_now(piece.end())? {
+            return Ok(());
+        }
+        source.take_until(self.pages, piece.end()).await
     }
 
     async fn settle_older(&mut self, n: usize, piece: &Item, end: Flat) -> Result<()> {

@@ -88,6 +88,10 @@ pub struct MapStatus {
     pub runs: u64,
     pub tables: u64,
     pub leaves: u64,
+    /// Leaves of each level, the newest first.
+    pub levels: [u64; limits::LEVELS],
+    /// Bytes of filters in memory.
+    pub filters: u64,
     /// Bytes of memory held: memtables, cache, filters, table descriptors.
     pub memory: u64,
     pub cache_hits: u64,
@@ -143,7 +147,7 @@ impl<P: Pages> Map<P> {
     #[must_use]
     pub fn room(&self) -> usize {
         let state = self.state.borrow();
-        state.limits.memtable_entries().saturating_sub(state.active.used())
+        state.memtable_room()
     }
 
     /// Blocks from `key` on have new contents in adjacent slots from `first` on; `crcs` has the
@@ -152,8 +156,8 @@ impl<P: Pages> Map<P> {
     /// # Panics
     /// When there is no room: see [`reserve`](Self::reserve).
     pub fn insert(&self, key: Key, first: Location, crcs: &[u32]) {
-        assert!(self.room() >= crcs.len(), "room is reserved before inserting");
         let mut state = self.state.borrow_mut();
+        assert!(state.takes(crcs.len()), "room is reserved before inserting");
         let start = flat(key.view, key.block);
         for (n, &crc) in crcs.iter().enumerate() {
             let location = first.offset(stdx::num::u32_of(n));
@@ -174,10 +178,10 @@ impl<P: Pages> Map<P> {
         if count == 0 {
             return;
         }
-        assert!(self.room() >= 2, "room is reserved before inserting");
         let start = flat(view, first);
         let dropped = |old| self.pages.superseded(old, 1);
         let mut state = self.state.borrow_mut();
+        assert!(state.takes(2), "room is reserved before inserting");
         state.active.insert_hole(start, start + Flat::from(count), dropped);
     }
 
@@ -189,7 +193,7 @@ impl<P: Pages> Map<P> {
     pub async fn maintain(&self) -> Result<bool> {
         let nearly_full = {
             let state = self.state.borrow();
-            state.active.used() * 4 >= state.limits.memtable_entries() * 3
+            state.memtable_room() * 4 < state.limits.memtable_entries()
         };
         if nearly_full {
             self.flush().await?;
@@ -211,6 +215,8 @@ impl<P: Pages> Map<P> {
             runs: count(state.runs.len()),
             tables: count(tables().count()),
             leaves: tables().map(|t| u64::from(t.leaves)).sum(),
+            levels: std::array::from_fn(|l| state.levels[l].leaves()),
+            filters: count(state.filter_bytes),
             memory: count(state.bytes()),
             cache_hits: state.cache.hits,
             cache_misses: state.cache.misses,

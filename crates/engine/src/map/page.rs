@@ -100,19 +100,25 @@ impl Shape {
 /// Most items a page can hold, whatever they are: each takes 4 bytes at least.
 pub(super) const ITEMS_MAX: usize = (BLOCK - HEAD - TAIL) / 4;
 
-/// A page that was looked at: its head is in order, its fields are checked as they are taken.
+/// What the head of a page says, when it is in order.
 #[derive(Clone, Copy)]
-pub(super) struct Page<'a> {
-    bytes: &'a [u8; BLOCK],
+pub(super) struct Parsed {
     shape: Shape,
     base: Flat,
     base_segment: u32,
 }
 
-impl<'a> Page<'a> {
+/// A page that was looked at: its head is in order, its fields are checked as they are taken.
+#[derive(Clone, Copy)]
+pub(super) struct Page<'a> {
+    bytes: &'a [u8; BLOCK],
+    parsed: Parsed,
+}
+
+impl Parsed {
     /// # Errors
     /// What is wrong with the head.
-    pub fn parse(bytes: &'a [u8; BLOCK], kind: Kind) -> Result<Self, Bad> {
+    pub fn of(bytes: &[u8; BLOCK], kind: Kind) -> Result<Self, Bad> {
         let Ok((head, _)) = Head::read_from_prefix(bytes) else {
             return Err(Bad::Field("length"));
         };
@@ -144,26 +150,39 @@ impl<'a> Page<'a> {
             return Err(Bad::Field("first key"));
         }
         let base = super::flat::flat(View::new(head.base_view.get()), head.base_block.get());
-        Ok(Self { bytes, shape, base, base_segment: head.base_segment.get() })
+        Ok(Self { shape, base, base_segment: head.base_segment.get() })
+    }
+}
+
+impl<'a> Page<'a> {
+    /// # Errors
+    /// What is wrong with the head.
+    pub fn parse(bytes: &'a [u8; BLOCK], kind: Kind) -> Result<Self, Bad> {
+        Ok(Self { bytes, parsed: Parsed::of(bytes, kind)? })
+    }
+
+    /// A page whose head was looked at before.
+    pub const fn parsed(bytes: &'a [u8; BLOCK], parsed: Parsed) -> Self {
+        Self { bytes, parsed }
     }
 
     pub const fn len(&self) -> usize {
-        self.shape.items
+        self.parsed.shape.items
     }
 
     /// Where item `i` begins; a nonsense field gives a nonsense key, never a panic.
     pub fn start(&self, i: usize) -> Flat {
-        self.base + Flat::from(bits::get(self.bytes, HEAD, i, self.shape.key_bits))
+        self.parsed.base + Flat::from(bits::get(self.bytes, HEAD, i, self.parsed.shape.key_bits))
     }
 
     /// The last item beginning at `at` or before it.
     pub fn floor(&self, at: Flat) -> Option<usize> {
-        let offset = at.checked_sub(self.base)?;
+        let offset = at.checked_sub(self.parsed.base)?;
         let offset = u64::try_from(offset).unwrap_or(u64::MAX);
-        let (mut low, mut high) = (0, self.shape.items);
+        let (mut low, mut high) = (0, self.parsed.shape.items);
         while low < high {
             let middle = usize::midpoint(low, high);
-            if bits::get(self.bytes, HEAD, middle, self.shape.key_bits) <= offset {
+            if bits::get(self.bytes, HEAD, middle, self.parsed.shape.key_bits) <= offset {
                 low = middle + 1;
             } else {
                 high = middle;
@@ -174,13 +193,18 @@ impl<'a> Page<'a> {
 
     /// The number of item `i`'s first checksum.
     fn checksum_of(&self, i: usize) -> usize {
-        if self.shape.count_bits == 0 {
+        if self.parsed.shape.count_bits == 0 {
             return i;
         }
-        if i == self.shape.items {
-            return self.shape.checksums;
+        if i == self.parsed.shape.items {
+            return self.parsed.shape.checksums;
         }
-        usize64(bits::get(self.bytes, self.shape.counts_at(), i, self.shape.count_bits))
+        usize64(bits::get(
+            self.bytes,
+            self.parsed.shape.counts_at(),
+            i,
+            self.parsed.shape.count_bits,
+        ))
     }
 
     /// Item `i`, below [`len`](Self::len), and the number of its first checksum.
@@ -190,8 +214,9 @@ impl<'a> Page<'a> {
     pub fn item(&self, i: usize) -> Result<(Item, usize), Bad> {
         let start = self.start(i);
         let (first, next) = (self.checksum_of(i), self.checksum_of(i + 1));
-        let place = bits::get(self.bytes, self.shape.places_at(), i, self.shape.place_bits);
-        if next < first || next > self.shape.checksums {
+        let place =
+            bits::get(self.bytes, self.parsed.shape.places_at(), i, self.parsed.shape.place_bits);
+        if next < first || next > self.parsed.shape.checksums {
             return Err(Bad::Field("count of blocks"));
         }
         let item = if next > first {
@@ -210,9 +235,9 @@ impl<'a> Page<'a> {
     }
 
     fn place(&self, field: u64, blocks: u64) -> Option<Location> {
-        let segment = u32::try_from(field >> self.shape.slot_bits).ok()?;
-        let segment = self.base_segment.checked_add(segment)?;
-        let slot = low32(field & ((1 << self.shape.slot_bits) - 1));
+        let segment = u32::try_from(field >> self.parsed.shape.slot_bits).ok()?;
+        let segment = self.parsed.base_segment.checked_add(segment)?;
+        let slot = low32(field & ((1 << self.parsed.shape.slot_bits) - 1));
         if u64::from(slot) + blocks > 1 << SLOT_BITS {
             return None;
         }
@@ -220,16 +245,16 @@ impl<'a> Page<'a> {
     }
 
     fn hole(&self, number: u64) -> Option<u64> {
-        let number = usize::try_from(number).ok().filter(|&n| n < self.shape.holes)?;
-        let at = self.shape.holes_at() + number * 8;
+        let number = usize::try_from(number).ok().filter(|&n| n < self.parsed.shape.holes)?;
+        let at = self.parsed.shape.holes_at() + number * 8;
         let blocks = bits::word(self.bytes, at);
         (blocks > 0 && blocks <= 1 << BLOCK_BITS).then_some(blocks)
     }
 
     /// Checksum `number`, as [`item`](Self::item) counts them.
     pub fn checksum(&self, number: usize) -> u32 {
-        debug_assert!(number < self.shape.checksums);
-        let at = self.shape.checksums_at() + number * 4;
+        debug_assert!(number < self.parsed.shape.checksums);
+        let at = self.parsed.shape.checksums_at() + number * 4;
         self.bytes[at..].first_chunk().map_or(0, |four: &[u8; 4]| u32::from_le_bytes(*four))
     }
 }
@@ -311,29 +336,42 @@ impl Builder {
         fits.then_some(shape)
     }
 
+    /// Adds the item if all of it fits.
+    pub fn push_whole(&mut self, item: &Item, checksums: &[u32]) -> bool {
+        let joined = self.items.last().is_some_and(|l| l.continued_by(item));
+        let blocks = if item.place.is_some() { item.count() } else { 0 };
+        let fits = self.shape_with(item, blocks, joined).is_some();
+        if fits {
+            self.take(item, item.blocks, joined);
+            self.checksums.extend_from_slice(&checksums[..blocks]);
+        }
+        fits
+    }
+
     /// Adds as many of the item's blocks as fit and tells how many those were: 0 when the page is
     /// full. A hole fits whole or not. `checksums` has one for each block of contents.
     pub fn push(&mut self, item: &Item, checksums: &[u32]) -> u64 {
         let last = self.items.last();
         debug_assert!(last.is_none_or(|l| l.end() <= item.start), "items ascend");
         let joined = last.is_some_and(|l| l.continued_by(item));
-        let mut blocks = item.count().max(1);
         if item.place.is_none() {
-            blocks = 0;
-        } else if self.shape_with(item, blocks, joined).is_none() {
+            if self.shape_with(item, 0, joined).is_none() {
+                return 0;
+            }
+            self.take(item, item.blocks, joined);
+            return item.blocks;
+        }
+        let mut blocks = item.count();
+        if self.shape_with(item, blocks, joined).is_none() {
             let Some(one) = self.shape_with(item, 1, joined) else { return 0 };
             blocks = blocks.min(1 + (BLOCK - one.end()) / 4);
             while self.shape_with(item, blocks, joined).is_none() {
                 blocks -= 1;
             }
         }
-        if self.shape_with(item, blocks, joined).is_none() {
-            return 0;
-        }
-        let taken = if item.place.is_none() { item.blocks } else { u64_of(blocks) };
-        self.take(item, taken, joined);
+        self.take(item, u64_of(blocks), joined);
         self.checksums.extend_from_slice(&checksums[..blocks]);
-        taken
+        u64_of(blocks)
     }
 
     fn take(&mut self, item: &Item, blocks: u64, joined: bool) {

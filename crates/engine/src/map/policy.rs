@@ -1,7 +1,7 @@
 //! What to merge next.
 
 use super::flat::Flat;
-use super::limits::{LEVELS, RATIO, RATIO_LAST};
+use super::limits::LEVELS;
 use super::state::State;
 use super::table::Level;
 
@@ -33,18 +33,18 @@ impl Plan {
 fn targets(state: &State) -> [u64; LEVELS] {
     let mut targets = [u64::MAX; LEVELS];
     let round = round(state);
-    let mut target = state.levels[LEVELS - 1].leaves() / RATIO_LAST;
+    let mut target = state.levels[LEVELS - 1].leaves() / state.limits.ratio_last.max(2);
     for slot in targets[..LEVELS - 1].iter_mut().rev() {
         *slot = if target >= round { target } else { 0 };
-        target /= RATIO;
+        target /= state.limits.ratio.max(2);
     }
     targets
 }
 
-/// Leaves of the runs that start a merge, at 12 bytes an entry.
+/// Leaves of the runs that start a merge: an entry of 24 bytes in chunks two thirds full becomes
+/// one of 9.
 fn round(state: &State) -> u64 {
-    let entries = stdx::num::u64_of(state.limits.memtable_entries() * state.limits.runs);
-    (entries * 12 / 4096).max(1)
+    (stdx::num::u64_of(state.limits.memtable * state.limits.runs) / 4 / 4096).max(1)
 }
 
 /// The level that takes what is merged out of the runs (`None`) or of a level.

@@ -2,7 +2,7 @@
 
 use super::flat::{END, Flat, Item, low64};
 use super::limits::{READ_AHEAD, SOURCE_TABLES};
-use super::page::{Kind, Page};
+use super::page::{Kind, Page, Parsed};
 use super::table::{Level, Table};
 use super::{Pages, corrupt};
 use crate::address::{BLOCK, Entry};
@@ -25,6 +25,7 @@ pub(super) struct Source {
     /// The page of `ahead` being read, and pages in it.
     page: usize,
     pages: usize,
+    parsed: Option<Parsed>,
     next_item: usize,
     /// What is before it was taken; the table's own trim at its opening.
     low: Flat,
@@ -47,6 +48,7 @@ impl Source {
             ahead: Vec::new(),
             page: 0,
             pages: 0,
+            parsed: None,
             next_item: 0,
             low: 0,
             current: None,
@@ -72,7 +74,8 @@ impl Source {
     /// Checksums of the first `blocks` blocks of the current item, which has contents.
     pub fn checksums(&self, blocks: usize, out: &mut Vec<u32>) {
         out.clear();
-        if let Some(Ok(page)) = self.bytes().map(|bytes| Page::parse(bytes, Kind::Leaf)) {
+        if let (Some(bytes), Some(parsed)) = (self.bytes(), self.parsed) {
+            let page = Page::parsed(bytes, parsed);
             out.extend((0..blocks).map(|n| page.checksum(self.checksum + n)));
         }
     }
@@ -95,14 +98,19 @@ impl Source {
         self.leaves.clear();
         let before = leaves_before(&self.index, table.low, &mut self.leaves);
         self.next_leaf = before.map_err(|bad| corrupt(index.location, bad))?;
-        (self.page, self.pages, self.next_item) = (0, 0, 0);
+        (self.page, self.pages, self.next_item, self.parsed) = (0, 0, 0, None);
         self.advance(pages).await
     }
 
     /// Gives up everything before `to` of the current item, and goes on to the next one when that
     /// is all of it. It stands at nothing after a table's last item.
     pub async fn take_until<P: Pages>(&mut self, pages: &P, to: Flat) -> Result<()> {
-        let Some(item) = self.current else { return Ok(()) };
+        if self.take_now(to)? { Ok(()) } else { self.advance(pages).await }
+    }
+
+    /// [`take_until`](Self::take_until) within the pages in memory; `false` when the next is needed.
+    pub fn take_now(&mut self, to: Flat) -> Result<bool> {
+        let Some(item) = self.current else { return Ok(true) };
         if to < item.end() {
             if to > item.start {
                 self.current = Some(item.from(to));
@@ -110,38 +118,45 @@ impl Source {
                     self.checksum += usize64(low64(to - item.start));
                 }
             }
-            return Ok(());
+            return Ok(true);
         }
         self.low = item.end();
-        self.advance(pages).await
+        self.next_ahead()
     }
 
     /// Stands at the next item of the table that ends after `low`.
     async fn advance<P: Pages>(&mut self, pages: &P) -> Result<()> {
-        loop {
-            if self.pages == 0 && !self.read_ahead(pages).await? {
+        while !self.next_ahead()? {
+            if !self.read_ahead(pages).await? {
                 self.current = None;
                 return Ok(());
             }
+        }
+        Ok(())
+    }
+
+    /// Stands at the next item of the pages in memory; `false` when they have no more.
+    fn next_ahead(&mut self) -> Result<bool> {
+        while self.page < self.pages {
             match self.next_in_page() {
                 Ok(Some((item, checksum))) => {
                     (self.current, self.checksum) = (Some(item), checksum);
-                    return Ok(());
+                    return Ok(true);
                 }
-                Ok(None) => {
-                    (self.page, self.next_item) = (self.page + 1, 0);
-                    if self.page == self.pages {
-                        self.pages = 0;
-                    }
-                }
+                Ok(None) => (self.page, self.next_item, self.parsed) = (self.page + 1, 0, None),
                 Err(bad) => return Err(corrupt(self.place().location, bad)),
             }
         }
+        Ok(false)
     }
 
     fn next_in_page(&mut self) -> std::result::Result<Option<(Item, usize)>, Bad> {
         let Some(bytes) = self.ahead[self.page * BLOCK..].first_chunk() else { return Ok(None) };
-        let page = Page::parse(bytes, Kind::Leaf)?;
+        let parsed = match self.parsed {
+            Some(parsed) => parsed,
+            None => *self.parsed.insert(Parsed::of(bytes, Kind::Leaf)?),
+        };
+        let page = Page::parsed(bytes, parsed);
         while self.next_item < page.len() {
             let (item, checksum) = page.item(self.next_item)?;
             self.next_item += 1;
@@ -177,7 +192,7 @@ impl Source {
         self.ahead.resize(count * BLOCK, 0);
         pages.read(first.location, &crcs[..count], &mut self.ahead).await?;
         self.next_leaf += count;
-        (self.page, self.pages, self.next_item) = (0, count, 0);
+        (self.page, self.pages, self.next_item, self.parsed) = (0, count, 0, None);
         super::pause().await;
         Ok(true)
     }

@@ -2,9 +2,9 @@
 
 use super::cache::Cache;
 use super::filter::Width;
-use super::flat::Flat;
+use super::flat::{END, Flat};
 use super::limits::{LEVELS, MapLimits, RUNS_FACTOR};
-use super::memtable::Memtable;
+use super::memtable::{CHUNK_ENTRIES, Memtable};
 use super::policy::Group;
 use super::table::{Level, Table};
 use std::rc::Rc;
@@ -71,9 +71,30 @@ impl State {
         }
     }
 
+    /// Entries the memtable takes now.
+    pub fn memtable_room(&self) -> usize {
+        let free = self.limits.memtable_chunks().saturating_sub(self.active.chunks());
+        free * CHUNK_ENTRIES
+    }
+
+    /// Whether `entries` more stay within what the memtable holds with full chunks. Whatever fitted
+    /// [`memtable_room`](Self::memtable_room) does.
+    pub fn takes(&self, entries: usize) -> bool {
+        self.active.used() + entries <= self.limits.memtable_chunks() * 2 * CHUNK_ENTRIES
+    }
+
     /// Whether there are so many runs that a flush must help merging before it adds one.
     pub fn runs_full(&self) -> bool {
         self.runs.len() >= self.limits.runs * RUNS_FACTOR
+    }
+
+    /// Where a table written into a group must end, if it begins at `from`: the next merge out of a
+    /// level goes on where the last one ended, which therefore stays the edge of a table.
+    pub fn cursor_after(&self, group: Group, from: Flat) -> Flat {
+        match group {
+            Group::Level(level) if self.cursors[level] > from => self.cursors[level],
+            _ => END,
+        }
     }
 
     /// Levels whose tables have filters.

@@ -18,6 +18,8 @@ pub(super) struct Table {
     /// Blocks with contents, when it was built.
     pub blocks: u64,
     pub leaves: u32,
+    /// Leaves after `low`, if they are spread evenly over the keys.
+    pub left: u32,
     /// All its pages.
     pub pages: u32,
     pub index: Entry,
@@ -31,6 +33,14 @@ pub(super) struct Table {
 }
 
 impl Table {
+    /// The table, no longer speaking of what lies before `low`.
+    pub fn cut(&self, low: Flat) -> Self {
+        let (all, rest) = (self.high - self.low, self.high - low);
+        // Keys have 72 bits and leaves 9: no overflow.
+        let left = Flat::from(self.left) * rest / all.max(1);
+        Self { low, left: u32::try_from(left).unwrap_or(self.left), ..self.clone() }
+    }
+
     pub const fn covers(&self, at: Flat) -> bool {
         self.low <= at && at < self.high
     }
@@ -81,8 +91,9 @@ impl Level {
             + segments
     }
 
+    /// Leaves that still speak of something.
     pub fn leaves(&self) -> u64 {
-        self.tables.iter().map(|t| u64::from(t.leaves)).sum()
+        self.tables.iter().map(|t| u64::from(t.left)).sum()
     }
 
     /// The tables that [`consume`](Self::consume) would return.
@@ -102,7 +113,7 @@ impl Level {
         if let Some(table) = self.tables.get_mut(last)
             && table.low < to
         {
-            *table = Rc::new(Table { low: to, ..(**table).clone() });
+            *table = Rc::new(table.cut(to));
             self.lows[last] = to;
         }
         self.lows.drain(first..last);

@@ -77,7 +77,15 @@ pub(super) fn now<F: Future>(future: F) -> F::Output {
 }
 
 pub(super) fn small() -> MapLimits {
-    MapLimits { memtable: 96 << 10, cache: 256 << 10, filters: 1 << 20, runs: 3, table_leaves: 8 }
+    MapLimits {
+        memtable: 192 << 10,
+        cache: 256 << 10,
+        filters: 1 << 20,
+        runs: 3,
+        table_leaves: 8,
+        ratio: 4,
+        ratio_last: 8,
+    }
 }
 
 #[test]

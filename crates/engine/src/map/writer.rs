@@ -93,6 +93,11 @@ impl Writer {
         self.leaves == 0 && self.leaf.is_empty()
     }
 
+    /// [`push`](Self::push), when the leaf takes all of the item; `None` when it is to be called.
+    pub fn push_now(&mut self, item: &Item, checksums: &[u32]) -> Option<Pushed> {
+        self.leaf.push_whole(item, checksums).then_some(Pushed::Whole(None))
+    }
+
     /// Adds an item after all others. When the table is full it is to be ended, and what lies from
     /// the returned position on, the rest of this item included, goes into the next one.
     pub async fn push<P: Pages>(
@@ -214,6 +219,7 @@ impl Writer {
             high: self.high,
             blocks: self.blocks,
             leaves: u32_of(self.leaves),
+            left: u32_of(self.leaves),
             pages: u32_of(own.len()),
             index,
             filters,

@@ -84,7 +84,15 @@ struct Bench {
 }
 
 fn limits() -> MapLimits {
-    MapLimits { memtable: 48 * 250, cache: 64 << 10, filters: 120 << 10, runs: 2, table_leaves: 8 }
+    MapLimits {
+        memtable: 5 * 3072,
+        cache: 64 << 10,
+        filters: 120 << 10,
+        runs: 2,
+        table_leaves: 8,
+        ratio: 3,
+        ratio_last: 6,
+    }
 }
 
 fn page_location(n: u64) -> Location {
@@ -360,7 +368,7 @@ fn run(ops: Vec<Op>) {
         let bytes = usize64(bench.map.status().memory);
         let limits = limits();
         assert!(
-            bytes <= 2 * limits.memtable + limits.cache + limits.filters + (64 << 10),
+            bytes <= 4 * limits.memtable + limits.cache + limits.filters + (64 << 10),
             "{bytes}"
         );
     }

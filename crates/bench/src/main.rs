@@ -5,6 +5,7 @@ mod client;
 mod compare;
 mod engine;
 mod executor;
+mod log;
 mod map;
 mod memory;
 mod parity;
@@ -75,6 +76,17 @@ enum What {
     },
     /// The array engine on drives in memory, without network
     Engine(engine::EngineArguments),
+    /// What an append to the commit log costs, against a copy of its data
+    Log {
+        /// A folder of shared memory
+        #[arg(long, default_value = "/dev/shm")]
+        folder: PathBuf,
+        /// A file on a DAX file system, to measure persistent memory too
+        #[arg(long)]
+        dax: Option<PathBuf>,
+        #[arg(long, default_value_t = 3)]
+        rounds: usize,
+    },
     /// What waking and polling a task costs, ours and others'
     Executor {
         #[arg(long, default_value_t = 5)]
@@ -201,6 +213,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         What::Memory { size, rounds } => memory::run(size, rounds)?,
         What::Parity { rounds } => parity::run(rounds),
         What::Stripes { rounds } => stripes::run(rounds)?,
+        What::Log { folder, dax, rounds } => log::run(&folder, dax.as_deref(), rounds)?,
         What::Executor { rounds } => executor::run(rounds)?,
     }
     Ok(())

@@ -448,5 +448,8 @@ impl Drop for Region {
 }
 
 mod stream;
+
+pub use stream::prefetch;
+
 #[cfg(test)]
 mod tests;

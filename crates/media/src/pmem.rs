@@ -95,7 +95,9 @@ impl Pmem {
         self.check(Operation::Write, offset, data.len())?;
         match self {
             Self::Dax(m) => m.stream(offset, data),
-            Self::Shared(m) | Self::Anonymous(m) => m.copy_in(offset, data),
+            Self::Shared(m) => m.copy_in(offset, data, true),
+            // What is stored here is looked at again soon.
+            Self::Anonymous(m) => m.copy_in(offset, data, false),
             Self::Simulated(s) => s.write(offset, data),
         }
         Ok(())

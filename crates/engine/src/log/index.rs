@@ -4,6 +4,7 @@
 use super::limits::{ALIGN, HOLES_MAX};
 use crate::address::{BLOCK, Key, View};
 use stdx::num::{low32, u64_of, usize64};
+use zerocopy::IntoBytes;
 
 /// Blocks with adjacent numbers share a cache line of the table.
 const GROUP: u64 = 4;
@@ -66,6 +67,16 @@ impl Blocks {
                 return (at, true);
             }
             at = (at + 1) & mask;
+        }
+    }
+
+    /// Has the processor fetch what looking up these blocks will touch.
+    pub fn prefetch(&self, key: Key, blocks: u64) {
+        let mut block = key.block;
+        while block < key.block + blocks {
+            let home = self.home(Key::new(key.view, block));
+            media::memory::prefetch(self.slots[home].as_bytes());
+            block = (block / GROUP + 1) * GROUP;
         }
     }
 
@@ -188,5 +199,69 @@ impl Holes {
 
     pub const fn len(&self) -> usize {
         self.list.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::{BTreeMap, HashMap};
+
+    fn key(view: u32, block: u64) -> Key {
+        Key::new(View::new(view), block)
+    }
+
+    proptest! {
+        #[test]
+        fn blocks_behave_as_a_map(
+            ops in proptest::collection::vec((0u32..3, 0u64..40, any::<bool>()), 1..300),
+            salt: u64,
+        ) {
+            // Room for 64 blocks: the table has 128 slots, and chains run into each other.
+            let ring = 64 * u64_of(BLOCK);
+            let mut blocks = Blocks::new(ring, salt);
+            let mut model: HashMap<Key, u64> = HashMap::new();
+            for (n, (view, block, remove)) in ops.into_iter().enumerate() {
+                let (key, position) = (key(view, block), u64_of(n * BLOCK) + ALIGN);
+                if remove || model.len() == 64 {
+                    // Only an entry that still points there goes.
+                    blocks.remove(key, position);
+                    if let Some(old) = model.remove(&key) {
+                        blocks.remove(key, old);
+                    }
+                } else {
+                    blocks.insert(key, position, low32(position));
+                    model.insert(key, position);
+                }
+                prop_assert_eq!(blocks.len(), model.len());
+                for (key, position) in &model {
+                    prop_assert_eq!(blocks.get(*key), Some(low32(position / ALIGN)));
+                }
+            }
+        }
+
+        #[test]
+        fn holes_behave_as_a_note_on_each_block(
+            ops in proptest::collection::vec((0u32..2, 0u64..60, 1u64..20, 0u8..8), 1..100),
+        ) {
+            let mut holes = Holes::new();
+            let mut model: BTreeMap<(u32, u64), u64> = BTreeMap::new();
+            for (n, (view, first, count, trim)) in (1u64..).zip(ops) {
+                let (end, position) = (first + count, n * ALIGN);
+                holes.insert(Hole { view: View::new(view), first, end, position });
+                model.extend((first..end).map(|block| ((view, block), position)));
+                if trim == 0 {
+                    let from = position / 2;
+                    holes.trim(from);
+                    model.retain(|_, position| *position >= from);
+                }
+                for (view, block) in (0..2).flat_map(|view| (0..80).map(move |b| (view, b))) {
+                    let next = holes.next(View::new(view), block);
+                    let covering = next.filter(|h| h.first <= block).map(|h| h.position);
+                    prop_assert_eq!(covering, model.get(&(view, block)).copied());
+                }
+            }
+        }
     }
 }

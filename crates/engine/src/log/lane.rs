@@ -91,7 +91,8 @@ impl Lane {
             self.pad(end, store)?;
         }
         self.list.clear();
-        if let Kind::Write { blocks, .. } = kind {
+        if let Kind::Write { key, blocks } = kind {
+            self.blocks.prefetch(key, u64_of(blocks));
             let at = self.at(self.head.position) + u64_of(HEADER) + list_bytes(blocks);
             store_data(&mut self.list, at, data, store)?;
         }
@@ -360,6 +361,8 @@ fn store_data(list: &mut CrcList, mut at: u64, data: &[&[u8]], store: &Store) ->
         let mut rest = *piece;
         while !rest.is_empty() {
             let (part, more) = rest.split_at(rest.len().min(BLOCK - filled));
+            // Stored first: the stores drain while the checksum is computed.
+            store.put(at, part)?;
             if part.len() == BLOCK {
                 list.push(crate::format::crc32c(part));
             } else {
@@ -370,7 +373,6 @@ fn store_data(list: &mut CrcList, mut at: u64, data: &[&[u8]], store: &Store) ->
                     filled = 0;
                 }
             }
-            store.put(at, part)?;
             at += u64_of(part.len());
             rest = more;
         }

@@ -102,6 +102,8 @@ pub struct Status {
     pub bytes: u64,
     /// Bytes of it that are in use.
     pub used: u64,
+    /// The last record destage was given.
+    pub handed: u64,
     /// Records destage was not given yet.
     pub pending: u64,
     /// Appends held back.
@@ -334,6 +336,7 @@ impl Shared {
             protection: self.store.protection(),
             bytes: lane.control.ring,
             used: lane.used(),
+            handed: lane.handed.sequence - 1,
             pending: lane.pending(),
             waiting: self.waiting.get(),
             indexed: lane.blocks.len() + lane.holes.len(),

@@ -188,3 +188,62 @@ fn many_laps_find_every_newest_block() {
         }
     });
 }
+
+#[test]
+fn a_zone_that_fails_leaves_the_log_to_the_other() {
+    let zone = |gone_after| {
+        let plan = media::FaultPlan { gone_after, ..media::FaultPlan::default() };
+        let drive = Drive::memory(16 << 20, RegionOptions::default()).unwrap();
+        Zone { drive: Arc::new(drive.with_faults(plan)), offset: 0 }
+    };
+    // Creating takes two writes of each; then the second drive, and later the first, are gone.
+    let device = Device::Drives(vec![zone(Some(20)), zone(Some(10))]);
+    run(Config::default(), async move {
+        let log = Log::create(device, BYTES, LANE).await.unwrap();
+        for n in 0..15 {
+            write(&log, key(1, n), n..n + 1).await;
+        }
+        let status = log.status();
+        assert_eq!((status.devices, status.failed_devices), (2, 1));
+        let mut n = 15;
+        let error = loop {
+            let data = block(n);
+            match log.append(Append::Write { key: key(1, n), data: &[&data] }).await {
+                Ok(_) => n += 1,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!((error.kind, n), (Kind::Failed, 18));
+        assert_eq!(tag(&log, key(1, 17)), Some(17));
+        assert_eq!(tag(&log, key(1, 18)), None, "what is not durable is not shown");
+        let later = log.append(Append::Hole { key: key(1, 0), count: 1 }).await;
+        assert_eq!(later.unwrap_err().kind, Kind::Failed);
+    })
+    .unwrap();
+}
+
+/// A log of ten records of one block each, with a byte of the record at `n` damaged; what opening
+/// it gives.
+async fn open_damaged(n: u64) -> Result<Opened> {
+    let memory = Arc::new(SimulatedPmem::new(BYTES));
+    let area = Area { pmem: Arc::new(Pmem::Simulated(Arc::clone(&memory))), offset: 0 };
+    let device = Device::Memory(vec![area]);
+    let log = Log::create(device.clone(), BYTES, LANE).await?;
+    for n in 0..10 {
+        write(&log, key(1, n), n..n + 1).await;
+    }
+    memory.rot(CONTROL_BYTES + n * u64_of(64 + BLOCK) + 1000);
+    Ok(Log::open(device, BYTES, LANE).await?.1)
+}
+
+#[test]
+fn damage_before_the_end_is_no_torn_tail() {
+    run(Config::default(), async {
+        for n in 0..9 {
+            assert_eq!(open_damaged(n).await.unwrap_err().kind, Kind::Corrupt);
+        }
+        // Of the last one nobody can tell.
+        assert_eq!(open_damaged(9).await.unwrap().records, 9);
+    })
+    .unwrap();
+}

@@ -11,6 +11,9 @@ use std::path::Path;
 use std::ptr::NonNull;
 use stdx::num::{u64_of, usize64};
 
+/// From this length on stores may go past the cache.
+const STREAM_BYTES: usize = 4096;
+
 /// How a file is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
@@ -71,7 +74,17 @@ impl Mapped {
             Way::Dax => libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC,
             Way::Shared => libc::MAP_SHARED,
         };
-        Self::map(len, flags | libc::MAP_POPULATE, file.as_raw_fd())
+        let mapped = Self::map(len, flags | libc::MAP_POPULATE, file.as_raw_fd())?;
+        if way == Way::Dax {
+            // The first store to a page of such a mapping commits the file system's journal: now,
+            // not under the first appends. Only advice: older kernels do not know it.
+            // SAFETY: our own mapping, whose contents it leaves alone.
+            unsafe {
+                let whole = usize64(len);
+                libc::madvise(mapped.base.as_ptr().cast(), whole, libc::MADV_POPULATE_WRITE);
+            }
+        }
+        Ok(mapped)
     }
 
     pub(super) fn anonymous(len: u64) -> Result<Self, Error> {
@@ -108,10 +121,19 @@ impl Mapped {
         unsafe { std::slice::from_raw_parts(self.at(offset, len), len) }
     }
 
-    /// Stores through the cache: enough where the cache is as safe as the memory.
+    /// Stores where the cache is as safe as the memory. With `past` what is long goes past the cache
+    /// all the same: to fetch lines first only to overwrite them is half of a copy's time.
     #[inline]
-    pub(super) fn copy_in(&self, offset: u64, data: &[u8]) {
+    pub(super) fn copy_in(&self, offset: u64, data: &[u8], past: bool) {
         let to = self.at(offset, data.len());
+        #[cfg(target_arch = "x86_64")]
+        if past && data.len() >= STREAM_BYTES && to.align_offset(LINE) == 0 {
+            let (lines, rest) = (data.len() / LINE, data.len() % LINE);
+            // SAFETY: as below; `to` is aligned, and the last, partial line is left out.
+            unsafe { stream_lines(to, data.as_ptr(), lines) };
+            let done = data.len() - rest;
+            return self.copy_in(offset + u64_of(done), &data[done..], false);
+        }
         // SAFETY: `at` asserts the range, and `data` is elsewhere: no slice of the mapping outlives
         // the call it was given to.
         unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to, data.len()) };
@@ -133,7 +155,7 @@ impl Mapped {
 
     #[cfg(not(target_arch = "x86_64"))]
     pub(super) fn stream(&self, offset: u64, data: &[u8]) {
-        self.copy_in(offset, data);
+        self.copy_in(offset, data, false);
     }
 
     /// Stores less than a line through the cache and flushes the line.
@@ -143,7 +165,7 @@ impl Mapped {
         if data.is_empty() {
             return;
         }
-        self.copy_in(offset, data);
+        self.copy_in(offset, data, false);
         // SAFETY: the address is inside the mapping, and every x86-64 has the instruction. The bytes
         // lie within one line: they end or begin at its border.
         unsafe { std::arch::x86_64::_mm_clflush(self.at(offset, data.len())) };

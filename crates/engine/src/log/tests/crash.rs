@@ -114,14 +114,14 @@ async fn memory_story(seed: u64, sides: usize, rot: bool) {
 
 #[test]
 fn memory_recovers_what_was_acknowledged_from_any_crash() {
-    for seed in 0..60 {
+    for seed in 0..30 {
         simulate(seed, memory_story(seed, 1, false));
     }
 }
 
 #[test]
 fn mirrored_memory_bears_a_side_that_rots() {
-    for seed in 1000..1040 {
+    for seed in 1000..1020 {
         simulate(seed, memory_story(seed, 2, seed % 2 == 0));
     }
 }
@@ -238,7 +238,7 @@ async fn drives_story(seed: u64, faults: SimulatedFaults) {
 
 #[test]
 fn drives_recover_what_was_acknowledged_from_any_crash() {
-    for seed in 0..20 {
+    for seed in 0..10 {
         simulate_in(seed, Order::Shuffled, drives_story(seed, SimulatedFaults::default()));
     }
 }
@@ -254,7 +254,7 @@ fn two_drives_bear_one_that_lies() {
         slow_ppm: 1_000,
         ..SimulatedFaults::default()
     };
-    for seed in 500..520 {
+    for seed in 500..510 {
         simulate_in(seed, Order::Shuffled, drives_story(seed, faults));
     }
 }

@@ -194,6 +194,10 @@ impl Array {
         told(self.0.volume(name).and_then(|volume| volume.flush()))
     }
 
+    pub fn describe(&self) -> String {
+        format!("{:#?}", self.0.status())
+    }
+
     pub async fn close(&self) -> Result<(), Refusal> {
         told(self.0.clone().close().await)
     }

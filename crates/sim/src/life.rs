@@ -117,6 +117,7 @@ impl Life {
             }
             Ok(answer) => Some(answer),
             Err(_) => {
+                self.note(format_args!("{}", self.store.describe()));
                 self.violate(Violation(format!("{what} is stuck")));
                 None
             }

@@ -89,6 +89,14 @@ impl Store {
         }
     }
 
+    /// How the pool is doing, for whoever looks into a failure.
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Reference(_) => String::new(),
+            Self::Array(pool) => pool.describe(),
+        }
+    }
+
     pub async fn close(&self) -> Result<(), Refusal> {
         match self {
             Self::Reference(_) => Ok(()),

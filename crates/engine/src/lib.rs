@@ -8,6 +8,7 @@
 pub mod address;
 mod allocator;
 mod area;
+pub mod canary;
 mod checkpoint;
 mod destage;
 mod error;

@@ -10,6 +10,7 @@ use stdx::num::usize64;
 use crate::address::{BLOCK, Entry, Location, SegmentId};
 use crate::allocator::Allocator;
 use crate::area;
+use crate::canary::{self, Canary};
 use crate::error::{Error, Kind, Result};
 use crate::format::manifest::{Manifest, SegmentRecord};
 use crate::format::root::{RawEntry, Root};
@@ -168,6 +169,9 @@ pub async fn roll(
     }
     if sequence < durable {
         return Err(corrupt(format!("stripes {} to {durable} are missing", sequence + 1)));
+    }
+    if canary::has(Canary::ReplaysInWrongOrder) {
+        headers.reverse();
     }
     Ok(Rolled { table, headers, sequence })
 }

@@ -1,6 +1,7 @@
 //! Runs seeds.
 
 use clap::Parser;
+use engine::canary::Canary;
 use sim::reference::Lie;
 use sim::run::{Report, run};
 use sim::world::Subject;
@@ -21,16 +22,29 @@ struct Options {
     /// Run on the reference pool instead of the engine.
     #[arg(long)]
     reference: bool,
+    /// Plant this bug, by its number among all there are, from 0.
+    #[arg(long, conflicts_with = "reference")]
+    canary: Option<usize>,
     /// Print every event.
     #[arg(long)]
     trace: bool,
+}
+
+impl Options {
+    fn canary(&self) -> Option<Canary> {
+        Canary::ALL.get(self.canary?).copied()
+    }
 }
 
 fn main() -> ExitCode {
     let options = Options::parse();
     let first = options.seed.unwrap_or(options.start);
     let count = if options.seed.is_some() { 1 } else { options.seeds };
-    let subject = if options.reference { Subject::Reference(Lie::None) } else { Subject::Array };
+    let subject = if options.reference {
+        Subject::Reference(Lie::None)
+    } else {
+        Subject::Array(options.canary())
+    };
     let mut failed = 0u64;
     for seed in first..first.saturating_add(count) {
         let report = run(subject, seed, options.trace);

@@ -4,6 +4,7 @@ use crate::array::{Array, Media};
 use crate::plan::Plan;
 use crate::reference::{Disk, Lie, Reference};
 use crate::store::{Refusal, Store};
+use engine::canary::Canary;
 use std::rc::Rc;
 use stdx::Prng;
 
@@ -12,8 +13,8 @@ use stdx::Prng;
 pub enum Subject {
     /// The reference, with a lie perhaps.
     Reference(Lie),
-    /// The engine.
-    Array,
+    /// The engine, with a planted bug perhaps.
+    Array(Option<Canary>),
 }
 
 pub enum World {
@@ -29,7 +30,10 @@ impl World {
                 disk.lie.set(lie);
                 Self::Reference(Rc::new(disk))
             }
-            Subject::Array => Self::Array(Box::new(Media::new(plan))),
+            Subject::Array(canary) => {
+                engine::canary::plant(canary);
+                Self::Array(Box::new(Media::new(plan)))
+            }
         }
     }
 

@@ -4,6 +4,7 @@
 use super::Shared;
 use super::device::commit_len;
 use super::limits::PAGE;
+use crate::canary::{self, Canary};
 use crate::error::{Error, Kind, Result};
 use reactor::sync::Notify;
 use std::cell::{Cell, RefCell};
@@ -80,6 +81,9 @@ impl Shared {
     pub(super) async fn committed(&self, sequence: u64) -> Result<()> {
         self.commits.wanted.notify();
         poll_fn(|cx| {
+            if canary::has(Canary::AcknowledgesEarly) {
+                return Poll::Ready(Ok(()));
+            }
             if self.lane.borrow().settled.sequence > sequence {
                 return Poll::Ready(Ok(()));
             }

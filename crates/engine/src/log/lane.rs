@@ -7,6 +7,7 @@ use super::limits::{ALIGN, PAGE, RECORD_BLOCKS_MAX};
 use super::record::{CrcList, HEADER, Kind, Record, list_bytes};
 use super::{Data, Found, Item, What};
 use crate::address::{BLOCK, Key};
+use crate::canary::{self, Canary};
 use crate::error::{Error, Kind as ErrorKind, Result};
 use crc_fast::{CrcAlgorithm, Digest};
 use stdx::num::{low32, u32_of, u64_of, usize64};
@@ -98,7 +99,9 @@ impl Lane {
         }
         let mark = self.store_header(kind, store)?;
         if store.is_memory() {
-            store.fence();
+            if !canary::has(Canary::SkipsFence) {
+                store.fence();
+            }
             self.publish(mark, kind);
             self.settled = self.head;
         } else if matches!(kind, Kind::Hole { .. }) {

@@ -1,5 +1,6 @@
 use super::*;
 use crate::reference::Lie;
+use engine::canary::Canary;
 
 const TRUTH: Subject = Subject::Reference(Lie::None);
 
@@ -33,5 +34,37 @@ fn every_lie_is_found_out() {
         let found =
             (0..100).find(|&seed| run(Subject::Reference(lie), seed, false).failure.is_some());
         assert!(found.is_some(), "{lie:?}");
+    }
+}
+
+/// Seeds of the engine in every run of the tests: what fits a minute of a slow machine.
+const SEEDS: u64 = 120;
+
+/// Seeds within which each planted bug is found.
+const CANARY_SEEDS: u64 = 150;
+
+const ENGINE: Subject = Subject::Array(None);
+
+#[test]
+fn the_engine_keeps_its_promises() {
+    for seed in 0..SEEDS {
+        let report = run(ENGINE, seed, false);
+        assert_eq!(report.failure, None, "replay: cargo run -p sim -- --seed {seed} --trace");
+    }
+}
+
+#[test]
+fn the_engine_replays_bit_for_bit() {
+    for seed in 0..8 {
+        assert_eq!(run(ENGINE, seed, false), run(ENGINE, seed, false), "seed {seed}");
+    }
+}
+
+#[test]
+fn every_canary_is_found() {
+    for canary in Canary::ALL {
+        let fails = |&seed: &u64| run(Subject::Array(Some(canary)), seed, false).failure.is_some();
+        let found = (0..CANARY_SEEDS).find(fails);
+        assert!(found.is_some(), "{canary:?}");
     }
 }

@@ -1,0 +1,52 @@
+//! Bugs planted on purpose, so that it can be seen that the simulator finds their like.
+//!
+//! Only with the feature `canary`, which nothing but the simulator asks for, and only those a thread
+//! was told to have.
+
+/// A planted bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Canary {
+    /// A write is acknowledged before the log's drives have it.
+    AcknowledgesEarly,
+    /// A record in persistent memory is not fenced.
+    SkipsFence,
+    /// The log is trimmed of what is still in the drives' caches.
+    TrimsEarly,
+    /// Stripes are written without their parity.
+    ForgetsParity,
+    /// Stripes are rolled forward newest first.
+    ReplaysInWrongOrder,
+}
+
+impl Canary {
+    pub const ALL: [Self; 5] = [
+        Self::AcknowledgesEarly,
+        Self::SkipsFence,
+        Self::TrimsEarly,
+        Self::ForgetsParity,
+        Self::ReplaysInWrongOrder,
+    ];
+}
+
+#[cfg(feature = "canary")]
+thread_local! {
+    static PLANTED: std::cell::Cell<Option<Canary>> = const { std::cell::Cell::new(None) };
+}
+
+/// Plants a bug in every pool this thread opens, or none.
+#[cfg(feature = "canary")]
+pub fn plant(canary: Option<Canary>) {
+    PLANTED.set(canary);
+}
+
+/// Whether this bug is planted on this thread. Never, without the feature.
+#[inline]
+pub(crate) fn has(canary: Canary) -> bool {
+    #[cfg(feature = "canary")]
+    return PLANTED.get() == Some(canary);
+    #[cfg(not(feature = "canary"))]
+    {
+        let _ = canary;
+        false
+    }
+}

@@ -38,7 +38,7 @@ fn every_lie_is_found_out() {
 }
 
 /// Seeds of the engine in every run of the tests: what fits a minute of a slow machine.
-const SEEDS: u64 = 120;
+const SEEDS: u64 = 150;
 
 /// Seeds within which each planted bug is found.
 const CANARY_SEEDS: u64 = 150;

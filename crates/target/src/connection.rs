@@ -126,7 +126,8 @@ async fn serve_queue(
 async fn serve_admin(controller: &Arc<Controller>, queue: &Rc<Queue>) {
     let events = reactor::spawn(send_events(controller.clone(), queue.clone()));
     let watch = reactor::spawn(keep_alive(controller.clone()));
-    let dispatcher = Dispatcher::new(queue.clone(), |work| admin_work(controller.clone(), work));
+    let dispatcher =
+        Dispatcher::new(queue.clone(), |work| admin_work(controller.clone(), work), Some);
     run(controller, queue, &dispatcher).await;
     events.abort();
     watch.abort();
@@ -134,16 +135,20 @@ async fn serve_admin(controller: &Arc<Controller>, queue: &Rc<Queue>) {
 
 async fn serve_io(target: &Arc<Target>, controller: &Arc<Controller>, queue: &Rc<Queue>) {
     let views = Rc::new(Views::new(target.clone(), controller.clone()));
-    let dispatcher =
-        Dispatcher::new(queue.clone(), |work| io_work(controller.clone(), views.clone(), work));
+    let dispatcher = Dispatcher::new(
+        queue.clone(),
+        |work| io_work(controller.clone(), views.clone(), work),
+        |request| io_at_once(&views, request),
+    );
     run(controller, queue, &dispatcher).await;
 }
 
 /// Feeds a queue's dispatcher until the connection or the queue ends, then drains it.
-async fn run<F, R>(controller: &Controller, queue: &Rc<Queue>, dispatcher: &Dispatcher<F, R>)
+async fn run<F, R, A>(controller: &Controller, queue: &Rc<Queue>, dispatcher: &Dispatcher<F, R, A>)
 where
     F: Future<Output = ()> + 'static,
     R: Fn(Work) -> F,
+    A: Fn(Request) -> Option<Request>,
 {
     let connection = &queue.connection;
     loop {
@@ -282,6 +287,22 @@ async fn io_work(controller: Arc<Controller>, views: Rc<Views>, work: Work) {
         Work::One(request) => io_command(&views, request).await,
         Work::Pair(first, second) => fused_command(&views, first, second).await,
     }
+}
+
+/// Executes an I/O command that need not wait; gives others back.
+fn io_at_once(views: &Views, mut request: Request) -> Option<Request> {
+    if !views.controller().serves_io() {
+        return Some(request);
+    }
+    let view = views.current();
+    let Some(local) = view.get(request.sqe().nsid.get()) else { return Some(request) };
+    let slot = IoSlot { request: &request, view: &view, views };
+    let Some(reply) = command::execute_at_once(&local.attached, request.sqe(), &slot) else {
+        return Some(request);
+    };
+    request.count_in(local.counters());
+    request.complete(reply);
+    None
 }
 
 /// Executes one I/O command.

@@ -123,6 +123,22 @@ pub const fn is_supported(opcode: u8) -> bool {
     )
 }
 
+/// Executes one command if it is of those that end where they begin: a read of memory, or a write to it
+/// whose data came in the capsule. `None` for all others, which are [`execute`]'s; it does these too, at
+/// the cost of a future, which is most of such a command's.
+#[inline]
+pub fn execute_at_once(at: &Attached, sqe: &Sqe, slot: &impl Slot) -> Option<Reply> {
+    if !matches!(sqe.opcode, io::READ | io::WRITE) {
+        return None;
+    }
+    let done = match Command::parse(sqe).ok()? {
+        Command::Read(read) => read::at_once(at, &read, sqe),
+        Command::Write(write) if !write.fused => write::at_once(at, &write, sqe, slot),
+        _ => return None,
+    };
+    done.unwrap_or_else(|status| Some(Reply::failed(status)))
+}
+
 /// Executes one command that is not part of a fused operation.
 pub async fn execute(at: &Attached, sqe: &Sqe, slot: &impl Slot) -> Reply {
     let command = match Command::parse(sqe) {

@@ -8,20 +8,39 @@ use super::gather::{gather, in_capsule};
 use super::store::status_of;
 use super::{Attached, Reply, Slot};
 
+/// A write to memory of data in the capsule, if it need not wait; `None` otherwise.
+///
+/// # Errors
+/// The status that completes the command.
+#[inline]
+pub fn at_once(
+    at: &Attached,
+    command: &Write,
+    sqe: &Sqe,
+    slot: &impl Slot,
+) -> Result<Option<Reply>, Status> {
+    let Some(region) = at.region() else { return Ok(None) };
+    let run = at.transfer(command.range, sqe)?;
+    at.permit_change()?;
+    if !at.ranges().is_free(run.range) {
+        return Ok(None);
+    }
+    let Some(bytes) = in_capsule(sqe, slot, run.bytes())? else { return Ok(None) };
+    region.copy_in(run.offset, &bytes).map_err(|e| status_of(&e))?;
+    Ok(Some(Reply::SUCCESS))
+}
+
 pub async fn write(
     at: &Attached,
     command: &Write,
     sqe: &Sqe,
     slot: &impl Slot,
 ) -> Result<Reply, Status> {
+    if let Some(reply) = at_once(at, command, sqe, slot)? {
+        return Ok(reply);
+    }
     let run = at.transfer(command.range, sqe)?;
     at.permit_change()?;
-    if let Some(region) = at.region().filter(|_| at.ranges().is_free(run.range))
-        && let Some(bytes) = in_capsule(sqe, slot, run.bytes())?
-    {
-        region.copy_in(run.offset, &bytes).map_err(|e| status_of(&e))?;
-        return Ok(Reply::SUCCESS);
-    }
     let data = gather(sqe, slot, run.bytes()).await?;
     let (data, _under_way) = at.enter_with(data, run.range).await;
     // A reservation may have come while the data was on its way.

@@ -20,24 +20,32 @@ pub enum Work {
     Pair(Request, Request),
 }
 
-/// Takes a queue's capsules and runs them as `F`, which `run` makes.
-pub struct Dispatcher<F, R> {
+/// Takes a queue's capsules and runs them as `F`, which `run` makes, but for those that `at_once` does.
+pub struct Dispatcher<F, R, A> {
     queue: Rc<Queue>,
     slots: Slots<F>,
     run: R,
+    /// Completes a command that need not wait; gives others back.
+    at_once: A,
     /// The first half of a fused pair, until the next capsule.
     first: RefCell<Option<Request>>,
     overrun: Cell<bool>,
     starved: Cell<bool>,
 }
 
-impl<F: Future<Output = ()> + 'static, R: Fn(Work) -> F> Dispatcher<F, R> {
-    pub fn new(queue: Rc<Queue>, run: R) -> Self {
+impl<F, R, A> Dispatcher<F, R, A>
+where
+    F: Future<Output = ()> + 'static,
+    R: Fn(Work) -> F,
+    A: Fn(Request) -> Option<Request>,
+{
+    pub fn new(queue: Rc<Queue>, run: R, at_once: A) -> Self {
         let slots = Slots::new(queue.size());
         Self {
             queue,
             slots,
             run,
+            at_once,
             first: RefCell::default(),
             overrun: Cell::default(),
             starved: Cell::default(),
@@ -94,7 +102,11 @@ impl<F: Future<Output = ()> + 'static, R: Fn(Work) -> F> Dispatcher<F, R> {
             return Flow::Continue;
         }
         let with_data = !capsule.data.is_empty();
-        if let Some(work) = self.pair(request) {
+        let work = match self.pair(request) {
+            Some(Work::One(request)) => (self.at_once)(request).map(Work::One),
+            other => other,
+        };
+        if let Some(work) = work {
             self.start(work);
         }
         // A command that found no buffer keeps its data on the heap: one such a connection, then it

@@ -38,6 +38,9 @@ use crate::payload::Payload;
 /// From this many bytes of a data PDU on, the socket's bytes go straight to the command's buffer.
 const DIRECT_BYTES: usize = 8 * 1024;
 
+/// Bytes received behind a data PDU's data when more data is to come: the next PDU's head, and some commands.
+const HEADS_BYTES: usize = 4096;
+
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
 pub enum Closed {
@@ -99,6 +102,8 @@ pub struct Connection {
     /// The SUCCESS flag may stand for a response (NVMe/TCP, section 3.3.2.1).
     success_flag: Cell<bool>,
     closed: Cell<bool>,
+    /// Bytes asked for by R2T that have not come.
+    owed: Cell<usize>,
 }
 
 impl Connection {
@@ -132,6 +137,7 @@ impl Connection {
             room: Waiters::default(),
             success_flag: Cell::default(),
             closed: Cell::default(),
+            owed: Cell::default(),
         });
         reactor::spawn_late(flusher(connection.clone()));
         Ok(connection)
@@ -246,6 +252,7 @@ impl Connection {
                     }
                 }
                 Event::Data { ttag, offset, bytes } => {
+                    self.owed.set(self.owed.get() - bytes.len());
                     let mut transfers = self.transfers.borrow_mut();
                     if let Some(space) = transfers.space(ttag, wide(offset)) {
                         space[..bytes.len()].copy_from_slice(bytes);
@@ -275,24 +282,35 @@ impl Connection {
             if let Some(space) = transfers.space(direct.ttag, wide(direct.offset)) {
                 let share = wide(direct.remaining).min(RECEIVE_BYTES);
                 let space = &mut space[..share];
+                let behind = self.share_of_heads(share, self.owed.get() - wide(direct.remaining));
                 return self.inbox.fill(|inbox| {
-                    let behind = &mut inbox[..RECEIVE_BYTES - share];
+                    let behind = &mut inbox[..behind];
                     let mut slices = [io::IoSliceMut::new(space), io::IoSliceMut::new(behind)];
                     let received = ready!(self.stream.poll_recv_vectored(cx, &mut slices))?;
                     let placed = received.min(space.len());
                     self.machine.borrow_mut().advance_direct(&space[..placed]);
+                    self.owed.set(self.owed.get() - placed);
                     Poll::Ready(alive(received).map(|n| 0..n - placed))
                 });
             }
         }
         self.inbox.fill(|inbox| {
             let landing = landing(carry.len());
-            let received = ready!(self.stream.poll_recv(cx, &mut inbox[landing..]))?;
+            let end = inbox.len().min(landing + self.share_of_heads(0, self.owed.get()));
+            let received = ready!(self.stream.poll_recv(cx, &mut inbox[landing..end]))?;
             let start = landing - carry.len();
             inbox[start..landing].copy_from_slice(&carry);
             carry.clear();
             Poll::Ready(alive(received).map(|n| start..landing + n))
         })
+    }
+
+    /// How much to receive into the inbox after `share` bytes received elsewhere, `owed` bytes of data to
+    /// come later: with much of it, little more than the next data PDU's head, so that the data behind the
+    /// head is received where it belongs.
+    fn share_of_heads(&self, share: usize, owed: usize) -> usize {
+        let all = RECEIVE_BYTES - share;
+        if owed >= DIRECT_BYTES { all.min(HEADS_BYTES) } else { all }
     }
 
     /// Puts back into the inbox what a pause left.
@@ -327,6 +345,7 @@ impl Connection {
             return Err(TransferError::Closed);
         }
         self.transfers.borrow_mut().begin(tag, buffer);
+        self.owed.set(self.owed.get() + wide(length));
         let head = self.machine.borrow_mut().begin_transfer(tag, cid, 0, length);
         self.push(|out| out.push_head(&head));
         poll_fn(|cx| self.transfers.borrow_mut().poll(tag, cx)).await

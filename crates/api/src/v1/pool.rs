@@ -246,14 +246,3 @@ pub struct PoolImport {
     #[serde(default)]
     pub force: bool,
 }
-
-/// What a pool's structures were found to be.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct PoolDump {
-    /// The pool.
-    pub name: String,
-    /// What was found, line by line.
-    pub lines: Vec<String>,
-    /// What is wrong.
-    pub problems: Vec<String>,
-}

@@ -148,13 +148,10 @@ impl OpenPool {
             let pool = engine::Pool::open(drives, log, options).await?;
             hold(pool, hands)
         });
-        let opened = call.wait().map_err(stopped)?.map_err(|error| {
-            let help = match error.kind {
-                engine::Kind::Missing => format!("drives given: {given}"),
-                _ => "`flashloom pool dump` says what its drives hold".to_owned(),
-            };
-            told("", &error).help(help)
-        })?;
+        let opened = call
+            .wait()
+            .map_err(stopped)?
+            .map_err(|error| told("", &error).help(format!("drives given: {given}")))?;
         Self::assemble(home, opened, paths, places, locks)
     }
 

@@ -3,6 +3,7 @@
 use super::flat::END;
 use super::page::ITEMS_MAX;
 use super::policy::Group;
+use super::state::State;
 use super::table::{Level, Table};
 use super::writer::{Pushed, Writer};
 use super::{Map, Pages};
@@ -94,7 +95,7 @@ impl<P: Pages> Map<P> {
         while at < END {
             let (id, width) = {
                 let mut state = self.state.borrow_mut();
-                (state.table_id(), state.width_for(Group::Run(0)))
+                (state.table_id(), State::width_for(Group::Run(0)))
             };
             writer.begin(width);
             loop {

@@ -2,7 +2,7 @@
 
 use super::memtable;
 
-/// Levels below the flushed runs. With ratios of 6 and 14, seven hold more than 100 000 rounds of
+/// Levels below the flushed runs. With ratios of 6 and 16, seven hold more than 100 000 rounds of
 /// runs, which is more than 2^40 blocks.
 pub(super) const LEVELS: usize = 7;
 
@@ -74,7 +74,7 @@ impl MapLimits {
             runs: 10,
             table_leaves: TABLE_LEAVES,
             ratio: 6,
-            ratio_last: 14,
+            ratio_last: 16,
         }
     }
 

@@ -80,7 +80,11 @@ impl<P: Pages> Map<P> {
             writer.unwrap_or_else(|| Box::new(Writer::new(leaves, Rc::clone(&self.appended[1]))));
         let (id, width, limit) = {
             let mut state = self.state.borrow_mut();
-            (state.table_id(), state.width_for(plan.into), state.cursor_after(plan.into, plan.from))
+            (
+                state.table_id(),
+                State::width_for(plan.into),
+                state.cursor_after(plan.into, plan.from),
+            )
         };
         writer.begin(width);
         let mut sources = upper;
@@ -182,7 +186,8 @@ impl<P: Pages> Map<P> {
             tables.next().map(|(group, table)| (group, Rc::clone(table)))
         };
         let Some((group, table)) = found else {
-            self.state.borrow_mut().filters_missing = false;
+            let mut state = self.state.borrow_mut();
+            (state.filters_missing, state.filters_dropped) = (false, true);
             return Ok(true);
         };
         let filter = self.read_filter(&table).await?;
@@ -190,7 +195,7 @@ impl<P: Pages> Map<P> {
         let loaded = Table { filter: Some(Rc::new(filter)), ..(*table).clone() };
         let loaded = state.admit(loaded, group);
         if loaded.filter.is_none() {
-            state.filters_missing = false;
+            (state.filters_missing, state.filters_dropped) = (false, true);
         }
         state.group_mut(group).replace(&loaded);
         Ok(true)

@@ -133,7 +133,7 @@ impl<'a, P: Pages> Step<'a, P> {
 
     /// Where the next piece begins; opens tables as they are reached. `None` ends the step.
     async fn next_start(&mut self, writer: &Writer, least: usize) -> Result<Option<Flat>> {
-        let pages = self.pages;
+        let (pages, begun) = (self.pages, self.began.is_some());
         let Some((lower, upper)) = self.sources.split_last_mut() else { return Ok(None) };
         let mut start = END;
         for source in upper {
@@ -152,7 +152,7 @@ impl<'a, P: Pages> Step<'a, P> {
             }
             if start < table.high || (!writer.is_empty() && writer.leaves() < least) {
                 lower.open(pages).await?;
-            } else if writer.is_empty() {
+            } else if !begun {
                 lower.skip_table();
             } else {
                 return Ok(None);

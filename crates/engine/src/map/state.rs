@@ -30,6 +30,8 @@ pub(super) struct State {
     pub filter_bytes: usize,
     /// Some tables have filters that were not loaded yet.
     pub filters_missing: bool,
+    /// Some table's filter is not in memory for want of room.
+    pub filters_dropped: bool,
 }
 
 impl State {
@@ -47,6 +49,7 @@ impl State {
             sweeping: 0,
             filter_bytes: 0,
             filters_missing: false,
+            filters_dropped: false,
         }
     }
 
@@ -61,10 +64,8 @@ impl State {
     }
 
     /// The filters of a table built for a group.
-    pub fn width_for(&self, group: Group) -> Option<Width> {
-        let spent = self.filter_bytes >= self.limits.filters;
+    pub fn width_for(group: Group) -> Option<Width> {
         match group {
-            _ if spent => None,
             Group::Run(_) => Some(Width::Wide),
             Group::Level(level) if level < LEVELS - 2 => Some(Width::Wide),
             Group::Level(level) => (level == LEVELS - 2).then_some(Width::Narrow),
@@ -141,6 +142,7 @@ impl State {
             let bytes = self.filter_bytes + filter.bytes();
             if last || bytes > self.limits.filters {
                 table.filter = None;
+                self.filters_dropped |= !last;
             } else {
                 self.filter_bytes = bytes;
             }
@@ -152,6 +154,8 @@ impl State {
     pub fn dismiss(&mut self, table: &Table) {
         if let Some(filter) = &table.filter {
             self.filter_bytes -= filter.bytes();
+            // Room for one that was dropped for want of it.
+            self.filters_missing |= std::mem::take(&mut self.filters_dropped);
         }
     }
 }

@@ -394,3 +394,28 @@ proptest! {
         run(ops);
     }
 }
+
+/// A merge into the last level dropped a hole, passed by a table that has nothing above it, since
+/// nothing was written yet, and then took that table for used up with all it had begun with.
+#[test]
+fn a_dropped_hole_takes_no_table_behind_it() {
+    let hole = || Op::Hole { view: 1, first: 0, count: 1 };
+    let scatter = |view, seed, count| Op::Scatter { view, seed, count };
+    run(vec![
+        Op::Insert { view: 1, first: 10369, count: 1 },
+        Op::Checkpoint,
+        hole(),
+        Op::Checkpoint,
+        hole(),
+        Op::Begin(Work::Maintain),
+        scatter(2, 98, 169),
+        Op::Poll(44),
+        scatter(3, 584_090_922_717_262_380, 171),
+        scatter(3, 2_901_148_570_233_402_388, 65),
+        scatter(3, 5_857_229_600_015_868_023, 172),
+        Op::Begin(Work::Maintain),
+        Op::Poll(7),
+        Op::Begin(Work::Maintain),
+        Op::Poll(23),
+    ]);
+}

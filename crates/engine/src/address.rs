@@ -44,8 +44,8 @@ impl Key {
     }
 }
 
-/// A stretch of drive space, k + m allocation units on distinct drives. Numbered within the pool,
-/// reused after it was freed.
+/// A stretch of drive space, k + m allocation units on distinct drives. Numbered within the pool;
+/// a number is used once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct SegmentId(u32);

@@ -66,8 +66,10 @@ pub struct Allocator {
     drives: Vec<Units>,
     /// Drives that take new segments.
     online: Vec<bool>,
-    /// Segment numbers below `next` that are free.
+    /// Numbers of the segments there are.
     numbers: BTreeSet<u32>,
+    /// The number of the next one. None is used twice: the map may speak late of what lay in a
+    /// segment that is long gone, and must not be heard as speaking of another.
     next: u32,
     width: usize,
 }
@@ -86,6 +88,17 @@ impl Allocator {
         }
     }
 
+    /// The number the next segment gets.
+    #[must_use]
+    pub const fn next(&self) -> u32 {
+        self.next
+    }
+
+    /// Numbers below `next` were used before.
+    pub fn skip_to(&mut self, next: u32) {
+        self.next = self.next.max(next);
+    }
+
     /// Whether new segments may lie on a drive.
     pub fn set_online(&mut self, drive: usize, online: bool) {
         self.online[drive] = online;
@@ -97,14 +110,10 @@ impl Allocator {
     /// What of it belongs to another segment already, or does not exist.
     pub fn claim(&mut self, id: SegmentId, members: &[Member]) -> Result<(), &'static str> {
         let number = id.get();
-        if number < self.next {
-            if !self.numbers.remove(&number) {
-                return Err("two segments of one number");
-            }
-        } else {
-            self.numbers.extend(self.next..number);
-            self.next = number + 1;
+        if !self.numbers.insert(number) {
+            return Err("two segments of one number");
         }
+        self.skip_to(number.saturating_add(1));
         for member in members {
             let drive = self.drives.get_mut(usize::from(member.drive));
             if !drive.is_some_and(|units| units.take(member.au)) {
@@ -124,7 +133,8 @@ impl Allocator {
     /// that are online as far as those suffice. The rest is taken on drives that are not: nothing
     /// is written there, and the segment begins its life degraded, as all others are then.
     pub fn allocate(&mut self) -> Option<(SegmentId, Vec<Member>)> {
-        let number = self.numbers.first().copied().unwrap_or(self.next);
+        let number = self.next;
+        let next = number.checked_add(1)?;
         let (online, offline) = (self.free_units(true), self.free_units(false));
         let usable = online.iter().filter(|free| **free > 0).count().min(self.width);
         let mut drives = match usable {
@@ -140,9 +150,8 @@ impl Allocator {
             Member { drive: stdx::num::u16_of(drive), au }
         });
         let members = members.collect();
-        if !self.numbers.remove(&number) {
-            self.next = number + 1;
-        }
+        self.numbers.insert(number);
+        self.next = next;
         Some((SegmentId::new(number), members))
     }
 
@@ -151,7 +160,7 @@ impl Allocator {
     /// # Panics
     /// When it was not taken: two owners of one place would destroy each other.
     pub fn free(&mut self, id: SegmentId, members: &[Member]) {
-        assert!(id.get() < self.next && self.numbers.insert(id.get()), "a segment is freed once");
+        assert!(self.numbers.remove(&id.get()), "a segment is freed once");
         for member in members {
             self.drives[usize::from(member.drive)].give_back(member.au);
         }

@@ -160,7 +160,9 @@ impl Shard {
             live: 0,
         }));
         let shard = self.writer.shard;
-        (Manifest { shard, generation, cut, segments, map: self.map.manifest() }, dead)
+        let next_segment = self.writer.allocator.borrow().next();
+        let map = self.map.manifest();
+        (Manifest { shard, generation, cut, next_segment, segments, map }, dead)
     }
 
     /// How the segments of these blocks are laid out.

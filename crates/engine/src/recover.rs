@@ -127,6 +127,7 @@ pub async fn roll(
     let mut table = Table::default();
     let mut headers = Vec::new();
     let cut = found.manifest.cut;
+    allocator.borrow_mut().skip_to(found.manifest.next_segment);
     for record in &found.manifest.segments {
         let info = Rc::new(record.info.clone());
         let Some(from) = record.roll_from else {

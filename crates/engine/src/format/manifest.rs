@@ -29,6 +29,8 @@ pub struct Manifest {
     pub generation: u64,
     /// The last ordered stripe whose records the map's runs have.
     pub cut: u64,
+    /// Numbers of segments below this were used before; none is used again.
+    pub next_segment: u32,
     pub segments: Vec<SegmentRecord>,
     /// The map's own part.
     pub map: Vec<u8>,
@@ -47,9 +49,11 @@ struct Head {
     segments: U32,
     width: U16,
     reserved: U16,
+    next_segment: U32,
+    reserved2: U32,
     map_bytes: U64,
 }
-const _: () = assert!(size_of::<Head>() == 64);
+const _: () = assert!(size_of::<Head>() == 72);
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -144,6 +148,8 @@ impl Manifest {
             segments: stdx::num::u32_of(self.segments.len()).into(),
             width: stdx::num::u16_of(width).into(),
             reserved: 0.into(),
+            next_segment: self.next_segment.into(),
+            reserved2: 0.into(),
             map_bytes: stdx::num::u64_of(self.map.len()).into(),
         };
         let mut bytes = head.as_bytes().to_vec();
@@ -188,6 +194,7 @@ impl Manifest {
             shard,
             generation: head.generation.get(),
             cut: head.cut.get(),
+            next_segment: head.next_segment.get(),
             segments: table.chunks_exact(each).map(record).collect::<Result<_, _>>()?,
             map: map.to_vec(),
         })
@@ -218,6 +225,7 @@ mod tests {
             shard: 1,
             generation: 4,
             cut: 77,
+            next_segment: 200,
             segments: (0..100).map(record).collect(),
             map: vec![9; 333],
         };

@@ -58,7 +58,7 @@ impl Shard {
         let done = self.write_checkpoint(&fresh).await;
         let mut table = self.writer.table.borrow_mut();
         match done {
-            Ok(()) => {
+            Ok(_) => {
                 for info in fresh {
                     table.insert(Segment::new(info, State::Reserved));
                 }
@@ -70,7 +70,11 @@ impl Shard {
         }
         drop(table);
         self.writer.fed();
-        done
+        if done? {
+            // What was given back came too late to be reserved by this checkpoint.
+            self.writer.look_for_hunger();
+        }
+        Ok(())
     }
 
     /// Segments for the stripes to come, as many as the pool can spare.
@@ -93,7 +97,8 @@ impl Shard {
         usize::try_from(share).unwrap_or(usize::MAX).clamp(2 * RECLAIM_RESERVE, RESERVED_MAX)
     }
 
-    async fn write_checkpoint(&self, fresh: &[Rc<SegmentInfo>]) -> Result<()> {
+    /// Whether segments were given back.
+    async fn write_checkpoint(&self, fresh: &[Rc<SegmentInfo>]) -> Result<bool> {
         let generation = self.generation.get() + 1;
         let (manifest, dead) = self.manifest(generation, fresh);
         let bytes = manifest.to_bytes(self.writer.pool, self.writer.geometry().width());
@@ -131,7 +136,7 @@ impl Shard {
         entries.append(&mut index);
         self.replace_manifest(entries);
         self.give_back(&dead).await;
-        Ok(())
+        Ok(!dead.is_empty())
     }
 
     /// What the checkpoint says, and which segments it leaves out because nothing needs them.

@@ -58,19 +58,17 @@ impl Shard {
 
     /// Whether the log should be emptied whatever it takes.
     fn is_pressed(&self) -> bool {
-        self.draining.get() || self.log.fill() >= FILL_HIGH || self.log.waiting() > 0
+        self.draining.get() > 0 || self.log.fill() >= FILL_HIGH || self.log.waiting() > 0
     }
 
     /// Whether the log has so much that destage should look at it.
     pub fn is_filling(&self) -> bool {
-        self.draining.get() || self.log.fill() >= FILL_LOW
+        self.draining.get() > 0 || self.log.fill() >= FILL_LOW
     }
 
     /// Whether the log cannot be trimmed before a stripe is written that is not full.
     fn is_stuck(&self) -> bool {
-        let pressed =
-            || self.draining.get() || self.log.fill() >= FILL_HIGH || self.log.status().waiting > 0;
-        self.log.pending() == 0 && self.writer.has_partial(Stream::User) && pressed()
+        self.log.pending() == 0 && self.writer.has_partial(Stream::User) && self.is_pressed()
     }
 
     async fn destage_batch(&self, items: &mut Vec<Item>) -> Result<()> {

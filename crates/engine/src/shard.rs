@@ -47,7 +47,11 @@ pub struct Shard {
     pub filling: Signal,
     /// Raised when the map or the free space should be looked at.
     pub wake: Signal,
-    pub draining: Cell<bool>,
+    /// Who wants everything carried from the log to the drives.
+    pub draining: Cell<u32>,
+    /// One look for space at a time, and the stripe learnt last at the latest.
+    tidying: Semaphore,
+    tidied: Cell<Option<u64>>,
     pub ended: Cell<bool>,
     /// Blocks of data the shard may hold.
     pub capacity: u64,
@@ -197,8 +201,9 @@ impl Shard {
         if self.held() + blocks <= self.capacity {
             return Ok(());
         }
-        // What merges have not found out counts as held: let them, once, before saying no.
-        if self.tidy_for_space().await && self.held() + blocks <= self.capacity {
+        // What merges have not found out counts as held: let them before saying no.
+        self.tidy_for_space().await?;
+        if self.held() + blocks <= self.capacity {
             return Ok(());
         }
         Err(Error::new(Kind::Full, "the pool is full"))
@@ -247,7 +252,9 @@ impl Shard {
             advanced: Signal::new(),
             filling: Signal::new(),
             wake: Signal::new(),
-            draining: Cell::new(false),
+            draining: Cell::new(0),
+            tidying: Semaphore::new(1),
+            tidied: Cell::new(None),
             ended: Cell::new(false),
             capacity: parts.capacity,
             counters: Counters::default(),
@@ -327,13 +334,17 @@ impl Shard {
     /// # Errors
     /// As [`Shard::flush_map`].
     pub async fn drain(&self) -> Result<()> {
-        self.draining.set(true);
-        self.filling.raise();
-        let drained = || self.log.fill() == 0 || self.writer.check().is_err();
-        self.advanced.until(drained).await;
-        self.draining.set(false);
-        self.writer.check()?;
+        self.empty_log().await?;
         self.flush_map().await
+    }
+
+    async fn empty_log(&self) -> Result<()> {
+        self.draining.set(self.draining.get() + 1);
+        self.filling.raise();
+        let drained = || self.log.is_empty() || self.writer.check().is_err();
+        self.advanced.until(drained).await;
+        self.draining.set(self.draining.get() - 1);
+        self.writer.check()
     }
 
     /// Ends the tasks.
@@ -346,12 +357,17 @@ impl Shard {
         self.writer.progress.raise();
     }
 
-    /// Lets merges find out what nobody sees any more. False when there was nothing to find.
-    async fn tidy_for_space(&self) -> bool {
-        let before = self.table().live_data();
-        if self.maintain_map().await.is_err() {
-            return false;
+    /// Lets the map learn what is in the log, holes above all, and its merges find out what nobody
+    /// sees any more. Nothing new since the last time: nothing to find.
+    async fn tidy_for_space(&self) -> Result<()> {
+        let _turn = self.tidying.hold(1).await;
+        if self.log.is_empty() && self.tidied.get() == Some(self.applied.get()) {
+            return Ok(());
         }
-        self.table().live_data() < before
+        self.empty_log().await?;
+        self.tidied.set(Some(self.applied.get()));
+        self.flush_map().await?;
+        self.map.compact().await?;
+        self.checkpoint().await
     }
 }

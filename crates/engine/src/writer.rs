@@ -175,6 +175,14 @@ impl Writer {
         self.starving.get()
     }
 
+    /// Has a checkpoint reserve more segments when few are left.
+    pub fn look_for_hunger(&self) {
+        if self.table.borrow().reserved() <= RECLAIM_RESERVE + 1 {
+            self.starving.set(true);
+            self.hungry.raise();
+        }
+    }
+
     /// More segments were reserved.
     pub fn fed(&self) {
         self.starving.set(false);
@@ -353,10 +361,7 @@ impl Writer {
         loop {
             self.check()?;
             let opened = self.table.borrow_mut().open(stream, keep);
-            if self.table.borrow().reserved() <= RECLAIM_RESERVE + 1 {
-                self.starving.set(true);
-                self.hungry.raise();
-            }
+            self.look_for_hunger();
             if let Some(info) = opened {
                 return Ok(info);
             }

@@ -272,6 +272,12 @@ impl Log {
         }
     }
 
+    /// Whether nothing is in the log that was not trimmed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.shared.lane.borrow().used() == 0
+    }
+
     /// Appends that wait for room.
     #[must_use]
     pub fn waiting(&self) -> usize {

@@ -205,6 +205,22 @@ impl<P: Pages> Map<P> {
         self.merge_once().await
     }
 
+    /// Merges all that was flushed into one level, so that every superseded place was reported. Costs
+    /// reading and writing the map once: for when space is needed more than time.
+    ///
+    /// # Errors
+    /// As [`maintain`](Self::maintain).
+    pub async fn compact(&self) -> Result<()> {
+        self.state.borrow_mut().compacting = true;
+        let mut more = Ok(true);
+        while let Ok(true) = more {
+            more = self.merge_once().await;
+            pause().await;
+        }
+        self.state.borrow_mut().compacting = false;
+        more.map(drop)
+    }
+
     #[must_use]
     pub fn status(&self) -> MapStatus {
         let state = self.state.borrow();

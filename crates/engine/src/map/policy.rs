@@ -75,7 +75,12 @@ pub(super) fn pick(state: &State) -> Option<Plan> {
             best = (urgency, Some(level));
         }
     }
-    if best.0 < 1000 {
+    if best.0 < 1000 && state.compacting {
+        best.1 = match count {
+            0 => Some(state.levels[..LEVELS - 1].iter().position(|level| !level.is_empty())?),
+            _ => None,
+        };
+    } else if best.0 < 1000 {
         return None;
     }
     let into = Group::Level(below(state, &targets, best.1));

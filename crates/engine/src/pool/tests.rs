@@ -181,3 +181,64 @@ fn a_pool_far_smaller_than_what_is_written_wins_its_space_back() {
         pool.close().await.unwrap();
     });
 }
+
+/// Writes whole megabytes until the pool says that it is full; how many it took.
+async fn fill(volume: &Volume) -> u64 {
+    let piece = vec![0x5a; usize64(MIB)];
+    for at in 0..volume.len() / MIB {
+        match volume.write(at * MIB, &piece).await {
+            Ok(()) => {}
+            Err(error) => {
+                assert_eq!(error.kind, Kind::Full, "{error}");
+                return at;
+            }
+        }
+    }
+    panic!("a thin volume larger than its pool cannot be filled");
+}
+
+#[test]
+fn a_full_pool_reads_and_frees_and_then_takes_as_much_again() {
+    reactor::simulate(4, async {
+        let (drives, log) = (drives(6, 64 * MIB), pmem(8 * MIB));
+        let pool = Pool::create(spec(&drives, LogSpec::Bbu(vec![log]))).await.unwrap();
+        let keep = pool.create_volume(volume("keep", MIB)).await.unwrap();
+        keep.write(0, &block(0, 1)).await.unwrap();
+        let first = pool.create_volume(volume("first", 1 << 40)).await.unwrap();
+        let taken = fill(&first).await;
+        assert!(taken * MIB > pool.status().capacity / 10 * 8, "{taken}");
+        let mut got = vec![0; BLOCK];
+        keep.read(0, &mut got).await.unwrap();
+        assert_eq!(got, block(0, 1));
+        // Again and again it says no, and nothing breaks.
+        let piece = vec![1; usize64(MIB)];
+        for _ in 0..50 {
+            assert_eq!(first.write(1 << 39, &piece).await.unwrap_err().kind, Kind::Full);
+        }
+        first.deallocate(0, 8 * MIB).await.unwrap();
+        first.write(1 << 39, &got).await.unwrap();
+        pool.delete_volume("first").await.unwrap();
+        let second = pool.create_volume(volume("second", 1 << 40)).await.unwrap();
+        let again = fill(&second).await;
+        assert!(again + 4 >= taken, "{again} after {taken}");
+        keep.read(0, &mut got).await.unwrap();
+        assert_eq!(got, block(0, 1));
+        pool.close().await.unwrap();
+    });
+}
+
+#[test]
+fn the_last_block_of_an_exported_pool_does_not_stay_in_its_log() {
+    reactor::simulate(5, async {
+        let drives = drives(6, 64 * MIB);
+        // So large that one block is no share of it that is counted.
+        let log = || LogSpec::Bbu(vec![pmem(64 * MIB)]);
+        let pool = Pool::create(spec(&drives, log())).await.unwrap();
+        let v = pool.create_volume(volume("db", MIB)).await.unwrap();
+        v.write(0, &block(0, 1)).await.unwrap();
+        pool.export().await.unwrap();
+        let import = OpenOptions { import: true, ..OpenOptions::default() };
+        let pool = Pool::open(drives, log(), import).await.unwrap();
+        verify(&pool.volume("db").unwrap(), &Model::from([(0, 1)])).await;
+    });
+}

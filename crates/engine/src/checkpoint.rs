@@ -58,7 +58,7 @@ impl Shard {
         let done = self.write_checkpoint(&fresh).await;
         let mut table = self.writer.table.borrow_mut();
         match done {
-            Ok(_) => {
+            Ok(()) => {
                 for info in fresh {
                     table.insert(Segment::new(info, State::Reserved));
                 }
@@ -70,8 +70,10 @@ impl Shard {
         }
         drop(table);
         self.writer.fed();
-        if done? {
-            // What was given back came too late to be reserved by this checkpoint.
+        done?;
+        if self.has_spare() {
+            // Reserved segments that were opened, or space that was given back, after this
+            // checkpoint had made its choice.
             self.writer.look_for_hunger();
         }
         Ok(())
@@ -80,9 +82,8 @@ impl Shard {
     /// Segments for the stripes to come, as many as the pool can spare.
     fn reserve(&self) -> Vec<Rc<SegmentInfo>> {
         let reserved = self.table().reserved();
-        let spare = || self.writer.allocator.borrow().available() > self.keep_for_metadata();
         let mut fresh = Vec::new();
-        while reserved + fresh.len() < self.reserve_target() && spare() {
+        while reserved + fresh.len() < self.reserve_target() && self.has_spare() {
             match self.writer.allocate(Stream::User) {
                 Some(info) => fresh.push(Rc::new(info)),
                 None => break,
@@ -91,14 +92,18 @@ impl Shard {
         fresh
     }
 
+    /// Whether the pool has segments that metadata can do without.
+    fn has_spare(&self) -> bool {
+        self.writer.allocator.borrow().available() > self.keep_for_metadata()
+    }
+
     /// How many segments are named ahead: a share of the pool, within bounds.
     fn reserve_target(&self) -> usize {
         let share = self.writer.allocator.borrow().capacity() / 16;
         usize::try_from(share).unwrap_or(usize::MAX).clamp(2 * RECLAIM_RESERVE, RESERVED_MAX)
     }
 
-    /// Whether segments were given back.
-    async fn write_checkpoint(&self, fresh: &[Rc<SegmentInfo>]) -> Result<bool> {
+    async fn write_checkpoint(&self, fresh: &[Rc<SegmentInfo>]) -> Result<()> {
         let generation = self.generation.get() + 1;
         let (manifest, dead) = self.manifest(generation, fresh);
         let bytes = manifest.to_bytes(self.writer.pool, self.writer.geometry().width());
@@ -136,7 +141,7 @@ impl Shard {
         entries.append(&mut index);
         self.replace_manifest(entries);
         self.give_back(&dead).await;
-        Ok(!dead.is_empty())
+        Ok(())
     }
 
     /// What the checkpoint says, and which segments it leaves out because nothing needs them.

@@ -138,7 +138,10 @@ impl StripeBuilder {
             return None;
         }
         // A full stripe at the segment's end still takes holes, and has no next slot.
-        let slot = self.next_slot().min(self.info.geometry.slots() - 1);
+        // A hole behind the last block is of this stripe all the same.
+        let geometry = self.info.geometry;
+        let end = geometry.stripe_slot(self.stripe) + geometry.stripe_blocks();
+        let slot = self.next_slot().min(end - 1);
         match self.records.last_mut() {
             Some(last) if joins => last.count += count,
             _ => self.records.push(OwnerRecord { owner, count }),

@@ -201,17 +201,15 @@ impl Shard {
         if dead.is_empty() {
             return;
         }
-        let removed: Vec<_> = {
-            let mut table = self.writer.table.borrow_mut();
-            dead.iter().filter_map(|id| table.remove(*id)).collect()
-        };
+        // Until they are done, readers that found a segment through the map look it up in the table.
+        self.grace.pass().await;
+        let mut table = self.writer.table.borrow_mut();
+        let mut allocator = self.writer.allocator.borrow_mut();
         for id in dead {
             self.verified.borrow_mut().remove(id);
-        }
-        self.grace.pass().await;
-        let mut allocator = self.writer.allocator.borrow_mut();
-        for segment in removed {
-            allocator.free(segment.info.id, &segment.info.members);
+            if let Some(segment) = table.remove(*id) {
+                allocator.free(segment.info.id, &segment.info.members);
+            }
         }
     }
 }

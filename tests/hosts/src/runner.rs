@@ -1,7 +1,7 @@
 //! One thread a kernel owns its guest and runs the scenarios that tests ask for, in turn.
 use crate::calls::Calls;
 use crate::guest::Guest;
-use crate::{Kernel, Result, machine};
+use crate::{Kernel, Result, machine, target};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -59,6 +59,8 @@ fn serve(kernel: Kernel, inbox: &Receiver<Request>) {
 
 fn scenario(kernel: Kernel, guest: &mut Option<Guest>, name: &str) -> Result<String> {
     machine::prepare()?;
+    // Built before the clock of a scenario runs.
+    target::program()?;
     let running = match guest {
         Some(running) => running,
         None => guest.insert(Guest::boot(kernel)?),

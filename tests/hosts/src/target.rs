@@ -199,7 +199,7 @@ fn free_port() -> Result<u16> {
 }
 
 /// `FLASHLOOM_BIN`, or the release build of this workspace, made now.
-fn program() -> Result<PathBuf> {
+pub fn program() -> Result<PathBuf> {
     static PROGRAM: OnceLock<std::result::Result<PathBuf, String>> = OnceLock::new();
     PROGRAM.get_or_init(|| build().map_err(|error| error.to_string())).clone().map_err(Into::into)
 }

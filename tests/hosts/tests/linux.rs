@@ -1,20 +1,18 @@
 //! Every scenario with every kernel: `cargo test -p hosts-tests`.
-use hosts_tests::Kernel;
-
+// The kernels of a scenario are neighbours: the tests run in the order of their names, and each
+// kernel's guest is busy while the other one's is.
 macro_rules! scenarios {
     ($($name:ident)*) => {
-        mod bookworm {
-            $(#[test]
-            fn $name() {
-                hosts_tests::run(super::Kernel::Bookworm, stringify!($name));
-            })*
-        }
-        mod newest {
-            $(#[test]
-            fn $name() {
-                hosts_tests::run(super::Kernel::Newest, stringify!($name));
-            })*
-        }
+        $(mod $name {
+            #[test]
+            fn bookworm() {
+                hosts_tests::run(hosts_tests::Kernel::Bookworm, stringify!($name));
+            }
+            #[test]
+            fn newest() {
+                hosts_tests::run(hosts_tests::Kernel::Newest, stringify!($name));
+            }
+        })*
         const SCENARIOS: &[&str] = &[$(stringify!($name)),*];
     };
 }

@@ -96,10 +96,18 @@ impl Pool {
 
     async fn shut(self, state: PoolState) -> Result<()> {
         let inner = &self.0;
-        inner.closed.set(true);
+        let was_closed = inner.closed.replace(true);
+        // A change of the volumes under way comes to its end first.
+        let _turn = inner.changing.hold(1).await;
+        if was_closed {
+            return Ok(());
+        }
         for volume in inner.volumes.borrow().values() {
             volume.gone.set(true);
         }
+        // Writers that passed that check before are refused where they append: nothing is
+        // acknowledged that the drain would not carry to the drives.
+        inner.shards.iter().for_each(|shard| shard.log.refuse());
         let mut done = Ok(());
         for shard in inner.shards.iter() {
             done = done.and(shard.drain().await);

@@ -126,7 +126,7 @@ impl Shard {
 
     /// Reads blocks that the log does not have.
     async fn read_settled(&self, view: View, first: u64, out: &mut [u8]) -> Result<()> {
-        let _reading = self.grace.read();
+        let _reading = self.grace.enter();
         let mut extents = self.spare_extents.borrow_mut().pop().unwrap_or_default();
         let blocks = u32_of(out.len() / BLOCK);
         self.map.lookup(view, first, blocks, &mut extents).await?;

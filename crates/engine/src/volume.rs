@@ -11,6 +11,7 @@ use stdx::num::{u64_of, usize64};
 use crate::address::{BLOCK, View};
 use crate::error::{Error, Kind, Result};
 use crate::format::catalog::VolumeRecord;
+use crate::grace::Grace;
 use crate::shard::Shard;
 
 const BLOCK_BYTES: u64 = BLOCK as u64;
@@ -28,6 +29,8 @@ pub struct State {
     pub block_size: u32,
     /// Set when the volume or its pool went: whoever still holds it is told.
     pub gone: Cell<bool>,
+    /// Writers under way: what is done to the volume as a whole comes after theirs.
+    pub writers: Grace,
     partial: Locks,
 }
 
@@ -41,6 +44,7 @@ impl State {
             bytes: Cell::new(record.bytes),
             block_size: record.block_size,
             gone: Cell::new(false),
+            writers: Grace::default(),
             partial: Locks::default(),
         }
     }
@@ -202,6 +206,7 @@ impl Volume {
         if data.is_empty() {
             return Ok(());
         }
+        let _writing = self.state.writers.enter();
         let whole = offset.is_multiple_of(BLOCK_BYTES) && data.len().is_multiple_of(BLOCK);
         if whole && u64::from(self.state.block_size) == BLOCK_BYTES {
             return self.write_blocks(offset / BLOCK_BYTES, data).await;
@@ -279,6 +284,7 @@ impl Volume {
         if first == end {
             return Ok(());
         }
+        let _writing = self.state.writers.enter();
         let small = u64::from(self.state.block_size) < BLOCK_BYTES;
         let _turn = if small { Some(self.state.partial.hold(first..end).await) } else { None };
         punch_all(&self.shards, self.state.view, first, end).await

@@ -137,6 +137,8 @@ struct Shared {
     commits: Commits,
     /// Every device failed, or the log was closed.
     ended: Cell<Option<Kind>>,
+    /// No record is taken any more: what there is goes to the drives.
+    refusing: Cell<bool>,
 }
 
 /// Checks the length and gives that of the ring.
@@ -199,6 +201,7 @@ impl Log {
             trimming: Semaphore::new(1),
             commits: Commits::new(),
             ended: Cell::new(None),
+            refusing: Cell::new(false),
         });
         if !is_memory {
             spawn_late(commit::run(Rc::clone(&shared)));
@@ -319,6 +322,14 @@ impl Log {
         self.shared.status()
     }
 
+    /// From now on appends are answered with `Gone`, those that wait included: once the log is
+    /// [empty](Self::is_empty) after this, it stays so. What was appended is handed out and trimmed
+    /// as ever.
+    pub fn refuse(&self) {
+        self.shared.refusing.set(true);
+        self.shared.room.notify();
+    }
+
     /// Ends the log: what was appended stays, and waits for the next opening.
     pub async fn close(&self) {
         self.shared.end(Kind::Gone);
@@ -360,8 +371,10 @@ impl Shared {
         self.commits.end();
     }
 
+    /// Whether a record may be stored now.
     fn check_alive(&self) -> Result<()> {
-        match self.ended.get() {
+        let refusing = self.refusing.get().then_some(Kind::Gone);
+        match self.ended.get().or(refusing) {
             None => Ok(()),
             Some(kind) => Err(Error::new(kind, "the commit log takes no more records")),
         }

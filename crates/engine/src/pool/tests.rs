@@ -242,3 +242,51 @@ fn the_last_block_of_an_exported_pool_does_not_stay_in_its_log() {
         verify(&pool.volume("db").unwrap(), &Model::from([(0, 1)])).await;
     });
 }
+
+/// Writers that had found the volume open once appended behind the drain, and were told that it was
+/// durable: an export leaves the log behind.
+#[test]
+fn what_is_acknowledged_while_a_pool_is_exported_is_in_it() {
+    for seed in 0..4 {
+        reactor::simulate_in(seed, reactor::Order::Shuffled, async move {
+            let drives = drives(6, 64 * MIB);
+            let log = || LogSpec::Bbu(vec![pmem(3 * MIB)]);
+            let pool = Pool::create(spec(&drives, log())).await.unwrap();
+            let v = pool.create_volume(volume("db", 16 * MIB)).await.unwrap();
+            // So many at once that the log is full and writers wait for time, and for room.
+            let writers: Vec<_> = (0..32)
+                .map(|n| {
+                    let v = v.clone();
+                    reactor::spawn(async move {
+                        let mut last = None;
+                        for version in 0.. {
+                            let data: Vec<u8> = (0..32).flat_map(|_| block(n, version)).collect();
+                            match v.write(n * 32 * BLOCK as u64, &data).await {
+                                Ok(()) => last = Some(version),
+                                Err(error) => {
+                                    assert_eq!(error.kind, Kind::Gone, "{error}");
+                                    return last;
+                                }
+                            }
+                            reactor::yield_now().await;
+                        }
+                        last
+                    })
+                })
+                .collect();
+            reactor::sleep(std::time::Duration::from_millis(30)).await;
+            pool.export().await.unwrap();
+            let import = OpenOptions { import: true, ..OpenOptions::default() };
+            let pool = Pool::open(drives, log(), import).await.unwrap();
+            let v = pool.volume("db").unwrap();
+            for (n, writer) in (0..).zip(writers) {
+                let Some(last) = writer.await.unwrap() else { continue };
+                let mut got = vec![0; BLOCK];
+                v.read(n * 32 * BLOCK as u64, &mut got).await.unwrap();
+                // One more may have been refused in the end and be there.
+                let fits = got == block(n, last) || got == block(n, last + 1);
+                assert!(fits, "seed {seed}: what writer {n} wrote last");
+            }
+        });
+    }
+}

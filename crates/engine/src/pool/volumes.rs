@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 
+use reactor::sync::Held;
+
 use super::Pool;
 use crate::address::{BLOCK, View};
 use crate::error::{Error, Kind, Result};
@@ -58,6 +60,15 @@ impl Pool {
         Ok(())
     }
 
+    /// The turn of one change of the volumes.
+    async fn turn(&self) -> Result<Held<'_>> {
+        self.check_open()?;
+        let turn = self.0.changing.hold(1).await;
+        // It may have been closed meanwhile.
+        self.check_open()?;
+        Ok(turn)
+    }
+
     fn end_of(bytes: u64) -> u64 {
         bytes / stdx::num::u64_of(BLOCK)
     }
@@ -103,12 +114,11 @@ impl Pool {
     /// `Invalid` for a name or size that cannot be, `Exists`, `Full` when there are too many volumes,
     /// `Failed` when too many drives failed.
     pub async fn create_volume(&self, spec: VolumeSpec) -> Result<Volume> {
-        self.check_open()?;
         check_size(spec.bytes)?;
         if !matches!(spec.block_size, 512 | 4096) {
             return Err(invalid("a volume's block has 512 or 4096 bytes"));
         }
-        let _turn = self.0.changing.hold(1).await;
+        let _turn = self.turn().await?;
         let add = |catalog: &mut Catalog| {
             check_new_name(catalog, &spec.name)?;
             if catalog.volumes.len() >= VOLUMES_MAX {
@@ -141,16 +151,18 @@ impl Pool {
     /// # Errors
     /// `NotFound`, and `Failed` when the log or too many drives failed.
     pub async fn delete_volume(&self, name: &str) -> Result<()> {
-        self.check_open()?;
-        let _turn = self.0.changing.hold(1).await;
+        let _turn = self.turn().await?;
         let mark = |catalog: &mut Catalog| {
             let record = find(catalog, name)?;
             record.deleted = true;
             Ok((record.view, record.bytes.max(record.shrunk_from)))
         };
         let (view, bytes) = self.0.superblock.change_catalog(mark).await?;
-        if let Some(state) = self.0.volumes.borrow_mut().remove(name) {
+        let state = self.0.volumes.borrow_mut().remove(name);
+        if let Some(state) = state {
             state.gone.set(true);
+            // What a writer that was let in before puts behind the hole nobody would ever find.
+            state.writers.pass().await;
         }
         self.finish_delete(view, bytes).await
     }
@@ -171,9 +183,8 @@ impl Pool {
     /// `NotFound`, `Invalid` for a size that cannot be, `Failed` when the log or too many drives
     /// failed.
     pub async fn resize_volume(&self, name: &str, bytes: u64) -> Result<()> {
-        self.check_open()?;
         check_size(bytes)?;
-        let _turn = self.0.changing.hold(1).await;
+        let _turn = self.turn().await?;
         let volume = self.volume(name)?;
         let change = |catalog: &mut Catalog| {
             let record = find(catalog, name)?;
@@ -192,7 +203,11 @@ impl Pool {
         let changed = self.0.superblock.change_catalog(change).await;
         volume.state.bytes.set(if changed.is_ok() { bytes } else { before });
         changed?;
-        if bytes < before { self.finish_shrink(name).await } else { Ok(()) }
+        if bytes < before {
+            volume.state.writers.pass().await;
+            return self.finish_shrink(name).await;
+        }
+        Ok(())
     }
 
     async fn finish_shrink(&self, name: &str) -> Result<()> {
@@ -215,8 +230,7 @@ impl Pool {
     /// # Errors
     /// `NotFound`, `Exists`, `Invalid`, and `Failed` when too many drives failed.
     pub async fn rename_volume(&self, name: &str, to: &str) -> Result<()> {
-        self.check_open()?;
-        let _turn = self.0.changing.hold(1).await;
+        let _turn = self.turn().await?;
         let change = |catalog: &mut Catalog| {
             check_new_name(catalog, to)?;
             to.clone_into(&mut find(catalog, name)?.name);

@@ -58,10 +58,23 @@ impl Mapped {
             .create_new(create.is_some())
             .open(path)
             .map_err(|e| open_error(e, 0))?;
+        let mapped = Self::of(&file, path, create, way);
+        if mapped.is_err() && create.is_some() {
+            // Made for nothing. The error tells more than a failure to take it away again.
+            let _left = std::fs::remove_file(path);
+        }
+        mapped
+    }
+
+    fn of(file: &File, path: &Path, create: Option<u64>, way: Way) -> Result<Self, Error> {
         if let Some(len) = create {
-            reserve(&file, len).map_err(|e| open_error(e, len))?;
-            // The file's length and blocks must be there after a power loss too.
+            reserve(file, len).map_err(|e| open_error(e, len))?;
+            // The file's name, length and blocks must be there after a power loss too.
             file.sync_all().map_err(|e| open_error(e, len))?;
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            File::open(folder.unwrap_or(Path::new(".")))
+                .and_then(|folder| folder.sync_all())
+                .map_err(|e| open_error(e, len))?;
         }
         let len = file.metadata().map_err(|e| open_error(e, 0))?.len();
         if len == 0 || len > REGION_MAX {

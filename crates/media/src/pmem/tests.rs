@@ -41,8 +41,14 @@ fn a_shared_file_keeps_what_was_written() {
 fn a_file_that_is_not_on_dax_is_refused() {
     let near = std::env::current_exe().unwrap();
     let folder = tempfile::TempDir::new_in(near.parent().unwrap()).unwrap();
-    let error = Pmem::dax(&folder.path().join("log"), Some(1 << 16)).unwrap_err();
+    let path = folder.path().join("log");
+    let error = Pmem::dax(&path, Some(1 << 16)).unwrap_err();
     assert_eq!(error.kind, Kind::Unsupported);
+    assert!(!path.exists(), "what cannot be used is not left behind");
+    // What was there before is left alone.
+    drop(Pmem::shared(&path, Some(1 << 16)).unwrap());
+    Pmem::dax(&path, Some(1 << 16)).unwrap_err();
+    assert!(path.exists());
 }
 
 #[cfg(target_arch = "x86_64")]

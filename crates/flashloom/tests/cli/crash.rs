@@ -3,14 +3,18 @@
 use super::*;
 
 /// A load that keeps a journal; killed when the test fails.
-struct Load {
+pub struct Load {
     child: Child,
     journal: std::path::PathBuf,
 }
 
 impl Load {
     fn start(dir: &Path, arguments: &str) -> Self {
-        let journal = dir.join("acks");
+        Self::keeping(dir, dir.join("acks"), arguments)
+    }
+
+    /// A load whose journal lies, or will lie, at `journal`.
+    pub fn keeping(dir: &Path, journal: std::path::PathBuf, arguments: &str) -> Self {
         let arguments = format!("bench {arguments} --journal {} -o json", journal.display());
         let mut command = flashloom(dir, &arguments);
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -19,10 +23,9 @@ impl Load {
 
     /// Waits until `bytes` more of acknowledgements have been noted; false when the load is over before.
     fn goes_on(&mut self, bytes: u64) -> bool {
-        let length = |load: &Self| fs::metadata(&load.journal).map_or(0, |file| file.len());
-        let from = length(self);
-        while length(self) < from + bytes {
-            if self.child.try_wait().unwrap().is_some() {
+        let from = self.noted();
+        while self.noted() < from + bytes {
+            if self.is_over() {
                 return false;
             }
             std::thread::yield_now();
@@ -30,8 +33,17 @@ impl Load {
         true
     }
 
+    /// Length of the journal, bytes.
+    pub fn noted(&self) -> u64 {
+        fs::metadata(&self.journal).map_or(0, |file| file.len())
+    }
+
+    pub fn is_over(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
     /// Its report, which must be of success.
-    fn finish(mut self) -> Value {
+    pub fn finish(mut self) -> Value {
         let (mut report, mut errors) = (String::new(), String::new());
         self.child.stdout.take().unwrap().read_to_string(&mut report).unwrap();
         self.child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
@@ -93,50 +105,6 @@ fn nothing_acknowledged_is_lost_when_the_daemon_is_killed() {
     assert_eq!((listed.len(), &listed[0]["offset"]), (1, &Value::from(written[3])), "{listed:?}");
     let (code, said) = failure(dir, &format!("bench --journal acks {to}"));
     assert!(code == 1 && said.contains("--verify"), "{said}");
-    daemon.stop();
-}
-
-#[test]
-fn a_volume_of_a_pool_keeps_what_it_acknowledged_and_its_mapping_when_the_daemon_is_killed() {
-    let dir = tempfile::tempdir().unwrap();
-    let dir = dir.path();
-    let port = free_port();
-    let nqn = "nqn.2026-11.io.flashloom:db";
-    let serve = format!("serve memory:1MiB --listen 127.0.0.1:{port} --discovery off");
-    let mut daemon = Daemon::start(dir, &serve);
-    let drives: Vec<_> =
-        (0..6).map(|n| format!("--drive {}/d{n},size=256MiB", dir.display())).collect();
-    let log = format!("--log bbu:{} --log-size 16MiB", dir.join("log").display());
-    let pool = json(dir, &format!("pool create fast {} {log}", drives.join(" ")));
-    assert_eq!((&pool["status"]["data"], &pool["status"]["parity"]), (&4.into(), &2.into()));
-    let protection = pool["status"]["log"]["protection"].as_str().unwrap();
-    assert!(protection.contains("only if the memory is battery-backed"), "{protection}");
-    json(dir, "volume create fast/db --size 2TiB");
-    let (code, said) = failure(dir, &format!("volume map fast/db --subnqn {nqn}"));
-    assert!(code == 1 && said.contains("--allow-any-host"), "{said}");
-    let mapped = json(dir, &format!("volume map fast/db --subnqn {nqn} --allow-any-host"));
-    assert_eq!(mapped[0]["mapping"]["nsid"], 1);
-
-    let to = format!("--traddr 127.0.0.1 --trsvcid {port} --subnqn {nqn} --poll interrupt");
-    let load = "--rw randwrite --region 32MiB --iodepth 8 --size 48MiB --rate 3000 --verify";
-    let mut load = Load::start(dir, &format!("{load} --reconnect 60s {to}"));
-    let mut kills = 0;
-    while kills < 3 && load.goes_on(10_000) {
-        kills += 1;
-        drop(daemon);
-        daemon = Daemon::start(dir, &serve);
-    }
-    assert!(kills >= 2, "the load was over before the daemon could be killed");
-    load.finish();
-    drop(daemon);
-    // Nothing named: what was served last, pools and all.
-    let daemon = Daemon::start(dir, "serve");
-    let check = format!("bench --check --journal {} {to}", dir.join("acks").display());
-    let report = json(dir, &check);
-    let verify = &report["jobs"][0]["flashloom"]["verify"];
-    assert_eq!(verify["verified_bytes"], verify["acknowledged_bytes"]);
-    assert!(verify["verified_bytes"].as_u64().unwrap() > 8 << 20, "{verify}");
-    assert_eq!(json(dir, "volume show fast/db")[0], mapped[0]);
     daemon.stop();
 }
 

@@ -1,4 +1,4 @@
-# What every scenario script finds defined. Run as `scenario.sh NAME`; any command that fails
+# What every scenario script finds defined. Run as `scenario.sh FOLDER/NAME`; any command that fails
 # fails the scenario, and so does a complaint of the kernel about itself.
 set -Eeuo pipefail
 trap 'echo "failed: ${BASH_SOURCE[0]##*/}:$LINENO: $BASH_COMMAND"' ERR
@@ -190,5 +190,5 @@ no_io_error() {
 
 cd /tmp
 # shellcheck disable=SC1090
-source "/hosts/scenarios/$1.sh"
+source "/hosts/$1.sh"
 kernel_quiet

@@ -3,6 +3,7 @@ use crate::calls::Calls;
 use crate::kernel::{Boot, Kernel};
 use crate::target::HOST_FROM_GUEST;
 use crate::{Result, rootfs, shell};
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader, Write as _};
@@ -21,8 +22,8 @@ const SILENCE: Duration = Duration::from_secs(60);
 /// Processors of the guest: as many I/O queues are the most that its host driver makes of a kind.
 const PROCESSORS: &str = "4";
 
-/// Memory of the guest in MiB; its root's overlay lives in it too.
-const MEMORY: &str = "1536";
+/// Memory of the guest, in which its root's overlay lives too, and room for persistent memory beside it.
+const MEMORY: &str = "1536M,slots=1,maxmem=4G";
 
 /// A running machine with its agent waiting for work.
 pub struct Guest {
@@ -30,6 +31,17 @@ pub struct Guest {
     lines: BufReader<TcpStream>,
     console: PathBuf,
     _work: TempDir,
+}
+
+/// What a machine has beside its root, its scripts and its network card.
+#[derive(Default)]
+pub struct Equipment {
+    /// Arguments of QEMU.
+    pub devices: Vec<OsString>,
+    /// Options of the network card's other end.
+    pub forward: String,
+    /// What is laid beside the scripts.
+    pub folder: Option<PathBuf>,
 }
 
 /// How a scenario ended.
@@ -42,23 +54,25 @@ pub struct Outcome {
 
 impl Guest {
     /// Boots `kernel` and waits for the agent.
-    pub fn boot(kernel: Kernel) -> Result<Self> {
+    pub fn boot(kernel: Kernel, equipment: &Equipment) -> Result<Self> {
         let boot = kernel.boot()?;
         let root = rootfs::image()?;
         let work = tempfile::tempdir()?;
         let scripts = work.path().join("scripts.tar");
-        shell::run(
-            Command::new("tar")
-                .arg("-C")
-                .arg(env!("CARGO_MANIFEST_DIR"))
-                .arg("-cf")
-                .arg(&scripts)
-                .args(["guest", "scenarios"]),
-        )?;
+        let mut tar = Command::new("tar");
+        tar.arg("-cf").arg(&scripts).arg("-C").arg(env!("CARGO_MANIFEST_DIR"));
+        tar.args(["guest", "scenarios", "array"]);
+        if let Some(folder) = &equipment.folder {
+            tar.arg("-C").arg(folder).arg(".");
+        }
+        shell::run(&mut tar)?;
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let port = listener.local_addr()?.port();
         let console = work.path().join("console");
-        let mut child = machine(&boot, &root, &scripts, &console, port).spawn()?;
+        let mut command = machine(&boot, &root, &scripts, &console, port);
+        command.args(["-netdev", &format!("user,id=net{}", equipment.forward)]);
+        command.args(&equipment.devices);
+        let mut child = command.spawn()?;
         let lines = match agent(&listener, &mut child) {
             Ok(lines) => lines,
             Err(error) => {
@@ -69,7 +83,7 @@ impl Guest {
         Ok(Self { child, lines, console, _work: work })
     }
 
-    /// Runs one scenario, answering its calls. An error means that the guest is lost.
+    /// Runs `NAME.sh` of a folder of scripts as one scenario, answering its calls. An error means that the guest is lost.
     pub fn scenario(&mut self, name: &str, limit: Duration, calls: &mut Calls) -> Result<Outcome> {
         self.lines.get_ref().set_read_timeout(Some(limit + SILENCE))?;
         writeln!(self.lines.get_ref(), "RUN {name} {}", limit.as_secs())?;
@@ -124,7 +138,7 @@ fn machine(boot: &Boot, root: &Path, scripts: &Path, console: &Path, port: u16) 
     };
     let mut command = shell::tied("qemu-system-x86_64");
     command
-        .args(["-machine", "q35", "-accel", "tcg,thread=single", "-cpu", "max"])
+        .args(["-machine", "q35,nvdimm=on", "-accel", "tcg,thread=single", "-cpu", "max"])
         .args(["-smp", PROCESSORS, "-m", MEMORY])
         .args(["-nodefaults", "-no-reboot", "-display", "none"])
         .arg("-serial")
@@ -142,7 +156,6 @@ fn machine(boot: &Boot, root: &Path, scripts: &Path, console: &Path, port: u16) 
         .arg(drive(root))
         .arg("-drive")
         .arg(drive(scripts))
-        .args(["-netdev", "user,id=net"])
         .args(["-device", "virtio-net-pci,netdev=net,romfile="])
         .args(["-device", "virtio-rng-pci"]);
     command

@@ -18,6 +18,8 @@ const MODULES: &[&str] = &[
     "configfs",
     "nvme-tcp",
     "nvmet-tcp",
+    "nfit",
+    "nd_pmem",
 ];
 
 /// The keyring that Debian's own suites are signed with.

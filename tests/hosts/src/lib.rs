@@ -8,6 +8,7 @@
     reason = "other machines and other programs are waited for here: real time, no reactor"
 )]
 
+mod array;
 mod cache;
 mod calls;
 mod capture;
@@ -19,6 +20,7 @@ mod runner;
 mod shell;
 mod target;
 
+pub use array::run as run_array;
 pub use kernel::Kernel;
 pub use runner::run;
 

@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 /// Programs used here, each with the Debian package that brings it.
 const PROGRAMS: &[(&str, &str)] = &[
     ("qemu-system-x86_64", "qemu-system-x86"),
+    ("qemu-img", "qemu-utils"),
     ("debootstrap", "debootstrap"),
     ("mkfs.ext4", "e2fsprogs"),
     ("busybox", "busybox-static"),

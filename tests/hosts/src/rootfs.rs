@@ -6,8 +6,18 @@ use std::process::Command;
 
 const SUITE: &str = "trixie";
 
-const PACKAGES: &[&str] =
-    &["nvme-cli", "fio", "e2fsprogs", "xfsprogs", "jq", "kmod", "iproute2", "procps", "udev"];
+const PACKAGES: &[&str] = &[
+    "nvme-cli",
+    "fio",
+    "e2fsprogs",
+    "xfsprogs",
+    "jq",
+    "kmod",
+    "iproute2",
+    "procps",
+    "udev",
+    "ndctl",
+];
 
 /// What no scenario reads and only makes the image larger.
 const UNUSED: &[&str] = &[

@@ -1,13 +1,13 @@
 //! One thread a kernel owns its guest and runs the scenarios that tests ask for, in turn.
 use crate::calls::Calls;
-use crate::guest::Guest;
+use crate::guest::{Equipment, Guest};
 use crate::{Kernel, Result, machine, target};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The longest that a scenario may take, on a loaded machine under emulation.
-const LIMIT: Duration = Duration::from_secs(300);
+pub const LIMIT: Duration = Duration::from_secs(300);
 
 struct Request {
     scenario: String,
@@ -63,10 +63,10 @@ fn scenario(kernel: Kernel, guest: &mut Option<Guest>, name: &str) -> Result<Str
     target::program()?;
     let running = match guest {
         Some(running) => running,
-        None => guest.insert(Guest::boot(kernel)?),
+        None => guest.insert(Guest::boot(kernel, &Equipment::default())?),
     };
     let mut calls = Calls::new()?;
-    match running.scenario(name, LIMIT, &mut calls) {
+    match running.scenario(&format!("scenarios/{name}"), LIMIT, &mut calls) {
         Ok(outcome) if outcome.code == 0 => Ok(outcome.transcript),
         Ok(outcome) => Err(format!(
             "exit code {}\n{}target: {}",

@@ -194,7 +194,7 @@ impl Drop for Target {
 }
 
 /// A port that was free just now; the target needs the same one again after a restart.
-fn free_port() -> Result<u16> {
+pub fn free_port() -> Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 

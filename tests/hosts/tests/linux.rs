@@ -43,6 +43,12 @@ scenarios! {
     verify
 }
 
+/// The array itself inside a guest, its log on persistent memory: killed, and its machine's power cut.
+#[test]
+fn an_array_keeps_what_it_acknowledged_through_power_cuts() {
+    hosts_tests::run_array(hosts_tests::Kernel::Newest);
+}
+
 /// A script that no test names would never run.
 #[test]
 fn every_script_is_a_test() {

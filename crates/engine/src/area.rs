@@ -12,12 +12,12 @@ use crate::format::label::Label;
 use crate::format::root::Root;
 use crate::format::{Bad, area};
 
+/// What the two slots of a piece hold.
+pub type Slots<T> = [std::result::Result<T, Bad>; 2];
+
 /// The newest valid one of two slots; otherwise why there is none: damage before blankness, since
 /// damage is worth telling.
-fn newest<T>(
-    slots: [std::result::Result<T, Bad>; 2],
-    age: impl Fn(&T) -> u64,
-) -> std::result::Result<T, Bad> {
+fn newest<T>(slots: Slots<T>, age: impl Fn(&T) -> u64) -> std::result::Result<T, Bad> {
     match slots {
         [Ok(a), Ok(b)] => Ok(if age(&a) >= age(&b) { a } else { b }),
         [Ok(one), Err(_)] | [Err(_), Ok(one)] => Ok(one),
@@ -41,12 +41,19 @@ async fn write(drive: &Drive, offset: u64, bytes: &[u8]) -> Result<()> {
 /// # Errors
 /// The outer one when the drive cannot be read, the inner one when there is no valid label.
 pub async fn read_label(drive: &Drive) -> Result<std::result::Result<Label, Bad>> {
+    Ok(newest(label_slots(drive).await?, |label| label.epoch))
+}
+
+/// Both label slots of a drive.
+///
+/// # Errors
+/// When the drive cannot be read.
+pub async fn label_slots(drive: &Drive) -> Result<Slots<Label>> {
     if drive.capacity() < area::END {
-        return Ok(Err(Bad::Blank));
+        return Ok([Err(Bad::Blank), Err(Bad::Blank)]);
     }
     let both = drive.read(area::LABEL, 2 * BLOCK).await?;
-    let slots = [Label::from_block(&both[..BLOCK]), Label::from_block(&both[BLOCK..])];
-    Ok(newest(slots, |label| label.epoch))
+    Ok([Label::from_block(&both[..BLOCK]), Label::from_block(&both[BLOCK..])])
 }
 
 /// Writes a label; durable when this returns.
@@ -58,7 +65,8 @@ pub async fn write_label(drive: &Drive, label: &Label) -> Result<()> {
     write(drive, slot, &label.to_block()[..]).await
 }
 
-fn root_at(shard: u16, slot: u64) -> u64 {
+/// Where a shard's root slot is on every drive, in bytes from its beginning.
+pub fn root_at(shard: u16, slot: u64) -> u64 {
     area::ROOTS + (u64::from(shard) * 2 + slot) * u64_of(BLOCK)
 }
 
@@ -71,9 +79,16 @@ pub async fn read_root(
     pool: [u8; 16],
     shard: u16,
 ) -> Result<std::result::Result<Root, Bad>> {
+    Ok(newest(root_slots(drive, pool, shard).await?, |root| root.generation))
+}
+
+/// Both root slots that a drive has for a shard.
+///
+/// # Errors
+/// When the drive cannot be read.
+pub async fn root_slots(drive: &Drive, pool: [u8; 16], shard: u16) -> Result<Slots<Root>> {
     let both = drive.read(root_at(shard, 0), 2 * BLOCK).await?;
-    let slots = [&both[..BLOCK], &both[BLOCK..]].map(|block| Root::from_block(block, pool, shard));
-    Ok(newest(slots, |root| root.generation))
+    Ok([&both[..BLOCK], &both[BLOCK..]].map(|block| Root::from_block(block, pool, shard)))
 }
 
 /// Writes a root; durable when this returns.
@@ -112,9 +127,17 @@ pub async fn read_catalog(
     drive: &Drive,
     pool: [u8; 16],
 ) -> Result<std::result::Result<Catalog, Bad>> {
+    Ok(newest(catalog_slots(drive, pool).await?, |catalog| catalog.generation))
+}
+
+/// Both catalog slots of a drive.
+///
+/// # Errors
+/// When the drive cannot be read.
+pub async fn catalog_slots(drive: &Drive, pool: [u8; 16]) -> Result<Slots<Catalog>> {
     let a = read_catalog_slot(drive, pool, 0).await?;
     let b = read_catalog_slot(drive, pool, 1).await?;
-    Ok(newest([a, b], |catalog| catalog.generation))
+    Ok([a, b])
 }
 
 /// Writes a catalog; durable when this returns.

@@ -11,6 +11,7 @@ mod area;
 pub mod canary;
 mod checkpoint;
 mod destage;
+pub mod dump;
 mod error;
 pub mod format;
 mod grace;
@@ -31,7 +32,7 @@ mod writer;
 
 pub use area::read_label;
 pub use error::{Error, Kind, Result};
-pub use limits::{DRIVES_MAX, NAME_MAX, SHARDS_MAX, VOLUME_BYTES_MAX, VOLUMES_MAX};
+pub use limits::{DRIVES_MAX, FINDINGS_MAX, NAME_MAX, SHARDS_MAX, VOLUME_BYTES_MAX, VOLUMES_MAX};
 pub use pool::{
     DriveStatus, LogSpec, LogStatus, OpenOptions, Pool, PoolSpec, PoolStatus, VolumeSpec,
     VolumeStatus,

@@ -68,3 +68,6 @@ pub const METADATA_RESERVE: u64 = 2;
 
 /// Segments that only reclaim and metadata may take: without them no space could ever be won.
 pub const RECLAIM_RESERVE: usize = 2;
+
+/// Findings of one severity that a dump tells one by one: more are the same trouble over and over.
+pub const FINDINGS_MAX: u64 = 1000;

@@ -20,6 +20,7 @@ use crate::shard::Shard;
 use crate::superblock::Superblock;
 use crate::volume;
 
+pub(crate) use create::{device, lane};
 pub use open::OpenOptions;
 pub use status::{DriveStatus, LogStatus, PoolStatus, VolumeStatus};
 pub use volumes::VolumeSpec;
@@ -68,7 +69,8 @@ struct Inner {
     closed: Cell<bool>,
 }
 
-fn geometry_of(layout: &Layout) -> Result<raid::Geometry> {
+/// How the segments of a pool are laid out.
+pub(crate) fn geometry_of(layout: &Layout) -> Result<raid::Geometry> {
     let shape = raid::Shape { data: layout.data, parity: layout.parity };
     let blocks = u32::try_from(layout.au_bytes / crate::address::BLOCK as u64).unwrap_or(u32::MAX);
     raid::Geometry::new(shape, layout.unit_blocks, blocks / layout.unit_blocks)

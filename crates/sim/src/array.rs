@@ -4,6 +4,7 @@ use crate::contents::{BLOCK, bytes_of};
 use crate::plan::Plan;
 use crate::shape::LogShape;
 use crate::store::{Refusal, Volumes};
+use engine::dump::{Given, Severity, Spec};
 use engine::{Kind, LogSpec, OpenOptions, Pool, VolumeSpec};
 use media::drive::{SimulatedFaults, SimulatedOptions};
 use media::{Drive, Pmem, Power, Simulated, SimulatedPmem};
@@ -94,6 +95,29 @@ impl Media {
         // A machine without power has made nothing.
         self.made.set(self.is_on());
         Ok(pool)
+    }
+
+    /// Looks at everything that a life left, without changing it: no structure is lost, however the
+    /// life ended.
+    pub async fn check(&self) -> Result<(), String> {
+        if !self.made.get() {
+            return Ok(());
+        }
+        let given = |(n, drive)| Given { name: format!("drive {n}"), drive: Ok(drive) };
+        let spec = Spec {
+            drives: self.drives().into_iter().enumerate().map(given).collect(),
+            log: Some(self.log()),
+            data: true,
+            ..Spec::default()
+        };
+        let report = engine::dump::dump(&spec, &mut |_| {}).await;
+        match report.findings.iter().find(|finding| finding.severity == Severity::Error) {
+            None => Ok(()),
+            Some(error) => {
+                let structure = error.structure.name();
+                Err(format!("dump: {structure}, {}: {}", error.place, error.what))
+            }
+        }
     }
 
     fn set_faults(&self, life: usize) {

@@ -1,6 +1,7 @@
 //! One seed: all lives of one array.
 
 use crate::life::{Counts, Run, live};
+use crate::model::Violation;
 use crate::plan::Plan;
 use crate::world::{Subject, World};
 use std::any::Any;
@@ -38,7 +39,9 @@ fn lives(run: &Rc<Run>) -> Option<(usize, String)> {
         let seed = run.plan.seed ^ (u64_of(number) + 1) << 48;
         let life = || {
             let life = live(Rc::clone(run), number, ending);
-            reactor::simulate_in(seed, run.plan.order(), life)
+            reactor::simulate_in(seed, run.plan.order(), life)?;
+            let run = Rc::clone(run);
+            reactor::simulate(seed, async move { run.world.check().await }).map_err(Violation)
         };
         match catch_unwind(AssertUnwindSafe(life)) {
             Ok(Ok(())) => {}

@@ -45,6 +45,14 @@ impl World {
         }
     }
 
+    /// Whether all that lies on the media is whole.
+    pub async fn check(&self) -> Result<(), String> {
+        match self {
+            Self::Reference(_) => Ok(()),
+            Self::Array(media) => media.check().await,
+        }
+    }
+
     /// Power fails everywhere at once, and comes back.
     pub fn power_cut(&self, prng: &mut Prng) {
         if let Self::Array(media) = self {

@@ -32,7 +32,7 @@ const _: () = assert!(std::mem::offset_of!(Slot, epoch) == 64);
 
 /// What the control block says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Control {
+pub(crate) struct Control {
     /// The log's own number, drawn at random when it was created.
     pub lane: u64,
     /// Counts the writes of this block; its parity is the slot.

@@ -279,28 +279,30 @@ impl Store {
         write_members(members, CONTROL_BYTES + at, copy).await
     }
 
+    /// What the `n`th device has in a control slot.
+    pub async fn read_slot(&self, n: usize, slot: u64) -> Result<[u8; SLOT]> {
+        let offset = slot * PAGE;
+        match self {
+            Self::Memory { areas } => {
+                let mut bytes = [0; SLOT];
+                areas[n].pmem.read(areas[n].offset + offset, &mut bytes)?;
+                Ok(bytes)
+            }
+            Self::Drives { members, .. } => {
+                let zone = &members[n].zone;
+                let page = zone.drive.read(zone.offset + offset, usize64(PAGE)).await?;
+                Ok(std::array::from_fn(|n| page[n]))
+            }
+        }
+    }
+
     /// The control slots found, newest first, and what was wrong with the first that was not whole.
     pub async fn read_controls(&self) -> (Vec<Control>, Option<Error>) {
         let mut found = Vec::new();
         let mut wrong = None;
         for slot in 0..2 {
-            let offset = slot * PAGE;
-            match self {
-                Self::Memory { areas } => {
-                    for area in areas {
-                        let mut bytes = [0; SLOT];
-                        let read = area.pmem.read(area.offset + offset, &mut bytes);
-                        note(read.map(|()| bytes), &mut found, &mut wrong);
-                    }
-                }
-                Self::Drives { members, .. } => {
-                    for member in members {
-                        let at = member.zone.offset + offset;
-                        let read = member.zone.drive.read(at, usize64(PAGE)).await;
-                        let bytes = read.map(|page| std::array::from_fn(|n| page[n]));
-                        note(bytes, &mut found, &mut wrong);
-                    }
-                }
+            for n in 0..self.devices() {
+                note(self.read_slot(n, slot).await, &mut found, &mut wrong);
             }
         }
         found.sort_by_key(|c: &Control| std::cmp::Reverse(c.generation));
@@ -308,12 +310,8 @@ impl Store {
     }
 }
 
-fn note(
-    bytes: std::result::Result<[u8; SLOT], media::Error>,
-    found: &mut Vec<Control>,
-    wrong: &mut Option<Error>,
-) {
-    let control = bytes.map_err(Error::from).and_then(|bytes| {
+fn note(bytes: Result<[u8; SLOT]>, found: &mut Vec<Control>, wrong: &mut Option<Error>) {
+    let control = bytes.and_then(|bytes| {
         let missing = |bad| Error::caused(Kind::Missing, "commit log control block", bad);
         Control::decode(&bytes).map_err(missing)
     });

@@ -14,12 +14,15 @@ mod commit;
 mod control;
 mod device;
 mod index;
+mod inspect;
 mod lane;
 pub mod limits;
 mod record;
 mod recover;
 
 pub use device::{Area, Device, Zone};
+pub(crate) use inspect::{Inspection, inspect};
+pub use inspect::{RecordSeen, RecordWhat};
 pub use limits::{LOG_BYTES_MAX, LOG_BYTES_MIN, RECORD_BLOCKS_MAX};
 
 use crate::address::{BLOCK, Key};

@@ -32,18 +32,18 @@ async fn newest_control(store: &Store, ring: u64, lane: u64) -> Result<Control> 
 
 /// What the record at a lane's head must be.
 #[derive(Clone, Copy)]
-struct Expected {
-    lane: u64,
-    sequence: u64,
-    epoch_from: u32,
-    epoch_to: u32,
+pub(super) struct Expected {
+    pub lane: u64,
+    pub sequence: u64,
+    pub epoch_from: u32,
+    pub epoch_to: u32,
     /// Bytes to the ring's end, and bytes not taken by records found before.
-    to_end: u64,
-    free: u64,
+    pub to_end: u64,
+    pub free: u64,
 }
 
 impl Expected {
-    fn matches(&self, record: &Record) -> bool {
+    pub fn matches(&self, record: &Record) -> bool {
         record.lane == self.lane
             && record.sequence == self.sequence
             && (self.epoch_from..=self.epoch_to).contains(&record.epoch)
@@ -99,13 +99,12 @@ async fn fetch(lane: &Lane, epoch: u32, store: &Store) -> Result<bool> {
     Ok(false)
 }
 
-/// Whether these bytes of a ring have a record that was stored when the one at the lane's head was
-/// durable already.
-fn proves_loss(bytes: &[u8], lane: &Lane) -> bool {
-    let missing = lane.head.sequence;
+/// Whether these bytes of a ring have a record of the lane that was stored when the one of sequence
+/// `missing` was durable already.
+pub(super) fn proves_loss(bytes: &[u8], lane: u64, missing: u64) -> bool {
     let mut headers = bytes.chunks_exact(HEADER).filter(|b| Record::is_likely(b));
     headers.any(|bytes| {
-        let later = |r: &Record| r.lane == lane.control.lane && r.settled >= missing;
+        let later = |r: &Record| r.lane == lane && r.settled >= missing;
         Record::decode(bytes).as_ref().is_some_and(later)
     })
 }
@@ -114,14 +113,15 @@ fn proves_loss(bytes: &[u8], lane: &Lane) -> bool {
 /// it as durable. What lies on any device counts.
 async fn check_tail(lane: &Lane, store: &Store, all_devices: bool) -> Result<()> {
     let ring = lane.control.ring;
+    let proves = |bytes: &[u8]| proves_loss(bytes, lane.control.lane, lane.head.sequence);
     let devices = if all_devices || store.is_memory() { store.devices() } else { 0 };
     let mut at = 0;
     while at < ring {
         let len = commit_len(at, ring - at, ring);
-        let mut lost = store.with(at, len, |bytes| proves_loss(bytes, lane))?;
+        let mut lost = store.with(at, len, proves)?;
         for n in 1..devices {
             let copy = store.read_copy(n, at, len).await?;
-            lost |= copy.is_some_and(|bytes| proves_loss(&bytes, lane));
+            lost |= copy.is_some_and(|bytes| proves(&bytes));
         }
         if lost {
             return Err(corrupt(lane.head));

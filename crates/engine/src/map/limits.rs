@@ -78,6 +78,13 @@ impl MapLimits {
         }
     }
 
+    /// As [`for_memory`](Self::for_memory), for a map that is looked at and learns what a crash left
+    /// unflushed, but is never flushed: whatever two memtables of the largest map held finds room.
+    #[must_use]
+    pub(crate) fn for_dump(bytes: usize) -> Self {
+        Self { memtable: 64 << 20, ..Self::for_memory(bytes) }
+    }
+
     /// Chunks of a memtable.
     pub(super) const fn memtable_chunks(&self) -> usize {
         self.memtable / memtable::CHUNK_BYTES

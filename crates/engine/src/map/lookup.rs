@@ -251,7 +251,12 @@ impl<P: Pages> Map<P> {
 
     /// Reads a page a step needs, for the cache and for this lookup. A failure counts only if the
     /// map still refers to the page: tables may have changed while it was read.
-    async fn fetch(&self, entry: Entry, worth: Worth, held: &mut Vec<Held>) -> Result<()> {
+    pub(super) async fn fetch(
+        &self,
+        entry: Entry,
+        worth: Worth,
+        held: &mut Vec<Held>,
+    ) -> Result<()> {
         let version = self.state.borrow().version;
         let mut page = self.spare.borrow_mut().pop().unwrap_or_else(|| Box::new([0; BLOCK]));
         let read = self.pages.read(entry.location, &[entry.crc], &mut page[..]).await;
@@ -265,7 +270,7 @@ impl<P: Pages> Map<P> {
         Ok(())
     }
 
-    fn give_back(&self, held: &mut Vec<Held>) {
+    pub(super) fn give_back(&self, held: &mut Vec<Held>) {
         let mut spare = self.spare.borrow_mut();
         spare.extend(held.drain(..).map(|h| h.page));
         spare.truncate(super::limits::SPARE_PAGES);

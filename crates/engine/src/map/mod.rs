@@ -15,6 +15,7 @@
 
 mod bits;
 mod cache;
+mod check;
 mod extents;
 mod filter;
 mod flat;
@@ -34,6 +35,7 @@ mod table;
 mod tests;
 mod writer;
 
+pub(crate) use check::{Checked, News, PageKind, empty_page};
 pub use extents::{Extent, Extents, State as Contents};
 pub use limits::MapLimits;
 

@@ -36,7 +36,7 @@ const MAP_BYTES_MIN: usize = 4 << 20;
 const MAP_BYTES_MAX: usize = 64 << 20;
 
 impl LogSpec {
-    pub(super) const fn kind(&self) -> LogKind {
+    pub(crate) const fn kind(&self) -> LogKind {
         match self {
             Self::Pmem(_) => LogKind::Pmem,
             Self::Bbu(_) => LogKind::Bbu,
@@ -63,13 +63,13 @@ pub(super) fn random_id(prng: &mut Prng) -> [u8; 16] {
 }
 
 /// The number that tells a shard's log of this pool from all others.
-pub(super) fn lane(label: &Label, shard: u16) -> u64 {
+pub(crate) fn lane(label: &Label, shard: u16) -> u64 {
     let (half, _) = label.log_id.split_first_chunk().expect("an id has 16 bytes");
     u64::from_le_bytes(*half).wrapping_add(u64::from(shard))
 }
 
 /// Where a shard's log lies.
-pub(super) fn device(label: &Label, log: &LogSpec, drives: &DriveSet, shard: u16) -> Device {
+pub(crate) fn device(label: &Label, log: &LogSpec, drives: &DriveSet, shard: u16) -> Device {
     let skip = u64::from(shard) * label.log_bytes;
     match log {
         LogSpec::Pmem(devices) | LogSpec::Bbu(devices) => {

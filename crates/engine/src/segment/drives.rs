@@ -97,6 +97,8 @@ pub struct DriveSet {
     slots: Vec<Slot>,
     au_bytes: u64,
     changes: AtomicU64,
+    /// Nothing is ever written to these drives.
+    read_only: bool,
 }
 
 /// Where the allocation units begin on a drive whose space begins at `begins`: after the table of
@@ -132,7 +134,13 @@ impl DriveSet {
             au_count: slot.au_count,
             counters: Counters::default(),
         });
-        Self { slots: slots.collect(), au_bytes, changes: AtomicU64::new(0) }
+        Self { slots: slots.collect(), au_bytes, changes: AtomicU64::new(0), read_only: false }
+    }
+
+    /// The same drives, never to be written: what is found damaged is not repaired either.
+    #[must_use]
+    pub fn read_only(self) -> Self {
+        Self { read_only: true, ..self }
     }
 
     /// Drives in the set, those that cannot be used included.
@@ -312,6 +320,9 @@ impl DriveSet {
     /// `Missing` when the drive cannot be used, `Full` when there is no space behind it, `Failed`
     /// with what it says.
     pub async fn write(&self, drive: u16, offset: u64, data: Buffer) -> Result<()> {
+        if self.read_only {
+            return Err(Error::new(Kind::Invalid, format!("drive {drive} is only to be read")));
+        }
         let slot = self.usable(drive)?;
         let Some(media) = &slot.drive else { unreachable!("a usable drive is there") };
         count(&slot.counters.writes, 1);

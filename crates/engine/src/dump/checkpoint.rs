@@ -1,0 +1,251 @@
+//! A shard's newest checkpoint: from the root to the manifest and the segments it names.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use stdx::num::{u64_of, usize64};
+
+use super::live::Live;
+use super::report::{Finding, SegmentSeen, Structure};
+use super::{Look, advice, blocks, drives};
+use crate::address::{BLOCK, Entry, SegmentId};
+use crate::format::manifest::{Manifest, SegmentRecord};
+use crate::format::root::{RawEntry, Root};
+use crate::segment::{SegmentInfo, Stream};
+
+/// A segment of the shard.
+pub(super) struct Segment {
+    pub info: Rc<SegmentInfo>,
+    pub roll_from: Option<u32>,
+    /// Blocks in use, as the checkpoint says.
+    pub hint: u32,
+    /// Stripes rolled forward, and blocks of contents in them.
+    pub rolled: u32,
+    pub rolled_blocks: u32,
+}
+
+impl Segment {
+    fn new(record: &SegmentRecord) -> Self {
+        let info = Rc::new(record.info.clone());
+        Self { info, roll_from: record.roll_from, hint: record.live, rolled: 0, rolled_blocks: 0 }
+    }
+}
+
+/// A shard's checkpoint.
+pub(super) struct Checkpoint {
+    pub shard: u16,
+    pub generation: u64,
+    pub cut: u64,
+    pub table: BTreeMap<SegmentId, Segment>,
+    /// The blocks of manifest and index.
+    pub blocks: Vec<Entry>,
+    /// The map's part of the manifest.
+    pub map: Vec<u8>,
+}
+
+/// Which allocation unit belongs to which segment, over all shards.
+#[derive(Default)]
+pub(super) struct Units {
+    owners: BTreeMap<(u16, u32), u32>,
+    numbers: BTreeSet<u32>,
+}
+
+impl Units {
+    /// Takes a segment's units; what is wrong with it, if anything is. One whose members cannot be
+    /// is of no use.
+    fn claim(&mut self, look: &Look<'_>, record: &SegmentRecord) -> bool {
+        let number = record.info.id.get();
+        let wrong = |what: String| {
+            let finding = Finding::error(Structure::Segment, what);
+            look.add(finding.shard(record.info.shard).segment(number).advise(advice::REPORT));
+        };
+        if !self.numbers.insert(number) {
+            wrong("two segments have this number".into());
+        }
+        for (n, member) in record.info.members.iter().enumerate() {
+            let known = usize::from(member.drive) < look.set.len();
+            if !known || member.au >= look.set.units(member.drive) {
+                wrong(format!(
+                    "it has allocation unit {} of drive {}, which there is not",
+                    member.au, member.drive
+                ));
+                return false;
+            }
+            if record.info.members[..n].iter().any(|other| other.drive == member.drive) {
+                wrong(format!("two of its members are on drive {}", member.drive));
+            }
+        }
+        for member in &record.info.members {
+            let before = self.owners.insert((member.drive, member.au), number);
+            if let Some(other) = before.filter(|other| *other != number) {
+                wrong(format!(
+                    "allocation unit {} of drive {} is segment {other}'s too",
+                    member.au, member.drive
+                ));
+            }
+        }
+        true
+    }
+
+    /// How many units of each drive are taken.
+    pub fn tell(&self, look: &Look<'_>) {
+        let mut report = look.report.borrow_mut();
+        for (drive, _) in self.owners.keys() {
+            if let Some(seen) = report.drives.iter_mut().find(|seen| seen.index == Some(*drive)) {
+                seen.taken += 1;
+            }
+        }
+    }
+}
+
+/// The newest checkpoint of a shard, or `None` when it is lost, which is told.
+pub(super) async fn find(look: &Look<'_>, shard: u16, units: &mut Units) -> Option<Checkpoint> {
+    let root = drives::root(look, shard).await?;
+    let lost = |what: String| {
+        let finding = Finding::error(Structure::Manifest, what).shard(shard);
+        look.add(finding.advise(advice::RESTORE));
+    };
+    let mut of_root = BTreeMap::new();
+    for raw in &root.segments {
+        match SegmentRecord::from_bytes(raw, shard, look.geometry) {
+            // What is wrong with it is told where it stands in the manifest.
+            Ok(record) if are_members(look, &record) => _ = of_root.insert(record.info.id, record),
+            Ok(record) => lost(format!(
+                "the root names segment {}, whose members cannot be",
+                record.info.id.get()
+            )),
+            Err(bad) => lost(format!("a segment that the root names: {bad}")),
+        }
+    }
+    let (bytes, entries) = match read(look, &root, &of_root).await {
+        Ok(found) => found,
+        Err(what) => {
+            lost(what);
+            return None;
+        }
+    };
+    let manifest = match Manifest::from_bytes(&bytes, root.pool, shard, look.geometry) {
+        Ok(manifest) => manifest,
+        Err(bad) => {
+            lost(format!("the manifest of generation {}: {bad}", root.generation));
+            return None;
+        }
+    };
+    if manifest.generation != root.generation {
+        let (says, is) = (root.generation, manifest.generation);
+        lost(format!("the root of generation {says} names a manifest of generation {is}"));
+    }
+    let table = segments(look, &manifest, of_root, units);
+    Some(Checkpoint {
+        shard,
+        generation: root.generation,
+        cut: manifest.cut,
+        table,
+        blocks: entries,
+        map: manifest.map,
+    })
+}
+
+fn are_members(look: &Look<'_>, record: &SegmentRecord) -> bool {
+    let is =
+        |drive: u16, au: u32| usize::from(drive) < look.set.len() && au < look.set.units(drive);
+    record.info.members.iter().all(|member| is(member.drive, member.au))
+}
+
+/// Reads the manifest that a root names, and tells where its blocks are.
+async fn read(
+    look: &Look<'_>,
+    root: &Root,
+    infos: &BTreeMap<SegmentId, SegmentRecord>,
+) -> Result<(Vec<u8>, Vec<Entry>), String> {
+    let mut block = vec![0; BLOCK];
+    let mut entries = Vec::new();
+    for at in &root.index {
+        read_block(look, infos, *at, &mut block).await?;
+        for raw in block.chunks_exact(size_of::<RawEntry>()) {
+            let raw: RawEntry =
+                zerocopy::FromBytes::read_from_bytes(raw).map_err(|_| "its index".to_owned())?;
+            entries.push(raw.entry().map_err(|bad| format!("its index: {bad}"))?);
+        }
+    }
+    entries.truncate(usize64(root.bytes).div_ceil(BLOCK));
+    let mut bytes = Vec::with_capacity(entries.len() * BLOCK);
+    for at in &entries {
+        read_block(look, infos, *at, &mut block).await?;
+        bytes.extend_from_slice(&block);
+    }
+    if u64_of(bytes.len()) < root.bytes {
+        return Err("the manifest is shorter than its root says".to_owned());
+    }
+    bytes.truncate(usize64(root.bytes));
+    entries.extend_from_slice(&root.index);
+    Ok((bytes, entries))
+}
+
+async fn read_block(
+    look: &Look<'_>,
+    infos: &BTreeMap<SegmentId, SegmentRecord>,
+    at: Entry,
+    out: &mut [u8],
+) -> Result<(), String> {
+    let Some(record) = infos.get(&at.location.segment()) else {
+        return Err(format!("a block of the manifest is at {:?}, of no segment", at.location));
+    };
+    let read = blocks::read(look, Structure::Manifest, &record.info, at, out).await;
+    read.map_err(|error| format!("a block of the manifest is lost: {error}"))
+}
+
+/// The segments of manifest and root, each claimed for its units.
+fn segments(
+    look: &Look<'_>,
+    manifest: &Manifest,
+    of_root: BTreeMap<SegmentId, SegmentRecord>,
+    units: &mut Units,
+) -> BTreeMap<SegmentId, Segment> {
+    let mut table = BTreeMap::new();
+    for record in &manifest.segments {
+        if record.info.id.get() >= manifest.next_segment {
+            let what = format!("segments from {} on were never used", manifest.next_segment);
+            let finding = Finding::error(Structure::Segment, what).shard(manifest.shard);
+            look.add(finding.segment(record.info.id.get()).advise(advice::REPORT));
+        }
+        if units.claim(look, record) {
+            table.insert(record.info.id, Segment::new(record));
+        }
+    }
+    // Those of the manifest itself may be newer than it.
+    for (id, record) in of_root {
+        match table.get_mut(&id) {
+            Some(segment) => segment.hint = segment.hint.saturating_add(record.live),
+            None if units.claim(look, &record) => _ = table.insert(id, Segment::new(&record)),
+            None => {}
+        }
+    }
+    table
+}
+
+impl Checkpoint {
+    /// Describes the segments.
+    pub fn tell(&self, look: &Look<'_>, live: &Live) {
+        let mut report = look.report.borrow_mut();
+        for segment in self.table.values() {
+            let info = &segment.info;
+            report.segments.push(SegmentSeen {
+                number: info.id.get(),
+                shard: self.shard,
+                generation: info.generation,
+                stream: info.stream,
+                roll_from: segment.roll_from,
+                rolled: segment.rolled,
+                hint: segment.hint,
+                live: live.blocks_of(info.id),
+                members: info.members.clone(),
+            });
+        }
+    }
+
+    /// Whether a segment's count must be exact: metadata's are.
+    pub fn is_metadata(segment: &Segment) -> bool {
+        segment.info.stream == Stream::Metadata
+    }
+}

@@ -1,0 +1,159 @@
+//! The commit log of a shard.
+
+use super::report::{Finding, LogSeen, ShardSeen, Structure};
+use super::{Look, advice, needs_log};
+use crate::address::BLOCK;
+use crate::format::area as at;
+use crate::format::label::{LogKind, PoolState};
+use crate::log::{Inspection, RecordSeen, RecordWhat, inspect};
+use crate::pool::{LogSpec, device, lane};
+use stdx::num::{u64_of, usize64};
+
+/// A device of the log: its name, and where this shard's part begins.
+fn named(look: &Look<'_>, shard: u16, device: usize) -> (String, u64) {
+    let skip = u64::from(shard).saturating_mul(look.label.log_bytes);
+    if look.label.log == LogKind::Drives {
+        let zones = look.set.indices().zip(&look.label.drives);
+        let mut zones =
+            zones.filter(|(index, record)| record.log_bytes > 0 && look.set.is_online(*index));
+        let name = zones.nth(device).map_or_else(|| "the log".into(), |(n, _)| look.name(n));
+        return (name, at::END.saturating_add(skip));
+    }
+    let name = look.spec.log_names.get(device).cloned();
+    (name.unwrap_or_else(|| format!("log device {device}")), skip)
+}
+
+/// Looks at a shard's log. Gives the last stripe that it counts as durable; 0 for the log of an
+/// exported pool, which is empty; `None` when that is not known.
+pub(super) async fn check(look: &Look<'_>, shard: u16, seen: &mut ShardSeen) -> Option<u64> {
+    let on_drives = LogSpec::Drives;
+    let given = match look.label.log {
+        LogKind::Drives => Some(&on_drives),
+        LogKind::Pmem | LogKind::Bbu => look.spec.log.as_ref(),
+    };
+    let Some(log) = given.filter(|log| log.kind() == look.label.log) else {
+        if needs_log(&look.label) {
+            let kind = if look.label.log == LogKind::Pmem { "pmem" } else { "bbu" };
+            let what = format!("the commit log ({kind}) was not given");
+            look.add(Finding::warning(Structure::LogControl, what).shard(shard).advise(
+                "name it with --log: it has what was acknowledged last, and the pool does not \
+                 open without it",
+            ));
+            look.not_checked("the commit log, and what was written since the last checkpoint");
+        }
+        return (look.label.state == PoolState::Exported).then_some(0);
+    };
+    let bytes = look.label.log_bytes;
+    let fits = u64::from(shard).checked_mul(bytes).is_some_and(|skip| skip < u64::MAX >> 1);
+    let list = look.spec.log_records;
+    let inspected = match fits {
+        true => {
+            let device = device(&look.label, log, &look.set, shard);
+            inspect(device, bytes, lane(&look.label, shard), list).await
+        }
+        false => Err(crate::Error::new(crate::Kind::Invalid, "its length cannot be")),
+    };
+    match inspected {
+        Ok(found) => tell(look, shard, found, seen),
+        Err(error) => {
+            let what = format!("the commit log cannot be looked at: {error}");
+            look.add(lost(look, what).shard(shard));
+            None
+        }
+    }
+}
+
+/// What is lost with a log: something, if the pool is in use.
+fn lost(look: &Look<'_>, what: String) -> Finding {
+    if look.label.state == PoolState::Exported {
+        return Finding::note(Structure::LogControl, what)
+            .advise("an exported pool has nothing in its log, which need not come along");
+    }
+    Finding::error(Structure::LogControl, what).advise(
+        "what was acknowledged last is lost with the log: restore it, or a backup of what changed \
+         since",
+    )
+}
+
+fn tell(look: &Look<'_>, shard: u16, found: Inspection, seen: &mut ShardSeen) -> Option<u64> {
+    look.count_blocks(usize64(look.label.log_bytes / u64_of(BLOCK)));
+    let own = lane(&look.label, shard);
+    let whole = found.slots.iter().filter(|slot| matches!(slot.lane, Ok(lane) if lane == own));
+    let none = whole.count() == 0;
+    for slot in &found.slots {
+        let what = match &slot.lane {
+            Ok(lane) if *lane == own => continue,
+            Ok(_) => "a control block is of another log".to_owned(),
+            Err(why) => format!("a control block is not whole: {why}"),
+        };
+        let (name, begins) = named(look, shard, slot.device);
+        let finding = Finding::warning(Structure::LogControl, what).advise(advice::OUTVOTED);
+        if !none {
+            look.add(finding.shard(shard).on(name).at(begins + slot.slot * u64_of(BLOCK)));
+        }
+    }
+    let durable = found.durable_stripe();
+    let Some(control) = found.control.filter(|_| !none) else {
+        let (name, begins) = named(look, shard, 0);
+        let what = "no control block of the log is whole: where it begins is not known";
+        look.add(lost(look, what.into()).shard(shard).on(name).at(begins));
+        return (look.label.state == PoolState::Exported).then_some(0);
+    };
+    for device in 0..found.devices {
+        let mut lacking = found.lacking.iter().filter(|lacking| lacking.device == device);
+        let Some(first) = lacking.next() else { continue };
+        let what = format!(
+            "{} records are whole on the other device only, from record {} on",
+            lacking.count() + 1,
+            first.sequence
+        );
+        let (name, begins) = named(look, shard, device);
+        let advice = "nothing is lost: opening the pool copies them from the other device";
+        let finding = Finding::warning(Structure::LogRecord, what).advise(advice);
+        look.add(finding.shard(shard).on(name).at(begins + first.at));
+    }
+    if let Some(first) = found.lost {
+        let (name, begins) = named(look, shard, first.device);
+        let what = format!(
+            "record {} was acknowledged and is damaged: it and what follows is lost",
+            first.sequence
+        );
+        let finding = Finding::error(Structure::LogRecord, what).advise(
+            "the pool refuses to open rather than to forget what was acknowledged: restore the \
+             log from its mirror or a backup",
+        );
+        look.add(finding.shard(shard).on(name).at(begins + first.at));
+    }
+    check_views(look, shard, &found.list);
+    seen.log = Some(LogSeen {
+        devices: found.devices,
+        epoch: control.epoch,
+        trimmed: control.trimmed,
+        records: found.records,
+        bytes: found.bytes,
+        ring: control.ring,
+        contents: found.blocks * u64_of(BLOCK),
+        list: found.list,
+    });
+    durable
+}
+
+/// Records are of volumes that there are.
+fn check_views(look: &Look<'_>, shard: u16, list: &[RecordSeen]) {
+    if look.catalog.get().is_none() {
+        return;
+    }
+    for record in list {
+        let (RecordWhat::Write { key, .. } | RecordWhat::Hole { key, .. }) = record.what else {
+            continue;
+        };
+        if look.volume(key.view).is_none() {
+            let what = format!(
+                "record {} is of view {}, of no volume: its volume was deleted",
+                record.sequence,
+                key.view.get()
+            );
+            look.add(Finding::note(Structure::LogRecord, what).shard(shard));
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! The map of a shard: its tables page by page, and all that they say together.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use stdx::num::{u32_of, u64_of, usize64};
+
+use super::blocks::{self, Pages};
+use super::checkpoint::Checkpoint;
+use super::live::Live;
+use super::report::{Finding, ShardSeen, Structure, VolumeSeen};
+use super::stripes::Doubtful;
+use super::{Look, advice};
+use crate::address::{BLOCK, Entry, Key, Location, View};
+use crate::format::catalog::Catalog;
+use crate::map::{Checked, Map, MapLimits, News, PageKind};
+use crate::segment::{Owner, StripeHeader};
+
+/// A shard's map as it lies on the drives.
+pub(super) type Opened<'a, 'b> = Map<Rc<Pages<'a, 'b>>>;
+
+/// Memory for a map's pages.
+const MAP_BYTES_MIN: usize = 4 << 20;
+const MAP_BYTES_MAX: usize = 64 << 20;
+
+/// The volumes there are.
+pub(super) fn list_volumes(look: &Look<'_>, catalog: &Catalog) {
+    let volumes = catalog.volumes.iter().map(|volume| VolumeSeen {
+        name: volume.name.clone(),
+        id: volume.id,
+        view: volume.view.get(),
+        bytes: volume.bytes,
+        block_size: volume.block_size,
+        used: 0,
+        deleted: volume.deleted,
+    });
+    for (n, volume) in catalog.volumes.iter().enumerate() {
+        let wrong = |what: String| {
+            let finding = Finding::error(Structure::Catalog, what);
+            look.add(finding.advise(advice::REPORT));
+        };
+        let name = &volume.name;
+        if volume.bytes > crate::VOLUME_BYTES_MAX || !matches!(volume.block_size, 512 | 4096) {
+            let (bytes, block) = (volume.bytes, volume.block_size);
+            wrong(format!("volume {name} has {bytes} bytes in blocks of {block}"));
+        }
+        for other in &catalog.volumes[..n] {
+            if other.view == volume.view {
+                wrong(format!("volumes {} and {name} are one view", other.name));
+            }
+            if other.name == volume.name && !other.deleted && !volume.deleted {
+                wrong(format!("two volumes are called {name}"));
+            }
+        }
+    }
+    look.report.borrow_mut().volumes = volumes.collect();
+}
+
+/// Checks every page of the map, and takes note of those in use.
+pub(super) async fn check<'a, 'b>(
+    look: &'a Look<'b>,
+    found: &Checkpoint,
+    live: &mut Live,
+    seen: &mut ShardSeen,
+) -> Option<Opened<'a, 'b>> {
+    let infos = found.table.iter().map(|(id, segment)| (*id, Rc::clone(&segment.info)));
+    let pages = Rc::new(Pages::new(look, infos.collect()));
+    let units: u64 = look.label.drives.iter().map(|drive| u64::from(drive.au_count)).sum();
+    let blocks = units.saturating_mul(look.label.layout.au_bytes) / u64_of(BLOCK);
+    let memory = usize64(blocks.saturating_mul(4)).clamp(MAP_BYTES_MIN, MAP_BYTES_MAX);
+    let map = match Map::open(&found.map, Rc::clone(&pages), MapLimits::for_dump(memory)) {
+        Ok(map) => map,
+        Err(error) => {
+            let finding = Finding::error(Structure::Map, error.to_string()).shard(found.shard);
+            look.add(finding.advise(advice::RESTORE));
+            return None;
+        }
+    };
+    let mut use_block = |structure: Structure, at: Entry| {
+        let known = found.table.contains_key(&at.location.segment());
+        if known && at.location.slot() < look.geometry.slots() {
+            let key = Key::new(View::METADATA, 0);
+            if !live.add(key, at) {
+                let what = format!("{:?} is used twice", at.location);
+                look.add(Finding::error(structure, what).shard(found.shard).advise(advice::REPORT));
+            }
+        }
+    };
+    for at in &found.blocks {
+        use_block(Structure::Manifest, *at);
+    }
+    look.begin("map", map.status().leaves);
+    let mut news = |news: News| match news {
+        News::Used(at) => {
+            look.advance(1);
+            use_block(Structure::Map, at);
+        }
+        other => tell(look, found, &pages, other),
+    };
+    let Checked { tables, pages: checked, .. } = map.check(&mut news).await;
+    (seen.tables, seen.map_pages) = (tables, checked);
+    seen.metadata = checked + u64_of(found.blocks.len());
+    Some(map)
+}
+
+fn tell(look: &Look<'_>, found: &Checkpoint, pages: &Pages<'_, '_>, news: News) {
+    let (at, finding) = match news {
+        News::Used(_) => return,
+        News::Lost { kind, at, from, to, why } => {
+            pages.give_up(at.location, kind);
+            let (first, last) = (look.block(from), look.block(to));
+            let what = match kind {
+                PageKind::Leaf | PageKind::Index => format!(
+                    "a {} page is lost: {why}. Where what lies from {first} to {last} is, is not \
+                     known",
+                    if kind == PageKind::Leaf { "leaf" } else { "index" }
+                ),
+                PageKind::Filters | PageKind::Holes | PageKind::Filter => {
+                    format!("a filter page for {first} to {last} is lost: {why}")
+                }
+            };
+            (at, Finding::error(Structure::Map, what).advise(advice::RESTORE))
+        }
+        News::Wrong { table, at, what } => {
+            let what = format!("table {table}: {what}");
+            (at, Finding::error(Structure::Map, what).advise(advice::REPORT))
+        }
+        News::Denied { table, at, first, blocks } => {
+            let what = format!(
+                "the filter of table {table} denies {blocks} blocks that it has, {} first",
+                look.block(first)
+            );
+            (at, Finding::error(Structure::Map, what).advise(advice::REPORT))
+        }
+    };
+    look.add(whereabouts(look, found, finding, at.location));
+}
+
+/// Says where a block is, if it is anywhere.
+fn whereabouts(look: &Look<'_>, found: &Checkpoint, finding: Finding, at: Location) -> Finding {
+    let finding = finding.shard(found.shard);
+    match found.table.get(&at.segment()) {
+        Some(segment) if at.slot() < look.geometry.slots() => {
+            blocks::placed(look, finding, &segment.info, at.slot())
+        }
+        _ => finding.segment(at.segment().get()),
+    }
+}
+
+/// The map learns stripes that were written after the checkpoint, as opening does.
+pub(super) async fn learn(
+    look: &Look<'_>,
+    map: &Opened<'_, '_>,
+    shard: u16,
+    headers: &[StripeHeader],
+) {
+    for header in headers {
+        if map.room() < 2 * header.records.len() + header.crcs.len() {
+            look.not_checked("stripes written since the checkpoint beyond what memory holds");
+            return;
+        }
+        for record in header.placed() {
+            match record.owner {
+                Owner::Write { key } => map.insert(key, record.location, record.crcs),
+                Owner::Hole { key, blocks } => map.insert_hole(key.view, key.block, blocks),
+                Owner::Move { key, old } => {
+                    for (n, crc) in (0..).zip(record.crcs) {
+                        let Some(old) = Location::from_bits(old.to_bits() + u64::from(n)) else {
+                            continue;
+                        };
+                        let key = Key::new(key.view, key.block + u64::from(n));
+                        let new = Entry { location: record.location.offset(n), crc: *crc };
+                        if let Err(error) = map.replace_if(key, old, new).await {
+                            let finding = Finding::error(Structure::Map, error.to_string());
+                            look.add(finding.shard(shard));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What of one view there is.
+#[derive(Default)]
+struct Usage {
+    blocks: u64,
+    /// Blocks past the end of its volume.
+    beyond: u64,
+}
+
+/// Walks through everything that has contents, and takes note of it.
+pub(super) async fn walk(
+    look: &Look<'_>,
+    found: &Checkpoint,
+    map: &Opened<'_, '_>,
+    live: &mut Live,
+    seen: &mut ShardSeen,
+) {
+    let header = crate::format::stripe::header_blocks(look.geometry);
+    let mut used: BTreeMap<View, Usage> = BTreeMap::new();
+    look.begin("blocks", found.table.values().map(|segment| u64::from(segment.hint)).sum());
+    let mut counted = 0;
+    let see = |key: Key, at: Entry| {
+        counted += 1;
+        if counted % 4096 == 0 {
+            look.advance(4096);
+        }
+        let usage = used.entry(key.view).or_default();
+        usage.blocks += 1;
+        let end = look.volume(key.view).map(|v| v.bytes.max(v.shrunk_from) / u64_of(BLOCK));
+        usage.beyond += u64::from(end.is_some_and(|end| key.block >= end));
+        let wrong = |what: &str| {
+            let what = format!("{}: {what}", look.block(key));
+            let finding = Finding::error(Structure::Map, what).advise(advice::RESTORE);
+            look.add(whereabouts(look, found, finding, at.location));
+        };
+        let slot = at.location.slot();
+        if !found.table.contains_key(&at.location.segment()) {
+            return wrong("the map has it in a segment that the checkpoint does not name");
+        }
+        if slot >= look.geometry.slots() || slot % look.geometry.stripe_blocks() < header {
+            return wrong("the map has it where no contents can be");
+        }
+        if !live.add(key, at) {
+            wrong("the map has it where it has another block, too");
+        }
+    };
+    if let Err(error) = map.walk(see).await {
+        let finding = Finding::error(Structure::Map, error.to_string()).shard(found.shard);
+        look.add(finding.advise(advice::RESTORE));
+    }
+    seen.blocks = counted;
+    tell_usage(look, found.shard, &used);
+}
+
+fn tell_usage(look: &Look<'_>, shard: u16, used: &BTreeMap<View, Usage>) {
+    for (view, usage) in used {
+        let mut report = look.report.borrow_mut();
+        let volume = report.volumes.iter_mut().find(|volume| volume.view == view.get());
+        let what = match volume {
+            Some(volume) => {
+                volume.used += usage.blocks * u64_of(BLOCK);
+                if usage.beyond == 0 {
+                    continue;
+                }
+                format!("{} blocks lie past the end of volume {}", usage.beyond, volume.name)
+            }
+            None if look.catalog.get().is_none() => {
+                format!("view {} has {} blocks", view.get(), usage.blocks)
+            }
+            None => {
+                format!("{} blocks are of view {}, which is no volume's", usage.blocks, view.get())
+            }
+        };
+        drop(report);
+        let advice = "space that nobody can use: nothing else is wrong with it";
+        look.add(Finding::warning(Structure::Volume, what).shard(shard).advise(advice));
+    }
+}
+
+/// Tells which blocks it is that a stripe's header and the map disagree about.
+pub(super) async fn explain(
+    look: &Look<'_>,
+    shard: u16,
+    map: &Opened<'_, '_>,
+    mut doubtful: Doubtful,
+) {
+    if doubtful.is_empty() {
+        return;
+    }
+    look.begin("doubtful stripes", u64_of(doubtful.len()));
+    let see = |key: Key, at: Entry| {
+        let stripe = at.location.slot() / look.geometry.stripe_blocks();
+        let Some(found) = doubtful.get_mut(&(at.location.segment(), stripe)) else { return };
+        let says = found.of(at.location);
+        if says == Some((key, at.crc)) {
+            return;
+        }
+        found.wrong += 1;
+        if found.first.is_none() {
+            let says = match says {
+                Some((other, _)) if other == key => "has another checksum for it".to_owned(),
+                Some((other, _)) => format!("gives it to {}", look.block(other)),
+                None => "has nothing there".to_owned(),
+            };
+            let at = at.location;
+            found.first = Some(format!("{} at {at:?}, the header {says}", look.block(key)));
+        }
+    };
+    // What could not be walked was told before.
+    let _ = map.walk(see).await;
+    for ((id, stripe), found) in doubtful {
+        let first = found.first.unwrap_or_else(|| "a page of metadata".to_owned());
+        let what = format!(
+            "map and header disagree on {} blocks. First of them: the map has {first}",
+            u32_of(found.wrong.max(1))
+        );
+        let finding = Finding::error(Structure::StripeHeader, what).advise(advice::REPORT);
+        look.add(finding.shard(shard).segment(id.get()).stripe(stripe));
+    }
+}

@@ -1,0 +1,295 @@
+//! Checking a map page by page, and walking through all that it says. Changes nothing.
+
+use super::extents::{Extents, State as Contents};
+use super::filter::Filter;
+use super::flat::{END, Flat, Item, unflat};
+use super::lookup::{Step, step};
+use super::page::{Builder, Page};
+use super::source::named;
+use super::table::Table;
+use super::{Map, Pages, flat};
+use crate::address::{BLOCK, Entry, Key, View};
+use crate::error::Result;
+use crate::format::Bad;
+use std::rc::Rc;
+use stdx::num::usize32;
+
+pub(crate) use super::page::Kind as PageKind;
+
+/// What checking the tables comes upon.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// A page that a table refers to.
+    Used(Entry),
+    /// A page that cannot be read, or makes no sense: what the table says from one block to the
+    /// other is lost.
+    Lost { kind: PageKind, at: Entry, from: Key, to: Key, why: String },
+    /// Something that the table says of itself, or one of its pages, is wrong.
+    Wrong { table: u64, at: Entry, what: String },
+    /// A filter denies blocks that its table knows: lookups pass them by.
+    Denied { table: u64, at: Entry, first: Key, blocks: u64 },
+}
+
+/// Figures of what was checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Checked {
+    pub tables: u64,
+    pub pages: u64,
+    pub items: u64,
+}
+
+/// A page that says nothing, to stand in for one that is lost.
+pub(crate) fn empty_page(kind: PageKind) -> [u8; BLOCK] {
+    let mut builder = Builder::default();
+    // A page has one item at least: where no block ever is.
+    let start = flat(View::new(u32::MAX), (1 << crate::address::BLOCK_BITS) - 1);
+    let place = matches!(kind, PageKind::Index | PageKind::Filters)
+        .then(|| crate::address::Location::new(crate::address::SegmentId::new(u32::MAX), 0));
+    builder.push(&Item { start, blocks: 1, place }, &[0; 1][..usize::from(place.is_some())]);
+    let mut page = [0; BLOCK];
+    builder.encode(kind, &mut page);
+    page
+}
+
+/// One table being checked.
+struct Checking<'a> {
+    table: &'a Table,
+    news: &'a mut dyn FnMut(News),
+    checked: &'a mut Checked,
+    pages: u64,
+}
+
+impl Checking<'_> {
+    fn wrong(&mut self, at: Entry, what: String) {
+        (self.news)(News::Wrong { table: self.table.id, at, what });
+    }
+
+    fn used(&mut self, at: Entry) {
+        self.pages += 1;
+        self.checked.pages += 1;
+        if !self.table.segments.contains(&at.location.segment()) {
+            self.wrong(at, "it lies in a segment that the table does not list".into());
+        }
+        (self.news)(News::Used(at));
+    }
+
+    fn lost(&mut self, kind: PageKind, at: Entry, keys: (Flat, Flat), why: String) {
+        let (from, to) = (unflat(keys.0), unflat(keys.1.clamp(keys.0 + 1, END) - 1));
+        (self.news)(News::Lost { kind, at, from, to, why });
+    }
+}
+
+impl<P: Pages> Map<P> {
+    /// Checks every page of every table.
+    pub(crate) async fn check(&self, news: &mut dyn FnMut(News)) -> Checked {
+        let tables: Vec<Rc<Table>> = {
+            let state = self.state.borrow();
+            state.sorted().flat_map(|level| level.tables()).cloned().collect()
+        };
+        let mut checked = Checked::default();
+        for table in tables {
+            checked.tables += 1;
+            let mut checking = Checking { table: &table, news, checked: &mut checked, pages: 0 };
+            self.check_table(&mut checking).await;
+        }
+        checked
+    }
+
+    async fn check_table(&self, checking: &mut Checking<'_>) {
+        let table = checking.table;
+        checking.used(table.index);
+        let leaves = match self.read_named(table.index, PageKind::Index).await {
+            Ok(leaves) => leaves,
+            Err(why) => {
+                return checking.lost(PageKind::Index, table.index, (table.low, table.high), why);
+            }
+        };
+        if leaves.len() != usize32(table.leaves) {
+            let what = format!("it names {} leaves, the table {}", leaves.len(), table.leaves);
+            checking.wrong(table.index, what);
+        }
+        let filter = self.check_filter(checking).await;
+        let mut end = 0;
+        for (n, (first, leaf)) in leaves.iter().enumerate() {
+            let next = leaves.get(n + 1).map_or(table.high, |(first, _)| *first);
+            checking.used(*leaf);
+            let page = match self.read_page(*leaf).await {
+                Ok(page) => page,
+                Err(why) => {
+                    checking.lost(PageKind::Leaf, *leaf, (*first, next), why);
+                    continue;
+                }
+            };
+            match check_leaf(checking, *leaf, &page, (*first, end), filter.as_ref()) {
+                Ok(last) => end = last,
+                Err(bad) => {
+                    checking.lost(PageKind::Leaf, *leaf, (*first, next), bad.to_string());
+                }
+            }
+            if end > next {
+                checking.wrong(*leaf, "its blocks go beyond where the next leaf begins".into());
+            }
+        }
+        if checking.pages != u64::from(table.pages) {
+            let what = format!("it has {} pages and says {}", checking.pages, table.pages);
+            checking.wrong(table.index, what);
+        }
+    }
+
+    async fn read_page(&self, at: Entry) -> std::result::Result<Box<[u8; BLOCK]>, String> {
+        let mut page = Box::new([0; BLOCK]);
+        let read = self.pages.read(at.location, &[at.crc], &mut page[..]).await;
+        read.map(|()| page).map_err(|error| error.to_string())
+    }
+
+    /// What an index or filter directory names, with the key of each.
+    async fn read_named(
+        &self,
+        at: Entry,
+        kind: PageKind,
+    ) -> std::result::Result<Vec<(Flat, Entry)>, String> {
+        let page = self.read_page(at).await?;
+        let list = || -> std::result::Result<Vec<(Flat, Entry)>, Bad> {
+            let mut entries = Vec::new();
+            named(&page, kind, &mut entries)?;
+            let page = Page::parse(&page, kind)?;
+            let mut keys = Vec::with_capacity(entries.len());
+            for i in 0..page.len() {
+                let (item, _) = page.item(i)?;
+                keys.extend((0..item.blocks).map(|n| item.start + Flat::from(n)));
+            }
+            if !keys.is_sorted_by(|a, b| a < b) {
+                return Err(Bad::Field("order of keys"));
+            }
+            Ok(keys.into_iter().zip(entries).collect())
+        };
+        list().map_err(|bad| bad.to_string())
+    }
+
+    /// Checks the filter pages of a table, and gives its filter if it has one that can be used.
+    async fn check_filter(&self, checking: &mut Checking<'_>) -> Option<Filter> {
+        let (directory, count) = checking.table.filters?;
+        let range = (checking.table.low, checking.table.high);
+        checking.used(directory);
+        let mut holes = Vec::new();
+        if let Some(at) = checking.table.holes {
+            checking.used(at);
+            match self.read_page(at).await.and_then(|page| long_holes(&page)) {
+                Ok(found) => holes = found,
+                Err(why) => {
+                    checking.lost(PageKind::Holes, at, range, why);
+                    return None;
+                }
+            }
+        }
+        let named = match self.read_named(directory, PageKind::Filters).await {
+            Ok(named) => named,
+            Err(why) => {
+                checking.lost(PageKind::Filters, directory, range, why);
+                return None;
+            }
+        };
+        if named.len() != usize32(count) {
+            let what = format!("it names {} filter pages, the table {count}", named.len());
+            checking.wrong(directory, what);
+        }
+        let mut pages = Vec::with_capacity(named.len());
+        for (_, at) in named {
+            checking.used(at);
+            match self.read_page(at).await {
+                Ok(page) => pages.push(*page),
+                Err(why) => checking.lost(PageKind::Filter, at, range, why),
+            }
+        }
+        if pages.len() != usize32(count) {
+            return None;
+        }
+        let made = Filter::new(pages, holes);
+        made.map_err(|bad| checking.lost(PageKind::Filter, directory, range, bad.to_string())).ok()
+    }
+
+    /// Shows everything that has contents, in order, as lookups would find it.
+    ///
+    /// # Errors
+    /// Those of reading pages.
+    pub(crate) async fn walk(&self, mut see: impl FnMut(Key, Entry)) -> Result<()> {
+        let (mut held, mut out) = (Vec::new(), Extents::default());
+        let mut at: Flat = 0;
+        while at < END {
+            out.clear();
+            let next = step(&mut self.state.borrow_mut(), &held, at, END, &mut out)?;
+            match next {
+                Step::Need(entry, worth) => self.fetch(entry, worth, &mut held).await?,
+                Step::Until(next) => {
+                    self.give_back(&mut held);
+                    let view = unflat(at).view;
+                    for extent in out.iter() {
+                        let Contents::Data { location, crcs } = extent.state else { continue };
+                        for (n, crc) in (0..).zip(crcs) {
+                            let key = Key::new(view, extent.first + u64::from(n));
+                            see(key, Entry { location: location.offset(n), crc: *crc });
+                        }
+                    }
+                    at = next.max(at + 1);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn long_holes(page: &[u8; BLOCK]) -> std::result::Result<Vec<(Flat, Flat)>, String> {
+    let list = || -> std::result::Result<Vec<(Flat, Flat)>, Bad> {
+        let page = Page::parse(page, PageKind::Holes)?;
+        let mut holes = Vec::with_capacity(page.len());
+        for i in 0..page.len() {
+            let (item, _) = page.item(i)?;
+            holes.push((item.start, item.end()));
+        }
+        Ok(holes)
+    };
+    list().map_err(|bad| bad.to_string())
+}
+
+/// Checks the items of a leaf that begins at `keys.0`, after one that ended at `keys.1`. Gives where
+/// it ends.
+fn check_leaf(
+    checking: &mut Checking<'_>,
+    at: Entry,
+    bytes: &[u8; BLOCK],
+    keys: (Flat, Flat),
+    filter: Option<&Filter>,
+) -> std::result::Result<Flat, Bad> {
+    let page = Page::parse(bytes, PageKind::Leaf)?;
+    let (first, mut end) = keys;
+    if page.start(0) != first {
+        checking.wrong(at, "it does not begin where the index page says".into());
+    }
+    let (mut denied, mut first_denied) = (0, None);
+    for i in 0..page.len() {
+        let (item, _) = page.item(i)?;
+        checking.checked.items += 1;
+        if item.start < end {
+            return Err(Bad::Field("order of keys"));
+        }
+        end = item.end();
+        let Some(filter) = filter else { continue };
+        let from = item.start.max(checking.table.low);
+        let short = item.place.is_some() || item.blocks < super::filter::LONG_HOLE;
+        let asked = if short { end } else { end.min(from + 1) };
+        let mut block = from;
+        while block < asked {
+            if filter.first_possible(block, block + 1) != block {
+                first_denied.get_or_insert(block);
+                denied += 1;
+            }
+            block += 1;
+        }
+    }
+    if let Some(first) = first_denied {
+        let first = unflat(first);
+        let table = checking.table.id;
+        (checking.news)(News::Denied { table, at, first, blocks: denied });
+    }
+    Ok(end)
+}

@@ -1,7 +1,7 @@
 //! The pools of a node: which there are, and those that are open.
 //!
-//! A pool lives on one reactor. What is asked of it goes there as a call; its volumes are reached by
-//! the doors ([`Door`]) that namespaces hold.
+//! A pool is managed on one reactor: what is asked of it goes there as a call. Its shards live on all
+//! reactors by turns, and its volumes ([`Volume`]) are used from any.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use api::v1::{self, Kind};
 use api::value::{LogPlace, Name, VolumePath};
+use engine::Volume;
 use serde::{Deserialize, Serialize};
-use target::volume::Door;
 use uuid::Uuid;
 
 use crate::serving::crew::Crew;
@@ -81,24 +81,20 @@ impl Pools {
         failed
     }
 
-    /// The reactor with the fewest pools.
-    fn home(&self) -> reactor::Handle {
-        let opened = |id: u32| {
-            let homes = self.known.values().filter_map(|known| known.open.as_ref().ok());
-            homes.filter(|pool| pool.home().id() == id).count()
+    /// The reactors of a pool: all of them, those that manage the fewest pools first.
+    fn reactors(&self) -> Vec<reactor::Handle> {
+        let managed = |id: u32| {
+            let open = self.known.values().filter_map(|known| known.open.as_ref().ok());
+            open.filter(|pool| pool.home().id() == id).count()
         };
-        let handles = (0..self.crew.len()).map(|index| self.crew.acceptor(index));
-        let least = handles.min_by_key(|handle| opened(handle.id()));
-        least.unwrap_or_else(|| self.crew.acceptor(0)).clone()
-    }
-
-    /// Reactors beside the home of a pool need hands there.
-    fn hands(&self) -> usize {
-        if self.crew.len() > 1 { target::limits::VOLUME_HANDS } else { 0 }
+        let mut handles: Vec<_> =
+            (0..self.crew.len()).map(|index| self.crew.acceptor(index).clone()).collect();
+        handles.sort_by_key(|handle| managed(handle.id()));
+        handles
     }
 
     fn open(&self, made_of: MadeOf, degraded: bool, import: bool) -> Result<OpenPool> {
-        OpenPool::open(self.home(), self.hands(), made_of, degraded, import)
+        OpenPool::open(self.reactors(), made_of, degraded, import)
     }
 
     /// Refuses a name that is taken, and one pool too many.
@@ -128,10 +124,11 @@ impl Pools {
             id,
             scheme,
             log_bytes: new.log_size.map(|size| size.bytes()),
+            shards: new.shards,
             force: new.force,
         };
         let (drives, log) = (made_of.paths(), made_of.places.clone());
-        let pool = OpenPool::create(self.home(), self.hands(), made_of, asked)?;
+        let pool = OpenPool::create(self.reactors(), made_of, asked)?;
         let def = PoolDef { id, drives, log };
         self.known.insert(new.name.clone(), Known { def, open: Ok(pool) });
         Ok(())
@@ -146,7 +143,7 @@ impl Pools {
         let made_of = MadeOf::asked(&from.drives, &from.log, None)?;
         let (drives, log) = (made_of.paths(), made_of.places.clone());
         let known = |id: Uuid| self.known.values().any(|known| known.def.id == id);
-        made_of.check_import(&self.home(), |id| from.force || known(id))?;
+        made_of.check_import(self.crew.acceptor(0), |id| from.force || known(id))?;
         let pool = self.open(made_of, from.degraded, true)?;
         let (name, id) = (pool.name().clone(), pool.id());
         let same =
@@ -211,12 +208,12 @@ impl Pools {
         self.known.get(name).is_none_or(|known| known.open.is_err())
     }
 
-    /// The door to a volume.
+    /// A volume.
     ///
     /// # Errors
     /// `NotFound`, and as [`pool`](Self::pool).
-    pub fn door(&self, volume: &VolumePath) -> Result<&Door> {
-        self.pool(&volume.pool)?.door(&volume.volume)
+    pub fn volume(&self, volume: &VolumePath) -> Result<&Volume> {
+        self.pool(&volume.pool)?.volume(&volume.volume)
     }
 }
 

@@ -143,7 +143,7 @@ impl Serving {
     pub fn uuid(&self, nqn: &Nqn, nsid: u32, def: &NamespaceDef) -> Uuid {
         let of_volume = || match &def.backend {
             Backend::Volume(volume) => {
-                self.pools.door(volume).ok().map(|door| Uuid::from_bytes(door.uuid()))
+                self.pools.volume(volume).ok().map(|volume| Uuid::from_bytes(volume.id()))
             }
             _ => None,
         };
@@ -162,7 +162,7 @@ impl Serving {
         bytes: u64,
         mapped: Option<&Place>,
     ) -> Result<()> {
-        let before = self.pools.door(volume)?.bytes();
+        let before = self.pools.volume(volume)?.len();
         let mapped = mapped.filter(|place| self.media.contains_key(place));
         let name = match mapped {
             Some((nqn, nsid)) => Some((wire(nqn)?, *nsid)),

@@ -91,10 +91,11 @@ async fn pool(arguments: &EngineArguments) -> Result<Pool, Box<dyn Error>> {
         scheme: scheme(&arguments.raid)?,
         log,
         log_bytes: None,
+        shards: Some(1),
         au_bytes: None,
         created: 0,
     };
-    Ok(Pool::create(spec).await?)
+    Ok(Pool::create(spec, &[]).await?)
 }
 
 async fn measure(arguments: EngineArguments) -> Result<(Figures, engine::PoolStatus), String> {
@@ -150,7 +151,8 @@ async fn measure(arguments: EngineArguments) -> Result<(Figures, engine::PoolSta
     }
     let seconds = Duration::from_nanos(now_exact() - begun).as_secs_f64();
     let latency = latency.take();
-    Ok((Figures { operations: operations.get(), seconds, latency }, pool.status()))
+    let status = pool.status().await.map_err(|e| e.to_string())?;
+    Ok((Figures { operations: operations.get(), seconds, latency }, status))
 }
 
 /// Copies of the same size into memory, as many a second as one core makes.

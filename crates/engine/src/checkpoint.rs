@@ -64,7 +64,7 @@ impl Shard {
                 }
             }
             Err(_) => {
-                let mut allocator = self.writer.allocator.borrow_mut();
+                let mut allocator = self.common.allocator.lock();
                 fresh.iter().for_each(|info| allocator.free(info.id, &info.members));
             }
         }
@@ -93,13 +93,15 @@ impl Shard {
     }
 
     /// Whether the pool has segments that metadata can do without.
-    fn has_spare(&self) -> bool {
-        self.writer.allocator.borrow().available() > self.keep_for_metadata()
+    pub fn has_spare(&self) -> bool {
+        self.common.allocator.lock().available() > self.keep_for_metadata()
     }
 
-    /// How many segments are named ahead: a share of the pool, within bounds.
+    /// How many segments are named ahead: a share of the pool, within bounds. Less of it the more
+    /// shards there are, since what one of them has reserved the others cannot have.
     fn reserve_target(&self) -> usize {
-        let share = self.writer.allocator.borrow().capacity() / 16;
+        let shards = u64::from(self.common.shards);
+        let share = self.common.segments / (16 * shards * shards);
         usize::try_from(share).unwrap_or(usize::MAX).clamp(2 * RECLAIM_RESERVE, RESERVED_MAX)
     }
 
@@ -136,7 +138,7 @@ impl Shard {
             index: index.clone(),
             segments,
         };
-        self.superblock.write_root(&root).await?;
+        self.common.superblock.write_root(&root).await?;
         self.generation.set(generation);
         entries.append(&mut index);
         self.replace_manifest(entries);
@@ -170,7 +172,7 @@ impl Shard {
             live: 0,
         }));
         let shard = self.writer.shard;
-        let next_segment = self.writer.allocator.borrow().next();
+        let next_segment = self.common.allocator.lock().next();
         let map = self.map.manifest();
         (Manifest { shard, generation, cut, next_segment, segments, map }, dead)
     }
@@ -204,12 +206,15 @@ impl Shard {
         // Until they are done, readers that found a segment through the map look it up in the table.
         self.grace.pass().await;
         let mut table = self.writer.table.borrow_mut();
-        let mut allocator = self.writer.allocator.borrow_mut();
+        let mut allocator = self.common.allocator.lock();
         for id in dead {
             self.verified.borrow_mut().remove(id);
             if let Some(segment) = table.remove(*id) {
                 allocator.free(segment.info.id, &segment.info.members);
             }
         }
+        drop((table, allocator));
+        // Another shard may be waiting for that.
+        self.common.ring();
     }
 }

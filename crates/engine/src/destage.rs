@@ -121,6 +121,7 @@ impl Shard {
                 self.end_with(&error);
                 return;
             }
+            self.give_space_back(self.common.space.portion());
             self.advanced.raise();
             self.filling.raise();
             self.wake.raise();
@@ -137,7 +138,7 @@ impl Shard {
         if !canary::has(Canary::TrimsEarly) {
             self.writer.flush().await?;
         }
-        self.superblock.tell_failures().await?;
+        self.common.superblock.tell_failures().await?;
         self.log.trim(through, written).await
     }
 
@@ -206,6 +207,7 @@ impl Shard {
     /// A background task failed: nothing more is taken, and what waits is woken to see why.
     pub fn end_with(&self, error: &Error) {
         self.writer.fail(error);
+        self.common.leave(self.writer.shard);
         self.advanced.raise();
         self.filling.raise();
         self.wake.raise();

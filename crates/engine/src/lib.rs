@@ -5,12 +5,15 @@
 //! still current into full stripes, the map learns where it lies, and the log is trimmed. Nothing is
 //! ever overwritten in place, and nothing is read from a drive in order to write.
 
+mod across;
 pub mod address;
 mod allocator;
 mod area;
 pub mod canary;
 mod checkpoint;
+mod common;
 mod destage;
+mod door;
 pub mod dump;
 mod error;
 pub mod format;
@@ -20,11 +23,14 @@ mod limits;
 pub mod log;
 pub mod map;
 mod pages;
+mod parcel;
+mod partial;
 mod pool;
 mod reclaim;
 mod recover;
 pub mod segment;
 mod shard;
+mod space;
 mod superblock;
 mod table;
 mod volume;

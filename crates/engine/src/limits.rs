@@ -69,5 +69,25 @@ pub const METADATA_RESERVE: u64 = 2;
 /// Segments that only reclaim and metadata may take: without them no space could ever be won.
 pub const RECLAIM_RESERVE: usize = 2;
 
+/// Requests of other reactors that a shard attends to at a time: enough that its log and drives are
+/// always busy; further ones wait their turn.
+pub const HANDS: usize = 64;
+
+/// Parcels kept to be used again, and bytes of each that are: requests under way at most times, and
+/// their usual length. Larger ones are allocated.
+pub const PARCELS_KEPT: usize = 256;
+pub const PARCEL_BYTES_KEPT: usize = 128 << 10;
+
+/// Segments of a pool for each shard, where nobody says how many shards there are to be: with fewer, what every
+/// shard keeps open and in reserve would be more than the twelfth that pools keep back anyway.
+pub const SHARD_SEGMENTS: u64 = 128;
+
+/// As [`SHARD_SEGMENTS`], where somebody says so.
+pub const SHARD_SEGMENTS_MIN: u64 = 16;
+
+/// Bytes of commit log for each shard, where nobody says how many there are to be: some time of
+/// writing at full speed.
+pub const SHARD_LOG_BYTES: u64 = 16 << 20;
+
 /// Findings of one severity that a dump tells one by one: more are the same trouble over and over.
 pub const FINDINGS_MAX: u64 = 1000;

@@ -1,5 +1,6 @@
 //! Pools: drives put together, and the volumes on them.
 
+mod assemble;
 mod create;
 mod open;
 mod status;
@@ -13,11 +14,11 @@ use std::sync::Arc;
 use media::{Drive, Pmem};
 use reactor::sync::Semaphore;
 
-use crate::allocator::Allocator;
+use crate::common::Common;
+use crate::door::Door;
 use crate::error::Result;
 use crate::format::label::{Layout, PoolState};
 use crate::shard::Shard;
-use crate::superblock::Superblock;
 use crate::volume;
 
 pub(crate) use create::{device, lane};
@@ -35,8 +36,10 @@ pub struct PoolSpec {
     pub drives: Vec<Arc<Drive>>,
     pub scheme: raid::Scheme,
     pub log: LogSpec,
-    /// Bytes of the commit log; `None` for a size that suits.
+    /// Bytes of the commit log, of all shards together; `None` for a size that suits.
     pub log_bytes: Option<u64>,
+    /// Shards it is cut into for ever; `None` for one for each reactor, as far as its size allows.
+    pub shards: Option<u16>,
     /// Bytes of an allocation unit, a power of two; `None` for a size that suits.
     pub au_bytes: Option<u64>,
     /// Seconds since 1970.
@@ -54,19 +57,33 @@ pub enum LogSpec {
     Drives,
 }
 
-/// An open pool. Cloning shares it. Belongs to one reactor.
+/// An open pool. Cloning shares it. Belongs to one reactor; its shards have theirs.
 #[derive(Clone)]
 pub struct Pool(Rc<Inner>);
 
 struct Inner {
-    superblock: Rc<Superblock>,
-    allocator: Rc<RefCell<Allocator>>,
-    shards: Rc<[Rc<Shard>]>,
-    volumes: RefCell<BTreeMap<String, Rc<volume::State>>>,
+    common: Arc<Common>,
+    /// The ways to its shards.
+    doors: Arc<[Door]>,
+    /// Blocks of data it may hold.
+    capacity: u64,
+    volumes: RefCell<BTreeMap<String, Arc<volume::State>>>,
     /// One change of the volumes at a time.
     changing: Semaphore,
-    tasks: RefCell<Vec<reactor::Task<()>>>,
     closed: Cell<bool>,
+}
+
+impl Inner {
+    fn new(common: Arc<Common>, doors: Arc<[Door]>, capacity: u64) -> Self {
+        Self {
+            common,
+            doors,
+            capacity,
+            volumes: RefCell::default(),
+            changing: Semaphore::new(1),
+            closed: Cell::new(false),
+        }
+    }
 }
 
 /// How the segments of a pool are laid out.
@@ -105,25 +122,19 @@ impl Pool {
             return Ok(());
         }
         for volume in inner.volumes.borrow().values() {
-            volume.gone.set(true);
+            volume.close();
         }
         // Writers that passed that check before are refused where they append: nothing is
         // acknowledged that the drain would not carry to the drives.
-        inner.shards.iter().for_each(|shard| shard.log.refuse());
-        let mut done = Ok(());
-        for shard in inner.shards.iter() {
-            done = done.and(shard.drain().await);
-        }
+        let drain = |shard: Rc<Shard>| async move {
+            shard.log.refuse();
+            shard.drain().await
+        };
+        let mut done = self.each(drain).await.map(drop);
         if done.is_ok() {
-            done = inner.superblock.write_labels(state).await;
+            done = inner.common.superblock.write_labels(state).await;
         }
-        for shard in inner.shards.iter() {
-            shard.end();
-        }
-        for task in inner.tasks.take() {
-            // A task that was dropped with its reactor has nothing left to end.
-            let _ = task.await;
-        }
+        self.stop().await;
         done
     }
 }

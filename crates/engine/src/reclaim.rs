@@ -28,9 +28,9 @@ struct Live {
 impl Shard {
     /// Whether free segments are so few that some should be won back.
     pub fn needs_space(&self) -> bool {
-        let allocator = self.writer.allocator.borrow();
-        let free = allocator.available() + u64_of(self.table().reserved());
-        let work = u64_of(RECLAIM_RESERVE) + (allocator.capacity() / 32).max(1);
+        let available = self.common.allocator.lock().available();
+        let free = available + u64_of(self.table().reserved());
+        let work = u64_of(RECLAIM_RESERVE) + (self.common.segments / 32).max(1);
         free <= self.keep_for_metadata() + work
     }
 

@@ -1,12 +1,12 @@
 //! Opening a shard: its last checkpoint, rolled forward by the headers of the stripes written
 //! since, and then its log.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use stdx::num::usize64;
 
+use crate::across::Lock;
 use crate::address::{BLOCK, Entry, Location, SegmentId};
 use crate::allocator::Allocator;
 use crate::area;
@@ -121,13 +121,13 @@ pub struct Rolled {
 pub async fn roll(
     found: &Found,
     segments: &Segments,
-    allocator: &RefCell<Allocator>,
+    allocator: &Lock<Allocator>,
     durable: u64,
 ) -> Result<Rolled> {
     let mut table = Table::default();
     let mut headers = Vec::new();
     let cut = found.manifest.cut;
-    allocator.borrow_mut().skip_to(found.manifest.next_segment);
+    allocator.lock().skip_to(found.manifest.next_segment);
     for record in &found.manifest.segments {
         let info = Rc::new(record.info.clone());
         let Some(from) = record.roll_from else {
@@ -177,10 +177,10 @@ pub async fn roll(
     Ok(Rolled { table, headers, sequence })
 }
 
-fn claim(allocator: &RefCell<Allocator>, info: &SegmentInfo) -> Result<()> {
+fn claim(allocator: &Lock<Allocator>, info: &SegmentInfo) -> Result<()> {
     let context = || format!("segment {}", info.id.get());
     allocator
-        .borrow_mut()
+        .lock()
         .claim(info.id, &info.members)
         .map_err(|why| corrupt(format!("{}: {why}", context())))
 }

@@ -1,20 +1,25 @@
 //! One core's share of a pool: its log, map and segments, and the tasks that carry what the log
 //! has to the drives.
 
+mod bytes;
+mod room;
+
 use std::cell::{Cell, Ref, RefCell};
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use reactor::sync::{Semaphore, Signal};
 use stdx::num::{u32_of, u64_of, usize32, usize64};
 
 use crate::address::{BLOCK, Entry, Key, Location, SegmentId, View};
+use crate::common::Common;
 use crate::error::{Error, Kind, Result};
 use crate::grace::Grace;
 use crate::log::{Append, Found, Log, RECORD_BLOCKS_MAX};
 use crate::map::{Contents, Extents, Map};
 use crate::pages::Pages;
-use crate::superblock::Superblock;
+use crate::partial::Locks;
 use crate::table::Table;
 use crate::writer::Writer;
 
@@ -24,8 +29,13 @@ pub struct Shard {
     pub map: Map<Rc<Pages>>,
     pub pages: Rc<Pages>,
     pub writer: Rc<Writer>,
-    pub superblock: Rc<Superblock>,
+    /// What it shares with the pool's other shards.
+    pub common: Arc<Common>,
     pub grace: Grace,
+    /// Changes of volumes under way: whoever takes a volume, or a part of it, away waits for them.
+    pub writing: Grace,
+    /// Blocks that users change in part.
+    pub partial: Locks,
     /// The ordered stripe whose records the map learnt last.
     pub applied: Cell<u64>,
     /// That of the map's runs on media.
@@ -53,8 +63,9 @@ pub struct Shard {
     tidying: Semaphore,
     tidied: Cell<Option<u64>>,
     pub ended: Cell<bool>,
-    /// Blocks of data the shard may hold.
-    pub capacity: u64,
+    tasks: RefCell<Vec<reactor::Task<()>>>,
+    /// Blocks of data the shard may hold: its share of the pool's for now.
+    allowed: Cell<u64>,
     /// Entries the map's memtable takes when it is empty.
     map_entries: usize,
     pub counters: Counters,
@@ -90,7 +101,8 @@ impl Shard {
     /// Segments kept free so that a checkpoint, and the merges it needs, always find room.
     #[must_use]
     pub fn keep_for_metadata(&self) -> u64 {
-        (self.writer.allocator.borrow().capacity() / 64).max(crate::limits::METADATA_RESERVE)
+        let reserve = crate::limits::METADATA_RESERVE * u64::from(self.common.shards);
+        (self.common.segments / 64).max(reserve)
     }
 
     /// Reads whole blocks from `first` on.
@@ -195,20 +207,6 @@ impl Shard {
         }
     }
 
-    /// Whether so many blocks more can be held, should all of them be new.
-    async fn check_space(&self, blocks: u64) -> Result<()> {
-        self.writer.check()?;
-        if self.held() + blocks <= self.capacity {
-            return Ok(());
-        }
-        // What merges have not found out counts as held: let them before saying no.
-        self.tidy_for_space().await?;
-        if self.held() + blocks <= self.capacity {
-            return Ok(());
-        }
-        Err(Error::new(Kind::Full, "the pool is full"))
-    }
-
     /// Blocks of data in segments and in the log, those nobody sees any more included where that is
     /// not known yet.
     #[must_use]
@@ -221,10 +219,9 @@ impl Shard {
 pub struct Parts {
     pub log: Log,
     pub writer: Rc<Writer>,
-    pub superblock: Rc<Superblock>,
+    pub common: Arc<Common>,
     pub pages: Rc<Pages>,
     pub map: Map<Rc<Pages>>,
-    pub capacity: u64,
     pub cut: u64,
     pub generation: u64,
     pub manifest_blocks: Vec<Entry>,
@@ -239,8 +236,10 @@ impl Shard {
             map: parts.map,
             pages: parts.pages,
             writer: parts.writer,
-            superblock: parts.superblock,
+            common: parts.common,
             grace: Grace::default(),
+            writing: Grace::default(),
+            partial: Locks::default(),
             applied: Cell::new(parts.cut),
             cut: Cell::new(parts.cut),
             generation: Cell::new(parts.generation),
@@ -256,21 +255,36 @@ impl Shard {
             tidying: Semaphore::new(1),
             tidied: Cell::new(None),
             ended: Cell::new(false),
-            capacity: parts.capacity,
+            allowed: Cell::new(0),
+            tasks: RefCell::default(),
             counters: Counters::default(),
             spare_extents: RefCell::default(),
         }
     }
 
     /// Starts the tasks behind the acknowledgements.
-    pub fn start(self: &Rc<Self>) -> Vec<reactor::Task<()>> {
-        vec![
+    pub fn start(self: &Rc<Self>) {
+        let held = self.held();
+        self.common.space.claim(held);
+        self.allowed.set(held);
+        self.common.join(self.writer.shard);
+        *self.tasks.borrow_mut() = vec![
             reactor::spawn(Rc::clone(self).destage()),
             reactor::spawn(Rc::clone(self).settle()),
             reactor::spawn(Rc::clone(self).maintain()),
             reactor::spawn(Rc::clone(self).feed()),
             reactor::spawn(Rc::clone(self).reclaim()),
-        ]
+            reactor::spawn(Rc::clone(self).answer_calls()),
+        ];
+    }
+
+    /// Ends the tasks, and waits for that.
+    pub async fn stop(&self) {
+        self.end();
+        for task in self.tasks.take() {
+            // A task that was dropped with its reactor has nothing left to end.
+            let _ = task.await;
+        }
     }
 
     /// Writes the map's memory out when it is full, and merges runs, until the shard ends.
@@ -324,6 +338,7 @@ impl Shard {
             // Without space, only what is won back helps.
             if self.table().reserved() <= crate::limits::RECLAIM_RESERVE {
                 self.wake.raise();
+                self.common.ring();
             }
         }
     }
@@ -347,9 +362,9 @@ impl Shard {
         self.writer.check()
     }
 
-    /// Ends the tasks.
-    pub fn end(&self) {
+    fn end(&self) {
         self.ended.set(true);
+        self.common.leave(self.writer.shard);
         self.filling.raise();
         self.wake.raise();
         self.advanced.raise();
@@ -359,7 +374,7 @@ impl Shard {
 
     /// Lets the map learn what is in the log, holes above all, and its merges find out what nobody
     /// sees any more. Nothing new since the last time: nothing to find.
-    async fn tidy_for_space(&self) -> Result<()> {
+    pub async fn tidy_for_space(&self) -> Result<()> {
         let _turn = self.tidying.hold(1).await;
         if self.log.is_empty() && self.tidied.get() == Some(self.applied.get()) {
             return Ok(());

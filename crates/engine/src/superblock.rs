@@ -1,10 +1,8 @@
 //! What every drive of a pool carries alike: its label, the roots of the shards, the catalog.
 
-use std::cell::{Cell, RefCell};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use reactor::sync::Semaphore;
-
+use crate::across::{Lock, Turn};
 use crate::area;
 use crate::error::{Error, Kind, Result};
 use crate::format::catalog::Catalog;
@@ -12,16 +10,17 @@ use crate::format::label::{Label, PoolState};
 use crate::format::root::Root;
 use crate::segment::{DriveSet, DriveState};
 
-/// Keeps labels, roots and catalogs alike on all drives that can be used.
+/// Keeps labels, roots and catalogs alike on all drives that can be used. Whichever reactor changes
+/// something writes it.
 pub struct Superblock {
-    pub drives: Arc<DriveSet>,
+    pub drives: DriveSet,
     /// As on the first drive; others differ in their index.
-    label: RefCell<Label>,
-    catalog: RefCell<Catalog>,
-    /// One change at a time.
-    turn: Semaphore,
+    label: Lock<Label>,
+    catalog: Lock<Catalog>,
+    /// One change of labels or catalog at a time. A shard's root is the shard's alone.
+    turn: Turn,
     /// Failures of drives, as [`DriveSet::changes`] counts them, that the labels tell of.
-    told: Cell<u64>,
+    told: AtomicU64,
 }
 
 /// What is written to all drives.
@@ -33,24 +32,24 @@ enum What<'a> {
 
 impl Superblock {
     #[must_use]
-    pub fn new(drives: Arc<DriveSet>, label: Label, catalog: Catalog) -> Self {
+    pub fn new(drives: DriveSet, label: Label, catalog: Catalog) -> Self {
         Self {
             drives,
-            label: RefCell::new(label),
-            catalog: RefCell::new(catalog),
-            turn: Semaphore::new(1),
-            told: Cell::new(0),
+            label: Lock::new(label),
+            catalog: Lock::new(catalog),
+            turn: Turn::default(),
+            told: AtomicU64::new(0),
         }
     }
 
     #[must_use]
-    pub fn label(&self) -> std::cell::Ref<'_, Label> {
-        self.label.borrow()
+    pub fn label(&self) -> Label {
+        self.label.lock().clone()
     }
 
     #[must_use]
-    pub fn catalog(&self) -> std::cell::Ref<'_, Catalog> {
-        self.catalog.borrow()
+    pub fn catalog(&self) -> Catalog {
+        self.catalog.lock().clone()
     }
 
     /// Writes the labels anew, with a higher epoch, the drives that failed marked as such: a drive
@@ -59,7 +58,7 @@ impl Superblock {
     /// # Errors
     /// `Failed` when so many drives are lost that the pool cannot be opened from the rest.
     pub async fn write_labels(&self, state: PoolState) -> Result<()> {
-        let _turn = self.turn.hold(1).await;
+        let _turn = self.turn.hold().await;
         self.put_labels(state).await
     }
 
@@ -68,7 +67,7 @@ impl Superblock {
         loop {
             let told = self.drives.changes();
             let label = {
-                let mut label = self.label.borrow_mut();
+                let mut label = self.label.lock();
                 label.epoch += 1;
                 label.state = state;
                 for (index, drive) in self.drives.indices().zip(&mut label.drives) {
@@ -77,7 +76,7 @@ impl Superblock {
                 label.clone()
             };
             self.put(What::Label(&label)).await?;
-            self.told.set(told);
+            self.told.store(told, Ordering::Release);
             if self.drives.changes() == told {
                 return Ok(());
             }
@@ -90,11 +89,11 @@ impl Superblock {
     /// # Errors
     /// As [`write_labels`](Self::write_labels).
     pub async fn tell_failures(&self) -> Result<()> {
-        if self.told.get() == self.drives.changes() {
+        if self.told.load(Ordering::Acquire) == self.drives.changes() {
             return Ok(());
         }
-        let _turn = self.turn.hold(1).await;
-        if self.told.get() == self.drives.changes() {
+        let _turn = self.turn.hold().await;
+        if self.told.load(Ordering::Acquire) == self.drives.changes() {
             return Ok(());
         }
         self.put_labels(PoolState::Active).await
@@ -117,13 +116,13 @@ impl Superblock {
         &self,
         change: impl FnOnce(&mut Catalog) -> Result<R>,
     ) -> Result<R> {
-        let turn = self.turn.hold(1).await;
-        let mut changed = self.catalog.borrow().clone();
+        let turn = self.turn.hold().await;
+        let mut changed = self.catalog();
         let result = change(&mut changed)?;
         changed.generation += 1;
-        let pool = self.label.borrow().pool;
+        let pool = self.label.lock().pool;
         self.put(What::Catalog(pool, &changed)).await?;
-        *self.catalog.borrow_mut() = changed;
+        *self.catalog.lock() = changed;
         drop(turn);
         self.tell_failures().await?;
         Ok(result)
@@ -150,7 +149,7 @@ impl Superblock {
                 }
             }
         }
-        let needed = self.drives.len() - usize::from(self.label.borrow().layout.parity);
+        let needed = self.drives.len() - usize::from(self.label.lock().layout.parity);
         if written >= needed {
             return Ok(());
         }

@@ -1,37 +1,39 @@
 //! Volumes: what hosts read and write, of any size, only as large as what is in them.
+//!
+//! A volume is used from any reactor. Its blocks belong to the shards of its pool by turns; a request
+//! goes to the shard that has its blocks, wherever that is, and one whose blocks several have goes to
+//! all of them at once.
 
-use std::cell::{Cell, RefCell};
-use std::ops::Range;
-use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use reactor::buffer;
-use reactor::sync::Signal;
 use stdx::num::{u64_of, usize64};
 
+use crate::across::Lock;
 use crate::address::{BLOCK, View};
+use crate::door::Door;
 use crate::error::{Error, Kind, Result};
 use crate::format::catalog::VolumeRecord;
-use crate::grace::Grace;
-use crate::shard::Shard;
+use crate::join::join_all;
 
-const BLOCK_BYTES: u64 = BLOCK as u64;
+pub const BLOCK_BYTES: u64 = BLOCK as u64;
 
 /// Blocks next to each other that belong to one shard.
 const CHUNK_BLOCKS: u64 = 256;
+const CHUNK_BYTES: u64 = CHUNK_BLOCKS * BLOCK_BYTES;
 
-/// What all users of a volume share.
+/// What all users of a volume share. Changes when the volume does.
 #[derive(Debug)]
 pub struct State {
     pub view: View,
     pub id: [u8; 16],
-    pub name: RefCell<String>,
-    pub bytes: Cell<u64>,
+    pub name: Lock<String>,
+    bytes: AtomicU64,
     pub block_size: u32,
     /// Set when the volume or its pool went: whoever still holds it is told.
-    pub gone: Cell<bool>,
-    /// Writers under way: what is done to the volume as a whole comes after theirs.
-    pub writers: Grace,
-    partial: Locks,
+    gone: AtomicBool,
+    /// Set once the pool could not keep what it was given.
+    failed: AtomicBool,
 }
 
 impl State {
@@ -40,66 +42,81 @@ impl State {
         Self {
             view: record.view,
             id: record.id,
-            name: RefCell::new(record.name.clone()),
-            bytes: Cell::new(record.bytes),
+            name: Lock::new(record.name.clone()),
+            bytes: AtomicU64::new(record.bytes),
             block_size: record.block_size,
-            gone: Cell::new(false),
-            writers: Grace::default(),
-            partial: Locks::default(),
+            gone: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
+        }
+    }
+
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Acquire)
+    }
+
+    pub fn set_bytes(&self, bytes: u64) {
+        self.bytes.store(bytes, Ordering::Release);
+    }
+
+    /// From now on every request is refused.
+    pub fn close(&self) {
+        self.gone.store(true, Ordering::Release);
+    }
+
+    /// Whether users write less than whole blocks as a matter of course.
+    #[must_use]
+    pub fn has_small_blocks(&self) -> bool {
+        u64::from(self.block_size) < BLOCK_BYTES
+    }
+
+    /// Refuses what is outside of the volume, and everything once it is gone.
+    ///
+    /// # Errors
+    /// `Gone`, `OutOfRange`.
+    pub fn check(&self, offset: u64, len: u64) -> Result<()> {
+        if self.gone.load(Ordering::Acquire) {
+            return Err(Error::new(Kind::Gone, "the volume was closed or deleted"));
+        }
+        match offset.checked_add(len) {
+            Some(end) if end <= self.bytes() => Ok(()),
+            _ => {
+                let context = format!("{len} bytes at {offset} are not inside the volume");
+                Err(Error::new(Kind::OutOfRange, context))
+            }
         }
     }
 }
 
-/// Ranges of blocks that are being changed in part, which takes a read and a write.
-#[derive(Default)]
-struct Locks {
-    held: RefCell<Vec<Range<u64>>>,
-    freed: Signal,
-}
-
-impl std::fmt::Debug for Locks {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.held.borrow().iter()).finish()
-    }
-}
-
-struct Held<'a> {
-    locks: &'a Locks,
-    range: Range<u64>,
-}
-
-impl Locks {
-    async fn hold(&self, range: Range<u64>) -> Held<'_> {
-        let meets = |held: &Range<u64>| held.start < range.end && range.start < held.end;
-        self.freed.until(|| !self.held.borrow().iter().any(meets)).await;
-        self.held.borrow_mut().push(range.clone());
-        Held { locks: self, range }
-    }
-}
-
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        let mut held = self.locks.held.borrow_mut();
-        if let Some(at) = held.iter().position(|range| *range == self.range) {
-            held.swap_remove(at);
-        }
-        drop(held);
-        self.locks.freed.raise();
-    }
-}
-
-/// An open volume. Cloning shares it. Belongs to its pool's reactor.
-#[derive(Clone)]
+/// An open volume. Cloning shares it; used from any reactor.
+#[derive(Clone, Debug)]
 pub struct Volume {
-    pub(crate) shards: Rc<[Rc<Shard>]>,
-    pub(crate) state: Rc<State>,
+    doors: Arc<[Door]>,
+    pub(crate) state: Arc<State>,
+}
+
+/// A part of a request that belongs to one shard: `len` bytes from `offset` on.
+#[derive(Clone, Copy)]
+struct Piece<'a> {
+    door: &'a Door,
+    offset: u64,
+    len: usize,
+}
+
+/// The first failure, in the order of the pieces, once all are done.
+fn together(done: Vec<Result<()>>) -> Result<()> {
+    done.into_iter().find(Result::is_err).unwrap_or(Ok(()))
 }
 
 impl Volume {
+    pub(crate) const fn new(doors: Arc<[Door]>, state: Arc<State>) -> Self {
+        Self { doors, state }
+    }
+
     /// Size in bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
-        self.state.bytes.get()
+        self.state.bytes()
     }
 
     #[must_use]
@@ -121,54 +138,45 @@ impl Volume {
 
     #[must_use]
     pub fn name(&self) -> String {
-        self.state.name.borrow().clone()
+        self.state.name.lock().clone()
     }
 
-    fn check(&self, offset: u64, len: u64) -> Result<()> {
-        if self.state.gone.get() {
-            return Err(Error::new(Kind::Gone, "the volume was closed or deleted"));
+    /// Whether the pool could not keep what it was given.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.state.failed.load(Ordering::Relaxed)
+    }
+
+    /// Passes a result on, having noted what it says of the volume.
+    fn noted(&self, result: Result<()>) -> Result<()> {
+        if let Err(Error { kind: Kind::Failed, .. }) = result {
+            self.state.failed.store(true, Ordering::Relaxed);
         }
-        match offset.checked_add(len) {
-            Some(end) if end <= self.len() => Ok(()),
-            _ => {
-                let context = format!("{len} bytes at {offset} are not inside the volume");
-                Err(Error::new(Kind::OutOfRange, context))
-            }
+        result
+    }
+
+    /// The way to the shard that the byte at `offset` belongs to.
+    fn door(&self, offset: u64) -> &Door {
+        let chunk = offset / CHUNK_BYTES + u64::from(self.state.view.get());
+        &self.doors[usize64(chunk % u64_of(self.doors.len()))]
+    }
+
+    /// How many of `len` bytes from `offset` on belong to the shard of the first.
+    fn run(&self, offset: u64, len: usize) -> usize {
+        match self.doors.len() {
+            1 => len,
+            _ => len.min(usize64(CHUNK_BYTES - offset % CHUNK_BYTES)),
         }
     }
 
-    fn shard(&self, block: u64) -> &Rc<Shard> {
-        let chunk = block / CHUNK_BLOCKS + u64::from(self.state.view.get());
-        &self.shards[usize64(chunk % u64_of(self.shards.len()))]
-    }
-
-    /// How many of `blocks` from `first` on belong to the shard of the first.
-    fn run(&self, first: u64, blocks: u64) -> u64 {
-        if self.shards.len() == 1 {
-            blocks
-        } else {
-            blocks.min(CHUNK_BLOCKS - first % CHUNK_BLOCKS)
-        }
-    }
-
-    async fn read_blocks(&self, mut first: u64, mut out: &mut [u8]) -> Result<()> {
-        while !out.is_empty() {
-            let run = self.run(first, u64_of(out.len() / BLOCK));
-            let (piece, rest) = out.split_at_mut(usize64(run) * BLOCK);
-            self.shard(first).read(self.state.view, first, piece).await?;
-            (first, out) = (first + run, rest);
-        }
-        Ok(())
-    }
-
-    async fn write_blocks(&self, mut first: u64, mut data: &[u8]) -> Result<()> {
-        while !data.is_empty() {
-            let run = self.run(first, u64_of(data.len() / BLOCK));
-            let (piece, rest) = data.split_at(usize64(run) * BLOCK);
-            self.shard(first).write(self.state.view, first, piece).await?;
-            (first, data) = (first + run, rest);
-        }
-        Ok(())
+    /// A request cut at the borders of shards.
+    fn pieces(&self, mut offset: u64, mut len: usize) -> impl Iterator<Item = Piece<'_>> {
+        std::iter::from_fn(move || {
+            let run = self.run(offset, len);
+            let piece = Piece { door: self.door(offset), offset, len: run };
+            (offset, len) = (offset + u64_of(run), len - run);
+            (run > 0).then_some(piece)
+        })
     }
 
     /// Reads bytes from `offset` on.
@@ -177,22 +185,18 @@ impl Volume {
     /// `OutOfRange`, `Gone`, `Corrupt` when the redundancy could not give them back, `Failed` when
     /// too many drives are lost.
     pub async fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
-        self.check(offset, u64_of(out.len()))?;
-        if offset.is_multiple_of(BLOCK_BYTES) && out.len().is_multiple_of(BLOCK) {
-            return self.read_blocks(offset / BLOCK_BYTES, out).await;
+        self.state.check(offset, u64_of(out.len()))?;
+        if self.run(offset, out.len()) == out.len() {
+            return self.door(offset).read(&self.state, offset, out).await;
         }
-        // Through a buffer, a megabyte at a time.
-        let (mut offset, mut out) = (offset, out);
-        while !out.is_empty() {
-            let skip = usize64(offset % BLOCK_BYTES);
-            let take = out.len().min(media::drive::TRANSFER_MAX - BLOCK - skip);
-            let mut whole = buffer::scratch((skip + take).next_multiple_of(BLOCK)).await;
-            self.read_blocks(offset / BLOCK_BYTES, &mut whole).await?;
-            let (piece, rest) = out.split_at_mut(take);
-            piece.copy_from_slice(&whole[skip..skip + take]);
-            (offset, out) = (offset + u64_of(take), rest);
+        let mut rest = out;
+        let mut reads = Vec::new();
+        for Piece { door, offset, len } in self.pieces(offset, rest.len()) {
+            let (out, after) = rest.split_at_mut(len);
+            rest = after;
+            reads.push(door.read(&self.state, offset, out));
         }
-        Ok(())
+        together(join_all(reads).await)
     }
 
     /// Writes bytes from `offset` on; durable when this returns. Each block of 4096 bytes changes as
@@ -202,48 +206,21 @@ impl Volume {
     /// `OutOfRange`, `Gone`, `Full` when the pool has no space for more contents, `Failed` when the
     /// log or too many drives failed.
     pub async fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
-        self.check(offset, u64_of(data.len()))?;
+        self.state.check(offset, u64_of(data.len()))?;
         if data.is_empty() {
             return Ok(());
         }
-        let _writing = self.state.writers.enter();
-        let whole = offset.is_multiple_of(BLOCK_BYTES) && data.len().is_multiple_of(BLOCK);
-        if whole && u64::from(self.state.block_size) == BLOCK_BYTES {
-            return self.write_blocks(offset / BLOCK_BYTES, data).await;
+        if self.run(offset, data.len()) == data.len() {
+            let done = self.door(offset).write(&self.state, offset, data).await;
+            return self.noted(done);
         }
-        // Among users of smaller blocks everybody takes turns: a write of a part must not bring back
-        // what a whole one replaced.
-        let first = offset / BLOCK_BYTES;
-        let end = (offset + u64_of(data.len())).div_ceil(BLOCK_BYTES);
-        let _turn = self.state.partial.hold(first..end).await;
-        if whole {
-            return self.write_blocks(first, data).await;
-        }
-        self.write_parts(offset, data).await
-    }
-
-    /// As [`write`](Self::write) where the first or last block keeps a part.
-    async fn write_parts(&self, offset: u64, data: &[u8]) -> Result<()> {
-        let (mut offset, mut data) = (offset, data);
-        while !data.is_empty() {
-            let skip = usize64(offset % BLOCK_BYTES);
-            let take = data.len().min(media::drive::TRANSFER_MAX - BLOCK - skip);
-            let len = (skip + take).next_multiple_of(BLOCK);
-            let mut whole = buffer::scratch(len).await;
-            let first = offset / BLOCK_BYTES;
-            if skip > 0 {
-                self.read_blocks(first, &mut whole[..BLOCK]).await?;
-            }
-            if len > skip + take && (len > BLOCK || skip == 0) {
-                let last = first + u64_of(len / BLOCK) - 1;
-                self.read_blocks(last, &mut whole[len - BLOCK..]).await?;
-            }
-            let (piece, rest) = data.split_at(take);
-            whole[skip..skip + take].copy_from_slice(piece);
-            self.write_blocks(first, &whole).await?;
-            (offset, data) = (offset + u64_of(take), rest);
-        }
-        Ok(())
+        let begin = offset;
+        let writes = self.pieces(offset, data.len()).map(|Piece { door, offset, len }| {
+            let at = usize64(offset - begin);
+            door.write(&self.state, offset, &data[at..at + len])
+        });
+        let done = join_all(writes).await;
+        self.noted(together(done))
     }
 
     /// Makes bytes read as zeroes and gives the space of whole blocks back; durable when this
@@ -252,7 +229,7 @@ impl Volume {
     /// # Errors
     /// As [`write`](Self::write); `Full` only where a block keeps a part.
     pub async fn write_zeroes(&self, offset: u64, len: u64) -> Result<()> {
-        self.check(offset, len)?;
+        self.state.check(offset, len)?;
         let end = offset + len;
         let (first, last) = (offset.div_ceil(BLOCK_BYTES), end / BLOCK_BYTES);
         const ZEROES: [u8; BLOCK] = [0; BLOCK];
@@ -275,19 +252,22 @@ impl Volume {
     /// # Errors
     /// As [`write`](Self::write), but for `Full`.
     pub async fn deallocate(&self, offset: u64, len: u64) -> Result<()> {
-        self.check(offset, len)?;
+        self.state.check(offset, len)?;
         let (first, last) = (offset.div_ceil(BLOCK_BYTES), (offset + len) / BLOCK_BYTES);
         self.punch(first, last.max(first)).await
     }
 
+    /// Makes a hole of blocks, in each shard that has any of them. A shard has no blocks of the
+    /// others, so that a hole over theirs does nothing there.
     async fn punch(&self, first: u64, end: u64) -> Result<()> {
         if first == end {
             return Ok(());
         }
-        let _writing = self.state.writers.enter();
-        let small = u64::from(self.state.block_size) < BLOCK_BYTES;
-        let _turn = if small { Some(self.state.partial.hold(first..end).await) } else { None };
-        punch_all(&self.shards, self.state.view, first, end).await
+        let (offset, len) = (first * BLOCK_BYTES, (end - first) * BLOCK_BYTES);
+        let chunks = first / CHUNK_BLOCKS..end.div_ceil(CHUNK_BLOCKS);
+        let doors = chunks.take(self.doors.len()).map(|chunk| self.door(chunk * CHUNK_BYTES));
+        let done = join_all(doors.map(|door| door.punch(&self.state, offset, len))).await;
+        self.noted(together(done))
     }
 
     /// Makes durable what was written: it is, as soon as a write returns.
@@ -295,15 +275,6 @@ impl Volume {
     /// # Errors
     /// `Gone`.
     pub fn flush(&self) -> Result<()> {
-        self.check(0, 0)
+        self.state.check(0, 0)
     }
-}
-
-/// Makes holes of a view's blocks, whichever shards they belong to.
-pub async fn punch_all(shards: &[Rc<Shard>], view: View, first: u64, end: u64) -> Result<()> {
-    // A shard has no blocks of the others, so a hole over theirs does nothing there.
-    for shard in shards {
-        shard.punch(view, first, end - first).await?;
-    }
-    Ok(())
 }

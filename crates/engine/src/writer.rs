@@ -8,11 +8,12 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use reactor::sync::{Semaphore, Signal};
 
 use crate::address::{Entry, Key, Location, SegmentId, View};
-use crate::allocator::Allocator;
+use crate::common::Common;
 use crate::error::{Error, Kind, Result};
 use crate::limits::{RECLAIM_RESERVE, STRIPES_IN_FLIGHT};
 use crate::segment::{Owner, SegmentInfo, Segments, Stream, StripeBuilder, StripeHeader};
@@ -35,7 +36,7 @@ pub struct Writer {
     pub shard: u16,
     pub segments: Segments,
     pub table: Rc<RefCell<Table>>,
-    pub allocator: Rc<RefCell<Allocator>>,
+    pub common: Arc<Common>,
     geometry: raid::Geometry,
     open: [RefCell<Option<Open>>; 3],
     /// One task at a time changes a stream's stripe or segment.
@@ -81,7 +82,7 @@ pub struct Parts {
     pub shard: u16,
     pub segments: Segments,
     pub table: Rc<RefCell<Table>>,
-    pub allocator: Rc<RefCell<Allocator>>,
+    pub common: Arc<Common>,
     pub geometry: raid::Geometry,
     /// The pool's epoch.
     pub epoch: u64,
@@ -97,7 +98,7 @@ impl Writer {
             shard: parts.shard,
             segments: parts.segments,
             table: parts.table,
-            allocator: parts.allocator,
+            common: parts.common,
             geometry: parts.geometry,
             open: Default::default(),
             turns: [Semaphore::new(1), Semaphore::new(1), Semaphore::new(1)],
@@ -191,7 +192,7 @@ impl Writer {
 
     /// A new segment, whose space nobody else has. `None` when the pool has no space for one.
     pub fn allocate(&self, stream: Stream) -> Option<SegmentInfo> {
-        let (id, members) = self.allocator.borrow_mut().allocate()?;
+        let (id, members) = self.common.allocator.lock().allocate()?;
         let generation = self.generation.get() + 1;
         self.generation.set(generation);
         Some(SegmentInfo {

@@ -128,6 +128,7 @@ fn new_pool(name: &Name, size: Size, dir: &std::path::Path) -> NewPool {
         raid: None,
         log: Vec::new(),
         log_size: None,
+        shards: None,
         force: true,
     }
 }

@@ -14,9 +14,10 @@ use crate::output::{facts, or_dash, print, table};
 /// `flashloom pool ...`
 pub fn pool(global: &Global, verb: PoolVerb) -> Outcome {
     match verb {
-        PoolVerb::Create { name, of, raid, log_size, force } => {
+        PoolVerb::Create { name, of, raid, log_size, shards, force } => {
             let (drives, log) = absolute(of)?;
-            let new = NewPool { name, drives, raid: raid.map(Into::into), log, log_size, force };
+            let raid = raid.map(Into::into);
+            let new = NewPool { name, drives, raid, log, log_size, shards, force };
             let made = ask(global, async |client| client.create_pool(&new).await)?;
             print(global.output, &made, pool_facts)
         }
@@ -100,6 +101,7 @@ fn status_facts(status: &PoolStatus, rows: &mut Vec<(String, String)>) {
     let mut row = |name: &str, value: String| rows.push((name.to_owned(), value));
     let size = |bytes: u64| Size::new(bytes).to_string();
     row("redundancy", shape(status));
+    row("shards", status.shards.to_string());
     row("capacity", size(status.capacity));
     row("used", format!("{} ({} of metadata)", size(status.used), size(status.metadata)));
     row("volumes", status.volumes.to_string());

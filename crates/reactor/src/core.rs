@@ -50,6 +50,15 @@ pub(crate) fn with<R>(f: impl FnOnce(&Core) -> R) -> R {
     try_with(f).expect("called outside a reactor")
 }
 
+/// The number of this thread's reactor, as [`Handle::id`](crate::Handle::id) says it.
+///
+/// # Panics
+/// When this thread runs none.
+#[must_use]
+pub fn id() -> u32 {
+    with(|core| core.id)
+}
+
 pub(crate) struct Core {
     pub id: u32,
     pub executor: Executor,

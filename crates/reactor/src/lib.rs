@@ -35,7 +35,7 @@ mod time;
 mod timer;
 mod waker;
 
-pub use crate::core::run;
+pub use crate::core::{id, run};
 pub use error::{Error, Gone};
 pub use handle::{Call, Handle, Reactor};
 pub use limits::{

@@ -86,12 +86,12 @@ impl Media {
         self.set_faults(life);
         if self.made.get() {
             let options = OpenOptions { degraded: true, import: false };
-            return told(Pool::open(self.drives(), self.log(), options).await);
+            return told(Pool::open(self.drives(), self.log(), options, &[]).await);
         }
         let mut spec = self.plan.shape.spec(self.plan.seed);
         spec.drives = self.drives();
         spec.log = self.log();
-        let pool = told(Pool::create(spec).await)?;
+        let pool = told(Pool::create(spec, &[]).await)?;
         // A machine without power has made nothing.
         self.made.set(self.is_on());
         Ok(pool)
@@ -218,8 +218,8 @@ impl Array {
         told(self.0.volume(name).and_then(|volume| volume.flush()))
     }
 
-    pub fn describe(&self) -> String {
-        format!("{:#?}", self.0.status())
+    pub async fn describe(&self) -> String {
+        format!("{:#?}", self.0.status().await)
     }
 
     pub async fn close(&self) -> Result<(), Refusal> {

@@ -117,7 +117,8 @@ impl Life {
             }
             Ok(answer) => Some(answer),
             Err(_) => {
-                self.note(format_args!("{}", self.store.describe()));
+                let how = self.store.describe().await;
+                self.note(format_args!("{how}"));
                 self.violate(Violation(format!("{what} is stuck")));
                 None
             }

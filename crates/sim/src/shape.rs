@@ -24,7 +24,10 @@ pub struct Shape {
     /// Capacity of each drive in bytes.
     pub drives: Vec<u64>,
     pub volatile_caches: bool,
+    /// Shards the pool is cut into, all on the one reactor there is.
+    pub shards: u16,
     pub log: LogShape,
+    /// Of all shards together.
     pub log_bytes: u64,
     pub faults: Faults,
 }
@@ -60,12 +63,15 @@ impl Shape {
             1 => LogShape::Pmem(2),
             _ => LogShape::Pmem(1),
         };
-        let log_bytes = (3 + prng.below(4)) * MIB;
-        let base = (26 + prng.below(32)) * MIB + log_bytes;
+        let shards = 1 + prng.below(8).saturating_sub(4);
+        let log_bytes = (3 + prng.below(4)) * MIB * shards;
+        // Every shard wants some segments.
+        let base = (8 + 18 * shards + prng.below(32)) * MIB + log_bytes;
         let mut shape = Self {
             scheme,
             drives: (0..count).map(|_| base + prng.below(8) * MIB).collect(),
             volatile_caches: prng.below(4) > 0,
+            shards: u16::try_from(shards).unwrap_or(1),
             log,
             log_bytes,
             faults: Faults::default(),
@@ -119,6 +125,7 @@ impl Shape {
             scheme: self.scheme,
             log: engine::LogSpec::Drives,
             log_bytes: Some(self.log_bytes),
+            shards: Some(self.shards),
             au_bytes: Some(MIB),
             created: 0,
         }

@@ -90,10 +90,10 @@ impl Store {
     }
 
     /// How the pool is doing, for whoever looks into a failure.
-    pub fn describe(&self) -> String {
+    pub async fn describe(&self) -> String {
         match self {
             Self::Reference(_) => String::new(),
-            Self::Array(pool) => pool.describe(),
+            Self::Array(pool) => pool.describe().await,
         }
     }
 

@@ -22,7 +22,6 @@ pub mod reservation;
 mod rig;
 pub mod snapshot;
 pub mod subsystem;
-pub mod volume;
 
 pub use connection::serve_connection;
 pub use controller::Controller;

@@ -117,16 +117,7 @@ const _: () = assert!(COPY_MAX_RANGE_BLOCKS <= u16::MAX as u32);
 /// Logical blocks of one fused Compare and Write (ACWU, which is 0's based, is one less).
 pub const ATOMIC_COMPARE_WRITE_BLOCKS: u32 = 1;
 
-// ---- Volumes of other reactors ------------------------------------------------------------
-
-/// Commands of other reactors that a pool attends to at a time: enough that its log and drives are
-/// always busy; further ones wait their turn.
-pub const VOLUME_HANDS: usize = 64;
-
-/// Parcels kept to be used again, and bytes of each that are: commands under way at most times, and
-/// their usual length. Larger ones are allocated.
-pub const VOLUME_PARCELS_KEPT: usize = 256;
-pub const VOLUME_PARCEL_BYTES_KEPT: usize = 128 << 10;
+// ---- Volumes -------------------------------------------------------------------------------
 
 /// Bytes of a volume that are compared at once.
 pub const VOLUME_COMPARE_BYTES: usize = 64 << 10;

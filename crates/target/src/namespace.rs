@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use engine::Volume;
 use nvme::nqn::Nqn;
 use uuid::Uuid;
-
-use crate::volume::Door;
 
 /// What the bytes of a namespace are kept in. A closed set: the target modes.
 #[derive(Clone)]
@@ -16,7 +15,7 @@ pub enum Backend {
     /// A file or a block device.
     Drive(Arc<media::Drive>),
     /// A volume of a pool.
-    Volume(Door),
+    Volume(Volume),
 }
 
 impl Backend {
@@ -26,7 +25,7 @@ impl Backend {
         match self {
             Self::Memory(region) => region.len(),
             Self::Drive(drive) => drive.capacity(),
-            Self::Volume(door) => door.bytes(),
+            Self::Volume(volume) => volume.len(),
         }
     }
 
@@ -56,7 +55,7 @@ impl Backend {
         match self {
             Self::Memory(_) => false,
             Self::Drive(drive) => drive.failure().is_some(),
-            Self::Volume(door) => door.has_failed(),
+            Self::Volume(volume) => volume.has_failed(),
         }
     }
 

@@ -83,6 +83,8 @@ pub struct PoolStatus {
     pub data: u8,
     /// See `data`.
     pub parity: u8,
+    /// Shards it is cut into.
+    pub shards: u16,
     /// Bytes of contents that it can hold.
     pub capacity: u64,
     /// Bytes of contents that it holds, those nobody sees any more included where that is not
@@ -225,6 +227,11 @@ pub struct NewPool {
     /// Size of its commit log; one that suits the drives when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log_size: Option<Size>,
+    /// Shards it is cut into for good, 1 to 64: each is served by one reactor, so that a pool has
+    /// the power of as many cores at most. One for each reactor of the node when left out, or fewer
+    /// where the pool is too small for so many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shards: Option<u16>,
     /// Make it of drives that are a pool's already.
     #[serde(default)]
     pub force: bool,

@@ -86,7 +86,7 @@ impl Node {
     pub fn add_namespace(&self, nqn: &Nqn, new: NewNamespace) -> Result<Namespace> {
         let own = match &new.backend {
             Backend::Volume(volume) => {
-                Some(self.inner().serving()?.pools().door(volume)?.block_size())
+                Some(self.inner().serving()?.pools().volume(volume)?.block_size())
             }
             _ => None,
         };

@@ -119,7 +119,7 @@ impl Node {
         let inner = self.inner();
         let mut volumes = Vec::new();
         for pool in inner.serving()?.pools().open_pools() {
-            for volume in pool.doors().keys() {
+            for volume in pool.volumes().keys() {
                 let path = VolumePath { pool: pool.name().clone(), volume: volume.clone() };
                 volumes.push(inner.volume(&path)?);
             }
@@ -224,8 +224,8 @@ impl Node {
         desired::check_subsystem_nqn(&new.subsystem)?;
         let (block_size, uuid) = {
             let inner = self.inner();
-            let door = inner.serving()?.pools().door(path)?;
-            (door.block_size(), Uuid::from_bytes(door.uuid()))
+            let volume = inner.serving()?.pools().volume(path)?;
+            (volume.block_size(), Uuid::from_bytes(volume.id()))
         };
         let nqn = new.subsystem.clone();
         self.change(
@@ -310,12 +310,12 @@ impl Inner {
     }
 
     fn volume(&self, path: &VolumePath) -> Result<Volume> {
-        let door = self.serving()?.pools().door(path)?;
+        let volume = self.serving()?.pools().volume(path)?;
         Ok(Volume {
             name: path.clone(),
-            id: Uuid::from_bytes(door.uuid()),
-            size: Size::new(door.bytes()),
-            block_size: door.block_size(),
+            id: Uuid::from_bytes(volume.id()),
+            size: Size::new(volume.len()),
+            block_size: volume.block_size(),
             mapping: self.mapping(path),
         })
     }

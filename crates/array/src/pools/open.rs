@@ -10,25 +10,17 @@ use std::time::SystemTime;
 
 use api::v1::Kind;
 use api::value::{LogPlace, Name};
-use engine::{PoolSpec, PoolStatus, VolumeSpec};
+use engine::{Pool, PoolSpec, PoolStatus, Volume, VolumeSpec};
 use reactor::Handle;
-use target::volume::{Door, Home};
 use uuid::Uuid;
 
 use super::made_of::{MadeOf, Member, labels};
 use super::told;
 use crate::{Error, Result};
 
-/// A pool on its reactor.
-#[derive(Clone)]
-struct Held {
-    pool: engine::Pool,
-    home: Home,
-}
-
 thread_local! {
     /// The pools of this reactor.
-    static HELD: RefCell<BTreeMap<Uuid, Held>> = const { RefCell::new(BTreeMap::new()) };
+    static HELD: RefCell<BTreeMap<Uuid, Pool>> = const { RefCell::new(BTreeMap::new()) };
 }
 
 /// What a pool to make is to be, beside what it is made of.
@@ -37,6 +29,8 @@ pub struct Asked {
     pub id: Uuid,
     pub scheme: raid::Scheme,
     pub log_bytes: Option<u64>,
+    /// As many as suit, if nobody says.
+    pub shards: Option<u16>,
     /// Take drives of another pool.
     pub force: bool,
 }
@@ -50,7 +44,7 @@ pub struct OpenPool {
     /// By index; `None` for a drive that is missing.
     paths: Vec<Option<PathBuf>>,
     places: Vec<LogPlace>,
-    doors: BTreeMap<Name, Door>,
+    volumes: BTreeMap<Name, Volume>,
     _locks: Vec<Arc<File>>,
 }
 
@@ -62,20 +56,18 @@ fn stopped<E>(_: E) -> Error {
 struct Opened {
     name: String,
     id: [u8; 16],
-    doors: Vec<(String, Door)>,
+    volumes: Vec<(String, Volume)>,
 }
 
-fn hold(pool: engine::Pool, hands: usize) -> engine::Result<Opened> {
-    let home = Home::new(hands);
-    let status = pool.status();
-    let doors = pool.volumes().into_iter().map(|name| {
-        let door = home.open(pool.volume(&name)?);
-        Ok((name, door))
+async fn hold(pool: Pool) -> engine::Result<Opened> {
+    let status = pool.status().await?;
+    let volumes = pool.volumes().into_iter().map(|name| {
+        let volume = pool.volume(&name)?;
+        Ok((name, volume))
     });
-    let doors = doors.collect::<engine::Result<_>>()?;
-    let id = Uuid::from_bytes(status.id);
-    HELD.with_borrow_mut(|held| held.insert(id, Held { pool, home }));
-    Ok(Opened { name: status.name, id: status.id, doors })
+    let volumes = volumes.collect::<engine::Result<_>>()?;
+    HELD.with_borrow_mut(|held| held.insert(Uuid::from_bytes(status.id), pool));
+    Ok(Opened { name: status.name, id: status.id, volumes })
 }
 
 fn name_of(text: &str) -> Result<Name> {
@@ -87,7 +79,8 @@ impl OpenPool {
     ///
     /// # Errors
     /// `Conflict` when a drive is of a pool, `Invalid`, `Failed`.
-    pub fn create(home: Handle, hands: usize, made_of: MadeOf, asked: Asked) -> Result<Self> {
+    pub fn create(on: Vec<Handle>, made_of: MadeOf, asked: Asked) -> Result<Self> {
+        let home = home(&on)?;
         if !asked.force {
             for (label, member) in labels(&home, &made_of.drives)?.iter().zip(&made_of.drives) {
                 let Some(label) = label else { continue };
@@ -106,13 +99,11 @@ impl OpenPool {
             scheme: asked.scheme,
             log: made_of.log,
             log_bytes: asked.log_bytes,
+            shards: asked.shards,
             au_bytes: None,
             created: created.map_or(0, |since| since.as_secs()),
         };
-        let call = home.call(move || async move {
-            let pool = engine::Pool::create(spec).await?;
-            hold(pool, hands)
-        });
+        let call = home.call(move || async move { hold(Pool::create(spec, &on).await?).await });
         let context = format!("pool {} cannot be made", asked.name);
         let opened = call.wait().map_err(stopped)?.map_err(|error| told(&context, &error))?;
         let paths = made_of.drives.into_iter().map(|member| Some(member.path)).collect();
@@ -123,13 +114,8 @@ impl OpenPool {
     ///
     /// # Errors
     /// As the engine says: missing or stale drives, damage.
-    pub fn open(
-        home: Handle,
-        hands: usize,
-        made_of: MadeOf,
-        degraded: bool,
-        import: bool,
-    ) -> Result<Self> {
+    pub fn open(on: Vec<Handle>, made_of: MadeOf, degraded: bool, import: bool) -> Result<Self> {
+        let home = home(&on)?;
         let labels = labels(&home, &made_of.drives)?;
         let MadeOf { drives, log, places, locks } = made_of;
         let known = drives.iter().zip(&labels);
@@ -145,8 +131,7 @@ impl OpenPool {
         let drives = drives.into_iter().map(|member: Member| member.drive).collect();
         let call = home.call(move || async move {
             let options = engine::OpenOptions { degraded, import };
-            let pool = engine::Pool::open(drives, log, options).await?;
-            hold(pool, hands)
+            hold(Pool::open(drives, log, options, &on).await?).await
         });
         let opened = call
             .wait()
@@ -162,14 +147,15 @@ impl OpenPool {
         places: Vec<LogPlace>,
         locks: Vec<Arc<File>>,
     ) -> Result<Self> {
-        let doors = opened.doors.into_iter().map(|(name, door)| Ok((name_of(&name)?, door)));
+        let volumes = opened.volumes.into_iter();
+        let volumes = volumes.map(|(name, volume)| Ok((name_of(&name)?, volume)));
         Ok(Self {
             name: name_of(&opened.name)?,
             id: Uuid::from_bytes(opened.id),
             home,
             paths,
             places,
-            doors: doors.collect::<Result<_>>()?,
+            volumes: volumes.collect::<Result<_>>()?,
             _locks: locks,
         })
     }
@@ -184,7 +170,7 @@ impl OpenPool {
         self.id
     }
 
-    /// The reactor it lives on.
+    /// The reactor it is managed on; its shards may be on others, too.
     pub const fn home(&self) -> &Handle {
         &self.home
     }
@@ -199,24 +185,24 @@ impl OpenPool {
         &self.places
     }
 
-    /// The doors to its volumes, by name.
-    pub const fn doors(&self) -> &BTreeMap<Name, Door> {
-        &self.doors
+    /// Its volumes, by name.
+    pub const fn volumes(&self) -> &BTreeMap<Name, Volume> {
+        &self.volumes
     }
 
-    /// The door to a volume.
+    /// A volume.
     ///
     /// # Errors
     /// `NotFound`.
-    pub fn door(&self, name: &Name) -> Result<&Door> {
-        self.doors.get(name).ok_or_else(|| {
+    pub fn volume(&self, name: &Name) -> Result<&Volume> {
+        self.volumes.get(name).ok_or_else(|| {
             Error::new(Kind::NotFound, format!("there is no volume {}/{name}", self.name))
                 .help("`flashloom volume list` shows those there are")
         })
     }
 
     /// Runs `work` on the pool's reactor.
-    fn call<T, F>(&self, work: impl FnOnce(Held) -> F + Send + 'static) -> Result<T>
+    fn call<T, F>(&self, work: impl FnOnce(Pool) -> F + Send + 'static) -> Result<T>
     where
         F: Future<Output = engine::Result<T>> + 'static,
         T: Send + 'static,
@@ -224,7 +210,7 @@ impl OpenPool {
         let id = self.id;
         let call = self.home.call(move || async move {
             match HELD.with_borrow(|held| held.get(&id).cloned()) {
-                Some(held) => work(held).await,
+                Some(pool) => work(pool).await,
                 None => Err(engine::Error::new(engine::Kind::Gone, "the pool was closed")),
             }
         });
@@ -236,7 +222,7 @@ impl OpenPool {
     /// # Errors
     /// `Stopping`.
     pub fn status(&self) -> Result<PoolStatus> {
-        self.call(|held| async move { Ok(held.pool.status()) })
+        self.call(|pool| async move { pool.status().await })
     }
 
     /// Makes a volume.
@@ -246,9 +232,8 @@ impl OpenPool {
     pub fn create_volume(&mut self, name: &Name, bytes: u64, block_size: u32) -> Result<()> {
         let id = *Uuid::new_v4().as_bytes();
         let spec = VolumeSpec { name: name.to_string(), id, bytes, block_size };
-        let door = self
-            .call(|held| async move { Ok(held.home.open(held.pool.create_volume(spec).await?)) })?;
-        self.doors.insert(name.clone(), door);
+        let volume = self.call(|pool| async move { pool.create_volume(spec).await })?;
+        self.volumes.insert(name.clone(), volume);
         Ok(())
     }
 
@@ -257,14 +242,10 @@ impl OpenPool {
     /// # Errors
     /// `NotFound`, `Failed`.
     pub fn delete_volume(&mut self, name: &Name) -> Result<()> {
-        let door = self.door(name)?.clone();
+        self.volume(name)?;
         let volume = name.to_string();
-        self.call(|held| async move {
-            held.pool.delete_volume(&volume).await?;
-            Home::close(&door);
-            Ok(())
-        })?;
-        self.doors.remove(name);
+        self.call(|pool| async move { pool.delete_volume(&volume).await })?;
+        self.volumes.remove(name);
         Ok(())
     }
 
@@ -273,11 +254,8 @@ impl OpenPool {
     /// # Errors
     /// `NotFound`, `Invalid`, `Failed`.
     pub fn resize_volume(&self, name: &Name, bytes: u64) -> Result<()> {
-        let door = self.door(name)?;
         let volume = name.to_string();
-        self.call(move |held| async move { held.pool.resize_volume(&volume, bytes).await })?;
-        door.set_bytes(bytes);
-        Ok(())
+        self.call(move |pool| async move { pool.resize_volume(&volume, bytes).await })
     }
 
     /// Gives a volume another name.
@@ -285,11 +263,11 @@ impl OpenPool {
     /// # Errors
     /// `NotFound`, `Conflict`, `Failed`.
     pub fn rename_volume(&mut self, name: &Name, to: &Name) -> Result<()> {
-        let door = self.door(name)?.clone();
+        let volume = self.volume(name)?.clone();
         let (from, new) = (name.to_string(), to.to_string());
-        self.call(move |held| async move { held.pool.rename_volume(&from, &new).await })?;
-        self.doors.remove(name);
-        self.doors.insert(to.clone(), door);
+        self.call(move |pool| async move { pool.rename_volume(&from, &new).await })?;
+        self.volumes.remove(name);
+        self.volumes.insert(to.clone(), volume);
         Ok(())
     }
 
@@ -311,14 +289,16 @@ impl OpenPool {
 
     fn shut(self, export: bool) -> Result<()> {
         let id = self.id;
-        let doors: Vec<Door> = self.doors.values().cloned().collect();
-        self.call(move |held| async move {
-            held.home.end();
-            doors.iter().for_each(Home::close);
+        self.call(move |pool| async move {
             HELD.with_borrow_mut(|all| all.remove(&id));
-            if export { held.pool.export().await } else { held.pool.close().await }
+            if export { pool.export().await } else { pool.close().await }
         })
     }
+}
+
+/// The reactor that manages a pool of these.
+fn home(on: &[Handle]) -> Result<Handle> {
+    on.first().cloned().ok_or_else(|| Error::new(Kind::Stopping, "the reactors have stopped"))
 }
 
 /// The paths of drives, for people.

@@ -79,6 +79,7 @@ fn status(open: &OpenPool) -> Result<PoolStatus> {
     Ok(PoolStatus {
         data: status.layout.data,
         parity: status.layout.parity,
+        shards: status.shards,
         capacity: status.capacity,
         used: status.used,
         metadata: status.metadata,

@@ -49,15 +49,15 @@ impl Media {
                 let asked = size.map(|size| size.bytes());
                 Self::open_drive(path, asked, def.block_size, in_use)
             }
-            Kept::Volume(volume) => {
-                let door = pools.door(volume)?.clone();
-                if door.block_size() != def.block_size {
-                    let what = format!("volume {volume} has blocks of {} bytes", door.block_size());
+            Kept::Volume(path) => {
+                let volume = pools.volume(path)?.clone();
+                if volume.block_size() != def.block_size {
+                    let what = format!("volume {path} has blocks of {} bytes", volume.block_size());
                     return Err(Error::new(Kind::Invalid, what)
                         .help("leave the block size out: a volume has its own"));
                 }
-                let bytes = door.bytes();
-                Ok(Self { backend: Backend::Volume(door), bytes, lock: None })
+                let bytes = volume.len();
+                Ok(Self { backend: Backend::Volume(volume), bytes, lock: None })
             }
         }
     }

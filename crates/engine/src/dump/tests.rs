@@ -58,14 +58,15 @@ impl Media {
             scheme,
             log: self.log(),
             log_bytes: Some(3 * MIB),
+            shards: None,
             au_bytes: Some(MIB),
             created: 0,
         };
-        Pool::create(spec).await.unwrap()
+        Pool::create(spec, &[]).await.unwrap()
     }
 
     async fn open(&self) -> Pool {
-        Pool::open(self.opened(), self.log(), OpenOptions::default()).await.unwrap()
+        Pool::open(self.opened(), self.log(), OpenOptions::default(), &[]).await.unwrap()
     }
 
     fn spec(&self, data: bool) -> Spec {
@@ -212,10 +213,11 @@ fn drives_that_are_missing_blank_or_foreign_are_told_apart() {
             scheme: raid::Scheme::Single,
             log: LogSpec::Drives,
             log_bytes: Some(3 * MIB),
+            shards: None,
             au_bytes: Some(MIB),
             created: 0,
         };
-        Pool::create(options).await.unwrap().close().await.unwrap();
+        Pool::create(options, &[]).await.unwrap().close().await.unwrap();
         let blank = Media::new(1, 0);
         let mut spec = media.spec(true);
         spec.drives[1].drive = Ok(other.opened().remove(0));

@@ -1,39 +1,30 @@
 //! Making a pool.
 
-use std::cell::{Cell, RefCell};
-use std::rc::Rc;
 use std::sync::Arc;
 
-use media::{Drive, Pmem};
-use reactor::sync::Semaphore;
+use media::Pmem;
+use reactor::Handle;
 use stdx::Prng;
 use stdx::num::u64_of;
 
-use super::{Inner, LogSpec, Pool, PoolSpec, geometry_of};
+use super::assemble::{Begin, Frame, drive_set};
+use super::{LogSpec, Pool, PoolSpec};
 use crate::address::BLOCK;
-use crate::allocator::Allocator;
 use crate::area;
 use crate::error::{Error, Kind, Result};
 use crate::format::catalog::Catalog;
 use crate::format::label::{DriveRecord, Label, Layout, LogKind, PoolState};
 use crate::format::{self, area as at};
-use crate::limits::{AU_MAX, AU_MIN, AUS_MIN, AUS_PER_DRIVE, DRIVES_MAX, UNITS_PER_AU};
-use crate::log::{Area, Device, LOG_BYTES_MIN, Log, Zone};
-use crate::map::{Map, MapLimits};
-use crate::pages::Pages;
-use crate::segment::{DriveSet, DriveSlot, Segments};
-use crate::shard::{self, Shard};
-use crate::superblock::Superblock;
-use crate::table::Table;
-use crate::writer::{self, Writer};
+use crate::limits::{
+    AU_MAX, AU_MIN, AUS_MIN, AUS_PER_DRIVE, DRIVES_MAX, SHARD_LOG_BYTES, SHARD_SEGMENTS,
+    SHARD_SEGMENTS_MIN, SHARDS_MAX, UNITS_PER_AU,
+};
+use crate::log::{Area, Device, LOG_BYTES_MIN, Zone};
+use crate::segment::DriveSet;
 
 /// Bytes of a commit log where nobody says, and for small pools the share of a drive it takes.
 const LOG_DEFAULT: u64 = 256 << 20;
 const LOG_SHARE: u64 = 16;
-
-/// Memory of one shard's map.
-const MAP_BYTES_MIN: usize = 4 << 20;
-const MAP_BYTES_MAX: usize = 64 << 20;
 
 impl LogSpec {
     pub(crate) const fn kind(&self) -> LogKind {
@@ -85,7 +76,7 @@ pub(crate) fn device(label: &Label, log: &LogSpec, drives: &DriveSet, shard: u16
 }
 
 /// The seconds, bytes and counts of a new pool's label.
-fn plan(spec: &PoolSpec) -> Result<Label> {
+fn plan(spec: &PoolSpec, reactors: usize) -> Result<Label> {
     format::check_name(&spec.name).map_err(invalid)?;
     if spec.drives.is_empty() || spec.drives.len() > DRIVES_MAX {
         return Err(invalid(format!("a pool has 1 to {DRIVES_MAX} drives")));
@@ -102,27 +93,24 @@ fn plan(spec: &PoolSpec) -> Result<Label> {
     if !au_bytes.is_power_of_two() || !(AU_MIN..=AU_MAX).contains(&au_bytes) {
         return Err(invalid("an allocation unit is a power of two from 1 MiB to 64 MiB"));
     }
-    let log_bytes = log_bytes(spec, smallest)?;
-    let mut prng = Prng::new(u64::from_le_bytes(spec.id[..8].try_into().expect("8 bytes")));
-    let zones = if matches!(spec.log, LogSpec::Drives) { spec.drives.len().min(2) } else { 0 };
-    let mut drives = Vec::new();
-    for (index, drive) in spec.drives.iter().enumerate() {
-        let zone = if index < zones { log_bytes } else { 0 };
-        let au_count = DriveSet::au_count(drive.capacity(), at::END + zone, au_bytes);
-        if u64::from(au_count) < AUS_MIN {
-            let needs = at::END + zone + AUS_MIN * au_bytes;
-            return Err(invalid(format!(
-                "drive {index} has {} bytes; it needs {needs} or more",
-                drive.capacity()
-            )));
+    let shards = match spec.shards {
+        Some(shards) => shards,
+        None => {
+            let log = log_room(spec, smallest);
+            let units = spec.drives.iter().map(|drive| {
+                DriveSet::au_count(drive.capacity(), at::END + log.min(LOG_DEFAULT), au_bytes)
+            });
+            let segments = raid::placement::segments(&units.collect::<Vec<_>>(), shape.width());
+            suiting_shards(reactors, segments, log)
         }
-        drives.push(DriveRecord {
-            id: random_id(&mut prng),
-            failed: false,
-            log_bytes: zone,
-            au_count,
-        });
+    };
+    if !(1..=SHARDS_MAX).contains(&usize::from(shards)) {
+        return Err(invalid(format!("a pool has 1 to {SHARDS_MAX} shards")));
     }
+    let log_bytes = log_bytes(spec, smallest, shards)?;
+    let mut prng = Prng::new(u64::from_le_bytes(spec.id[..8].try_into().expect("8 bytes")));
+    let drives = records(spec, log_bytes * u64::from(shards), au_bytes, &mut prng)?;
+    check_shards(shards, &drives, shape.width())?;
     Ok(Label {
         pool: spec.id,
         name: spec.name.clone(),
@@ -130,7 +118,7 @@ fn plan(spec: &PoolSpec) -> Result<Label> {
         epoch: 0,
         drive: 0,
         layout: Layout { data: shape.data, parity: shape.parity, unit_blocks, au_bytes },
-        shards: 1,
+        shards,
         log: spec.log.kind(),
         log_bytes,
         log_id: random_id(&mut prng),
@@ -139,140 +127,83 @@ fn plan(spec: &PoolSpec) -> Result<Label> {
     })
 }
 
-fn log_bytes(spec: &PoolSpec, smallest: u64) -> Result<u64> {
+/// The drives as the label lists them, with zones of so many bytes on those that have the log.
+fn records(spec: &PoolSpec, zone: u64, au_bytes: u64, prng: &mut Prng) -> Result<Vec<DriveRecord>> {
+    let zones = if matches!(spec.log, LogSpec::Drives) { spec.drives.len().min(2) } else { 0 };
+    let each = spec.drives.iter().enumerate().map(|(index, drive)| {
+        let zone = if index < zones { zone } else { 0 };
+        let au_count = DriveSet::au_count(drive.capacity(), at::END + zone, au_bytes);
+        if u64::from(au_count) < AUS_MIN {
+            let needs = at::END + zone + AUS_MIN * au_bytes;
+            return Err(invalid(format!(
+                "drive {index} has {} bytes; it needs {needs} or more",
+                drive.capacity()
+            )));
+        }
+        Ok(DriveRecord { id: random_id(prng), failed: false, log_bytes: zone, au_count })
+    });
+    each.collect()
+}
+
+fn check_shards(shards: u16, drives: &[DriveRecord], width: usize) -> Result<()> {
+    let units: Vec<u32> = drives.iter().map(|drive| drive.au_count).collect();
+    let segments = raid::placement::segments(&units, width);
+    let needs = u64::from(shards) * SHARD_SEGMENTS_MIN;
+    if shards > 1 && segments < needs {
+        return Err(invalid(format!(
+            "{shards} shards need {needs} segments; the drives have space for {segments}"
+        )));
+    }
+    Ok(())
+}
+
+/// As many shards as there are reactors, or fewer where those would have too little space or log.
+fn suiting_shards(reactors: usize, segments: u64, log_bytes: u64) -> u16 {
+    let most = (segments / SHARD_SEGMENTS).min(log_bytes / SHARD_LOG_BYTES);
+    let most = most.min(u64_of(SHARDS_MAX.min(reactors)));
+    u16::try_from(most).unwrap_or(1).max(1)
+}
+
+/// Bytes of commit log that all shards can have together.
+fn log_room(spec: &PoolSpec, smallest: u64) -> u64 {
+    let devices = spec.log.devices().iter().map(|device| device.capacity()).min();
+    let suits = devices.unwrap_or_else(|| LOG_DEFAULT.min(smallest / LOG_SHARE));
+    spec.log_bytes.unwrap_or(suits)
+}
+
+/// Bytes of one shard's log.
+fn log_bytes(spec: &PoolSpec, smallest: u64, shards: u16) -> Result<u64> {
+    let all = log_room(spec, smallest);
+    let bytes = (all / u64::from(shards)) & !(u64_of(BLOCK) - 1);
     let room = spec.log.devices().iter().map(|device| device.capacity()).min();
-    let suits = room.unwrap_or_else(|| LOG_DEFAULT.min(smallest / LOG_SHARE));
-    let bytes = spec.log_bytes.unwrap_or(suits) & !(u64_of(BLOCK) - 1);
-    if bytes < LOG_BYTES_MIN || room.is_some_and(|room| bytes > room) {
+    if bytes < LOG_BYTES_MIN || room.is_some_and(|room| bytes * u64::from(shards) > room) {
+        let least = LOG_BYTES_MIN * u64::from(shards);
         let room = room.map_or_else(String::new, |room| format!(" and at most {room}"));
         return Err(invalid(format!(
-            "the commit log would have {bytes} bytes; it needs {LOG_BYTES_MIN} at least{room}"
+            "the commit log would have {all} bytes; it needs {least} at least{room}"
         )));
     }
     Ok(bytes)
 }
 
-/// The drives of a label as a set.
-pub(super) fn drive_set(label: &Label, drives: Vec<Option<Arc<Drive>>>) -> Arc<DriveSet> {
-    let slots = label.drives.iter().zip(drives).map(|(record, drive)| DriveSlot {
-        drive,
-        failed: record.failed,
-        begins: at::END + record.log_bytes,
-        au_count: record.au_count,
-    });
-    Arc::new(DriveSet::new(slots.collect(), label.layout.au_bytes))
-}
-
-/// The parts that creating and opening have in common.
-pub(super) struct Frame {
-    pub superblock: Rc<Superblock>,
-    pub allocator: Rc<RefCell<Allocator>>,
-    pub geometry: raid::Geometry,
-    pub segments: Segments,
-}
-
-impl Frame {
-    pub fn new(label: Label, catalog: Catalog, drives: Arc<DriveSet>) -> Result<Self> {
-        let geometry = geometry_of(&label.layout)?;
-        let segments = Segments::new(Arc::clone(&drives), label.pool, geometry)?;
-        let units: Vec<u32> = label.drives.iter().map(|drive| drive.au_count).collect();
-        let mut allocator = Allocator::new(&units, geometry.width());
-        for index in drives.indices() {
-            allocator.set_online(usize::from(index), drives.is_online(index));
-        }
-        let superblock = Rc::new(Superblock::new(drives, label, catalog));
-        Ok(Self { superblock, allocator: Rc::new(RefCell::new(allocator)), geometry, segments })
-    }
-
-    /// Segments that may hold data: the rest is for metadata, for what is open, and for reclaim to
-    /// work with.
-    pub fn data_segments(&self) -> u64 {
-        let all = self.allocator.borrow().capacity();
-        all - (all / 12).max(8).min(all)
-    }
-
-    /// Blocks of data the pool may hold.
-    pub fn capacity(&self) -> u64 {
-        let header = crate::format::stripe::header_blocks(self.geometry);
-        let room = self.geometry.stripe_blocks() - header;
-        self.data_segments() * u64::from(self.geometry.stripes()) * u64::from(room)
-    }
-
-    /// Memory for the map of one shard.
-    pub fn map_limits(&self) -> MapLimits {
-        // A quarter of what all entries would take, up to what serves 1 TiB well.
-        let bytes = usize::try_from(self.capacity() * 4).unwrap_or(usize::MAX);
-        MapLimits::for_memory(bytes.clamp(MAP_BYTES_MIN, MAP_BYTES_MAX))
-    }
-
-    pub fn writer(&self, shard: u16, table: Table, sequence: u64) -> Rc<Writer> {
-        let label = self.superblock.label();
-        Rc::new(Writer::new(writer::Parts {
-            pool: label.pool,
-            shard,
-            segments: self.segments.clone(),
-            table: Rc::new(RefCell::new(table)),
-            allocator: Rc::clone(&self.allocator),
-            geometry: self.geometry,
-            epoch: label.epoch,
-            sequence,
-        }))
-    }
-
-    /// The pool, with its tasks running.
-    pub fn into_pool(self, shards: Vec<Rc<Shard>>) -> Pool {
-        let tasks = shards.iter().flat_map(Shard::start).collect();
-        Pool(Rc::new(Inner {
-            superblock: self.superblock,
-            allocator: self.allocator,
-            shards: shards.into(),
-            volumes: RefCell::default(),
-            changing: Semaphore::new(1),
-            tasks: RefCell::new(tasks),
-            closed: Cell::new(false),
-        }))
-    }
-}
-
 impl Pool {
-    /// Makes a pool of drives and opens it. What was on the drives is lost.
+    /// Makes a pool of drives and opens it. What was on the drives is lost. Its shards live on the
+    /// reactors `on` by turns, or on this one if there are none.
     ///
     /// # Errors
     /// `Invalid` for what cannot be a pool, `Failed` when a drive takes no writes.
-    pub async fn create(spec: PoolSpec) -> Result<Self> {
-        let label = plan(&spec)?;
+    pub async fn create(spec: PoolSpec, on: &[Handle]) -> Result<Self> {
+        let label = plan(&spec, on.len())?;
         for drive in &spec.drives {
             area::wipe(drive).await?;
         }
         let drives = drive_set(&label, spec.drives.iter().cloned().map(Some).collect());
         let catalog = Catalog { generation: 0, next_view: 1, volumes: Vec::new() };
-        let shards = label.shards;
-        let frame = Frame::new(label.clone(), catalog, drives)?;
-        let mut made = Vec::new();
-        for shard in 0..shards {
-            let device = device(&label, &spec.log, &frame.superblock.drives, shard);
-            let log = Log::create(device, label.log_bytes, lane(&label, shard)).await?;
-            let writer = frame.writer(shard, Table::default(), 0);
-            let pages = Rc::new(Pages::new(Rc::clone(&writer)));
-            let map = Map::new(Rc::clone(&pages), frame.map_limits());
-            made.push(Rc::new(Shard::new(shard::Parts {
-                log,
-                writer,
-                superblock: Rc::clone(&frame.superblock),
-                pages,
-                map,
-                capacity: frame.capacity() / u64::from(shards),
-                cut: 0,
-                generation: 0,
-                manifest_blocks: Vec::new(),
-            })));
-        }
-        frame.superblock.change_catalog(|_| Ok(())).await?;
-        for shard in &made {
-            shard.checkpoint().await?;
-        }
+        let frame = Frame::new(label, spec.log, catalog, drives)?;
+        frame.common.superblock.change_catalog(|_| Ok(())).await?;
+        let pool = Self::assemble(frame, on, Begin::New).await?;
         // Labels last: without them there is no pool.
-        frame.superblock.write_labels(PoolState::Active).await?;
-        Ok(frame.into_pool(made))
+        pool.or_stop(pool.0.common.superblock.write_labels(PoolState::Active).await).await?;
+        Ok(pool)
     }
 }

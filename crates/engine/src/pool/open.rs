@@ -1,24 +1,20 @@
 //! Opening a pool from what its drives say.
 
-use std::rc::Rc;
 use std::sync::Arc;
 
 use media::Drive;
+use reactor::Handle;
 use stdx::Prng;
 
-use super::create::{Frame, device, drive_set, lane, random_id};
+use super::assemble::{Begin, Frame, drive_set};
+use super::create::random_id;
 use super::{LogSpec, Pool};
 use crate::area;
 use crate::error::{Error, Kind, Result};
 use crate::format::Bad;
 use crate::format::catalog::Catalog;
 use crate::format::label::{Label, LogKind, PoolState};
-use crate::log::Log;
-use crate::map::Map;
-use crate::pages::Pages;
-use crate::recover;
 use crate::segment::DriveSet;
-use crate::shard::{self, Shard};
 
 /// How a pool is to be opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -139,12 +135,18 @@ async fn newest_catalog(drives: &DriveSet, pool: [u8; 16]) -> Result<Catalog> {
 }
 
 impl Pool {
-    /// Opens the pool that these drives make, with the log it was created with.
+    /// Opens the pool that these drives make, with the log it was created with. Its shards live on
+    /// the reactors `on` by turns, or on this one if there are none.
     ///
     /// # Errors
     /// `Missing` when drives or the log are missing, blank or too old; `Invalid` when they are not of
     /// one pool, or it was exported; `Corrupt` when what they say is damaged beyond the redundancy.
-    pub async fn open(drives: Vec<Arc<Drive>>, log: LogSpec, options: OpenOptions) -> Result<Self> {
+    pub async fn open(
+        drives: Vec<Arc<Drive>>,
+        log: LogSpec,
+        options: OpenOptions,
+        on: &[Handle],
+    ) -> Result<Self> {
         let sorted = sort(drives, options).await?;
         sorted.check(options)?;
         let Sorted { mut label, drives } = sorted;
@@ -163,21 +165,17 @@ impl Pool {
         }
         let set = drive_set(&label, drives);
         let catalog = newest_catalog(&set, label.pool).await?;
-        let frame = Frame::new(label.clone(), catalog, set)?;
-        frame.superblock.write_labels(label.state).await?;
-        let mut shards = Vec::new();
-        for shard in 0..label.shards {
-            shards.push(open_shard(&frame, &label, &log, shard, imported).await?);
-        }
+        let state = label.state;
+        let frame = Frame::new(label, log, catalog, set)?;
+        frame.common.superblock.write_labels(state).await?;
+        let begin = if imported { Begin::Imported } else { Begin::Found };
+        let pool = Self::assemble(frame, on, begin).await?;
         if imported {
             // Not before it has a log: an import that is cut short is made again.
-            frame.superblock.write_labels(PoolState::Active).await?;
+            let written = pool.0.common.superblock.write_labels(PoolState::Active).await;
+            pool.or_stop(written).await?;
         }
-        let pool = frame.into_pool(shards);
-        for shard in pool.0.shards.iter() {
-            shard.flush_map().await?;
-        }
-        pool.adopt_volumes().await?;
+        pool.or_stop(pool.adopt_volumes().await).await?;
         Ok(pool)
     }
 }
@@ -195,42 +193,4 @@ const fn name_of(log: LogKind) -> &'static str {
         LogKind::Bbu => "protected memory",
         LogKind::Drives => "its drives",
     }
-}
-
-async fn open_shard(
-    frame: &Frame,
-    label: &Label,
-    log: &LogSpec,
-    shard: u16,
-    imported: bool,
-) -> Result<Rc<Shard>> {
-    let device = device(label, log, &frame.superblock.drives, shard);
-    let lane = lane(label, shard);
-    let (log, durable) = if imported {
-        // An exported pool left nothing in its log, which need not have come along.
-        (Log::create(device, label.log_bytes, lane).await?, 0)
-    } else {
-        let (log, opened) = Log::open(device, label.log_bytes, lane).await?;
-        (log, opened.durable_stripe)
-    };
-    let found = recover::find(&frame.superblock, &frame.segments, frame.geometry, shard).await?;
-    let rolled = recover::roll(&found, &frame.segments, &frame.allocator, durable).await?;
-    let writer = frame.writer(shard, rolled.table, rolled.sequence);
-    let pages = Rc::new(Pages::new(Rc::clone(&writer)));
-    let map = Map::open(&found.manifest.map, Rc::clone(&pages), frame.map_limits())?;
-    let opened = Rc::new(Shard::new(shard::Parts {
-        log,
-        writer,
-        superblock: Rc::clone(&frame.superblock),
-        pages,
-        map,
-        capacity: frame.capacity() / u64::from(label.shards),
-        cut: found.manifest.cut,
-        generation: found.root.generation,
-        manifest_blocks: found.blocks,
-    }));
-    for header in &rolled.headers {
-        opened.learn(header).await?;
-    }
-    Ok(opened)
 }

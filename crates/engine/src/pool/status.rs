@@ -2,9 +2,11 @@
 
 use super::Pool;
 use crate::address::BLOCK;
-use crate::format::label::{Layout, LogKind};
+use crate::error::Result;
+use crate::format::label::{Label, Layout, LogKind};
 use crate::log;
 use crate::segment::{DriveCounters, DriveState};
+use crate::shard::Shard;
 
 /// A pool, for people and metrics.
 #[derive(Clone, Debug)]
@@ -12,6 +14,7 @@ pub struct PoolStatus {
     pub name: String,
     pub id: [u8; 16],
     pub layout: Layout,
+    pub shards: u16,
     pub epoch: u64,
     /// Bytes of contents the pool can hold.
     pub capacity: u64,
@@ -61,65 +64,89 @@ pub struct VolumeStatus {
     pub block_size: u32,
 }
 
+/// What one shard adds to that.
+struct Part {
+    segments: [u64; 3],
+    held: u64,
+    metadata: u64,
+    written: u64,
+    moved: u64,
+    segments_reclaimed: u64,
+    log: log::Status,
+    /// By drive.
+    drives: Vec<DriveCounters>,
+}
+
+impl Part {
+    fn of(shard: &Shard) -> Self {
+        let drives = shard.writer.segments.drives();
+        let counters = &shard.counters;
+        Self {
+            segments: shard.table().counts(),
+            held: shard.held(),
+            metadata: shard.table().live_metadata(),
+            written: counters.written.get(),
+            moved: counters.moved.get(),
+            segments_reclaimed: counters.segments_reclaimed.get(),
+            log: shard.log.status(),
+            drives: drives.indices().map(|index| drives.counters(index)).collect(),
+        }
+    }
+}
+
 impl Pool {
-    /// How the pool is doing now.
-    #[must_use]
-    pub fn status(&self) -> PoolStatus {
+    /// How the pool is doing now: each shard is asked on its reactor.
+    ///
+    /// # Errors
+    /// `Gone` when the pool was closed.
+    pub async fn status(&self) -> Result<PoolStatus> {
         let inner = &self.0;
-        let label = inner.superblock.label();
+        let parts = self.each(|shard| async move { Ok(Part::of(&shard)) }).await?;
+        let label = inner.common.superblock.label();
         let block = stdx::num::u64_of(BLOCK);
-        let sum = |of: &dyn Fn(&crate::shard::Shard) -> u64| -> u64 {
-            inner.shards.iter().map(|shard| of(shard)).sum()
-        };
-        let mut segments = [inner.allocator.borrow().available(), 0, 0, 0];
-        for shard in inner.shards.iter() {
-            for (total, n) in segments[1..].iter_mut().zip(shard.table().counts()) {
+        let sum = |of: &dyn Fn(&Part) -> u64| -> u64 { parts.iter().map(of).sum() };
+        let mut segments = [inner.common.allocator.lock().available(), 0, 0, 0];
+        for part in &parts {
+            for (total, n) in segments[1..].iter_mut().zip(part.segments) {
                 *total += n;
             }
         }
-        let drives: Vec<DriveStatus> = self.drives();
-        PoolStatus {
+        let drives = self.drives(&label, &parts);
+        Ok(PoolStatus {
             name: label.name.clone(),
             id: label.pool,
             layout: label.layout,
+            shards: label.shards,
             epoch: label.epoch,
-            capacity: sum(&|shard| shard.capacity) * block,
-            used: sum(&|shard| shard.held()) * block,
-            metadata: sum(&|shard| shard.table().live_metadata()) * block,
+            capacity: inner.capacity * block,
+            used: sum(&|part| part.held) * block,
+            metadata: sum(&|part| part.metadata) * block,
             segments,
-            log: self.log_status(label.log),
+            log: log_status(label.log, &parts),
             volumes: self.volume_statuses(),
-            written: sum(&|shard| shard.counters.written.get()) * block,
+            written: sum(&|part| part.written) * block,
             drive_written: drives.iter().map(|drive| drive.counters.bytes_written).sum(),
-            moved: sum(&|shard| shard.counters.moved.get()) * block,
-            segments_reclaimed: sum(&|shard| shard.counters.segments_reclaimed.get()),
+            moved: sum(&|part| part.moved) * block,
+            segments_reclaimed: sum(&|part| part.segments_reclaimed),
             drives,
-        }
-    }
-
-    fn drives(&self) -> Vec<DriveStatus> {
-        let superblock = &self.0.superblock;
-        let label = superblock.label();
-        let each = superblock.drives.indices().zip(&label.drives);
-        each.map(|(index, record)| DriveStatus {
-            id: record.id,
-            state: superblock.drives.state(index),
-            bytes: u64::from(record.au_count) * label.layout.au_bytes,
-            counters: superblock.drives.counters(index),
         })
-        .collect()
     }
 
-    fn log_status(&self, kind: LogKind) -> LogStatus {
-        let all: Vec<log::Status> = self.0.shards.iter().map(|shard| shard.log.status()).collect();
-        LogStatus {
-            kind,
-            protection: all.first().map_or("", |status| status.protection),
-            bytes: all.iter().map(|status| status.bytes).sum(),
-            used: all.iter().map(|status| status.used).sum(),
-            devices: all.first().map_or(0, |status| status.devices),
-            failed_devices: all.iter().map(|status| status.failed_devices).max().unwrap_or(0),
-        }
+    fn drives(&self, label: &Label, parts: &[Part]) -> Vec<DriveStatus> {
+        let drives = &self.0.common.superblock.drives;
+        let each = drives.indices().zip(&label.drives).map(|(index, record)| {
+            let mut counters = DriveCounters::default();
+            for part in parts {
+                counters.add(&part.drives[usize::from(index)]);
+            }
+            DriveStatus {
+                id: record.id,
+                state: drives.state(index),
+                bytes: u64::from(record.au_count) * label.layout.au_bytes,
+                counters,
+            }
+        });
+        each.collect()
     }
 
     fn volume_statuses(&self) -> Vec<VolumeStatus> {
@@ -127,9 +154,21 @@ impl Pool {
         let each = volumes.iter().map(|(name, state)| VolumeStatus {
             name: name.clone(),
             id: state.id,
-            bytes: state.bytes.get(),
+            bytes: state.bytes(),
             block_size: state.block_size,
         });
         each.collect()
+    }
+}
+
+fn log_status(kind: LogKind, parts: &[Part]) -> LogStatus {
+    let all = || parts.iter().map(|part| &part.log);
+    LogStatus {
+        kind,
+        protection: all().next().map_or("", |status| status.protection),
+        bytes: all().map(|status| status.bytes).sum(),
+        used: all().map(|status| status.used).sum(),
+        devices: all().next().map_or(0, |status| status.devices),
+        failed_devices: all().map(|status| status.failed_devices).max().unwrap_or(0),
     }
 }

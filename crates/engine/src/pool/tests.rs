@@ -10,6 +10,8 @@ use crate::address::BLOCK;
 use crate::error::Kind;
 use crate::volume::Volume;
 
+mod shards;
+
 const MIB: u64 = 1 << 20;
 
 fn drives(count: usize, bytes: u64) -> Vec<Arc<Drive>> {
@@ -29,6 +31,7 @@ fn spec(drives: &[Arc<Drive>], log: LogSpec) -> PoolSpec {
         scheme: raid::Scheme::Raid6,
         log,
         log_bytes: None,
+        shards: None,
         au_bytes: None,
         created: 0,
     }
@@ -85,7 +88,7 @@ fn what_was_written_is_there_after_closing_and_opening() {
     reactor::simulate(1, async {
         let (drives, log) = (drives(6, 64 * MIB), pmem(8 * MIB));
         let log = LogSpec::Bbu(vec![log]);
-        let pool = Pool::create(spec(&drives, log.clone())).await.unwrap();
+        let pool = Pool::create(spec(&drives, log.clone()), &[]).await.unwrap();
         let v = pool.create_volume(volume("db", 48 * MIB)).await.unwrap();
         let mut model = Model::new();
         scribble(&v, &mut model, 6000, 1).await;
@@ -93,7 +96,7 @@ fn what_was_written_is_there_after_closing_and_opening() {
         pool.close().await.unwrap();
         assert_eq!(v.read(0, &mut [0; BLOCK]).await.unwrap_err().kind, Kind::Gone);
 
-        let pool = Pool::open(drives, log, OpenOptions::default()).await.unwrap();
+        let pool = Pool::open(drives, log, OpenOptions::default(), &[]).await.unwrap();
         assert_eq!(pool.volumes(), ["db"]);
         let v = pool.volume("db").unwrap();
         verify(&v, &model).await;
@@ -110,26 +113,26 @@ fn an_imported_pool_does_not_read_what_its_old_log_left() {
     reactor::simulate(4, async {
         let drives = drives(6, 128 * MIB);
         let mut model = Model::new();
-        let pool = Pool::create(spec(&drives, LogSpec::Drives)).await.unwrap();
+        let pool = Pool::create(spec(&drives, LogSpec::Drives), &[]).await.unwrap();
         let v = pool.create_volume(volume("db", 16 * MIB)).await.unwrap();
         scribble(&v, &mut model, 300, 1).await;
         for round in 2..6 {
             let pool = match round {
                 2 => pool.clone(),
-                _ => Pool::open(drives.clone(), LogSpec::Drives, OpenOptions::default())
+                _ => Pool::open(drives.clone(), LogSpec::Drives, OpenOptions::default(), &[])
                     .await
                     .unwrap(),
             };
             pool.export().await.unwrap();
             let import = OpenOptions { import: true, ..OpenOptions::default() };
-            let pool = Pool::open(drives.clone(), LogSpec::Drives, import).await.unwrap();
+            let pool = Pool::open(drives.clone(), LogSpec::Drives, import, &[]).await.unwrap();
             let v = pool.volume("db").unwrap();
             verify(&v, &model).await;
             // Fewer records than the old log had.
             scribble(&v, &mut model, round, round).await;
             pool.close().await.unwrap();
         }
-        let pool = Pool::open(drives, LogSpec::Drives, OpenOptions::default()).await.unwrap();
+        let pool = Pool::open(drives, LogSpec::Drives, OpenOptions::default(), &[]).await.unwrap();
         verify(&pool.volume("db").unwrap(), &model).await;
         pool.close().await.unwrap();
     });
@@ -143,7 +146,7 @@ fn what_was_acknowledged_is_there_after_every_crash() {
     model = reactor::simulate(1, {
         let (drives, log) = (drives.clone(), log.clone());
         async move {
-            let pool = Pool::create(spec(&drives, log)).await.unwrap();
+            let pool = Pool::create(spec(&drives, log), &[]).await.unwrap();
             let v = pool.create_volume(volume("db", 48 * MIB)).await.unwrap();
             scribble(&v, &mut model, 1500, 1).await;
             model
@@ -152,7 +155,7 @@ fn what_was_acknowledged_is_there_after_every_crash() {
     for round in 2..8 {
         let (drives, log) = (drives.clone(), log.clone());
         model = reactor::simulate(round, async move {
-            let pool = Pool::open(drives, log, OpenOptions::default()).await.unwrap();
+            let pool = Pool::open(drives, log, OpenOptions::default(), &[]).await.unwrap();
             let v = pool.volume("db").unwrap();
             verify(&v, &model).await;
             scribble(&v, &mut model, 700 * round, round).await;
@@ -168,13 +171,13 @@ fn a_pool_far_smaller_than_what_is_written_wins_its_space_back() {
         let (drives, log) = (drives(3, 128 * MIB), pmem(8 * MIB));
         let spec =
             PoolSpec { scheme: raid::Scheme::Raid5, ..spec(&drives, LogSpec::Bbu(vec![log])) };
-        let pool = Pool::create(spec).await.unwrap();
-        let capacity = pool.status().capacity;
+        let pool = Pool::create(spec, &[]).await.unwrap();
+        let capacity = pool.status().await.unwrap().capacity;
         let v = pool.create_volume(volume("db", capacity * 3 / 4 / MIB * MIB)).await.unwrap();
         let mut model = Model::new();
         scribble(&v, &mut model, 30_000, 1).await;
         verify(&v, &model).await;
-        let status = pool.status();
+        let status = pool.status().await.unwrap();
         assert!(status.written > 2 * capacity, "{status:?}");
         assert!(status.drive_written < 6 * status.written, "{status:?}");
         assert!(status.segments_reclaimed > 0, "{status:?}");
@@ -201,12 +204,12 @@ async fn fill(volume: &Volume) -> u64 {
 fn a_full_pool_reads_and_frees_and_then_takes_as_much_again() {
     reactor::simulate(4, async {
         let (drives, log) = (drives(6, 64 * MIB), pmem(8 * MIB));
-        let pool = Pool::create(spec(&drives, LogSpec::Bbu(vec![log]))).await.unwrap();
+        let pool = Pool::create(spec(&drives, LogSpec::Bbu(vec![log])), &[]).await.unwrap();
         let keep = pool.create_volume(volume("keep", MIB)).await.unwrap();
         keep.write(0, &block(0, 1)).await.unwrap();
         let first = pool.create_volume(volume("first", 1 << 40)).await.unwrap();
         let taken = fill(&first).await;
-        assert!(taken * MIB > pool.status().capacity / 10 * 8, "{taken}");
+        assert!(taken * MIB > pool.status().await.unwrap().capacity / 10 * 8, "{taken}");
         let mut got = vec![0; BLOCK];
         keep.read(0, &mut got).await.unwrap();
         assert_eq!(got, block(0, 1));
@@ -233,12 +236,12 @@ fn the_last_block_of_an_exported_pool_does_not_stay_in_its_log() {
         let drives = drives(6, 64 * MIB);
         // So large that one block is no share of it that is counted.
         let log = || LogSpec::Bbu(vec![pmem(64 * MIB)]);
-        let pool = Pool::create(spec(&drives, log())).await.unwrap();
+        let pool = Pool::create(spec(&drives, log()), &[]).await.unwrap();
         let v = pool.create_volume(volume("db", MIB)).await.unwrap();
         v.write(0, &block(0, 1)).await.unwrap();
         pool.export().await.unwrap();
         let import = OpenOptions { import: true, ..OpenOptions::default() };
-        let pool = Pool::open(drives, log(), import).await.unwrap();
+        let pool = Pool::open(drives, log(), import, &[]).await.unwrap();
         verify(&pool.volume("db").unwrap(), &Model::from([(0, 1)])).await;
     });
 }
@@ -251,7 +254,7 @@ fn what_is_acknowledged_while_a_pool_is_exported_is_in_it() {
         reactor::simulate_in(seed, reactor::Order::Shuffled, async move {
             let drives = drives(6, 64 * MIB);
             let log = || LogSpec::Bbu(vec![pmem(3 * MIB)]);
-            let pool = Pool::create(spec(&drives, log())).await.unwrap();
+            let pool = Pool::create(spec(&drives, log()), &[]).await.unwrap();
             let v = pool.create_volume(volume("db", 16 * MIB)).await.unwrap();
             // So many at once that the log is full and writers wait for time, and for room.
             let writers: Vec<_> = (0..32)
@@ -277,7 +280,7 @@ fn what_is_acknowledged_while_a_pool_is_exported_is_in_it() {
             reactor::sleep(std::time::Duration::from_millis(30)).await;
             pool.export().await.unwrap();
             let import = OpenOptions { import: true, ..OpenOptions::default() };
-            let pool = Pool::open(drives, log(), import).await.unwrap();
+            let pool = Pool::open(drives, log(), import, &[]).await.unwrap();
             let v = pool.volume("db").unwrap();
             for (n, writer) in (0..).zip(writers) {
                 let Some(last) = writer.await.unwrap() else { continue };

@@ -1,6 +1,7 @@
 //! Volumes coming, changing and going.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use reactor::sync::Held;
 
@@ -10,7 +11,8 @@ use crate::error::{Error, Kind, Result};
 use crate::format::catalog::{Catalog, VolumeRecord};
 use crate::format::check_name;
 use crate::limits::{VOLUME_BYTES_MAX, VOLUMES_MAX};
-use crate::volume::{State, Volume, punch_all};
+use crate::shard::Shard;
+use crate::volume::{State, Volume};
 
 /// A volume to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,15 +75,23 @@ impl Pool {
         bytes / stdx::num::u64_of(BLOCK)
     }
 
+    /// Makes holes of a view's blocks in all shards, for good.
+    async fn take_away(&self, view: View, first: u64, end: u64) -> Result<()> {
+        // A shard has no blocks of the others, so a hole over theirs does nothing there.
+        let take =
+            move |shard: Rc<Shard>| async move { shard.take_away(view, first, end - first).await };
+        self.each(take).await.map(drop)
+    }
+
     /// Takes over the volumes the catalog has, and ends what was begun with them before a crash.
     pub(super) async fn adopt_volumes(&self) -> Result<()> {
-        let catalog = self.0.superblock.catalog().clone();
+        let catalog = self.0.common.superblock.catalog();
         for record in &catalog.volumes {
             if record.deleted {
                 self.finish_delete(record.view, record.bytes.max(record.shrunk_from)).await?;
                 continue;
             }
-            let state = Rc::new(State::new(record));
+            let state = Arc::new(State::new(record));
             self.0.volumes.borrow_mut().insert(record.name.clone(), state);
             if record.shrunk_from > record.bytes {
                 self.finish_shrink(&record.name).await?;
@@ -104,8 +114,8 @@ impl Pool {
         self.check_open()?;
         let volumes = self.0.volumes.borrow();
         let none = || Error::new(Kind::NotFound, format!("no volume is called {name}"));
-        let state = Rc::clone(volumes.get(name).ok_or_else(none)?);
-        Ok(Volume { shards: Rc::clone(&self.0.shards), state })
+        let state = Arc::clone(volumes.get(name).ok_or_else(none)?);
+        Ok(Volume::new(Arc::clone(&self.0.doors), state))
     }
 
     /// Makes a volume, which takes no space until it is written to.
@@ -140,8 +150,8 @@ impl Pool {
             catalog.volumes.push(record.clone());
             Ok(record)
         };
-        let record = self.0.superblock.change_catalog(add).await?;
-        let state = Rc::new(State::new(&record));
+        let record = self.0.common.superblock.change_catalog(add).await?;
+        let state = Arc::new(State::new(&record));
         self.0.volumes.borrow_mut().insert(record.name, state);
         self.volume(&spec.name)
     }
@@ -157,24 +167,21 @@ impl Pool {
             record.deleted = true;
             Ok((record.view, record.bytes.max(record.shrunk_from)))
         };
-        let (view, bytes) = self.0.superblock.change_catalog(mark).await?;
-        let state = self.0.volumes.borrow_mut().remove(name);
-        if let Some(state) = state {
-            state.gone.set(true);
-            // What a writer that was let in before puts behind the hole nobody would ever find.
-            state.writers.pass().await;
+        let (view, bytes) = self.0.common.superblock.change_catalog(mark).await?;
+        if let Some(state) = self.0.volumes.borrow_mut().remove(name) {
+            state.close();
         }
         self.finish_delete(view, bytes).await
     }
 
     async fn finish_delete(&self, view: View, bytes: u64) -> Result<()> {
         // Once the hole is in the log it is durable, and the name can go.
-        punch_all(&self.0.shards, view, 0, Self::end_of(bytes)).await?;
+        self.take_away(view, 0, Self::end_of(bytes)).await?;
         let drop = |catalog: &mut Catalog| {
             catalog.volumes.retain(|volume| volume.view != view);
             Ok(())
         };
-        self.0.superblock.change_catalog(drop).await
+        self.0.common.superblock.change_catalog(drop).await
     }
 
     /// Changes a volume's size. What lies beyond a smaller one is gone for good.
@@ -196,33 +203,29 @@ impl Pool {
         if bytes > before {
             // Whatever was still on its way beyond the old size when it was made smaller.
             let (view, from, to) = (volume.state.view, Self::end_of(before), Self::end_of(bytes));
-            punch_all(&self.0.shards, view, from, to).await?;
+            self.take_away(view, from, to).await?;
         }
         // Writers stay inside the smaller size from here on.
-        volume.state.bytes.set(before.min(bytes));
-        let changed = self.0.superblock.change_catalog(change).await;
-        volume.state.bytes.set(if changed.is_ok() { bytes } else { before });
+        volume.state.set_bytes(before.min(bytes));
+        let changed = self.0.common.superblock.change_catalog(change).await;
+        volume.state.set_bytes(if changed.is_ok() { bytes } else { before });
         changed?;
-        if bytes < before {
-            volume.state.writers.pass().await;
-            return self.finish_shrink(name).await;
-        }
-        Ok(())
+        if bytes < before { self.finish_shrink(name).await } else { Ok(()) }
     }
 
     async fn finish_shrink(&self, name: &str) -> Result<()> {
         let (view, from, to) = {
-            let mut catalog = self.0.superblock.catalog().clone();
+            let mut catalog = self.0.common.superblock.catalog();
             let record = find(&mut catalog, name)?;
             (record.view, record.bytes, record.shrunk_from)
         };
-        punch_all(&self.0.shards, view, Self::end_of(from), Self::end_of(to)).await?;
+        self.take_away(view, Self::end_of(from), Self::end_of(to)).await?;
         let done = |catalog: &mut Catalog| {
             let record = find(catalog, name)?;
             record.shrunk_from = record.bytes;
             Ok(())
         };
-        self.0.superblock.change_catalog(done).await
+        self.0.common.superblock.change_catalog(done).await
     }
 
     /// Gives a volume another name.
@@ -236,10 +239,10 @@ impl Pool {
             to.clone_into(&mut find(catalog, name)?.name);
             Ok(())
         };
-        self.0.superblock.change_catalog(change).await?;
+        self.0.common.superblock.change_catalog(change).await?;
         let mut volumes = self.0.volumes.borrow_mut();
         if let Some(state) = volumes.remove(name) {
-            to.clone_into(&mut state.name.borrow_mut());
+            to.clone_into(&mut state.name.lock());
             volumes.insert(to.to_owned(), state);
         }
         Ok(())

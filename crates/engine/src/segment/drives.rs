@@ -45,7 +45,7 @@ pub struct DriveSlot {
     pub au_count: u32,
 }
 
-/// What a drive did since the pool was opened.
+/// What a shard did with a drive since the pool was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DriveCounters {
     pub reads: u64,
@@ -62,6 +62,22 @@ pub struct DriveCounters {
     pub repaired: u64,
 }
 
+impl DriveCounters {
+    /// Adds what another shard did.
+    pub fn add(&mut self, other: &Self) {
+        let Self { reads, writes, bytes_read, bytes_written, read_errors, .. } = other;
+        self.reads += reads;
+        self.writes += writes;
+        self.bytes_read += bytes_read;
+        self.bytes_written += bytes_written;
+        self.read_errors += read_errors;
+        self.write_errors += other.write_errors;
+        self.corrupt += other.corrupt;
+        self.reconstructed += other.reconstructed;
+        self.repaired += other.repaired;
+    }
+}
+
 #[derive(Debug, Default)]
 struct Counters {
     reads: AtomicU64,
@@ -75,28 +91,33 @@ struct Counters {
     repaired: AtomicU64,
 }
 
+/// Only one reactor counts in a set of counters.
 fn count(counter: &AtomicU64, by: usize) {
-    counter.fetch_add(u64_of(by), Ordering::Relaxed);
+    counter.store(counter.load(Ordering::Relaxed) + u64_of(by), Ordering::Relaxed);
 }
 
-/// Aligned so that drives do not share cache lines.
 #[derive(Debug)]
-#[repr(align(128))]
 struct Slot {
     drive: Option<Arc<Drive>>,
     state: AtomicU8,
     headers_at: u64,
     units_at: u64,
     au_count: u32,
-    counters: Counters,
 }
 
-/// The drives of a pool by index. Shared by its shards.
+/// What all shards of a pool know of its drives; written to when one fails.
 #[derive(Debug)]
-pub struct DriveSet {
+struct Shared {
     slots: Vec<Slot>,
     au_bytes: u64,
     changes: AtomicU64,
+}
+
+/// The drives of a pool by index, as one shard uses and counts them.
+#[derive(Debug)]
+pub struct DriveSet {
+    shared: Arc<Shared>,
+    counters: Vec<Counters>,
     /// Nothing is ever written to these drives.
     read_only: bool,
 }
@@ -132,9 +153,21 @@ impl DriveSet {
             headers_at: slot.begins,
             units_at: units_at(slot.begins, slot.au_count),
             au_count: slot.au_count,
-            counters: Counters::default(),
         });
-        Self { slots: slots.collect(), au_bytes, changes: AtomicU64::new(0), read_only: false }
+        let slots = slots.collect();
+        Self::over(Arc::new(Shared { slots, au_bytes, changes: AtomicU64::new(0) }))
+    }
+
+    fn over(shared: Arc<Shared>) -> Self {
+        let counters = shared.slots.iter().map(|_| Counters::default()).collect();
+        Self { shared, counters, read_only: false }
+    }
+
+    /// The same drives for another shard, which counts what it does with them by itself. One that
+    /// fails for either has failed for both.
+    #[must_use]
+    pub fn for_another(&self) -> Self {
+        Self { read_only: self.read_only, ..Self::over(Arc::clone(&self.shared)) }
     }
 
     /// The same drives, never to be written: what is found damaged is not repaired either.
@@ -146,16 +179,20 @@ impl DriveSet {
     /// Drives in the set, those that cannot be used included.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.slots.len()
+        self.shared.slots.len()
     }
 
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.slots.is_empty()
+        self.shared.slots.is_empty()
     }
 
     fn slot(&self, drive: u16) -> &Slot {
-        &self.slots[usize::from(drive)]
+        &self.shared.slots[usize::from(drive)]
+    }
+
+    fn counts(&self, drive: u16) -> &Counters {
+        &self.counters[usize::from(drive)]
     }
 
     #[must_use]
@@ -182,7 +219,7 @@ impl DriveSet {
     pub fn fail(&self, drive: u16) {
         let state = &self.slot(drive).state;
         if state.compare_exchange(ONLINE, FAILED, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-            self.changes.fetch_add(1, Ordering::AcqRel);
+            self.shared.changes.fetch_add(1, Ordering::AcqRel);
         }
     }
 
@@ -190,12 +227,12 @@ impl DriveSet {
     /// before the labels of the others say that it failed.
     #[must_use]
     pub fn changes(&self) -> u64 {
-        self.changes.load(Ordering::Acquire)
+        self.shared.changes.load(Ordering::Acquire)
     }
 
     #[must_use]
     pub fn counters(&self, drive: u16) -> DriveCounters {
-        let counters = &self.slot(drive).counters;
+        let counters = self.counts(drive);
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         DriveCounters {
             reads: get(&counters.reads),
@@ -211,15 +248,15 @@ impl DriveSet {
     }
 
     pub(super) fn count_corrupt(&self, drive: u16, blocks: usize) {
-        count(&self.slot(drive).counters.corrupt, blocks);
+        count(&self.counts(drive).corrupt, blocks);
     }
 
     pub(super) fn count_reconstructed(&self, drive: u16, blocks: usize) {
-        count(&self.slot(drive).counters.reconstructed, blocks);
+        count(&self.counts(drive).reconstructed, blocks);
     }
 
     pub(super) fn count_repaired(&self, drive: u16, blocks: usize) {
-        count(&self.slot(drive).counters.repaired, blocks);
+        count(&self.counts(drive).repaired, blocks);
     }
 
     /// Where block `block` of an allocation unit is, in bytes from the drive's beginning.
@@ -229,8 +266,8 @@ impl DriveSet {
     #[must_use]
     pub fn offset(&self, drive: u16, au: u32, block: u32) -> u64 {
         let (slot, within) = (self.slot(drive), u64::from(block) * u64_of(BLOCK));
-        assert!(au < slot.au_count && within < self.au_bytes, "unit {au} of drive {drive}");
-        slot.units_at + u64::from(au) * self.au_bytes + within
+        assert!(au < slot.au_count && within < self.shared.au_bytes, "unit {au} of drive {drive}");
+        slot.units_at + u64::from(au) * self.shared.au_bytes + within
     }
 
     /// Where the header of an allocation unit is.
@@ -261,7 +298,7 @@ impl DriveSet {
     }
 
     fn read_failed(&self, drive: u16, error: media::Error) -> Error {
-        count(&self.slot(drive).counters.read_errors, 1);
+        count(&self.counts(drive).read_errors, 1);
         if error.kind == media::Kind::Gone {
             self.fail(drive);
         }
@@ -287,8 +324,8 @@ impl DriveSet {
     ) -> Result<Buffer> {
         let slot = self.readable(drive, trust)?;
         let Some(media) = &slot.drive else { unreachable!("a usable drive is there") };
-        count(&slot.counters.reads, 1);
-        count(&slot.counters.bytes_read, len);
+        count(&self.counts(drive).reads, 1);
+        count(&self.counts(drive).bytes_read, len);
         let data = media.read_from(offset, len, pool).await;
         data.map_err(|error| self.read_failed(drive, error))
     }
@@ -307,8 +344,8 @@ impl DriveSet {
     ) -> Result<()> {
         let slot = self.usable(drive)?;
         let Some(media) = &slot.drive else { unreachable!("a usable drive is there") };
-        count(&slot.counters.reads, 1);
-        count(&slot.counters.bytes_read, out.len());
+        count(&self.counts(drive).reads, 1);
+        count(&self.counts(drive).bytes_read, out.len());
         let done = media.read_into(offset, out, pool).await;
         done.map_err(|error| self.read_failed(drive, error))
     }
@@ -325,10 +362,10 @@ impl DriveSet {
         }
         let slot = self.usable(drive)?;
         let Some(media) = &slot.drive else { unreachable!("a usable drive is there") };
-        count(&slot.counters.writes, 1);
-        count(&slot.counters.bytes_written, data.len());
+        count(&self.counts(drive).writes, 1);
+        count(&self.counts(drive).bytes_written, data.len());
         media.write(offset, data, false).await.map_err(|error| {
-            count(&slot.counters.write_errors, 1);
+            count(&self.counts(drive).write_errors, 1);
             if error.kind == media::Kind::Full {
                 return Error::caused(Kind::Full, format!("drive {drive}"), error);
             }
@@ -344,7 +381,7 @@ impl DriveSet {
             let drive = self.drive(index)?;
             drive.has_volatile_cache().then_some(async move {
                 if drive.flush().await.is_err() {
-                    count(&self.slot(index).counters.write_errors, 1);
+                    count(&self.counts(index).write_errors, 1);
                     self.fail(index);
                 }
             })
@@ -354,7 +391,7 @@ impl DriveSet {
 
     /// The indices of all drives.
     pub fn indices(&self) -> impl Iterator<Item = u16> + use<> {
-        0..stdx::num::u16_of(self.slots.len())
+        0..stdx::num::u16_of(self.shared.slots.len())
     }
 
     /// Allocation units of a drive.
@@ -366,6 +403,6 @@ impl DriveSet {
     /// Blocks of an allocation unit.
     #[must_use]
     pub fn au_blocks(&self) -> u32 {
-        stdx::num::low32(self.au_bytes / u64_of(BLOCK))
+        stdx::num::low32(self.shared.au_bytes / u64_of(BLOCK))
     }
 }

@@ -66,6 +66,12 @@ The daemon opens the pool again whenever it starts.")]
         /// Size of the commit log. [default: one that suits the drives]
         #[arg(long, value_name = "SIZE", value_parser = value::<Size>)]
         log_size: Option<Size>,
+        /// Shards to cut it into for good, 1 to 64: each is served by one reactor. Every shard takes
+        /// its share of the log, some segments and up to 100 MiB of memory. [default: one for each
+        /// reactor of the daemon, or fewer where there would be less than 128 segments or 16 MiB of
+        /// log for each]
+        #[arg(long, value_name = "N")]
+        shards: Option<u16>,
         /// Take drives that are another pool's.
         #[arg(long)]
         force: bool,

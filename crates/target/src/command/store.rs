@@ -1,6 +1,7 @@
 //! A namespace's bytes: the one place where commands meet a backend, and where its errors become
 //! statuses.
 
+use engine::Volume;
 use media::Kind;
 use nvme::status::Status;
 use reactor::buffer::{self, Buffer};
@@ -9,7 +10,7 @@ use stdx::num::u64_of;
 use super::Attached;
 use super::blocks::Blocks;
 use super::gather::Gathered;
-use crate::limits::PIECE_BYTES;
+use crate::limits::{PIECE_BYTES, VOLUME_COMPARE_BYTES};
 use crate::namespace::Backend;
 
 impl Attached {
@@ -25,9 +26,9 @@ impl Attached {
                 Ok(buffer)
             }
             Backend::Drive(drive) => drive.read(offset, length).await.map_err(|e| status_of(&e)),
-            Backend::Volume(door) => {
+            Backend::Volume(volume) => {
                 let mut buffer = buffer::alloc(length).await;
-                let read = door.read(offset, &mut buffer[..length]).await;
+                let read = volume.read(offset, &mut buffer[..length]).await;
                 read.map_err(|e| status_of_volume(&e, true))?;
                 Ok(buffer)
             }
@@ -42,8 +43,8 @@ impl Attached {
         let differs = match &self.namespace().backend {
             Backend::Memory(region) => region.mismatch(offset, data).map_err(|e| status_of(&e)),
             Backend::Drive(drive) => drive.mismatch(offset, data).await.map_err(|e| status_of(&e)),
-            Backend::Volume(door) => {
-                let differs = door.mismatch(offset, data).await;
+            Backend::Volume(volume) => {
+                let differs = mismatch(volume, offset, data).await;
                 differs.map_err(|e| status_of_volume(&e, true))
             }
         };
@@ -61,8 +62,8 @@ impl Attached {
         let stored = match &self.namespace().backend {
             Backend::Memory(region) => region.copy_in(offset, &data),
             Backend::Drive(drive) => drive.write(offset, data.into_buffer().await, fua).await,
-            Backend::Volume(door) => {
-                let written = door.write(offset, &data).await;
+            Backend::Volume(volume) => {
+                let written = volume.write(offset, &data).await;
                 return written.map_err(|e| status_of_volume(&e, false));
             }
         };
@@ -78,12 +79,12 @@ impl Attached {
         let freed = match &self.namespace().backend {
             Backend::Memory(_) => return self.zero(blocks, true).await,
             Backend::Drive(drive) => drive.deallocate(blocks.offset, blocks.length).await,
-            Backend::Volume(door) => {
+            Backend::Volume(volume) => {
                 let (offset, length) = (blocks.offset, blocks.length);
-                let freed = match door.write_zeroes(offset, length).await {
+                let freed = match volume.write_zeroes(offset, length).await {
                     // Parts of the volume's own blocks want a write; without room, they stay.
                     Err(engine::Error { kind: engine::Kind::Full, .. }) => {
-                        door.deallocate(offset, length).await
+                        volume.deallocate(offset, length).await
                     }
                     done => done,
                 };
@@ -118,8 +119,8 @@ impl Attached {
                 done.map_err(|e| status_of(&e))
             }
             // The space is given back either way: there is nothing to be had for keeping it.
-            Backend::Volume(door) => {
-                let done = door.write_zeroes(blocks.offset, blocks.length).await;
+            Backend::Volume(volume) => {
+                let done = volume.write_zeroes(blocks.offset, blocks.length).await;
                 done.map_err(|e| status_of_volume(&e, false))
             }
         }
@@ -133,9 +134,25 @@ impl Attached {
         match &self.namespace().backend {
             Backend::Memory(_) => Ok(()),
             Backend::Drive(drive) => drive.flush().await.map_err(|e| status_of(&e)),
-            Backend::Volume(door) => door.flush().await.map_err(|e| status_of_volume(&e, false)),
+            Backend::Volume(volume) => volume.flush().map_err(|e| status_of_volume(&e, false)),
         }
     }
+}
+
+/// The index of the first byte of a volume that differs from `data` at `offset`, if any does.
+async fn mismatch(volume: &Volume, offset: u64, data: &[u8]) -> engine::Result<Option<usize>> {
+    // On the heap: the data compared may hold all buffers there are.
+    let mut stored = vec![0; data.len().min(VOLUME_COMPARE_BYTES)];
+    let mut done = 0;
+    for part in data.chunks(VOLUME_COMPARE_BYTES) {
+        let stored = &mut stored[..part.len()];
+        volume.read(offset + u64_of(done), stored).await?;
+        if let Some(differs) = stored.iter().zip(part).position(|(a, b)| a != b) {
+            return Ok(Some(done + differs));
+        }
+        done += part.len();
+    }
+    Ok(None)
 }
 
 /// A backend's failure as what the host can act on. Without Do Not Retry where another attempt, or

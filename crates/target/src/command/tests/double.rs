@@ -20,7 +20,6 @@ use stdx::num::{u32_of, u64_of, usize32};
 use crate::command::{Attached, Reply, Slot, execute};
 use crate::namespace::{Backend, Namespace, NamespaceSpec};
 use crate::reservation::{HostId, Notice, PowerLoss};
-use crate::volume::{Door, Home};
 
 pub const HOST: HostId = HostId([1; 16]);
 pub const OTHER: HostId = HostId([2; 16]);
@@ -32,7 +31,7 @@ pub enum On {
     File,
     /// A volume of this reactor.
     Volume,
-    /// A volume of another reactor.
+    /// A volume of two other reactors.
     Elsewhere,
 }
 
@@ -48,20 +47,23 @@ pub struct Place {
 enum Under {
     Nothing,
     File { _directory: tempfile::TempDir },
-    Reactor(reactor::Handle),
+    Reactors(Vec<reactor::Handle>),
 }
 
 impl Drop for Under {
     fn drop(&mut self) {
-        if let Self::Reactor(handle) = self {
-            handle.stop();
-            let _ = handle.join();
+        if let Self::Reactors(handles) = self {
+            for handle in handles {
+                handle.stop();
+                let _ = handle.join();
+            }
         }
     }
 }
 
-/// A volume of at least `bytes` on a pool of memory; the pool lives as long as its reactor.
-async fn volume(bytes: u64, block_size: u32, hands: usize) -> Door {
+/// A volume of at least `bytes` on a pool of memory with a shard on each of these reactors, or on
+/// this one; the pool lives as long as they.
+async fn volume(bytes: u64, block_size: u32, on: Vec<reactor::Handle>) -> engine::Volume {
     let options = RegionOptions { block_size: 4096, shared: false, huge: false };
     let drive = Arc::new(Drive::memory((bytes * 3).max(512 << 20), options).unwrap());
     let log = Arc::new(media::Pmem::anonymous(8 << 20).unwrap());
@@ -72,14 +74,14 @@ async fn volume(bytes: u64, block_size: u32, hands: usize) -> Door {
         scheme: raid::Scheme::Single,
         log: engine::LogSpec::Bbu(vec![log]),
         log_bytes: None,
+        shards: Some(stdx::num::u16_of(on.len().max(1))),
         au_bytes: None,
         created: 0,
     };
-    let pool = engine::Pool::create(spec).await.unwrap();
+    let pool = engine::Pool::create(spec, &on).await.unwrap();
     let bytes = bytes.next_multiple_of(4096);
     let spec = engine::VolumeSpec { name: "v".to_owned(), id: [9; 16], bytes, block_size };
-    let volume = pool.create_volume(spec).await.unwrap();
-    Home::new(hands).open(volume)
+    pool.create_volume(spec).await.unwrap()
 }
 
 impl Place {
@@ -107,13 +109,19 @@ impl Place {
                 let drive = Drive::open(&path, options).unwrap();
                 (Backend::Drive(Arc::new(drive)), Under::File { _directory: directory })
             }
-            On::Volume => (Backend::Volume(volume(bytes, block_size, 0).await), Under::Nothing),
+            On::Volume => {
+                (Backend::Volume(volume(bytes, block_size, Vec::new()).await), Under::Nothing)
+            }
             On::Elsewhere => {
                 let poll = reactor::PollPolicy::Interrupt;
-                let config = reactor::Config { cpu: None, poll, name: "home".to_owned() };
-                let handle = reactor::Reactor::start(config).unwrap();
-                let door = handle.call(move || volume(bytes, block_size, 4)).await.unwrap();
-                (Backend::Volume(door), Under::Reactor(handle))
+                let start = |name: &str| {
+                    let config = reactor::Config { cpu: None, poll, name: name.to_owned() };
+                    reactor::Reactor::start(config).unwrap()
+                };
+                let handles = vec![start("one"), start("other")];
+                let on = handles.clone();
+                let made = handles[0].call(move || volume(bytes, block_size, on)).await;
+                (Backend::Volume(made.unwrap()), Under::Reactors(handles))
             }
         };
         let subsystem = Nqn::new("nqn.2026-11.io.flashloom:test").unwrap();

@@ -1,31 +1,34 @@
-//! Commands on their way to a volume of another reactor, and back.
+//! Requests on their way to a shard of another reactor, and back.
 
-use core::future::{Future, poll_fn};
-use core::pin::Pin;
-use core::task::{Context, Poll, Waker};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
-use engine::{Error, Kind, Result};
 use stdx::num::usize64;
 
-use super::{Key, at_home};
-use crate::limits::{VOLUME_PARCEL_BYTES_KEPT, VOLUME_PARCELS_KEPT};
+use crate::across::Lock;
+use crate::door::gone;
+use crate::error::Result;
+use crate::limits::{PARCEL_BYTES_KEPT, PARCELS_KEPT};
+use crate::shard::Shard;
+use crate::volume::State;
 
-/// What is asked of the volume.
+/// What is asked of the shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
     Read,
     Write,
-    Zero,
-    Deallocate,
-    Flush,
+    Punch,
 }
 
-/// One command, with the data it moves.
+/// One request, with the data it moves.
 #[derive(Debug)]
 pub struct Parcel {
-    to: Key,
+    /// `None` while it waits to be used again.
+    volume: Option<Arc<State>>,
     request: Request,
     offset: u64,
     length: u64,
@@ -38,7 +41,7 @@ pub struct Parcel {
 /// Where a parcel comes back to.
 #[derive(Debug, Default)]
 struct Back {
-    state: Mutex<Returned>,
+    state: Lock<Returned>,
 }
 
 #[derive(Debug, Default)]
@@ -52,11 +55,11 @@ struct Returned {
 /// The way from all reactors to one.
 #[derive(Debug, Default)]
 pub struct Lane {
-    state: Mutex<State>,
+    state: Lock<Waiting>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Waiting {
     waiting: VecDeque<Parcel>,
     /// Hands with nothing to do.
     idle: Vec<Waker>,
@@ -65,26 +68,19 @@ struct State {
     closed: bool,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn gone() -> Error {
-    Error::new(Kind::Gone, "the volume was closed or deleted")
-}
-
 impl Lane {
     /// A parcel without data.
-    pub fn parcel(&self, to: Key, request: Request, offset: u64, length: u64) -> Parcel {
-        match lock(&self.state).spare.pop() {
+    pub fn parcel(&self, to: &Arc<State>, request: Request, offset: u64, length: u64) -> Parcel {
+        let volume = Some(Arc::clone(to));
+        match self.state.lock().spare.pop() {
             Some(mut parcel) => {
-                (parcel.to, parcel.request) = (to, request);
+                (parcel.volume, parcel.request) = (volume, request);
                 (parcel.offset, parcel.length) = (offset, length);
                 parcel
             }
             None => {
                 let (bytes, back) = (Vec::new(), Arc::default());
-                Parcel { to, request, offset, length, bytes, back }
+                Parcel { volume, request, offset, length, bytes, back }
             }
         }
     }
@@ -93,7 +89,7 @@ impl Lane {
     pub async fn carry(&self, parcel: Parcel, take: impl FnOnce(&[u8])) -> Result<()> {
         let back = Arc::clone(&parcel.back);
         {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             if state.closed {
                 return Err(gone());
             }
@@ -113,10 +109,11 @@ impl Lane {
     }
 
     fn keep(&self, mut parcel: Parcel) {
+        parcel.volume = None;
         parcel.bytes.clear();
-        parcel.bytes.shrink_to(VOLUME_PARCEL_BYTES_KEPT);
-        let mut state = lock(&self.state);
-        if state.spare.len() < VOLUME_PARCELS_KEPT {
+        parcel.bytes.shrink_to(PARCEL_BYTES_KEPT);
+        let mut state = self.state.lock();
+        if state.spare.len() < PARCELS_KEPT {
             state.spare.push(parcel);
         }
     }
@@ -124,7 +121,7 @@ impl Lane {
     /// The next parcel; `None` when there will be none.
     async fn next(&self) -> Option<Parcel> {
         poll_fn(|cx| {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             match state.waiting.pop_front() {
                 Some(parcel) => Poll::Ready(Some(parcel)),
                 None if state.closed => Poll::Ready(None),
@@ -139,7 +136,7 @@ impl Lane {
 
     /// Refuses what waits and what comes, and lets the hands go.
     pub fn close(&self) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.closed = true;
         let (waiting, idle) = (std::mem::take(&mut state.waiting), std::mem::take(&mut state.idle));
         state.spare.clear();
@@ -149,11 +146,11 @@ impl Lane {
     }
 }
 
-/// On the home reactor: attends to one parcel at a time until the lane is closed.
-pub async fn attend(lane: Arc<Lane>) {
+/// On the shard's reactor: attends to one parcel at a time until the lane is closed.
+pub async fn attend(lane: Arc<Lane>, shard: Rc<Shard>) {
     while let Some(parcel) = lane.next().await {
         let mut opened = Opened(Some(parcel));
-        opened.attend().await;
+        opened.attend(&shard).await;
     }
 }
 
@@ -161,9 +158,9 @@ pub async fn attend(lane: Arc<Lane>) {
 struct Opened(Option<Parcel>);
 
 impl Opened {
-    async fn attend(&mut self) {
+    async fn attend(&mut self, shard: &Shard) {
         let Some(parcel) = &mut self.0 else { return };
-        let done = parcel.execute().await;
+        let done = parcel.execute(shard).await;
         if let Some(parcel) = self.0.take() {
             parcel.send_back(done);
         }
@@ -179,23 +176,21 @@ impl Drop for Opened {
 }
 
 impl Parcel {
-    async fn execute(&mut self) -> Result<()> {
-        let volume = at_home(self.to).ok_or_else(gone)?;
+    async fn execute(&mut self, shard: &Shard) -> Result<()> {
+        let volume = self.volume.as_ref().ok_or_else(gone)?;
         match self.request {
             Request::Read => {
                 self.bytes.resize(usize64(self.length), 0);
-                volume.read(self.offset, &mut self.bytes).await
+                shard.read_bytes(volume, self.offset, &mut self.bytes).await
             }
-            Request::Write => volume.write(self.offset, &self.bytes).await,
-            Request::Zero => volume.write_zeroes(self.offset, self.length).await,
-            Request::Deallocate => volume.deallocate(self.offset, self.length).await,
-            Request::Flush => volume.flush(),
+            Request::Write => shard.write_bytes(volume, self.offset, &self.bytes).await,
+            Request::Punch => shard.punch_bytes(volume, self.offset, self.length).await,
         }
     }
 
     fn send_back(self, done: Result<()>) {
         let back = Arc::clone(&self.back);
-        let mut state = lock(&back.state);
+        let mut state = back.state.lock();
         if state.forgotten {
             return;
         }
@@ -218,7 +213,7 @@ impl Future for Awaited<'_> {
     type Output = (Parcel, Result<()>);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut state = lock(&self.back.state);
+        let mut state = self.back.state.lock();
         if let Some(returned) = state.parcel.take() {
             drop(state);
             self.arrived = true;
@@ -234,7 +229,7 @@ impl Drop for Awaited<'_> {
         if self.arrived {
             return;
         }
-        let mut state = lock(&self.back.state);
+        let mut state = self.back.state.lock();
         state.waker = None;
         // One that came back for nobody goes; one that is still out goes when it comes.
         let returned = state.parcel.take();

@@ -1,0 +1,176 @@
+//! What reactors share and wait for each other with. For what is rare: nothing of this is on the way
+//! of a command.
+
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+
+/// What one reactor at a time looks at or changes, for a moment.
+#[derive(Debug, Default)]
+pub struct Lock<T>(Mutex<T>);
+
+impl<T> Lock<T> {
+    #[must_use]
+    pub const fn new(value: T) -> Self {
+        Self(Mutex::new(value))
+    }
+
+    /// Not to be held over an `.await`, nor taken twice.
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        // What is inside is whole after every statement, whoever panicked.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Inside<T> {
+    value: T,
+    waiting: Vec<Waker>,
+}
+
+/// A value whose changes tasks of any reactor wait for.
+pub struct Watched<T>(Lock<Inside<T>>);
+
+impl<T: Default> Default for Watched<T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
+impl<T> Watched<T> {
+    #[must_use]
+    pub const fn new(value: T) -> Self {
+        Self(Lock::new(Inside { value, waiting: Vec::new() }))
+    }
+
+    /// Changes the value, and has all who wait look at it.
+    pub fn change<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
+        let mut inside = self.0.lock();
+        let result = change(&mut inside.value);
+        let waiting = std::mem::take(&mut inside.waiting);
+        drop(inside);
+        waiting.into_iter().for_each(Waker::wake);
+        result
+    }
+
+    /// Waits until `take` finds, or makes, what it waits for; it is asked now and after every change.
+    pub async fn until<R>(&self, mut take: impl FnMut(&mut T) -> Option<R>) -> R {
+        poll_fn(|cx| {
+            let mut inside = self.0.lock();
+            if let Some(result) = take(&mut inside.value) {
+                return Poll::Ready(result);
+            }
+            if !inside.waiting.iter().any(|waiter| waiter.will_wake(cx.waker())) {
+                inside.waiting.push(cx.waker().clone());
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+/// One at a time, whichever reactor it is on.
+#[derive(Default)]
+pub struct Turn(Watched<bool>);
+
+/// Whose turn it is.
+pub struct Held<'a>(&'a Turn);
+
+impl Turn {
+    /// Waits for the turn.
+    pub async fn hold(&self) -> Held<'_> {
+        self.0.until(|taken| (!std::mem::replace(taken, true)).then_some(())).await;
+        Held(self)
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.0.change(|taken| *taken = false);
+    }
+}
+
+/// Where a number of tasks wait for each other, once.
+struct Gate(Watched<Coming>);
+
+struct Coming {
+    missing: usize,
+    failed: bool,
+}
+
+/// Somebody will not come.
+pub struct Missed;
+
+/// Leave to pass a gate. Dropped before that, it fails the gate for all.
+pub struct Pass(Option<Arc<Gate>>);
+
+/// A gate for so many, of whom each is to have one of these.
+pub fn gate(count: usize) -> Vec<Pass> {
+    let gate = Gate(Watched::new(Coming { missing: count, failed: false }));
+    let gate = Arc::new(gate);
+    (0..count).map(|_| Pass(Some(Arc::clone(&gate)))).collect()
+}
+
+impl Pass {
+    /// Waits until all are here.
+    ///
+    /// # Errors
+    /// When one will not come.
+    pub async fn meet(mut self) -> Result<(), Missed> {
+        let Some(gate) = self.0.take() else { return Ok(()) };
+        gate.0.change(|coming| coming.missing -= 1);
+        let all = |coming: &mut Coming| match coming {
+            Coming { failed: true, .. } => Some(Err(Missed)),
+            Coming { missing: 0, .. } => Some(Ok(())),
+            Coming { .. } => None,
+        };
+        gate.0.until(all).await
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        if let Some(gate) = &self.0 {
+            gate.0.change(|coming| coming.failed = true);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    #[test]
+    fn turns_are_taken_one_at_a_time() {
+        reactor::simulate(1, async {
+            let (turn, inside) = (Rc::new(Turn::default()), Rc::new(Cell::new(0)));
+            let tasks: Vec<_> = (0..5)
+                .map(|_| {
+                    let (turn, inside) = (Rc::clone(&turn), Rc::clone(&inside));
+                    reactor::spawn(async move {
+                        let _held = turn.hold().await;
+                        inside.set(inside.get() + 1);
+                        assert_eq!(inside.get(), 1);
+                        reactor::yield_now().await;
+                        inside.set(0);
+                    })
+                })
+                .collect();
+            for task in tasks {
+                task.await.unwrap();
+            }
+        });
+    }
+
+    #[test]
+    fn a_gate_opens_for_all_or_for_nobody() {
+        reactor::simulate(2, async {
+            let both = crate::join::join_all(gate(2).into_iter().map(Pass::meet)).await;
+            assert!(both.iter().all(Result::is_ok));
+            let mut passes = gate(2);
+            drop(passes.pop());
+            assert!(passes.pop().unwrap().meet().await.is_err());
+        });
+    }
+}

@@ -1,0 +1,112 @@
+//! What all shards of a pool share, whichever reactors they are on. All of it is touched rarely.
+
+use crate::across::{Lock, Watched};
+use crate::allocator::Allocator;
+use crate::space::Space;
+use crate::superblock::Superblock;
+
+pub struct Common {
+    pub superblock: Superblock,
+    /// Taken once for each segment, and to see how many are left.
+    pub allocator: Lock<Allocator>,
+    /// How many segments the pool has space for in all.
+    pub segments: u64,
+    pub space: Space,
+    pub shards: u16,
+    circle: Watched<Circle>,
+}
+
+/// How shards call upon each other when space is short.
+#[derive(Default)]
+struct Circle {
+    /// Grows when all should look for space to give back, or to be had.
+    rung: u64,
+    /// The call that asked to find out all that can be given back.
+    asked: u64,
+    /// By shard.
+    seats: Vec<Seat>,
+}
+
+#[derive(Clone, Default)]
+struct Seat {
+    /// It has tasks that answer.
+    taken: bool,
+    answered: u64,
+}
+
+/// What a shard is called for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ring {
+    /// Which call it is; the next one is a later one.
+    pub number: u64,
+    /// The call to be answered once everything that can be given back was.
+    pub asked: u64,
+}
+
+impl Common {
+    #[must_use]
+    pub fn new(superblock: Superblock, allocator: Allocator, space: Space, shards: u16) -> Self {
+        let segments = allocator.capacity();
+        let seats = vec![Seat::default(); usize::from(shards)];
+        let circle = Watched::new(Circle { seats, ..Circle::default() });
+        Self { superblock, allocator: Lock::new(allocator), segments, space, shards, circle }
+    }
+
+    /// A shard's tasks begin, and will answer.
+    pub fn join(&self, shard: u16) {
+        self.circle.change(|circle| {
+            let asked = circle.asked;
+            circle.seats[usize::from(shard)] = Seat { taken: true, answered: asked };
+        });
+    }
+
+    /// A shard answers no more.
+    pub fn leave(&self, shard: u16) {
+        self.circle.change(|circle| circle.seats[usize::from(shard)].taken = false);
+    }
+
+    /// Has all other shards look at the pool's space.
+    pub fn ring(&self) {
+        if self.shards > 1 {
+            self.circle.change(|circle| circle.rung += 1);
+        }
+    }
+
+    /// Has all other shards give back whatever they can, and waits for that.
+    pub async fn ask_others(&self, shard: u16) {
+        if self.shards == 1 {
+            return;
+        }
+        let call = self.circle.change(|circle| {
+            circle.rung += 1;
+            circle.asked = circle.rung;
+            circle.asked
+        });
+        let answered = |circle: &mut Circle| {
+            let others = circle.seats.iter().enumerate().filter(|(n, _)| *n != usize::from(shard));
+            let all = others.into_iter().all(|(_, seat)| !seat.taken || seat.answered >= call);
+            all.then_some(())
+        };
+        self.circle.until(answered).await;
+    }
+
+    /// The next call after `last`; `None` once the shard has left.
+    pub async fn next_ring(&self, shard: u16, last: u64) -> Option<Ring> {
+        let next = |circle: &mut Circle| match circle.seats[usize::from(shard)].taken {
+            false => Some(None),
+            true if circle.rung > last => {
+                Some(Some(Ring { number: circle.rung, asked: circle.asked }))
+            }
+            true => None,
+        };
+        self.circle.until(next).await
+    }
+
+    /// The shard gave back what it can.
+    pub fn answer(&self, shard: u16, asked: u64) {
+        self.circle.change(|circle| {
+            let seat = &mut circle.seats[usize::from(shard)];
+            seat.answered = seat.answered.max(asked);
+        });
+    }
+}

@@ -1,0 +1,168 @@
+//! The way to a shard, from any reactor.
+//!
+//! A request that is made on the shard's reactor calls the shard. One that is made elsewhere sends a
+//! parcel there, in which the data travels by copy, and awaits it back. Parcels are used again and
+//! hands, the tasks that attend to them, live as long as the shard, so that this way allocates nothing
+//! once it is warm. The way at home puts the shard's part of a request on the heap: it has several
+//! kilobytes, too many for the slot that every command of every queue has.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use reactor::Handle;
+use stdx::num::u64_of;
+
+use crate::error::{Error, Kind, Result};
+use crate::parcel::{self, Lane, Request};
+use crate::shard::Shard;
+use crate::volume::State;
+
+/// Where a reactor keeps a shard: a place, and a number by which another shard in the same place of
+/// this or another reactor is told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Key {
+    slot: usize,
+    id: u64,
+}
+
+/// Numbers of shards in this process, never used again.
+static IDS: AtomicU64 = AtomicU64::new(1);
+
+thread_local! {
+    /// The shards of this reactor. Their tasks keep them.
+    static HERE: RefCell<Vec<(u64, Weak<Shard>)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The shard `key` stands for, if it is on this reactor.
+fn here(key: Key) -> Option<Rc<Shard>> {
+    HERE.with_borrow(|here| match here.get(key.slot) {
+        Some((id, shard)) if *id == key.id => shard.upgrade(),
+        _ => None,
+    })
+}
+
+pub fn gone() -> Error {
+    Error::new(Kind::Gone, "the volume was closed or deleted")
+}
+
+/// A way to a shard. Cloning shares it.
+#[derive(Clone, Debug)]
+pub struct Door {
+    key: Key,
+    lane: Arc<Lane>,
+    /// Its reactor, if that is not the pool's own.
+    reactor: Option<Handle>,
+}
+
+impl Door {
+    /// On the shard's reactor: opens the way to it. `reactor` is how the pool's own reactor reaches
+    /// this one, if it is another. `hands` requests of other reactors are attended to at a time; 0
+    /// when there is no other.
+    pub fn open(shard: &Rc<Shard>, reactor: Option<Handle>, hands: usize) -> Self {
+        let id = IDS.fetch_add(1, Ordering::Relaxed);
+        let slot = HERE.with_borrow_mut(|here| {
+            let free = here.iter().position(|(_, shard)| shard.strong_count() == 0);
+            let slot = free.unwrap_or(here.len());
+            if slot == here.len() {
+                here.push((0, Weak::new()));
+            }
+            here[slot] = (id, Rc::downgrade(shard));
+            slot
+        });
+        let lane = Arc::<Lane>::default();
+        if hands == 0 {
+            lane.close();
+        }
+        for _ in 0..hands {
+            reactor::spawn(parcel::attend(Arc::clone(&lane), Rc::clone(shard)));
+        }
+        Self { key: Key { slot, id }, lane, reactor }
+    }
+
+    /// Lets the hands go. What is under way is finished, what waits is refused.
+    pub fn close(&self) {
+        self.lane.close();
+    }
+
+    /// Reads bytes of a volume, all of this shard's blocks.
+    ///
+    /// # Errors
+    /// As [`Volume::read`](crate::Volume::read).
+    pub async fn read(&self, volume: &Arc<State>, offset: u64, out: &mut [u8]) -> Result<()> {
+        match here(self.key) {
+            Some(shard) => Box::pin(shard.read_bytes(volume, offset, out)).await,
+            None => {
+                let parcel = self.lane.parcel(volume, Request::Read, offset, u64_of(out.len()));
+                self.lane.carry(parcel, |bytes| out.copy_from_slice(bytes)).await
+            }
+        }
+    }
+
+    /// Writes bytes of a volume, all of this shard's blocks; durable when this returns.
+    ///
+    /// # Errors
+    /// As [`Volume::write`](crate::Volume::write).
+    pub async fn write(&self, volume: &Arc<State>, offset: u64, data: &[u8]) -> Result<()> {
+        match here(self.key) {
+            Some(shard) => Box::pin(shard.write_bytes(volume, offset, data)).await,
+            None => {
+                let length = u64_of(data.len());
+                let mut parcel = self.lane.parcel(volume, Request::Write, offset, length);
+                parcel.bytes.extend_from_slice(data);
+                self.lane.carry(parcel, |_| {}).await
+            }
+        }
+    }
+
+    /// Makes a hole of whole blocks of a volume; durable when this returns.
+    ///
+    /// # Errors
+    /// As [`Volume::deallocate`](crate::Volume::deallocate).
+    pub async fn punch(&self, volume: &Arc<State>, offset: u64, length: u64) -> Result<()> {
+        match here(self.key) {
+            Some(shard) => Box::pin(shard.punch_bytes(volume, offset, length)).await,
+            None => {
+                let parcel = self.lane.parcel(volume, Request::Punch, offset, length);
+                self.lane.carry(parcel, |_| {}).await
+            }
+        }
+    }
+
+    /// On the pool's own reactor: does something with the shard, on its reactor. It is done to its
+    /// end even when nobody awaits it any more.
+    ///
+    /// # Errors
+    /// `Gone` when the shard is not there any more, and what `work` says.
+    pub async fn call<T, F>(&self, work: impl FnOnce(Rc<Shard>) -> F + Send + 'static) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T>> + 'static,
+    {
+        let key = self.key;
+        let work = move || async move {
+            match here(key) {
+                Some(shard) => work(shard).await,
+                None => Err(gone()),
+            }
+        };
+        run_on(self.reactor.as_ref(), work).await.unwrap_or_else(|| Err(gone()))
+    }
+}
+
+/// Runs a future on another reactor, or on this one; `None` when that reactor is gone.
+pub async fn run_on<T, F>(
+    reactor: Option<&Handle>,
+    work: impl FnOnce() -> F + Send + 'static,
+) -> Option<T>
+where
+    T: Send + 'static,
+    F: Future<Output = T> + 'static,
+{
+    match reactor {
+        None => reactor::spawn(work()).await,
+        Some(handle) => handle.call(work).await.ok(),
+    }
+}

@@ -1,0 +1,107 @@
+//! Bytes of volumes, of whatever size: what is not whole blocks is read, changed and written. All of
+//! a request lies in blocks of this shard.
+
+use reactor::buffer;
+use stdx::num::{u64_of, usize64};
+
+use super::Shard;
+use crate::address::{BLOCK, View};
+use crate::error::Result;
+use crate::volume::{BLOCK_BYTES, State};
+
+impl Shard {
+    /// Reads bytes of a volume.
+    ///
+    /// # Errors
+    /// As [`Volume::read`](crate::Volume::read).
+    pub async fn read_bytes(&self, volume: &State, offset: u64, out: &mut [u8]) -> Result<()> {
+        volume.check(offset, u64_of(out.len()))?;
+        if offset.is_multiple_of(BLOCK_BYTES) && out.len().is_multiple_of(BLOCK) {
+            return self.read(volume.view, offset / BLOCK_BYTES, out).await;
+        }
+        // Through a buffer, a megabyte at a time.
+        let (mut offset, mut out) = (offset, out);
+        while !out.is_empty() {
+            let skip = usize64(offset % BLOCK_BYTES);
+            let take = out.len().min(media::drive::TRANSFER_MAX - BLOCK - skip);
+            let mut whole = buffer::scratch((skip + take).next_multiple_of(BLOCK)).await;
+            self.read(volume.view, offset / BLOCK_BYTES, &mut whole).await?;
+            let (piece, rest) = out.split_at_mut(take);
+            piece.copy_from_slice(&whole[skip..skip + take]);
+            (offset, out) = (offset + u64_of(take), rest);
+        }
+        Ok(())
+    }
+
+    /// Writes bytes of a volume; durable when this returns.
+    ///
+    /// # Errors
+    /// As [`Volume::write`](crate::Volume::write).
+    pub async fn write_bytes(&self, volume: &State, offset: u64, data: &[u8]) -> Result<()> {
+        let _writing = self.writing.enter();
+        volume.check(offset, u64_of(data.len()))?;
+        let whole = offset.is_multiple_of(BLOCK_BYTES) && data.len().is_multiple_of(BLOCK);
+        if whole && !volume.has_small_blocks() {
+            return self.write(volume.view, offset / BLOCK_BYTES, data).await;
+        }
+        // Among users of smaller blocks everybody takes turns: a write of a part must not bring back
+        // what a whole one replaced.
+        let first = offset / BLOCK_BYTES;
+        let end = (offset + u64_of(data.len())).div_ceil(BLOCK_BYTES);
+        let _turn = self.partial.hold(volume.view, first..end).await;
+        if whole {
+            return self.write(volume.view, first, data).await;
+        }
+        self.write_parts(volume.view, offset, data).await
+    }
+
+    /// As [`write_bytes`](Self::write_bytes) where the first or last block keeps a part.
+    async fn write_parts(&self, view: View, offset: u64, data: &[u8]) -> Result<()> {
+        let (mut offset, mut data) = (offset, data);
+        while !data.is_empty() {
+            let skip = usize64(offset % BLOCK_BYTES);
+            let take = data.len().min(media::drive::TRANSFER_MAX - BLOCK - skip);
+            let len = (skip + take).next_multiple_of(BLOCK);
+            let mut whole = buffer::scratch(len).await;
+            let first = offset / BLOCK_BYTES;
+            if skip > 0 {
+                self.read(view, first, &mut whole[..BLOCK]).await?;
+            }
+            if len > skip + take && (len > BLOCK || skip == 0) {
+                let last = first + u64_of(len / BLOCK) - 1;
+                self.read(view, last, &mut whole[len - BLOCK..]).await?;
+            }
+            let (piece, rest) = data.split_at(take);
+            whole[skip..skip + take].copy_from_slice(piece);
+            self.write(view, first, &whole).await?;
+            (offset, data) = (offset + u64_of(take), rest);
+        }
+        Ok(())
+    }
+
+    /// Makes a hole of those of a volume's blocks that are this shard's; durable when this returns.
+    ///
+    /// # Errors
+    /// As [`Volume::deallocate`](crate::Volume::deallocate).
+    pub async fn punch_bytes(&self, volume: &State, offset: u64, len: u64) -> Result<()> {
+        let _writing = self.writing.enter();
+        volume.check(offset, len)?;
+        let (first, blocks) = (offset / BLOCK_BYTES, len / BLOCK_BYTES);
+        let _turn = if volume.has_small_blocks() {
+            Some(self.partial.hold(volume.view, first..first + blocks).await)
+        } else {
+            None
+        };
+        self.punch(volume.view, first, blocks).await
+    }
+
+    /// Makes a hole for good of what a volume had in these blocks, once whoever still writes there is
+    /// done: what they put behind the hole nobody would ever find. Nobody may begin to any more.
+    ///
+    /// # Errors
+    /// As [`punch`](Self::punch).
+    pub async fn take_away(&self, view: View, first: u64, blocks: u64) -> Result<()> {
+        self.writing.pass().await;
+        self.punch(view, first, blocks).await
+    }
+}

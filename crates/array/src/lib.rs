@@ -8,6 +8,7 @@ pub mod change;
 pub mod config;
 pub mod cpus;
 pub mod desired;
+pub mod dump;
 pub mod error;
 pub mod events;
 pub mod identity;

@@ -61,6 +61,37 @@ pub fn default_dir() -> PathBuf {
     }
 }
 
+/// What the state in `dir` says, whoever holds the directory: only to be looked at. `None` when there
+/// is none.
+///
+/// # Errors
+/// `Failed` when it cannot be read, or is not a state of this version.
+pub fn peek(dir: &Path) -> Result<Option<State>> {
+    read(&dir.join("state.json"))
+}
+
+/// Reads a state file, if there is one.
+fn read(file: &Path) -> Result<Option<State>> {
+    let text = match fs::read(file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => {
+            return Err(Error::failed(format!("cannot read {}", file.display()), error));
+        }
+    };
+    let damaged = |what: String| {
+        Error::new(Kind::Failed, format!("{}: {what}", file.display())).help(
+            "restore it from a backup, or move it away to start with a new identity (hosts will \
+             see new namespaces)",
+        )
+    };
+    let state: State = serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
+    if state.version != VERSION {
+        return Err(damaged(format!("version {} is not {VERSION}", state.version)));
+    }
+    Ok(Some(state))
+}
+
 /// The management socket of the daemon that uses the state directory `dir`.
 pub fn socket_path(dir: &Path) -> PathBuf {
     dir.join("api.sock")
@@ -113,26 +144,10 @@ impl StateDir {
     /// # Errors
     /// When the file is there but is not a state of this version: nothing is overwritten.
     pub fn load(&self) -> Result<State> {
-        let file = self.file();
-        let text = match fs::read(&file) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return self.found(),
-            Err(error) => {
-                return Err(Error::failed(format!("cannot read {}", file.display()), error));
-            }
-        };
-        let damaged = |what: String| {
-            Error::new(Kind::Failed, format!("{}: {what}", file.display())).help(
-                "restore it from a backup, or move it away to start with a new identity (hosts \
-                 will see new namespaces)",
-            )
-        };
-        let state: State =
-            serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
-        if state.version != VERSION {
-            return Err(damaged(format!("version {} is not {VERSION}", state.version)));
+        match read(&self.file())? {
+            Some(state) => Ok(state),
+            None => self.found(),
         }
-        Ok(state)
     }
 
     /// A node's first state.

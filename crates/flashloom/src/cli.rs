@@ -13,7 +13,7 @@ pub use hosts::{AskArgs, BenchArgs, Beside, DiscoverArgs, IdNsArgs, Pattern};
 pub use manage::{
     ControllerVerb, EventsArgs, HostVerb, ListenerVerb, NamespaceVerb, ReferralVerb, SubsystemVerb,
 };
-pub use pools::{DriveVerb, MadeOf, PoolVerb, VolumeVerb};
+pub use pools::{DriveVerb, DumpArgs, MadeOf, PoolVerb, VolumeVerb};
 pub use serve::{DemoArgs, Discovery, Poll, ServeArgs};
 
 /// NQN of the subsystem of an ad hoc target.

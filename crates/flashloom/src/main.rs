@@ -4,6 +4,7 @@ mod ask;
 mod bench;
 mod cli;
 mod demo;
+mod dump;
 mod exit;
 mod generate;
 mod log;

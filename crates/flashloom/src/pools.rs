@@ -36,6 +36,7 @@ pub fn pool(global: &Global, verb: PoolVerb) -> Outcome {
             let opened = ask(global, async |client| client.import_pool(&from).await)?;
             print(global.output, &opened, pool_facts)
         }
+        PoolVerb::Dump(args) => crate::dump::run(global, args),
     }
 }
 

@@ -48,6 +48,15 @@ impl Pmem {
         Mapped::file(path, create, Way::Shared).map(Self::Shared)
     }
 
+    /// What a file holds, only to be looked at: the file is opened for reading, and what is stored
+    /// here never reaches it.
+    ///
+    /// # Errors
+    /// As the system calls.
+    pub fn snapshot(path: &Path) -> Result<Self, Error> {
+        Mapped::file(path, None, Way::Private).map(Self::Anonymous)
+    }
+
     /// `len` zero bytes of this process, of which none takes memory until it is written.
     ///
     /// # Errors

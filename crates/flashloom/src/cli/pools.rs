@@ -1,5 +1,7 @@
 //! What is asked of the running daemon about pools, drives and volumes.
 
+use std::path::PathBuf;
+
 use api::v1::Raid;
 use api::value::{DrivePath, LogPlace, Name, Nqn, Size, VolumePath};
 use clap::{Args, Subcommand, ValueEnum};
@@ -116,6 +118,48 @@ Examples:
         #[arg(long)]
         force: bool,
     },
+    /// Check everything a pool's drives hold, as fsck does, and explain it; nothing is changed.
+    #[command(after_long_help = "\
+Examples:
+  flashloom pool dump fast
+  flashloom pool dump fast --data -o json
+  flashloom pool dump --drive /dev/nvme1n1 --drive /dev/nvme2n1 --log pmem:/mnt/pmem/fast.log --segments
+
+It needs no daemon, and a pool that none has open: one that was exported, that would not open, or whose
+daemon is stopped. Drives and log are opened for reading only.
+
+Findings are errors (data or a structure is lost), warnings (redundancy is less than it should be, or a
+hint is wrong) and notes. The exit code is 1 when there are errors, else 0.")]
+    Dump(DumpArgs),
+}
+
+/// What to dump.
+#[derive(Args, Clone, Debug)]
+pub struct DumpArgs {
+    /// The pool, if this node knows it; otherwise name its drives.
+    #[arg(value_parser = value::<Name>, required_unless_present = "drive", conflicts_with = "drive")]
+    pub name: Option<Name>,
+
+    /// A drive of the pool; given once for each.
+    #[arg(long, value_name = "PATH")]
+    pub drive: Vec<PathBuf>,
+
+    /// Where the commit log lies, unless it is on the drives: pmem:PATH or bbu:PATH.
+    /// [default: where the node knows it to be]
+    #[arg(long, value_name = "PLACE", value_parser = value::<LogPlace>)]
+    pub log: Vec<LogPlace>,
+
+    /// Read all contents and parity too: takes as long as reading the drives does.
+    #[arg(long)]
+    pub data: bool,
+
+    /// Print every segment.
+    #[arg(long)]
+    pub segments: bool,
+
+    /// Print every record of the commit log.
+    #[arg(long)]
+    pub log_records: bool,
 }
 
 /// What to do with drives.

@@ -12,6 +12,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 mod crash;
+mod dump;
 mod kills;
 
 const NQN: &str = "nqn.2026-11.io.flashloom:default";

@@ -21,6 +21,8 @@ pub(super) enum Way {
     Dax,
     /// Through the page cache: kept while the machine runs.
     Shared,
+    /// The file is only read: what is stored stays here.
+    Private,
 }
 
 /// A mapping of a fixed length.
@@ -54,7 +56,7 @@ impl Mapped {
         let create = if path.exists() { None } else { create };
         let file = OpenOptions::new()
             .read(true)
-            .write(true)
+            .write(way != Way::Private)
             .create_new(create.is_some())
             .open(path)
             .map_err(|e| open_error(e, 0))?;
@@ -84,10 +86,11 @@ impl Mapped {
             Way::Dax if cfg!(not(target_arch = "x86_64")) => {
                 return Err(Error::new(Kind::Unsupported, Operation::Open, 0, len));
             }
-            Way::Dax => libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC,
-            Way::Shared => libc::MAP_SHARED,
+            Way::Dax => libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC | libc::MAP_POPULATE,
+            Way::Shared => libc::MAP_SHARED | libc::MAP_POPULATE,
+            Way::Private => libc::MAP_PRIVATE | libc::MAP_NORESERVE,
         };
-        let mapped = Self::map(len, flags | libc::MAP_POPULATE, file.as_raw_fd())?;
+        let mapped = Self::map(len, flags, file.as_raw_fd())?;
         if way == Way::Dax {
             // The first store to a page of such a mapping commits the file system's journal: now,
             // not under the first appends. Only advice: older kernels do not know it.

@@ -42,7 +42,10 @@ pub fn pool(global: &Global, verb: PoolVerb) -> Outcome {
 
 /// What a pool is made of, with paths that mean the same to the daemon as they do here.
 fn absolute(of: MadeOf) -> Outcome<(Vec<DrivePath>, Vec<LogPlace>)> {
-    let drive = |drive: DrivePath| Ok(DrivePath { path: whole(&drive.path)?, ..drive });
+    let drive = |drive: DrivePath| match DrivePath::memory(&drive.path) {
+        Some(_) => Ok(drive),
+        None => Ok(DrivePath { path: whole(&drive.path)?, ..drive }),
+    };
     let log = |place| {
         Ok(match place {
             LogPlace::Pmem(path) => LogPlace::Pmem(whole(&path)?),

@@ -95,7 +95,7 @@ pub(super) fn path_and_size(text: &str) -> Result<(&str, Option<Size>), Refused>
 }
 
 /// `size` when it is within what a namespace may have.
-fn bounded(size: Size) -> Result<Size, Refused> {
+pub(super) fn bounded(size: Size) -> Result<Size, Refused> {
     if (NAMESPACE_BYTES_MIN..=NAMESPACE_BYTES_MAX).contains(&size.bytes()) {
         return Ok(size);
     }

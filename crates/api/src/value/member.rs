@@ -1,30 +1,45 @@
 //! What a pool is made of: its drives, and where its commit log lies.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use super::backend::path_and_size;
+use super::backend::{bounded, path_and_size};
 use super::{Refused, Size};
 
-/// A drive for a pool, written `PATH` or `PATH,size=SIZE`.
+/// A drive for a pool, written `PATH`, `PATH,size=SIZE` or `memory:SIZE`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DrivePath {
-    /// A regular file or a block device; absolute once the pool is open.
+    /// A regular file or a block device, absolute once the pool is open; or `memory:SIZE`.
     pub path: PathBuf,
     /// Create or extend a regular file to this size; `None` takes it as it is.
     pub size: Option<Size>,
 }
 
+impl DrivePath {
+    /// Size of a drive of the daemon's own memory, whose contents end with the daemon; `None` for one
+    /// that lasts.
+    #[must_use]
+    pub fn memory(path: &Path) -> Option<Size> {
+        path.to_str()?.strip_prefix(MEMORY)?.parse().ok()
+    }
+}
+
+const MEMORY: &str = "memory:";
+
 impl FromStr for DrivePath {
     type Err = Refused;
 
     fn from_str(text: &str) -> Result<Self, Refused> {
+        if let Some(size) = text.strip_prefix(MEMORY) {
+            let size = bounded(size.parse()?)?;
+            return Ok(Self { path: format!("{MEMORY}{}", size.exact()).into(), size: None });
+        }
         let (path, size) = path_and_size(text)?;
         if path.is_empty() {
             return Err(Refused::new(
                 "a drive without a path",
-                "write PATH or PATH,size=SIZE, such as /dev/nvme0n1 or /srv/d0.img,size=10GiB",
+                "write PATH, PATH,size=SIZE or memory:SIZE, such as /dev/nvme0n1 or /srv/d0.img,size=10GiB",
             ));
         }
         Ok(Self { path: PathBuf::from(path), size })
@@ -40,7 +55,7 @@ impl fmt::Display for DrivePath {
     }
 }
 
-super::text_value!(DrivePath, "/dev/nvme0n1", "A drive: PATH or PATH,size=SIZE.");
+super::text_value!(DrivePath, "/dev/nvme0n1", "A drive: PATH, PATH,size=SIZE or memory:SIZE.");
 
 /// Where a pool's commit log lies, written `pmem:PATH`, `bbu:PATH` or `drives`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

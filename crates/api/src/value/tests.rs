@@ -81,9 +81,11 @@ fn parts_of_pools_print_the_way_they_are_read() {
     for bad in ["", "-a", ".a", "a b", "a/b", "ä", &"x".repeat(65)] {
         assert!(bad.parse::<Name>().is_err(), "{bad}");
     }
-    for text in ["/dev/nvme0n1", "/srv/d0.img,size=10GiB"] {
+    for text in ["/dev/nvme0n1", "/srv/d0.img,size=10GiB", "memory:512MiB"] {
         assert_eq!(text.parse::<DrivePath>().unwrap().to_string(), text);
     }
+    assert!("memory:1".parse::<DrivePath>().is_err());
+    assert!("memory:".parse::<DrivePath>().is_err());
     for text in ["pmem:/mnt/dax/log", "bbu:/dev/shm/log", "drives"] {
         assert_eq!(text.parse::<LogPlace>().unwrap().to_string(), text);
     }

@@ -9,6 +9,7 @@ use api::value::{DrivePath, LogPlace, Size};
 use engine::LogSpec;
 use engine::format::label::{Label, PoolState};
 use media::drive::OpenDrive;
+use media::memory::RegionOptions;
 use media::{Drive, Pmem};
 use uuid::Uuid;
 
@@ -47,10 +48,15 @@ impl MadeOf {
         let mut opened = Vec::new();
         let mut locks = Vec::new();
         for drive in drives {
-            absolute(&drive.path)?;
-            let (member, lock) = open_drive(&drive.path, drive.size.map(|size| size.bytes()))?;
+            let (member, lock) = match DrivePath::memory(&drive.path) {
+                Some(size) => (memory_drive(&drive.path, size)?, None),
+                None => {
+                    absolute(&drive.path)?;
+                    open_drive(&drive.path, drive.size.map(|size| size.bytes()))?
+                }
+            };
             opened.push(member);
-            locks.push(lock);
+            locks.extend(lock);
         }
         let places = if log.is_empty() { vec![LogPlace::Drives] } else { log.to_vec() };
         let bytes = log_size.map_or(LOG_BYTES, |size| size.bytes());
@@ -69,7 +75,7 @@ impl MadeOf {
             match open_drive(path, None) {
                 Ok((member, lock)) => {
                     opened.push(member);
-                    locks.push(lock);
+                    locks.extend(lock);
                 }
                 Err(error) => {
                     tracing::error!("{error}");
@@ -129,7 +135,18 @@ fn absolute(path: &Path) -> Result<()> {
     Err(Error::new(Kind::Invalid, wrong).help("write it from the root"))
 }
 
-fn open_drive(path: &Path, size: Option<u64>) -> Result<(Member, Arc<File>)> {
+fn memory_drive(path: &Path, size: Size) -> Result<Member> {
+    let drive = Drive::memory(size.bytes(), RegionOptions::default())
+        .map_err(|error| Error::failed(format!("cannot make a drive {}", path.display()), error))?;
+    Ok(Member { path: path.to_owned(), drive: Arc::new(drive) })
+}
+
+fn open_drive(path: &Path, size: Option<u64>) -> Result<(Member, Option<Arc<File>>)> {
+    if DrivePath::memory(path).is_some() {
+        let gone = format!("drive {} was in memory and is gone", path.display());
+        return Err(Error::new(Kind::Failed, gone)
+            .help("`flashloom pool export` forgets a pool of such drives"));
+    }
     let failed = |error: media::Error| {
         let help = if path.exists() {
             "name a regular file or a block device that this user may write to"
@@ -145,7 +162,7 @@ fn open_drive(path: &Path, size: Option<u64>) -> Result<(Member, Arc<File>)> {
     if let Some(size) = size.filter(|&size| size > drive.capacity()) {
         drive.resize(size).map_err(failed)?;
     }
-    Ok((Member { path: path.to_owned(), drive: Arc::new(drive) }, lock))
+    Ok((Member { path: path.to_owned(), drive: Arc::new(drive) }, Some(lock)))
 }
 
 /// Opens a log's devices, creating files of `create` bytes.

@@ -11,8 +11,9 @@ use super::value;
 /// What a pool is made of.
 #[derive(Args, Clone, Debug)]
 pub struct MadeOf {
-    /// A drive: PATH, or PATH,size=SIZE to create a file; given once for each.
-    #[arg(long, value_name = "PATH[,size=SIZE]", required = true, value_parser = value::<DrivePath>)]
+    /// A drive: PATH, PATH,size=SIZE to create a file, or memory:SIZE to try and to measure (its
+    /// contents end with the daemon); given once for each.
+    #[arg(long, value_name = "DRIVE", required = true, value_parser = value::<DrivePath>)]
     pub drive: Vec<DrivePath>,
 
     /// Where the commit log lies: pmem:PATH (a file on DAX), bbu:PATH (memory that survives a power

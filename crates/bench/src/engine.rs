@@ -70,19 +70,10 @@ fn scheme(name: &str) -> Result<raid::Scheme, Box<dyn Error>> {
 }
 
 async fn pool(arguments: &EngineArguments) -> Result<Pool, Box<dyn Error>> {
-    let options = RegionOptions { shared: false, ..RegionOptions::default() };
+    // A drive does not fault.
+    let options = RegionOptions { committed: true, ..RegionOptions::default() };
     let drive = || Drive::memory(arguments.drive_size, options).map(Arc::new);
     let drives = (0..arguments.drives).map(|_| drive()).collect::<Result<Vec<_>, _>>()?;
-    // Memory is committed first: a drive does not fault.
-    for drive in &drives {
-        let step = media::drive::TRANSFER_MAX;
-        for at in (0..drive.capacity()).step_by(step) {
-            let len = step.min(usize64(drive.capacity() - at));
-            let mut data = reactor::buffer::alloc(len).await;
-            data.fill(1);
-            drive.write(at, data, false).await?;
-        }
-    }
     let log = LogSpec::Bbu(vec![Arc::new(Pmem::anonymous(arguments.log_size)?)]);
     let spec = PoolSpec {
         name: "bench".into(),

@@ -1,4 +1,4 @@
-//! Copies out of a memory region at random, with and without huge pages.
+//! Copies out of a memory region at random, from pages of the usual size and from memory committed in huge ones.
 
 use media::memory::{Region, RegionOptions};
 use reactor::now_exact;
@@ -10,8 +10,8 @@ const BLOCK: usize = 4096;
 const COPIES: usize = 200_000;
 
 /// Nanoseconds of one random 4 KiB copy from a region of `bytes`, all of it written before.
-fn copies(bytes: u64, huge: bool, shared: bool) -> Result<f64, Box<dyn Error>> {
-    let options = RegionOptions { shared, huge, ..RegionOptions::default() };
+fn copies(bytes: u64, committed: bool, shared: bool) -> Result<f64, Box<dyn Error>> {
+    let options = RegionOptions { shared, committed, ..RegionOptions::default() };
     let region = Region::new(bytes, options)?;
     let mut block = [0x5a; BLOCK];
     let blocks = bytes / u64_of(BLOCK);
@@ -36,8 +36,8 @@ pub fn run(bytes: u64, rounds: usize) -> Result<(), Box<dyn Error>> {
     ];
     let mut figures = vec![Vec::new(); ways.len()];
     for _ in 0..rounds {
-        for ((_, huge, shared), list) in ways.iter().zip(&mut figures) {
-            list.push(copies(bytes, *huge, *shared)?);
+        for ((_, committed, shared), list) in ways.iter().zip(&mut figures) {
+            list.push(copies(bytes, *committed, *shared)?);
         }
     }
     for ((name, ..), list) in ways.iter().zip(&mut figures) {

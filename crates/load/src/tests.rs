@@ -30,7 +30,7 @@ struct Peer {
 
 impl Peer {
     fn start(bytes: u64) -> Self {
-        let options = RegionOptions { block_size: BLOCK, shared: true, huge: false };
+        let options = RegionOptions { block_size: BLOCK, shared: true, committed: false };
         let region = Arc::new(Region::new(bytes, options).unwrap());
         let (handle, port) = Self::listen(&region, 0);
         Self { handle, region, port }

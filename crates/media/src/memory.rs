@@ -31,13 +31,14 @@ pub struct RegionOptions {
     pub block_size: u32,
     /// More than one core uses the region: blocks are then copied under locks.
     pub shared: bool,
-    /// Asks for transparent huge pages: fewer address misses at random, but memory comes in 2 MiB.
-    pub huge: bool,
+    /// Takes the memory at once, in transparent huge pages where there are any: nothing faults later,
+    /// and what the machine cannot hold is refused now. Otherwise memory comes as it is written.
+    pub committed: bool,
 }
 
 impl Default for RegionOptions {
     fn default() -> Self {
-        Self { block_size: 4096, shared: true, huge: false }
+        Self { block_size: 4096, shared: true, committed: false }
     }
 }
 
@@ -53,7 +54,7 @@ pub struct Region {
     /// Bytes that were ever within the capacity: they stay accessible.
     opened: AtomicU64,
     block: u32,
-    huge: bool,
+    committed: bool,
     /// Empty when only one core uses the region.
     locks: Box<[AtomicBool]>,
 }
@@ -87,11 +88,11 @@ fn open_error(kind: Kind, len: u64) -> Error {
 }
 
 impl Region {
-    /// `len` zero bytes, of which none takes memory until it is written.
+    /// `len` zero bytes. Unless they are to be committed, none takes memory until it is written.
     ///
     /// # Errors
     /// `Unsupported` for a block size that is not a power of two from 512 to 4096, or a length that
-    /// is not a multiple of it; `TooLarge` past `REGION_MAX`; `Full` when there is no address space.
+    /// is not a multiple of it; `TooLarge` past `REGION_MAX`; `Full` when there is no address space, or no memory to commit.
     pub fn new(len: u64, options: RegionOptions) -> Result<Self, Error> {
         let block = options.block_size;
         let fits = block.is_power_of_two() && (512..=4096).contains(&block);
@@ -123,7 +124,7 @@ impl Region {
             len: AtomicU64::new(0),
             opened: AtomicU64::new(0),
             block,
-            huge: options.huge,
+            committed: options.committed,
             locks: (0..locks).map(|_| AtomicBool::new(false)).collect(),
         };
         region.resize(len)?;
@@ -179,12 +180,9 @@ impl Region {
             let source = io::Error::last_os_error();
             return Err(Error { source: Some(source), ..error(Kind::Full) });
         }
-        if self.huge {
-            // Advice: a kernel without huge pages may refuse it.
-            // SAFETY: as above.
-            unsafe {
-                libc::madvise(self.base.as_ptr().cast(), usize64(end), libc::MADV_HUGEPAGE);
-            }
+        if self.committed {
+            self.commit(end)
+                .map_err(|source| Error { source: Some(source), ..error(Kind::Full) })?;
         }
         if len < old {
             self.zero(len, old - len);
@@ -192,6 +190,20 @@ impl Region {
         self.opened.fetch_max(len, Ordering::Relaxed);
         self.len.store(len, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Takes the memory of the mapping up to `end`.
+    fn commit(&self, end: u64) -> io::Result<()> {
+        let advise = |advice| {
+            // SAFETY: the accessible part of our own mapping; neither advice changes what is in it.
+            match unsafe { libc::madvise(self.base.as_ptr().cast(), usize64(end), advice) } {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            }
+        };
+        // A kernel without huge pages refuses the first: pages of the usual size do as well.
+        let _ = advise(libc::MADV_HUGEPAGE);
+        advise(libc::MADV_POPULATE_WRITE)
     }
 
     fn check(&self, operation: Operation, offset: u64, len: u64) -> Result<(), Error> {

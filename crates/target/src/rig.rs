@@ -31,7 +31,8 @@ pub fn nqn(name: &str) -> Nqn {
 }
 
 pub fn backend(bytes: u64) -> Backend {
-    let region = Region::new(bytes, RegionOptions { block_size: 512, shared: false, huge: false });
+    let region =
+        Region::new(bytes, RegionOptions { block_size: 512, shared: false, committed: false });
     Backend::Memory(Arc::new(region.unwrap()))
 }
 

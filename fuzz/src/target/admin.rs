@@ -73,7 +73,7 @@ impl Rig {
     }
 
     fn add_namespace(&self) {
-        let options = RegionOptions { block_size: 512, shared: false, huge: false };
+        let options = RegionOptions { block_size: 512, shared: false, committed: false };
         let region = Region::new(NAMESPACE_BYTES, options).expect("a megabyte");
         let spec = NamespaceSpec::new(Backend::Memory(Arc::new(region)), 512);
         // Refused when there are too many.

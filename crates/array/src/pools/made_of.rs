@@ -136,7 +136,8 @@ fn absolute(path: &Path) -> Result<()> {
 }
 
 fn memory_drive(path: &Path, size: Size) -> Result<Member> {
-    let drive = Drive::memory(size.bytes(), RegionOptions::default())
+    let options = RegionOptions { committed: true, ..RegionOptions::default() };
+    let drive = Drive::memory(size.bytes(), options)
         .map_err(|error| Error::failed(format!("cannot make a drive {}", path.display()), error))?;
     Ok(Member { path: path.to_owned(), drive: Arc::new(drive) })
 }

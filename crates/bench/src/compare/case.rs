@@ -1,7 +1,7 @@
 //! The cases: what is asked, of whom, and which figure counts.
 
 use super::Side;
-use super::Side::{Floor, Own, OwnBusy, OwnTarget, Spdk, SpdkTarget};
+use super::Side::{Floor, Own, OwnBusy, OwnTarget, OwnVolume, Spdk, SpdkTarget};
 
 /// The figure whose ratio is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +44,11 @@ const fn case(name: &'static str, rw: &'static str, block: u32, depth: u16) -> C
     }
 }
 
+/// A volume of a pool against memory served as it is.
+const fn volume(name: &'static str, rw: &'static str, block: u32, depth: u16) -> Case {
+    Case { sides: &[OwnVolume, Own], ..case(name, rw, block, depth) }
+}
+
 const KIB4: u32 = 4096;
 const KIB128: u32 = 128 * 1024;
 
@@ -77,4 +82,9 @@ pub const CASES: &[Case] = &[
         sides: &[Own, SpdkTarget],
         ..case("readers-beside-writer", "randread", KIB4, 1)
     },
+    Case { figure: Figure::P50, ..volume("volume-write-qd1", "randwrite", KIB4, 1) },
+    volume("volume-write-qd32", "randwrite", KIB4, 32),
+    volume("volume-read-qd32", "randread", KIB4, 32),
+    Case { figure: Figure::Bandwidth, ..volume("volume-read-128k", "read", KIB128, 8) },
+    Case { figure: Figure::Bandwidth, ..volume("volume-write-128k", "write", KIB128, 8) },
 ];

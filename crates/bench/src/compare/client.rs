@@ -72,7 +72,9 @@ fn load(
 ) -> Result<Measured, String> {
     match (side, server) {
         (Side::Floor, _) => floor(options, case),
-        (Side::Own | Side::OwnBusy, Some(server)) => own(options, case, server, "write,1m,16"),
+        (Side::Own | Side::OwnBusy | Side::OwnVolume, Some(server)) => {
+            own(options, case, server, "write,1m,16")
+        }
         // Its largest transfer is 128 KiB; the same bytes in flight.
         (Side::SpdkTarget, Some(server)) => own(options, case, server, "write,128k,128"),
         (Side::OwnTarget | Side::Spdk, Some(server)) => {

@@ -10,7 +10,7 @@ mod process;
 mod resources;
 mod server;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use self::case::{CASES, Case, Figure};
 use self::client::Measured;
@@ -40,6 +40,8 @@ enum Side {
     Own,
     /// The same with a target that never sleeps, whatever the case says.
     OwnBusy,
+    /// The same with a volume of a pool as the namespace.
+    OwnVolume,
     /// Flashloom's target, SPDK's client.
     OwnTarget,
     /// SPDK's target, SPDK's client.
@@ -85,6 +87,8 @@ enum Asked {
     Flashloom,
     /// Flashloom's, spinning.
     Busy,
+    /// Flashloom's, with a volume of a pool.
+    Volume,
     Spdk,
 }
 
@@ -96,8 +100,9 @@ impl Servers {
                 continue;
             }
             let server: Box<dyn Server> = match asked {
-                Asked::Flashloom => Box::new(filled(options, case.poll)?),
-                Asked::Busy => Box::new(filled(options, "busy")?),
+                Asked::Flashloom => Box::new(filled(options, Flashloom::start, case.poll)?),
+                Asked::Busy => Box::new(filled(options, Flashloom::start, "busy")?),
+                Asked::Volume => Box::new(filled(options, Flashloom::with_volume, case.poll)?),
                 Asked::Spdk => {
                     let folder = options.spdk.as_deref().ok_or("SPDK's folder was not given")?;
                     Box::new(Spdk::start(folder)?)
@@ -125,8 +130,12 @@ impl Servers {
     }
 }
 
-fn filled(options: &Options, poll: &str) -> Result<Flashloom, String> {
-    let flashloom = Flashloom::start(&options.flashloom, poll)?;
+fn filled(
+    options: &Options,
+    start: fn(&Path, &str) -> Result<Flashloom, String>,
+    poll: &str,
+) -> Result<Flashloom, String> {
+    let flashloom = start(&options.flashloom, poll)?;
     flashloom.fill(&options.flashloom)?;
     Ok(flashloom)
 }
@@ -186,6 +195,7 @@ impl Side {
         match self {
             Self::Own => "flashloom serve, flashloom bench",
             Self::OwnBusy => "flashloom serve --poll busy, flashloom bench",
+            Self::OwnVolume => "flashloom serve of a volume, RAID 6 8+2, flashloom bench",
             Self::OwnTarget => "flashloom serve, spdk_nvme_perf",
             Self::Spdk => "nvmf_tgt, spdk_nvme_perf",
             Self::SpdkTarget => "nvmf_tgt, flashloom bench",
@@ -202,6 +212,7 @@ impl Side {
         match self {
             Self::Own | Self::OwnTarget => Some(Asked::Flashloom),
             Self::OwnBusy => Some(Asked::Busy),
+            Self::OwnVolume => Some(Asked::Volume),
             Self::Spdk | Self::SpdkTarget => Some(Asked::Spdk),
             Self::Floor => None,
         }

@@ -35,7 +35,16 @@ pub struct Flashloom {
     port: u16,
     /// Removed with it.
     state: Folder,
+    /// Where the log of its pool lies, if it has one.
+    log: Option<Folder>,
 }
+
+/// A pool of RAID 6, 8+2, on drives in memory: what a disk would add is not what is measured.
+const POOL_DRIVES: usize = 10;
+const POOL_DRIVE: &str = "memory:512MiB";
+
+/// Of the pool's log: a run goes several times through it.
+const POOL_LOG: &str = "64MiB";
 
 /// SPDK's target.
 pub struct Spdk {
@@ -47,26 +56,42 @@ pub struct Spdk {
 }
 
 impl Flashloom {
-    /// Starts it and waits until it accepts.
+    /// Starts it with a namespace in memory and waits until it accepts.
     pub fn start(program: &Path, poll: &str) -> Result<Self, String> {
+        Self::serve(program, poll, &["memory:1GiB"])
+    }
+
+    /// Starts it with a volume of a pool as its namespace: of the same size, thin, its log in shared
+    /// memory.
+    pub fn with_volume(program: &Path, poll: &str) -> Result<Self, String> {
+        let mut this = Self::serve(program, poll, &[])?;
+        let log = Folder::new_in(Path::new("/dev/shm"), "flashloom-compare")?;
+        let ask = |what: &str| {
+            let mut args = vec!["--state-dir", &this.state.0];
+            args.extend(what.split_whitespace());
+            output(&program.display().to_string(), &args).map(drop)
+        };
+        let drives = format!("--drive {POOL_DRIVE} ").repeat(POOL_DRIVES);
+        ask(&format!(
+            "pool create bench {drives} --raid raid6 --log bbu:{}/log --log-size {POOL_LOG}",
+            log.0
+        ))?;
+        ask("volume create bench/v --size 1GiB")?;
+        ask(&format!("volume map bench/v --subnqn {} --nsid 1", this.nqn()))?;
+        this.log = Some(log);
+        Ok(this)
+    }
+
+    fn serve(program: &Path, poll: &str, backends: &[&str]) -> Result<Self, String> {
         let port = free_port()?;
         let state = Folder::new("flashloom-compare")?;
         let address = format!("127.0.0.1:{port}");
-        let args = [
-            "--state-dir",
-            &state.0,
-            "serve",
-            "memory:1GiB",
-            "--listen",
-            &address,
-            "--cpus",
-            "0",
-            "--poll",
-            poll,
-        ];
+        let mut args = vec!["--state-dir", &state.0, "serve"];
+        args.extend(backends);
+        args.extend(["--listen", &address, "--cpus", "0", "--poll", poll]);
         let process = Process::start(&program.display().to_string(), &args)?;
         await_port(port, "flashloom serve")?;
-        Ok(Self { process, port, state })
+        Ok(Self { process, port, state, log: None })
     }
 
     /// Writes the namespace once: its memory is committed as it is written, and a page fault a
@@ -176,8 +201,11 @@ struct Folder(String);
 
 impl Folder {
     fn new(name: &str) -> Result<Self, String> {
-        let path =
-            std::env::temp_dir().join(format!("{name}-{}-{}", std::process::id(), free_port()?));
+        Self::new_in(&std::env::temp_dir(), name)
+    }
+
+    fn new_in(place: &Path, name: &str) -> Result<Self, String> {
+        let path = place.join(format!("{name}-{}-{}", std::process::id(), free_port()?));
         std::fs::create_dir_all(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         Ok(Self(path.display().to_string()))
     }

@@ -6,7 +6,7 @@ use stdx::Prng;
 const LEN: u64 = 1 << 20;
 
 fn region(shared: bool) -> Region {
-    Region::new(LEN, RegionOptions { block_size: 512, shared, huge: false }).unwrap()
+    Region::new(LEN, RegionOptions { block_size: 512, shared, committed: false }).unwrap()
 }
 
 fn all(r: &Region) -> Vec<u8> {
@@ -24,6 +24,14 @@ fn fresh_memory_is_zero_and_takes_none() {
     let mut out = [1; 4096];
     r.copy_out(0, &mut out).unwrap();
     assert_eq!(out, [0; 4096]);
+}
+
+#[test]
+fn committed_memory_is_there_at_once() {
+    let r =
+        Region::new(LEN, RegionOptions { committed: true, ..RegionOptions::default() }).unwrap();
+    assert!(r.resident().unwrap() >= LEN);
+    assert!(all(&r).iter().all(|&byte| byte == 0));
 }
 
 #[test]

@@ -64,7 +64,7 @@ impl Drop for Under {
 /// A volume of at least `bytes` on a pool of memory with a shard on each of these reactors, or on
 /// this one; the pool lives as long as they.
 async fn volume(bytes: u64, block_size: u32, on: Vec<reactor::Handle>) -> engine::Volume {
-    let options = RegionOptions { block_size: 4096, shared: false, huge: false };
+    let options = RegionOptions { block_size: 4096, shared: true, committed: false };
     let drive = Arc::new(Drive::memory((bytes * 3).max(512 << 20), options).unwrap());
     let log = Arc::new(media::Pmem::anonymous(8 << 20).unwrap());
     let spec = engine::PoolSpec {
@@ -99,7 +99,7 @@ impl Place {
         let bytes = blocks * u64::from(block_size);
         let (backend, under) = match on {
             On::Memory => {
-                let options = RegionOptions { block_size, shared, huge: false };
+                let options = RegionOptions { block_size, shared, committed: false };
                 (Backend::Memory(Arc::new(Region::new(bytes, options).unwrap())), Under::Nothing)
             }
             On::File => {

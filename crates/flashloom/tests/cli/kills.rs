@@ -20,12 +20,12 @@ const NOTED_MAX: u64 = 12_000;
 /// How long an opening that is to be cut short may go on, at most: longer than most take.
 const OPENING_MAX_MS: u64 = 600;
 
-/// What is tested: name, drives, redundancy, log.
-const POOLS: [(&str, u32, &str, &str); 4] = [
-    ("six-bbu", 6, "raid6", "bbu"),
-    ("six-drives", 6, "raid6", "drives"),
-    ("mirror-bbu", 2, "mirror", "bbu"),
-    ("mirror-drives", 2, "mirror", "drives"),
+/// What is tested: name, drives, redundancy, log, shards.
+const POOLS: [(&str, u32, &str, &str, u32); 4] = [
+    ("six-bbu", 6, "raid6", "bbu", 3),
+    ("six-drives", 6, "raid6", "drives", 2),
+    ("mirror-bbu", 2, "mirror", "bbu", 1),
+    ("mirror-drives", 2, "mirror", "drives", 1),
 ];
 
 const NQN: &str = "nqn.2026-11.io.flashloom:kills";
@@ -36,7 +36,7 @@ fn number(name: &str, default: u64) -> u64 {
 
 /// Makes the pools, each with a volume that is a namespace; gives what `volume show` says of each.
 fn make(dir: &Path) -> Vec<Value> {
-    let volumes = POOLS.iter().zip(1..).map(|((name, drives, raid, log), nsid)| {
+    let volumes = POOLS.iter().zip(1..).map(|((name, drives, raid, log, shards), nsid)| {
         let drives: Vec<_> = (0..*drives)
             .map(|n| format!("--drive {}/{name}-{n},size=192MiB", dir.display()))
             .collect();
@@ -45,7 +45,9 @@ fn make(dir: &Path) -> Vec<Value> {
             other => other.to_owned(),
         };
         let of = drives.join(" ");
-        json(dir, &format!("pool create {name} {of} --raid {raid} --log {log} --log-size 16MiB"));
+        let of = format!("{of} --raid {raid} --log {log} --log-size 16MiB --shards {shards}");
+        let made = json(dir, &format!("pool create {name} {of}"));
+        assert_eq!(made["status"]["shards"], *shards);
         json(dir, &format!("volume create {name}/v --size 1TiB"));
         let map = format!("volume map {name}/v --subnqn {NQN} --nsid {nsid} --allow-any-host");
         json(dir, &map)[0].take()
@@ -75,7 +77,8 @@ struct Loads(Vec<Load>);
 
 impl Loads {
     fn start(dir: &Path, to: &str) -> Self {
-        let load = "--rw randrw --rwmixread 30 --region 12MiB --iodepth 8 --rate 500 --verify";
+        let load =
+            "--rw randrw --rwmixread 30 --region 12MiB --iodepth 4 --queues 3 --rate 500 --verify";
         let each = POOLS.iter().zip(1..).map(|((name, ..), nsid)| {
             let arguments = format!("{load} --runtime 60m --reconnect 60s --nsid {nsid} {to}");
             Load::keeping(dir, dir.join(format!("{name}-acks")), &arguments)
@@ -116,7 +119,11 @@ fn pools_keep_what_they_acknowledged_however_often_the_daemon_is_killed() {
     let (kills, seed) = (number("FLASHLOOM_KILLS", KILLS), number("FLASHLOOM_SEED", 1));
     let mut prng = Prng::new(seed);
     let port = free_port();
-    let serve = format!("serve memory:1MiB --listen 127.0.0.1:{port} --discovery off");
+    let several = match std::thread::available_parallelism() {
+        Ok(cpus) if cpus.get() > 1 => "serve --cpus 0-1",
+        _ => "serve --cpus 0",
+    };
+    let serve = format!("{several} memory:1MiB --listen 127.0.0.1:{port} --discovery off");
     let to = format!("--traddr 127.0.0.1 --trsvcid {port} --subnqn {NQN} --poll interrupt");
     let mut daemon = Daemon::start(dir, &serve);
     let mapped = make(dir);
@@ -132,8 +139,9 @@ fn pools_keep_what_they_acknowledged_however_often_the_daemon_is_killed() {
             if prng.below(3) == 0 {
                 cut_opening_short(dir, Duration::from_millis(prng.below(OPENING_MAX_MS)));
             }
-            // Nothing named: what was served last, pools and all.
-            daemon = Daemon::start(dir, "serve");
+            // Nothing named: what was served last, pools and all. Shards share a reactor now and then.
+            let on = if prng.below(3) == 0 { "serve --cpus 0" } else { several };
+            daemon = Daemon::start(dir, on);
         }
         drop(loads);
         let checked = check(dir, &to);

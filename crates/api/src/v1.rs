@@ -12,8 +12,8 @@ pub use metrics::{
 };
 pub use node::{Event, Listener, NewListener, PollPolicy, Reactor, Referral, Severity, Status};
 pub use pool::{
-    Drive, DriveCounters, DriveHealth, NewPool, Pool, PoolHealth, PoolImport, PoolLog, PoolStatus,
-    Raid, SegmentCounts,
+    Drive, DriveCounters, DriveHealth, NewPool, Pool, PoolHealth, PoolImport, PoolLog, PoolSpace,
+    PoolStatus, Raid, SegmentCounts,
 };
 pub use problem::{Kind, Problem};
 pub use subsystem::{

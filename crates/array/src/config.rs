@@ -8,6 +8,7 @@ use api::v1::PollPolicy;
 
 use crate::desired::Desired;
 use crate::limits::CONFIG_BYTES;
+use crate::pools::Thresholds;
 
 mod document;
 mod fault;
@@ -24,6 +25,8 @@ pub struct Settings {
     pub poll: PollPolicy,
     /// How long an adaptive reactor spins after its last work; the reactor's default if `None`.
     pub spin: Option<Duration>,
+    /// From when on pools are low on space.
+    pub space: Thresholds,
 }
 
 /// A configuration file, read and checked.

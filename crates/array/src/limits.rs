@@ -17,6 +17,8 @@ pub const CONNECTIONS: usize = 16 << 10;
 /// How long a stopping node waits for connections to end in order: a command in flight takes
 /// milliseconds; a host that does not read its socket is not waited for longer.
 pub const DRAIN: Duration = Duration::from_secs(5);
+/// Interval of looks at how full pools are: fast writers take longer from one level to the next.
+pub const SPACE: Duration = Duration::from_secs(2);
 /// How long a taken address is waited for: the kernel lets go of what a killed daemon's rings held
 /// within some tens of milliseconds.
 pub const LEFT_BEHIND: Duration = Duration::from_secs(1);

@@ -17,6 +17,7 @@ use crate::{Error, Result, change, cpus};
 
 mod manage;
 mod pools;
+mod space;
 mod view;
 
 /// Where a node's configuration comes from.

@@ -18,10 +18,13 @@ use crate::{Error, Result};
 
 mod made_of;
 mod open;
+mod space;
 mod view;
 
 pub use made_of::MadeOf;
 pub use open::OpenPool;
+use space::Watch;
+pub use space::{Thresholds, Usage};
 
 /// A pool that this node knows: what it takes to open it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,12 +49,14 @@ struct Known {
 pub struct Pools {
     crew: Arc<Crew>,
     known: BTreeMap<Name, Known>,
+    /// What was told of the space of those that are open.
+    watches: BTreeMap<Name, Watch>,
 }
 
 impl Pools {
     /// No pools yet, to be opened on the reactors of `crew`.
     pub fn new(crew: Arc<Crew>) -> Self {
-        Self { crew, known: BTreeMap::new() }
+        Self { crew, known: BTreeMap::new(), watches: BTreeMap::new() }
     }
 
     /// What there is to remember.

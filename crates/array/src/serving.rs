@@ -9,7 +9,7 @@ use api::v1::{Controller, Kind, Reactor};
 use api::value::{Address, Backend, Name, Nqn, VolumePath};
 use target::listener::{ListenerInfo, Referral};
 use target::namespace::NamespaceSpec;
-use target::subsystem::SubsystemSpec;
+use target::subsystem::{Health, SubsystemSpec};
 use target::{Identity, ManageError, Target};
 use uuid::Uuid;
 
@@ -260,6 +260,14 @@ impl Serving {
                 self.target.remove_referral(&referral(*address)).map_err(refused)
             }
         }
+    }
+
+    /// Has a subsystem's SMART / Health log say this, and tells its hosts what got worse.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn set_health(&self, nqn: &Nqn, health: Health) -> Result<()> {
+        self.target.set_health(&wire(nqn)?, health).map_err(refused)
     }
 
     fn add_subsystem(&self, nqn: &Nqn, def: &SubsystemDef) -> Result<()> {

@@ -3,6 +3,7 @@
 mod assemble;
 mod create;
 mod open;
+mod space;
 mod status;
 mod volumes;
 

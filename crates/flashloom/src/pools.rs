@@ -1,7 +1,8 @@
 //! Commands about pools, drives and volumes, which speak to the running daemon.
 
 use api::v1::{
-    Drive, NewMapping, NewPool, NewVolume, Pool, PoolImport, PoolStatus, Volume, VolumeChange,
+    Drive, NewMapping, NewPool, NewVolume, Pool, PoolImport, PoolSpace, PoolStatus, Volume,
+    VolumeChange,
 };
 use api::value::{DrivePath, LogPlace, Name, Size};
 use comfy_table::Table;
@@ -66,7 +67,7 @@ fn pool_table(all: &[Pool]) -> Table {
         let status = pool.status.as_ref();
         table.add_row([
             pool.name.to_string(),
-            pool.health.name().to_owned(),
+            health(pool),
             pool.paths.len().to_string(),
             or_dash(status.map(shape)),
             or_dash(status.map(|status| Size::new(status.capacity))),
@@ -76,6 +77,17 @@ fn pool_table(all: &[Pool]) -> Table {
         ]);
     }
     table
+}
+
+/// `online`, and what is to be said of its space: `online, low on space`.
+fn health(pool: &Pool) -> String {
+    let health = pool.health.name();
+    match pool.status.as_ref().map(|status| status.space) {
+        None | Some(PoolSpace::Enough) => health.to_owned(),
+        Some(PoolSpace::Low) => format!("{health}, low on space"),
+        Some(PoolSpace::Critical) => format!("{health}, critically low on space"),
+        Some(PoolSpace::Full) => format!("{health}, full"),
+    }
 }
 
 /// `4+2`: data units and parity units; `mirror of 2`: copies.
@@ -91,7 +103,7 @@ fn pool_facts(pool: &Pool) -> Table {
     let mut rows = vec![
         ("pool".to_owned(), pool.name.to_string()),
         ("id".to_owned(), pool.id.to_string()),
-        ("health".to_owned(), pool.health.name().to_owned()),
+        ("health".to_owned(), health(pool)),
     ];
     rows.extend(pool.problem.iter().map(|problem| ("problem".to_owned(), problem.clone())));
     match &pool.status {
@@ -107,8 +119,10 @@ fn status_facts(status: &PoolStatus, rows: &mut Vec<(String, String)>) {
     row("redundancy", shape(status));
     row("shards", status.shards.to_string());
     row("capacity", size(status.capacity));
-    row("used", format!("{} ({} of metadata)", size(status.used), size(status.metadata)));
-    row("volumes", status.volumes.to_string());
+    let percent = status.used.saturating_mul(100) / status.capacity.max(1);
+    let metadata = size(status.metadata);
+    row("used", format!("{}, {percent} % ({metadata} of metadata)", size(status.used)));
+    row("volumes", format!("{}, of {} together", status.volumes, size(status.provisioned)));
     let log = &status.log;
     row("log", format!("{} of {} in use, {}", size(log.used), size(log.size), log.kind));
     row("protection", log.protection.clone());

@@ -19,7 +19,7 @@ use crate::exit::{Exit, Failure, Outcome};
 use crate::log;
 use crate::manage::absolute;
 use crate::output::emit;
-use crate::service::{Asked, Signals, notify, watchdog};
+use crate::service::{Asked, Signals, notify, watch_space, watchdog};
 
 /// Port of NVMe/TCP, where an ad hoc target listens unless told otherwise.
 const PORT: u16 = 4420;
@@ -73,10 +73,12 @@ where
         let ended = async { ended.await.unwrap_or(()) };
         let server = tokio::spawn(server.serve(Arc::clone(&node), ended));
         let watchdog = tokio::spawn(watchdog(Arc::clone(&node)));
+        let space = tokio::spawn(watch_space(Arc::clone(&node)));
         notify(&[NotifyState::Ready]);
         let result = work(Arc::clone(&node), signals).await;
         notify(&[NotifyState::Stopping]);
         watchdog.abort();
+        space.abort();
         drop(end);
         // Hosts are let go while the last requests are answered.
         let stopping = Arc::clone(&node);

@@ -76,3 +76,10 @@ pub async fn watchdog(node: Arc<Node>) {
         tokio::time::sleep(period).await;
     }
 }
+
+/// Has the node look at how full its pools are, until it stops.
+pub async fn watch_space(node: Arc<Node>) {
+    while node.look_at_space().await.is_ok() {
+        tokio::time::sleep(array::limits::SPACE).await;
+    }
+}

@@ -55,6 +55,32 @@ impl PoolHealth {
     }
 }
 
+/// How much room an open pool has left for contents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum PoolSpace {
+    /// Nothing to worry about.
+    Enough,
+    /// More is in use than the node's configuration calls low: time to make room.
+    Low,
+    /// More is in use than it calls critical; hosts are warned.
+    Critical,
+    /// Writes fail with Capacity Exceeded; reads and deallocation go on.
+    Full,
+}
+
+impl PoolSpace {
+    /// The name, as it is read and written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Enough => "enough",
+            Self::Low => "low",
+            Self::Critical => "critical",
+            Self::Full => "full",
+        }
+    }
+}
+
 /// A pool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Pool {
@@ -90,6 +116,11 @@ pub struct PoolStatus {
     /// Bytes of contents that it holds, those nobody sees any more included where that is not
     /// known yet.
     pub used: u64,
+    /// How much room that leaves.
+    pub space: PoolSpace,
+    /// Bytes of its volumes together, which take space only where they were written: above the
+    /// capacity, it can be filled before they are.
+    pub provisioned: u64,
     /// Bytes of metadata.
     pub metadata: u64,
     /// Its segments.

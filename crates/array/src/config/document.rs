@@ -31,6 +31,8 @@ pub struct Node {
     pub cpus: Option<Spanned<String>>,
     pub poll: Option<Spanned<String>>,
     pub spin_us: Option<Spanned<u64>>,
+    pub pool_low_percent: Option<Spanned<u8>>,
+    pub pool_critical_percent: Option<Spanned<u8>>,
 }
 
 /// `[[listener]]`

@@ -16,6 +16,7 @@ use super::document::{Document, Listener, Namespace, Node, Subsystem};
 use super::{Config, Fault, Faults, Settings};
 use crate::cpus;
 use crate::desired::{self, Desired, ListenerDef, NamespaceDef, SubsystemDef};
+use crate::pools::Thresholds;
 
 /// Longest time that an adaptive reactor may spin for: past a second it is `busy`.
 const SPIN_US_MAX: u64 = 1_000_000;
@@ -119,7 +120,28 @@ impl Reader<'_> {
             self.checked(spin, within).map(Duration::from_micros)
         });
         let (cpus, poll) = (cpus.unwrap_or_default(), poll.unwrap_or_default());
-        Settings { cpus, poll, spin }
+        Settings { cpus, poll, spin, space: self.space(node) }
+    }
+
+    /// From when on pools are low on space: two percentages, the second above the first.
+    fn space(&mut self, node: &Node) -> Thresholds {
+        let mut space = Thresholds::default();
+        let mut take = |percent: &Option<Spanned<u8>>, place: &mut u8| {
+            let Some(percent) = percent else { return };
+            let value = *percent.get_ref();
+            let within = Some(value).filter(|value| (1..100).contains(value)).ok_or_else(|| {
+                Refused::new(format!("{value} % of a pool"), "write a number from 1 to 99")
+            });
+            *place = self.checked(percent, within).unwrap_or(*place);
+        };
+        take(&node.pool_low_percent, &mut space.low);
+        take(&node.pool_critical_percent, &mut space.critical);
+        let last = node.pool_critical_percent.as_ref().or(node.pool_low_percent.as_ref());
+        if let (Some(last), true) = (last, space.low >= space.critical) {
+            let wrong = format!("low from {} %, critical from {} %", space.low, space.critical);
+            self.refuse(last.span(), Refused::new(wrong, "write a higher one for critical"));
+        }
+        space
     }
 
     fn listener(&mut self, listener: &Listener, desired: &mut Desired) {

@@ -7,6 +7,7 @@ const GOOD: &str = r#"
 cpus = "0"
 poll = "interrupt"
 spin-us = 50
+pool-low-percent = 70
 
 [[listener]]
 address = "0.0.0.0:4420"
@@ -42,6 +43,7 @@ fn a_good_file_means_what_it_says() {
     let config = parse(Path::new("good.toml"), GOOD).unwrap();
     assert_eq!(config.settings.cpus, [0]);
     assert_eq!(config.settings.poll, PollPolicy::Interrupt);
+    assert_eq!((config.settings.space.low, config.settings.space.critical), (70, 95));
     assert_eq!(config.settings.spin, Some(Duration::from_micros(50)));
     assert_eq!(config.desired.listeners.len(), 2);
     assert_eq!(config.desired.referrals.first().unwrap().to_string(), "192.0.2.9:8009");
@@ -86,6 +88,14 @@ fn a_misspelt_key_is_shown_with_the_one_meant() {
     assert!(
         refused("[[volume]]\n").ends_with("= this table has node, listener, subsystem, referral")
     );
+}
+
+#[test]
+fn when_pools_are_low_on_space_is_checked() {
+    let text = refused("[node]\npool-low-percent = 0\n");
+    assert!(text.ends_with("= write a number from 1 to 99"), "{text}");
+    let text = refused("[node]\npool-low-percent = 96\n");
+    assert!(text.starts_with("f.toml:2:20: low from 96 %, critical from 95 %"), "{text}");
 }
 
 #[test]

@@ -293,7 +293,7 @@ fn check_volume_size(size: Size) -> Result<()> {
 
 impl Inner {
     /// What volumes are mapped as.
-    fn mappings(&self) -> impl Iterator<Item = (&VolumePath, Mapping)> {
+    pub(super) fn mappings(&self) -> impl Iterator<Item = (&VolumePath, Mapping)> {
         let all = self.state.current.subsystems.iter();
         all.flat_map(|(nqn, def): (&Nqn, &SubsystemDef)| {
             def.namespaces.iter().filter_map(move |(nsid, def)| match &def.backend {

@@ -11,7 +11,7 @@ use std::time::SystemTime;
 use api::v1::Kind;
 use api::value::{LogPlace, Name};
 use engine::{Pool, PoolSpec, PoolStatus, Volume, VolumeSpec};
-use reactor::Handle;
+use reactor::{Call, Handle};
 use uuid::Uuid;
 
 use super::made_of::{MadeOf, Member, labels};
@@ -223,6 +223,19 @@ impl OpenPool {
     /// `Stopping`.
     pub fn status(&self) -> Result<PoolStatus> {
         self.call(|pool| async move { pool.status().await })
+    }
+
+    /// How it is doing, awaited in place of waited for; after it has found out what it really holds, if
+    /// `settle`. `None` when it was closed meanwhile.
+    pub fn look(&self, settle: bool) -> Call<Option<PoolStatus>> {
+        let id = self.id;
+        self.home.call(move || async move {
+            let pool = HELD.with_borrow(|held| held.get(&id).cloned())?;
+            if settle && let Err(error) = pool.settle_space().await {
+                tracing::warn!("pool {id} cannot find out how much it holds: {error}");
+            }
+            pool.status().await.ok()
+        })
     }
 
     /// Makes a volume.

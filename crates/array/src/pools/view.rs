@@ -1,7 +1,8 @@
 //! Pools as documents of the management API.
 
 use api::v1::{
-    Drive, DriveCounters, DriveHealth, Pool, PoolHealth, PoolLog, PoolStatus, SegmentCounts,
+    Drive, DriveCounters, DriveHealth, Pool, PoolHealth, PoolLog, PoolSpace, PoolStatus,
+    SegmentCounts,
 };
 use api::value::Name;
 use engine::segment::DriveState;
@@ -16,7 +17,7 @@ impl Pools {
     /// # Errors
     /// `Stopping`.
     pub fn documents(&self) -> Result<Vec<Pool>> {
-        self.known.iter().map(|(name, known)| document(name, known)).collect()
+        self.known.iter().map(|(name, known)| self.document_of(name, known)).collect()
     }
 
     /// One pool.
@@ -24,7 +25,11 @@ impl Pools {
     /// # Errors
     /// `NotFound`, `Stopping`.
     pub fn document(&self, name: &Name) -> Result<Pool> {
-        document(name, self.known.get(name).ok_or_else(|| no_pool(name))?)
+        self.document_of(name, self.known.get(name).ok_or_else(|| no_pool(name))?)
+    }
+
+    fn document_of(&self, name: &Name, known: &Known) -> Result<Pool> {
+        document(name, known, self.space(name))
     }
 
     /// The pools that are open.
@@ -33,7 +38,7 @@ impl Pools {
     }
 }
 
-fn document(name: &Name, known: &Known) -> Result<Pool> {
+fn document(name: &Name, known: &Known, space: PoolSpace) -> Result<Pool> {
     let path = |path: &std::path::PathBuf| path.display().to_string();
     let mut pool = Pool {
         name: name.clone(),
@@ -47,7 +52,7 @@ fn document(name: &Name, known: &Known) -> Result<Pool> {
     match &known.open {
         Err(problem) => pool.problem = Some(problem.clone()),
         Ok(open) => {
-            let status = status(open)?;
+            let status = status(open, space)?;
             pool.problem = problem(&status);
             pool.health =
                 if pool.problem.is_some() { PoolHealth::Degraded } else { PoolHealth::Online };
@@ -72,7 +77,7 @@ fn problem(status: &PoolStatus) -> Option<String> {
     (!lost.is_empty()).then(|| lost.join(", "))
 }
 
-fn status(open: &OpenPool) -> Result<PoolStatus> {
+fn status(open: &OpenPool, space: PoolSpace) -> Result<PoolStatus> {
     let status = open.status()?;
     let [free, reserved, filling, sealed] = status.segments;
     let drives = status.drives.iter().enumerate();
@@ -82,6 +87,8 @@ fn status(open: &OpenPool) -> Result<PoolStatus> {
         shards: status.shards,
         capacity: status.capacity,
         used: status.used,
+        space,
+        provisioned: status.volumes.iter().map(|volume| volume.bytes).sum(),
         metadata: status.metadata,
         segments: SegmentCounts { free, reserved, open: filling, sealed },
         log: PoolLog {

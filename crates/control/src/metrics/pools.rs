@@ -1,15 +1,22 @@
 //! Counters of pools, their drives and their volumes.
 
-use api::v1::{Drive, DriveHealth, Pool, PoolStatus, Volume};
+use api::v1::{Drive, DriveHealth, Pool, PoolSpace, PoolStatus, Volume};
 
 use super::Text;
 
 /// A metric of a pool that is open.
 type OfPool = (&'static str, &'static str, &'static str, fn(&PoolStatus) -> u64);
 
-const OF_POOL: [OfPool; 10] = [
+const OF_POOL: [OfPool; 12] = [
     ("capacity_bytes", "gauge", "Bytes of contents that a pool can hold.", |s| s.capacity),
     ("used_bytes", "gauge", "Bytes of contents that a pool holds.", |s| s.used),
+    ("provisioned_bytes", "gauge", "Bytes of a pool's volumes together.", |s| s.provisioned),
+    ("space", "gauge", "Room left: 0 enough, 1 low, 2 critical, 3 full.", |s| match s.space {
+        PoolSpace::Enough => 0,
+        PoolSpace::Low => 1,
+        PoolSpace::Critical => 2,
+        PoolSpace::Full => 3,
+    }),
     ("metadata_bytes", "gauge", "Bytes of a pool's metadata.", |s| s.metadata),
     ("log_bytes", "gauge", "Size of a pool's commit log.", |s| s.log.size),
     ("log_used_bytes", "gauge", "Bytes of the commit log in use.", |s| s.log.used),

@@ -12,10 +12,10 @@ use stdx::Prng;
 const KILLS: u64 = 6;
 
 /// Kills between two checks of everything that was acknowledged.
-const KILLS_A_ROUND: u64 = 5;
+const KILLS_A_ROUND: u64 = 10;
 
 /// Bytes that the journals of all loads grow by before a kill, at most.
-const NOTED_MAX: u64 = 12_000;
+const NOTED_MAX: u64 = 24_000;
 
 /// How long an opening that is to be cut short may go on, at most: longer than most take.
 const OPENING_MAX_MS: u64 = 600;
@@ -86,17 +86,30 @@ impl Loads {
         Self(each.collect())
     }
 
-    /// Waits until the journals have grown by `bytes`. A load that ends has seen an error.
+    /// Waits until every load has connected for the first time: it gives up when that fails.
+    fn begin(&mut self) {
+        let from: Vec<u64> = self.0.iter().map(Load::noted).collect();
+        while self.0.iter().zip(&from).any(|(load, from)| load.noted() == *from) {
+            self.look();
+        }
+    }
+
+    /// Waits until the journals have grown by `bytes`.
     fn go_on(&mut self, bytes: u64) {
         let noted = |loads: &Self| loads.0.iter().map(Load::noted).sum::<u64>();
         let until = noted(self) + bytes;
         while noted(self) < until {
-            if let Some(over) = self.0.iter_mut().position(Load::is_over) {
-                let over = self.0.swap_remove(over);
-                panic!("a load is over: {}", over.finish());
-            }
-            std::thread::yield_now();
+            self.look();
         }
+    }
+
+    /// A load that is over has seen an error.
+    fn look(&mut self) {
+        if let Some(over) = self.0.iter_mut().position(Load::is_over) {
+            let over = self.0.swap_remove(over);
+            panic!("a load is over: {}", over.finish());
+        }
+        std::thread::yield_now();
     }
 }
 
@@ -130,6 +143,7 @@ fn pools_keep_what_they_acknowledged_however_often_the_daemon_is_killed() {
     let mut killed = 0;
     while killed < kills {
         let mut loads = Loads::start(dir, &to);
+        loads.begin();
         let round = (kills - killed).min(KILLS_A_ROUND);
         for _ in 0..round {
             loads.go_on(1 + prng.below(NOTED_MAX));

@@ -14,6 +14,7 @@ use serde_json::Value;
 mod crash;
 mod dump;
 mod kills;
+mod space;
 
 const NQN: &str = "nqn.2026-11.io.flashloom:default";
 

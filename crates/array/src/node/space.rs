@@ -1,0 +1,100 @@
+//! Watching how full pools are: what is told in events, and to hosts.
+
+use std::collections::BTreeMap;
+
+use api::v1::{PoolSpace, Severity};
+use api::value::{Name, Nqn, Size};
+use target::subsystem::Health;
+
+use super::{Inner, Node};
+use crate::Result;
+use crate::pools::{Thresholds, Usage};
+
+impl Node {
+    /// Looks at all pools, once: records events for those that have less room than was told, or more,
+    /// and tells the hosts of their volumes.
+    ///
+    /// # Errors
+    /// `Stopping`.
+    pub async fn look_at_space(&self) -> Result<()> {
+        let at = self.settings.space;
+        let looks = self.inner().serving_mut()?.pools_mut().looks();
+        for (name, look) in looks {
+            // A pool that was closed meanwhile.
+            let Ok(Some(status)) = look.await else { continue };
+            let settle = {
+                let mut inner = self.inner();
+                let pools = inner.serving_mut()?.pools_mut();
+                let asks = pools.watch_mut(&name).look(Usage::of(&status), at);
+                // Closed meanwhile: nothing to ask.
+                if asks { pools.pool(&name).ok().map(|pool| pool.look(true)) } else { None }
+            };
+            let known = match settle {
+                Some(settle) => settle.await.ok().flatten(),
+                None => None,
+            };
+            let told = {
+                let mut inner = self.inner();
+                let watch = inner.serving_mut()?.pools_mut().watch_mut(&name);
+                let worse = known.is_some_and(|status| watch.know(Usage::of(&status), at));
+                (worse || watch.recovers(at)).then_some(*watch)
+            };
+            if let Some(watch) = told {
+                let (severity, words) = notice(&name, watch.told(), watch.usage(), at);
+                self.events.record(severity, words);
+            }
+        }
+        self.inner().tell_hosts(at)
+    }
+}
+
+/// What an operator should know of a pool's space, and do.
+fn notice(name: &Name, space: PoolSpace, usage: Usage, at: Thresholds) -> (Severity, String) {
+    let percent = usage.percent();
+    let holds = format!(
+        "pool {name} is {percent} % full, {} of {} left",
+        Size::new(usage.capacity.saturating_sub(usage.used)),
+        Size::new(usage.capacity)
+    );
+    match space {
+        PoolSpace::Enough => (Severity::Info, format!("{holds}: enough again")),
+        PoolSpace::Low => (
+            Severity::Warning,
+            format!("{holds} (warned of from {} %): delete volumes, or have hosts discard", at.low),
+        ),
+        PoolSpace::Critical => (
+            Severity::Error,
+            format!(
+                "{holds} (critical from {} %): when it is full, writes fail with Capacity Exceeded",
+                at.critical
+            ),
+        ),
+        PoolSpace::Full => (
+            Severity::Error,
+            format!("{holds}: writes fail with Capacity Exceeded; reads and deallocation go on"),
+        ),
+    }
+}
+
+impl Inner {
+    /// Tells the hosts of each subsystem with volumes how much room is left in the fullest of their
+    /// pools.
+    fn tell_hosts(&self, at: Thresholds) -> Result<()> {
+        let serving = self.serving()?;
+        let mut least: BTreeMap<&Nqn, (u8, u8)> = BTreeMap::new();
+        let mappings: Vec<_> = self.mappings().collect();
+        for (volume, mapping) in &mappings {
+            let Some(watch) = serving.pools().watch(&volume.pool) else { continue };
+            let spare = at.spare(watch.told(), watch.usage());
+            let of = least.entry(&mapping.subsystem).or_insert(spare);
+            *of = spare.min(*of);
+        }
+        for (nqn, (available_spare, spare_threshold)) in least {
+            serving.set_health(
+                nqn,
+                Health { available_spare, spare_threshold, ..Health::default() },
+            )?;
+        }
+        Ok(())
+    }
+}

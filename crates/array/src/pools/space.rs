@@ -1,0 +1,198 @@
+//! How full pools are, and when that is worth telling.
+//!
+//! What a pool says it holds includes, until merges find out, blocks that nobody sees any more. So a level
+//! is told as reached only after the pool was made to find out, and while it is told the pool is asked again
+//! now and then: nothing else makes an idle pool find out what was deleted.
+
+use api::v1::PoolSpace;
+use api::value::Name;
+use reactor::Call;
+
+use super::Pools;
+
+/// From which share of a pool's capacity on it is low on space, and when that is critical, in percent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Thresholds {
+    pub low: u8,
+    pub critical: u8,
+}
+
+impl Default for Thresholds {
+    fn default() -> Self {
+        Self { low: 80, critical: 95 }
+    }
+}
+
+/// A pool with less room than this is full: a queue of large writes does not fit.
+const FULL_BYTES: u64 = 4 << 20;
+
+/// A level is left when so many percent of the capacity more are free than where it was reached.
+const SLACK: u64 = 1;
+
+/// A pool that turned out to hold less than it said is asked to find out again when hosts have written
+/// this part of its capacity.
+const ASK_AGAIN: u64 = 32;
+
+/// A pool that is low on space and written to is asked whether it has room again at every so many looks
+/// at the latest.
+const LOOKS_BETWEEN: u32 = 15;
+
+/// What a pool says of itself, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    pub used: u64,
+    pub capacity: u64,
+    /// Since it was opened.
+    pub written: u64,
+}
+
+impl Usage {
+    /// How much of `status` this is about.
+    pub const fn of(status: &engine::PoolStatus) -> Self {
+        Self { used: status.used, capacity: status.capacity, written: status.written }
+    }
+
+    /// The same with `percent` of the capacity more in use.
+    const fn fuller(self, percent: u64) -> Self {
+        Self { used: self.used + self.capacity / 100 * percent, ..self }
+    }
+
+    fn free(self) -> u64 {
+        self.capacity.saturating_sub(self.used)
+    }
+
+    /// Percent in use, rounded down.
+    pub fn percent(self) -> u8 {
+        let share = u128::from(self.used) * 100 / u128::from(self.capacity.max(1));
+        u8::try_from(share.min(100)).unwrap_or(100)
+    }
+}
+
+impl Thresholds {
+    fn level(self, usage: Usage) -> PoolSpace {
+        let over = |percent: u8| {
+            u128::from(usage.used) * 100 >= u128::from(usage.capacity) * u128::from(percent)
+        };
+        if usage.free() < FULL_BYTES.min(usage.capacity / 100) {
+            PoolSpace::Full
+        } else if over(self.critical) {
+            PoolSpace::Critical
+        } else if over(self.low) {
+            PoolSpace::Low
+        } else {
+            PoolSpace::Enough
+        }
+    }
+
+    /// Available Spare and its threshold as hosts are told, in percent: what is free, and what is left
+    /// when it becomes critical. The warning that goes with being below comes and goes with the level.
+    pub fn spare(self, told: PoolSpace, usage: Usage) -> (u8, u8) {
+        let (free, threshold) = (100 - usage.percent(), 100 - self.critical);
+        match told {
+            PoolSpace::Enough | PoolSpace::Low => (free.max(threshold), threshold),
+            PoolSpace::Critical | PoolSpace::Full => (free.min(threshold - 1), threshold),
+        }
+    }
+}
+
+/// What was told of one pool.
+#[derive(Clone, Copy, Debug)]
+pub struct Watch {
+    told: PoolSpace,
+    /// Bytes that hosts had written when the pool was last asked to find out what it holds.
+    asked: Option<u64>,
+    /// Looks since then.
+    looks: u32,
+    /// What it held when it had found out last, bytes.
+    settled: u64,
+    usage: Usage,
+}
+
+impl Default for Watch {
+    fn default() -> Self {
+        let usage = Usage { used: 0, capacity: 0, written: 0 };
+        Self { told: PoolSpace::Enough, asked: None, looks: 0, settled: 0, usage }
+    }
+}
+
+impl Watch {
+    pub const fn told(&self) -> PoolSpace {
+        self.told
+    }
+
+    /// What it said of itself last.
+    pub const fn usage(&self) -> Usage {
+        self.usage
+    }
+
+    /// Takes what the pool says of itself. `true` asks to have it find out what it holds, which goes to
+    /// [`know`](Self::know) then.
+    pub fn look(&mut self, usage: Usage, at: Thresholds) -> bool {
+        self.usage = usage;
+        self.looks += 1;
+        let since = self.asked.map(|asked| usage.written.saturating_sub(asked));
+        let stale = since.is_none_or(|since| since > usage.capacity / ASK_AGAIN);
+        let level = at.level(usage);
+        let asks = if level > self.told {
+            stale || level == PoolSpace::Full
+        } else {
+            // Has it room again? Where nobody writes, what is deleted or discarded changes what it says.
+            let deleted = since == Some(0) && usage.used != self.settled;
+            self.told > PoolSpace::Enough
+                && (stale || deleted || self.looks >= LOOKS_BETWEEN && since != Some(0))
+        };
+        if asks {
+            (self.asked, self.looks) = (Some(usage.written), 0);
+        }
+        asks
+    }
+
+    /// Takes what the pool says of itself after it has found out what it holds. `true` when that is
+    /// worth telling: [`told`](Self::told) is another level now.
+    pub fn know(&mut self, usage: Usage, at: Thresholds) -> bool {
+        (self.usage, self.settled) = (usage, usage.used);
+        let level = at.level(usage);
+        let worse = level > self.told;
+        if worse {
+            self.told = level;
+        }
+        worse
+    }
+
+    /// Whether there is room again: [`told`](Self::told) is a better level now.
+    pub fn recovers(&mut self, at: Thresholds) -> bool {
+        let level = at.level(self.usage.fuller(SLACK));
+        let better = level < self.told;
+        if better {
+            self.told = level;
+        }
+        better
+    }
+}
+
+impl Pools {
+    /// What was told of a pool's space.
+    pub fn space(&self, name: &Name) -> PoolSpace {
+        self.watches.get(name).map_or(PoolSpace::Enough, Watch::told)
+    }
+
+    /// What is known of a pool's space, to be changed.
+    pub fn watch_mut(&mut self, name: &Name) -> &mut Watch {
+        self.watches.entry(name.clone()).or_default()
+    }
+
+    /// What is known of a pool's space; `None` before it was first looked at.
+    pub fn watch(&self, name: &Name) -> Option<&Watch> {
+        self.watches.get(name)
+    }
+
+    /// Asks the open pools how they are doing, and forgets what was known of others.
+    pub fn looks(&mut self) -> Vec<(Name, Call<Option<engine::PoolStatus>>)> {
+        let known = &self.known;
+        self.watches.retain(|name, _| known.get(name).is_some_and(|known| known.open.is_ok()));
+        self.open_pools().map(|pool| (pool.name().clone(), pool.look(false))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

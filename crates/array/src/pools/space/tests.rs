@@ -1,0 +1,88 @@
+use super::*;
+use stdx::num::u64_of;
+
+const CAPACITY: u64 = 100 << 30;
+const AT: Thresholds = Thresholds { low: 80, critical: 95 };
+
+fn usage(percent: u64, written: u64) -> Usage {
+    Usage { used: CAPACITY / 100 * percent, capacity: CAPACITY, written }
+}
+
+/// Looks, has the pool find out if that is asked for, and gives the level when it is worth telling.
+fn step(watch: &mut Watch, says: Usage, holds: Usage) -> Option<PoolSpace> {
+    let told = watch.look(says, AT) && watch.know(holds, AT);
+    (told || watch.recovers(AT)).then(|| watch.told())
+}
+
+#[test]
+fn each_level_is_told_once_on_the_way_up_and_once_on_the_way_down() {
+    let mut watch = Watch::default();
+    let mut told = Vec::new();
+    let up = 0..=100_u64;
+    for (n, percent) in up.clone().chain(up.rev()).enumerate() {
+        let now = usage(percent, CAPACITY / 25 * u64_of(n));
+        told.extend(step(&mut watch, now, now).map(|level| (percent, level)));
+    }
+    let expected = [
+        (80, PoolSpace::Low),
+        (95, PoolSpace::Critical),
+        (100, PoolSpace::Full),
+        (98, PoolSpace::Critical),
+        (93, PoolSpace::Low),
+        (78, PoolSpace::Enough),
+    ];
+    assert_eq!(told, expected);
+}
+
+/// Under overwrites a pool says it holds blocks that nobody sees any more: that is no news.
+#[test]
+fn what_merges_have_not_found_out_yet_is_not_told_and_not_asked_for_all_the_time() {
+    let mut watch = Watch::default();
+    let mut asked = 0;
+    for n in 0..1000 {
+        let written = CAPACITY / 1000 * n;
+        if watch.look(usage(90, written), AT) {
+            asked += 1;
+            assert!(!watch.know(usage(60, written), AT));
+        }
+        assert!(!watch.recovers(AT));
+    }
+    assert_eq!(watch.told(), PoolSpace::Enough);
+    assert!((25..35).contains(&asked), "{asked}");
+}
+
+/// After a deletion in an idle pool nothing else would look for what it set free.
+#[test]
+fn an_idle_pool_that_is_low_on_space_is_asked_whether_it_has_room_again() {
+    let mut watch = Watch::default();
+    assert_eq!(step(&mut watch, usage(97, 7), usage(97, 7)), Some(PoolSpace::Critical));
+    assert!(!watch.look(usage(97, 7), AT), "nothing has changed");
+    let deleting = Usage { used: usage(97, 7).used + 4096, ..usage(97, 7) };
+    assert_eq!(step(&mut watch, deleting, usage(10, 7)), Some(PoolSpace::Enough));
+    assert!(!watch.look(usage(10, 7), AT));
+}
+
+#[test]
+fn hosts_are_warned_when_it_is_critical_and_not_before() {
+    let warned = |told, percent| {
+        let (spare, threshold) = AT.spare(told, usage(percent, 0));
+        (spare, spare < threshold)
+    };
+    assert_eq!(warned(PoolSpace::Enough, 0), (100, false));
+    assert_eq!(warned(PoolSpace::Low, 81), (19, false));
+    // What is not certain yet.
+    assert_eq!(warned(PoolSpace::Low, 97), (5, false));
+    assert_eq!(warned(PoolSpace::Critical, 95), (4, true));
+    assert_eq!(warned(PoolSpace::Full, 100), (0, true));
+    // Not told yet that it is better.
+    assert_eq!(warned(PoolSpace::Critical, 94), (4, true));
+}
+
+#[test]
+fn a_small_pool_is_not_full_before_its_last_hundredth() {
+    let usage = |used: u64| Usage { used: used << 20, capacity: 100 << 20, written: 0 };
+    assert_eq!(AT.level(usage(98)), PoolSpace::Critical);
+    assert_eq!(AT.level(usage(99)), PoolSpace::Critical);
+    assert_eq!(AT.level(usage(100)), PoolSpace::Full);
+    assert_eq!(Usage { used: 0, capacity: 0, written: 0 }.percent(), 0);
+}

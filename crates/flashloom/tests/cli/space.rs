@@ -1,0 +1,68 @@
+//! A pool that fills up: told at each level, on the way up and on the way down.
+
+use super::*;
+
+const NQN: &str = "nqn.2026-11.io.flashloom:fill";
+
+/// The pool's word for its room, and the metric.
+fn space(dir: &Path) -> (String, bool) {
+    let space = json(dir, "pool show small")["status"]["space"].take();
+    let space = space.as_str().unwrap().to_owned();
+    let number = ["enough", "low", "critical", "full"].iter().position(|word| *word == space);
+    let line = format!("flashloom_pool_space{{pool=\"small\"}} {}", number.unwrap());
+    let shown = scrape(dir).lines().any(|other| other == line);
+    (space, shown)
+}
+
+#[test]
+fn a_pool_that_fills_up_is_told_of_in_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (port, file) = (free_port(), dir.join("flashloom.toml"));
+    let config = format!(
+        "[node]\npool-low-percent = 50\npool-critical-percent = 75\n[[listener]]\naddress = \"127.0.0.1:{port}\"\n[[subsystem]]\n\
+         nqn = \"{NQN}\"\nallow-any-host = true\n"
+    );
+    fs::write(&file, config).unwrap();
+    let daemon = Daemon::start(dir, &format!("serve --config {} --discovery off", file.display()));
+    let drives: Vec<_> =
+        (0..2).map(|n| format!("--drive {}/d{n},size=192MiB", dir.display())).collect();
+    let made = json(dir, &format!("pool create small {} --log-size 16MiB", drives.join(" ")));
+    let capacity = made["status"]["capacity"].as_u64().unwrap();
+    for volume in ["a", "b"] {
+        json(dir, &format!("volume create small/{volume} --size 1GiB"));
+        json(dir, &format!("volume map small/{volume} --subnqn {NQN}"));
+    }
+    assert_eq!(json(dir, "pool show small")["status"]["provisioned"], 2_u64 << 30);
+    assert_eq!(space(dir), ("enough".to_owned(), true));
+
+    let to = format!("--traddr 127.0.0.1 --trsvcid {port} --subnqn {NQN} --poll interrupt");
+    let write = |nsid: u64, percent: u64| {
+        let region = (capacity * percent / 100) >> 16 << 16;
+        let load = format!("--rw write --bs 64k --iodepth 4 --size {region} --region {region}");
+        let output = run(dir, &format!("bench {load} --nsid {nsid} {to}"));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.success(), said)
+    };
+    let (done, said) = write(1, 60);
+    assert!(done, "{said}");
+    until_event(dir, "(warned of from 50 %)");
+    assert_eq!(space(dir), ("low".to_owned(), true));
+    let shown = String::from_utf8(run(dir, "pool show small").stdout).unwrap();
+    assert!(shown.contains("online, low on space"), "{shown}");
+    let (done, said) = write(2, 20);
+    assert!(done, "{said}");
+    until_event(dir, "(critical from 75 %)");
+    assert_eq!(space(dir), ("critical".to_owned(), true));
+    let (done, said) = write(2, 44);
+    assert!(!done && said.contains("commands failed"), "{said}");
+    until_event(dir, "reads and deallocation go on");
+    let read = format!("--rw read --bs 64k --iodepth 4 --size 8MiB --region 8MiB {to}");
+    assert_eq!(json(dir, &format!("bench {read}"))["jobs"][0]["total_err"], 0);
+
+    assert!(run(dir, "volume unmap small/a").status.success());
+    assert!(run(dir, "volume delete small/a").status.success());
+    until_event(dir, "enough again");
+    assert_eq!(space(dir), ("enough".to_owned(), true));
+    daemon.stop();
+}

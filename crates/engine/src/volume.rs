@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stdx::num::{u64_of, usize64};
 
 use crate::across::Lock;
-use crate::address::{BLOCK, View};
+use crate::address::{BLOCK, Key, View};
 use crate::door::Door;
 use crate::error::{Error, Kind, Result};
 use crate::format::catalog::VolumeRecord;
@@ -21,6 +21,13 @@ pub const BLOCK_BYTES: u64 = BLOCK as u64;
 /// Blocks next to each other that belong to one shard.
 const CHUNK_BLOCKS: u64 = 256;
 const CHUNK_BYTES: u64 = CHUNK_BLOCKS * BLOCK_BYTES;
+
+/// Which of so many shards a block belongs to.
+#[must_use]
+pub fn shard_of(key: Key, shards: usize) -> usize {
+    let chunk = key.block / CHUNK_BLOCKS + u64::from(key.view.get());
+    usize64(chunk % u64_of(shards))
+}
 
 /// What all users of a volume share. Changes when the volume does.
 #[derive(Debug)]
@@ -157,8 +164,8 @@ impl Volume {
 
     /// The way to the shard that the byte at `offset` belongs to.
     fn door(&self, offset: u64) -> &Door {
-        let chunk = offset / CHUNK_BYTES + u64::from(self.state.view.get());
-        &self.doors[usize64(chunk % u64_of(self.doors.len()))]
+        let key = Key::new(self.state.view, offset / BLOCK_BYTES);
+        &self.doors[shard_of(key, self.doors.len())]
     }
 
     /// How many of `len` bytes from `offset` on belong to the shard of the first.

@@ -51,15 +51,10 @@ pub(super) struct Units {
 }
 
 impl Units {
-    /// Takes a segment's units; what is wrong with it, if anything is. One whose members cannot be
-    /// is of no use.
-    fn claim(&mut self, look: &Look<'_>, record: &SegmentRecord) -> bool {
-        let number = record.info.id.get();
-        let wrong = |what: String| {
-            let finding = Finding::error(Structure::Segment, what);
-            look.add(finding.shard(record.info.shard).segment(number).advise(advice::REPORT));
-        };
-        if !self.numbers.insert(number) {
+    /// Whether a segment can be; what is wrong with it is told.
+    fn check(&mut self, look: &Look<'_>, record: &SegmentRecord) -> bool {
+        let wrong = |what: String| tell_wrong(look, &record.info, what);
+        if !self.numbers.insert(record.info.id.get()) {
             wrong("two segments have this number".into());
         }
         for (n, member) in record.info.members.iter().enumerate() {
@@ -75,16 +70,27 @@ impl Units {
                 wrong(format!("two of its members are on drive {}", member.drive));
             }
         }
-        for member in &record.info.members {
-            let before = self.owners.insert((member.drive, member.au), number);
-            if let Some(other) = before.filter(|other| *other != number) {
-                wrong(format!(
-                    "allocation unit {} of drive {} is segment {other}'s too",
-                    member.au, member.drive
-                ));
+        true
+    }
+
+    /// Takes the units of a shard's segments. Those that were reserved and in which nothing counts
+    /// are free: another shard may have them since.
+    pub fn take(&mut self, look: &Look<'_>, found: &Checkpoint) {
+        for segment in found.table.values() {
+            if segment.roll_from == Some(0) && segment.rolled == 0 {
+                continue;
+            }
+            let number = segment.info.id.get();
+            for member in &segment.info.members {
+                let (drive, au) = (member.drive, member.au);
+                let before = self.owners.insert((drive, au), number);
+                if let Some(other) = before.filter(|other| *other != number) {
+                    let what =
+                        format!("allocation unit {au} of drive {drive} is segment {other}'s too");
+                    tell_wrong(look, &segment.info, what);
+                }
             }
         }
-        true
     }
 
     /// How many units of each drive are taken.
@@ -96,6 +102,11 @@ impl Units {
             }
         }
     }
+}
+
+fn tell_wrong(look: &Look<'_>, info: &SegmentInfo, what: String) {
+    let finding = Finding::error(Structure::Segment, what).shard(info.shard);
+    look.add(finding.segment(info.id.get()).advise(advice::REPORT));
 }
 
 /// The newest checkpoint of a shard, or `None` when it is lost, which is told.
@@ -195,7 +206,7 @@ async fn read_block(
     read.map_err(|error| format!("a block of the manifest is lost: {error}"))
 }
 
-/// The segments of manifest and root, each claimed for its units.
+/// The segments of manifest and root that can be.
 fn segments(
     look: &Look<'_>,
     manifest: &Manifest,
@@ -209,7 +220,7 @@ fn segments(
             let finding = Finding::error(Structure::Segment, what).shard(manifest.shard);
             look.add(finding.segment(record.info.id.get()).advise(advice::REPORT));
         }
-        if units.claim(look, record) {
+        if units.check(look, record) {
             table.insert(record.info.id, Segment::new(record));
         }
     }
@@ -217,7 +228,7 @@ fn segments(
     for (id, record) in of_root {
         match table.get_mut(&id) {
             Some(segment) => segment.hint = segment.hint.saturating_add(record.live),
-            None if units.claim(look, &record) => _ = table.insert(id, Segment::new(&record)),
+            None if units.check(look, &record) => _ = table.insert(id, Segment::new(&record)),
             None => {}
         }
     }

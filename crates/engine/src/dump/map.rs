@@ -15,6 +15,7 @@ use crate::address::{BLOCK, Entry, Key, Location, View};
 use crate::format::catalog::Catalog;
 use crate::map::{Checked, Map, MapLimits, News, PageKind};
 use crate::segment::{Owner, StripeHeader};
+use crate::volume::shard_of;
 
 /// A shard's map as it lies on the drives.
 pub(super) type Opened<'a, 'b> = Map<Rc<Pages<'a, 'b>>>;
@@ -216,6 +217,9 @@ pub(super) async fn walk(
             look.add(whereabouts(look, found, finding, at.location));
         };
         let slot = at.location.slot();
+        if shard_of(key, look.label.shards.into()) != usize::from(found.shard) {
+            return wrong("the map of this shard has a block of another's");
+        }
         if !found.table.contains_key(&at.location.segment()) {
             return wrong("the map has it in a segment that the checkpoint does not name");
         }

@@ -174,6 +174,7 @@ async fn dump_shard(look: &Look<'_>, shard: u16, units: &mut checkpoint::Units) 
         (seen.durable, seen.segments) = (durable, stdx::num::u64_of(found.table.len()));
         let headers = stripes::roll(look, &mut found, durable).await;
         seen.rolled = stdx::num::u64_of(headers.len());
+        units.take(look, &found);
         let mut live = live::Live::new(look.geometry);
         if let Some(map) = map::check(look, &found, &mut live, &mut seen).await {
             map::learn(look, &map, shard, &headers).await;

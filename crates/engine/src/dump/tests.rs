@@ -17,6 +17,7 @@ mod hostile;
 const MIB: u64 = 1 << 20;
 
 /// Media that outlive the pools on them.
+#[derive(Clone)]
 struct Media {
     drives: Vec<Arc<Simulated>>,
     pmem: Vec<Arc<SimulatedPmem>>,
@@ -27,14 +28,14 @@ impl Media {
     fn new(drives: usize, memories: usize) -> Self {
         let drive = |n: usize| {
             Simulated::new(SimulatedOptions {
-                capacity: 40 * MIB,
+                capacity: 48 * MIB,
                 seed: n as u64,
                 volatile_cache: false,
                 ..SimulatedOptions::default()
             })
         };
         let power = Arc::default();
-        let memory = |_| Arc::new(SimulatedPmem::with_power(3 * MIB, Arc::clone(&power)));
+        let memory = |_| Arc::new(SimulatedPmem::with_power(6 * MIB, Arc::clone(&power)));
         Self { drives: (0..drives).map(drive).collect(), pmem: (0..memories).map(memory).collect() }
     }
 
@@ -51,14 +52,18 @@ impl Media {
     }
 
     async fn create(&self, scheme: raid::Scheme) -> Pool {
+        self.create_sharded(scheme, 1).await
+    }
+
+    async fn create_sharded(&self, scheme: raid::Scheme, shards: u16) -> Pool {
         let spec = PoolSpec {
             name: "fast".into(),
             id: [7; 16],
             drives: self.opened(),
             scheme,
             log: self.log(),
-            log_bytes: Some(3 * MIB),
-            shards: None,
+            log_bytes: Some(3 * MIB * u64::from(shards)),
+            shards: Some(shards),
             au_bytes: Some(MIB),
             created: 0,
         };
@@ -90,7 +95,7 @@ impl Media {
     async fn dump(&self, data: bool) -> Report {
         let before = self.written();
         let bytes = |pmem: &Arc<SimulatedPmem>| {
-            Pmem::Simulated(Arc::clone(pmem)).with(0, 3 << 20, <[u8]>::to_vec).unwrap()
+            Pmem::Simulated(Arc::clone(pmem)).with(0, 6 << 20, <[u8]>::to_vec).unwrap()
         };
         let memory: Vec<Vec<u8>> = self.pmem.iter().map(bytes).collect();
         let spec = self.spec(data);
@@ -162,7 +167,7 @@ fn a_pool_that_crashed_is_whole_at_any_time() {
     for memories in [1, 2, 0] {
         let media = Media::new(4, memories);
         reactor::simulate(1, {
-            let media = Media { drives: media.drives.clone(), pmem: media.pmem.clone() };
+            let media = media.clone();
             async move {
                 let pool = media.create(raid::Scheme::Raid6).await;
                 let v = volume(&pool, "db", 24 * MIB).await;
@@ -170,7 +175,7 @@ fn a_pool_that_crashed_is_whole_at_any_time() {
             }
         });
         for round in 2..8 {
-            let media = Media { drives: media.drives.clone(), pmem: media.pmem.clone() };
+            let media = media.clone();
             reactor::simulate(round, async move {
                 let report = media.dump(true).await;
                 whole(&report);
@@ -180,6 +185,32 @@ fn a_pool_that_crashed_is_whole_at_any_time() {
                 scribble(&v, 400 * round, round).await;
             });
         }
+    }
+}
+
+#[test]
+fn every_shard_is_looked_at() {
+    let all = Media::new(4, 1);
+    for round in 1..5 {
+        let media = all.clone();
+        reactor::simulate(round, async move {
+            let pool = match round {
+                1 => media.create_sharded(raid::Scheme::Raid6, 2).await,
+                _ => media.open().await,
+            };
+            let v = match round {
+                1 => volume(&pool, "db", 24 * MIB).await,
+                _ => pool.volume("db").unwrap(),
+            };
+            scribble(&v, 600 * round, round).await;
+        });
+        let media = all.clone();
+        reactor::simulate(round, async move {
+            let report = media.dump(true).await;
+            whole(&report);
+            assert_eq!(report.shards.len(), 2);
+            assert!(report.shards.iter().all(|shard| shard.blocks > 0));
+        });
     }
 }
 

@@ -79,7 +79,7 @@ fn place(media: &Media, segment: &SegmentSeen, stripe: u32, unit: usize) -> (usi
             drive: None,
             failed: false,
             begins,
-            au_count: DriveSet::au_count(40 * MIB, begins, MIB),
+            au_count: DriveSet::au_count(48 * MIB, begins, MIB),
         }],
         MIB,
     );
@@ -196,7 +196,7 @@ fn member_headers_are_found_damaged() {
 /// A pool whose log has records, because its power was cut.
 fn crashed(memories: usize) -> Media {
     let media = Media::new(5, memories);
-    let made = Media { drives: media.drives.clone(), pmem: media.pmem.clone() };
+    let made = media.clone();
     reactor::simulate(6, async move {
         let pool = made.create(raid::Scheme::Raid6).await;
         scribble(&volume(&pool, "db", 12 * MIB).await, 300, 1).await;

@@ -29,7 +29,7 @@ fn take_back(media: &Media, undo: Vec<Undo>) {
 /// A pool that crashed in the middle of work, so that there is something of everything.
 fn crashed() -> Media {
     let media = Media::new(4, 0);
-    let made = Media { drives: media.drives.clone(), pmem: Vec::new() };
+    let made = media.clone();
     reactor::simulate(11, async move {
         let pool = made.create(raid::Scheme::Raid5).await;
         scribble(&volume(&pool, "db", 8 * MIB).await, 900, 1).await;

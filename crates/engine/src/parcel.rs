@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -50,6 +50,8 @@ struct Returned {
     waker: Option<Waker>,
     /// The sender is gone: its command was aborted, or its queue ended.
     forgotten: bool,
+    /// The hand that attends to it.
+    hand: Option<Waker>,
 }
 
 /// The way from all reactors to one.
@@ -160,11 +162,33 @@ struct Opened(Option<Parcel>);
 impl Opened {
     async fn attend(&mut self, shard: &Shard) {
         let Some(parcel) = &mut self.0 else { return };
-        let done = parcel.execute(shard).await;
+        let back = Arc::clone(&parcel.back);
+        let done = unless_forgotten(&back, parcel.execute(shard)).await;
+        // What was given up half way goes back to nobody.
         if let Some(parcel) = self.0.take() {
-            parcel.send_back(done);
+            parcel.send_back(done.unwrap_or_else(|| Err(gone())));
         }
     }
+}
+
+/// Attends to what is asked until its sender is gone: from then on nothing of it happens. Otherwise
+/// a write that was given up could come after, and over, one its sender was told is done.
+async fn unless_forgotten<T>(back: &Back, attending: impl Future<Output = T>) -> Option<T> {
+    let mut attending = pin!(attending);
+    poll_fn(|cx| {
+        {
+            let mut state = back.state.lock();
+            if state.forgotten {
+                return Poll::Ready(None);
+            }
+            match &mut state.hand {
+                Some(hand) => hand.clone_from(cx.waker()),
+                hand => *hand = Some(cx.waker().clone()),
+            }
+        }
+        attending.as_mut().poll(cx).map(Some)
+    })
+    .await
 }
 
 impl Drop for Opened {
@@ -191,6 +215,7 @@ impl Parcel {
     fn send_back(self, done: Result<()>) {
         let back = Arc::clone(&self.back);
         let mut state = back.state.lock();
+        state.hand = None;
         if state.forgotten {
             return;
         }
@@ -231,10 +256,46 @@ impl Drop for Awaited<'_> {
         }
         let mut state = self.back.state.lock();
         state.waker = None;
-        // One that came back for nobody goes; one that is still out goes when it comes.
+        // One that came back for nobody goes; one that is still out is given up, and goes when it
+        // comes.
         let returned = state.parcel.take();
         state.forgotten = returned.is_none();
+        let hand = state.hand.take();
         drop(state);
         drop(returned);
+        if let Some(hand) = hand {
+            hand.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::time::Duration;
+
+    /// A write whose command had been aborted while it waited for its turn once came after, and
+    /// over, what the host wrote next.
+    #[test]
+    fn what_is_given_up_does_not_happen_any_more() {
+        reactor::simulate(1, async {
+            let back = Arc::<Back>::default();
+            let done = Rc::new(Cell::new(false));
+            let hand = reactor::spawn({
+                let (back, done) = (Arc::clone(&back), Rc::clone(&done));
+                async move {
+                    let attending = async {
+                        reactor::sleep(Duration::from_millis(1)).await;
+                        done.set(true);
+                    };
+                    unless_forgotten(&back, attending).await
+                }
+            });
+            reactor::sleep(Duration::from_micros(1)).await;
+            drop(Awaited { back: &back, arrived: false });
+            assert_eq!(hand.await, Some(None));
+            assert!(!done.get());
+        });
     }
 }

@@ -176,6 +176,12 @@ impl Allocator {
         raid::placement::segments(&free, self.width)
     }
 
+    /// Units that belong to a segment, over all drives.
+    #[must_use]
+    pub fn taken(&self) -> u64 {
+        self.drives.iter().map(|units| u64::from(units.count - units.free)).sum()
+    }
+
     /// How many segments the pool has space for in all.
     #[must_use]
     pub fn capacity(&self) -> u64 {

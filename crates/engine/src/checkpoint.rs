@@ -71,7 +71,8 @@ impl Shard {
         drop(table);
         self.writer.fed();
         done?;
-        if self.has_spare() {
+        self.advanced.raise();
+        if self.writer.has_spare() {
             // Reserved segments that were opened, or space that was given back, after this
             // checkpoint had made its choice.
             self.writer.look_for_hunger();
@@ -83,18 +84,13 @@ impl Shard {
     fn reserve(&self) -> Vec<Rc<SegmentInfo>> {
         let reserved = self.table().reserved();
         let mut fresh = Vec::new();
-        while reserved + fresh.len() < self.reserve_target() && self.has_spare() {
+        while reserved + fresh.len() < self.reserve_target() && self.writer.has_spare() {
             match self.writer.allocate(Stream::User) {
                 Some(info) => fresh.push(Rc::new(info)),
                 None => break,
             }
         }
         fresh
-    }
-
-    /// Whether the pool has segments that metadata can do without.
-    pub fn has_spare(&self) -> bool {
-        self.common.allocator.lock().available() > self.keep_for_metadata()
     }
 
     /// How many segments are named ahead: a share of the pool, within bounds. Less of it the more
@@ -203,8 +199,10 @@ impl Shard {
         if dead.is_empty() {
             return;
         }
-        // Until they are done, readers that found a segment through the map look it up in the table.
+        // Until they are done, readers that found a segment through the map look it up in the table,
+        // and put right there what they find damaged.
         self.grace.pass().await;
+        self.writer.segments.repaired().await;
         let mut table = self.writer.table.borrow_mut();
         let mut allocator = self.common.allocator.lock();
         for id in dead {

@@ -11,7 +11,7 @@ use stdx::num::{u32_of, u64_of};
 
 use crate::address::{Entry, Key, Location};
 use crate::canary::{self, Canary};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::log::{Item, What};
 use crate::segment::{Owner, Placed, Stream, StripeHeader};
 use crate::shard::{Shard, count};
@@ -147,13 +147,13 @@ impl Shard {
         for record in header.placed() {
             match record.owner {
                 Owner::Write { key } => {
-                    self.map.reserve(record.crcs.len()).await?;
+                    self.reserve_in_map(record.crcs.len()).await?;
                     let blocks = u32_of(record.crcs.len());
                     self.writer.table.borrow_mut().add_live(record.location, blocks);
                     self.map.insert(key, record.location, record.crcs);
                 }
                 Owner::Hole { key, blocks } => {
-                    self.map.reserve(2).await?;
+                    self.reserve_in_map(2).await?;
                     self.map.insert_hole(key.view, key.block, blocks);
                 }
                 Owner::Move { key, old } => self.learn_move(key, old, record).await?,
@@ -168,9 +168,11 @@ impl Shard {
     /// Blocks moved by reclaim count where nothing newer came in between.
     async fn learn_move(&self, key: Key, old: Location, record: Placed<'_>) -> Result<()> {
         for (n, crc) in (0..).zip(record.crcs) {
-            self.map.reserve(1).await?;
+            self.reserve_in_map(1).await?;
             let key = Key::new(key.view, key.block + u64::from(n));
             let new = Entry { location: record.location.offset(n), crc: *crc };
+            // The map's pages stay where they are while they are looked at.
+            let _reading = self.grace.enter();
             if self.map.replace_if(key, old.offset(n), new).await? {
                 self.writer.table.borrow_mut().add_live(new.location, 1);
                 count(&self.counters.moved, 1);
@@ -202,14 +204,5 @@ impl Shard {
             through = self.handed.borrow_mut().pop_front().map(|(through, _)| through).or(through);
         }
         through
-    }
-
-    /// A background task failed: nothing more is taken, and what waits is woken to see why.
-    pub fn end_with(&self, error: &Error) {
-        self.writer.fail(error);
-        self.common.leave(self.writer.shard);
-        self.advanced.raise();
-        self.filling.raise();
-        self.wake.raise();
     }
 }

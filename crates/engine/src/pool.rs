@@ -24,7 +24,7 @@ use crate::volume;
 
 pub(crate) use create::{device, lane};
 pub use open::OpenOptions;
-pub use status::{DriveStatus, LogStatus, PoolStatus, VolumeStatus};
+pub use status::{DriveStatus, LogStatus, PoolStatus, SpaceAudit, VolumeStatus};
 pub use volumes::VolumeSpec;
 
 /// What a pool is made of.
@@ -132,10 +132,11 @@ impl Pool {
             shard.drain().await
         };
         let mut done = self.each(drain).await.map(drop);
+        self.stop().await;
+        // Last: from then on the drives may be another machine's.
         if done.is_ok() {
             done = inner.common.superblock.write_labels(state).await;
         }
-        self.stop().await;
         done
     }
 }

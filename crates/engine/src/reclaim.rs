@@ -31,7 +31,7 @@ impl Shard {
         let available = self.common.allocator.lock().available();
         let free = available + u64_of(self.table().reserved());
         let work = u64_of(RECLAIM_RESERVE) + (self.common.segments / 32).max(1);
-        free <= self.keep_for_metadata() + work
+        free <= self.writer.keep_for_metadata() + work
     }
 
     /// Wins space back while it is short, until the shard ends.
@@ -42,8 +42,8 @@ impl Shard {
             if self.ended.get() {
                 return;
             }
-            if let Err(error) = self.reclaim_some(&mut emptied).await {
-                self.end_with(&error);
+            let done = self.reclaim_some(&mut emptied).await;
+            if !self.goes_on(done).await {
                 return;
             }
         }
@@ -52,8 +52,6 @@ impl Shard {
     /// Gives back what is dead or was emptied; empties a few segments if there is nothing of the
     /// kind; waits for change if there are none with anything to give.
     async fn reclaim_some(&self, emptied: &mut BTreeSet<SegmentId>) -> Result<()> {
-        let mut dead = self.dead_by_count();
-        dead.append(emptied);
         let sparse = self.table().sparse_metadata();
         if sparse.len() >= METADATA_AT_ONCE {
             for id in sparse {
@@ -61,6 +59,8 @@ impl Shard {
             }
             self.checkpoint().await?;
         }
+        let mut dead = self.dead_by_count();
+        dead.append(emptied);
         if !dead.is_empty() {
             return self.give_back_dead(&dead).await;
         }
@@ -77,8 +77,13 @@ impl Shard {
         }
         if emptied.is_empty() {
             let applied = self.applied.get();
-            let moved = || self.ended.get() || self.applied.get() != applied;
-            self.advanced.until(moved).await;
+            let found = || {
+                self.ended.get()
+                    || self.applied.get() != applied
+                    || self.table().victim(|_| false).is_some()
+                    || !self.dead_by_count().is_empty()
+            };
+            self.advanced.until(found).await;
         }
         Ok(())
     }
@@ -129,6 +134,8 @@ impl Shard {
         for record in header.placed() {
             let (Owner::Write { key } | Owner::Move { key, .. }) = record.owner else { continue };
             let blocks = u32_of(record.crcs.len());
+            // The map's pages stay where they are while they are looked at.
+            let _reading = self.grace.enter();
             self.map.lookup(key.view, key.block, blocks, &mut extents).await?;
             for extent in extents.iter() {
                 let Contents::Data { location, crcs } = extent.state else { continue };

@@ -1,7 +1,7 @@
 //! Opening a shard: its last checkpoint, rolled forward by the headers of the stripes written
 //! since, and then its log.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use stdx::num::usize64;
@@ -36,16 +36,23 @@ fn corrupt(what: impl Into<String>) -> Error {
 async fn newest_root(superblock: &Superblock, shard: u16) -> Result<Root> {
     let pool = superblock.label().pool;
     let mut newest: Option<Root> = None;
+    let mut unread = None;
     for index in superblock.drives.indices() {
         let Some(drive) = superblock.drives.drive(index).cloned() else { continue };
         // A drive that cannot be read, or carries a damaged root, is outvoted by the others.
-        if let Ok(Ok(root)) = area::read_root(&drive, pool, shard).await
-            && newest.as_ref().is_none_or(|newest| newest.generation < root.generation)
-        {
-            newest = Some(root);
+        match area::read_root(&drive, pool, shard).await {
+            Ok(Ok(root)) if newest.as_ref().is_none_or(|n| n.generation < root.generation) => {
+                newest = Some(root);
+            }
+            Ok(_) => {}
+            Err(error) => unread = Some(error),
         }
     }
-    newest.ok_or_else(|| corrupt(format!("no drive has a root of shard {shard}")))
+    let what = format!("no drive has a root of shard {shard}");
+    newest.ok_or_else(|| match unread {
+        Some(error) => Error::caused(Kind::Failed, what, error),
+        None => corrupt(what),
+    })
 }
 
 /// Reads a shard's last checkpoint.
@@ -128,7 +135,12 @@ pub async fn roll(
     let mut headers = Vec::new();
     let cut = found.manifest.cut;
     allocator.lock().skip_to(found.manifest.next_segment);
+    let roots: BTreeSet<SegmentId> = found.segments.iter().map(|record| record.info.id).collect();
     for record in &found.manifest.segments {
+        // Kept for contents when the manifest was made, and taken for the manifest itself.
+        if record.roll_from.is_some() && roots.contains(&record.info.id) {
+            continue;
+        }
         let info = Rc::new(record.info.clone());
         let Some(from) = record.roll_from else {
             claim(allocator, &info)?;

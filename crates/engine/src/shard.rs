@@ -22,6 +22,7 @@ use crate::pages::Pages;
 use crate::partial::Locks;
 use crate::table::Table;
 use crate::writer::Writer;
+use room::Room;
 
 /// A shard of an open pool. Belongs to one reactor.
 pub struct Shard {
@@ -59,13 +60,11 @@ pub struct Shard {
     pub wake: Signal,
     /// Who wants everything carried from the log to the drives.
     pub draining: Cell<u32>,
-    /// One look for space at a time, and the stripe learnt last at the latest.
-    tidying: Semaphore,
-    tidied: Cell<Option<u64>>,
+    pub room: Room,
+    /// Its tasks run.
+    pub started: Cell<bool>,
     pub ended: Cell<bool>,
     tasks: RefCell<Vec<reactor::Task<()>>>,
-    /// Blocks of data the shard may hold: its share of the pool's for now.
-    allowed: Cell<u64>,
     /// Entries the map's memtable takes when it is empty.
     map_entries: usize,
     pub counters: Counters,
@@ -96,13 +95,6 @@ pub fn count(counter: &Cell<u64>, by: u64) {
 impl Shard {
     pub fn table(&self) -> Ref<'_, Table> {
         self.writer.table.borrow()
-    }
-
-    /// Segments kept free so that a checkpoint, and the merges it needs, always find room.
-    #[must_use]
-    pub fn keep_for_metadata(&self) -> u64 {
-        let reserve = crate::limits::METADATA_RESERVE * u64::from(self.common.shards);
-        (self.common.segments / 64).max(reserve)
     }
 
     /// Reads whole blocks from `first` on.
@@ -178,12 +170,14 @@ impl Shard {
     pub async fn write(&self, view: View, first: u64, data: &[u8]) -> Result<()> {
         debug_assert!(data.len().is_multiple_of(BLOCK));
         let blocks = u64_of(data.len() / BLOCK);
-        self.check_space(blocks).await?;
+        let mut promise = self.admit(blocks).await?;
         let mut at = first;
         for piece in data.chunks(RECORD_BLOCKS_MAX * BLOCK) {
             self.look_at_log();
             self.log.append(Append::Write { key: Key::new(view, at), data: &[piece] }).await?;
-            at += u64_of(piece.len() / BLOCK);
+            let appended = u64_of(piece.len() / BLOCK);
+            promise.kept(appended);
+            at += appended;
         }
         count(&self.counters.written, blocks);
         Ok(())
@@ -205,13 +199,6 @@ impl Shard {
         if self.is_filling() {
             self.filling.raise();
         }
-    }
-
-    /// Blocks of data in segments and in the log, those nobody sees any more included where that is
-    /// not known yet.
-    #[must_use]
-    pub fn held(&self) -> u64 {
-        self.table().live_data() + u64_of(self.log.status().indexed)
     }
 }
 
@@ -252,10 +239,9 @@ impl Shard {
             filling: Signal::new(),
             wake: Signal::new(),
             draining: Cell::new(0),
-            tidying: Semaphore::new(1),
-            tidied: Cell::new(None),
+            room: Room::default(),
+            started: Cell::new(false),
             ended: Cell::new(false),
-            allowed: Cell::new(0),
             tasks: RefCell::default(),
             counters: Counters::default(),
             spare_extents: RefCell::default(),
@@ -266,7 +252,8 @@ impl Shard {
     pub fn start(self: &Rc<Self>) {
         let held = self.held();
         self.common.space.claim(held);
-        self.allowed.set(held);
+        self.room.allowed.set(held);
+        self.started.set(true);
         self.common.join(self.writer.shard);
         *self.tasks.borrow_mut() = vec![
             reactor::spawn(Rc::clone(self).destage()),
@@ -275,6 +262,7 @@ impl Shard {
             reactor::spawn(Rc::clone(self).feed()),
             reactor::spawn(Rc::clone(self).reclaim()),
             reactor::spawn(Rc::clone(self).answer_calls()),
+            reactor::spawn(Rc::clone(self).look_for_space()),
         ];
     }
 
@@ -285,23 +273,21 @@ impl Shard {
             // A task that was dropped with its reactor has nothing left to end.
             let _ = task.await;
         }
+        // Readers under way, and what they put right.
+        self.grace.pass().await;
+        self.writer.segments.repaired().await;
     }
 
     /// Writes the map's memory out when it is full, and merges runs, until the shard ends.
     async fn maintain(self: Rc<Self>) {
         // Merges left over from before, and the filters of runs that were opened.
-        if let Err(error) = self.merge().await {
-            return self.end_with(&error);
-        }
-        while !self.ended.get() {
+        let mut done = self.merge().await;
+        while self.goes_on(done).await {
             self.wake.until(|| self.ended.get() || self.map_is_nearly_full()).await;
             if self.ended.get() {
                 return;
             }
-            if let Err(error) = self.maintain_map().await {
-                self.end_with(&error);
-                return;
-            }
+            done = self.maintain_map().await;
         }
     }
 
@@ -321,18 +307,24 @@ impl Shard {
             merged = true;
             reactor::yield_now().await;
         }
-        if merged { self.checkpoint().await } else { Ok(()) }
+        if !merged {
+            return Ok(());
+        }
+        self.checkpoint().await
     }
 
     /// Takes a checkpoint whenever the writer runs out of segments to go on with.
     async fn feed(self: Rc<Self>) {
-        while !self.ended.get() {
+        loop {
             self.writer.hungry.until(|| self.ended.get() || self.writer.is_hungry()).await;
             if self.ended.get() {
                 return;
             }
-            if let Err(error) = self.checkpoint().await {
-                self.end_with(&error);
+            let done = self.checkpoint().await;
+            if done.is_err() {
+                self.writer.starve();
+            }
+            if !self.goes_on(done).await {
                 return;
             }
             // Without space, only what is won back helps.
@@ -343,46 +335,24 @@ impl Shard {
         }
     }
 
-    /// Carries everything from the log to the drives, and takes a checkpoint of it: after that the
-    /// log is not needed to open the shard.
-    ///
-    /// # Errors
-    /// As [`Shard::flush_map`].
-    pub async fn drain(&self) -> Result<()> {
-        self.empty_log().await?;
-        self.flush_map().await
-    }
-
-    async fn empty_log(&self) -> Result<()> {
-        self.draining.set(self.draining.get() + 1);
-        self.filling.raise();
-        let drained = || self.log.is_empty() || self.writer.check().is_err();
-        self.advanced.until(drained).await;
-        self.draining.set(self.draining.get() - 1);
-        self.writer.check()
-    }
-
     fn end(&self) {
         self.ended.set(true);
+        self.raise_all();
+    }
+
+    /// A background task failed: nothing more is taken, and what waits is woken to see why.
+    pub fn end_with(&self, error: &Error) {
+        self.writer.fail(error);
+        self.raise_all();
+    }
+
+    fn raise_all(&self) {
         self.common.leave(self.writer.shard);
         self.filling.raise();
         self.wake.raise();
         self.advanced.raise();
+        self.room.raise();
         self.writer.hungry.raise();
         self.writer.progress.raise();
-    }
-
-    /// Lets the map learn what is in the log, holes above all, and its merges find out what nobody
-    /// sees any more. Nothing new since the last time: nothing to find.
-    pub async fn tidy_for_space(&self) -> Result<()> {
-        let _turn = self.tidying.hold(1).await;
-        if self.log.is_empty() && self.tidied.get() == Some(self.applied.get()) {
-            return Ok(());
-        }
-        self.empty_log().await?;
-        self.tidied.set(Some(self.applied.get()));
-        self.flush_map().await?;
-        self.map.compact().await?;
-        self.checkpoint().await
     }
 }

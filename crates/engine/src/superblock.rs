@@ -66,15 +66,20 @@ impl Superblock {
         // Again, if a drive fails on this.
         loop {
             let told = self.drives.changes();
-            let label = {
-                let mut label = self.label.lock();
-                label.epoch += 1;
-                label.state = state;
-                for (index, drive) in self.drives.indices().zip(&mut label.drives) {
-                    drive.failed |= self.drives.state(index) == DriveState::Failed;
-                }
-                label.clone()
-            };
+            let mut label = self.label.lock().clone();
+            label.epoch += 1;
+            label.state = state;
+            for (index, drive) in self.drives.indices().zip(&mut label.drives) {
+                drive.failed |= self.drives.state(index) == DriveState::Failed;
+            }
+            let lost = label.drives.iter().filter(|drive| drive.failed).count();
+            if lost > usize::from(label.layout.parity) {
+                // Should they come back, they have all that was acknowledged: no label may say that
+                // they do not.
+                let context = format!("{lost} drives failed, more than the redundancy bears");
+                return Err(Error::new(Kind::Failed, context));
+            }
+            *self.label.lock() = label.clone();
             self.put(What::Label(&label)).await?;
             self.told.store(told, Ordering::Release);
             if self.drives.changes() == told {

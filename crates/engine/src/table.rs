@@ -78,8 +78,12 @@ pub struct Table {
 }
 
 impl Table {
-    pub fn insert(&mut self, segment: Segment) {
+    pub fn insert(&mut self, mut segment: Segment) {
         let id = segment.info.id;
+        if segment.state == State::Sealed && segment.live == 0 {
+            // One that never had a live block, found when the shard was opened: only holes in it.
+            segment.dead_since.get_or_insert(0);
+        }
         match segment.state {
             State::Reserved => self.reserved.push_back(id),
             State::Open | State::Sealed if !segment.is_settled() => {
@@ -211,6 +215,15 @@ impl Table {
         }
     }
 
+    /// Corrects the live counts of all segments of data: those of these, none of the others.
+    pub fn set_live_data(&mut self, live: &BTreeMap<SegmentId, u32>) {
+        let data = self.segments.values().filter(|s| s.info.stream != Stream::Metadata);
+        let ids: Vec<SegmentId> = data.map(|segment| segment.info.id).collect();
+        for id in ids {
+            self.set_live(id, live.get(&id).copied().unwrap_or(0));
+        }
+    }
+
     /// What the map on media will have once what is applied now is flushed.
     #[must_use]
     pub fn cut(&self) -> Vec<(SegmentId, u32)> {
@@ -253,7 +266,8 @@ impl Table {
     }
 
     /// The sealed segment of user data whose reclaim costs least for what it gives: most space for
-    /// fewest blocks moved, among those with something to give; with its live blocks.
+    /// fewest blocks moved, with its live blocks. One that gives no more than a stripe is not worth it:
+    /// what was moved may end in a stripe that is not full.
     #[must_use]
     pub fn victim(&self, except: impl Fn(SegmentId) -> bool) -> Option<(SegmentId, u32)> {
         let candidates = self.segments.values().filter(|segment| {
@@ -261,7 +275,7 @@ impl Table {
                 && segment.info.stream != Stream::Metadata
                 && segment.applied == segment.stripes
                 && segment.live > 0
-                && segment.live < segment.info.geometry.slots()
+                && segment.live + segment.info.room() < segment.info.capacity()
                 && !except(segment.info.id)
         });
         let best = candidates.min_by_key(|segment| (segment.live, segment.info.generation));

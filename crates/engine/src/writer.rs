@@ -170,6 +170,25 @@ impl Writer {
         self.progress.raise();
     }
 
+    /// Segments kept free so that a checkpoint, and the merges it needs, always find room.
+    #[must_use]
+    pub fn keep_for_metadata(&self) -> u64 {
+        let reserve = crate::limits::METADATA_RESERVE * u64::from(self.common.shards);
+        (self.common.segments / 64).max(reserve)
+    }
+
+    /// Whether the pool has segments that metadata can do without.
+    #[must_use]
+    pub fn has_spare(&self) -> bool {
+        self.common.allocator.lock().available() > self.keep_for_metadata()
+    }
+
+    /// Has a checkpoint taken, which may give space back.
+    pub fn starve(&self) {
+        self.starving.set(true);
+        self.hungry.raise();
+    }
+
     /// Whether the task that takes checkpoints should reserve more segments.
     #[must_use]
     pub fn is_hungry(&self) -> bool {
@@ -179,8 +198,7 @@ impl Writer {
     /// Has a checkpoint reserve more segments when few are left.
     pub fn look_for_hunger(&self) {
         if self.table.borrow().reserved() <= RECLAIM_RESERVE + 1 {
-            self.starving.set(true);
-            self.hungry.raise();
+            self.starve();
         }
     }
 
@@ -350,12 +368,7 @@ impl Writer {
 
     async fn open_segment(&self, stream: Stream) -> Result<Rc<SegmentInfo>> {
         let keep = match stream {
-            Stream::Metadata => {
-                let full = || Error::new(Kind::Full, "no space is left for metadata");
-                let info = Rc::new(self.allocate(stream).ok_or_else(full)?);
-                self.table.borrow_mut().insert(Segment::new(Rc::clone(&info), State::Open));
-                return Ok(info);
-            }
+            Stream::Metadata => return self.open_for_metadata(),
             Stream::Reclaim => 0,
             Stream::User => RECLAIM_RESERVE,
         };
@@ -369,6 +382,22 @@ impl Writer {
             let fed = || self.table.borrow().reserved() > keep || self.check().is_err();
             self.progress.until(fed).await;
         }
+    }
+
+    /// Metadata takes what is free, and where nothing is, what was kept for contents: without it
+    /// nothing could ever be won back.
+    fn open_for_metadata(&self) -> Result<Rc<SegmentInfo>> {
+        if !self.has_spare() {
+            // What died since the last checkpoint comes back with the next.
+            self.starve();
+        }
+        let Some(info) = self.allocate(Stream::Metadata) else {
+            let reserved = self.table.borrow_mut().open(Stream::Metadata, 0);
+            return reserved.ok_or_else(|| Error::new(Kind::Full, "no space is left for metadata"));
+        };
+        let info = Rc::new(info);
+        self.table.borrow_mut().insert(Segment::new(Rc::clone(&info), State::Open));
+        Ok(info)
     }
 
     /// Gives the stream's stripe to be written, in the background.

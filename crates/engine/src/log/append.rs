@@ -67,7 +67,7 @@ impl Drop for Waits<'_> {
 impl Shared {
     pub(super) async fn append(&self, record: Append<'_>) -> Result<u64> {
         let kind = kind_of(&record)?;
-        self.check_alive()?;
+        self.check_takes(kind)?;
         let turn = self.admit(kind).await?;
         let data = match record {
             Append::Write { data, .. } => data,
@@ -104,14 +104,14 @@ impl Shared {
             let _full = Waits::new(&self.full);
             self.wait_for_room(kind).await?;
         }
-        self.check_alive()?;
+        self.check_takes(kind)?;
         Ok(turn)
     }
 
     /// Waits until a record finds room; whoever calls holds the gate.
     async fn wait_for_room(&self, kind: Kind) -> Result<()> {
         while !self.lane.borrow().has_room(kind, &self.store) {
-            self.check_alive()?;
+            self.check_takes(kind)?;
             self.room.notified().await;
         }
         Ok(())

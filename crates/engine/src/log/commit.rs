@@ -45,9 +45,11 @@ impl Commits {
 
     fn wait(&self, sequence: u64, waker: &Waker) {
         let mut waiters = self.waiters.borrow_mut();
-        match waiters.binary_search_by_key(&sequence, |w| w.0) {
-            Ok(at) => waiters[at].1.clone_from(waker),
-            Err(at) => waiters.insert(at, (sequence, waker.clone())),
+        // Several may wait for one record: who appended it, and who wants all before now settled.
+        let at = waiters.partition_point(|w| w.0 < sequence);
+        let mut same = waiters.range(at..).take_while(|w| w.0 == sequence);
+        if !same.any(|w| w.1.will_wake(waker)) {
+            waiters.insert(at, (sequence, waker.clone()));
         }
     }
 

@@ -142,6 +142,8 @@ struct Shared {
     ended: Cell<Option<Kind>>,
     /// No record is taken any more: what there is goes to the drives.
     refusing: Cell<bool>,
+    /// No write is taken for now, for want of space behind the log.
+    refusing_writes: Cell<bool>,
 }
 
 /// Checks the length and gives that of the ring.
@@ -205,6 +207,7 @@ impl Log {
             commits: Commits::new(),
             ended: Cell::new(None),
             refusing: Cell::new(false),
+            refusing_writes: Cell::new(false),
         });
         if !is_memory {
             spawn_late(commit::run(Rc::clone(&shared)));
@@ -221,6 +224,19 @@ impl Log {
     /// when it was closed.
     pub async fn append(&self, record: Append<'_>) -> Result<u64> {
         self.shared.append(record).await
+    }
+
+    /// Waits until everything appended so far is durable and can be looked up, also what was appended
+    /// by somebody who did not stay to see it.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub async fn settle(&self) -> Result<()> {
+        let (settled, head) = {
+            let lane = self.shared.lane.borrow();
+            (lane.settled.sequence, lane.head.sequence)
+        };
+        if settled < head { self.shared.committed(head - 1).await } else { Ok(()) }
     }
 
     /// What is newest at a block, and for how many of `count` blocks (1 at least) the same holds:
@@ -333,6 +349,24 @@ impl Log {
         self.shared.room.notify();
     }
 
+    /// Whether writes are answered with `Full` from now on, those that wait included.
+    pub fn refuse_writes(&self, refuse: bool) {
+        self.shared.refusing_writes.set(refuse);
+        self.shared.room.notify();
+    }
+
+    /// The sequence of the next record.
+    #[must_use]
+    pub fn head(&self) -> u64 {
+        self.shared.lane.borrow().head.sequence
+    }
+
+    /// The sequence of the first record that was not trimmed.
+    #[must_use]
+    pub fn tail(&self) -> u64 {
+        self.shared.lane.borrow().tail.sequence
+    }
+
     /// Ends the log: what was appended stays, and waits for the next opening.
     pub async fn close(&self) {
         self.shared.end(Kind::Gone);
@@ -374,13 +408,16 @@ impl Shared {
         self.commits.end();
     }
 
-    /// Whether a record may be stored now.
-    fn check_alive(&self) -> Result<()> {
+    /// Whether a record of this kind may be stored now.
+    fn check_takes(&self, kind: record::Kind) -> Result<()> {
         let refusing = self.refusing.get().then_some(Kind::Gone);
-        match self.ended.get().or(refusing) {
-            None => Ok(()),
-            Some(kind) => Err(Error::new(kind, "the commit log takes no more records")),
+        if let Some(kind) = self.ended.get().or(refusing) {
+            return Err(Error::new(kind, "the commit log takes no more records"));
         }
+        if self.refusing_writes.get() && matches!(kind, record::Kind::Write { .. }) {
+            return Err(Error::new(Kind::Full, "there is no space behind the commit log"));
+        }
+        Ok(())
     }
 
     /// Makes sure a block in the ring is what was written, from the mirror if need be.

@@ -5,7 +5,7 @@
 
 use super::cache::Worth;
 use super::extents::Extents;
-use super::flat::{Flat, low64, unflat};
+use super::flat::{END, Flat, low64, unflat};
 use super::memtable::{Known, Memtable};
 use super::page::{Kind, Page};
 use super::state::State;
@@ -218,6 +218,41 @@ impl<P: Pages> Map<P> {
         }
         self.give_back(&mut held);
         Ok(())
+    }
+
+    /// Calls `found` with every place the map points to, if all of it is merged into one level; tells
+    /// whether it did. Whole only when nothing is inserted meanwhile.
+    ///
+    /// # Errors
+    /// Those of [`lookup`](Self::lookup).
+    pub async fn places(&self, mut found: impl FnMut(Location, u32)) -> Result<bool> {
+        let (mut held, mut out) = (Vec::new(), Extents::default());
+        let mut at = 0;
+        while at < END {
+            // Levels with filters would be asked about every block there could be.
+            let step = {
+                let mut state = self.state.borrow_mut();
+                if state.sorted().count() > 1 || !state.runs.is_empty() {
+                    return Ok(false);
+                }
+                out.clear();
+                step(&mut state, &held, at, END, &mut out)?
+            };
+            match step {
+                Step::Until(next) => at = next,
+                Step::Need(entry, worth) => {
+                    self.fetch(entry, worth, &mut held).await?;
+                    continue;
+                }
+            }
+            self.give_back(&mut held);
+            for extent in out.iter() {
+                if let super::extents::State::Data { location, .. } = extent.state {
+                    found(location, extent.count);
+                }
+            }
+        }
+        Ok(true)
     }
 
     /// Makes `new` the contents of `key` if they are still at `old`; tells whether it did. No other

@@ -82,6 +82,15 @@ pub struct Map<P: Pages> {
     reads: Cell<u64>,
 }
 
+/// See [`Map::compacting`].
+pub struct Compacting<'a, P: Pages>(&'a Map<P>);
+
+impl<P: Pages> Drop for Compacting<'_, P> {
+    fn drop(&mut self) {
+        self.0.state.borrow_mut().compacting -= 1;
+    }
+}
+
 /// What the map is made of, for people and tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MapStatus {
@@ -213,14 +222,19 @@ impl<P: Pages> Map<P> {
     /// # Errors
     /// As [`maintain`](Self::maintain).
     pub async fn compact(&self) -> Result<()> {
-        self.state.borrow_mut().compacting = true;
-        let mut more = Ok(true);
-        while let Ok(true) = more {
-            more = self.merge_once().await;
+        let _compacting = self.compacting();
+        while self.merge_once().await? {
             pause().await;
         }
-        self.state.borrow_mut().compacting = false;
-        more.map(drop)
+        Ok(())
+    }
+
+    /// As long as this is held, [`maintain`](Self::maintain) merges everything into one level, due or
+    /// not.
+    #[must_use]
+    pub fn compacting(&self) -> Compacting<'_, P> {
+        self.state.borrow_mut().compacting += 1;
+        Compacting(self)
     }
 
     #[must_use]

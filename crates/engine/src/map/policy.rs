@@ -75,7 +75,7 @@ pub(super) fn pick(state: &State) -> Option<Plan> {
             best = (urgency, Some(level));
         }
     }
-    if best.0 < 1000 && state.compacting {
+    if best.0 < 1000 && state.compacting > 0 {
         best.1 = match count {
             0 => Some(state.levels[..LEVELS - 1].iter().position(|level| !level.is_empty())?),
             _ => None,

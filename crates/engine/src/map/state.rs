@@ -27,8 +27,8 @@ pub(super) struct State {
     pub cursors: [Flat; LEVELS],
     /// Oldest runs that are being merged together: a round begun with them ends with them.
     pub sweeping: usize,
-    /// Everything is merged into the last level, due or not.
-    pub compacting: bool,
+    /// How many want everything merged into the last level, due or not.
+    pub compacting: u32,
     pub filter_bytes: usize,
     /// Some tables have filters that were not loaded yet.
     pub filters_missing: bool,
@@ -49,7 +49,7 @@ impl State {
             version: 0,
             cursors: [0; LEVELS],
             sweeping: 0,
-            compacting: false,
+            compacting: 0,
             filter_bytes: 0,
             filters_missing: false,
             filters_dropped: false,

@@ -72,10 +72,16 @@ pub(super) struct Frame {
     capacity: u64,
 }
 
+/// Segments that are open (three), of metadata (three), or kept for reclaim and metadata (four) in
+/// even the smallest pool.
+const IN_USE_SEGMENTS: u64 = 10;
+
 /// Segments that may hold data: the rest is for metadata, for what is open, and for reclaim to work
-/// with.
+/// with. A sixteenth besides the few that are always in use: however what is dead is spread, some
+/// segment has more than a stripe of it then.
 fn data_segments(all: u64, shards: u16) -> u64 {
-    let beside = (all / 12).max(8 + SEGMENTS_BESIDE * (u64::from(shards) - 1));
+    let in_use = all / 16 + IN_USE_SEGMENTS;
+    let beside = (all / 12).max(in_use + SEGMENTS_BESIDE * (u64::from(shards) - 1));
     all.saturating_sub(beside)
 }
 

@@ -85,7 +85,10 @@ fn plan(spec: &PoolSpec, reactors: usize) -> Result<Label> {
         let drives = spec.drives.len();
         invalid(format!("{drives} drives are too few for {:?}", spec.scheme))
     })?;
-    let unit_blocks = raid::Geometry::default_unit(shape.data);
+    // A small allocation unit has small stripe units: a stripe that is not full wastes a small share.
+    let suits = raid::Geometry::default_unit(shape.data);
+    let most = spec.au_bytes.map_or(u64::MAX, |au| au / UNITS_PER_AU / u64_of(BLOCK));
+    let unit_blocks = suits.min(u32::try_from(most).unwrap_or(u32::MAX));
     let smallest = spec.drives.iter().map(|drive| drive.capacity()).min().unwrap_or(0);
     let least_au = (u64::from(unit_blocks) * u64_of(BLOCK) * UNITS_PER_AU).max(AU_MIN);
     let suits = (smallest / AUS_PER_DRIVE).max(1).next_power_of_two();

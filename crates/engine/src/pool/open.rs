@@ -122,16 +122,25 @@ impl Sorted {
 
 async fn newest_catalog(drives: &DriveSet, pool: [u8; 16]) -> Result<Catalog> {
     let mut newest: Option<Catalog> = None;
+    let mut unread = None;
     for index in drives.indices() {
         let Some(drive) = drives.drive(index).cloned() else { continue };
         // A drive that cannot be read, or carries a damaged catalog, is outvoted by the others.
-        if let Ok(Ok(catalog)) = area::read_catalog(&drive, pool).await
-            && newest.as_ref().is_none_or(|newest| newest.generation < catalog.generation)
-        {
-            newest = Some(catalog);
+        match area::read_catalog(&drive, pool).await {
+            Ok(Ok(catalog))
+                if newest.as_ref().is_none_or(|n| n.generation < catalog.generation) =>
+            {
+                newest = Some(catalog);
+            }
+            Ok(_) => {}
+            Err(error) => unread = Some(error),
         }
     }
-    newest.ok_or_else(|| Error::new(Kind::Corrupt, "no drive has the pool's catalog"))
+    let what = "no drive has the pool's catalog";
+    newest.ok_or_else(|| match unread {
+        Some(error) => Error::caused(Kind::Failed, what, error),
+        None => Error::new(Kind::Corrupt, what),
+    })
 }
 
 impl Pool {

@@ -12,34 +12,12 @@ impl Pool {
     /// writing the map.
     ///
     /// # Errors
-    /// `Failed` when the log or too many drives failed, `Full` when metadata finds no space.
+    /// `Failed` when the log or too many drives failed.
     pub async fn settle_space(&self) -> Result<()> {
         let settle = |shard: Rc<Shard>| async move {
-            shard.carry_log().await?;
-            shard.flush_map().await?;
-            shard.map.compact().await?;
-            shard.checkpoint().await
+            shard.find_space().await;
+            shard.writer.check()
         };
         self.each(settle).await.map(drop)
-    }
-}
-
-impl Shard {
-    /// Carries what the log has now to the drives. Writers go on meanwhile, so it may never be empty.
-    async fn carry_log(&self) -> Result<()> {
-        let status = self.log.status();
-        let target = status.handed + status.pending;
-        self.draining.set(self.draining.get() + 1);
-        self.filling.raise();
-        let stopped = || self.ended.get() || self.writer.check().is_err();
-        self.advanced.until(|| stopped() || self.log.status().handed >= target).await;
-        let last = self.handed.borrow().back().map(|(through, _)| *through);
-        let carried = || {
-            let handed = self.handed.borrow();
-            handed.front().is_none_or(|(through, _)| last.is_none_or(|last| *through > last))
-        };
-        self.advanced.until(|| stopped() || carried()).await;
-        self.draining.set(self.draining.get() - 1);
-        self.writer.check()
     }
 }

@@ -1,5 +1,7 @@
 //! How a pool is doing.
 
+use std::rc::Rc;
+
 use super::Pool;
 use crate::address::BLOCK;
 use crate::error::Result;
@@ -64,6 +66,16 @@ pub struct VolumeStatus {
     pub block_size: u32,
 }
 
+/// What the space of a pool adds up to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpaceAudit {
+    /// Blocks of data that volumes have, as the map says.
+    pub live: u64,
+    /// Allocation units taken, and those of the segments there are: the same, or some are lost.
+    pub taken: u64,
+    pub owned: u64,
+}
+
 /// What one shard adds to that.
 struct Part {
     segments: [u64; 3],
@@ -95,6 +107,28 @@ impl Part {
 }
 
 impl Pool {
+    /// Finds out what nobody sees any more, and how the space adds up then. Costs reading the map;
+    /// exact when nobody writes meanwhile and nothing is moved.
+    ///
+    /// # Errors
+    /// `Gone` when the pool was closed.
+    pub async fn audit_space(&self) -> Result<SpaceAudit> {
+        let count = |shard: Rc<Shard>| async move {
+            shard.find_space().await;
+            // No segment is between the free ones and those of the shard.
+            let _turn = shard.checkpointing.hold(1).await;
+            let table = shard.table();
+            let members = table.iter().map(|s| stdx::num::u64_of(s.info.members.len()));
+            Ok((table.live_data(), members.sum::<u64>()))
+        };
+        let mut audit = SpaceAudit::default();
+        for (live, owned) in self.each(count).await? {
+            (audit.live, audit.owned) = (audit.live + live, audit.owned + owned);
+        }
+        audit.taken = self.0.common.allocator.lock().taken();
+        Ok(audit)
+    }
+
     /// How the pool is doing now: each shard is asked on its reactor.
     ///
     /// # Errors

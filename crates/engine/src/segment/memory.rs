@@ -6,7 +6,8 @@ use crate::limits::{READ_BYTES, RECOVER_BYTES, STRIPES_IN_MEMORY};
 use raid::Geometry;
 use reactor::BUFFER_MAX;
 use reactor::buffer::{Buffer, Pool};
-use reactor::sync::Semaphore;
+use reactor::sync::{Semaphore, Signal};
+use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
 use stdx::num::usize32;
@@ -22,6 +23,9 @@ pub(super) struct Memory {
     recover: Pool,
     /// Bytes of `recover`, taken for all buffers of one recovery at once.
     recover_permits: Semaphore,
+    /// Repairs being written.
+    repairs: Cell<usize>,
+    repaired: Signal,
 }
 
 /// What a buffer of `len` bytes takes of its pool.
@@ -51,6 +55,8 @@ impl Memory {
             reads: Pool::new(READ_BYTES)?,
             recover: Pool::new(RECOVER_BYTES)?,
             recover_permits: Semaphore::new(RECOVER_BYTES),
+            repairs: Cell::new(0),
+            repaired: Signal::new(),
         })
     }
 
@@ -70,6 +76,11 @@ impl Memory {
         (units, permit)
     }
 
+    /// Waits until no repair is being written.
+    pub(super) async fn repaired(&self) {
+        self.repaired.until(|| self.repairs.get() == 0).await;
+    }
+
     /// Whether a further stripe can begin without waiting.
     pub(super) fn has_room(&self) -> bool {
         self.stripe_permits.available() > 0
@@ -80,6 +91,23 @@ impl Memory {
         let bytes = footprint(len) * count;
         self.recover_permits.acquire(bytes).await;
         Workspace { memory: Rc::clone(self), bytes, len }
+    }
+}
+
+/// A repair being written.
+pub(super) struct Repair(Rc<Memory>);
+
+impl Repair {
+    pub(super) fn new(memory: &Rc<Memory>) -> Self {
+        memory.repairs.set(memory.repairs.get() + 1);
+        Self(Rc::clone(memory))
+    }
+}
+
+impl Drop for Repair {
+    fn drop(&mut self) {
+        self.0.repairs.set(self.0.repairs.get() - 1);
+        self.0.repaired.raise();
     }
 }
 

@@ -97,6 +97,12 @@ impl SegmentInfo {
         self.geometry.stripe_blocks() - self.header_blocks()
     }
 
+    /// Blocks of contents the segment has room for.
+    #[must_use]
+    pub fn capacity(&self) -> u32 {
+        self.geometry.stripes() * self.room()
+    }
+
     /// How many of `count` blocks from `slot` on lie in one piece, so that one
     /// [`fetch`](Segments::fetch) reads them.
     #[must_use]
@@ -138,6 +144,12 @@ impl Segments {
     #[must_use]
     pub fn drives(&self) -> &Arc<DriveSet> {
         &self.drives
+    }
+
+    /// Waits until no repair is being written: before that, no place is used again that somebody
+    /// may have read from.
+    pub async fn repaired(&self) {
+        self.memory.repaired().await;
     }
 
     /// Members of a segment that cannot be used now.

@@ -11,9 +11,10 @@ use crate::error::{Error, Kind, Result};
 use crate::join::join_all;
 use raid::parity::reconstruct;
 use reactor::buffer::Buffer;
+use std::sync::Arc;
 use stdx::num::usize32;
 
-use super::memory::Workspace;
+use super::memory::{Repair, Workspace};
 
 /// Blocks of a unit of a stripe.
 #[derive(Clone, Copy)]
@@ -206,17 +207,25 @@ impl Segments {
         Err(Unrecoverable::NoneFits)
     }
 
-    /// Writes reconstructed blocks back. That they cannot be written is the drive's failure, not the
-    /// reader's.
+    /// Writes reconstructed blocks back, in a task of its own: whoever reads may go at any moment,
+    /// and a write under way must not be forgotten. That they cannot be written is the drive's
+    /// failure, not the reader's.
     async fn put_right(&self, target: Target<'_>, data: Buffer) {
         let (member, at) = self.locate(target);
         let blocks = data.len() / BLOCK;
         self.drives.count_reconstructed(member.drive, blocks);
-        if self.drives.is_online(member.drive)
-            && self.drives.write(member.drive, at, data).await.is_ok()
-        {
-            self.drives.count_repaired(member.drive, blocks);
+        if !self.drives.is_online(member.drive) {
+            return;
         }
+        let (drives, repair) = (Arc::clone(&self.drives), Repair::new(&self.memory));
+        let written = reactor::spawn(async move {
+            if drives.write(member.drive, at, data).await.is_ok() {
+                drives.count_repaired(member.drive, blocks);
+            }
+            drop(repair);
+        });
+        // It is aborted by nobody.
+        let _ = written.await;
     }
 }
 

@@ -48,15 +48,18 @@ impl Shard {
         // what a whole one replaced.
         let first = offset / BLOCK_BYTES;
         let end = (offset + u64_of(data.len())).div_ceil(BLOCK_BYTES);
-        let _turn = self.partial.hold(volume.view, first..end).await;
-        if whole {
-            return self.write(volume.view, first, data).await;
-        }
-        self.write_parts(volume.view, offset, data).await
+        let mut turn = self.partial.hold(volume.view, first..end).await;
+        let done = match whole {
+            true => self.write(volume.view, first, data).await,
+            false => self.write_parts(volume.view, offset, data).await,
+        };
+        turn.ended = true;
+        done
     }
 
     /// As [`write_bytes`](Self::write_bytes) where the first or last block keeps a part.
     async fn write_parts(&self, view: View, offset: u64, data: &[u8]) -> Result<()> {
+        self.partial.settle(&self.log).await?;
         let (mut offset, mut data) = (offset, data);
         while !data.is_empty() {
             let skip = usize64(offset % BLOCK_BYTES);
@@ -87,12 +90,16 @@ impl Shard {
         let _writing = self.writing.enter();
         volume.check(offset, len)?;
         let (first, blocks) = (offset / BLOCK_BYTES, len / BLOCK_BYTES);
-        let _turn = if volume.has_small_blocks() {
+        let mut turn = if volume.has_small_blocks() {
             Some(self.partial.hold(volume.view, first..first + blocks).await)
         } else {
             None
         };
-        self.punch(volume.view, first, blocks).await
+        let done = self.punch(volume.view, first, blocks).await;
+        if let Some(turn) = &mut turn {
+            turn.ended = true;
+        }
+        done
     }
 
     /// Makes a hole for good of what a volume had in these blocks, once whoever still writes there is

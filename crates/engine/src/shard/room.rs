@@ -1,48 +1,291 @@
-//! Room for more contents: what this shard may hold of the pool's capacity.
+//! Room for more contents: what this shard may hold of the pool's capacity, and what is done when
+//! there is little.
+//!
+//! A write is let in while what the shard holds, and what others were promised, stays within its
+//! share. What merges have not found out counts as held: so before a writer is refused, a task of
+//! the shard's own has the map learn and merge everything. Hosts only wait for that: their commands
+//! may end at any moment.
 
+use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::Duration;
+
+use reactor::sync::Signal;
 
 use super::Shard;
+use crate::address::Location;
 use crate::error::{Error, Kind, Result};
 
-impl Shard {
-    /// Whether so many blocks more can be held, should all of them be new.
-    pub(super) async fn check_space(&self, blocks: u64) -> Result<()> {
-        self.writer.check()?;
-        if self.has_room(blocks) {
-            return Ok(());
+/// How long a task that found no space for metadata waits before it looks again, should nothing
+/// that happens in its shard wake it: other shards give space back too.
+const STARVED: Duration = Duration::from_millis(50);
+
+/// A count that something is going on, as long as this is held.
+pub struct Counted<'a>(&'a Cell<u32>);
+
+impl<'a> Counted<'a> {
+    pub fn new(count: &'a Cell<u32>) -> Self {
+        count.set(count.get() + 1);
+        Self(count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+/// Room in a shard, as far as writers are concerned.
+#[derive(Default)]
+pub struct Room {
+    /// Blocks of data the shard may hold: its share of the pool's for now.
+    pub(super) allowed: Cell<u64>,
+    /// Blocks of writers that were let in and have not appended them yet.
+    promised: Cell<u64>,
+    /// Looks for space: asked for, begun, ended. Each has a number.
+    asked: Cell<u64>,
+    begun: Cell<u64>,
+    ended: Cell<u64>,
+    /// Raised when one is asked for, and when one ended.
+    changed: Signal,
+    /// The stripe learnt last when there was nothing more to find.
+    tidied: Cell<Option<u64>>,
+    /// Tasks that wait for space for metadata.
+    starved: Cell<u32>,
+}
+
+impl Room {
+    /// Asks for a look for space that begins after this; gives its number.
+    fn ask(&self) -> u64 {
+        if self.asked.get() == self.begun.get() {
+            self.asked.set(self.begun.get() + 1);
+            self.changed.raise();
         }
-        // What merges have not found out counts as held: let them before saying no.
-        self.tidy_for_space().await?;
-        if self.has_room(blocks) {
-            return Ok(());
+        self.asked.get()
+    }
+
+    /// Has whoever waits look again.
+    pub fn raise(&self) {
+        self.changed.raise();
+    }
+}
+
+/// Leave to append so many blocks.
+pub struct Promise<'a> {
+    room: &'a Room,
+    blocks: u64,
+}
+
+impl Promise<'_> {
+    /// So many of them were appended: the log counts them now.
+    pub fn kept(&mut self, blocks: u64) {
+        self.blocks -= blocks;
+        self.room.promised.set(self.room.promised.get() - blocks);
+    }
+}
+
+impl Drop for Promise<'_> {
+    fn drop(&mut self) {
+        self.kept(self.blocks);
+    }
+}
+
+impl Shard {
+    /// Blocks of data in segments and in the log, those nobody sees any more included where that is
+    /// not known yet.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        self.table().live_data() + stdx::num::u64_of(self.log.status().indexed)
+    }
+
+    /// Lets in a writer of so many blocks, should all of them be new.
+    ///
+    /// # Errors
+    /// `Full` when there is no space for them.
+    pub async fn admit(&self, blocks: u64) -> Result<Promise<'_>> {
+        self.writer.check()?;
+        if let Some(promise) = self.promise(blocks) {
+            return Ok(promise);
+        }
+        let look = self.room.ask();
+        let done =
+            || self.room.ended.get() >= look || self.ended.get() || self.writer.check().is_err();
+        self.room.changed.until(done).await;
+        self.writer.check()?;
+        if let Some(promise) = self.promise(blocks) {
+            return Ok(promise);
         }
         self.common.ask_others(self.writer.shard).await;
-        if self.has_room(blocks) {
+        self.promise(blocks).ok_or_else(|| Error::new(Kind::Full, "the pool is full"))
+    }
+
+    fn promise(&self, blocks: u64) -> Option<Promise<'_>> {
+        let room = &self.room;
+        (room.starved.get() == 0 && self.has_room(blocks)).then(|| {
+            room.promised.set(room.promised.get() + blocks);
+            Promise { room, blocks }
+        })
+    }
+
+    /// Looks for space whenever somebody asks, until the shard ends.
+    pub async fn look_for_space(self: Rc<Self>) {
+        let room = &self.room;
+        while !self.ended.get() {
+            let due = || self.ended.get() || room.asked.get() > room.begun.get();
+            room.changed.until(due).await;
+            if self.ended.get() {
+                return;
+            }
+            room.begun.set(room.asked.get());
+            let done = self.tidy().await;
+            room.ended.set(room.begun.get());
+            room.changed.raise();
+            if !self.goes_on(done).await {
+                return;
+            }
+        }
+    }
+
+    /// Lets the map learn what is in the log, holes above all, and its merges find out what nobody
+    /// sees any more. Nothing new since the last time: nothing to find.
+    async fn tidy(&self) -> Result<()> {
+        if self.log.is_empty() && self.room.tidied.get() == Some(self.applied.get()) {
             return Ok(());
         }
-        Err(Error::new(Kind::Full, "the pool is full"))
+        self.carry_log().await?;
+        let applied = self.applied.get();
+        self.flush_map().await?;
+        {
+            let _compacting = self.map.compacting();
+            while !self.ended.get() && self.map.maintain().await? {
+                reactor::yield_now().await;
+            }
+        }
+        self.recount(applied).await?;
+        self.checkpoint().await?;
+        self.room.tidied.set(Some(applied));
+        Ok(())
+    }
+
+    /// Counts what is live in every segment, by what the map says. Counts are kept as blocks come
+    /// and go, but a crash repeats some of that. Only when the map has learnt nothing since stripe
+    /// `applied`, as of which it was flushed and merged: what merges had yet to report would be
+    /// counted down once more.
+    async fn recount(&self, applied: u64) -> Result<()> {
+        let mut live = BTreeMap::new();
+        let count = |at: Location, blocks| *live.entry(at.segment()).or_insert(0) += blocks;
+        if self.map.places(count).await? && self.applied.get() == applied {
+            self.writer.table.borrow_mut().set_live_data(&live);
+        }
+        Ok(())
+    }
+
+    /// Has a look for space taken, and waits for it.
+    pub async fn find_space(&self) {
+        let look = self.room.ask();
+        let done =
+            || self.room.ended.get() >= look || self.ended.get() || self.writer.check().is_err();
+        self.room.changed.until(done).await;
+    }
+
+    /// Carries what the log has now to the drives. Writers may go on meanwhile.
+    async fn carry_log(&self) -> Result<()> {
+        let _draining = Counted::new(&self.draining);
+        self.filling.raise();
+        let head = self.log.head();
+        let carried =
+            || self.log.tail() >= head || self.ended.get() || self.writer.check().is_err();
+        self.advanced.until(carried).await;
+        self.writer.check()
+    }
+
+    /// Carries everything from a log that takes no more to the drives, and takes a checkpoint of it:
+    /// after that the log is not needed to open the shard.
+    ///
+    /// # Errors
+    /// As [`Shard::flush_map`].
+    pub async fn drain(&self) -> Result<()> {
+        {
+            let _draining = Counted::new(&self.draining);
+            self.filling.raise();
+            let drained = || self.log.is_empty() || self.writer.check().is_err();
+            self.advanced.until(drained).await;
+        }
+        self.writer.check()?;
+        self.flush_map().await
+    }
+
+    /// What a background task makes of its outcome. Without space for metadata it waits and tries
+    /// again, and writers are refused meanwhile; any other error ends the shard. False when the task
+    /// ends.
+    pub async fn goes_on(&self, done: Result<()>) -> bool {
+        let Err(error) = done else { return true };
+        if error.kind == Kind::Full && self.starve().await {
+            return true;
+        }
+        if !self.ended.get() {
+            self.end_with(&error);
+        }
+        false
+    }
+
+    /// Waits for space for metadata. False when there is nobody to make it.
+    async fn starve(&self) -> bool {
+        if !self.started.get() || self.ended.get() || self.writer.check().is_err() {
+            return false;
+        }
+        let _starved = Counted::new(&self.room.starved);
+        self.log.refuse_writes(true);
+        // Perhaps a checkpoint gives something back.
+        self.writer.starve();
+        let before = self.generation.get();
+        let changed =
+            || self.ended.get() || self.writer.check().is_err() || self.generation.get() != before;
+        let _ = reactor::timeout(STARVED, self.advanced.until(changed)).await;
+        drop(_starved);
+        self.log.refuse_writes(self.room.starved.get() > 0);
+        !self.ended.get() && self.writer.check().is_ok()
+    }
+
+    /// Waits until the map takes so many entries more.
+    ///
+    /// # Errors
+    /// Those of flushing the map, but for `Full`, which is waited out.
+    pub async fn reserve_in_map(&self, entries: usize) -> Result<()> {
+        loop {
+            match self.map.reserve(entries).await {
+                Err(error) if error.kind == Kind::Full => {
+                    if !self.starve().await {
+                        return Err(error);
+                    }
+                }
+                done => return done,
+            }
+        }
     }
 
     /// Whether the shard may hold so many blocks more, with a further portion of the pool's
     /// capacity if need be.
     fn has_room(&self, blocks: u64) -> bool {
-        let wanted = self.held() + blocks;
-        let allowed = self.allowed.get();
+        let wanted = self.held() + self.room.promised.get() + blocks;
+        let allowed = self.room.allowed.get();
         if wanted <= allowed {
             return true;
         }
         let taken = self.common.space.take(wanted - allowed);
-        self.allowed.set(allowed + taken.unwrap_or(0));
+        self.room.allowed.set(allowed + taken.unwrap_or(0));
         taken.is_some()
     }
 
     /// Gives back what the shard does not use of its share, but for `keep` blocks.
     pub fn give_space_back(&self, keep: u64) {
-        let spare = self.allowed.get().saturating_sub(self.held());
+        let used = self.held() + self.room.promised.get();
+        let spare = self.room.allowed.get().saturating_sub(used);
         // Not every block that becomes free: only what is more than what was kept.
         if spare > 2 * keep {
-            self.allowed.set(self.allowed.get() - (spare - keep));
+            self.room.allowed.set(self.room.allowed.get() - (spare - keep));
             self.common.space.give_back(spare - keep);
         }
     }
@@ -54,15 +297,13 @@ impl Shard {
         while let Some(ring) = self.common.next_ring(shard, last).await {
             last = ring.number;
             if ring.asked > answered {
-                if let Err(error) = self.tidy_for_space().await {
-                    return self.end_with(&error);
-                }
+                self.find_space().await;
                 self.give_space_back(0);
                 answered = ring.asked;
                 self.common.answer(shard, answered);
             }
             // There may be segments to be had now, or some wanted that reclaim can win here.
-            if self.has_spare() {
+            if self.writer.has_spare() {
                 self.writer.look_for_hunger();
             }
             self.wake.raise();

@@ -88,7 +88,8 @@ fn place(media: &Media, segment: &SegmentSeen, stripe: u32, unit: usize) -> (usi
 
 fn geometry() -> Geometry {
     let shape = raid::Shape { data: 3, parity: 2 };
-    Geometry::for_au(shape, 256).unwrap()
+    // An allocation unit of 256 blocks has 16 stripe units.
+    Geometry::new(shape, 16, 16).unwrap()
 }
 
 fn fullest(report: &Report, stream: crate::segment::Stream) -> SegmentSeen {

@@ -1,6 +1,6 @@
 //! The engine's pool over simulated media.
 
-use crate::contents::{BLOCK, bytes_of};
+use crate::contents::BLOCK;
 use crate::plan::Plan;
 use crate::shape::LogShape;
 use crate::store::{Refusal, Volumes};
@@ -10,9 +10,11 @@ use media::drive::{SimulatedFaults, SimulatedOptions};
 use media::{Drive, Pmem, Power, Simulated, SimulatedPmem};
 use reactor::{random, sleep, spawn};
 use std::cell::Cell;
+use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 use stdx::Prng;
-use stdx::num::u64_of;
+use stdx::num::{u64_of, usize64};
 
 /// What is left of an array between its lives.
 pub struct Media {
@@ -22,6 +24,10 @@ pub struct Media {
     pmem: Vec<Arc<SimulatedPmem>>,
     /// The pool was made; before that there is none to open.
     made: Cell<bool>,
+    /// It may have been exported, and was not opened since.
+    exported: Rc<Cell<bool>>,
+    /// More drives are away than the redundancy bears.
+    broken: Rc<Cell<bool>>,
 }
 
 fn refusal(error: &engine::Error) -> Refusal {
@@ -29,6 +35,7 @@ fn refusal(error: &engine::Error) -> Refusal {
         Kind::Full => Refusal::Full,
         Kind::OutOfRange => Refusal::OutOfRange,
         Kind::NotFound => Refusal::NotFound,
+        Kind::Failed | Kind::Missing => Refusal::Failed(format!("{:?}: {error}", error.kind)),
         _ => Refusal::Other(format!("{:?}: {error}", error.kind)),
     }
 }
@@ -61,6 +68,8 @@ impl Media {
             plan: plan.clone(),
             power,
             made: Cell::new(false),
+            exported: Rc::default(),
+            broken: Rc::default(),
         }
     }
 
@@ -82,11 +91,14 @@ impl Media {
     }
 
     /// Makes the pool when there is none, and opens it when there is.
-    pub async fn open(&self, life: usize) -> Result<Pool, Refusal> {
+    pub async fn open(&self, life: usize) -> Result<Array, Refusal> {
         self.set_faults(life);
         if self.made.get() {
-            let options = OpenOptions { degraded: true, import: false };
-            return told(Pool::open(self.drives(), self.log(), options, &[]).await);
+            let options = OpenOptions { degraded: true, import: self.exported.get() };
+            let pool = told(Pool::open(self.drives(), self.log(), options, &[]).await)?;
+            // What a machine without power has read and written, nobody knows of.
+            self.exported.set(self.exported.get() && !self.is_on());
+            return Ok(Array { pool, exported: Rc::clone(&self.exported) });
         }
         let mut spec = self.plan.shape.spec(self.plan.seed);
         spec.drives = self.drives();
@@ -94,13 +106,19 @@ impl Media {
         let pool = told(Pool::create(spec, &[]).await)?;
         // A machine without power has made nothing.
         self.made.set(self.is_on());
-        Ok(pool)
+        Ok(Array { pool, exported: Rc::clone(&self.exported) })
+    }
+
+    /// Whether more drives are away than the redundancy bears.
+    pub fn is_broken(&self) -> bool {
+        self.broken.get()
     }
 
     /// Looks at everything that a life left, without changing it: no structure is lost, however the
     /// life ended.
     pub async fn check(&self) -> Result<(), String> {
-        if !self.made.get() {
+        // Without enough drives nothing can be said.
+        if !self.made.get() || self.broken.get() {
             return Ok(());
         }
         let given = |(n, drive)| Given { name: format!("drive {n}"), drive: Ok(drive) };
@@ -127,6 +145,31 @@ impl Media {
             // A pool is made on drives that work.
             let bad = self.made.get() && faults.drives.contains(&n);
             drive.set_faults(if bad { faults.kinds } else { healthy });
+        }
+        // What was away in the last life is there again, as it was.
+        if self.broken.replace(false)
+            && let Some(disaster) = &faults.disaster
+        {
+            disaster.drives.iter().for_each(|&n| self.drives[n].revive());
+        }
+        if let Some(disaster) = faults.disaster.clone()
+            && disaster.life == life
+            && self.made.get()
+        {
+            let drives = disaster.drives.iter().map(|&n| Arc::clone(&self.drives[n]));
+            let (drives, broken): (Vec<_>, _) = (drives.collect(), Rc::clone(&self.broken));
+            drop(spawn(async move {
+                sleep(disaster.after).await;
+                broken.set(true);
+                drives.iter().for_each(|drive| drive.fail());
+            }));
+        }
+        for stall in &faults.stalls {
+            let (drive, stall) = (Arc::clone(&self.drives[stall.drive]), *stall);
+            drop(spawn(async move {
+                sleep(stall.after).await;
+                drive.stall(stall.span);
+            }));
         }
         if let Some((drive, at, after)) = faults.death
             && at == life
@@ -161,42 +204,79 @@ impl Media {
 }
 
 /// The engine's pool as the workload sees it.
-pub struct Array(pub Pool);
+pub struct Array {
+    pool: Pool,
+    exported: Rc<Cell<bool>>,
+}
+
+/// How often the space is looked at until it adds up: what is moved in between counts twice.
+const AUDITS: usize = 50;
 
 impl Array {
     pub fn volumes(&self) -> Volumes {
         let sized = |name: String| {
-            let volume = self.0.volume(&name).ok()?;
-            Some((name, volume.len() / u64_of(BLOCK)))
+            let volume = self.pool.volume(&name).ok()?;
+            Some((name, volume.len() / u64::from(volume.block_size())))
         };
-        self.0.volumes().into_iter().filter_map(sized).collect()
+        self.pool.volumes().into_iter().filter_map(sized).collect()
     }
 
-    pub async fn create(&self, name: &str, size: u64) -> Result<(), Refusal> {
+    fn volume(&self, name: &str) -> Result<engine::Volume, Refusal> {
+        told(self.pool.volume(name))
+    }
+
+    pub async fn create(&self, name: &str, size: u64, unit: usize) -> Result<(), Refusal> {
         let mut id = [0; 16];
         Prng::new(random()).fill(&mut id);
-        let bytes = u64_of(bytes_of(size));
-        let spec = VolumeSpec { name: name.to_owned(), id, bytes, block_size: 4096 };
-        told(self.0.create_volume(spec).await).map(|_| ())
+        let bytes = size * u64_of(unit);
+        let block_size = stdx::num::u32_of(unit);
+        let spec = VolumeSpec { name: name.to_owned(), id, bytes, block_size };
+        told(self.pool.create_volume(spec).await).map(|_| ())
+    }
+
+    pub async fn rename(&self, name: &str, to: &str) -> Result<(), Refusal> {
+        told(self.pool.rename_volume(name, to).await)
+    }
+
+    /// Blocks the pool may hold; none when it was closed.
+    pub async fn capacity(&self) -> u64 {
+        self.pool.status().await.map_or(0, |status| status.capacity / u64_of(BLOCK))
+    }
+
+    /// What of the space does not add up, while nobody writes.
+    pub async fn audit(&self, (least, most): (u64, u64)) -> Option<String> {
+        for _ in 0..AUDITS {
+            let audit = self.pool.audit_space().await.ok()?;
+            let adds_up = (least..=most).contains(&audit.live) && audit.taken == audit.owned;
+            if adds_up {
+                return None;
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+        let audit = self.pool.audit_space().await.ok()?;
+        Some(format!("{audit:?}, and volumes have {least} to {most} blocks"))
     }
 
     pub async fn delete(&self, name: &str) -> Result<(), Refusal> {
-        told(self.0.delete_volume(name).await)
+        told(self.pool.delete_volume(name).await)
     }
 
     pub async fn resize(&self, name: &str, size: u64) -> Result<(), Refusal> {
-        told(self.0.resize_volume(name, u64_of(bytes_of(size))).await)
+        let bytes = size * u64::from(self.volume(name)?.block_size());
+        told(self.pool.resize_volume(name, bytes).await)
     }
 
     pub async fn read(&self, name: &str, first: u64, count: u64) -> Result<Vec<u8>, Refusal> {
-        let volume = told(self.0.volume(name))?;
-        let mut out = vec![0xEE; bytes_of(count)];
-        told(volume.read(u64_of(bytes_of(first)), &mut out).await)?;
+        let volume = self.volume(name)?;
+        let unit = u64::from(volume.block_size());
+        let mut out = vec![0xEE; usize64(count * unit)];
+        told(volume.read(first * unit, &mut out).await)?;
         Ok(out)
     }
 
     pub async fn write(&self, name: &str, first: u64, data: &[u8]) -> Result<(), Refusal> {
-        told(told(self.0.volume(name))?.write(u64_of(bytes_of(first)), data).await)
+        let volume = self.volume(name)?;
+        told(volume.write(first * u64::from(volume.block_size()), data).await)
     }
 
     pub async fn zero(
@@ -206,8 +286,9 @@ impl Array {
         count: u64,
         deallocate: bool,
     ) -> Result<(), Refusal> {
-        let volume = told(self.0.volume(name))?;
-        let (offset, len) = (u64_of(bytes_of(first)), u64_of(bytes_of(count)));
+        let volume = self.volume(name)?;
+        let unit = u64::from(volume.block_size());
+        let (offset, len) = (first * unit, count * unit);
         told(match deallocate {
             true => volume.deallocate(offset, len).await,
             false => volume.write_zeroes(offset, len).await,
@@ -215,14 +296,16 @@ impl Array {
     }
 
     pub fn flush(&self, name: &str) -> Result<(), Refusal> {
-        told(self.0.volume(name).and_then(|volume| volume.flush()))
+        told(self.volume(name)?.flush())
     }
 
     pub async fn describe(&self) -> String {
-        format!("{:#?}", self.0.status().await)
+        format!("{:#?}", self.pool.status().await)
     }
 
-    pub async fn close(&self) -> Result<(), Refusal> {
-        told(self.0.clone().close().await)
+    pub async fn close(&self, export: bool) -> Result<(), Refusal> {
+        let pool = self.pool.clone();
+        self.exported.set(self.exported.get() || export);
+        told(if export { pool.export().await } else { pool.close().await })
     }
 }

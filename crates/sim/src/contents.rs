@@ -53,11 +53,11 @@ const SECTOR: usize = 512;
 
 static ZEROES: [u8; BLOCK] = [0; BLOCK];
 
-/// Fills a block of `volume` with what the write `stamp` puts there.
+/// Fills a block of `volume`, of 512 or 4096 bytes, with what the write `stamp` puts there.
 pub fn fill(out: &mut [u8], stamp: Stamp, volume: u64, block: u64) {
-    assert_eq!(out.len(), BLOCK, "one block at a time");
+    assert!(matches!(out.len(), SECTOR | BLOCK), "one block at a time");
     if stamp == Stamp::ZERO {
-        out.copy_from_slice(&ZEROES);
+        out.fill(0);
         return;
     }
     let seed = mix(stamp.0) ^ mix(volume << 40 ^ block);
@@ -78,23 +78,23 @@ fn word(bytes: &[u8], at: usize) -> u64 {
 
 /// Recognizes what is in a block of `volume`.
 pub fn recognize(bytes: &[u8], volume: u64, block: u64) -> Found {
-    assert_eq!(bytes.len(), BLOCK, "one block at a time");
-    if *bytes == ZEROES {
+    if *bytes == ZEROES[..bytes.len()] {
         return Found::Stamp(Stamp::ZERO);
     }
     let (stamp, of, at) = (Stamp(word(bytes, 0)), word(bytes, 1), word(bytes, 2));
     let mut whole = ZEROES;
-    fill(&mut whole, stamp, of, at);
-    match *bytes == whole {
+    let whole = &mut whole[..bytes.len()];
+    fill(whole, stamp, of, at);
+    match bytes == whole {
         true if (of, at) == (volume, block) => Found::Stamp(stamp),
         true => Found::Elsewhere { stamp, volume: of, block: at },
         false => Found::Garbage { head: word(bytes, 0) },
     }
 }
 
-/// The blocks of `bytes`, recognized.
-pub fn recognize_all(bytes: &[u8], volume: u64, first: u64) -> Vec<Found> {
-    let blocks = bytes.chunks_exact(BLOCK).zip(first..);
+/// The blocks of `bytes`, each of `unit` bytes, recognized.
+pub fn recognize_all(bytes: &[u8], unit: usize, volume: u64, first: u64) -> Vec<Found> {
+    let blocks = bytes.chunks_exact(unit).zip(first..);
     blocks.map(|(bytes, block)| recognize(bytes, volume, block)).collect()
 }
 

@@ -1,6 +1,8 @@
 //! The workload: hosts that read and write, and a manager that makes and changes volumes.
 
-use crate::life::{Life, Target};
+use crate::contents::BLOCK;
+use crate::life::Life;
+use crate::model::Target;
 use crate::plan::{Action, length};
 use reactor::{random, sleep, spawn, sync::Semaphore};
 use std::cell::RefCell;
@@ -14,6 +16,9 @@ struct Volume {
     target: RefCell<Option<Target>>,
     places: Semaphore,
 }
+
+/// Bytes of a small block.
+const SMALL: usize = 512;
 
 /// More than there can be hosts.
 const PLACES: usize = 1 << 10;
@@ -38,10 +43,7 @@ pub async fn work(life: &Rc<Life>) {
 /// Takes over the volumes there are, and makes more.
 async fn open_yard(life: &Life) -> Yard {
     let present = life.run.model.borrow().present();
-    let mut volumes: Vec<Volume> = present
-        .into_iter()
-        .map(|(serial, name, size)| volume(Some(Target { serial, name, size })))
-        .collect();
+    let mut volumes: Vec<Volume> = present.into_iter().map(|v| volume(Some(v))).collect();
     let most = usize64(life.run.plan.volumes).max(volumes.len());
     volumes.resize_with(most, || volume(None));
     let yard = Yard { volumes };
@@ -65,11 +67,11 @@ fn size(life: &Life, prng: &mut Prng) -> u64 {
 async fn create(life: &Life, volume: &Volume) {
     let mut prng = Prng::new(random());
     let name = format!("v{}", prng.below(1_000_000_000));
-    life.create(&name, size(life, &mut prng)).await;
+    let small = prng.below(100) < life.run.plan.small_percent && life.store.has_small_blocks();
+    let unit = if small { SMALL } else { BLOCK };
+    life.create(&name, size(life, &mut prng) * u64_of(BLOCK / unit), unit).await;
     let present = life.run.model.borrow().present();
-    let made = present.into_iter().find(|(_, at, _)| *at == name);
-    let made = made.map(|(serial, name, size)| Target { serial, name, size });
-    volume.target.replace(made);
+    volume.target.replace(present.into_iter().find(|v| v.name == name));
 }
 
 async fn host(life: &Life, yard: &Yard, number: u32) {
@@ -95,13 +97,31 @@ async fn host(life: &Life, yard: &Yard, number: u32) {
 async fn manage(life: &Life, volume: &Volume, prng: &mut Prng) {
     let target = volume.target.borrow().clone();
     let Some(target) = target else { return create(life, volume).await };
-    if prng.below(2) == 0 {
-        volume.target.replace(None);
-        return life.delete(&target).await;
+    match prng.below(5) {
+        0 | 1 => {
+            volume.target.replace(None);
+            life.delete(&target).await;
+        }
+        2 => {
+            let name = format!("v{}", prng.below(1_000_000_000));
+            let done = life.rename(&target, &name).await;
+            volume.target.replace(done.then_some(Target { name, ..target }));
+        }
+        _ => {
+            let size = size(life, prng) * u64_of(BLOCK / target.unit);
+            let done = life.resize(&target, size).await;
+            volume.target.replace(done.then_some(Target { size, ..target }));
+        }
     }
-    let size = size(life, prng);
-    life.resize(&target, size).await;
-    volume.target.replace(Some(Target { size, ..target }));
+}
+
+/// How long a host waits for an answer, if it may not wait until there is one.
+fn patience(life: &Life, prng: &mut Prng) -> Option<Duration> {
+    let impatient = prng.below(100) < life.run.plan.impatience;
+    impatient.then(|| {
+        let most = 1 << prng.below(24);
+        Duration::from_nanos(prng.below(most))
+    })
 }
 
 async fn operate(life: &Life, volume: &Volume, prng: &mut Prng) {
@@ -112,11 +132,12 @@ async fn operate(life: &Life, volume: &Volume, prng: &mut Prng) {
     let hot = prng.below(100) < plan.hot_percent;
     let within = if hot { plan.hot_blocks.clamp(count, v.size) } else { v.size };
     let first = prng.below(within - count + 1);
+    let patience = patience(life, prng);
     match plan.mix.pick(prng) {
-        Action::Write => life.write(&v, first, count).await,
-        Action::Read => life.read(&v, first, count).await,
-        Action::Zero => life.zero(&v, first, count, false).await,
-        Action::Deallocate => life.zero(&v, first, count, true).await,
+        Action::Write => life.write(&v, first, count, patience).await,
+        Action::Read => life.read(&v, first, count, patience).await,
+        Action::Zero => life.zero(&v, first..first + count, false, patience).await,
+        Action::Deallocate => life.zero(&v, first..first + count, true, patience).await,
         Action::Flush => life.flush(&v).await,
         Action::Rest => sleep(Duration::from_nanos(prng.below(200_000))).await,
     }

@@ -1,8 +1,8 @@
 //! One life of the array: opened, verified, worked on, and ended.
 
-use crate::contents::{self, Found, Stamp, bytes_of, recognize_all};
+use crate::contents::{self, Found, Stamp, recognize_all};
 use crate::host;
-use crate::model::{Begun, Model, Serial, Violation};
+use crate::model::{Begun, Model, Target, Violation};
 use crate::plan::{Ending, Plan};
 use crate::store::{Refusal, Store};
 use crate::trace::Trace;
@@ -11,11 +11,12 @@ use reactor::{Nanos, now, sleep, spawn, timeout};
 use std::cell::{Cell, RefCell};
 use std::fmt::Arguments;
 use std::future::poll_fn;
+use std::ops::Range;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
-use stdx::num::u64_of;
+use stdx::num::{u64_of, usize64};
 
 /// An operation that takes longer is stuck. In virtual time, and no fault lasts as long.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -45,6 +46,9 @@ pub struct Counts {
     pub others: u64,
     pub crashes: u64,
     pub refused_full: u64,
+    /// Operations whose host went away, and those that failed because too many drives were away.
+    pub given_up: u64,
+    pub failed: u64,
 }
 
 impl Run {
@@ -68,7 +72,7 @@ impl Run {
 /// What the tasks of one life share.
 pub struct Life {
     pub run: Rc<Run>,
-    store: Store,
+    pub store: Store,
     violation: RefCell<Option<Violation>>,
     /// Operations each host may still begin.
     pub operations: u64,
@@ -94,35 +98,70 @@ impl Life {
     }
 
     /// Waits for an operation that is not stuck, and sorts what a pool may refuse from what it may
-    /// not. `None` when the life is over for it.
+    /// not.
     async fn settled<T>(
         &self,
         what: &str,
         operation: impl Future<Output = Result<T, Refusal>>,
-    ) -> Option<Result<T, Refusal>> {
-        let answer = timeout(PATIENCE, operation).await;
+    ) -> Answer<T> {
+        self.settled_within(what, operation, None).await
+    }
+
+    /// As [`settled`](Self::settled), given up after so long.
+    async fn settled_within<T>(
+        &self,
+        what: &str,
+        operation: impl Future<Output = Result<T, Refusal>>,
+        patience: Option<Duration>,
+    ) -> Answer<T> {
+        let answer = timeout(patience.unwrap_or(PATIENCE), operation).await;
         if !self.run.world.is_on() {
             // Whatever it says, nobody heard it.
             std::future::pending::<()>().await;
         }
         match answer {
-            Ok(Err(Refusal::Other(why))) => {
-                self.violate(Violation(format!("{what} failed: {why}")));
-                None
-            }
+            Ok(Ok(value)) => Answer::Done(value),
             Ok(Err(Refusal::Full)) => {
                 self.note(format_args!("{what}: full"));
                 self.count(|c| c.refused_full += 1);
-                Some(Err(Refusal::Full))
+                Answer::Refused(Refusal::Full)
             }
-            Ok(answer) => Some(answer),
+            Ok(Err(Refusal::Failed(why))) if self.run.world.is_broken() => {
+                self.note(format_args!("{what}: {why}"));
+                self.count(|c| c.failed += 1);
+                Answer::Lost
+            }
+            Ok(Err(refusal @ (Refusal::OutOfRange | Refusal::NotFound))) => {
+                Answer::Refused(refusal)
+            }
+            Ok(Err(Refusal::Other(why) | Refusal::Failed(why))) => {
+                self.violate(Violation(format!("{what} failed: {why}")));
+                Answer::Lost
+            }
+            Err(_) if patience.is_some() => {
+                self.note(format_args!("{what}: given up"));
+                self.count(|c| c.given_up += 1);
+                Answer::GivenUp
+            }
             Err(_) => {
                 let how = self.store.describe().await;
                 self.note(format_args!("{how}"));
                 self.violate(Violation(format!("{what} is stuck")));
-                None
+                Answer::Lost
             }
         }
+    }
+
+    /// Whether it was done; refusals are violations.
+    fn expect<T>(&self, what: &str, answer: Answer<T>) -> Option<T> {
+        match answer {
+            Answer::Done(value) => return Some(value),
+            Answer::Refused(refusal) => {
+                self.violate(Violation(format!("{what} failed: {refusal:?}")));
+            }
+            Answer::GivenUp | Answer::Lost => {}
+        }
+        None
     }
 
     /// Refuses what is not about space.
@@ -132,66 +171,94 @@ impl Life {
         }
     }
 
-    pub async fn write(&self, v: &Target, first: u64, count: u64) {
+    pub async fn write(&self, v: &Target, first: u64, count: u64, patience: Option<Duration>) {
         let stamp = self.run.model.borrow_mut().stamp();
-        let mut data = vec![0; bytes_of(count)];
-        for (block, out) in (first..).zip(data.chunks_exact_mut(contents::BLOCK)) {
+        let mut data = vec![0; usize64(count) * v.unit];
+        for (block, out) in (first..).zip(data.chunks_exact_mut(v.unit)) {
             contents::fill(out, stamp, v.serial, block);
         }
         let begun = self.begin_write(v, first, count, stamp);
         let what = format!("{stamp}: {count} at {first} of {}", v.name);
         self.note(format_args!("{what}"));
         let write = self.store.write(&v.name, first, data);
-        let answer = self.settled(&what, write).await;
+        let answer = self.settled_within(&what, write, patience).await;
+        if matches!(answer, Answer::Refused(Refusal::Full)) {
+            self.check_full(&what, count).await;
+        }
         self.end_write(&what, &begun, answer);
         self.count(|c| c.writes += 1);
+    }
+
+    /// A pool that says it is full must not be far from it.
+    async fn check_full(&self, what: &str, count: u64) {
+        // Counting takes a while, and pools that are full say so often.
+        let refused = self.run.counts.borrow().refused_full;
+        if !refused.is_power_of_two() {
+            return;
+        }
+        let (_, most) = self.run.model.borrow().population();
+        let others = u64::from(self.run.plan.hosts) * self.run.plan.longest;
+        let capacity = self.store.capacity().await;
+        if most + count + others < capacity / 10 * 9 {
+            let text = format!("{what}: full, with {most} blocks of {capacity} at most");
+            self.violate(Violation(text));
+        }
     }
 
     fn begin_write(&self, v: &Target, first: u64, count: u64, stamp: Stamp) -> Begun {
         self.run.model.borrow_mut().begin_write(v.serial, first, count, stamp)
     }
 
-    pub async fn zero(&self, v: &Target, first: u64, count: u64, deallocate: bool) {
+    pub async fn zero(
+        &self,
+        v: &Target,
+        range: Range<u64>,
+        deallocate: bool,
+        patience: Option<Duration>,
+    ) {
+        let (first, count) = (range.start, range.end - range.start);
         let verb = if deallocate { "deallocate" } else { "zero" };
         let what = format!("{verb} {count} at {first} of {}", v.name);
         self.note(format_args!("{what}"));
-        let begun = self.begin_write(v, first, count, Stamp::ZERO);
+        // Parts of blocks stay what they are when they are deallocated.
+        let ratio = if deallocate { u64_of(contents::BLOCK / v.unit) } else { 1 };
+        let (from, to) = (range.start.next_multiple_of(ratio), range.end / ratio * ratio);
+        let begun = self.begin_write(v, from, to.saturating_sub(from), Stamp::ZERO);
         let zero = self.store.zero(&v.name, first, count, deallocate);
-        let answer = self.settled(&what, zero).await;
+        let answer = self.settled_within(&what, zero, patience).await;
         self.end_write(&what, &begun, answer);
         self.count(|c| c.others += 1);
     }
 
-    fn end_write(&self, what: &str, begun: &Begun, answer: Option<Result<(), Refusal>>) {
-        if let Some(Err(refusal)) = &answer {
-            self.only_full(what, refusal);
+    fn end_write(&self, what: &str, begun: &Begun, answer: Answer<()>) {
+        let mut model = self.run.model.borrow_mut();
+        match answer {
+            Answer::Done(()) => {
+                self.note(format_args!("{what}: done"));
+                model.end_write(begun, true);
+            }
+            Answer::Refused(refusal) => {
+                self.only_full(what, &refusal);
+                model.end_write(begun, false);
+            }
+            Answer::GivenUp | Answer::Lost => model.give_up_write(begun),
         }
-        let done = matches!(answer, Some(Ok(())));
-        if done {
-            self.note(format_args!("{what}: done"));
-        }
-        self.run.model.borrow_mut().end_write(begun, done);
     }
 
-    pub async fn read(&self, v: &Target, first: u64, count: u64) {
+    pub async fn read(&self, v: &Target, first: u64, count: u64, patience: Option<Duration>) {
         let begun = self.run.model.borrow_mut().begin_read(v.serial, first, count);
         let what = format!("read {count} at {first} of {}", v.name);
         let read = self.store.read(&v.name, first, count);
-        let answer = self.settled(&what, read).await;
+        let answer = self.settled_within(&what, read, patience).await;
         self.count(|c| c.reads += 1);
-        match answer {
-            Some(Ok(bytes)) => {
-                let found = recognize_all(&bytes, v.serial, first);
-                self.note(format_args!("{what}: {}", Summary(&found)));
-                let seen = self.run.model.borrow_mut().end_read(&begun, &found);
-                if let Err(violation) = seen {
-                    self.violate(Violation(format!("{what}: {violation}")));
-                }
-            }
-            Some(Err(refusal)) => {
-                self.violate(Violation(format!("{what} failed: {refusal:?}")));
-            }
-            None => self.run.model.borrow_mut().fail_read(&begun),
+        let Some(bytes) = self.expect(&what, answer) else {
+            return self.run.model.borrow_mut().fail_read(&begun);
+        };
+        let found = recognize_all(&bytes, v.unit, v.serial, first);
+        self.note(format_args!("{what}: {}", Summary(&found)));
+        let seen = self.run.model.borrow_mut().end_read(&begun, &found);
+        if let Err(violation) = seen {
+            self.violate(Violation(format!("{what}: {violation}")));
         }
     }
 
@@ -199,76 +266,123 @@ impl Life {
         let what = format!("flush {}", v.name);
         let flush = async { self.store.flush(&v.name) };
         let answer = self.settled(&what, flush).await;
-        if let Some(Err(refusal)) = answer {
-            self.violate(Violation(format!("{what} failed: {refusal:?}")));
-        }
+        self.expect(&what, answer);
         self.count(|c| c.others += 1);
     }
 
-    pub async fn create(&self, name: &str, size: u64) {
-        self.note(format_args!("create {name} of {size}"));
-        let serial = self.run.model.borrow_mut().begin_create(name, size);
-        let create = self.store.create(name, size);
-        let answer = self.settled(&format!("create {name}"), create).await;
-        match answer {
-            Some(Ok(())) => self.run.model.borrow_mut().end_create(serial),
-            Some(Err(refusal)) => {
-                self.only_full(&format!("create {name}"), &refusal);
+    /// Makes a volume of `size` blocks of `unit` bytes.
+    pub async fn create(&self, name: &str, size: u64, unit: usize) {
+        let what = format!("create {name} of {size}");
+        self.note(format_args!("{what}"));
+        let serial = self.run.model.borrow_mut().begin_create(name, size, unit);
+        let create = self.store.create(name, size, unit);
+        match self.settled(&what, create).await {
+            Answer::Done(()) => self.run.model.borrow_mut().end_create(serial),
+            Answer::Refused(refusal) => {
+                self.only_full(&what, &refusal);
                 self.run.model.borrow_mut().end_delete(serial);
             }
-            None => {}
+            Answer::GivenUp | Answer::Lost => {}
         }
     }
 
     pub async fn delete(&self, v: &Target) {
-        self.note(format_args!("delete {}", v.name));
+        let what = format!("delete {}", v.name);
+        self.note(format_args!("{what}"));
         self.run.model.borrow_mut().begin_delete(v.serial);
-        let delete = self.store.delete(&v.name);
-        match self.settled(&format!("delete {}", v.name), delete).await {
-            Some(Ok(())) => self.run.model.borrow_mut().end_delete(v.serial),
-            Some(Err(refusal)) => {
-                self.violate(Violation(format!("delete {} failed: {refusal:?}", v.name)));
-            }
-            None => {}
+        let answer = self.settled(&what, self.store.delete(&v.name)).await;
+        if self.expect(&what, answer).is_some() {
+            self.run.model.borrow_mut().end_delete(v.serial);
         }
     }
 
-    pub async fn resize(&self, v: &Target, size: u64) {
-        self.note(format_args!("resize {} to {size}", v.name));
+    /// Tells whether it was done.
+    pub async fn resize(&self, v: &Target, size: u64) -> bool {
+        let what = format!("resize {} to {size}", v.name);
+        self.note(format_args!("{what}"));
         let begun = self.run.model.borrow_mut().begin_resize(v.serial, size);
-        let resize = self.store.resize(&v.name, size);
-        match self.settled(&format!("resize {}", v.name), resize).await {
-            Some(Ok(())) => self.run.model.borrow_mut().end_resize(&begun),
-            Some(Err(refusal)) => {
-                self.violate(Violation(format!("resize {} failed: {refusal:?}", v.name)));
-            }
-            None => {}
+        let answer = self.settled(&what, self.store.resize(&v.name, size)).await;
+        let done = self.expect(&what, answer).is_some();
+        if done {
+            self.run.model.borrow_mut().end_resize(&begun);
         }
+        done
+    }
+
+    /// Tells whether it was done.
+    pub async fn rename(&self, v: &Target, to: &str) -> bool {
+        let what = format!("rename {} to {to}", v.name);
+        self.note(format_args!("{what}"));
+        self.run.model.borrow_mut().begin_rename(v.serial, to);
+        let answer = self.settled(&what, self.store.rename(&v.name, to)).await;
+        let done = self.expect(&what, answer).is_some();
+        if done {
+            self.run.model.borrow_mut().end_rename(v.serial);
+        }
+        done
     }
 
     /// Reads everything that was ever touched, and the ends of each volume.
     pub async fn verify(&self) {
         let present = self.run.model.borrow().present();
-        for (serial, name, size) in present {
-            let v = Target { serial, name, size };
-            let mut ranges = self.run.model.borrow().touched(serial, size);
-            ranges.extend([0..size.min(4), size.saturating_sub(4)..size]);
+        for v in present {
+            let mut ranges = self.run.model.borrow().touched(v.serial, v.size);
+            ranges.extend([0..v.size.min(4), v.size.saturating_sub(4)..v.size]);
             for range in ranges {
                 let mut first = range.start;
                 while first < range.end && !self.is_over() {
                     let count = VERIFY_BLOCKS.min(range.end - first);
-                    self.read(&v, first, count).await;
+                    self.read(&v, first, count, None).await;
                     first += count;
                 }
             }
         }
     }
 
-    async fn close(&self) {
-        self.note(format_args!("close"));
-        if let Some(Err(refusal)) = self.settled("close", self.store.close()).await {
-            self.violate(Violation(format!("closing failed: {refusal:?}")));
+    /// The space adds up, as far as the volumes say.
+    async fn audit(&self) {
+        if self.is_over() || self.run.world.is_broken() {
+            return;
         }
+        let bounds = self.run.model.borrow().population();
+        let audit = async { Ok(self.store.audit(bounds).await) };
+        let Answer::Done(Some(what)) = self.settled("audit", audit).await else { return };
+        // Too many drives may have gone meanwhile.
+        if !self.run.world.is_broken() {
+            self.violate(Violation(format!("the space does not add up: {what}")));
+        }
+    }
+
+    /// Gives everything back, and fills half of the pool again.
+    async fn empty_and_fill(&self) {
+        let present = self.run.model.borrow().present();
+        for v in &present {
+            self.zero(v, 0..v.size, true, None).await;
+        }
+        let mut left = self.store.capacity().await / 2;
+        for v in &present {
+            let ratio = u64_of(contents::BLOCK / v.unit);
+            let mut first = 0;
+            while left >= 64 && first + 64 * ratio <= v.size && !self.is_over() {
+                let full = self.run.counts.borrow().refused_full;
+                self.write(v, first, 64 * ratio, None).await;
+                if self.run.counts.borrow().refused_full > full {
+                    self.note(format_args!("{}", self.store.describe().await));
+                    let text = format!("an empty pool is full with {left} blocks to go");
+                    return self.violate(Violation(text));
+                }
+                (left, first) = (left - 64, first + 64 * ratio);
+            }
+        }
+    }
+
+    async fn close(&self, export: bool) {
+        let what = if export { "export" } else { "close" };
+        self.note(format_args!("{what}"));
+        let answer = self.settled(what, self.store.close(export)).await;
+        self.expect(what, answer);
+        // What was given up has a fate now.
+        self.run.model.borrow_mut().crash();
     }
 
     fn settle_volumes(&self) {
@@ -279,12 +393,15 @@ impl Life {
     }
 }
 
-/// A volume a host works on.
-#[derive(Clone, Debug)]
-pub struct Target {
-    pub serial: Serial,
-    pub name: String,
-    pub size: u64,
+/// What became of an operation.
+enum Answer<T> {
+    Done(T),
+    /// For want of space, or because what was asked makes no sense.
+    Refused(Refusal),
+    /// Its host did not wait.
+    GivenUp,
+    /// Nothing is known of it.
+    Lost,
 }
 
 /// What was found, in few words.
@@ -308,7 +425,7 @@ pub async fn live(run: Rc<Run>, number: usize, ending: Ending) -> Result<(), Vio
     run.note(format_args!("life {number}, to be ended by {ending:?}"));
     let body = spawn(body(Rc::clone(&run), number, ending));
     let span = match ending {
-        Ending::Closed => return body.await.unwrap_or(Ok(())),
+        Ending::Closed | Ending::Exported => return body.await.unwrap_or(Ok(())),
         Ending::Killed(span) | Ending::PowerCut(span) => span,
         Ending::PowerCutInStore(lines, span) => {
             run.world.cut_after(lines);
@@ -353,26 +470,33 @@ fn crash(run: &Run, number: usize, ending: Ending) {
 async fn body(run: Rc<Run>, number: usize, ending: Ending) -> Result<(), Violation> {
     let store = match timeout(PATIENCE, run.world.open(number)).await {
         Ok(Ok(store)) => store,
+        Ok(Err(refusal)) if run.world.is_broken() => {
+            run.note(format_args!("opening failed: {refusal:?}"));
+            return Ok(());
+        }
         Ok(Err(refusal)) => return Err(Violation(format!("opening failed: {refusal:?}"))),
         Err(_) => return Err(Violation("opening is stuck".into())),
     };
     run.note(format_args!("open"));
-    let operations = match ending {
-        Ending::Closed => u64::from(run.plan.operations),
-        _ => u64::MAX,
-    };
+    let closes = matches!(ending, Ending::Closed | Ending::Exported);
+    let operations = if closes { u64::from(run.plan.operations) } else { u64::MAX };
     let life = Life { run, store, violation: RefCell::default(), operations };
     let life = Rc::new(life);
     life.settle_volumes();
     life.verify().await;
+    life.audit().await;
     if !life.is_over() {
         host::work(&life).await;
     }
     if !life.is_over() {
         life.verify().await;
     }
-    if !life.is_over() && ending == Ending::Closed {
-        life.close().await;
+    life.audit().await;
+    if !life.is_over() && closes && life.run.plan.tiny {
+        life.empty_and_fill().await;
+    }
+    if !life.is_over() && closes {
+        life.close(ending == Ending::Exported).await;
     }
     life.violation.take().map_or(Ok(()), Err)
 }

@@ -9,7 +9,7 @@
 //! Acknowledged means durable. A crash ends every write under way with an open fate: it may be there
 //! or not, but stays what it was first seen to be.
 
-use crate::contents::{Found, Stamp};
+use crate::contents::{BLOCK, Found, Stamp};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
@@ -25,6 +25,18 @@ struct Version {
     ended: Option<Moment>,
     /// It surely happened. A write that failed or was cut off may not have.
     certain: bool,
+    kind: Kind,
+}
+
+/// How a version is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Written,
+    /// A read showed it.
+    Seen,
+    /// A write whose host did not wait for the answer: it may come to light later, but not over a
+    /// write that began after that.
+    GivenUp,
 }
 
 /// The versions a block may still show, oldest first by beginning.
@@ -36,14 +48,23 @@ struct Register {
 impl Register {
     /// Zeroes from the beginning.
     fn new() -> Self {
-        let zeroes = Version { stamp: Stamp::ZERO, begun: 0, ended: Some(0), certain: true };
+        let zeroes = Version {
+            stamp: Stamp::ZERO,
+            begun: 0,
+            ended: Some(0),
+            certain: true,
+            kind: Kind::Written,
+        };
         Self { versions: vec![zeroes] }
     }
 
     /// Whether a read begun at `reading` can no longer show `old`.
     fn superseded(&self, old: &Version, reading: Moment) -> bool {
         let Some(ended) = old.ended else { return false };
-        let newer = |w: &Version| w.begun > ended && w.ended.is_some_and(|end| end < reading);
+        let newer = |w: &Version| {
+            let counts = old.kind != Kind::GivenUp || w.kind == Kind::Written;
+            counts && w.begun > ended && w.ended.is_some_and(|end| end < reading)
+        };
         self.versions.iter().any(|w| w.certain && newer(w))
     }
 
@@ -61,6 +82,12 @@ impl Register {
         if let Some(version) = self.versions.iter_mut().find(|v| v.begun == begun) {
             version.ended = Some(now);
             version.certain = certain;
+        }
+    }
+
+    fn give_up(&mut self, begun: Moment, now: Moment) {
+        if let Some(version) = self.versions.iter_mut().find(|v| v.begun == begun) {
+            (version.ended, version.kind) = (Some(now), Kind::GivenUp);
         }
     }
 
@@ -84,6 +111,17 @@ impl fmt::Display for Violation {
 /// A volume's place in the model: never used twice.
 pub type Serial = u64;
 
+/// A volume a host works on.
+#[derive(Clone, Debug)]
+pub struct Target {
+    pub serial: Serial,
+    pub name: String,
+    /// In its blocks.
+    pub size: u64,
+    /// Bytes of a block.
+    pub unit: usize,
+}
+
 /// Whether a volume is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Presence {
@@ -96,9 +134,13 @@ enum Presence {
 #[derive(Clone, Debug)]
 struct Volume {
     name: String,
+    /// The other name it may have: a renaming is open.
+    renaming: Option<String>,
     presence: Presence,
     /// The sizes it may have, in blocks; one unless a resize is open.
     sizes: Vec<u64>,
+    /// Bytes of a block.
+    unit: usize,
     /// Blocks never written are not listed: zeroes.
     blocks: BTreeMap<u64, Register>,
 }
@@ -146,7 +188,8 @@ impl Model {
     /// A write of `count` blocks begins. [`Stamp::ZERO`] for zeroes and deallocation.
     pub fn begin_write(&mut self, volume: Serial, first: u64, count: u64, stamp: Stamp) -> Begun {
         let at = self.tick();
-        let version = Version { stamp, begun: at, ended: None, certain: false };
+        let version =
+            Version { stamp, begun: at, ended: None, certain: false, kind: Kind::Written };
         let volume_ = self.volume(volume);
         for block in first..first + count {
             let register = volume_.blocks.entry(block).or_insert_with(Register::new);
@@ -163,6 +206,15 @@ impl Model {
         for (_, register) in self.volume(write.volume).blocks.range_mut(range) {
             register.end(write.at, now, certain);
             register.prune(oldest);
+        }
+    }
+
+    /// The host went away before the write was answered.
+    pub fn give_up_write(&mut self, write: &Begun) {
+        let now = self.tick();
+        let range = write.first..write.first + write.count;
+        for (_, register) in self.volume(write.volume).blocks.range_mut(range) {
+            register.give_up(write.at, now);
         }
     }
 
@@ -203,14 +255,20 @@ impl Model {
                 }
             };
             // Seen is as good as written then, and by now.
-            let seen = Version { stamp, begun: read.at, ended: Some(now), certain: true };
+            let seen = Version {
+                stamp,
+                begun: read.at,
+                ended: Some(now),
+                certain: true,
+                kind: Kind::Seen,
+            };
             register.versions.push(seen);
             register.prune(oldest);
         }
         Ok(())
     }
 
-    /// Everything under way is cut off.
+    /// Everything under way is cut off; what was given up has a fate from now on.
     pub fn crash(&mut self) {
         let now = self.tick();
         self.reads.clear();
@@ -220,15 +278,18 @@ impl Model {
                     version.ended.get_or_insert(now);
                 }
                 register.prune(Moment::MAX);
+                let given_up = register.versions.iter_mut().filter(|v| v.kind == Kind::GivenUp);
+                given_up.for_each(|v| (v.ended, v.kind) = (Some(now), Kind::Written));
             }
         }
     }
 
-    /// A volume is being created.
-    pub fn begin_create(&mut self, name: &str, size: u64) -> Serial {
+    /// A volume of blocks of `unit` bytes is being created.
+    pub fn begin_create(&mut self, name: &str, size: u64, unit: usize) -> Serial {
         let presence = Presence::Open;
         let (name, blocks) = (name.to_owned(), BTreeMap::new());
-        self.volumes.push(Volume { name, presence, sizes: vec![size], blocks });
+        let (sizes, renaming) = (vec![size], None);
+        self.volumes.push(Volume { name, renaming, presence, sizes, unit, blocks });
         stdx::num::u64_of(self.volumes.len() - 1)
     }
 
@@ -247,11 +308,27 @@ impl Model {
         volume.blocks.clear();
     }
 
+    /// The volume is being given another name.
+    pub fn begin_rename(&mut self, volume: Serial, to: &str) {
+        self.volume(volume).renaming = Some(to.to_owned());
+    }
+
+    pub fn end_rename(&mut self, volume: Serial) {
+        let volume = self.volume(volume);
+        volume.name = volume.renaming.take().unwrap_or_default();
+    }
+
     /// A resize begins. What a smaller size cuts off is zeroes, or still what it was, until the
     /// resize has ended.
     pub fn begin_resize(&mut self, volume: Serial, size: u64) -> Begun {
         let at = self.tick();
-        let zeroes = Version { stamp: Stamp::ZERO, begun: at, ended: None, certain: false };
+        let zeroes = Version {
+            stamp: Stamp::ZERO,
+            begun: at,
+            ended: None,
+            certain: false,
+            kind: Kind::Written,
+        };
         let volume_ = self.volume(volume);
         volume_.sizes.push(size);
         for (_, register) in volume_.blocks.range_mut(size..) {
@@ -278,6 +355,9 @@ impl Model {
     pub fn settle_volumes(&mut self, listed: &BTreeMap<String, u64>) -> Result<(), Violation> {
         let mut known = 0;
         for volume in &mut self.volumes {
+            let renamed = volume.renaming.take_if(|to| listed.contains_key(to));
+            volume.renaming = None;
+            volume.name = renamed.unwrap_or(std::mem::take(&mut volume.name));
             let size = listed.get(&volume.name).copied();
             match (volume.presence, size) {
                 (Presence::Gone, _) => continue,
@@ -306,11 +386,17 @@ impl Model {
         Err(Violation(format!("there are volumes nobody made: {:?}", listed.keys())))
     }
 
-    /// Volumes that are there: serial, name, size in blocks.
-    pub fn present(&self) -> Vec<(Serial, String, u64)> {
+    /// Volumes that are there.
+    pub fn present(&self) -> Vec<Target> {
         let all = (0..).zip(&self.volumes);
         let present = all.filter(|(_, v)| v.presence == Presence::Present);
-        present.map(|(serial, v)| (serial, v.name.clone(), v.sizes[0])).collect()
+        let target = |(serial, v): (Serial, &Volume)| Target {
+            serial,
+            name: v.name.clone(),
+            size: v.sizes[0],
+            unit: v.unit,
+        };
+        present.map(target).collect()
     }
 
     /// The ranges of a volume that were ever touched, below `size`.
@@ -325,17 +411,25 @@ impl Model {
         ranges
     }
 
-    /// Blocks that surely hold data, and those that may, over all volumes that are there. Exact when
-    /// nothing is open.
+    /// Blocks of 4096 bytes that surely hold data, and those that may, over all volumes that are
+    /// there. Exact when nothing is open and no volume has smaller blocks.
     pub fn population(&self) -> (u64, u64) {
         let (mut least, mut most) = (0, 0);
         for volume in self.volumes.iter().filter(|v| v.presence != Presence::Gone) {
             let size = volume.sizes.iter().copied().max().unwrap_or(0);
-            for (_, register) in volume.blocks.range(..size) {
+            let ratio = stdx::num::u64_of(BLOCK / volume.unit);
+            let (mut sure, mut possible) = (None, None);
+            for (&block, register) in volume.blocks.range(..size) {
                 let allowed = register.allowed(Moment::MAX);
                 let empty = allowed.iter().filter(|&&stamp| stamp == Stamp::ZERO).count();
-                least += u64::from(empty == 0 && volume.presence == Presence::Present);
-                most += u64::from(empty < allowed.len());
+                let at = Some(block / ratio);
+                if empty == 0 && volume.presence == Presence::Present && sure != at {
+                    (least, sure) = (least + 1, at);
+                }
+                // Zeroes written to a part of a block take as much as anything.
+                if (empty < allowed.len() || ratio > 1) && possible != at {
+                    (most, possible) = (most + 1, at);
+                }
             }
         }
         (least, most)

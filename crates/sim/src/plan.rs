@@ -11,6 +11,8 @@ use stdx::num::{usize32, usize64};
 pub enum Ending {
     /// The workload comes to its end, and the pool is closed.
     Closed,
+    /// Likewise, and exported: the next life imports it, without the log it had.
+    Exported,
     /// The process is killed: caches of drives survive that.
     Killed(Duration),
     /// Power fails.
@@ -51,6 +53,12 @@ pub struct Plan {
     pub sizes: Range<u64>,
     /// The most volumes at once.
     pub volumes: u64,
+    /// Of a hundred operations, those whose host goes away before they are answered.
+    pub impatience: u64,
+    /// Of a hundred volumes, those with blocks of 512 bytes.
+    pub small_percent: u64,
+    /// The pool is as small as can be, and the hosts fill it.
+    pub tiny: bool,
     pub lives: Vec<Ending>,
     pub shape: Shape,
 }
@@ -82,7 +90,7 @@ impl Plan {
         };
         let mut lives: Vec<Ending> = (0..2 + p.below(4)).map(|_| ending(p)).collect();
         lives.push(Ending::Closed);
-        Self {
+        let mut plan = Self {
             seed,
             shuffled: p.below(2) == 0,
             hosts: 1 << p.below(5),
@@ -93,9 +101,31 @@ impl Plan {
             hot_blocks: 1 << p.below(8),
             sizes: 1..1 << (4 + p.below(10)),
             volumes: 1 + p.below(4),
+            impatience: 0,
+            small_percent: 0,
+            tiny: false,
             shape: Shape::new(p, lives.len()),
             lives,
+        };
+        plan.add(&mut Prng::new(seed ^ 0x5eed_0f3a_11b1_7500));
+        plan
+    }
+
+    /// What came to be tested later, from a source of its own: what seeds meant before stays.
+    fn add(&mut self, p: &mut Prng) {
+        self.impatience = [0, 0, 5, 30][usize64(p.below(4))];
+        self.small_percent = [0, 0, 0, 50][usize64(p.below(4))];
+        self.tiny = p.below(6) == 0;
+        let closed = self.lives.iter_mut().filter(|ending| **ending == Ending::Closed);
+        closed.filter(|_| p.below(3) == 0).for_each(|ending| *ending = Ending::Exported);
+        if self.tiny {
+            self.mix.write += 100;
+            self.longest = self.longest.max(64);
+            self.operations = self.operations.max(40);
+            self.sizes = 1 << 9..1 << 13;
+            self.hot_percent /= 2;
         }
+        self.shape.add(p, self.lives.len(), self.tiny);
     }
 
     /// The order in which tasks run.

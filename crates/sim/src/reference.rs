@@ -104,6 +104,14 @@ impl Reference {
         Ok(())
     }
 
+    pub async fn rename(&self, name: &str, to: &str) -> Result<(), Refusal> {
+        pause().await;
+        let mut volumes = self.disk.volumes.borrow_mut();
+        let content = volumes.remove(name).ok_or(Refusal::NotFound)?;
+        volumes.insert(to.to_owned(), content);
+        Ok(())
+    }
+
     pub async fn delete(&self, name: &str) -> Result<(), Refusal> {
         pause().await;
         let content = self.disk.volumes.borrow_mut().remove(name).ok_or(Refusal::NotFound)?;

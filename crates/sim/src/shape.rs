@@ -42,6 +42,26 @@ pub struct Faults {
     pub death: Option<(usize, usize, Duration)>,
     /// Of all drives: operations that take a hundred times as long.
     pub slow_ppm: u32,
+    /// Drives that go silent, so long after a life begins, and for how long.
+    pub stalls: Vec<Stall>,
+    /// More drives than the redundancy bears are away from some moment of a life to its end.
+    pub disaster: Option<Disaster>,
+}
+
+/// A drive that is silent for a while.
+#[derive(Clone, Copy, Debug)]
+pub struct Stall {
+    pub drive: usize,
+    pub after: Duration,
+    pub span: Duration,
+}
+
+/// Drives that are away for the rest of one life.
+#[derive(Clone, Debug)]
+pub struct Disaster {
+    pub life: usize,
+    pub after: Duration,
+    pub drives: Vec<usize>,
 }
 
 fn pick<T: Copy>(prng: &mut Prng, of: &[T]) -> T {
@@ -80,6 +100,40 @@ impl Shape {
         shape
     }
 
+    /// More of what goes wrong, from a source of its own, so that what seeds meant before stays.
+    pub fn add(&mut self, prng: &mut Prng, lives: usize, tiny: bool) {
+        if tiny {
+            let log = if self.log == LogShape::Drives { self.log_bytes } else { 0 };
+            let base = (21 + prng.below(4)) * MIB + log;
+            self.drives.iter_mut().for_each(|bytes| *bytes = base);
+            // More need more space than that, and a pool that loses a drive loses space.
+            self.shards = 1;
+            self.faults = Faults { slow_ppm: self.faults.slow_ppm, ..Faults::default() };
+        }
+        let count = u64_of(self.drives.len());
+        if !self.faults.drives.is_empty() {
+            let kinds = &mut self.faults.kinds;
+            kinds.write_error_ppm = pick(prng, &[0, 0, 0, 100, 2_000]);
+            kinds.flush_error_ppm = pick(prng, &[0, 0, 0, 1_000, 20_000]);
+        }
+        let stalls = [0, 0, 0, 1, 3][usize64(prng.below(5))];
+        let mut stall = || Stall {
+            drive: usize64(prng.below(count)),
+            after: Duration::from_micros(1 << prng.below(16)),
+            span: Duration::from_millis(1 << prng.below(13)),
+        };
+        self.faults.stalls = (0..stalls).map(|_| stall()).collect();
+        if self.faults.drives.is_empty() && prng.below(5) == 0 {
+            let lost = u64_of(self.redundancy()) + 1;
+            let first = prng.below(count);
+            self.faults.disaster = Some(Disaster {
+                life: usize64(prng.below(u64_of(lives))),
+                after: Duration::from_micros(1 << prng.below(15)),
+                drives: (0..lost).map(|n| usize64((first + n) % count)).collect(),
+            });
+        }
+    }
+
     /// Drives that may be lost.
     fn redundancy(&self) -> usize {
         usize::from(self.scheme.shape(self.drives.len()).map_or(0, |shape| shape.parity))
@@ -111,7 +165,7 @@ impl Shape {
             misdirected_ppm: rate(),
             slow_ppm,
         };
-        Faults { drives, kinds, death, slow_ppm }
+        Faults { drives, kinds, death, slow_ppm, ..Faults::default() }
     }
 
     /// What is asked of the engine, drives and log devices left out.

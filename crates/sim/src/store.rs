@@ -14,6 +14,8 @@ pub enum Refusal {
     Full,
     OutOfRange,
     NotFound,
+    /// More drives are away than the redundancy bears.
+    Failed(String),
     /// Anything a healthy pool never says.
     Other(String),
 }
@@ -32,10 +34,39 @@ impl Store {
         }
     }
 
-    pub async fn create(&self, name: &str, size: u64) -> Result<(), Refusal> {
+    /// Whether volumes may have blocks of 512 bytes.
+    pub const fn has_small_blocks(&self) -> bool {
+        matches!(self, Self::Array(_))
+    }
+
+    /// `size` in blocks of `unit` bytes.
+    pub async fn create(&self, name: &str, size: u64, unit: usize) -> Result<(), Refusal> {
         match self {
             Self::Reference(pool) => pool.create(name, size).await,
-            Self::Array(pool) => pool.create(name, size).await,
+            Self::Array(pool) => pool.create(name, size, unit).await,
+        }
+    }
+
+    pub async fn rename(&self, name: &str, to: &str) -> Result<(), Refusal> {
+        match self {
+            Self::Reference(pool) => pool.rename(name, to).await,
+            Self::Array(pool) => pool.rename(name, to).await,
+        }
+    }
+
+    /// What is wrong with the space, if blocks of data are within these bounds.
+    pub async fn audit(&self, bounds: (u64, u64)) -> Option<String> {
+        match self {
+            Self::Reference(_) => None,
+            Self::Array(pool) => pool.audit(bounds).await,
+        }
+    }
+
+    /// Blocks of 4096 bytes the pool may hold.
+    pub async fn capacity(&self) -> u64 {
+        match self {
+            Self::Reference(_) => u64::MAX,
+            Self::Array(pool) => pool.capacity().await,
         }
     }
 
@@ -97,10 +128,10 @@ impl Store {
         }
     }
 
-    pub async fn close(&self) -> Result<(), Refusal> {
+    pub async fn close(&self, export: bool) -> Result<(), Refusal> {
         match self {
             Self::Reference(_) => Ok(()),
-            Self::Array(pool) => pool.close().await,
+            Self::Array(pool) => pool.close(export).await,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What outlives the array's lives: its media.
 
-use crate::array::{Array, Media};
+use crate::array::Media;
 use crate::plan::Plan;
 use crate::reference::{Disk, Lie, Reference};
 use crate::store::{Refusal, Store};
@@ -41,7 +41,7 @@ impl World {
     pub async fn open(&self, life: usize) -> Result<Store, Refusal> {
         match self {
             Self::Reference(disk) => Ok(Store::Reference(Reference::open(Rc::clone(disk)).await)),
-            Self::Array(media) => Ok(Store::Array(Array(media.open(life).await?))),
+            Self::Array(media) => Ok(Store::Array(media.open(life).await?)),
         }
     }
 
@@ -64,6 +64,14 @@ impl World {
     pub fn cut_after(&self, lines: u64) {
         if let Self::Array(media) = self {
             media.cut_after(lines);
+        }
+    }
+
+    /// More drives are away than the redundancy bears: operations may fail.
+    pub fn is_broken(&self) -> bool {
+        match self {
+            Self::Reference(_) => false,
+            Self::Array(media) => media.is_broken(),
         }
     }
 

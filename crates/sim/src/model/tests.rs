@@ -2,7 +2,7 @@ use super::*;
 
 fn volume() -> (Model, Serial) {
     let mut model = Model::default();
-    let v = model.begin_create("v", 100);
+    let v = model.begin_create("v", 100, BLOCK);
     model.end_create(v);
     (model, v)
 }
@@ -153,4 +153,28 @@ fn population_counts_blocks_with_data() {
     let _open = m.begin_write(v, 3, 2, stamp);
     m.crash();
     assert_eq!(m.population(), (1, 3));
+}
+
+#[test]
+fn a_write_given_up_may_come_to_light_but_not_over_a_later_one() {
+    let (mut m, v) = volume();
+    let a = wrote(&mut m, v, 5);
+    let b = m.stamp();
+    let write = m.begin_write(v, 5, 1, b);
+    m.give_up_write(&write);
+    reads(&mut m, v, 5, a).unwrap();
+    {
+        let mut m = m.clone();
+        reads(&mut m, v, 5, b).unwrap();
+        assert!(reads(&mut m, v, 5, a).is_err(), "it came to light");
+    }
+    {
+        let mut m = m.clone();
+        m.crash();
+        reads(&mut m, v, 5, a).unwrap();
+        assert!(reads(&mut m, v, 5, b).is_err(), "its fate was seen");
+    }
+    let c = wrote(&mut m, v, 5);
+    assert!(reads(&mut m, v, 5, b).is_err());
+    reads(&mut m, v, 5, c).unwrap();
 }

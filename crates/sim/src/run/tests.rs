@@ -37,8 +37,8 @@ fn every_lie_is_found_out() {
     }
 }
 
-/// Seeds of the engine in every run of the tests: what fits a minute of a slow machine.
-const SEEDS: u64 = 150;
+/// Seeds of the engine in every run of the tests: what fits half a minute of a slow machine.
+const SEEDS: u64 = 60;
 
 /// Seeds within which each planted bug is found.
 const CANARY_SEEDS: u64 = 150;
@@ -50,6 +50,21 @@ fn the_engine_keeps_its_promises() {
     for seed in 0..SEEDS {
         let report = run(ENGINE, seed, false);
         assert_eq!(report.failure, None, "replay: cargo run -p sim -- --seed {seed} --trace");
+    }
+}
+
+/// Seeds that found something once, whatever they mean by now.
+///
+/// 14: two tasks waited for one record of the log, and one of them was never woken.
+/// 80: in a pool with little space no segment had a whole stripe to win, and nothing went on.
+/// 121, 278: that the pool could not be opened because its drives were away was called damage.
+/// 122: a write given up came to light when the pool was closed.
+const FOUND: [u64; 5] = [14, 80, 121, 122, 278];
+
+#[test]
+fn what_was_found_once_stays_mended() {
+    for seed in FOUND {
+        assert_eq!(run(ENGINE, seed, false).failure, None, "seed {seed}");
     }
 }
 

@@ -115,10 +115,11 @@ fn own_args(
     server: &dyn Server,
 ) -> Vec<String> {
     format!(
-        "bench --traddr 127.0.0.1 --trsvcid {} --subnqn {} --nsid 1 --rw {rw} --bs {block} \
+        "bench --traddr 127.0.0.1 --trsvcid {} --subnqn {} --nsid {} --rw {rw} --bs {block} \
          --iodepth {depth} --queues {queues} --runtime {seconds}s --cpus 1 --poll busy -o json",
         server.port(),
         server.nqn(),
+        server.nsid(),
     )
     .split_whitespace()
     .map(str::to_owned)

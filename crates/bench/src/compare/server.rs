@@ -16,6 +16,11 @@ pub trait Server {
     fn port(&self) -> u16;
     fn nqn(&self) -> &'static str;
 
+    /// The namespace that is measured.
+    fn nsid(&self) -> u32 {
+        1
+    }
+
     /// How long its core has been at work, other than looking for some, in its own account.
     ///
     /// # Errors
@@ -46,6 +51,9 @@ const POOL_DRIVE: &str = "memory:512MiB";
 /// Of the pool's log: a run goes several times through it.
 const POOL_LOG: &str = "64MiB";
 
+/// Its volume's namespace, beside the one that it was started with.
+const VOLUME: u32 = 2;
+
 /// SPDK's target.
 pub struct Spdk {
     process: Process,
@@ -58,13 +66,13 @@ pub struct Spdk {
 impl Flashloom {
     /// Starts it with a namespace in memory and waits until it accepts.
     pub fn start(program: &Path, poll: &str) -> Result<Self, String> {
-        Self::serve(program, poll, &["memory:1GiB"])
+        Self::serve(program, poll, "memory:1GiB")
     }
 
     /// Starts it with a volume of a pool as its namespace: of the same size, thin, its log in shared
     /// memory.
     pub fn with_volume(program: &Path, poll: &str) -> Result<Self, String> {
-        let mut this = Self::serve(program, poll, &[])?;
+        let mut this = Self::serve(program, poll, "memory:1MiB")?;
         let log = Folder::new_in(Path::new("/dev/shm"), "flashloom-compare")?;
         let ask = |what: &str| {
             let mut args = vec!["--state-dir", &this.state.0];
@@ -77,17 +85,16 @@ impl Flashloom {
             log.0
         ))?;
         ask("volume create bench/v --size 1GiB")?;
-        ask(&format!("volume map bench/v --subnqn {} --nsid 1", this.nqn()))?;
+        ask(&format!("volume map bench/v --subnqn {} --nsid {VOLUME}", this.nqn()))?;
         this.log = Some(log);
         Ok(this)
     }
 
-    fn serve(program: &Path, poll: &str, backends: &[&str]) -> Result<Self, String> {
+    fn serve(program: &Path, poll: &str, backend: &str) -> Result<Self, String> {
         let port = free_port()?;
         let state = Folder::new("flashloom-compare")?;
         let address = format!("127.0.0.1:{port}");
-        let mut args = vec!["--state-dir", &state.0, "serve"];
-        args.extend(backends);
+        let mut args = vec!["--state-dir", &state.0, "serve", backend];
         args.extend(["--listen", &address, "--cpus", "0", "--poll", poll]);
         let process = Process::start(&program.display().to_string(), &args)?;
         await_port(port, "flashloom serve")?;
@@ -98,10 +105,11 @@ impl Flashloom {
     /// command is not what is measured.
     pub fn fill(&self, program: &Path) -> Result<(), String> {
         let args = format!(
-            "bench --traddr 127.0.0.1 --trsvcid {} --subnqn {} --rw write --bs 1m --iodepth 8 \
-             --size 1GiB --cpus 1 -o json",
+            "bench --traddr 127.0.0.1 --trsvcid {} --subnqn {} --nsid {} --rw write --bs 1m \
+             --iodepth 8 --size 1GiB --cpus 1 -o json",
             self.port,
-            self.nqn()
+            self.nqn(),
+            self.nsid()
         );
         let args: Vec<_> = args.split_whitespace().collect();
         output(&program.display().to_string(), &args).map(drop)
@@ -120,6 +128,10 @@ impl Server for Flashloom {
 
     fn nqn(&self) -> &'static str {
         "nqn.2026-11.io.flashloom:default"
+    }
+
+    fn nsid(&self) -> u32 {
+        if self.log.is_some() { VOLUME } else { 1 }
     }
 
     fn run_while(&self, run: bool) -> Result<(), String> {

@@ -264,6 +264,17 @@ impl Shard {
             reactor::spawn(Rc::clone(self).answer_calls()),
             reactor::spawn(Rc::clone(self).look_for_space()),
         ];
+        if self.log.commits_late() {
+            self.tasks.borrow_mut().push(reactor::spawn(Rc::clone(self).watch_log()));
+        }
+    }
+
+    /// Has destage look at what became durable in the log: whoever appended it may be gone.
+    async fn watch_log(self: Rc<Self>) {
+        while !self.ended.get() {
+            self.log.wait_for_more().await;
+            self.look_at_log();
+        }
     }
 
     /// Ends the tasks, and waits for that.
@@ -337,6 +348,7 @@ impl Shard {
 
     fn end(&self) {
         self.ended.set(true);
+        self.log.refuse();
         self.raise_all();
     }
 

@@ -439,7 +439,14 @@ pub async fn live(run: Rc<Run>, number: usize, ending: Ending) -> Result<(), Vio
     };
     let ended = either(body, timeout(span, powerless)).await;
     match ended {
-        Some(ended) => ended.unwrap_or(Ok(())),
+        Some(ended) => {
+            // Of itself only where the pool could not be opened: what was to end it is called off.
+            let ended = ended.unwrap_or(Ok(()));
+            if ended.is_ok() {
+                crash(&run, number, ending);
+            }
+            ended
+        }
         None => {
             crash(&run, number, ending);
             Ok(())

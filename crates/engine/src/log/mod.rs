@@ -294,6 +294,18 @@ impl Log {
         }
     }
 
+    /// Whether records become durable some time after they were appended, which
+    /// [`wait_for_more`](Self::wait_for_more) tells of.
+    #[must_use]
+    pub fn commits_late(&self) -> bool {
+        !self.shared.store.is_memory()
+    }
+
+    /// Waits until more became durable, or the log takes no more. One task at a time.
+    pub async fn wait_for_more(&self) {
+        self.shared.work.notified().await;
+    }
+
     /// Whether nothing is in the log that was not trimmed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -347,6 +359,7 @@ impl Log {
     pub fn refuse(&self) {
         self.shared.refusing.set(true);
         self.shared.room.notify();
+        self.shared.work.notify();
     }
 
     /// Whether writes are answered with `Full` from now on, those that wait included.

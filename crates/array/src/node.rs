@@ -1,6 +1,7 @@
 //! The node: one value that knows what is asked for, what is served, and how to get from the one
 //! to the other.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
@@ -9,7 +10,7 @@ use api::v1::{Event, Kind, PollPolicy, Severity};
 use api::value::Address;
 
 use crate::config::{self, Config, Faults, Settings};
-use crate::desired::{self, Desired};
+use crate::desired::{self, Desired, ListenerDef};
 use crate::events::Events;
 use crate::serving::Serving;
 use crate::state::{State, StateDir};
@@ -25,6 +26,9 @@ mod view;
 pub enum Source {
     /// The state directory alone: what was served last is served again.
     State,
+    /// The same, on these listeners in place of those that were asked for at the last start. Listeners
+    /// added through the management API are kept.
+    Listeners(BTreeMap<Address, ListenerDef>),
     /// A configuration file, joined with the changes made through the management API since.
     File(PathBuf),
     /// The command line. The same command line again keeps changes made since; another one
@@ -88,6 +92,9 @@ impl Node {
         let mut state = dir.load()?;
         let (mut settings, base, config) = match options.source {
             Source::State => (Settings::default(), state.base.clone(), None),
+            Source::Listeners(listeners) => {
+                (Settings::default(), Desired { listeners, ..state.base.clone() }, None)
+            }
             Source::File(path) => {
                 let config = config::load(&path)?;
                 (config.settings, config.desired, Some(path))

@@ -1,5 +1,6 @@
 //! `flashloom serve`: the daemon.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::Path;
@@ -113,7 +114,8 @@ fn options(global: &Global, args: &ServeArgs) -> Outcome<Options> {
                 std::path::absolute(path).map_err(|error| Failure::new(Exit::Failed, error))?;
             Source::File(path)
         }
-        None if args.backends.is_empty() => Source::State,
+        None if args.backends.is_empty() && args.listen.is_empty() => Source::State,
+        None if args.backends.is_empty() => Source::Listeners(listeners(args)),
         None => Source::CommandLine(desired(args)?),
     };
     let state_dir = global.state_dir();
@@ -125,7 +127,7 @@ fn options(global: &Global, args: &ServeArgs) -> Outcome<Options> {
 
 /// What an ad hoc command line asks for.
 fn desired(args: &ServeArgs) -> Outcome<Desired> {
-    let mut namespaces = std::collections::BTreeMap::new();
+    let mut namespaces = BTreeMap::new();
     for (nsid, backend) in (1..).zip(&args.backends) {
         let backend = absolute(backend.clone())?;
         namespaces.insert(nsid, NamespaceDef { backend, block_size: args.block_size, uuid: None });
@@ -138,13 +140,20 @@ fn desired(args: &ServeArgs) -> Outcome<Desired> {
     };
     let mut wanted = Desired::default();
     wanted.subsystems.insert(args.subnqn.clone(), subsystem);
+    wanted.listeners = listeners(args);
+    Ok(wanted)
+}
+
+/// The listeners a command line asks for.
+fn listeners(args: &ServeArgs) -> BTreeMap<Address, ListenerDef> {
+    let mut wanted = BTreeMap::new();
     let listen = match args.listen.as_slice() {
         [] => &[Address::loopback(PORT)],
         given => given,
     };
     for address in listen {
         let def = ListenerDef { advertise: args.advertise, discovery_only: false };
-        wanted.listeners.insert(*address, def);
+        wanted.insert(*address, def);
     }
     if let Discovery::Port(port) = args.discovery {
         for address in listen {
@@ -153,13 +162,13 @@ fn desired(args: &ServeArgs) -> Outcome<Desired> {
             let def = ListenerDef { advertise, discovery_only: true };
             // Every listener offers discovery anyway: a taken port is no reason not to serve.
             if TcpListener::bind(beside.socket()).is_ok() {
-                wanted.listeners.entry(beside).or_insert(def);
-            } else if !wanted.listeners.contains_key(&beside) {
+                wanted.entry(beside).or_insert(def);
+            } else if !wanted.contains_key(&beside) {
                 tracing::warn!("{beside} is taken: discovery is served on {address} only");
             }
         }
     }
-    Ok(wanted)
+    wanted
 }
 
 /// Prints what hosts have to type.

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use api::v1::PollPolicy;
 use api::value::{Address, Advertise, Backend, Nqn, Size};
-use clap::{Args, ValueEnum};
+use clap::{ArgGroup, Args, ValueEnum};
 
 use super::{DEFAULT_NQN, value};
 use crate::log::Format;
@@ -17,9 +17,11 @@ Examples:
   flashloom serve drive:/srv/a.img,size=10GiB memory:512MiB --cpus 0-3 --poll busy
   flashloom serve memory:1GiB --allow-host nqn.2014-08.org.nvmexpress:uuid:6f0a2c9e-7c7e-4c55-9c3c-2f0f0f1f9a11
   flashloom serve --config /etc/flashloom/flashloom.toml
+  flashloom serve --listen 0.0.0.0:4420
 
 Drives named on the command line become namespaces 1, 2, ... of one subsystem. Without any, what
-the configuration file asks for is served, or what was served last. Changes made while it runs
+the configuration file asks for is served, or what was served last, pools and their volumes
+included; with --listen on these addresses in place of those named at the last start. Changes made while it runs
 (`flashloom namespace add` and the like) are kept over restarts; identities are kept always.
 
 Signals: SIGINT and SIGTERM stop in order, SIGHUP reads the configuration file again.
@@ -48,6 +50,7 @@ A configuration file:
 /// Serve drives or memory over NVMe/TCP until stopped.
 #[derive(Args, Debug)]
 #[command(after_long_help = SERVE_EXAMPLES)]
+#[command(group = ArgGroup::new("served").args(["backends", "listen"]).multiple(true))]
 pub struct ServeArgs {
     /// What to serve: memory:SIZE, drive:PATH or drive:PATH,size=SIZE; several become several
     /// namespaces.
@@ -59,7 +62,7 @@ pub struct ServeArgs {
     pub config: Option<PathBuf>,
 
     /// Listen here; may be given several times. [default: 127.0.0.1:4420]
-    #[arg(long, value_name = "ADDR[:PORT]", value_parser = value::<Address>, requires = "backends")]
+    #[arg(long, value_name = "ADDR[:PORT]", value_parser = value::<Address>, conflicts_with = "config")]
     pub listen: Vec<Address>,
 
     /// Port of the discovery service beside the one on every listener.
@@ -75,7 +78,7 @@ pub struct ServeArgs {
     pub allow_host: Vec<Nqn>,
 
     /// Address that discovery returns in place of the one the host connected to.
-    #[arg(long, value_name = "ADDR[:PORT]", value_parser = value::<Advertise>, requires = "backends")]
+    #[arg(long, value_name = "ADDR[:PORT]", value_parser = value::<Advertise>, requires = "served")]
     pub advertise: Option<Advertise>,
 
     /// Logical block size in bytes.

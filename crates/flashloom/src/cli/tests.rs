@@ -65,6 +65,8 @@ fn what_is_wrong_is_said_with_what_would_be_right() {
         ("flashloom serve memory:1GiB --discovery 0", "off"),
         ("flashloom serve memory:1GiB --block-size 520", "512 or 4096"),
         ("flashloom serve memory:1GiB --config f.toml", "cannot be used with"),
+        ("flashloom serve --config f.toml --listen 127.0.0.1", "cannot be used with"),
+        ("flashloom serve --advertise 192.0.2.1", "--listen"),
         ("flashloom bench --runtime 10x", "500ms"),
         ("flashloom bench --bs 4q", "KiB"),
         ("flashloom bench --beside write,1m", "write,1m,16"),

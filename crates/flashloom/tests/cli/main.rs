@@ -190,6 +190,46 @@ fn a_running_daemon_is_managed_and_keeps_what_was_changed() {
     daemon.stop();
 }
 
+/// Without anything to serve it was refused, though `serve` alone was not.
+#[test]
+fn what_was_served_last_is_served_where_the_command_line_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let addresses = [(); 3].map(|()| format!("127.0.0.1:{}", free_port()));
+    let listeners = || {
+        let listeners = json(dir, "listener list");
+        let listeners = listeners.as_array().unwrap().iter();
+        listeners.map(|l| l["address"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let serve = |n: usize| format!("serve --discovery off --listen {}", addresses[n]);
+    let first = Daemon::start(dir, &format!("{} memory:16MiB", serve(0)));
+    json(dir, "namespace resize 1 32MiB");
+    json(dir, &format!("listener add {}", addresses[1]));
+    first.stop();
+
+    let second = Daemon::start(dir, &serve(2));
+    assert_eq!(json(dir, "namespace list")[0]["size"], 32 << 20);
+    let mut wanted = vec![addresses[1].clone(), addresses[2].clone()];
+    let mut found = listeners();
+    wanted.sort_unstable();
+    found.sort_unstable();
+    assert_eq!(found, wanted);
+    second.stop();
+
+    let fresh = tempfile::tempdir().unwrap();
+    let mut child = flashloom(fresh.path(), &serve(0))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let daemon = Daemon { child, announced: Vec::new() };
+    let port = addresses[0].rsplit(':').next().unwrap();
+    let discover = format!("nvme discover -t tcp -a 127.0.0.1 -s {port}");
+    assert_eq!(lines.next().unwrap().unwrap(), discover);
+    daemon.stop();
+}
+
 /// Asks for events until one contains `words`.
 fn until_event(dir: &Path, words: &str) {
     let found = (0..1000).any(|_| json(dir, "events").to_string().contains(words));

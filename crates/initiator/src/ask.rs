@@ -53,7 +53,7 @@ impl Remote {
 pub fn discover(remote: &Remote) -> Result<DiscoveryLog, Error> {
     let remote = remote.briefly();
     blocking(async move {
-        let mut controller = remote.connect().await?;
+        let controller = remote.connect().await?;
         let log = controller.discovery_log().await?;
         let _ = controller.shut_down().await;
         Ok(log)
@@ -81,7 +81,7 @@ pub fn identify_controller(remote: &Remote) -> Result<Box<IdentifyController>, E
 pub fn identify_namespace(remote: &Remote, nsid: u32) -> Result<Box<IdentifyNamespace>, Error> {
     let remote = remote.briefly();
     blocking(async move {
-        let mut controller = remote.connect().await?;
+        let controller = remote.connect().await?;
         let namespace = controller.namespace(nsid).await?;
         let _ = controller.shut_down().await;
         Ok(namespace)

@@ -13,7 +13,7 @@ use zerocopy::IntoBytes;
 
 use crate::Error;
 use crate::host::HostIdentity;
-use crate::limits::{ADMIN_AREA_BYTES, ADMIN_IN_CAPSULE_BYTES, ADMIN_QUEUE_ENTRIES};
+use crate::limits::{ADMIN_IN_CAPSULE_BYTES, ADMIN_QUEUE_ENTRIES, QUEUE_SIZE};
 use crate::queue::{Data, Queue};
 
 /// How a host connects.
@@ -27,16 +27,25 @@ pub struct Options {
     pub keep_alive: Duration,
     /// How long a connection or an admin command may take.
     pub timeout: Duration,
+    /// I/O queues of a namespace in use: for everything, or for reads when there are write queues. At least 1.
+    pub io_queues: u16,
+    /// I/O queues beside them for whatever is no read, so that reads never wait behind large writes.
+    pub write_queues: u16,
+    /// Commands outstanding on each I/O queue, as far as the controller takes that many.
+    pub queue_size: u16,
 }
 
 impl Default for Options {
-    /// No digests, KATO of 5 seconds as the Linux host's default, 10 seconds for each answer.
+    /// No digests, KATO of 5 seconds as the Linux host's default, 10 seconds for each answer, one I/O queue of 128.
     fn default() -> Self {
         Self {
             header_digest: false,
             data_digest: false,
             keep_alive: Duration::from_secs(5),
             timeout: Duration::from_secs(10),
+            io_queues: 1,
+            write_queues: 0,
+            queue_size: QUEUE_SIZE,
         }
     }
 }
@@ -106,40 +115,28 @@ impl Association {
         self.in_capsule
     }
 
-    /// Connects I/O queue `qid` (1 and up) with room for `depth` outstanding commands and `area_bytes` of data.
+    /// Connects I/O queue `qid` (1 and up) with room for `depth` outstanding commands.
     ///
     /// # Errors
     /// [`Error::Unsupported`] when the queue is deeper than the controller takes, [`Error::Refused`],
     /// [`Error::Transport`], [`Error::Timeout`].
-    pub async fn connect_queue(
-        &self,
-        qid: u16,
-        depth: u16,
-        area_bytes: usize,
-    ) -> Result<Queue, Error> {
+    pub async fn connect_queue(&self, qid: u16, depth: u16) -> Result<Queue, Error> {
         if depth > self.depth_max() {
             return Err(Error::Unsupported(format!(
                 "a queue of {depth} commands is deeper than the controller's {}",
                 self.depth_max()
             )));
         }
-        let area = area_bytes.max(size_of::<ConnectData>());
-        let (queue, _) = self.connect(qid, depth, area, self.in_capsule).await?;
+        let (queue, _) = self.connect(qid, depth, self.in_capsule).await?;
         Ok(queue)
     }
 
     /// Connects the admin queue; gives the controller's identifier.
     pub(crate) async fn connect_admin(&self) -> Result<(Queue, u16), Error> {
-        self.connect(0, ADMIN_QUEUE_ENTRIES, ADMIN_AREA_BYTES, ADMIN_IN_CAPSULE_BYTES).await
+        self.connect(0, ADMIN_QUEUE_ENTRIES, ADMIN_IN_CAPSULE_BYTES).await
     }
 
-    async fn connect(
-        &self,
-        qid: u16,
-        depth: u16,
-        area_bytes: usize,
-        in_capsule: u32,
-    ) -> Result<(Queue, u16), Error> {
+    async fn connect(&self, qid: u16, depth: u16, in_capsule: u32) -> Result<(Queue, u16), Error> {
         let options = connect::Options {
             header_digest: self.options.header_digest,
             data_digest: self.options.data_digest,
@@ -149,11 +146,11 @@ impl Association {
         let connection = Connection::open(self.addr, &options).await?;
         // Connect always goes in the capsule (section 6.3), whatever IOCCSZ says of I/O commands.
         let fits = in_capsule.max(ADMIN_IN_CAPSULE_BYTES);
-        let mut queue = Queue::new(connection, depth, area_bytes, fits);
+        let mut queue = Queue::new(connection, depth, fits);
         let data = ConnectData::new(self.hostid, self.cntlid, &self.subnqn, &self.hostnqn);
-        let data = queue.stage(data.as_bytes());
-        let cqe =
-            queue.execute("Connect", self.entry(qid, depth), data, self.options.timeout).await?;
+        let data = Data::copy_of(data.as_bytes());
+        let entry = self.entry(qid, depth);
+        let (cqe, _) = queue.execute("Connect", entry, data, self.options.timeout).await?;
         let status = cqe.status();
         if !status.is_success() {
             let invalid = status
@@ -182,9 +179,4 @@ impl Association {
         }
         .to_sqe(0)
     }
-}
-
-/// Data that a page of `length` bytes is received into, at the start of the area.
-pub(crate) fn page(length: u32) -> Data {
-    Data::Receive { at: 0, length }
 }

@@ -18,14 +18,15 @@ use stdx::num::u32_of;
 use zerocopy::FromBytes;
 
 use crate::Error;
-use crate::association::{Association, Options, page};
+use crate::association::{Association, Options};
+use crate::channel::Channel;
 use crate::host::HostIdentity;
-use crate::limits::{ADMIN_AREA_BYTES, STATUS_POLL_MS};
-use crate::queue::{Data, Queue};
+use crate::limits::{ADMIN_PAGE_BYTES, STATUS_POLL_MS};
+use crate::queue::Data;
 
 /// An enabled controller, of an NVM or a discovery subsystem, and its admin queue.
 pub struct Controller {
-    admin: Queue,
+    admin: Channel,
     association: Association,
     identity: Box<IdentifyController>,
 }
@@ -70,6 +71,7 @@ impl Controller {
     async fn establish(mut association: Association) -> Result<Self, Error> {
         let (admin, cntlid) = association.connect_admin().await?;
         association.cntlid = cntlid;
+        let admin = Channel::new(admin);
         let identity = Box::default();
         let mut controller = Self { admin, association, identity };
         let cap = Cap(controller.property(offset::CAP, PropertySize::Eight).await?);
@@ -88,7 +90,7 @@ impl Controller {
         Ok(controller)
     }
 
-    async fn enable(&mut self, cap: Cap) -> Result<(), Error> {
+    async fn enable(&self, cap: Cap) -> Result<(), Error> {
         let css = if cap.has(Cap::CSS_IOCSS) {
             CommandSetSelected::All
         } else if cap.has(Cap::CSS_NVM) {
@@ -112,7 +114,7 @@ impl Controller {
     }
 
     /// CSTS; a controller with a fatal error is an error.
-    async fn status(&mut self) -> Result<Csts, Error> {
+    async fn status(&self) -> Result<Csts, Error> {
         let raw = self.property(offset::CSTS, PropertySize::Four).await?;
         let csts = Csts(stdx::num::low32(raw));
         if csts.fatal() { Err(Error::Fatal) } else { Ok(csts) }
@@ -135,23 +137,24 @@ impl Controller {
     /// # Errors
     /// [`Error::Command`], [`Error::Transport`], [`Error::Timeout`].
     pub async fn execute(
-        &mut self,
+        &self,
         command: &'static str,
         sqe: Sqe,
         data: Data,
-    ) -> Result<Cqe, Error> {
-        let cqe = self.admin.execute(command, sqe, data, self.association.options.timeout).await?;
+    ) -> Result<(Cqe, Data), Error> {
+        let patience = self.association.options.timeout;
+        let (cqe, data) = self.admin.execute(command, sqe, data, patience).await?;
         let status = cqe.status();
-        if status.is_success() { Ok(cqe) } else { Err(Error::Command { command, status }) }
+        if status.is_success() { Ok((cqe, data)) } else { Err(Error::Command { command, status }) }
     }
 
     /// Property Get.
     ///
     /// # Errors
     /// As [`Controller::execute`].
-    pub async fn property(&mut self, offset: u32, size: PropertySize) -> Result<u64, Error> {
+    pub async fn property(&self, offset: u32, size: PropertySize) -> Result<u64, Error> {
         let sqe = PropertyGet { offset, size }.to_sqe(0);
-        Ok(self.execute("Property Get", sqe, Data::None).await?.result())
+        Ok(self.execute("Property Get", sqe, Data::None).await?.0.result())
     }
 
     /// Property Set.
@@ -159,7 +162,7 @@ impl Controller {
     /// # Errors
     /// As [`Controller::execute`].
     pub async fn set_property(
-        &mut self,
+        &self,
         offset: u32,
         size: PropertySize,
         value: u64,
@@ -170,11 +173,12 @@ impl Controller {
     }
 
     async fn identify<T: FromBytes + zerocopy::KnownLayout + zerocopy::Immutable + Clone>(
-        &mut self,
+        &self,
         what: Identify,
     ) -> Result<Box<T>, Error> {
-        self.execute("Identify", what.to_sqe(0), page(u32_of(IDENTIFY_BYTES))).await?;
-        let read = T::read_from_bytes(&self.admin.area()[..IDENTIFY_BYTES]);
+        let page = Data::page(u32_of(IDENTIFY_BYTES));
+        let (_, page) = self.execute("Identify", what.to_sqe(0), page).await?;
+        let read = T::read_from_bytes(page.bytes());
         Ok(Box::new(read.map_err(|_| Error::Answer("an Identify page of the wrong size"))?))
     }
 
@@ -182,7 +186,7 @@ impl Controller {
     ///
     /// # Errors
     /// As [`Controller::execute`]; [`Error::Unsupported`] when there is no such active namespace.
-    pub async fn namespace(&mut self, nsid: u32) -> Result<Box<IdentifyNamespace>, Error> {
+    pub async fn namespace(&self, nsid: u32) -> Result<Box<IdentifyNamespace>, Error> {
         let namespace: Box<IdentifyNamespace> =
             self.identify(Identify::new(Cns::Namespace, nsid)).await?;
         // An inactive namespace identifies as zeroes (section 3.2.1.4).
@@ -196,7 +200,7 @@ impl Controller {
     ///
     /// # Errors
     /// As [`Controller::execute`].
-    pub async fn active_namespaces(&mut self, after: u32) -> Result<Vec<u32>, Error> {
+    pub async fn active_namespaces(&self, after: u32) -> Result<Vec<u32>, Error> {
         let list: Box<NamespaceList> =
             self.identify(Identify::new(Cns::ActiveNamespaces, after)).await?;
         Ok(list.iter().collect())
@@ -206,7 +210,7 @@ impl Controller {
     ///
     /// # Errors
     /// As [`Controller::execute`].
-    pub async fn set_queue_count(&mut self, count: u16) -> Result<u16, Error> {
+    pub async fn set_queue_count(&self, count: u16) -> Result<u16, Error> {
         let wanted = count.max(1) - 1;
         let ask = NumberOfQueues { submission: wanted, completion: wanted };
         let sqe = SetFeatures {
@@ -218,7 +222,7 @@ impl Controller {
             uuid_index: 0,
         }
         .to_sqe(0);
-        let cqe = self.execute("Set Features (Number of Queues)", sqe, Data::None).await?;
+        let (cqe, _) = self.execute("Set Features (Number of Queues)", sqe, Data::None).await?;
         let granted = NumberOfQueues::from_raw(cqe.dw0.get());
         let lesser = granted.submission.min(granted.completion);
         Ok(lesser.saturating_add(1).min(count))
@@ -228,7 +232,7 @@ impl Controller {
     ///
     /// # Errors
     /// As [`Controller::execute`].
-    pub async fn keep_alive(&mut self) -> Result<(), Error> {
+    pub async fn keep_alive(&self) -> Result<(), Error> {
         self.execute("Keep Alive", Sqe::new(admin::KEEP_ALIVE, 0, 0), Data::None).await?;
         Ok(())
     }
@@ -240,14 +244,13 @@ impl Controller {
         (!kato.is_zero()).then(|| kato / 2)
     }
 
-    /// Reads `length` bytes from byte `offset` of a log page into the data area, and lends them. `length` is a
-    /// multiple of 4, at most [`ADMIN_AREA_BYTES`].
+    /// Reads `length` bytes from byte `offset` of a log page. `length` is a multiple of 4, at most
+    /// [`ADMIN_PAGE_BYTES`].
     ///
     /// # Errors
     /// As [`Controller::execute`].
-    pub async fn log_page(&mut self, lid: u8, offset: u64, length: u32) -> Result<&[u8], Error> {
-        let usable = stdx::num::usize32(length);
-        if usable == 0 || usable > ADMIN_AREA_BYTES || !length.is_multiple_of(4) {
+    pub async fn log_page(&self, lid: u8, offset: u64, length: u32) -> Result<Data, Error> {
+        if length == 0 || length > ADMIN_PAGE_BYTES || !length.is_multiple_of(4) {
             return Err(Error::Unsupported(format!("a log page read of {length} bytes")));
         }
         let ask = GetLogPage {
@@ -255,15 +258,14 @@ impl Controller {
             ..GetLogPage::new(lid, 0, u64::from(length))
         };
         let sqe = ask.to_sqe(0);
-        self.execute("Get Log Page", sqe, page(length)).await?;
-        Ok(&self.admin.area()[..usable])
+        Ok(self.execute("Get Log Page", sqe, Data::page(length)).await?.1)
     }
 
-    /// Shuts the controller down in order (CC.SHN normal, section 3.6.1) and closes the admin queue.
+    /// Shuts the controller down in order (CC.SHN normal, section 3.6.1) . I/O queues are gone with it.
     ///
     /// # Errors
     /// As [`Controller::execute`].
-    pub async fn shut_down(mut self) -> Result<(), Error> {
+    pub async fn shut_down(&self) -> Result<(), Error> {
         let cc = Cc(stdx::num::low32(self.property(offset::CC, PropertySize::Four).await?));
         let cc = cc.with_shn(ShutdownNotification::Normal);
         self.set_property(offset::CC, PropertySize::Four, cc.0.into()).await?;

@@ -2,12 +2,12 @@
 
 use nvme::discovery::{Entry, Header};
 use nvme::log::lid;
-use stdx::num::{u32_of, u64_of};
+use stdx::num::u32_of;
 use zerocopy::FromBytes;
 
 use crate::Error;
 use crate::controller::Controller;
-use crate::limits::{ADMIN_AREA_BYTES, DISCOVERY_RECORDS_MAX, DISCOVERY_TRIES};
+use crate::limits::{ADMIN_PAGE_BYTES, DISCOVERY_RECORDS_MAX, DISCOVERY_TRIES};
 
 /// A discovery log, read while its generation counter stood still.
 #[derive(Clone, Debug, Default)]
@@ -23,7 +23,7 @@ const ENTRY_BYTES: u32 = 1024;
 const _: () = assert!(size_of::<Header>() == 1024 && size_of::<Entry>() == 1024);
 
 /// Entries read with one command.
-const ENTRIES_A_READ: u64 = u64_of(ADMIN_AREA_BYTES / 1024);
+const ENTRIES_A_READ: u64 = ADMIN_PAGE_BYTES as u64 / 1024;
 
 impl Controller {
     /// Reads the discovery log. As it may change between two reads, the generation counter is read again after
@@ -32,7 +32,7 @@ impl Controller {
     /// # Errors
     /// [`Error::Answer`] when the counter moves each time or the log makes no sense; as
     /// [`Controller::execute`].
-    pub async fn discovery_log(&mut self) -> Result<DiscoveryLog, Error> {
+    pub async fn discovery_log(&self) -> Result<DiscoveryLog, Error> {
         for _ in 0..DISCOVERY_TRIES {
             let (generation, records) = self.discovery_header().await?;
             let mut entries = Vec::new();
@@ -42,7 +42,7 @@ impl Controller {
                 let offset = u64::from(HEADER_BYTES) + next * u64::from(ENTRY_BYTES);
                 let length = stdx::num::low32(count) * ENTRY_BYTES;
                 let bytes = self.log_page(lid::DISCOVERY, offset, length).await?;
-                let read = <[Entry]>::ref_from_bytes(bytes);
+                let read = <[Entry]>::ref_from_bytes(bytes.bytes());
                 entries.extend_from_slice(read.map_err(|_| Error::Answer("a torn discovery log"))?);
                 next += count;
             }
@@ -54,9 +54,9 @@ impl Controller {
     }
 
     /// Generation counter and number of records.
-    async fn discovery_header(&mut self) -> Result<(u64, u64), Error> {
+    async fn discovery_header(&self) -> Result<(u64, u64), Error> {
         let bytes = self.log_page(lid::DISCOVERY, 0, u32_of(size_of::<Header>())).await?;
-        let header = Header::ref_from_bytes(bytes)
+        let header = Header::ref_from_bytes(bytes.bytes())
             .map_err(|_| Error::Answer("a torn discovery log header"))?;
         if header.recfmt.get() != 0 {
             return Err(Error::Answer("a discovery log of an unknown record format"));

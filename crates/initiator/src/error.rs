@@ -1,6 +1,7 @@
 //! What can go wrong between a host and a controller, as kinds to act on.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use fabric::tcp::connect;
@@ -64,6 +65,9 @@ pub enum Error {
     /// What a connection belongs to is gone.
     #[error("{0}")]
     Lost(&'static str),
+    /// The connection that a command was on ended; several commands share the reason.
+    #[error(transparent)]
+    Ended(Arc<Error>),
     /// A request goes beyond what the controller supports.
     #[error("{0}")]
     Unsupported(String),
@@ -97,6 +101,7 @@ impl Error {
             Self::Resolve { .. } => Some("give an IP address, or a name that resolves"),
             Self::Nqn { .. } => Some("an NQN looks like nqn.2026-11.io.flashloom:name"),
             Self::Transport(error) => transport_advice(error),
+            Self::Ended(why) => why.advice(),
             Self::Refused { status, invalid, .. } => refusal_advice(*status, *invalid),
             Self::Timeout { .. } => Some("the target is stuck or the network drops packets"),
             Self::Command { status, .. } if status.is(Status::INVALID_NAMESPACE_OR_FORMAT) => {

@@ -1,16 +1,19 @@
 //! The host side in user space: connect, discover, queues, submit, poll.
 //!
 //! [`Controller::connect`] makes the admin queue and enables the controller; its [`Association`] goes to
-//! whichever reactor shall own an I/O [`Queue`]. [`discover`], [`identify_controller`] and
+//! whichever reactor shall own an I/O [`Queue`]. A [`Namespace`] is all of that for the tasks of one reactor: it
+//! keeps the association, its queues and buffers, and has a function for each command. [`discover`], [`identify_controller`] and
 //! [`identify_namespace`] are for callers without a reactor: each blocks its thread for one question.
 
 mod ask;
 mod association;
+mod channel;
 mod controller;
 mod discovery;
 mod error;
 mod host;
 pub mod limits;
+mod namespace;
 mod queue;
 #[cfg(test)]
 mod scripted;
@@ -24,4 +27,5 @@ pub use discovery::DiscoveryLog;
 pub use error::Error;
 pub use fabric::race;
 pub use host::HostIdentity;
-pub use queue::{Completion, Data, Queue};
+pub use namespace::{Buffer, CopyLimits, Deallocate, Fua, Geometry, Namespace, Supports};
+pub use queue::{Completion, Data, Memory, Queue};

@@ -4,8 +4,8 @@
 /// host uses.
 pub const ADMIN_QUEUE_ENTRIES: u16 = 32;
 
-/// Data area of an admin queue, bytes: the largest page asked for at once.
-pub const ADMIN_AREA_BYTES: usize = 16 * 1024;
+/// The largest page asked for with one admin command, bytes.
+pub const ADMIN_PAGE_BYTES: u32 = 16 * 1024;
 
 /// In-capsule data every controller takes on its admin queue, bytes (NVMe TCP Transport Specification 1.1,
 /// section 3.3.2: 8 KiB for Fabrics and Admin commands).
@@ -17,7 +17,13 @@ pub const DISCOVERY_TRIES: usize = 8;
 /// Records taken from one discovery log: a page of that many is 16 MiB; a larger count is a broken controller.
 pub const DISCOVERY_RECORDS_MAX: u64 = 16 * 1024;
 
+/// Logical blocks that one command can name (NLB is 16 bits, 0's based).
+pub const BLOCKS_MAX: u32 = 1 << 16;
+
+/// Commands outstanding on an I/O queue unless asked otherwise; what the Linux host uses.
+pub const QUEUE_SIZE: u16 = 128;
+
 /// Milliseconds between looks at CSTS while a controller gets ready or shuts down.
 pub const STATUS_POLL_MS: u64 = 1;
 
-const _: () = assert!(ADMIN_AREA_BYTES >= nvme::limits::IDENTIFY_BYTES);
+const _: () = assert!(ADMIN_PAGE_BYTES as usize >= nvme::limits::IDENTIFY_BYTES);

@@ -1,100 +1,205 @@
 //! One queue: commands out, completions in, on one connection.
 
-use std::ops::Range;
+use std::cell::Cell;
+use std::future::Future;
+use std::rc::Rc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use fabric::tcp::connect::{self, Connection};
+use fabric::tcp::connect::{self, Connection, Flushed, Piece};
 use nvme::cqe::Cqe;
 use nvme::sqe::{Sgl, Sqe};
 use nvme::status::Status;
 use nvme::tcp::host::Event;
+use reactor::buffer::Buffer;
 use stdx::num::{u16_of, u32_of, usize32};
 
 use crate::Error;
 
-/// Where a command's data is. Positions and lengths are bytes of the queue's data area.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Memory that a command's data lies in. The queue owns it from submission to completion, so that whatever
+/// comes over the wire can reach no memory that somebody else has.
+#[derive(Debug)]
+pub enum Memory {
+    /// A buffer of a reactor's pool.
+    Buffer(Buffer),
+    /// Memory of its own.
+    Owned(Box<[u8]>),
+    /// What several commands send. Nothing is received into it.
+    Shared(Rc<[u8]>),
+}
+
+impl Memory {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Buffer(buffer) => buffer,
+            Self::Owned(bytes) => bytes,
+            Self::Shared(bytes) => bytes,
+        }
+    }
+
+    /// The bytes, for data received or to be sent; those of shared memory cannot be changed, and are none here.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Buffer(buffer) => buffer,
+            Self::Owned(bytes) => bytes,
+            Self::Shared(_) => &mut [],
+        }
+    }
+}
+
+/// The data of a command; it begins where its memory does.
+#[derive(Debug, Default)]
 pub enum Data {
     /// The command moves none.
+    #[default]
     None,
-    /// To the controller, from the area; stays as it is until the command completes.
+    /// To the controller.
     Send {
-        /// Where it starts.
-        at: usize,
-        /// Length.
+        /// Where it is.
+        memory: Memory,
+        /// Bytes.
         length: u32,
     },
-    /// From the controller, into the area.
+    /// From the controller.
     Receive {
-        /// Where it starts.
-        at: usize,
-        /// Length.
+        /// Where it goes.
+        memory: Memory,
+        /// Bytes.
         length: u32,
     },
     /// From the controller, and of no interest: it is received and counted, not kept.
     Discard {
-        /// Length.
+        /// Bytes.
         length: u32,
     },
 }
 
 impl Data {
-    fn length(self) -> u32 {
+    /// Sends a copy of `bytes`: for the small structures of some commands.
+    #[must_use]
+    pub fn copy_of(bytes: &[u8]) -> Self {
+        Self::Send { memory: Memory::Owned(bytes.into()), length: u32_of(bytes.len()) }
+    }
+
+    /// Receives `length` bytes into fresh memory: for pages of admin commands.
+    #[must_use]
+    pub fn page(length: u32) -> Self {
+        Self::Receive { memory: Memory::Owned(vec![0; usize32(length)].into()), length }
+    }
+
+    /// The memory, given back.
+    #[must_use]
+    pub fn into_memory(self) -> Option<Memory> {
+        match self {
+            Self::Send { memory, .. } | Self::Receive { memory, .. } => Some(memory),
+            Self::None | Self::Discard { .. } => None,
+        }
+    }
+
+    /// What has been received, or is to be sent.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Send { memory, length } | Self::Receive { memory, length } => {
+                &memory.bytes()[..usize32(*length)]
+            }
+            Self::None | Self::Discard { .. } => &[],
+        }
+    }
+
+    fn length(&self) -> u32 {
         match self {
             Self::None => 0,
             Self::Send { length, .. } | Self::Receive { length, .. } | Self::Discard { length } => {
-                length
+                *length
             }
         }
     }
 
-    fn range(at: usize, length: u32) -> Range<usize> {
-        at..at + usize32(length)
+    /// Whether its memory is as long as it says, and may be received into if it is to be.
+    fn is_sound(&self) -> bool {
+        match self {
+            Self::Send { memory, length } => memory.bytes().len() >= usize32(*length),
+            Self::Receive { memory, length } => {
+                !matches!(memory, Memory::Shared(_)) && memory.bytes().len() >= usize32(*length)
+            }
+            Self::None | Self::Discard { .. } => true,
+        }
     }
 }
 
 /// A command that is done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Completion {
     /// Its identifier, free again.
     pub cid: u16,
     /// Its completion. Made up with success when the controller used the SUCCESS flag, and with a transport
     /// status when data is missing or its digest wrong.
     pub cqe: Cqe,
+    /// Its data, given back.
+    pub data: Data,
 }
 
-#[derive(Clone, Copy, Debug)]
+/// What a command identifier stands for.
+#[derive(Debug, Default)]
 struct Slot {
     data: Data,
+    /// Pieces of the data that are queued and not sent.
+    unsent: Cell<u32>,
     /// All the data it asked for has come.
     complete: bool,
-    digest_ok: bool,
+    digest_bad: bool,
+}
+
+/// By command identifier.
+#[derive(Debug, Default)]
+struct Slots(Box<[Slot]>);
+
+impl Slots {
+    #[inline]
+    fn of(&mut self, cid: u16) -> &mut Slot {
+        &mut self.0[usize::from(cid)]
+    }
+}
+
+impl connect::Memory for Slots {
+    #[inline]
+    fn bytes(&self, piece: &Piece) -> &[u8] {
+        &self.0[usize::from(piece.cid)].data.bytes()[usize32(piece.at)..][..usize32(piece.length)]
+    }
+
+    #[inline]
+    fn hold(&self, piece: &Piece) {
+        let unsent = &self.0[usize::from(piece.cid)].unsent;
+        unsent.set(unsent.get() + 1);
+    }
+
+    #[inline]
+    fn release(&self, piece: &Piece) {
+        let unsent = &self.0[usize::from(piece.cid)].unsent;
+        unsent.set(unsent.get() - 1);
+    }
 }
 
 /// A submission and completion queue pair over one connection. Command identifiers are `0..depth`.
 pub struct Queue {
     connection: Connection,
-    slots: Box<[Slot]>,
+    slots: Slots,
     free: Vec<u16>,
-    area: Box<[u8]>,
+    /// Completions of commands whose data the controller had not taken yet; they hold until it is sent.
+    early: Vec<Cqe>,
     in_capsule: u32,
 }
 
 impl Queue {
-    /// A queue of `depth` commands whose data lies in an area of `area_bytes`; writes up to `in_capsule` bytes
-    /// go in the command capsule. Connect is the caller's to send.
-    pub(crate) fn new(
-        connection: Connection,
-        depth: u16,
-        area_bytes: usize,
-        in_capsule: u32,
-    ) -> Self {
-        let idle = Slot { data: Data::None, complete: false, digest_ok: true };
+    /// A queue of `depth` commands; writes up to `in_capsule` bytes go in the command capsule. Connect is the
+    /// caller's to send.
+    pub(crate) fn new(connection: Connection, depth: u16, in_capsule: u32) -> Self {
         Self {
             connection,
-            slots: vec![idle; usize::from(depth)].into_boxed_slice(),
+            slots: Slots((0..depth).map(|_| Slot::default()).collect()),
             free: (0..depth).rev().collect(),
-            area: vec![0; area_bytes].into_boxed_slice(),
+            early: Vec::new(),
             in_capsule,
         }
     }
@@ -102,24 +207,13 @@ impl Queue {
     /// Commands that can be outstanding.
     #[must_use]
     pub fn depth(&self) -> u16 {
-        u16_of(self.slots.len())
+        u16_of(self.slots.0.len())
     }
 
     /// Commands that are outstanding.
     #[must_use]
     pub fn outstanding(&self) -> u16 {
-        u16_of(self.slots.len() - self.free.len())
-    }
-
-    /// The data area.
-    #[must_use]
-    pub fn area(&self) -> &[u8] {
-        &self.area
-    }
-
-    /// The data area, for filling in what is to be sent.
-    pub fn area_mut(&mut self) -> &mut [u8] {
-        &mut self.area
+        u16_of(self.slots.0.len() - self.free.len())
     }
 
     /// What ICResp settled: digests, alignment, MAXH2CDATA.
@@ -138,25 +232,26 @@ impl Queue {
     /// pointer. Returns the identifier.
     ///
     /// # Panics
-    /// When the queue is full, which [`Queue::vacant`] tells before, or the data lies outside of the area.
+    /// When the queue is full, which [`Queue::vacant`] tells before, or the data's memory is shorter than it.
     #[inline]
     pub fn submit(&mut self, mut sqe: Sqe, data: Data) -> u16 {
         let Some(cid) = self.free.pop() else { panic!("submitted to a full queue") };
+        assert!(data.is_sound(), "data outside of its memory");
         sqe.cid = cid.into();
-        let mut in_capsule = 0..0;
+        let length = data.length();
+        let mut in_capsule = 0;
         sqe.dptr = match data {
-            Data::Send { at, length } if length <= self.in_capsule => {
-                in_capsule = Data::range(at, length);
+            Data::Send { .. } if length <= self.in_capsule => {
+                in_capsule = length;
                 Sgl::in_capsule(0, length)
             }
-            other => Sgl::transport(other.length()),
+            _ => Sgl::transport(length),
         };
-        if let Data::Send { at, length } | Data::Receive { at, length } = data {
-            assert!(Data::range(at, length).end <= self.area.len(), "data outside of the area");
-        }
-        let nothing_due = !matches!(data, Data::Receive { .. } | Data::Discard { .. });
-        self.slots[usize::from(cid)] = Slot { data, complete: nothing_due, digest_ok: true };
-        self.connection.push_capsule(&sqe, &self.area, in_capsule);
+        let slot = self.slots.of(cid);
+        slot.complete = !matches!(data, Data::Receive { .. } | Data::Discard { .. });
+        slot.digest_bad = false;
+        slot.data = data;
+        self.connection.push_capsule(&sqe, &self.slots, in_capsule);
         cid
     }
 
@@ -164,9 +259,20 @@ impl Queue {
     ///
     /// # Errors
     /// [`Error::Transport`].
-    pub fn flush(&mut self) -> Result<(), Error> {
-        self.connection.flush(&self.area)?;
-        Ok(())
+    pub fn flush(&mut self) -> Result<Flushed, Error> {
+        Ok(self.connection.flush(&self.slots)?)
+    }
+
+    /// Whether nothing is left to send.
+    #[must_use]
+    pub fn is_flushed(&self) -> bool {
+        self.connection.is_flushed()
+    }
+
+    /// Waits until the socket takes bytes again. Borrows nothing.
+    pub(crate) fn writable(&self) -> impl Future<Output = Result<(), Error>> + 'static {
+        let writable = self.connection.writable();
+        async move { Ok(writable.await?) }
     }
 
     /// Sends what is queued and waits until something has been received. [`Queue::poll`] says what.
@@ -174,39 +280,56 @@ impl Queue {
     /// # Errors
     /// [`Error::Transport`].
     pub async fn wait(&mut self) -> Result<(), Error> {
-        Ok(self.connection.ready(&self.area).await?)
+        if !self.early.is_empty() {
+            return Ok(self.connection.send_all(&self.slots).await?);
+        }
+        Ok(self.connection.ready(&self.slots).await?)
     }
 
-    /// Handles what has been received: calls `done` for each completed command, with the data area.
+    /// Receives what is there, sends nothing. [`Queue::poll`] says what came.
+    ///
+    /// # Errors
+    /// [`Error::Transport`].
+    pub(crate) fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.connection.poll_receive(cx).map_err(Error::from)
+    }
+
+    /// Whether a completion waits for its data to be sent. Call [`Queue::poll`] after each flush then.
+    pub(crate) fn has_early(&self) -> bool {
+        !self.early.is_empty()
+    }
+
+    /// Handles what has been received: calls `done` for each completed command.
     ///
     /// # Errors
     /// [`Error::Transport`]. The queue is of no use after that.
     #[inline]
-    pub fn poll(&mut self, mut done: impl FnMut(&mut [u8], Completion)) -> Result<(), Error> {
+    pub fn poll(&mut self, mut done: impl FnMut(Completion)) -> Result<(), Error> {
+        if !self.early.is_empty() {
+            self.settle_early(&mut done);
+        }
         while let Some(event) = self.connection.next_event()? {
             match event {
                 Event::Data { cid, offset, bytes } => {
-                    if let Data::Receive { at, .. } = self.slots[usize::from(cid)].data {
-                        let start = at + usize32(offset);
-                        self.area[start..start + bytes.len()].copy_from_slice(bytes);
+                    if let Data::Receive { memory, .. } = &mut self.slots.of(cid).data {
+                        let start = usize32(offset);
+                        memory.bytes_mut()[start..start + bytes.len()].copy_from_slice(bytes);
                     }
                 }
                 Event::DataEnd { cid, success, complete, digest_ok, .. } => {
-                    let slot = &mut self.slots[usize::from(cid)];
+                    let slot = self.slots.of(cid);
                     slot.complete = complete;
-                    slot.digest_ok = digest_ok;
+                    slot.digest_bad = !digest_ok;
                     if success {
-                        let cqe = Cqe::new(cid, Status::SUCCESS);
-                        Self::finish(slot, &mut self.free, &mut self.area, cqe, &mut done);
+                        self.finish(Cqe::new(cid, Status::SUCCESS), &mut done);
                     }
                 }
                 Event::Response { cqe } => {
                     let cqe = *cqe;
-                    let slot = &mut self.slots[usize::from(cqe.cid.get())];
-                    Self::finish(slot, &mut self.free, &mut self.area, cqe, &mut done);
+                    self.finish(cqe, &mut done);
                 }
                 Event::ReadyToTransfer { cid, ttag, offset, length } => {
-                    self.transfer(cid, ttag, offset, length)?;
+                    self.transfer(ttag, Piece { cid, at: offset, length })?;
                 }
                 Event::Terminated(told) => {
                     return Err(connect::Error::Terminated(told.to_string()).into());
@@ -219,33 +342,48 @@ impl Queue {
 
     /// Completes a command. A success with data missing or damaged is none.
     #[inline]
-    fn finish(
-        slot: &mut Slot,
-        free: &mut Vec<u16>,
-        area: &mut [u8],
-        mut cqe: Cqe,
-        done: &mut impl FnMut(&mut [u8], Completion),
-    ) {
+    fn finish(&mut self, mut cqe: Cqe, done: &mut impl FnMut(Completion)) {
+        let cid = cqe.cid.get();
+        let slot = self.slots.of(cid);
+        if slot.unsent.get() > 0 {
+            self.early.push(cqe);
+            return;
+        }
         if cqe.status().is_success() {
-            if !slot.digest_ok {
+            if slot.digest_bad {
                 cqe.status = Status::TRANSIENT_TRANSPORT_ERROR.to_field().into();
             } else if !slot.complete {
                 cqe.status = Status::DATA_TRANSFER_ERROR.to_field().into();
             }
         }
-        let cid = cqe.cid.get();
-        free.push(cid);
-        done(area, Completion { cid, cqe });
+        let data = std::mem::take(&mut slot.data);
+        self.free.push(cid);
+        done(Completion { cid, cqe, data });
+    }
+
+    /// Completes those commands whose data has been sent by now.
+    #[cold]
+    fn settle_early(&mut self, done: &mut impl FnMut(Completion)) {
+        for cqe in std::mem::take(&mut self.early) {
+            self.finish(cqe, done);
+        }
     }
 
     /// Answers an R2T. The machine has checked it against the length of the command's data.
-    fn transfer(&mut self, cid: u16, ttag: u16, offset: u32, length: u32) -> Result<(), Error> {
-        let Data::Send { at, .. } = self.slots[usize::from(cid)].data else {
+    fn transfer(&mut self, ttag: u16, piece: Piece) -> Result<(), Error> {
+        let Data::Send { .. } = self.slots.of(piece.cid).data else {
             return Err(Error::Answer("an R2T for a command that sends nothing"));
         };
-        let range = Data::range(at + usize32(offset), length);
-        self.connection.push_h2c_data(cid, ttag, offset, &self.area, range);
+        self.connection.push_h2c_data(ttag, piece, &self.slots);
         Ok(())
+    }
+
+    /// Ends the queue: gives back the data of the commands that were outstanding, by their identifiers. Nothing
+    /// is received into it any more.
+    pub(crate) fn abandon(&mut self) -> impl Iterator<Item = (u16, Data)> {
+        let slots = std::mem::take(&mut self.slots);
+        let free = std::mem::take(&mut self.free);
+        (0..).zip(slots.0).filter(move |(cid, _)| !free.contains(cid)).map(|(cid, s)| (cid, s.data))
     }
 
     /// Runs one command to its completion, at most for `after`. For queues on which nothing else is
@@ -259,22 +397,24 @@ impl Queue {
         sqe: Sqe,
         data: Data,
         after: Duration,
-    ) -> Result<Cqe, Error> {
+    ) -> Result<(Cqe, Data), Error> {
         if self.vacant().is_none() {
             return Err(Error::Unsupported("the queue is full".to_owned()));
         }
         let cid = self.submit(sqe, data);
         let run = async {
-            let mut answer = None;
-            while answer.is_none() {
+            loop {
                 self.wait().await?;
-                self.poll(|_, completion| {
+                let mut answer = None;
+                self.poll(|completion| {
                     if completion.cid == cid {
-                        answer = Some(completion.cqe);
+                        answer = Some((completion.cqe, completion.data));
                     }
                 })?;
+                if let Some(answer) = answer {
+                    return Ok(answer);
+                }
             }
-            answer.ok_or(Error::Timeout { command, after })
         };
         match reactor::timeout(after, run).await {
             Ok(result) => result,
@@ -285,14 +425,5 @@ impl Queue {
     /// What goes in the capsule from now on, bytes.
     pub(crate) fn set_in_capsule(&mut self, bytes: u32) {
         self.in_capsule = bytes;
-    }
-
-    /// Copies `bytes` to the start of the data area and describes them as data to send.
-    ///
-    /// # Panics
-    /// When the area is smaller.
-    pub fn stage(&mut self, bytes: &[u8]) -> Data {
-        self.area[..bytes.len()].copy_from_slice(bytes);
-        Data::Send { at: 0, length: u32_of(bytes.len()) }
     }
 }

@@ -1,6 +1,7 @@
 //! The host against a scripted controller, over loopback.
 
 use std::future::Future;
+use std::rc::Rc;
 use std::time::Duration;
 
 use fabric::tcp::connect;
@@ -15,7 +16,7 @@ use stdx::num::{u32_of, usize32};
 use stdx::prng::Prng;
 
 use crate::scripted::{BLOCK, Fault, Script, Scripted};
-use crate::{Controller, Data, Error, HostIdentity, Options, Queue};
+use crate::{Controller, Data, Error, HostIdentity, Memory, Options, Queue};
 
 const SUBNQN: &str = "nqn.2026-11.io.flashloom:test";
 
@@ -49,48 +50,52 @@ fn sqe(opcode: u8, lba: u32, bytes: u32) -> Sqe {
     sqe
 }
 
-async fn run(queue: &mut Queue, sqe: Sqe, data: Data) -> Result<Cqe, Error> {
+async fn run(queue: &mut Queue, sqe: Sqe, data: Data) -> Result<(Cqe, Data), Error> {
     queue.execute("test", sqe, data, Duration::from_secs(5)).await
 }
 
 /// Writes and reads back ranges of many sizes, several at a time.
 async fn exercise(script: Script, options: Options) {
     let peer = Scripted::start(script);
-    let mut controller = connect(&peer, SUBNQN, &options).await.unwrap();
+    let controller = connect(&peer, SUBNQN, &options).await.unwrap();
     assert_eq!(controller.set_queue_count(8).await.unwrap(), 4);
     assert_eq!(controller.namespace(1).await.unwrap().block_bytes(), Some(512));
     assert_eq!(controller.active_namespaces(0).await.unwrap(), [1]);
-    let area = 2 << 20;
-    let mut queue = controller.association().connect_queue(1, 8, area).await.unwrap();
+    let mut queue = controller.association().connect_queue(1, 8).await.unwrap();
     let mut prng = Prng::new(1);
     for bytes in [512, 4096, 8192, 16384, 16896, 131_072, 1 << 20] {
-        let half = area / 2;
-        prng.fill(&mut queue.area_mut()[..usize32(bytes)]);
-        queue.area_mut()[half..].fill(0);
-        let written =
-            run(&mut queue, sqe(io::WRITE, 3, bytes), Data::Send { at: 0, length: bytes });
-        assert!(written.await.unwrap().status().is_success(), "write of {bytes}");
-        let into = Data::Receive { at: half, length: bytes };
-        let read = run(&mut queue, sqe(io::READ, 3, bytes), into).await.unwrap();
-        assert!(read.status().is_success(), "read of {bytes}");
-        let (sent, received) = queue.area().split_at(half);
-        assert!(sent[..usize32(bytes)] == received[..usize32(bytes)], "{bytes} bytes differ");
+        let sent = random(&mut prng, bytes);
+        let memory = Memory::Shared(sent.clone());
+        let data = Data::Send { memory, length: bytes };
+        let (cqe, _) = run(&mut queue, sqe(io::WRITE, 3, bytes), data).await.unwrap();
+        assert!(cqe.status().is_success(), "write of {bytes}");
+        let read = run(&mut queue, sqe(io::READ, 3, bytes), Data::page(bytes)).await;
+        let (cqe, received) = read.unwrap();
+        assert!(cqe.status().is_success(), "read of {bytes}");
+        assert!(received.bytes() == &*sent, "{bytes} bytes differ");
     }
     several_at_once(&mut queue).await;
     controller.keep_alive().await.unwrap();
     controller.shut_down().await.unwrap();
 }
 
+fn random(prng: &mut Prng, bytes: u32) -> Rc<[u8]> {
+    let mut random = vec![0; usize32(bytes)];
+    prng.fill(&mut random);
+    random.into()
+}
+
 /// Fills the queue with reads and writes of different sizes and lets all complete.
 async fn several_at_once(queue: &mut Queue) {
+    let sent = random(&mut Prng::new(2), 512 << 7);
     let mut left = 200u32;
     let mut completed = 0;
     while completed < 200 {
         while left > 0 && queue.vacant().is_some() {
             let bytes = 512 << (left % 8);
             let data = match left % 3 {
-                0 => Data::Send { at: 0, length: bytes },
-                1 => Data::Receive { at: 1 << 20, length: bytes },
+                0 => Data::Send { memory: Memory::Shared(sent.clone()), length: bytes },
+                1 => Data::page(bytes),
                 _ => Data::Discard { length: bytes },
             };
             let opcode = if left.is_multiple_of(3) { io::WRITE } else { io::READ };
@@ -99,7 +104,7 @@ async fn several_at_once(queue: &mut Queue) {
         }
         queue.wait().await.unwrap();
         queue
-            .poll(|_, completion| {
+            .poll(|completion| {
                 assert!(completion.cqe.status().is_success());
                 completed += 1;
             })
@@ -132,9 +137,10 @@ fn small_writes_need_no_r2t_and_large_ones_do() {
     on_reactor(async {
         let peer = Scripted::start(Script::default());
         let controller = connect(&peer, SUBNQN, &options()).await.unwrap();
-        let mut queue = controller.association().connect_queue(1, 4, 65536).await.unwrap();
+        let mut queue = controller.association().connect_queue(1, 4).await.unwrap();
         for (bytes, r2ts) in [(4096, 0), (16384, 0), (16896, 1)] {
-            let data = Data::Send { at: 0, length: bytes };
+            let memory = Memory::Shared(random(&mut Prng::new(1), bytes));
+            let data = Data::Send { memory, length: bytes };
             run(&mut queue, sqe(io::WRITE, 0, bytes), data).await.unwrap();
             assert_eq!(peer.r2ts(), r2ts, "{bytes}");
         }
@@ -184,9 +190,9 @@ fn read_with(fault: Fault, options: Options) -> Result<Cqe, Error> {
     on_reactor(async move {
         let peer = Scripted::start(Script { fault, ..Script::default() });
         let controller = connect(&peer, SUBNQN, &options).await.unwrap();
-        let mut queue = controller.association().connect_queue(1, 4, 8192).await.unwrap();
-        let data = Data::Receive { at: 0, length: 4096 };
-        run(&mut queue, sqe(io::READ, 0, 4096), data).await
+        let mut queue = controller.association().connect_queue(1, 4).await.unwrap();
+        let read = run(&mut queue, sqe(io::READ, 0, 4096), Data::page(4096)).await;
+        read.map(|(cqe, _)| cqe)
     })
 }
 
@@ -232,7 +238,7 @@ fn a_closed_connection_is_told() {
 fn a_namespace_that_is_not_there_is_told() {
     on_reactor(async {
         let peer = Scripted::start(Script::default());
-        let mut controller = connect(&peer, SUBNQN, &options()).await.unwrap();
+        let controller = connect(&peer, SUBNQN, &options()).await.unwrap();
         let error = controller.namespace(2).await.unwrap_err();
         assert_eq!(error.to_string(), "namespace 2 is not active");
         let error = controller.namespace(3).await.unwrap_err();
@@ -246,7 +252,7 @@ fn a_queue_deeper_than_the_controllers_is_refused_here() {
         let peer = Scripted::start(Script::default());
         let controller = connect(&peer, SUBNQN, &options()).await.unwrap();
         assert_eq!(controller.association().depth_max(), 128);
-        let error = controller.association().connect_queue(1, 129, 0).await.err().unwrap();
+        let error = controller.association().connect_queue(1, 129).await.err().unwrap();
         assert!(error.to_string().contains("128"), "{error}");
     });
 }
@@ -256,7 +262,7 @@ fn a_discovery_log_of_several_reads_comes_whole() {
     on_reactor(async {
         for records in [0, 1, 16, 40] {
             let peer = Scripted::start(Script { records, ..Script::default() });
-            let mut controller = connect(&peer, DISCOVERY, &options()).await.unwrap();
+            let controller = connect(&peer, DISCOVERY, &options()).await.unwrap();
             let log = controller.discovery_log().await.unwrap();
             assert_eq!((log.generation, log.entries.len()), (7, records));
             for (index, entry) in log.entries.iter().enumerate() {
@@ -272,7 +278,7 @@ fn a_restless_discovery_log_is_given_up() {
     on_reactor(async {
         let script = Script { fault: Fault::RestlessLog, ..Script::default() };
         let peer = Scripted::start(script);
-        let mut controller = connect(&peer, DISCOVERY, &options()).await.unwrap();
+        let controller = connect(&peer, DISCOVERY, &options()).await.unwrap();
         let error = controller.discovery_log().await.unwrap_err();
         assert!(error.to_string().contains("generation counter"), "{error}");
     });
@@ -283,7 +289,7 @@ fn a_lost_controller_can_be_connected_again() {
     on_reactor(async {
         let peer = Scripted::start(Script::default());
         let controller = connect(&peer, SUBNQN, &options()).await.unwrap();
-        let mut controller = controller.reconnect().await.unwrap();
+        let controller = controller.reconnect().await.unwrap();
         controller.keep_alive().await.unwrap();
     });
 }

@@ -12,7 +12,7 @@ pub const IO_DEPTH_MAX: u16 = 1024;
 /// Largest transfer of one command, bytes: keeps `depth * block size` of a verifying job in reason.
 pub const BLOCK_SIZE_MAX: u32 = 4 * 1024 * 1024;
 
-/// Data area of one queue, bytes. A verifying job keeps every outstanding block there.
+/// Memory for the data of one queue's commands, bytes. A verifying job keeps every outstanding block there.
 pub const DATA_AREA_MAX: usize = 1024 * 1024 * 1024;
 
 /// Blocks one verifying job remembers the sequence of (4 bytes each, so 512 MiB at most).

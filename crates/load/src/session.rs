@@ -57,7 +57,7 @@ pub async fn keep_session(index: usize, job: Job, gate: Arc<Gate>, tell: Sender<
     };
     let link = Arc::clone(&session.link);
     let _ = tell.send(Message::Session { job: index, session: session.clone() });
-    while let Some(lost) = watch_over(&mut controller, &link, &gate).await {
+    while let Some(lost) = watch_over(&controller, &link, &gate).await {
         if link.patience.is_none() {
             return failed(None, lost);
         }
@@ -73,7 +73,7 @@ pub async fn keep_session(index: usize, job: Job, gate: Arc<Gate>, tell: Sender<
 }
 
 async fn open(remote: &Remote, job: &Job) -> Result<(Controller, Session), initiator::Error> {
-    let mut controller = remote.connect().await?;
+    let controller = remote.connect().await?;
     let namespace = controller.namespace(job.target.nsid).await?;
     let granted = controller.set_queue_count(job.queues).await?;
     let association = controller.association().clone();
@@ -89,11 +89,7 @@ enum Ended {
 }
 
 /// Keeps the controller alive; `None` when the run closes, else what broke, of which the workers know then.
-async fn watch_over(
-    controller: &mut Controller,
-    link: &Link,
-    gate: &Gate,
-) -> Option<initiator::Error> {
+async fn watch_over(controller: &Controller, link: &Link, gate: &Gate) -> Option<initiator::Error> {
     let interval = controller.keep_alive_interval().unwrap_or(Duration::MAX);
     loop {
         let closing = async {
@@ -165,7 +161,6 @@ pub struct Task {
 struct Post {
     qid: u16,
     depth: u16,
-    area: usize,
     link: Arc<Link>,
     /// The association of the queue in use.
     generation: u64,
@@ -187,8 +182,7 @@ impl Task {
 
     async fn steps(self) -> Result<Outcome, Fault> {
         let Self { qid, share, before, link, gate, live, tell, .. } = self;
-        let (depth, area) = (share.depth, share.area_bytes());
-        let mut post = Post { qid, depth, area, link, generation: 0, away: None };
+        let mut post = Post { qid, depth: share.depth, link, generation: 0, away: None };
         let queue = post.connect().await?;
         let mut worker = Worker::new(queue, share, live, before);
         let _ = tell.send(Message::Ready);
@@ -209,7 +203,7 @@ impl Post {
     async fn connect(&mut self) -> Result<Queue, initiator::Error> {
         let (generation, association): (u64, Association) = self.link.association().await;
         self.generation = generation;
-        association.connect_queue(self.qid, self.depth, self.area).await
+        association.connect_queue(self.qid, self.depth).await
     }
 
     /// `work`, given up when the association is lost elsewhere. Work can be dropped wherever it waits.

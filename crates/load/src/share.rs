@@ -63,7 +63,7 @@ impl Share {
         self.verify != Verify::Off
     }
 
-    /// Bytes of data area the queue needs.
+    /// Bytes of memory its commands need.
     pub fn area_bytes(&self) -> usize {
         let each = usize32(self.bytes());
         if self.checks() { each * usize::from(self.depth) } else { each }

@@ -17,6 +17,7 @@ use target::{Identity, Target as Served, serve_connection};
 use crate::{Error, Job, Limit, Pattern, Phase, Plan, Progress, Report, Target, Verify, run};
 
 mod journal;
+mod namespace;
 
 const SUBNQN: &str = "nqn.2026-11.io.flashloom:load";
 const BLOCK: u32 = 4096;

@@ -1,9 +1,10 @@
 //! One queue's share of a job: keeps its depth of commands outstanding, times and checks what completes.
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use initiator::{Completion, Data, Queue};
+use initiator::{Completion, Data, Memory, Queue};
 use nvme::opcode::io;
 use nvme::sqe::Sqe;
 use reactor::Nanos;
@@ -127,6 +128,16 @@ struct Check {
     ledger: Ledger,
 }
 
+/// What writes that are not checked send; nothing when there are none.
+fn payload(share: &Share) -> Rc<[u8]> {
+    if share.checks() || matches!(share.direction, Direction::Read) {
+        return Rc::default();
+    }
+    let mut bytes = vec![0; usize32(share.bytes())];
+    Prng::new(share.seed).fill(&mut bytes);
+    bytes.into()
+}
+
 /// The state of one worker, its queue apart: completions are handled while the queue is borrowed.
 struct Book {
     share: Share,
@@ -142,6 +153,10 @@ struct Book {
     completed: u64,
     answered: u64,
     verifying: bool,
+    /// What writes that are not checked send.
+    payload: Rc<[u8]>,
+    /// Memory of commands whose data is checked, while none has it.
+    spare: Vec<Memory>,
 }
 
 /// A worker and its queue.
@@ -168,7 +183,7 @@ impl Worker {
             let ledger = Ledger::new(acked, upto);
             Check { stamp: Stamp::new(share.run, share.logical), ledger }
         });
-        let mut worker = Self {
+        Self {
             order: Order::new(share.random, share.count, share.seed),
             prng: Prng::new(share.seed ^ 0x0d1e_c710),
             left: share.commands,
@@ -178,6 +193,8 @@ impl Worker {
             due: 0,
             book: Book {
                 in_flight: vec![IDLE; usize::from(queue.depth())].into_boxed_slice(),
+                payload: payload(&share),
+                spare: Vec::new(),
                 live,
                 outcome: Outcome::default(),
                 check,
@@ -190,16 +207,6 @@ impl Worker {
                 verifying: false,
             },
             queue,
-        };
-        worker.fill_area();
-        worker
-    }
-
-    /// What writes that are not checked send.
-    fn fill_area(&mut self) {
-        let share = &self.book.share;
-        if !share.checks() && !matches!(share.direction, Direction::Read) {
-            Prng::new(share.seed).fill(self.queue.area_mut());
         }
     }
 
@@ -230,7 +237,6 @@ impl Worker {
     /// Goes on with another queue.
     pub fn attach(&mut self, queue: Queue) {
         self.queue = queue;
-        self.fill_area();
         self.due = reactor::now_exact();
         self.book.outcome.reconnects += 1;
     }
@@ -290,7 +296,7 @@ impl Worker {
 
     fn collect(&mut self, now: Nanos) -> Result<(), Fault> {
         let book = &mut self.book;
-        let polled = self.queue.poll(|area, completion| book.complete(area, completion, now));
+        let polled = self.queue.poll(|completion| book.complete(completion, now));
         if book.completed > 0 {
             book.outcome.ended = now;
         }
@@ -344,20 +350,21 @@ impl Worker {
         let lba = share.first_lba + block * u64::from(share.blocks);
         let mut sequence = 0;
         let data = if let Some(check) = &self.book.check {
-            let at = usize::from(cid) * usize32(length);
+            let spare = self.book.spare.pop();
+            let mut memory =
+                spare.unwrap_or_else(|| Memory::Owned(vec![0; usize32(length)].into()));
             if write {
                 sequence = held.next();
                 if let Some(acks) = &mut self.book.acks {
                     acks.reserve(sequence)?;
                 }
-                let area = &mut self.queue.area_mut()[at..at + usize32(length)];
-                check.stamp.fill(area, lba * u64::from(share.logical), sequence);
-                Data::Send { at, length }
+                check.stamp.fill(memory.bytes_mut(), lba * u64::from(share.logical), sequence);
+                Data::Send { memory, length }
             } else {
-                Data::Receive { at, length }
+                Data::Receive { memory, length }
             }
         } else if write {
-            Data::Send { at: 0, length }
+            Data::Send { memory: Memory::Shared(Rc::clone(&self.book.payload)), length }
         } else {
             Data::Discard { length }
         };
@@ -433,7 +440,7 @@ impl Book {
     }
 
     #[inline]
-    fn complete(&mut self, area: &mut [u8], completion: Completion, now: Nanos) {
+    fn complete(&mut self, completion: Completion, now: Nanos) {
         let slot = &mut self.in_flight[usize::from(completion.cid)];
         slot.busy = false;
         let slot = *slot;
@@ -449,12 +456,14 @@ impl Book {
             tally.ios += 1;
             tally.latency.record(now.saturating_sub(slot.started));
         }
-        if self.check.is_some() {
-            self.check(area, completion.cid, slot);
+        if self.check.is_some()
+            && let Some(memory) = completion.data.into_memory()
+        {
+            self.check(memory, slot);
         }
     }
 
-    fn check(&mut self, area: &mut [u8], cid: u16, slot: InFlight) {
+    fn check(&mut self, mut memory: Memory, slot: InFlight) {
         let Some(check) = &mut self.check else { return };
         if slot.write {
             check.ledger.settle(slot.block, slot.sequence);
@@ -463,19 +472,20 @@ impl Book {
             {
                 self.journal_failed.get_or_insert(error);
             }
+            self.spare.push(memory);
             return;
         }
         check.ledger.release(slot.block);
         if slot.held.acked == 0 {
+            self.spare.push(memory);
             return;
         }
-        let length = usize32(self.share.bytes());
-        let at = usize::from(cid) * length;
         let offset = self.share.offset(slot.block);
         let (outcome, listed) = (&mut self.outcome, listed(&self.share));
         let list = |offset, what: Wrong| outcome.wrong(offset, what.to_string(), listed);
-        let right = check.stamp.check(&mut area[at..at + length], offset, slot.held, list);
+        let right = check.stamp.check(memory.bytes_mut(), offset, slot.held, list);
         outcome.verified_bytes += right;
+        self.spare.push(memory);
     }
 
     /// Puts what was acknowledged in this turn into the journal.

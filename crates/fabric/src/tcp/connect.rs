@@ -1,12 +1,14 @@
 //! The host's end of a connection: a socket, the machine of `nvme::tcp::host`, and what is still to send.
 //!
-//! Data lies in a *data area* that the owner of the connection keeps and lends to each call: writes are sent
-//! from where they lie in it, and what of it is named to a call stays as it is until [`Connection::flush`] has
-//! sent it.
+//! Data lies in [`Memory`] that the owner of the connection keeps, by command, and lends to each call: writes
+//! are sent from where they lie in it. What is queued stays as it is until it is sent.
 
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::ops::Range;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use nvme::sqe::Sqe;
@@ -77,12 +79,44 @@ pub enum Flushed {
     Shared,
 }
 
+/// A part of a command's data that is to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The command.
+    pub cid: u16,
+    /// Where in its data the part begins, bytes.
+    pub at: u32,
+    /// Its length, bytes; never 0.
+    pub length: u32,
+}
+
+/// Where the data of commands lies while it is sent.
+pub trait Memory {
+    /// The bytes of a queued piece: the same at each call until it is released.
+    fn bytes(&self, piece: &Piece) -> &[u8];
+    /// A piece has been queued.
+    fn hold(&self, piece: &Piece);
+    /// A queued piece has been sent to its end.
+    fn release(&self, piece: &Piece);
+}
+
+/// No data at all.
+impl Memory for () {
+    fn bytes(&self, _: &Piece) -> &[u8] {
+        &[]
+    }
+
+    fn hold(&self, _: &Piece) {}
+
+    fn release(&self, _: &Piece) {}
+}
+
 /// An initialised connection, seen from the host.
 pub struct Connection {
-    stream: TcpStream,
+    stream: Rc<TcpStream>,
     machine: Machine,
     settled: Initialized,
-    out: Gather<Range<usize>>,
+    out: Gather<Piece>,
     inbox: Aligned,
     /// The bytes of `inbox` received and not yet consumed.
     unread: Range<usize>,
@@ -114,7 +148,7 @@ impl Connection {
         });
         let head = machine.ic_req();
         let mut connection = Self {
-            stream,
+            stream: Rc::new(stream),
             machine,
             settled: Initialized { cpda: 0, maxh2cdata: 0, hdgst: false, ddgst: false },
             out: Gather::default(),
@@ -123,7 +157,7 @@ impl Connection {
         };
         connection.out.push(&head);
         loop {
-            connection.ready(&[]).await?;
+            connection.ready(&()).await?;
             match connection.next_event()? {
                 Some(Event::Initialized(settled)) => {
                     connection.settled = settled;
@@ -150,49 +184,40 @@ impl Connection {
         Ok((self.stream.local_addr()?, self.stream.peer_addr()?))
     }
 
-    /// Queues a command capsule, with the given range of the data area as in-capsule data.
+    /// Queues a command capsule, with the first `in_capsule` bytes of the command's data in it.
     ///
     /// # Panics
     /// When the command identifier is in use.
     #[inline]
-    pub fn push_capsule(&mut self, sqe: &Sqe, area: &[u8], in_capsule: Range<usize>) {
-        let head = self.machine.capsule_cmd(sqe, stdx::num::u32_of(in_capsule.len()));
+    pub fn push_capsule<M: Memory + ?Sized>(&mut self, sqe: &Sqe, memory: &M, in_capsule: u32) {
+        let head = self.machine.capsule_cmd(sqe, in_capsule);
         self.out.push(&head);
-        self.push_data(area, in_capsule);
+        if in_capsule > 0 {
+            self.push_data(memory, Piece { cid: sqe.cid.get(), at: 0, length: in_capsule });
+        }
     }
 
-    /// Queues the answer to an R2T: the given range of the data area, which is what the R2T asked for from
-    /// `offset` of the command's buffer on, in as many H2CData PDUs as MAXH2CDATA makes it.
-    pub fn push_h2c_data(
-        &mut self,
-        cid: u16,
-        ttag: u16,
-        offset: u32,
-        area: &[u8],
-        range: Range<usize>,
-    ) {
-        let most = stdx::num::usize32(self.settled.maxh2cdata);
-        let mut at = range.start;
-        while at < range.end {
-            let end = range.end.min(at + most);
-            let before = stdx::num::u32_of(at - range.start);
-            let length = stdx::num::u32_of(end - at);
-            let last = end == range.end;
-            let head = self.machine.h2c_data(cid, ttag, offset + before, length, last);
+    /// Queues the answer to an R2T, `piece` of the command's data, in as many H2CData PDUs as MAXH2CDATA makes
+    /// it.
+    pub fn push_h2c_data<M: Memory + ?Sized>(&mut self, ttag: u16, piece: Piece, memory: &M) {
+        let Piece { cid, mut at, length } = piece;
+        let end = at + length;
+        while at < end {
+            let length = (end - at).min(self.settled.maxh2cdata);
+            let last = at + length == end;
+            let head = self.machine.h2c_data(cid, ttag, at, length, last);
             self.out.push(&head);
-            self.push_data(area, at..end);
-            at = end;
+            self.push_data(memory, Piece { cid, at, length });
+            at += length;
         }
     }
 
     #[inline]
-    fn push_data(&mut self, area: &[u8], range: Range<usize>) {
-        if range.is_empty() {
-            return;
-        }
-        self.out.push_data(range.clone());
+    fn push_data<M: Memory + ?Sized>(&mut self, memory: &M, piece: Piece) {
+        memory.hold(&piece);
+        self.out.push_data(piece);
         if self.machine.data_digest() {
-            self.out.push(&ddgst(&area[range]));
+            self.out.push(&ddgst(memory.bytes(&piece)));
         }
     }
 
@@ -201,13 +226,13 @@ impl Connection {
     /// # Errors
     /// Those of the socket.
     #[inline]
-    pub fn flush(&mut self, area: &[u8]) -> Result<Flushed, Error> {
+    pub fn flush<M: Memory + ?Sized>(&mut self, memory: &M) -> Result<Flushed, Error> {
         let stream = &self.stream;
         let sent = self.out.send(
-            area,
-            |area, range| &area[range.clone()],
+            memory,
+            |memory, piece| memory.bytes(piece),
             |slices| stream.try_send_vectored(slices),
-            drop,
+            |piece| memory.release(&piece),
         )?;
         Ok(match sent {
             Sent::All => Flushed::All,
@@ -245,10 +270,10 @@ impl Connection {
     ///
     /// # Errors
     /// Those of the socket, and [`Error::Closed`].
-    pub async fn ready(&mut self, area: &[u8]) -> Result<(), Error> {
+    pub async fn ready<M: Memory + ?Sized>(&mut self, memory: &M) -> Result<(), Error> {
         self.make_room();
         loop {
-            let flushed = self.flush(area)?;
+            let flushed = self.flush(memory)?;
             let room = &mut self.inbox[self.unread.end..];
             let received = match flushed {
                 Flushed::All => Some(self.stream.recv(room).await?),
@@ -270,6 +295,50 @@ impl Connection {
                 None => {}
             }
         }
+    }
+
+    /// Sends all that is queued, waiting for the socket to take it.
+    ///
+    /// # Errors
+    /// Those of the socket.
+    pub async fn send_all<M: Memory + ?Sized>(&mut self, memory: &M) -> Result<(), Error> {
+        loop {
+            match self.flush(memory)? {
+                Flushed::All => return Ok(()),
+                Flushed::Blocked => self.writable().await?,
+                Flushed::Shared => reactor::yield_now().await,
+            }
+        }
+    }
+
+    /// Whether nothing is left to send.
+    #[must_use]
+    #[inline]
+    pub fn is_flushed(&self) -> bool {
+        self.out.is_empty()
+    }
+
+    /// Waits until the socket takes bytes again (or fails, which the next send reports). Borrows nothing, so
+    /// that others may receive meanwhile.
+    pub fn writable(&self) -> impl Future<Output = Result<(), Error>> + 'static {
+        let stream = Rc::clone(&self.stream);
+        async move { Ok(stream.writable().await?) }
+    }
+
+    /// Receives what is there, at most once a turn; the poll form of [`Connection::ready`], which sends nothing.
+    /// [`Connection::next_event`] says what came.
+    ///
+    /// # Errors
+    /// Those of the socket, and [`Error::Closed`].
+    pub fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.make_room();
+        let room = &mut self.inbox[self.unread.end..];
+        let received = ready!(self.stream.poll_recv(cx, room))?;
+        if received == 0 {
+            return Poll::Ready(Err(Error::Closed));
+        }
+        self.unread.end += received;
+        Poll::Ready(Ok(()))
     }
 
     /// Moves what is unread to the front: never more than a PDU's head, as data is consumed as it comes.

@@ -1,0 +1,275 @@
+//! A queue that many tasks of a reactor use at once.
+//!
+//! Two tasks serve it: one receives and completes, one sends at the end of a turn what the turn queued. A
+//! command waits in turn for a place in the queue, then for its completion. Dropped before that, it leaves its
+//! place and its memory to the queue until the controller is done with them.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use fabric::tcp::connect::Flushed;
+use nvme::cqe::Cqe;
+use nvme::sqe::Sqe;
+use reactor::Task;
+use reactor::sync::{Notify, Semaphore};
+
+use crate::Error;
+use crate::queue::{Data, Queue};
+
+/// What became of a command.
+#[derive(Debug)]
+pub enum Outcome {
+    /// The controller's answer, and the data.
+    Answered(Cqe, Data),
+    /// The connection ended before the answer came, or before the command was sent. Nothing is received into
+    /// the data any more; whether the controller executed the command, or still does, is not known.
+    Lost(Data),
+}
+
+/// What a command in the queue waits for.
+#[derive(Debug, Default)]
+enum Wait {
+    #[default]
+    Idle,
+    Pending(Option<Waker>),
+    Done(Outcome),
+    /// Nobody waits any more.
+    Forgotten,
+}
+
+struct Inner {
+    queue: RefCell<Queue>,
+    /// By place.
+    waits: RefCell<Box<[Wait]>>,
+    vacant: RefCell<Vec<u16>>,
+    /// The place of the command with each identifier.
+    places: RefCell<Box<[u16]>>,
+    /// Places that are vacant.
+    room: Semaphore,
+    to_send: Notify,
+    broken: RefCell<Option<Arc<Error>>>,
+}
+
+/// A queue and the tasks that serve it, which end with it.
+pub struct Channel {
+    inner: Rc<Inner>,
+    tasks: [Task<()>; 2],
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(Task::abort);
+    }
+}
+
+/// A place in the queue, held by the command that waits there.
+struct Place<'a> {
+    inner: &'a Inner,
+    index: u16,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let wait = std::mem::take(&mut self.inner.waits.borrow_mut()[usize::from(self.index)]);
+        if let Wait::Pending(_) = wait {
+            self.inner.waits.borrow_mut()[usize::from(self.index)] = Wait::Forgotten;
+        } else {
+            self.inner.vacate(self.index);
+        }
+    }
+}
+
+impl Channel {
+    /// Serves `queue` from now on.
+    ///
+    /// # Panics
+    /// Outside a reactor.
+    pub fn new(queue: Queue) -> Self {
+        let depth = queue.depth();
+        let inner = Rc::new(Inner {
+            queue: RefCell::new(queue),
+            waits: RefCell::new((0..depth).map(|_| Wait::Idle).collect()),
+            vacant: RefCell::new((0..depth).rev().collect()),
+            places: RefCell::new((0..depth).collect()),
+            room: Semaphore::new(usize::from(depth)),
+            to_send: Notify::new(),
+            broken: RefCell::default(),
+        });
+        let receiver = reactor::spawn(receive(Rc::clone(&inner)));
+        let sender = reactor::spawn_late(send(Rc::clone(&inner)));
+        Self { inner, tasks: [receiver, sender] }
+    }
+
+    /// Runs a command: waits for a place, sends it, waits for its completion. Its status is the caller's to
+    /// judge.
+    pub async fn run(&self, sqe: Sqe, data: Data) -> Outcome {
+        self.inner.room.acquire(1).await;
+        let place = match self.inner.submit(sqe, data) {
+            Ok(place) => place,
+            Err(data) => {
+                self.inner.room.release(1);
+                return Outcome::Lost(data);
+            }
+        };
+        poll_fn(|cx| {
+            let wait = &mut self.inner.waits.borrow_mut()[usize::from(place.index)];
+            match wait {
+                Wait::Done(_) => {
+                    let Wait::Done(outcome) = std::mem::take(wait) else { return Poll::Pending };
+                    Poll::Ready(outcome)
+                }
+                _ => {
+                    *wait = Wait::Pending(Some(cx.waker().clone()));
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+
+    /// Runs a command to its completion, at most for `after`.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`], and why the connection ended.
+    pub async fn execute(
+        &self,
+        command: &'static str,
+        sqe: Sqe,
+        data: Data,
+        after: Duration,
+    ) -> Result<(Cqe, Data), Error> {
+        match reactor::timeout(after, self.run(sqe, data)).await {
+            Ok(Outcome::Answered(cqe, data)) => Ok((cqe, data)),
+            Ok(Outcome::Lost(_)) => Err(Error::Ended(self.why())),
+            Err(reactor::Elapsed) => Err(Error::Timeout { command, after }),
+        }
+    }
+
+    /// Why the connection ended.
+    pub fn why(&self) -> Arc<Error> {
+        let why = self.inner.broken.borrow().clone();
+        why.unwrap_or_else(|| Arc::new(Error::Lost("the queue is closed")))
+    }
+
+    /// Ends the connection: commands in the queue are lost, `why` is what [`Channel::why`] says.
+    pub fn end(&self, why: Error) {
+        self.inner.end(why);
+    }
+
+    /// Commands that have no answer yet.
+    pub fn outstanding(&self) -> u16 {
+        self.inner.queue.borrow().outstanding()
+    }
+}
+
+impl Inner {
+    /// Puts a command in the queue, for which there is room; its data when the connection has ended.
+    fn submit(&self, sqe: Sqe, data: Data) -> Result<Place<'_>, Data> {
+        if self.broken.borrow().is_some() {
+            return Err(data);
+        }
+        let Some(index) = self.vacant.borrow_mut().pop() else { return Err(data) };
+        let cid = self.queue.borrow_mut().submit(sqe, data);
+        self.places.borrow_mut()[usize::from(cid)] = index;
+        self.waits.borrow_mut()[usize::from(index)] = Wait::Pending(None);
+        self.to_send.notify();
+        Ok(Place { inner: self, index })
+    }
+
+    fn vacate(&self, index: u16) {
+        self.vacant.borrow_mut().push(index);
+        self.room.release(1);
+    }
+
+    /// Gives a command's outcome to whoever waits for it.
+    fn resolve(&self, cid: u16, outcome: Outcome) {
+        let index = self.places.borrow()[usize::from(cid)];
+        let mut waits = self.waits.borrow_mut();
+        let wait = &mut waits[usize::from(index)];
+        match std::mem::take(wait) {
+            Wait::Pending(waker) => {
+                *wait = Wait::Done(outcome);
+                if let Some(waker) = waker {
+                    waker.wake();
+                }
+            }
+            Wait::Forgotten => {
+                drop(waits);
+                self.vacate(index);
+            }
+            Wait::Idle | Wait::Done(_) => {
+                unreachable!("an identifier in use belongs to one waiting command")
+            }
+        }
+    }
+
+    /// Completes what has been received.
+    fn collect(&self) -> Result<(), Error> {
+        let mut queue = self.queue.borrow_mut();
+        queue.poll(|done| {
+            self.resolve(done.cid, Outcome::Answered(done.cqe, done.data));
+        })?;
+        // Answers to R2Ts.
+        if !queue.is_flushed() {
+            self.to_send.notify();
+        }
+        Ok(())
+    }
+
+    fn end(&self, why: Error) {
+        if self.broken.borrow().is_some() {
+            return;
+        }
+        *self.broken.borrow_mut() = Some(Arc::new(why));
+        let left: Vec<_> = self.queue.borrow_mut().abandon().collect();
+        for (cid, data) in left {
+            self.resolve(cid, Outcome::Lost(data));
+        }
+    }
+}
+
+async fn receive(inner: Rc<Inner>) {
+    loop {
+        let received = poll_fn(|cx| inner.queue.borrow_mut().poll_receive(cx)).await;
+        if let Err(why) = received.and_then(|()| inner.collect()) {
+            return inner.end(why);
+        }
+        if inner.broken.borrow().is_some() {
+            return;
+        }
+    }
+}
+
+async fn send(inner: Rc<Inner>) {
+    loop {
+        inner.to_send.notified().await;
+        if let Err(why) = send_all(&inner).await {
+            return inner.end(why);
+        }
+    }
+}
+
+/// Sends what is queued. The queue is borrowed by nobody while this waits.
+async fn send_all(inner: &Inner) -> Result<(), Error> {
+    loop {
+        if inner.broken.borrow().is_some() {
+            return Ok(());
+        }
+        let flushed = inner.queue.borrow_mut().flush()?;
+        if inner.queue.borrow().has_early() {
+            inner.collect()?;
+        }
+        match flushed {
+            Flushed::All => return Ok(()),
+            Flushed::Blocked => {
+                let writable = inner.queue.borrow().writable();
+                writable.await?;
+            }
+            Flushed::Shared => reactor::yield_now().await,
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! A namespace in use: its geometry, its buffers and its commands, for the tasks of one reactor.
+
+mod buffer;
+mod geometry;
+mod session;
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use nvme::count::ZeroBased8;
+use nvme::cqe::Cqe;
+use nvme::nvm::{
+    Compare, Copy, CopyDescriptor, CopyFormat, CopyRange0, DatasetManagement, DsmRange, LbaRange,
+    Read, Verify, Write, WriteZeroes,
+};
+use nvme::opcode::io;
+use nvme::sqe::Sqe;
+use stdx::Lba;
+use stdx::num::{low16, usize32};
+use zerocopy::IntoBytes;
+
+pub use buffer::Buffer;
+pub use geometry::{CopyLimits, Geometry, Supports};
+
+use crate::Error;
+use crate::ask::Remote;
+use crate::channel::Outcome;
+use crate::queue::Data;
+use session::{Class, Session};
+
+/// Whether a write is durable when it completes (Force Unit Access), whatever cache the namespace has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fua {
+    /// It may be in a volatile cache until a flush.
+    No,
+    /// It is durable.
+    Yes,
+}
+
+/// Whether blocks written with zeroes should be deallocated as well (DEAC).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deallocate {
+    /// They keep their space, where the namespace knows of such a thing.
+    No,
+    /// Their space may be given back, as long as they read as zeroes.
+    Yes,
+}
+
+/// A namespace of a remote subsystem. Cloning is cheap and shares it; many commands may be in flight at once.
+/// It belongs to the reactor it was attached on.
+///
+/// LBAs and counts are in logical blocks. A command ends once: `Ok` when the controller said success, otherwise
+/// an [`Error`], whose [`Error::Command`] has the NVMe status. A range outside of the namespace, and a buffer
+/// shorter than its range, are refused before anything is sent.
+#[derive(Clone)]
+pub struct Namespace {
+    inner: Rc<Inner>,
+}
+
+struct Inner {
+    nsid: u32,
+    session: Session,
+    geometry: Cell<Geometry>,
+}
+
+impl Namespace {
+    /// Connects to the remote's controller with an admin queue and the I/O queues its options ask for,
+    /// identifies namespace `nsid`, and keeps the association alive.
+    ///
+    /// # Errors
+    /// Any of [`Error`].
+    ///
+    /// # Panics
+    /// Outside a reactor.
+    pub async fn attach(remote: &Remote, nsid: u32) -> Result<Self, Error> {
+        let (session, geometry) = Session::open(remote, nsid).await?;
+        Ok(Self { inner: Rc::new(Inner { nsid, session, geometry: Cell::new(geometry) }) })
+    }
+
+    /// What the namespace is.
+    #[must_use]
+    pub fn geometry(&self) -> Geometry {
+        self.inner.geometry.get()
+    }
+
+    /// A buffer of `bytes`; see [`Buffer::new`].
+    ///
+    /// # Panics
+    /// When `bytes` exceeds the largest buffer; [`Geometry::transfer_max_bytes`] never does.
+    pub async fn buffer(&self, bytes: usize) -> Buffer {
+        Buffer::new(bytes).await
+    }
+
+    /// Reads `blocks` from `lba` on into the start of `buffer`.
+    ///
+    /// # Errors
+    /// See [`Namespace`].
+    pub async fn read(&self, lba: u64, blocks: u32, buffer: &mut Buffer) -> Result<(), Error> {
+        let (range, bytes) = self.transfer(lba, blocks, buffer)?;
+        let command = Read { range, fua: false, limited_retry: false };
+        let data = buffer.receive(bytes);
+        self.move_data("Read", Class::Read, command.to_sqe(0, self.inner.nsid), data, buffer).await
+    }
+
+    /// Writes `blocks` from `lba` on from the start of `buffer`, which is as it was afterwards.
+    ///
+    /// # Errors
+    /// See [`Namespace`].
+    pub async fn write(
+        &self,
+        lba: u64,
+        blocks: u32,
+        buffer: &mut Buffer,
+        fua: Fua,
+    ) -> Result<(), Error> {
+        let (range, bytes) = self.transfer(lba, blocks, buffer)?;
+        let fua = fua == Fua::Yes;
+        let command = Write { range, fua, limited_retry: false, fused: false };
+        let data = buffer.send(bytes);
+        let sqe = command.to_sqe(0, self.inner.nsid);
+        self.move_data("Write", Class::Default, sqe, data, buffer).await
+    }
+
+    /// Compares `blocks` from `lba` on with the start of `buffer`. A difference is an [`Error::Command`] of
+    /// status Compare Failure.
+    ///
+    /// # Errors
+    /// See [`Namespace`].
+    pub async fn compare(&self, lba: u64, blocks: u32, buffer: &mut Buffer) -> Result<(), Error> {
+        let (range, bytes) = self.transfer(lba, blocks, buffer)?;
+        let command = Compare { range, fua: false, limited_retry: false, fused: false };
+        let data = buffer.send(bytes);
+        let sqe = command.to_sqe(0, self.inner.nsid);
+        self.move_data("Compare", Class::Default, sqe, data, buffer).await
+    }
+
+    /// Makes every write that has completed durable.
+    ///
+    /// # Errors
+    /// See [`Namespace`].
+    pub async fn flush(&self) -> Result<(), Error> {
+        let sqe = Sqe::new(io::FLUSH, 0, self.inner.nsid);
+        self.order("Flush", sqe, Data::None).await
+    }
+
+    /// Writes zeroes over `blocks` from `lba` on, at most 65,536.
+    ///
+    /// # Errors
+    /// See [`Namespace`].
+    pub async fn write_zeroes(
+        &self,
+        lba: u64,
+        blocks: u32,
+        deallocate: Deallocate,
+        fua: Fua,
+    ) -> Result<(), Error> {
+        let command = WriteZeroes {
+            range: self.range(lba, blocks)?,
+            fua: fua == Fua::Yes,
+            limited_retry: false,
+            deallocate: deallocate == Deallocate::Yes,
+        };
+        self.order("Write Zeroes", command.to_sqe(0, self.inner.nsid), Data::None).await
+    }
+
+    /// Reads `blocks` from `lba` on, at most 65,536, at the controller's end only: an error if they cannot be.
+    ///
+    /// # Errors
+    /// See [`Namespace`].
+    pub async fn verify(&self, lba: u64, blocks: u32) -> Result<(), Error> {
+        let range = self.range(lba, blocks)?;
+        let command = Verify { range, fua: false, limited_retry: false };
+        self.order("Verify", command.to_sqe(0, self.inner.nsid), Data::None).await
+    }
+
+    /// Tells the controller that the blocks of `ranges` (first block and count, 1 to 256 ranges) are not needed.
+    /// What they read as afterwards is up to [`Supports::deallocated_reads_zeroes`].
+    ///
+    /// # Errors
+    /// See [`Namespace`].
+    pub async fn deallocate(&self, ranges: &[(u64, u32)]) -> Result<(), Error> {
+        let count = self.ranges_of(ranges)?;
+        let list: Vec<_> = ranges
+            .iter()
+            .map(|&(lba, blocks)| DsmRange {
+                cattr: 0.into(),
+                blocks: blocks.into(),
+                slba: lba.into(),
+            })
+            .collect();
+        let command = DatasetManagement {
+            ranges: count,
+            integral_read: false,
+            integral_write: false,
+            deallocate: true,
+        };
+        let sqe = command.to_sqe(0, self.inner.nsid);
+        self.order("Dataset Management", sqe, Data::copy_of(list.as_bytes())).await
+    }
+
+    /// Copies the blocks of `sources` (first block and count), one behind the other, to `destination` on, within
+    /// [`Geometry::copy`]'s limits.
+    ///
+    /// # Errors
+    /// See [`Namespace`].
+    pub async fn copy(&self, sources: &[(u64, u32)], destination: u64) -> Result<(), Error> {
+        let count = self.ranges_of(sources)?;
+        let total = sources.iter().map(|&(_, blocks)| u64::from(blocks)).sum::<u64>();
+        let fits = destination.checked_add(total).is_some_and(|end| end <= self.geometry().blocks);
+        if !fits || sources.iter().any(|&(_, blocks)| blocks > 1 << 16) {
+            return Err(Error::Unsupported("a copy goes beyond the namespace".to_owned()));
+        }
+        let entry = |&(lba, blocks): &(u64, u32)| CopyRange0 {
+            head: CopyDescriptor {
+                slba: lba.into(),
+                nlb: low16(u64::from(blocks - 1)).into(),
+                ..CopyDescriptor::default()
+            },
+            ..CopyRange0::default()
+        };
+        let list: Vec<_> = sources.iter().map(entry).collect();
+        let command = Copy {
+            destination: Lba::new(destination),
+            ranges: count,
+            format: CopyFormat::Format0,
+            fua: false,
+            limited_retry: false,
+        };
+        let sqe = command.to_sqe(0, self.inner.nsid);
+        self.order("Copy", sqe, Data::copy_of(list.as_bytes())).await
+    }
+
+    /// Ends the association in order. Commands in flight end with an error.
+    ///
+    /// # Errors
+    /// Those of the controller's shutdown.
+    pub async fn shut_down(&self) -> Result<(), Error> {
+        self.inner.session.shut_down().await
+    }
+
+    /// A range of the namespace that one command can name.
+    fn range(&self, lba: u64, blocks: u32) -> Result<LbaRange, Error> {
+        let range = LbaRange::new(Lba::new(lba), blocks).filter(|range| {
+            range.to_wire().is_some() && range.check(self.geometry().blocks).is_ok()
+        });
+        range.ok_or_else(|| {
+            Error::Unsupported(format!(
+                "{blocks} blocks from block {lba} are none that a command can name"
+            ))
+        })
+    }
+
+    /// A range, and its length in bytes, that `buffer` has room for.
+    fn transfer(&self, lba: u64, blocks: u32, buffer: &Buffer) -> Result<(LbaRange, u32), Error> {
+        let range = self.range(lba, blocks)?;
+        let geometry = self.geometry();
+        let bytes = range.bytes(geometry.block_bytes);
+        if bytes > u64::from(geometry.transfer_max_bytes) {
+            return Err(Error::Unsupported(format!(
+                "{bytes} bytes exceed the largest transfer of {}",
+                geometry.transfer_max_bytes
+            )));
+        }
+        let bytes = stdx::num::low32(bytes);
+        if buffer.len() < usize32(bytes) {
+            let has = buffer.len();
+            return Err(Error::Unsupported(format!("a buffer of {has} bytes is too small")));
+        }
+        Ok((range, bytes))
+    }
+
+    /// The number of a command's ranges, all of which lie in the namespace.
+    fn ranges_of(&self, ranges: &[(u64, u32)]) -> Result<ZeroBased8, Error> {
+        for &(lba, blocks) in ranges {
+            let range = LbaRange::new(Lba::new(lba), blocks);
+            if range.is_none_or(|range| range.check(self.geometry().blocks).is_err()) {
+                return Err(Error::Unsupported(format!(
+                    "{blocks} blocks from block {lba} are not in the namespace"
+                )));
+            }
+        }
+        u16::try_from(ranges.len())
+            .ok()
+            .and_then(ZeroBased8::new)
+            .ok_or_else(|| Error::Unsupported("a command takes 1 to 256 ranges".to_owned()))
+    }
+
+    /// Runs a command whose data is in `buffer`.
+    async fn move_data(
+        &self,
+        name: &'static str,
+        class: Class,
+        sqe: Sqe,
+        data: Data,
+        buffer: &mut Buffer,
+    ) -> Result<(), Error> {
+        let (result, data) = self.run(class, sqe, data).await;
+        buffer.give(data);
+        judge(name, result)
+    }
+
+    /// Runs a command that moves no data of the caller's.
+    async fn order(&self, name: &'static str, sqe: Sqe, data: Data) -> Result<(), Error> {
+        judge(name, self.run(Class::Default, sqe, data).await.0)
+    }
+
+    async fn run(&self, class: Class, sqe: Sqe, data: Data) -> (Result<Cqe, Error>, Data) {
+        let channel = self.inner.session.channel(class);
+        match channel.run(sqe, data).await {
+            Outcome::Answered(cqe, data) => (Ok(cqe), data),
+            Outcome::Lost(data) => (Err(Error::Ended(channel.why())), data),
+        }
+    }
+}
+
+fn judge(command: &'static str, result: Result<Cqe, Error>) -> Result<(), Error> {
+    let status = result?.status();
+    if status.is_success() { Ok(()) } else { Err(Error::Command { command, status }) }
+}

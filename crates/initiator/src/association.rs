@@ -27,6 +27,18 @@ pub struct Options {
     pub keep_alive: Duration,
     /// How long a connection or an admin command may take.
     pub timeout: Duration,
+    /// How long an I/O command may go unanswered: an Abort is sent then, and after as long again the controller
+    /// is reset. Zero is for ever.
+    pub io_timeout: Duration,
+    /// Between attempts to connect again; the first one is made at once.
+    pub reconnect_delay: Duration,
+    /// How long it is tried to connect again; `None` is for ever. Zero ends a namespace with its association.
+    pub ctrl_loss: Option<Duration>,
+    /// After this long without a controller commands fail, although it is still tried to connect again; `None`
+    /// has them wait as long as that is tried.
+    pub fast_io_fail: Option<Duration>,
+    /// When commands that change something may go to a new association after the old one was lost.
+    pub fencing: Fencing,
     /// I/O queues of a namespace in use: for everything, or for reads when there are write queues. At least 1.
     pub io_queues: u16,
     /// I/O queues beside them for whatever is no read, so that reads never wait behind large writes.
@@ -35,14 +47,31 @@ pub struct Options {
     pub queue_size: u16,
 }
 
+/// When commands that change something may be sent again, or sent at all, after an association was lost with
+/// such commands in flight: an old copy that the controller still executes must not come after a newer write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fencing {
+    /// When the old association is known to execute nothing any more: its controller has been reset, or it has
+    /// had the time that the specification gives it (Base 2.1, section 9.6).
+    Proven,
+    /// At once: the target is trusted to execute nothing of an association whose connections are closed.
+    Trusted,
+}
+
 impl Default for Options {
-    /// No digests, KATO of 5 seconds as the Linux host's default, 10 seconds for each answer, one I/O queue of 128.
+    /// No digests, KATO of 5 seconds as the Linux host's default, 10 seconds for each answer, one I/O queue of 128;
+    /// I/O timeout of 30 seconds, a reconnect delay of 10, controller loss after 600 as nvme-cli has them.
     fn default() -> Self {
         Self {
             header_digest: false,
             data_digest: false,
             keep_alive: Duration::from_secs(5),
             timeout: Duration::from_secs(10),
+            io_timeout: Duration::from_secs(30),
+            reconnect_delay: Duration::from_secs(10),
+            ctrl_loss: Some(Duration::from_secs(600)),
+            fast_io_fail: None,
+            fencing: Fencing::Proven,
             io_queues: 1,
             write_queues: 0,
             queue_size: QUEUE_SIZE,

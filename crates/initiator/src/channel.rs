@@ -4,7 +4,7 @@
 //! command waits in turn for a place in the queue, then for its completion. Dropped before that, it leaves its
 //! place and its memory to the queue until the controller is done with them.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,9 +13,10 @@ use std::time::Duration;
 
 use fabric::tcp::connect::Flushed;
 use nvme::cqe::Cqe;
+use nvme::opcode::io;
 use nvme::sqe::Sqe;
-use reactor::Task;
 use reactor::sync::{Notify, Semaphore};
+use reactor::{Nanos, Task};
 
 use crate::Error;
 use crate::queue::{Data, Queue};
@@ -25,9 +26,11 @@ use crate::queue::{Data, Queue};
 pub enum Outcome {
     /// The controller's answer, and the data.
     Answered(Cqe, Data),
-    /// The connection ended before the answer came, or before the command was sent. Nothing is received into
-    /// the data any more; whether the controller executed the command, or still does, is not known.
+    /// The connection ended before the answer came. Nothing is received into the data any more; whether the
+    /// controller executed the command, or still does, is not known.
     Lost(Data),
+    /// The connection had ended before.
+    Unsent(Data),
 }
 
 /// What a command in the queue waits for.
@@ -41,10 +44,27 @@ enum Wait {
     Forgotten,
 }
 
+impl Wait {
+    const fn is_in_queue(&self) -> bool {
+        matches!(self, Self::Pending(_) | Self::Forgotten)
+    }
+}
+
+/// A command in the queue.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sent {
+    cid: u16,
+    at: Nanos,
+    /// It is known to be overdue.
+    told: bool,
+}
+
 struct Inner {
     queue: RefCell<Queue>,
     /// By place.
     waits: RefCell<Box<[Wait]>>,
+    /// By place, as long as somebody waits there or did.
+    sent: RefCell<Box<[Sent]>>,
     vacant: RefCell<Vec<u16>>,
     /// The place of the command with each identifier.
     places: RefCell<Box<[u16]>>,
@@ -52,6 +72,10 @@ struct Inner {
     room: Semaphore,
     to_send: Notify,
     broken: RefCell<Option<Arc<Error>>>,
+    /// Commands that change something had no answer when the connection ended.
+    in_doubt: Cell<bool>,
+    /// Told when the connection ends by itself.
+    trouble: Rc<Notify>,
 }
 
 /// A queue and the tasks that serve it, which end with it.
@@ -84,20 +108,23 @@ impl Drop for Place<'_> {
 }
 
 impl Channel {
-    /// Serves `queue` from now on.
+    /// Serves `queue` from now on, and notifies `trouble` when its connection ends by itself.
     ///
     /// # Panics
     /// Outside a reactor.
-    pub fn new(queue: Queue) -> Self {
+    pub fn new(queue: Queue, trouble: Rc<Notify>) -> Self {
         let depth = queue.depth();
         let inner = Rc::new(Inner {
             queue: RefCell::new(queue),
             waits: RefCell::new((0..depth).map(|_| Wait::Idle).collect()),
+            sent: RefCell::new(vec![Sent::default(); usize::from(depth)].into()),
             vacant: RefCell::new((0..depth).rev().collect()),
             places: RefCell::new((0..depth).collect()),
             room: Semaphore::new(usize::from(depth)),
             to_send: Notify::new(),
             broken: RefCell::default(),
+            in_doubt: Cell::new(false),
+            trouble,
         });
         let receiver = reactor::spawn(receive(Rc::clone(&inner)));
         let sender = reactor::spawn_late(send(Rc::clone(&inner)));
@@ -112,7 +139,7 @@ impl Channel {
             Ok(place) => place,
             Err(data) => {
                 self.inner.room.release(1);
-                return Outcome::Lost(data);
+                return Outcome::Unsent(data);
             }
         };
         poll_fn(|cx| {
@@ -144,7 +171,7 @@ impl Channel {
     ) -> Result<(Cqe, Data), Error> {
         match reactor::timeout(after, self.run(sqe, data)).await {
             Ok(Outcome::Answered(cqe, data)) => Ok((cqe, data)),
-            Ok(Outcome::Lost(_)) => Err(Error::Ended(self.why())),
+            Ok(Outcome::Lost(_) | Outcome::Unsent(_)) => Err(Error::Ended(self.why())),
             Err(reactor::Elapsed) => Err(Error::Timeout { command, after }),
         }
     }
@@ -158,6 +185,37 @@ impl Channel {
     /// Ends the connection: commands in the queue are lost, `why` is what [`Channel::why`] says.
     pub fn end(&self, why: Error) {
         self.inner.end(why);
+    }
+
+    /// Whether the connection has ended.
+    pub fn is_broken(&self) -> bool {
+        self.inner.broken.borrow().is_some()
+    }
+
+    /// Whether commands that change something had no answer when the connection ended.
+    pub fn in_doubt(&self) -> bool {
+        self.inner.in_doubt.get()
+    }
+
+    /// Commands that have been in the queue since `before`, forgotten ones too, and that this has not told of
+    /// before.
+    pub fn overdue(&self, before: Nanos) -> Vec<u16> {
+        let waits = self.inner.waits.borrow();
+        let mut sent = self.inner.sent.borrow_mut();
+        let in_queue = waits.iter().zip(sent.iter_mut()).filter(|(wait, _)| wait.is_in_queue());
+        let late = in_queue.filter_map(|(_, sent)| {
+            let news = sent.at <= before && !sent.told;
+            sent.told |= news;
+            news.then_some(sent.cid)
+        });
+        late.collect()
+    }
+
+    /// Whether a command has been in the queue since `before`.
+    pub fn overdue_since(&self, before: Nanos) -> bool {
+        let waits = self.inner.waits.borrow();
+        let sent = self.inner.sent.borrow();
+        waits.iter().zip(sent.iter()).any(|(wait, sent)| wait.is_in_queue() && sent.at <= before)
     }
 
     /// Commands that have no answer yet.
@@ -175,6 +233,8 @@ impl Inner {
         let Some(index) = self.vacant.borrow_mut().pop() else { return Err(data) };
         let cid = self.queue.borrow_mut().submit(sqe, data);
         self.places.borrow_mut()[usize::from(cid)] = index;
+        let sent = Sent { cid, at: reactor::now(), told: false };
+        self.sent.borrow_mut()[usize::from(index)] = sent;
         self.waits.borrow_mut()[usize::from(index)] = Wait::Pending(None);
         self.to_send.notify();
         Ok(Place { inner: self, index })
@@ -226,10 +286,19 @@ impl Inner {
         }
         *self.broken.borrow_mut() = Some(Arc::new(why));
         let left: Vec<_> = self.queue.borrow_mut().abandon().collect();
-        for (cid, data) in left {
+        for (cid, opcode, data) in left {
+            if changes(opcode) {
+                self.in_doubt.set(true);
+            }
             self.resolve(cid, Outcome::Lost(data));
         }
+        self.trouble.notify();
     }
+}
+
+/// Whether an I/O command of this opcode may change what is on the namespace.
+const fn changes(opcode: u8) -> bool {
+    !matches!(opcode, io::READ | io::COMPARE | io::VERIFY | io::FLUSH)
 }
 
 async fn receive(inner: Rc<Inner>) {

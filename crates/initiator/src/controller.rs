@@ -1,15 +1,17 @@
 //! A controller seen from its admin queue.
 
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::rc::Rc;
 use std::time::Duration;
 
+use nvme::admin::{Abort, async_event_request_sqe, keep_alive_sqe};
 use nvme::cqe::Cqe;
+use nvme::event::Event;
 use nvme::fabrics::{PropertyGet, PropertySet, PropertySize};
-use nvme::feature::{NumberOfQueues, SetFeatures, fid};
-use nvme::identify::{Cns, Identify, IdentifyController, IdentifyNamespace, NamespaceList};
+use nvme::feature::{NumberOfQueues, SetFeatures, async_event, fid};
+use nvme::identify::{Cns, Identify, IdentifyController, IdentifyNamespace, NamespaceList, bits};
 use nvme::limits::IDENTIFY_BYTES;
 use nvme::log::{GetLogPage, LogOffset};
-use nvme::opcode::admin;
 use nvme::property::{
     Cap, Cc, CommandSetSelected, Csts, ShutdownNotification, ShutdownStatus, offset,
 };
@@ -19,7 +21,7 @@ use zerocopy::FromBytes;
 
 use crate::Error;
 use crate::association::{Association, Options};
-use crate::channel::Channel;
+use crate::channel::{Channel, Outcome};
 use crate::host::HostIdentity;
 use crate::limits::{ADMIN_PAGE_BYTES, STATUS_POLL_MS};
 use crate::queue::Data;
@@ -71,7 +73,7 @@ impl Controller {
     async fn establish(mut association: Association) -> Result<Self, Error> {
         let (admin, cntlid) = association.connect_admin().await?;
         association.cntlid = cntlid;
-        let admin = Channel::new(admin);
+        let admin = Channel::new(admin, Rc::default());
         let identity = Box::default();
         let mut controller = Self { admin, association, identity };
         let cap = Cap(controller.property(offset::CAP, PropertySize::Eight).await?);
@@ -101,15 +103,25 @@ impl Controller {
         self.set_property(offset::CC, PropertySize::Four, Cc::enable(css).0.into()).await?;
         // CAP.TO counts half seconds; 0 would be no time at all.
         let patience = Duration::from_millis(500 * u64::from(cap.to().max(1)));
-        let ready = async {
-            while !self.status().await?.ready() {
+        self.until("CC.EN", patience, Csts::ready).await
+    }
+
+    /// Looks at CSTS until it is as wanted.
+    async fn until(
+        &self,
+        command: &'static str,
+        after: Duration,
+        wanted: impl Fn(Csts) -> bool,
+    ) -> Result<(), Error> {
+        let look = async {
+            while !wanted(self.status().await?) {
                 reactor::sleep(Duration::from_millis(STATUS_POLL_MS)).await;
             }
             Ok(())
         };
-        match reactor::timeout(patience, ready).await {
+        match reactor::timeout(after, look).await {
             Ok(result) => result,
-            Err(reactor::Elapsed) => Err(Error::Timeout { command: "CC.EN", after: patience }),
+            Err(reactor::Elapsed) => Err(Error::Timeout { command, after }),
         }
     }
 
@@ -228,13 +240,17 @@ impl Controller {
         Ok(lesser.saturating_add(1).min(count))
     }
 
-    /// Keep Alive.
+    /// Keep Alive; unanswered within KATO, the association is as good as lost.
     ///
     /// # Errors
     /// As [`Controller::execute`].
     pub async fn keep_alive(&self) -> Result<(), Error> {
-        self.execute("Keep Alive", Sqe::new(admin::KEEP_ALIVE, 0, 0), Data::None).await?;
-        Ok(())
+        let Options { keep_alive, timeout, .. } = self.association.options;
+        let patience = if keep_alive.is_zero() { timeout } else { timeout.min(keep_alive) };
+        let command = "Keep Alive";
+        let (cqe, _) = self.admin.execute(command, keep_alive_sqe(0), Data::None, patience).await?;
+        let status = cqe.status();
+        if status.is_success() { Ok(()) } else { Err(Error::Command { command, status }) }
     }
 
     /// The interval at which to send Keep Alive: half of KATO; `None` when KATO is 0.
@@ -242,6 +258,74 @@ impl Controller {
     pub fn keep_alive_interval(&self) -> Option<Duration> {
         let kato = self.association.options.keep_alive;
         (!kato.is_zero()).then(|| kato / 2)
+    }
+
+    /// Has the controller tell of changes to attached namespaces by [`Controller::event`], if it can.
+    ///
+    /// # Errors
+    /// As [`Controller::execute`].
+    pub async fn ask_for_events(&self) -> Result<(), Error> {
+        if self.identity.oaes.get() & bits::OAES_NAMESPACE_ATTRIBUTE == 0 {
+            return Ok(());
+        }
+        let sqe = SetFeatures {
+            fid: fid::ASYNC_EVENT,
+            save: false,
+            nsid: 0,
+            cdw11: async_event::NAMESPACE_ATTRIBUTE,
+            cdw12: 0,
+            uuid_index: 0,
+        }
+        .to_sqe(0);
+        self.execute("Set Features (Asynchronous Event)", sqe, Data::None).await?;
+        Ok(())
+    }
+
+    /// Waits for the next asynchronous event, however long it takes; `None` for one without a name.
+    ///
+    /// # Errors
+    /// [`Error::Command`], and why the admin queue ended.
+    pub async fn event(&self) -> Result<Option<Event>, Error> {
+        match self.admin.run(async_event_request_sqe(0), Data::None).await {
+            Outcome::Answered(cqe, _) if cqe.status().is_success() => {
+                Ok(Event::from_dw0(cqe.dw0.get()))
+            }
+            Outcome::Answered(cqe, _) => {
+                Err(Error::Command { command: "Asynchronous Event Request", status: cqe.status() })
+            }
+            Outcome::Lost(_) | Outcome::Unsent(_) => Err(Error::Ended(self.admin.why())),
+        }
+    }
+
+    /// Asks to abort command `cid` of queue `qid`. What becomes of it is for its own completion to say.
+    ///
+    /// # Errors
+    /// As [`Controller::execute`].
+    pub async fn abort(&self, qid: u16, cid: u16) -> Result<(), Error> {
+        self.execute("Abort", Abort { sqid: qid, cid }.to_sqe(0), Data::None).await?;
+        Ok(())
+    }
+
+    /// Resets the controller (CC.EN to 0, section 3.7.2): when CSTS.RDY is 0, no command of its queues executes
+    /// any more. The association is of no use then.
+    ///
+    /// # Errors
+    /// As [`Controller::execute`].
+    pub async fn reset(&self) -> Result<(), Error> {
+        let cc = Cc(stdx::num::low32(self.property(offset::CC, PropertySize::Four).await?));
+        self.set_property(offset::CC, PropertySize::Four, cc.disabled().0.into()).await?;
+        self.until("CC.EN", self.association.options.timeout, |csts| !csts.ready()).await
+    }
+
+    /// How long after the loss of its connections the controller may still execute commands: it notices by its
+    /// Keep Alive Timer, after twice KATO with command based keep alive and three times with traffic based, and
+    /// takes CQT to quiesce (Base 2.1, section 9.6). Says nothing when KATO is 0.
+    #[must_use]
+    pub fn quiesce_time(&self) -> Duration {
+        let traffic_based = self.identity.ctratt.get() & bits::CTRATT_TBKAS != 0;
+        let times = if traffic_based { 3 } else { 2 };
+        let cqt = Duration::from_millis(self.identity.cqt.get().into());
+        self.association.options.keep_alive * times + cqt
     }
 
     /// Reads `length` bytes from byte `offset` of a log page. `length` is a multiple of 4, at most
@@ -269,16 +353,7 @@ impl Controller {
         let cc = Cc(stdx::num::low32(self.property(offset::CC, PropertySize::Four).await?));
         let cc = cc.with_shn(ShutdownNotification::Normal);
         self.set_property(offset::CC, PropertySize::Four, cc.0.into()).await?;
-        let patience = self.association.options.timeout;
-        let complete = async {
-            while self.status().await?.shst() != Some(ShutdownStatus::Complete) {
-                reactor::sleep(Duration::from_millis(STATUS_POLL_MS)).await;
-            }
-            Ok(())
-        };
-        match reactor::timeout(patience, complete).await {
-            Ok(result) => result,
-            Err(reactor::Elapsed) => Err(Error::Timeout { command: "CC.SHN", after: patience }),
-        }
+        let complete = |csts: Csts| csts.shst() == Some(ShutdownStatus::Complete);
+        self.until("CC.SHN", self.association.options.timeout, complete).await
     }
 }

@@ -68,6 +68,32 @@ pub enum Error {
     /// The connection that a command was on ended; several commands share the reason.
     #[error(transparent)]
     Ended(Arc<Error>),
+    /// The controller is away, and is being connected again: what to do meanwhile is the caller's choice.
+    #[error("the controller has been away for {} ms: {why}", .after.as_millis())]
+    Away {
+        /// For how long.
+        after: Duration,
+        /// What happened to the association.
+        why: Arc<Error>,
+    },
+    /// The controller did not come back in time. Nothing more can be done with the namespace.
+    #[error("the controller did not come back within {} ms: {why}", .after.as_millis())]
+    Gone {
+        /// How long it had.
+        after: Duration,
+        /// The last attempt's failure.
+        why: Arc<Error>,
+    },
+    /// A command that changes something was lost on its way. It may have been executed, in part as well, or may
+    /// still be, until the controller has noticed that the association is lost.
+    #[error("the outcome of a command in flight is not known: {0}")]
+    InDoubt(Arc<Error>),
+    /// The namespace is not there any more.
+    #[error("namespace {0} has been removed")]
+    Removed(u32),
+    /// Another namespace has taken its place.
+    #[error("namespace {0} is not the one it was")]
+    Replaced(u32),
     /// A request goes beyond what the controller supports.
     #[error("{0}")]
     Unsupported(String),
@@ -101,7 +127,10 @@ impl Error {
             Self::Resolve { .. } => Some("give an IP address, or a name that resolves"),
             Self::Nqn { .. } => Some("an NQN looks like nqn.2026-11.io.flashloom:name"),
             Self::Transport(error) => transport_advice(error),
-            Self::Ended(why) => why.advice(),
+            Self::Ended(why)
+            | Self::Away { why, .. }
+            | Self::Gone { why, .. }
+            | Self::InDoubt(why) => why.advice(),
             Self::Refused { status, invalid, .. } => refusal_advice(*status, *invalid),
             Self::Timeout { .. } => Some("the target is stuck or the network drops packets"),
             Self::Command { status, .. } if status.is(Status::INVALID_NAMESPACE_OR_FORMAT) => {

@@ -21,7 +21,7 @@ mod scripted;
 mod tests;
 
 pub use ask::{Remote, discover, identify_controller, identify_namespace};
-pub use association::{Association, Options};
+pub use association::{Association, Fencing, Options};
 pub use controller::Controller;
 pub use discovery::DiscoveryLog;
 pub use error::Error;

@@ -23,6 +23,12 @@ pub const BLOCKS_MAX: u32 = 1 << 16;
 /// Commands outstanding on an I/O queue unless asked otherwise; what the Linux host uses.
 pub const QUEUE_SIZE: u16 = 128;
 
+/// Times a command is sent again when its status says that it may succeed then; what the Linux host uses.
+pub const RETRIES: u32 = 5;
+
+/// Looks per I/O timeout for commands that exceed it: the timeout is kept to a quarter.
+pub const TIMEOUT_LOOKS: u32 = 4;
+
 /// Milliseconds between looks at CSTS while a controller gets ready or shuts down.
 pub const STATUS_POLL_MS: u64 = 1;
 

@@ -2,10 +2,11 @@
 
 mod buffer;
 mod geometry;
+mod life;
 mod session;
 
-use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use nvme::count::ZeroBased8;
 use nvme::cqe::Cqe;
@@ -15,6 +16,7 @@ use nvme::nvm::{
 };
 use nvme::opcode::io;
 use nvme::sqe::Sqe;
+use nvme::status::Status;
 use stdx::Lba;
 use stdx::num::{low16, usize32};
 use zerocopy::IntoBytes;
@@ -25,8 +27,11 @@ pub use geometry::{CopyLimits, Geometry, Supports};
 use crate::Error;
 use crate::ask::Remote;
 use crate::channel::Outcome;
+use crate::limits::RETRIES;
 use crate::queue::Data;
-use session::{Class, Session};
+use life::{Effect, Life};
+use reactor::Task;
+use session::Class;
 
 /// Whether a write is durable when it completes (Force Unit Access), whatever cache the namespace has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,15 +57,27 @@ pub enum Deallocate {
 /// LBAs and counts are in logical blocks. A command ends once: `Ok` when the controller said success, otherwise
 /// an [`Error`], whose [`Error::Command`] has the NVMe status. A range outside of the namespace, and a buffer
 /// shorter than its range, are refused before anything is sent.
+///
+/// When the association is lost it is replaced, and commands wait for that; [`crate::Options`] says for how long.
+/// Commands that were in flight are sent again, those that change something only when the old association is
+/// known to execute nothing any more ([`crate::Fencing`]), so that no caller ever sees an old write come after a
+/// newer one. A copy onto its own sources is never sent again: it ends with [`Error::InDoubt`]. So does any
+/// command that changes something and was in flight when waiting ended by [`crate::Options::fast_io_fail`] or
+/// [`crate::Options::ctrl_loss`].
 #[derive(Clone)]
 pub struct Namespace {
     inner: Rc<Inner>,
 }
 
 struct Inner {
-    nsid: u32,
-    session: Session,
-    geometry: Cell<Geometry>,
+    life: Rc<Life>,
+    keepers: [Task<()>; 2],
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.keepers.iter().for_each(Task::abort);
+    }
 }
 
 impl Namespace {
@@ -73,14 +90,28 @@ impl Namespace {
     /// # Panics
     /// Outside a reactor.
     pub async fn attach(remote: &Remote, nsid: u32) -> Result<Self, Error> {
-        let (session, geometry) = Session::open(remote, nsid).await?;
-        Ok(Self { inner: Rc::new(Inner { nsid, session, geometry: Cell::new(geometry) }) })
+        let life = Rc::new(Life::begin(remote, nsid).await?);
+        let keepers = [
+            reactor::spawn(Rc::clone(&life).keep()),
+            reactor::spawn(Rc::clone(&life).keep_fence()),
+        ];
+        Ok(Self { inner: Rc::new(Inner { life, keepers }) })
     }
 
-    /// What the namespace is.
+    /// What the namespace is, as far as is known now.
     #[must_use]
     pub fn geometry(&self) -> Geometry {
-        self.inner.geometry.get()
+        self.inner.life.geometry()
+    }
+
+    /// Waits until the geometry is another than `seen`, as [`Namespace::geometry`] gave it, and gives that: the
+    /// namespace was resized, or another controller offers other limits.
+    ///
+    /// # Errors
+    /// Why there will be no change any more: [`Error::Removed`], [`Error::Replaced`] or [`Error::Gone`] within
+    /// an [`Error::Ended`].
+    pub async fn changed(&self, seen: &Geometry) -> Result<Geometry, Error> {
+        self.inner.life.changed(seen).await
     }
 
     /// A buffer of `bytes`; see [`Buffer::new`].
@@ -99,7 +130,14 @@ impl Namespace {
         let (range, bytes) = self.transfer(lba, blocks, buffer)?;
         let command = Read { range, fua: false, limited_retry: false };
         let data = buffer.receive(bytes);
-        self.move_data("Read", Class::Read, command.to_sqe(0, self.inner.nsid), data, buffer).await
+        self.move_data(
+            "Read",
+            Effect::None,
+            command.to_sqe(0, self.inner.life.nsid()),
+            data,
+            buffer,
+        )
+        .await
     }
 
     /// Writes `blocks` from `lba` on from the start of `buffer`, which is as it was afterwards.
@@ -117,8 +155,8 @@ impl Namespace {
         let fua = fua == Fua::Yes;
         let command = Write { range, fua, limited_retry: false, fused: false };
         let data = buffer.send(bytes);
-        let sqe = command.to_sqe(0, self.inner.nsid);
-        self.move_data("Write", Class::Default, sqe, data, buffer).await
+        let sqe = command.to_sqe(0, self.inner.life.nsid());
+        self.move_data("Write", Effect::Same, sqe, data, buffer).await
     }
 
     /// Compares `blocks` from `lba` on with the start of `buffer`. A difference is an [`Error::Command`] of
@@ -130,8 +168,8 @@ impl Namespace {
         let (range, bytes) = self.transfer(lba, blocks, buffer)?;
         let command = Compare { range, fua: false, limited_retry: false, fused: false };
         let data = buffer.send(bytes);
-        let sqe = command.to_sqe(0, self.inner.nsid);
-        self.move_data("Compare", Class::Default, sqe, data, buffer).await
+        let sqe = command.to_sqe(0, self.inner.life.nsid());
+        self.move_data("Compare", Effect::None, sqe, data, buffer).await
     }
 
     /// Makes every write that has completed durable.
@@ -139,8 +177,8 @@ impl Namespace {
     /// # Errors
     /// See [`Namespace`].
     pub async fn flush(&self) -> Result<(), Error> {
-        let sqe = Sqe::new(io::FLUSH, 0, self.inner.nsid);
-        self.order("Flush", sqe, Data::None).await
+        let sqe = Sqe::new(io::FLUSH, 0, self.inner.life.nsid());
+        self.order("Flush", Effect::None, sqe, Data::None).await
     }
 
     /// Writes zeroes over `blocks` from `lba` on, at most 65,536.
@@ -160,7 +198,13 @@ impl Namespace {
             limited_retry: false,
             deallocate: deallocate == Deallocate::Yes,
         };
-        self.order("Write Zeroes", command.to_sqe(0, self.inner.nsid), Data::None).await
+        self.order(
+            "Write Zeroes",
+            Effect::Same,
+            command.to_sqe(0, self.inner.life.nsid()),
+            Data::None,
+        )
+        .await
     }
 
     /// Reads `blocks` from `lba` on, at most 65,536, at the controller's end only: an error if they cannot be.
@@ -170,7 +214,8 @@ impl Namespace {
     pub async fn verify(&self, lba: u64, blocks: u32) -> Result<(), Error> {
         let range = self.range(lba, blocks)?;
         let command = Verify { range, fua: false, limited_retry: false };
-        self.order("Verify", command.to_sqe(0, self.inner.nsid), Data::None).await
+        self.order("Verify", Effect::None, command.to_sqe(0, self.inner.life.nsid()), Data::None)
+            .await
     }
 
     /// Tells the controller that the blocks of `ranges` (first block and count, 1 to 256 ranges) are not needed.
@@ -194,8 +239,8 @@ impl Namespace {
             integral_write: false,
             deallocate: true,
         };
-        let sqe = command.to_sqe(0, self.inner.nsid);
-        self.order("Dataset Management", sqe, Data::copy_of(list.as_bytes())).await
+        let sqe = command.to_sqe(0, self.inner.life.nsid());
+        self.order("Dataset Management", Effect::Same, sqe, Data::copy_of(list.as_bytes())).await
     }
 
     /// Copies the blocks of `sources` (first block and count), one behind the other, to `destination` on, within
@@ -226,8 +271,9 @@ impl Namespace {
             fua: false,
             limited_retry: false,
         };
-        let sqe = command.to_sqe(0, self.inner.nsid);
-        self.order("Copy", sqe, Data::copy_of(list.as_bytes())).await
+        let sqe = command.to_sqe(0, self.inner.life.nsid());
+        let effect = copy_effect(sources, destination, total);
+        self.order("Copy", effect, sqe, Data::copy_of(list.as_bytes())).await
     }
 
     /// Ends the association in order. Commands in flight end with an error.
@@ -235,7 +281,10 @@ impl Namespace {
     /// # Errors
     /// Those of the controller's shutdown.
     pub async fn shut_down(&self) -> Result<(), Error> {
-        self.inner.session.shut_down().await
+        match self.inner.life.end(Error::Lost("the namespace was shut down")) {
+            Some(session) => session.shut_down().await,
+            None => Ok(()),
+        }
     }
 
     /// A range of the namespace that one command can name.
@@ -289,28 +338,86 @@ impl Namespace {
     async fn move_data(
         &self,
         name: &'static str,
-        class: Class,
+        effect: Effect,
         sqe: Sqe,
         data: Data,
         buffer: &mut Buffer,
     ) -> Result<(), Error> {
-        let (result, data) = self.run(class, sqe, data).await;
+        let (result, data) = self.run(effect, sqe, data).await;
         buffer.give(data);
         judge(name, result)
     }
 
     /// Runs a command that moves no data of the caller's.
-    async fn order(&self, name: &'static str, sqe: Sqe, data: Data) -> Result<(), Error> {
-        judge(name, self.run(Class::Default, sqe, data).await.0)
+    async fn order(
+        &self,
+        name: &'static str,
+        effect: Effect,
+        sqe: Sqe,
+        data: Data,
+    ) -> Result<(), Error> {
+        judge(name, self.run(effect, sqe, data).await.0)
     }
 
-    async fn run(&self, class: Class, sqe: Sqe, data: Data) -> (Result<Cqe, Error>, Data) {
-        let channel = self.inner.session.channel(class);
-        match channel.run(sqe, data).await {
-            Outcome::Answered(cqe, data) => (Ok(cqe), data),
-            Outcome::Lost(data) => (Err(Error::Ended(channel.why())), data),
+    /// Runs a command to its end, on as many associations as that takes.
+    async fn run(&self, effect: Effect, sqe: Sqe, mut data: Data) -> (Result<Cqe, Error>, Data) {
+        let life = &self.inner.life;
+        let class = if sqe.opcode == io::READ { Class::Read } else { Class::Default };
+        let mut retries = 0;
+        let mut in_doubt = false;
+        loop {
+            let session = match life.session(effect).await {
+                Ok(session) => session,
+                Err(error) if in_doubt => return (Err(Error::InDoubt(Arc::new(error))), data),
+                Err(error) => return (Err(error), data),
+            };
+            let channel = session.channel(class);
+            match channel.run(sqe, data).await {
+                Outcome::Answered(cqe, back) => {
+                    let status = cqe.status();
+                    if retries == RETRIES || effect == Effect::Once || !may_succeed_later(status) {
+                        return (Ok(cqe), back);
+                    }
+                    data = back;
+                    retries += 1;
+                    reactor::sleep(session.retry_delay(status)).await;
+                }
+                Outcome::Lost(back) => {
+                    life.lose(&session, Error::Ended(channel.why()));
+                    if effect == Effect::Once {
+                        return (Err(Error::InDoubt(channel.why())), back);
+                    }
+                    data = back;
+                    in_doubt |= effect != Effect::None;
+                }
+                Outcome::Unsent(back) => {
+                    data = back;
+                    life.lose(&session, Error::Ended(channel.why()));
+                }
+            }
         }
     }
+}
+
+/// Whether the controller says that the command may succeed when it is sent again: it did not fail for what it
+/// is, but for what happened around it (section 4.2.3).
+fn may_succeed_later(status: Status) -> bool {
+    const LATER: [Status; 5] = [
+        Status::DATA_TRANSFER_ERROR,
+        Status::ABORT_REQUESTED,
+        Status::COMMAND_INTERRUPTED,
+        Status::TRANSIENT_TRANSPORT_ERROR,
+        Status::NAMESPACE_NOT_READY,
+    ];
+    !status.dnr() && LATER.iter().any(|&later| status.is(later))
+}
+
+/// A copy onto blocks that it copies from finds other sources the second time.
+fn copy_effect(sources: &[(u64, u32)], destination: u64, total: u64) -> Effect {
+    let overlaps = |&(lba, blocks): &(u64, u32)| {
+        lba < destination + total && destination < lba + u64::from(blocks)
+    };
+    if sources.iter().any(overlaps) { Effect::Once } else { Effect::Same }
 }
 
 fn judge(command: &'static str, result: Result<Cqe, Error>) -> Result<(), Error> {

@@ -143,6 +143,7 @@ pub struct Completion {
 /// What a command identifier stands for.
 #[derive(Debug, Default)]
 struct Slot {
+    opcode: u8,
     data: Data,
     /// Pieces of the data that are queued and not sent.
     unsent: Cell<u32>,
@@ -250,6 +251,7 @@ impl Queue {
         let slot = self.slots.of(cid);
         slot.complete = !matches!(data, Data::Receive { .. } | Data::Discard { .. });
         slot.digest_bad = false;
+        slot.opcode = sqe.opcode;
         slot.data = data;
         self.connection.push_capsule(&sqe, &self.slots, in_capsule);
         cid
@@ -378,12 +380,13 @@ impl Queue {
         Ok(())
     }
 
-    /// Ends the queue: gives back the data of the commands that were outstanding, by their identifiers. Nothing
-    /// is received into it any more.
-    pub(crate) fn abandon(&mut self) -> impl Iterator<Item = (u16, Data)> {
+    /// Ends the queue: gives back identifier, opcode and data of the commands that were outstanding. Nothing is
+    /// received into it any more.
+    pub(crate) fn abandon(&mut self) -> impl Iterator<Item = (u16, u8, Data)> {
         let slots = std::mem::take(&mut self.slots);
         let free = std::mem::take(&mut self.free);
-        (0..).zip(slots.0).filter(move |(cid, _)| !free.contains(cid)).map(|(cid, s)| (cid, s.data))
+        let taken = (0..).zip(slots.0).filter(move |(cid, _)| !free.contains(cid));
+        taken.map(|(cid, slot)| (cid, slot.opcode, slot.data))
     }
 
     /// Runs one command to its completion, at most for `after`. For queues on which nothing else is

@@ -212,6 +212,12 @@ impl Cc {
         Self(1 | (css.raw() as u32) << 4 | 6 << 16 | 4 << 20)
     }
 
+    /// The same with EN clear: resets the controller (section 3.7.2).
+    #[must_use]
+    pub const fn disabled(self) -> Self {
+        Self(self.0 & !1)
+    }
+
     /// The same with a shutdown notification.
     #[must_use]
     pub const fn with_shn(self, shn: ShutdownNotification) -> Self {

@@ -1,15 +1,19 @@
-//! One association: a controller, its I/O queues by class, kept alive.
+//! One association: a controller, its I/O queues by class, kept alive and watched.
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::time::Duration;
 
-use reactor::Task;
+use fabric::race;
+use nvme::event::Event;
+use reactor::sync::Notify;
 
 use super::geometry::Geometry;
 use crate::Error;
 use crate::ask::Remote;
 use crate::channel::Channel;
 use crate::controller::Controller;
+use crate::limits::TIMEOUT_LOOKS;
 
 /// Which of a session's queues a command goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,9 +31,16 @@ struct Map {
 }
 
 impl Map {
+    fn new(channels: Vec<Channel>) -> Self {
+        Self { channels, next: Cell::new(0) }
+    }
+
     /// The queue with the fewest commands, from the next one on in a circle.
     fn pick(&self) -> &Channel {
         let count = self.channels.len();
+        if count == 1 {
+            return &self.channels[0];
+        }
         let first = self.next.get();
         self.next.set((first + 1) % count);
         let in_turn = (first..first + count).map(|at| &self.channels[at % count]);
@@ -37,42 +48,52 @@ impl Map {
     }
 }
 
-/// An association in use. Its tasks end with it.
+/// An association in use.
 pub struct Session {
-    controller: Rc<Controller>,
+    controller: Controller,
     default: Map,
     /// Empty when reads go with everything else.
     read: Map,
-    keeper: Task<()>,
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        self.keeper.abort();
-    }
+    /// A queue's connection ended.
+    trouble: Rc<Notify>,
+    /// Counts the sessions of a namespace.
+    pub generation: u64,
 }
 
 impl Session {
     /// Connects the controller and the queues, and identifies namespace `nsid`.
-    pub async fn open(remote: &Remote, nsid: u32) -> Result<(Self, Geometry), Error> {
-        let controller = Rc::new(remote.connect().await?);
-        let association = controller.association();
-        let identity = controller.namespace(nsid).await?;
-        let geometry = Geometry::new(controller.identity(), &identity, association.transfer_max())?;
+    pub async fn open(
+        remote: &Remote,
+        nsid: u32,
+        generation: u64,
+    ) -> Result<(Self, Geometry), Error> {
+        let controller = remote.connect().await?;
         let options = &remote.options;
-        let wanted = options.io_queues.saturating_add(options.write_queues).max(1);
+        let wanted = options.io_queues.max(1).saturating_add(options.write_queues);
         let granted = controller.set_queue_count(wanted).await?;
+        let association = controller.association();
+        let depth = options.queue_size.min(association.depth_max());
+        let trouble = Rc::<Notify>::default();
         let mut channels = Vec::new();
         for qid in 1..=granted {
-            let depth = options.queue_size.min(association.depth_max());
-            channels.push(Channel::new(association.connect_queue(qid, depth).await?));
+            let queue = association.connect_queue(qid, depth).await?;
+            channels.push(Channel::new(queue, Rc::clone(&trouble)));
         }
+        // Events are asked for before the namespace is looked at, so that no change goes unnoticed.
+        controller.ask_for_events().await?;
         // With write queues the reads have the others to themselves, as far as the controller grants both.
         let writes = usize::from(options.write_queues).min(channels.len() - 1);
         let read = if writes > 0 { channels.split_off(writes) } else { Vec::new() };
-        let map = |channels| Map { channels, next: Cell::new(0) };
-        let keeper = reactor::spawn(keep_alive(Rc::clone(&controller)));
-        Ok((Self { controller, default: map(channels), read: map(read), keeper }, geometry))
+        let (default, read) = (Map::new(channels), Map::new(read));
+        let session = Self { controller, default, read, trouble, generation };
+        let geometry = session.identify(nsid).await?;
+        Ok((session, geometry))
+    }
+
+    async fn identify(&self, nsid: u32) -> Result<Geometry, Error> {
+        let identity = self.controller.namespace(nsid).await?;
+        let transfer_max = self.controller.association().transfer_max();
+        Geometry::new(self.controller.identity(), &identity, transfer_max)
     }
 
     /// The queue for the next command of `class`.
@@ -83,27 +104,120 @@ impl Session {
         }
     }
 
+    /// I/O queues in the order of their identifiers, from 1.
     fn channels(&self) -> impl Iterator<Item = &Channel> {
         self.default.channels.iter().chain(&self.read.channels)
     }
 
-    /// Ends the association in order: the queues first, then the controller.
-    pub async fn shut_down(&self) -> Result<(), Error> {
-        self.keeper.abort();
-        for channel in self.channels() {
-            channel.end(Error::Lost("the namespace was shut down"));
-        }
-        self.controller.shut_down().await
+    /// Delay before a command with this status is sent again, by its CRD field (section 3.3.3.2.1).
+    pub fn retry_delay(&self, status: nvme::status::Status) -> Duration {
+        let identity = self.controller.identity();
+        let tenths = match status.retry_delay() {
+            1 => identity.crdt1.get(),
+            2 => identity.crdt2.get(),
+            3 => identity.crdt3.get(),
+            _ => 0,
+        };
+        Duration::from_millis(100 * u64::from(tenths))
     }
-}
 
-/// Sends Keep Alive until it fails, which ends the admin queue.
-async fn keep_alive(controller: Rc<Controller>) {
-    let Some(interval) = controller.keep_alive_interval() else { return };
-    loop {
-        reactor::sleep(interval).await;
-        if controller.keep_alive().await.is_err() {
-            return;
+    /// Ends the queues: what is in them is lost.
+    pub fn end_queues(&self, why: &'static str) {
+        for channel in self.channels() {
+            channel.end(Error::Lost(why));
         }
+    }
+
+    /// Whether commands that change something were in the queues when they ended.
+    pub fn in_doubt(&self) -> bool {
+        self.channels().any(Channel::in_doubt)
+    }
+
+    /// Watches over the association until it is of no more use, and tells why. `noticed` learns of changes to the
+    /// namespace.
+    pub async fn watch(
+        &self,
+        nsid: u32,
+        io_timeout: Duration,
+        noticed: impl Fn(Result<Geometry, Error>),
+    ) -> Error {
+        let trouble = async {
+            self.trouble.notified().await;
+            let broken = self.channels().find(|channel| channel.is_broken());
+            broken.map_or(Error::Lost("a queue ended"), |channel| Error::Ended(channel.why()))
+        };
+        let alive = race(self.keep_alive(), self.follow_events(nsid, noticed));
+        race(race(trouble, self.keep_time(io_timeout)), alive).await
+    }
+
+    /// Sends Keep Alive until it fails.
+    async fn keep_alive(&self) -> Error {
+        let interval = self.controller.keep_alive_interval();
+        loop {
+            // Without a keep alive timer the connections tell.
+            reactor::sleep(interval.unwrap_or(Duration::from_secs(3600))).await;
+            if interval.is_some()
+                && let Err(error) = self.controller.keep_alive().await
+            {
+                return error;
+            }
+        }
+    }
+
+    /// Takes events until the admin queue ends, and looks at the namespace when it may have changed.
+    async fn follow_events(&self, nsid: u32, noticed: impl Fn(Result<Geometry, Error>)) -> Error {
+        loop {
+            match self.controller.event().await {
+                Ok(Some(Event::NamespaceAttribute)) => {
+                    // Reading the page clears the event (section 5.1.12.1.5). It may name none or too many: the
+                    // namespace itself tells.
+                    let page = Event::NamespaceAttribute.log_page();
+                    let read = self.controller.log_page(page, 0, 4096).await;
+                    match read.map(drop) {
+                        Ok(()) | Err(Error::Command { .. }) => noticed(self.identify(nsid).await),
+                        Err(error) => return error,
+                    }
+                }
+                Ok(_) => {}
+                // A controller that takes no more requests has no events to tell.
+                Err(Error::Command { .. }) => std::future::pending().await,
+                Err(error) => return error,
+            }
+        }
+    }
+
+    /// Sends an Abort for each command that exceeds the timeout; returns when one exceeds it once more.
+    async fn keep_time(&self, timeout: Duration) -> Error {
+        if timeout.is_zero() {
+            return std::future::pending().await;
+        }
+        let limit = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        loop {
+            reactor::sleep(timeout / TIMEOUT_LOOKS).await;
+            let now = reactor::now();
+            for (qid, channel) in (1..).zip(self.channels()) {
+                let twice = channel.overdue_since(now.saturating_sub(limit.saturating_mul(2)));
+                if twice {
+                    return Error::Timeout { command: "an I/O command", after: timeout * 2 };
+                }
+                for cid in channel.overdue(now.saturating_sub(limit)) {
+                    // An Abort that fails leaves the command to the next look.
+                    let _ = self.controller.abort(qid, cid).await;
+                }
+            }
+        }
+    }
+
+    /// Has the controller execute nothing of this association any more, if it can still be reached.
+    ///
+    /// # Errors
+    /// How long after the loss it may go on.
+    pub async fn quiesce(&self) -> Result<(), Duration> {
+        self.controller.reset().await.map_err(|_| self.controller.quiesce_time())
+    }
+
+    /// Shuts the controller down in order.
+    pub async fn shut_down(&self) -> Result<(), Error> {
+        self.controller.shut_down().await
     }
 }

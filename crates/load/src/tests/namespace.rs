@@ -1,10 +1,13 @@
 //! The initiator's namespace against the real target: every command, many at once, and buffers.
 
+use std::cell::Cell;
 use std::future::Future;
+use std::rc::Rc;
 use std::time::Duration;
 
 use initiator::{Buffer, Deallocate, Error, Fua, HostIdentity, Namespace, Options, Remote};
 use nvme::status::Status;
+use reactor::{Config, PollPolicy, Task};
 use stdx::num::u32_of;
 use stdx::prng::Prng;
 
@@ -18,14 +21,16 @@ fn attached<F: Future<Output = ()> + 'static>(
 ) {
     let peer = Peer::start(mib << 20);
     let remote = remote(&peer, options);
-    let config =
-        reactor::Config { cpu: None, poll: reactor::PollPolicy::Interrupt, name: "host".into() };
-    reactor::run(config, async move {
+    on_reactor(async move {
         let namespace = Namespace::attach(&remote, 1).await.unwrap();
         test(namespace.clone()).await;
         namespace.shut_down().await.unwrap();
-    })
-    .unwrap();
+    });
+}
+
+fn on_reactor(test: impl Future<Output = ()> + 'static) {
+    let config = Config { cpu: None, poll: PollPolicy::Interrupt, name: "host".into() };
+    reactor::run(config, test).unwrap();
 }
 
 fn remote(peer: &Peer, options: Options) -> Remote {
@@ -150,5 +155,111 @@ fn a_dropped_command_leaves_its_memory_to_the_queue() {
             namespace.read(100, 1, &mut other).await.unwrap();
             assert!(other[BLOCK as usize..].iter().all(|&byte| byte == 0xaa));
         }
+    });
+}
+
+/// What a namespace whose target goes away and comes back is tested with: short waits.
+fn impatient() -> Options {
+    Options {
+        keep_alive: Duration::from_millis(600),
+        timeout: Duration::from_millis(500),
+        reconnect_delay: Duration::from_millis(50),
+        ..Options::default()
+    }
+}
+
+/// Writers and readers of blocks of their own, counting what they did, until told to stop.
+fn busy(
+    namespace: &Namespace,
+    tasks: u64,
+    stop: &Rc<Cell<bool>>,
+) -> (Rc<Cell<u64>>, Vec<Task<()>>) {
+    let done = Rc::new(Cell::new(0));
+    let tasks = (0..tasks).map(|lba| {
+        let (namespace, stop, done) = (namespace.clone(), Rc::clone(stop), Rc::clone(&done));
+        reactor::spawn(async move {
+            let mut round = 0;
+            while !stop.get() {
+                round += 1;
+                let mut sent = random(&namespace, 1, lba << 32 | round).await;
+                namespace.write(lba, 1, &mut sent, Fua::No).await.unwrap();
+                let mut received = namespace.buffer(sent.len()).await;
+                namespace.read(lba, 1, &mut received).await.unwrap();
+                assert!(received[..] == sent[..], "block {lba} in round {round}");
+                done.set(done.get() + 1);
+            }
+        })
+    });
+    let tasks = tasks.collect();
+    (done, tasks)
+}
+
+async fn grows(count: &Cell<u64>) {
+    let before = count.get();
+    while count.get() < before + 100 {
+        reactor::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[test]
+fn io_goes_on_when_the_target_comes_back() {
+    let mut peer = Peer::start(1 << 20);
+    let remote = remote(&peer, impatient());
+    on_reactor(async move {
+        let namespace = Namespace::attach(&remote, 1).await.unwrap();
+        let stop = Rc::new(Cell::new(false));
+        let (done, tasks) = busy(&namespace, 32, &stop);
+        for _ in 0..2 {
+            grows(&done).await;
+            peer.stop();
+            reactor::sleep(Duration::from_millis(100)).await;
+            peer.serve_again();
+            grows(&done).await;
+        }
+        stop.set(true);
+        for task in tasks {
+            task.await.expect("a task failed");
+        }
+        namespace.shut_down().await.unwrap();
+    });
+}
+
+#[test]
+fn a_target_that_stays_away_ends_the_namespace() {
+    let peer = Peer::start(1 << 20);
+    let after = Duration::from_millis(400);
+    let remote = remote(&peer, Options { ctrl_loss: Some(after), ..impatient() });
+    on_reactor(async move {
+        let namespace = Namespace::attach(&remote, 1).await.unwrap();
+        let seen = namespace.geometry();
+        peer.stop();
+        let mut buffer = namespace.buffer(BLOCK as usize).await;
+        let error = namespace.read(0, 1, &mut buffer).await.unwrap_err();
+        let told = error.to_string();
+        assert!(told.contains("did not come back within 400 ms"), "{told}");
+        assert!(told.contains("cannot connect"), "{told}");
+        assert_eq!(buffer.len(), BLOCK as usize);
+        assert!(namespace.changed(&seen).await.is_err());
+        assert!(namespace.flush().await.is_err());
+    });
+}
+
+#[test]
+fn commands_fail_fast_while_the_target_is_away_and_work_again_after() {
+    let mut peer = Peer::start(1 << 20);
+    let fast_io_fail = Some(Duration::from_millis(50));
+    let remote = remote(&peer, Options { fast_io_fail, ..impatient() });
+    on_reactor(async move {
+        let namespace = Namespace::attach(&remote, 1).await.unwrap();
+        peer.stop();
+        let mut buffer = namespace.buffer(BLOCK as usize).await;
+        let error = namespace.read(0, 1, &mut buffer).await.unwrap_err();
+        assert!(matches!(error, Error::Away { .. }), "{error}");
+        peer.serve_again();
+        while let Err(error) = namespace.read(0, 1, &mut buffer).await {
+            assert!(matches!(error, Error::Away { .. }), "{error}");
+            reactor::sleep(Duration::from_millis(5)).await;
+        }
+        namespace.write(0, 1, &mut buffer, Fua::No).await.unwrap();
     });
 }

@@ -76,6 +76,9 @@ impl Shard {
         let through = self.log.next_batch(BATCH, items)?;
         let mut last = None;
         for (n, item) in items.iter().enumerate() {
+            if let Some(Item { what: What::Data(next), .. }) = items.get(n + 1) {
+                self.log.prefetch(*next);
+            }
             last = Some(self.destage_item(item).await?);
             if n % ITEMS_A_TURN == ITEMS_A_TURN - 1 {
                 reactor::yield_now().await;
@@ -91,7 +94,7 @@ impl Shard {
     async fn destage_item(&self, item: &Item) -> Result<Location> {
         loop {
             let appended = match item.what {
-                What::Data(data) => self.log.with_block(data, |block| {
+                What::Data(data) => self.log.carry_out(data, |block| {
                     let owner = Owner::Write { key: item.key };
                     self.writer.try_append(Stream::User, owner, &[data.crc], block)
                 })?,

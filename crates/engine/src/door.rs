@@ -93,6 +93,7 @@ impl Door {
     /// As [`Volume::read`](crate::Volume::read).
     pub async fn read(&self, volume: &Arc<State>, offset: u64, out: &mut [u8]) -> Result<()> {
         match here(self.key) {
+            Some(shard) if shard.read_bytes_at_once(volume, offset, out) => Ok(()),
             Some(shard) => Box::pin(shard.read_bytes(volume, offset, out)).await,
             None => {
                 let parcel = self.lane.parcel(volume, Request::Read, offset, u64_of(out.len()));
@@ -101,12 +102,25 @@ impl Door {
         }
     }
 
+    /// As [`read`](Self::read), if nothing has to be waited for; tells whether it did.
+    #[must_use]
+    pub fn read_at_once(&self, volume: &State, offset: u64, out: &mut [u8]) -> bool {
+        here(self.key).is_some_and(|shard| shard.read_bytes_at_once(volume, offset, out))
+    }
+
+    /// As [`write`](Self::write), if nothing has to be waited for; tells whether it did.
+    #[must_use]
+    pub fn write_at_once(&self, volume: &State, offset: u64, data: &[u8]) -> bool {
+        here(self.key).is_some_and(|shard| shard.write_bytes_at_once(volume, offset, data))
+    }
+
     /// Writes bytes of a volume, all of this shard's blocks; durable when this returns.
     ///
     /// # Errors
     /// As [`Volume::write`](crate::Volume::write).
     pub async fn write(&self, volume: &Arc<State>, offset: u64, data: &[u8]) -> Result<()> {
         match here(self.key) {
+            Some(shard) if shard.write_bytes_at_once(volume, offset, data) => Ok(()),
             Some(shard) => Box::pin(shard.write_bytes(volume, offset, data)).await,
             None => {
                 let length = u64_of(data.len());

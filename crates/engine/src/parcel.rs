@@ -205,8 +205,12 @@ impl Parcel {
         match self.request {
             Request::Read => {
                 self.bytes.resize(usize64(self.length), 0);
+                if shard.read_bytes_at_once(volume, self.offset, &mut self.bytes) {
+                    return Ok(());
+                }
                 shard.read_bytes(volume, self.offset, &mut self.bytes).await
             }
+            Request::Write if shard.write_bytes_at_once(volume, self.offset, &self.bytes) => Ok(()),
             Request::Write => shard.write_bytes(volume, self.offset, &self.bytes).await,
             Request::Punch => shard.punch_bytes(volume, self.offset, self.length).await,
         }

@@ -1,6 +1,7 @@
 //! One core's share of a pool: its log, map and segments, and the tasks that carry what the log
 //! has to the drives.
 
+mod at_once;
 mod bytes;
 mod room;
 

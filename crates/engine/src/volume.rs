@@ -206,6 +206,22 @@ impl Volume {
         together(join_all(reads).await)
     }
 
+    /// As [`read`](Self::read), if nothing has to be waited for: its shard is on this reactor, and
+    /// what it needs in memory. Tells whether it did; what is in `out` is of no use otherwise.
+    #[must_use]
+    pub fn read_at_once(&self, offset: u64, out: &mut [u8]) -> bool {
+        self.run(offset, out.len()) == out.len()
+            && self.door(offset).read_at_once(&self.state, offset, out)
+    }
+
+    /// As [`write`](Self::write), if nothing has to be waited for: its shard is on this reactor, and
+    /// its log in memory with room to spare. Tells whether it did; otherwise it did nothing.
+    #[must_use]
+    pub fn write_at_once(&self, offset: u64, data: &[u8]) -> bool {
+        self.run(offset, data.len()) == data.len()
+            && self.door(offset).write_at_once(&self.state, offset, data)
+    }
+
     /// Writes bytes from `offset` on; durable when this returns. Each block of 4096 bytes changes as
     /// a whole or not at all.
     ///

@@ -195,6 +195,15 @@ impl Drive {
         Ok(())
     }
 
+    /// Reads, if that needs no waiting: memory does not. Tells whether it did.
+    #[must_use]
+    pub fn read_at_once(&self, offset: u64, out: &mut [u8]) -> bool {
+        match self {
+            Self::Memory(region) => region.copy_out(offset, out).is_ok(),
+            _ => false,
+        }
+    }
+
     /// The index of the first byte that differs from `data` at `offset`, if any does. The caller may
     /// hold `data` in a pool buffer.
     ///

@@ -360,6 +360,10 @@ impl Slot for IoSlot<'_> {
         self.request.receive(length, buffer).await
     }
 
+    fn has_room(&self) -> bool {
+        self.request.has_room()
+    }
+
     async fn room(&self) {
         self.request.room().await;
     }

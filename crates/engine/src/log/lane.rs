@@ -54,6 +54,11 @@ impl Lane {
         }
     }
 
+    /// Blocks and stretches of holes that can be looked up.
+    pub const fn indexed(&self) -> usize {
+        self.blocks.len() + self.holes.len()
+    }
+
     pub const fn used(&self) -> u64 {
         self.head.position - self.tail.position
     }

@@ -31,7 +31,7 @@ use commit::Commits;
 use control::Control;
 use device::Store;
 use lane::{Lane, Mark};
-use limits::{CONTROL_BYTES, PAGE, TRIM_STEP};
+use limits::{CONTROL_BYTES, PAGE, PREFETCH_BYTES, TRIM_STEP};
 use reactor::sync::{Notify, Semaphore};
 use reactor::{spawn_late, yield_now};
 use std::cell::{Cell, RefCell};
@@ -226,6 +226,13 @@ impl Log {
         self.shared.append(record).await
     }
 
+    /// As [`append`](Self::append), if it need not wait: on memory that is not nearly full, while
+    /// nobody else waits. `None` when it did nothing.
+    #[must_use]
+    pub fn append_at_once(&self, record: &Append<'_>) -> Option<u64> {
+        self.shared.append_at_once(record)
+    }
+
     /// Waits until everything appended so far is durable and can be looked up, also what was appended
     /// by somebody who did not stay to see it.
     ///
@@ -254,22 +261,39 @@ impl Log {
     /// # Panics
     /// When `data` was trimmed, or `out` is not a block.
     pub fn copy_out(&self, data: Data, out: &mut [u8]) -> Result<()> {
-        self.with_block(data, |block| out.copy_from_slice(block))
+        let at = self.at(data);
+        self.shared.repair_block(at, data)?;
+        self.shared.store.with(at, BLOCK, |block| out.copy_from_slice(block))
     }
 
-    /// Calls `look` with a block's contents where they lie, their checksum verified.
+    /// Calls `carry` with a block's contents for destage, whose checksum goes where they go: whoever
+    /// reads them verifies it. So it is verified here only where a mirror could put right what is
+    /// damaged; one damaged block is no reason to end the log.
     ///
     /// # Errors
     /// As [`copy_out`](Self::copy_out).
     ///
     /// # Panics
-    /// As [`copy_out`](Self::copy_out).
-    pub fn with_block<R>(&self, data: Data, look: impl FnOnce(&[u8]) -> R) -> Result<R> {
+    /// When `data` was trimmed.
+    pub fn carry_out<R>(&self, data: Data, carry: impl FnOnce(&[u8]) -> R) -> Result<R> {
+        let at = self.at(data);
+        if self.shared.store.devices() > 1 {
+            self.shared.repair_block(at, data)?;
+        }
+        self.shared.store.with(at, BLOCK, carry)
+    }
+
+    /// Has the processor fetch the beginning of a block that is carried out soon.
+    pub fn prefetch(&self, data: Data) {
+        // A hint: that it cannot be read is told when it is.
+        let _ = self.shared.store.with(self.at(data), PREFETCH_BYTES, media::memory::prefetch);
+    }
+
+    /// Where a block lies in the ring.
+    fn at(&self, data: Data) -> u64 {
         let lane = self.shared.lane.borrow();
         assert!(lane.holds(data.position), "a position is used before its record is trimmed");
-        let at = lane.at(data.position);
-        self.shared.repair_block(at, data)?;
-        self.shared.store.with(at, BLOCK, look)
+        lane.at(data.position)
     }
 
     /// Adds to `out` what destage has to make durable next: whole records in order, `max` blocks of
@@ -310,6 +334,12 @@ impl Log {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.shared.lane.borrow().used() == 0
+    }
+
+    /// Blocks and stretches of holes that can be looked up.
+    #[must_use]
+    pub fn indexed(&self) -> usize {
+        self.shared.lane.borrow().indexed()
     }
 
     /// Appends that wait for room.
@@ -406,7 +436,7 @@ impl Shared {
             handed: lane.handed.sequence - 1,
             pending: lane.pending(),
             waiting: self.waiting.get(),
-            indexed: lane.blocks.len() + lane.holes.len(),
+            indexed: lane.indexed(),
             devices: self.store.devices(),
             failed_devices: failed,
         }

@@ -220,6 +220,22 @@ impl<P: Pages> Map<P> {
         Ok(())
     }
 
+    /// As [`lookup`](Self::lookup), if no page has to be read; tells whether it did.
+    #[must_use]
+    pub fn lookup_at_once(&self, view: View, first: u64, count: u32, out: &mut Extents) -> bool {
+        out.clear();
+        let mut at = super::flat::flat(view, first);
+        let end = at + Flat::from(count);
+        let mut state = self.state.borrow_mut();
+        while at < end {
+            match step(&mut state, &[], at, end, out) {
+                Ok(Step::Until(next)) => at = next,
+                Ok(Step::Need(..)) | Err(_) => return false,
+            }
+        }
+        true
+    }
+
     /// Calls `found` with every place the map points to, if all of it is merged into one level; tells
     /// whether it did. Whole only when nothing is inserted meanwhile.
     ///

@@ -105,8 +105,8 @@ impl Frame {
 
     /// Memory for the map of one shard.
     fn map_limits(&self) -> MapLimits {
-        // A quarter of what all entries would take, up to what serves 1 TiB well.
-        let bytes = self.capacity * 4 / u64::from(self.label.shards);
+        // What all entries would take, up to what serves 1 TiB well.
+        let bytes = self.capacity * 16 / u64::from(self.label.shards);
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         MapLimits::for_memory(bytes.clamp(MAP_BYTES_MIN, MAP_BYTES_MAX))
     }

@@ -10,6 +10,7 @@ use crate::address::BLOCK;
 use crate::error::Kind;
 use crate::volume::Volume;
 
+mod at_once;
 mod shards;
 
 const MIB: u64 = 1 << 20;

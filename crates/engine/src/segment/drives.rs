@@ -111,6 +111,8 @@ struct Shared {
     slots: Vec<Slot>,
     au_bytes: u64,
     changes: AtomicU64,
+    /// All that are there are memory: reading them needs no waiting.
+    in_memory: bool,
 }
 
 /// The drives of a pool by index, as one shard uses and counts them.
@@ -154,8 +156,11 @@ impl DriveSet {
             units_at: units_at(slot.begins, slot.au_count),
             au_count: slot.au_count,
         });
-        let slots = slots.collect();
-        Self::over(Arc::new(Shared { slots, au_bytes, changes: AtomicU64::new(0) }))
+        let slots: Vec<Slot> = slots.collect();
+        let is_memory =
+            |slot: &Slot| matches!(slot.drive.as_deref(), None | Some(Drive::Memory(_)));
+        let in_memory = slots.iter().all(is_memory);
+        Self::over(Arc::new(Shared { slots, au_bytes, changes: AtomicU64::new(0), in_memory }))
     }
 
     fn over(shared: Arc<Shared>) -> Self {
@@ -348,6 +353,22 @@ impl DriveSet {
         count(&self.counts(drive).bytes_read, out.len());
         let done = media.read_into(offset, out, pool).await;
         done.map_err(|error| self.read_failed(drive, error))
+    }
+
+    /// Whether [`read_at_once`](Self::read_at_once) can be of use.
+    #[must_use]
+    pub fn are_in_memory(&self) -> bool {
+        self.shared.in_memory
+    }
+
+    /// Reads, if that needs no waiting; tells whether it did.
+    pub(super) fn read_at_once(&self, drive: u16, offset: u64, out: &mut [u8]) -> bool {
+        let done = self.drive(drive).is_some_and(|media| media.read_at_once(offset, out));
+        if done {
+            count(&self.counts(drive).reads, 1);
+            count(&self.counts(drive).bytes_read, out.len());
+        }
+        done
     }
 
     /// Writes. The first failure takes the drive out of use, save that a lack of space behind it is

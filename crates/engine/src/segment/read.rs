@@ -47,6 +47,29 @@ impl Segments {
         join_all(pieces).await.into_iter().collect()
     }
 
+    /// As [`read`](Self::read), if nothing has to be waited for or put right; tells whether it did.
+    #[must_use]
+    pub fn read_at_once(
+        &self,
+        info: &SegmentInfo,
+        slot: u32,
+        crcs: &[u32],
+        out: &mut [u8],
+    ) -> bool {
+        let (mut slot, mut crcs, mut out) = (slot, crcs, out);
+        while !crcs.is_empty() {
+            let count = info.contiguous(slot, u32_of(crcs.len()));
+            let (these, after) = crcs.split_at(usize32(count));
+            let (piece, rest) = out.split_at_mut(these.len() * BLOCK);
+            let (member, at) = self.locate(Target::of(info, slot));
+            if !self.drives.read_at_once(member.drive, at, piece) || !all_match(these, piece) {
+                return false;
+            }
+            (slot, crcs, out) = (slot + count, after, rest);
+        }
+        true
+    }
+
     /// Reads blocks that lie in one piece (see [`SegmentInfo::contiguous`]) into a buffer of `pool`,
     /// otherwise as [`read`](Self::read) does: the buffer can go straight to whoever asked.
     ///

@@ -97,7 +97,7 @@ impl Shard {
     /// not known yet.
     #[must_use]
     pub fn held(&self) -> u64 {
-        self.table().live_data() + stdx::num::u64_of(self.log.status().indexed)
+        self.table().live_data() + stdx::num::u64_of(self.log.indexed())
     }
 
     /// Lets in a writer of so many blocks, should all of them be new.
@@ -121,7 +121,7 @@ impl Shard {
         self.promise(blocks).ok_or_else(|| Error::new(Kind::Full, "the pool is full"))
     }
 
-    fn promise(&self, blocks: u64) -> Option<Promise<'_>> {
+    pub(super) fn promise(&self, blocks: u64) -> Option<Promise<'_>> {
         let room = &self.room;
         (room.starved.get() == 0 && self.has_room(blocks)).then(|| {
             room.promised.set(room.promised.get() + blocks);

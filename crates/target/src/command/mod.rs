@@ -4,8 +4,8 @@
 //! [`execute`] takes a command as it came, the namespace as its queue sees it ([`Attached`]) and
 //! the queue's [`Slot`] to move data through, and returns the [`Reply`] that completes it.
 //!
-//! On a memory namespace a read, and a write whose data came in the capsule, end within the first
-//! poll and allocate nothing.
+//! A read of memory, and a write to it whose data came in the capsule, end where they begin and
+//! allocate nothing; so do those of a volume that find all they need in memory.
 //!
 //! Checks are made in this order: opcode, fields, logical block range, transfer size, length of
 //! the data, reservation, write protection; and the last two again when data had to be waited for.
@@ -57,7 +57,10 @@ pub trait Slot {
     /// The status that completes the command; the buffer is back in its pool then.
     fn receive(&self, length: u32, buffer: Buffer) -> impl Future<Output = Result<Buffer, Status>>;
 
-    /// Waits until the host has taken enough of earlier data that more may be buffered for it.
+    /// Whether the host has taken enough of earlier data that more may be buffered for it.
+    fn has_room(&self) -> bool;
+
+    /// Waits until there is [room](Self::has_room).
     fn room(&self) -> impl Future<Output = ()>;
 
     /// Another namespace of the same controller, for Copy.
@@ -124,15 +127,15 @@ pub const fn is_supported(opcode: u8) -> bool {
 }
 
 /// Executes one command if it is of those that end where they begin: a read of memory, or a write to it
-/// whose data came in the capsule. `None` for all others, which are [`execute`]'s; it does these too, at
-/// the cost of a future, which is most of such a command's.
+/// whose data came in the capsule, and those of a volume that need not wait. `None` for all others, which
+/// are [`execute`]'s; it does these too, at the cost of a future, which is most of such a command's.
 #[inline]
 pub fn execute_at_once(at: &Attached, sqe: &Sqe, slot: &impl Slot) -> Option<Reply> {
     if !matches!(sqe.opcode, io::READ | io::WRITE) {
         return None;
     }
     let done = match Command::parse(sqe).ok()? {
-        Command::Read(read) => read::at_once(at, &read, sqe),
+        Command::Read(read) => read::at_once(at, &read, sqe, slot),
         Command::Write(write) if !write.fused => write::at_once(at, &write, sqe, slot),
         _ => return None,
     };

@@ -1,5 +1,6 @@
 //! Read (NVM Command Set 1.1, section 3.3.4).
 
+use engine::Volume;
 use fabric::payload::Payload;
 use nvme::nvm::Read;
 use nvme::sqe::Sqe;
@@ -8,14 +9,47 @@ use reactor::buffer;
 
 use super::store::status_of;
 use super::{Attached, Reply, Slot};
+use crate::namespace::Backend;
 use crate::reservation::CommandGroup;
 
-/// A read of memory, if it need not wait; `None` otherwise.
+/// A read of memory, or of a volume that has all of it in memory; `None` for one that has to wait.
 ///
 /// # Errors
 /// The status that completes the command.
 #[inline]
-pub fn at_once(at: &Attached, command: &Read, sqe: &Sqe) -> Result<Option<Reply>, Status> {
+pub fn at_once(
+    at: &Attached,
+    command: &Read,
+    sqe: &Sqe,
+    slot: &impl Slot,
+) -> Result<Option<Reply>, Status> {
+    match &at.namespace().backend {
+        Backend::Memory(_) => of_memory(at, command, sqe),
+        Backend::Volume(volume) => of_volume(at, volume, command, sqe, slot),
+        Backend::Drive(_) => Ok(None),
+    }
+}
+
+fn of_volume(
+    at: &Attached,
+    volume: &Volume,
+    command: &Read,
+    sqe: &Sqe,
+    slot: &impl Slot,
+) -> Result<Option<Reply>, Status> {
+    let run = at.transfer(command.range, sqe)?;
+    at.permit(CommandGroup::Read)?;
+    if !slot.has_room() {
+        return Ok(None);
+    }
+    let length = run.bytes();
+    let Some(mut buffer) = buffer::pool().try_alloc(length) else { return Ok(None) };
+    let done = volume.read_at_once(run.offset, &mut buffer[..length]);
+    Ok(done.then(|| Reply::with_data(Payload::Buffer { buffer, length })))
+}
+
+#[inline]
+fn of_memory(at: &Attached, command: &Read, sqe: &Sqe) -> Result<Option<Reply>, Status> {
     let Some(region) = at.region() else { return Ok(None) };
     let run = at.transfer(command.range, sqe)?;
     at.permit(CommandGroup::Read)?;
@@ -38,7 +72,7 @@ pub async fn read(
     sqe: &Sqe,
     slot: &impl Slot,
 ) -> Result<Reply, Status> {
-    if let Some(reply) = at_once(at, command, sqe)? {
+    if let Some(reply) = of_memory(at, command, sqe)? {
         return Ok(reply);
     }
     let run = at.transfer(command.range, sqe)?;

@@ -7,8 +7,10 @@ use nvme::status::Status;
 use super::gather::{gather, in_capsule};
 use super::store::status_of;
 use super::{Attached, Reply, Slot};
+use crate::namespace::Backend;
 
-/// A write to memory of data in the capsule, if it need not wait; `None` otherwise.
+/// A write of data in the capsule to memory, or to a volume whose log takes it as it comes; `None` for
+/// one that has to wait.
 ///
 /// # Errors
 /// The status that completes the command.
@@ -19,15 +21,22 @@ pub fn at_once(
     sqe: &Sqe,
     slot: &impl Slot,
 ) -> Result<Option<Reply>, Status> {
-    let Some(region) = at.region() else { return Ok(None) };
+    let backend = &at.namespace().backend;
+    if matches!(backend, Backend::Drive(_)) {
+        return Ok(None);
+    }
     let run = at.transfer(command.range, sqe)?;
     at.permit_change()?;
     if !at.ranges().is_free(run.range) {
         return Ok(None);
     }
     let Some(bytes) = in_capsule(sqe, slot, run.bytes())? else { return Ok(None) };
-    region.copy_in(run.offset, &bytes).map_err(|e| status_of(&e))?;
-    Ok(Some(Reply::SUCCESS))
+    let done = match backend {
+        Backend::Memory(region) => region.copy_in(run.offset, &bytes).map(|()| true),
+        Backend::Volume(volume) => Ok(volume.write_at_once(run.offset, &bytes)),
+        Backend::Drive(_) => Ok(false),
+    };
+    Ok(done.map_err(|e| status_of(&e))?.then_some(Reply::SUCCESS))
 }
 
 pub async fn write(

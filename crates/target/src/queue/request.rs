@@ -104,10 +104,14 @@ impl Request {
         }
     }
 
-    /// Waits until the host has taken enough of what this connection already holds for it. An
-    /// aborted command waits no longer.
+    /// Whether the host has taken enough of what this connection already holds for it.
+    pub fn has_room(&self) -> bool {
+        self.queue.connection.has_room()
+    }
+
+    /// Waits until there is [room](Self::has_room). An aborted command waits no longer.
     pub async fn room(&self) {
-        if !self.queue.connection.has_room() {
+        if !self.has_room() {
             // What was aborted is completed as such when it asks for more.
             let _ = self.unless_aborted(pin!(self.queue.connection.room())).await;
         }

@@ -210,6 +210,10 @@ impl Slot for Double {
         self.fails.map_or(Ok(buffer), Err)
     }
 
+    fn has_room(&self) -> bool {
+        true
+    }
+
     async fn room(&self) {}
 
     fn namespace(&self, nsid: u32) -> Option<Rc<Attached>> {

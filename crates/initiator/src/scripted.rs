@@ -5,11 +5,14 @@ use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
+use fabric::race;
+use nvme::admin::Abort;
 use nvme::cqe::Cqe;
 use nvme::discovery::{AddressFamily, Entry, Header, SubsystemType};
+use nvme::event::Event as EventOf;
 use nvme::fabrics::{Command, ConnectData};
-use nvme::identify::{Cns, Identify, IdentifyController, IdentifyNamespace, NamespaceList};
-use nvme::log::{GetLogPage, LogOffset};
+use nvme::identify::{Cns, Identify, IdentifyController, IdentifyNamespace, NamespaceList, bits};
+use nvme::log::{GetLogPage, LogOffset, lid};
 use nvme::nqn::Nqn;
 use nvme::opcode::{admin, io};
 use nvme::property::{Cap, Cc, Csts, ShutdownNotification, ShutdownStatus, offset};
@@ -18,6 +21,7 @@ use nvme::status::Status;
 use nvme::tcp::controller::{Config, Event, Machine, Step, term_req};
 use nvme::tcp::{Fatal, ddgst};
 use reactor::net::{ListenOptions, TcpListener, TcpStream};
+use reactor::sync::Signal;
 use stdx::num::{u16_of, u32_of, usize32, usize64};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -65,6 +69,12 @@ pub enum Fault {
     FailReads(Status),
     /// The discovery log's generation counter moves with every read of it.
     RestlessLog,
+    /// Answers no read until an Abort has ended one.
+    Stall,
+    /// Answers nothing on the connections there are; those to come are served.
+    Mute,
+    /// Answers no write or copy until it is reset; the controller holds a write until [`Scripted::haunt`].
+    HoldWrites,
 }
 
 impl Default for Script {
@@ -85,7 +95,27 @@ impl Default for Script {
 /// State all connections share.
 struct Shared {
     script: Script,
+    fault: Cell<Fault>,
     memory: RefCell<Vec<u8>>,
+    /// What Identify Namespace says; 0 when it is not there.
+    blocks: Cell<u64>,
+    nguid: Cell<u8>,
+    /// Asynchronous Event Requests that wait.
+    requests: RefCell<Vec<u16>>,
+    /// Events to tell.
+    events: Cell<u32>,
+    /// Connections of an earlier age hang up.
+    age: Cell<u64>,
+    poked: Signal,
+    held: RefCell<Vec<(Sqe, Vec<u8>)>>,
+    /// Commands of the I/O queue to answer as aborted.
+    aborted: RefCell<Vec<u16>>,
+    /// Admin queues connected, and Aborts and resets seen.
+    pub copies: Cell<u32>,
+    pub reads: Cell<u32>,
+    pub associations: Cell<u32>,
+    pub aborts: Cell<u32>,
+    pub resets: Cell<u32>,
     cc: Cell<u32>,
     generation: Cell<u64>,
     pub r2ts: Cell<u32>,
@@ -104,8 +134,22 @@ impl Scripted {
             TcpListener::bind("127.0.0.1:0".parse().unwrap(), ListenOptions::default()).unwrap();
         let addr = listener.local_addr().unwrap();
         let shared = Rc::new(Shared {
+            fault: Cell::new(script.fault),
             script,
             memory: RefCell::new(vec![0; BLOCK * BLOCKS]),
+            blocks: Cell::new(u64::try_from(BLOCKS).unwrap()),
+            nguid: Cell::new(1),
+            requests: RefCell::default(),
+            events: Cell::new(0),
+            age: Cell::new(0),
+            poked: Signal::new(),
+            held: RefCell::default(),
+            aborted: RefCell::default(),
+            copies: Cell::new(0),
+            reads: Cell::new(0),
+            associations: Cell::new(0),
+            aborts: Cell::new(0),
+            resets: Cell::new(0),
             cc: Cell::new(0),
             generation: Cell::new(7),
             r2ts: Cell::new(0),
@@ -123,6 +167,77 @@ impl Scripted {
     pub fn r2ts(&self) -> u32 {
         self.shared.r2ts.get()
     }
+
+    /// Associations made, Aborts taken, and resets by CC.EN.
+    pub fn seen(&self) -> (u32, u32, u32) {
+        let Shared { associations, aborts, resets, .. } = &*self.shared;
+        (associations.get(), aborts.get(), resets.get())
+    }
+
+    pub fn set_fault(&self, fault: Fault) {
+        self.shared.fault.set(fault);
+    }
+
+    /// Closes every connection.
+    pub fn cut(&self) {
+        self.shared.age.set(self.shared.age.get() + 1);
+        self.shared.requests.borrow_mut().clear();
+        self.shared.poked.raise();
+    }
+
+    /// Copies taken.
+    pub fn copies(&self) -> u32 {
+        self.shared.copies.get()
+    }
+
+    /// Reads taken.
+    pub fn reads(&self) -> u32 {
+        self.shared.reads.get()
+    }
+
+    /// Writes that the controller holds.
+    pub fn held(&self) -> usize {
+        self.shared.held.borrow().len()
+    }
+
+    /// Executes the writes that are held, whoever sent them and however long ago.
+    pub fn haunt(&self) {
+        for (sqe, data) in self.shared.held.take() {
+            self.shared.memory.borrow_mut()[Link::span(&sqe)].copy_from_slice(&data);
+        }
+    }
+
+    /// The first byte of a block.
+    pub fn byte_of(&self, block: usize) -> u8 {
+        self.shared.memory.borrow()[block * BLOCK]
+    }
+
+    /// Makes it a namespace of another size, of none, or another namespace, and sends an event.
+    pub fn change(&self, blocks: u64, nguid: u8) {
+        self.shared.blocks.set(blocks);
+        self.shared.nguid.set(nguid);
+        self.shared.events.set(self.shared.events.get() + 1);
+        self.shared.poked.raise();
+    }
+}
+
+impl Shared {
+    fn namespace(&self) -> IdentifyNamespace {
+        let mut namespace = IdentifyNamespace::default();
+        namespace.nsze = self.blocks.get().into();
+        namespace.ncap = namespace.nsze;
+        namespace.nguid = [self.nguid.get(); 16];
+        namespace.lbaf[0].lbads = 9;
+        namespace
+    }
+
+    fn has_news(&self, admin: bool) -> bool {
+        if admin {
+            self.events.get() > 0 && !self.requests.borrow().is_empty()
+        } else {
+            !self.aborted.borrow().is_empty()
+        }
+    }
 }
 
 /// One connection.
@@ -135,6 +250,8 @@ struct Link {
     transfers: Vec<Option<(Sqe, Vec<u8>)>>,
     out: Vec<u8>,
     hang_up: bool,
+    /// Sends nothing any more.
+    muted: bool,
 }
 
 /// What a command came to.
@@ -157,24 +274,63 @@ impl Link {
         };
         let transfers = vec![None; 64];
         let machine = Machine::new(config);
-        Self { stream, machine, shared, admin: true, transfers, out: Vec::new(), hang_up: false }
+        Self {
+            stream,
+            machine,
+            shared,
+            admin: true,
+            transfers,
+            out: Vec::new(),
+            hang_up: false,
+            muted: false,
+        }
     }
 
     async fn serve(mut self) {
         let mut input: Vec<u8> = Vec::new();
         let mut buffer = vec![0; 65536];
+        let age = self.shared.age.get();
         while !self.hang_up {
-            let Ok(bytes @ 1..) = self.stream.recv(&mut buffer).await else { return };
-            input.extend_from_slice(&buffer[..bytes]);
+            let shared = Rc::clone(&self.shared);
+            let due = || shared.age.get() != age || shared.has_news(self.admin);
+            let poked = async {
+                shared.poked.until(due).await;
+                None
+            };
+            let received = async { Some(self.stream.recv(&mut buffer).await) };
+            match race(received, poked).await {
+                Some(Ok(bytes @ 1..)) => input.extend_from_slice(&buffer[..bytes]),
+                None if shared.age.get() != age => return,
+                None => self.tell_news(),
+                _ => return,
+            }
             if let Err(fatal) = self.digest(&mut input) {
                 self.out.extend_from_slice(&term_req(&fatal, &input));
                 self.hang_up = true;
             }
             let out = std::mem::take(&mut self.out);
+            self.muted |= self.shared.fault.get() == Fault::Mute;
+            if self.muted {
+                continue;
+            }
             if self.stream.send_all(&out).await.is_err() {
                 return;
             }
         }
+    }
+
+    fn tell_news(&mut self) {
+        if !self.admin {
+            for cid in self.shared.aborted.take() {
+                self.respond(&Cqe::new(cid, Status::ABORT_REQUESTED));
+            }
+            return;
+        }
+        let Some(cid) = self.shared.requests.borrow_mut().pop() else { return };
+        self.shared.events.set(self.shared.events.get() - 1);
+        let mut cqe = Cqe::new(cid, Status::SUCCESS);
+        cqe.dw0 = EventOf::NamespaceAttribute.to_dw0().into();
+        self.respond(&cqe);
     }
 
     /// Handles all of `input` that can be.
@@ -196,7 +352,7 @@ impl Link {
     fn handle(&mut self, event: Owned) {
         match event {
             Owned::Initialize => {
-                if self.shared.script.fault != Fault::Silent {
+                if self.shared.fault.get() != Fault::Silent {
                     self.out.extend_from_slice(&self.machine.ic_resp());
                 }
             }
@@ -235,6 +391,15 @@ impl Link {
                     Outcome::Nothing
                 }
             },
+            io::COPY => {
+                self.shared.copies.set(self.shared.copies.get() + 1);
+                if self.shared.fault.get() == Fault::HoldWrites {
+                    Outcome::Nothing
+                } else {
+                    done(sqe, Status::SUCCESS)
+                }
+            }
+            io::FLUSH => done(sqe, Status::SUCCESS),
             _ => done(sqe, Status::INVALID_OPCODE),
         };
         match outcome {
@@ -250,11 +415,11 @@ impl Link {
 
     /// Sends a command's data in PDUs of the script's size, and completes it.
     fn send_data(&mut self, sqe: &Sqe, data: &[u8]) {
-        let script = self.shared.script.clone();
+        let (script, fault) = (self.shared.script.clone(), self.shared.fault.get());
         let read = !self.admin;
         let success = script.success_flag && read;
         let cid = sqe.cid.get();
-        let end = if script.fault == Fault::HalfRead && read { data.len() / 2 } else { data.len() };
+        let end = if fault == Fault::HalfRead && read { data.len() / 2 } else { data.len() };
         let mut at = 0;
         while at < end {
             let piece = &data[at..end.min(at + script.c2h_max)];
@@ -265,7 +430,7 @@ impl Link {
             self.out.extend_from_slice(piece);
             if self.machine.data_digest() {
                 let mut digest = ddgst(piece);
-                if script.fault == Fault::Digest && read {
+                if fault == Fault::Digest && read {
                     digest[0] ^= 1;
                 }
                 self.out.extend_from_slice(&digest);
@@ -284,9 +449,12 @@ impl Link {
                 let fields = ConnectData::ref_from_bytes(data).unwrap();
                 assert_ne!(fields.hostid, [0; 16]);
                 self.admin = connect.qid == 0;
+                if self.admin {
+                    self.shared.associations.set(self.shared.associations.get() + 1);
+                }
                 assert_eq!(fields.cntlid.get(), if self.admin { 0xffff } else { 5 });
                 cqe.dw0 = 5.into();
-                if let Fault::Refuse(status, dw0) = self.shared.script.fault {
+                if let Fault::Refuse(status, dw0) = self.shared.fault.get() {
                     cqe = Cqe::new(sqe.cid.get(), status);
                     cqe.dw0 = dw0.into();
                 }
@@ -298,7 +466,12 @@ impl Link {
             }
             Command::PropertySet(set) => {
                 assert_eq!(set.offset, offset::CC);
-                self.shared.cc.set(stdx::num::low32(set.value));
+                let cc = Cc(stdx::num::low32(set.value));
+                if Cc(self.shared.cc.get()).enabled() && !cc.enabled() {
+                    self.shared.resets.set(self.shared.resets.get() + 1);
+                    self.shared.fault.set(Fault::None);
+                }
+                self.shared.cc.set(cc.0);
             }
             _ => return done(sqe, Status::INVALID_FIELD),
         }
@@ -307,7 +480,7 @@ impl Link {
 
     fn property(&self, at: u32) -> u64 {
         let cc = Cc(self.shared.cc.get());
-        let fault = self.shared.script.fault;
+        let fault = self.shared.fault.get();
         match at {
             offset::CAP => Cap::new(127, 1, Cap::CSS_NVM | Cap::CQR).0,
             offset::CC => cc.0.into(),
@@ -327,7 +500,9 @@ impl Link {
                 let ask = Identify::parse(sqe).unwrap();
                 match (ask.cns, ask.nsid) {
                     (Cns::Controller, _) => Outcome::Data(self.identity().as_bytes().to_vec()),
-                    (Cns::Namespace, 1) => Outcome::Data(namespace().as_bytes().to_vec()),
+                    (Cns::Namespace, 1) => {
+                        Outcome::Data(self.shared.namespace().as_bytes().to_vec())
+                    }
                     (Cns::Namespace, 2) => Outcome::Data(vec![0; 4096]),
                     (Cns::ActiveNamespaces, 0) => {
                         Outcome::Data(NamespaceList::new([1]).as_bytes().to_vec())
@@ -342,6 +517,23 @@ impl Link {
                 Outcome::Done(cqe)
             }
             admin::KEEP_ALIVE => done(sqe, Status::SUCCESS),
+            admin::ASYNC_EVENT_REQUEST => {
+                self.shared.requests.borrow_mut().push(sqe.cid.get());
+                self.shared.poked.raise();
+                Outcome::Nothing
+            }
+            admin::ABORT => {
+                self.shared.aborts.set(self.shared.aborts.get() + 1);
+                if self.shared.fault.get() == Fault::Stall {
+                    self.shared.aborted.borrow_mut().push(Abort::parse(sqe).cid);
+                    self.shared.fault.set(Fault::None);
+                    self.shared.poked.raise();
+                }
+                done(sqe, Status::SUCCESS)
+            }
+            admin::GET_LOG_PAGE if sqe.cdw10.get() & 0xff == u32::from(lid::CHANGED_NAMESPACES) => {
+                Outcome::Data(NamespaceList::new([1]).as_bytes().to_vec())
+            }
             admin::GET_LOG_PAGE => Outcome::Data(self.discovery_log(sqe)),
             _ => done(sqe, Status::INVALID_OPCODE),
         }
@@ -350,6 +542,7 @@ impl Link {
     fn identity(&self) -> IdentifyController {
         IdentifyController {
             mdts: 8,
+            oaes: bits::OAES_NAMESPACE_ATTRIBUTE.into(),
             ioccsz: (self.shared.script.in_capsule / 16 + 4).into(),
             ..IdentifyController::default()
         }
@@ -362,7 +555,7 @@ impl Link {
             Header::new(self.shared.generation.get(), u64::try_from(script.records).unwrap())
                 .as_bytes()
                 .to_vec();
-        if script.fault == Fault::RestlessLog {
+        if self.shared.fault.get() == Fault::RestlessLog {
             self.shared.generation.set(self.shared.generation.get() + 1);
         }
         for index in 0..script.records {
@@ -381,7 +574,8 @@ impl Link {
     }
 
     fn read(&mut self, sqe: &Sqe) -> Outcome {
-        match self.shared.script.fault {
+        self.shared.reads.set(self.shared.reads.get() + 1);
+        match self.shared.fault.get() {
             Fault::FailReads(status) => return done(sqe, status),
             Fault::StrangeCid => {
                 return Outcome::Done(Cqe::new(sqe.cid.get() + 1, Status::SUCCESS));
@@ -390,6 +584,7 @@ impl Link {
                 self.hang_up = true;
                 return Outcome::Nothing;
             }
+            Fault::Stall => return Outcome::Nothing,
             Fault::Terminate => {
                 let fes = nvme::pdu::Fes::InvalidPduHeaderField;
                 let fatal = Fatal { fes, fei: 8, header: 0, answer: true };
@@ -406,6 +601,10 @@ impl Link {
     }
 
     fn write(&mut self, sqe: &Sqe, data: &[u8]) {
+        if self.shared.fault.get() == Fault::HoldWrites {
+            self.shared.held.borrow_mut().push((*sqe, data.to_vec()));
+            return;
+        }
         let status = match self.shared.memory.borrow_mut().get_mut(Self::span(sqe)) {
             Some(bytes) => {
                 bytes.copy_from_slice(data);
@@ -419,14 +618,6 @@ impl Link {
 
 fn done(sqe: &Sqe, status: Status) -> Outcome {
     Outcome::Done(Cqe::new(sqe.cid.get(), status))
-}
-
-fn namespace() -> IdentifyNamespace {
-    let mut namespace = IdentifyNamespace::default();
-    namespace.nsze = u64::try_from(BLOCKS).unwrap().into();
-    namespace.ncap = namespace.nsze;
-    namespace.lbaf[0].lbads = 9;
-    namespace
 }
 
 /// An event that borrows nothing.

@@ -18,6 +18,8 @@ use stdx::prng::Prng;
 use crate::scripted::{BLOCK, Fault, Script, Scripted};
 use crate::{Controller, Data, Error, HostIdentity, Memory, Options, Queue};
 
+mod life;
+
 const SUBNQN: &str = "nqn.2026-11.io.flashloom:test";
 
 fn on_reactor<T: 'static>(test: impl Future<Output = T> + 'static) -> T {

@@ -233,7 +233,8 @@ impl Controller {
     pub(crate) fn set_serving(&self, state: &State) {
         let shutting_down = state.csts.shst() != Some(ShutdownStatus::Normal);
         let io = !matches!(state.cc.css(), None | Some(CommandSetSelected::AdminOnly));
-        let serves = state.csts.ready() && !state.csts.fatal() && !shutting_down && io;
+        let ready = state.cc.enabled() && state.csts.ready();
+        let serves = ready && !state.csts.fatal() && !shutting_down && io;
         self.serving.store(serves, Ordering::Release);
     }
 

@@ -112,8 +112,10 @@ impl State {
 
     /// CC.EN became 0: a Controller Level Reset (section 3.7.2). I/O queues end, parked requests
     /// are aborted, features return to their defaults; the admin queue's association lives on.
+    /// CSTS.RDY becomes 0 when the last command has ended: a host takes that for proof.
     fn reset(&mut self, now: u64) -> Vec<RemoteQueue> {
-        self.csts = Csts::default();
+        let draining = self.queues.io_count() > 0;
+        self.csts = Csts::new(draining, false, ShutdownStatus::Normal);
         self.disabled_since = Some(now);
         self.events.reset();
         self.features.reset(now);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use nvme::property::ShutdownStatus;
+use nvme::property::{Csts, ShutdownStatus};
 
 use super::{Controller, State};
 use crate::counters::{QueueCounters, Totals};
@@ -94,6 +94,13 @@ impl State {
             self.set_shutdown_status(ShutdownStatus::Complete);
         }
     }
+
+    /// And so is a reset.
+    fn finish_reset(&mut self) {
+        if !self.cc.enabled() && self.csts.ready() && self.queues.io_count() == 0 {
+            self.csts = Csts::default();
+        }
+    }
 }
 
 impl Controller {
@@ -124,6 +131,7 @@ impl Controller {
             Vec::new()
         };
         state.finish_shutdown();
+        state.finish_reset();
         let gone = state.queues.ended && state.queues.by_id.is_empty();
         drop(state);
         end(ending);

@@ -203,7 +203,8 @@ fn connect_io(
         return Err(invalid_command(sqe_at::QID));
     }
     let shutting_down = state.csts.shst() != Some(nvme::property::ShutdownStatus::Normal);
-    if !state.csts.ready() || shutting_down || state.queues.contains(command.qid) {
+    let ready = state.cc.enabled() && state.csts.ready();
+    if !ready || shutting_down || state.queues.contains(command.qid) {
         return Err(Status::COMMAND_SEQUENCE_ERROR.into());
     }
     if state.cc.iosqes() != SQE_LOG2 || state.cc.iocqes() != CQE_LOG2 {

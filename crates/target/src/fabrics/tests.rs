@@ -253,8 +253,10 @@ fn a_reset_ends_io_queues_and_keeps_the_admin_queue() {
     assert!(!controller.serves_io());
     assert_eq!((admin_told.is_ending(), io_told.is_ending()), (false, true));
     assert!(io.lease.closing() && !admin.lease.closing());
-    assert!(!controller.status().ready());
+    assert!(controller.status().ready(), "commands may still be executing");
+    assert!(rig.connect(&rig.io_attempt(2, &controller)).is_err());
     drop(io);
+    assert!(!controller.status().ready());
     set_cc(&controller, enable());
     assert!(rig.connect(&rig.io_attempt(1, &controller)).is_ok());
 }

@@ -15,6 +15,7 @@ pub mod identity;
 pub mod limits;
 pub mod node;
 pub mod pools;
+mod reservations;
 pub mod serving;
 pub mod state;
 

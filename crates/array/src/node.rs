@@ -12,6 +12,7 @@ use api::value::Address;
 use crate::config::{self, Config, Faults, Settings};
 use crate::desired::{self, Desired, ListenerDef};
 use crate::events::Events;
+use crate::reservations::Reservations;
 use crate::serving::Serving;
 use crate::state::{State, StateDir};
 use crate::{Error, Result, change, cpus};
@@ -117,7 +118,7 @@ impl Node {
         settings.cpus = options.cpus.unwrap_or(settings.cpus);
         settings.poll = options.poll.unwrap_or(settings.poll);
         cpus::check_online(&settings.cpus).map_err(Error::from)?;
-        let mut serving = Serving::start(&settings, state.node)?;
+        let mut serving = Serving::start(&settings, state.node, Reservations::open(dir.path())?)?;
         let failed = serving.pools_mut().open_all(&state.pools);
         if let Err(error) = serving.begin(change::steps(&Desired::default(), &wanted)) {
             serving.stop();

@@ -18,6 +18,7 @@ use crate::config::Settings;
 use crate::desired::{Desired, ListenerDef, MODEL, NamespaceDef, SubsystemDef};
 use crate::limits::DRAIN;
 use crate::pools::Pools;
+use crate::reservations::Reservations;
 use crate::{Error, Result, identity};
 
 mod counters;
@@ -43,6 +44,7 @@ pub struct Serving {
     media: BTreeMap<Place, Media>,
     /// Places of volumes whose pool could not be opened: asked for, and not served.
     absent: BTreeSet<Place>,
+    reservations: Reservations,
     listeners: BTreeMap<Address, Listening>,
     pools: Pools,
 }
@@ -56,6 +58,8 @@ struct Batch {
     parked_listeners: BTreeMap<Address, Listening>,
     /// Places left absent, and those that were and are asked for no more.
     absent: BTreeSet<Place>,
+    /// Namespaces that were removed.
+    removed: BTreeMap<Place, Uuid>,
     /// Sizes before they were changed, in bytes.
     sizes: BTreeMap<Place, u64>,
     /// Steps are being taken back.
@@ -67,7 +71,7 @@ impl Serving {
     ///
     /// # Errors
     /// `Failed` when a reactor cannot be had.
-    pub fn start(settings: &Settings, node: Uuid) -> Result<Self> {
+    pub fn start(settings: &Settings, node: Uuid, reservations: Reservations) -> Result<Self> {
         let crew = Arc::new(Crew::start(settings)?);
         let target = Target::new(Identity::default());
         Ok(Self {
@@ -77,6 +81,7 @@ impl Serving {
             crew,
             media: BTreeMap::new(),
             absent: BTreeSet::new(),
+            reservations,
             listeners: BTreeMap::new(),
         })
     }
@@ -209,6 +214,11 @@ impl Serving {
             }
             taken.push(step);
         }
+        for (place, namespace) in batch.removed {
+            if !self.media.contains_key(&place) {
+                self.reservations.forget(namespace);
+            }
+        }
         Ok(())
     }
 
@@ -249,7 +259,9 @@ impl Serving {
                 self.target.deny_host(&wire(nqn)?, &wire(host)?).map_err(refused)
             }
             Step::AddNamespace { nqn, nsid, def } => self.add_namespace(nqn, *nsid, def, batch),
-            Step::RemoveNamespace { nqn, nsid, .. } => self.remove_namespace(nqn, *nsid, batch),
+            Step::RemoveNamespace { nqn, nsid, def } => {
+                self.remove_namespace(nqn, *nsid, def, batch)
+            }
             Step::Resize { nqn, nsid, to, .. } => self.resize(nqn, *nsid, to, batch),
             Step::AddListener { address, def } => self.add_listener(*address, def, batch),
             Step::RemoveListener { address, .. } => self.remove_listener(*address, batch),
@@ -299,6 +311,7 @@ impl Serving {
             nsid: Some(nsid),
             uuid: Some(*uuid.as_bytes()),
             nguid: Some(identity::nguid(uuid)),
+            reservations: media.is_durable().then(|| self.reservations.of(uuid)).transpose()?,
             ..NamespaceSpec::new(media.backend(), def.block_size)
         };
         let name = wire(nqn)?;
@@ -308,13 +321,20 @@ impl Serving {
         self.target.resize_namespace(&name, nsid, bytes).map_err(refused)
     }
 
-    fn remove_namespace(&mut self, nqn: &Nqn, nsid: u32, batch: &mut Batch) -> Result<()> {
+    fn remove_namespace(
+        &mut self,
+        nqn: &Nqn,
+        nsid: u32,
+        def: &NamespaceDef,
+        batch: &mut Batch,
+    ) -> Result<()> {
         if let Some(place) = self.absent.take(&(nqn.clone(), nsid)) {
             batch.absent.insert(place);
             return Ok(());
         }
         self.target.remove_namespace(&wire(nqn)?, nsid).map_err(refused)?;
         let place = (nqn.clone(), nsid);
+        batch.removed.insert(place.clone(), self.uuid(nqn, nsid, def));
         if let Some(media) = self.media.remove(&place)
             && !batch.back
         {
@@ -461,6 +481,7 @@ fn refused(error: ManageError) -> Error {
         | ManageError::NoReferral => Kind::NotFound,
         ManageError::Full { .. } => Kind::Limit,
         ManageError::DiscoveryName(_) | ManageError::Invalid { .. } => Kind::Invalid,
+        ManageError::Reservations(..) => Kind::Failed,
     };
     Error::new(kind, error.to_string())
 }

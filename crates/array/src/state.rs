@@ -3,6 +3,7 @@
 //! | file | what is in it |
 //! |---|---|
 //! | `state.json` | node identity, the configuration last read, what is served, the pools there are |
+//! | `reservations/` | reservations that persist through a loss of power, a file for each namespace |
 //! | `lock` | held by the running daemon; its process id |
 //! | `api.sock` | the management socket, while a daemon runs |
 
@@ -23,6 +24,9 @@ use crate::{Error, Result, identity};
 
 /// Version of `state.json` that this program writes.
 const VERSION: u32 = 1;
+
+/// The state's file.
+const FILE: &str = "state.json";
 
 /// What `state.json` holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,7 +71,7 @@ pub fn default_dir() -> PathBuf {
 /// # Errors
 /// `Failed` when it cannot be read, or is not a state of this version.
 pub fn peek(dir: &Path) -> Result<Option<State>> {
-    read(&dir.join("state.json"))
+    read(&dir.join(FILE))
 }
 
 /// Reads a state file, if there is one.
@@ -136,7 +140,7 @@ impl StateDir {
     }
 
     fn file(&self) -> PathBuf {
-        self.path.join("state.json")
+        self.path.join(FILE)
     }
 
     /// Reads the state; a node that has none yet gets an identity, kept at once.
@@ -173,13 +177,33 @@ impl StateDir {
         let mut text = serde_json::to_vec_pretty(state)
             .map_err(|error| Error::failed(format!("cannot write {}", file.display()), error))?;
         text.push(b'\n');
-        let fresh = self.path.join("state.json.new");
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o600);
-        let mut out = options.open(&fresh).map_err(failed)?;
-        out.write_all(&text).and_then(|()| out.sync_all()).map_err(failed)?;
-        fs::rename(&fresh, &file).map_err(failed)?;
-        File::open(&self.path).and_then(|dir| dir.sync_all()).map_err(failed)
+        replace_file(&self.path, FILE, &text).map_err(failed)
+    }
+}
+
+/// Replaces a file as a whole: after a power cut it holds the old text or the new one.
+///
+/// # Errors
+/// As the system calls; the old file is still there.
+pub fn replace_file(dir: &Path, name: &str, text: &[u8]) -> io::Result<()> {
+    let fresh = dir.join(format!("{name}.new"));
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let mut out = options.open(&fresh)?;
+    out.write_all(text)?;
+    out.sync_all()?;
+    fs::rename(&fresh, dir.join(name))?;
+    File::open(dir)?.sync_all()
+}
+
+/// Removes a file for good, if it is there.
+///
+/// # Errors
+/// As the system calls.
+pub fn remove_file(dir: &Path, name: &str) -> io::Result<()> {
+    match fs::remove_file(dir.join(name)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => File::open(dir)?.sync_all(),
     }
 }
 

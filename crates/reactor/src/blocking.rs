@@ -27,7 +27,10 @@ impl Drop for Place {
 }
 
 /// Runs `call` on a helper thread, waiting while `BLOCKING_MAX` of them are busy.
-pub(crate) async fn run<T: Send + 'static>(
+///
+/// # Errors
+/// What the call says; that no thread is to be had; always in a simulation.
+pub async fn run<T: Send + 'static>(
     call: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     require_real()?;

@@ -36,6 +36,7 @@ mod timer;
 mod waker;
 
 pub use crate::core::{id, run};
+pub use blocking::run as blocking;
 pub use error::{Error, Gone};
 pub use handle::{Call, Handle, Reactor};
 pub use limits::{

@@ -29,6 +29,9 @@ pub enum Outcome {
     /// Abort command `cid` of submission queue `sqid` if it is outstanding; then complete with
     /// DW0 bit 0 cleared if it was aborted, set if not.
     Abort { sqid: u16, cid: u16 },
+    /// Keep the reservations of this namespace (all, with FFFFFFFFh) as they are now, where that has
+    /// to be; then complete.
+    KeepReservations { nsid: u32 },
     /// Disconnect: complete successfully, then close this I/O queue.
     Disconnect,
 }

@@ -36,7 +36,7 @@ use crate::queue::dispatch::{Dispatcher, Work};
 use crate::queue::request::Request;
 use crate::queue::view::{LocalView, Views};
 use crate::registry::Target;
-use crate::reservation::{HostId, Notice};
+use crate::reservation::{self, HostId, Notice};
 
 /// Addresses every namespace.
 const NSID_ALL: u32 = u32::MAX;
@@ -238,8 +238,21 @@ async fn admin_command(controller: &Controller, request: Request) {
             };
             request.complete_result(u32::from(!aborted), 0);
         }
+        Outcome::KeepReservations { nsid } => match keep_reservations(controller, nsid).await {
+            Ok(()) => request.complete_result(0, 0),
+            Err(status) => request.fail(status),
+        },
         Outcome::Disconnect => disconnect(request),
     }
+}
+
+async fn keep_reservations(controller: &Controller, nsid: u32) -> Result<(), Status> {
+    for namespace in controller.view().iter() {
+        if nsid == NSID_ALL || namespace.nsid == nsid {
+            reservation::keep(namespace).await?;
+        }
+    }
+    Ok(())
 }
 
 /// Brings the data that the host has for an admin command.
@@ -279,7 +292,10 @@ async fn io_work(controller: Arc<Controller>, views: Rc<Views>, work: Work) {
                 Outcome::Complete { dw0, dw1 } => request.complete_result(dw0, dw1),
                 Outcome::Disconnect => disconnect(request),
                 Outcome::Failed(status) => request.fail(status),
-                Outcome::Data | Outcome::AsyncEvent | Outcome::Abort { .. } => {
+                Outcome::Data
+                | Outcome::AsyncEvent
+                | Outcome::Abort { .. }
+                | Outcome::KeepReservations { .. } => {
                     request.fail(Status::INVALID_FIELD.with_dnr());
                 }
             }

@@ -7,6 +7,8 @@ use engine::Volume;
 use nvme::nqn::Nqn;
 use uuid::Uuid;
 
+use crate::reservation::Keeping;
+
 /// What the bytes of a namespace are kept in. A closed set: the target modes.
 #[derive(Clone)]
 pub enum Backend {
@@ -95,13 +97,24 @@ pub struct NamespaceSpec {
     pub uuid: Option<[u8; 16]>,
     pub nguid: Option<[u8; 16]>,
     pub eui64: Option<[u8; 8]>,
+    /// Where reservations persist through a loss of power; `None` has them last as long as the
+    /// process, and hosts told so.
+    pub reservations: Option<Keeping>,
 }
 
 impl NamespaceSpec {
     /// A namespace over `backend` with everything else left to the target.
     #[must_use]
     pub fn new(backend: Backend, block_size: u32) -> Self {
-        Self { nsid: None, backend, block_size, uuid: None, nguid: None, eui64: None }
+        Self {
+            nsid: None,
+            backend,
+            block_size,
+            uuid: None,
+            nguid: None,
+            eui64: None,
+            reservations: None,
+        }
     }
 }
 
@@ -143,22 +156,18 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    pub(crate) fn new(
-        subsystem: &Nqn,
-        nsid: u32,
-        spec: &NamespaceSpec,
-        power_loss: crate::reservation::PowerLoss,
-    ) -> Self {
-        Self {
+    /// `None` when the reservations that were kept do not hold together.
+    pub(crate) fn new(subsystem: &Nqn, nsid: u32, spec: &NamespaceSpec) -> Option<Self> {
+        Some(Self {
             nsid,
             identity: NamespaceIdentity::derive(subsystem, nsid, spec),
             block_size: spec.block_size,
             backend: spec.backend.clone(),
-            reservation: crate::reservation::Shared::new(power_loss),
+            reservation: crate::reservation::Shared::new(spec.reservations.clone())?,
             fence: Arc::default(),
             blocks: AtomicU64::new(spec.backend.capacity() / u64::from(spec.block_size)),
             write_protected: AtomicBool::new(false),
-        }
+        })
     }
 
     /// Size in logical blocks (NSZE).

@@ -19,7 +19,7 @@ use crate::limits::{
 use crate::listener::{ListenerId, ListenerInfo, Referral};
 use crate::namespace::{Namespace, NamespaceSpec};
 use crate::persistent_event::Happened;
-use crate::reservation::{HostId, Notice, PowerLoss};
+use crate::reservation::{HostId, Notice};
 use crate::subsystem::{Controllers, Health, Subsystem, SubsystemSpec};
 
 /// What a target says of itself, whatever the subsystem.
@@ -50,6 +50,8 @@ pub enum ManageError {
     NamespaceExists(Nqn, u32),
     #[error("{0} has no namespace {1}")]
     NoNamespace(Nqn, u32),
+    #[error("the reservations kept of namespace {1} of {0} contradict each other")]
+    Reservations(Nqn, u32),
     #[error("host {1} is not on the list of {0}")]
     NoHost(Nqn, Nqn),
     #[error("there is no such listener")]
@@ -227,7 +229,9 @@ impl Target {
                 max: stdx::num::usize32(max),
             })?,
         };
-        let namespace = Arc::new(Namespace::new(nqn, nsid, spec, PowerLoss::Forgets));
+        let namespace = Namespace::new(nqn, nsid, spec);
+        let namespace = namespace.ok_or(ManageError::Reservations(nqn.clone(), nsid))?;
+        let namespace = Arc::new(namespace);
         let created = Happened::ChangeNamespace { namespace: &namespace, deleted: false };
         subsystem.events.record(self.event_source(), created);
         subsystem.namespaces.insert(nsid, namespace);

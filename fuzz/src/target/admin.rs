@@ -112,7 +112,10 @@ impl Rig {
                 other => panic!("data for a host that has no room: {other:?}"),
             },
             Outcome::Disconnect => panic!("an admin queue is not disconnected"),
-            Outcome::Complete { .. } | Outcome::AsyncEvent | Outcome::Abort { .. } => {}
+            Outcome::Complete { .. }
+            | Outcome::AsyncEvent
+            | Outcome::Abort { .. }
+            | Outcome::KeepReservations { .. } => {}
         }
     }
 

@@ -37,6 +37,7 @@ scenarios! {
     persistent_discovery
     queues
     reservations
+    reservations_kept
     reset
     restart
     trim

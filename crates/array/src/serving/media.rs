@@ -24,6 +24,11 @@ pub struct Media {
 }
 
 impl Media {
+    /// Whether what is in it survives a loss of power.
+    pub const fn is_durable(&self) -> bool {
+        !matches!(self.backend, Backend::Memory(_))
+    }
+
     /// Opens what `def` names. `shared`: more than one reactor will use it. `in_use` is what the
     /// same place is served from now: its lock is ours already.
     pub fn open(

@@ -10,9 +10,11 @@ use crate::change::steps;
 use crate::config;
 use crate::desired::Desired;
 
-fn serving() -> Serving {
+fn serving() -> (Serving, tempfile::TempDir) {
     let settings = Settings { poll: PollPolicy::Interrupt, ..Settings::default() };
-    Serving::start(&settings, identity::new_node()).unwrap()
+    let state = tempfile::tempdir().unwrap();
+    let reservations = Reservations::open(state.path()).unwrap();
+    (Serving::start(&settings, identity::new_node(), reservations).unwrap(), state)
 }
 
 fn desired(text: &str) -> Desired {
@@ -37,7 +39,7 @@ fn served(serving: &Serving) -> String {
 
 #[test]
 fn what_is_taken_out_is_closed_when_the_change_is_through() {
-    let mut serving = serving();
+    let (mut serving, _state) = serving();
     let first = wanted("127.0.0.1:0", &["memory:1MiB"]);
     serving.apply(steps(&Desired::default(), &first)).unwrap();
     let bound = serving.bound("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -52,7 +54,7 @@ fn what_is_taken_out_is_closed_when_the_change_is_through() {
 fn a_change_that_fails_from_outside_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let drive = format!("drive:{},size=1MiB", dir.path().join("drive").display());
-    let mut serving = serving();
+    let (mut serving, _state) = serving();
     let first = wanted("127.0.0.1:0", &["memory:1MiB", &drive]);
     serving.apply(steps(&Desired::default(), &first)).unwrap();
     let before = served(&serving);
@@ -75,7 +77,7 @@ fn a_change_that_fails_from_outside_changes_nothing() {
 fn a_step_refused_by_the_target_takes_the_others_back() {
     let dir = tempfile::tempdir().unwrap();
     let drive = format!("drive:{},size=1MiB", dir.path().join("drive").display());
-    let mut serving = serving();
+    let (mut serving, _state) = serving();
     let first = wanted("127.0.0.1:0", &["memory:1MiB", &drive]);
     serving.apply(steps(&Desired::default(), &first)).unwrap();
     let before = served(&serving);
@@ -102,11 +104,11 @@ fn a_drive_is_for_one_process_and_one_namespace() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("drive");
     let drive = format!("drive:{},size=1MiB", path.display());
-    let mut serving = serving();
+    let (mut serving, _state) = serving();
     let first = wanted("127.0.0.1:0", &[&drive]);
     serving.apply(steps(&Desired::default(), &first)).unwrap();
 
-    let mut other = self::serving();
+    let (mut other, _other_state) = self::serving();
     let error = other.apply(steps(&Desired::default(), &first)).unwrap_err();
     assert!(error.context.contains("has locked"), "{error}");
     other.stop();

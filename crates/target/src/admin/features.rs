@@ -156,6 +156,7 @@ impl Controller {
                     let set = namespace.reservation.set_persist(persist);
                     set.map_err(|_| Fault::field(11, 0))?;
                 }
+                return Ok(Outcome::KeepReservations { nsid: command.nsid });
             }
         }
         Ok(Outcome::DONE)

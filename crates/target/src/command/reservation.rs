@@ -11,7 +11,7 @@ use stdx::num::{u64_of, usize64};
 
 use super::gather::{check_length, gather_list};
 use super::{Attached, Reply, Slot};
-use crate::reservation::{Command, Refusal};
+use crate::reservation::{Command, Refusal, keep};
 
 fn status_of(refusal: Refusal) -> Status {
     match refusal {
@@ -58,7 +58,9 @@ pub async fn release(
 async fn change(at: &Attached, command: &Command, slot: &impl Slot) -> Result<Reply, Status> {
     let namespace = at.namespace();
     let effects = namespace.reservation.execute(at.host(), command).map_err(status_of)?;
-    // From here on new commands of a preempted host are refused. Those that wait for their data are
+    // Whether or not it can be kept, the change is made: what follows from it does too.
+    let kept = keep(namespace).await;
+    // New commands of a preempted host are refused already. Those that wait for their data are
     // refused when it has come; those that the backend has are waited for.
     if !effects.abort.is_empty() {
         at.ranges().drain().await;
@@ -66,7 +68,7 @@ async fn change(at: &Attached, command: &Command, slot: &impl Slot) -> Result<Re
     if !effects.notices.is_empty() {
         slot.notify(namespace.nsid, &effects.notices);
     }
-    Ok(Reply::SUCCESS)
+    kept.map(|()| Reply::SUCCESS)
 }
 
 pub fn report(at: &Attached, fields: Report, sqe: &Sqe, slot: &impl Slot) -> Result<Reply, Status> {

@@ -9,6 +9,7 @@
 
 mod access;
 mod command;
+mod keep;
 mod log;
 mod report;
 mod shared;
@@ -17,6 +18,7 @@ mod tests;
 
 pub use access::{Access, CommandGroup};
 pub use command::Command;
+pub use keep::{Keeper, Keeping, keep};
 pub use log::{NoticeMask, NotificationLog};
 pub use shared::{CachedAccess, Shared};
 
@@ -113,6 +115,14 @@ pub struct Saved {
     pub generation: u32,
     pub registrations: Vec<Registration>,
     pub held: Option<Held>,
+}
+
+impl Saved {
+    /// Whether it is a state that reservations can be in.
+    #[must_use]
+    pub fn holds_together(&self) -> bool {
+        State::power_on(PowerLoss::Keeps, Some(self.clone())).is_some()
+    }
 }
 
 /// Whether the namespace can keep reservations through power loss (RESCAP bit 0).

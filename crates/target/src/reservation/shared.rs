@@ -1,10 +1,11 @@
 //! A namespace's reservation state as the cores share it: reservation commands take a lock, I/O
 //! reads one counter and keeps what it found.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{Access, Command, Effects, HostId, PowerLoss, Refusal, State};
+use super::{Access, Command, Effects, HostId, Keeper, Keeping, PowerLoss, Refusal, State};
 
 /// One per namespace.
 #[derive(Debug)]
@@ -12,6 +13,17 @@ pub struct Shared {
     /// Moves with every change, before the change's command completes.
     epoch: AtomicU32,
     state: Mutex<State>,
+    kept: Option<Kept>,
+}
+
+/// The state as it is kept through a loss of power.
+#[derive(Debug)]
+struct Kept {
+    keeper: Arc<dyn Keeper>,
+    /// Whether something is kept.
+    something: AtomicBool,
+    /// Held while what is kept is replaced: the last to do so knows the newest state.
+    replacing: Mutex<()>,
 }
 
 /// A host's access to a namespace, as a queue remembers it.
@@ -22,8 +34,37 @@ pub struct CachedAccess {
 }
 
 impl Shared {
-    pub const fn new(power_loss: PowerLoss) -> Self {
-        Self { epoch: AtomicU32::new(0), state: Mutex::new(State::new(power_loss)) }
+    /// The state after power on; without `keeping`, what there is lasts as long as the process. `None`
+    /// when what was kept does not hold together.
+    pub fn new(keeping: Option<Keeping>) -> Option<Self> {
+        let power_loss = keeping.as_ref().map_or(PowerLoss::Forgets, |_| PowerLoss::Keeps);
+        let saved = keeping.as_ref().and_then(|keeping| keeping.saved.clone());
+        let kept = keeping.map(|Keeping { saved, keeper }| Kept {
+            keeper,
+            something: AtomicBool::new(saved.is_some()),
+            replacing: Mutex::new(()),
+        });
+        let state = Mutex::new(State::power_on(power_loss, saved)?);
+        Some(Self { epoch: AtomicU32::new(0), state, kept })
+    }
+
+    /// Whether there is something to keep, or to keep no longer.
+    pub fn is_to_be_kept(&self) -> bool {
+        let Some(kept) = &self.kept else { return false };
+        self.with(State::persists) || kept.something.load(Ordering::Acquire)
+    }
+
+    /// Keeps what persists through a loss of power, as it is now. Blocks.
+    ///
+    /// # Errors
+    /// As [`Keeper::keep`].
+    pub fn keep(&self) -> io::Result<()> {
+        let Some(kept) = &self.kept else { return Ok(()) };
+        let _replacing = kept.replacing.lock().unwrap_or_else(PoisonError::into_inner);
+        let saved = self.with(State::saved);
+        kept.keeper.keep(saved.as_ref())?;
+        kept.something.store(saved.is_some(), Ordering::Release);
+        Ok(())
     }
 
     /// Runs `look` on the state; for reports, features and identify.

@@ -362,7 +362,7 @@ fn notification_log_hands_out_pages_oldest_first_and_shows_loss_by_its_count() {
 
 #[test]
 fn cached_access_follows_the_state() {
-    let shared = Shared::new(PowerLoss::Forgets);
+    let shared = Shared::new(None).unwrap();
     let mut cached = None;
     assert_eq!(shared.access(B, &mut cached), Access::FULL);
     let register = registering(0, 0, 1).unwrap();

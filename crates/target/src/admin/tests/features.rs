@@ -242,12 +242,13 @@ fn a_threshold_already_exceeded_is_told_at_once() {
 }
 
 #[test]
-fn persistence_of_reservations_cannot_be_promised() {
+fn persistence_of_reservations_cannot_be_promised_where_nothing_keeps_them() {
     let rig = Rig::new();
     let connected = rig.enabled();
     let controller = connected.controller();
     assert_eq!(dword(controller, get(fid::RESERVATION_PERSISTENCE, 1, 0)), 0);
-    done(controller, set(fid::RESERVATION_PERSISTENCE, 1, 0));
+    let outcome = execute(controller, &set(fid::RESERVATION_PERSISTENCE, 1, 0).to_sqe(1)).0;
+    assert_eq!(outcome, Outcome::KeepReservations { nsid: 1 });
     let promise = set(fid::RESERVATION_PERSISTENCE, 1, 1);
     assert_eq!(set_refused(controller, promise), Status::INVALID_FIELD);
 }

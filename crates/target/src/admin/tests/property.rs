@@ -81,7 +81,10 @@ proptest! {
                     prop_assert!(out.is_empty());
                 }
                 Outcome::AsyncEvent => parked += 1,
-                Outcome::Complete { .. } | Outcome::Abort { .. } | Outcome::Disconnect => {
+                Outcome::Complete { .. }
+                | Outcome::Abort { .. }
+                | Outcome::KeepReservations { .. }
+                | Outcome::Disconnect => {
                     prop_assert!(out.is_empty());
                 }
             }

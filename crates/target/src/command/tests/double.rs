@@ -19,7 +19,7 @@ use stdx::num::{u32_of, u64_of, usize32};
 
 use crate::command::{Attached, Reply, Slot, execute};
 use crate::namespace::{Backend, Namespace, NamespaceSpec};
-use crate::reservation::{HostId, Notice, PowerLoss};
+use crate::reservation::{HostId, Notice};
 
 pub const HOST: HostId = HostId([1; 16]);
 pub const OTHER: HostId = HostId([2; 16]);
@@ -126,7 +126,7 @@ impl Place {
         };
         let subsystem = Nqn::new("nqn.2026-11.io.flashloom:test").unwrap();
         let spec = NamespaceSpec::new(backend, block_size);
-        let namespace = Namespace::new(&subsystem, nsid, &spec, PowerLoss::Forgets);
+        let namespace = Namespace::new(&subsystem, nsid, &spec).unwrap();
         namespace.set_blocks(blocks);
         Self { namespace: Arc::new(namespace), _under: under }
     }

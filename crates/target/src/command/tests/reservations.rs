@@ -1,3 +1,9 @@
+use std::io::Error;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+
+use media::memory::{Region, RegionOptions};
+use nvme::nqn::Nqn;
 use nvme::opcode::io;
 use nvme::sqe::Sqe;
 use nvme::status::Status;
@@ -6,7 +12,8 @@ use reactor::yield_now;
 use super::double::*;
 use super::io::{range, read, read_sqe, write, write_sqe};
 use crate::command::Attached;
-use crate::reservation::{Notice, NoticeKind};
+use crate::namespace::{Backend, Namespace, NamespaceSpec};
+use crate::reservation::{Keeper, Keeping, Notice, NoticeKind, Saved, keep};
 
 fn keys(first: u64, second: u64) -> Vec<u8> {
     [first.to_le_bytes(), second.to_le_bytes()].concat()
@@ -148,5 +155,81 @@ fn keys_that_are_cut_short_are_refused() {
             let status = host.run(&at, &sqe).await.status;
             assert!(status.is(Status::DATA_SGL_LENGTH_INVALID), "{status}");
         }
+    });
+}
+
+/// Keeps what it is told to, unless it is to fail.
+#[derive(Debug, Default)]
+struct Store {
+    kept: Mutex<Option<Saved>>,
+    fails: Mutex<bool>,
+}
+
+impl Store {
+    fn kept(&self) -> Option<Saved> {
+        self.kept.lock().unwrap().clone()
+    }
+}
+
+impl Keeper for Store {
+    fn keep(&self, saved: Option<&Saved>) -> std::io::Result<()> {
+        if *self.fails.lock().unwrap() {
+            return Err(Error::other("no space"));
+        }
+        *self.kept.lock().unwrap() = saved.cloned();
+        Ok(())
+    }
+}
+
+/// A namespace as it is after power on.
+fn kept_by(store: &Arc<Store>) -> Rc<Attached> {
+    let region = Arc::new(Region::new(1 << 20, RegionOptions::default()).unwrap());
+    let keeping = Keeping { saved: store.kept(), keeper: Arc::clone(store) as Arc<dyn Keeper> };
+    let spec = NamespaceSpec {
+        reservations: Some(keeping),
+        ..NamespaceSpec::new(Backend::Memory(region), 512)
+    };
+    let subsystem = Nqn::new("nqn.2026-11.io.flashloom:test").unwrap();
+    let namespace = Namespace::new(&subsystem, 1, &spec).unwrap();
+    Rc::new(Attached::new(Arc::new(namespace), HOST))
+}
+
+#[test]
+fn what_a_host_asked_to_persist_is_kept_before_its_command_completes() {
+    on_reactor(async {
+        let store = Arc::new(Store::default());
+        let mine = kept_by(&store);
+        assert_eq!(send(&mine, REGISTER, 0, 0, 7).await, Status::SUCCESS);
+        assert_eq!(store.kept(), None, "nobody asked for it");
+        assert_eq!(send(&mine, REGISTER, 3 << 30 | 2, 7, 8).await, Status::SUCCESS);
+        assert_eq!(store.kept().unwrap().registrations[0].key, 8);
+        assert_eq!(send(&mine, ACQUIRE, 1 << 8, 8, 0).await, Status::SUCCESS);
+        let held = store.kept().unwrap().held;
+        assert!(held.is_some());
+
+        let again = kept_by(&store);
+        let state = |at: &Attached| at.namespace().reservation.with(|state| state.saved());
+        assert_eq!(state(&again), store.kept(), "after power on");
+        assert_eq!(send(&again, RELEASE, 1 << 8, 8, 0).await, Status::SUCCESS);
+        assert_eq!(store.kept().unwrap().held, None);
+
+        // Asked for no more: kept no more.
+        again.namespace().reservation.set_persist(false).unwrap();
+        assert_eq!(keep(again.namespace()).await, Ok(()));
+        assert_eq!(store.kept(), None);
+    });
+}
+
+#[test]
+fn a_change_that_cannot_be_kept_is_an_error_and_another_attempt_keeps_it() {
+    on_reactor(async {
+        let store = Arc::new(Store::default());
+        let mine = kept_by(&store);
+        *store.fails.lock().unwrap() = true;
+        assert_eq!(send(&mine, REGISTER, 3 << 30, 0, 7).await, Status::INTERNAL_ERROR);
+        *store.fails.lock().unwrap() = false;
+        // Registering the same key again is no error.
+        assert_eq!(send(&mine, REGISTER, 3 << 30, 0, 7).await, Status::SUCCESS);
+        assert_eq!(store.kept().unwrap().registrations[0].key, 7);
     });
 }

@@ -10,6 +10,7 @@ pub mod cpus;
 pub mod desired;
 pub mod dump;
 pub mod error;
+mod event_logs;
 pub mod events;
 pub mod identity;
 pub mod limits;

@@ -12,7 +12,6 @@ use api::value::Address;
 use crate::config::{self, Config, Faults, Settings};
 use crate::desired::{self, Desired, ListenerDef};
 use crate::events::Events;
-use crate::reservations::Reservations;
 use crate::serving::Serving;
 use crate::state::{State, StateDir};
 use crate::{Error, Result, change, cpus};
@@ -118,7 +117,7 @@ impl Node {
         settings.cpus = options.cpus.unwrap_or(settings.cpus);
         settings.poll = options.poll.unwrap_or(settings.poll);
         cpus::check_online(&settings.cpus).map_err(Error::from)?;
-        let mut serving = Serving::start(&settings, state.node, Reservations::open(dir.path())?)?;
+        let mut serving = Serving::start(&settings, state.node, dir.path())?;
         let failed = serving.pools_mut().open_all(&state.pools);
         if let Err(error) = serving.begin(change::steps(&Desired::default(), &wanted)) {
             serving.stop();
@@ -176,6 +175,15 @@ impl Node {
     /// `Stopping`.
     pub fn pulse(&self) -> Result<Vec<reactor::Call<()>>> {
         Ok(self.inner().serving()?.pulse())
+    }
+
+    /// Keeps what happened in subsystems, for hosts that ask after a restart.
+    ///
+    /// # Errors
+    /// `Stopping`.
+    pub fn keep_events(&self) -> Result<()> {
+        self.inner().serving_mut()?.keep_events();
+        Ok(())
     }
 
     /// What is served now.

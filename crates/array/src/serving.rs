@@ -2,6 +2,7 @@
 //! that run it. Steps are taken here, all of a change or none.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use uuid::Uuid;
 use crate::change::Step;
 use crate::config::Settings;
 use crate::desired::{Desired, ListenerDef, MODEL, NamespaceDef, SubsystemDef};
+use crate::event_logs::EventLogs;
 use crate::limits::DRAIN;
 use crate::pools::Pools;
 use crate::reservations::Reservations;
@@ -45,6 +47,7 @@ pub struct Serving {
     /// Places of volumes whose pool could not be opened: asked for, and not served.
     absent: BTreeSet<Place>,
     reservations: Reservations,
+    event_logs: EventLogs,
     listeners: BTreeMap<Address, Listening>,
     pools: Pools,
 }
@@ -60,6 +63,8 @@ struct Batch {
     absent: BTreeSet<Place>,
     /// Namespaces that were removed.
     removed: BTreeMap<Place, Uuid>,
+    /// Subsystems that were removed.
+    forgotten: BTreeSet<Nqn>,
     /// Sizes before they were changed, in bytes.
     sizes: BTreeMap<Place, u64>,
     /// Steps are being taken back.
@@ -71,7 +76,7 @@ impl Serving {
     ///
     /// # Errors
     /// `Failed` when a reactor cannot be had.
-    pub fn start(settings: &Settings, node: Uuid, reservations: Reservations) -> Result<Self> {
+    pub fn start(settings: &Settings, node: Uuid, state_dir: &Path) -> Result<Self> {
         let crew = Arc::new(Crew::start(settings)?);
         let target = Target::new(Identity::default());
         Ok(Self {
@@ -81,7 +86,8 @@ impl Serving {
             crew,
             media: BTreeMap::new(),
             absent: BTreeSet::new(),
-            reservations,
+            reservations: Reservations::open(state_dir)?,
+            event_logs: EventLogs::open(state_dir)?,
             listeners: BTreeMap::new(),
         })
     }
@@ -219,6 +225,12 @@ impl Serving {
                 self.reservations.forget(namespace);
             }
         }
+        for nqn in batch.forgotten {
+            if self.target.persistent_events(&wire(&nqn)?).is_err() {
+                self.event_logs.forget(&nqn);
+            }
+        }
+        self.keep_events();
         Ok(())
     }
 
@@ -247,7 +259,9 @@ impl Serving {
         match step {
             Step::AddSubsystem { nqn, def } => self.add_subsystem(nqn, def),
             Step::RemoveSubsystem { nqn, .. } => {
-                self.target.remove_subsystem(&wire(nqn)?).map_err(refused)
+                self.target.remove_subsystem(&wire(nqn)?).map_err(refused)?;
+                batch.forgotten.insert(nqn.clone());
+                Ok(())
             }
             Step::AllowAny { nqn, allow } => {
                 self.target.set_allow_any(&wire(nqn)?, *allow).map_err(refused)
@@ -282,14 +296,28 @@ impl Serving {
         self.target.set_health(&wire(nqn)?, health).map_err(refused)
     }
 
-    fn add_subsystem(&self, nqn: &Nqn, def: &SubsystemDef) -> Result<()> {
+    fn add_subsystem(&mut self, nqn: &Nqn, def: &SubsystemDef) -> Result<()> {
         let spec = SubsystemSpec {
             serial: def.serial.clone().unwrap_or_else(|| identity::serial(self.node, nqn)),
             model: def.model.clone().unwrap_or_else(|| MODEL.to_owned()),
             allow_any_host: def.allow_any_host,
             ..SubsystemSpec::new(wire(nqn)?)
         };
-        self.target.add_subsystem(spec).map_err(refused)
+        let name = spec.nqn.clone();
+        self.target.add_subsystem(spec).map_err(refused)?;
+        self.target.restore_events(&name, self.event_logs.read(nqn)).map_err(refused)
+    }
+
+    /// Keeps the persistent events of all subsystems over a restart.
+    pub fn keep_events(&mut self) {
+        for nqn in self.event_logs.subsystems() {
+            // One that could not be served after all has none.
+            if let Ok(events) = wire(&nqn).map(|name| self.target.persistent_events(&name))
+                && let Ok(events) = events
+            {
+                self.event_logs.write(&nqn, events);
+            }
+        }
     }
 
     fn add_namespace(
@@ -446,6 +474,7 @@ impl Serving {
 
     /// Ends everything in order: no new connections, then every controller, then the reactors.
     pub fn stop(mut self) {
+        self.keep_events();
         self.listeners.clear();
         for controller in self.target.controllers() {
             controller.close_queues();

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `state.json` | node identity, the configuration last read, what is served, the pools there are |
 //! | `reservations/` | reservations that persist through a loss of power, a file for each namespace |
+//! | `events/` | persistent event logs, a file for each subsystem |
 //! | `lock` | held by the running daemon; its process id |
 //! | `api.sock` | the management socket, while a daemon runs |
 

@@ -20,7 +20,7 @@ use crate::exit::{Exit, Failure, Outcome};
 use crate::log;
 use crate::manage::absolute;
 use crate::output::emit;
-use crate::service::{Asked, Signals, notify, watch_space, watchdog};
+use crate::service::{Asked, Signals, notify, watch, watchdog};
 
 /// Port of NVMe/TCP, where an ad hoc target listens unless told otherwise.
 const PORT: u16 = 4420;
@@ -74,7 +74,7 @@ where
         let ended = async { ended.await.unwrap_or(()) };
         let server = tokio::spawn(server.serve(Arc::clone(&node), ended));
         let watchdog = tokio::spawn(watchdog(Arc::clone(&node)));
-        let space = tokio::spawn(watch_space(Arc::clone(&node)));
+        let space = tokio::spawn(watch(Arc::clone(&node)));
         notify(&[NotifyState::Ready]);
         let result = work(Arc::clone(&node), signals).await;
         notify(&[NotifyState::Stopping]);

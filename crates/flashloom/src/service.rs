@@ -77,9 +77,9 @@ pub async fn watchdog(node: Arc<Node>) {
     }
 }
 
-/// Has the node look at how full its pools are, until it stops.
-pub async fn watch_space(node: Arc<Node>) {
-    while node.look_at_space().await.is_ok() {
+/// Has the node look at how full its pools are, and keep what happened, until it stops.
+pub async fn watch(node: Arc<Node>) {
+    while node.look_at_space().await.is_ok() && node.keep_events().is_ok() {
         tokio::time::sleep(array::limits::SPACE).await;
     }
 }

@@ -13,8 +13,7 @@ use crate::desired::Desired;
 fn serving() -> (Serving, tempfile::TempDir) {
     let settings = Settings { poll: PollPolicy::Interrupt, ..Settings::default() };
     let state = tempfile::tempdir().unwrap();
-    let reservations = Reservations::open(state.path()).unwrap();
-    (Serving::start(&settings, identity::new_node(), reservations).unwrap(), state)
+    (Serving::start(&settings, identity::new_node(), state.path()).unwrap(), state)
 }
 
 fn desired(text: &str) -> Desired {
@@ -118,4 +117,29 @@ fn a_drive_is_for_one_process_and_one_namespace() {
     renamed.subsystems.values_mut().for_each(|def| def.serial = Some("NEW".into()));
     serving.apply(steps(&first, &renamed)).unwrap();
     serving.stop();
+}
+
+#[test]
+fn what_happened_in_a_subsystem_is_known_after_a_restart_until_it_is_removed() {
+    let (mut serving, state) = serving();
+    let nothing = Desired::default();
+    let served = wanted("127.0.0.1:0", &["memory:1MiB"]);
+    serving.apply(steps(&nothing, &served)).unwrap();
+    let name = wire(served.subsystems.keys().next().unwrap()).unwrap();
+    let before = serving.target.persistent_events(&name).unwrap();
+    serving.stop();
+
+    let settings = Settings { poll: PollPolicy::Interrupt, ..Settings::default() };
+    let start = || Serving::start(&settings, identity::new_node(), state.path()).unwrap();
+    let mut again = start();
+    again.apply(steps(&nothing, &served)).unwrap();
+    let after = again.target.persistent_events(&name).unwrap();
+    assert!(after.len() > before.len() && after.ends_with(&before), "newest first");
+    again.apply(steps(&served, &nothing)).unwrap();
+    again.stop();
+
+    let mut third = start();
+    third.apply(steps(&nothing, &served)).unwrap();
+    assert_eq!(third.target.persistent_events(&name).unwrap().len(), before.len());
+    third.stop();
 }

@@ -4,5 +4,6 @@
 //!
 //! A target fails by panicking: in the code under test, or in an oracle here.
 
+pub mod nbd;
 pub mod target;
 pub mod wire;

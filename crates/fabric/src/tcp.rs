@@ -2,6 +2,6 @@
 
 pub mod connect;
 pub mod gather;
-mod landing;
+pub mod landing;
 pub mod listen;
 pub mod out;

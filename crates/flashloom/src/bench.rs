@@ -11,7 +11,7 @@ use load::{Job, Limit, Phase, Plan, Progress, Report, Target, Verify};
 
 use api::value::Size;
 
-use crate::cli::{BenchArgs, Beside, Global, Output, Pattern, Poll};
+use crate::cli::{BenchArgs, Beside, Global, Output, Pattern};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{emit, json, table};
 
@@ -71,11 +71,7 @@ fn job(args: BenchArgs) -> Outcome<Job> {
         header_digest: args.hdr_digest,
         data_digest: args.data_digest,
         cpus: args.cpus.map_or_else(Vec::new, |cpus| cpus.0),
-        poll: match args.poll {
-            Poll::Adaptive => reactor::PollPolicy::default(),
-            Poll::Busy => reactor::PollPolicy::Busy,
-            Poll::Interrupt => reactor::PollPolicy::Interrupt,
-        },
+        poll: args.poll.policy(),
         rate: args.rate,
         ..Job::new(target)
     })

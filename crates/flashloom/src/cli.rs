@@ -4,17 +4,19 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+mod attach;
 mod hosts;
 mod manage;
 mod pools;
 mod serve;
 
+pub use attach::{AttachArgs, ConnectArgs};
 pub use hosts::{AskArgs, BenchArgs, Beside, DiscoverArgs, IdNsArgs, Pattern};
 pub use manage::{
     ControllerVerb, EventsArgs, HostVerb, ListenerVerb, NamespaceVerb, ReferralVerb, SubsystemVerb,
 };
 pub use pools::{DriveVerb, DumpArgs, MadeOf, PoolVerb, VolumeVerb};
-pub use serve::{DemoArgs, Discovery, Poll, ServeArgs};
+pub use serve::{DemoArgs, Discovery, ServeArgs};
 
 /// NQN of the subsystem of an ad hoc target.
 pub const DEFAULT_NQN: &str = "nqn.2026-11.io.flashloom:default";
@@ -91,6 +93,8 @@ pub enum Command {
     Demo(DemoArgs),
     /// Measure a namespace from user space; the result reads like fio's.
     Bench(BenchArgs),
+    /// Use a namespace of a target as a network block device.
+    Attach(AttachArgs),
     /// Print the discovery log of a target.
     Discover(DiscoverArgs),
     /// Print a controller's Identify data.

@@ -1,6 +1,7 @@
 //! The one program users see: daemon and command line.
 
 mod ask;
+mod attach;
 mod bench;
 mod cli;
 mod demo;
@@ -37,6 +38,7 @@ fn run(cli: Cli) -> Outcome {
     match cli.command {
         Command::Serve(args) => serve::run(global, args),
         Command::Demo(args) => demo::run(global, args),
+        Command::Attach(args) => attach::run(global, args),
         Command::Bench(args) => bench::run(global, args),
         Command::Discover(args) => ask::discover(global, &args),
         Command::IdCtrl(args) => ask::id_ctrl(global, &args),

@@ -60,6 +60,12 @@ impl<D> Gather<D> {
         self.segments.is_empty()
     }
 
+    /// Bytes of heads that have not been sent.
+    #[must_use]
+    pub fn unsent_heads(&self) -> usize {
+        self.heads.len() - self.heads_sent
+    }
+
     /// Appends bytes, copied.
     pub fn push(&mut self, bytes: &[u8]) {
         self.heads.extend_from_slice(bytes);

@@ -219,7 +219,7 @@ pub enum Pattern {
 }
 
 /// `10`, `10s`, `500ms`, `2m`.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.len() - text.trim_start_matches(|char: char| char.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits);
     let number: u64 = number.parse().map_err(|_| RIGHT.to_owned())?;

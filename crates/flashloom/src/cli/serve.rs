@@ -148,6 +148,17 @@ pub enum Poll {
     Interrupt,
 }
 
+impl Poll {
+    /// As a reactor takes it.
+    pub fn policy(self) -> reactor::PollPolicy {
+        match self {
+            Self::Adaptive => reactor::PollPolicy::default(),
+            Self::Busy => reactor::PollPolicy::Busy,
+            Self::Interrupt => reactor::PollPolicy::Interrupt,
+        }
+    }
+}
+
 impl From<Poll> for PollPolicy {
     fn from(poll: Poll) -> Self {
         match poll {

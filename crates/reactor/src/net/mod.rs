@@ -1,8 +1,9 @@
-//! TCP: plain non-blocking calls, the ring only for readiness (decision 0002).
+//! TCP and Unix sockets: plain non-blocking calls, the ring only for readiness (decision 0002).
 
 mod listener;
 mod stream;
 mod sys;
+mod unix;
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,6 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 pub use listener::{ListenOptions, TcpListener};
 pub use stream::TcpStream;
+pub use unix::UnixListener;
 
 /// Chooses the congestion control of a connection, or of those a listening socket accepts.
 ///

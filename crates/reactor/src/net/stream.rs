@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// A TCP connection of this reactor. One task receives; any task sends.
+/// A TCP connection (or another stream socket) of this reactor. One task receives; any task sends.
 pub struct TcpStream {
     fd: Rc<OwnedFd>,
     receiver: Rc<Receiver>,

@@ -187,6 +187,17 @@ pub(super) fn accept(fd: &OwnedFd) -> io::Result<(OwnedFd, SocketAddr)> {
     Ok((new, raw.parse()?))
 }
 
+/// Accepts without asking who it is.
+pub(super) fn accept_unnamed(fd: &OwnedFd) -> io::Result<OwnedFd> {
+    let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: no address is asked for, so no pointer is used.
+    let new =
+        unsafe { libc::accept4(fd.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut(), flags) };
+    done(new)?;
+    // SAFETY: the descriptor is new and ours alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(new) })
+}
+
 pub(super) fn local_addr(fd: &OwnedFd) -> io::Result<SocketAddr> {
     let mut raw = RawAddr::empty();
     // SAFETY: `raw` has room for the length it announces.

@@ -1,0 +1,68 @@
+//! Listening sockets in the file system.
+
+use super::sys;
+use crate::core;
+use crate::driver::require_real;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+/// A listening Unix socket of this reactor. Its connections are streams like any other:
+/// [`TcpStream::from_fd`](super::TcpStream::from_fd) takes them.
+#[derive(Debug)]
+pub struct UnixListener {
+    fd: Rc<OwnedFd>,
+    path: PathBuf,
+}
+
+impl UnixListener {
+    /// Listens at `path`, which goes with the listener. A socket there that nobody listens on any more is
+    /// replaced.
+    ///
+    /// # Errors
+    /// As bind(2).
+    pub fn bind(path: &Path) -> io::Result<Self> {
+        require_real()?;
+        use std::os::unix::net;
+        let listener = match net::UnixListener::bind(path) {
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse && is_abandoned(path) => {
+                std::fs::remove_file(path)?;
+                net::UnixListener::bind(path)?
+            }
+            other => other?,
+        };
+        listener.set_nonblocking(true)?;
+        Ok(Self { fd: Rc::new(listener.into()), path: path.to_owned() })
+    }
+
+    /// The next connection.
+    ///
+    /// # Errors
+    /// As accept(2). `EMFILE` and the like are worth a pause and another try.
+    pub async fn accept_fd(&self) -> io::Result<OwnedFd> {
+        loop {
+            match sys::accept_unnamed(&self.fd) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                other => return other,
+            }
+            let ready = core::with(|core| core.driver.ring()?.start_poll(&self.fd, libc::POLLIN))?;
+            let _ = ready.await;
+        }
+    }
+}
+
+/// Whether a socket was left by a program that has ended.
+fn is_abandoned(path: &Path) -> bool {
+    let refused = |e: io::Error| e.kind() == io::ErrorKind::ConnectionRefused;
+    std::os::unix::net::UnixStream::connect(path).is_err_and(refused)
+}
+
+impl Drop for UnixListener {
+    fn drop(&mut self) {
+        // The ring may hold the descriptor until a cancelled poll has completed.
+        let _ = sys::shutdown(&self.fd, libc::SHUT_RDWR);
+        let _ = std::fs::remove_file(&self.path);
+    }
+}

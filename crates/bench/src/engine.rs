@@ -15,9 +15,9 @@ use stdx::{Histogram, Prng};
 
 const BLOCK: u64 = 4096;
 
-/// What is measured, and on what.
+/// The pool that is measured.
 #[derive(clap::Args, Clone)]
-pub struct EngineArguments {
+pub struct PoolArguments {
     /// Drives, each in memory
     #[arg(long, default_value_t = 10)]
     drives: usize,
@@ -30,6 +30,13 @@ pub struct EngineArguments {
     /// Bytes of the commit log, in memory
     #[arg(long, default_value = "64MiB", value_parser = stdx::size::parse)]
     log_size: u64,
+}
+
+/// What is measured, and on what.
+#[derive(clap::Args, Clone)]
+pub struct EngineArguments {
+    #[command(flatten)]
+    pool: PoolArguments,
     /// Bytes of the volume; filled first
     #[arg(long, default_value = "1GiB", value_parser = stdx::size::parse)]
     volume: u64,
@@ -69,7 +76,8 @@ fn scheme(name: &str) -> Result<raid::Scheme, Box<dyn Error>> {
     })
 }
 
-async fn pool(arguments: &EngineArguments) -> Result<Pool, Box<dyn Error>> {
+/// Makes it, with one shard.
+pub async fn pool(arguments: &PoolArguments) -> Result<Pool, Box<dyn Error>> {
     // A drive does not fault.
     let options = RegionOptions { committed: true, ..RegionOptions::default() };
     let drive = || Drive::memory(arguments.drive_size, options).map(Arc::new);
@@ -90,7 +98,7 @@ async fn pool(arguments: &EngineArguments) -> Result<Pool, Box<dyn Error>> {
 }
 
 async fn measure(arguments: EngineArguments) -> Result<(Figures, engine::PoolStatus), String> {
-    let pool = pool(&arguments).await.map_err(|e| e.to_string())?;
+    let pool = pool(&arguments.pool).await.map_err(|e| e.to_string())?;
     let spec =
         VolumeSpec { name: "v".into(), id: [2; 16], bytes: arguments.volume, block_size: 4096 };
     let volume = pool.create_volume(spec).await.map_err(|e| e.to_string())?;

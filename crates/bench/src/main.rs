@@ -1,6 +1,7 @@
 //! Measurements: the loopback floor, socket strategies, executors. Every figure is meant to be
 //! quoted as a ratio to another one of the same run.
 
+mod amplification;
 mod client;
 mod compare;
 mod engine;
@@ -76,6 +77,9 @@ enum What {
     },
     /// The array engine on drives in memory, without network
     Engine(engine::EngineArguments),
+    /// What reclaim writes for each block of hosts, at random over a volume that fills a share of
+    /// the pool, against what greedy cleaning must
+    Amplification(amplification::Arguments),
     /// What an append to the commit log costs, against a copy of its data
     Log {
         /// A folder of shared memory
@@ -210,6 +214,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             map::run(&map::Options { spaces, memory, entries, runs, ratio, ratio_last })?;
         }
         What::Engine(arguments) => engine::run(arguments)?,
+        What::Amplification(arguments) => amplification::run(arguments)?,
         What::Memory { size, rounds } => memory::run(size, rounds)?,
         What::Parity { rounds } => parity::run(rounds),
         What::Stripes { rounds } => stripes::run(rounds)?,

@@ -1,7 +1,10 @@
 //! The cases: what is asked, of whom, and which figure counts.
 
 use super::Side;
-use super::Side::{Floor, Own, OwnBusy, OwnTarget, OwnVolume, Spdk, SpdkTarget};
+use super::Side::{
+    Floor, Own, OwnBusy, OwnDegraded, OwnOnDisk, OwnShared, OwnTarget, OwnVolume, Spdk, SpdkFile,
+    SpdkTarget,
+};
 
 /// The figure whose ratio is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,4 +90,10 @@ pub const CASES: &[Case] = &[
     volume("volume-read-qd32", "randread", KIB4, 32),
     Case { figure: Figure::Bandwidth, ..volume("volume-read-128k", "read", KIB128, 8) },
     Case { figure: Figure::Bandwidth, ..volume("volume-write-128k", "write", KIB128, 8) },
+    Case { sides: &[OwnDegraded, OwnShared], ..case("volume-read-two-lost", "randread", KIB4, 32) },
+    Case {
+        figure: Figure::P50,
+        sides: &[OwnOnDisk, SpdkFile],
+        ..case("volume-write-disk", "randwrite", KIB4, 1)
+    },
 ];

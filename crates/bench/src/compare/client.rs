@@ -72,15 +72,15 @@ fn load(
 ) -> Result<Measured, String> {
     match (side, server) {
         (Side::Floor, _) => floor(options, case),
-        (Side::Own | Side::OwnBusy | Side::OwnVolume, Some(server)) => {
-            own(options, case, server, "write,1m,16")
-        }
         // Its largest transfer is 128 KiB; the same bytes in flight.
-        (Side::SpdkTarget, Some(server)) => own(options, case, server, "write,128k,128"),
+        (Side::SpdkTarget | Side::SpdkFile, Some(server)) => {
+            own(options, case, server, "write,128k,128")
+        }
         (Side::OwnTarget | Side::Spdk, Some(server)) => {
             let folder = options.spdk.as_deref().ok_or("SPDK's folder was not given")?;
             perf(folder, options, case, server)
         }
+        (_, Some(server)) => own(options, case, server, "write,1m,16"),
         (_, None) => Err("no server to ask".into()),
     }
 }

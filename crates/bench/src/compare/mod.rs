@@ -6,18 +6,20 @@
 mod busy;
 mod case;
 mod client;
+mod open;
 mod process;
 mod resources;
 mod server;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use self::case::{CASES, Case, Figure};
 use self::client::Measured;
-use self::server::{Flashloom, Server, Spdk};
+use self::server::{Drives, Flashloom, Server, Spdk};
 
-/// The case that is not a load: idle processor share and resident size.
+/// The cases that are not loads: idle processor share and resident size; opening after a kill.
 const RESOURCES: &str = "resources";
+const OPEN: &str = "open";
 
 /// What to measure, and with what.
 pub struct Options {
@@ -42,12 +44,20 @@ enum Side {
     OwnBusy,
     /// The same with a volume of a pool as the namespace.
     OwnVolume,
+    /// A volume of a pool on files in shared memory.
+    OwnShared,
+    /// The same, two of the drives lost.
+    OwnDegraded,
+    /// A volume of a pool on files of a disk.
+    OwnOnDisk,
     /// Flashloom's target, SPDK's client.
     OwnTarget,
     /// SPDK's target, SPDK's client.
     Spdk,
     /// SPDK's target, Flashloom's client.
     SpdkTarget,
+    /// SPDK's target with a file of that disk, Flashloom's client.
+    SpdkFile,
     /// The same bytes between two sockets, no NVMe.
     Floor,
 }
@@ -57,10 +67,12 @@ enum Side {
 /// # Errors
 /// What could not be started or understood, in words.
 pub fn run(options: &Options) -> Result<(), String> {
-    let known = |name: &String| name == RESOURCES || CASES.iter().any(|c| c.name == *name);
+    let known = |name: &String| {
+        [RESOURCES, OPEN].contains(&&**name) || CASES.iter().any(|c| c.name == *name)
+    };
     let unknown = options.cases.iter().find(|name| !known(name));
     if let Some(name) = unknown {
-        let names: Vec<_> = CASES.iter().map(|c| c.name).chain([RESOURCES]).collect();
+        let names: Vec<_> = CASES.iter().map(|c| c.name).chain([RESOURCES, OPEN]).collect();
         return Err(format!("no case `{name}`; there are {}", names.join(", ")));
     }
     println!("{} paired runs of {} s each; medians\n", options.runs, options.seconds);
@@ -71,8 +83,12 @@ pub fn run(options: &Options) -> Result<(), String> {
     for case in CASES.iter().filter(chosen) {
         measure(options, case)?;
     }
-    if options.cases.is_empty() || options.cases.iter().any(|n| n == RESOURCES) {
+    let wanted = |name| options.cases.is_empty() || options.cases.iter().any(|n| n == name);
+    if wanted(RESOURCES) {
         resources::print(&options.flashloom)?;
+    }
+    if wanted(OPEN) {
+        open::print(&options.flashloom, options.runs)?;
     }
     Ok(())
 }
@@ -87,9 +103,13 @@ enum Asked {
     Flashloom,
     /// Flashloom's, spinning.
     Busy,
-    /// Flashloom's, with a volume of a pool.
-    Volume,
+    /// Flashloom's, with a volume of a pool on such drives.
+    Volume(Drives),
+    /// The same on files in shared memory, of which two were lost.
+    Degraded,
     Spdk,
+    /// With a file of a disk.
+    SpdkFile,
 }
 
 impl Servers {
@@ -99,15 +119,7 @@ impl Servers {
             if servers.iter().any(|(other, _)| *other == asked) {
                 continue;
             }
-            let server: Box<dyn Server> = match asked {
-                Asked::Flashloom => Box::new(filled(options, Flashloom::start, case.poll)?),
-                Asked::Busy => Box::new(filled(options, Flashloom::start, "busy")?),
-                Asked::Volume => Box::new(filled(options, Flashloom::with_volume, case.poll)?),
-                Asked::Spdk => {
-                    let folder = options.spdk.as_deref().ok_or("SPDK's folder was not given")?;
-                    Box::new(Spdk::start(folder)?)
-                }
-            };
+            let server = start(options, case, asked)?;
             // Until it is asked it must not take the core of the one that is.
             server.run_while(false)?;
             servers.push((asked, server));
@@ -130,14 +142,23 @@ impl Servers {
     }
 }
 
-fn filled(
-    options: &Options,
-    start: fn(&Path, &str) -> Result<Flashloom, String>,
-    poll: &str,
-) -> Result<Flashloom, String> {
-    let flashloom = start(&options.flashloom, poll)?;
-    flashloom.fill(&options.flashloom)?;
-    Ok(flashloom)
+/// Starts what serves a side, its namespace written once.
+fn start(options: &Options, case: &Case, asked: Asked) -> Result<Box<dyn Server>, String> {
+    let program = options.flashloom.as_path();
+    let spdk = || options.spdk.as_deref().ok_or("SPDK's folder was not given");
+    let server = match asked {
+        Asked::Spdk => return Ok(Box::new(Spdk::start(spdk()?)?)),
+        Asked::SpdkFile => return Ok(Box::new(Spdk::on_file(spdk()?)?)),
+        Asked::Flashloom => Flashloom::start(program, case.poll)?,
+        Asked::Busy => Flashloom::start(program, "busy")?,
+        Asked::Volume(drives) => Flashloom::with_volume(program, case.poll, drives)?,
+        Asked::Degraded => Flashloom::with_volume(program, case.poll, Drives::Shared)?,
+    };
+    server.fill(program)?;
+    if asked == Asked::Degraded {
+        server.lose_two_drives(program)?;
+    }
+    Ok(Box::new(server))
 }
 
 /// Measures one case over all its sides.
@@ -196,6 +217,12 @@ impl Side {
             Self::Own => "flashloom serve, flashloom bench",
             Self::OwnBusy => "flashloom serve --poll busy, flashloom bench",
             Self::OwnVolume => "flashloom serve of a volume, RAID 6 8+2, flashloom bench",
+            Self::OwnShared => {
+                "flashloom serve of a volume, drives in shared memory, flashloom bench"
+            }
+            Self::OwnDegraded => "the same, two of ten drives lost",
+            Self::OwnOnDisk => "flashloom serve of a volume, drives on a disk, flashloom bench",
+            Self::SpdkFile => "nvmf_tgt of a file on that disk (aio), flashloom bench",
             Self::OwnTarget => "flashloom serve, spdk_nvme_perf",
             Self::Spdk => "nvmf_tgt, spdk_nvme_perf",
             Self::SpdkTarget => "nvmf_tgt, flashloom bench",
@@ -204,7 +231,7 @@ impl Side {
     }
 
     const fn needs_spdk(self) -> bool {
-        matches!(self, Self::OwnTarget | Self::Spdk | Self::SpdkTarget)
+        matches!(self, Self::OwnTarget | Self::Spdk | Self::SpdkTarget | Self::SpdkFile)
     }
 
     /// The target that serves this side.
@@ -212,7 +239,11 @@ impl Side {
         match self {
             Self::Own | Self::OwnTarget => Some(Asked::Flashloom),
             Self::OwnBusy => Some(Asked::Busy),
-            Self::OwnVolume => Some(Asked::Volume),
+            Self::OwnVolume => Some(Asked::Volume(Drives::Memory)),
+            Self::OwnShared => Some(Asked::Volume(Drives::Shared)),
+            Self::OwnDegraded => Some(Asked::Degraded),
+            Self::OwnOnDisk => Some(Asked::Volume(Drives::Disk)),
+            Self::SpdkFile => Some(Asked::SpdkFile),
             Self::Spdk | Self::SpdkTarget => Some(Asked::Spdk),
             Self::Floor => None,
         }

@@ -31,6 +31,12 @@ impl Process {
         self.child.id()
     }
 
+    /// Ends it where it is, and waits for that.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
     /// Sends a signal by name.
     ///
     /// # Errors
@@ -47,8 +53,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.kill();
     }
 }
 

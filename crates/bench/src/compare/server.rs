@@ -1,5 +1,7 @@
-//! The two targets, each on core 0 with one namespace in memory, at its fastest settings.
+//! The two targets, each on core 0 with one namespace, in memory unless a case says otherwise, at its
+//! fastest settings.
 
+use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::time::Duration;
@@ -40,13 +42,36 @@ pub struct Flashloom {
     port: u16,
     /// Removed with it.
     state: Folder,
-    /// Where the log of its pool lies, if it has one.
-    log: Option<Folder>,
+    /// Its pool, if it has one.
+    pool: Option<PoolPlaces>,
 }
 
-/// A pool of RAID 6, 8+2, on drives in memory: what a disk would add is not what is measured.
+/// Where a pool lies.
+struct PoolPlaces {
+    log: Folder,
+    /// Of the drives that are files.
+    drives: Option<Folder>,
+}
+
+/// Where the drives of a pool are: RAID 6, 8+2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drives {
+    /// In the daemon's memory: what a disk would add is not what is measured.
+    Memory,
+    /// Files in shared memory, which another opening of the pool finds again.
+    Shared,
+    /// Files on the disk of the folder for temporary files.
+    Disk,
+}
+
 const POOL_DRIVES: usize = 10;
-const POOL_DRIVE: &str = "memory:512MiB";
+const POOL_DRIVE: &str = "512MiB";
+
+/// The namespace's bytes.
+const BYTES: u64 = 1 << 30;
+
+/// A file system in memory.
+const SHARED: &str = "/dev/shm";
 
 /// Of the pool's log: a run goes several times through it.
 const POOL_LOG: &str = "64MiB";
@@ -61,6 +86,7 @@ pub struct Spdk {
     /// Its management socket.
     socket: String,
     _state: Folder,
+    _file: Option<Folder>,
 }
 
 impl Flashloom {
@@ -71,34 +97,78 @@ impl Flashloom {
 
     /// Starts it with a volume of a pool as its namespace: of the same size, thin, its log in shared
     /// memory.
-    pub fn with_volume(program: &Path, poll: &str) -> Result<Self, String> {
+    pub fn with_volume(program: &Path, poll: &str, drives: Drives) -> Result<Self, String> {
+        Self::with_pool(program, poll, drives, POOL_LOG)
+    }
+
+    /// The same with a log of this size.
+    pub fn with_pool(
+        program: &Path,
+        poll: &str,
+        drives: Drives,
+        log_size: &str,
+    ) -> Result<Self, String> {
         let mut this = Self::serve(program, poll, "memory:1MiB")?;
-        let log = Folder::new_in(Path::new("/dev/shm"), "flashloom-compare")?;
-        let ask = |what: &str| {
-            let mut args = vec!["--state-dir", &this.state.0];
-            args.extend(what.split_whitespace());
-            output(&program.display().to_string(), &args).map(drop)
+        let folder = match drives {
+            Drives::Memory => None,
+            Drives::Shared => Some(Folder::new_in(Path::new(SHARED), "flashloom-compare")?),
+            Drives::Disk => Some(Folder::new("flashloom-compare-drives")?),
         };
-        let drives = format!("--drive {POOL_DRIVE} ").repeat(POOL_DRIVES);
-        ask(&format!(
-            "pool create bench {drives} --raid raid6 --log bbu:{}/log --log-size {POOL_LOG}",
-            log.0
-        ))?;
-        ask("volume create bench/v --size 1GiB")?;
-        ask(&format!("volume map bench/v --subnqn {} --nsid {VOLUME}", this.nqn()))?;
-        this.log = Some(log);
+        let places = PoolPlaces {
+            log: Folder::new_in(Path::new(SHARED), "flashloom-compare")?,
+            drives: folder,
+        };
+        let drives: String = (0..POOL_DRIVES).map(|n| places.create(n)).collect();
+        this.ask(
+            program,
+            &format!(
+                "pool create bench {drives} --raid raid6 --log {} --log-size {log_size}",
+                places.log()
+            ),
+        )?;
+        this.ask(program, &format!("volume create bench/v --size {BYTES}"))?;
+        this.pool = Some(places);
+        this.map_volume(program)?;
         Ok(this)
+    }
+
+    fn map_volume(&self, program: &Path) -> Result<(), String> {
+        let (nqn, nsid) = (self.nqn(), self.nsid());
+        self.ask(program, &format!("volume map bench/v --subnqn {nqn} --nsid {nsid}")).map(drop)
+    }
+
+    /// Runs a command of the program against it; what that printed.
+    pub fn ask(&self, program: &Path, what: &str) -> Result<String, String> {
+        let mut args = vec!["--state-dir", &self.state.0];
+        args.extend(what.split_whitespace());
+        output(&program.display().to_string(), &args)
+    }
+
+    /// Opens its pool anew without the first two drives: as many as the redundancy bears.
+    pub fn lose_two_drives(&self, program: &Path) -> Result<(), String> {
+        let Some(places) = &self.pool else {
+            return Err("there is no pool to lose drives of".into());
+        };
+        self.ask(program, "volume unmap bench/v")?;
+        self.ask(program, "pool export bench")?;
+        let left: String = (2..POOL_DRIVES).filter_map(|n| places.open(n)).collect();
+        self.ask(program, &format!("pool import {left} --log {} --degraded", places.log()))?;
+        self.map_volume(program)
     }
 
     fn serve(program: &Path, poll: &str, backend: &str) -> Result<Self, String> {
         let port = free_port()?;
         let state = Folder::new("flashloom-compare")?;
-        let address = format!("127.0.0.1:{port}");
-        let mut args = vec!["--state-dir", &state.0, "serve", backend];
-        args.extend(["--listen", &address, "--cpus", "0", "--poll", poll]);
-        let process = Process::start(&program.display().to_string(), &args)?;
+        let process = start_daemon(program, poll, &state, port, Some(backend))?;
         await_port(port, "flashloom serve")?;
-        Ok(Self { process, port, state, log: None })
+        Ok(Self { process, port, state, pool: None })
+    }
+
+    /// Kills it where it is and starts it again on what it left, without waiting for it.
+    pub fn kill_and_start(&mut self, program: &Path, poll: &str) -> Result<(), String> {
+        self.process.kill();
+        self.process = start_daemon(program, poll, &self.state, self.port, None)?;
+        Ok(())
     }
 
     /// Writes the namespace once: its memory is committed as it is written, and a page fault a
@@ -106,7 +176,7 @@ impl Flashloom {
     pub fn fill(&self, program: &Path) -> Result<(), String> {
         let args = format!(
             "bench --traddr 127.0.0.1 --trsvcid {} --subnqn {} --nsid {} --rw write --bs 1m \
-             --iodepth 8 --size 1GiB --cpus 1 -o json",
+             --iodepth 8 --size {BYTES} --cpus 1 -o json",
             self.port,
             self.nqn(),
             self.nsid()
@@ -121,6 +191,40 @@ impl Flashloom {
     }
 }
 
+impl PoolPlaces {
+    /// Drive `n`, to be made.
+    fn create(&self, n: usize) -> String {
+        match &self.drives {
+            Some(folder) => format!("--drive {}/d{n},size={POOL_DRIVE} ", folder.0),
+            None => format!("--drive memory:{POOL_DRIVE} "),
+        }
+    }
+
+    /// Drive `n`, to be opened: none in memory.
+    fn open(&self, n: usize) -> Option<String> {
+        self.drives.as_ref().map(|folder| format!("--drive {}/d{n} ", folder.0))
+    }
+
+    fn log(&self) -> String {
+        format!("bbu:{}/log", self.log.0)
+    }
+}
+
+/// Starts the daemon, with a namespace or with what it served last.
+fn start_daemon(
+    program: &Path,
+    poll: &str,
+    state: &Folder,
+    port: u16,
+    backend: Option<&str>,
+) -> Result<Process, String> {
+    let address = format!("127.0.0.1:{port}");
+    let mut args = vec!["--state-dir", &state.0, "serve"];
+    args.extend(backend);
+    args.extend(["--listen", &address, "--cpus", "0", "--poll", poll]);
+    Process::start(&program.display().to_string(), &args)
+}
+
 impl Server for Flashloom {
     fn port(&self) -> u16 {
         self.port
@@ -131,7 +235,7 @@ impl Server for Flashloom {
     }
 
     fn nsid(&self) -> u32 {
-        if self.log.is_some() { VOLUME } else { 1 }
+        if self.pool.is_some() { VOLUME } else { 1 }
     }
 
     fn run_while(&self, run: bool) -> Result<(), String> {
@@ -144,13 +248,35 @@ impl Server for Flashloom {
 }
 
 impl Spdk {
-    /// Starts `nvmf_tgt` of a built SPDK folder and waits until it accepts.
+    /// Starts `nvmf_tgt` of a built SPDK folder with a namespace in memory and waits until it
+    /// accepts.
     pub fn start(folder: &Path) -> Result<Self, String> {
+        Self::serve(folder, None)
+    }
+
+    /// The same with a file of the disk that has the folder for temporary files, written once before,
+    /// through its `aio` block device, which writes directly.
+    pub fn on_file(folder: &Path) -> Result<Self, String> {
+        let place = Folder::new("spdk-compare-drive")?;
+        let path = format!("{}/drive", place.0);
+        let written = std::fs::File::create(&path).and_then(|mut file| {
+            let piece = vec![0x5a; 1 << 20];
+            (0..BYTES >> 20).try_for_each(|_| file.write_all(&piece))?;
+            file.sync_all()
+        });
+        written.map_err(|e| format!("{path}: {e}"))?;
+        Self::serve(folder, Some((path, place)))
+    }
+
+    fn serve(folder: &Path, file: Option<(String, Folder)>) -> Result<Self, String> {
         let port = free_port()?;
         let state = Folder::new("spdk-compare")?;
         let config = format!("{}/config.json", state.0);
-        std::fs::write(&config, spdk_config(port).to_string())
-            .map_err(|e| format!("{config}: {e}"))?;
+        std::fs::write(
+            &config,
+            spdk_config(port, file.as_ref().map(|(path, _)| &**path)).to_string(),
+        )
+        .map_err(|e| format!("{config}: {e}"))?;
         let program = folder.join("build/bin/nvmf_tgt");
         let socket = format!("{}/rpc.sock", state.0);
         let args =
@@ -160,7 +286,7 @@ impl Spdk {
             port,
             "nvmf_tgt (it needs 600 hugepages of 2 MiB reserved, for itself and its client)",
         )?;
-        Ok(Self { process, port, socket, _state: state })
+        Ok(Self { process, port, socket, _state: state, _file: file.map(|(_, place)| place) })
     }
 }
 
@@ -185,13 +311,20 @@ impl Server for Spdk {
 const SPDK_NQN: &str = "nqn.2016-06.io.spdk:cnode1";
 
 /// The start-up configuration: the settings under which it was fastest on loopback.
-fn spdk_config(port: u16) -> serde_json::Value {
+fn spdk_config(port: u16, file: Option<&str>) -> serde_json::Value {
     let method = |name: &str, params: serde_json::Value| serde_json::json!({ "method": name, "params": params });
+    let drive = match file {
+        None => method(
+            "bdev_malloc_create",
+            serde_json::json!({ "name": "b0", "num_blocks": 1_048_576, "block_size": 512 }),
+        ),
+        Some(path) => method(
+            "bdev_aio_create",
+            serde_json::json!({ "name": "b0", "filename": path, "block_size": 4096 }),
+        ),
+    };
     serde_json::json!({ "subsystems": [
-        { "subsystem": "bdev", "config": [
-            method("bdev_malloc_create",
-                serde_json::json!({ "name": "b0", "num_blocks": 1_048_576, "block_size": 512 })),
-        ]},
+        { "subsystem": "bdev", "config": [drive]},
         { "subsystem": "nvmf", "config": [
             method("nvmf_create_transport", serde_json::json!({
                 "trtype": "TCP", "io_unit_size": 131_072, "max_io_size": 131_072,

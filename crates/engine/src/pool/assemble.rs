@@ -70,6 +70,8 @@ pub(super) struct Frame {
     geometry: raid::Geometry,
     /// Blocks of data the pool may hold.
     capacity: u64,
+    /// Blocks of data a segment has room for.
+    segment_blocks: u64,
 }
 
 /// Segments that are open (three), of metadata (three), or kept for reclaim and metadata (four) in
@@ -95,12 +97,12 @@ impl Frame {
         }
         let shards = label.shards;
         let header = crate::format::stripe::header_blocks(geometry);
-        let room = u64::from(geometry.stripes() * (geometry.stripe_blocks() - header));
-        let capacity = data_segments(allocator.capacity(), shards) * room;
+        let segment_blocks = u64::from(geometry.stripes() * (geometry.stripe_blocks() - header));
+        let capacity = data_segments(allocator.capacity(), shards) * segment_blocks;
         let superblock = Superblock::new(drives, label.clone(), catalog);
         let space = Space::new(capacity, shards);
         let common = Arc::new(Common::new(superblock, allocator, space, shards));
-        Ok(Self { common, label: Arc::new(label), log, geometry, capacity })
+        Ok(Self { common, label: Arc::new(label), log, geometry, capacity, segment_blocks })
     }
 
     /// Memory for the map of one shard.
@@ -251,7 +253,12 @@ impl Pool {
             join_all(doors.iter().map(stop)).await;
             return Err(error);
         }
-        Ok(Self(Rc::new(Inner::new(frame.common, doors.into(), frame.capacity))))
+        Ok(Self(Rc::new(Inner::new(
+            frame.common,
+            doors.into(),
+            frame.capacity,
+            frame.segment_blocks,
+        ))))
     }
 
     /// Does something with each shard, on its reactor, side by side; gives the results, or the first

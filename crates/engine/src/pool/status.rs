@@ -24,8 +24,9 @@ pub struct PoolStatus {
     pub used: u64,
     /// Bytes of metadata.
     pub metadata: u64,
-    /// Segments free, reserved, open and sealed.
+    /// Segments free, reserved, open and sealed, and bytes of contents that one has room for.
     pub segments: [u64; 4],
+    pub segment_bytes: u64,
     pub log: LogStatus,
     pub drives: Vec<DriveStatus>,
     pub volumes: Vec<VolumeStatus>,
@@ -156,6 +157,7 @@ impl Pool {
             used: sum(&|part| part.held) * block,
             metadata: sum(&|part| part.metadata) * block,
             segments,
+            segment_bytes: inner.segment_blocks * block,
             log: log_status(label.log, &parts),
             volumes: self.volume_statuses(),
             written: sum(&|part| part.written) * block,

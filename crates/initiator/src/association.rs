@@ -27,6 +27,11 @@ pub struct Options {
     pub keep_alive: Duration,
     /// How long a connection or an admin command may take.
     pub timeout: Duration,
+    /// Type of service, or traffic class, of what the connections send.
+    pub tos: Option<u8>,
+    /// `SO_PRIORITY` of the connections, by which network cards choose the outbound queue; above 6 it takes
+    /// CAP_NET_ADMIN.
+    pub priority: Option<i32>,
     /// How long an I/O command may go unanswered: an Abort is sent then, and after as long again the controller
     /// is reset. Zero is for ever.
     pub io_timeout: Duration,
@@ -67,6 +72,8 @@ impl Default for Options {
             data_digest: false,
             keep_alive: Duration::from_secs(5),
             timeout: Duration::from_secs(10),
+            tos: None,
+            priority: None,
             io_timeout: Duration::from_secs(30),
             reconnect_delay: Duration::from_secs(10),
             ctrl_loss: Some(Duration::from_secs(600)),
@@ -170,6 +177,8 @@ impl Association {
             header_digest: self.options.header_digest,
             data_digest: self.options.data_digest,
             commands: depth,
+            tos: self.options.tos,
+            priority: self.options.priority,
             timeout: self.options.timeout,
         };
         let connection = Connection::open(self.addr, &options).await?;

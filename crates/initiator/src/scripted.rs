@@ -23,7 +23,10 @@ use nvme::tcp::{Fatal, ddgst};
 use reactor::net::{ListenOptions, TcpListener, TcpStream};
 use reactor::sync::Signal;
 use stdx::num::{u16_of, u32_of, usize32, usize64};
+use stdx::prng::Prng;
 use zerocopy::{FromBytes, IntoBytes};
+
+mod hostile;
 
 pub const BLOCK: usize = 512;
 pub const BLOCKS: usize = 8192;
@@ -42,6 +45,8 @@ pub struct Script {
     pub c2h_max: usize,
     pub records: usize,
     pub fault: Fault,
+    /// Of what a hostile controller sends.
+    pub seed: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +74,8 @@ pub enum Fault {
     FailReads(Status),
     /// The discovery log's generation counter moves with every read of it.
     RestlessLog,
+    /// Answers reads and writes by PDUs that are nearly right, or not at all.
+    Hostile,
     /// Answers no read until an Abort has ended one.
     Stall,
     /// Answers nothing on the connections there are; those to come are served.
@@ -88,6 +95,7 @@ impl Default for Script {
             c2h_max: 1 << 20,
             records: 3,
             fault: Fault::None,
+            seed: 0,
         }
     }
 }
@@ -107,6 +115,7 @@ struct Shared {
     /// Connections of an earlier age hang up.
     age: Cell<u64>,
     poked: Signal,
+    chance: RefCell<Prng>,
     held: RefCell<Vec<(Sqe, Vec<u8>)>>,
     /// Commands of the I/O queue to answer as aborted.
     aborted: RefCell<Vec<u16>>,
@@ -135,7 +144,6 @@ impl Scripted {
         let addr = listener.local_addr().unwrap();
         let shared = Rc::new(Shared {
             fault: Cell::new(script.fault),
-            script,
             memory: RefCell::new(vec![0; BLOCK * BLOCKS]),
             blocks: Cell::new(u64::try_from(BLOCKS).unwrap()),
             nguid: Cell::new(1),
@@ -143,6 +151,7 @@ impl Scripted {
             events: Cell::new(0),
             age: Cell::new(0),
             poked: Signal::new(),
+            chance: RefCell::new(Prng::new(script.seed)),
             held: RefCell::default(),
             aborted: RefCell::default(),
             copies: Cell::new(0),
@@ -150,6 +159,7 @@ impl Scripted {
             associations: Cell::new(0),
             aborts: Cell::new(0),
             resets: Cell::new(0),
+            script,
             cc: Cell::new(0),
             generation: Cell::new(7),
             r2ts: Cell::new(0),
@@ -376,6 +386,11 @@ impl Link {
         let outcome = match sqe.opcode {
             admin::FABRICS => self.fabrics(sqe, &data),
             _ if self.admin => self.admin_command(sqe),
+            io::READ | io::WRITE if self.shared.fault.get() == Fault::Hostile => {
+                let noise = hostile::answer(&mut self.shared.chance.borrow_mut(), sqe);
+                self.out.extend_from_slice(&noise);
+                Outcome::Nothing
+            }
             io::READ => self.read(sqe),
             io::WRITE => match sqe.dptr.data() {
                 Some(DataPointer::Transport { length }) => {

@@ -31,6 +31,10 @@ pub struct Options {
     pub data_digest: bool,
     /// Command identifiers used on it: 0 to `commands - 1`.
     pub commands: u16,
+    /// Type of service, or traffic class, of what is sent.
+    pub tos: Option<u8>,
+    /// `SO_PRIORITY`, by which network cards choose the outbound queue.
+    pub priority: Option<i32>,
     /// How long the TCP handshake and ICReq/ICResp may take together.
     pub timeout: Duration,
 }
@@ -139,6 +143,13 @@ impl Connection {
         let stream =
             TcpStream::connect(addr).await.map_err(|source| Error::Connect { addr, source })?;
         stream.set_nodelay(true)?;
+        // Before the priority: the kernel derives one from the type of service.
+        if let Some(tos) = options.tos {
+            stream.set_tos(tos)?;
+        }
+        if let Some(priority) = options.priority {
+            stream.set_priority(priority)?;
+        }
         let machine = Machine::new(Config {
             hpda: 0,
             maxr2t: HOST_MAX_R2T,

@@ -275,6 +275,19 @@ impl TcpStream {
         sys::set_int(&self.fd, libc::SOL_SOCKET, libc::SO_PRIORITY, priority)
     }
 
+    /// Sets the type of service, or traffic class, of what is sent (`IP_TOS`, `IPV6_TCLASS`).
+    ///
+    /// # Errors
+    /// As setsockopt(2).
+    pub fn set_tos(&self, tos: u8) -> io::Result<()> {
+        match self.peer_addr()? {
+            SocketAddr::V4(_) => sys::set_int(&self.fd, libc::IPPROTO_IP, libc::IP_TOS, tos.into()),
+            SocketAddr::V6(_) => {
+                sys::set_int(&self.fd, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, tos.into())
+            }
+        }
+    }
+
     /// Has the kernel end the connection when bytes stay unacknowledged for this long
     /// (`TCP_USER_TIMEOUT`).
     ///

@@ -17,6 +17,10 @@ impl View {
     /// The view whose blocks are the shard's own metadata pages. Volumes begin at 1.
     pub const METADATA: Self = Self(0);
 
+    /// From here on views hold the shard's shared blocks, each under its [`Name`]. Volumes end
+    /// before.
+    pub const SHARED: Self = Self(0xffff_0000);
+
     #[must_use]
     pub const fn new(id: u32) -> Self {
         Self(id)
@@ -25,6 +29,12 @@ impl View {
     #[must_use]
     pub const fn get(self) -> u32 {
         self.0
+    }
+
+    /// Whether its blocks are shared ones, known by their names.
+    #[must_use]
+    pub const fn is_shared(self) -> bool {
+        self.0 >= Self::SHARED.0
     }
 }
 
@@ -66,7 +76,8 @@ impl SegmentId {
 /// stripe after stripe; within a stripe through data unit after data unit; the first slots of a
 /// stripe hold its header. Blocks with adjacent slots are adjacent on the drive except between units.
 ///
-/// Packed into 56 bits: segment 32, slot 24.
+/// Packed into 56 bits: segment 32, slot 24. The highest bit of the segment is set where the map has a
+/// reference instead: the [`Name`] of a shared block. No segment has a number that high.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct Location(u64);
@@ -115,6 +126,79 @@ impl Location {
     }
 }
 
+/// The bit of a packed location that makes it a reference.
+const REFERENCE: u64 = 1 << (31 + SLOT_BITS);
+
+/// Segments' numbers are below this.
+pub const SEGMENTS_END: u32 = 1 << 31;
+
+/// What a block is called that more than one key may refer to: where it lay when it was copied by
+/// reference for the first time. No other block ever lay there, so the name stays its own wherever it
+/// is moved. The map has it under [`Name::key`], and what refers to it has [`Name::reference`] in the
+/// place of a location.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
+pub struct Name(Location);
+
+impl Name {
+    /// The name of the block that lies, or once lay, there.
+    #[must_use]
+    pub const fn of(birth: Location) -> Self {
+        Self(Location(birth.0 & !REFERENCE))
+    }
+
+    /// Where the block lay when it got its name.
+    #[must_use]
+    pub const fn birth(self) -> Location {
+        self.0
+    }
+
+    /// What the map has for a key that refers to it.
+    #[must_use]
+    pub const fn reference(self) -> Location {
+        Location(self.0.0 | REFERENCE)
+    }
+
+    /// Under which the map says where the block is now. Names in a segment have adjacent keys.
+    #[must_use]
+    pub const fn key(self) -> Key {
+        #[allow(clippy::cast_possible_truncation, reason = "56 bits less 40 are 16")]
+        let high = (self.0.0 >> BLOCK_BITS) as u32;
+        Key::new(View(View::SHARED.0 + high), self.0.0 & ((1 << BLOCK_BITS) - 1))
+    }
+
+    /// The name that a key of a shared view stands for, `None` for any other key.
+    #[must_use]
+    pub const fn of_key(key: Key) -> Option<Self> {
+        if !key.view.is_shared() {
+            return None;
+        }
+        let high = (key.view.0 - View::SHARED.0) as u64;
+        let bits = high << BLOCK_BITS | key.block;
+        if bits & REFERENCE == 0 { Some(Self(Location(bits))) } else { None }
+    }
+
+    /// The name `blocks` further in the same segment.
+    #[must_use]
+    pub const fn offset(self, blocks: u32) -> Self {
+        Self(self.0.offset(blocks))
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "shared {:?}", self.0)
+    }
+}
+
+impl Location {
+    /// The shared block that this refers to, if it is a reference.
+    #[must_use]
+    pub const fn name(self) -> Option<Name> {
+        if self.0 & REFERENCE != 0 { Some(Name::of(self)) } else { None }
+    }
+}
+
 impl fmt::Debug for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.segment().get(), self.slot())
@@ -127,4 +211,31 @@ pub struct Entry {
     pub location: Location,
     /// CRC-32C of the block's 4096 bytes; verified on every read.
     pub crc: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_told_from_places_and_come_back_from_their_keys() {
+        let last = Location::new(SegmentId::new(SEGMENTS_END - 1), (1 << SLOT_BITS) - 1);
+        for at in
+            [Location::new(SegmentId::new(0), 0), Location::new(SegmentId::new(70_000), 9), last]
+        {
+            let name = Name::of(at);
+            assert_eq!((at.name(), name.reference().name()), (None, Some(name)));
+            assert_eq!((name.birth(), Name::of_key(name.key())), (at, Some(name)));
+            assert!(name.key().view.is_shared());
+        }
+        let (one, next) =
+            (Name::of(Location::new(SegmentId::new(9), 6)), Location::new(SegmentId::new(9), 7));
+        assert_eq!(
+            (one.offset(1), one.key().block + 1),
+            (Name::of(next), Name::of(next).key().block)
+        );
+        assert_eq!(Name::of_key(Key::new(View::new(1), 0)), None);
+        let beyond = Key::new(View::new(u32::MAX), 0);
+        assert_eq!(Name::of_key(beyond), None);
+    }
 }

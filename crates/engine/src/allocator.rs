@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use stdx::num::{u32_of, usize32};
 
-use crate::address::SegmentId;
+use crate::address::{SEGMENTS_END, SegmentId};
 use crate::segment::Member;
 
 /// The allocation units of one drive.
@@ -134,7 +134,7 @@ impl Allocator {
     /// is written there, and the segment begins its life degraded, as all others are then.
     pub fn allocate(&mut self) -> Option<(SegmentId, Vec<Member>)> {
         let number = self.next;
-        let next = number.checked_add(1)?;
+        let next = number.checked_add(1).filter(|next| *next <= SEGMENTS_END)?;
         let (online, offline) = (self.free_units(true), self.free_units(false));
         let usable = online.iter().filter(|free| **free > 0).count().min(self.width);
         let mut drives = match usable {

@@ -16,15 +16,18 @@ pub enum Canary {
     ForgetsParity,
     /// Stripes are rolled forward newest first.
     ReplaysInWrongOrder,
+    /// Reclaim moves a block for the key it was written under, not for those that refer to it.
+    ForgetsReferences,
 }
 
 impl Canary {
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::AcknowledgesEarly,
         Self::SkipsFence,
         Self::TrimsEarly,
         Self::ForgetsParity,
         Self::ReplaysInWrongOrder,
+        Self::ForgetsReferences,
     ];
 }
 

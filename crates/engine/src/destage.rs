@@ -90,7 +90,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Puts one block, or hole, into the user stream.
+    /// Puts one block, hole or reference into the user stream.
     async fn destage_item(&self, item: &Item) -> Result<Location> {
         loop {
             let appended = match item.what {
@@ -102,6 +102,7 @@ impl Shard {
                     let owner = Owner::Hole { key: item.key, blocks: count };
                     self.writer.try_append(Stream::User, owner, &[], &[])
                 }
+                What::Refers(to) => self.writer.try_refer(Stream::User, item.key, &to),
             };
             match appended {
                 Some(at) => return Ok(at),
@@ -160,6 +161,10 @@ impl Shard {
                     self.map.insert_hole(key.view, key.block, blocks);
                 }
                 Owner::Move { key, old } => self.learn_move(key, old, record).await?,
+                Owner::Refer { key, name } => {
+                    self.learn_references(key, name, record.crcs).await?;
+                }
+                Owner::Share { key, name } => self.learn_shared(key, name, record.crcs).await?,
             }
         }
         self.writer.table.borrow_mut().stripe_applied(header.segment, Some(header.sequence));

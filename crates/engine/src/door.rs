@@ -17,7 +17,7 @@ use stdx::num::u64_of;
 
 use crate::error::{Error, Kind, Result};
 use crate::parcel::{self, Lane, Request};
-use crate::shard::Shard;
+use crate::shard::{Copy, Shard};
 use crate::volume::State;
 
 /// Where a reactor keeps a shard: a place, and a number by which another shard in the same place of
@@ -140,6 +140,23 @@ impl Door {
             Some(shard) => Box::pin(shard.punch_bytes(volume, offset, length)).await,
             None => {
                 let parcel = self.lane.parcel(volume, Request::Punch, offset, length);
+                self.lane.carry(parcel, |_| {}).await
+            }
+        }
+    }
+
+    /// Copies whole blocks from one volume to another, all of this shard's blocks; durable when this
+    /// returns.
+    ///
+    /// # Errors
+    /// As [`Volume::copy_from`](crate::Volume::copy_from).
+    pub async fn copy(&self, to: &Arc<State>, from: &Arc<State>, copy: Copy) -> Result<()> {
+        match here(self.key) {
+            Some(shard) => Box::pin(shard.copy_bytes(to, from, copy)).await,
+            None => {
+                let request = Request::Copy { from: copy.from };
+                let mut parcel = self.lane.parcel(to, request, copy.to, copy.length);
+                parcel.source = Some(Arc::clone(from));
                 self.lane.carry(parcel, |_| {}).await
             }
         }

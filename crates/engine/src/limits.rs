@@ -91,3 +91,10 @@ pub const SHARD_LOG_BYTES: u64 = 16 << 20;
 
 /// Findings of one severity that a dump tells one by one: more are the same trouble over and over.
 pub const FINDINGS_MAX: u64 = 1000;
+
+/// Bytes of the bits that tell which shared blocks have references, while a sweep looks: those of 256 GiB
+/// in one go. For more of them the map is looked through again.
+pub const SWEEP_BYTES: usize = 8 << 20;
+
+/// Blocks that are in the log and copied at once: they are copied with their contents.
+pub const COPY_LOGGED_BLOCKS: u64 = 64;

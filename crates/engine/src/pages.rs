@@ -17,12 +17,24 @@ pub struct Pages {
     /// Only for people who read dumps: tells the blocks of one shard's metadata apart.
     number: Cell<u64>,
     reads: Cell<u64>,
+    dropped: Cell<u64>,
 }
 
 impl Pages {
     #[must_use]
     pub const fn new(writer: Rc<Writer>) -> Self {
-        Self { writer, number: Cell::new(0), reads: Cell::new(0) }
+        Self { writer, number: Cell::new(0), reads: Cell::new(0), dropped: Cell::new(0) }
+    }
+
+    /// References that were superseded so far.
+    #[must_use]
+    pub const fn references_dropped(&self) -> u64 {
+        self.dropped.get()
+    }
+
+    /// So many shared blocks may be referred to no more.
+    pub fn unreferred(&self, blocks: u64) {
+        self.dropped.set(self.dropped.get() + blocks);
     }
 
     /// Pages read from drives so far.
@@ -82,6 +94,10 @@ impl map::Pages for Rc<Pages> {
     }
 
     fn superseded(&self, at: Location, blocks: u32) {
-        self.writer.table.borrow_mut().drop_live(at, blocks);
+        match at.name() {
+            None => self.writer.table.borrow_mut().drop_live(at, blocks),
+            // What it referred to may have no other reference.
+            Some(_) => self.unreferred(u64::from(blocks)),
+        }
     }
 }

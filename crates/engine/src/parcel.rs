@@ -13,7 +13,7 @@ use crate::across::Lock;
 use crate::door::gone;
 use crate::error::Result;
 use crate::limits::{PARCEL_BYTES_KEPT, PARCELS_KEPT};
-use crate::shard::Shard;
+use crate::shard::{Copy, Shard};
 use crate::volume::State;
 
 /// What is asked of the shard.
@@ -22,6 +22,10 @@ pub enum Request {
     Read,
     Write,
     Punch,
+    /// From this place of that volume to where the parcel says.
+    Copy {
+        from: u64,
+    },
 }
 
 /// One request, with the data it moves.
@@ -29,6 +33,8 @@ pub enum Request {
 pub struct Parcel {
     /// `None` while it waits to be used again.
     volume: Option<Arc<State>>,
+    /// What is copied from.
+    pub source: Option<Arc<State>>,
     request: Request,
     offset: u64,
     length: u64,
@@ -82,7 +88,7 @@ impl Lane {
             }
             None => {
                 let (bytes, back) = (Vec::new(), Arc::default());
-                Parcel { volume, request, offset, length, bytes, back }
+                Parcel { volume, source: None, request, offset, length, bytes, back }
             }
         }
     }
@@ -111,7 +117,7 @@ impl Lane {
     }
 
     fn keep(&self, mut parcel: Parcel) {
-        parcel.volume = None;
+        (parcel.volume, parcel.source) = (None, None);
         parcel.bytes.clear();
         parcel.bytes.shrink_to(PARCEL_BYTES_KEPT);
         let mut state = self.state.lock();
@@ -213,6 +219,11 @@ impl Parcel {
             Request::Write if shard.write_bytes_at_once(volume, self.offset, &self.bytes) => Ok(()),
             Request::Write => shard.write_bytes(volume, self.offset, &self.bytes).await,
             Request::Punch => shard.punch_bytes(volume, self.offset, self.length).await,
+            Request::Copy { from } => {
+                let source = self.source.as_ref().ok_or_else(gone)?;
+                let copy = Copy { from, to: self.offset, length: self.length };
+                shard.copy_bytes(volume, source, copy).await
+            }
         }
     }
 

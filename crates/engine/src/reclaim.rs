@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use stdx::num::{low32, u32_of, u64_of};
+use stdx::num::{low32, u32_of, u64_of, usize32};
 
-use crate::address::{BLOCK, Key, Location, SegmentId};
+use crate::address::{BLOCK, Key, Location, Name, SegmentId};
+use crate::canary::{self, Canary};
 use crate::error::Result;
 use crate::limits::RECLAIM_RESERVE;
 use crate::map::{Contents, Extents};
@@ -23,6 +24,8 @@ struct Live {
     key: Key,
     at: Location,
     crcs: Vec<u32>,
+    /// The map has it not yet: records in the log, or on their way there, refer to it.
+    is_new: bool,
 }
 
 impl Shard {
@@ -99,16 +102,24 @@ impl Shard {
     /// Looks through segments that should be dead, once the map has learnt what was moved out of
     /// them, and gives back those that are.
     async fn give_back_dead(&self, dead: &BTreeSet<SegmentId>) -> Result<()> {
+        self.settle_reclaim().await?;
+        for id in dead {
+            self.verify_dead(*id).await?;
+        }
+        self.flush_map().await
+    }
+
+    /// Waits until the map has learnt all that was put into the reclaim stream.
+    ///
+    /// # Errors
+    /// `Failed` when drives failed beyond the redundancy.
+    pub async fn settle_reclaim(&self) -> Result<()> {
         self.writer.seal(Stream::Reclaim).await?;
         let last = self.writer.numbered();
         let learnt =
             || self.ended.get() || self.applied.get() >= last || self.writer.check().is_err();
         self.advanced.until(learnt).await;
-        self.writer.check()?;
-        for id in dead {
-            self.verify_dead(*id).await?;
-        }
-        self.flush_map().await
+        self.writer.check()
     }
 
     /// Moves everything live in a segment to the reclaim stream.
@@ -124,7 +135,7 @@ impl Shard {
         Ok(())
     }
 
-    /// The blocks of one stripe that the map still points to.
+    /// The blocks of one stripe that the map still points to, or is about to.
     async fn live_of(&self, info: &Rc<SegmentInfo>, stripe: u32) -> Result<Vec<Live>> {
         let Some(header) = self.writer.segments.read_header(info, stripe).await? else {
             return Ok(Vec::new());
@@ -142,20 +153,83 @@ impl Shard {
                 let begin = low32(extent.first - key.block);
                 if location == record.location.offset(begin) {
                     let key = Key::new(key.view, extent.first);
-                    live.push(Live { key, at: location, crcs: crcs.to_vec() });
+                    live.push(Live { key, at: location, crcs: crcs.to_vec(), is_new: false });
                 }
+            }
+            // Blocks that were shared before they were moved have their names for keys.
+            if !key.view.is_shared() && !canary::has(Canary::ForgetsReferences) {
+                self.add_shared(record.location, record.crcs, &mut live).await?;
             }
         }
         Ok(live)
     }
 
+    /// Adds those of the blocks from `at` on that are shared under their names, and still here, or
+    /// about to be shared.
+    async fn add_shared(&self, at: Location, crcs: &[u32], live: &mut Vec<Live>) -> Result<()> {
+        let (name, blocks) = (Name::of(at), u32_of(crcs.len()));
+        // Asked first: what the log refers to no more, the map has.
+        let referred = self.log.referred(name, blocks);
+        let (first, mut extents) = (name.key(), Extents::default());
+        self.map.lookup(first.view, first.block, blocks, &mut extents).await?;
+        for extent in extents.iter() {
+            let begin = low32(extent.first - first.block);
+            let range = usize32(begin)..usize32(begin + extent.count);
+            let born = name.offset(begin);
+            match extent.state {
+                Contents::Data { location, crcs } if location == born.birth() => {
+                    let crcs = crcs.to_vec();
+                    live.push(Live { key: born.key(), at: location, crcs, is_new: false });
+                }
+                Contents::Data { .. } => {}
+                Contents::Hole => {
+                    for (n, crc) in (begin..).zip(&crcs[range]) {
+                        let name = name.offset(n);
+                        if referred.binary_search(&name).is_ok() {
+                            let (key, crcs) = (name.key(), vec![*crc]);
+                            live.push(Live { key, at: name.birth(), crcs, is_new: true });
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether nothing in a segment is shared, or about to be, that the map had nothing in by any
+    /// other key some time before this was called.
+    async fn has_none_shared(&self, info: &SegmentInfo) -> Result<bool> {
+        // Whoever found something there has told the log by then.
+        self.grace.pass().await;
+        let (name, slots) = (Name::of(Location::new(info.id, 0)), info.geometry.slots());
+        // Asked first: what the log refers to no more, the map has.
+        let referred = self.log.referred(name, slots);
+        let (first, mut extents) = (name.key(), Extents::default());
+        let _reading = self.grace.enter();
+        self.map.lookup(first.view, first.block, slots, &mut extents).await?;
+        Ok(extents.iter().all(|extent| match extent.state {
+            Contents::Data { location, .. } => location.segment() != info.id,
+            Contents::Hole => {
+                let range = extent.first..extent.first + u64::from(extent.count);
+                !referred.iter().any(|name| range.contains(&name.key().block))
+            }
+        }))
+    }
+
     async fn relocate(&self, info: &Rc<SegmentInfo>, live: Live) -> Result<()> {
         let mut data = vec![0; live.crcs.len() * BLOCK];
         self.writer.segments.read(info, live.at.slot(), &live.crcs, &mut data).await?;
+        if live.is_new {
+            // Those who refer to it may be gone before it is there.
+            self.pages.unreferred(1);
+        }
         for (n, (crc, block)) in live.crcs.iter().zip(data.chunks_exact(BLOCK)).enumerate() {
             let n = u32_of(n);
             let key = Key::new(live.key.view, live.key.block + u64::from(n));
-            let owner = Owner::Move { key, old: live.at.offset(n) };
+            let owner = match live.is_new {
+                true => Owner::Write { key },
+                false => Owner::Move { key, old: live.at.offset(n) },
+            };
             while self.writer.try_append(Stream::Reclaim, owner, &[*crc], block).is_none() {
                 self.writer.make_room(Stream::Reclaim).await?;
             }
@@ -174,6 +248,9 @@ impl Shard {
                 .iter()
                 .map(|l| u32_of(l.crcs.len()))
                 .sum::<u32>();
+        }
+        if live == 0 && !canary::has(Canary::ForgetsReferences) {
+            live = u32::from(!self.has_none_shared(&info).await?);
         }
         self.writer.table.borrow_mut().set_live(id, live);
         if live == 0 {

@@ -3,6 +3,7 @@
 
 mod at_once;
 mod bytes;
+mod copy;
 mod room;
 
 use std::cell::{Cell, Ref, RefCell};
@@ -21,8 +22,10 @@ use crate::log::{Append, Found, Log, RECORD_BLOCKS_MAX};
 use crate::map::{Contents, Extents, Map};
 use crate::pages::Pages;
 use crate::partial::Locks;
+use crate::sweep::Candidates;
 use crate::table::Table;
 use crate::writer::Writer;
+pub use copy::Copy;
 use room::Room;
 
 /// A shard of an open pool. Belongs to one reactor.
@@ -48,6 +51,10 @@ pub struct Shard {
     pub manifest_blocks: RefCell<Vec<Entry>>,
     /// Data segments found, block by block, to hold nothing any more.
     pub verified: RefCell<BTreeSet<SegmentId>>,
+    /// The shared blocks that a sweep looks for references to.
+    pub candidates: RefCell<Option<Candidates>>,
+    /// How many references had been dropped when the last sweep began.
+    pub swept: Cell<Option<u64>>,
     /// One flush of the map, one checkpoint at a time.
     pub flushing: Semaphore,
     pub checkpointing: Semaphore,
@@ -122,6 +129,10 @@ impl Shard {
                     piece.fill(0);
                     count(&self.counters.read_holes, u64_of(run));
                 }
+                Found::Refers { position, index } => {
+                    Box::pin(self.read_referred(position, index, piece)).await?;
+                    count(&self.counters.read_segments, u64_of(run));
+                }
                 Found::Nothing => self.read_settled(view, first + u64_of(at), piece).await?,
             }
             at += run;
@@ -145,7 +156,10 @@ impl Shard {
                     count(&self.counters.read_holes, u64::from(extent.count));
                 }
                 Contents::Data { location, crcs } => {
-                    self.read_segment(location, crcs, piece).await?;
+                    match location.name() {
+                        None => self.read_segment(location, crcs, piece).await?,
+                        Some(name) => Box::pin(self.read_shared(name, crcs, piece)).await?,
+                    }
                     count(&self.counters.read_segments, u64::from(extent.count));
                 }
             }
@@ -233,6 +247,8 @@ impl Shard {
             generation: Cell::new(parts.generation),
             manifest_blocks: RefCell::new(parts.manifest_blocks),
             verified: RefCell::default(),
+            candidates: RefCell::default(),
+            swept: Cell::new(None),
             flushing: Semaphore::new(1),
             checkpointing: Semaphore::new(1),
             handed: RefCell::default(),

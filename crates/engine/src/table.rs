@@ -19,6 +19,9 @@ pub enum State {
     Sealed,
 }
 
+/// How often a block of a segment may count as live.
+pub const LIVE_FACTOR: u32 = 2;
+
 /// One segment of the shard.
 #[derive(Debug)]
 pub struct Segment {
@@ -182,9 +185,11 @@ impl Table {
     /// The map points to `blocks` more from `at` on.
     pub fn add_live(&mut self, at: Location, blocks: u32) {
         let Some(segment) = self.segments.get_mut(&at.segment()) else { return };
-        // A checkpoint may have counted blocks of stripes that are rolled forward over it: a hint may
-        // be too high, but not beyond what there can be.
-        let new = blocks.min(segment.info.geometry.slots() - segment.live);
+        // A checkpoint may have counted blocks of stripes that are rolled forward over it, and a block
+        // that becomes shared counts twice until a merge finds that its first key gave it up: a hint
+        // may be too high, but not beyond what there can be.
+        let most = LIVE_FACTOR * segment.info.geometry.slots();
+        let new = blocks.min(most.saturating_sub(segment.live));
         segment.live += new;
         segment.dead_since = None;
         let stream = segment.info.stream;
@@ -275,7 +280,7 @@ impl Table {
                 && segment.info.stream != Stream::Metadata
                 && segment.applied == segment.stripes
                 && segment.live > 0
-                && segment.live + segment.info.room() < segment.info.capacity()
+                && segment.live.saturating_add(segment.info.room()) < segment.info.capacity()
                 && !except(segment.info.id)
         });
         let best = candidates.min_by_key(|segment| (segment.live, segment.info.generation));

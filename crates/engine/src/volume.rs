@@ -15,12 +15,16 @@ use crate::door::Door;
 use crate::error::{Error, Kind, Result};
 use crate::format::catalog::VolumeRecord;
 use crate::join::join_all;
+use crate::shard::Copy;
 
 pub const BLOCK_BYTES: u64 = BLOCK as u64;
 
 /// Blocks next to each other that belong to one shard.
 const CHUNK_BLOCKS: u64 = 256;
 const CHUNK_BYTES: u64 = CHUNK_BLOCKS * BLOCK_BYTES;
+
+/// Bytes copied at once where their contents are.
+const CONTENTS_BYTES: u64 = 256 << 10;
 
 /// Which of so many shards a block belongs to.
 #[must_use]
@@ -291,6 +295,102 @@ impl Volume {
         let doors = chunks.take(self.doors.len()).map(|chunk| self.door(chunk * CHUNK_BYTES));
         let done = join_all(doors.map(|door| door.punch(&self.state, offset, len))).await;
         self.noted(together(done))
+    }
+
+    /// Whether it is of the same pool as another, or the same.
+    #[must_use]
+    pub fn is_beside(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.doors, &other.doors)
+    }
+
+    /// Copies `len` bytes from `from` of a volume of the same pool (this one, perhaps) to `to` of this
+    /// one; durable when this returns. Whole blocks whose source and target belong to one shard are not
+    /// moved: they are shared until one of them changes. Everything else is read and written. Each
+    /// block of 4096 bytes changes as a whole or not at all. Ranges that overlap end as if all had been
+    /// read before anything was written.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read) and [`write`](Self::write); `Invalid` for volumes of different pools.
+    pub async fn copy_from(&self, source: &Self, from: u64, to: u64, len: u64) -> Result<()> {
+        source.state.check(from, len)?;
+        self.state.check(to, len)?;
+        if !self.is_beside(source) {
+            return Err(Error::new(Kind::Invalid, "the volumes are of different pools"));
+        }
+        let same = self.state.view == source.state.view;
+        if same && from == to {
+            return Ok(());
+        }
+        let overlaps = same && from.abs_diff(to) < len;
+        let mut done = 0;
+        while done < len {
+            let left = len - done;
+            let piece = match overlaps {
+                true => left.min(CONTENTS_BYTES),
+                false => self.piece_to_copy(source, from + done, to + done, left),
+            };
+            // From the end, where the beginning would be overwritten before it was read.
+            let at = if overlaps && to > from { left - piece } else { done };
+            let copied = match overlaps || !self.can_share(source, from + at, to + at, piece) {
+                true => self.copy_contents(source, from + at, to + at, piece).await,
+                false => {
+                    let copy = Copy { from: from + at, to: to + at, length: piece };
+                    self.door(to + at).copy(&self.state, &source.state, copy).await
+                }
+            };
+            self.noted(copied)?;
+            done += piece;
+        }
+        Ok(())
+    }
+
+    /// How much of a copy can be made at once: parts of blocks apart from whole ones, and no piece
+    /// across a border of shards.
+    fn piece_to_copy(&self, source: &Self, from: u64, to: u64, left: u64) -> u64 {
+        let block = from % BLOCK_BYTES;
+        if block != to % BLOCK_BYTES {
+            return left.min(CONTENTS_BYTES);
+        }
+        if block > 0 || left < BLOCK_BYTES {
+            return left.min(BLOCK_BYTES - block);
+        }
+        let to_border = CHUNK_BYTES - (from % CHUNK_BYTES).max(to % CHUNK_BYTES);
+        let piece = left.min(to_border) / BLOCK_BYTES * BLOCK_BYTES;
+        match self.can_share(source, from, to, piece) {
+            true => piece,
+            false => piece.min(CONTENTS_BYTES),
+        }
+    }
+
+    /// Whether a piece can be copied without its contents: whole blocks of one shard.
+    fn can_share(&self, source: &Self, from: u64, to: u64, piece: u64) -> bool {
+        let shard = |of: &Self, at: u64| {
+            shard_of(Key::new(of.state.view, at / BLOCK_BYTES), self.doors.len())
+        };
+        (from | to | piece).is_multiple_of(BLOCK_BYTES) && shard(self, to) == shard(source, from)
+    }
+
+    /// Copies a piece by reading and writing it. What reads as zeroes takes no space after.
+    async fn copy_contents(&self, source: &Self, from: u64, to: u64, len: u64) -> Result<()> {
+        let mut data = reactor::buffer::scratch(usize64(len)).await;
+        let data = &mut data[..usize64(len)];
+        source.read(from, data).await?;
+        let is_zero = |part: &&[u8]| part.iter().all(|byte| *byte == 0);
+        // The first part ends where a block does.
+        let head = data.len().min(BLOCK - usize64(to % BLOCK_BYTES));
+        let (head, rest) = data.split_at(head);
+        let parts: Vec<&[u8]> = std::iter::once(head).chain(rest.chunks(BLOCK)).collect();
+        let mut at = to;
+        for run in parts.chunk_by(|a, b| is_zero(a) == is_zero(b)) {
+            let len: usize = run.iter().map(|part| part.len()).sum();
+            let begin = usize64(at - to);
+            match run.first().is_some_and(is_zero) {
+                true => self.write_zeroes(at, u64_of(len)).await?,
+                false => self.write(at, &data[begin..begin + len]).await?,
+            }
+            at += u64_of(len);
+        }
+        Ok(())
     }
 
     /// Makes durable what was written: it is, as soon as a write returns.

@@ -12,10 +12,11 @@ use std::sync::Arc;
 
 use reactor::sync::{Semaphore, Signal};
 
-use crate::address::{Entry, Key, Location, SegmentId, View};
+use crate::address::{Entry, Key, Location, Name, SegmentId, View};
 use crate::common::Common;
 use crate::error::{Error, Kind, Result};
 use crate::limits::{RECLAIM_RESERVE, STRIPES_IN_FLIGHT};
+use crate::log::Reference;
 use crate::segment::{Owner, SegmentInfo, Segments, Stream, StripeBuilder, StripeHeader};
 use crate::table::{Segment, State, Table};
 
@@ -234,6 +235,15 @@ impl Writer {
     ) -> Option<Location> {
         let mut open = self.open[index(stream)].borrow_mut();
         open.as_mut()?.builder.as_mut()?.push(owner, crcs, data)
+    }
+
+    /// Has one block refer to another's contents, in the stream's stripe if there is room right now.
+    pub fn try_refer(&self, stream: Stream, key: Key, to: &Reference) -> Option<Location> {
+        let mut open = self.open[index(stream)].borrow_mut();
+        let at = to.entry.location;
+        let source = at.name().is_none().then_some(to.source);
+        let builder = open.as_mut()?.builder.as_mut()?;
+        builder.push_reference(key, Name::of(at), to.entry.crc, source)
     }
 
     /// Has a stripe with room for one more block, or hole: waits for stripes in flight and for

@@ -279,6 +279,17 @@ impl Array {
         told(volume.write(first * u64::from(volume.block_size()), data).await)
     }
 
+    pub async fn copy(
+        &self,
+        (source, from): (&str, u64),
+        (target, to): (&str, u64),
+        count: u64,
+    ) -> Result<(), Refusal> {
+        let (source, target) = (self.volume(source)?, self.volume(target)?);
+        let unit = u64::from(target.block_size());
+        told(target.copy_from(&source, from * unit, to * unit, count * unit).await)
+    }
+
     pub async fn zero(
         &self,
         name: &str,

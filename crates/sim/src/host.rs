@@ -85,11 +85,16 @@ async fn host(life: &Life, yard: &Yard, number: u32) {
             volume.places.acquire(PLACES).await;
             manage(life, volume, &mut prng).await;
             volume.places.release(PLACES);
-        } else {
-            volume.places.acquire(1).await;
-            operate(life, volume, &mut prng).await;
-            volume.places.release(1);
+            continue;
         }
+        let copies = life.run.plan.copy_percent;
+        if copies > 0 && prng.below(100) < copies {
+            copy(life, yard, at, &mut prng).await;
+            continue;
+        }
+        volume.places.acquire(1).await;
+        operate(life, volume, &mut prng).await;
+        volume.places.release(1);
     }
 }
 
@@ -122,6 +127,50 @@ fn patience(life: &Life, prng: &mut Prng) -> Option<Duration> {
         let most = 1 << prng.below(24);
         Duration::from_nanos(prng.below(most))
     })
+}
+
+/// Copies from volume number `at` to another, or within it.
+async fn copy(life: &Life, yard: &Yard, at: usize, prng: &mut Prng) {
+    let to = usize64(prng.below(u64_of(yard.volumes.len())));
+    // In the order of their numbers, as everybody takes them.
+    let places = [at.min(to), at.max(to)];
+    let places = &places[..1 + usize::from(at != to)];
+    for n in places {
+        yard.volumes[*n].places.acquire(1).await;
+    }
+    let target = |n: usize| yard.volumes[n].target.borrow().clone();
+    match (target(at), target(to)) {
+        (Some(source), Some(target)) if source.unit == target.unit => {
+            copy_some(life, &source, &target, prng).await;
+        }
+        _ => sleep(Duration::from_micros(10)).await,
+    }
+    for n in places {
+        yard.volumes[*n].places.release(1);
+    }
+}
+
+async fn copy_some(life: &Life, source: &Target, target: &Target, prng: &mut Prng) {
+    let plan = &life.run.plan;
+    let least = source.size.min(target.size);
+    let ratio = u64_of(BLOCK / source.unit);
+    let mut count = length(prng, plan.longest * ratio).min(least);
+    let hot = prng.below(100) < plan.hot_percent;
+    let mut first = |v: &Target| {
+        let within = if hot { plan.hot_blocks.clamp(count, v.size) } else { v.size };
+        prng.below(within - count + 1)
+    };
+    let (mut from, mut to) = (first(source), first(target));
+    // Often whole blocks: others cannot be shared.
+    if prng.below(4) > 0 && count >= ratio {
+        (from, to, count) = (from / ratio * ratio, to / ratio * ratio, count / ratio * ratio);
+    }
+    // A block that is copied to itself stays as it is, and so does what may yet come to it.
+    if source.serial == target.serial && from == to {
+        return;
+    }
+    let patience = patience(life, prng);
+    life.copy((source, from), (target, to), count, patience).await;
 }
 
 async fn operate(life: &Life, volume: &Volume, prng: &mut Prng) {

@@ -44,6 +44,7 @@ pub struct Counts {
     pub writes: u64,
     pub reads: u64,
     pub others: u64,
+    pub copies: u64,
     pub crashes: u64,
     pub refused_full: u64,
     /// Operations whose host went away, and those that failed because too many drives were away.
@@ -228,6 +229,26 @@ impl Life {
         let answer = self.settled_within(&what, zero, patience).await;
         self.end_write(&what, &begun, answer);
         self.count(|c| c.others += 1);
+    }
+
+    /// Copies `count` blocks from `from` of one volume to `to` of another, or of the same.
+    pub async fn copy(
+        &self,
+        (source, from): (&Target, u64),
+        (target, to): (&Target, u64),
+        count: u64,
+        patience: Option<Duration>,
+    ) {
+        let what = format!("copy {count} at {from} of {} to {to} of {}", source.name, target.name);
+        self.note(format_args!("{what}"));
+        let begun = {
+            let mut model = self.run.model.borrow_mut();
+            model.begin_copy((source.serial, from), (target.serial, to), count)
+        };
+        let copy = self.store.copy((&source.name, from), (&target.name, to), count);
+        let answer = self.settled_within(&what, copy, patience).await;
+        self.end_write(&what, &begun, answer);
+        self.count(|c| c.copies += 1);
     }
 
     fn end_write(&self, what: &str, begun: &Begun, answer: Answer<()>) {

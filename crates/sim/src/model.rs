@@ -10,16 +10,43 @@
 //! or not, but stays what it was first seen to be.
 
 use crate::contents::{BLOCK, Found, Stamp};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
+use stdx::num::u64_of;
 
 /// Counts events of the run: every beginning and end has its own.
 type Moment = u64;
 
-#[derive(Clone, Copy, Debug)]
-struct Version {
+/// Contents: what a write put into a block, which may have been copied since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Origin {
     stamp: Stamp,
+    volume: Serial,
+    block: u64,
+}
+
+impl Origin {
+    const ZERO: Self = Self { stamp: Stamp::ZERO, volume: 0, block: 0 };
+
+    fn new(stamp: Stamp, volume: Serial, block: u64) -> Self {
+        if stamp == Stamp::ZERO { Self::ZERO } else { Self { stamp, volume, block } }
+    }
+
+    /// What was found in a block of a volume, unless it is garbage.
+    fn of(found: Found, at: Serial, number: u64) -> Option<Self> {
+        match found {
+            Found::Stamp(stamp) => Some(Self::new(stamp, at, number)),
+            Found::Elsewhere { stamp, volume, block } => Some(Self::new(stamp, volume, block)),
+            Found::Garbage { .. } => None,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Version {
+    /// What it is: one of several for a copy, of whatever its source had meanwhile.
+    origins: Vec<Origin>,
     begun: Moment,
     /// `None` while it is under way.
     ended: Option<Moment>,
@@ -43,19 +70,21 @@ enum Kind {
 #[derive(Clone, Debug)]
 struct Register {
     versions: Vec<Version>,
+    /// It was copied, from or to: it may share its contents.
+    copied: bool,
 }
 
 impl Register {
     /// Zeroes from the beginning.
     fn new() -> Self {
         let zeroes = Version {
-            stamp: Stamp::ZERO,
+            origins: vec![Origin::ZERO],
             begun: 0,
             ended: Some(0),
             certain: true,
             kind: Kind::Written,
         };
-        Self { versions: vec![zeroes] }
+        Self { versions: vec![zeroes], copied: false }
     }
 
     /// Whether a read begun at `reading` can no longer show `old`.
@@ -68,14 +97,17 @@ impl Register {
         self.versions.iter().any(|w| w.certain && newer(w))
     }
 
-    fn allows(&self, stamp: Stamp, reading: Moment) -> bool {
-        let possible = |v: &&Version| v.stamp == stamp && !self.superseded(v, reading);
+    fn allows(&self, origin: Origin, reading: Moment) -> bool {
+        let possible = |v: &&Version| v.origins.contains(&origin) && !self.superseded(v, reading);
         self.versions.iter().any(|v| possible(&v))
     }
 
-    fn allowed(&self, reading: Moment) -> Vec<Stamp> {
+    fn allowed(&self, reading: Moment) -> Vec<Origin> {
         let possible = self.versions.iter().filter(|v| !self.superseded(v, reading));
-        possible.map(|v| v.stamp).collect()
+        let mut allowed: Vec<Origin> = possible.flat_map(|v| v.origins.iter().copied()).collect();
+        allowed.sort_unstable();
+        allowed.dedup();
+        allowed
     }
 
     fn end(&mut self, begun: Moment, now: Moment, certain: bool) {
@@ -93,7 +125,7 @@ impl Register {
 
     /// Forgets what no read that runs or will run can show.
     fn prune(&mut self, oldest_read: Moment) {
-        let all = Self { versions: self.versions.clone() };
+        let all = self.clone();
         self.versions.retain(|v| !all.superseded(v, oldest_read));
     }
 }
@@ -155,6 +187,17 @@ pub struct Begun {
     at: Moment,
 }
 
+/// A copy under way.
+#[derive(Clone, Debug)]
+struct Copying {
+    source: Serial,
+    from: u64,
+    target: Serial,
+    to: u64,
+    count: u64,
+    at: Moment,
+}
+
 /// All volumes of a pool, as the outside knows them.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
@@ -163,6 +206,7 @@ pub struct Model {
     volumes: Vec<Volume>,
     /// When the reads under way began.
     reads: Vec<Moment>,
+    copies: Vec<Copying>,
 }
 
 fn index(serial: Serial) -> usize {
@@ -188,19 +232,77 @@ impl Model {
     /// A write of `count` blocks begins. [`Stamp::ZERO`] for zeroes and deallocation.
     pub fn begin_write(&mut self, volume: Serial, first: u64, count: u64, stamp: Stamp) -> Begun {
         let at = self.tick();
-        let version =
-            Version { stamp, begun: at, ended: None, certain: false, kind: Kind::Written };
-        let volume_ = self.volume(volume);
         for block in first..first + count {
-            let register = volume_.blocks.entry(block).or_insert_with(Register::new);
-            register.versions.push(version);
+            let origins = vec![Origin::new(stamp, volume, block)];
+            self.begin_version(volume, block, at, origins.clone());
+            self.spread(volume, block, origins);
         }
         Begun { volume, first, count, at }
+    }
+
+    fn register(&mut self, volume: Serial, block: u64) -> &mut Register {
+        self.volume(volume).blocks.entry(block).or_insert_with(Register::new)
+    }
+
+    fn begin_version(&mut self, volume: Serial, block: u64, at: Moment, origins: Vec<Origin>) {
+        let version =
+            Version { origins, begun: at, ended: None, certain: false, kind: Kind::Written };
+        self.register(volume, block).versions.push(version);
+    }
+
+    /// Copies under way may give on what a block may have from now on.
+    fn spread(&mut self, volume: Serial, block: u64, origins: Vec<Origin>) {
+        let mut open = vec![(volume, block, origins)];
+        while let Some((volume, block, origins)) = open.pop() {
+            let from_here =
+                |c: &&Copying| c.source == volume && (c.from..c.from + c.count).contains(&block);
+            let copies: Vec<Copying> = self.copies.iter().filter(from_here).cloned().collect();
+            for copy in copies {
+                let to = copy.to + (block - copy.from);
+                let register = self.register(copy.target, to);
+                let version = register.versions.iter_mut().find(|v| v.begun == copy.at);
+                let Some(version) = version else { continue };
+                let mut new = origins.clone();
+                new.retain(|origin| !version.origins.contains(origin));
+                version.origins.extend_from_slice(&new);
+                if !new.is_empty() {
+                    open.push((copy.target, to, new));
+                }
+            }
+        }
+    }
+
+    /// A copy of `count` blocks begins: what the source has, or may have until it is answered.
+    pub fn begin_copy(
+        &mut self,
+        source: (Serial, u64),
+        target: (Serial, u64),
+        count: u64,
+    ) -> Begun {
+        let at = self.tick();
+        let ((source, from), (target, to)) = (source, target);
+        let mut had = Vec::new();
+        for block in from..from + count {
+            let register = self.register(source, block);
+            register.copied = true;
+            had.push(register.allowed(at));
+        }
+        self.copies.push(Copying { source, from, target, to, count, at });
+        for (block, origins) in (to..).zip(&had) {
+            self.begin_version(target, block, at, origins.clone());
+            self.register(target, block).copied = true;
+        }
+        // Only now: what goes round through other copies comes back to this one.
+        for (block, origins) in (to..).zip(had) {
+            self.spread(target, block, origins);
+        }
+        Begun { volume: target, first: to, count, at }
     }
 
     /// The write was answered; `certain` when with success.
     pub fn end_write(&mut self, write: &Begun, certain: bool) {
         let now = self.tick();
+        self.copies.retain(|copy| copy.at != write.at);
         let oldest = self.reads.iter().copied().min().unwrap_or(Moment::MAX);
         let range = write.first..write.first + write.count;
         for (_, register) in self.volume(write.volume).blocks.range_mut(range) {
@@ -212,6 +314,7 @@ impl Model {
     /// The host went away before the write was answered.
     pub fn give_up_write(&mut self, write: &Begun) {
         let now = self.tick();
+        self.copies.retain(|copy| copy.at != write.at);
         let range = write.first..write.first + write.count;
         for (_, register) in self.volume(write.volume).blocks.range_mut(range) {
             register.give_up(write.at, now);
@@ -245,18 +348,16 @@ impl Model {
                 if untouched() {
                     continue;
                 }
-                return Err(violation(volume, block, found, &[Stamp::ZERO]));
+                return Err(violation(volume, read.volume, block, found, &[Origin::ZERO]));
             };
-            let stamp = match found {
-                Found::Stamp(stamp) if register.allows(stamp, read.at) => stamp,
-                _ => {
-                    let allowed = register.allowed(read.at);
-                    return Err(violation(volume, block, found, &allowed));
-                }
+            let origin = Origin::of(found, read.volume, block);
+            let Some(origin) = origin.filter(|origin| register.allows(*origin, read.at)) else {
+                let allowed = register.allowed(read.at);
+                return Err(violation(volume, read.volume, block, found, &allowed));
             };
             // Seen is as good as written then, and by now.
             let seen = Version {
-                stamp,
+                origins: vec![origin],
                 begun: read.at,
                 ended: Some(now),
                 certain: true,
@@ -272,6 +373,7 @@ impl Model {
     pub fn crash(&mut self) {
         let now = self.tick();
         self.reads.clear();
+        self.copies.clear();
         for volume in &mut self.volumes {
             for register in volume.blocks.values_mut() {
                 for version in &mut register.versions {
@@ -290,7 +392,7 @@ impl Model {
         let (name, blocks) = (name.to_owned(), BTreeMap::new());
         let (sizes, renaming) = (vec![size], None);
         self.volumes.push(Volume { name, renaming, presence, sizes, unit, blocks });
-        stdx::num::u64_of(self.volumes.len() - 1)
+        u64_of(self.volumes.len() - 1)
     }
 
     pub fn end_create(&mut self, volume: Serial) {
@@ -323,7 +425,7 @@ impl Model {
     pub fn begin_resize(&mut self, volume: Serial, size: u64) -> Begun {
         let at = self.tick();
         let zeroes = Version {
-            stamp: Stamp::ZERO,
+            origins: vec![Origin::ZERO],
             begun: at,
             ended: None,
             certain: false,
@@ -332,7 +434,7 @@ impl Model {
         let volume_ = self.volume(volume);
         volume_.sizes.push(size);
         for (_, register) in volume_.blocks.range_mut(size..) {
-            register.versions.push(zeroes);
+            register.versions.push(zeroes.clone());
         }
         Begun { volume, first: size, count: u64::MAX - size, at }
     }
@@ -415,16 +517,22 @@ impl Model {
     /// there. Exact when nothing is open and no volume has smaller blocks.
     pub fn population(&self) -> (u64, u64) {
         let (mut least, mut most) = (0, 0);
+        // Blocks that share their contents are one.
+        let mut shared = BTreeSet::new();
         for volume in self.volumes.iter().filter(|v| v.presence != Presence::Gone) {
             let size = volume.sizes.iter().copied().max().unwrap_or(0);
-            let ratio = stdx::num::u64_of(BLOCK / volume.unit);
+            let ratio = u64_of(BLOCK / volume.unit);
             let (mut sure, mut possible) = (None, None);
             for (&block, register) in volume.blocks.range(..size) {
                 let allowed = register.allowed(Moment::MAX);
-                let empty = allowed.iter().filter(|&&stamp| stamp == Stamp::ZERO).count();
+                let empty = allowed.iter().filter(|&&origin| origin == Origin::ZERO).count();
                 let at = Some(block / ratio);
-                if empty == 0 && volume.presence == Presence::Present && sure != at {
-                    (least, sure) = (least + 1, at);
+                let is_sure = empty == 0 && volume.presence == Presence::Present;
+                if is_sure && register.copied {
+                    shared.extend((ratio == 1 && allowed.len() == 1).then(|| allowed[0]));
+                } else if is_sure && sure != at {
+                    let apart = ratio == 1 || !volume.is_copied(block, ratio);
+                    (least, sure) = (least + u64::from(apart), at);
                 }
                 // Zeroes written to a part of a block take as much as anything.
                 if (empty < allowed.len() || ratio > 1) && possible != at {
@@ -432,12 +540,30 @@ impl Model {
                 }
             }
         }
-        (least, most)
+        (least + u64_of(shared.len()), most)
     }
 }
 
-fn violation(volume: &Volume, block: u64, found: Found, allowed: &[Stamp]) -> Violation {
-    let allowed: Vec<String> = allowed.iter().map(Stamp::to_string).collect();
+impl Volume {
+    /// Whether a part of the block of 4096 bytes that `block` lies in was copied.
+    fn is_copied(&self, block: u64, ratio: u64) -> bool {
+        let first = block / ratio * ratio;
+        self.blocks.range(first..first + ratio).any(|(_, register)| register.copied)
+    }
+}
+
+fn violation(
+    volume: &Volume,
+    serial: Serial,
+    block: u64,
+    found: Found,
+    allowed: &[Origin],
+) -> Violation {
+    let tell = |origin: &Origin| match origin {
+        Origin { stamp, .. } if *origin == Origin::new(*stamp, serial, block) => stamp.to_string(),
+        Origin { stamp, volume, block } => format!("{stamp} of block {block} of volume {volume}"),
+    };
+    let allowed: Vec<String> = allowed.iter().map(tell).collect();
     let name = &volume.name;
     Violation(format!("block {block} of `{name}` holds {found}; allowed: {}", allowed.join(", ")))
 }

@@ -55,6 +55,8 @@ pub struct Plan {
     pub volumes: u64,
     /// Of a hundred operations, those whose host goes away before they are answered.
     pub impatience: u64,
+    /// Of a hundred operations, those that copy.
+    pub copy_percent: u64,
     /// Of a hundred volumes, those with blocks of 512 bytes.
     pub small_percent: u64,
     /// The pool is as small as can be, and the hosts fill it.
@@ -102,12 +104,20 @@ impl Plan {
             sizes: 1..1 << (4 + p.below(10)),
             volumes: 1 + p.below(4),
             impatience: 0,
+            copy_percent: 0,
             small_percent: 0,
             tiny: false,
             shape: Shape::new(p, lives.len()),
             lives,
         };
         plan.add(&mut Prng::new(seed ^ 0x5eed_0f3a_11b1_7500));
+        // Copies came later still.
+        let mut prng = Prng::new(seed ^ 0x5eed_0fc0_b1e5_0001);
+        plan.copy_percent = [0, 5, 20, 50][usize64(prng.below(4))];
+        if plan.tiny && plan.copy_percent > 0 {
+            // So much that reclaim comes to what was copied.
+            plan.operations *= 3;
+        }
         plan
     }
 

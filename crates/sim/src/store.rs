@@ -100,6 +100,22 @@ impl Store {
         }
     }
 
+    /// Copies `count` blocks from one volume to another with blocks of the same size.
+    pub async fn copy(
+        &self,
+        (source, from): (&str, u64),
+        (target, to): (&str, u64),
+        count: u64,
+    ) -> Result<(), Refusal> {
+        match self {
+            Self::Reference(pool) => {
+                let data = pool.read(source, from, count).await?;
+                pool.write(target, to, &data).await
+            }
+            Self::Array(pool) => pool.copy((source, from), (target, to), count).await,
+        }
+    }
+
     pub async fn zero(
         &self,
         name: &str,

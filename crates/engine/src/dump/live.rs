@@ -11,7 +11,7 @@ use stdx::num::{u32_of, usize32};
 use super::Look;
 use super::checkpoint::{Checkpoint, Segment};
 use super::report::{Finding, ShardSeen, Structure};
-use crate::address::{Entry, Key, Location, SegmentId, View};
+use crate::address::{Entry, Key, Location, Name, SegmentId, View};
 use raid::Geometry;
 
 /// What is in use of one stripe.
@@ -42,18 +42,71 @@ const fn mix(mut z: u64) -> u64 {
 
 struct OfSegment {
     slots: Vec<u64>,
+    /// Blocks that are in use under the name they have here.
+    born: Vec<u64>,
     stripes: Vec<Sum>,
+}
+
+/// A bit for each slot of each segment.
+type Bits = BTreeMap<SegmentId, Vec<u64>>;
+
+fn set(bits: &mut Bits, geometry: Geometry, at: Location) {
+    let words = || vec![0; usize32(geometry.slots()).div_ceil(64)];
+    let bits = bits.entry(at.segment()).or_insert_with(words);
+    if let Some(word) = bits.get_mut(usize32(at.slot() / 64)) {
+        *word |= 1 << (at.slot() % 64);
+    }
 }
 
 /// What is in use.
 pub(super) struct Live {
     geometry: Geometry,
     segments: BTreeMap<SegmentId, OfSegment>,
+    /// Shared blocks, by name: those there are, and those that are referred to.
+    named: Bits,
+    referred: Bits,
 }
 
 impl Live {
-    pub const fn new(geometry: Geometry) -> Self {
-        Self { geometry, segments: BTreeMap::new() }
+    pub fn new(geometry: Geometry) -> Self {
+        let (named, referred) = (BTreeMap::new(), BTreeMap::new());
+        Self { geometry, segments: BTreeMap::new(), named, referred }
+    }
+
+    /// Takes note of a reference to a shared block.
+    pub fn add_reference(&mut self, name: Name) {
+        set(&mut self.referred, self.geometry, name.birth());
+    }
+
+    /// Names that are referred to and nowhere, the first of them, and shared blocks without
+    /// references.
+    pub fn references(&self) -> (u64, Option<Name>, u64) {
+        let (mut missing, mut first, mut unused) = (0, None, 0);
+        for (id, bits) in &self.referred {
+            for (n, word) in bits.iter().enumerate() {
+                let named = self.named.get(id).map_or(0, |named| named[n]);
+                let lacking = word & !named;
+                missing += u64::from(lacking.count_ones());
+                if lacking != 0 && first.is_none() {
+                    let slot = u32_of(n * 64) + lacking.trailing_zeros();
+                    first = Some(Name::of(Location::new(*id, slot)));
+                }
+            }
+        }
+        for (id, bits) in &self.named {
+            for (n, word) in bits.iter().enumerate() {
+                let referred = self.referred.get(id).map_or(0, |referred| referred[n]);
+                unused += u64::from((word & !referred).count_ones());
+            }
+        }
+        (missing, first, unused)
+    }
+
+    /// Whether a block is in use where it was born, under its name.
+    pub fn is_born(&self, name: Name) -> bool {
+        let (at, bit) = (usize32(name.birth().slot() / 64), 1 << (name.birth().slot() % 64));
+        let segment = self.segments.get(&name.birth().segment());
+        segment.and_then(|segment| segment.born.get(at)).is_some_and(|word| word & bit != 0)
     }
 
     /// Takes note of a block in use, below the segment's end. False when it was in use before.
@@ -61,12 +114,19 @@ impl Live {
         let geometry = self.geometry;
         let segment = self.segments.entry(at.location.segment()).or_insert_with(|| OfSegment {
             slots: vec![0; usize32(geometry.slots()).div_ceil(64)],
+            born: vec![0; usize32(geometry.slots()).div_ceil(64)],
             stripes: vec![Sum::default(); usize32(geometry.stripes())],
         });
         let slot = at.location.slot();
         let (word, bit) = (usize32(slot / 64), 1 << (slot % 64));
         let is_new = segment.slots[word] & bit == 0;
         segment.slots[word] |= bit;
+        if let Some(name) = Name::of_key(key) {
+            set(&mut self.named, geometry, name.birth());
+            if name.birth() == at.location {
+                segment.born[word] |= bit;
+            }
+        }
         if is_new {
             segment.stripes[usize32(geometry.place(slot).stripe)].add(key, at);
         }

@@ -144,8 +144,11 @@ fn check_views(look: &Look<'_>, shard: u16, list: &[RecordSeen]) {
         return;
     }
     for record in list {
-        let (RecordWhat::Write { key, .. } | RecordWhat::Hole { key, .. }) = record.what else {
-            continue;
+        let key = match record.what {
+            RecordWhat::Write { key, .. }
+            | RecordWhat::Hole { key, .. }
+            | RecordWhat::References { key, .. } => key,
+            RecordWhat::Padding => continue,
         };
         if look.volume(key.view).is_none() {
             let what = format!(

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use stdx::num::{u32_of, u64_of, usize64};
+use stdx::num::{low32, u32_of, u64_of, usize32, usize64};
 
 use super::blocks::{self, Pages};
 use super::checkpoint::Checkpoint;
@@ -11,9 +11,9 @@ use super::live::Live;
 use super::report::{Finding, ShardSeen, Structure, VolumeSeen};
 use super::stripes::Doubtful;
 use super::{Look, advice};
-use crate::address::{BLOCK, Entry, Key, Location, View};
+use crate::address::{BLOCK, Entry, Key, Location, Name, View};
 use crate::format::catalog::Catalog;
-use crate::map::{Checked, Map, MapLimits, News, PageKind};
+use crate::map::{Checked, Contents, Extents, Map, MapLimits, News, PageKind};
 use crate::segment::{Owner, StripeHeader};
 use crate::volume::shard_of;
 
@@ -156,7 +156,8 @@ pub(super) async fn learn(
     headers: &[StripeHeader],
 ) {
     for header in headers {
-        if map.room() < 2 * header.records.len() + header.crcs.len() {
+        let checksums = header.crcs.len() + 3 * header.references.len();
+        if map.room() < 2 * header.records.len() + checksums {
             look.not_checked("stripes written since the checkpoint beyond what memory holds");
             return;
         }
@@ -164,22 +165,60 @@ pub(super) async fn learn(
             match record.owner {
                 Owner::Write { key } => map.insert(key, record.location, record.crcs),
                 Owner::Hole { key, blocks } => map.insert_hole(key.view, key.block, blocks),
+                Owner::Refer { key, name } => {
+                    let learnt = learn_references(map, key, name, record.crcs).await;
+                    tell_unlearnt(look, shard, learnt);
+                }
+                Owner::Share { key, name } => {
+                    for (n, crc) in (0..).zip(record.crcs) {
+                        let (key, name) = (forward(key, n), name.offset(n));
+                        let new = Entry { location: name.reference(), crc: *crc };
+                        let learnt = map.replace_if(key, name.birth(), new).await;
+                        tell_unlearnt(look, shard, learnt.map(drop));
+                    }
+                }
                 Owner::Move { key, old } => {
                     for (n, crc) in (0..).zip(record.crcs) {
                         let Some(old) = Location::from_bits(old.to_bits() + u64::from(n)) else {
                             continue;
                         };
-                        let key = Key::new(key.view, key.block + u64::from(n));
                         let new = Entry { location: record.location.offset(n), crc: *crc };
-                        if let Err(error) = map.replace_if(key, old, new).await {
-                            let finding = Finding::error(Structure::Map, error.to_string());
-                            look.add(finding.shard(shard));
-                        }
+                        let learnt = map.replace_if(forward(key, n), old, new).await;
+                        tell_unlearnt(look, shard, learnt.map(drop));
                     }
                 }
             }
         }
     }
+}
+
+/// The key `blocks` further on.
+fn forward(key: Key, blocks: u32) -> Key {
+    Key::new(key.view, key.block + u64::from(blocks))
+}
+
+fn tell_unlearnt(look: &Look<'_>, shard: u16, learnt: crate::Result<()>) {
+    if let Err(error) = learnt {
+        let finding = Finding::error(Structure::Map, error.to_string());
+        look.add(finding.shard(shard));
+    }
+}
+
+async fn learn_references(
+    map: &Opened<'_, '_>,
+    key: Key,
+    name: Name,
+    crcs: &[u32],
+) -> crate::Result<()> {
+    let (first, mut extents) = (name.key(), Extents::default());
+    map.lookup(first.view, first.block, u32_of(crcs.len()), &mut extents).await?;
+    for extent in extents.iter().filter(|extent| extent.state == Contents::Hole) {
+        let at = low32(extent.first - first.block);
+        let born = name.offset(at);
+        map.insert(born.key(), born.birth(), &crcs[usize32(at)..usize32(at + extent.count)]);
+    }
+    map.insert(key, name.reference(), crcs);
+    Ok(())
 }
 
 /// What of one view there is.
@@ -207,18 +246,27 @@ pub(super) async fn walk(
         if counted % 4096 == 0 {
             look.advance(4096);
         }
-        let usage = used.entry(key.view).or_default();
-        usage.blocks += 1;
-        let end = look.volume(key.view).map(|v| v.bytes.max(v.shrunk_from) / u64_of(BLOCK));
-        usage.beyond += u64::from(end.is_some_and(|end| key.block >= end));
+        let shared = key.view.is_shared();
+        if !shared {
+            let usage = used.entry(key.view).or_default();
+            usage.blocks += 1;
+            let end = look.volume(key.view).map(|v| v.bytes.max(v.shrunk_from) / u64_of(BLOCK));
+            usage.beyond += u64::from(end.is_some_and(|end| key.block >= end));
+        }
         let wrong = |what: &str| {
             let what = format!("{}: {what}", look.block(key));
             let finding = Finding::error(Structure::Map, what).advise(advice::RESTORE);
             look.add(whereabouts(look, found, finding, at.location));
         };
         let slot = at.location.slot();
-        if shard_of(key, look.label.shards.into()) != usize::from(found.shard) {
+        if !shared && shard_of(key, look.label.shards.into()) != usize::from(found.shard) {
             return wrong("the map of this shard has a block of another's");
+        }
+        if let Some(name) = at.location.name() {
+            return match shared {
+                true => wrong("a shared block is a reference itself"),
+                false => live.add_reference(name),
+            };
         }
         if !found.table.contains_key(&at.location.segment()) {
             return wrong("the map has it in a segment that the checkpoint does not name");
@@ -236,6 +284,22 @@ pub(super) async fn walk(
     }
     seen.blocks = counted;
     tell_usage(look, found.shard, &used);
+    tell_references(look, found.shard, live);
+}
+
+/// Tells of references that lead nowhere, and of shared blocks that nothing refers to.
+fn tell_references(look: &Look<'_>, shard: u16, live: &Live) {
+    let (missing, first, unused) = live.references();
+    if let Some(first) = first {
+        let what = format!("{missing} shared blocks are referred to and nowhere, {first:?} first");
+        let finding = Finding::error(Structure::Map, what).shard(shard);
+        look.add(finding.advise(advice::RESTORE));
+    }
+    if unused > 0 {
+        let what = format!("{unused} shared blocks are referred to no more");
+        let advice = "nothing is wrong: their space comes back when it is wanted";
+        look.add(Finding::note(Structure::Map, what).shard(shard).advise(advice));
+    }
 }
 
 fn tell_usage(look: &Look<'_>, shard: u16, used: &BTreeMap<View, Usage>) {
@@ -278,7 +342,8 @@ pub(super) async fn explain(
         let stripe = at.location.slot() / look.geometry.stripe_blocks();
         let Some(found) = doubtful.get_mut(&(at.location.segment(), stripe)) else { return };
         let says = found.of(at.location);
-        if says == Some((key, at.crc)) {
+        let born = Name::of_key(key).is_some_and(|name| name.birth() == at.location);
+        if says == Some((key, at.crc)) || born && says.is_some_and(|(_, crc)| crc == at.crc) {
             return;
         }
         found.wrong += 1;

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use media::Drive;
 use raid::Geometry;
 
-use crate::address::{Key, View};
+use crate::address::{Key, Name, View};
 use crate::format::catalog::{Catalog, VolumeRecord};
 use crate::format::label::{Label, LogKind, PoolState};
 use crate::pool::LogSpec;
@@ -127,6 +127,9 @@ impl Look<'_> {
 
     /// A block, as operators know it.
     fn block(&self, key: Key) -> String {
+        if let Some(name) = Name::of_key(key) {
+            return format!("{name:?}");
+        }
         match self.volume(key.view) {
             Some(volume) => format!("block {} of volume {}", key.block, volume.name),
             None => format!("block {} of view {}", key.block, key.view.get()),

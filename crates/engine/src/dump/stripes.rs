@@ -10,7 +10,7 @@ use super::checkpoint::{Checkpoint, Segment};
 use super::live::{Live, Sum};
 use super::report::{Finding, Structure};
 use super::{Look, advice};
-use crate::address::{BLOCK, Entry, Key, Location, SegmentId, View};
+use crate::address::{BLOCK, Entry, Key, Location, Name, SegmentId, View};
 use crate::join::join_all;
 use crate::segment::{Owner, SegmentInfo, StripeFaults, StripeHeader};
 
@@ -131,10 +131,11 @@ pub(super) type Doubtful = BTreeMap<(SegmentId, u32), Disagreement>;
 
 /// What a header says of each block, in slot order.
 fn blocks(header: &StripeHeader) -> impl Iterator<Item = (Key, Entry)> {
-    header.placed().flat_map(|record| {
-        let key = match record.owner {
-            Owner::Write { key } | Owner::Move { key, .. } | Owner::Hole { key, .. } => key,
-        };
+    let contents = header.placed().filter_map(|record| match record.owner {
+        Owner::Write { key } | Owner::Move { key, .. } => Some((key, record)),
+        Owner::Hole { .. } | Owner::Refer { .. } | Owner::Share { .. } => None,
+    });
+    contents.flat_map(|(key, record)| {
         (0..u32_of(record.crcs.len())).map(move |n| {
             let key = Key { view: key.view, block: key.block + u64::from(n) };
             let entry = Entry { location: record.location.offset(n), crc: record.crcs[usize32(n)] };
@@ -207,7 +208,9 @@ fn check_header(
     };
     let mut said = Sum::default();
     for (key, at) in blocks(header).filter(|(_, at)| live.has(at.location)) {
-        said.add(key, at);
+        // One that was shared where it lies has its name for a key since.
+        let name = Name::of(at.location);
+        said.add(if live.is_born(name) { name.key() } else { key }, at);
     }
     if said != sum || header.shard != info.shard {
         let says = blocks(header).map(|(key, at)| (at.location.slot(), (key, at.crc)));

@@ -12,7 +12,7 @@ use crc_fast::{CrcAlgorithm, Digest};
 use crate::address::BLOCK;
 
 /// The version of everything this program writes. It opens no other.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// Where things are on a drive, in bytes from its beginning.
 pub mod area {

@@ -5,7 +5,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{Bad, VERSION, check, seal};
-use crate::address::{BLOCK, BLOCK_BITS, Key, Location, SegmentId, View};
+use crate::address::{BLOCK, BLOCK_BITS, Key, Location, Name, SLOT_BITS, SegmentId, View};
 use crate::segment::{Owner, OwnerRecord, Stream, StripeHeader};
 use raid::Geometry;
 use stdx::num::{u16_of, u32_of, usize32};
@@ -41,11 +41,12 @@ const _: () = assert!(std::mem::offset_of!(Head, records) == 56);
 struct Record {
     kind: u8,
     reserved: u8,
-    /// Data blocks it has in this stripe; 0 for a hole.
+    /// Blocks it speaks of; 0 for a hole.
     count: U16,
     view: U32,
     block: U64,
-    /// Write: 0. Move: the old location. Hole: how many blocks it covers.
+    /// Write: 0. Move: the old location. Hole: how many blocks it covers. References: the name of the
+    /// first block referred to.
     argument: U64,
 }
 const _: () = assert!(size_of::<Record>() == 24);
@@ -59,6 +60,8 @@ mod kind {
     pub const WRITE: u8 = 1;
     pub const MOVE: u8 = 2;
     pub const HOLE: u8 = 3;
+    pub const REFER: u8 = 4;
+    pub const SHARE: u8 = 5;
 }
 
 /// Blocks that headers of this geometry take: there is room for one record for every other block of
@@ -71,8 +74,8 @@ pub fn header_blocks(geometry: Geometry) -> u32 {
 
 /// Whether a header of so many blocks has room for these.
 #[must_use]
-pub(crate) const fn fits(header_blocks: u32, records: usize, data_blocks: usize) -> bool {
-    HEAD + records * RECORD + data_blocks * CRC <= usize32(header_blocks) * BLOCK
+pub(crate) const fn fits(header_blocks: u32, records: usize, checksums: usize) -> bool {
+    HEAD + records * RECORD + checksums * CRC <= usize32(header_blocks) * BLOCK
 }
 
 fn to_raw(record: &OwnerRecord) -> Record {
@@ -80,6 +83,8 @@ fn to_raw(record: &OwnerRecord) -> Record {
         Owner::Write { key } => (kind::WRITE, key, 0),
         Owner::Move { key, old } => (kind::MOVE, key, old.to_bits()),
         Owner::Hole { key, blocks } => (kind::HOLE, key, blocks),
+        Owner::Refer { key, name } => (kind::REFER, key, name.birth().to_bits()),
+        Owner::Share { key, name } => (kind::SHARE, key, name.birth().to_bits()),
     };
     Record {
         kind,
@@ -107,9 +112,35 @@ fn from_raw(raw: &Record) -> Result<OwnerRecord, Bad> {
             Owner::Move { key, old }
         }
         kind::HOLE => Owner::Hole { key, blocks: argument },
+        kind::REFER => Owner::Refer { key, name: name(argument, count)? },
+        kind::SHARE => Owner::Share { key, name: name(argument, count)? },
         _ => return Err(Bad::Field("record kind")),
     };
     Ok(OwnerRecord { owner, count })
+}
+
+/// The first of `count` names.
+fn name(bits: u64, count: u32) -> Result<Name, Bad> {
+    let at = Location::from_bits(bits).filter(|at| at.name().is_none());
+    let at = at.ok_or(Bad::Field("record name"))?;
+    let ends = at.slot().checked_add(count).filter(|end| end >> SLOT_BITS == 0);
+    ends.map(|_| Name::of(at)).ok_or(Bad::Field("record name"))
+}
+
+/// Checks that what shares blocks goes with references to the same.
+fn check_pairs(records: &[OwnerRecord]) -> Result<(), Bad> {
+    let mut before = None;
+    for record in records {
+        let pair = match record.owner {
+            Owner::Refer { name, .. } | Owner::Share { name, .. } => Some((name, record.count)),
+            _ => None,
+        };
+        if matches!(record.owner, Owner::Share { .. }) && pair != before {
+            return Err(Bad::Field("record pair"));
+        }
+        before = pair;
+    }
+    Ok(())
 }
 
 impl StripeHeader {
@@ -136,8 +167,9 @@ impl StripeHeader {
         for (record, to) in self.records.iter().zip(records.chunks_exact_mut(RECORD)) {
             to.copy_from_slice(to_raw(record).as_bytes());
         }
-        let (crcs, rest) = rest.split_at_mut(self.crcs.len() * CRC);
-        for (crc, to) in self.crcs.iter().zip(crcs.chunks_exact_mut(CRC)) {
+        let checksums = self.crcs.iter().chain(&self.references);
+        let (crcs, rest) = rest.split_at_mut((self.crcs.len() + self.references.len()) * CRC);
+        for (crc, to) in checksums.zip(crcs.chunks_exact_mut(CRC)) {
             to.copy_from_slice(&crc.to_le_bytes());
         }
         rest.fill(0);
@@ -164,18 +196,18 @@ impl StripeHeader {
             return Err(Bad::Field("stripe"));
         }
         let records = usize::from(head.records.get()) * RECORD;
-        let (Some(raw), Some(crcs)) =
-            (rest.get(..records), rest.get(records..records + blocks * CRC))
-        else {
-            return Err(Bad::Field("records"));
-        };
+        let (raw, rest) = rest.split_at_checked(records).ok_or(Bad::Field("records"))?;
         let records = raw
             .chunks_exact(RECORD)
             .map(|raw| from_raw(&Record::read_from_bytes(raw).map_err(|_| Bad::Field("records"))?));
         let records: Vec<OwnerRecord> = records.collect::<Result<_, _>>()?;
-        if records.iter().map(|r| usize32(r.count)).sum::<usize>() != blocks {
+        check_pairs(&records)?;
+        if records.iter().map(|r| usize32(r.contents())).sum::<usize>() != blocks {
             return Err(Bad::Field("count"));
         }
+        let references: usize = records.iter().map(|r| usize32(r.references())).sum();
+        let checksums = rest.get(..(blocks + references) * CRC).ok_or(Bad::Field("checksums"))?;
+        let (crcs, references) = checksums.split_at(blocks * CRC);
         let crc = |c: &[u8]| c.try_into().map_or(0, u32::from_le_bytes);
         Ok(Self {
             segment: SegmentId::new(head.segment.get()),
@@ -187,6 +219,7 @@ impl StripeHeader {
             first_slot: geometry.stripe_slot(stripe) + header_blocks,
             records,
             crcs: crcs.chunks_exact(CRC).map(crc).collect(),
+            references: references.chunks_exact(CRC).map(crc).collect(),
         })
     }
 }

@@ -20,6 +20,11 @@ fn kind_of(record: &Append<'_>) -> Result<Kind> {
             (key, count, Kind::Write { key, blocks })
         }
         Append::Hole { key, count } => (key, count, Kind::Hole { key, count }),
+        Append::Refer { key, entries, .. } => {
+            let blocks = entries.len();
+            let count = if blocks <= RECORD_BLOCKS_MAX { stdx::num::u64_of(blocks) } else { 0 };
+            (key, count, Kind::Refer { key, blocks })
+        }
     };
     let end = key.block.checked_add(count);
     if count == 0 || end.is_none_or(|end| end > 1 << BLOCK_BITS) {
@@ -96,9 +101,15 @@ impl Shared {
 
     /// Stores a record for which there is room; gives its sequence. On memory it is durable then.
     fn store(&self, kind: Kind, record: &Append<'_>) -> Result<u64> {
+        let references = match *record {
+            Append::Refer { source, entries, .. } => super::record::references(source, entries),
+            Append::Write { .. } | Append::Hole { .. } => Vec::new(),
+        };
+        let references: &[&[u8]] = &[&references];
         let data = match *record {
             Append::Write { data, .. } => data,
             Append::Hole { .. } => &[],
+            Append::Refer { .. } => references,
         };
         let stored = self.lane.borrow_mut().store(kind, data, &self.store);
         let mark = stored.inspect_err(|_| self.end(ErrorKind::Failed))?;

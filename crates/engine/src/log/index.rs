@@ -1,7 +1,7 @@
-//! What the log holds: for each block the newest data, and the stretches of newer holes. All memory
+//! What the log holds: for each block the newest data, and the stretches of newer holes and references. All memory
 //! is taken once: it follows from the ring's length.
 
-use super::limits::{ALIGN, HOLES_MAX};
+use super::limits::{ALIGN, STRETCHES_MAX};
 use crate::address::{BLOCK, Key, View};
 use stdx::num::{low32, u64_of, usize64};
 use zerocopy::IntoBytes;
@@ -141,44 +141,46 @@ const fn low64(wide: u128) -> u64 {
     wide as u64
 }
 
-/// A stretch of blocks of one view that was made a hole.
+/// A stretch of blocks of one view that was made a hole, or that refers to contents elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Hole {
+pub(super) struct Stretch {
     pub view: View,
     pub first: u64,
     /// One past the last block.
     pub end: u64,
     /// Of the record that made it.
     pub position: u64,
+    /// The first block of that record, if it has references.
+    pub refers_from: Option<u64>,
 }
 
-/// The newest holes: sorted, without overlaps.
-pub(super) struct Holes {
-    list: Vec<Hole>,
+/// The newest stretches: sorted, without overlaps.
+pub(super) struct Stretches {
+    list: Vec<Stretch>,
 }
 
-impl Holes {
+impl Stretches {
     pub fn new() -> Self {
-        Self { list: Vec::with_capacity(HOLES_MAX) }
+        Self { list: Vec::with_capacity(STRETCHES_MAX) }
     }
 
-    /// Whether `more` further holes are sure to find room: each may split one that is there.
+    /// Whether `more` further ones are sure to find room: each may split one that is there.
     pub const fn has_room(&self, more: usize) -> bool {
-        self.list.len() + 2 * more <= HOLES_MAX
+        self.list.len() + 2 * more <= STRETCHES_MAX
     }
 
-    /// The first hole that ends after a block.
+    /// The first that ends after a block.
     fn after(&self, view: View, block: u64) -> usize {
         self.list.partition_point(|h| (h.view, h.end) <= (view, block))
     }
 
-    /// The first hole at or after a block, within its view.
-    pub fn next(&self, view: View, block: u64) -> Option<&Hole> {
+    /// The first at or after a block, within its view.
+    pub fn next(&self, view: View, block: u64) -> Option<&Stretch> {
         self.list.get(self.after(view, block)).filter(|h| h.view == view)
     }
 
-    /// Adds a hole newer than all there are.
-    pub fn insert(&mut self, hole: Hole) {
+    /// Adds one newer than all there are.
+    pub fn insert(&mut self, hole: Stretch) {
         let begin = self.after(hole.view, hole.first);
         let overlapping = self.list[begin..]
             .iter()
@@ -186,13 +188,14 @@ impl Holes {
             .count();
         let old = &self.list[begin..begin + overlapping];
         let before =
-            old.first().filter(|h| h.first < hole.first).map(|h| Hole { end: hole.first, ..*h });
-        let after = old.last().filter(|h| h.end > hole.end).map(|h| Hole { first: hole.end, ..*h });
+            old.first().filter(|h| h.first < hole.first).map(|h| Stretch { end: hole.first, ..*h });
+        let after =
+            old.last().filter(|h| h.end > hole.end).map(|h| Stretch { first: hole.end, ..*h });
         let new = before.into_iter().chain([hole]).chain(after);
         self.list.splice(begin..begin + overlapping, new);
     }
 
-    /// Forgets the holes of records before `position`.
+    /// Forgets those of records before `position`.
     pub fn trim(&mut self, position: u64) {
         self.list.retain(|h| h.position >= position);
     }
@@ -245,11 +248,12 @@ mod tests {
         fn holes_behave_as_a_note_on_each_block(
             ops in proptest::collection::vec((0u32..2, 0u64..60, 1u64..20, 0u8..8), 1..100),
         ) {
-            let mut holes = Holes::new();
+            let mut holes = Stretches::new();
             let mut model: BTreeMap<(u32, u64), u64> = BTreeMap::new();
             for (n, (view, first, count, trim)) in (1u64..).zip(ops) {
                 let (end, position) = (first + count, n * ALIGN);
-                holes.insert(Hole { view: View::new(view), first, end, position });
+                let view_ = View::new(view);
+                holes.insert(Stretch { view: view_, first, end, position, refers_from: None });
                 model.extend((first..end).map(|block| ((view, block), position)));
                 if trim == 0 {
                     let from = position / 2;

@@ -33,8 +33,19 @@ pub struct RecordSeen {
 /// What a record says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordWhat {
-    Write { key: Key, blocks: u64 },
-    Hole { key: Key, blocks: u64 },
+    Write {
+        key: Key,
+        blocks: u64,
+    },
+    Hole {
+        key: Key,
+        blocks: u64,
+    },
+    /// Blocks that have the contents of others.
+    References {
+        key: Key,
+        blocks: u64,
+    },
     Padding,
 }
 
@@ -197,6 +208,7 @@ fn seen_of(record: &Record, position: u64) -> RecordSeen {
     let what = match record.kind {
         Kind::Write { key, blocks } => RecordWhat::Write { key, blocks: u64_of(blocks) },
         Kind::Hole { key, count } => RecordWhat::Hole { key, blocks: count },
+        Kind::Refer { key, blocks } => RecordWhat::References { key, blocks: u64_of(blocks) },
         Kind::Pad { .. } => RecordWhat::Padding,
     };
     RecordSeen { sequence: record.sequence, position, epoch: record.epoch, what }
@@ -207,7 +219,7 @@ impl RecordSeen {
     const fn blocks(&self) -> u64 {
         match self.what {
             RecordWhat::Write { blocks, .. } => blocks,
-            RecordWhat::Hole { .. } | RecordWhat::Padding => 0,
+            RecordWhat::Hole { .. } | RecordWhat::References { .. } | RecordWhat::Padding => 0,
         }
     }
 }

@@ -2,10 +2,11 @@
 
 use super::control::Control;
 use super::device::Store;
-use super::index::{Blocks, Hole, Holes};
-use super::limits::{ALIGN, PAGE, RECORD_BLOCKS_MAX};
-use super::record::{CrcList, HEADER, Kind, Record, list_bytes};
-use super::{Data, Found, Item, What};
+use super::index::{Blocks, Stretch, Stretches};
+use super::limits::{ALIGN, PAGE, RECORD_BLOCKS_MAX, REFERENCES_MAX};
+use super::record::{CrcList, HEADER, Kind, Record, list_bytes, reference_at};
+use super::refer::Referred;
+use super::{Data, Found, Item, Reference, What};
 use crate::address::{BLOCK, Key};
 use crate::canary::{self, Canary};
 use crate::error::{Error, Kind as ErrorKind, Result};
@@ -31,9 +32,11 @@ pub(super) struct Lane {
     /// The first record that is still needed.
     pub tail: Mark,
     pub blocks: Blocks,
-    pub holes: Holes,
-    /// Hole records stored and not durable yet.
-    pub holes_pending: usize,
+    pub stretches: Stretches,
+    /// Records of stretches stored and not durable yet.
+    pub stretches_pending: usize,
+    /// The shared blocks that records refer to, those not durable yet included, and records to come.
+    pub referred: Referred,
     list: CrcList,
 }
 
@@ -47,16 +50,17 @@ impl Lane {
             handed: first,
             tail: first,
             blocks: Blocks::new(control.ring, control.lane),
-            holes: Holes::new(),
-            holes_pending: 0,
+            stretches: Stretches::new(),
+            stretches_pending: 0,
+            referred: Referred::default(),
             list: CrcList::new(),
             control,
         }
     }
 
-    /// Blocks and stretches of holes that can be looked up.
+    /// Blocks, and stretches of holes and references, that can be looked up.
     pub const fn indexed(&self) -> usize {
-        self.blocks.len() + self.holes.len()
+        self.blocks.len() + self.stretches.len()
     }
 
     pub const fn used(&self) -> u64 {
@@ -85,12 +89,14 @@ impl Lane {
         let skipped = if bytes > end { end } else { 0 };
         // A commit to drives pads to the page's end.
         let padded = if store.is_memory() { 0 } else { PAGE };
-        let holes = matches!(kind, Kind::Hole { .. });
+        let references = if let Kind::Refer { blocks, .. } = kind { blocks } else { 0 };
         self.used() + skipped + bytes + padded <= self.control.ring
-            && (!holes || self.holes.has_room(self.holes_pending + 1))
+            && (!kind.is_stretch() || self.stretches.has_room(self.stretches_pending + 1))
+            && (references == 0 || self.referred.in_records() + references <= REFERENCES_MAX)
     }
 
-    /// Stores a record, for which there is room. On memory it is durable when this returns.
+    /// Stores a record, for which there is room: the contents of a write, or what follows the header
+    /// of references, is `data`. On memory it is durable when this returns.
     pub fn store(&mut self, kind: Kind, data: &[&[u8]], store: &Store) -> Result<Mark> {
         let end = self.to_end(self.head.position);
         if kind.bytes() > end {
@@ -102,24 +108,28 @@ impl Lane {
             let at = self.at(self.head.position) + u64_of(HEADER) + list_bytes(blocks);
             store_data(&mut self.list, at, data, store)?;
         }
-        let mark = self.store_header(kind, store)?;
+        let body = if let Kind::Refer { .. } = kind { data.concat() } else { Vec::new() };
+        let mark = self.store_header(kind, &body, store)?;
+        self.refer(kind, &body);
         if store.is_memory() {
             if !canary::has(Canary::SkipsFence) {
                 store.fence();
             }
             self.publish(mark, kind);
             self.settled = self.head;
-        } else if matches!(kind, Kind::Hole { .. }) {
-            self.holes_pending += 1;
+        } else if kind.is_stretch() {
+            self.stretches_pending += 1;
         }
         Ok(mark)
     }
 
-    /// Stores the header and list of the record at the head, and moves the head past it.
-    fn store_header(&mut self, kind: Kind, store: &Store) -> Result<Mark> {
+    /// Stores the header and list, or references, of the record at the head, and moves the head past
+    /// it.
+    fn store_header(&mut self, kind: Kind, body: &[u8], store: &Store) -> Result<Mark> {
         let mark = self.head;
         let data_crc = match kind {
             Kind::Write { .. } => self.list.data_crc(),
+            Kind::Refer { .. } => crate::format::crc32c(body),
             Kind::Hole { .. } | Kind::Pad { .. } => 0,
         };
         let record = Record {
@@ -132,11 +142,9 @@ impl Lane {
         };
         let at = self.at(mark.position);
         store.put(at, &record.encode())?;
-        if let Kind::Write { .. } = kind {
-            let list = self.list.list();
-            if !list.is_empty() {
-                store.put(at + u64_of(HEADER), list)?;
-            }
+        let list = if let Kind::Write { .. } = kind { self.list.list() } else { body };
+        if !list.is_empty() {
+            store.put(at + u64_of(HEADER), list)?;
         }
         self.head.sequence += 1;
         self.head.position += kind.bytes();
@@ -145,7 +153,7 @@ impl Lane {
 
     /// Skips bytes of the ring.
     fn pad(&mut self, bytes: u64, store: &Store) -> Result<()> {
-        self.store_header(Kind::Pad { bytes }, store)?;
+        self.store_header(Kind::Pad { bytes }, &[], store)?;
         Ok(())
     }
 
@@ -165,15 +173,38 @@ impl Lane {
                     self.blocks.insert(forward(key, u64_of(n)), position, self.list.get(n));
                 }
             }
-            Kind::Hole { key, count } => self.add_hole(mark, key, count),
+            Kind::Hole { key, count } => self.add_stretch(mark, key, count, None),
+            Kind::Refer { key, blocks } => {
+                self.add_stretch(mark, key, u64_of(blocks), Some(key.block));
+            }
             Kind::Pad { .. } => {}
         }
     }
 
-    fn add_hole(&mut self, mark: Mark, key: Key, count: u64) {
-        let end = key.block + count;
+    fn add_stretch(&mut self, mark: Mark, key: Key, count: u64, refers_from: Option<u64>) {
+        let (first, end) = (key.block, key.block + count);
         let position = mark.position;
-        self.holes.insert(Hole { view: key.view, first: key.block, end, position });
+        self.stretches.insert(Stretch { view: key.view, first, end, position, refers_from });
+    }
+
+    /// Takes note of what a record refers to.
+    fn refer(&mut self, kind: Kind, body: &[u8]) {
+        let Kind::Refer { blocks, .. } = kind else { return };
+        let references = (0..blocks).filter_map(|n| reference_at(body, n));
+        self.referred.add_record(references.map(|(_, entry)| entry.location));
+    }
+
+    /// What block `n` of the references whose record is at `position` refers to, and whose it was.
+    pub fn reference(&self, position: u64, n: usize, store: &Store) -> Result<Reference> {
+        let mark = Mark { position, ..Mark::default() };
+        let at = self.at(position);
+        let header = store.with(at, HEADER, Record::decode)?;
+        let record = header.filter(|record| matches!(record.kind, Kind::Refer { .. }));
+        let record = record.ok_or_else(|| corrupt(mark))?;
+        let whole = |body: &[u8]| record.is_whole(body).then(|| reference_at(body, n)).flatten();
+        let found = store.with(at + u64_of(HEADER), usize64(record.body_bytes()), whole)?;
+        let (source, entry) = found.ok_or_else(|| corrupt(mark))?;
+        Ok(Reference { source, entry })
     }
 
     /// The record at a mark that was stored here.
@@ -209,8 +240,8 @@ impl Lane {
                 return Ok(());
             }
             self.publish_stored(mark, &record, store)?;
-            if matches!(record.kind, Kind::Hole { .. }) {
-                self.holes_pending -= 1;
+            if record.kind.is_stretch() {
+                self.stretches_pending -= 1;
             }
             self.settled = next;
         }
@@ -233,6 +264,12 @@ impl Lane {
     /// Takes in a record found at the head by recovery.
     pub fn recover(&mut self, record: &Record, store: &Store) -> Result<()> {
         self.publish_stored(self.head, record, store)?;
+        let at = self.at(self.head.position) + u64_of(HEADER);
+        let len = usize64(record.body_bytes());
+        if let Kind::Refer { .. } = record.kind {
+            let body = store.with(at, len, <[u8]>::to_vec)?;
+            self.refer(record.kind, &body);
+        }
         self.head = Self::after(self.head, record.kind);
         self.settled = self.head;
         Ok(())
@@ -250,19 +287,25 @@ impl Lane {
 
     /// What is newest at a block, and for how many of `count` blocks the same can be said.
     pub fn lookup(&self, key: Key, count: u64) -> (Found, u64) {
-        let hole = self.holes.next(key.view, key.block);
-        let covering = hole.filter(|h| h.first <= key.block);
+        let stretch = self.stretches.next(key.view, key.block);
+        let covering = stretch.filter(|h| h.first <= key.block);
         let newer = |key: Key| self.data(key).filter(|p| covering.is_none_or(|h| h.position < *p));
         if let Some(position) = newer(key) {
             return (Found::Data(Data { position, crc: self.blocks.crc(position) }), 1);
         }
-        let limit = match (covering, hole) {
-            (Some(hole), _) => hole.end,
+        let limit = match (covering, stretch) {
+            (Some(covering), _) => covering.end,
             (None, Some(next)) => next.first,
             (None, None) => u64::MAX,
         };
         let count = count.min(limit - key.block);
-        let found = if covering.is_some() { Found::Hole } else { Found::Nothing };
+        let found = match covering {
+            None => Found::Nothing,
+            Some(Stretch { refers_from: None, .. }) => Found::Hole,
+            Some(Stretch { refers_from: Some(first), position, .. }) => {
+                Found::Refers { position: *position, index: usize64(key.block - first) }
+            }
+        };
         if self.blocks.len() == 0 {
             return (found, count);
         }
@@ -276,13 +319,13 @@ impl Lane {
         while self.handed.sequence < self.settled.sequence {
             let mark = self.handed;
             let record = self.record(mark, store)?;
-            if let Kind::Write { blocks, .. } = record.kind {
+            if let Kind::Write { blocks, .. } | Kind::Refer { blocks, .. } = record.kind {
                 if blocks_out + blocks > max {
                     break;
                 }
                 blocks_out += blocks;
             }
-            self.hand_out_record(mark, &record, out);
+            self.hand_out_record(mark, &record, out, store)?;
             self.handed = Self::after(mark, record.kind);
             if out.len() >= max {
                 break;
@@ -291,7 +334,13 @@ impl Lane {
         Ok(self.handed.sequence - 1)
     }
 
-    fn hand_out_record(&self, mark: Mark, record: &Record, out: &mut Vec<Item>) {
+    fn hand_out_record(
+        &self,
+        mark: Mark,
+        record: &Record,
+        out: &mut Vec<Item>,
+        store: &Store,
+    ) -> Result<()> {
         let sequence = mark.sequence;
         match record.kind {
             Kind::Write { key, blocks } => {
@@ -308,8 +357,17 @@ impl Lane {
             Kind::Hole { key, count } => {
                 out.push(Item { sequence, key, what: What::Hole { count } });
             }
+            // Also those that were overwritten since: later references may be to what these name.
+            Kind::Refer { key, blocks } => {
+                for n in 0..blocks {
+                    let reference = self.reference(mark.position, n, store)?;
+                    let key = forward(key, u64_of(n));
+                    out.push(Item { sequence, key, what: What::Refers(reference) });
+                }
+            }
             Kind::Pad { .. } => {}
         }
+        Ok(())
     }
 
     /// Drops index entries of the records from `from` on that still point there, `most` records at
@@ -325,6 +383,12 @@ impl Lane {
                 let data = mark.position + u64_of(HEADER) + list_bytes(blocks);
                 for n in 0..u64_of(blocks) {
                     self.blocks.remove(forward(key, n), data + n * u64_of(BLOCK));
+                }
+            }
+            if let Kind::Refer { blocks, .. } = record.kind {
+                for n in 0..blocks {
+                    let reference = self.reference(mark.position, n, store)?;
+                    self.referred.drop_record(reference.entry.location);
                 }
             }
             mark = Self::after(mark, record.kind);

@@ -32,9 +32,13 @@ pub const LOG_BYTES_MIN: u64 =
 pub const LOG_BYTES_MAX: u64 = 128 << 30;
 const _: () = assert!(LOG_BYTES_MAX <= ALIGN << 31);
 
-/// Distinct stretches of holes kept at once: 384 KiB of them, searched by halving. More holes than
-/// that wait for destage, as data waits for room.
-pub(super) const HOLES_MAX: usize = 16 * 1024;
+/// Distinct stretches of holes and references kept at once: 768 KiB of them, searched by halving. More
+/// than that wait for destage, as data waits for room.
+pub(super) const STRETCHES_MAX: usize = 16 * 1024;
+
+/// Blocks that records in the ring refer to, at most: some megabytes of memory to know which. More wait
+/// for destage.
+pub(super) const REFERENCES_MAX: usize = 64 * 1024;
 
 /// The fill from which appends are slowed down, in parts of 1024. Below it a log that is drained as
 /// fast as it fills never delays anybody.

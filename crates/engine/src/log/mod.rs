@@ -19,13 +19,15 @@ mod lane;
 pub mod limits;
 mod record;
 mod recover;
+mod refer;
 
 pub use device::{Area, Device, Zone};
 pub(crate) use inspect::{Inspection, inspect};
 pub use inspect::{RecordSeen, RecordWhat};
 pub use limits::{LOG_BYTES_MAX, LOG_BYTES_MIN, RECORD_BLOCKS_MAX};
+pub use refer::Holding;
 
-use crate::address::{BLOCK, Key};
+use crate::address::{BLOCK, Entry, Key};
 use crate::error::{Error, Kind, Result};
 use commit::Commits;
 use control::Control;
@@ -44,6 +46,18 @@ pub enum Append<'a> {
     Write { key: Key, data: &'a [&'a [u8]] },
     /// `count` blocks from `key` on become holes.
     Hole { key: Key, count: u64 },
+    /// 1 to 256 blocks from `key` on have the contents that lie at `entries`, which are those of the
+    /// blocks from `source` on: each at a place where no other key has it, or a reference. They are
+    /// [held](Log::hold) meanwhile.
+    Refer { key: Key, source: Key, entries: &'a [Entry] },
+}
+
+/// One block's contents, elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reference {
+    /// Whose contents they were when they were copied.
+    pub source: Key,
+    pub entry: Entry,
 }
 
 /// Where one block's contents are in the log: good until the next await of whoever looked it up, or
@@ -61,6 +75,11 @@ pub struct Data {
 pub enum Found {
     Data(Data),
     Hole,
+    /// A reference: number `index` of the record at `position`. Good as [`Data`] is.
+    Refers {
+        position: u64,
+        index: usize,
+    },
     /// Nothing: the map knows.
     Nothing,
 }
@@ -78,6 +97,7 @@ pub struct Item {
 pub enum What {
     Data(Data),
     Hole { count: u64 },
+    Refers(Reference),
 }
 
 /// What opening a log found.
@@ -111,7 +131,7 @@ pub struct Status {
     pub pending: u64,
     /// Appends held back.
     pub waiting: usize,
-    /// Blocks and stretches of holes that can be looked up.
+    /// Blocks, and stretches of holes and references, that can be looked up.
     pub indexed: usize,
     /// Devices that mirror each other, and how many of them failed.
     pub devices: usize,
@@ -253,6 +273,14 @@ impl Log {
         self.shared.lane.borrow().lookup(key, count)
     }
 
+    /// What was found at a block, and at those that go on after it.
+    ///
+    /// # Errors
+    /// `Corrupt` when the log's memory was damaged.
+    pub fn reference(&self, position: u64, index: usize) -> Result<Reference> {
+        self.shared.lane.borrow().reference(position, index, &self.shared.store)
+    }
+
     /// Copies a block's contents out.
     ///
     /// # Errors
@@ -336,7 +364,7 @@ impl Log {
         self.shared.lane.borrow().used() == 0
     }
 
-    /// Blocks and stretches of holes that can be looked up.
+    /// Blocks, and stretches of holes and references, that can be looked up.
     #[must_use]
     pub fn indexed(&self) -> usize {
         self.shared.lane.borrow().indexed()
@@ -457,7 +485,8 @@ impl Shared {
         if let Some(kind) = self.ended.get().or(refusing) {
             return Err(Error::new(kind, "the commit log takes no more records"));
         }
-        if self.refusing_writes.get() && matches!(kind, record::Kind::Write { .. }) {
+        let grows = matches!(kind, record::Kind::Write { .. } | record::Kind::Refer { .. });
+        if self.refusing_writes.get() && grows {
             return Err(Error::new(Kind::Full, "there is no space behind the commit log"));
         }
         Ok(())
@@ -496,7 +525,7 @@ impl Shared {
         self.lane.borrow_mut().control = control;
         self.forget(through).await?;
         let mut lane = self.lane.borrow_mut();
-        lane.holes.trim(next.position);
+        lane.stretches.trim(next.position);
         lane.tail = next;
         drop(lane);
         self.room.notify();

@@ -2,7 +2,7 @@
 //! are several, the data. Everything is aligned to 64 bytes.
 
 use super::limits::{ALIGN, RECORD_BLOCKS_MAX};
-use crate::address::{BLOCK, BLOCK_BITS, Key, View};
+use crate::address::{BLOCK, BLOCK_BITS, Entry, Key, Location, View};
 use crate::format::crc32c;
 use stdx::num::{low32, u64_of, usize64};
 use zerocopy::little_endian::{U16, U32, U64};
@@ -13,6 +13,7 @@ const MAGIC: u32 = u32::from_le_bytes(*b"FLRC");
 const WRITE: u8 = 1;
 const HOLE: u8 = 2;
 const PAD: u8 = 3;
+const REFER: u8 = 4;
 
 /// A record's first 64 bytes.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
@@ -30,9 +31,10 @@ pub(super) struct Header {
     epoch: U32,
     view: U32,
     block: U64,
-    /// Blocks of a write or hole; bytes of padding, this header included.
+    /// Blocks of a write, hole or references; bytes of padding, this header included.
     count: U64,
-    /// Of a write: the CRC-32C of its block, or of the list of checksums when there are several.
+    /// Of a write: the CRC-32C of its block, or of the list of checksums when there are several. Of
+    /// references: of all that follows.
     data_crc: U32,
     kind: u8,
     reserved: u8,
@@ -56,6 +58,11 @@ pub(super) enum Kind {
     Hole {
         key: Key,
         count: u64,
+    },
+    /// So many blocks have the contents of others.
+    Refer {
+        key: Key,
+        blocks: usize,
     },
     /// Nothing, for so many bytes.
     Pad {
@@ -88,9 +95,68 @@ impl Kind {
                 u64_of(HEADER) + list_bytes(blocks) + u64_of(blocks * BLOCK)
             }
             Self::Hole { .. } => u64_of(HEADER),
+            Self::Refer { blocks, .. } => u64_of(HEADER) + u64_of(references_bytes(blocks)),
             Self::Pad { bytes } => bytes,
         }
     }
+
+    /// Whether it covers a stretch of blocks without having their contents.
+    pub const fn is_stretch(self) -> bool {
+        matches!(self, Self::Hole { .. } | Self::Refer { .. })
+    }
+}
+
+/// What follows the header of references: whose blocks they were copied from.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct Source {
+    block: U64,
+    view: U32,
+    reserved: U32,
+}
+const SOURCE: usize = size_of::<Source>();
+const _: () = assert!(SOURCE == 16);
+
+/// One block of references: where its contents lie, and their checksum.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct Reference {
+    location: U64,
+    crc: U32,
+}
+const REFERENCE: usize = size_of::<Reference>();
+const _: () = assert!(REFERENCE == 12);
+
+/// Bytes after the header of references to so many blocks, alignment included.
+const fn references_bytes(blocks: usize) -> usize {
+    (SOURCE + blocks * REFERENCE).next_multiple_of(HEADER)
+}
+
+/// What follows the header of references to `entries`, which are the contents of the blocks from
+/// `source` on.
+pub(super) fn references(source: Key, entries: &[Entry]) -> Vec<u8> {
+    let head =
+        Source { block: source.block.into(), view: source.view.get().into(), reserved: 0.into() };
+    let mut bytes = Vec::with_capacity(references_bytes(entries.len()));
+    bytes.extend_from_slice(head.as_bytes());
+    for entry in entries {
+        let (location, crc) = (entry.location.to_bits().into(), entry.crc.into());
+        bytes.extend_from_slice(Reference { location, crc }.as_bytes());
+    }
+    bytes.resize(references_bytes(entries.len()), 0);
+    bytes
+}
+
+/// The source of references, and block `n` of them, out of what follows their header. `None` when it
+/// makes no sense.
+pub(super) fn reference_at(body: &[u8], n: usize) -> Option<(Key, Entry)> {
+    let (source, rest) = Source::ref_from_prefix(body).ok()?;
+    let (reference, _) = Reference::ref_from_prefix(rest.get(n * REFERENCE..)?).ok()?;
+    let location = Location::from_bits(reference.location.get())?;
+    let block =
+        source.block.get().checked_add(u64_of(n)).filter(|block| block >> BLOCK_BITS == 0)?;
+    let key = Key::new(View::new(source.view.get()), block);
+    Some((key, Entry { location, crc: reference.crc.get() }))
 }
 
 impl Record {
@@ -99,6 +165,7 @@ impl Record {
         let (kind, key, count) = match self.kind {
             Kind::Write { key, blocks } => (WRITE, key, u64_of(blocks)),
             Kind::Hole { key, count } => (HOLE, key, count),
+            Kind::Refer { key, blocks } => (REFER, key, u64_of(blocks)),
             Kind::Pad { bytes } => (PAD, Key::new(View::METADATA, 0), bytes),
         };
         let mut header = Header {
@@ -135,10 +202,14 @@ impl Record {
         let end = block.checked_add(count)?;
         let kind = match header.kind {
             PAD if count.is_multiple_of(ALIGN) && count > 0 => Kind::Pad { bytes: count },
-            WRITE | HOLE if count == 0 || end > 1 << BLOCK_BITS => return None,
+            WRITE | HOLE | REFER if count == 0 || end > 1 << BLOCK_BITS => return None,
             WRITE if usize64(count) <= RECORD_BLOCKS_MAX => {
                 let key = Key::new(View::new(header.view.get()), block);
                 Kind::Write { key, blocks: usize64(count) }
+            }
+            REFER if usize64(count) <= RECORD_BLOCKS_MAX => {
+                let key = Key::new(View::new(header.view.get()), block);
+                Kind::Refer { key, blocks: usize64(count) }
             }
             HOLE => Kind::Hole { key: Key::new(View::new(header.view.get()), block), count },
             _ => return None,
@@ -156,7 +227,7 @@ impl Record {
     /// Bytes after the header that mean something.
     pub const fn body_bytes(&self) -> u64 {
         match self.kind {
-            Kind::Write { .. } => self.kind.bytes() - u64_of(HEADER),
+            Kind::Write { .. } | Kind::Refer { .. } => self.kind.bytes() - u64_of(HEADER),
             Kind::Hole { .. } | Kind::Pad { .. } => 0,
         }
     }
@@ -168,6 +239,9 @@ impl Record {
 
     /// Whether `body`, all that follows the header, is what was stored.
     pub fn is_whole(&self, body: &[u8]) -> bool {
+        if let Kind::Refer { .. } = self.kind {
+            return crc32c(body) == self.data_crc;
+        }
         let Kind::Write { blocks, .. } = self.kind else { return true };
         let (list, data) = body.split_at(usize64(list_bytes(blocks)));
         if blocks > 1 && crc32c(list) != self.data_crc {

@@ -18,6 +18,9 @@ use stdx::num::{low32, usize64};
 /// Blocks a filter is asked about in one step.
 const PROBES: Flat = 32;
 
+/// Steps of a scan before others on the core have their turn.
+const SCAN_TURN: usize = 64;
+
 /// A page that was read for this lookup, whether or not the cache still has it.
 pub(super) struct Held {
     entry: Entry,
@@ -51,6 +54,25 @@ pub(super) fn step(
     limit: Flat,
     out: &mut Extents,
 ) -> Result<Step> {
+    step_by(Filters::Asked, state, held, at, limit, out)
+}
+
+/// Whether filters are asked before leaves are looked at. Over long ranges they cost more than they
+/// save.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Filters {
+    Asked,
+    PassedBy,
+}
+
+fn step_by(
+    filters: Filters,
+    state: &mut State,
+    held: &[Held],
+    at: Flat,
+    limit: Flat,
+    out: &mut Extents,
+) -> Result<Step> {
     let mut limit = limit;
     for memtable in [&state.active, &state.frozen] {
         match ask_memtable(memtable, at, limit, out) {
@@ -62,7 +84,7 @@ pub(super) fn step(
     let State { runs, levels, cache, .. } = state;
     for level in runs.iter().rev().chain(levels.iter()) {
         let mut pages = Cached { cache, held };
-        match ask_level(level, &mut pages, at, limit, out)? {
+        match ask_level(filters, level, &mut pages, at, limit, out)? {
             Said::Nothing(until) => limit = limit.min(until),
             Said::Answered(until) => return Ok(Step::Until(until)),
             Said::Need(entry, worth) => return Ok(Step::Need(entry, worth)),
@@ -102,6 +124,7 @@ impl Cached<'_> {
 }
 
 fn ask_level(
+    filters: Filters,
     level: &Level,
     pages: &mut Cached<'_>,
     at: Flat,
@@ -113,7 +136,7 @@ fn ask_level(
         return Ok(Said::Nothing(table.low));
     }
     let limit = limit.min(table.high);
-    if let Some(filter) = &table.filter {
+    if let (Filters::Asked, Some(filter)) = (filters, &table.filter) {
         let possible = filter.first_possible(at, limit.min(at + PROBES));
         if possible > at {
             return Ok(Said::Nothing(possible));
@@ -269,6 +292,51 @@ impl<P: Pages> Map<P> {
             }
         }
         Ok(true)
+    }
+
+    /// Calls `found` with everything from `from` on, and before `until`, that has contents: its first
+    /// key, where it lies, and how many blocks. As lookups would find it, each at one instant of the
+    /// call; others run in between. Ends when `found` says false.
+    ///
+    /// # Errors
+    /// Those of [`lookup`](Self::lookup).
+    pub async fn scan(
+        &self,
+        from: Key,
+        until: Option<Key>,
+        mut found: impl FnMut(Key, Location, u32) -> bool,
+    ) -> Result<()> {
+        let (mut held, mut out) = (Vec::new(), Extents::default());
+        let mut at = super::flat::flat(from.view, from.block);
+        let end = until.map_or(END, |key| super::flat::flat(key.view, key.block));
+        for steps in 1_usize.. {
+            if at >= end {
+                break;
+            }
+            out.clear();
+            let step =
+                step_by(Filters::PassedBy, &mut self.state.borrow_mut(), &held, at, end, &mut out)?;
+            match step {
+                Step::Until(next) => {
+                    self.give_back(&mut held);
+                    let view = unflat(at).view;
+                    for extent in out.iter() {
+                        let super::extents::State::Data { location, .. } = extent.state else {
+                            continue;
+                        };
+                        if !found(Key::new(view, extent.first), location, extent.count) {
+                            return Ok(());
+                        }
+                    }
+                    at = next;
+                }
+                Step::Need(entry, worth) => self.fetch(entry, worth, &mut held).await?,
+            }
+            if steps.is_multiple_of(SCAN_TURN) {
+                super::pause().await;
+            }
+        }
+        Ok(())
     }
 
     /// Makes `new` the contents of `key` if they are still at `old`; tells whether it did. No other

@@ -11,6 +11,7 @@ use crate::error::Kind;
 use crate::volume::Volume;
 
 mod at_once;
+mod copies;
 mod shards;
 
 const MIB: u64 = 1 << 20;

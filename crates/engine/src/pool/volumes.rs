@@ -137,6 +137,9 @@ impl Pool {
                     format!("a pool has at most {VOLUMES_MAX} volumes"),
                 ));
             }
+            if View::new(catalog.next_view).is_shared() {
+                return Err(Error::new(Kind::Full, "the pool had as many volumes as it ever can"));
+            }
             let record = VolumeRecord {
                 view: View::new(catalog.next_view),
                 name: spec.name.clone(),

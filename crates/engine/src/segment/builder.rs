@@ -2,7 +2,7 @@
 
 use super::memory::StripePermit;
 use super::{Owner, OwnerRecord, SegmentInfo, Segments, StripeHeader};
-use crate::address::{BLOCK, Location};
+use crate::address::{BLOCK, Key, Location, Name};
 use crate::canary::{self, Canary};
 use crate::format::stripe;
 use reactor::buffer::Buffer;
@@ -21,6 +21,8 @@ pub struct StripeBuilder {
     pub(super) units: Vec<Buffer>,
     records: Vec<OwnerRecord>,
     crcs: Vec<u32>,
+    /// Checksums of blocks referred to.
+    references: Vec<u32>,
     permit: StripePermit,
     pool: [u8; 16],
 }
@@ -47,6 +49,7 @@ impl Segments {
             units,
             records: Vec::with_capacity(room),
             crcs: Vec::with_capacity(room),
+            references: Vec::new(),
             permit,
             pool: self.pool,
             info,
@@ -79,6 +82,14 @@ fn continues(last: &OwnerRecord, owner: Owner) -> bool {
                 && from.segment() == old.segment()
                 && from.slot() + last.count == old.slot()
         }
+        (Owner::Refer { key: a, name: from }, Owner::Refer { key: b, name })
+        | (Owner::Share { key: a, name: from }, Owner::Share { key: b, name }) => {
+            let (from, next) = (from.birth(), name.birth());
+            a.view == b.view
+                && a.block + u64::from(last.count) == b.block
+                && from.segment() == next.segment()
+                && from.slot() + last.count == next.slot()
+        }
         _ => false,
     }
 }
@@ -98,7 +109,9 @@ impl StripeBuilder {
     #[must_use]
     pub fn room(&self) -> u32 {
         let left = usize32(self.info.room()) - self.crcs.len();
-        let fits = stripe::fits(self.header_blocks, self.records.len() + 1, self.crcs.len() + 1);
+        let checksums = self.crcs.len() + self.references.len() + 1;
+        // References may take two records.
+        let fits = stripe::fits(self.header_blocks, self.records.len() + 2, checksums);
         if fits { u32_of(left) } else { 0 }
     }
 
@@ -124,7 +137,7 @@ impl StripeBuilder {
     /// its location says nothing.
     pub fn reserve(&mut self, owner: Owner, crcs: &[u32]) -> Option<Location> {
         let count = u32_of(crcs.len());
-        debug_assert_eq!(matches!(owner, Owner::Hole { .. }), count == 0, "holes have no blocks");
+        debug_assert_eq!(owner.has_contents(), count > 0, "only contents take blocks");
         let blocks = self.crcs.len() + crcs.len();
         if blocks > usize32(self.info.room()) {
             return None;
@@ -134,20 +147,64 @@ impl StripeBuilder {
                 continues(last, owner) && last.count + count <= RECORD_BLOCKS_MAX
             });
         let records = self.records.len() + usize::from(!joins);
-        if !stripe::fits(self.header_blocks, records, blocks) {
+        if !stripe::fits(self.header_blocks, records, blocks + self.references.len()) {
             return None;
         }
         // A full stripe at the segment's end still takes holes, and has no next slot.
         // A hole behind the last block is of this stripe all the same.
-        let geometry = self.info.geometry;
-        let end = geometry.stripe_slot(self.stripe) + geometry.stripe_blocks();
-        let slot = self.next_slot().min(end - 1);
+        let here = self.here();
         match self.records.last_mut() {
             Some(last) if joins => last.count += count,
             _ => self.records.push(OwnerRecord { owner, count }),
         }
         self.crcs.extend_from_slice(crcs);
-        Some(Location::new(self.info.id, slot))
+        Some(here)
+    }
+
+    /// Where the next block would be, or the last place of the stripe when it is full.
+    fn here(&self) -> Location {
+        let geometry = self.info.geometry;
+        let end = geometry.stripe_slot(self.stripe) + geometry.stripe_blocks();
+        Location::new(self.info.id, self.next_slot().min(end - 1))
+    }
+
+    /// Has one block refer to a shared one with this CRC-32C, and the block that it was copied from as
+    /// well, if that is given. `None` when not both fit. Gives a place in the stripe, as for a hole.
+    pub fn push_reference(
+        &mut self,
+        key: Key,
+        name: Name,
+        crc: u32,
+        source: Option<Key>,
+    ) -> Option<Location> {
+        let refer = Owner::Refer { key, name };
+        let joins = |owner: Owner, last: Option<&OwnerRecord>| {
+            last.is_some_and(|last| continues(last, owner) && last.count < RECORD_BLOCKS_MAX)
+        };
+        // References and what they were copied from come in pairs of records.
+        let share = source.map(|key| Owner::Share { key, name });
+        let (last, before) = match (share, self.records.as_mut_slice()) {
+            (Some(_), [.., before, last]) => (Some(last), Some(before)),
+            (None, [.., last]) => (None, Some(last)),
+            _ => (None, None),
+        };
+        let both = joins(refer, before.as_deref())
+            && share.is_none_or(|share| joins(share, last.as_deref()));
+        let added = if both { 0 } else { 1 + usize::from(share.is_some()) };
+        let checksums = self.crcs.len() + self.references.len() + 1;
+        if !stripe::fits(self.header_blocks, self.records.len() + added, checksums) {
+            return None;
+        }
+        if both {
+            let records = self.records.len();
+            let from = records - 1 - usize::from(share.is_some());
+            self.records[from..].iter_mut().for_each(|record| record.count += 1);
+        } else {
+            let owners = [Some(refer), share].into_iter().flatten();
+            self.records.extend(owners.map(|owner| OwnerRecord { owner, count: 1 }));
+        }
+        self.references.push(crc);
+        Some(self.here())
     }
 
     /// Puts blocks with the given CRC-32Cs (one each, which are believed) into the stripe.
@@ -216,6 +273,7 @@ impl StripeBuilder {
             first_slot: geometry.stripe_slot(self.stripe) + self.header_blocks,
             records: self.records,
             crcs: self.crcs,
+            references: self.references,
         };
         header.write(self.pool, &mut self.units[0][..usize32(self.header_blocks) * BLOCK]);
         let (data, parity) = self.units.split_at_mut(geometry.data());

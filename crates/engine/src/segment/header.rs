@@ -2,7 +2,7 @@
 
 use super::recover::{Target, Unrecoverable};
 use super::{SegmentInfo, Segments, Stream};
-use crate::address::{BLOCK, Key, Location, SegmentId};
+use crate::address::{BLOCK, Key, Location, Name, SegmentId};
 use crate::error::{Error, Kind, Result};
 use stdx::num::{u32_of, usize32};
 
@@ -16,23 +16,59 @@ pub enum Owner {
     Move { key: Key, old: Location },
     /// So many blocks from `key` on have no contents any more. Takes no block of the stripe.
     Hole { key: Key, blocks: u64 },
+    /// The blocks from `key` on have the contents of shared blocks, `name` and those after it. Such of
+    /// those as the map does not have lie where their names say. Takes no block of the stripe.
+    Refer { key: Key, name: Name },
+    /// The blocks from `key` on refer to shared blocks, `name` and those after it: counts for those
+    /// that the map still has where the names say. Goes with the references before it, to the same
+    /// blocks, which were copied from these. Takes no block of the stripe.
+    Share { key: Key, name: Name },
+}
+
+impl Owner {
+    /// Whether the stripe has the contents.
+    #[must_use]
+    pub const fn has_contents(&self) -> bool {
+        matches!(self, Self::Write { .. } | Self::Move { .. })
+    }
+
+    /// Whether a checksum of each block is in the header.
+    const fn has_checksums(&self) -> bool {
+        self.has_contents() || matches!(self, Self::Refer { .. })
+    }
 }
 
 /// One entry of a stripe's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnerRecord {
     pub owner: Owner,
-    /// Blocks of the stripe it has; none for a hole.
+    /// Blocks it speaks of; none for a hole, which says so itself.
     pub count: u32,
+}
+
+impl OwnerRecord {
+    /// Blocks of the stripe it has.
+    #[must_use]
+    pub const fn contents(&self) -> u32 {
+        if self.owner.has_contents() { self.count } else { 0 }
+    }
+
+    /// Checksums of blocks that are not in the stripe.
+    #[must_use]
+    pub const fn references(&self) -> u32 {
+        if matches!(self.owner, Owner::Refer { .. }) { self.count } else { 0 }
+    }
 }
 
 /// A record with its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placed<'a> {
     pub owner: Owner,
-    /// Of its first block. Of no meaning for a hole.
+    /// Blocks it speaks of; none for a hole.
+    pub count: u32,
+    /// Of its first block. Of no meaning where the stripe does not have the contents.
     pub location: Location,
-    /// One CRC-32C for each of its blocks.
+    /// One CRC-32C for each of its blocks, unless it is a hole.
     pub crcs: &'a [u32],
 }
 
@@ -51,17 +87,30 @@ pub struct StripeHeader {
     pub(crate) records: Vec<OwnerRecord>,
     /// One for each data block, in slot order.
     pub(crate) crcs: Vec<u32>,
+    /// One for each block referred to, in the order of the records.
+    pub(crate) references: Vec<u32>,
 }
 
 impl StripeHeader {
     /// Its records in the order they were pushed, which is the order to apply them in.
     pub fn placed(&self) -> impl Iterator<Item = Placed<'_>> {
-        let mut before = 0;
+        let (mut before, mut referred) = (0, 0);
         self.records.iter().map(move |record| {
             let location = Location::new(self.segment, self.first_slot).offset(u32_of(before));
-            let crcs = &self.crcs[before..before + usize32(record.count)];
-            before += crcs.len();
-            Placed { owner: record.owner, location, crcs }
+            let (owner, count) = (record.owner, record.count);
+            let len = if owner.has_checksums() { usize32(count) } else { 0 };
+            if let Owner::Share { .. } = owner {
+                // It speaks of the blocks that the record before it refers to.
+                let crcs = &self.references[referred - usize32(count)..referred];
+                return Placed { owner, count, location, crcs };
+            }
+            let (list, at) = match owner.has_contents() {
+                true => (&self.crcs, &mut before),
+                false => (&self.references, &mut referred),
+            };
+            let crcs = &list[*at..*at + len];
+            *at += len;
+            Placed { owner, count, location, crcs }
         })
     }
 

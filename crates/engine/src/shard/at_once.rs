@@ -5,7 +5,7 @@
 use stdx::num::{u32_of, u64_of, usize32, usize64};
 
 use super::{Shard, count};
-use crate::address::{BLOCK, Key, Location, View};
+use crate::address::{BLOCK, Key, Location, Name, View};
 use crate::log::{Append, Found, RECORD_BLOCKS_MAX};
 use crate::map::Contents;
 use crate::volume::{BLOCK_BYTES, State};
@@ -60,6 +60,7 @@ impl Shard {
                     sources.holes += u64_of(run);
                     true
                 }
+                Found::Refers { .. } => false,
                 Found::Nothing => {
                     self.read_settled_at_once(view, first + u64_of(at), piece, &mut sources)
                 }
@@ -114,6 +115,8 @@ impl Shard {
 
     fn read_segment_at_once(&self, at: Location, crcs: &[u32], out: &mut [u8]) -> bool {
         let table = self.table();
+        // Shared blocks lie where they were born until their segment is given back.
+        let at = at.name().map_or(at, Name::birth);
         let Some(info) = table.info(at) else { return false };
         self.writer.segments.read_at_once(info, at.slot(), crcs, out)
     }

@@ -156,16 +156,27 @@ impl Shard {
         }
         self.carry_log().await?;
         let applied = self.applied.get();
-        self.flush_map().await?;
-        {
-            let _compacting = self.map.compacting();
-            while !self.ended.get() && self.map.maintain().await? {
-                reactor::yield_now().await;
-            }
-        }
+        self.compact().await?;
+        let applied = if self.sweep().await? {
+            let applied = self.applied.get();
+            self.compact().await?;
+            applied
+        } else {
+            applied
+        };
         self.recount(applied).await?;
         self.checkpoint().await?;
         self.room.tidied.set(Some(applied));
+        Ok(())
+    }
+
+    /// Writes the map out and merges all of it.
+    async fn compact(&self) -> Result<()> {
+        self.flush_map().await?;
+        let _compacting = self.map.compacting();
+        while !self.ended.get() && self.map.maintain().await? {
+            reactor::yield_now().await;
+        }
         Ok(())
     }
 
@@ -175,7 +186,11 @@ impl Shard {
     /// counted down once more.
     async fn recount(&self, applied: u64) -> Result<()> {
         let mut live = BTreeMap::new();
-        let count = |at: Location, blocks| *live.entry(at.segment()).or_insert(0) += blocks;
+        let count = |at: Location, blocks| {
+            if at.name().is_none() {
+                *live.entry(at.segment()).or_insert(0) += blocks;
+            }
+        };
         if self.map.places(count).await? && self.applied.get() == applied {
             self.writer.table.borrow_mut().set_live_data(&live);
         }

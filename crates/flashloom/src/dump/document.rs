@@ -275,6 +275,7 @@ impl Record {
         let (what, key, blocks) = match record.what {
             RecordWhat::Write { key, blocks } => ("write", Some(key), Some(blocks)),
             RecordWhat::Hole { key, blocks } => ("hole", Some(key), Some(blocks)),
+            RecordWhat::References { key, blocks } => ("references", Some(key), Some(blocks)),
             RecordWhat::Padding => ("padding", None, None),
         };
         Self {

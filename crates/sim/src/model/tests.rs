@@ -178,3 +178,53 @@ fn a_write_given_up_may_come_to_light_but_not_over_a_later_one() {
     assert!(reads(&mut m, v, 5, b).is_err());
     reads(&mut m, v, 5, c).unwrap();
 }
+
+#[test]
+fn a_copy_is_what_its_source_held_meanwhile() {
+    let (mut m, v) = volume();
+    let before = wrote(&mut m, v, 5);
+    let a = wrote(&mut m, v, 5);
+    let from_5 = |stamp| Found::Elsewhere { stamp, volume: v, block: 5 };
+    let sees = |m: &mut Model, found| {
+        let read = m.begin_read(v, 9, 1);
+        m.end_read(&read, &[found])
+    };
+    let copy = m.begin_copy((v, 5), (v, 9), 1);
+    let b = wrote(&mut m, v, 5);
+    m.end_write(&copy, true);
+    let c = wrote(&mut m, v, 5);
+    for (found, allowed) in [
+        (from_5(before), false),
+        (from_5(a), true),
+        (from_5(b), true),
+        (from_5(c), false),
+        (Found::Stamp(Stamp::ZERO), false),
+    ] {
+        assert_eq!(sees(&mut m.clone(), found).is_ok(), allowed, "{found}");
+    }
+    // What was seen once stays, and can be copied on.
+    sees(&mut m, from_5(b)).unwrap();
+    assert!(sees(&mut m, from_5(a)).is_err());
+    let copy = m.begin_copy((v, 9), (v, 10), 1);
+    m.crash();
+    let mut done = m.clone();
+    let read = done.begin_read(v, 10, 1);
+    done.end_read(&read, &[from_5(b)]).unwrap();
+    let read = m.begin_read(v, 10, 1);
+    m.end_read(&read, &[Found::Stamp(Stamp::ZERO)]).unwrap();
+    drop(copy);
+}
+
+#[test]
+fn copies_that_share_count_once() {
+    let (mut m, v) = volume();
+    wrote(&mut m, v, 5);
+    wrote(&mut m, v, 6);
+    for to in [10, 11] {
+        let copy = m.begin_copy((v, 5), (v, to), 1);
+        m.end_write(&copy, true);
+    }
+    assert_eq!(m.population(), (2, 4));
+    wrote(&mut m, v, 5);
+    assert_eq!(m.population(), (3, 4));
+}

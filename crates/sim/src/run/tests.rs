@@ -60,8 +60,9 @@ fn the_engine_keeps_its_promises() {
 /// 121, 278: that the pool could not be opened because its drives were away was called damage.
 /// 122: a write given up came to light when the pool was closed.
 /// 1146, 1232: nobody carried on what became durable in a log on drives after its host had gone.
+/// 772: a segment was emptied over and over while the log referred to what had long been moved.
 /// 3239: a power cut meant for one life came in the next.
-const FOUND: [u64; 8] = [14, 80, 121, 122, 278, 1146, 1232, 3239];
+const FOUND: [u64; 9] = [14, 80, 121, 122, 278, 772, 1146, 1232, 3239];
 
 #[test]
 fn what_was_found_once_stays_mended() {
@@ -80,8 +81,13 @@ fn the_engine_replays_bit_for_bit() {
 #[test]
 fn every_canary_is_found() {
     for canary in Canary::ALL {
+        // Copies whose blocks are moved come with little space only.
+        let matters = |seed: &u64| {
+            let plan = Plan::new(*seed);
+            canary != Canary::ForgetsReferences || plan.tiny && plan.copy_percent > 0
+        };
         let fails = |&seed: &u64| run(Subject::Array(Some(canary)), seed, false).failure.is_some();
-        let found = (0..CANARY_SEEDS).find(fails);
+        let found = (0..CANARY_SEEDS).filter(matters).find(fails);
         assert!(found.is_some(), "{canary:?}");
     }
 }

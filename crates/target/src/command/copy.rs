@@ -127,6 +127,12 @@ async fn move_blocks(at: &Attached, leg: &Leg) -> Result<(), Status> {
     let pieces = leg.source.pieces(PIECE_BYTES).zip(leg.destination.pieces(PIECE_BYTES));
     for ((source, length), (destination, _)) in pieces {
         from.permit(CommandGroup::Read)?;
+        if at.is_beside(from) {
+            let _under_way = at.ranges().enter(leg.destination.range).await;
+            at.permit_change()?;
+            at.copy_within(from, source, destination, length).await?;
+            continue;
+        }
         let data = Gathered::Pool(from.load(source, length).await?);
         let (data, _under_way) = at.enter_with(data, leg.destination.range).await;
         at.permit_change()?;

@@ -70,6 +70,35 @@ impl Attached {
         stored.map_err(|e| status_of(&e))
     }
 
+    /// Whether both are volumes of one pool, which copies between them without moving contents.
+    pub(super) fn is_beside(&self, other: &Self) -> bool {
+        match (&self.namespace().backend, &other.namespace().backend) {
+            (Backend::Volume(one), Backend::Volume(other)) => one.is_beside(other),
+            _ => false,
+        }
+    }
+
+    /// Copies `length` bytes from `source` of a namespace that this one [is beside](Self::is_beside).
+    ///
+    /// # Errors
+    /// As [`Attached::load`] and [`Attached::store`].
+    pub(super) async fn copy_within(
+        &self,
+        from: &Self,
+        source: u64,
+        destination: u64,
+        length: usize,
+    ) -> Result<(), Status> {
+        let (Backend::Volume(to), Backend::Volume(from)) =
+            (&self.namespace().backend, &from.namespace().backend)
+        else {
+            return Err(Status::INTERNAL_ERROR.with_dnr());
+        };
+        // On the heap: too large for the slot that every command has.
+        let copied = Box::pin(to.copy_from(from, source, destination, u64_of(length))).await;
+        copied.map_err(|e| status_of_volume(&e, false))
+    }
+
     /// Gives the space of the blocks back as far as the backend can. Where the backend cannot,
     /// nothing happens: a host's wish to deallocate is no promise.
     ///

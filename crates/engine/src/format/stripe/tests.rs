@@ -20,9 +20,13 @@ fn header() -> StripeHeader {
         records: vec![
             OwnerRecord { owner: Owner::Write { key: key(1) }, count: 2 },
             OwnerRecord { owner: Owner::Hole { key: key(0), blocks: 1 << 40 }, count: 0 },
+            OwnerRecord { owner: Owner::Refer { key: key(50), name: Name::of(old) }, count: 3 },
+            OwnerRecord { owner: Owner::Share { key: key(60), name: Name::of(old) }, count: 3 },
             OwnerRecord { owner: Owner::Move { key: key(99), old }, count: 1 },
+            OwnerRecord { owner: Owner::Refer { key: key(70), name: Name::of(old) }, count: 1 },
         ],
         crcs: vec![1, 2, 0xffff_ffff],
+        references: vec![4, 5, 6, 7],
     }
 }
 
@@ -32,9 +36,31 @@ fn a_header_comes_back_as_written() {
     header().write([4; 16], &mut bytes);
     let back = StripeHeader::read(&bytes, [4; 16], geometry()).unwrap();
     assert_eq!(back, header());
-    let slots: Vec<_> = back.placed().map(|p| (p.location.slot(), p.crcs.len())).collect();
-    assert_eq!(slots, [(257, 2), (259, 0), (259, 1)]);
+    let slots: Vec<_> = back.placed().map(|p| (p.location.slot(), p.crcs)).collect();
+    let wanted: [(u32, &[u32]); 6] = [
+        (257, &[1, 2]),
+        (259, &[]),
+        (259, &[4, 5, 6]),
+        (259, &[4, 5, 6]),
+        (259, &[0xffff_ffff]),
+        (260, &[7]),
+    ];
+    assert_eq!(slots, wanted);
     assert_eq!(StripeHeader::read(&bytes, [5; 16], geometry()), Err(Bad::Field("pool")));
+}
+
+#[test]
+fn what_shares_blocks_without_references_to_them_is_refused() {
+    let mut bytes = vec![0; BLOCK];
+    let records = header().records;
+    for lacking in [2, 3] {
+        let mut records = records.clone();
+        records[lacking].count = 2;
+        let references = vec![4; if lacking == 2 { 3 } else { 4 }];
+        StripeHeader { records, references, ..header() }.write([4; 16], &mut bytes);
+        let read = StripeHeader::read(&bytes, [4; 16], geometry());
+        assert_eq!(read, Err(Bad::Field("record pair")));
+    }
 }
 
 #[test]
@@ -69,7 +95,8 @@ proptest! {
         block[56..58].copy_from_slice(&bytes[..2]);
         seal(&mut block, MAGIC);
         if let Ok(header) = StripeHeader::read(&block, [4; 16], geometry()) {
-            prop_assert_eq!(header.placed().map(|p| p.crcs.len()).sum::<usize>(), header.crcs.len());
+            let contents = header.placed().filter(|p| p.owner.has_contents());
+            prop_assert_eq!(contents.map(|p| p.crcs.len()).sum::<usize>(), header.crcs.len());
         }
     }
 }

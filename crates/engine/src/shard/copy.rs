@@ -1,0 +1,164 @@
+//! Copying blocks within the shard: no contents are moved that are on the drives.
+
+use reactor::buffer;
+use stdx::num::{low32, u32_of, u64_of, usize64};
+
+use super::Shard;
+use crate::address::{BLOCK, Entry, Key, Name};
+use crate::error::Result;
+use crate::limits::COPY_LOGGED_BLOCKS;
+use crate::log::{Append, Found, RECORD_BLOCKS_MAX};
+use crate::map::{Contents, Extents};
+use crate::volume::{BLOCK_BYTES, State};
+
+/// A copy of whole blocks, from one volume to another or within one.
+#[derive(Clone, Copy, Debug)]
+pub struct Copy {
+    /// In bytes, where it is copied from and to.
+    pub from: u64,
+    pub to: u64,
+    pub length: u64,
+}
+
+/// The key `blocks` further on.
+const fn forward(key: Key, blocks: u64) -> Key {
+    Key::new(key.view, key.block + blocks)
+}
+
+impl Shard {
+    /// Copies whole blocks of a volume, at most 1 MiB that does not overlap, to another or the same;
+    /// durable when this returns. Each block changes as a whole.
+    ///
+    /// # Errors
+    /// As [`Volume::copy_from`](crate::Volume::copy_from).
+    pub async fn copy_bytes(&self, to: &State, from: &State, copy: Copy) -> Result<()> {
+        let _writing = self.writing.enter();
+        to.check(copy.to, copy.length)?;
+        from.check(copy.from, copy.length)?;
+        let source = Key::new(from.view, copy.from / BLOCK_BYTES);
+        let target = Key::new(to.view, copy.to / BLOCK_BYTES);
+        let blocks = copy.length / BLOCK_BYTES;
+        let mut turn = if to.has_small_blocks() {
+            let range = target.block..target.block + blocks;
+            Some(self.partial.hold(to.view, range).await)
+        } else {
+            None
+        };
+        let done = self.copy(source, target, blocks).await;
+        if let Some(turn) = &mut turn {
+            turn.ended = true;
+        }
+        done
+    }
+
+    /// Copies blocks, run by run of those that are in the same state.
+    async fn copy(&self, source: Key, target: Key, blocks: u64) -> Result<()> {
+        let mut at = 0;
+        while at < blocks {
+            let (source, target) = (forward(source, at), forward(target, at));
+            let (found, run) = self.log.lookup(source, blocks - at);
+            let run = run.min(blocks - at);
+            at += match found {
+                Found::Data(_) => self.copy_logged(source, target, blocks - at).await?,
+                Found::Hole => {
+                    self.punch(target.view, target.block, run).await?;
+                    run
+                }
+                Found::Refers { position, index } => {
+                    let references =
+                        (index..index + usize64(run)).map(|n| self.log.reference(position, n));
+                    // The record that is there has the block they are of share them.
+                    let shared = |to: crate::log::Reference| Entry {
+                        location: Name::of(to.entry.location).reference(),
+                        crc: to.entry.crc,
+                    };
+                    let entries =
+                        references.map(|to| to.map(shared)).collect::<Result<Vec<_>>>()?;
+                    let holding = self.log.hold(entries.iter().map(|to| to.location).collect());
+                    self.refer(source, target, &entries).await?;
+                    drop(holding);
+                    run
+                }
+                Found::Nothing => {
+                    self.copy_settled(source, target, run).await?;
+                    run
+                }
+            };
+        }
+        Ok(())
+    }
+
+    /// Copies blocks that are in the log with their contents: how many there were to begin with.
+    async fn copy_logged(&self, source: Key, target: Key, blocks: u64) -> Result<u64> {
+        let most = blocks.min(COPY_LOGGED_BLOCKS);
+        let mut data = buffer::scratch(usize64(most) * BLOCK).await;
+        let mut found = 0;
+        for block in data.chunks_exact_mut(BLOCK).take(usize64(most)) {
+            let (Found::Data(at), _) = self.log.lookup(forward(source, found), 1) else { break };
+            self.log.copy_out(at, block)?;
+            found += 1;
+        }
+        // None, when they went to the drives meanwhile.
+        if found > 0 {
+            self.write(target.view, target.block, &data[..usize64(found) * BLOCK]).await?;
+        }
+        Ok(found)
+    }
+
+    /// Copies blocks that the map knows of.
+    async fn copy_settled(&self, source: Key, target: Key, blocks: u64) -> Result<()> {
+        let mut extents = Extents::default();
+        let holding = {
+            // What the map has stays where it is until the log knows that it is referred to.
+            let _reading = self.grace.enter();
+            self.map
+                .lookup(source.view, source.block, u32_of(usize64(blocks)), &mut extents)
+                .await?;
+            let mut places = Vec::new();
+            for extent in extents.iter() {
+                if let Contents::Data { location, .. } = extent.state {
+                    places.extend((0..extent.count).map(|n| location.offset(n)));
+                }
+            }
+            self.log.hold(places)
+        };
+        let mut entries = Vec::new();
+        let mut first = 0;
+        for extent in extents.iter() {
+            let begin = low32(extent.first - source.block);
+            match extent.state {
+                Contents::Data { location, crcs } => {
+                    let placed = (0..).zip(crcs);
+                    entries.extend(
+                        placed.map(|(n, crc)| Entry { location: location.offset(n), crc: *crc }),
+                    );
+                }
+                Contents::Hole => {
+                    let (from, to) = (forward(source, first), forward(target, first));
+                    self.refer(from, to, &entries).await?;
+                    entries.clear();
+                    let hole = forward(target, u64::from(begin));
+                    self.punch(hole.view, hole.block, u64::from(extent.count)).await?;
+                    first = u64::from(begin + extent.count);
+                }
+            }
+        }
+        self.refer(forward(source, first), forward(target, first), &entries).await?;
+        drop(holding);
+        Ok(())
+    }
+
+    /// Has blocks from `target` on refer to what those from `source` on have, which is held.
+    async fn refer(&self, source: Key, target: Key, entries: &[Entry]) -> Result<()> {
+        let promise = self.admit(0).await?;
+        for (n, entries) in (0..).step_by(RECORD_BLOCKS_MAX).zip(entries.chunks(RECORD_BLOCKS_MAX))
+        {
+            let n = u64_of(n);
+            self.look_at_log();
+            let (source, key) = (forward(source, n), forward(target, n));
+            self.log.append(Append::Refer { key, source, entries }).await?;
+        }
+        drop(promise);
+        Ok(())
+    }
+}

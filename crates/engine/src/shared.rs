@@ -1,0 +1,98 @@
+//! Blocks that more than one key refers to.
+//!
+//! A block that is copied by reference gets a [`Name`]: where it lies. From then on the map has it once,
+//! under that name, and for each key that has its contents a reference to the name. Moving it changes
+//! the one entry; who refers to it need not be known. That nobody does any more is found out by a
+//! [sweep](crate::sweep).
+
+use std::rc::Rc;
+
+use stdx::num::{low32, u32_of, usize32};
+
+use crate::address::{BLOCK, Entry, Key, Name};
+use crate::error::{Error, Kind, Result};
+use crate::map::{Contents, Extents};
+use crate::shard::Shard;
+
+/// Blocks the map learns at once.
+const LEARNT_AT_ONCE: usize = 256;
+
+impl Shard {
+    /// The map learns that blocks from `key` on refer to shared blocks. Those without an entry get
+    /// their first: they lie where they were born. The log has kept them from being forgotten there.
+    pub async fn learn_references(&self, key: Key, name: Name, crcs: &[u32]) -> Result<()> {
+        let mut extents = Extents::default();
+        for (n, crcs) in (0..).step_by(LEARNT_AT_ONCE).zip(crcs.chunks(LEARNT_AT_ONCE)) {
+            let (name, blocks) = (name.offset(n), u32_of(crcs.len()));
+            let key = Key::new(key.view, key.block + u64::from(n));
+            if let Some(candidates) = &mut *self.candidates.borrow_mut() {
+                candidates.keep(name, blocks);
+            }
+            let first = name.key();
+            {
+                // The map's pages stay where they are while they are looked at.
+                let _reading = self.grace.enter();
+                self.map.lookup(first.view, first.block, blocks, &mut extents).await?;
+            }
+            self.reserve_in_map(2 * crcs.len()).await?;
+            for extent in extents.iter().filter(|extent| extent.state == Contents::Hole) {
+                let at = low32(extent.first - first.block);
+                let born = name.offset(at);
+                let crcs = &crcs[usize32(at)..usize32(at + extent.count)];
+                self.writer.table.borrow_mut().add_live(born.birth(), extent.count);
+                self.map.insert(born.key(), born.birth(), crcs);
+            }
+            self.map.insert(key, name.reference(), crcs);
+        }
+        Ok(())
+    }
+
+    /// The map learns that blocks from `key` on share what they have, where nothing newer came in
+    /// between.
+    pub async fn learn_shared(&self, key: Key, name: Name, crcs: &[u32]) -> Result<()> {
+        for (n, crc) in (0..).zip(crcs) {
+            self.reserve_in_map(1).await?;
+            let (key, name) = (Key::new(key.view, key.block + u64::from(n)), name.offset(n));
+            let reference = Entry { location: name.reference(), crc: *crc };
+            let _reading = self.grace.enter();
+            self.map.replace_if(key, name.birth(), reference).await?;
+        }
+        Ok(())
+    }
+
+    /// Reads shared blocks with adjacent names, wherever they are. To be called inside the grace.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub async fn read_shared(&self, name: Name, crcs: &[u32], out: &mut [u8]) -> Result<()> {
+        // Where they were born they still lie, until their segment is given back.
+        if self.table().info(name.birth()).map(Rc::clone).is_some() {
+            return self.read_segment(name.birth(), crcs, out).await;
+        }
+        let (first, blocks) = (name.key(), u32_of(crcs.len()));
+        let mut extents = Extents::default();
+        self.map.lookup(first.view, first.block, blocks, &mut extents).await?;
+        for extent in extents.iter() {
+            let at = usize32(low32(extent.first - first.block));
+            let end = at + usize32(extent.count);
+            let Contents::Data { location, .. } = extent.state else {
+                let what = format!("{:?} is referred to and nowhere", name.offset(u32_of(at)));
+                return Err(Error::new(Kind::Corrupt, what));
+            };
+            self.read_segment(location, &crcs[at..end], &mut out[at * BLOCK..end * BLOCK]).await?;
+        }
+        Ok(())
+    }
+
+    /// Reads blocks that references in the log are to, from number `index` of the record at
+    /// `position` on. To be called before anything is awaited that comes after finding them.
+    pub async fn read_referred(&self, position: u64, index: usize, out: &mut [u8]) -> Result<()> {
+        let _reading = self.grace.enter();
+        let references = (0..out.len() / BLOCK).map(|n| self.log.reference(position, index + n));
+        let references = references.collect::<Result<Vec<_>>>()?;
+        for (to, out) in references.iter().zip(out.chunks_exact_mut(BLOCK)) {
+            self.read_shared(Name::of(to.entry.location), &[to.entry.crc], out).await?;
+        }
+        Ok(())
+    }
+}

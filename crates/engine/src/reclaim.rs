@@ -33,7 +33,9 @@ impl Shard {
     pub fn needs_space(&self) -> bool {
         let available = self.common.allocator.lock().available();
         let free = available + u64_of(self.table().reserved());
-        let work = u64_of(RECLAIM_RESERVE) + (self.common.segments / 32).max(1);
+        // A few segments, however large the pool: what is kept free holds no data, and each share of
+        // the pool that holds none makes reclaim move more.
+        let work = u64_of(RECLAIM_RESERVE) + (self.common.segments / 128).clamp(1, 4);
         free <= self.writer.keep_for_metadata() + work
     }
 

@@ -15,6 +15,7 @@ mod capture;
 mod guest;
 mod kernel;
 mod machine;
+mod nbd;
 mod rootfs;
 mod runner;
 mod shell;
@@ -22,6 +23,7 @@ mod target;
 
 pub use array::run as run_array;
 pub use kernel::Kernel;
+pub use nbd::run as run_nbd;
 pub use runner::run;
 
 /// What went wrong, in words for the person reading a failed test.

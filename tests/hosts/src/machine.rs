@@ -8,6 +8,9 @@ use std::sync::OnceLock;
 const PROGRAMS: &[(&str, &str)] = &[
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("qemu-img", "qemu-utils"),
+    ("qemu-io", "qemu-utils"),
+    ("nbdinfo", "libnbd-bin"),
+    ("fio", "fio"),
     ("debootstrap", "debootstrap"),
     ("mkfs.ext4", "e2fsprogs"),
     ("busybox", "busybox-static"),

@@ -50,6 +50,12 @@ fn an_array_keeps_what_it_acknowledged_through_power_cuts() {
     hosts_tests::run_array(hosts_tests::Kernel::Newest);
 }
 
+/// What others wrote to use network block devices, with a remote namespace.
+#[test]
+fn tools_of_others_use_a_namespace_by_nbd() {
+    hosts_tests::run_nbd();
+}
+
 /// A script that no test names would never run.
 #[test]
 fn every_script_is_a_test() {

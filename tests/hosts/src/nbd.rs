@@ -1,0 +1,149 @@
+//! A remote namespace as a network block device, in the hands of other people's tools.
+use crate::target::{Target, program};
+use crate::{Result, machine, shell};
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use tempfile::TempDir;
+
+/// Bytes of the namespace.
+const BYTES: u64 = 64 << 20;
+
+/// `flashloom attach`, on a socket in `home`.
+struct Attached {
+    child: Child,
+    uri: String,
+}
+
+impl Attached {
+    fn start(target: &Target, home: &Path, extra: &[&str]) -> Result<Self> {
+        let (port, subsystem) = target.address();
+        let mut child = shell::tied(program()?)
+            .args(["attach", "--subnqn", subsystem, "--trsvcid", &port.to_string()])
+            .arg("--nbd")
+            .arg(format!("unix:{}", home.join("nbd.sock").display()))
+            .args(extra)
+            .stdout(Stdio::piped())
+            .stderr(File::create(home.join("log"))?)
+            .spawn()?;
+        let mut lines = BufReader::new(child.stdout.take().ok_or("no output")?).lines();
+        let uri = lines.find_map(|line| {
+            let line = line.ok()?;
+            Some(line.strip_prefix("nbdinfo '")?.strip_suffix('\'')?.to_owned())
+        });
+        let said = || fs::read_to_string(home.join("log")).unwrap_or_default();
+        let uri = uri.ok_or_else(|| format!("attach did not serve\n{}", said()))?;
+        Ok(Self { child, uri })
+    }
+
+    /// Asks it to end, which it must do in order.
+    fn stop(mut self) -> Result<()> {
+        shell::run(Command::new("kill").args(["-s", "TERM", &self.child.id().to_string()]))?;
+        let status = self.child.wait()?;
+        if status.success() { Ok(()) } else { Err(format!("attach ended: {status}").into()) }
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs a tool; its output.
+fn tool(words: &[&str]) -> Result<String> {
+    let output = shell::run(Command::new(words[0]).args(&words[1..]))?;
+    Ok(String::from_utf8_lossy(&output).into_owned())
+}
+
+/// Bytes that look like nothing: neither empty nor the same twice.
+fn image(path: &Path) -> Result<()> {
+    let mut random = File::open("/dev/urandom")?.take(BYTES);
+    std::io::copy(&mut random, &mut File::create(path)?)?;
+    Ok(())
+}
+
+/// # Panics
+/// When a tool is not served as it should be: this is the body of a test.
+pub fn run() {
+    if let Err(error) = serves() {
+        panic!("{error}");
+    }
+}
+
+fn serves() -> Result<()> {
+    machine::prepare()?;
+    let home = TempDir::new()?;
+    let target = Target::start(&format!("memory:{BYTES}"), &[], home.path())?;
+    let attached = Attached::start(&target, home.path(), &["--nr-io-queues", "2"])?;
+    let uri = attached.uri.as_str();
+    let info = tool(&["nbdinfo", "--json", uri])?;
+    for line in [
+        format!("\"export-size\": {BYTES}"),
+        "\"can_multi_conn\": true".to_owned(),
+        "\"can_fua\": true".to_owned(),
+        "\"can_fast_zero\": true".to_owned(),
+        "\"block_size_minimum\": 4096".to_owned(),
+    ] {
+        assert!(info.contains(&line), "{line}\n{info}");
+    }
+    let listed = tool(&["nbdinfo", "--list", uri])?;
+    assert!(listed.contains("namespace 1"), "{listed}");
+    let map = tool(&["nbdinfo", "--map", uri])?;
+    assert!(map.contains(&BYTES.to_string()) && map.contains("data"), "{map}");
+
+    let path = |name: &str| home.path().join(name).display().to_string();
+    let (before, after) = (path("before"), path("after"));
+    image(Path::new(&before))?;
+    tool(&["nbdcopy", "--flush", &before, uri])?;
+    tool(&["nbdcopy", uri, &after])?;
+    assert!(fs::read(&before)? == fs::read(&after)?, "what nbdcopy read is not what it wrote");
+    tool(&["qemu-img", "compare", "-f", "raw", "-F", "raw", &before, uri])?;
+    let qcow = path("qcow");
+    tool(&["qemu-img", "convert", "-f", "raw", "-O", "qcow2", uri, &qcow])?;
+    tool(&["qemu-img", "compare", "-f", "raw", "-F", "qcow2", uri, &qcow])?;
+
+    let mut commands = vec!["qemu-io", "-f", "raw"];
+    for command in [
+        "write -P 7 1M 64k",
+        "discard 1M 64k",
+        "read -P 0 1M 64k",
+        "write -P 8 2M 64k",
+        "write -z 2M 32k",
+        "write -zu 2080k 32k",
+        "read -P 0 2M 64k",
+        "write -f -P 9 4097k 3k",
+        "read -P 9 4097k 3k",
+        "aio_write -P 5 8M 8M",
+        "aio_write -P 6 16M 8M",
+        "aio_flush",
+        "read -P 5 8M 8M",
+        "read -P 6 16M 8M",
+        "flush",
+    ] {
+        commands.extend(["-c", command]);
+    }
+    commands.push(uri);
+    let said = tool(&commands)?;
+    assert!(!said.contains("failed"), "{said}");
+    fio(uri, &path("serves"), &["--size=16M", "--rw=randrw"])?;
+    attached.stop()?;
+
+    let attached = Attached::start(&target, home.path(), &["--read-only", "--export", "db"])?;
+    let info = tool(&["nbdinfo", "--json", &attached.uri])?;
+    assert!(info.contains("\"is_read_only\": true"), "{info}");
+    assert!(tool(&["nbdcopy", &before, &attached.uri]).is_err(), "a read-only export was written");
+    attached.stop()
+}
+
+/// A verified load of fio's NBD engine, which uses libnbd.
+fn fio(uri: &str, state: &str, extra: &[&str]) -> Result<String> {
+    let uri = format!("--uri={uri}");
+    let aux = format!("--aux-path={}", Path::new(state).with_file_name("").display());
+    let mut words = vec!["fio", "--name=load", "--ioengine=nbd", &uri, &aux, "--bs=4k"];
+    words.extend(["--iodepth=32", "--verify=crc32c", "--verify_fatal=1", "--verify_state_save=0"]);
+    words.extend(extra);
+    tool(&words)
+}

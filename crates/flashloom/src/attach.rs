@@ -148,6 +148,8 @@ fn remote(args: &ConnectArgs) -> Remote {
         options: initiator::Options {
             header_digest: args.hdr_digest,
             data_digest: args.data_digest,
+            tos: args.tos,
+            priority: args.so_priority,
             keep_alive: args.keep_alive_tmo.unwrap_or(usual.keep_alive),
             io_queues: args.nr_io_queues,
             write_queues: args.nr_write_queues,

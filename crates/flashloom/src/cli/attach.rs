@@ -48,6 +48,14 @@ pub struct ConnectArgs {
     #[arg(long, short = 'F', value_name = "TIME|off")]
     pub fast_io_fail_tmo: Option<Patience>,
 
+    /// Type of service of what is sent, or its traffic class.
+    #[arg(long, short = 'T', value_name = "TOS")]
+    pub tos: Option<u8>,
+
+    /// Priority of the connections, by which network cards choose the outbound queue.
+    #[arg(long, value_name = "PRIORITY")]
+    pub so_priority: Option<i32>,
+
     /// Ask for header digests.
     #[arg(long, short = 'g')]
     pub hdr_digest: bool,

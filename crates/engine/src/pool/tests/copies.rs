@@ -169,7 +169,7 @@ fn copies_across_shards_hold_the_same() {
 #[test]
 fn shared_blocks_are_moved_by_reclaim_for_all_who_have_them() {
     reactor::simulate(5, async {
-        let (drives, log) = (drives(3, 64 * MIB), LogSpec::Bbu(vec![pmem(8 * MIB)]));
+        let (drives, log) = (drives(3, 96 * MIB), LogSpec::Bbu(vec![pmem(8 * MIB)]));
         let spec = PoolSpec { scheme: raid::Scheme::Raid5, ..spec(&drives, log.clone()) };
         let pool = Pool::create(spec, &[]).await.unwrap();
         let v = pool.create_volume(volume("db", 4 * MIB)).await.unwrap();
@@ -183,15 +183,15 @@ fn shared_blocks_are_moved_by_reclaim_for_all_who_have_them() {
         }
         v.deallocate(0, 200 * B).await.unwrap();
         (0..200).for_each(|at| _ = model.remove(&at));
-        let churn = pool.create_volume(volume("churn", 32 * MIB)).await.unwrap();
+        let churn = pool.create_volume(volume("churn", 64 * MIB)).await.unwrap();
         let mut noise = Model::new();
-        scribble(&churn, &mut noise, 10_000, 1).await;
+        scribble(&churn, &mut noise, 30_000, 1).await;
         let status = pool.status().await.unwrap();
         assert!(status.segments_reclaimed > 0, "{status:?}");
         check(&v, &model).await;
         v.deallocate(300 * B, 100 * B).await.unwrap();
         (300..400).for_each(|at| _ = model.remove(&at));
-        scribble(&churn, &mut noise, 1_000, 2).await;
+        scribble(&churn, &mut noise, 5_000, 2).await;
         check(&v, &model).await;
         let held = live(&pool).await;
         assert_eq!(held, u64::try_from(noise.len()).unwrap() + 100);

@@ -32,6 +32,11 @@ impl Shard {
     /// Whether free segments are so few that some should be won back.
     pub fn needs_space(&self) -> bool {
         let available = self.common.allocator.lock().available();
+        // What this shard has in reserve is of no use to others, which may wait for segments that
+        // only it can win back.
+        if self.common.shards > 1 && available <= self.writer.keep_for_metadata() {
+            return true;
+        }
         let free = available + u64_of(self.table().reserved());
         // A few segments, however large the pool: what is kept free holds no data, and each share of
         // the pool that holds none makes reclaim move more.

@@ -185,7 +185,7 @@ impl Shard {
     pub async fn write(&self, view: View, first: u64, data: &[u8]) -> Result<()> {
         debug_assert!(data.len().is_multiple_of(BLOCK));
         let blocks = u64_of(data.len() / BLOCK);
-        let mut promise = self.admit(blocks).await?;
+        let mut promise = self.admit(Key::new(view, first), blocks).await?;
         let mut at = first;
         for piece in data.chunks(RECORD_BLOCKS_MAX * BLOCK) {
             self.look_at_log();

@@ -8,10 +8,15 @@ use std::sync::atomic::{AtomicI64, Ordering};
 pub struct Space {
     free: AtomicI64,
     portion: u64,
+    slack: u64,
 }
 
 /// Portions of one shard in the whole of a pool: what a shard has and does not use is a small share.
 const PORTIONS: u64 = 64;
+
+/// Of what segments have room for, one part in so many is no capacity: what is overwritten lies in two
+/// places until that is found, and reclaim has little to do with segments that are nearly full.
+const SLACK: u64 = 16;
 
 /// Blocks of a portion at least.
 const PORTION_MIN: u64 = 256;
@@ -21,11 +26,24 @@ fn signed(blocks: u64) -> i64 {
 }
 
 impl Space {
-    /// Of a pool that may hold `capacity` blocks.
+    /// Of a pool that may hold `capacity` blocks, which leaves [slack](Self::slack).
     #[must_use]
     pub fn new(capacity: u64, shards: u16) -> Self {
         let portion = (capacity / (PORTIONS * u64::from(shards))).max(PORTION_MIN);
-        Self { free: AtomicI64::new(signed(capacity)), portion }
+        let slack = capacity / (SLACK - 1) / u64::from(shards);
+        Self { free: AtomicI64::new(signed(capacity)), portion, slack }
+    }
+
+    /// How much of the room for `blocks` is capacity.
+    #[must_use]
+    pub const fn capacity_of(blocks: u64) -> u64 {
+        blocks - blocks / SLACK
+    }
+
+    /// Blocks that a shard may hold beyond its share while it replaces what is there.
+    #[must_use]
+    pub const fn slack(&self) -> u64 {
+        self.slack
     }
 
     /// Blocks dealt out at once.

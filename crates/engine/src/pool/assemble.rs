@@ -98,7 +98,8 @@ impl Frame {
         let shards = label.shards;
         let header = crate::format::stripe::header_blocks(geometry);
         let segment_blocks = u64::from(geometry.stripes() * (geometry.stripe_blocks() - header));
-        let capacity = data_segments(allocator.capacity(), shards) * segment_blocks;
+        let room = data_segments(allocator.capacity(), shards) * segment_blocks;
+        let capacity = Space::capacity_of(room);
         let superblock = Superblock::new(drives, label.clone(), catalog);
         let space = Space::new(capacity, shards);
         let common = Arc::new(Common::new(superblock, allocator, space, shards));

@@ -232,6 +232,42 @@ fn a_full_pool_reads_and_frees_and_then_takes_as_much_again() {
     });
 }
 
+/// At 96 % of it writers were refused who only replaced what they had written.
+#[test]
+fn a_pool_that_is_full_is_overwritten_on_and_on_and_takes_nothing_more() {
+    reactor::simulate(6, async {
+        let (drives, log) = (drives(6, 64 * MIB), pmem(8 * MIB));
+        let pool = Pool::create(spec(&drives, LogSpec::Bbu(vec![log])), &[]).await.unwrap();
+        let capacity = pool.status().await.unwrap().capacity;
+        let v = pool.create_volume(volume("db", capacity)).await.unwrap();
+        for at in 0..capacity / BLOCK as u64 {
+            v.write(at * BLOCK as u64, &block(at, 0)).await.unwrap();
+        }
+        let writers = (0..8).map(|n| {
+            let v = v.clone();
+            reactor::spawn(async move {
+                let mut prng = Prng::new(n);
+                for _ in 0..1000 {
+                    let at = prng.below(capacity / BLOCK as u64);
+                    v.write(at * BLOCK as u64, &block(at, n)).await.unwrap();
+                }
+            })
+        });
+        for writer in writers.collect::<Vec<_>>() {
+            writer.await.unwrap();
+        }
+        let more = VolumeSpec { id: [2; 16], ..volume("more", capacity) };
+        let more = pool.create_volume(more).await.unwrap();
+        let writes = (0..64).map(|at| more.write(at * MIB, &[7; BLOCK]));
+        let mut refused = 0;
+        for write in writes {
+            refused += u32::from(write.await.is_err_and(|error| error.kind == Kind::Full));
+        }
+        assert!(refused >= 60, "{refused} of 64");
+        pool.close().await.unwrap();
+    });
+}
+
 #[test]
 fn the_last_block_of_an_exported_pool_does_not_stay_in_its_log() {
     reactor::simulate(5, async {

@@ -150,7 +150,7 @@ impl Shard {
 
     /// Has blocks from `target` on refer to what those from `source` on have, which is held.
     async fn refer(&self, source: Key, target: Key, entries: &[Entry]) -> Result<()> {
-        let promise = self.admit(0).await?;
+        let promise = self.admit(target, 0).await?;
         for (n, entries) in (0..).step_by(RECORD_BLOCKS_MAX).zip(entries.chunks(RECORD_BLOCKS_MAX))
         {
             let n = u64_of(n);

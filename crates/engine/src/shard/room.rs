@@ -13,9 +13,13 @@ use std::time::Duration;
 
 use reactor::sync::Signal;
 
+use stdx::num::{u32_of, usize64};
+
 use super::Shard;
-use crate::address::Location;
+use crate::address::{Key, Location};
 use crate::error::{Error, Kind, Result};
+use crate::log::Found;
+use crate::map::{Contents, Extent, Extents};
 
 /// How long a task that found no space for metadata waits before it looks again, should nothing
 /// that happens in its shard wake it: other shards give space back too.
@@ -100,13 +104,22 @@ impl Shard {
         self.table().live_data() + stdx::num::u64_of(self.log.indexed())
     }
 
-    /// Lets in a writer of so many blocks, should all of them be new.
+    /// Lets in a writer of so many blocks from `key` on. Whoever replaces what is there may use the
+    /// slack: it does not make the pool any fuller.
     ///
     /// # Errors
-    /// `Full` when there is no space for them.
-    pub async fn admit(&self, blocks: u64) -> Result<Promise<'_>> {
+    /// `Full` when there is no space for them, and those of looking blocks up.
+    pub async fn admit(&self, key: Key, blocks: u64) -> Result<Promise<'_>> {
         self.writer.check()?;
-        if let Some(promise) = self.promise(blocks) {
+        if let Some(promise) = self.promise(blocks, 0) {
+            return Ok(promise);
+        }
+        let slack = if self.replaces(key, blocks).await? { self.common.space.slack() } else { 0 };
+        if let Some(promise) = self.promise(blocks, slack) {
+            if self.held() > self.room.allowed.get() + slack / 2 {
+                // What was replaced is found before writers have to wait for it.
+                self.room.ask();
+            }
             return Ok(promise);
         }
         let look = self.room.ask();
@@ -114,16 +127,46 @@ impl Shard {
             || self.room.ended.get() >= look || self.ended.get() || self.writer.check().is_err();
         self.room.changed.until(done).await;
         self.writer.check()?;
-        if let Some(promise) = self.promise(blocks) {
+        if let Some(promise) = self.promise(blocks, slack) {
             return Ok(promise);
         }
         self.common.ask_others(self.writer.shard).await;
-        self.promise(blocks).ok_or_else(|| Error::new(Kind::Full, "the pool is full"))
+        self.promise(blocks, slack).ok_or_else(|| Error::new(Kind::Full, "the pool is full"))
     }
 
-    pub(super) fn promise(&self, blocks: u64) -> Option<Promise<'_>> {
+    /// Whether each of these blocks has contents that nobody else has.
+    async fn replaces(&self, key: Key, blocks: u64) -> Result<bool> {
+        let mut extents = Extents::default();
+        let mut at = 0;
+        while at < blocks {
+            let from = Key::new(key.view, key.block + at);
+            let (found, run) = self.log.lookup(from, blocks - at);
+            let run = run.min(blocks - at);
+            match found {
+                Found::Data(_) => {}
+                Found::Hole | Found::Refers { .. } => return Ok(false),
+                Found::Nothing => {
+                    let _reading = self.grace.enter();
+                    let count = u32_of(usize64(run));
+                    self.map.lookup(from.view, from.block, count, &mut extents).await?;
+                    let own = |extent: Extent<'_>| match extent.state {
+                        Contents::Data { location, .. } => location.name().is_none(),
+                        Contents::Hole => false,
+                    };
+                    if !extents.iter().all(own) {
+                        return Ok(false);
+                    }
+                }
+            }
+            at += run;
+        }
+        Ok(true)
+    }
+
+    /// Leave for so many blocks, if there is room for them with so much beyond the shard's share.
+    pub(super) fn promise(&self, blocks: u64, beyond: u64) -> Option<Promise<'_>> {
         let room = &self.room;
-        (room.starved.get() == 0 && self.has_room(blocks)).then(|| {
+        (room.starved.get() == 0 && self.has_room(blocks, beyond)).then(|| {
             room.promised.set(room.promised.get() + blocks);
             Promise { room, blocks }
         })
@@ -282,14 +325,14 @@ impl Shard {
     }
 
     /// Whether the shard may hold so many blocks more, with a further portion of the pool's
-    /// capacity if need be.
-    fn has_room(&self, blocks: u64) -> bool {
+    /// capacity if need be, and so much beyond that.
+    fn has_room(&self, blocks: u64, beyond: u64) -> bool {
         let wanted = self.held() + self.room.promised.get() + blocks;
         let allowed = self.room.allowed.get();
-        if wanted <= allowed {
+        if wanted <= allowed + beyond {
             return true;
         }
-        let taken = self.common.space.take(wanted - allowed);
+        let taken = self.common.space.take(wanted - allowed - beyond);
         self.room.allowed.set(allowed + taken.unwrap_or(0));
         taken.is_some()
     }

@@ -304,11 +304,12 @@ const fn changes(opcode: u8) -> bool {
 async fn receive(inner: Rc<Inner>) {
     loop {
         let received = poll_fn(|cx| inner.queue.borrow_mut().poll_receive(cx)).await;
-        if let Err(why) = received.and_then(|()| inner.collect()) {
-            return inner.end(why);
-        }
+        // Ended meanwhile: what has come is for commands that are lost, and nobody's memory.
         if inner.broken.borrow().is_some() {
             return;
+        }
+        if let Err(why) = received.and_then(|()| inner.collect()) {
+            return inner.end(why);
         }
     }
 }

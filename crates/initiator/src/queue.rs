@@ -11,6 +11,7 @@ use nvme::cqe::Cqe;
 use nvme::sqe::{Sgl, Sqe};
 use nvme::status::Status;
 use nvme::tcp::host::Event;
+use reactor::Lent;
 use reactor::buffer::Buffer;
 use stdx::num::{u16_of, u32_of, usize32};
 
@@ -24,15 +25,20 @@ pub enum Memory {
     Buffer(Buffer),
     /// Memory of its own.
     Owned(Box<[u8]>),
+    /// Memory of a caller outside of the reactor.
+    Lent(Lent),
     /// What several commands send. Nothing is received into it.
     Shared(Rc<[u8]>),
 }
 
 impl Memory {
-    fn bytes(&self) -> &[u8] {
+    /// The bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
         match self {
             Self::Buffer(buffer) => buffer,
             Self::Owned(bytes) => bytes,
+            Self::Lent(bytes) => bytes,
             Self::Shared(bytes) => bytes,
         }
     }
@@ -42,6 +48,7 @@ impl Memory {
         match self {
             Self::Buffer(buffer) => buffer,
             Self::Owned(bytes) => bytes,
+            Self::Lent(bytes) => bytes,
             Self::Shared(_) => &mut [],
         }
     }

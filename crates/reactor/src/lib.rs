@@ -12,6 +12,7 @@
 //! [`simulate`] runs the same executor, timers, buffers and mailbox on one thread in virtual time,
 //! from a seed and without a ring: for tests of everything above that keeps its files behind `media`.
 
+mod bell;
 mod blocking;
 pub mod buffer;
 mod core;
@@ -21,6 +22,7 @@ mod executor;
 pub mod file;
 mod handle;
 mod hot;
+mod lent;
 mod limits;
 mod mail;
 pub mod metrics;
@@ -36,9 +38,11 @@ mod timer;
 mod waker;
 
 pub use crate::core::{id, run};
+pub use bell::Bell;
 pub use blocking::run as blocking;
 pub use error::{Error, Gone};
 pub use handle::{Call, Handle, Reactor};
+pub use lent::Lent;
 pub use limits::{
     BUFFER_ALIGN, BUFFER_MAX, DEFAULT_SPIN, POOL_BYTES, REACTORS_MAX, SCRATCH_BYTES, TASKS_MAX,
 };

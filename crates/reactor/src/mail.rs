@@ -1,11 +1,9 @@
 //! Mailboxes: how other threads reach a reactor.
 
+use crate::bell::Bell;
 use crate::error::Error;
 use crate::limits::{MAIL_MAX, MAIL_WAKES_MAX, REACTORS_MAX};
 use crate::waker::TaskRef;
-use std::fs::File;
-use std::io::Write;
-use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use stdx::num::{u32_of, usize32};
@@ -34,7 +32,7 @@ pub(crate) struct Mailbox {
     pending: AtomicBool,
     /// The reactor sleeps, or is about to: whoever brings mail must ring.
     sleeping: AtomicBool,
-    bell: File,
+    bell: Bell,
 }
 
 static REGISTRY: [Mutex<Option<Arc<Mailbox>>>; REACTORS_MAX] =
@@ -46,18 +44,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Mailbox {
-    #[allow(unsafe_code, reason = "eventfd has no safe wrapper")]
     fn new() -> Result<Self, Error> {
-        // Blocking on purpose: it is only ever polled and written, and a write cannot block before
-        // the counter reaches 2^64 - 2.
-        // SAFETY: the call takes no pointers.
-        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
-        if fd < 0 {
-            let source = std::io::Error::last_os_error();
-            return Err(Error::System { what: "cannot create an eventfd", source });
-        }
-        // SAFETY: the descriptor is new and ours alone.
-        let bell = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+        let bell = Bell::new()
+            .map_err(|source| Error::System { what: "cannot create an eventfd", source })?;
         Ok(Self {
             inside: Mutex::default(),
             pending: AtomicBool::new(false),
@@ -66,7 +55,7 @@ impl Mailbox {
         })
     }
 
-    pub const fn bell(&self) -> &File {
+    pub const fn bell(&self) -> &Bell {
         &self.bell
     }
 
@@ -81,8 +70,7 @@ impl Mailbox {
         // Sequentially consistent with `prepare_sleep`: either it sees the mail, or we see it
         // sleeping.
         if !self.pending.swap(true, Ordering::SeqCst) && self.sleeping.load(Ordering::SeqCst) {
-            // Fails only when the counter is full: the bell is ringing then.
-            let _ = (&self.bell).write(&1u64.to_ne_bytes());
+            self.bell.ring();
         }
         true
     }

@@ -4,6 +4,7 @@
 //! dropped early leaves its buffer and descriptor there.
 #![allow(unsafe_code, reason = "submission entries carry pointers the kernel follows")]
 
+use crate::bell::Bell;
 use crate::buffer::Buffer;
 use crate::core;
 use crate::error::Error;
@@ -13,10 +14,9 @@ use crate::time::Nanos;
 use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use std::cell::{Cell, RefCell};
-use std::fs::File;
 use std::future::Future;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -154,8 +154,8 @@ impl Ring {
     }
 
     /// Arms the multishot poll of the mailbox's eventfd, open as long as the ring.
-    pub fn arm_mail(&self, eventfd: &File) -> io::Result<()> {
-        let fd = types::Fd(eventfd.as_raw_fd());
+    pub fn arm_mail(&self, bell: &Bell) -> io::Result<()> {
+        let fd = types::Fd(bell.as_fd().as_raw_fd());
         let mask = u32::from(libc::POLLIN.cast_unsigned());
         let entry = opcode::PollAdd::new(fd, mask).multi(true).build().user_data(MAIL);
         // SAFETY: the entry points to nothing.

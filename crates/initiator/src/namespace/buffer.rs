@@ -2,18 +2,18 @@
 
 use std::ops::{Deref, DerefMut};
 
-use reactor::buffer;
+use reactor::{Lent, buffer};
 
 use crate::queue::{Data, Memory};
 
-/// Bytes for data: received into and sent from where they are, without a further copy. Aligned to 4 KiB, from
-/// the reactor's pool, to which they return when dropped.
+/// Bytes for data: received into and sent from where they are, without a further copy. From the reactor's pool
+/// and aligned to 4 KiB, or lent by a caller outside of the reactor.
 ///
 /// A command takes the bytes while it is in flight and gives them back when it ends. When its future is dropped
 /// before that, they stay with the queue until the controller is done with them: the buffer is empty then, and
 /// of no more use.
 #[derive(Debug)]
-pub struct Buffer(Option<buffer::Buffer>);
+pub struct Buffer(Option<Memory>);
 
 impl Buffer {
     /// A buffer of `bytes`, of which there are [`reactor::BUFFER_MAX`] at most. What is in it is left over from
@@ -22,24 +22,28 @@ impl Buffer {
     /// # Panics
     /// Outside a reactor, and when `bytes` exceeds the largest buffer.
     pub async fn new(bytes: usize) -> Self {
-        Self(Some(buffer::alloc(bytes).await))
+        Self(Some(Memory::Buffer(buffer::alloc(bytes).await)))
     }
 
     /// Sends the first `length` bytes.
     pub(crate) fn send(&mut self, length: u32) -> Data {
-        self.0.take().map_or(Data::None, |b| Data::Send { memory: Memory::Buffer(b), length })
+        self.0.take().map_or(Data::None, |memory| Data::Send { memory, length })
     }
 
     /// Receives `length` bytes.
     pub(crate) fn receive(&mut self, length: u32) -> Data {
-        self.0.take().map_or(Data::None, |b| Data::Receive { memory: Memory::Buffer(b), length })
+        self.0.take().map_or(Data::None, |memory| Data::Receive { memory, length })
     }
 
     /// Takes the bytes back.
     pub(crate) fn give(&mut self, data: Data) {
-        if let Some(Memory::Buffer(buffer)) = data.into_memory() {
-            self.0 = Some(buffer);
-        }
+        self.0 = data.into_memory().or(self.0.take());
+    }
+}
+
+impl From<Lent> for Buffer {
+    fn from(bytes: Lent) -> Self {
+        Self(Some(Memory::Lent(bytes)))
     }
 }
 
@@ -47,12 +51,12 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        self.0.as_deref().unwrap_or_default()
+        self.0.as_ref().map_or(&[], Memory::bytes)
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        self.0.as_deref_mut().unwrap_or_default()
+        self.0.as_mut().map_or(&mut [], Memory::bytes_mut)
     }
 }

@@ -1,35 +1,33 @@
 //! `flashloom discover`, `id-ctrl`, `id-ns`: one question to a target.
 
-use initiator::{HostIdentity, Options, Remote};
+use initiator::{Options, Remote};
 use nvme::discovery::Entry;
 use nvme::identify::{IdentifyController, IdentifyNamespace};
 use nvme::nqn::DISCOVERY;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::cli::{AskArgs, DiscoverArgs, Global, IdNsArgs, Output};
+use crate::cli::{AskArgs, DiscoverArgs, Global, IdNsArgs, Output, To};
 use crate::exit::Outcome;
 use crate::output::{emit, json as print_json, print, table};
 
-fn remote(traddr: &str, trsvcid: u16, hostnqn: Option<&str>, subnqn: &str) -> Remote {
+fn remote(to: &To, subnqn: &str) -> Remote {
     Remote {
-        traddr: traddr.to_owned(),
-        trsvcid,
+        traddr: to.traddr.clone(),
+        trsvcid: to.trsvcid,
         subnqn: subnqn.to_owned(),
-        host: hostnqn.map_or_else(HostIdentity::of_machine, HostIdentity::named),
+        host: to.host(),
         options: Options::default(),
     }
 }
 
 fn controller_of(args: &AskArgs) -> Remote {
-    remote(&args.to.traddr, args.to.trsvcid, args.to.hostnqn.as_deref(), &args.subnqn)
+    remote(&args.to, &args.subnqn)
 }
 
 /// `flashloom discover`
 pub fn discover(global: &Global, args: &DiscoverArgs) -> Outcome {
-    let to = &args.to;
-    let hostnqn = to.hostnqn.as_deref();
-    let log = initiator::discover(&remote(&to.traddr, to.trsvcid, hostnqn, DISCOVERY))?;
+    let log = initiator::discover(&remote(&args.to, DISCOVERY))?;
     let document =
         Log { genctr: log.generation, records: log.entries.iter().map(Record::of).collect() };
     print(global.output, &document, |document| {

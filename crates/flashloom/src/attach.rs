@@ -6,13 +6,13 @@ use std::time::Duration;
 use api::value::Size;
 use attach::Place;
 use attach::nbd::{Listener, Options, Server};
-use initiator::{HostIdentity, Namespace, Remote};
+use initiator::Namespace;
 use reactor::{Config, Reactor};
 use sd_notify::NotifyState;
 use serde::Serialize;
 use tokio::sync::oneshot;
 
-use crate::cli::{AttachArgs, ConnectArgs, Global, Output};
+use crate::cli::{AttachArgs, Global, Output};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::log;
 use crate::output::{emit, json};
@@ -77,7 +77,7 @@ async fn serve(
     let AttachArgs { connect, nbd, export, read_only, .. } = args;
     let nsid = connect.nsid;
     let description = format!("{}, namespace {nsid}", connect.ask.subnqn);
-    let namespace = Namespace::attach(&remote(&connect), nsid).await?;
+    let namespace = Namespace::attach(&connect.remote(), nsid).await?;
     let listener = Listener::bind(&nbd).map_err(|error| {
         let listen = format!("cannot listen on {nbd}: {error}");
         Failure::new(Exit::Failed, listen)
@@ -132,33 +132,6 @@ async fn follow(namespace: &Namespace, server: &Server) -> Outcome {
         seen = namespace.changed(&seen).await?;
         server.refresh();
         tracing::info!("the namespace has {} bytes now", server.export().size);
-    }
-}
-
-/// Whom to connect to, and how.
-fn remote(args: &ConnectArgs) -> Remote {
-    let to = &args.ask.to;
-    let usual = initiator::Options::default();
-    let hostnqn = to.hostnqn.as_deref();
-    Remote {
-        traddr: to.traddr.clone(),
-        trsvcid: to.trsvcid,
-        subnqn: args.ask.subnqn.clone(),
-        host: hostnqn.map_or_else(HostIdentity::of_machine, HostIdentity::named),
-        options: initiator::Options {
-            header_digest: args.hdr_digest,
-            data_digest: args.data_digest,
-            tos: args.tos,
-            priority: args.so_priority,
-            keep_alive: args.keep_alive_tmo.unwrap_or(usual.keep_alive),
-            io_queues: args.nr_io_queues,
-            write_queues: args.nr_write_queues,
-            queue_size: args.queue_size,
-            reconnect_delay: args.reconnect_delay.unwrap_or(usual.reconnect_delay),
-            ctrl_loss: args.ctrl_loss_tmo.map_or(usual.ctrl_loss, |patience| patience.0),
-            fast_io_fail: args.fast_io_fail_tmo.map_or(usual.fast_io_fail, |patience| patience.0),
-            ..usual
-        },
     }
 }
 

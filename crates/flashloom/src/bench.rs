@@ -52,6 +52,7 @@ fn job(args: BenchArgs) -> Outcome<Job> {
         trsvcid: bench.to.trsvcid,
         subnqn: bench.subnqn,
         hostnqn: bench.to.hostnqn,
+        hostid: bench.to.hostid,
         nsid: args.nsid,
     };
     Ok(Job {

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 mod attach;
+pub mod connect;
 mod hosts;
 mod manage;
 mod pools;
 mod serve;
 
-pub use attach::{AttachArgs, ConnectArgs};
-pub use hosts::{AskArgs, BenchArgs, Beside, DiscoverArgs, IdNsArgs, Pattern};
+pub use attach::AttachArgs;
+pub use hosts::{AskArgs, BenchArgs, Beside, DiscoverArgs, IdNsArgs, Pattern, To};
 pub use manage::{
     ControllerVerb, EventsArgs, HostVerb, ListenerVerb, NamespaceVerb, ReferralVerb, SubsystemVerb,
 };

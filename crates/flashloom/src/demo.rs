@@ -153,6 +153,7 @@ fn plan(node: &Arc<Node>, args: &DemoArgs, address: Address, region: u64) -> Pla
             trsvcid: bound.port(),
             subnqn: DEFAULT_NQN.to_owned(),
             hostnqn: None,
+            hostid: None,
             nsid: 1,
         })
     };

@@ -12,6 +12,7 @@ use nvme::status::Status;
 use zerocopy::IntoBytes;
 
 use crate::Error;
+use crate::cures::{Cure, Cures};
 use crate::host::HostIdentity;
 use crate::limits::{ADMIN_IN_CAPSULE_BYTES, ADMIN_QUEUE_ENTRIES, QUEUE_SIZE};
 use crate::queue::{Data, Queue};
@@ -48,6 +49,10 @@ pub struct Options {
     pub io_queues: u16,
     /// I/O queues beside them for whatever is no read, so that reads never wait behind large writes.
     pub write_queues: u16,
+    /// I/O queues beside them for polled commands.
+    pub poll_queues: u16,
+    /// What makes it fast, switch by switch.
+    pub cures: Cures,
     /// Commands outstanding on each I/O queue, as far as the controller takes that many.
     pub queue_size: u16,
 }
@@ -81,8 +86,31 @@ impl Default for Options {
             fencing: Fencing::Proven,
             io_queues: 1,
             write_queues: 0,
+            poll_queues: 0,
+            cures: Cures::default(),
             queue_size: QUEUE_SIZE,
         }
+    }
+}
+
+impl Options {
+    /// I/O queues to ask the controller for.
+    pub(crate) fn queues(&self) -> u16 {
+        let beside = self.write_queues.saturating_add(self.poll_queues);
+        self.io_queues.max(1).saturating_add(beside)
+    }
+
+    /// How many of `granted` queues are in the map of everything (or of what is no read), of reads, and of polled
+    /// commands. A class that gets none goes with everything; a single queue is everybody's.
+    pub(crate) fn share(&self, granted: usize) -> [usize; 3] {
+        if !self.cures.has(Cure::Maps) {
+            return [granted, 0, 0];
+        }
+        let io = usize::from(self.io_queues.max(1));
+        let writes = usize::from(self.write_queues).min(granted.saturating_sub(1));
+        let rest = granted - writes;
+        let (io, poll) = (io.min(rest), rest.saturating_sub(io));
+        if writes == 0 { [io, 0, poll] } else { [writes, io, poll] }
     }
 }
 
@@ -216,5 +244,34 @@ impl Association {
             kato: if qid == 0 { kato } else { 0 },
         }
         .to_sqe(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_are_shared_out_as_asked_and_none_is_left_over() {
+        let asked = |io_queues, write_queues, poll_queues| Options {
+            io_queues,
+            write_queues,
+            poll_queues,
+            ..Options::default()
+        };
+        assert_eq!(asked(4, 2, 1).queues(), 7);
+        for (options, granted, wanted) in [
+            (asked(4, 2, 1), 7, [2, 4, 1]),
+            (asked(4, 0, 0), 4, [4, 0, 0]),
+            (asked(4, 0, 2), 6, [4, 0, 2]),
+            (asked(4, 2, 1), 3, [2, 1, 0]),
+            (asked(4, 2, 1), 2, [1, 1, 0]),
+            (asked(4, 2, 1), 1, [1, 0, 0]),
+            (asked(0, 0, 0), 1, [1, 0, 0]),
+        ] {
+            assert_eq!(options.share(granted), wanted, "{options:?}");
+            let cures = options.cures.without(Cure::Maps);
+            assert_eq!(Options { cures, ..options }.share(granted), [granted, 0, 0]);
+        }
     }
 }

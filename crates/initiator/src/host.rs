@@ -41,6 +41,22 @@ impl HostIdentity {
         let id = nqn.strip_prefix(UUID_NQN).and_then(parse_uuid).unwrap_or_else(|| derive(nqn));
         Self { nqn: nqn.to_owned(), id }
     }
+
+    /// The host called `nqn`, or this machine, with the identifier `id`, or its own.
+    #[must_use]
+    pub fn of(nqn: Option<&str>, id: Option<[u8; 16]>) -> Self {
+        let host = nqn.map_or_else(Self::of_machine, Self::named);
+        Self { id: id.unwrap_or(host.id), ..host }
+    }
+
+    /// A Host Identifier, written as a UUID.
+    ///
+    /// # Errors
+    /// What would be one.
+    pub fn parse_id(text: &str) -> Result<[u8; 16], String> {
+        let right = "write a UUID such as 00112233-4455-6677-8899-aabbccddeeff";
+        parse_uuid(text).filter(|id| *id != [0; 16]).ok_or_else(|| right.to_owned())
+    }
 }
 
 /// A version 8 (custom) UUID from a seed, RFC 9562 section 5.8.
@@ -90,6 +106,16 @@ mod tests {
         assert_ne!(a.id, b.id);
         assert_eq!(a, HostIdentity::named("nqn.2026-11.io.x:a"));
         assert_eq!((a.id[6] >> 4, a.id[8] >> 6), (8, 2));
+    }
+
+    #[test]
+    fn an_identifier_of_its_own_goes_before_that_of_the_name() {
+        let id = HostIdentity::parse_id("00112233-4455-6677-8899-aabbccddeeff").unwrap();
+        let host = HostIdentity::of(Some("nqn.2026-11.io.x:a"), Some(id));
+        assert_eq!(host, HostIdentity { nqn: "nqn.2026-11.io.x:a".to_owned(), id });
+        assert_eq!(HostIdentity::of(Some(&host.nqn), None), HostIdentity::named(&host.nqn));
+        assert!(HostIdentity::parse_id("17").unwrap_err().contains("UUID"));
+        assert!(HostIdentity::parse_id(&show_uuid([0; 16])).is_err());
     }
 
     #[test]

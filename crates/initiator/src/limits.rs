@@ -1,5 +1,7 @@
 //! Bounds of the host side, each with its reason.
 
+use std::time::Duration;
+
 /// Entries of the admin queue: one command at a time, a keep alive and event requests beside it. What the Linux
 /// host uses.
 pub const ADMIN_QUEUE_ENTRIES: u16 = 32;
@@ -31,5 +33,22 @@ pub const TIMEOUT_LOOKS: u32 = 4;
 
 /// Milliseconds between looks at CSTS while a controller gets ready or shuts down.
 pub const STATUS_POLL_MS: u64 = 1;
+
+/// Commands that a batching queue sends together unless asked otherwise: a system call and a wake-up of the other
+/// end are a small part of what so many commands cost. i10's own figure.
+pub const BATCH_COMMANDS: u16 = 16;
+
+/// Bytes of data that a batching queue sends together: as much as one send takes, i10's own figure.
+pub const BATCH_BYTES: u32 = 64 * 1024;
+
+/// How long a command waits for a batch at most: what a command may lose, and less than a drive's own latency. i10's own figure.
+pub const BATCH_WAIT: Duration = Duration::from_micros(50);
+
+/// How long whoever waits for a completion looks at the socket itself: longer than a target in memory takes, and
+/// little to the other tasks of the reactor.
+pub const POLL_SPIN: Duration = Duration::from_micros(50);
+
+/// How long the kernel polls a network card's queue for a socket, what its documentation recommends.
+pub const BUSY_POLL: Duration = Duration::from_micros(50);
 
 const _: () = assert!(ADMIN_PAGE_BYTES as usize >= nvme::limits::IDENTIFY_BYTES);

@@ -31,7 +31,6 @@ use crate::limits::RETRIES;
 use crate::queue::Data;
 use life::{Effect, Life};
 use reactor::Task;
-use session::Class;
 
 /// Whether a write is durable when it completes (Force Unit Access), whatever cache the namespace has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +66,8 @@ pub enum Deallocate {
 #[derive(Clone)]
 pub struct Namespace {
     inner: Rc<Inner>,
+    /// Its commands go to the queues for polled ones, where there are any.
+    polled: bool,
 }
 
 struct Inner {
@@ -95,7 +96,14 @@ impl Namespace {
             reactor::spawn(Rc::clone(&life).keep()),
             reactor::spawn(Rc::clone(&life).keep_fence()),
         ];
-        Ok(Self { inner: Rc::new(Inner { life, keepers }) })
+        Ok(Self { inner: Rc::new(Inner { life, keepers }), polled: false })
+    }
+
+    /// The same namespace for commands that should be done as soon as can be: they go to the queues for polled
+    /// commands ([`crate::Options::poll_queues`]), if there are any, and are never batched there.
+    #[must_use]
+    pub fn polled(&self) -> Self {
+        Self { inner: Rc::clone(&self.inner), polled: true }
     }
 
     /// What the namespace is, as far as is known now.
@@ -362,7 +370,6 @@ impl Namespace {
     /// Runs a command to its end, on as many associations as that takes.
     async fn run(&self, effect: Effect, sqe: Sqe, mut data: Data) -> (Result<Cqe, Error>, Data) {
         let life = &self.inner.life;
-        let class = if sqe.opcode == io::READ { Class::Read } else { Class::Default };
         let mut retries = 0;
         let mut in_doubt = false;
         loop {
@@ -371,7 +378,7 @@ impl Namespace {
                 Err(error) if in_doubt => return (Err(Error::InDoubt(Arc::new(error))), data),
                 Err(error) => return (Err(error), data),
             };
-            let channel = session.channel(class);
+            let channel = session.channel(sqe.opcode, self.polled);
             match channel.run(sqe, data).await {
                 Outcome::Answered(cqe, back) => {
                     let status = cqe.status();

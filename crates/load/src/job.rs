@@ -32,6 +32,8 @@ pub struct Target {
     pub subnqn: String,
     /// Host NQN to present; `None` makes one of the host's own identity.
     pub hostnqn: Option<String>,
+    /// Host Identifier; `None` is that of the host NQN or this machine.
+    pub hostid: Option<[u8; 16]>,
     /// Namespace.
     pub nsid: u32,
 }

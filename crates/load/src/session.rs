@@ -19,8 +19,7 @@ use crate::share::{Session, Share};
 use crate::worker::{Before, Fault, Live, Outcome, Worker};
 
 fn remote_of(job: &Job) -> Remote {
-    let host =
-        job.target.hostnqn.as_deref().map_or_else(HostIdentity::of_machine, HostIdentity::named);
+    let host = HostIdentity::of(job.target.hostnqn.as_deref(), job.target.hostid);
     let keep_alive = if job.reconnect.is_some() { RECONNECT_KEEP_ALIVE_NS } else { STALL_NS };
     Remote {
         traddr: job.target.traddr.clone(),

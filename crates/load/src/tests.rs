@@ -67,6 +67,7 @@ impl Peer {
             trsvcid: self.port,
             subnqn: SUBNQN.to_owned(),
             hostnqn: None,
+            hostid: None,
             nsid: 1,
         }
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use api::value::Size;
 use clap::{Args, ValueEnum};
+use initiator::HostIdentity;
 
 use super::serve::{Cpus, Poll};
 use super::value;
@@ -24,6 +25,17 @@ pub struct To {
     /// Host NQN to connect as. [default: this machine's]
     #[arg(long, short = 'q', value_name = "NQN")]
     pub hostnqn: Option<String>,
+
+    /// Host Identifier, a UUID. [default: that of --hostnqn, or this machine's]
+    #[arg(long, short = 'I', value_name = "UUID", value_parser = HostIdentity::parse_id)]
+    pub hostid: Option<[u8; 16]>,
+}
+
+impl To {
+    /// Who connects.
+    pub fn host(&self) -> HostIdentity {
+        HostIdentity::of(self.hostnqn.as_deref(), self.hostid)
+    }
 }
 
 /// Print the discovery log of a target.

@@ -71,6 +71,8 @@ fn what_is_wrong_is_said_with_what_would_be_right() {
         ("flashloom attach --nbd /run/x.sock", "unix:PATH or HOST:PORT"),
         ("flashloom attach", "--nbd"),
         ("flashloom attach --nbd unix:/x --ctrl-loss-tmo never", "or off"),
+        ("flashloom attach --nbd unix:/x --hostid 17", "UUID"),
+        ("flashloom attach --nbd unix:/x --cures speed", "batching"),
         ("flashloom bench --bs 4q", "KiB"),
         ("flashloom bench --beside write,1m", "write,1m,16"),
         ("flashloom bench --rw sideways", "randread"),
@@ -79,6 +81,37 @@ fn what_is_wrong_is_said_with_what_would_be_right() {
         let text = refused(line);
         assert!(text.contains(words), "{line}\n{text}");
     }
+}
+
+#[test]
+fn what_connect_is_asked_arrives() {
+    let line = "flashloom attach --nbd unix:/x -a 192.0.2.1 -s 4421 -n nqn.2026-11.io.x:s \
+        -q nqn.2026-11.io.x:h -I 00112233-4455-6677-8899-aabbccddeeff -i 4 -W 2 -P 1 -Q 64 -k 7 -c 2 \
+        -l off -F 3s -T 16 --so-priority 5 -g -G --cures=-hints";
+    let Command::Attach(args) = Cli::parse_from(line.split_whitespace()).command else { panic!() };
+    let remote = args.connect.remote();
+    assert_eq!((&*remote.traddr, remote.trsvcid), ("192.0.2.1", 4421));
+    assert_eq!((&*remote.subnqn, &*remote.host.nqn), ("nqn.2026-11.io.x:s", "nqn.2026-11.io.x:h"));
+    assert_eq!(remote.host.id[..3], [0, 0x11, 0x22]);
+    let seconds = std::time::Duration::from_secs;
+    let cures = initiator::Cures::default().without(initiator::Cure::Hints);
+    let wanted = initiator::Options {
+        header_digest: true,
+        data_digest: true,
+        keep_alive: seconds(7),
+        tos: Some(16),
+        priority: Some(5),
+        reconnect_delay: seconds(2),
+        ctrl_loss: None,
+        fast_io_fail: Some(seconds(3)),
+        io_queues: 4,
+        write_queues: 2,
+        poll_queues: 1,
+        cures,
+        queue_size: 64,
+        ..initiator::Options::default()
+    };
+    assert_eq!(remote.options, wanted);
 }
 
 #[test]

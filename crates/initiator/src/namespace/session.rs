@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use fabric::race;
 use nvme::event::Event;
+use nvme::opcode::io;
 use reactor::sync::Notify;
 
 use super::geometry::Geometry;
@@ -14,15 +15,6 @@ use crate::ask::Remote;
 use crate::channel::Channel;
 use crate::controller::Controller;
 use crate::limits::TIMEOUT_LOOKS;
-
-/// Which of a session's queues a command goes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
-    /// What is not a read.
-    Default,
-    /// Reads, when there are queues for them.
-    Read,
-}
 
 /// Queues that share a class, taken in turn.
 struct Map {
@@ -54,6 +46,8 @@ pub struct Session {
     default: Map,
     /// Empty when reads go with everything else.
     read: Map,
+    /// Empty when polled commands go with the others.
+    poll: Map,
     /// A queue's connection ended.
     trouble: Rc<Notify>,
     /// Counts the sessions of a namespace.
@@ -69,7 +63,7 @@ impl Session {
     ) -> Result<(Self, Geometry), Error> {
         let controller = remote.connect().await?;
         let options = &remote.options;
-        let wanted = options.io_queues.max(1).saturating_add(options.write_queues);
+        let wanted = options.queues();
         let granted = controller.set_queue_count(wanted).await?;
         let association = controller.association();
         let depth = options.queue_size.min(association.depth_max());
@@ -81,11 +75,11 @@ impl Session {
         }
         // Events are asked for before the namespace is looked at, so that no change goes unnoticed.
         controller.ask_for_events().await?;
-        // With write queues the reads have the others to themselves, as far as the controller grants both.
-        let writes = usize::from(options.write_queues).min(channels.len() - 1);
-        let read = if writes > 0 { channels.split_off(writes) } else { Vec::new() };
-        let (default, read) = (Map::new(channels), Map::new(read));
-        let session = Self { controller, default, read, trouble, generation };
+        let [default, read, poll] = options.share(channels.len());
+        let mut channels = channels.into_iter();
+        let mut map = |count| Map::new(channels.by_ref().take(count).collect());
+        let (default, read, poll) = (map(default), map(read), map(poll));
+        let session = Self { controller, default, read, poll, trouble, generation };
         let geometry = session.identify(nsid).await?;
         Ok((session, geometry))
     }
@@ -96,17 +90,20 @@ impl Session {
         Geometry::new(self.controller.identity(), &identity, transfer_max)
     }
 
-    /// The queue for the next command of `class`.
-    pub fn channel(&self, class: Class) -> &Channel {
-        match class {
-            Class::Read if !self.read.channels.is_empty() => self.read.pick(),
-            Class::Read | Class::Default => self.default.pick(),
+    /// The queue for the next command of this opcode.
+    pub fn channel(&self, opcode: u8, polled: bool) -> &Channel {
+        if polled && !self.poll.channels.is_empty() {
+            self.poll.pick()
+        } else if opcode == io::READ && !self.read.channels.is_empty() {
+            self.read.pick()
+        } else {
+            self.default.pick()
         }
     }
 
     /// I/O queues in the order of their identifiers, from 1.
     fn channels(&self) -> impl Iterator<Item = &Channel> {
-        self.default.channels.iter().chain(&self.read.channels)
+        [&self.default, &self.read, &self.poll].into_iter().flat_map(|map| &map.channels)
     }
 
     /// Delay before a command with this status is sent again, by its CRD field (section 3.3.3.2.1).

@@ -1,0 +1,211 @@
+//! What makes the host's side fast, each with a switch of its own, so that each can be measured without it.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::limits::{BATCH_BYTES, BATCH_COMMANDS, BATCH_WAIT, BUSY_POLL, POLL_SPIN};
+
+/// One of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cure {
+    /// Queue maps: reads, everything else and polled commands each have queues of their own, as many as
+    /// [`crate::Options`] says, so that none waits behind the data of another class. Without it they all share
+    /// all queues.
+    Maps,
+    /// Affinity: each map's queues are numbered from CPU 0 on, and a command takes the queue of the CPU it is
+    /// submitted on. Without it queues are taken in turn, wherever they are served.
+    Affinity,
+    /// A command is sent in the context that submits it, when the queue has nothing else to send and no other
+    /// submitter is about to run. Without it a task of the queue's own sends.
+    Direct,
+    /// Whoever waits for the only command in flight receives its completion itself, looking at the socket for a
+    /// bounded time. Without it the queue's own task receives, and wakes the one who waits.
+    Polled,
+    /// Commands from other threads come over a lock-free list that is pulled in batches. Without it each one is
+    /// a message to the queue's reactor.
+    List,
+    /// The kernel is told whether more is queued behind what is sent: `MSG_MORE` when it is, `MSG_EOR` at the
+    /// end. Without it each send stands for itself.
+    Hints,
+    /// A throughput queue sends when commands or bytes enough are queued, or the first one has waited for long
+    /// enough ([`Batching`]). Without it a queue sends at the end of each turn.
+    Batching,
+    /// The kernel polls the network card's queue instead of waiting for its interrupt (`SO_BUSY_POLL`).
+    BusyPoll,
+}
+
+impl Cure {
+    /// All of them, in the order in which they are explained.
+    pub const ALL: [Self; 8] = [
+        Self::Maps,
+        Self::Affinity,
+        Self::Direct,
+        Self::Polled,
+        Self::List,
+        Self::Hints,
+        Self::Batching,
+        Self::BusyPoll,
+    ];
+
+    /// Its name on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Maps => "maps",
+            Self::Affinity => "affinity",
+            Self::Direct => "direct",
+            Self::Polled => "polled",
+            Self::List => "list",
+            Self::Hints => "hints",
+            Self::Batching => "batching",
+            Self::BusyPoll => "busy-poll",
+        }
+    }
+
+    const fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
+impl fmt::Display for Cure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// How long a throughput queue gathers commands before it sends them: the bounds of i10 (Hwang et al., NSDI
+/// 2020), whichever is met first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Batching {
+    /// Commands that are sent together.
+    pub commands: u16,
+    /// Bytes of data they send, together.
+    pub bytes: u32,
+    /// How long the first one waits at most.
+    pub wait: Duration,
+}
+
+/// Which cures are on, and their measures.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Cures {
+    on: u8,
+    /// Bounds of [`Cure::Batching`].
+    pub batching: Batching,
+    /// How long [`Cure::Polled`] looks at the socket before the queue's own task takes over.
+    pub spin: Duration,
+    /// How long the kernel polls with [`Cure::BusyPoll`].
+    pub busy_poll: Duration,
+}
+
+impl Cures {
+    /// None is on.
+    #[must_use]
+    pub const fn none() -> Self {
+        let batching = Batching { commands: BATCH_COMMANDS, bytes: BATCH_BYTES, wait: BATCH_WAIT };
+        Self { on: 0, batching, spin: POLL_SPIN, busy_poll: BUSY_POLL }
+    }
+
+    /// All are on.
+    #[must_use]
+    pub fn all() -> Self {
+        Cure::ALL.into_iter().fold(Self::none(), Self::with)
+    }
+
+    /// These with one more.
+    #[must_use]
+    pub const fn with(self, cure: Cure) -> Self {
+        Self { on: self.on | cure.bit(), ..self }
+    }
+
+    /// These without one.
+    #[must_use]
+    pub const fn without(self, cure: Cure) -> Self {
+        Self { on: self.on & !cure.bit(), ..self }
+    }
+
+    /// Whether it is on.
+    #[must_use]
+    pub const fn has(&self, cure: Cure) -> bool {
+        self.on & cure.bit() != 0
+    }
+}
+
+impl Default for Cures {
+    /// All that cost nobody anything: no batching, which trades latency for throughput, and no busy polling in
+    /// the kernel, which takes a network card to gain by.
+    fn default() -> Self {
+        Self::all().without(Cure::Batching).without(Cure::BusyPoll)
+    }
+}
+
+impl fmt::Display for Cures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let on: Vec<_> = Cure::ALL.into_iter().filter(|&cure| self.has(cure)).collect();
+        match &on[..] {
+            [] => f.write_str("none"),
+            on => f.write_str(&on.iter().map(|cure| cure.name()).collect::<Vec<_>>().join(",")),
+        }
+    }
+}
+
+impl fmt::Debug for Cures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Cures({self}, {:?}, {:?}, {:?})", self.batching, self.spin, self.busy_poll)
+    }
+}
+
+/// `default`, `all`, `none`, or names with commas between them; a name that begins with `-` is taken off what
+/// stands before it, which is `default` when nothing does.
+impl FromStr for Cures {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut cures = if text.starts_with('-') { Self::default() } else { Self::none() };
+        for word in text.split(',').map(str::trim) {
+            let (name, off) = word.strip_prefix('-').map_or((word, false), |name| (name, true));
+            cures = match (name, Cure::ALL.into_iter().find(|cure| cure.name() == name)) {
+                ("default", _) if !off => Self::default(),
+                ("all", _) if !off => Self::all(),
+                ("none", _) if !off => Self::none(),
+                (_, Some(cure)) if off => cures.without(cure),
+                (_, Some(cure)) => cures.with(cure),
+                _ => {
+                    return Err(format!(
+                        "no cure is called `{name}`; write default, all, none or some of {}",
+                        Self::all()
+                    ));
+                }
+            };
+        }
+        Ok(cures)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for cures in [Cures::none(), Cures::all(), Cures::default()] {
+            assert_eq!(cures.to_string().parse(), Ok(cures));
+        }
+        for cure in Cure::ALL {
+            assert_eq!(cure.name().parse(), Ok(Cures::none().with(cure)));
+            assert_eq!(format!("all,-{cure}").parse(), Ok(Cures::all().without(cure)));
+        }
+        assert_eq!("-hints".parse(), Ok(Cures::default().without(Cure::Hints)));
+        assert!("speed".parse::<Cures>().unwrap_err().contains("busy-poll"));
+    }
+
+    #[test]
+    fn one_is_switched_and_no_other() {
+        for cure in Cure::ALL {
+            for other in Cure::ALL {
+                assert_eq!(Cures::none().with(cure).has(other), cure == other);
+                assert_eq!(Cures::all().without(cure).has(other), cure != other);
+            }
+        }
+    }
+}

@@ -17,9 +17,6 @@ pub const IN_CAPSULE_ADMIN_BYTES: u32 = 8 * 1024;
 /// MAXH2CDATA: the most data a host puts in one H2CData PDU, bytes.
 pub const MAX_H2C_DATA_BYTES: u32 = 1024 * 1024;
 
-/// The most data of one command in either direction, bytes: what MDTS says.
-pub const MAX_TRANSFER_BYTES: usize = 1024 * 1024;
-
 /// Bytes one connection may send before its reactor turns to the others: a large transfer delays
 /// a small command of another queue by no more than the time to copy this.
 pub const SEND_BUDGET_BYTES: usize = 256 * 1024;
@@ -40,7 +37,7 @@ pub const HEADS_KEPT_BYTES: usize = 64 * 1024;
 
 /// Read data a connection may hold that its host has not yet taken, bytes. Further reads wait, so
 /// that a host that does not read ties up this and no more.
-pub const UNSENT_BYTES: usize = 4 * MAX_TRANSFER_BYTES;
+pub const UNSENT_BYTES: usize = 4 * 1024 * 1024;
 
 /// Commands of one queue: the largest queue size (MQES + 1), and so the transfer tags.
 pub const QUEUE_DEPTH: u16 = 1024;
@@ -66,4 +63,3 @@ pub const PROBE_COUNT: i32 = 3;
 
 // A whole capsule fits in what one call receives, header, digests and padding included.
 const _: () = assert!(RECEIVE_BYTES >= 4 * (IN_CAPSULE_IO_BYTES as usize + 512));
-const _: () = assert!(UNSENT_BYTES >= MAX_TRANSFER_BYTES);

@@ -124,7 +124,7 @@ fn one_pass_writes_every_block_once_and_reads_all_back() {
 #[test]
 fn every_transfer_size_and_digest_verifies() {
     let peer = Peer::start(8 << 20);
-    for (bytes, digests) in [(4096, true), (16384, false), (32768, true), (1 << 20, false)] {
+    for (bytes, digests) in [(4096, true), (16384, false), (32768, true), (128 << 10, false)] {
         let mut job = peer.job("write");
         (job.block_size, job.io_depth, job.verify) = (bytes, 8, Verify::On);
         (job.header_digest, job.data_digest) = (digests, digests);
@@ -189,7 +189,7 @@ fn jobs_of_one_plan_run_together() {
         plan.jobs.push(reader);
     }
     let mut writer = peer.job("write");
-    (writer.block_size, writer.io_depth) = (1 << 20, 4);
+    (writer.block_size, writer.io_depth) = (128 << 10, 32);
     writer.limit = Limit::Runtime(Duration::from_millis(400));
     plan.jobs.push(writer);
     let report = quiet(plan).unwrap();

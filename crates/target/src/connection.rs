@@ -13,7 +13,7 @@ use core::time::Duration;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use fabric::limits::{IN_CAPSULE_IO_BYTES, INITIALIZE_TIMEOUT, MAX_TRANSFER_BYTES};
+use fabric::limits::{IN_CAPSULE_IO_BYTES, INITIALIZE_TIMEOUT};
 use fabric::payload::Payload;
 use fabric::tcp::listen::{Connection, Flow};
 use nvme::cqe::Cqe;
@@ -30,6 +30,7 @@ use crate::admin::Outcome;
 use crate::command::{self, Attached, Reply, Slot};
 use crate::controller::{Controller, Path};
 use crate::fabrics::{ConnectParams, Connected, Refusal, connect};
+use crate::limits::TRANSFER_BYTES_MAX;
 use crate::listener::ListenerId;
 use crate::queue::Queue;
 use crate::queue::dispatch::{Dispatcher, Work};
@@ -269,7 +270,7 @@ async fn host_data(request: &Request) -> Result<Vec<u8>, Status> {
         }
         Some(DataPointer::InCapsule { .. }) => Err(Status::SGL_OFFSET_INVALID.with_dnr()),
         Some(DataPointer::Transport { length }) => {
-            if usize32(length) > MAX_TRANSFER_BYTES {
+            if length > TRANSFER_BYTES_MAX {
                 return Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr());
             }
             let buffer = reactor::buffer::alloc(usize32(length)).await;

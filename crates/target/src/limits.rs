@@ -39,10 +39,12 @@ pub const ADMIN_QUEUE_ENTRIES_MAX: u16 = 128;
 pub const IO_IN_CAPSULE_BYTES: u32 = 16 << 10;
 /// Bytes of in-capsule data of the admin queue, which NVMe/TCP fixes (TCP transport 1.1).
 pub const ADMIN_IN_CAPSULE_BYTES: u32 = 8 << 10;
-/// Largest data transfer of one command in bytes (MDTS).
-pub const TRANSFER_BYTES_MAX: u32 = 1 << 20;
+/// Largest data transfer of one command in bytes (MDTS). Hosts split what is larger and have the parts
+/// under way side by side. What is received for one command is still in the second level cache when
+/// it is stored then, and a small command of another queue waits for no more than this.
+pub const TRANSFER_BYTES_MAX: u32 = 128 << 10;
 /// MDTS: the power of two of 4 KiB pages that [`TRANSFER_BYTES_MAX`] is.
-pub const MDTS: u8 = 8;
+pub const MDTS: u8 = 5;
 
 // ---- Controller ---------------------------------------------------------------------------
 
@@ -93,9 +95,8 @@ const _: () = {
 /// depth 1024. More wait.
 pub const MAX_RANGES_IN_FLIGHT: usize = 128 * 1024;
 
-/// Bytes that Write Zeroes, Verify and Copy handle at once: one transfer. A multiple of every block
-/// size.
-pub const PIECE_BYTES: u64 = TRANSFER_BYTES_MAX as u64;
+/// Bytes that Write Zeroes, Verify and Copy handle at once. A multiple of every block size.
+pub const PIECE_BYTES: u64 = 1 << 20;
 const _: () = assert!(PIECE_BYTES <= media::drive::TRANSFER_MAX as u64);
 const _: () = assert!(PIECE_BYTES.is_multiple_of(4096));
 

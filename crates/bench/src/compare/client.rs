@@ -72,31 +72,23 @@ fn load(
 ) -> Result<Measured, String> {
     match (side, server) {
         (Side::Floor, _) => floor(options, case),
-        // Its largest transfer is 128 KiB; the same bytes in flight.
-        (Side::SpdkTarget | Side::SpdkFile, Some(server)) => {
-            own(options, case, server, "write,128k,128")
-        }
         (Side::OwnTarget | Side::Spdk, Some(server)) => {
             let folder = options.spdk.as_deref().ok_or("SPDK's folder was not given")?;
             perf(folder, options, case, server)
         }
-        (_, Some(server)) => own(options, case, server, "write,1m,16"),
+        (_, Some(server)) => own(options, case, server),
         (_, None) => Err("no server to ask".into()),
     }
 }
 
 /// Flashloom's own load generator: both loads from one process, as two that spin on one core would
 /// measure the scheduler.
-fn own(
-    options: &Options,
-    case: &Case,
-    server: &dyn Server,
-    writer: &str,
-) -> Result<Measured, String> {
+fn own(options: &Options, case: &Case, server: &dyn Server) -> Result<Measured, String> {
     let program = options.flashloom.display().to_string();
     let mut args = own_args(case.rw, case.block, case.depth, case.queues, options.seconds, server);
     if case.writer {
-        args.extend(["--beside", writer].map(str::to_owned));
+        // 1 MiB at depth 16, as a host splits it whose target takes 128 KiB at once; both do.
+        args.extend(["--beside", "write,128k,128"].map(str::to_owned));
     }
     let text = output(&program, &args)?;
     let mut measured = fio_json(&text, 0)?;

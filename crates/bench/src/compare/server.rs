@@ -175,7 +175,7 @@ impl Flashloom {
     /// command is not what is measured.
     pub fn fill(&self, program: &Path) -> Result<(), String> {
         let args = format!(
-            "bench --traddr 127.0.0.1 --trsvcid {} --subnqn {} --nsid {} --rw write --bs 1m \
+            "bench --traddr 127.0.0.1 --trsvcid {} --subnqn {} --nsid {} --rw write --bs 128k \
              --iodepth 8 --size {BYTES} --cpus 1 -o json",
             self.port,
             self.nqn(),

@@ -5,6 +5,9 @@ use stdx::Prng;
 
 const LEN: u64 = 1 << 20;
 
+/// More than a share of any machine's memory.
+const THIN: u64 = 4 << 40;
+
 fn region(shared: bool) -> Region {
     Region::new(LEN, RegionOptions { block_size: 512, shared, committed: false }).unwrap()
 }
@@ -17,9 +20,10 @@ fn all(r: &Region) -> Vec<u8> {
 
 #[test]
 fn fresh_memory_is_zero_and_takes_none() {
-    let r = Region::new(8 << 30, RegionOptions::default()).unwrap();
+    let len = THIN;
+    let r = Region::new(len, RegionOptions::default()).unwrap();
     assert_eq!(r.resident().unwrap(), 0);
-    r.copy_in((8 << 30) - 4096, &[7; 4096]).unwrap();
+    r.copy_in(len - 4096, &[7; 4096]).unwrap();
     assert_eq!(r.resident().unwrap(), 4096);
     let mut out = [1; 4096];
     r.copy_out(0, &mut out).unwrap();

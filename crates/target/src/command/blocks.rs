@@ -1,13 +1,13 @@
 //! Logical blocks to bytes, and the checks on the way.
 
-use fabric::limits::MAX_TRANSFER_BYTES;
 use nvme::nvm::LbaRange;
 use nvme::sqe::Sqe;
 use nvme::status::Status;
-use stdx::num::{u64_of, usize64};
+use stdx::num::usize64;
 
 use super::Attached;
 use super::gather::check_length;
+use crate::limits::TRANSFER_BYTES_MAX;
 
 /// Logical blocks known to be within the namespace, and where their bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl Attached {
     #[inline]
     pub(super) fn transfer(&self, range: LbaRange, sqe: &Sqe) -> Result<Blocks, Status> {
         let blocks = self.blocks(range)?;
-        if blocks.length > u64_of(MAX_TRANSFER_BYTES) {
+        if blocks.length > u64::from(TRANSFER_BYTES_MAX) {
             return Err(Status::INVALID_FIELD.with_dnr());
         }
         check_length(sqe, blocks.length)?;

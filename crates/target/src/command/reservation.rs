@@ -1,16 +1,16 @@
 //! Reservation Register, Acquire, Release and Report (Base 2.1, sections 7.6 to 7.9).
 
-use fabric::limits::MAX_TRANSFER_BYTES;
 use fabric::payload::Payload;
 use nvme::reservation::{
     Acquire, AcquireData, Register, RegisterData, Release, ReleaseData, Report,
 };
 use nvme::sqe::Sqe;
 use nvme::status::Status;
-use stdx::num::{u64_of, usize64};
+use stdx::num::usize64;
 
 use super::gather::{check_length, gather_list};
 use super::{Attached, Reply, Slot};
+use crate::limits::TRANSFER_BYTES_MAX;
 use crate::reservation::{Command, Refusal, keep};
 
 fn status_of(refusal: Refusal) -> Status {
@@ -76,7 +76,7 @@ pub fn report(at: &Attached, fields: Report, sqe: &Sqe, slot: &impl Slot) -> Res
     if !fields.extended {
         return Err(Status::HOST_IDENTIFIER_INCONSISTENT_FORMAT.with_dnr());
     }
-    if fields.bytes > u64_of(MAX_TRANSFER_BYTES) {
+    if fields.bytes > u64::from(TRANSFER_BYTES_MAX) {
         return Err(Status::INVALID_FIELD.with_dnr());
     }
     check_length(sqe, fields.bytes)?;

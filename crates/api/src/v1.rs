@@ -10,7 +10,9 @@ mod volume;
 pub use metrics::{
     Counters, HostMetrics, Latency, Metrics, NamespaceMetrics, Operation, ReactorMetrics,
 };
-pub use node::{Event, Listener, NewListener, PollPolicy, Reactor, Referral, Severity, Status};
+pub use node::{
+    Event, Listener, ListenerChange, NewListener, PollPolicy, Reactor, Referral, Severity, Status,
+};
 pub use pool::{
     Drive, DriveCounters, DriveHealth, NewPool, Pool, PoolHealth, PoolImport, PoolLog, PoolSpace,
     PoolStatus, Raid, SegmentCounts,

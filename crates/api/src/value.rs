@@ -1,6 +1,7 @@
 //! Values with a syntax of their own: parsed once at the door, printed the way they are read.
 
 mod address;
+mod ana;
 mod backend;
 mod member;
 mod name;
@@ -8,6 +9,7 @@ mod nqn;
 mod size;
 
 pub use address::{Address, Advertise};
+pub use ana::AnaState;
 pub use backend::Backend;
 pub use member::{DrivePath, LogPlace};
 pub use name::{Name, VolumePath};

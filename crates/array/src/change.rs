@@ -1,6 +1,6 @@
 //! The steps from what is served to what is to be served.
 
-use api::value::{Address, Nqn};
+use api::value::{Address, AnaState, Nqn};
 
 use crate::desired::{Desired, ListenerDef, NamespaceDef, SubsystemDef};
 
@@ -27,6 +27,8 @@ pub enum Step {
     AddListener { address: Address, def: ListenerDef },
     /// Stop listening; connections accepted on it stay.
     RemoveListener { address: Address, def: ListenerDef },
+    /// Change the ANA state for hosts that are connected through a listener.
+    SetAna { address: Address, from: AnaState, to: AnaState },
     /// Tell hosts of another discovery service.
     AddReferral { address: Address },
     /// Tell hosts no longer of another discovery service.
@@ -47,6 +49,7 @@ impl Step {
             Self::Resize { nqn, nsid, from, to } => Self::Resize { nqn, nsid, from: to, to: from },
             Self::AddListener { address, def } => Self::RemoveListener { address, def },
             Self::RemoveListener { address, def } => Self::AddListener { address, def },
+            Self::SetAna { address, from, to } => Self::SetAna { address, from: to, to: from },
             Self::AddReferral { address } => Self::RemoveReferral { address },
             Self::RemoveReferral { address } => Self::AddReferral { address },
         }
@@ -58,7 +61,7 @@ impl Step {
 pub fn steps(old: &Desired, new: &Desired) -> Vec<Step> {
     let mut steps = Vec::new();
     for (address, def) in &old.listeners {
-        if new.listeners.get(address) != Some(def) {
+        if !new.listeners.get(address).is_some_and(|new| same_socket(def, new)) {
             steps.push(Step::RemoveListener { address: *address, def: def.clone() });
         }
     }
@@ -77,11 +80,20 @@ pub fn steps(old: &Desired, new: &Desired) -> Vec<Step> {
         steps.push(Step::AddReferral { address });
     }
     for (address, def) in &new.listeners {
-        if old.listeners.get(address) != Some(def) {
-            steps.push(Step::AddListener { address: *address, def: def.clone() });
+        match old.listeners.get(address).filter(|old| same_socket(old, def)) {
+            None => steps.push(Step::AddListener { address: *address, def: def.clone() }),
+            Some(old) if old.ana != def.ana => {
+                steps.push(Step::SetAna { address: *address, from: old.ana, to: def.ana });
+            }
+            Some(_) => {}
         }
     }
     steps
+}
+
+/// Whether `a` can become `b` by a change of ANA state.
+fn same_socket(a: &ListenerDef, b: &ListenerDef) -> bool {
+    a.advertise == b.advertise && a.discovery_only == b.discovery_only
 }
 
 /// Serial and model cannot change under a host: such a subsystem goes and comes back.

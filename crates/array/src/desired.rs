@@ -6,7 +6,7 @@ use api::limits::{
     BLOCK_SIZES, HOSTS_MAX, LISTENERS_MAX, MODEL_BYTES, NSID_MAX, REFERRALS_MAX, SERIAL_BYTES,
     SUBSYSTEMS_MAX,
 };
-use api::value::{Address, Advertise, Backend, Nqn, Refused};
+use api::value::{Address, Advertise, AnaState, Backend, Nqn, Refused};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -37,6 +37,9 @@ pub struct ListenerDef {
     pub advertise: Option<Advertise>,
     /// Offer the discovery subsystem only.
     pub discovery_only: bool,
+    /// ANA state of the namespaces for hosts that are connected through it.
+    #[serde(default)]
+    pub ana: AnaState,
 }
 
 /// A subsystem; what is `None` is derived from the node's identity.

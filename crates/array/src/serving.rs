@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::v1::{Controller, Kind, Reactor};
-use api::value::{Address, Backend, Name, Nqn, VolumePath};
+use api::value::{Address, AnaState, Backend, Name, Nqn, VolumePath};
+use nvme::ana::State;
 use target::listener::{ListenerInfo, Referral};
 use target::namespace::NamespaceSpec;
 use target::subsystem::{Health, SubsystemSpec};
@@ -279,6 +280,7 @@ impl Serving {
             Step::Resize { nqn, nsid, to, .. } => self.resize(nqn, *nsid, to, batch),
             Step::AddListener { address, def } => self.add_listener(*address, def, batch),
             Step::RemoveListener { address, .. } => self.remove_listener(*address, batch),
+            Step::SetAna { address, to, .. } => self.set_ana(*address, *to),
             Step::AddReferral { address } => {
                 self.target.add_referral(referral(*address)).map_err(refused)
             }
@@ -410,6 +412,7 @@ impl Serving {
         let info = ListenerInfo {
             advertise,
             discovery_only: def.discovery_only,
+            ana: ana(def.ana),
             ..ListenerInfo::new(socket.ip(), socket.port())
         };
         listening.serve(self.target.add_listener(info).map_err(refused)?);
@@ -426,6 +429,12 @@ impl Serving {
         Ok(())
     }
 
+    fn set_ana(&self, address: Address, to: AnaState) -> Result<()> {
+        let id = self.listeners.get(&address).and_then(Listening::id);
+        let id = id.ok_or_else(|| unprepared("listener"))?;
+        self.target.set_listener_ana(id, ana(to)).map_err(refused)
+    }
+
     /// Size of a namespace in bytes; 0 when there is none.
     pub fn namespace_bytes(&self, nqn: &Nqn, nsid: u32) -> u64 {
         self.media.get(&(nqn.clone(), nsid)).map_or(0, Media::bytes)
@@ -439,7 +448,8 @@ impl Serving {
     /// Live controllers.
     pub fn controllers(&self) -> Vec<Controller> {
         let snapshot = self.target.snapshot();
-        let discovery = ("nqn.2014-08.org.nvmexpress.discovery".to_owned(), snapshot.discovery);
+        let well_known = "nqn.2014-08.org.nvmexpress.discovery";
+        let discovery = (well_known.to_owned(), snapshot.discovery);
         let subsystems = snapshot.subsystems.into_iter();
         let subsystems =
             subsystems.map(|subsystem| (subsystem.nqn.to_string(), subsystem.controllers));
@@ -452,6 +462,7 @@ impl Serving {
                 peer: Some(controller.peer.to_string()),
                 io_queues: controller.io_queues,
                 kato_ms: controller.kato,
+                ana: (subsystem != well_known).then(|| ana_state(controller.ana)),
             })
         })
         .collect()
@@ -485,6 +496,28 @@ impl Serving {
         }
         self.pools.close();
         self.crew.stop();
+    }
+}
+
+/// An ANA state as the target has it.
+const fn ana(state: AnaState) -> State {
+    match state {
+        AnaState::Optimized => State::Optimized,
+        AnaState::NonOptimized => State::NonOptimized,
+        AnaState::Inaccessible => State::Inaccessible,
+        AnaState::PersistentLoss => State::PersistentLoss,
+        AnaState::Change => State::Change,
+    }
+}
+
+/// An ANA state as documents have it.
+const fn ana_state(state: State) -> AnaState {
+    match state {
+        State::Optimized => AnaState::Optimized,
+        State::NonOptimized => AnaState::NonOptimized,
+        State::Inaccessible => AnaState::Inaccessible,
+        State::PersistentLoss => AnaState::PersistentLoss,
+        State::Change => AnaState::Change,
     }
 }
 

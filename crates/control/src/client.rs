@@ -4,8 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use api::v1::{
-    Controller, Event, Host, Listener, Namespace, NamespaceChange, NewHost, NewListener,
-    NewNamespace, NewSubsystem, Problem, Referral, Status, Subsystem, SubsystemChange,
+    Controller, Event, Host, Listener, ListenerChange, Namespace, NamespaceChange, NewHost,
+    NewListener, NewNamespace, NewSubsystem, Problem, Referral, Status, Subsystem, SubsystemChange,
 };
 use api::value::{Address, Nqn};
 use http_body_util::{BodyExt, Full, Limited};
@@ -281,6 +281,18 @@ impl Client {
     /// As every request: [`Error`].
     pub async fn remove_referral(&self, address: Address) -> Result<()> {
         self.delete(&format!("/v1/referrals/{}", escape(&address.to_string()))).await
+    }
+
+    /// Changes the ANA state for hosts that are connected through a listener.
+    ///
+    /// # Errors
+    /// As every request: [`Error`].
+    pub async fn change_listener(
+        &self,
+        address: Address,
+        change: &ListenerChange,
+    ) -> Result<Listener> {
+        self.patch(&format!("/v1/listeners/{}", escape(&address.to_string())), change).await
     }
 
     /// Stops listening on an address.

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use api::v1::{Counters, Metrics, Pool, ReactorMetrics, Status, Volume};
+use api::v1::{Counters, Listener, Metrics, Pool, ReactorMetrics, Status, Volume};
+use api::value::AnaState;
 
 mod pools;
 
@@ -49,10 +50,24 @@ fn seconds(nanos: u64) -> String {
     format!("{whole}.{rest:09}").trim_end_matches('0').to_owned()
 }
 
+/// Which ANA state each listener has: a series for each state, 1 for the one it is in.
+fn listeners(text: &mut Text, listeners: &[Listener]) {
+    let name = "flashloom_listener_ana_state";
+    text.family(name, "gauge", "1 for the ANA state of hosts connected through the listener.");
+    for listener in listeners {
+        let address = listener.address.to_string();
+        for state in AnaState::ALL {
+            let labels = vec![("listener", address.as_str()), ("state", state.name())];
+            text.sample(name, &labels, u8::from(listener.ana == state));
+        }
+    }
+}
+
 /// Everything that is counted.
 pub fn text(status: &Status, metrics: &Metrics, pools: &[Pool], volumes: &[Volume]) -> String {
     let mut text = Text(String::new());
     node(&mut text, status);
+    listeners(&mut text, &status.listeners);
     reactors(&mut text, &metrics.reactors);
     subsystems(&mut text, metrics);
     let namespaces = metrics.namespaces.iter().map(|entry| {

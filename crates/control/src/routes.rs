@@ -4,8 +4,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use api::v1::{
-    Controller, Event, Host, Kind, Listener, Metrics, Namespace, NamespaceChange, NewHost,
-    NewListener, NewNamespace, NewSubsystem, Problem, Referral, Status, Subsystem, SubsystemChange,
+    Controller, Event, Host, Kind, Listener, ListenerChange, Metrics, Namespace, NamespaceChange,
+    NewHost, NewListener, NewNamespace, NewSubsystem, Problem, Referral, Status, Subsystem,
+    SubsystemChange,
 };
 use api::value::{Address, Nqn, Refused};
 use array::node::Node;
@@ -60,7 +61,7 @@ pub fn api() -> OpenApiRouter<Arc<Node>> {
         .routes(routes!(list_hosts, add_host))
         .routes(routes!(remove_host))
         .routes(routes!(list_listeners, add_listener))
-        .routes(routes!(remove_listener))
+        .routes(routes!(change_listener, remove_listener))
         .routes(routes!(list_referrals, add_referral))
         .routes(routes!(remove_referral))
         .merge(pools::api())
@@ -309,6 +310,20 @@ async fn add_listener(
 ) -> Answer<(StatusCode, Json<Listener>)> {
     let added = blocking(move || node.add_listener(new)).await?;
     Ok((StatusCode::CREATED, Json(added)))
+}
+
+#[utoipa::path(
+    patch, path = "/v1/listeners/{address}", tag = "listener",
+    params(("address" = Address, Path)), request_body = ListenerChange,
+    responses((status = 200, body = Listener), (status = "4XX", body = Problem))
+)]
+async fn change_listener(
+    State(node): Shared,
+    Path(address): Path<String>,
+    Document(change): Document<ListenerChange>,
+) -> Answer<Json<Listener>> {
+    let address = part(&address)?;
+    blocking(move || node.change_listener(address, &change)).await.map(Json)
 }
 
 #[utoipa::path(

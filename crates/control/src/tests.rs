@@ -5,9 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use api::v1::{
-    Kind, NamespaceChange, NewHost, NewListener, NewNamespace, NewSubsystem, SubsystemChange,
+    Kind, ListenerChange, NamespaceChange, NewHost, NewListener, NewNamespace, NewSubsystem,
+    SubsystemChange,
 };
-use api::value::{Address, Nqn, Size};
+use api::value::{AnaState, Nqn, Size};
 use array::node::{Node, Options, Source};
 
 use crate::client::{Client, Error};
@@ -88,9 +89,14 @@ fn what_is_added_is_listed_until_it_is_removed() {
         let change = SubsystemChange { allow_any_host: Some(true) };
         assert!(client.change_subsystem(&nqn("a"), &change).await.unwrap().allow_any_host);
 
-        let address: Address = "127.0.0.1:0".parse().unwrap();
-        let listener = NewListener { address, advertise: None, discovery_only: false };
-        client.add_listener(&listener).await.unwrap();
+        let listener = any_listener();
+        let address = listener.address;
+        assert_eq!(client.add_listener(&listener).await.unwrap().ana, AnaState::Optimized);
+        let change = ListenerChange { ana: Some(AnaState::NonOptimized) };
+        let changed = client.change_listener(address, &change).await.unwrap();
+        assert_eq!(changed.ana, AnaState::NonOptimized);
+        let none = "127.0.0.1:1".parse().unwrap();
+        assert_eq!(kind(client.change_listener(none, &change).await), Kind::NotFound);
         let status = client.status().await.unwrap();
         assert_eq!((status.subsystems, status.namespaces, status.listeners.len()), (1, 1, 1));
 
@@ -102,6 +108,22 @@ fn what_is_added_is_listed_until_it_is_removed() {
     });
 }
 
+/// A listener on any free port.
+fn any_listener() -> NewListener {
+    NewListener {
+        address: "127.0.0.1:0".parse().unwrap(),
+        advertise: None,
+        discovery_only: false,
+        ana: AnaState::default(),
+    }
+}
+
+/// What has to be the same after a restart.
+async fn kept(client: &Client) -> (Vec<api::v1::Subsystem>, String, Vec<api::v1::Listener>) {
+    let status = client.status().await.unwrap();
+    (client.subsystems().await.unwrap(), status.node.to_string(), status.listeners)
+}
+
 #[test]
 fn identities_and_changes_survive_a_restart() {
     let dir = tempfile::tempdir().unwrap();
@@ -109,11 +131,14 @@ fn identities_and_changes_survive_a_restart() {
     with_node(dir.path(), async |client: Client| {
         client.add_subsystem(&new_subsystem("a")).await.unwrap();
         client.add_namespace(&nqn("a"), &new_namespace("memory:16MiB")).await.unwrap();
-        before = Some((client.subsystems().await.unwrap(), client.status().await.unwrap().node));
+        client.add_listener(&any_listener()).await.unwrap();
+        let change = ListenerChange { ana: Some(AnaState::Inaccessible) };
+        client.change_listener(any_listener().address, &change).await.unwrap();
+        before = Some(kept(&client).await);
     });
     with_node(dir.path(), async |client: Client| {
-        let after = (client.subsystems().await.unwrap(), client.status().await.unwrap().node);
-        assert_eq!(Some(after), before);
+        assert_eq!(kept(&client).await.2[0].ana, AnaState::Inaccessible);
+        assert_eq!(Some(kept(&client).await), before);
     });
 }
 
@@ -153,6 +178,7 @@ fn refusals_have_a_kind_and_change_nothing() {
             address: "192.0.2.1:4420".parse().unwrap(),
             advertise: None,
             discovery_only: false,
+            ana: AnaState::default(),
         };
         assert_eq!(kind(client.add_listener(&elsewhere).await), Kind::Failed);
         assert!(client.listeners().await.unwrap().is_empty());

@@ -4,8 +4,9 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 
 use api::v1::{
-    Controller, Event, Host, Listener, Namespace, NamespaceChange, NewHost, NewListener,
-    NewNamespace, NewSubsystem, Referral, Severity, Status, Subsystem, SubsystemChange,
+    Controller, Event, Host, Listener, ListenerChange, Namespace, NamespaceChange, NewHost,
+    NewListener, NewNamespace, NewSubsystem, Referral, Severity, Status, Subsystem,
+    SubsystemChange,
 };
 use api::value::Backend;
 use array::state::socket_path;
@@ -178,13 +179,19 @@ pub fn whole(path: &Path) -> Outcome<PathBuf> {
 /// `flashloom listener ...`
 pub fn listener(global: &Global, verb: ListenerVerb) -> Outcome {
     match verb {
-        ListenerVerb::Add { address, advertise, discovery_only } => {
-            let new = NewListener { address, advertise, discovery_only };
+        ListenerVerb::Add { address, advertise, discovery_only, ana } => {
+            let new = NewListener { address, advertise, discovery_only, ana };
             let added = ask(global, async |client| client.add_listener(&new).await)?;
             print(global.output, &[added], |added| listener_table(added))
         }
         ListenerVerb::Remove { address } => {
             ask(global, async |client| client.remove_listener(address).await)
+        }
+        ListenerVerb::SetAna { address, state } => {
+            let change = ListenerChange { ana: Some(state) };
+            let changed =
+                ask(global, async |client| client.change_listener(address, &change).await)?;
+            print(global.output, &[changed], |changed| listener_table(changed))
         }
         ListenerVerb::List => {
             let all = ask(global, async |client| client.listeners().await)?;
@@ -194,12 +201,13 @@ pub fn listener(global: &Global, verb: ListenerVerb) -> Outcome {
 }
 
 fn listener_table(all: &[Listener]) -> Table {
-    let mut table = table(&["listener", "advertised as", "discovery only"], &[]);
+    let mut table = table(&["listener", "advertised as", "discovery only", "ANA state"], &[]);
     for listener in all {
         table.add_row([
             listener.address.to_string(),
             or_dash(listener.advertise),
             yes_no(listener.discovery_only).to_owned(),
+            listener.ana.to_string(),
         ]);
     }
     table
@@ -271,7 +279,7 @@ pub fn controller(global: &Global, verb: ControllerVerb) -> Outcome {
 }
 
 fn controller_table(all: &[Controller]) -> Table {
-    let header = ["subsystem", "cntlid", "host", "from", "I/O queues", "keep alive"];
+    let header = ["subsystem", "cntlid", "host", "from", "I/O queues", "keep alive", "ANA state"];
     let mut table = table(&header, &[1, 4, 5]);
     for controller in all {
         let kato = controller.kato_ms;
@@ -282,6 +290,7 @@ fn controller_table(all: &[Controller]) -> Table {
             or_dash(controller.peer.as_ref()),
             controller.io_queues.to_string(),
             if kato == 0 { "-".to_owned() } else { format!("{kato} ms") },
+            or_dash(controller.ana),
         ]);
     }
     table

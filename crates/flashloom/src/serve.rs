@@ -152,14 +152,14 @@ fn listeners(args: &ServeArgs) -> BTreeMap<Address, ListenerDef> {
         given => given,
     };
     for address in listen {
-        let def = ListenerDef { advertise: args.advertise, discovery_only: false };
+        let def = ListenerDef { advertise: args.advertise, ..ListenerDef::default() };
         wanted.insert(*address, def);
     }
     if let Discovery::Port(port) = args.discovery {
         for address in listen {
             let beside = Address::from(SocketAddr::new(address.socket().ip(), port));
             let advertise = args.advertise.map(|to| api::value::Advertise { port: None, ..to });
-            let def = ListenerDef { advertise, discovery_only: true };
+            let def = ListenerDef { advertise, discovery_only: true, ..ListenerDef::default() };
             // Every listener offers discovery anyway: a taken port is no reason not to serve.
             if TcpListener::bind(beside.socket()).is_ok() {
                 wanted.entry(beside).or_insert(def);

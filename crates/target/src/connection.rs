@@ -308,7 +308,7 @@ async fn io_work(controller: Arc<Controller>, views: Rc<Views>, work: Work) {
 
 /// Executes an I/O command that need not wait; gives others back.
 fn io_at_once(views: &Views, mut request: Request) -> Option<Request> {
-    if !views.controller().serves_io() {
+    if views.controller().permit_io().is_err() {
         return Some(request);
     }
     let view = views.current();
@@ -326,8 +326,8 @@ fn io_at_once(views: &Views, mut request: Request) -> Option<Request> {
 async fn io_command(views: &Views, mut request: Request) {
     let view = views.current();
     let sqe = *request.sqe();
-    let reply = if !views.controller().serves_io() {
-        Reply::failed(Status::COMMAND_SEQUENCE_ERROR)
+    let reply = if let Err(status) = views.controller().permit_io() {
+        Reply::failed(status)
     } else if !command::is_supported(sqe.opcode) {
         Reply::failed(Status::INVALID_OPCODE.with_dnr())
     } else if let Some(local) = view.get(sqe.nsid.get()) {
@@ -344,6 +344,11 @@ async fn io_command(views: &Views, mut request: Request) {
 
 /// Executes a fused Compare and Write.
 async fn fused_command(views: &Views, mut first: Request, mut second: Request) {
+    if let Err(status) = views.controller().permit_io() {
+        first.fail(status);
+        second.fail(Status::ABORTED_FAILED_FUSED);
+        return;
+    }
     let view = views.current();
     let Some(local) = view.get(first.sqe().nsid.get()) else {
         first.fail(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());

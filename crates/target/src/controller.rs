@@ -4,6 +4,7 @@
 //! Everything here decides and returns at once. Sockets are the caller's: it learns through
 //! remote queues and wakers when to act.
 
+mod access;
 mod errors;
 mod features;
 mod health;
@@ -14,14 +15,17 @@ mod reservations;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 
+use nvme::ana;
 use nvme::cqe::Cqe;
 use nvme::nqn::Nqn;
-use nvme::property::{Cc, CommandSetSelected, Csts, ShutdownStatus};
+use nvme::property::{Cc, Csts};
 
+use access::Access;
+pub(crate) use access::GROUP as ANA_GROUP;
 pub use errors::Failure;
 pub use queues::QueueLease;
 
@@ -72,8 +76,8 @@ pub struct Controller {
     path: Path,
     /// Last time the host was heard of, in the reactor's nanoseconds: any command on any queue.
     heard: AtomicU64,
-    /// Whether I/O commands are processed; kept beside `state` for the I/O path.
-    serving: AtomicBool,
+    /// What becomes of I/O commands; kept beside `state` for the I/O path.
+    permits: AtomicU8,
     state: Mutex<State>,
 }
 
@@ -101,6 +105,7 @@ pub(crate) struct State {
     /// The Persistent Event log as it was when the host established its context.
     pub event_context: Option<Vec<u8>>,
     pub reservations: NotificationLog,
+    pub access: Access,
 }
 
 /// What Connect found, to make a controller of.
@@ -110,6 +115,8 @@ pub(crate) struct Association {
     pub cntlid: u16,
     pub host: Host,
     pub path: Path,
+    /// ANA state of its listener.
+    pub ana: ana::State,
     /// Keep Alive Timeout in milliseconds; 0 is none.
     pub kato: u32,
     pub now: u64,
@@ -117,7 +124,7 @@ pub(crate) struct Association {
 
 impl Controller {
     pub(crate) fn new(target: &Target, association: Association) -> Arc<Self> {
-        let Association { kind, subsystem, cntlid, host, path, kato, now } = association;
+        let Association { kind, subsystem, cntlid, host, path, ana, kato, now } = association;
         Arc::new(Self {
             target: target.weak(),
             epoch: target.shared_epoch(),
@@ -127,7 +134,7 @@ impl Controller {
             host,
             path,
             heard: AtomicU64::new(now),
-            serving: AtomicBool::new(false),
+            permits: AtomicU8::new(access::NO_IO),
             state: Mutex::new(State {
                 cc: Cc::default(),
                 csts: Csts::default(),
@@ -140,6 +147,7 @@ impl Controller {
                 errors: ErrorLog::default(),
                 event_context: None,
                 reservations: NotificationLog::default(),
+                access: Access::new(ana),
             }),
         })
     }
@@ -221,21 +229,6 @@ impl Controller {
     #[must_use]
     pub fn io_queues(&self) -> usize {
         self.lock().queues.io_count()
-    }
-
-    /// Whether I/O commands are processed: the controller is ready, not shutting down, and runs
-    /// with an I/O Command Set selected (CC.CSS). One plain load.
-    #[must_use]
-    pub fn serves_io(&self) -> bool {
-        self.serving.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn set_serving(&self, state: &State) {
-        let shutting_down = state.csts.shst() != Some(ShutdownStatus::Normal);
-        let io = !matches!(state.cc.css(), None | Some(CommandSetSelected::AdminOnly));
-        let ready = state.cc.enabled() && state.csts.ready();
-        let serves = ready && !state.csts.fatal() && !shutting_down && io;
-        self.serving.store(serves, Ordering::Release);
     }
 
     /// Copy descriptor formats the host enabled (feature 16h): bit n is format n.

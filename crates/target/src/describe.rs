@@ -1,6 +1,7 @@
 //! What the target says of itself: the Identify data structures. Every fact advertised here is one
 //! that the rest of the crate keeps.
 
+use nvme::ana;
 use nvme::feature::async_event;
 use nvme::identify::{
     CommandSet, IdentifyController, IdentifyNamespace, IndependentNamespace, LbaFormat,
@@ -16,10 +17,10 @@ use nvme::property::Version;
 use stdx::num::{low8, low16};
 
 use crate::admin::features::{self, Class};
-use crate::controller::{CQE_LOG2, Controller, Kind, SQE_LOG2};
+use crate::controller::{ANA_GROUP, CQE_LOG2, Controller, Kind, SQE_LOG2};
 use crate::limits::{
-    ABORTS_MAX, ADMIN_QUEUE_ENTRIES_MAX, ASYNC_EVENT_REQUESTS_MAX, COPY_MAX_BLOCKS,
-    COPY_MAX_RANGE_BLOCKS, COPY_MAX_RANGES, DEALLOCATE_BYTES, ERROR_LOG_ENTRIES,
+    ABORTS_MAX, ADMIN_QUEUE_ENTRIES_MAX, ANA_TRANSITION_SECONDS, ASYNC_EVENT_REQUESTS_MAX,
+    COPY_MAX_BLOCKS, COPY_MAX_RANGE_BLOCKS, COPY_MAX_RANGES, DEALLOCATE_BYTES, ERROR_LOG_ENTRIES,
     IO_IN_CAPSULE_BYTES, IO_QUEUE_ENTRIES_MAX, KEEP_ALIVE_GRANULARITY, MDTS,
     PERSISTENT_EVENT_LOG_SIZE,
 };
@@ -81,8 +82,17 @@ pub(crate) fn io_controller(
     let mut id = controller_base(target, controller);
     set_ascii(&mut id.sn, &subsystem.spec.serial);
     set_ascii(&mut id.mn, &subsystem.spec.model);
-    id.cmic = bits::CMIC_MULTI_PORT | bits::CMIC_MULTI_CONTROLLER;
-    id.oaes = bits::OAES_NAMESPACE_ATTRIBUTE.into();
+    id.cmic = bits::CMIC_MULTI_PORT | bits::CMIC_MULTI_CONTROLLER | bits::CMIC_ANA;
+    id.oaes = (bits::OAES_NAMESPACE_ATTRIBUTE | bits::OAES_ANA_CHANGE).into();
+    id.anatt = ANA_TRANSITION_SECONDS;
+    id.anacap = bits::ANACAP_OPTIMIZED
+        | bits::ANACAP_NON_OPTIMIZED
+        | bits::ANACAP_INACCESSIBLE
+        | bits::ANACAP_PERSISTENT_LOSS
+        | bits::ANACAP_CHANGE
+        | bits::ANACAP_STABLE_GROUP;
+    id.anagrpmax = ANA_GROUP.into();
+    id.nanagrpid = ANA_GROUP.into();
     id.cntrltype = bits::CNTRLTYPE_IO;
     id.acl = zeros_based(u32::from(ABORTS_MAX));
     id.frmw = bits::FRMW_SLOT_1_READ_ONLY | FRMW_ONE_SLOT;
@@ -123,12 +133,15 @@ pub(crate) fn io_controller(
 }
 
 /// Identify Namespace (CNS 00h).
-pub(crate) fn namespace(namespace: &Namespace) -> IdentifyNamespace {
+pub(crate) fn namespace(namespace: &Namespace, access: ana::State) -> IdentifyNamespace {
     let mut id = common_namespace();
     let blocks = namespace.blocks();
     id.nsze = blocks.into();
     id.ncap = blocks.into();
-    id.nuse = blocks.into();
+    // Section 8.1.1: utilization is not known where the namespace cannot be looked at.
+    let blind = matches!(access, ana::State::Inaccessible | ana::State::PersistentLoss);
+    id.nuse = if blind { 0.into() } else { blocks.into() };
+    id.anagrpid = ANA_GROUP.into();
     id.nsfeat = namespace_bits::NSFEAT_NO_ID_REUSE | namespace_bits::NSFEAT_OPTPERF;
     preferences(namespace, &mut id);
     id.nlbaf = 0;
@@ -214,6 +227,7 @@ pub(crate) fn independent_namespace(namespace: &Namespace) -> IndependentNamespa
     IndependentNamespace {
         nsfeat: namespace_bits::INDEPENDENT_NSFEAT_NO_ID_REUSE,
         nmic: namespace_bits::NMIC_SHARED,
+        anagrpid: ANA_GROUP.into(),
         rescap: namespace.reservation.with(crate::reservation::State::capabilities),
         nsattr: u8::from(namespace.write_protected()),
         nstat: namespace_bits::NSTAT_READY,
@@ -225,7 +239,9 @@ pub(crate) fn independent_namespace(namespace: &Namespace) -> IndependentNamespa
 /// and the notices of OAES.
 pub(crate) fn event_configuration(kind: Kind) -> u32 {
     match kind {
-        Kind::Io => async_event::CRITICAL_WARNINGS | bits::OAES_NAMESPACE_ATTRIBUTE,
+        Kind::Io => {
+            async_event::CRITICAL_WARNINGS | bits::OAES_NAMESPACE_ATTRIBUTE | bits::OAES_ANA_CHANGE
+        }
         Kind::Discovery => bits::OAES_DISCOVERY_CHANGE,
     }
 }

@@ -63,6 +63,10 @@ pub const PERSISTENT_EVENT_BYTES_MAX: usize = 72;
 pub const PERSISTENT_EVENT_LOG_SIZE: u32 = 1;
 /// Namespaces in the Changed Attached Namespace List before it says "more than that".
 pub const CHANGED_NAMESPACES_MAX: usize = 1024;
+/// Longest time in seconds that an ANA group is in ANA Change state (ANATT). A change of state is
+/// immediate here; an administrator who sets that state by hand has to leave it within this time,
+/// because hosts reset a controller that does not.
+pub const ANA_TRANSITION_SECONDS: u8 = 10;
 /// Granularity of the Keep Alive Timer in units of 100 ms (KAS): one second.
 pub const KEEP_ALIVE_GRANULARITY: u16 = 10;
 /// Longest Keep Alive Timeout granted, in ms. The spec's field is 32 bits of ms (49 days); a dead

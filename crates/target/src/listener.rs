@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use nvme::ana;
 use nvme::nqn::Nqn;
 
 /// Number of a listener; its PORTID in discovery.
@@ -21,13 +22,15 @@ pub struct ListenerInfo {
     pub advertise: Option<(IpAddr, u16)>,
     /// Serves the discovery service only, as on port 8009.
     pub discovery_only: bool,
+    /// ANA state of the namespaces for hosts that connect here.
+    pub ana: ana::State,
 }
 
 impl ListenerInfo {
     /// A listener for discovery and NVM subsystems.
     #[must_use]
     pub fn new(traddr: IpAddr, trsvcid: u16) -> Self {
-        Self { traddr, trsvcid, advertise: None, discovery_only: false }
+        Self { traddr, trsvcid, advertise: None, discovery_only: false, ana: ana::State::Optimized }
     }
 
     /// Address and port to tell a host that connected to `local`, which may be another listener's

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use nvme::ana;
 use nvme::fabrics::CNTLID_MAX;
 use nvme::nqn::Nqn;
 
@@ -423,6 +424,25 @@ impl Target {
         let told = registry.discovery_changed(|_| true);
         drop(registry);
         raise(&told, Event::DiscoveryChange);
+        Ok(())
+    }
+
+    /// Gives the namespaces of every subsystem an ANA state for the hosts that are connected through a
+    /// listener, and tells them.
+    ///
+    /// # Errors
+    /// There is no such listener.
+    pub fn set_listener_ana(&self, id: ListenerId, state: ana::State) -> Result<(), ManageError> {
+        let mut registry = self.lock();
+        registry.listeners.get_mut(&id).ok_or(ManageError::NoListener)?.ana = state;
+        let controllers = registry.subsystems.values().flat_map(|s| s.controllers.iter());
+        // Under the lock, so that of two changes the later one stays.
+        let told: Vec<_> = controllers
+            .filter(|controller| controller.path().listener == id && controller.set_ana(state))
+            .cloned()
+            .collect();
+        drop(registry);
+        raise(&told, Event::AnaChange);
         Ok(())
     }
 

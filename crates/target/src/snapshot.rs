@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use nvme::ana;
 use nvme::nqn::Nqn;
 use nvme::property::Csts;
 
@@ -62,6 +63,7 @@ pub struct ControllerSnapshot {
     pub io_queues: usize,
     /// Keep Alive Timeout in ms, 0 for none.
     pub kato: u32,
+    pub ana: ana::State,
 }
 
 impl Target {
@@ -121,5 +123,6 @@ fn controller(controller: &Controller) -> ControllerSnapshot {
         status,
         io_queues,
         kato,
+        ana: controller.ana(),
     }
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::value::{Address, Advertise};
+use crate::value::{Address, Advertise, AnaState};
 
 /// How a reactor waits for work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -85,6 +85,9 @@ pub struct Listener {
     /// Whether this is the discovery service's port: no subsystem but discovery is offered here.
     #[serde(default)]
     pub discovery_only: bool,
+    /// ANA state of the namespaces for hosts that are connected through it.
+    #[serde(default)]
+    pub ana: AnaState,
 }
 
 /// A listening address to add.
@@ -99,6 +102,17 @@ pub struct NewListener {
     /// Offer the discovery subsystem only, as on port 8009.
     #[serde(default)]
     pub discovery_only: bool,
+    /// ANA state of the namespaces for hosts that connect through it.
+    #[serde(default)]
+    pub ana: AnaState,
+}
+
+/// What to change of a listening address.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ListenerChange {
+    /// ANA state of the namespaces for hosts that are connected through it; they are told.
+    pub ana: Option<AnaState>,
 }
 
 /// Another discovery service that hosts are told of.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::value::{Backend, Nqn, Size};
+use crate::value::{AnaState, Backend, Nqn, Size};
 
 /// An NVM subsystem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -130,4 +130,7 @@ pub struct Controller {
     pub io_queues: usize,
     /// Keep Alive timeout in milliseconds; 0 when the host asked for none.
     pub kato_ms: u32,
+    /// ANA state of its namespaces; none when it is the discovery service's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ana: Option<AnaState>,
 }

@@ -27,6 +27,7 @@ address = "192.0.2.9:8009"
 const B: &str = r#"
 [[listener]]
 address = "127.0.0.1:4421"
+ana = "non-optimized"
 [[listener]]
 address = "127.0.0.1:4422"
 [[subsystem]]
@@ -60,6 +61,7 @@ fn names(steps: &[Step]) -> Vec<String> {
         Step::Resize { nqn, nsid, to, .. } => format!("{} {nsid} {}", last(nqn), to.backend),
         Step::AddReferral { address } => format!("+r{}", address.socket().port()),
         Step::RemoveReferral { address } => format!("-r{}", address.socket().port()),
+        Step::SetAna { address, to, .. } => format!("{} {to}", address.socket().port()),
         Step::AddListener { address, .. } => format!("+{}", address.socket().port()),
         Step::RemoveListener { address, .. } => format!("-{}", address.socket().port()),
     };
@@ -80,6 +82,7 @@ fn what_goes_comes_before_what_is_new_and_listeners_open_last() {
         "+c",
         "-r8009",
         "+r8010",
+        "4421 non-optimized",
         "+4422",
     ];
     assert_eq!(names(&steps(&desired(A), &desired(B))), expected);

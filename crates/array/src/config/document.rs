@@ -43,6 +43,7 @@ pub struct Listener {
     pub advertise: Option<Spanned<String>>,
     #[serde(default)]
     pub discovery_only: bool,
+    pub ana: Option<Spanned<String>>,
 }
 
 /// `[[subsystem]]`

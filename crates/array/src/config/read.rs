@@ -8,7 +8,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use api::v1::PollPolicy;
-use api::value::{Address, Advertise, Backend, Nqn, Refused, VolumePath};
+use api::value::{Address, Advertise, AnaState, Backend, Nqn, Refused, VolumePath};
 use toml::Spanned;
 use uuid::Uuid;
 
@@ -146,8 +146,10 @@ impl Reader<'_> {
 
     fn listener(&mut self, listener: &Listener, desired: &mut Desired) {
         let advertise = listener.advertise.as_ref().and_then(|text| self.value::<Advertise>(text));
+        let ana = listener.ana.as_ref().and_then(|text| self.value::<AnaState>(text));
         let Some(address) = self.value(&listener.address) else { return };
-        let def = ListenerDef { advertise, discovery_only: listener.discovery_only };
+        let discovery_only = listener.discovery_only;
+        let def = ListenerDef { advertise, discovery_only, ana: ana.unwrap_or_default() };
         if desired.listeners.insert(address, def).is_some() {
             let refused = Refused::new(
                 format!("{address} is listened on twice"),

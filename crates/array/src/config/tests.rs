@@ -79,11 +79,21 @@ fn a_bad_value_is_shown_with_its_place_and_what_would_be_right() {
 }
 
 #[test]
+fn a_listener_has_an_ana_state() {
+    let text = |state| format!("[[listener]]\naddress = \"10.0.0.1\"\nana = \"{state}\"\n");
+    for state in api::value::AnaState::ALL {
+        let config = parse(Path::new("f.toml"), &text(state.name())).unwrap();
+        assert!(config.desired.listeners.values().all(|def| def.ana == state));
+    }
+    assert!(refused(&text("best")).contains("choose one of optimized, non-optimized"));
+}
+
+#[test]
 fn a_misspelt_key_is_shown_with_the_one_meant() {
     assert_eq!(
         refused("[[listener]]\nadress = \"10.0.0.1\"\n"),
         "f.toml:2:1: unknown field `adress`, expected one of `address`, `advertise`, \
-         `discovery-only`\n 2 | adress = \"10.0.0.1\"\n   | ^^^^^^\n   = did you mean `address`?"
+         `discovery-only`, `ana`\n 2 | adress = \"10.0.0.1\"\n   | ^^^^^^\n   = did you mean `address`?"
     );
     assert!(
         refused("[[volume]]\n").ends_with("= this table has node, listener, subsystem, referral")

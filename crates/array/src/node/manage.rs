@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::collections::btree_map::Entry;
 
 use api::v1::{
-    Host, Kind, Listener, Namespace, NamespaceChange, NewHost, NewListener, NewNamespace,
-    NewSubsystem, Referral, Subsystem, SubsystemChange,
+    Host, Kind, Listener, ListenerChange, Namespace, NamespaceChange, NewHost, NewListener,
+    NewNamespace, NewSubsystem, Referral, Subsystem, SubsystemChange,
 };
 use api::value::{Address, Backend, Nqn};
 
@@ -198,12 +198,12 @@ impl Node {
         self.change(
             |listener: &Listener| format!("listening on {}", listener.address),
             |wanted| {
-                let NewListener { address, advertise, discovery_only } = new;
-                let def = ListenerDef { advertise, discovery_only };
+                let NewListener { address, advertise, discovery_only, ana } = new;
+                let def = ListenerDef { advertise, discovery_only, ana };
                 if wanted.listeners.insert(address, def).is_some() {
                     return Err(exists(format!("listener {address}")));
                 }
-                Ok(Listener { address, advertise, discovery_only })
+                Ok(Listener { address, advertise, discovery_only, ana })
             },
         )
     }
@@ -217,8 +217,23 @@ impl Node {
             |()| format!("no longer listening on {address}"),
             |wanted| match wanted.listeners.remove(&address) {
                 Some(_) => Ok(()),
-                None => Err(Error::new(Kind::NotFound, format!("there is no listener {address}"))
-                    .help("`flashloom listener list` shows those there are")),
+                None => Err(no_listener(address)),
+            },
+        )
+    }
+
+    /// Changes what hosts that are connected through a listener are told of the way to the namespaces.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn change_listener(&self, address: Address, change: &ListenerChange) -> Result<Listener> {
+        self.change(
+            |listener: &Listener| format!("ANA state of {address} is {}", listener.ana),
+            |wanted| {
+                let def = wanted.listeners.get_mut(&address).ok_or_else(|| no_listener(address))?;
+                def.ana = change.ana.unwrap_or(def.ana);
+                let ListenerDef { advertise, discovery_only, ana } = *def;
+                Ok(Listener { address, advertise, discovery_only, ana })
             },
         )
     }
@@ -261,6 +276,11 @@ impl Node {
 
 fn subsystem<'d>(wanted: &'d mut Desired, nqn: &Nqn) -> Result<&'d mut SubsystemDef> {
     wanted.subsystems.get_mut(nqn).ok_or_else(|| no_subsystem(nqn))
+}
+
+fn no_listener(address: Address) -> Error {
+    Error::new(Kind::NotFound, format!("there is no listener {address}"))
+        .help("`flashloom listener list` shows those there are")
 }
 
 pub(super) fn no_subsystem(nqn: &Nqn) -> Error {

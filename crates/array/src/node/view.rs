@@ -147,6 +147,7 @@ fn listeners(current: &Desired) -> Vec<Listener> {
         address: *address,
         advertise: def.advertise,
         discovery_only: def.discovery_only,
+        ana: def.ana,
     };
     current.listeners.iter().map(document).collect()
 }

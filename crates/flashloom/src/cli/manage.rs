@@ -1,6 +1,6 @@
 //! What is asked of the running daemon.
 
-use api::value::{Address, Advertise, Backend, Nqn, Size};
+use api::value::{Address, Advertise, AnaState, Backend, Nqn, Size};
 use clap::{Args, Subcommand};
 
 use super::{DEFAULT_NQN, value};
@@ -140,6 +140,25 @@ Examples:
         /// Offer discovery only.
         #[arg(long)]
         discovery_only: bool,
+        /// What hosts that connect here are told of the way to the namespaces.
+        #[arg(long, value_name = "STATE", default_value = "optimized", value_parser = value::<AnaState>)]
+        ana: AnaState,
+    },
+    /// Change the ANA state for hosts that are connected through an address; they are told.
+    #[command(after_long_help = "\
+States: optimized, non-optimized, inaccessible, persistent-loss, change.
+Hosts with several ways to a namespace use an optimized one, else a non-optimized one, else they wait.
+
+Examples:
+  flashloom listener set-ana 192.0.2.10:4420 non-optimized
+  flashloom listener set-ana 192.0.2.10:4420 inaccessible")]
+    SetAna {
+        /// IP address and port.
+        #[arg(value_parser = value::<Address>)]
+        address: Address,
+        /// The new state.
+        #[arg(value_parser = value::<AnaState>)]
+        state: AnaState,
     },
     /// Stop listening on an address; connections made through it stay.
     #[command(after_long_help = "\

@@ -135,6 +135,7 @@ impl Controller {
             NSID_ALL => view.iter().cloned().collect(),
             nsid => vec![self.active(nsid)?],
         };
+        self.permit_namespaces()?;
         let value = command.cdw11;
         match command.fid {
             fid::ERROR_RECOVERY => {
@@ -196,6 +197,9 @@ impl Controller {
                 Class::Namespace => capability::CHANGEABLE | capability::NAMESPACE_SPECIFIC,
             };
             return Ok(Outcome::Complete { dw0, dw1: 0 });
+        }
+        if class == Class::Namespace {
+            self.permit_namespaces()?;
         }
         // What cannot be saved has its default as saved value (section 4.4).
         let now = self.now();

@@ -54,7 +54,7 @@ impl Controller {
             }
             Cns::Namespace | Cns::AllocatedNamespace => {
                 if let Some(namespace) = self.inactive_is_zero(command.nsid)? {
-                    put(out, describe::namespace(&namespace).as_bytes());
+                    put(out, describe::namespace(&namespace, self.ana()).as_bytes());
                 }
             }
             Cns::ActiveNamespaces | Cns::AllocatedNamespaces => self.list(command.nsid, out)?,

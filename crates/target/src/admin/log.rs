@@ -1,5 +1,6 @@
 //! Get Log Page (Base 2.1 section 5.1.12).
 
+use nvme::ana;
 use nvme::identify::NSID_ALL;
 use nvme::log::persistent::{Action, LogHeader};
 use nvme::log::{ChangedNamespaces, FirmwareSlots, GetLogPage, LogOffset, lid};
@@ -15,13 +16,14 @@ use crate::discovery;
 use crate::limits::TRANSFER_BYTES_MAX;
 
 /// The log pages of I/O controllers.
-pub(crate) const IO: [u8; 9] = [
+pub(crate) const IO: [u8; 10] = [
     lid::SUPPORTED_PAGES,
     lid::ERROR_INFORMATION,
     lid::SMART,
     lid::FIRMWARE_SLOT,
     lid::CHANGED_NAMESPACES,
     lid::EFFECTS,
+    lid::ANA,
     lid::PERSISTENT_EVENT,
     lid::FEATURE_EFFECTS,
     lid::RESERVATION_NOTIFICATION,
@@ -98,6 +100,10 @@ impl Controller {
                 .as_bytes()
                 .to_vec(),
             lid::FEATURE_EFFECTS => describe::feature_effects(self.kind()).as_bytes().to_vec(),
+            lid::ANA if command.lsp & !ana::RETURN_GROUPS_ONLY != 0 => {
+                return Err(Fault::field(10, 8));
+            }
+            lid::ANA => self.ana_log(command.lsp & ana::RETURN_GROUPS_ONLY != 0),
             lid::PERSISTENT_EVENT => self.persistent_events(command.lsp)?,
             // Reading the start of Reservation Notification takes the oldest notice out of it.
             lid::RESERVATION_NOTIFICATION if offset == 0 => {

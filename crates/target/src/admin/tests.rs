@@ -1,5 +1,6 @@
 //! Admin commands, one by one, and each way they are refused.
 
+mod ana;
 mod features;
 mod identify;
 mod log;

@@ -69,7 +69,7 @@ impl Controller {
     pub fn fail(&self) {
         let mut state = self.lock();
         state.csts = Csts(state.csts.0 | Csts::CFS);
-        self.set_serving(&state);
+        self.set_permits(&state);
         let ending = state.close_io_queues();
         drop(state);
         end(ending);

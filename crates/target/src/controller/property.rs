@@ -58,7 +58,7 @@ impl Controller {
                 let now = self.now();
                 let mut state = self.lock();
                 let ending = state.configure(Cc(value), now);
-                self.set_serving(&state);
+                self.set_permits(&state);
                 Self::wake_if_due(state);
                 end(ending);
                 Ok(())
@@ -121,6 +121,7 @@ impl State {
         self.features.reset(now);
         self.changed = super::Changed::default();
         self.event_context = None;
+        self.access.reset();
         self.close_io_queues()
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use nvme::ana;
 use nvme::fabrics::{
     CNTLID_DYNAMIC, Command, Connect, ConnectData, ConnectInvalid, ConnectResponse,
 };
@@ -143,8 +144,9 @@ fn connect_admin(
     host: Host,
 ) -> Result<QueueLease, Refusal> {
     let mut registry = target.lock();
-    let discovery_only =
-        registry.listeners.get(&params.path.listener).is_some_and(|info| info.discovery_only);
+    let listener = registry.listeners.get(&params.path.listener);
+    let discovery_only = listener.is_some_and(|info| info.discovery_only);
+    let ana = listener.map_or(ana::State::Optimized, |info| info.ana);
     let (kind, controllers) = if subsystem.is_discovery() {
         (Kind::Discovery, &mut registry.discovery)
     } else {
@@ -169,6 +171,7 @@ fn connect_admin(
         cntlid,
         host,
         path: params.path,
+        ana,
         kato: command.kato,
         now: params.now,
     };

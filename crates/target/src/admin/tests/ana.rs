@@ -1,0 +1,197 @@
+//! Asymmetric Namespace Access: what controllers of each listener say, take and refuse.
+
+use nvme::ana::{RETURN_GROUPS_ONLY, State, parse_page};
+use nvme::feature::{GetFeatures, Select, SetFeatures, fid};
+use nvme::identify::{Cns, Identify, IdentifyController, IdentifyNamespace, bits};
+use nvme::log::{GetLogPage, lid};
+use nvme::property::{Cc, CommandSetSelected};
+use nvme::status::Status;
+use zerocopy::FromBytes;
+
+use super::aer;
+use crate::admin::Outcome;
+use crate::controller::Controller;
+use crate::listener::{ListenerId, ListenerInfo};
+use crate::namespace::NamespaceSpec;
+use crate::registry::ManageError;
+use crate::rig::{HOST, Rig, SUBSYSTEM, backend, data_of, execute, failure, nqn, set_cc};
+
+const EVERY_STATE: [State; 5] = [
+    State::Optimized,
+    State::NonOptimized,
+    State::Inaccessible,
+    State::PersistentLoss,
+    State::Change,
+];
+
+fn log(controller: &Controller, lsp: u8) -> Vec<u8> {
+    data_of(controller, GetLogPage { lsp, ..GetLogPage::new(lid::ANA, 0, 4160) }.to_sqe(1), 4160)
+}
+
+/// Change count, and state and namespaces of the one group.
+fn group(controller: &Controller) -> (u64, State, Vec<u32>) {
+    let (changes, groups) = parse_page(&log(controller, 0)).unwrap();
+    let [group] = groups.try_into().unwrap();
+    assert_eq!((group.id, group.change_count), (1, changes));
+    (changes, group.state, group.nsids)
+}
+
+fn identified(controller: &Controller) -> IdentifyNamespace {
+    let page = data_of(controller, Identify::new(Cns::Namespace, 1).to_sqe(1), 4096);
+    IdentifyNamespace::read_from_bytes(&page).unwrap()
+}
+
+/// Has the controller tell of ANA changes by a request.
+fn listen(controller: &Controller) {
+    let sqe = SetFeatures {
+        fid: fid::ASYNC_EVENT,
+        save: false,
+        nsid: 0,
+        cdw11: bits::OAES_ANA_CHANGE,
+        cdw12: 0,
+        uuid_index: 0,
+    };
+    assert_eq!(execute(controller, &sqe.to_sqe(1)).0, Outcome::DONE);
+    assert_eq!(execute(controller, &aer(90)).0, Outcome::AsyncEvent);
+}
+
+#[test]
+fn the_controller_tells_what_it_can_say_of_access() {
+    let rig = Rig::new();
+    let connected = rig.enabled();
+    let controller = connected.controller();
+    let page = data_of(controller, Identify::new(Cns::Controller, 0).to_sqe(1), 4096);
+    let id = IdentifyController::read_from_bytes(&page).unwrap();
+    assert_eq!(id.cmic & bits::CMIC_ANA, bits::CMIC_ANA);
+    assert_eq!(id.oaes.get() & bits::OAES_ANA_CHANGE, bits::OAES_ANA_CHANGE);
+    assert_eq!((id.anagrpmax.get(), id.nanagrpid.get()), (1, 1));
+    assert!(id.anatt > 0 && id.anacap & 0x1f == 0x1f);
+    let namespace = identified(controller);
+    assert_eq!((namespace.anagrpid.get(), namespace.nmic & 1), (1, 1));
+}
+
+#[test]
+fn the_log_page_follows_state_and_namespaces() {
+    let rig = Rig::new();
+    let connected = rig.enabled();
+    let controller = connected.controller();
+    assert_eq!(group(controller), (0, State::Optimized, vec![1]));
+    rig.target.set_listener_ana(rig.path.listener, State::NonOptimized).unwrap();
+    assert_eq!(group(controller), (1, State::NonOptimized, vec![1]));
+    let spec = NamespaceSpec { nsid: Some(7), ..NamespaceSpec::new(backend(1 << 20), 512) };
+    rig.target.add_namespace(&nqn(SUBSYSTEM), &spec).unwrap();
+    assert_eq!(group(controller), (2, State::NonOptimized, vec![1, 7]));
+    assert_eq!(group(controller).0, 2);
+    // Groups only, in the form of the page that has no identifiers of namespaces.
+    let (_, groups) = parse_page(&log(controller, RETURN_GROUPS_ONLY)).unwrap();
+    assert!(groups[0].nsids.is_empty());
+    let reserved = GetLogPage { lsp: 2, ..GetLogPage::new(lid::ANA, 0, 64) }.to_sqe(1);
+    assert_eq!(failure(controller, reserved, 64), Status::INVALID_FIELD);
+    // A Controller Level Reset starts the count anew, and leaves the state.
+    set_cc(controller, Cc::default());
+    set_cc(controller, Cc::enable(CommandSetSelected::Nvm));
+    assert_eq!(group(controller), (0, State::NonOptimized, vec![1, 7]));
+}
+
+#[test]
+fn each_listener_has_a_state_of_its_own() {
+    let rig = Rig::new();
+    let local = "10.1.2.4:4420".parse().unwrap();
+    let info = ListenerInfo {
+        ana: State::Inaccessible,
+        ..ListenerInfo::new("10.1.2.4".parse().unwrap(), 4420)
+    };
+    let other = rig.target.add_listener(info).unwrap();
+    let first = rig.enabled();
+    let mut attempt = rig.attempt(SUBSYSTEM, HOST);
+    attempt.path = Rig::path(other, local);
+    let second = rig.connect(&attempt).unwrap();
+    set_cc(second.controller(), Cc::enable(CommandSetSelected::Nvm));
+    let states = || [&first, &second].map(|connected| group(connected.controller()).1);
+    assert_eq!(states(), [State::Optimized, State::Inaccessible]);
+    rig.target.set_listener_ana(rig.path.listener, State::Change).unwrap();
+    rig.target.set_listener_ana(other, State::Optimized).unwrap();
+    assert_eq!(states(), [State::Change, State::Optimized]);
+    // Controllers outlive their listener, and keep its last state.
+    rig.target.remove_listener(other).unwrap();
+    assert_eq!(states(), [State::Change, State::Optimized]);
+    let gone = rig.target.set_listener_ana(ListenerId(99), State::Change);
+    assert_eq!(gone, Err(ManageError::NoListener));
+}
+
+#[test]
+fn io_and_features_of_namespaces_are_refused_with_the_states_status() {
+    let rig = Rig::new();
+    let connected = rig.enabled();
+    let controller = connected.controller();
+    let get = |fid, select| GetFeatures { fid, select, nsid: 1, cdw11: 0, uuid_index: 0 }.to_sqe(1);
+    for state in EVERY_STATE {
+        rig.target.set_listener_ana(rig.path.listener, state).unwrap();
+        let refused = state.refusal();
+        assert_eq!(controller.permit_io().err(), refused, "{state:?}");
+        assert!(controller.serves_io());
+        for feature in
+            [fid::ERROR_RECOVERY, fid::RESERVATION_NOTIFICATION_MASK, fid::RESERVATION_PERSISTENCE]
+        {
+            let outcome = execute(controller, &get(feature, Select::Current)).0;
+            let expected = refused.map(|status| Outcome::Failed(status.with_more()));
+            assert_eq!(outcome, expected.unwrap_or(Outcome::DONE), "{state:?}");
+            let set = SetFeatures {
+                fid: feature,
+                save: false,
+                nsid: 1,
+                cdw11: 0,
+                cdw12: 0,
+                uuid_index: 0,
+            };
+            let outcome = execute(controller, &set.to_sqe(1)).0;
+            assert_eq!(matches!(outcome, Outcome::Failed(_)), refused.is_some(), "{state:?}");
+        }
+        // What is the controller's own works in every state.
+        let own = execute(controller, &get(fid::KEEP_ALIVE_TIMER, Select::Current)).0;
+        assert!(matches!(own, Outcome::Complete { .. }));
+        let what = execute(controller, &get(fid::ERROR_RECOVERY, Select::SupportedCapabilities)).0;
+        assert!(matches!(what, Outcome::Complete { .. }));
+        let namespace = identified(controller);
+        let blind = matches!(state, State::Inaccessible | State::PersistentLoss);
+        assert_eq!(namespace.nsze.get(), 2048);
+        assert_eq!(namespace.nuse.get() == 0, blind, "{state:?}");
+    }
+}
+
+#[test]
+fn a_controller_that_is_not_ready_refuses_io_whatever_the_state() {
+    let rig = Rig::new();
+    let connected = rig.enabled();
+    let controller = connected.controller();
+    set_cc(controller, Cc::default());
+    rig.target.set_listener_ana(rig.path.listener, State::NonOptimized).unwrap();
+    assert_eq!(controller.permit_io(), Err(Status::COMMAND_SEQUENCE_ERROR));
+}
+
+#[test]
+fn hosts_are_told_of_a_change_once_until_they_read_the_page() {
+    let rig = Rig::new();
+    let connected = rig.enabled();
+    let controller = connected.controller();
+    let set = |state| rig.target.set_listener_ana(rig.path.listener, state).unwrap();
+    // Not asked for, not told.
+    assert_eq!(execute(controller, &aer(89)).0, Outcome::AsyncEvent);
+    set(State::NonOptimized);
+    assert!(controller.next_event().is_none());
+    listen(controller);
+    set(State::NonOptimized);
+    assert!(controller.next_event().is_none(), "the same state is no change");
+    set(State::Inaccessible);
+    // Notice, ANA change (03h), log page 0Ch.
+    assert_eq!(controller.next_event().unwrap().dw0.get(), 0x000c_0302);
+    set(State::Optimized);
+    assert!(controller.next_event().is_none());
+    let kept = GetLogPage { retain_event: true, ..GetLogPage::new(lid::ANA, 0, 64) }.to_sqe(1);
+    data_of(controller, kept, 64);
+    set(State::Change);
+    assert!(controller.next_event().is_none());
+    assert_eq!(group(controller).1, State::Change);
+    set(State::Optimized);
+    assert!(controller.next_event().is_some());
+}

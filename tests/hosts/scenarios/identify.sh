@@ -13,12 +13,14 @@ expect '(.oaes / 256 | floor) % 2 == 1' <id
 expect '.ioccsz * 16 >= 64 + 4096 and .iorcsz == 1 and .icdoff == 0' <id
 expect '.sqes == 102 and .cqes == 68 and .maxcmd > 0' <id
 expect '.sgls % 4 > 0 and (.sgls / 1048576 | floor) % 2 == 1' <id
+expect '(.cmic / 8 | floor) % 2 == 1 and .anagrpmax == 1 and .nanagrpid == 1 and .anatt > 0' <id
 expect '.nn >= 1 and .mnan >= 0 and .vwc >= 0' <id
 
 nvme id-ns "$DEV" -o json >ns
 expect '.nsze == 131072 and .ncap == .nsze and .nuse <= .ncap' <ns
 expect '.nguid | test("^0+$") | not' <ns
 expect '.lbafs[0].ds == 9 and .flbas == 0' <ns
+expect '.anagrpid == 1 and .nmic % 2 == 1' <ns
 nvme ns-descs "$DEV" -o json >descriptors
 expect '[.. | .uuid? // empty] | length == 1' <descriptors
 expect '[.. | .nguid? // empty] | length == 1' <descriptors

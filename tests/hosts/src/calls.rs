@@ -44,6 +44,7 @@ impl Calls {
                 status => Err(format!("{status}\n{}", self.said()).into()),
             },
             ("flashloom", arguments) => self.target()?.command_line(arguments),
+            ("listen", []) => self.target()?.listen(),
             ("usage", []) => {
                 let (resident, files) = self.target()?.usage()?;
                 Ok(format!("{resident} {files}"))

@@ -145,6 +145,14 @@ impl Target {
         Ok(String::from_utf8_lossy(&output).into_owned())
     }
 
+    /// Has it listen on one more port of loopback, which is the answer.
+    pub fn listen(&self) -> Result<String> {
+        let port = free_port()?.to_string();
+        let address = format!("127.0.0.1:{port}");
+        self.command_line(&["listener", "add", &address, "--advertise", HOST_FROM_GUEST])?;
+        Ok(port)
+    }
+
     /// Whether it runs still.
     pub fn running(&mut self) -> Result<bool> {
         Ok(match &mut self.child {

@@ -32,6 +32,7 @@ scenarios! {
     identify
     keep_alive
     logs
+    multipath
     namespaces
     passthrough
     persistent_discovery

@@ -2,7 +2,10 @@
 
 CARGO ?= cargo
 
-.PHONY: demo test check hosts install
+.PHONY: demo test check hosts install library install-library fio-engine
+
+PREFIX ?= /usr/local
+LIBDIR ?= $(PREFIX)/lib
 
 ## Build, then serve a demonstration array under ./flashloom-data until Ctrl-C.
 demo:
@@ -19,3 +22,22 @@ check:
 ## Install the program for this user.
 install:
 	$(CARGO) install --locked --path crates/flashloom
+
+## libflashloom, shared and static, in target/release.
+library:
+	$(CARGO) build --release --locked --package capi
+	ln -sf libflashloom.so target/release/libflashloom.so.0
+
+## Install libflashloom, its header, its example and what pkg-config reads (PREFIX, LIBDIR, DESTDIR).
+install-library: library
+	install -D -m 755 target/release/libflashloom.so $(DESTDIR)$(LIBDIR)/libflashloom.so.0
+	ln -sf libflashloom.so.0 $(DESTDIR)$(LIBDIR)/libflashloom.so
+	install -D -m 644 target/release/libflashloom.a $(DESTDIR)$(LIBDIR)/libflashloom.a
+	install -D -m 644 crates/capi/include/flashloom.h $(DESTDIR)$(PREFIX)/include/flashloom.h
+	install -D -m 644 crates/capi/examples/write_and_read.c $(DESTDIR)$(PREFIX)/share/doc/flashloom/examples/write_and_read.c
+	mkdir -p $(DESTDIR)$(LIBDIR)/pkgconfig
+	sed -e 's#@PREFIX@#$(PREFIX)#' -e 's#@LIBDIR@#$(LIBDIR)#' packaging/flashloom.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/flashloom.pc
+
+## fio's engine, packaging/fio/flashloom.so: make fio-engine FIO_SOURCE=/path/to/fio (see packaging/fio/Makefile).
+fio-engine: library
+	$(MAKE) -C packaging/fio FIO_SOURCE="$(FIO_SOURCE)"

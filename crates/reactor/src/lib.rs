@@ -47,7 +47,7 @@ pub use limits::{
     BUFFER_ALIGN, BUFFER_MAX, DEFAULT_SPIN, POOL_BYTES, REACTORS_MAX, SCRATCH_BYTES, TASKS_MAX,
 };
 pub use metrics::Metrics;
-pub use policy::PollPolicy;
+pub use policy::{PollPolicy, Spinner};
 pub use simulate::{Order, TURN_NANOS, is_simulated, random, simulate, simulate_in};
 pub use sys::pin as pin_thread;
 pub use task::{Task, spawn, spawn_late, yield_now};

@@ -30,9 +30,9 @@ const LAST_BACKOFF: u32 = 1024;
 ///
 /// It does not when the peer shares this CPU: the peer can only answer once we sleep. The sign is a
 /// spin that ended without work followed by a short sleep. Then most spins are skipped, and one in
-/// `backoff` sleeps tries again.
+/// `backoff` sleeps tries again. For a reactor, and for any thread that waits for one.
 #[derive(Debug)]
-pub(crate) struct Spinner {
+pub struct Spinner {
     limit: Nanos,
     backoff: u32,
     /// Sleeps left until spinning is tried again.
@@ -41,6 +41,8 @@ pub(crate) struct Spinner {
 }
 
 impl Spinner {
+    /// Nothing is known yet.
+    #[must_use]
     pub fn new(policy: PollPolicy) -> Self {
         let limit = match policy {
             PollPolicy::Adaptive { spin } => nanos_of(spin),
@@ -50,7 +52,8 @@ impl Spinner {
         Self { limit, backoff: 0, skip: 0, spun_in_vain: false }
     }
 
-    /// Whether a reactor idle for `idle` should sleep now.
+    /// Whether a thread idle for `idle` should sleep now.
+    #[must_use]
     pub const fn should_sleep(&self, idle: Nanos) -> bool {
         idle >= self.limit || self.skip > 0
     }
@@ -62,13 +65,13 @@ impl Spinner {
         }
     }
 
-    /// The reactor goes to sleep.
+    /// The thread goes to sleep.
     pub const fn sleeping(&mut self) {
         self.spun_in_vain = self.skip == 0;
         self.skip = self.skip.saturating_sub(1);
     }
 
-    /// The reactor woke after `slept`.
+    /// The thread woke after `slept`.
     pub fn woke(&mut self, slept: Nanos) {
         if !self.spun_in_vain || self.limit == 0 {
             return;

@@ -1,0 +1,211 @@
+//! Whom to connect to and how, also by the names that nvme-cli has for it.
+
+use std::time::Duration;
+
+use initiator::{DiscoveryLog, Fencing, HostIdentity, Remote};
+use reactor::PollPolicy;
+
+use crate::Error;
+
+/// The discovery service's port, and that of most targets.
+const PORT: u16 = 4420;
+
+/// Whom to connect to, how, and how the thread that does it runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The subsystem and the connections to it.
+    pub remote: Remote,
+    /// CPU of the thread that serves a namespace; `None` leaves that to the scheduler.
+    pub cpu: Option<usize>,
+    /// How that thread waits for work, and how those do that wait for completions.
+    pub poll: PollPolicy,
+}
+
+impl Default for Options {
+    /// Port 4420 of this machine, as the machine's own host, and no subsystem.
+    fn default() -> Self {
+        let remote = Remote {
+            traddr: "127.0.0.1".to_owned(),
+            trsvcid: PORT,
+            subnqn: String::new(),
+            host: HostIdentity::of_machine(),
+            options: initiator::Options::default(),
+        };
+        Self { remote, cpu: None, poll: PollPolicy::default() }
+    }
+}
+
+impl Options {
+    /// Sets an option by its name, mostly nvme-cli's; `_` is as good as `-`. Times are in seconds unless they end
+    /// in `ms`, `s` or `m`; switches take `1`, `0`, `true`, `false`, `on` or `off`.
+    ///
+    /// | name | value |
+    /// |---|---|
+    /// | `traddr` | IP address or host name |
+    /// | `trsvcid` | TCP port |
+    /// | `subnqn` | NQN of the subsystem |
+    /// | `hostnqn` | NQN to connect as |
+    /// | `nr-io-queues` | I/O queues, for reads only when there are write queues |
+    /// | `nr-write-queues` | I/O queues beside them for what is no read |
+    /// | `queue-size` | commands outstanding on each queue |
+    /// | `keep-alive-tmo` | Keep Alive Timeout |
+    /// | `reconnect-delay` | time between attempts to connect again |
+    /// | `ctrl-loss-tmo` | how long it is tried to connect again; `off` is for ever |
+    /// | `fast-io-fail-tmo` | after so long without the controller commands fail; `off` has them wait |
+    /// | `io-timeout` | how long a command may go unanswered before it is aborted; `off` is for ever |
+    /// | `timeout` | how long a connection or an admin command may take |
+    /// | `hdr-digest`, `data-digest` | switches |
+    /// | `tos` | type of service, or traffic class |
+    /// | `so-priority` | priority of the connections |
+    /// | `fencing` | `proven` or `trusted`, see [`Fencing`] |
+    /// | `cpu` | CPU of the serving thread |
+    /// | `poll` | `adaptive`, `busy` or `interrupt` |
+    ///
+    /// # Errors
+    /// [`Error::Invalid`].
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), Error> {
+        let wrong = |right: &str| Error::invalid(format!("{name} is not `{value}`: {right}"));
+        let connect = &mut self.remote.options;
+        let canonical = name.replace('_', "-");
+        match canonical.as_str() {
+            "traddr" => value.clone_into(&mut self.remote.traddr),
+            "subnqn" => value.clone_into(&mut self.remote.subnqn),
+            "hostnqn" => self.remote.host = HostIdentity::named(value),
+            "trsvcid" => self.remote.trsvcid = number(value).ok_or_else(|| wrong("a port"))?,
+            "nr-io-queues" => {
+                connect.io_queues =
+                    number(value).filter(|&count| count > 0).ok_or_else(|| wrong("a count"))?;
+            }
+            "nr-write-queues" => {
+                connect.write_queues = number(value).ok_or_else(|| wrong("a count"))?;
+            }
+            "queue-size" => {
+                connect.queue_size =
+                    number(value).filter(|&count| count > 1).ok_or_else(|| wrong("2 or more"))?;
+            }
+            "tos" => connect.tos = Some(number(value).ok_or_else(|| wrong("0 to 255"))?),
+            "so-priority" => {
+                connect.priority = Some(number(value).ok_or_else(|| wrong("a priority"))?);
+            }
+            "cpu" => self.cpu = Some(number(value).ok_or_else(|| wrong("a CPU"))?),
+            "hdr-digest" => connect.header_digest = switch(value).ok_or_else(|| wrong(SWITCH))?,
+            "data-digest" => connect.data_digest = switch(value).ok_or_else(|| wrong(SWITCH))?,
+            "fencing" => {
+                connect.fencing = match value {
+                    "proven" => Fencing::Proven,
+                    "trusted" => Fencing::Trusted,
+                    _ => return Err(wrong("proven or trusted")),
+                }
+            }
+            "poll" => {
+                self.poll = match value {
+                    "adaptive" => PollPolicy::default(),
+                    "busy" => PollPolicy::Busy,
+                    "interrupt" => PollPolicy::Interrupt,
+                    _ => return Err(wrong("adaptive, busy or interrupt")),
+                }
+            }
+            time => return self.set_time(time, value),
+        }
+        Ok(())
+    }
+
+    fn set_time(&mut self, name: &str, value: &str) -> Result<(), Error> {
+        const RIGHT: &str = "a time such as 10, 10s, 500ms or 2m";
+        let connect = &mut self.remote.options;
+        let wrong = || Error::invalid(format!("{name} is not `{value}`: {RIGHT}"));
+        let or_off = || if value == "off" { Some(None) } else { time(value).map(Some) };
+        match name {
+            "keep-alive-tmo" => connect.keep_alive = time(value).ok_or_else(wrong)?,
+            "reconnect-delay" => connect.reconnect_delay = time(value).ok_or_else(wrong)?,
+            "timeout" => connect.timeout = time(value).ok_or_else(wrong)?,
+            "ctrl-loss-tmo" => connect.ctrl_loss = or_off().ok_or_else(wrong)?,
+            "fast-io-fail-tmo" => connect.fast_io_fail = or_off().ok_or_else(wrong)?,
+            "io-timeout" => connect.io_timeout = or_off().ok_or_else(wrong)?.unwrap_or_default(),
+            _ => return Err(Error::invalid(format!("there is no option `{name}`"))),
+        }
+        Ok(())
+    }
+
+    /// Reads the discovery log of the service at this address. The subsystem is the well-known discovery subsystem
+    /// when none is set.
+    ///
+    /// # Errors
+    /// [`Error::Host`].
+    pub fn discover(&self) -> Result<DiscoveryLog, Error> {
+        let mut remote = self.remote.clone();
+        if remote.subnqn.is_empty() {
+            nvme::nqn::DISCOVERY.clone_into(&mut remote.subnqn);
+        }
+        Ok(initiator::discover(&remote)?)
+    }
+}
+
+const SWITCH: &str = "on or off";
+
+fn number<T: std::str::FromStr>(text: &str) -> Option<T> {
+    text.parse().ok()
+}
+
+fn switch(text: &str) -> Option<bool> {
+    match text {
+        "1" | "true" | "on" | "yes" => Some(true),
+        "0" | "false" | "off" | "no" => Some(false),
+        _ => None,
+    }
+}
+
+fn time(text: &str) -> Option<Duration> {
+    let digits = text.trim_end_matches(|char: char| char.is_ascii_alphabetic());
+    let number: u64 = digits.parse().ok()?;
+    match &text[digits.len()..] {
+        "" | "s" => Some(Duration::from_secs(number)),
+        "ms" => Some(Duration::from_millis(number)),
+        "m" => Some(Duration::from_secs(number.saturating_mul(60))),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_set_by_name() {
+        let mut options = Options::default();
+        for (name, value) in [
+            ("traddr", "192.0.2.1"),
+            ("trsvcid", "8009"),
+            ("nr_io_queues", "4"),
+            ("hdr-digest", "on"),
+            ("ctrl-loss-tmo", "off"),
+            ("keep-alive-tmo", "1500ms"),
+            ("fencing", "trusted"),
+            ("poll", "busy"),
+        ] {
+            options.set(name, value).unwrap();
+        }
+        let connect = &options.remote.options;
+        assert_eq!((options.remote.traddr.as_str(), options.remote.trsvcid), ("192.0.2.1", 8009));
+        assert_eq!((connect.io_queues, connect.header_digest), (4, true));
+        assert_eq!((connect.ctrl_loss, connect.keep_alive), (None, Duration::from_millis(1500)));
+        assert_eq!((connect.fencing, options.poll), (Fencing::Trusted, PollPolicy::Busy));
+    }
+
+    #[test]
+    fn a_wrong_value_and_an_unknown_name_are_told() {
+        let mut options = Options::default();
+        let before = options.clone();
+        for (name, value, word) in [
+            ("trsvcid", "nvme", "port"),
+            ("queue-size", "1", "2 or more"),
+            ("data-digest", "maybe", "on or off"),
+            ("io-timeout", "soon", "a time"),
+            ("colour", "blue", "no option `colour`"),
+        ] {
+            let told = options.set(name, value).unwrap_err().to_string();
+            assert!(told.contains(word), "{told}");
+        }
+        assert_eq!(options, before);
+    }
+}

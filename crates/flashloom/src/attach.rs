@@ -16,6 +16,7 @@ use crate::cli::{AttachArgs, Global, Output};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::log;
 use crate::output::{emit, json};
+use crate::paths;
 use crate::service::{Asked, Signals, notify};
 
 /// How long the target may take for the flush at the end.
@@ -77,7 +78,7 @@ async fn serve(
     let AttachArgs { connect, nbd, export, read_only, .. } = args;
     let nsid = connect.nsid;
     let description = format!("{}, namespace {nsid}", connect.ask.subnqn);
-    let namespace = Namespace::attach(&connect.remote(), nsid).await?;
+    let namespace = paths::attach(&connect).await?;
     let listener = Listener::bind(&nbd).map_err(|error| {
         let listen = format!("cannot listen on {nbd}: {error}");
         Failure::new(Exit::Failed, listen)

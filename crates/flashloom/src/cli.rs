@@ -12,6 +12,7 @@ mod pools;
 mod serve;
 
 pub use attach::AttachArgs;
+pub use connect::ConnectArgs;
 pub use hosts::{AskArgs, BenchArgs, Beside, DiscoverArgs, IdNsArgs, Pattern, To};
 pub use manage::{
     ControllerVerb, EventsArgs, HostVerb, ListenerVerb, NamespaceVerb, ReferralVerb, SubsystemVerb,

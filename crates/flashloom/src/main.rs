@@ -11,6 +11,7 @@ mod generate;
 mod log;
 mod manage;
 mod output;
+mod paths;
 mod pools;
 mod serve;
 mod service;

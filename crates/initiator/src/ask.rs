@@ -30,7 +30,7 @@ pub struct Remote {
 impl Remote {
     /// The same for a single question: no keep alive timer (KATO 0), as nothing would feed it and the connection
     /// ends with the answer.
-    fn briefly(&self) -> Self {
+    pub(crate) fn briefly(&self) -> Self {
         let options = Options { keep_alive: Duration::ZERO, ..self.options.clone() };
         Self { options, ..self.clone() }
     }

@@ -72,8 +72,8 @@ struct Inner {
     room: Semaphore,
     to_send: Notify,
     broken: RefCell<Option<Arc<Error>>>,
-    /// Commands that change something had no answer when the connection ended.
-    in_doubt: Cell<bool>,
+    /// Commands that change something and had no answer when the connection ended.
+    in_doubt: Cell<usize>,
     /// Told when the connection ends by itself.
     trouble: Rc<Notify>,
 }
@@ -123,7 +123,7 @@ impl Channel {
             room: Semaphore::new(usize::from(depth)),
             to_send: Notify::new(),
             broken: RefCell::default(),
-            in_doubt: Cell::new(false),
+            in_doubt: Cell::new(0),
             trouble,
         });
         let receiver = reactor::spawn(receive(Rc::clone(&inner)));
@@ -192,8 +192,8 @@ impl Channel {
         self.inner.broken.borrow().is_some()
     }
 
-    /// Whether commands that change something had no answer when the connection ended.
-    pub fn in_doubt(&self) -> bool {
+    /// Commands that change something and had no answer when the connection ended.
+    pub fn in_doubt(&self) -> usize {
         self.inner.in_doubt.get()
     }
 
@@ -288,7 +288,7 @@ impl Inner {
         let left: Vec<_> = self.queue.borrow_mut().abandon().collect();
         for (cid, opcode, data) in left {
             if changes(opcode) {
-                self.in_doubt.set(true);
+                self.in_doubt.set(self.in_doubt.get() + 1);
             }
             self.resolve(cid, Outcome::Lost(data));
         }

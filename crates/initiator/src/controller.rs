@@ -8,7 +8,7 @@ use nvme::admin::{Abort, async_event_request_sqe, keep_alive_sqe};
 use nvme::cqe::Cqe;
 use nvme::event::Event;
 use nvme::fabrics::{PropertyGet, PropertySet, PropertySize};
-use nvme::feature::{NumberOfQueues, SetFeatures, async_event, fid};
+use nvme::feature::{NumberOfQueues, SetFeatures, fid};
 use nvme::identify::{Cns, Identify, IdentifyController, IdentifyNamespace, NamespaceList, bits};
 use nvme::limits::IDENTIFY_BYTES;
 use nvme::log::{GetLogPage, LogOffset};
@@ -260,19 +260,23 @@ impl Controller {
         (!kato.is_zero()).then(|| kato / 2)
     }
 
-    /// Has the controller tell of changes to attached namespaces by [`Controller::event`], if it can.
+    /// Has the controller tell of changes to attached namespaces and of the access to them by
+    /// [`Controller::event`], as far as it can.
     ///
     /// # Errors
     /// As [`Controller::execute`].
     pub async fn ask_for_events(&self) -> Result<(), Error> {
-        if self.identity.oaes.get() & bits::OAES_NAMESPACE_ATTRIBUTE == 0 {
+        let known = bits::OAES_NAMESPACE_ATTRIBUTE | bits::OAES_ANA_CHANGE;
+        let offered = self.identity.oaes.get() & known;
+        if offered == 0 {
             return Ok(());
         }
         let sqe = SetFeatures {
             fid: fid::ASYNC_EVENT,
             save: false,
             nsid: 0,
-            cdw11: async_event::NAMESPACE_ATTRIBUTE,
+            // The bits of the feature are those of OAES.
+            cdw11: offered,
             cdw12: 0,
             uuid_index: 0,
         }

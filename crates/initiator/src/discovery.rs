@@ -1,11 +1,13 @@
 //! The discovery log of a discovery controller (section 5.1.12.3.1).
 
-use nvme::discovery::{Entry, Header};
+use nvme::discovery::{Entry, Header, SubsystemType, TransportType};
 use nvme::log::lid;
+use nvme::nqn::DISCOVERY;
 use stdx::num::u32_of;
 use zerocopy::FromBytes;
 
 use crate::Error;
+use crate::ask::Remote;
 use crate::controller::Controller;
 use crate::limits::{ADMIN_PAGE_BYTES, DISCOVERY_RECORDS_MAX, DISCOVERY_TRIES};
 
@@ -24,6 +26,30 @@ const _: () = assert!(size_of::<Header>() == 1024 && size_of::<Entry>() == 1024)
 
 /// Entries read with one command.
 const ENTRIES_A_READ: u64 = ADMIN_PAGE_BYTES as u64 / 1024;
+
+impl Remote {
+    /// The same subsystem at every address that the discovery service at this remote's address has for it.
+    ///
+    /// # Errors
+    /// As [`Controller::connect`] and [`Controller::discovery_log`].
+    pub async fn paths(&self) -> Result<Vec<Self>, Error> {
+        let discovery = Self { subnqn: DISCOVERY.to_owned(), ..self.briefly() };
+        let controller = discovery.connect().await?;
+        let log = controller.discovery_log().await?;
+        // Nothing is lost by a controller that is not shut down: it notices by itself.
+        let _ = controller.shut_down().await;
+        let is_meant = |entry: &&Entry| {
+            entry.subtype == SubsystemType::Nvm.raw()
+                && entry.trtype == TransportType::Tcp.raw()
+                && entry.subnqn() == self.subnqn
+        };
+        let at = |entry: &Entry| {
+            let trsvcid = entry.trsvcid().parse().ok()?;
+            Some(Self { traddr: entry.traddr(), trsvcid, ..self.clone() })
+        };
+        Ok(log.entries.iter().filter(is_meant).filter_map(at).collect())
+    }
+}
 
 impl Controller {
     /// Reads the discovery log. As it may change between two reads, the generation counter is read again after

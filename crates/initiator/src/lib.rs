@@ -5,6 +5,7 @@
 //! keeps the association, its queues and buffers, and has a function for each command. [`discover`], [`identify_controller`] and
 //! [`identify_namespace`] are for callers without a reactor: each blocks its thread for one question.
 
+mod ana;
 mod ask;
 mod association;
 mod channel;
@@ -29,5 +30,9 @@ pub use discovery::DiscoveryLog;
 pub use error::Error;
 pub use fabric::race;
 pub use host::HostIdentity;
-pub use namespace::{Buffer, CopyLimits, Deallocate, Fua, Geometry, Namespace, Supports};
+pub use namespace::{
+    Buffer, CopyLimits, Deallocate, Fua, Geometry, Namespace, PathInfo, PathPolicy, PathState,
+    Supports,
+};
+pub use nvme::ana::State as AnaState;
 pub use queue::{Completion, Data, Memory, Queue};

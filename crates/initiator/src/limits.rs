@@ -28,6 +28,13 @@ pub const QUEUE_SIZE: u16 = 128;
 /// Times a command is sent again when its status says that it may succeed then; what the Linux host uses.
 pub const RETRIES: u32 = 5;
 
+/// Paths of one namespace: two to four are usual, and each command looks at all of them.
+pub const PATHS_MAX: usize = 16;
+
+/// Milliseconds between two looks at a controller's ANA log page, when commands tell that a look is due: a
+/// controller whose commands and page contradict each other is not asked all the time.
+pub const ANA_LOOK_MS: u64 = 50;
+
 /// Looks per I/O timeout for commands that exceed it: the timeout is kept to a quarter.
 pub const TIMEOUT_LOOKS: u32 = 4;
 

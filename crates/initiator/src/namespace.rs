@@ -1,8 +1,11 @@
 //! A namespace in use: its geometry, its buffers and its commands, for the tasks of one reactor.
 
 mod buffer;
+mod fence;
 mod geometry;
 mod life;
+mod path;
+mod route;
 mod session;
 
 use std::rc::Rc;
@@ -23,13 +26,15 @@ use zerocopy::IntoBytes;
 
 pub use buffer::Buffer;
 pub use geometry::{CopyLimits, Geometry, Supports};
+pub use path::{PathInfo, PathState};
+pub use route::PathPolicy;
 
 use crate::Error;
 use crate::ask::Remote;
 use crate::channel::Outcome;
 use crate::limits::RETRIES;
 use crate::queue::Data;
-use life::{Effect, Life};
+use life::{Claim, Effect, Life};
 use reactor::Task;
 
 /// Whether a write is durable when it completes (Force Unit Access), whatever cache the namespace has.
@@ -57,10 +62,10 @@ pub enum Deallocate {
 /// an [`Error`], whose [`Error::Command`] has the NVMe status. A range outside of the namespace, and a buffer
 /// shorter than its range, are refused before anything is sent.
 ///
-/// When the association is lost it is replaced, and commands wait for that; [`crate::Options`] says for how long.
-/// Commands that were in flight are sent again, those that change something only when the old association is
-/// known to execute nothing any more ([`crate::Fencing`]), so that no caller ever sees an old write come after a
-/// newer one. A copy onto its own sources is never sent again: it ends with [`Error::InDoubt`]. So does any
+/// When the association is lost it is replaced, and commands wait for that, or take another path
+/// ([`Namespace::attach_paths`]); [`crate::Options`] says for how long. Commands that were in flight are sent again.
+/// Others that change the same blocks as those wait until the old association is known to execute nothing any more
+/// ([`crate::Fencing`]), so that no caller ever sees an old write come after a newer one. A copy onto its own sources is never sent again: it ends with [`Error::InDoubt`]. So does any
 /// command that changes something and was in flight when waiting ended by [`crate::Options::fast_io_fail`] or
 /// [`crate::Options::ctrl_loss`].
 #[derive(Clone)]
@@ -72,12 +77,13 @@ pub struct Namespace {
 
 struct Inner {
     life: Rc<Life>,
-    keepers: [Task<()>; 2],
+    keeper: Task<()>,
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.keepers.iter().for_each(Task::abort);
+        self.life.abandon();
+        self.keeper.abort();
     }
 }
 
@@ -91,12 +97,57 @@ impl Namespace {
     /// # Panics
     /// Outside a reactor.
     pub async fn attach(remote: &Remote, nsid: u32) -> Result<Self, Error> {
-        let life = Rc::new(Life::begin(remote, nsid).await?);
-        let keepers = [
-            reactor::spawn(Rc::clone(&life).keep()),
-            reactor::spawn(Rc::clone(&life).keep_fence()),
-        ];
-        Ok(Self { inner: Rc::new(Inner { life, keepers }), polled: false })
+        Self::attach_paths(core::slice::from_ref(remote), nsid, PathPolicy::default()).await
+    }
+
+    /// The same over several paths: remotes that are one subsystem at several addresses, 1 to
+    /// [`crate::limits::PATHS_MAX`], in the order of preference. It is attached when the first of them is
+    /// connected; the others are then connected in the background. A command goes to a path with the best access
+    /// (ANA) there is, and to another one when its path is lost or takes no commands; among equals `policy`
+    /// decides. When no path is left, commands wait as they do for a single one.
+    ///
+    /// # Errors
+    /// Any of [`Error`]: when none can be connected, that of the first.
+    ///
+    /// # Panics
+    /// Outside a reactor.
+    pub async fn attach_paths(
+        remotes: &[Remote],
+        nsid: u32,
+        policy: PathPolicy,
+    ) -> Result<Self, Error> {
+        let life = Life::begin(remotes, nsid, policy).await?;
+        let keeper = reactor::spawn(Rc::clone(&life).keep_fence());
+        Ok(Self { inner: Rc::new(Inner { life, keeper }), polled: false })
+    }
+
+    /// Adds a path, which is connected in the background.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for one that is there already, or of another host or subsystem;
+    /// [`Error::Ended`].
+    pub fn add_path(&self, remote: &Remote) -> Result<(), Error> {
+        self.inner.life.add_path(remote)
+    }
+
+    /// Takes a path away. Commands in flight on it are sent again on the others.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] when there is no such path, or no other.
+    pub async fn remove_path(&self, traddr: &str, trsvcid: u16) -> Result<(), Error> {
+        self.inner.life.remove_path(traddr, trsvcid).await
+    }
+
+    /// The paths as they are now.
+    #[must_use]
+    pub fn paths(&self) -> Vec<PathInfo> {
+        self.inner.life.paths()
+    }
+
+    /// Waits until the paths are others than `seen`, as [`Namespace::paths`] gave them, but for their counts of
+    /// commands; gives them.
+    pub async fn paths_changed(&self, seen: &[PathInfo]) -> Vec<PathInfo> {
+        self.inner.life.paths_changed(seen).await
     }
 
     /// The same namespace for commands that should be done as soon as can be: they go to the queues for polled
@@ -289,10 +340,11 @@ impl Namespace {
     /// # Errors
     /// Those of the controller's shutdown.
     pub async fn shut_down(&self) -> Result<(), Error> {
-        match self.inner.life.end(Error::Lost("the namespace was shut down")) {
-            Some(session) => session.shut_down().await,
-            None => Ok(()),
+        let mut ended = Ok(());
+        for session in self.inner.life.end(Error::Lost("the namespace was shut down")) {
+            ended = ended.and(session.shut_down().await);
         }
+        ended
     }
 
     /// A range of the namespace that one command can name.
@@ -371,17 +423,23 @@ impl Namespace {
     async fn run(&self, effect: Effect, sqe: Sqe, mut data: Data) -> (Result<Cqe, Error>, Data) {
         let life = &self.inner.life;
         let mut retries = 0;
-        let mut in_doubt = false;
+        let mut claim = Claim::new(effect);
         loop {
-            let session = match life.session(effect).await {
+            let session = match life.session(&claim, &sqe).await {
                 Ok(session) => session,
-                Err(error) if in_doubt => return (Err(Error::InDoubt(Arc::new(error))), data),
+                Err(error) if claim.in_doubt() => {
+                    return (Err(Error::InDoubt(Arc::new(error))), data);
+                }
                 Err(error) => return (Err(error), data),
             };
             let channel = session.channel(sqe.opcode, self.polled);
             match channel.run(sqe, data).await {
                 Outcome::Answered(cqe, back) => {
                     let status = cqe.status();
+                    if effect != Effect::Once && session.refused(status) {
+                        data = back;
+                        continue;
+                    }
                     if retries == RETRIES || effect == Effect::Once || !may_succeed_later(status) {
                         return (Ok(cqe), back);
                     }
@@ -391,11 +449,11 @@ impl Namespace {
                 }
                 Outcome::Lost(back) => {
                     life.lose(&session, Error::Ended(channel.why()));
+                    life.doubt(&session, &mut claim, &sqe);
                     if effect == Effect::Once {
                         return (Err(Error::InDoubt(channel.why())), back);
                     }
                     data = back;
-                    in_doubt |= effect != Effect::None;
                 }
                 Outcome::Unsent(back) => {
                     data = back;

@@ -2,11 +2,13 @@
 //! where it misbehaves.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
 use fabric::race;
 use nvme::admin::Abort;
+use nvme::ana::{self, Group, State};
 use nvme::cqe::Cqe;
 use nvme::discovery::{AddressFamily, Entry, Header, SubsystemType};
 use nvme::event::Event as EventOf;
@@ -80,6 +82,10 @@ pub enum Fault {
     Stall,
     /// Answers nothing on the connections there are; those to come are served.
     Mute,
+    /// The ANA log page says that the namespace can be accessed, whatever its commands are told.
+    FalseAccess,
+    /// The ANA log page has not got the namespace's group.
+    NoGroup,
     /// Answers no write or copy until it is reset; the controller holds a write until [`Scripted::haunt`].
     HoldWrites,
 }
@@ -104,14 +110,16 @@ impl Default for Script {
 struct Shared {
     script: Script,
     fault: Cell<Fault>,
-    memory: RefCell<Vec<u8>>,
+    memory: Rc<RefCell<Vec<u8>>>,
+    /// What the ANA log page says.
+    access: Cell<State>,
     /// What Identify Namespace says; 0 when it is not there.
     blocks: Cell<u64>,
     nguid: Cell<u8>,
     /// Asynchronous Event Requests that wait.
     requests: RefCell<Vec<u16>>,
     /// Events to tell.
-    events: Cell<u32>,
+    events: RefCell<VecDeque<EventOf>>,
     /// Connections of an earlier age hang up.
     age: Cell<u64>,
     poked: Signal,
@@ -121,6 +129,8 @@ struct Shared {
     aborted: RefCell<Vec<u16>>,
     /// Admin queues connected, and Aborts and resets seen.
     pub copies: Cell<u32>,
+    /// Commands refused for the state of access.
+    pub refused: Cell<u32>,
     pub reads: Cell<u32>,
     pub associations: Cell<u32>,
     pub aborts: Cell<u32>,
@@ -139,22 +149,33 @@ pub struct Scripted {
 impl Scripted {
     /// Listens on a free port of this host and serves until the reactor ends.
     pub fn start(script: Script) -> Self {
+        Self::over(Rc::new(RefCell::new(vec![0; BLOCK * BLOCKS])), script)
+    }
+
+    /// Another controller of the same namespace.
+    pub fn beside(&self) -> Self {
+        Self::over(Rc::clone(&self.shared.memory), self.shared.script.clone())
+    }
+
+    fn over(memory: Rc<RefCell<Vec<u8>>>, script: Script) -> Self {
         let listener =
             TcpListener::bind("127.0.0.1:0".parse().unwrap(), ListenOptions::default()).unwrap();
         let addr = listener.local_addr().unwrap();
         let shared = Rc::new(Shared {
             fault: Cell::new(script.fault),
-            memory: RefCell::new(vec![0; BLOCK * BLOCKS]),
+            memory,
+            access: Cell::new(State::Optimized),
             blocks: Cell::new(u64::try_from(BLOCKS).unwrap()),
             nguid: Cell::new(1),
             requests: RefCell::default(),
-            events: Cell::new(0),
+            events: RefCell::default(),
             age: Cell::new(0),
             poked: Signal::new(),
             chance: RefCell::new(Prng::new(script.seed)),
             held: RefCell::default(),
             aborted: RefCell::default(),
             copies: Cell::new(0),
+            refused: Cell::new(0),
             reads: Cell::new(0),
             associations: Cell::new(0),
             aborts: Cell::new(0),
@@ -205,6 +226,17 @@ impl Scripted {
         self.shared.reads.get()
     }
 
+    /// Counts reads and refused commands from 0 again.
+    pub fn forget_counts(&self) {
+        self.shared.reads.set(0);
+        self.shared.refused.set(0);
+    }
+
+    /// Commands refused for the state of access.
+    pub fn refused(&self) -> u32 {
+        self.shared.refused.get()
+    }
+
     /// Writes that the controller holds.
     pub fn held(&self) -> usize {
         self.shared.held.borrow().len()
@@ -226,7 +258,22 @@ impl Scripted {
     pub fn change(&self, blocks: u64, nguid: u8) {
         self.shared.blocks.set(blocks);
         self.shared.nguid.set(nguid);
-        self.shared.events.set(self.shared.events.get() + 1);
+        self.tell(EventOf::NamespaceAttribute);
+    }
+
+    /// Gives the namespace another state of access, and sends an event.
+    pub fn set_access(&self, access: State) {
+        self.set_access_silently(access);
+        self.tell(EventOf::AnaChange);
+    }
+
+    /// The same without the event.
+    pub fn set_access_silently(&self, access: State) {
+        self.shared.access.set(access);
+    }
+
+    fn tell(&self, event: EventOf) {
+        self.shared.events.borrow_mut().push_back(event);
         self.shared.poked.raise();
     }
 }
@@ -238,12 +285,13 @@ impl Shared {
         namespace.ncap = namespace.nsze;
         namespace.nguid = [self.nguid.get(); 16];
         namespace.lbaf[0].lbads = 9;
+        namespace.anagrpid = 3.into();
         namespace
     }
 
     fn has_news(&self, admin: bool) -> bool {
         if admin {
-            self.events.get() > 0 && !self.requests.borrow().is_empty()
+            !self.events.borrow().is_empty() && !self.requests.borrow().is_empty()
         } else {
             !self.aborted.borrow().is_empty()
         }
@@ -337,9 +385,9 @@ impl Link {
             return;
         }
         let Some(cid) = self.shared.requests.borrow_mut().pop() else { return };
-        self.shared.events.set(self.shared.events.get() - 1);
+        let Some(event) = self.shared.events.borrow_mut().pop_front() else { return };
         let mut cqe = Cqe::new(cid, Status::SUCCESS);
-        cqe.dw0 = EventOf::NamespaceAttribute.to_dw0().into();
+        cqe.dw0 = event.to_dw0().into();
         self.respond(&cqe);
     }
 
@@ -386,6 +434,10 @@ impl Link {
         let outcome = match sqe.opcode {
             admin::FABRICS => self.fabrics(sqe, &data),
             _ if self.admin => self.admin_command(sqe),
+            _ if self.shared.access.get().refusal().is_some() => {
+                self.shared.refused.set(self.shared.refused.get() + 1);
+                done(sqe, self.shared.access.get().refusal().unwrap())
+            }
             io::READ | io::WRITE if self.shared.fault.get() == Fault::Hostile => {
                 let noise = hostile::answer(&mut self.shared.chance.borrow_mut(), sqe);
                 self.out.extend_from_slice(&noise);
@@ -549,6 +601,9 @@ impl Link {
             admin::GET_LOG_PAGE if sqe.cdw10.get() & 0xff == u32::from(lid::CHANGED_NAMESPACES) => {
                 Outcome::Data(NamespaceList::new([1]).as_bytes().to_vec())
             }
+            admin::GET_LOG_PAGE if sqe.cdw10.get() & 0xff == u32::from(lid::ANA) => {
+                Outcome::Data(self.ana_log(sqe))
+            }
             admin::GET_LOG_PAGE => Outcome::Data(self.discovery_log(sqe)),
             _ => done(sqe, Status::INVALID_OPCODE),
         }
@@ -557,10 +612,28 @@ impl Link {
     fn identity(&self) -> IdentifyController {
         IdentifyController {
             mdts: 8,
-            oaes: bits::OAES_NAMESPACE_ATTRIBUTE.into(),
+            oaes: (bits::OAES_NAMESPACE_ATTRIBUTE | bits::OAES_ANA_CHANGE).into(),
+            cmic: bits::CMIC_ANA,
+            anagrpmax: 4.into(),
+            nanagrpid: 2.into(),
             ioccsz: (self.shared.script.in_capsule / 16 + 4).into(),
             ..IdentifyController::default()
         }
+    }
+
+    /// Two groups, of which the second has the namespace.
+    fn ana_log(&self, sqe: &Sqe) -> Vec<u8> {
+        let ask = GetLogPage::parse(sqe).unwrap();
+        let group = |id, state| Group { id, change_count: 0, state, nsids: vec![id] };
+        let access = match self.shared.fault.get() {
+            Fault::FalseAccess => State::Optimized,
+            _ => self.shared.access.get(),
+        };
+        let groups = [group(1, State::PersistentLoss), group(3, access)];
+        let groups = if self.shared.fault.get() == Fault::NoGroup { &groups[..1] } else { &groups };
+        let mut page = ana::page(0, groups, ask.lsp & ana::RETURN_GROUPS_ONLY != 0);
+        page.resize(usize64(ask.bytes), 0);
+        page
     }
 
     fn discovery_log(&self, sqe: &Sqe) -> Vec<u8> {

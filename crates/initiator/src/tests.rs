@@ -20,6 +20,7 @@ use crate::{Controller, Data, Error, HostIdentity, Memory, Options, Queue};
 
 mod hostile;
 mod life;
+mod paths;
 
 const SUBNQN: &str = "nqn.2026-11.io.flashloom:test";
 

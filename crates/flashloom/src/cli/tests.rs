@@ -73,6 +73,8 @@ fn what_is_wrong_is_said_with_what_would_be_right() {
         ("flashloom attach --nbd unix:/x --ctrl-loss-tmo never", "or off"),
         ("flashloom attach --nbd unix:/x --hostid 17", "UUID"),
         ("flashloom attach --nbd unix:/x --cures speed", "batching"),
+        ("flashloom attach --nbd unix:/x --path 192.0.2.1:x", "192.0.2.11:4420"),
+        ("flashloom attach --nbd unix:/x --path-policy fastest", "queue-depth"),
         ("flashloom bench --bs 4q", "KiB"),
         ("flashloom bench --beside write,1m", "write,1m,16"),
         ("flashloom bench --rw sideways", "randread"),
@@ -112,6 +114,29 @@ fn what_connect_is_asked_arrives() {
         ..initiator::Options::default()
     };
     assert_eq!(remote.options, wanted);
+}
+
+#[test]
+fn paths_are_addresses_beside_the_first() {
+    let line = "flashloom attach --nbd unix:/x -a 192.0.2.1 -s 4421 --path 192.0.2.2 --path 192.0.2.3:4422 \
+        --path fd00::1 --path [fd00::1]:4423 --path array --path array:4424 --path-policy queue-depth";
+    let Command::Attach(args) = Cli::parse_from(line.split_whitespace()).command else { panic!() };
+    let remotes = args.connect.remotes();
+    let places: Vec<_> = remotes.iter().map(|r| (&*r.traddr, r.trsvcid)).collect();
+    let expected = [
+        ("192.0.2.1", 4421),
+        ("192.0.2.2", 4421),
+        ("192.0.2.3", 4422),
+        ("fd00::1", 4421),
+        ("[fd00::1]", 4423),
+        ("array", 4421),
+        ("array", 4424),
+    ];
+    assert_eq!(places, expected);
+    assert_eq!(
+        initiator::PathPolicy::from(args.connect.path_policy),
+        initiator::PathPolicy::QueueDepth
+    );
 }
 
 #[test]

@@ -1,25 +1,30 @@
-//! The life of a namespace in use: its association may be lost and replaced, while commands wait.
+//! The life of a namespace in use: over one path or several, each of which may be lost and come back, while
+//! commands wait or go another way.
 //!
-//! The rule of what may be sent again (decision record 0009): a lost command that changes nothing is sent again
-//! on the next association. One that changes something, and any other such command, goes to the next association
-//! only when the lost one executes nothing any more, because otherwise an old copy might come after a newer
-//! write. That is known at once when nothing of the kind was in flight, or when the controller could be reset
-//! over its admin queue; else when the time has passed in which the controller must have noticed.
+//! The rule of what may be sent again (decision record 0009): a lost command that changes nothing is sent again on
+//! the next association. For one that changes something, and any other such command, the [`Fence`] says when it
+//! may go, because otherwise an old copy might come after a newer write. That an association executes nothing any
+//! more is known at once when its controller could be reset over its admin queue; else when the time has passed in
+//! which the controller must have noticed.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use fabric::race;
+use nvme::sqe::Sqe;
+use reactor::now_exact;
 use reactor::sync::Signal;
-use reactor::{Nanos, now_exact};
 
+use super::fence::{Extent, Fence, Ticket};
 use super::geometry::Geometry;
+use super::path::{Path, PathInfo, nanos, settle, since};
+use super::route::{Candidate, PathPolicy, choose, is_usable};
 use super::session::Session;
 use crate::Error;
 use crate::ask::Remote;
-use crate::association::{Fencing, Options};
+use crate::association::Fencing;
+use crate::limits::PATHS_MAX;
 
 /// What a command may do when it is executed twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,64 +37,148 @@ pub enum Effect {
     Once,
 }
 
-/// Where a namespace is in its life.
-enum State {
-    Live(Rc<Session>),
-    /// The association was lost; the keeper connects again.
-    Away {
-        since: Nanos,
-        /// Commands do not wait any longer.
-        failing: bool,
-        why: Arc<Error>,
-    },
-    /// There will be no other association.
-    Over(Arc<Error>),
+/// What a command has been through.
+#[derive(Clone, Copy, Debug)]
+pub struct Claim {
+    effect: Effect,
+    /// It was lost with an association.
+    ticket: Option<Ticket>,
 }
 
-/// Until when a lost association may execute commands that change something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fence {
-    Open,
-    Until(Nanos),
-    /// It is being found out.
-    Closed,
+impl Claim {
+    pub const fn new(effect: Effect) -> Self {
+        Self { effect, ticket: None }
+    }
+
+    /// Whether it may have been executed already.
+    pub const fn in_doubt(&self) -> bool {
+        self.ticket.is_some()
+    }
 }
 
 /// What the tasks of a namespace share.
 pub struct Life {
-    remote: Remote,
     nsid: u32,
-    state: RefCell<State>,
-    fence: Cell<Fence>,
+    policy: PathPolicy,
+    fence: Fence,
     geometry: Cell<Geometry>,
-    /// State, fence or geometry changed.
-    changed: Signal,
-}
-
-fn nanos(duration: Duration) -> Nanos {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-fn since(start: Nanos) -> Duration {
-    Duration::from_nanos(now_exact().saturating_sub(start))
+    paths: RefCell<Vec<Rc<Path>>>,
+    /// Index of the path that the last command took.
+    last: Cell<usize>,
+    /// Sessions there have been.
+    sessions: Cell<u64>,
+    /// There will be no other association.
+    over: RefCell<Option<Arc<Error>>>,
+    /// A path, its access, the fence or the geometry changed.
+    pub(super) changed: Signal,
 }
 
 impl Life {
-    /// Attaches for the first time.
-    pub async fn begin(remote: &Remote, nsid: u32) -> Result<Self, Error> {
-        if remote.options.keep_alive.is_zero() && remote.options.fencing == Fencing::Proven {
-            let why = "without a keep alive timeout a lost association cannot be proven dead";
-            return Err(Error::Unsupported(why.to_owned()));
+    /// Attaches for the first time: over the first of the remotes that can be; the others are connected by their
+    /// keepers.
+    pub async fn begin(
+        remotes: &[Remote],
+        nsid: u32,
+        policy: PathPolicy,
+    ) -> Result<Rc<Self>, Error> {
+        check(remotes)?;
+        let mut failed = Vec::new();
+        for (at, remote) in remotes.iter().enumerate() {
+            let session = match Session::open(remote, nsid, 0).await {
+                Ok(session) => session,
+                Err(error) => {
+                    failed.push(error);
+                    continue;
+                }
+            };
+            let life = Rc::new(Self {
+                nsid,
+                policy,
+                fence: Fence::default(),
+                geometry: Cell::new(session.geometry()),
+                paths: RefCell::default(),
+                last: Cell::new(0),
+                sessions: Cell::new(1),
+                over: RefCell::default(),
+                changed: Signal::new(),
+            });
+            let mut session = Some(session);
+            for (other, remote) in remotes.iter().enumerate() {
+                let path = if other == at { session.take() } else { None };
+                life.add(Path::new(remote.clone(), path));
+            }
+            return Ok(life);
         }
-        let (session, geometry) = Session::open(remote, nsid, 0).await?;
-        Ok(Self {
-            remote: remote.clone(),
-            nsid,
-            state: RefCell::new(State::Live(Rc::new(session))),
-            fence: Cell::new(Fence::Open),
-            geometry: Cell::new(geometry),
-            changed: Signal::new(),
-        })
+        // The first remote is the one that was meant first.
+        Err(failed.into_iter().next().unwrap_or(Error::Lost("no path was given")))
+    }
+
+    /// Keeps a path from now on.
+    fn add(self: &Rc<Self>, path: Path) {
+        let path = Rc::new(path);
+        self.paths.borrow_mut().push(Rc::clone(&path));
+        path.keep(Rc::clone(self));
+    }
+
+    /// Adds a path to the same namespace, which is connected in the background.
+    pub fn add_path(self: &Rc<Self>, remote: &Remote) -> Result<(), Error> {
+        let mut remotes: Vec<_> =
+            self.paths.borrow().iter().map(|path| path.remote.clone()).collect();
+        remotes.push(remote.clone());
+        check(&remotes)?;
+        if let Some(why) = &*self.over.borrow() {
+            return Err(Error::Ended(Arc::clone(why)));
+        }
+        self.add(Path::new(remote.clone(), None));
+        Ok(())
+    }
+
+    /// Takes a path away; commands on it are sent again on others. The last one stays.
+    pub async fn remove_path(&self, traddr: &str, trsvcid: u16) -> Result<(), Error> {
+        let Some(session) = self.take_path(traddr, trsvcid)? else { return Ok(()) };
+        settle(self, &session).await;
+        // Nothing is lost by a controller that is not shut down: it notices by itself.
+        let _ = session.shut_down().await;
+        Ok(())
+    }
+
+    /// Forgets a path; gives its session, if there is one.
+    fn take_path(&self, traddr: &str, trsvcid: u16) -> Result<Option<Rc<Session>>, Error> {
+        let mut paths = self.paths.borrow_mut();
+        let is = |path: &Rc<Path>| path.remote.traddr == traddr && path.remote.trsvcid == trsvcid;
+        let Some(at) = paths.iter().position(is) else {
+            return Err(Error::Unsupported(format!("there is no path {traddr}:{trsvcid}")));
+        };
+        if paths.len() == 1 {
+            return Err(Error::Unsupported("the last path cannot be removed".to_owned()));
+        }
+        let path = paths.remove(at);
+        drop(paths);
+        let session = path.live();
+        if let Some(session) = &session {
+            self.close(&path, session, "the path was removed");
+        }
+        path.end(&Arc::new(Error::Lost("the path was removed")));
+        self.settle_when_over();
+        self.changed.raise();
+        Ok(session)
+    }
+
+    pub fn paths(&self) -> Vec<PathInfo> {
+        self.paths.borrow().iter().map(|path| path.info()).collect()
+    }
+
+    /// Waits until the paths are others than `seen`.
+    pub async fn paths_changed(&self, seen: &[PathInfo]) -> Vec<PathInfo> {
+        let mut now = self.paths();
+        self.changed
+            .until(|| {
+                now = self.paths();
+                let same = |(a, b): (&PathInfo, &PathInfo)| a.is_like(b);
+                now.len() != seen.len() || !now.iter().zip(seen).all(same)
+            })
+            .await;
+        now
     }
 
     pub fn geometry(&self) -> Geometry {
@@ -100,10 +189,19 @@ impl Life {
         self.nsid
     }
 
+    /// The number of the next session.
+    pub(super) fn next_session(&self) -> u64 {
+        self.sessions.replace(self.sessions.get() + 1)
+    }
+
+    pub(super) const fn fence(&self) -> &Fence {
+        &self.fence
+    }
+
     /// Waits until the geometry is another than `seen`, or the namespace is over.
     pub async fn changed(&self, seen: &Geometry) -> Result<Geometry, Error> {
         let news = || {
-            if let State::Over(why) = &*self.state.borrow() {
+            if let Some(why) = &*self.over.borrow() {
                 return Some(Err(Error::Ended(Arc::clone(why))));
             }
             let now = self.geometry.get();
@@ -113,198 +211,186 @@ impl Life {
         news().unwrap_or(Err(Error::Lost("the namespace is over")))
     }
 
-    /// A session that a command of this effect may go to, once there is one.
-    pub async fn session(&self, effect: Effect) -> Result<Rc<Session>, Error> {
-        if let Some(found) = self.try_session(effect) {
+    /// A session that a command may go to, once there is one.
+    pub async fn session(&self, claim: &Claim, sqe: &Sqe) -> Result<Rc<Session>, Error> {
+        if let Some(found) = self.try_session(claim, sqe) {
             return found;
         }
-        self.changed.until(|| self.try_session(effect).is_some()).await;
-        self.try_session(effect).unwrap_or(Err(Error::Lost("the namespace is over")))
+        let mut found = None;
+        self.changed
+            .until(|| {
+                found = self.try_session(claim, sqe);
+                found.is_some()
+            })
+            .await;
+        found.unwrap_or(Err(Error::Lost("the namespace is over")))
     }
 
-    fn try_session(&self, effect: Effect) -> Option<Result<Rc<Session>, Error>> {
-        match &*self.state.borrow() {
-            State::Live(session) => {
-                let may = effect == Effect::None || self.fence.get() == Fence::Open;
-                may.then(|| Ok(Rc::clone(session)))
-            }
-            State::Away { since: start, failing: true, why } => {
-                Some(Err(Error::Away { after: since(*start), why: Arc::clone(why) }))
-            }
-            State::Away { .. } => None,
-            State::Over(why) => Some(Err(Error::Ended(Arc::clone(why)))),
+    fn try_session(&self, claim: &Claim, sqe: &Sqe) -> Option<Result<Rc<Session>, Error>> {
+        let Some(session) = self.pick() else { return self.verdict().map(Err) };
+        let may =
+            claim.effect == Effect::None || self.fence.permits(|| Extent::of(sqe), claim.ticket);
+        may.then_some(Ok(session))
+    }
+
+    /// The session that the next command takes.
+    fn pick(&self) -> Option<Rc<Session>> {
+        let paths = self.paths.borrow();
+        if let [only] = paths.as_slice() {
+            return only.live().filter(|session| is_usable(session.access()));
         }
+        let mut candidates = [Candidate { access: None, outstanding: 0 }; PATHS_MAX];
+        for (candidate, path) in candidates.iter_mut().zip(paths.iter()) {
+            *candidate = path.candidate(self.policy);
+        }
+        let chosen = choose(self.policy, self.last.get(), &candidates[..paths.len()])?;
+        self.last.set(chosen);
+        paths[chosen].live()
     }
 
-    /// Says that a session is of no more use. Commands wait for the next one from now on.
+    /// Why a command need not wait for a path any longer.
+    fn verdict(&self) -> Option<Error> {
+        if let Some(why) = &*self.over.borrow() {
+            return Some(Error::Ended(Arc::clone(why)));
+        }
+        let paths = self.paths.borrow();
+        let mut failing = None;
+        for path in paths.iter().filter(|path| !path.is_over()) {
+            // One that is connected and not accessible now, or not given up yet, is waited for.
+            failing = Some(path.failing()?);
+        }
+        failing.map(|(start, why)| Error::Away { after: since(start), why })
+    }
+
+    /// Says that a session is of no more use. Commands wait for the next one, or take another path, from now on.
     pub fn lose(&self, session: &Rc<Session>, why: Error) {
-        if !self.is_live(session.generation) {
+        let path = {
+            let paths = self.paths.borrow();
+            let lost = paths.iter().find(|path| path.is_live(session.generation)).cloned();
+            let Some(path) = lost else { return };
+            path
+        };
+        self.close(&path, session, "the association was lost");
+        path.away(why);
+        self.changed.raise();
+    }
+
+    /// Ends a session's queues. What they have in flight that changes something is in doubt.
+    fn close(&self, path: &Path, session: &Session, why: &'static str) {
+        session.end_queues(why);
+        if path.remote.options.fencing == Fencing::Proven {
+            let until = now_exact().saturating_add(nanos(session.quiesce_time()));
+            self.fence.close(session.generation, session.in_doubt(), until);
+        }
+    }
+
+    /// A command was lost with a session: it tells what it changes.
+    pub fn doubt(&self, session: &Session, claim: &mut Claim, sqe: &Sqe) {
+        if claim.effect == Effect::None {
             return;
         }
-        // Those that wait for a new session must not come before those that are lost now are known to be.
-        session.end_queues("the association was lost");
-        if session.in_doubt() && self.remote.options.fencing == Fencing::Proven {
-            self.fence.set(Fence::Closed);
+        let ticket = self.fence.tell(session.generation, Extent::of(sqe), claim.ticket);
+        claim.ticket = Some(ticket);
+        self.changed.raise();
+    }
+
+    /// A path is over. So is the namespace with the last one.
+    pub(super) fn end_path(&self, path: &Path, why: Error) {
+        if let Some(session) = path.live() {
+            self.close(path, &session, "the path is over");
         }
+        path.end(&Arc::new(why));
+        self.settle_when_over();
+        self.changed.raise();
+    }
+
+    fn settle_when_over(&self) {
+        let paths = self.paths.borrow();
+        if let Some(why) = paths.iter().map(|path| path.over()).collect::<Option<Vec<_>>>()
+            && let Some(last) = why.into_iter().next_back()
+        {
+            self.over.borrow_mut().get_or_insert(last);
+        }
+    }
+
+    /// Ends the namespace; gives the sessions there were.
+    pub fn end(&self, why: Error) -> Vec<Rc<Session>> {
         let why = Arc::new(why);
-        *self.state.borrow_mut() = State::Away { since: now_exact(), failing: false, why };
+        self.over.borrow_mut().get_or_insert_with(|| Arc::clone(&why));
+        let paths = self.paths.borrow();
+        let sessions: Vec<_> = paths.iter().filter_map(|path| path.live()).collect();
+        sessions.iter().for_each(|session| session.end_queues("the namespace is over"));
+        paths.iter().for_each(|path| path.end(&why));
+        drop(paths);
         self.changed.raise();
+        sessions
     }
 
-    /// Ends the namespace; gives its session, if there was one.
-    pub fn end(&self, why: Error) -> Option<Rc<Session>> {
-        let over = State::Over(Arc::new(why));
-        let session = match self.state.replace(over) {
-            State::Live(session) => Some(session),
-            State::Away { .. } | State::Over(_) => None,
-        };
-        if let Some(session) = &session {
-            session.end_queues("the namespace is over");
-        }
-        self.changed.raise();
-        session
-    }
-
-    /// Keeps the namespace in its association, or another one, until it is over.
-    pub async fn keep(self: Rc<Self>) {
-        while let Some(session) = self.live() {
-            let timeout = self.remote.options.io_timeout;
-            let watch = session.watch(self.nsid, timeout, |seen| self.notice(seen));
-            let lost = async {
-                self.changed.until(|| !self.is_live(session.generation)).await;
-                Error::Lost("the association was lost")
-            };
-            let why = race(lost, watch).await;
-            self.lose(&session, why);
-            self.come_back(session).await;
-        }
-    }
-
-    fn is_live(&self, generation: u64) -> bool {
-        matches!(&*self.state.borrow(), State::Live(live) if live.generation == generation)
-    }
-
-    fn live(&self) -> Option<Rc<Session>> {
-        match &*self.state.borrow() {
-            State::Live(session) => Some(Rc::clone(session)),
-            State::Away { .. } | State::Over(_) => None,
-        }
-    }
-
-    /// Replaces the association that was lost, or ends the namespace.
-    async fn come_back(&self, lost: Rc<Session>) {
-        let State::Away { since: start, .. } = *self.state.borrow() else { return };
-        let Options { fast_io_fail, ctrl_loss, .. } = self.remote.options;
-        let failing = async {
-            if let Some(after) = fast_io_fail {
-                reactor::sleep_until(start.saturating_add(nanos(after))).await;
-                self.fail_fast();
-            }
-            std::future::pending().await
-        };
-        let last = RefCell::new(Error::Lost("the association was lost"));
-        let attempts = async {
-            self.settle_fence(&lost, start).await;
-            let next = lost.generation + 1;
-            drop(lost);
-            self.connect_again(next, &last).await;
-        };
-        let Some(after) = ctrl_loss else { return race(failing, attempts).await };
-        if reactor::timeout(after, race(failing, attempts)).await.is_err() {
-            let why = Arc::new(last.into_inner());
-            drop(self.end(Error::Gone { after, why }));
-        }
-    }
-
-    /// Finds out until when the lost association may still change something, if that matters.
-    async fn settle_fence(&self, lost: &Session, start: Nanos) {
-        if self.fence.get() != Fence::Closed {
-            return;
-        }
-        match lost.quiesce().await {
-            Ok(()) => self.fence.set(Fence::Open),
-            Err(time) => self.fence.set(Fence::Until(start.saturating_add(nanos(time)))),
-        }
-        self.changed.raise();
+    /// Stops the keepers of the paths.
+    pub fn abandon(&self) {
+        self.paths.borrow().iter().for_each(|path| path.abandon());
     }
 
     /// Opens the fence when its time has come, for as long as the namespace lives.
     pub async fn keep_fence(self: Rc<Self>) {
         loop {
-            let due = Cell::new(0);
-            self.changed
-                .until(|| match self.fence.get() {
-                    Fence::Until(time) => {
-                        due.set(time);
-                        true
-                    }
-                    Fence::Open | Fence::Closed => false,
-                })
-                .await;
-            reactor::sleep_until(due.get()).await;
-            if self.fence.get() == Fence::Until(due.get()) {
-                self.fence.set(Fence::Open);
+            let next = self.fence.next();
+            let due = async {
+                match next {
+                    Some(due) => reactor::sleep_until(due).await,
+                    None => std::future::pending().await,
+                }
+            };
+            race(due, self.changed.until(|| self.fence.next() != next)).await;
+            if self.fence.next().is_some_and(|due| due <= now_exact()) {
+                self.fence.expire(now_exact());
                 self.changed.raise();
             }
         }
     }
 
-    /// Has commands fail while the controller is away.
-    fn fail_fast(&self) {
-        if let State::Away { failing, .. } = &mut *self.state.borrow_mut() {
-            *failing = true;
-        }
-        self.changed.raise();
-    }
-
-    /// Makes attempts until one succeeds or the namespace is over; `last` is how the last one failed.
-    async fn connect_again(&self, next: u64, last: &RefCell<Error>) {
-        loop {
-            match Session::open(&self.remote, self.nsid, next).await {
-                Ok((session, geometry)) if self.is_same(&geometry) => {
-                    return self.resume(session, geometry);
-                }
-                Ok(_) => return drop(self.end(Error::Replaced(self.nsid))),
-                Err(error) => *last.borrow_mut() = error,
-            }
-            if matches!(*self.state.borrow(), State::Over(_)) {
-                return;
-            }
-            reactor::sleep(self.remote.options.reconnect_delay).await;
-        }
-    }
-
-    fn resume(&self, session: Session, geometry: Geometry) {
-        // The namespace may have been ended meanwhile.
-        if matches!(*self.state.borrow(), State::Over(_)) {
-            return;
-        }
-        self.geometry.set(geometry);
-        *self.state.borrow_mut() = State::Live(Rc::new(session));
-        self.changed.raise();
-    }
-
-    /// Looks at what a change of the namespace was.
-    fn notice(&self, seen: Result<Geometry, Error>) {
-        match seen {
-            Ok(now) if self.is_same(&now) => self.take(now),
-            Ok(_) => drop(self.end(Error::Replaced(self.nsid))),
-            Err(Error::Command { .. } | Error::Unsupported(_)) => {
-                drop(self.end(Error::Removed(self.nsid)));
-            }
-            // The watch over the association meets the same.
-            Err(_) => {}
-        }
-    }
-
-    fn is_same(&self, now: &Geometry) -> bool {
+    pub(super) fn is_same(&self, now: &Geometry) -> bool {
         let was = self.geometry.get();
         (was.identity, was.block_bytes) == (now.identity, now.block_bytes)
     }
 
-    fn take(&self, now: Geometry) {
+    /// Takes what a path says the namespace is now. Transfers fit every path.
+    pub(super) fn take(&self, now: Geometry) {
+        let least = {
+            let paths = self.paths.borrow();
+            let sessions = paths.iter().filter_map(|path| path.live());
+            sessions.map(|session| session.geometry().transfer_max_bytes).min()
+        };
+        let least = least.map_or(now.transfer_max_bytes, |least| least.min(now.transfer_max_bytes));
+        let now = Geometry { transfer_max_bytes: least, ..now };
         if self.geometry.replace(now) != now {
             self.changed.raise();
         }
     }
+}
+
+/// Whether these can be the paths of one namespace.
+fn check(remotes: &[Remote]) -> Result<(), Error> {
+    let unsupported = |why: &str| Err(Error::Unsupported(why.to_owned()));
+    let Some(first) = remotes.first() else { return unsupported("no path was given") };
+    if remotes.len() > PATHS_MAX {
+        return unsupported("a namespace has at most 16 paths");
+    }
+    for (at, remote) in remotes.iter().enumerate() {
+        if (&remote.subnqn, &remote.host) != (&first.subnqn, &first.host) {
+            return unsupported("the paths of a namespace are one host's to one subsystem");
+        }
+        let same =
+            |other: &Remote| (&other.traddr, other.trsvcid) == (&remote.traddr, remote.trsvcid);
+        if remotes[..at].iter().any(same) {
+            return unsupported("a path is given twice");
+        }
+        let options = &remote.options;
+        if options.keep_alive.is_zero() && options.fencing == Fencing::Proven {
+            return unsupported(
+                "without a keep alive timeout a lost association cannot be proven dead",
+            );
+        }
+    }
+    Ok(())
 }

@@ -5,8 +5,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use fabric::race;
+use nvme::ana::State;
 use nvme::event::Event;
 use nvme::opcode::io;
+use nvme::status::Status;
 use reactor::sync::Notify;
 
 use super::geometry::Geometry;
@@ -14,7 +16,7 @@ use crate::Error;
 use crate::ask::Remote;
 use crate::channel::Channel;
 use crate::controller::Controller;
-use crate::limits::TIMEOUT_LOOKS;
+use crate::limits::{ANA_LOOK_MS, TIMEOUT_LOOKS};
 
 /// Queues that share a class, taken in turn.
 struct Map {
@@ -50,17 +52,20 @@ pub struct Session {
     poll: Map,
     /// A queue's connection ended.
     trouble: Rc<Notify>,
+    /// ANA group of the namespace (ANAGRPID).
+    group: Cell<u32>,
+    /// Whether the namespace can be accessed here, and how well.
+    access: Cell<State>,
+    /// The ANA log page is to be read.
+    look: Notify,
+    geometry: Cell<Geometry>,
     /// Counts the sessions of a namespace.
     pub generation: u64,
 }
 
 impl Session {
-    /// Connects the controller and the queues, and identifies namespace `nsid`.
-    pub async fn open(
-        remote: &Remote,
-        nsid: u32,
-        generation: u64,
-    ) -> Result<(Self, Geometry), Error> {
+    /// Connects the controller and the queues, identifies namespace `nsid`, and asks for the access to it.
+    pub async fn open(remote: &Remote, nsid: u32, generation: u64) -> Result<Self, Error> {
         let controller = remote.connect().await?;
         let options = &remote.options;
         let wanted = options.queues();
@@ -79,15 +84,76 @@ impl Session {
         let mut channels = channels.into_iter();
         let mut map = |count| Map::new(channels.by_ref().take(count).collect());
         let (default, read, poll) = (map(default), map(read), map(poll));
-        let session = Self { controller, default, read, poll, trouble, generation };
-        let geometry = session.identify(nsid).await?;
-        Ok((session, geometry))
+        let (geometry, group) = identify(&controller, nsid).await?;
+        let session = Self {
+            controller,
+            default,
+            read,
+            poll,
+            trouble,
+            group: Cell::new(group),
+            access: Cell::new(State::Optimized),
+            look: Notify::new(),
+            geometry: Cell::new(geometry),
+            generation,
+        };
+        session.read_access().await?;
+        Ok(session)
     }
 
     async fn identify(&self, nsid: u32) -> Result<Geometry, Error> {
-        let identity = self.controller.namespace(nsid).await?;
-        let transfer_max = self.controller.association().transfer_max();
-        Geometry::new(self.controller.identity(), &identity, transfer_max)
+        let (geometry, group) = identify(&self.controller, nsid).await?;
+        self.geometry.set(geometry);
+        if self.group.replace(group) != group {
+            self.look.notify();
+        }
+        Ok(geometry)
+    }
+
+    /// What the namespace is here.
+    pub fn geometry(&self) -> Geometry {
+        self.geometry.get()
+    }
+
+    /// Whether the namespace can be accessed here, and how well.
+    pub fn access(&self) -> State {
+        self.access.get()
+    }
+
+    /// Identifier of the controller.
+    pub fn cntlid(&self) -> u16 {
+        self.controller.association().cntlid()
+    }
+
+    /// Commands without an answer.
+    pub fn outstanding(&self) -> u32 {
+        self.channels().map(|channel| u32::from(channel.outstanding())).sum()
+    }
+
+    /// A command told that the namespace cannot be accessed here: no others are to come until the log page says
+    /// that it can. `false` when the status says nothing of the kind.
+    pub fn refused(&self, status: Status) -> bool {
+        let refusing = [State::Inaccessible, State::PersistentLoss, State::Change];
+        let told = |state: &State| state.refusal().is_some_and(|refusal| status.is(refusal));
+        let Some(state) = refusing.into_iter().find(told) else { return false };
+        // A controller that does not report the access has no page to take this back by.
+        if self.controller.reports_ana() {
+            self.access.set(state);
+            self.look.notify();
+        }
+        self.controller.reports_ana()
+    }
+
+    /// Reads the ANA log page, if there is one.
+    async fn read_access(&self) -> Result<(), Error> {
+        if !self.controller.reports_ana() {
+            return Ok(());
+        }
+        let groups = self.controller.ana_groups().await?;
+        let own = groups.iter().find(|group| group.id == self.group.get());
+        let own = own.ok_or(Error::Answer("an ANA log page without the namespace's group"))?;
+        self.access.set(own.state);
+        Ok(())
     }
 
     /// The queue for the next command of this opcode.
@@ -125,25 +191,27 @@ impl Session {
         }
     }
 
-    /// Whether commands that change something were in the queues when they ended.
-    pub fn in_doubt(&self) -> bool {
-        self.channels().any(Channel::in_doubt)
+    /// Commands that change something and were in the queues when they ended.
+    pub fn in_doubt(&self) -> usize {
+        self.channels().map(Channel::in_doubt).sum()
     }
 
     /// Watches over the association until it is of no more use, and tells why. `noticed` learns of changes to the
-    /// namespace.
+    /// namespace, `moved` of changes to the access.
     pub async fn watch(
         &self,
         nsid: u32,
         io_timeout: Duration,
         noticed: impl Fn(Result<Geometry, Error>),
+        moved: impl Fn(),
     ) -> Error {
         let trouble = async {
             self.trouble.notified().await;
             let broken = self.channels().find(|channel| channel.is_broken());
             broken.map_or(Error::Lost("a queue ended"), |channel| Error::Ended(channel.why()))
         };
-        let alive = race(self.keep_alive(), self.follow_events(nsid, noticed));
+        let events = race(self.follow_access(moved), self.follow_events(nsid, noticed));
+        let alive = race(self.keep_alive(), events);
         race(race(trouble, self.keep_time(io_timeout)), alive).await
     }
 
@@ -175,11 +243,31 @@ impl Session {
                         Err(error) => return error,
                     }
                 }
+                // Reading the page clears the event.
+                Ok(Some(Event::AnaChange)) => self.look.notify(),
                 Ok(_) => {}
                 // A controller that takes no more requests has no events to tell.
                 Err(Error::Command { .. }) => std::future::pending().await,
                 Err(error) => return error,
             }
+        }
+    }
+
+    /// Reads the ANA log page whenever that is due.
+    async fn follow_access(&self, moved: impl Fn()) -> Error {
+        loop {
+            self.look.notified().await;
+            match self.read_access().await {
+                Ok(()) => moved(),
+                // The next look may find more.
+                Err(Error::Command { .. } | Error::Timeout { .. }) => self.look.notify(),
+                Err(error) => return error,
+            }
+            if self.access.get() == State::Change {
+                // It does not last; should the event be missed, the next look finds what came of it.
+                self.look.notify();
+            }
+            reactor::sleep(Duration::from_millis(ANA_LOOK_MS)).await;
         }
     }
 
@@ -208,13 +296,26 @@ impl Session {
     /// Has the controller execute nothing of this association any more, if it can still be reached.
     ///
     /// # Errors
-    /// How long after the loss it may go on.
-    pub async fn quiesce(&self) -> Result<(), Duration> {
-        self.controller.reset().await.map_err(|_| self.controller.quiesce_time())
+    /// Why it cannot be.
+    pub async fn quiesce(&self) -> Result<(), Error> {
+        self.controller.reset().await
+    }
+
+    /// How long after the loss the controller may go on.
+    pub fn quiesce_time(&self) -> Duration {
+        self.controller.quiesce_time()
     }
 
     /// Shuts the controller down in order.
     pub async fn shut_down(&self) -> Result<(), Error> {
         self.controller.shut_down().await
     }
+}
+
+/// The namespace's geometry and ANA group.
+async fn identify(controller: &Controller, nsid: u32) -> Result<(Geometry, u32), Error> {
+    let identity = controller.namespace(nsid).await?;
+    let transfer_max = controller.association().transfer_max();
+    let geometry = Geometry::new(controller.identity(), &identity, transfer_max)?;
+    Ok((geometry, identity.anagrpid.get()))
 }

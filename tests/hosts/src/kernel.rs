@@ -106,16 +106,20 @@ fn make(suite: &str, into: &Path) -> Result<()> {
     Ok(())
 }
 
-/// An apt configuration of our own, with `suite` as its only source.
-fn private_apt(suite: &str, work: &Path) -> Result<PathBuf> {
+/// An apt configuration of our own, with `suite` as its only source, of binary and of source packages.
+pub fn private_apt(suite: &str, work: &Path) -> Result<PathBuf> {
     let root = work.join("apt");
     for folder in ["state/lists/partial", "cache/archives/partial", "none"] {
         fs::create_dir_all(root.join(folder))?;
     }
     let sources = root.join("sources.list");
+    let mirror = mirror()?;
     fs::write(
         &sources,
-        format!("deb [arch=amd64 signed-by={KEYRING}] {} {suite} main\n", mirror()?),
+        format!(
+            "deb [arch=amd64 signed-by={KEYRING}] {mirror} {suite} main\n\
+             deb-src [signed-by={KEYRING}] {mirror} {suite} main\n"
+        ),
     )?;
     let configuration = root.join("apt.conf");
     let at = root.display();

@@ -12,6 +12,7 @@ mod array;
 mod cache;
 mod calls;
 mod capture;
+mod engine;
 mod guest;
 mod kernel;
 mod machine;
@@ -22,6 +23,7 @@ mod shell;
 mod target;
 
 pub use array::run as run_array;
+pub use engine::run as run_fio_engine;
 pub use kernel::Kernel;
 pub use nbd::run as run_nbd;
 pub use runner::run;

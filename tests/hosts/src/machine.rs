@@ -11,6 +11,8 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("qemu-io", "qemu-utils"),
     ("nbdinfo", "libnbd-bin"),
     ("fio", "fio"),
+    ("cc", "gcc"),
+    ("make", "make"),
     ("debootstrap", "debootstrap"),
     ("mkfs.ext4", "e2fsprogs"),
     ("busybox", "busybox-static"),

@@ -216,16 +216,29 @@ fn build() -> Result<PathBuf> {
     if let Some(named) = std::env::var_os("FLASHLOOM_BIN") {
         return Ok(named.into());
     }
+    release("flashloom", "flashloom")
+}
+
+/// `FLASHLOOM_LIBRARY`, or libflashloom of this workspace's release build, made now.
+pub fn library() -> Result<PathBuf> {
+    if let Some(named) = std::env::var_os("FLASHLOOM_LIBRARY") {
+        return Ok(named.into());
+    }
+    release("capi", "libflashloom.so")
+}
+
+/// Builds `package`; the path of the file that it makes.
+fn release(package: &str, file: &str) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     shell::run(Command::new(cargo).current_dir(env!("CARGO_MANIFEST_DIR")).args([
         "build",
         "--quiet",
         "--release",
         "--package",
-        "flashloom",
+        package,
     ]))?;
     // This program lies in <target directory>/<profile>/deps.
     let here = std::env::current_exe()?;
     let root = here.ancestors().nth(3).ok_or("a test program outside a target directory")?;
-    Ok(root.join("release/flashloom"))
+    Ok(root.join("release").join(file))
 }

@@ -57,6 +57,12 @@ fn tools_of_others_use_a_namespace_by_nbd() {
     hosts_tests::run_nbd();
 }
 
+/// fio itself, with an engine made of libflashloom.
+#[test]
+fn fio_uses_a_namespace_by_its_engine() {
+    hosts_tests::run_fio_engine();
+}
+
 /// A script that no test names would never run.
 #[test]
 fn every_script_is_a_test() {

@@ -6,4 +6,5 @@
 
 pub mod nbd;
 pub mod target;
+pub mod vhost;
 pub mod wire;

@@ -1,9 +1,13 @@
 //! Ways to use a remote namespace without a kernel driver.
 //!
-//! Each is a server that speaks another protocol in front of `initiator::Namespace`: [`nbd`].
+//! Each is a server that speaks another protocol in front of `initiator::Namespace`: [`nbd`] and [`vhost`].
 
+mod crew;
+pub mod disk;
 pub mod limits;
 pub mod nbd;
 mod place;
+mod ranges;
+pub mod vhost;
 
 pub use place::{NoPlace, Place};

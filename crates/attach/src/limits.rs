@@ -65,3 +65,29 @@ const _: () = assert!(SKIP_BYTES_MAX >= 2 * REQUEST_BYTES_MAX as u64);
 // Whatever clients do not take or do not send, there are buffers left for the others.
 const _: () = assert!(CLIENTS_MAX * (READ_BYTES + 3 * PIECE_BYTES) < POOL_BYTES);
 const _: () = assert!((REQUEST_BYTES_MAX as usize).is_multiple_of(PIECE_BYTES));
+
+/// Queues of a virtio device: one for each of a guest's processors.
+pub const QUEUES_MAX: usize = 64;
+
+/// Entries of a virtio queue. QEMU's own bound.
+pub const RING_MAX: u16 = 1024;
+
+/// Segments of one virtio request's data: what a queue of QEMU's usual size (128 entries) has beside the
+/// request's head and status.
+pub const SEGMENTS_MAX: u32 = 126;
+
+/// Ranges of one virtio discard or write zeroes.
+pub const RANGES_MAX: u32 = 256;
+
+/// Regions of a guest's memory: as many as the protocol allows in one message.
+pub const REGIONS_MAX: usize = 8;
+
+/// Bytes of a virtio device's configuration space, as vhost-user bounds it.
+pub const CONFIG_BYTES_MAX: usize = 256;
+
+/// Payload of a vhost-user message, bytes: the largest are those of memory regions and of configuration.
+pub const MESSAGE_BYTES_MAX: usize = 512;
+
+const _: () = assert!(RING_MAX.is_power_of_two());
+// Of every virtio request one part at a time is written, and of a queue so many requests run at once.
+const _: () = assert!(QUEUES_MAX * REQUESTS_MAX <= WRITES_MAX);

@@ -1,7 +1,9 @@
 //! Replays the fuzz targets' corpora, regression inputs among them, without a fuzzer.
 
 #[path = "../../../fuzz/src/nbd.rs"]
-mod targets;
+mod nbd;
+#[path = "../../../fuzz/src/vhost.rs"]
+mod vhost;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +14,7 @@ fn fuzz() -> PathBuf {
 
 #[test]
 fn every_target_takes_its_corpus() {
-    for (name, target) in targets::TARGETS {
+    for (name, target) in nbd::TARGETS.iter().chain(vhost::TARGETS) {
         let corpus = fs::read_dir(fuzz().join("corpus").join(name)).expect("a corpus");
         let mut inputs = 0;
         for input in corpus {

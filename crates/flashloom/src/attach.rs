@@ -1,13 +1,15 @@
-//! `flashloom attach`: a remote namespace as a network block device.
+//! `flashloom attach`: a remote namespace as a network block device, or as a virtual machine's disk.
 
+use std::io;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
 use api::value::Size;
-use attach::Place;
-use attach::nbd::{Listener, Options, Server};
+use attach::{Place, nbd, vhost};
 use initiator::Namespace;
-use reactor::{Config, Reactor};
+use reactor::net::UnixListener;
+use reactor::{Config, Reactor, Task};
 use sd_notify::NotifyState;
 use serde::Serialize;
 use tokio::sync::oneshot;
@@ -25,12 +27,101 @@ const FINISH: Duration = Duration::from_secs(10);
 /// What is offered, and where.
 #[derive(Debug, Serialize)]
 struct Attached {
-    /// For `nbdinfo`, `qemu-img` and the like.
-    uri: String,
-    export: String,
+    #[serde(flatten)]
+    at: At,
     size: u64,
     block_size: u32,
     read_only: bool,
+}
+
+/// Where a namespace is offered.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum At {
+    Nbd {
+        /// For `nbdinfo`, `qemu-img` and the like.
+        uri: String,
+        export: String,
+    },
+    Vhost {
+        /// Where a front end connects.
+        vhost_user_blk: PathBuf,
+    },
+}
+
+/// The server of one of the ways to use a namespace.
+enum Server {
+    Nbd(Rc<nbd::Server>, Task<()>),
+    Vhost(Rc<vhost::Server>, Task<()>),
+}
+
+impl Server {
+    /// Starts to serve, and tells where.
+    fn start(namespace: &Namespace, args: &AttachArgs) -> Result<(Self, Attached), Failure> {
+        let subnqn = &args.connect.ask.subnqn;
+        let nsid = args.connect.nsid;
+        if let Some(path) = &args.vhost_user_blk {
+            let listener = UnixListener::bind(path).map_err(|e| no_listener(path.display(), e))?;
+            let id = format!("flashloom-{nsid}");
+            let server = vhost::Server::new(namespace.clone(), &id, args.read_only);
+            let device = server.device();
+            let attached = Attached {
+                at: At::Vhost { vhost_user_blk: path.clone() },
+                size: device.size,
+                block_size: device.block_bytes,
+                read_only: device.read_only,
+            };
+            let listening = reactor::spawn(Rc::clone(&server).listen(listener));
+            return Ok((Self::Vhost(server, listening), attached));
+        }
+        let Some(place) = &args.nbd else {
+            return Err(Failure::new(Exit::Failed, "say how: --nbd or --vhost-user-blk"));
+        };
+        let listener = nbd::Listener::bind(place).map_err(|e| no_listener(place, e))?;
+        let place = listener.place(place);
+        let options = nbd::Options {
+            name: args.export.clone(),
+            description: format!("{subnqn}, namespace {nsid}"),
+            read_only: args.read_only,
+        };
+        let server = nbd::Server::new(namespace.clone(), options)
+            .map_err(|error| Failure::new(Exit::Failed, error))?;
+        let shown = server.export();
+        let attached = Attached {
+            at: At::Nbd { uri: uri(&place, &shown.name), export: shown.name.clone() },
+            size: shown.size,
+            block_size: shown.block_bytes,
+            read_only: shown.read_only,
+        };
+        let listening = reactor::spawn(Rc::clone(&server).listen(listener));
+        Ok((Self::Nbd(server, listening), attached))
+    }
+
+    /// Shows the namespace as it is now.
+    async fn refresh(&self) {
+        match self {
+            Self::Nbd(server, _) => server.refresh(),
+            Self::Vhost(server, _) => server.refresh().await,
+        }
+    }
+
+    /// Serves nobody any more, and waits for the requests in flight.
+    async fn stop(self) {
+        match self {
+            Self::Nbd(server, listening) => {
+                server.stop().await;
+                listening.await;
+            }
+            Self::Vhost(server, listening) => {
+                server.stop();
+                listening.await;
+            }
+        }
+    }
+}
+
+fn no_listener(place: impl std::fmt::Display, error: io::Error) -> Failure {
+    Failure::new(Exit::Failed, format!("cannot listen on {place}: {error}"))
 }
 
 /// `flashloom attach`
@@ -75,27 +166,8 @@ async fn serve(
     ready: oneshot::Sender<Attached>,
     stopped: oneshot::Receiver<()>,
 ) -> Outcome {
-    let AttachArgs { connect, nbd, export, read_only, .. } = args;
-    let nsid = connect.nsid;
-    let description = format!("{}, namespace {nsid}", connect.ask.subnqn);
-    let namespace = paths::attach(&connect).await?;
-    let listener = Listener::bind(&nbd).map_err(|error| {
-        let listen = format!("cannot listen on {nbd}: {error}");
-        Failure::new(Exit::Failed, listen)
-    })?;
-    let place = listener.place(&nbd);
-    let options = Options { name: export, description, read_only };
-    let server = Server::new(namespace.clone(), options)
-        .map_err(|error| Failure::new(Exit::Failed, error))?;
-    let shown = server.export();
-    let attached = Attached {
-        uri: uri(&place, &shown.name),
-        export: shown.name.clone(),
-        size: shown.size,
-        block_size: shown.block_bytes,
-        read_only: shown.read_only,
-    };
-    let listening = reactor::spawn(Rc::clone(&server).listen(listener));
+    let namespace = paths::attach(&args.connect).await?;
+    let (server, attached) = Server::start(&namespace, &args)?;
     // Nobody to tell: the program ends, and this is stopped next.
     let _ = ready.send(attached);
     let asked = async {
@@ -105,7 +177,6 @@ async fn serve(
     };
     let ended = initiator::race(asked, follow(&namespace, &server)).await;
     server.stop().await;
-    listening.await;
     ended?;
     // What was answered is durable only if it says so or a flush did; a client that left without one
     // gets it all the same.
@@ -131,8 +202,9 @@ async fn follow(namespace: &Namespace, server: &Server) -> Outcome {
     let mut seen = namespace.geometry();
     loop {
         seen = namespace.changed(&seen).await?;
-        server.refresh();
-        tracing::info!("the namespace has {} bytes now", server.export().size);
+        server.refresh().await;
+        let bytes = seen.blocks.saturating_mul(seen.block_bytes.into());
+        tracing::info!("the namespace has {bytes} bytes now");
     }
 }
 
@@ -162,12 +234,24 @@ fn announce(global: &Global, attached: &Attached) -> Outcome {
     match global.output {
         Output::Json => json(attached),
         Output::Table => {
-            let Attached { uri, size, block_size, read_only, .. } = attached;
+            let Attached { at, size, block_size, read_only } = attached;
             let size = Size::new(*size);
             let only = if *read_only { ", read-only" } else { "" };
-            emit(&format!("{size} ({block_size} byte blocks{only})\nnbdinfo '{uri}'\n"))
+            let use_it = match at {
+                At::Nbd { uri, .. } => format!("nbdinfo '{uri}'"),
+                At::Vhost { vhost_user_blk } => chardev(vhost_user_blk),
+            };
+            emit(&format!("{size} ({block_size} byte blocks{only})\n{use_it}\n"))
         }
     }
+}
+
+/// What QEMU is told of a vhost-user back end; a comma in a path is written twice.
+fn chardev(path: &Path) -> String {
+    let path = path.display().to_string().replace(',', ",,");
+    format!(
+        "-chardev socket,id=disk,path={path},reconnect=1 -device vhost-user-blk-pci,chardev=disk"
+    )
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! A controller seen from its admin queue.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -33,13 +33,21 @@ pub struct Controller {
     identity: Box<IdentifyController>,
 }
 
-/// The first address `traddr` (an IP address or a name) and `trsvcid` stand for.
-fn resolve(traddr: &str, trsvcid: u16) -> Result<SocketAddr, Error> {
-    let fail = |source| Error::Resolve { traddr: traddr.to_owned(), source };
+/// The first address `traddr` (an IP address or a name) and `trsvcid` stand for. Names are looked up on a helper
+/// thread: that may take seconds, in which the reactor has other things to do.
+async fn resolve(traddr: &str, trsvcid: u16) -> Result<SocketAddr, Error> {
     // Brackets around an IPv6 address are what a URL would have.
     let bare = traddr.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(traddr);
-    let mut addresses = (bare, trsvcid).to_socket_addrs().map_err(fail)?;
-    addresses.next().ok_or_else(|| fail(std::io::ErrorKind::NotFound.into()))
+    if let Ok(ip) = bare.parse::<IpAddr>() {
+        return Ok(SocketAddr::new(ip, trsvcid));
+    }
+    let name = bare.to_owned();
+    let look_up = move || {
+        let mut addresses = (name.as_str(), trsvcid).to_socket_addrs()?;
+        addresses.next().ok_or_else(|| std::io::ErrorKind::NotFound.into())
+    };
+    let found = reactor::blocking(look_up).await;
+    found.map_err(|source| Error::Resolve { traddr: traddr.to_owned(), source })
 }
 
 impl Controller {
@@ -54,7 +62,7 @@ impl Controller {
         host: &HostIdentity,
         options: &Options,
     ) -> Result<Self, Error> {
-        let addr = resolve(traddr, trsvcid)?;
+        let addr = resolve(traddr, trsvcid).await?;
         Self::establish(Association::new(addr, subnqn, host, options)?).await
     }
 

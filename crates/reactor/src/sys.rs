@@ -3,6 +3,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// Pins the calling thread to one CPU, whether it runs a reactor or not.
 ///
@@ -29,4 +30,44 @@ pub(crate) fn involuntary_switches() -> i64 {
     // SAFETY: all zeroes is a valid rusage, and the kernel fills it in when it succeeds.
     let usage = unsafe { usage.assume_init() };
     if rc == 0 { usage.ru_nivcsw } else { 0 }
+}
+
+/// A new event counter, at zero and non-blocking.
+pub(crate) fn eventfd() -> io::Result<OwnedFd> {
+    // SAFETY: the call takes no pointers.
+    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is new and ours alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Takes an event counter's count; `WouldBlock` when that is zero.
+pub(crate) fn read_count(fd: &OwnedFd) -> io::Result<()> {
+    let mut count = [0u8; 8];
+    // SAFETY: `count` has room for the eight bytes.
+    let rc = unsafe { libc::read(fd.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
+    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Adds one to an event counter.
+pub(crate) fn write_count(fd: &OwnedFd) -> io::Result<()> {
+    let one = 1u64.to_ne_bytes();
+    // SAFETY: `one` is eight readable bytes.
+    let rc = unsafe { libc::write(fd.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+pub(crate) fn set_nonblocking(fd: &OwnedFd) -> io::Result<()> {
+    // SAFETY: the calls take no pointers.
+    let rc = unsafe {
+        let flags = libc::fcntl(fd.as_raw_fd(), libc::F_GETFL);
+        if flags < 0 {
+            flags
+        } else {
+            libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK)
+        }
+    };
+    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -146,6 +146,7 @@ impl Site {
             devices,
             forward: format!(",hostfwd=tcp:127.0.0.1:{}-{LISTENS}", self.port),
             folder: Some(at.join("guest")),
+            ..Equipment::default()
         })
     }
 

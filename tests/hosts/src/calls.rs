@@ -22,6 +22,11 @@ impl Calls {
         })
     }
 
+    /// A target runs already.
+    pub fn with(target: Target) -> Result<Self> {
+        Ok(Self { targets: vec![target], ..Self::new()? })
+    }
+
     /// Carries out one line `VERB ARGUMENTS...` and returns what the scenario reads as answer.
     /// All verbs but `serve` speak of the target that was started last.
     pub fn answer(&mut self, line: &str) -> Result<String> {

@@ -22,8 +22,8 @@ const SILENCE: Duration = Duration::from_secs(60);
 /// Processors of the guest: as many I/O queues are the most that its host driver makes of a kind.
 const PROCESSORS: &str = "4";
 
-/// Memory of the guest, in which its root's overlay lives too, and room for persistent memory beside it.
-const MEMORY: &str = "1536M,slots=1,maxmem=4G";
+/// Memory of the guest, in which its root's overlay lives too.
+pub const MEMORY_BYTES: u64 = 1536 << 20;
 
 /// A running machine with its agent waiting for work.
 pub struct Guest {
@@ -33,9 +33,21 @@ pub struct Guest {
     _work: TempDir,
 }
 
+/// Where the machine's root is.
+#[derive(Default)]
+pub enum Root {
+    /// In the image, as the emulator's own drive.
+    #[default]
+    Image,
+    /// In a device that these arguments make.
+    Device(Vec<OsString>),
+}
+
 /// What a machine has beside its root, its scripts and its network card.
 #[derive(Default)]
 pub struct Equipment {
+    /// Its root.
+    pub root: Root,
     /// Arguments of QEMU.
     pub devices: Vec<OsString>,
     /// Options of the network card's other end.
@@ -61,7 +73,7 @@ impl Guest {
         let scripts = work.path().join("scripts.tar");
         let mut tar = Command::new("tar");
         tar.arg("-cf").arg(&scripts).arg("-C").arg(env!("CARGO_MANIFEST_DIR"));
-        tar.args(["guest", "scenarios", "array"]);
+        tar.args(["guest", "scenarios", "array", "attach"]);
         if let Some(folder) = &equipment.folder {
             tar.arg("-C").arg(folder).arg(".");
         }
@@ -69,7 +81,12 @@ impl Guest {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let port = listener.local_addr()?.port();
         let console = work.path().join("console");
-        let mut command = machine(&boot, &root, &scripts, &console, port);
+        let mut command = machine(&boot, &console, port);
+        match &equipment.root {
+            Root::Image => command.args(drive("root", &root)),
+            Root::Device(arguments) => command.args(arguments),
+        };
+        command.args(drive("scripts", &scripts));
         command.args(["-netdev", &format!("user,id=net{}", equipment.forward)]);
         command.args(&equipment.devices);
         let mut child = command.spawn()?;
@@ -132,14 +149,13 @@ impl Drop for Guest {
 
 /// One thread runs all processors in turn: with a thread each, on fewer cores than processors, a
 /// processor that spins for another one that is not running makes a boot last minutes.
-fn machine(boot: &Boot, root: &Path, scripts: &Path, console: &Path, port: u16) -> Command {
-    let drive = |path: &Path| {
-        format!("file={},if=virtio,format=raw,readonly=on,cache=unsafe", path.display())
-    };
+fn machine(boot: &Boot, console: &Path, port: u16) -> Command {
+    // Room for persistent memory beside it.
+    let memory = format!("{}M,slots=1,maxmem=4G", MEMORY_BYTES >> 20);
     let mut command = shell::tied("qemu-system-x86_64");
     command
         .args(["-machine", "q35,nvdimm=on", "-accel", "tcg,thread=single", "-cpu", "max"])
-        .args(["-smp", PROCESSORS, "-m", MEMORY])
+        .args(["-smp", PROCESSORS, "-m", &memory])
         .args(["-nodefaults", "-no-reboot", "-display", "none"])
         .arg("-serial")
         .arg(format!("file:{}", console.display()))
@@ -152,13 +168,17 @@ fn machine(boot: &Boot, root: &Path, scripts: &Path, console: &Path, port: u16) 
             "console=ttyS0 quiet mitigations=off cryptomgr.notests audit=0 apparmor=0 panic=-1 \
              rcupdate.rcu_cpu_stall_suppress=1 nowatchdog random.trust_cpu=on hosts.port={port}"
         ))
-        .arg("-drive")
-        .arg(drive(root))
-        .arg("-drive")
-        .arg(drive(scripts))
         .args(["-device", "virtio-net-pci,netdev=net,romfile="])
         .args(["-device", "virtio-rng-pci"]);
     command
+}
+
+/// A drive that nobody writes. Its device is named, as those of `if=virtio` come behind all that are, and the guest
+/// numbers them as they come.
+fn drive(name: &str, path: &Path) -> [String; 4] {
+    let file = format!("file={},if=none,id={name},format=raw,readonly=on", path.display());
+    let device = format!("virtio-blk-pci,drive={name}");
+    ["-drive".to_owned(), format!("{file},cache=unsafe"), "-device".to_owned(), device]
 }
 
 /// Waits for the agent to connect and say that it is ready.

@@ -9,6 +9,7 @@
 )]
 
 mod array;
+mod attached;
 mod cache;
 mod calls;
 mod capture;
@@ -21,12 +22,14 @@ mod rootfs;
 mod runner;
 mod shell;
 mod target;
+mod vhost;
 
 pub use array::run as run_array;
 pub use engine::run as run_fio_engine;
 pub use kernel::Kernel;
 pub use nbd::run as run_nbd;
 pub use runner::run;
+pub use vhost::run as run_vhost;
 
 /// What went wrong, in words for the person reading a failed test.
 type Error = Box<dyn std::error::Error + Send + Sync>;

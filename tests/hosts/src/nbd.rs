@@ -1,55 +1,24 @@
 //! A remote namespace as a network block device, in the hands of other people's tools.
-use crate::target::{Target, program};
+use crate::attached::Attached;
+use crate::target::Target;
 use crate::{Result, machine, shell};
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use tempfile::TempDir;
 
 /// Bytes of the namespace.
 const BYTES: u64 = 64 << 20;
 
-/// `flashloom attach`, on a socket in `home`.
-struct Attached {
-    child: Child,
-    uri: String,
-}
-
-impl Attached {
-    fn start(target: &Target, home: &Path, extra: &[&str]) -> Result<Self> {
-        let (port, subsystem) = target.address();
-        let mut child = shell::tied(program()?)
-            .args(["attach", "--subnqn", subsystem, "--trsvcid", &port.to_string()])
-            .arg("--nbd")
-            .arg(format!("unix:{}", home.join("nbd.sock").display()))
-            .args(extra)
-            .stdout(Stdio::piped())
-            .stderr(File::create(home.join("log"))?)
-            .spawn()?;
-        let mut lines = BufReader::new(child.stdout.take().ok_or("no output")?).lines();
-        let uri = lines.find_map(|line| {
-            let line = line.ok()?;
-            Some(line.strip_prefix("nbdinfo '")?.strip_suffix('\'')?.to_owned())
-        });
-        let said = || fs::read_to_string(home.join("log")).unwrap_or_default();
-        let uri = uri.ok_or_else(|| format!("attach did not serve\n{}", said()))?;
-        Ok(Self { child, uri })
-    }
-
-    /// Asks it to end, which it must do in order.
-    fn stop(mut self) -> Result<()> {
-        shell::run(Command::new("kill").args(["-s", "TERM", &self.child.id().to_string()]))?;
-        let status = self.child.wait()?;
-        if status.success() { Ok(()) } else { Err(format!("attach ended: {status}").into()) }
-    }
-}
-
-impl Drop for Attached {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Offers a target's namespace at a socket in `home`; the device's URI as well.
+fn serve(target: &Target, home: &Path, extra: &[&str]) -> Result<(Attached, String)> {
+    let place = format!("unix:{}", home.join("nbd.sock").display());
+    let attached =
+        Attached::start(target, &home.join("log"), &[&["--nbd", &place], extra].concat())?;
+    let uri = attached.said[1].strip_prefix("nbdinfo '").and_then(|rest| rest.strip_suffix('\''));
+    let uri = uri.ok_or("no URI")?.to_owned();
+    Ok((attached, uri))
 }
 
 /// Runs a tool; its output.
@@ -77,8 +46,8 @@ fn serves() -> Result<()> {
     machine::prepare()?;
     let home = TempDir::new()?;
     let target = Target::start(&format!("memory:{BYTES}"), &[], home.path())?;
-    let attached = Attached::start(&target, home.path(), &["--nr-io-queues", "2"])?;
-    let uri = attached.uri.as_str();
+    let (attached, uri) = serve(&target, home.path(), &["--nr-io-queues", "2"])?;
+    let uri = uri.as_str();
     let info = tool(&["nbdinfo", "--json", uri])?;
     for line in [
         format!("\"export-size\": {BYTES}"),
@@ -131,10 +100,10 @@ fn serves() -> Result<()> {
     fio(uri, &path("serves"), &["--size=16M", "--rw=randrw"])?;
     attached.stop()?;
 
-    let attached = Attached::start(&target, home.path(), &["--read-only", "--export", "db"])?;
-    let info = tool(&["nbdinfo", "--json", &attached.uri])?;
+    let (attached, uri) = serve(&target, home.path(), &["--read-only", "--export", "db"])?;
+    let info = tool(&["nbdinfo", "--json", &uri])?;
     assert!(info.contains("\"is_read_only\": true"), "{info}");
-    assert!(tool(&["nbdcopy", &before, &attached.uri]).is_err(), "a read-only export was written");
+    assert!(tool(&["nbdcopy", &before, &uri]).is_err(), "a read-only export was written");
     attached.stop()
 }
 

@@ -63,6 +63,12 @@ fn fio_uses_a_namespace_by_its_engine() {
     hosts_tests::run_fio_engine();
 }
 
+/// A virtual machine whose root and data are remote namespaces: its target is killed, and so is the machine.
+#[test]
+fn a_virtual_machine_lives_on_remote_namespaces() {
+    hosts_tests::run_vhost(hosts_tests::Kernel::Newest);
+}
+
 /// A script that no test names would never run.
 #[test]
 fn every_script_is_a_test() {

@@ -16,13 +16,12 @@ use reactor::net::TcpStream;
 use reactor::sync::Semaphore;
 use stdx::num::usize64;
 
-use super::disk::{Disk, Room};
 use super::export::Export;
 use super::handshake::{Settled, Style};
 use super::inbox::Inbox;
 use super::reply::Reply;
-use super::request::{Broken, Command, Refusal, Request, Requests, Span, Step};
-use super::wire::Errno;
+use super::request::{Broken, Command, Request, Requests, Step};
+use crate::disk::{Disk, Errno, Refusal, Room, Span};
 use crate::limits::{FINISH_TIMEOUT, READ_BYTES, REQUESTS_MAX, UNSENT_HEADS_BYTES};
 
 /// Why a client is served no longer.

@@ -1,7 +1,13 @@
 //! What is offered to clients.
 
+use initiator::Geometry;
+use stdx::num::low32;
+
 use super::wire::transmission;
 use crate::limits::REQUEST_BYTES_MAX;
+
+/// A page: what suits everything that NBD is used for, where the namespace says nothing larger.
+const PAGE_BYTES: u64 = 4096;
 
 /// What a namespace offers, seen from an NBD client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +31,24 @@ pub struct Export {
 }
 
 impl Export {
+    /// What is offered of a namespace of `geometry`.
+    #[must_use]
+    pub fn new(geometry: &Geometry, name: &str, description: &str, read_only: bool) -> Self {
+        let block = u64::from(geometry.block_bytes);
+        let best = block.saturating_mul(geometry.optimal_write_blocks.into()).max(PAGE_BYTES);
+        let most = u64::from(REQUEST_BYTES_MAX);
+        Self {
+            name: name.to_owned(),
+            description: description.to_owned(),
+            size: geometry.blocks.saturating_mul(block),
+            block_bytes: geometry.block_bytes,
+            preferred_bytes: low32(best.checked_next_power_of_two().unwrap_or(most).min(most)),
+            read_only: read_only || geometry.read_only,
+            trim: geometry.supports.deallocate,
+            fast_zero: geometry.supports.write_zeroes,
+        }
+    }
+
     /// Whether a client means this export by `name`.
     #[must_use]
     pub fn is_called(&self, name: &[u8]) -> bool {

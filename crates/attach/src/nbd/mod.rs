@@ -4,11 +4,9 @@
 //! of them does I/O.
 
 mod client;
-mod disk;
 pub mod export;
 pub mod handshake;
 mod inbox;
-mod ranges;
 pub mod reply;
 pub mod request;
 mod server;

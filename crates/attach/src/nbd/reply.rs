@@ -3,11 +3,11 @@
 use zerocopy::IntoBytes;
 
 use super::handshake::Style;
-use super::request::{Refusal, Span};
 use super::wire::{
     BASE_ALLOCATION_ID, EXTENDED_REPLY_MAGIC, ExtendedExtent, ExtendedReply, Extent,
     SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, SimpleReply, StructuredReply, chunk,
 };
+use crate::disk::{Refusal, Span};
 use stdx::num::{low32, u16_of, u64_of};
 
 /// Writes the replies to one request with `push`.

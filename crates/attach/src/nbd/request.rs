@@ -5,27 +5,11 @@ use zerocopy::FromBytes;
 use super::export::Export;
 use super::handshake::{Settled, Style};
 use super::wire::{
-    CompactRequest, EXTENDED_REQUEST_MAGIC, Errno, ExtendedRequest, REQUEST_MAGIC, command, flag,
+    CompactRequest, EXTENDED_REQUEST_MAGIC, ExtendedRequest, REQUEST_MAGIC, command, flag,
 };
+use crate::disk::{Errno, Refusal, Span};
 use crate::limits::SKIP_BYTES_MAX;
 use stdx::num::{u64_of, usize64};
-
-/// Bytes of the export.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
-    /// The first.
-    pub offset: u64,
-    /// How many.
-    pub length: u64,
-}
-
-impl Span {
-    /// Where it ends. No span that a request was let through with goes beyond the export.
-    #[must_use]
-    pub const fn end(self) -> u64 {
-        self.offset + self.length
-    }
-}
 
 /// A request that may be carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,15 +28,6 @@ pub enum Command {
     WriteZeroes { span: Span, fua: bool, no_hole: bool, fast: bool },
     /// What is data and what a hole.
     BlockStatus { span: Span },
-}
-
-/// A request that may not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    /// The error of the reply.
-    pub errno: Errno,
-    /// For people.
-    pub words: &'static str,
 }
 
 const fn refuse<T>(errno: Errno, words: &'static str) -> Result<T, Refusal> {

@@ -13,11 +13,11 @@ use reactor::sync::Signal;
 use zerocopy::IntoBytes;
 
 use super::client::Client;
-use super::disk::Disk;
 use super::export::Export;
 use super::handshake::{Handshake, Refused, Settled, Step};
 use super::inbox::Inbox;
 use crate::Place;
+use crate::disk::Disk;
 use crate::limits::{CLIENTS_MAX, HANDSHAKE_TIMEOUT, NAME_BYTES_MAX};
 
 /// Where clients come from.
@@ -110,7 +110,8 @@ impl Server {
             return Err(TooLong);
         }
         let disk = Disk::new(namespace);
-        let export = disk.export(&options.name, &options.description, options.read_only);
+        let Options { name, description, read_only } = &options;
+        let export = Export::new(&disk.geometry(), name, description, *read_only);
         Ok(Rc::new(Self {
             disk: Rc::new(disk),
             options,
@@ -130,7 +131,8 @@ impl Server {
     /// Looks at the namespace again: new clients see its new size, and all are held to it.
     pub fn refresh(&self) {
         let Options { name, description, read_only } = &self.options;
-        *self.export.borrow_mut() = Rc::new(self.disk.export(name, description, *read_only));
+        let export = Export::new(&self.disk.geometry(), name, description, *read_only);
+        *self.export.borrow_mut() = Rc::new(export);
     }
 
     /// Accepts clients until [`Server::stop`].

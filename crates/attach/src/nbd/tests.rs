@@ -6,8 +6,9 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::export::Export;
 use super::handshake::{Handshake, Refused, Settled, Step, Style};
 use super::reply::Reply;
-use super::request::{self, Broken, Command, Refusal, Requests, Span};
+use super::request::{self, Broken, Command, Requests};
 use super::wire::*;
+use crate::disk::{Errno, Refusal, Span};
 
 mod server;
 

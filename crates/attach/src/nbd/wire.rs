@@ -108,28 +108,6 @@ pub const BASE_ALLOCATION: &str = "base:allocation";
 /// Its identifier.
 pub const BASE_ALLOCATION_ID: u32 = 1;
 
-/// Error numbers of the protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Errno {
-    /// Operation not permitted.
-    Perm = 1,
-    /// Input/output error.
-    Io = 5,
-    /// Cannot allocate memory.
-    NoMemory = 12,
-    /// Invalid argument.
-    Invalid = 22,
-    /// No space left on device.
-    NoSpace = 28,
-    /// Value too large: a reply in one piece was asked for, and is not to be had.
-    Overflow = 75,
-    /// Operation not supported: zeroes that would be slow.
-    NotSupported = 95,
-    /// The server is shutting down.
-    Shutdown = 108,
-}
-
 /// What a server says first.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]

@@ -1,35 +1,54 @@
 //! The host side in use: `attach`.
 
+use std::path::PathBuf;
+
 use attach::Place;
-use clap::Args;
+use clap::{ArgGroup, Args};
 
 use super::connect::ConnectArgs;
 use super::serve::Poll;
 use crate::log::Format;
 
-/// Use a namespace of a target as a network block device, without a kernel driver for NVMe/TCP.
+/// Use a namespace of a target without a kernel driver for NVMe/TCP: as a network block device, or as a virtual
+/// machine's disk.
 #[derive(Args, Clone, Debug)]
-#[command(after_long_help = "\
+#[command(group(ArgGroup::new("way").required(true)), after_long_help = "\
 Examples:
   flashloom attach --nbd unix:/run/db.sock --traddr 192.0.2.10 --subnqn nqn.2026-11.io.flashloom:db
   flashloom attach --nbd 127.0.0.1:10809 --traddr 192.0.2.10 --trsvcid 4420 --nsid 2 --read-only
   flashloom attach --nbd unix:/run/db.sock --nr-io-queues 4 --hdr-digest --data-digest
+  flashloom attach --vhost-user-blk /run/db.sock --traddr 192.0.2.10 --subnqn nqn.2026-11.io.flashloom:db
 
 It serves until SIGTERM or SIGINT. What reads and writes NBD can use it then, for example:
 
   nbdinfo 'nbd+unix:///?socket=/run/db.sock'
   qemu-img convert -O raw 'nbd+unix:///?socket=/run/db.sock' db.img
-  nbd-client -unix /run/db.sock /dev/nbd0")]
+  nbd-client -unix /run/db.sock /dev/nbd0
+
+A virtual machine whose memory is shared uses it by vhost-user-blk:
+
+  qemu-system-x86_64 -m 4G -object memory-backend-memfd,id=m,size=4G,share=on -machine q35,memory-backend=m \\
+    -chardev socket,id=c,path=/run/db.sock,reconnect=1 -device vhost-user-blk-pci,chardev=c ...")]
 pub struct AttachArgs {
     #[command(flatten)]
     pub connect: ConnectArgs,
 
     /// Serve it by NBD here: a socket in the file system, or a TCP port.
-    #[arg(long, value_name = "unix:PATH|HOST:PORT")]
-    pub nbd: Place,
+    #[arg(long, value_name = "unix:PATH|HOST:PORT", group = "way")]
+    pub nbd: Option<Place>,
 
-    /// Name of the export. Clients that name none mean it, too.
-    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    /// Serve it to a virtual machine as a virtio disk, by vhost-user at this socket.
+    #[arg(long, value_name = "PATH", group = "way")]
+    pub vhost_user_blk: Option<PathBuf>,
+
+    /// Name of the export (NBD). Clients that name none mean it, too.
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "",
+        hide_default_value = true,
+        requires = "nbd"
+    )]
     pub export: String,
 
     /// Refuse to write.

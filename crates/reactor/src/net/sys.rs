@@ -5,8 +5,10 @@ use crate::driver::require_real;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use stdx::num::{low16, u32_of};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use stdx::num::{low16, u32_of, usize32};
+
+pub(super) use crate::sys::set_nonblocking;
 
 fn bytes(rc: isize) -> io::Result<usize> {
     usize::try_from(rc).map_err(|_| io::Error::last_os_error())
@@ -22,6 +24,66 @@ pub(super) fn recv(fd: &OwnedFd, buf: &mut [u8]) -> io::Result<usize> {
     bytes(unsafe {
         libc::recv(fd.as_raw_fd(), buf.as_mut_ptr().cast(), buf.len(), libc::MSG_DONTWAIT)
     })
+}
+
+/// Descriptors that one message may bring; the kernel's own bound is 253.
+pub(super) const FDS_MAX: usize = 16;
+
+/// Room for the control data of that many descriptors, aligned as its headers are.
+#[repr(C, align(8))]
+struct Control([u8; 16 + 4 * FDS_MAX]);
+
+/// As [`recv`], with the descriptors that come along. Those beyond [`FDS_MAX`] are closed.
+pub(super) fn recv_fds(fd: &OwnedFd, buf: &mut [u8], fds: &mut Vec<OwnedFd>) -> io::Result<usize> {
+    let mut control = Control([0; _]);
+    let mut part = IoSliceMut::new(buf);
+    let mut message = header((&raw mut part).cast(), 1);
+    message.msg_control = control.0.as_mut_ptr().cast();
+    message.msg_controllen = control.0.len();
+    let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+    // SAFETY: the header names memory writable during the call.
+    let received = bytes(unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, flags) })?;
+    // SAFETY: the kernel filled the control data in.
+    let mut next = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
+    // SAFETY: CMSG_FIRSTHDR and CMSG_NXTHDR give headers within the control data, or null.
+    while let Some(head) = unsafe { next.as_ref() } {
+        if (head.cmsg_level, head.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
+            // SAFETY: CMSG_LEN takes no pointer.
+            let empty = usize32(unsafe { libc::CMSG_LEN(0) });
+            let count = (head.cmsg_len - empty) / size_of::<RawFd>();
+            // SAFETY: `count` descriptors follow the header.
+            let first = unsafe { libc::CMSG_DATA(next) }.cast::<RawFd>();
+            for at in 0..count {
+                // SAFETY: as above; the kernel made each for us, and nobody else has it.
+                fds.push(unsafe { OwnedFd::from_raw_fd(first.add(at).read_unaligned()) });
+            }
+        }
+        // SAFETY: `next` is a header within the control data.
+        next = unsafe { libc::CMSG_NXTHDR(&raw const message, next) };
+    }
+    Ok(received)
+}
+
+/// As [`send_vectored`] of one part, with a descriptor along with its first byte.
+pub(super) fn send_fd(fd: &OwnedFd, buf: &[u8], along: BorrowedFd<'_>) -> io::Result<usize> {
+    let mut control = Control([0; _]);
+    let part = IoSlice::new(buf);
+    let mut message = header((&raw const part).cast(), 1);
+    message.msg_control = control.0.as_mut_ptr().cast();
+    // SAFETY: these take no pointer.
+    let (space, len) = unsafe { (libc::CMSG_SPACE(4), libc::CMSG_LEN(4)) };
+    message.msg_controllen = usize32(space);
+    // SAFETY: there is room for a header and a descriptor, and the header is aligned.
+    unsafe {
+        let head = libc::CMSG_FIRSTHDR(&raw const message);
+        (*head).cmsg_level = libc::SOL_SOCKET;
+        (*head).cmsg_type = libc::SCM_RIGHTS;
+        (*head).cmsg_len = usize32(len);
+        libc::CMSG_DATA(head).cast::<RawFd>().write_unaligned(along.as_raw_fd());
+    }
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: the header names memory readable during the call.
+    bytes(unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const message, flags) })
 }
 
 fn header(iov: *const libc::iovec, count: usize) -> libc::msghdr {
@@ -219,13 +281,4 @@ pub(super) fn peer_addr(fd: &OwnedFd) -> io::Result<SocketAddr> {
 pub(super) fn shutdown(fd: &OwnedFd, how: i32) -> io::Result<()> {
     // SAFETY: the call takes no pointers.
     done(unsafe { libc::shutdown(fd.as_raw_fd(), how) })
-}
-
-pub(super) fn set_nonblocking(fd: &OwnedFd) -> io::Result<()> {
-    // SAFETY: the calls take no pointers.
-    unsafe {
-        let flags = libc::fcntl(fd.as_raw_fd(), libc::F_GETFL);
-        done(flags)?;
-        done(libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK))
-    }
 }

@@ -7,14 +7,56 @@ use nvme::status::Status;
 use reactor::sync::Semaphore;
 use stdx::num::{align_down, low32, usize64};
 
-use super::export::Export;
-use super::ranges::Ranges;
-use super::request::{Refusal, Span};
-use super::wire::Errno;
-use crate::limits::{PIECE_BYTES, REQUEST_BYTES_MAX, ZEROES_BLOCKS};
+use crate::limits::{PIECE_BYTES, ZEROES_BLOCKS};
+use crate::ranges::Ranges;
 
-/// A page: what suits everything that NBD is used for, where the namespace says nothing larger.
-const PAGE_BYTES: u64 = 4096;
+/// Bytes of the namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The first.
+    pub offset: u64,
+    /// How many.
+    pub length: u64,
+}
+
+impl Span {
+    /// Where it ends. No span that a request was let through with goes beyond it.
+    #[must_use]
+    pub const fn end(self) -> u64 {
+        self.offset + self.length
+    }
+}
+
+/// Error numbers: those of Linux, which are NBD's as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Errno {
+    /// Operation not permitted.
+    Perm = 1,
+    /// Input/output error.
+    Io = 5,
+    /// Cannot allocate memory.
+    NoMemory = 12,
+    /// Invalid argument.
+    Invalid = 22,
+    /// No space left on device.
+    NoSpace = 28,
+    /// Value too large: a reply in one piece was asked for, and is not to be had.
+    Overflow = 75,
+    /// Operation not supported: zeroes that would be slow.
+    NotSupported = 95,
+    /// The server is shutting down.
+    Shutdown = 108,
+}
+
+/// Why a request was not carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// For programs.
+    pub errno: Errno,
+    /// For people.
+    pub words: &'static str,
+}
 
 /// Data of a request, or a part of it, within whole blocks.
 pub struct Room {
@@ -68,23 +110,10 @@ impl Disk {
         }
     }
 
-    /// What is offered of it, as it is now.
+    /// What the namespace is now.
     #[must_use]
-    pub fn export(&self, name: &str, description: &str, read_only: bool) -> Export {
-        let geometry = self.namespace.geometry();
-        let block = u64::from(geometry.block_bytes);
-        let best = block.saturating_mul(geometry.optimal_write_blocks.into()).max(PAGE_BYTES);
-        let most = u64::from(REQUEST_BYTES_MAX);
-        Export {
-            name: name.to_owned(),
-            description: description.to_owned(),
-            size: geometry.blocks.saturating_mul(block),
-            block_bytes: geometry.block_bytes,
-            preferred_bytes: low32(best.checked_next_power_of_two().unwrap_or(most).min(most)),
-            read_only: read_only || geometry.read_only,
-            trim: geometry.supports.deallocate,
-            fast_zero: geometry.supports.write_zeroes,
-        }
+    pub fn geometry(&self) -> Geometry {
+        self.namespace.geometry()
     }
 
     fn blocks(geometry: &Geometry, span: Span) -> Blocks {
@@ -234,7 +263,7 @@ fn durable(fua: bool) -> Fua {
     if fua { Fua::Yes } else { Fua::No }
 }
 
-/// What a client is told of an error of the namespace.
+/// What a user is told of an error of the namespace.
 fn refusal(error: &Error) -> Refusal {
     let Error::Command { status, .. } = error else {
         let words = match error {

@@ -11,12 +11,16 @@ use load::{Job, Limit, Phase, Plan, Progress, Report, Target, Verify};
 
 use api::value::Size;
 
-use crate::cli::{BenchArgs, Beside, Global, Output, Pattern};
+use crate::ablation;
+use crate::cli::{BenchArgs, BenchVerb, Beside, Global, Output, Pattern};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{emit, json, table};
 
 /// `flashloom bench`
 pub fn run(global: &Global, args: BenchArgs) -> Outcome {
+    if let Some(BenchVerb::Ablation(args)) = &args.verb {
+        return ablation::run(global, args);
+    }
     let (beside, check) = (args.beside, args.check);
     let mut plan = Plan::from(job(args)?);
     if let Some(beside) = beside {

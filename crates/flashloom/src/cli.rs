@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub mod ablation;
 mod attach;
 pub mod connect;
 mod hosts;
@@ -13,7 +14,7 @@ mod serve;
 
 pub use attach::AttachArgs;
 pub use connect::ConnectArgs;
-pub use hosts::{AskArgs, BenchArgs, Beside, DiscoverArgs, IdNsArgs, Pattern, To};
+pub use hosts::{AskArgs, BenchArgs, BenchVerb, Beside, DiscoverArgs, IdNsArgs, Pattern, To};
 pub use manage::{
     ControllerVerb, EventsArgs, HostVerb, ListenerVerb, NamespaceVerb, ReferralVerb, SubsystemVerb,
 };

@@ -1,5 +1,6 @@
 //! The one program users see: daemon and command line.
 
+mod ablation;
 mod ask;
 mod attach;
 mod bench;

@@ -191,7 +191,9 @@ impl Association {
                 self.depth_max()
             )));
         }
-        let (queue, _) = self.connect(qid, depth, self.in_capsule).await?;
+        let (mut queue, _) = self.connect(qid, depth, self.in_capsule).await?;
+        let cures = &self.options.cures;
+        queue.set_spin(cures.has(Cure::Polled).then_some(cures.spin));
         Ok(queue)
     }
 
@@ -201,12 +203,16 @@ impl Association {
     }
 
     async fn connect(&self, qid: u16, depth: u16, in_capsule: u32) -> Result<(Queue, u16), Error> {
+        let cures = &self.options.cures;
         let options = connect::Options {
             header_digest: self.options.header_digest,
             data_digest: self.options.data_digest,
             commands: depth,
             tos: self.options.tos,
             priority: self.options.priority,
+            apart: !cures.has(Cure::List),
+            hints: cures.has(Cure::Hints),
+            busy_poll: cures.has(Cure::BusyPoll).then_some(cures.busy_poll),
             timeout: self.options.timeout,
         };
         let connection = Connection::open(self.addr, &options).await?;

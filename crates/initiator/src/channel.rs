@@ -3,6 +3,10 @@
 //! Two tasks serve it: one receives and completes, one sends at the end of a turn what the turn queued. A
 //! command waits in turn for a place in the queue, then for its completion. Dropped before that, it leaves its
 //! place and its memory to the queue until the controller is done with them.
+//!
+//! Where its [`Manner`] says so, whoever submits the last command of a turn sends what is queued, and whoever
+//! waits for the only command in flight receives its completion, so that neither task has to run (decision record
+//! 0011). A queue that batches leaves sending to its task, which waits for more.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -11,6 +15,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use fabric::race;
 use fabric::tcp::connect::Flushed;
 use nvme::cqe::Cqe;
 use nvme::opcode::io;
@@ -19,6 +24,8 @@ use reactor::sync::{Notify, Semaphore};
 use reactor::{Nanos, Task};
 
 use crate::Error;
+use crate::batch::Batch;
+use crate::cures::{Batching, Cure, Cures};
 use crate::queue::{Data, Queue};
 
 /// What became of a command.
@@ -31,6 +38,48 @@ pub enum Outcome {
     Lost(Data),
     /// The connection had ended before.
     Unsent(Data),
+}
+
+/// What a queue has done since it was connected, or several queues.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Commands queued.
+    pub commands: u64,
+    /// System calls made to send.
+    pub sends: u64,
+    /// Completions received by who waited for them ([`Cure::Polled`]).
+    pub found: u64,
+}
+
+impl std::ops::Add for Counters {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            commands: self.commands + other.commands,
+            sends: self.sends + other.sends,
+            found: self.found + other.found,
+        }
+    }
+}
+
+/// How a queue sends and receives.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Manner {
+    /// Send where commands are submitted.
+    direct: bool,
+    /// Gather commands before they are sent.
+    batching: Option<Batching>,
+}
+
+impl Manner {
+    /// Of an I/O queue; one for polled commands gathers none.
+    pub fn of(cures: &Cures, polled: bool) -> Self {
+        Self {
+            direct: cures.has(Cure::Direct),
+            batching: (cures.has(Cure::Batching) && !polled).then_some(cures.batching),
+        }
+    }
 }
 
 /// What a command in the queue waits for.
@@ -71,6 +120,15 @@ struct Inner {
     /// Places that are vacant.
     room: Semaphore,
     to_send: Notify,
+    manner: Manner,
+    /// What is queued, where the queue batches.
+    batch: RefCell<Option<Batch>>,
+    /// There is more than commands to send, and that does not wait.
+    urgent: Cell<bool>,
+    /// The sending task waits for the socket, or has a turn's share behind it: nobody else sends.
+    sending: Cell<bool>,
+    commands: Cell<u64>,
+    found: Cell<u64>,
     broken: RefCell<Option<Arc<Error>>>,
     /// Commands that change something and had no answer when the connection ended.
     in_doubt: Cell<usize>,
@@ -112,7 +170,7 @@ impl Channel {
     ///
     /// # Panics
     /// Outside a reactor.
-    pub fn new(queue: Queue, trouble: Rc<Notify>) -> Self {
+    pub fn new(queue: Queue, manner: Manner, trouble: Rc<Notify>) -> Self {
         let depth = queue.depth();
         let inner = Rc::new(Inner {
             queue: RefCell::new(queue),
@@ -122,6 +180,12 @@ impl Channel {
             places: RefCell::new((0..depth).collect()),
             room: Semaphore::new(usize::from(depth)),
             to_send: Notify::new(),
+            manner,
+            batch: RefCell::new(manner.batching.map(Batch::new)),
+            urgent: Cell::new(false),
+            sending: Cell::new(false),
+            commands: Cell::new(0),
+            found: Cell::new(0),
             broken: RefCell::default(),
             in_doubt: Cell::new(0),
             trouble,
@@ -142,6 +206,9 @@ impl Channel {
                 return Outcome::Unsent(data);
             }
         };
+        if let Some(outcome) = self.inner.look_for(place.index) {
+            return outcome;
+        }
         poll_fn(|cx| {
             let wait = &mut self.inner.waits.borrow_mut()[usize::from(place.index)];
             match wait {
@@ -218,6 +285,17 @@ impl Channel {
         waits.iter().zip(sent.iter()).any(|(wait, sent)| wait.is_in_queue() && sent.at <= before)
     }
 
+    /// What the queue has done so far.
+    pub fn counters(&self) -> Counters {
+        let Inner { commands, found, queue, .. } = &*self.inner;
+        Counters { commands: commands.get(), sends: queue.borrow().sends(), found: found.get() }
+    }
+
+    /// Whether a command would be sent without waiting for a place.
+    pub fn has_room(&self) -> bool {
+        self.inner.room.available() > 0
+    }
+
     /// Commands that have no answer yet.
     pub fn outstanding(&self) -> u16 {
         self.inner.queue.borrow().outstanding()
@@ -231,13 +309,86 @@ impl Inner {
             return Err(data);
         }
         let Some(index) = self.vacant.borrow_mut().pop() else { return Err(data) };
+        let bytes = data.to_send();
+        self.commands.set(self.commands.get() + 1);
         let cid = self.queue.borrow_mut().submit(sqe, data);
         self.places.borrow_mut()[usize::from(cid)] = index;
         let sent = Sent { cid, at: reactor::now(), told: false };
         self.sent.borrow_mut()[usize::from(index)] = sent;
         self.waits.borrow_mut()[usize::from(index)] = Wait::Pending(None);
-        self.to_send.notify();
+        self.dispatch(bytes);
         Ok(Place { inner: self, index })
+    }
+
+    /// Has what is queued sent: here, at the end of the turn, or with what follows. The last command has `bytes`
+    /// of data to send.
+    fn dispatch(&self, bytes: u32) {
+        if let Some(batch) = &mut *self.batch.borrow_mut() {
+            batch.add(bytes, reactor::now());
+            // The sending task has the clock.
+            return self.to_send.notify();
+        }
+        if self.manner.direct && !self.sending.get() && reactor::is_last() {
+            let mut queue = self.queue.borrow_mut();
+            if matches!(queue.flush(), Ok(Flushed::All)) && !queue.has_early() {
+                return;
+            }
+        }
+        // What went wrong here goes wrong there again, and is dealt with.
+        self.to_send.notify();
+    }
+
+    /// Looks for the completion of the command at this place, if it is the only one in flight and all of it is
+    /// sent.
+    fn look_for(&self, index: u16) -> Option<Outcome> {
+        let looked = {
+            let mut queue = self.queue.borrow_mut();
+            if queue.outstanding() != 1 || !queue.is_flushed() {
+                return None;
+            }
+            queue.look_until(|queue| match queue.look() {
+                Ok(false) => None,
+                // There is one command, and what comes belongs to it: it may take several looks.
+                Ok(true) => match self.take_in(queue) {
+                    Ok(()) => self.take_done(index).map(Ok),
+                    Err(why) => Some(Err(why)),
+                },
+                Err(why) => Some(Err(why)),
+            })
+        };
+        match looked? {
+            Ok(outcome) => {
+                self.found.set(self.found.get() + 1);
+                Some(outcome)
+            }
+            Err(why) => {
+                self.end(why);
+                self.take_done(index)
+            }
+        }
+    }
+
+    /// What became of the command at this place, if that is known.
+    fn take_done(&self, index: u16) -> Option<Outcome> {
+        let wait = &mut self.waits.borrow_mut()[usize::from(index)];
+        match std::mem::take(wait) {
+            Wait::Done(outcome) => Some(outcome),
+            other => {
+                *wait = other;
+                None
+            }
+        }
+    }
+
+    /// Until when what is queued may wait for more; `None` when it is to be sent now.
+    fn may_wait_until(&self) -> Option<Nanos> {
+        let batch = self.batch.borrow();
+        let batch = batch.as_ref()?;
+        let queue = self.queue.borrow();
+        let waits = !self.urgent.get()
+            && !queue.is_flushed()
+            && !batch.is_due(queue.outstanding(), reactor::now());
+        waits.then(|| batch.deadline())
     }
 
     fn vacate(&self, index: u16) {
@@ -269,11 +420,15 @@ impl Inner {
 
     /// Completes what has been received.
     fn collect(&self) -> Result<(), Error> {
-        let mut queue = self.queue.borrow_mut();
+        self.take_in(&mut self.queue.borrow_mut())
+    }
+
+    fn take_in(&self, queue: &mut Queue) -> Result<(), Error> {
         queue.poll(|done| {
             self.resolve(done.cid, Outcome::Answered(done.cqe, done.data));
         })?;
-        // Answers to R2Ts.
+        // Answers to R2Ts never wait, and what is gathered need not either once nothing else is in flight.
+        self.urgent.set(self.urgent.get() | queue.take_asked());
         if !queue.is_flushed() {
             self.to_send.notify();
         }
@@ -317,7 +472,18 @@ async fn receive(inner: Rc<Inner>) {
 async fn send(inner: Rc<Inner>) {
     loop {
         inner.to_send.notified().await;
-        if let Err(why) = send_all(&inner).await {
+        while let Some(until) = inner.may_wait_until() {
+            // Commands and completions tell, and so does time.
+            race(inner.to_send.notified(), reactor::sleep_until(until)).await;
+        }
+        if let Some(batch) = &mut *inner.batch.borrow_mut() {
+            batch.clear();
+        }
+        inner.urgent.set(false);
+        inner.sending.set(true);
+        let sent = send_all(&inner).await;
+        inner.sending.set(false);
+        if let Err(why) = sent {
             return inner.end(why);
         }
     }

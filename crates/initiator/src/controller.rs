@@ -21,7 +21,7 @@ use zerocopy::FromBytes;
 
 use crate::Error;
 use crate::association::{Association, Options};
-use crate::channel::{Channel, Outcome};
+use crate::channel::{Channel, Manner, Outcome};
 use crate::host::HostIdentity;
 use crate::limits::{ADMIN_PAGE_BYTES, STATUS_POLL_MS};
 use crate::queue::Data;
@@ -81,7 +81,7 @@ impl Controller {
     async fn establish(mut association: Association) -> Result<Self, Error> {
         let (admin, cntlid) = association.connect_admin().await?;
         association.cntlid = cntlid;
-        let admin = Channel::new(admin, Rc::default());
+        let admin = Channel::new(admin, Manner::default(), Rc::default());
         let identity = Box::default();
         let mut controller = Self { admin, association, identity };
         let cap = Cap(controller.property(offset::CAP, PropertySize::Eight).await?);

@@ -13,8 +13,8 @@ pub enum Cure {
     /// [`crate::Options`] says, so that none waits behind the data of another class. Without it they all share
     /// all queues.
     Maps,
-    /// Affinity: each map's queues are numbered from CPU 0 on, and a command takes the queue of the CPU it is
-    /// submitted on. Without it queues are taken in turn, wherever they are served.
+    /// Affinity: the queues of each map are numbered from CPU 0 on, and a command takes the queue of the CPU it is
+    /// submitted on as long as that has room. Without it queues are taken in turn, the least busy one first.
     Affinity,
     /// A command is sent in the context that submits it, when the queue has nothing else to send and no other
     /// submitter is about to run. Without it a task of the queue's own sends.
@@ -22,8 +22,9 @@ pub enum Cure {
     /// Whoever waits for the only command in flight receives its completion itself, looking at the socket for a
     /// bounded time. Without it the queue's own task receives, and wakes the one who waits.
     Polled,
-    /// Commands from other threads come over a lock-free list that is pulled in batches. Without it each one is
-    /// a message to the queue's reactor.
+    /// What the tasks of a turn submit is a list that is pulled at once: one system call sends all of it. Without
+    /// it each command is pulled, and sent, by itself. (Nothing is shared here; where commands come from other
+    /// threads, the lists between are those of the crate for such threads.)
     List,
     /// The kernel is told whether more is queued behind what is sent: `MSG_MORE` when it is, `MSG_EOR` at the
     /// end. Without it each send stands for itself.
@@ -132,10 +133,11 @@ impl Cures {
 }
 
 impl Default for Cures {
-    /// All that cost nobody anything: no batching, which trades latency for throughput, and no busy polling in
-    /// the kernel, which takes a network card to gain by.
+    /// All that cost nobody anything: no batching, which trades latency for throughput; no affinity, which has a
+    /// single reactor use a single queue, where several may stand for several cores of the target; and no busy
+    /// polling in the kernel, which takes a network card to gain by.
     fn default() -> Self {
-        Self::all().without(Cure::Batching).without(Cure::BusyPoll)
+        Self::all().without(Cure::Batching).without(Cure::Affinity).without(Cure::BusyPoll)
     }
 }
 

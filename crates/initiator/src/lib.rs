@@ -8,6 +8,7 @@
 mod ana;
 mod ask;
 mod association;
+mod batch;
 mod channel;
 mod controller;
 mod cures;
@@ -16,6 +17,7 @@ mod error;
 mod host;
 pub mod limits;
 mod namespace;
+mod patience;
 mod queue;
 #[cfg(test)]
 mod scripted;
@@ -24,6 +26,7 @@ mod tests;
 
 pub use ask::{Remote, discover, identify_controller, identify_namespace};
 pub use association::{Association, Fencing, Options};
+pub use channel::Counters;
 pub use controller::Controller;
 pub use cures::{Batching, Cure, Cures};
 pub use discovery::DiscoveryLog;

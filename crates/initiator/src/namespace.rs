@@ -31,7 +31,7 @@ pub use route::PathPolicy;
 
 use crate::Error;
 use crate::ask::Remote;
-use crate::channel::Outcome;
+use crate::channel::{Counters, Outcome};
 use crate::limits::RETRIES;
 use crate::queue::Data;
 use life::{Claim, Effect, Life};
@@ -161,6 +161,21 @@ impl Namespace {
     #[must_use]
     pub fn geometry(&self) -> Geometry {
         self.inner.life.geometry()
+    }
+
+    /// What the queues of the associations there are have done: those of everything (or of what is no read), those
+    /// of reads, and those of polled commands.
+    #[must_use]
+    pub fn counters(&self) -> [Counters; 3] {
+        let sessions = self.inner.life.sessions();
+        let each = sessions.iter().map(|session| session.counters());
+        each.fold(Default::default(), |[a, b, c], [d, e, f]| [a + d, b + e, c + f])
+    }
+
+    /// What each of their I/O queues has done, in the order of their identifiers.
+    #[must_use]
+    pub fn queue_counters(&self) -> Vec<Counters> {
+        self.inner.life.sessions().iter().flat_map(|session| session.queue_counters()).collect()
     }
 
     /// Waits until the geometry is another than `seen`, as [`Namespace::geometry`] gave it, and gives that: the

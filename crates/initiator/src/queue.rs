@@ -11,11 +11,12 @@ use nvme::cqe::Cqe;
 use nvme::sqe::{Sgl, Sqe};
 use nvme::status::Status;
 use nvme::tcp::host::Event;
-use reactor::Lent;
 use reactor::buffer::Buffer;
+use reactor::{Lent, Spun};
 use stdx::num::{u16_of, u32_of, usize32};
 
 use crate::Error;
+use crate::patience::Patience;
 
 /// Memory that a command's data lies in. The queue owns it from submission to completion, so that whatever
 /// comes over the wire can reach no memory that somebody else has.
@@ -114,6 +115,14 @@ impl Data {
         }
     }
 
+    /// Bytes that go to the controller.
+    pub(crate) fn to_send(&self) -> u32 {
+        match self {
+            Self::Send { length, .. } => *length,
+            Self::None | Self::Receive { .. } | Self::Discard { .. } => 0,
+        }
+    }
+
     fn length(&self) -> u32 {
         match self {
             Self::None => 0,
@@ -197,6 +206,11 @@ pub struct Queue {
     /// Completions of commands whose data the controller had not taken yet; they hold until it is sent.
     early: Vec<Cqe>,
     in_capsule: u32,
+    /// An R2T has been answered since this was last looked at.
+    asked: bool,
+    /// Where completions are waited for they are looked for, so long.
+    spin: Option<Duration>,
+    patience: Patience,
 }
 
 impl Queue {
@@ -209,7 +223,15 @@ impl Queue {
             free: (0..depth).rev().collect(),
             early: Vec::new(),
             in_capsule,
+            asked: false,
+            spin: None,
+            patience: Patience::default(),
         }
+    }
+
+    /// Looks for completions where they are waited for, for so long ([`crate::Cure::Polled`]).
+    pub(crate) fn set_spin(&mut self, spin: Option<Duration>) {
+        self.spin = spin;
     }
 
     /// Commands that can be outstanding.
@@ -292,7 +314,39 @@ impl Queue {
         if !self.early.is_empty() {
             return Ok(self.connection.send_all(&self.slots).await?);
         }
+        if self.spin.is_some() && self.flush()? == Flushed::All {
+            let looked = self.look_until(|queue| {
+                queue.look().map_or_else(|e| Some(Err(e)), |came| came.then_some(Ok(())))
+            });
+            if let Some(looked) = looked {
+                return looked;
+            }
+        }
         Ok(self.connection.ready(&self.slots).await?)
+    }
+
+    /// Calls `look` until it finds something, as long as this queue looks for its completions, that pays and the
+    /// reactor has nothing else to do.
+    #[inline]
+    pub(crate) fn look_until<T>(
+        &mut self,
+        mut look: impl FnMut(&mut Self) -> Option<T>,
+    ) -> Option<T> {
+        let most = self.spin?;
+        if !self.patience.looks() {
+            return None;
+        }
+        match reactor::spin(most, || look(self)) {
+            Spun::Found(found) => {
+                self.patience.found();
+                Some(found)
+            }
+            Spun::InVain => {
+                self.patience.in_vain();
+                None
+            }
+            Spun::Stopped => None,
+        }
     }
 
     /// Receives what is there, sends nothing. [`Queue::poll`] says what came.
@@ -301,6 +355,33 @@ impl Queue {
     /// [`Error::Transport`].
     pub(crate) fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         self.connection.poll_receive(cx).map_err(Error::from)
+    }
+
+    /// Receives what is there without waiting, beside a task in [`Queue::poll_receive`]; whether there was
+    /// anything.
+    ///
+    /// # Errors
+    /// [`Error::Transport`].
+    #[inline]
+    pub(crate) fn look(&mut self) -> Result<bool, Error> {
+        Ok(self.connection.look()?)
+    }
+
+    /// Whether answers to R2Ts have been queued since this was last asked.
+    pub(crate) fn take_asked(&mut self) -> bool {
+        std::mem::take(&mut self.asked)
+    }
+
+    /// System calls made to send.
+    #[must_use]
+    pub fn sends(&self) -> u64 {
+        self.connection.sends()
+    }
+
+    /// The network card's queue (NAPI identifier) that data comes by; `None` within this machine.
+    #[must_use]
+    pub fn napi_id(&self) -> Option<u32> {
+        self.connection.napi_id().ok().flatten()
     }
 
     /// Whether a completion waits for its data to be sent. Call [`Queue::poll`] after each flush then.
@@ -384,6 +465,7 @@ impl Queue {
             return Err(Error::Answer("an R2T for a command that sends nothing"));
         };
         self.connection.push_h2c_data(ttag, piece, &self.slots);
+        self.asked = true;
         Ok(())
     }
 

@@ -18,6 +18,7 @@ use stdx::prng::Prng;
 use crate::scripted::{BLOCK, Fault, Script, Scripted};
 use crate::{Controller, Data, Error, HostIdentity, Memory, Options, Queue};
 
+mod cures;
 mod hostile;
 mod life;
 mod paths;

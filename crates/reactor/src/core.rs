@@ -82,6 +82,8 @@ pub(crate) struct Core {
     published: Arc<Published>,
     busy_nanos: Cell<Nanos>,
     spin_nanos: Cell<Nanos>,
+    /// Of this turn: spinning within a task.
+    spun: Cell<Nanos>,
     sleep_nanos: Cell<Nanos>,
     sleeps: Cell<u64>,
     registration: Registration,
@@ -145,10 +147,16 @@ impl Core {
             published,
             busy_nanos: Cell::new(0),
             spin_nanos: Cell::new(0),
+            spun: Cell::new(0),
             sleep_nanos: Cell::new(0),
             sleeps: Cell::new(0),
             registration,
         })
+    }
+
+    /// Time within a task's poll that went into looking for work.
+    pub fn spun(&self, nanos: Nanos) {
+        self.spun.set(self.spun.get() + nanos);
     }
 
     pub const fn mailbox(&self) -> &Arc<Mailbox> {
@@ -220,8 +228,10 @@ impl Core {
         }
         let before = self.now.replace(clock());
         let spent = self.now.get() - before;
+        let spun = self.spun.take().min(spent);
+        self.spin_nanos.set(self.spin_nanos.get() + spun);
         let account = if self.worked.get() { &self.busy_nanos } else { &self.spin_nanos };
-        account.set(account.get() + spent);
+        account.set(account.get() + spent - spun);
         Ok(())
     }
 

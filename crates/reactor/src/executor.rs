@@ -156,6 +156,12 @@ impl Executor {
             || !self.deferred.borrow().is_empty()
     }
 
+    /// Whether a task waits for the normal queue of this turn: it may produce more before the turn ends.
+    #[inline]
+    pub fn has_normal(&self) -> bool {
+        !self.normal.borrow().is_empty()
+    }
+
     /// Runs the normal queue until it is empty (or the turn's budget is used), then what the
     /// turn-end queue holds.
     pub fn run_turn(&self) {

@@ -53,6 +53,11 @@ impl Receiver {
     /// Data came: nobody waits until the next receive.
     pub fn hit(&self, core: &Core) {
         self.waiter.take();
+        self.seen(core);
+    }
+
+    /// Data came to somebody else than who waits.
+    pub fn seen(&self, core: &Core) {
         self.misses.set(0);
         core.worked.set(true);
     }

@@ -32,6 +32,7 @@ mod policy;
 mod ring;
 pub mod shared;
 mod simulate;
+mod spin;
 pub mod sync;
 mod sys;
 mod task;
@@ -51,7 +52,8 @@ pub use limits::{
 pub use metrics::Metrics;
 pub use policy::{PollPolicy, Spinner};
 pub use simulate::{Order, TURN_NANOS, is_simulated, random, simulate, simulate_in};
-pub use sys::pin as pin_thread;
+pub use spin::{Spun, is_last, spin};
+pub use sys::{cpu, pin as pin_thread};
 pub use task::{Task, spawn, spawn_late, yield_now};
 pub use time::{Nanos, now, now_exact};
 pub use timer::{Elapsed, Sleep, sleep, sleep_until, timeout};

@@ -71,3 +71,10 @@ pub(crate) fn set_nonblocking(fd: &OwnedFd) -> io::Result<()> {
     };
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
+
+/// The CPU that this thread runs on now; 0 where the kernel does not say.
+#[must_use]
+pub fn cpu() -> usize {
+    // SAFETY: the call takes no pointers.
+    usize::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0)
+}

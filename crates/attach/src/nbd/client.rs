@@ -335,7 +335,7 @@ impl Client {
         self.out.borrow_mut().send(
             &(),
             |(), outgoing| outgoing.room.data(),
-            |slices| self.stream.try_send_vectored(slices),
+            |slices, _| self.stream.try_send_vectored(slices),
             drop,
         )
     }

@@ -74,6 +74,14 @@ pub const CASES: &[Case] = &[
     case("write-qd128", "randwrite", KIB4, 128),
     Case { figure: Figure::Bandwidth, ..case("read-128k", "read", KIB128, 8) },
     Case { figure: Figure::Bandwidth, ..case("write-128k", "write", KIB128, 8) },
+    // The same target, so that what differs is the host.
+    Case {
+        figure: Figure::P50,
+        sides: &[Own, OwnTarget],
+        ..case("host-read-qd1", "randread", KIB4, 1)
+    },
+    Case { sides: &[Own, OwnTarget], ..case("host-read-qd32", "randread", KIB4, 32) },
+    Case { sides: &[Own, OwnTarget], ..case("host-read-qd128", "randread", KIB4, 128) },
     Case { sides: &[Own, Floor], ..case("floor-qd32", "randread", KIB4, 32) },
     Case { sides: &[Own, Floor], ..case("floor-qd128", "randread", KIB4, 128) },
     // One client for both targets: two loads from two spinning processes would measure how the

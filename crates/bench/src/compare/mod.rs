@@ -6,6 +6,7 @@
 mod busy;
 mod case;
 mod client;
+mod cures;
 mod open;
 mod process;
 mod resources;
@@ -68,11 +69,15 @@ enum Side {
 /// What could not be started or understood, in words.
 pub fn run(options: &Options) -> Result<(), String> {
     let known = |name: &String| {
-        [RESOURCES, OPEN].contains(&&**name) || CASES.iter().any(|c| c.name == *name)
+        [RESOURCES, OPEN].contains(&&**name)
+            || CASES.iter().any(|c| c.name == *name)
+            || cures::CASES.iter().any(|c| c.name == *name)
     };
     let unknown = options.cases.iter().find(|name| !known(name));
     if let Some(name) = unknown {
-        let names: Vec<_> = CASES.iter().map(|c| c.name).chain([RESOURCES, OPEN]).collect();
+        let cures = cures::CASES.iter().map(|c| c.name);
+        let names: Vec<_> =
+            CASES.iter().map(|c| c.name).chain(cures).chain([RESOURCES, OPEN]).collect();
         return Err(format!("no case `{name}`; there are {}", names.join(", ")));
     }
     println!("{} paired runs of {} s each; medians\n", options.runs, options.seconds);
@@ -84,6 +89,9 @@ pub fn run(options: &Options) -> Result<(), String> {
         measure(options, case)?;
     }
     let wanted = |name| options.cases.is_empty() || options.cases.iter().any(|n| n == name);
+    for case in cures::CASES.iter().filter(|case| wanted(case.name)) {
+        cures::print(&options.flashloom, case, options.runs, options.seconds)?;
+    }
     if wanted(RESOURCES) {
         resources::print(&options.flashloom)?;
     }

@@ -14,8 +14,9 @@ use std::time::Duration;
 use nvme::sqe::Sqe;
 use nvme::tcp::host::{Config, Event, Initialized, Machine, Step, term_req};
 use nvme::tcp::{Fatal, ddgst};
-use reactor::net::TcpStream;
+use reactor::net::{Behind, TcpStream};
 use stdx::Aligned;
+use stdx::num::usize32;
 
 use super::gather::{Gather, Sent};
 use super::landing::landing;
@@ -35,6 +36,12 @@ pub struct Options {
     pub tos: Option<u8>,
     /// `SO_PRIORITY`, by which network cards choose the outbound queue.
     pub priority: Option<i32>,
+    /// Each command goes by a system call of its own, instead of all that is queued by one.
+    pub apart: bool,
+    /// Tell TCP with each send whether more is queued behind.
+    pub hints: bool,
+    /// How long the kernel polls the network card's queue for this connection.
+    pub busy_poll: Option<Duration>,
     /// How long the TCP handshake and ICReq/ICResp may take together.
     pub timeout: Duration,
 }
@@ -124,6 +131,10 @@ pub struct Connection {
     inbox: Aligned,
     /// The bytes of `inbox` received and not yet consumed.
     unread: Range<usize>,
+    apart: bool,
+    hints: bool,
+    /// System calls made to send.
+    sends: u64,
 }
 
 impl Connection {
@@ -150,6 +161,9 @@ impl Connection {
         if let Some(priority) = options.priority {
             stream.set_priority(priority)?;
         }
+        if let Some(time) = options.busy_poll {
+            stream.set_busy_poll(time)?;
+        }
         let machine = Machine::new(Config {
             hpda: 0,
             maxr2t: HOST_MAX_R2T,
@@ -165,6 +179,9 @@ impl Connection {
             out: Gather::default(),
             inbox: Aligned::zeroed(HOST_RECEIVE_BYTES),
             unread: 0..0,
+            apart: false,
+            hints: options.hints,
+            sends: 0,
         };
         connection.out.push(&head);
         loop {
@@ -172,6 +189,7 @@ impl Connection {
             match connection.next_event()? {
                 Some(Event::Initialized(settled)) => {
                     connection.settled = settled;
+                    connection.apart = options.apart;
                     return Ok(connection);
                 }
                 Some(Event::Terminated(told)) => return Err(Error::Terminated(told.to_string())),
@@ -203,8 +221,13 @@ impl Connection {
     pub fn push_capsule<M: Memory + ?Sized>(&mut self, sqe: &Sqe, memory: &M, in_capsule: u32) {
         let head = self.machine.capsule_cmd(sqe, in_capsule);
         self.out.push(&head);
+        let mut length = head.len();
         if in_capsule > 0 {
-            self.push_data(memory, Piece { cid: sqe.cid.get(), at: 0, length: in_capsule });
+            length +=
+                self.push_data(memory, Piece { cid: sqe.cid.get(), at: 0, length: in_capsule });
+        }
+        if self.apart {
+            self.out.part(length);
         }
     }
 
@@ -218,18 +241,26 @@ impl Connection {
             let last = at + length == end;
             let head = self.machine.h2c_data(cid, ttag, at, length, last);
             self.out.push(&head);
-            self.push_data(memory, Piece { cid, at, length });
+            let bytes = head.len() + self.push_data(memory, Piece { cid, at, length });
+            if self.apart {
+                self.out.part(bytes);
+            }
             at += length;
         }
     }
 
+    /// Queues data, and its digest if there are any; gives the bytes of both.
     #[inline]
-    fn push_data<M: Memory + ?Sized>(&mut self, memory: &M, piece: Piece) {
+    fn push_data<M: Memory + ?Sized>(&mut self, memory: &M, piece: Piece) -> usize {
         memory.hold(&piece);
         self.out.push_data(piece);
-        if self.machine.data_digest() {
-            self.out.push(&ddgst(memory.bytes(&piece)));
+        let length = usize32(piece.length);
+        if !self.machine.data_digest() {
+            return length;
         }
+        let digest = ddgst(memory.bytes(&piece));
+        self.out.push(&digest);
+        length + digest.len()
     }
 
     /// Sends what is queued, as far as the socket takes it and up to a turn's share.
@@ -238,11 +269,14 @@ impl Connection {
     /// Those of the socket.
     #[inline]
     pub fn flush<M: Memory + ?Sized>(&mut self, memory: &M) -> Result<Flushed, Error> {
-        let stream = &self.stream;
+        let (stream, hints, sends) = (&self.stream, self.hints, &mut self.sends);
         let sent = self.out.send(
             memory,
             |memory, piece| memory.bytes(piece),
-            |slices| stream.try_send_vectored(slices),
+            |slices, behind| {
+                *sends += 1;
+                stream.try_send_hinted(slices, if hints { behind } else { Behind::Unknown })
+            },
             |piece| memory.release(&piece),
         )?;
         Ok(match sent {
@@ -350,6 +384,40 @@ impl Connection {
         }
         self.unread.end += received;
         Poll::Ready(Ok(()))
+    }
+
+    /// Receives what is there without waiting, beside a task that waits in [`Connection::poll_receive`]; whether
+    /// there was anything.
+    ///
+    /// # Errors
+    /// Those of the socket, and [`Error::Closed`].
+    #[inline]
+    pub fn look(&mut self) -> Result<bool, Error> {
+        self.make_room();
+        match self.stream.look(&mut self.inbox[self.unread.end..]) {
+            Ok(0) => Err(Error::Closed),
+            Ok(received) => {
+                self.unread.end += received;
+                Ok(true)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// System calls made to send.
+    #[must_use]
+    pub fn sends(&self) -> u64 {
+        self.sends
+    }
+
+    /// The network card's queue that data comes by; `None` within this machine.
+    ///
+    /// # Errors
+    /// Those of the socket.
+    pub fn napi_id(&self) -> io::Result<Option<u32>> {
+        self.stream.napi_id()
     }
 
     /// Moves what is unread to the front: never more than a PDU's head, as data is consumed as it comes.

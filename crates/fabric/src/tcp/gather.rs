@@ -4,6 +4,8 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 
+use reactor::net::Behind;
+
 use crate::limits::{HEADS_KEPT_BYTES, SEND_BUDGET_BYTES, SEND_PIECES};
 
 /// How far [`Gather::send`] came.
@@ -34,6 +36,9 @@ pub struct Gather<D> {
     segments: VecDeque<Segment<D>>,
     /// Bytes of the first segment already sent.
     sent: usize,
+    /// Lengths of the records that go by themselves, oldest first, less what is sent of the first; empty when
+    /// all goes together.
+    records: VecDeque<usize>,
 }
 
 impl<D> Default for Gather<D> {
@@ -51,7 +56,14 @@ impl<D> Gather<D> {
             heads_sent: 0,
             segments: VecDeque::with_capacity(segments),
             sent: 0,
+            records: VecDeque::new(),
         }
+    }
+
+    /// Has the next `length` bytes sent by a call of their own. All that is queued must be in such records, or
+    /// none of it.
+    pub fn part(&mut self, length: usize) {
+        self.records.push_back(length);
     }
 
     /// Whether everything has been sent.
@@ -95,7 +107,7 @@ impl<D> Gather<D> {
         data.rev().for_each(|data| self.segments.push_front(Segment::Data(data)));
     }
 
-    /// Sends with `send` (a gathering, non-blocking send) until all is sent, `send` would block, or a
+    /// Sends with `send` (a gathering, non-blocking send, told whether more is queued behind) until all is sent, `send` would block, or a
     /// turn's share of bytes has gone. `bytes` gives the bytes of data, which may lie in an `area`; data sent
     /// to its end goes to `sent_whole`.
     ///
@@ -105,7 +117,7 @@ impl<D> Gather<D> {
         &mut self,
         area: &A,
         bytes: impl for<'x> Fn(&'x A, &'x D) -> &'x [u8],
-        mut send: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>,
+        mut send: impl FnMut(&[IoSlice<'_>], Behind) -> io::Result<usize>,
         mut sent_whole: impl FnMut(D),
     ) -> io::Result<Sent> {
         let mut share = SEND_BUDGET_BYTES;
@@ -113,7 +125,8 @@ impl<D> Gather<D> {
             if share == 0 {
                 return Ok(Sent::Share);
             }
-            let (offered, outcome) = self.offer(area, &bytes, &mut send, share);
+            let most = self.records.front().map_or(share, |&record| record.min(share));
+            let (offered, outcome) = self.offer(area, &bytes, &mut send, most);
             match outcome {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(taken) => {
@@ -140,7 +153,7 @@ impl<D> Gather<D> {
         &self,
         area: &A,
         bytes: impl for<'x> Fn(&'x A, &'x D) -> &'x [u8],
-        send: &mut impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>,
+        send: &mut impl FnMut(&[IoSlice<'_>], Behind) -> io::Result<usize>,
         share: usize,
     ) -> (usize, io::Result<usize>) {
         let mut slices = [IoSlice::new(&[]); SEND_PIECES];
@@ -148,6 +161,7 @@ impl<D> Gather<D> {
         let mut offered = 0;
         let mut heads = self.heads_sent;
         let mut skip = self.sent;
+        let mut cut = false;
         for (slice, segment) in slices.iter_mut().zip(&self.segments) {
             if offered >= share {
                 break;
@@ -161,12 +175,14 @@ impl<D> Gather<D> {
                 Segment::Data(data) => &bytes(area, data)[skip..],
             };
             let take = run.len().min(share - offered);
+            cut = take < run.len();
             *slice = IoSlice::new(&run[..take]);
             offered += take;
             count += 1;
             skip = 0;
         }
-        (offered, send(&slices[..count]))
+        let more = cut || count < self.segments.len();
+        (offered, send(&slices[..count], if more { Behind::More } else { Behind::Nothing }))
     }
 
     fn advance(
@@ -175,6 +191,12 @@ impl<D> Gather<D> {
         length_of: impl Fn(&D) -> usize,
         sent_whole: &mut impl FnMut(D),
     ) {
+        if let Some(record) = self.records.front_mut() {
+            *record -= taken;
+            if *record == 0 {
+                self.records.pop_front();
+            }
+        }
         while taken > 0 {
             let Some(front) = self.segments.front() else { break };
             let (length, heads) = match front {
@@ -214,7 +236,7 @@ mod tests {
                 .send(
                     area,
                     |area, range| &area[range.clone()],
-                    |slices| {
+                    |slices, _| {
                         calls += 1;
                         if calls % 3 == 0 {
                             return Err(io::ErrorKind::WouldBlock.into());
@@ -267,7 +289,7 @@ mod tests {
             .send(
                 &(),
                 |(), _| &[],
-                |slices| {
+                |slices, _| {
                     slices_seen = slices.len();
                     Ok(slices.iter().map(|s| s.len()).sum())
                 },
@@ -277,16 +299,59 @@ mod tests {
         assert_eq!(slices_seen, 1);
     }
 
+    /// What each call sends, and whether it was told that more follows.
+    fn calls(gather: &mut Gather<Range<usize>>, area: &[u8]) -> Vec<(usize, bool)> {
+        let mut calls = Vec::new();
+        let send = |slices: &[IoSlice<'_>], behind| {
+            let bytes = slices.iter().map(|slice| slice.len()).sum();
+            calls.push((bytes, behind == Behind::More));
+            Ok(bytes)
+        };
+        let sent = gather.send(area, |area, range| &area[range.clone()], send, drop);
+        assert_eq!(sent.unwrap(), Sent::All);
+        calls
+    }
+
+    #[test]
+    fn records_go_by_themselves_and_only_the_last_has_nothing_behind() {
+        let area = vec![7; 4096];
+        let mut gather = Gather::default();
+        for _ in 0..3 {
+            gather.push(&[1; 72]);
+            gather.push_data(0..4096);
+            gather.push(&[2; 4]);
+            gather.part(72 + 4096 + 4);
+        }
+        gather.push(&[1; 72]);
+        gather.part(72);
+        assert_eq!(
+            calls(&mut gather, &area),
+            [(4172, true), (4172, true), (4172, true), (72, false)]
+        );
+    }
+
+    #[test]
+    fn what_one_call_cannot_take_is_announced() {
+        let area = vec![7; 16];
+        let mut gather = Gather::default();
+        for _ in 0..SEND_PIECES {
+            gather.push(&[1; 72]);
+            gather.push_data(0..16);
+        }
+        let half = SEND_PIECES / 2 * (72 + 16);
+        assert_eq!(calls(&mut gather, &area), [(half, true), (half, false)]);
+    }
+
     #[test]
     fn a_dead_socket_is_an_error() {
         let mut gather = Gather::<Range<usize>>::default();
         gather.push(b"x");
         assert_eq!(
-            gather.send(&(), |(), _| &[], |_| Ok(0), drop).unwrap_err().kind(),
+            gather.send(&(), |(), _| &[], |_, _| Ok(0), drop).unwrap_err().kind(),
             io::ErrorKind::WriteZero
         );
         let broken = gather
-            .send(&(), |(), _| &[], |_| Err(io::ErrorKind::BrokenPipe.into()), drop)
+            .send(&(), |(), _| &[], |_, _| Err(io::ErrorKind::BrokenPipe.into()), drop)
             .unwrap_err();
         assert_eq!(broken.kind(), io::ErrorKind::BrokenPipe);
     }

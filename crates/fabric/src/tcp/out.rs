@@ -55,7 +55,7 @@ impl Out {
         let sent = self.gather.send(
             &(),
             |(), payload| payload.bytes(),
-            |slices| stream.try_send_vectored(slices),
+            |slices, _| stream.try_send_vectored(slices),
             |payload| *held -= payload.held(),
         )?;
         if sent != Sent::All {

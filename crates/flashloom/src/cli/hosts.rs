@@ -5,9 +5,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use api::value::Size;
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use initiator::HostIdentity;
 
+use super::ablation::AblationArgs;
 use super::serve::{Cpus, Poll};
 use super::value;
 
@@ -82,7 +83,9 @@ pub struct IdNsArgs {
 
 /// Measure a namespace from user space; the result reads like fio's.
 #[derive(Args, Clone, Debug)]
-#[command(after_long_help = "\
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_long_help = "\
 Examples:
   flashloom bench --rw randread --bs 4k --iodepth 32 --runtime 10s
   flashloom bench --traddr 192.0.2.10 --subnqn nqn.2026-11.io.flashloom:db --nsid 1 --rw randwrite --queues 4
@@ -97,7 +100,8 @@ With --journal the file keeps which write of each block was acknowledged. The ta
 at any time: the load connects again, and writes that were in flight may be there or not. --check
 reads back, at any time later, everything that the journal says was acknowledged; it lists what is
 lost or wrong and exits with 1 if there is any. A journal is continued by a load with the same --bs
-and --region; --check takes both from the journal.")]
+and --region; --check takes both from the journal."
+)]
 pub struct BenchArgs {
     #[command(flatten)]
     pub ask: AskArgs,
@@ -183,6 +187,16 @@ pub struct BenchArgs {
     /// a depth. Reported as a job of its own.
     #[arg(long, value_name = "PATTERN,SIZE,DEPTH")]
     pub beside: Option<Beside>,
+
+    #[command(subcommand)]
+    pub verb: Option<BenchVerb>,
+}
+
+/// What else can be measured.
+#[derive(Clone, Debug, Subcommand)]
+pub enum BenchVerb {
+    /// Measure what each cure of the host's side brings: all off, each one alone, all but each one, all on.
+    Ablation(Box<AblationArgs>),
 }
 
 /// `write,1m,16`: one queue's load.

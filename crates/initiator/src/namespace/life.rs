@@ -326,6 +326,11 @@ impl Life {
         sessions
     }
 
+    /// The sessions there are.
+    pub fn sessions(&self) -> Vec<Rc<Session>> {
+        self.paths.borrow().iter().filter_map(|path| path.live()).collect()
+    }
+
     /// Stops the keepers of the paths.
     pub fn abandon(&self) {
         self.paths.borrow().iter().for_each(|path| path.abandon());

@@ -1,6 +1,7 @@
 //! One association: a controller, its I/O queues by class, kept alive and watched.
 
 use std::cell::Cell;
+use std::ops::Add;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -14,26 +15,36 @@ use reactor::sync::Notify;
 use super::geometry::Geometry;
 use crate::Error;
 use crate::ask::Remote;
-use crate::channel::Channel;
+use crate::channel::{Channel, Counters, Manner};
 use crate::controller::Controller;
+use crate::cures::Cure;
 use crate::limits::{ANA_LOOK_MS, TIMEOUT_LOOKS};
 
-/// Queues that share a class, taken in turn.
+/// Queues that share a class.
 struct Map {
     channels: Vec<Channel>,
     next: Cell<usize>,
+    /// A command takes the queue of the CPU it is submitted on.
+    affine: bool,
 }
 
 impl Map {
-    fn new(channels: Vec<Channel>) -> Self {
-        Self { channels, next: Cell::new(0) }
+    fn new(channels: Vec<Channel>, affine: bool) -> Self {
+        Self { channels, next: Cell::new(0), affine }
     }
 
-    /// The queue with the fewest commands, from the next one on in a circle.
+    /// The queue of this CPU, the first one being CPU 0's, as long as it has room; else the queue with the fewest
+    /// commands, from the next one on in a circle.
     fn pick(&self) -> &Channel {
         let count = self.channels.len();
         if count == 1 {
             return &self.channels[0];
+        }
+        if self.affine {
+            let own = &self.channels[reactor::cpu() % count];
+            if own.has_room() {
+                return own;
+            }
         }
         let first = self.next.get();
         self.next.set((first + 1) % count);
@@ -73,16 +84,19 @@ impl Session {
         let association = controller.association();
         let depth = options.queue_size.min(association.depth_max());
         let trouble = Rc::<Notify>::default();
+        let [default, read, poll] = options.share(usize::from(granted));
         let mut channels = Vec::new();
         for qid in 1..=granted {
             let queue = association.connect_queue(qid, depth).await?;
-            channels.push(Channel::new(queue, Rc::clone(&trouble)));
+            let polled = usize::from(qid) > default + read;
+            let manner = Manner::of(&options.cures, polled);
+            channels.push(Channel::new(queue, manner, Rc::clone(&trouble)));
         }
         // Events are asked for before the namespace is looked at, so that no change goes unnoticed.
         controller.ask_for_events().await?;
-        let [default, read, poll] = options.share(channels.len());
         let mut channels = channels.into_iter();
-        let mut map = |count| Map::new(channels.by_ref().take(count).collect());
+        let affine = options.cures.has(Cure::Affinity);
+        let mut map = |count| Map::new(channels.by_ref().take(count).collect(), affine);
         let (default, read, poll) = (map(default), map(read), map(poll));
         let (geometry, group) = identify(&controller, nsid).await?;
         let session = Self {
@@ -182,6 +196,18 @@ impl Session {
             _ => 0,
         };
         Duration::from_millis(100 * u64::from(tenths))
+    }
+
+    /// What the queues of each map have done: of everything or what is no read, of reads, of polled commands.
+    pub fn counters(&self) -> [Counters; 3] {
+        [&self.default, &self.read, &self.poll].map(|map| {
+            map.channels.iter().map(Channel::counters).fold(Counters::default(), Counters::add)
+        })
+    }
+
+    /// What each queue has done, in the order of their identifiers.
+    pub fn queue_counters(&self) -> Vec<Counters> {
+        self.channels().map(Channel::counters).collect()
     }
 
     /// Ends the queues: what is in them is lost.

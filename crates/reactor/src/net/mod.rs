@@ -13,6 +13,17 @@ pub use listener::{ListenOptions, TcpListener};
 pub use stream::TcpStream;
 pub use unix::UnixListener;
 
+/// What follows the bytes of a send on the same connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Behind {
+    /// Nobody says.
+    Unknown,
+    /// More, at once: TCP may wait for it to fill a segment (`MSG_MORE`).
+    More,
+    /// Nothing: the record ends here (`MSG_EOR`), and what comes later begins a segment of its own.
+    Nothing,
+}
+
 /// Chooses the congestion control of a connection, or of those a listening socket accepts.
 ///
 /// # Errors

@@ -1,6 +1,6 @@
 //! Connections.
 
-use super::{sys, unpace_local};
+use super::{Behind, sys, unpace_local};
 use crate::core;
 use crate::hot::{Receiver, Waiting};
 use std::future::poll_fn;
@@ -179,6 +179,17 @@ impl TcpStream {
         self.count(sys::recv_vectored(&self.fd, bufs))
     }
 
+    /// Receives now or says `WouldBlock`, beside a task that waits to receive and goes on waiting.
+    ///
+    /// # Errors
+    /// As recv(2).
+    #[inline]
+    pub fn look(&self, buf: &mut [u8]) -> io::Result<usize> {
+        let received = sys::recv(&self.fd, buf)?;
+        core::with(|core| self.receiver.seen(core));
+        Ok(received)
+    }
+
     fn count(&self, result: io::Result<usize>) -> io::Result<usize> {
         if result.is_ok() {
             core::with(|core| self.receiver.hit(core));
@@ -192,16 +203,15 @@ impl TcpStream {
     /// # Errors
     /// As sendmsg(2).
     pub fn try_send_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        sys::send_vectored(&self.fd, bufs, false)
+        sys::send_vectored(&self.fd, bufs, Behind::Unknown)
     }
 
-    /// As [`try_send_vectored`](Self::try_send_vectored), telling TCP that more follows at once
-    /// (`MSG_MORE`), so that it fills segments.
+    /// As [`try_send_vectored`](Self::try_send_vectored), telling TCP what follows.
     ///
     /// # Errors
     /// As sendmsg(2).
-    pub fn try_send_vectored_more(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        sys::send_vectored(&self.fd, bufs, true)
+    pub fn try_send_hinted(&self, bufs: &[IoSlice<'_>], behind: Behind) -> io::Result<usize> {
+        sys::send_vectored(&self.fd, bufs, behind)
     }
 
     /// Waits until the socket takes bytes again (or fails, which the next send reports).
@@ -297,6 +307,28 @@ impl TcpStream {
     /// As setsockopt(2).
     pub fn set_priority(&self, priority: i32) -> io::Result<()> {
         sys::set_int(&self.fd, libc::SOL_SOCKET, libc::SO_PRIORITY, priority)
+    }
+
+    /// Has the kernel poll the network card's queue for this long before it waits for an interrupt, and prefer
+    /// that to interrupts (`SO_BUSY_POLL`, `SO_PREFER_BUSY_POLL`). To raise it above `net.core.busy_read` takes
+    /// CAP_NET_ADMIN.
+    ///
+    /// # Errors
+    /// As setsockopt(2).
+    pub fn set_busy_poll(&self, time: Duration) -> io::Result<()> {
+        let micros = i32::try_from(time.as_micros()).unwrap_or(i32::MAX);
+        sys::set_int(&self.fd, libc::SOL_SOCKET, libc::SO_BUSY_POLL, micros)?;
+        sys::set_int(&self.fd, libc::SOL_SOCKET, libc::SO_PREFER_BUSY_POLL, 1)
+    }
+
+    /// The network card's queue (its NAPI identifier, `SO_INCOMING_NAPI_ID`) that the last data came by; `None`
+    /// before any came, and within this machine.
+    ///
+    /// # Errors
+    /// As getsockopt(2).
+    pub fn napi_id(&self) -> io::Result<Option<u32>> {
+        let id = sys::get_int(&self.fd, libc::SOL_SOCKET, libc::SO_INCOMING_NAPI_ID)?;
+        Ok(u32::try_from(id).ok().filter(|&id| id != 0))
     }
 
     /// Sets the type of service, or traffic class, of what is sent (`IP_TOS`, `IPV6_TCLASS`).

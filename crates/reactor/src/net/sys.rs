@@ -1,6 +1,7 @@
 //! Socket calls, none of which blocks.
 #![allow(unsafe_code, reason = "system calls without a safe wrapper")]
 
+use super::Behind;
 use crate::driver::require_real;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -102,9 +103,17 @@ pub(super) fn recv_vectored(fd: &OwnedFd, bufs: &mut [IoSliceMut<'_>]) -> io::Re
 }
 
 #[inline]
-pub(super) fn send_vectored(fd: &OwnedFd, bufs: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
-    let more = if more { libc::MSG_MORE } else { 0 };
-    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | more;
+pub(super) fn send_vectored(
+    fd: &OwnedFd,
+    bufs: &[IoSlice<'_>],
+    behind: Behind,
+) -> io::Result<usize> {
+    let hint = match behind {
+        Behind::Unknown => 0,
+        Behind::More => libc::MSG_MORE,
+        Behind::Nothing => libc::MSG_EOR,
+    };
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | hint;
     if let [one] = bufs {
         // SAFETY: `one` is readable for its length during the call.
         return bytes(unsafe { libc::send(fd.as_raw_fd(), one.as_ptr().cast(), one.len(), flags) });

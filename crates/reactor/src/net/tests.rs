@@ -269,3 +269,47 @@ fn one_flooding_connection_does_not_starve_another() {
     })
     .unwrap();
 }
+
+#[test]
+fn somebody_else_looks_while_a_task_waits_and_goes_on_waiting() {
+    for policy in POLICIES {
+        let waited = run(config(policy), async {
+            let (client, server) = pair().await;
+            let client = std::rc::Rc::new(client);
+            let theirs = std::rc::Rc::clone(&client);
+            let waiting = spawn(async move {
+                let mut bytes = [0; 8];
+                let received = theirs.recv(&mut bytes).await.unwrap();
+                bytes[..received].to_vec()
+            });
+            for _ in 0..8 {
+                yield_now().await;
+            }
+            let mut bytes = [0; 8];
+            let nothing = client.look(&mut bytes).unwrap_err();
+            assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
+            // Within this machine it is there when the send returns, and nobody else runs between.
+            server.send_all(b"one").await.unwrap();
+            assert_eq!(client.look(&mut bytes).unwrap(), 3);
+            yield_now().await;
+            server.send_all(b"two").await.unwrap();
+            waiting.await
+        });
+        assert_eq!(waited.unwrap().unwrap(), b"two", "{policy:?}");
+    }
+}
+
+#[test]
+fn busy_polling_is_asked_for_and_no_card_is_found_within_this_machine() {
+    run(config(PollPolicy::Interrupt), async {
+        let (client, server) = pair().await;
+        if let Err(error) = client.set_busy_poll(Duration::from_micros(50)) {
+            // More than the system's own takes a capability.
+            assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+        }
+        server.send_all(b"x").await.unwrap();
+        client.recv_exact(&mut [0]).await.unwrap();
+        assert_eq!(client.napi_id().unwrap(), None);
+    })
+    .unwrap();
+}

@@ -1,0 +1,191 @@
+//! `flashloom bench ablation`: the host's side with each cure off, on, and with all of them.
+
+mod drive;
+
+use initiator::{Cure, Cures, Remote};
+use reactor::{Config, Reactor};
+use serde::Serialize;
+
+use crate::cli::ablation::{AblationArgs, Load};
+use crate::cli::{Global, Output};
+use crate::exit::{Exit, Failure, Outcome};
+use crate::output::{emit, json};
+use drive::{Measured, Run};
+
+/// A setting and what came of it: medians over the rounds.
+#[derive(Debug, Serialize)]
+struct Row {
+    load: &'static str,
+    /// What is on, in words of the table.
+    setting: String,
+    /// The cures that were on.
+    cures: String,
+    #[serde(flatten)]
+    measured: Measured,
+    /// Reads a second, in those of the setting with all off.
+    ratio: f64,
+}
+
+/// `flashloom bench ablation`
+pub fn run(global: &Global, args: &AblationArgs) -> Outcome {
+    let mut rows = Vec::new();
+    let loads = if args.load.is_empty() {
+        vec![Load::Qd1, Load::Qd32, Load::Qd128]
+    } else {
+        args.load.clone()
+    };
+    for load in loads {
+        rows.extend(measure(args, load)?);
+    }
+    match global.output {
+        Output::Json => json(&rows),
+        Output::Table => emit(&markdown(&rows)),
+    }
+}
+
+/// The cures that a load is about.
+fn concerned(load: Load) -> &'static [Cure] {
+    match load {
+        Load::Qd1 => &[Cure::Affinity, Cure::Direct, Cure::Polled, Cure::Hints, Cure::BusyPoll],
+        Load::Qd32 => {
+            &[Cure::Affinity, Cure::Direct, Cure::Polled, Cure::List, Cure::Hints, Cure::BusyPoll]
+        }
+        Load::Qd128 => &[Cure::Affinity, Cure::Direct, Cure::List, Cure::Hints, Cure::Batching],
+        Load::Beside => &[Cure::Maps, Cure::Affinity, Cure::List, Cure::Hints, Cure::Batching],
+    }
+}
+
+/// The settings of a table: all off, each cure alone, all but each cure, all on. Cures of `base` that the table
+/// is not about stay as they are.
+fn settings(cures: &[Cure], base: Cures) -> Vec<(String, Cures)> {
+    let none = cures.iter().fold(base, |on, &cure| on.without(cure));
+    let all = cures.iter().fold(none, |on, &cure| on.with(cure));
+    let alone = cures.iter().map(|&cure| (format!("{cure} alone"), none.with(cure)));
+    let but = cures.iter().map(|&cure| (format!("all but {cure}"), all.without(cure)));
+    let mut settings = vec![("all off".to_owned(), none)];
+    settings.extend(alone);
+    if cures.len() > 1 {
+        settings.extend(but);
+        settings.push(("all on".to_owned(), all));
+    }
+    settings
+}
+
+fn measure(args: &AblationArgs, load: Load) -> Outcome<Vec<Row>> {
+    let cures = if args.cure.is_empty() { concerned(load) } else { &args.cure };
+    let settings = settings(cures, args.connect.cures.unwrap_or(Cures::none()));
+    let mut runs = vec![Vec::new(); settings.len()];
+    for _ in 0..args.rounds {
+        for ((_, cures), runs) in settings.iter().zip(&mut runs) {
+            runs.push(one(args, load, *cures)?);
+        }
+    }
+    let medians: Vec<_> = runs.iter().map(|runs| Measured::median(runs)).collect();
+    let off = medians[0].iops;
+    let rows = settings.into_iter().zip(medians).map(|((setting, cures), measured)| Row {
+        load: load.name(),
+        setting,
+        cures: cures.to_string(),
+        ratio: if off > 0.0 { measured.iops / off } else { 0.0 },
+        measured,
+    });
+    Ok(rows.collect())
+}
+
+/// The remote with these cures, and queues enough for them to matter.
+fn remote(args: &AblationArgs, load: Load, cures: Cures) -> Remote {
+    let mut remote = args.connect.remote();
+    let options = &mut remote.options;
+    options.cures = cures;
+    if options.io_queues == 1 {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        options.io_queues = u16::try_from(cpus).unwrap_or(1);
+    }
+    if load == Load::Beside {
+        options.write_queues = options.write_queues.max(1);
+    }
+    remote
+}
+
+/// One run of one setting.
+fn one(args: &AblationArgs, load: Load, cures: Cures) -> Outcome<Measured> {
+    let name = "flashloom-bench".to_owned();
+    let config = Config { cpu: args.cpu, poll: args.poll.policy(), name };
+    let failed = |error: reactor::Error| Failure::new(Exit::Failed, error);
+    let reactor = Reactor::start(config).map_err(failed)?;
+    let run = Run {
+        remote: remote(args, load, cures),
+        nsid: args.connect.nsid,
+        load,
+        seconds: args.seconds,
+        reactor: reactor.clone(),
+    };
+    let measured = reactor.call(move || drive::drive(run)).wait();
+    reactor.stop();
+    let ended = reactor.join();
+    let measured = measured.map_err(|gone| Failure::new(Exit::Failed, gone))??;
+    ended.map_err(failed)?;
+    Ok(measured)
+}
+
+/// The table, as Markdown.
+fn markdown(rows: &[Row]) -> String {
+    let head = "| load | cures | reads/s | mean us | p50 us | p99 us | p99.99 us | writer MB/s \
+                | busy us per I/O | sends per I/O | ratio to all off |\n\
+                |---|---|---|---|---|---|---|---|---|---|---|\n";
+    let line = |row: &Row| {
+        let Measured { iops, mean_us, p50_us, p99_us, p9999_us, .. } = row.measured;
+        let Measured { writer_mb, busy_us, sends, .. } = row.measured;
+        format!(
+            "| {} | {} | {iops:.0} | {mean_us:.1} | {p50_us:.1} | {p99_us:.1} | {p9999_us:.1} \
+             | {writer_mb:.0} | {busy_us:.2} | {sends:.3} | {:.2} |\n",
+            row.load, row.setting, row.ratio
+        )
+    };
+    rows.iter().map(line).fold(head.to_owned(), |text, line| text + &line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_cure_is_measured_alone_and_left_out() {
+        let settings = settings(&[Cure::List, Cure::Hints], Cures::none());
+        let shown: Vec<_> =
+            settings.iter().map(|(name, cures)| (name.as_str(), cures.to_string())).collect();
+        let wanted = [
+            ("all off", "none"),
+            ("list alone", "list"),
+            ("hints alone", "hints"),
+            ("all but list", "hints"),
+            ("all but hints", "list"),
+            ("all on", "list,hints"),
+        ];
+        assert!(shown.iter().map(|(name, cures)| (*name, cures.as_str())).eq(wanted));
+    }
+
+    #[test]
+    fn what_is_not_looked_at_stays() {
+        let base = Cures::none().with(Cure::Direct).with(Cure::Maps);
+        let [off, on] = &super::settings(&[Cure::Maps], base)[..] else { panic!() };
+        assert_eq!((off.1, on.1), (base.without(Cure::Maps), base));
+    }
+
+    #[test]
+    fn the_table_is_markdown_and_quotes_ratios() {
+        let measured = Measured { iops: 1000.0, ..Measured::default() };
+        let row = Row {
+            load: "qd1",
+            setting: "all on".to_owned(),
+            cures: "direct".to_owned(),
+            measured,
+            ratio: 1.254,
+        };
+        let text = markdown(&[row]);
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 3);
+        assert!(lines.iter().all(|line| line.matches('|').count() == 12), "{text}");
+        assert!(lines[2].starts_with("| qd1 | all on | 1000 |") && lines[2].ends_with("| 1.25 |"));
+    }
+}

@@ -1,0 +1,246 @@
+//! Each cure does what it says, and nothing of it while it is off: how often something is sent, on which queue,
+//! and who receives the answer.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use super::{SUBNQN, on_reactor, options};
+use crate::scripted::{Fault, Script, Scripted};
+use crate::{Batching, Counters, Cure, Cures, Fua, HostIdentity, Namespace, Options, Remote};
+use reactor::{Config, PollPolicy, Reactor, Task};
+
+fn with(cures: Cures) -> Options {
+    Options { cures, timeout: Duration::from_secs(5), ..options() }
+}
+
+async fn attach(peer: &Scripted, options: Options) -> Namespace {
+    attach_to(peer.addr, options).await
+}
+
+async fn attach_to(addr: std::net::SocketAddr, options: Options) -> Namespace {
+    let remote = Remote {
+        traddr: addr.ip().to_string(),
+        trsvcid: addr.port(),
+        subnqn: SUBNQN.to_owned(),
+        host: HostIdentity::named("nqn.2026-11.io.flashloom:host"),
+        options,
+    };
+    Namespace::attach(&remote, 1).await.unwrap()
+}
+
+/// Lets the reactor run until this task is the only one that could.
+async fn settle() {
+    loop {
+        reactor::yield_now().await;
+        if reactor::is_last() {
+            return;
+        }
+    }
+}
+
+fn sends(namespace: &Namespace) -> u64 {
+    let [default, read, poll] = namespace.counters();
+    (default + read + poll).sends
+}
+
+/// System calls to send that a command made until its submission returned.
+async fn sent_at_submission(cures: Cures) -> u64 {
+    let peer = Scripted::start(Script::default());
+    let namespace = attach(&peer, with(cures)).await;
+    let mut buffer = namespace.buffer(512).await;
+    namespace.read(0, 1, &mut buffer).await.unwrap();
+    settle().await;
+    let before = sends(&namespace);
+    let mut read = pin!(namespace.read(0, 1, &mut buffer));
+    let polled = poll_fn(|cx| Poll::Ready(read.as_mut().poll(cx))).await;
+    assert!(polled.is_pending(), "nobody has answered yet");
+    let sent = sends(&namespace) - before;
+    read.await.unwrap();
+    assert_eq!(sends(&namespace) - before, 1, "it is sent once");
+    sent
+}
+
+#[test]
+fn a_command_is_sent_where_it_is_submitted() {
+    assert_eq!(on_reactor(sent_at_submission(Cures::none().with(Cure::Direct))), 1);
+    assert_eq!(on_reactor(sent_at_submission(Cures::none())), 0);
+}
+
+fn reader(namespace: &Namespace, lba: u64) -> Task<()> {
+    let namespace = namespace.clone();
+    reactor::spawn(async move {
+        let mut buffer = namespace.buffer(512).await;
+        namespace.read(lba, 1, &mut buffer).await.unwrap();
+    })
+}
+
+/// System calls to send for eight commands that eight tasks submit in one turn.
+async fn sends_for_eight(cures: Cures) -> u64 {
+    let peer = Scripted::start(Script::default());
+    let namespace = attach(&peer, with(cures)).await;
+    settle().await;
+    let before = sends(&namespace);
+    let readers: Vec<_> = (0..8).map(|lba| reader(&namespace, lba)).collect();
+    for reader in readers {
+        reader.await;
+    }
+    sends(&namespace) - before
+}
+
+#[test]
+fn commands_of_one_turn_go_by_one_call_when_they_are_a_list() {
+    let list = Cures::none().with(Cure::List);
+    assert_eq!(on_reactor(sends_for_eight(list)), 1);
+    assert_eq!(on_reactor(sends_for_eight(list.with(Cure::Direct))), 1, "the last one sends");
+    assert_eq!(on_reactor(sends_for_eight(Cures::none())), 8);
+}
+
+#[test]
+fn hints_change_nothing_but_how_tcp_cuts() {
+    for cures in [Cures::none(), Cures::none().with(Cure::List), Cures::all()] {
+        let on = on_reactor(sends_for_eight(cures.with(Cure::Hints).without(Cure::Batching)));
+        let off = on_reactor(sends_for_eight(cures.without(Cure::Hints).without(Cure::Batching)));
+        assert_eq!(on, off, "{cures}");
+    }
+}
+
+const BOUNDS: Batching = Batching { commands: 3, bytes: 2000, wait: Duration::from_secs(3600) };
+
+fn batching(bounds: Batching) -> Options {
+    let mut cures = Cures::none().with(Cure::Batching).with(Cure::List).with(Cure::Maps);
+    cures.batching = bounds;
+    Options { io_timeout: Duration::ZERO, ..with(cures) }
+}
+
+#[test]
+fn a_batch_is_sent_when_it_is_full_and_not_before() {
+    on_reactor(async {
+        let peer = Scripted::start(Script { fault: Fault::Stall, ..Script::default() });
+        let namespace = attach(&peer, batching(BOUNDS)).await;
+        settle().await;
+        let before = sends(&namespace);
+        // Nothing else is in flight, and so nothing to wait for.
+        let _first = reader(&namespace, 0);
+        settle().await;
+        assert_eq!(sends(&namespace) - before, 1);
+        let _second = reader(&namespace, 1);
+        let _third = reader(&namespace, 2);
+        settle().await;
+        assert_eq!(sends(&namespace) - before, 1, "two wait for a third");
+        let _fourth = reader(&namespace, 3);
+        settle().await;
+        assert_eq!(sends(&namespace) - before, 2, "three go together");
+        // Bytes count too: 4 blocks are 2048.
+        let _read = reader(&namespace, 4);
+        settle().await;
+        assert_eq!(sends(&namespace) - before, 2);
+        let mut buffer = namespace.buffer(2048).await;
+        namespace.write(0, 4, &mut buffer, Fua::No).await.unwrap();
+        assert_eq!(sends(&namespace) - before, 3);
+    });
+}
+
+#[test]
+fn a_batch_waits_for_its_time_at_most() {
+    on_reactor(async {
+        let peer = Scripted::start(Script { fault: Fault::Stall, ..Script::default() });
+        let wait = Duration::from_millis(5);
+        let namespace = attach(&peer, batching(Batching { wait, ..BOUNDS })).await;
+        let _stalled = reader(&namespace, 0);
+        settle().await;
+        let begun = reactor::now_exact();
+        let mut buffer = namespace.buffer(512).await;
+        namespace.write(0, 1, &mut buffer, Fua::No).await.unwrap();
+        assert!(reactor::now_exact() - begun >= 5_000_000, "it waited for others");
+    });
+}
+
+#[test]
+fn queues_for_polled_commands_do_not_batch() {
+    on_reactor(async {
+        let peer = Scripted::start(Script { fault: Fault::Stall, ..Script::default() });
+        let options = Options { poll_queues: 1, ..batching(BOUNDS) };
+        let namespace = attach(&peer, options).await;
+        let polled = namespace.polled();
+        let _stalled = reader(&polled, 0);
+        settle().await;
+        let mut buffer = namespace.buffer(512).await;
+        polled.write(0, 1, &mut buffer, Fua::No).await.unwrap();
+        let [.., poll] = namespace.counters();
+        assert_eq!(poll.commands, 2);
+    });
+}
+
+/// Commands on each map after three reads, two writes and a polled read.
+async fn commands_by_map(cures: Cures) -> [u64; 3] {
+    let peer = Scripted::start(Script::default());
+    let options = Options { write_queues: 1, poll_queues: 1, ..with(cures) };
+    let namespace = attach(&peer, options).await;
+    let mut buffer = namespace.buffer(512).await;
+    for _ in 0..3 {
+        namespace.read(0, 1, &mut buffer).await.unwrap();
+    }
+    for _ in 0..2 {
+        namespace.write(0, 1, &mut buffer, Fua::No).await.unwrap();
+    }
+    namespace.polled().read(0, 1, &mut buffer).await.unwrap();
+    namespace.counters().map(|map| map.commands)
+}
+
+#[test]
+fn each_class_has_its_queues() {
+    assert_eq!(on_reactor(commands_by_map(Cures::none().with(Cure::Maps))), [2, 3, 1]);
+    assert_eq!(on_reactor(commands_by_map(Cures::none())), [6, 0, 0]);
+}
+
+/// Commands on the busiest of four queues, of 64 by one task.
+async fn busiest_of_four(cures: Cures) -> u64 {
+    let peer = Scripted::start(Script::default());
+    let namespace = attach(&peer, Options { io_queues: 4, ..with(cures) }).await;
+    let mut buffer = namespace.buffer(512).await;
+    for _ in 0..64 {
+        namespace.read(0, 1, &mut buffer).await.unwrap();
+    }
+    let queues = namespace.queue_counters();
+    assert_eq!(queues.len(), 4);
+    queues.iter().map(|queue| queue.commands).max().unwrap()
+}
+
+#[test]
+fn a_cpu_has_its_queue() {
+    let config = Config { cpu: Some(0), poll: PollPolicy::Interrupt, name: "pinned".to_owned() };
+    let affine = Cures::none().with(Cure::Affinity);
+    assert_eq!(reactor::run(config, busiest_of_four(affine)).unwrap(), 64);
+    assert_eq!(on_reactor(busiest_of_four(Cures::none())), 16);
+}
+
+/// Completions found by who waits for them, of reads until there is one or enough of them.
+fn found(cures: Cures) -> u64 {
+    let config = |poll, name: &str| Config { cpu: None, poll, name: name.to_owned() };
+    let peer = Reactor::start(config(PollPolicy::Busy, "scripted")).unwrap();
+    let addr = peer.call(|| async { Scripted::start(Script::default()).addr }).wait().unwrap();
+    let found = reactor::run(config(PollPolicy::Busy, "host"), async move {
+        let namespace = attach_to(addr, with(cures)).await;
+        let mut buffer = namespace.buffer(512).await;
+        let mut found = 0;
+        for at in 0..10_000 {
+            namespace.read(0, 1, &mut buffer).await.unwrap();
+            found = namespace.counters().iter().map(|map: &Counters| map.found).sum();
+            if found > 0 || !cures.has(Cure::Polled) && at == 100 {
+                break;
+            }
+        }
+        found
+    });
+    peer.stop();
+    peer.join().unwrap();
+    found.unwrap()
+}
+
+#[test]
+fn who_waits_looks_for_the_completion() {
+    assert!(found(Cures::none().with(Cure::Polled).with(Cure::Direct)) > 0);
+    assert_eq!(found(Cures::none().with(Cure::Direct)), 0);
+}

@@ -15,6 +15,7 @@ mod fault;
 mod read;
 
 pub use fault::{Fault, Faults};
+pub use read::closest;
 
 /// What of a configuration takes effect at start only.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,7 +44,8 @@ pub struct Config {
 /// # Errors
 /// Every fault found, in the order of the file. Nothing has been applied.
 pub fn load(path: &Path) -> Result<Config, Faults> {
-    let unreadable = |wrong: String| Faults::unreadable(path, wrong);
+    let unreadable =
+        |wrong: String| Faults::unreadable(path, wrong, "name a readable TOML file with --config");
     let length = std::fs::metadata(path).map_err(|error| unreadable(error.to_string()))?.len();
     if length > CONFIG_BYTES {
         return Err(unreadable(format!("{length} bytes are more than {CONFIG_BYTES}")));

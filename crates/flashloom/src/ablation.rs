@@ -39,7 +39,7 @@ pub fn run(global: &Global, args: &AblationArgs) -> Outcome {
     }
     match global.output {
         Output::Json => json(&rows),
-        Output::Table => emit(&markdown(&rows)),
+        Output::Table | Output::Csv => emit(&markdown(&rows)),
     }
 }
 

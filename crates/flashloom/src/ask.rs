@@ -123,7 +123,7 @@ fn show(format: Output, fields: &[Field]) -> Outcome {
                 fields.iter().map(|Field(name, value, _)| ((*name).to_owned(), value.clone()));
             print_json(&Value::Object(Map::from_iter(pairs)))
         }
-        Output::Table => {
+        Output::Table | Output::Csv => {
             let mut table = table(&["field", "value", "meaning"], &[]);
             for Field(name, value, meaning) in fields {
                 let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);

@@ -233,7 +233,7 @@ fn escaped(text: &str) -> String {
 fn announce(global: &Global, attached: &Attached) -> Outcome {
     match global.output {
         Output::Json => json(attached),
-        Output::Table => {
+        Output::Table | Output::Csv => {
             let Attached { at, size, block_size, read_only } = attached;
             let size = Size::new(*size);
             let only = if *read_only { ", read-only" } else { "" };

@@ -2,84 +2,104 @@
 
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
-use std::time::Duration;
 
-use clap::ValueEnum;
 use comfy_table::Table;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use load::{Job, Limit, Phase, Plan, Progress, Report, Target, Verify};
+use load::{Cost, Phase, Plan, Progress, Report, export};
 
 use api::value::Size;
 
 use crate::ablation;
-use crate::cli::{BenchArgs, BenchVerb, Beside, Global, Output, Pattern};
+use crate::cli::bench::{BenchArgs, BenchVerb};
+use crate::cli::{Global, Output};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{emit, json, table};
 
+mod cpu;
+mod folder;
+mod jobfile;
+mod plot;
+mod report;
+pub mod spec;
+mod svg;
+
+use spec::Spec;
+
 /// `flashloom bench`
-pub fn run(global: &Global, args: BenchArgs) -> Outcome {
-    if let Some(BenchVerb::Ablation(args)) = &args.verb {
-        return ablation::run(global, args);
+pub fn run(global: &Global, args: &BenchArgs) -> Outcome {
+    match &args.verb {
+        Some(BenchVerb::Ablation(args)) => return ablation::run(global, args),
+        Some(BenchVerb::Report(args)) => return report::run(global, args),
+        None => {}
     }
-    let (beside, check) = (args.beside, args.check);
-    let mut plan = Plan::from(job(args)?);
-    if let Some(beside) = beside {
-        let second = second(&plan.jobs[0], beside)?;
-        plan.jobs.push(second);
+    let report = measure(global, args)?;
+    if let Some(dir) = &args.out {
+        folder::write(dir, &report)?;
     }
-    let report = with_progress(&plan)?;
     match global.output {
-        Output::Json => json(&report)?,
-        Output::Table if check => emit(&format!("{}\n", check_table(&report)))?,
-        Output::Table => emit(&format!("{}\n", result_table(&report)))?,
+        Output::Json if args.bins => json(&report)?,
+        Output::Json => json(&export::without_bins(&report))?,
+        Output::Csv => emit(&export::csv(&report))?,
+        Output::Table if args.check => emit(&format!("{}\n", check_table(&report)))?,
+        Output::Table => emit(&format!("{}\n{}", result_table(&report), costs(&report)))?,
     }
-    if check { judge_check(&report) } else { judge(&report) }
+    if args.check { judge_check(&report) } else { judge(&report) }
 }
 
-/// How long the target of a load with a journal may be away, unless told otherwise.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-fn verify(args: &BenchArgs) -> Verify {
-    match (args.check, args.verify) {
-        (true, _) => Verify::Check,
-        (false, true) => Verify::On,
-        (false, false) => Verify::Off,
+/// Runs what is asked for, once for each depth.
+fn measure(global: &Global, args: &BenchArgs) -> Outcome<Report> {
+    let depths = &args.load.iodepth;
+    if depths.len() < 2 {
+        return with_progress(&plan(global, args, depths.first().map(String::as_str))?);
     }
+    let mut all = Report::default();
+    for depth in depths {
+        let mut one = with_progress(&plan(global, args, Some(depth))?)?;
+        one.jobs.splice(..0, std::mem::take(&mut all.jobs));
+        all = one;
+    }
+    // It would be that of the last depth only.
+    all.flashloom = load::RunExtra::default();
+    Ok(all)
 }
 
-fn job(args: BenchArgs) -> Outcome<Job> {
-    let (verify, reconnect) = (verify(&args), args.reconnect);
-    let reconnect = reconnect.or(args.journal.as_ref().map(|_| PATIENCE));
-    let bench = args.ask;
-    let target = Target {
-        traddr: bench.to.traddr,
-        trsvcid: bench.to.trsvcid,
-        subnqn: bench.subnqn,
-        hostnqn: bench.to.hostnqn,
-        hostid: bench.to.hostid,
-        nsid: args.nsid,
-    };
-    Ok(Job {
-        name: args.name,
-        pattern: pattern(args.rw, args.rwmixread)?,
-        block_size: block_size(args.bs)?,
-        io_depth: args.iodepth,
-        queues: args.queues,
-        limit: match (args.runtime, args.size) {
-            (_, Some(size)) => Limit::Size(size.bytes()),
-            (runtime, None) => Limit::Runtime(runtime.unwrap_or(Duration::from_secs(10))),
-        },
-        region: args.region.map(|size| size.bytes()),
-        verify,
-        reconnect,
-        journal: args.journal,
-        header_digest: args.hdr_digest,
-        data_digest: args.data_digest,
-        cpus: args.cpus.map_or_else(Vec::new, |cpus| cpus.0),
-        poll: args.poll.policy(),
-        rate: args.rate,
-        ..Job::new(target)
-    })
+/// What the options, `--job` and the job file say, at one depth.
+fn plan(global: &Global, args: &BenchArgs, depth: Option<&str>) -> Outcome<Plan> {
+    let connect = &args.connect;
+    if connect.nr_write_queues > 0 || connect.nr_poll_queues > 0 {
+        let wrong = "each job of a bench has queues of one kind";
+        return Err(Failure::new(Exit::Failed, wrong)
+            .help("give reads and writes a --job each, and --poll busy for polled queues"));
+    }
+    let mut base = Spec::new(connect);
+    for (key, value) in args.load.given() {
+        base.set(key, &value).map_err(Failure::from)?;
+    }
+    if let Some(depth) = depth {
+        base.set("iodepth", depth).map_err(Failure::from)?;
+    }
+    if args.check {
+        base.check_journal();
+    }
+    let mut jobs = Vec::new();
+    if let Some(path) = &args.job_file {
+        jobs.extend(jobfile::load(path, &base)?);
+    }
+    for (number, words) in args.job.iter().enumerate() {
+        let mut spec = base.clone();
+        if args.load.name.is_none() {
+            spec.set("name", &format!("job{}", number + 1)).map_err(Failure::from)?;
+        }
+        for (key, value) in words {
+            spec.set(key, value).map_err(Failure::from)?;
+        }
+        jobs.extend(spec.jobs()?);
+    }
+    if jobs.is_empty() {
+        jobs = base.jobs()?;
+    }
+    let probe = args.cpu_of.map(|of| cpu::probe(global, of)).transpose()?;
+    Ok(Plan { jobs, probe })
 }
 
 /// What came of a check: sums, then one row per wrong block.
@@ -106,30 +126,6 @@ fn judge_check(report: &Report) -> Outcome {
         return Ok(());
     }
     Err(Failure::new(Exit::Failed, format!("{errors} acknowledged blocks are lost or wrong")))
-}
-
-/// The load beside `first`: all it does not say for itself is as there.
-fn second(first: &Job, beside: Beside) -> Outcome<Job> {
-    Ok(Job {
-        name: "beside".to_owned(),
-        pattern: pattern(beside.rw, 50)?,
-        block_size: block_size(beside.bs)?,
-        io_depth: beside.iodepth,
-        queues: 1,
-        verify: Verify::Off,
-        rate: None,
-        ..first.clone()
-    })
-}
-
-fn pattern(rw: Pattern, read_percent: u8) -> Outcome<load::Pattern> {
-    let name = rw.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned());
-    Ok(load::Pattern::parse(&name, read_percent)?)
-}
-
-fn block_size(size: Size) -> Outcome<u32> {
-    u32::try_from(size.bytes())
-        .map_err(|_| Failure::new(Exit::Failed, format!("--bs {size} is too large")))
 }
 
 /// Steps of a progress bar.
@@ -170,9 +166,13 @@ fn steps(progress: &Progress) -> u64 {
     (progress.done.clamp(0.0, 1.0) * 1000.0) as u64
 }
 
-/// The result table: one row per direction that moved data.
+/// The result table: one row per direction that moved data. Depths are shown when they differ.
 pub fn result_table(report: &Report) -> Table {
-    let header = [
+    let depth = |job: &load::JobReport| job.options.get("iodepth").cloned().unwrap_or_default();
+    let mut depths: Vec<String> = report.jobs.iter().map(depth).collect();
+    depths.dedup();
+    let many = depths.len() > 1;
+    let mut header = vec![
         "job",
         "",
         "IOPS",
@@ -185,19 +185,18 @@ pub fn result_table(report: &Report) -> Table {
         "errors",
         "verified",
     ];
-    let mut table = table(&header, &[2, 3, 4, 5, 6, 7, 8, 9, 10]);
+    if many {
+        header.insert(1, "depth");
+    }
+    let right: Vec<usize> = (2 - usize::from(many)..header.len()).collect();
+    let mut table = table(&header, &right);
     for job in &report.jobs {
         let verified = job.flashloom.verify.as_ref();
-        let verified = verified.map_or_else(
-            || "-".to_owned(),
-            |verify| api::value::Size::new(verify.verified_bytes).to_string(),
-        );
-        for (name, direction) in [("read", &job.read), ("write", &job.write)] {
-            if direction.total_ios == 0 {
-                continue;
-            }
+        let verified = verified
+            .map_or_else(|| "-".to_owned(), |verify| Size::new(verify.verified_bytes).to_string());
+        for (name, direction) in export::directions(job) {
             let percentile = |percent| micros(direction.clat_ns.percentile(percent).unwrap_or(0));
-            table.add_row([
+            let mut row = vec![
                 job.jobname.clone(),
                 name.to_owned(),
                 format!("{:.0}", direction.iops),
@@ -209,10 +208,29 @@ pub fn result_table(report: &Report) -> Table {
                 percentile(99.99),
                 job.total_err.to_string(),
                 verified.clone(),
-            ]);
+            ];
+            if many {
+                row.insert(1, depth(job));
+            }
+            table.add_row(row);
         }
     }
     table
+}
+
+/// One line for each side whose cost is known.
+fn costs(report: &Report) -> String {
+    let sides = [("host", &report.flashloom.host), ("target", &report.flashloom.target)];
+    let line = |(side, cost): (&str, &Option<Cost>)| {
+        let cost = cost.as_ref().filter(|cost| cost.ios > 0)?;
+        let part = |nanos: Option<f64>, what: &str| {
+            nanos.map(|nanos| format!("{:.2} us {what}", nanos / 1000.0))
+        };
+        let parts = [part(cost.cpu_ns_per_io, "of CPU"), part(cost.busy_ns_per_io, "at work")];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        Some(format!("{side}: {} for each command\n", parts.join(", ")))
+    };
+    sides.into_iter().filter_map(line).collect()
 }
 
 /// Nanoseconds as microseconds with one decimal.

@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub mod ablation;
 mod attach;
+pub mod bench;
 pub mod connect;
 mod hosts;
 mod manage;
@@ -14,12 +15,12 @@ mod serve;
 
 pub use attach::AttachArgs;
 pub use connect::ConnectArgs;
-pub use hosts::{AskArgs, BenchArgs, BenchVerb, Beside, DiscoverArgs, IdNsArgs, Pattern, To};
+pub use hosts::{AskArgs, DiscoverArgs, IdNsArgs, To, duration};
 pub use manage::{
     ControllerVerb, EventsArgs, HostVerb, ListenerVerb, NamespaceVerb, ReferralVerb, SubsystemVerb,
 };
 pub use pools::{DriveVerb, DumpArgs, MadeOf, PoolVerb, VolumeVerb};
-pub use serve::{DemoArgs, Discovery, ServeArgs};
+pub use serve::{Cpus, DemoArgs, Discovery, Poll, ServeArgs};
 
 /// NQN of the subsystem of an ad hoc target.
 pub const DEFAULT_NQN: &str = "nqn.2026-11.io.flashloom:default";
@@ -85,6 +86,8 @@ pub enum Output {
     Table,
     /// For programs.
     Json,
+    /// For spreadsheets: results of bench and demo.
+    Csv,
 }
 
 /// What to do.
@@ -95,7 +98,7 @@ pub enum Command {
     /// Show it working: a thin volume on six files (RAID 6), a verified load through the wire.
     Demo(DemoArgs),
     /// Measure a namespace from user space; the result reads like fio's.
-    Bench(BenchArgs),
+    Bench(Box<bench::BenchArgs>),
     /// Use a namespace of a target as a network block device.
     Attach(AttachArgs),
     /// Print the discovery log of a target.

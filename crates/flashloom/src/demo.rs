@@ -10,7 +10,7 @@ use api::v1::{NewMapping, NewPool, NewVolume, PoolHealth};
 use api::value::{Address, DrivePath, Name, Nqn, Size, VolumePath};
 use array::desired::{Desired, ListenerDef, SubsystemDef};
 use array::node::{Node, Options, Source};
-use load::{Direction, Job, Limit, Pattern, Plan, Target, Verify};
+use load::{Direction, Job, Limit, Pattern, Plan, Sizes, Target, Verify};
 
 use crate::bench::{judge, result_table, with_progress};
 use crate::cli::{DEFAULT_NQN, DemoArgs, Global, Output};
@@ -50,7 +50,8 @@ pub fn run(global: &Global, args: DemoArgs) -> Outcome {
             .map_err(|error| Failure::new(Exit::Failed, error))??;
         let lines = instructions(&node)?;
         match output {
-            Output::Json => json(&report)?,
+            Output::Json => json(&load::export::without_bins(&report))?,
+            Output::Csv => emit(&load::export::csv(&report))?,
             Output::Table => emit(&format!("{}\n\n{lines}", result_table(&report)))?,
         }
         judge(&report)?;
@@ -141,26 +142,20 @@ fn plan(node: &Arc<Node>, args: &DemoArgs, address: Address, region: u64) -> Pla
     let job = |name: &str, part: u64, random, block_size, io_depth| Job {
         name: name.to_owned(),
         pattern: Pattern { direction: Direction::Mixed { read_percent: 50 }, random },
-        block_size,
+        sizes: Sizes::one(block_size),
         io_depth,
         limit: Limit::Runtime(Duration::from_secs(args.seconds)),
         offset: part * region,
         region: Some(region),
         verify: Verify::On,
         poll: reactor::PollPolicy::default(),
-        ..Job::new(Target {
-            traddr: ip.clone(),
-            trsvcid: bound.port(),
-            subnqn: DEFAULT_NQN.to_owned(),
-            hostnqn: None,
-            hostid: None,
-            nsid: 1,
-        })
+        ..Job::new(Target::namespace(&ip, bound.port(), DEFAULT_NQN, 1))
     };
     Plan {
         jobs: vec![
             job("random 4k", 0, true, 4096, 32),
             job("sequential 128k", 1, false, 128 << 10, 8),
         ],
+        probe: None,
     }
 }

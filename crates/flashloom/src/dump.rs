@@ -43,7 +43,7 @@ pub fn run(global: &Global, args: DumpArgs) -> Outcome {
     let document = Document::of(&report, segments);
     match global.output {
         Output::Json => json(&document)?,
-        Output::Table => emit(&text(&document))?,
+        Output::Table | Output::Csv => emit(&text(&document))?,
     }
     match report.count(Severity::Error) {
         0 => Ok(()),

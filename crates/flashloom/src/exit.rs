@@ -70,6 +70,18 @@ impl From<array::Error> for Failure {
     }
 }
 
+impl From<api::value::Refused> for Failure {
+    fn from(refused: api::value::Refused) -> Self {
+        Self { exit: Exit::Failed, message: refused.wrong, help: Some(refused.right) }
+    }
+}
+
+impl From<array::config::Faults> for Failure {
+    fn from(faults: array::config::Faults) -> Self {
+        Self::new(Exit::Config, format!("the job file has faults\n{faults}"))
+    }
+}
+
 impl From<array::node::StartError> for Failure {
     fn from(error: array::node::StartError) -> Self {
         match error {
@@ -110,6 +122,7 @@ impl From<load::Error> for Failure {
                 Exit::Target
             }
             load::Error::Job(_)
+            | load::Error::File { .. }
             | load::Error::Journal(_)
             | load::Error::Reactor { .. }
             | load::Error::Stopped => Exit::Failed,

@@ -21,8 +21,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::cli::{Cli, Command};
-use crate::exit::Outcome;
+use crate::cli::{Cli, Command, Output};
+use crate::exit::{Exit, Failure, Outcome};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -37,11 +37,19 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli) -> Outcome {
     let global = &cli.global;
+    if global.output == Output::Csv && !matches!(cli.command, Command::Bench(_) | Command::Demo(_))
+    {
+        return Err(Failure::new(
+            Exit::Failed,
+            "only results of bench and demo are printed as CSV",
+        )
+        .help("use -o json, or leave -o out"));
+    }
     match cli.command {
         Command::Serve(args) => serve::run(global, args),
         Command::Demo(args) => demo::run(global, args),
         Command::Attach(args) => attach::run(global, args),
-        Command::Bench(args) => bench::run(global, args),
+        Command::Bench(args) => bench::run(global, &args),
         Command::Discover(args) => ask::discover(global, &args),
         Command::IdCtrl(args) => ask::id_ctrl(global, &args),
         Command::IdNs(args) => ask::id_ns(global, &args),

@@ -17,7 +17,7 @@ pub fn print<T: Serialize>(
 ) -> Outcome {
     match format {
         Output::Json => json(document),
-        Output::Table => emit(&format!("{}\n", table(document))),
+        Output::Table | Output::Csv => emit(&format!("{}\n", table(document))),
     }
 }
 

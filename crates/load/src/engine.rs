@@ -7,12 +7,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use reactor::{Handle, Nanos, Reactor, now_exact};
 
+use crate::cost::Costs;
 use crate::gate::{Gate, Stage};
 use crate::job::{Job, Plan, Verify};
 use crate::journal::{Acks, History, Journal, Region};
 use crate::limits::{CLOSE_NS, PROGRESS_NS, STALL_NS};
 use crate::session::{Task, keep_session};
 use crate::share::{Session, Share, shares};
+use crate::sizes::Sizes;
 use crate::watch::Watch;
 use crate::worker::{Before, Outcome};
 use crate::{Error, Phase, Progress, Report, sum};
@@ -74,6 +76,7 @@ struct Run<'a> {
     gate: Arc<Gate>,
     tell: Sender<Message>,
     told: Receiver<Message>,
+    costs: Costs,
     progress: &'a mut dyn FnMut(&Progress) -> ControlFlow<()>,
 }
 
@@ -93,7 +96,7 @@ pub fn run(
     let (tell, told) = channel();
     let gate = Arc::<Gate>::default();
     let reactors = Reactors::default();
-    let mut run = Run { plan, reactors, gate, tell, told, progress };
+    let mut run = Run { plan, reactors, gate, tell, told, costs: Costs::default(), progress };
     let sessions = run.open_sessions()?;
     let mark = stdx::num::low32(u64::try_from(wall_clock() >> 10).unwrap_or(0));
     let (mut all, mut befores, mut journals) = (Vec::new(), Vec::new(), Vec::new());
@@ -110,10 +113,14 @@ pub fn run(
         .collect();
     let mut watch = Watch::new(plan, &all);
     run.start_workers(&sessions, &all, befores, &mut watch)?;
+    let ramp = all.iter().map(|(_, share)| share.ramp).max().unwrap_or(0);
+    run.costs = Costs::new(now_exact().saturating_add(ramp), plan.probe.clone());
+    run.costs.look(now_exact(), watch.completed(), &run.reactors.0);
     run.gate.open(Stage::Load);
     run.watch(&mut watch, Phase::Running, all.len(), |message| {
         matches!(message, Message::LoadDone)
     })?;
+    run.costs.end(now_exact(), watch.completed(), &run.reactors.0);
     run.gate.open(Stage::Verify);
     let mut outcomes: Vec<Option<Box<Outcome>>> = Vec::new();
     outcomes.resize_with(all.len(), || None);
@@ -127,7 +134,7 @@ pub fn run(
     run.close();
     journals.iter().try_for_each(|journal| journal.sync())?;
     let outcomes = outcomes.into_iter().flatten().zip(&all).map(|(o, (job, _))| (*job, o));
-    Ok(sum::report(plan, outcomes, &torn, wall_clock()))
+    Ok(sum::report(plan, outcomes, &torn, wall_clock(), &run.costs))
 }
 
 /// What the journal of a job that checks one says; block size and region of the job become the journal's.
@@ -135,9 +142,10 @@ fn history(job: &mut Job) -> Result<Option<History>, Error> {
     let (Verify::Check, Some(path)) = (job.verify, &job.journal) else { return Ok(None) };
     let history = Journal::read(path)?;
     let Region { logical, blocks, first_lba, count } = history.region;
-    job.block_size = logical.saturating_mul(blocks);
+    let block = logical.saturating_mul(blocks);
+    job.sizes = Sizes::one(block);
     job.offset = first_lba.saturating_mul(logical.into());
-    job.region = Some(count.saturating_mul(job.block_size.into()));
+    job.region = Some(count.saturating_mul(block.into()));
     Ok(Some(history))
 }
 
@@ -244,7 +252,7 @@ impl Run<'_> {
                 qid: stdx::num::u16_of(queue + 1),
                 share: share.clone(),
                 before,
-                link: Arc::clone(&sessions[*job].link),
+                via: sessions[*job].via.clone(),
                 gate: Arc::clone(&self.gate),
                 live: watch.live(worker),
                 tell: self.tell.clone(),
@@ -280,7 +288,11 @@ impl Run<'_> {
                 Err(RecvTimeoutError::Timeout) => {}
             }
             let now = now_exact();
+            self.costs.look(now, watch.completed(), &self.reactors.0);
             next = now + PROGRESS_NS;
+            if now < self.costs.due {
+                next = next.min(self.costs.due);
+            }
             let progress = watch.look(now);
             if watch.stalled(now) {
                 return Err(Error::Stalled);

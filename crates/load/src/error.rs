@@ -24,6 +24,16 @@ pub enum Error {
         /// What went wrong last.
         source: initiator::Error,
     },
+    /// The file to measure cannot be opened.
+    #[error("job `{job}`: {}: {source}", path.display())]
+    File {
+        /// Name of the job.
+        job: String,
+        /// The file.
+        path: std::path::PathBuf,
+        /// The kernel's word.
+        source: std::io::Error,
+    },
     /// The journal of acknowledgements cannot be used.
     #[error(transparent)]
     Journal(#[from] crate::journal::Error),
@@ -54,7 +64,11 @@ impl Error {
         match self {
             Self::Host { source, .. } | Self::Away { source, .. } => source.advice(),
             Self::Stalled => Some("look at the target's log and at the network path"),
-            Self::Journal(_) | Self::Job(_) | Self::Reactor { .. } | Self::Stopped => None,
+            Self::Journal(_)
+            | Self::Job(_)
+            | Self::File { .. }
+            | Self::Reactor { .. }
+            | Self::Stopped => None,
         }
     }
 }

@@ -3,39 +3,89 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use initiator::{HostIdentity, Options, Remote};
 use reactor::PollPolicy;
 
 use crate::Error;
-use crate::limits::{BLOCK_SIZE_MAX, IO_DEPTH_MAX, JOBS_MAX, QUEUES_MAX};
+use crate::cost::Probe;
+use crate::limits::{
+    BLOCK_SIZE_MAX, IO_DEPTH_MAX, JOBS_MAX, KEEP_ALIVE, QUEUES_MAX, SERIES_INTERVAL_MIN_NS,
+};
+use crate::order::Distribution;
+use crate::pace::Think;
+use crate::sizes::Sizes;
 
 /// Jobs that run together, started at one instant.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// The jobs. Jobs on the same CPU share its reactor.
     pub jobs: Vec<Job>,
+    /// Asks what the load costs the target.
+    pub probe: Option<Probe>,
 }
 
 impl From<Job> for Plan {
     fn from(job: Job) -> Self {
-        Self { jobs: vec![job] }
+        Self { jobs: vec![job], probe: None }
     }
 }
 
-/// The namespace a job works on.
+/// What a job works on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
-    /// Transport address: an IP address or a host name.
-    pub traddr: String,
-    /// Transport service: the TCP port.
-    pub trsvcid: u16,
-    /// Subsystem NQN.
-    pub subnqn: String,
-    /// Host NQN to present; `None` makes one of the host's own identity.
-    pub hostnqn: Option<String>,
-    /// Host Identifier; `None` is that of the host NQN or this machine.
-    pub hostid: Option<[u8; 16]>,
-    /// Namespace.
-    pub nsid: u32,
+pub enum Target {
+    /// A namespace of an NVMe/TCP subsystem.
+    Namespace {
+        /// How to connect.
+        remote: Box<Remote>,
+        /// Namespace.
+        nsid: u32,
+    },
+    /// A file or block device on this machine, past the page cache: what a namespace is compared with.
+    File(PathBuf),
+}
+
+impl Target {
+    /// Namespace `nsid` of a subsystem, connected to as usual by this machine, or by the host named.
+    #[must_use]
+    pub fn namespace(traddr: &str, trsvcid: u16, subnqn: &str, nsid: u32) -> Self {
+        let remote = Remote {
+            traddr: traddr.to_owned(),
+            trsvcid,
+            subnqn: subnqn.to_owned(),
+            host: HostIdentity::of_machine(),
+            options: Options { keep_alive: KEEP_ALIVE, ..Options::default() },
+        };
+        Self::Namespace { remote: Box::new(remote), nsid }
+    }
+
+    /// The namespace; 1 of a file.
+    #[must_use]
+    pub fn nsid(&self) -> u32 {
+        match self {
+            Self::Namespace { nsid, .. } => *nsid,
+            Self::File(_) => 1,
+        }
+    }
+
+    /// In place of fio's file name.
+    #[must_use]
+    pub fn show(&self) -> String {
+        match self {
+            Self::Namespace { remote, nsid } => format!("{}:{nsid}", remote.subnqn),
+            Self::File(path) => path.display().to_string(),
+        }
+    }
+
+    /// Whether both are the same bytes, as far as their names say.
+    fn same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Namespace { remote: a, nsid: x }, Self::Namespace { remote: b, nsid: y }) => {
+                (&a.traddr, a.trsvcid, &a.subnqn, x) == (&b.traddr, b.trsvcid, &b.subnqn, y)
+            }
+            (Self::File(a), Self::File(b)) => a == b,
+            _ => false,
+        }
+    }
 }
 
 /// Which addresses a job visits, and in which direction data moves.
@@ -140,15 +190,19 @@ pub struct Job {
     pub target: Target,
     /// What.
     pub pattern: Pattern,
-    /// Bytes of one command: a multiple of the namespace's logical block size.
-    pub block_size: u32,
+    /// Bytes of the commands: multiples of the namespace's logical block size.
+    pub sizes: Sizes,
+    /// How a random pattern draws its addresses.
+    pub distribution: Distribution,
     /// Commands outstanding on each queue.
     pub io_depth: u16,
     /// I/O queues, each with a TCP connection of its own.
     pub queues: u16,
     /// When it ends.
     pub limit: Limit,
-    /// First byte of the region worked on; a multiple of `block_size`.
+    /// How long it runs before that, unmeasured.
+    pub ramp: Duration,
+    /// First byte of the region worked on; a multiple of the smallest of `sizes`.
     pub offset: u64,
     /// Length of the region in bytes; `None` is up to the namespace's end.
     pub region: Option<u64>,
@@ -160,18 +214,20 @@ pub struct Job {
     /// How long the target may be away: the job connects again meanwhile, and does again what was in flight.
     /// `None` ends the run when a connection breaks.
     pub reconnect: Option<Duration>,
-    /// Asks for header digests.
-    pub header_digest: bool,
-    /// Asks for data digests.
-    pub data_digest: bool,
     /// CPUs the queues are spread over, one reactor each; empty leaves one reactor unpinned.
     pub cpus: Vec<usize>,
     /// How the reactors wait. The first job on a CPU decides.
     pub poll: PollPolicy,
     /// Seed of addresses, directions and data: the same seed gives the same load.
     pub seed: u64,
-    /// Commands a second over all queues; `None` is as fast as the target answers.
+    /// Commands a second over all queues at most; `None` is as fast as the target answers.
+    pub rate_iops: Option<u64>,
+    /// Bytes a second over all queues at most.
     pub rate: Option<u64>,
+    /// Time to think.
+    pub think: Option<Think>,
+    /// Interval of the time series in the report; `None` has none kept.
+    pub series: Option<Duration>,
 }
 
 impl Job {
@@ -182,29 +238,45 @@ impl Job {
             name: "job".to_owned(),
             target,
             pattern: Pattern { direction: Direction::Read, random: true },
-            block_size: 4096,
+            sizes: Sizes::one(4096),
+            distribution: Distribution::Even,
             io_depth: 32,
             queues: 1,
             limit: Limit::Runtime(Duration::from_secs(10)),
+            ramp: Duration::ZERO,
             offset: 0,
             region: None,
             verify: Verify::Off,
             journal: None,
             reconnect: None,
-            header_digest: false,
-            data_digest: false,
             cpus: Vec::new(),
             poll: PollPolicy::Busy,
             seed: 0x666c_6173_686c_6f6d,
+            rate_iops: None,
             rate: None,
+            think: None,
+            series: None,
         }
     }
 
+    /// The CPUs of its threads; `None` is one that is not pinned.
+    pub(crate) fn threads(&self) -> Vec<Option<usize>> {
+        let used = self.cpus.iter().take(self.queues.into()).copied().map(Some);
+        if self.cpus.is_empty() { vec![None] } else { used.collect() }
+    }
+
     /// Checks what can be checked before the namespace is known.
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// [`Error::Job`] that says what is wrong.
+    pub fn check(&self) -> Result<(), Error> {
         let fail = |what: String| Err(Error::Job(format!("job `{}`: {what}", self.name)));
-        if self.block_size == 0 || self.block_size > BLOCK_SIZE_MAX {
+        let block = self.sizes.block();
+        if block == 0 || self.sizes.largest() > BLOCK_SIZE_MAX {
             return fail(format!("bs must be 1 to {BLOCK_SIZE_MAX} bytes"));
+        }
+        if let Some(odd) = self.sizes.odd() {
+            return fail(format!("bs {odd} is not a multiple of the smallest size, {block}"));
         }
         if self.io_depth == 0 || self.io_depth > IO_DEPTH_MAX {
             return fail(format!("iodepth must be 1 to {IO_DEPTH_MAX}"));
@@ -212,14 +284,21 @@ impl Job {
         if self.queues == 0 || self.queues > QUEUES_MAX {
             return fail(format!("queues must be 1 to {QUEUES_MAX}"));
         }
-        if !self.offset.is_multiple_of(u64::from(self.block_size)) {
+        if !self.offset.is_multiple_of(u64::from(block)) {
             return fail(format!("offset {} is not a multiple of bs", self.offset));
         }
-        if self.region.is_some_and(|bytes| bytes < u64::from(self.block_size)) {
+        if self.region.is_some_and(|bytes| bytes < u64::from(block)) {
             return fail("the region is smaller than one block".to_owned());
         }
-        if self.rate == Some(0) || self.limit == Limit::Size(0) {
-            return fail("rate and size must be above 0".to_owned());
+        if [self.rate, self.rate_iops].contains(&Some(0)) || self.limit == Limit::Size(0) {
+            return fail("rates and sizes must be above 0".to_owned());
+        }
+        if self.think.is_some_and(|think| think.after == 0) {
+            return fail("thinktime_blocks must be above 0".to_owned());
+        }
+        let shortest = Duration::from_nanos(SERIES_INTERVAL_MIN_NS);
+        if self.series.is_some_and(|interval| interval < shortest) {
+            return fail(format!("the interval of a time series must be at least {shortest:?}"));
         }
         if self.limit == Limit::Runtime(Duration::ZERO) {
             return fail("runtime must be above 0".to_owned());
@@ -231,19 +310,44 @@ impl Job {
             (Verify::Check, None) => return fail("a check goes with a journal".to_owned()),
             _ => {}
         }
-        if self.target.nsid == 0 || self.target.nsid == u32::MAX {
-            return fail(format!("nsid {} is not a namespace", self.target.nsid));
+        let nsid = self.target.nsid();
+        if nsid == 0 || nsid == u32::MAX {
+            return fail(format!("nsid {nsid} is not a namespace"));
+        }
+        if self.reconnect.is_some() && matches!(self.target, Target::File(_)) {
+            return fail("a file does not go away: it takes no reconnect".to_owned());
         }
         Ok(())
+    }
+
+    /// Whether both work on some same byte.
+    fn meets(&self, other: &Self) -> bool {
+        let end =
+            |job: &Self| job.region.map_or(u64::MAX, |bytes| job.offset.saturating_add(bytes));
+        self.target.same(&other.target) && self.offset < end(other) && other.offset < end(self)
     }
 }
 
 impl Plan {
-    /// Checks every job.
+    /// Checks every job, and that none spoils what another verifies.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if self.jobs.is_empty() || self.jobs.len() > JOBS_MAX {
             return Err(Error::Job(format!("a plan has 1 to {JOBS_MAX} jobs")));
         }
-        self.jobs.iter().try_for_each(Job::check)
+        self.jobs.iter().try_for_each(Job::check)?;
+        for (index, job) in self.jobs.iter().enumerate() {
+            let spoils = |(at, other): &(usize, &Job)| {
+                *at != index && other.pattern.writes() && job.meets(other)
+            };
+            let spoiler = self.jobs.iter().enumerate().find(spoils);
+            if let (true, Some((_, other))) = (job.verify != Verify::Off, spoiler) {
+                return Err(Error::Job(format!(
+                    "job `{}` verifies what job `{}` writes too: give each an offset and a size of its own, or \
+                     one of them queues in place of numjobs",
+                    job.name, other.name
+                )));
+            }
+        }
+        Ok(())
     }
 }

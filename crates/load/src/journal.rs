@@ -157,7 +157,7 @@ impl Journal {
         let history = scan(&mut file, path)?;
         if history.region != region {
             return Err(unfit(
-                "it is of another region or block size: give the same --bs and --region, or another file",
+                "it is of another region or block size: give the same --bs and --size, or another file",
             ));
         }
         if history.upto > JOURNAL_SEQUENCE_MAX {

@@ -15,6 +15,7 @@ pub struct Held {
 
 impl Held {
     /// A block whose last write is acknowledged.
+    #[cfg(test)]
     pub fn known(sequence: u32) -> Self {
         Self { acked: sequence, upto: sequence }
     }
@@ -50,16 +51,23 @@ impl Ledger {
         Self { blocks: acked, before, doubtful: HashMap::new() }
     }
 
-    /// Takes the block for one command; `None` when it is taken. Gives what it may hold.
-    pub fn claim(&mut self, block: u64) -> Option<Held> {
-        let entry = &mut self.blocks[usize64(block)];
-        if *entry & BUSY != 0 {
+    /// Takes `blocks` blocks from `first` on for one command; `None` when one of them is taken. Gives the
+    /// sequence of a write of them.
+    pub fn claim(&mut self, first: u64, blocks: u32) -> Option<u32> {
+        let range = first..first + u64::from(blocks);
+        let entries = &mut self.blocks[usize64(range.start)..usize64(range.end)];
+        if entries.iter().any(|entry| entry & BUSY != 0) {
             return None;
         }
-        let acked = *entry;
-        *entry |= BUSY;
+        entries.iter_mut().for_each(|entry| *entry |= BUSY);
+        range.map(|block| self.held(block).next()).max()
+    }
+
+    /// What a block may hold, whether it is taken or not.
+    pub fn held(&self, block: u64) -> Held {
+        let acked = self.blocks[usize64(block)] & !BUSY;
         let doubtful = if self.doubtful.is_empty() { None } else { self.doubtful.get(&block) };
-        Some(Held { acked, upto: acked.max(self.before).max(doubtful.copied().unwrap_or(0)) })
+        Held { acked, upto: acked.max(self.before).max(doubtful.copied().unwrap_or(0)) }
     }
 
     fn free(&mut self, block: u64) -> &mut u32 {
@@ -108,11 +116,11 @@ mod tests {
     #[test]
     fn blocks_are_claimed_once() {
         let mut ledger = Ledger::new(vec![0; 4], 0);
-        assert_eq!(ledger.claim(2), Some(Held::known(0)));
-        assert_eq!(ledger.claim(2), None);
+        assert_eq!(ledger.claim(2, 1), Some(1));
+        assert_eq!(ledger.claim(2, 1), None);
         ledger.settle(2, 5);
-        assert_eq!(ledger.claim(2), Some(Held::known(5)));
-        ledger.settle(2, Held::known(5).next());
+        assert_eq!((ledger.claim(2, 1), ledger.held(2)), (Some(6), Held::known(5)));
+        ledger.settle(2, 6);
         assert_eq!((ledger.written(0), ledger.count_written()), (Some(2), 1));
         assert_eq!(ledger.written(3), None);
         assert_eq!(ledger.written(99), None);
@@ -120,29 +128,42 @@ mod tests {
     }
 
     #[test]
+    fn a_command_of_several_blocks_has_all_or_none() {
+        let mut ledger = Ledger::new(vec![0, 8, 0, 3], 0);
+        ledger.claim(2, 1);
+        assert_eq!(ledger.claim(0, 4), None);
+        // A refusal has taken nothing.
+        assert_eq!(ledger.claim(0, 2), Some(9));
+        ledger.settle(0, 9);
+        ledger.settle(1, 9);
+        ledger.release(2);
+        assert_eq!(ledger.claim(0, 4), Some(10));
+        assert_eq!((ledger.held(2), ledger.held(3)), (Held::known(0), Held::known(3)));
+    }
+
+    #[test]
     fn a_write_in_doubt_may_be_there_or_not_until_another_is_acknowledged() {
         let mut ledger = Ledger::new(vec![0; 2], 0);
-        ledger.claim(0);
+        ledger.claim(0, 1);
         ledger.settle(0, 1);
-        ledger.claim(0);
+        ledger.claim(0, 1);
         ledger.doubt(0, 2);
-        let held = ledger.claim(0).unwrap();
+        // The next one is told apart from the one in doubt.
+        assert_eq!(ledger.claim(0, 1), Some(3));
+        let held = ledger.held(0);
         assert_eq!(held, Held { acked: 1, upto: 2 });
         assert!(held.allows(1) && held.allows(2) && !held.allows(3) && !held.allows(0));
-        // The next one is told apart from the one in doubt.
-        assert_eq!(held.next(), 3);
         ledger.settle(0, 3);
-        assert_eq!(ledger.claim(0), Some(Held::known(3)));
+        assert_eq!((ledger.claim(0, 1), ledger.held(0)), (Some(4), Held::known(3)));
         ledger.release(0);
-        assert_eq!(ledger.claim(0), Some(Held::known(3)));
+        assert_eq!((ledger.claim(0, 1), ledger.held(0)), (Some(4), Held::known(3)));
     }
 
     #[test]
     fn blocks_of_a_run_before_may_hold_what_it_did_not_see_acknowledged() {
         let mut ledger = Ledger::new(vec![3, 0], 9);
-        let held = ledger.claim(0).unwrap();
-        assert_eq!((held, held.next()), (Held { acked: 3, upto: 9 }, 10));
+        assert_eq!((ledger.claim(0, 1), ledger.held(0)), (Some(10), Held { acked: 3, upto: 9 }));
         ledger.settle(0, 10);
-        assert_eq!(ledger.claim(0), Some(Held::known(10)));
+        assert_eq!((ledger.claim(0, 1), ledger.held(0)), (Some(11), Held::known(10)));
     }
 }

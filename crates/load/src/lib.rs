@@ -3,31 +3,44 @@
 //! [`run`] drives one or several [`Job`]s against NVMe/TCP subsystems and returns a [`Report`] whose
 //! JSON is a subset of fio's. It blocks the calling thread; the I/O itself runs on reactors of its own.
 
+mod book;
+mod cost;
 mod engine;
 mod error;
+pub mod export;
 mod gate;
 mod job;
 mod journal;
+mod lane;
 mod ledger;
 pub mod limits;
 mod link;
 mod order;
+mod pace;
 mod report;
+mod series;
 mod session;
 mod share;
+mod sizes;
 mod sum;
 #[cfg(test)]
 mod tests;
 mod verify;
 mod watch;
 mod worker;
+mod zipf;
 
+pub use cost::{Probe, Spent};
 pub use error::Error;
 pub use job::{Direction, Job, Limit, Pattern, Plan, Target, Verify};
 pub use journal::Error as JournalError;
+pub use order::Distribution;
+pub use pace::Think;
 pub use report::{
-    DirectionReport, Extra, JobReport, Latency, Percent, Report, VerifyError, VerifyReport,
+    Cost, DirectionReport, Extra, JobReport, Latency, Moment, MomentSide, Percent, Report,
+    RunExtra, VerifyError, VerifyReport,
 };
+pub use sizes::{Mix, Sizes};
 
 use std::ops::ControlFlow;
 use std::time::Duration;

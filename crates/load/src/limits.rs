@@ -25,6 +25,9 @@ pub const VERIFY_ERRORS_LISTED: usize = 32;
 /// its controllers too: a load on a crowded machine may not get a CPU for seconds.
 pub const STALL_NS: u64 = 30_000_000_000;
 
+/// Keep alive timeout of a load's controllers.
+pub const KEEP_ALIVE: std::time::Duration = std::time::Duration::from_nanos(STALL_NS);
+
 /// Interval of progress calls, nanoseconds.
 pub const PROGRESS_NS: u64 = 100_000_000;
 
@@ -50,3 +53,19 @@ pub const RECONNECT_NS: u64 = 200_000_000;
 /// Keep alive timeout of a load that connects again, nanoseconds: by it a target that vanished is noticed well
 /// before [`STALL_NS`].
 pub const RECONNECT_KEEP_ALIVE_NS: u64 = 10_000_000_000;
+
+/// Sizes in one mix: more than fio's examples have, and few enough to look through for each command.
+pub const SIZES_MAX: usize = 16;
+
+/// What a queue that fell behind its rate may catch up on, nanoseconds: longer than a crowded machine makes a
+/// thread wait, shorter than anyone would call a burst.
+pub const PACE_DEBT_NS: u64 = 50_000_000;
+
+/// Longest time a queue with nothing outstanding sleeps before it looks whether the run was stopped, nanoseconds.
+pub const IDLE_NS: u64 = 100_000_000;
+
+/// Points of a time series. When a run is longer, each two neighbours become one and the interval doubles.
+pub const SERIES_POINTS_MAX: usize = 4096;
+
+/// Shortest interval of a time series, nanoseconds: below, points are noise.
+pub const SERIES_INTERVAL_MIN_NS: u64 = 1_000_000;

@@ -18,6 +18,33 @@ pub struct Report {
     pub timestamp_ms: u64,
     /// The jobs, in the plan's order.
     pub jobs: Vec<JobReport>,
+    /// What fio does not have.
+    #[serde(default)]
+    pub flashloom: RunExtra,
+}
+
+/// What a run reports beyond fio's keys.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunExtra {
+    /// What the load cost on this side: the threads of all jobs.
+    pub host: Option<Cost>,
+    /// What it cost the target; `None` when it was not asked.
+    pub target: Option<Cost>,
+}
+
+/// CPU time of one side while the load ran, warming up not included.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cost {
+    /// Commands completed meanwhile.
+    pub ios: u64,
+    /// CPU time, spinning included.
+    pub cpu_ns: Option<u64>,
+    /// The same for each command.
+    pub cpu_ns_per_io: Option<f64>,
+    /// Time at work by the reactors' own account, spinning not included.
+    pub busy_ns: Option<u64>,
+    /// The same for each command.
+    pub busy_ns_per_io: Option<f64>,
 }
 
 /// Result of one job: an element of fio's `jobs`.
@@ -38,8 +65,20 @@ pub struct JobReport {
     pub read: DirectionReport,
     /// The writes.
     pub write: DirectionReport,
+    /// Always empty: fio's tools expect it.
+    #[serde(default)]
+    pub trim: DirectionReport,
     /// Milliseconds the job ran.
     pub job_runtime: u64,
+    /// CPU time of its threads in user space, percent of the run. Threads that several jobs share count for each.
+    #[serde(default)]
+    pub usr_cpu: f64,
+    /// The same in the kernel.
+    #[serde(default)]
+    pub sys_cpu: f64,
+    /// Context switches of its threads.
+    #[serde(default)]
+    pub ctx: u64,
     /// Commands that failed and blocks found wrong.
     pub total_err: u64,
     /// What fio does not have.
@@ -56,8 +95,54 @@ pub struct Extra {
     /// Times that a broken connection was made again.
     #[serde(default)]
     pub reconnects: u64,
-    /// Bytes from the first command's submission to the last one's completion, and how long that took.
+    /// Nanoseconds from the first command's submission to the last one's completion.
     pub active_ns: u64,
+    /// What it did over time; empty when that was not asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub series: Vec<Moment>,
+}
+
+/// One interval of a time series.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Moment {
+    /// Its end, milliseconds from the start of the load.
+    pub end_ms: u64,
+    /// The reads that completed in it.
+    pub read: MomentSide,
+    /// The writes.
+    pub write: MomentSide,
+}
+
+/// One direction within one interval.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MomentSide {
+    /// Commands a second.
+    pub iops: f64,
+    /// Bytes a second.
+    pub bw_bytes: u64,
+    /// Mean latency, nanoseconds; 0 when nothing completed, as the others.
+    pub mean_ns: f64,
+    /// Median.
+    pub p50_ns: u64,
+    /// 99 % of the commands took at most this long.
+    pub p99_ns: u64,
+    /// Longest.
+    pub max_ns: u64,
+}
+
+impl MomentSide {
+    /// Sums up `ios` commands of `bytes` in total that completed in `length` nanoseconds.
+    #[must_use]
+    pub fn of(ios: u64, bytes: u64, length: u64, latency: &Histogram) -> Self {
+        Self {
+            iops: rate(ios, length),
+            bw_bytes: per_second(bytes, length),
+            mean_ns: latency.mean(),
+            p50_ns: latency.percentile(50.0),
+            p99_ns: latency.percentile(99.0),
+            max_ns: latency.max(),
+        }
+    }
 }
 
 /// Result of verification.
@@ -132,6 +217,9 @@ pub struct Latency {
     /// Percentiles, keyed as fio does: "50.000000".
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub percentile: BTreeMap<Percent, u64>,
+    /// How often each latency came, to 1.6 %: what fio's `json+` adds.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub bins: BTreeMap<u64, u64>,
 }
 
 /// A percentile as key: ordered as a number, written as fio's six decimals.
@@ -149,7 +237,9 @@ const PERCENTS: [u32; 17] = [
 ];
 
 impl Percent {
-    fn value(self) -> f64 {
+    /// As a number.
+    #[must_use]
+    pub fn value(self) -> f64 {
         f64::from(self.micro) / 1e6
     }
 }
@@ -193,6 +283,7 @@ impl Latency {
             stddev: histogram.stddev(),
             samples: histogram.count(),
             percentile,
+            bins: histogram.iter().collect(),
         }
     }
 
@@ -212,7 +303,8 @@ impl DirectionReport {
     #[must_use]
     pub fn of(ios: u64, bytes: u64, active_ns: u64, histogram: &Histogram) -> Self {
         let latency = Latency::of(histogram);
-        let whole = Latency { percentile: BTreeMap::new(), ..latency.clone() };
+        let whole =
+            Latency { percentile: BTreeMap::new(), bins: BTreeMap::new(), ..latency.clone() };
         let bw_bytes = per_second(bytes, active_ns);
         Self {
             io_bytes: bytes,

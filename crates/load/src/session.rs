@@ -2,37 +2,33 @@
 //! comes back.
 
 use std::future::Future;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use initiator::{Association, Controller, HostIdentity, Options, Queue, Remote};
+use initiator::{Association, Controller, Remote};
+use reactor::file::{File, OpenOptions};
 use reactor::{Nanos, now_exact};
 
 use crate::Error;
 use crate::engine::Message;
 use crate::gate::{Gate, Stage};
-use crate::job::Job;
-use crate::limits::{RECONNECT_KEEP_ALIVE_NS, RECONNECT_NS, STALL_NS};
+use crate::job::{Job, Target};
+use crate::lane::{FileQueue, Lane};
+use crate::limits::{RECONNECT_KEEP_ALIVE_NS, RECONNECT_NS};
 use crate::link::Link;
-use crate::share::{Session, Share};
+use crate::share::{Session, Share, Via};
 use crate::worker::{Before, Fault, Live, Outcome, Worker};
 
-fn remote_of(job: &Job) -> Remote {
-    let host = HostIdentity::of(job.target.hostnqn.as_deref(), job.target.hostid);
-    let keep_alive = if job.reconnect.is_some() { RECONNECT_KEEP_ALIVE_NS } else { STALL_NS };
-    Remote {
-        traddr: job.target.traddr.clone(),
-        trsvcid: job.target.trsvcid,
-        subnqn: job.target.subnqn.clone(),
-        host,
-        options: Options {
-            header_digest: job.header_digest,
-            data_digest: job.data_digest,
-            keep_alive: Duration::from_nanos(keep_alive),
-            ..Options::default()
-        },
+/// How a job connects: one that rides out an absence notices it in time.
+fn remote_of(remote: &Remote, job: &Job) -> Remote {
+    let mut remote = remote.clone();
+    if job.reconnect.is_some() {
+        let most = Duration::from_nanos(RECONNECT_KEEP_ALIVE_NS);
+        remote.options.keep_alive = remote.options.keep_alive.min(most);
     }
+    remote
 }
 
 /// What became of a broken connection.
@@ -44,24 +40,54 @@ fn gave_up(job: &str, patience: Option<Duration>, source: initiator::Error) -> E
     }
 }
 
-/// Connects a job's controller, keeps it alive until the run closes, and shuts it down.
+/// Opens what a job works on, keeps it until the run closes, and closes it.
 pub async fn keep_session(index: usize, job: Job, gate: Arc<Gate>, tell: Sender<Message>) {
-    let remote = remote_of(&job);
+    match &job.target {
+        Target::Namespace { remote, .. } => {
+            let remote = remote_of(remote, &job);
+            keep_controller(index, remote, &job, &gate, &tell).await;
+        }
+        Target::File(path) => keep_file(index, path, &job, &gate, &tell).await,
+    }
+}
+
+async fn keep_file(index: usize, path: &Path, job: &Job, gate: &Gate, tell: &Sender<Message>) {
+    let options = OpenOptions { write: job.pattern.writes(), ..OpenOptions::default() };
+    let opened = File::open(path, options).and_then(Session::of_file);
+    match opened {
+        Ok(session) => {
+            let _ = tell.send(Message::Session { job: index, session });
+            gate.wait(Stage::Close).await;
+            let _ = tell.send(Message::Closed);
+        }
+        Err(source) => {
+            let (job, path) = (job.name.clone(), path.to_owned());
+            let _ = tell.send(Message::Failed(Error::File { job, path, source }));
+        }
+    }
+}
+
+async fn keep_controller(
+    index: usize,
+    remote: Remote,
+    job: &Job,
+    gate: &Gate,
+    tell: &Sender<Message>,
+) {
     let failed = |patience, source| {
         let _ = tell.send(Message::Failed(gave_up(&job.name, patience, source)));
     };
-    let (mut controller, session) = match open(&remote, &job).await {
+    let (mut controller, session, link) = match open(&remote, job).await {
         Ok(opened) => opened,
         Err(error) => return failed(None, error),
     };
-    let link = Arc::clone(&session.link);
     let _ = tell.send(Message::Session { job: index, session: session.clone() });
-    while let Some(lost) = watch_over(&controller, &link, &gate).await {
+    while let Some(lost) = watch_over(&controller, &link, gate).await {
         if link.patience.is_none() {
             return failed(None, lost);
         }
         drop(controller);
-        controller = match connect_again(&remote, &job, &session).await {
+        controller = match connect_again(&remote, job, &session, link.patience).await {
             Ok(controller) => controller,
             Err(error) => return failed(link.patience, error),
         };
@@ -71,13 +97,17 @@ pub async fn keep_session(index: usize, job: Job, gate: Arc<Gate>, tell: Sender<
     let _ = tell.send(Message::Closed);
 }
 
-async fn open(remote: &Remote, job: &Job) -> Result<(Controller, Session), initiator::Error> {
+async fn open(
+    remote: &Remote,
+    job: &Job,
+) -> Result<(Controller, Session, Arc<Link>), initiator::Error> {
     let controller = remote.connect().await?;
-    let namespace = controller.namespace(job.target.nsid).await?;
+    let namespace = controller.namespace(job.target.nsid()).await?;
     let granted = controller.set_queue_count(job.queues).await?;
     let association = controller.association().clone();
-    let session = Session::new(association, granted, &namespace, job.reconnect)?;
-    Ok((controller, session))
+    let link = Arc::new(Link::new(association, job.reconnect));
+    let session = Session::new(&link, controller.association(), granted, &namespace)?;
+    Ok((controller, session, link))
 }
 
 /// What ended the watch over a controller.
@@ -122,15 +152,16 @@ async fn connect_again(
     remote: &Remote,
     job: &Job,
     was: &Session,
+    patience: Option<Duration>,
 ) -> Result<Controller, initiator::Error> {
     let started = now_exact();
     loop {
         let error = match open(remote, job).await {
-            Ok((controller, now)) if now.same_namespace(was) => return Ok(controller),
+            Ok((controller, now, _)) if now.same_namespace(was) => return Ok(controller),
             Ok(_) => initiator::Error::Unsupported("the namespace is not what it was".to_owned()),
             Err(error) => error,
         };
-        if is_over(started, was.link.patience) {
+        if is_over(started, patience) {
             return Err(error);
         }
         reactor::sleep(Duration::from_nanos(RECONNECT_NS)).await;
@@ -143,6 +174,13 @@ fn is_over(started: Nanos, patience: Option<Duration>) -> bool {
     patience.is_none_or(|patience| waited >= patience)
 }
 
+fn patience(via: &Via) -> Option<Duration> {
+    match via {
+        Via::Fabric(link) => link.patience,
+        Via::File(_) => None,
+    }
+}
+
 /// One worker as it is sent to its reactor.
 pub struct Task {
     pub worker: usize,
@@ -150,7 +188,7 @@ pub struct Task {
     pub qid: u16,
     pub share: Share,
     pub before: Before,
-    pub link: Arc<Link>,
+    pub via: Via,
     pub gate: Arc<Gate>,
     pub live: Arc<Live>,
     pub tell: Sender<Message>,
@@ -160,7 +198,12 @@ pub struct Task {
 struct Post {
     qid: u16,
     depth: u16,
-    link: Arc<Link>,
+    /// Block and largest command, bytes.
+    logical: u32,
+    largest: u32,
+    via: Via,
+    /// How long the target may be away.
+    patience: Option<Duration>,
     /// The association of the queue in use.
     generation: u64,
     /// When the connection last broke, and how many commands had been answered by then.
@@ -170,7 +213,7 @@ struct Post {
 impl Task {
     pub async fn run(self) {
         let (worker, tell, name) = (self.worker, self.tell.clone(), self.name.clone());
-        let patience = self.link.patience;
+        let patience = patience(&self.via);
         let message = match self.steps().await {
             Ok(outcome) => Message::Finished { worker, outcome: Box::new(outcome) },
             Err(Fault::Host(error)) => Message::Failed(gave_up(&name, patience, error)),
@@ -180,8 +223,17 @@ impl Task {
     }
 
     async fn steps(self) -> Result<Outcome, Fault> {
-        let Self { qid, share, before, link, gate, live, tell, .. } = self;
-        let mut post = Post { qid, depth: share.depth, link, generation: 0, away: None };
+        let Self { qid, share, before, via, gate, live, tell, .. } = self;
+        let mut post = Post {
+            qid,
+            depth: share.lane_depth,
+            logical: share.logical,
+            largest: share.largest(),
+            patience: patience(&via),
+            via,
+            generation: 0,
+            away: None,
+        };
         let queue = post.connect().await?;
         let mut worker = Worker::new(queue, share, live, before);
         let _ = tell.send(Message::Ready);
@@ -199,19 +251,25 @@ impl Task {
 }
 
 impl Post {
-    async fn connect(&mut self) -> Result<Queue, initiator::Error> {
-        let (generation, association): (u64, Association) = self.link.association().await;
-        self.generation = generation;
-        association.connect_queue(self.qid, self.depth).await
+    async fn connect(&mut self) -> Result<Lane, initiator::Error> {
+        match &self.via {
+            Via::Fabric(link) => {
+                let (generation, association): (u64, Association) = link.association().await;
+                self.generation = generation;
+                Ok(Lane::Fabric(association.connect_queue(self.qid, self.depth).await?))
+            }
+            Via::File(file) => {
+                let queue = FileQueue::new(file.clone(), self.logical, self.depth, self.largest);
+                Ok(Lane::File(queue.await))
+            }
+        }
     }
 
     /// `work`, given up when the association is lost elsewhere. Work can be dropped wherever it waits.
     async fn guard(&self, work: impl Future<Output = Result<(), Fault>>) -> Result<(), Fault> {
-        if self.link.patience.is_none() {
-            return work.await;
-        }
+        let (Via::Fabric(link), Some(_)) = (&self.via, self.patience) else { return work.await };
         let lost = async {
-            self.link.lost(self.generation).await;
+            link.lost(self.generation).await;
             Err(initiator::Error::Lost("the controller was lost").into())
         };
         initiator::race(work, lost).await
@@ -220,7 +278,7 @@ impl Post {
     /// Gives a worker whose connection broke another one.
     async fn mend(&mut self, worker: &mut Worker, fault: Fault) -> Result<(), Fault> {
         let mut error = match fault {
-            Fault::Host(error) if self.link.patience.is_some() => error,
+            Fault::Host(error) if self.patience.is_some() => error,
             fault => return Err(fault),
         };
         worker.lose();
@@ -231,8 +289,10 @@ impl Post {
         };
         self.away = Some((started, worker.answered()));
         loop {
-            self.link.lose(self.generation);
-            if is_over(started, self.link.patience) {
+            if let Via::Fabric(link) = &self.via {
+                link.lose(self.generation);
+            }
+            if is_over(started, self.patience) {
                 return Err(error.into());
             }
             match self.connect().await {

@@ -4,9 +4,14 @@ use std::collections::BTreeMap;
 
 use stdx::histogram::Histogram;
 
+use crate::cost::Costs;
 use crate::job::{Direction, Job, Limit, Plan, Verify};
 use crate::limits::{CHECK_ERRORS_LISTED, VERIFY_ERRORS_LISTED};
-use crate::report::{DirectionReport, Extra, JobReport, Report, VerifyReport};
+use crate::order::Distribution;
+use crate::pace::Think;
+use crate::report::{DirectionReport, Extra, JobReport, Moment, MomentSide, Report, VerifyReport};
+use crate::series::{Sample, Series};
+use crate::sizes::Sizes;
 use crate::worker::{Outcome, Tally};
 
 /// fio's error numbers: a command failed (EIO), data was wrong (EILSEQ).
@@ -20,6 +25,7 @@ pub fn report(
     outcomes: impl Iterator<Item = (usize, Box<Outcome>)>,
     torn: &[u64],
     wall: u128,
+    costs: &Costs,
 ) -> Report {
     let mut by_job: Vec<Vec<Outcome>> = plan.jobs.iter().map(|_| Vec::new()).collect();
     for (job, outcome) in outcomes {
@@ -35,15 +41,19 @@ pub fn report(
             .iter()
             .zip(by_job)
             .zip(torn)
-            .map(|((job, all), torn)| job_report(job, &all, *torn))
+            .map(|((job, all), torn)| job_report(job, all, *torn, costs))
             .collect(),
+        flashloom: costs.report(),
     }
 }
 
-fn job_report(job: &Job, outcomes: &[Outcome], torn: u64) -> JobReport {
+fn job_report(job: &Job, mut outcomes: Vec<Outcome>, torn: u64, costs: &Costs) -> JobReport {
     let started = outcomes.iter().map(|outcome| outcome.started).min().unwrap_or(0);
     let ended = outcomes.iter().map(|outcome| outcome.ended).max().unwrap_or(started);
     let active_ns = ended.saturating_sub(started);
+    let series = outcomes.iter_mut().filter_map(|outcome| outcome.series.take()).collect();
+    let outcomes = outcomes.as_slice();
+    let (usr_cpu, sys_cpu, ctx) = costs.of_threads(&job.threads());
     let failed: u64 = outcomes.iter().map(|outcome| outcome.failed).sum();
     let wrong: u64 = outcomes.iter().map(|outcome| outcome.wrong).sum();
     let checked = job.verify == Verify::Check;
@@ -72,15 +82,28 @@ fn job_report(job: &Job, outcomes: &[Outcome], torn: u64) -> JobReport {
         options: options(job),
         read: direction(outcomes, active_ns, |outcome| &outcome.reads),
         write: direction(outcomes, active_ns, |outcome| &outcome.writes),
+        trim: DirectionReport::default(),
         job_runtime: active_ns.div_ceil(1_000_000),
+        usr_cpu,
+        sys_cpu,
+        ctx,
         total_err: failed + wrong,
         flashloom: Extra {
             failed: outcomes.iter().flat_map(|outcome| outcome.failures.iter().cloned()).collect(),
             verify,
             reconnects: outcomes.iter().map(|outcome| outcome.reconnects).sum(),
             active_ns,
+            series: Series::samples(series, ended).iter().map(moment).collect(),
         },
     }
+}
+
+fn moment(sample: &Sample) -> Moment {
+    let [read, write] = sample
+        .directions
+        .each_ref()
+        .map(|(ios, bytes, latency)| MomentSide::of(*ios, *bytes, sample.length, latency));
+    Moment { end_ms: sample.end.div_ceil(1_000_000), read, write }
 }
 
 fn direction(
@@ -102,10 +125,9 @@ fn direction(
 fn options(job: &Job) -> BTreeMap<String, String> {
     let mut options: BTreeMap<String, String> = [
         ("rw", job.pattern.name().to_owned()),
-        ("bs", job.block_size.to_string()),
         ("iodepth", job.io_depth.to_string()),
         ("numjobs", job.queues.to_string()),
-        ("filename", format!("{}:{}", job.target.subnqn, job.target.nsid)),
+        ("filename", job.target.show()),
         ("randseed", job.seed.to_string()),
     ]
     .into_iter()
@@ -125,8 +147,32 @@ fn options(job: &Job) -> BTreeMap<String, String> {
     if let Direction::Mixed { read_percent } = job.pattern.direction {
         add("rwmixread", read_percent.to_string());
     }
-    if let Some(rate) = job.rate {
+    let Sizes { read, write } = &job.sizes;
+    let both =
+        if read == write { read.show() } else { format!("{},{}", read.show(), write.show()) };
+    let mixed = read.sizes().len() > 1 || write.sizes().len() > 1;
+    add(if mixed { "bssplit" } else { "bs" }, both);
+    if job.pattern.random && job.distribution != Distribution::Even {
+        add("random_distribution", job.distribution.show());
+    }
+    if let Some(rate) = job.rate_iops {
         add("rate_iops", rate.to_string());
+    }
+    if let Some(rate) = job.rate {
+        add("rate", rate.to_string());
+    }
+    if let Some(Think { time, after }) = job.think {
+        add("thinktime", time.as_micros().to_string());
+        add("thinktime_blocks", after.to_string());
+    }
+    if !job.ramp.is_zero() {
+        add("ramp_time", job.ramp.as_secs_f64().to_string());
+    }
+    if job.offset > 0 {
+        add("offset", job.offset.to_string());
+    }
+    if let Some(region) = job.region {
+        add("size", region.to_string());
     }
     options
 }

@@ -14,10 +14,13 @@ use target::namespace::{Backend, NamespaceSpec};
 use target::subsystem::SubsystemSpec;
 use target::{Identity, Target as Served, serve_connection};
 
-use crate::{Error, Job, Limit, Pattern, Phase, Plan, Progress, Report, Target, Verify, run};
+use crate::{
+    Error, Job, Limit, Pattern, Phase, Plan, Progress, Report, Sizes, Target, Verify, run,
+};
 
 mod journal;
 mod namespace;
+mod shapes;
 
 const SUBNQN: &str = "nqn.2026-11.io.flashloom:load";
 const BLOCK: u32 = 4096;
@@ -62,14 +65,7 @@ impl Peer {
     }
 
     fn target(&self) -> Target {
-        Target {
-            traddr: "127.0.0.1".to_owned(),
-            trsvcid: self.port,
-            subnqn: SUBNQN.to_owned(),
-            hostnqn: None,
-            hostid: None,
-            nsid: 1,
-        }
+        Target::namespace("127.0.0.1", self.port, SUBNQN, 1)
     }
 
     /// A job at this target whose reactor leaves the CPU to others while it waits.
@@ -103,6 +99,13 @@ async fn serve(served: Arc<Served>, port: u16) -> u16 {
     port
 }
 
+fn remote_of(job: &mut Job) -> &mut initiator::Remote {
+    match &mut job.target {
+        Target::Namespace { remote, .. } => remote,
+        Target::File(_) => unreachable!("a namespace"),
+    }
+}
+
 fn quiet(plan: impl Into<Plan>) -> Result<Report, Error> {
     run(&plan.into(), &mut |_| ControlFlow::Continue(()))
 }
@@ -126,8 +129,9 @@ fn every_transfer_size_and_digest_verifies() {
     let peer = Peer::start(8 << 20);
     for (bytes, digests) in [(4096, true), (16384, false), (32768, true), (128 << 10, false)] {
         let mut job = peer.job("write");
-        (job.block_size, job.io_depth, job.verify) = (bytes, 8, Verify::On);
-        (job.header_digest, job.data_digest) = (digests, digests);
+        (job.sizes, job.io_depth, job.verify) = (bytes.into(), 8, Verify::On);
+        let options = &mut remote_of(&mut job).options;
+        (options.header_digest, options.data_digest) = (digests, digests);
         let report = quiet(job).unwrap();
         let job = &report.jobs[0];
         assert_eq!(job.total_err, 0, "{bytes}: {:?}", job.flashloom);
@@ -156,7 +160,7 @@ fn reads_and_writes_of_one_region_are_checked_against_each_other() {
 fn a_block_that_changes_behind_the_hosts_back_is_found_and_placed() {
     let peer = Peer::start(1 << 20);
     let mut job = peer.job("write");
-    (job.io_depth, job.verify, job.rate) = (1, Verify::On, Some(512));
+    (job.io_depth, job.verify, job.rate_iops) = (1, Verify::On, Some(512));
     let region = Arc::clone(&peer.region);
     let mut harmed = false;
     let report = run(&job.into(), &mut |progress: &Progress| {
@@ -189,7 +193,7 @@ fn jobs_of_one_plan_run_together() {
         plan.jobs.push(reader);
     }
     let mut writer = peer.job("write");
-    (writer.block_size, writer.io_depth) = (128 << 10, 32);
+    (writer.sizes, writer.io_depth) = (Sizes::one(128 << 10), 32);
     writer.limit = Limit::Runtime(Duration::from_millis(400));
     plan.jobs.push(writer);
     let report = quiet(plan).unwrap();
@@ -205,7 +209,7 @@ fn jobs_of_one_plan_run_together() {
 fn a_rate_is_kept() {
     let peer = Peer::start(1 << 20);
     let mut job = peer.job("randread");
-    (job.rate, job.queues) = (Some(1000), 2);
+    (job.rate_iops, job.queues) = (Some(1000), 2);
     job.limit = Limit::Runtime(Duration::from_millis(500));
     let ios = quiet(job).unwrap().jobs[0].read.total_ios;
     assert!((300..=510).contains(&ios), "{ios}");
@@ -236,13 +240,13 @@ fn what_cannot_be_run_is_said_before_it_is() {
     };
     type Change = fn(&mut Job);
     let cases: [(Change, &str); 8] = [
-        (|j| j.block_size = 512, "logical block size 4096"),
-        (|j| j.block_size = 4 << 20, "largest transfer"),
+        (|j| j.sizes = Sizes::one(512), "logical block size 4096"),
+        (|j| (j.sizes, j.io_depth) = (Sizes::one(1 << 20), 1024), "goes in 8"),
         (|j| j.io_depth = 0, "iodepth"),
         (|j| j.queues = 0, "queues"),
         (|j| j.offset = 1 << 20, "do not fit"),
         (|j| j.region = Some(2 << 20), "do not fit"),
-        (|j| j.target.nsid = 0, "nsid 0"),
+        (|j| j.target = Target::namespace("127.0.0.1", 1, SUBNQN, 0), "nsid 0"),
         (|j| j.limit = Limit::Size(0), "above 0"),
     ];
     for (change, words) in cases {
@@ -260,12 +264,15 @@ fn connection_errors_say_what_to_do() {
         change(&mut job);
         quiet(job).unwrap_err()
     };
-    let wrong_subsystem = job(|j| j.target.subnqn = "nqn.2026-11.io.flashloom:none".to_owned());
+    let wrong_subsystem = job(|j| remote_of(j).subnqn = "nqn.2026-11.io.flashloom:none".to_owned());
     assert!(wrong_subsystem.to_string().contains("SUBNQN"), "{wrong_subsystem}");
     assert!(wrong_subsystem.advice().unwrap().contains("discover"));
-    let wrong_namespace = job(|j| j.target.nsid = 9);
+    let wrong_namespace = job(|j| match &mut j.target {
+        Target::Namespace { nsid, .. } => *nsid = 9,
+        Target::File(_) => unreachable!("a namespace"),
+    });
     assert!(matches!(wrong_namespace, Error::Host { .. }), "{wrong_namespace}");
-    let no_nqn = job(|j| j.target.subnqn = "none".to_owned());
+    let no_nqn = job(|j| remote_of(j).subnqn = "none".to_owned());
     assert!(no_nqn.to_string().contains("nqn."), "{no_nqn}");
 }
 

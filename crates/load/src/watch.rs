@@ -28,9 +28,9 @@ struct Sums {
 /// Watches one run.
 pub struct Watch {
     workers: Vec<Arc<Live>>,
-    /// Commands of all workers together, when every one has a number.
-    commands: Option<u64>,
-    /// The longest runtime of a job.
+    /// Bytes of all workers together, when every one has a number.
+    bytes: Option<u64>,
+    /// The longest runtime of a job, warming up included.
     runtime: Nanos,
     phase: Phase,
     entered: Nanos,
@@ -42,14 +42,16 @@ pub struct Watch {
 
 impl Watch {
     pub fn new(plan: &Plan, shares: &[(usize, Share)]) -> Self {
-        let commands = shares.iter().try_fold(0, |sum: u64, (_, share)| {
-            if share.commands == u64::MAX { None } else { Some(sum + share.commands) }
+        let bytes = shares.iter().try_fold(0u64, |sum, (_, share)| {
+            let bytes = share.amount.saturating_mul(share.bytes().into());
+            (share.amount < u64::MAX).then_some(sum.saturating_add(bytes))
         });
-        let runtime = shares.iter().filter_map(|(_, share)| share.runtime).max().unwrap_or(0);
+        let runtime = |share: &Share| share.runtime.map(|time| time.saturating_add(share.ramp));
+        let runtime = shares.iter().filter_map(|(_, share)| runtime(share)).max().unwrap_or(0);
         debug_assert!(!plan.jobs.is_empty(), "a checked plan has jobs");
         Self {
             workers: shares.iter().map(|_| Arc::default()).collect(),
-            commands,
+            bytes,
             runtime,
             phase: Phase::Connecting,
             entered: 0,
@@ -88,6 +90,11 @@ impl Watch {
         }
     }
 
+    /// Commands completed so far.
+    pub fn completed(&self) -> u64 {
+        self.sums().completed
+    }
+
     /// Looks at the counters.
     pub fn look(&mut self, now: Nanos) -> Progress {
         let sums = self.sums();
@@ -98,9 +105,9 @@ impl Watch {
         self.last = (now, sums);
         let elapsed = now.saturating_sub(self.entered);
         let completed = sums.completed - self.at_entry.completed;
-        let done = match (self.phase, self.commands) {
+        let done = match (self.phase, self.bytes) {
             (Phase::Connecting, _) => 0.0,
-            (Phase::Running, Some(commands)) => ratio(completed, commands),
+            (Phase::Running, Some(bytes)) => ratio(sums.bytes, bytes),
             (Phase::Running, None) => ratio(elapsed, self.runtime),
             (Phase::Verifying, _) => ratio(completed, sums.to_verify),
         };
@@ -112,8 +119,8 @@ impl Watch {
             reads: sums.reads,
             writes: sums.writes,
             bytes: sums.bytes,
-            read_iops: rate(sums.reads - before.reads, interval),
-            write_iops: rate(sums.writes - before.writes, interval),
+            read_iops: rate(sums.reads.saturating_sub(before.reads), interval),
+            write_iops: rate(sums.writes.saturating_sub(before.writes), interval),
             errors: sums.errors,
         }
     }

@@ -1,84 +1,26 @@
-//! One queue's share of a job: keeps its depth of commands outstanding, times and checks what completes.
+//! One queue's share of a job: keeps its depth of commands outstanding, at the pace that was asked for.
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use initiator::{Completion, Data, Memory, Queue};
+use initiator::{Data, Memory};
 use nvme::opcode::io;
 use nvme::sqe::Sqe;
 use reactor::Nanos;
-use stdx::histogram::Histogram;
-use stdx::num::{low32, usize32, usize64};
+use stdx::num::{low32, usize32};
 use stdx::prng::Prng;
 
+pub use crate::book::{Before, Live, Outcome, Tally};
+use crate::book::{Book, InFlight};
 use crate::job::{Direction, Verify};
-use crate::journal::{self, Acks};
-use crate::ledger::{Held, Ledger};
-use crate::limits::{CHECK_ERRORS_LISTED, VERIFY_ERRORS_LISTED};
+use crate::journal;
+use crate::lane::Lane;
+use crate::limits::IDLE_NS;
 use crate::order::Order;
-use crate::report::VerifyError;
+use crate::pace::{Go, Pace};
 use crate::share::Share;
-use crate::verify::{Stamp, Wrong};
-
-/// Failed commands described one by one; further ones are counted.
-const FAILURES_LISTED: usize = 8;
-
-/// Counters a worker publishes once a turn for the progress display. Written by one thread, so plain stores do.
-#[derive(Debug, Default)]
-pub struct Live {
-    pub reads: AtomicU64,
-    pub writes: AtomicU64,
-    pub bytes: AtomicU64,
-    pub errors: AtomicU64,
-    /// Commands submitted.
-    pub submitted: AtomicU64,
-    /// Commands completed, in either phase, whatever their status.
-    pub completed: AtomicU64,
-    /// Blocks to read back, known once that begins.
-    pub to_verify: AtomicU64,
-}
-
-/// What one direction came to.
-#[derive(Debug, Default)]
-pub struct Tally {
-    pub ios: u64,
-    pub bytes: u64,
-    pub latency: Histogram,
-}
-
-/// Wrong blocks that a report lists.
-fn listed(share: &Share) -> usize {
-    if share.verify == Verify::Check { CHECK_ERRORS_LISTED } else { VERIFY_ERRORS_LISTED }
-}
-
-impl Outcome {
-    /// Counts a wrong block at byte `offset`, and lists it among the first `listed`.
-    fn wrong(&mut self, offset: u64, what: String, listed: usize) {
-        self.wrong += 1;
-        if self.wrong_listed.len() < listed {
-            self.wrong_listed.push(VerifyError { offset, what });
-        }
-    }
-}
-
-/// What a worker measured.
-#[derive(Debug, Default)]
-pub struct Outcome {
-    pub reads: Tally,
-    pub writes: Tally,
-    /// When the first command was submitted and the last completed.
-    pub started: Nanos,
-    pub ended: Nanos,
-    pub failed: u64,
-    pub failures: Vec<String>,
-    pub verified_bytes: u64,
-    pub wrong: u64,
-    pub wrong_listed: Vec<VerifyError>,
-    pub reconnects: u64,
-    /// Bytes with an acknowledged write that were to be read back.
-    pub written_bytes: u64,
-}
+use crate::sizes::Draw;
 
 /// Why a worker cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -91,122 +33,46 @@ pub enum Fault {
     Journal(#[from] journal::Error),
 }
 
-/// What a worker knows before it begins.
-#[derive(Debug, Default)]
-pub struct Before {
-    /// By block: the last acknowledged write; empty when there is no journal.
-    pub acked: Vec<u32>,
-    /// No write of a higher sequence was sent.
-    pub upto: u32,
-    /// Where to note what is acknowledged.
-    pub acks: Option<Acks>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct InFlight {
-    started: Nanos,
-    block: u64,
-    /// What the block may hold before the command.
-    held: Held,
-    /// Sequence of a write.
-    sequence: u32,
-    write: bool,
-    busy: bool,
-}
-
-const IDLE: InFlight = InFlight {
-    started: 0,
-    block: 0,
-    held: Held { acked: 0, upto: 0 },
-    sequence: 0,
-    write: false,
-    busy: false,
-};
-
-struct Check {
-    stamp: Stamp,
-    ledger: Ledger,
-}
-
-/// What writes that are not checked send; nothing when there are none.
-fn payload(share: &Share) -> Rc<[u8]> {
-    if share.checks() || matches!(share.direction, Direction::Read) {
-        return Rc::default();
-    }
-    let mut bytes = vec![0; usize32(share.bytes())];
-    Prng::new(share.seed).fill(&mut bytes);
-    bytes.into()
-}
-
-/// The state of one worker, its queue apart: completions are handled while the queue is borrowed.
-struct Book {
-    share: Share,
-    live: Arc<Live>,
-    outcome: Outcome,
-    in_flight: Box<[InFlight]>,
-    check: Option<Check>,
-    acks: Option<Acks>,
-    /// Set by a completion, found at the end of its turn.
-    journal_failed: Option<journal::Error>,
-    submitted: u64,
-    /// Commands answered, and those that never will be.
-    completed: u64,
-    answered: u64,
-    verifying: bool,
-    /// What writes that are not checked send.
-    payload: Rc<[u8]>,
-    /// Memory of commands whose data is checked, while none has it.
-    spare: Vec<Memory>,
-}
-
 /// A worker and its queue.
 pub struct Worker {
-    queue: Queue,
+    lane: Lane,
     book: Book,
     order: Order,
     prng: Prng,
+    /// Sizes of reads and of writes.
+    sizes: [Draw; 2],
+    /// Blocks still to be moved.
     left: u64,
-    /// Commands that were in flight when a connection broke, as block and whether it is a write; done again.
-    again: Vec<(u64, bool)>,
+    /// Commands that were in flight when a connection broke, as first block, blocks and whether they write;
+    /// done again.
+    again: Vec<(u64, u32, bool)>,
     /// The first block not read back yet.
     cursor: Option<u64>,
     begun: bool,
-    /// When the next command is due under a rate.
-    due: Nanos,
+    /// When measuring begins, while it has not.
+    ramp: Option<Nanos>,
+    deadline: Option<Nanos>,
+    pace: Option<Pace>,
+    /// When the pace allows the next command; `None` when nothing is to be waited for but completions.
+    due: Option<Nanos>,
 }
 
 impl Worker {
-    pub fn new(queue: Queue, share: Share, live: Arc<Live>, before: Before) -> Self {
-        let Before { mut acked, upto, acks } = before;
-        let check = share.checks().then(|| {
-            acked.resize(usize64(share.count), 0);
-            let ledger = Ledger::new(acked, upto);
-            Check { stamp: Stamp::new(share.run, share.logical), ledger }
-        });
+    pub fn new(lane: Lane, share: Share, live: Arc<Live>, before: Before) -> Self {
         Self {
-            order: Order::new(share.random, share.count, share.seed),
+            order: Order::new(share.random, share.count / u64::from(share.align), share.seed),
             prng: Prng::new(share.seed ^ 0x0d1e_c710),
-            left: share.commands,
+            sizes: [&share.sizes.read, &share.sizes.write].map(|mix| Draw::new(mix, share.bytes())),
+            left: share.amount,
             again: Vec::new(),
             cursor: None,
             begun: false,
-            due: 0,
-            book: Book {
-                in_flight: vec![IDLE; usize::from(queue.depth())].into_boxed_slice(),
-                payload: payload(&share),
-                spare: Vec::new(),
-                live,
-                outcome: Outcome::default(),
-                check,
-                acks,
-                journal_failed: None,
-                share,
-                submitted: 0,
-                completed: 0,
-                answered: 0,
-                verifying: false,
-            },
-            queue,
+            ramp: None,
+            deadline: None,
+            pace: share.pace.clone(),
+            due: None,
+            book: Book::new(share, live, before, lane.depth()),
+            lane,
         }
     }
 
@@ -215,30 +81,30 @@ impl Worker {
         self.book.answered
     }
 
-    /// The connection broke: what was in flight may have come through or not, and is to be done again.
+    /// The connection broke: what was in flight is to be done again.
     pub fn lose(&mut self) {
-        for slot in &mut self.book.in_flight {
-            if !std::mem::replace(&mut slot.busy, false) {
-                continue;
-            }
-            self.again.push((slot.block, slot.write));
-            if let Some(check) = &mut self.book.check {
-                if slot.write {
-                    check.ledger.doubt(slot.block, slot.sequence);
-                } else {
-                    check.ledger.release(slot.block);
-                }
-            }
-        }
-        self.book.completed = self.book.submitted;
-        self.book.publish();
+        let lost = self.book.lose();
+        self.again.extend(lost);
     }
 
     /// Goes on with another queue.
-    pub fn attach(&mut self, queue: Queue) {
-        self.queue = queue;
-        self.due = reactor::now_exact();
+    pub fn attach(&mut self, lane: Lane) {
+        self.lane = lane;
         self.book.outcome.reconnects += 1;
+    }
+
+    fn begin(&mut self, now: Nanos) {
+        if std::mem::replace(&mut self.begun, true) {
+            return;
+        }
+        let share = &self.book.share;
+        let ramped = now.saturating_add(share.ramp);
+        self.ramp = (share.ramp > 0).then_some(ramped);
+        self.deadline = share.runtime.map(|runtime| ramped.saturating_add(runtime));
+        self.book.begin(now);
+        if let Some(pace) = &mut self.pace {
+            pace.start(now);
+        }
     }
 
     /// The load proper. `stopped` ends it early.
@@ -247,25 +113,20 @@ impl Worker {
     /// [`Fault`]; after [`Worker::lose`] and [`Worker::attach`] it can be run on.
     pub async fn run(&mut self, stopped: impl Fn() -> bool) -> Result<(), Fault> {
         let mut now = reactor::now_exact();
-        if !std::mem::replace(&mut self.begun, true) {
-            self.book.outcome.started = now;
-            self.book.outcome.ended = now;
-            self.due = now;
-        }
-        let started = self.book.outcome.started;
-        let deadline = self.book.share.runtime.map(|runtime| started.saturating_add(runtime));
+        self.begin(now);
         loop {
-            if deadline.is_some_and(|deadline| now >= deadline) || stopped() {
+            if self.deadline.is_some_and(|deadline| now >= deadline) || stopped() {
                 self.left = 0;
                 self.again.clear();
             }
             self.top_up(now)?;
             self.book.live.submitted.store(self.book.submitted, Ordering::Relaxed);
-            if self.queue.outstanding() == 0 {
+            if self.lane.outstanding() == 0 {
                 if !self.more() {
                     return Ok(());
                 }
-                reactor::sleep_until(self.due).await;
+                let until = self.due.unwrap_or(now).min(now.saturating_add(IDLE_NS));
+                reactor::sleep_until(self.deadline.map_or(until, |end| until.min(end))).await;
                 now = reactor::now_exact();
                 continue;
             }
@@ -280,14 +141,14 @@ impl Worker {
         self.left > 0 || !self.again.is_empty()
     }
 
-    /// Waits for something to collect, or under a rate for the next command to be due.
+    /// Waits for something to collect, or for the next command to be due.
     async fn wait(&mut self) -> Result<(), initiator::Error> {
-        let room = self.queue.outstanding() < self.book.share.depth && self.more();
-        if self.book.share.interval.is_none() || !room {
-            return self.queue.wait().await;
-        }
-        let due = reactor::sleep_until(self.due);
-        initiator::race(self.queue.wait(), async {
+        let room = self.book.outstanding() < self.book.share.depth && self.more();
+        let Some(due) = self.due.filter(|_| room) else {
+            return self.lane.wait().await;
+        };
+        let due = reactor::sleep_until(due);
+        initiator::race(self.lane.wait(), async {
             due.await;
             Ok(())
         })
@@ -296,8 +157,17 @@ impl Worker {
 
     fn collect(&mut self, now: Nanos) -> Result<(), Fault> {
         let book = &mut self.book;
-        let polled = self.queue.poll(|completion| book.complete(completion, now));
-        if book.completed > 0 {
+        if self.ramp.is_some_and(|ramp| now >= ramp) {
+            self.ramp = None;
+            book.begin(now);
+        }
+        if !book.verifying {
+            book.tick(now);
+        }
+        let completed = book.completed;
+        let polled = self.lane.poll(|completion| book.complete(completion, now));
+        let timed = !book.verifying || book.share.verify == Verify::Check;
+        if timed && book.completed > completed {
             book.outcome.ended = now;
         }
         book.publish();
@@ -308,57 +178,88 @@ impl Worker {
 
     /// Submits until the depth is reached, or nothing more is due or to be done.
     fn top_up(&mut self, now: Nanos) -> Result<(), Fault> {
-        while self.more() && self.queue.outstanding() < self.book.share.depth {
-            if let Some(interval) = self.book.share.interval {
-                if now < self.due {
-                    return Ok(());
+        self.due = None;
+        while self.more() && self.book.outstanding() < self.book.share.depth {
+            if let Some(pace) = &mut self.pace {
+                match pace.next(now, self.book.outstanding()) {
+                    Go::Now => {}
+                    Go::At(due) => {
+                        self.due = Some(due);
+                        return Ok(());
+                    }
+                    Go::WhenIdle => return Ok(()),
                 }
-                self.due += interval;
             }
-            let Some((write, block, held)) = self.next_command() else { return Ok(()) };
-            self.submit(write, block, held, now)?;
+            let Some(command) = self.next_command(now) else { return Ok(()) };
+            if let Some(pace) = &mut self.pace {
+                pace.sent(now, command.blocks * self.book.share.bytes());
+            }
+            self.submit(command)?;
         }
         Ok(())
     }
 
-    /// The next command: whether it writes, its block and what that may hold; `None` when every block tried is
-    /// in flight.
-    fn next_command(&mut self) -> Option<(bool, u64, Held)> {
-        if let Some((block, write)) = self.again.pop() {
-            let held = self.book.claim(block)?;
-            return Some((write, block, held));
+    /// Submits a command of the job in as many NVMe commands as it takes.
+    fn submit(&mut self, command: InFlight) -> Result<(), Fault> {
+        let most = self.book.share.part;
+        let whole = self.book.open(command.blocks.div_ceil(most));
+        let mut part = InFlight { whole, ..command };
+        let end = command.block + u64::from(command.blocks);
+        while part.block < end {
+            let left = u32::try_from(end - part.block).unwrap_or(most);
+            part.blocks = left.min(most);
+            self.submit_part(part)?;
+            part.block += u64::from(part.blocks);
+        }
+        Ok(())
+    }
+
+    /// The next command; `None` when every block tried is in flight.
+    fn next_command(&mut self, started: Nanos) -> Option<InFlight> {
+        let command = |block, blocks, sequence, write| {
+            Some(InFlight { started, block, blocks, whole: 0, sequence, write, busy: true })
+        };
+        if let Some(&(block, blocks, write)) = self.again.last() {
+            // Those that were in flight together do not overlap, but others may have taken their blocks.
+            let sequence = self.book.claim(block, blocks)?;
+            self.again.pop();
+            return command(block, blocks, sequence, write);
         }
         let write = match self.book.share.direction {
             Direction::Read => false,
             Direction::Write => true,
             Direction::Mixed { read_percent } => self.prng.below(100) >= u64::from(read_percent),
         };
+        let blocks = self.sizes[usize::from(write)].next(&mut self.prng);
+        let align = self.book.share.align;
         for _ in 0..=self.book.share.depth {
-            let block = self.order.next_block();
-            if let Some(held) = self.book.claim(block) {
-                self.left -= 1;
-                return Some((write, block, held));
+            let block = self.order.next(blocks / align) * u64::from(align);
+            if let Some(sequence) = self.book.claim(block, blocks) {
+                if self.ramp.is_none() {
+                    self.left = self.left.saturating_sub(blocks.into());
+                }
+                return command(block, blocks, sequence, write);
             }
         }
         None
     }
 
-    fn submit(&mut self, write: bool, block: u64, held: Held, now: Nanos) -> Result<(), Fault> {
+    fn submit_part(&mut self, command: InFlight) -> Result<(), Fault> {
+        let InFlight { block, blocks, sequence, write, .. } = command;
         let share = &self.book.share;
-        let Some(cid) = self.queue.vacant() else { return Ok(()) };
-        let length = share.bytes();
+        let Some(cid) = self.lane.vacant() else { panic!("no room for what the depth allows") };
+        let length = share.bytes() * blocks;
         let lba = share.first_lba + block * u64::from(share.blocks);
-        let mut sequence = 0;
         let data = if let Some(check) = &self.book.check {
             let spare = self.book.spare.pop();
-            let mut memory =
-                spare.unwrap_or_else(|| Memory::Owned(vec![0; usize32(length)].into()));
+            let fresh = || Memory::Owned(vec![0; usize32(share.largest())].into());
+            let mut memory = spare.unwrap_or_else(fresh);
             if write {
-                sequence = held.next();
                 if let Some(acks) = &mut self.book.acks {
                     acks.reserve(sequence)?;
                 }
-                check.stamp.fill(memory.bytes_mut(), lba * u64::from(share.logical), sequence);
+                let bytes = &mut memory.bytes_mut()[..usize32(length)];
+                check.stamp.fill(bytes, lba * u64::from(share.logical), sequence);
                 Data::Send { memory, length }
             } else {
                 Data::Receive { memory, length }
@@ -371,11 +272,10 @@ impl Worker {
         let mut sqe = Sqe::new(if write { io::WRITE } else { io::READ }, cid, share.nsid);
         sqe.cdw10 = low32(lba).into();
         sqe.cdw11 = low32(lba >> 32).into();
-        sqe.cdw12 = (share.blocks - 1).into();
-        let slot = InFlight { started: now, block, held, sequence, write, busy: true };
-        self.book.in_flight[usize::from(cid)] = slot;
+        sqe.cdw12 = (share.blocks * blocks - 1).into();
+        self.book.in_flight[usize::from(cid)] = command;
         self.book.submitted += 1;
-        self.queue.submit(sqe, data);
+        self.lane.submit(sqe, data);
         Ok(())
     }
 
@@ -397,25 +297,27 @@ impl Worker {
                 self.cursor = None;
                 self.again.clear();
             }
-            let now = reactor::now_exact();
-            while self.queue.outstanding() < self.book.share.depth {
+            let started = reactor::now_exact();
+            while self.book.outstanding() < self.book.share.depth {
                 let Some(block) = self.next_written() else { break };
-                if let Some(held) = self.book.claim(block) {
-                    self.submit(false, block, held, now)?;
+                if let Some(sequence) = self.book.claim(block, 1) {
+                    let (blocks, whole, write) = (1, 0, false);
+                    let busy = true;
+                    self.submit(InFlight { started, block, blocks, whole, sequence, write, busy })?;
                 }
             }
             self.book.live.submitted.store(self.book.submitted, Ordering::Relaxed);
-            if self.queue.outstanding() == 0 {
+            if self.lane.outstanding() == 0 {
                 return Ok(());
             }
-            self.queue.wait().await?;
+            self.lane.wait().await?;
             self.collect(reactor::now_exact())?;
         }
     }
 
     /// The next block to read back.
     fn next_written(&mut self) -> Option<u64> {
-        if let Some((block, _)) = self.again.pop() {
+        if let Some((block, ..)) = self.again.pop() {
             return Some(block);
         }
         let check = self.book.check.as_ref()?;
@@ -425,116 +327,11 @@ impl Worker {
     }
 
     /// What was measured.
-    pub fn finish(self) -> Outcome {
-        self.book.outcome
-    }
-}
-
-impl Book {
-    /// Takes `block` for a command; `None` when it is in flight.
-    fn claim(&mut self, block: u64) -> Option<Held> {
-        match &mut self.check {
-            Some(check) => check.ledger.claim(block),
-            None => Some(Held::known(0)),
-        }
-    }
-
-    #[inline]
-    fn complete(&mut self, completion: Completion, now: Nanos) {
-        let slot = &mut self.in_flight[usize::from(completion.cid)];
-        slot.busy = false;
-        let slot = *slot;
-        self.completed += 1;
-        self.answered += 1;
-        let status = completion.cqe.status();
-        if !status.is_success() {
-            self.fail(slot, &status.to_string());
-            return;
-        }
-        if !self.verifying {
-            let tally = if slot.write { &mut self.outcome.writes } else { &mut self.outcome.reads };
-            tally.ios += 1;
-            tally.latency.record(now.saturating_sub(slot.started));
-        }
-        if self.check.is_some()
-            && let Some(memory) = completion.data.into_memory()
-        {
-            self.check(memory, slot);
-        }
-    }
-
-    fn check(&mut self, mut memory: Memory, slot: InFlight) {
-        let Some(check) = &mut self.check else { return };
-        if slot.write {
-            check.ledger.settle(slot.block, slot.sequence);
-            if let Some(acks) = &mut self.acks
-                && let Err(error) = acks.push(slot.block, slot.sequence)
-            {
-                self.journal_failed.get_or_insert(error);
-            }
-            self.spare.push(memory);
-            return;
-        }
-        check.ledger.release(slot.block);
-        if slot.held.acked == 0 {
-            self.spare.push(memory);
-            return;
-        }
-        let offset = self.share.offset(slot.block);
-        let (outcome, listed) = (&mut self.outcome, listed(&self.share));
-        let list = |offset, what: Wrong| outcome.wrong(offset, what.to_string(), listed);
-        let right = check.stamp.check(memory.bytes_mut(), offset, slot.held, list);
-        outcome.verified_bytes += right;
-        self.spare.push(memory);
-    }
-
-    /// Puts what was acknowledged in this turn into the journal.
-    fn note(&mut self) -> Result<(), journal::Error> {
-        if let Some(error) = self.journal_failed.take() {
-            return Err(error);
-        }
-        self.acks.as_mut().map_or(Ok(()), Acks::flush)
-    }
-
-    #[cold]
-    fn fail(&mut self, slot: InFlight, status: &str) {
-        let operation = if slot.write { "Write" } else { "Read" };
-        if self.share.verify == Verify::Check {
-            let what = format!("{operation} failed: {status}");
-            self.outcome.wrong(self.share.offset(slot.block), what, listed(&self.share));
-        } else {
-            self.outcome.failed += 1;
-            if self.outcome.failures.len() < FAILURES_LISTED {
-                let blocks = self.share.blocks;
-                let lba = self.share.first_lba + slot.block * u64::from(blocks);
-                let what = format!("{operation} of {blocks} blocks at LBA {lba}: {status}");
-                self.outcome.failures.push(what);
-            }
-        }
-        if let Some(check) = &mut self.check {
-            if slot.write {
-                check.ledger.doubt(slot.block, slot.sequence);
-            } else {
-                check.ledger.release(slot.block);
-            }
-        }
-    }
-
-    fn publish(&mut self) {
-        let bytes = u64::from(self.share.bytes());
-        let outcome = &mut self.outcome;
-        outcome.reads.bytes = outcome.reads.ios * bytes;
-        outcome.writes.bytes = outcome.writes.ios * bytes;
-        let live = &self.live;
-        live.reads.store(outcome.reads.ios, Ordering::Relaxed);
-        live.writes.store(outcome.writes.ios, Ordering::Relaxed);
-        let moved = if self.verifying {
-            outcome.verified_bytes
-        } else {
-            outcome.reads.bytes + outcome.writes.bytes
+    pub fn finish(mut self) -> Outcome {
+        let Outcome { series: Some(series), reads, writes, .. } = &mut self.book.outcome else {
+            return self.book.outcome;
         };
-        live.bytes.store(moved, Ordering::Relaxed);
-        live.errors.store(outcome.failed + outcome.wrong, Ordering::Relaxed);
-        live.completed.store(self.completed, Ordering::Relaxed);
+        series.turn(Nanos::MAX / 2, [reads, writes]);
+        self.book.outcome
     }
 }

@@ -96,7 +96,7 @@ struct Turns {
     /// The last turn found nothing, and the next one followed without sleep.
     spinning: bool,
     last_check: Nanos,
-    switches: i64,
+    switches: u64,
     yield_until: Nanos,
     stop: bool,
 }
@@ -187,7 +187,7 @@ impl Core {
             last_work: now,
             spinning: false,
             last_check: now,
-            switches: sys::involuntary_switches(),
+            switches: sys::thread_usage().involuntary_switches,
             yield_until: 0,
             stop: false,
         };
@@ -297,7 +297,7 @@ impl Core {
         t.last_check = now;
         self.files.sweep();
         self.published.publish(&self.metrics());
-        let switches = sys::involuntary_switches();
+        let switches = sys::thread_usage().involuntary_switches;
         if switches != t.switches {
             t.switches = switches;
             t.yield_until = now + CONTENTION_YIELD_NANOS;

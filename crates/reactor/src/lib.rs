@@ -53,7 +53,7 @@ pub use metrics::Metrics;
 pub use policy::{PollPolicy, Spinner};
 pub use simulate::{Order, TURN_NANOS, is_simulated, random, simulate, simulate_in};
 pub use spin::{Spun, is_last, spin};
-pub use sys::{cpu, pin as pin_thread};
+pub use sys::{Usage, cpu, pin as pin_thread, thread_usage};
 pub use task::{Task, spawn, spawn_late, yield_now};
 pub use time::{Nanos, now, now_exact};
 pub use timer::{Elapsed, Sleep, sleep, sleep_until, timeout};

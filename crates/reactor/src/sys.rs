@@ -4,6 +4,7 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::Duration;
 
 /// Pins the calling thread to one CPU, whether it runs a reactor or not.
 ///
@@ -22,14 +23,40 @@ pub fn pin(cpu: usize) -> io::Result<()> {
     if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// How often the kernel took the CPU from the calling thread for somebody else.
-pub(crate) fn involuntary_switches() -> i64 {
+/// What the calling thread has cost since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// CPU time in user space.
+    pub user: Duration,
+    /// CPU time in the kernel.
+    pub system: Duration,
+    /// How often it gave the CPU away to wait.
+    pub voluntary_switches: u64,
+    /// How often the kernel took the CPU from it for somebody else.
+    pub involuntary_switches: u64,
+}
+
+/// What the calling thread has cost so far; nothing where the kernel does not say.
+#[must_use]
+pub fn thread_usage() -> Usage {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: `usage` is a valid place for the answer.
     let rc = unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) };
     // SAFETY: all zeroes is a valid rusage, and the kernel fills it in when it succeeds.
     let usage = unsafe { usage.assume_init() };
-    if rc == 0 { usage.ru_nivcsw } else { 0 }
+    if rc != 0 {
+        return Usage::default();
+    }
+    let count = |value: i64| u64::try_from(value).unwrap_or(0);
+    let time = |time: libc::timeval| {
+        Duration::from_secs(count(time.tv_sec)) + Duration::from_micros(count(time.tv_usec))
+    };
+    Usage {
+        user: time(usage.ru_utime),
+        system: time(usage.ru_stime),
+        voluntary_switches: count(usage.ru_nvcsw),
+        involuntary_switches: count(usage.ru_nivcsw),
+    }
 }
 
 /// A new event counter, at zero and non-blocking.

@@ -171,6 +171,14 @@ impl Histogram {
         self.counts.iter().enumerate().filter(|&(_, &n)| n > 0).map(|(b, &n)| (upper_of(b), n))
     }
 
+    /// What was recorded since `earlier`, a copy of this histogram as it was: as [`Histogram::iter`].
+    pub fn since(&self, earlier: &Self) -> impl Iterator<Item = (u64, u64)> {
+        let pairs = self.counts.iter().zip(earlier.counts.iter()).enumerate();
+        pairs
+            .filter(|(_, (now, then))| now > then)
+            .map(|(b, (now, then))| (upper_of(b), now - then))
+    }
+
     /// How many values are at or below `limit`, to bucket precision: for cumulative export.
     #[must_use]
     pub fn count_at_most(&self, limit: u64) -> u64 {
@@ -202,6 +210,17 @@ mod tests {
         }
         assert_eq!((h.min(), h.max(), h.percentile(100.0)), (1, 100_000, 100_000));
         assert!((h.stddev() - 28_867.0).abs() < 400.0, "{}", h.stddev());
+    }
+
+    #[test]
+    fn what_came_since_a_copy() {
+        let mut h = Histogram::new();
+        h.record_n(10, 5);
+        let earlier = h.clone();
+        h.record(10);
+        h.record_n(50, 2);
+        assert_eq!(h.since(&earlier).collect::<Vec<_>>(), [(10, 1), (50, 2)]);
+        assert_eq!(h.since(&h).count(), 0);
     }
 
     #[test]

@@ -60,6 +60,12 @@ impl Prng {
         ppm > 0 && self.below(1_000_000) < u64::from(ppm)
     }
 
+    /// A number from 0 to below 1, one of 2^53 evenly spaced ones.
+    #[allow(clippy::cast_precision_loss, reason = "53 bits are what an f64 holds exactly")]
+    pub fn unit(&mut self) -> f64 {
+        (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
     /// Fills `out` with pseudo-random bytes.
     pub fn fill(&mut self, out: &mut [u8]) {
         for chunk in out.chunks_mut(8) {
@@ -89,6 +95,19 @@ mod tests {
             seen[crate::num::usize64(p.below(7))] += 1;
         }
         assert!(seen.iter().all(|&n| n > 800 && n < 1200), "{seen:?}");
+    }
+
+    #[test]
+    fn unit_is_even_and_below_one() {
+        let mut p = Prng::new(8);
+        let mut tenths = [0u32; 10];
+        for _ in 0..10_000 {
+            let unit = p.unit();
+            let tenth = (1..10).filter(|&tenth| unit >= f64::from(tenth) / 10.0).count();
+            assert!((0.0..1.0).contains(&unit));
+            tenths[tenth] += 1;
+        }
+        assert!(tenths.iter().all(|&n| n > 880 && n < 1120), "{tenths:?}");
     }
 
     #[test]

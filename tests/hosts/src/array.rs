@@ -163,8 +163,8 @@ impl Site {
     fn loads(&self) -> Result<Vec<Load>> {
         let load = |nsid| {
             let (mut command, journal) = self.bench(nsid)?;
-            command.args(["--rw", "randrw", "--rwmixread", "30", "--region", "8MiB", "--verify"]);
-            command.args(["--iodepth", "8", "--rate", "150", "--runtime", "60m"]);
+            command.args(["--rw", "randrw", "--rwmixread", "30", "--size", "8MiB", "--verify"]);
+            command.args(["--iodepth", "8", "--rate-iops", "150", "--runtime", "60m"]);
             command.args(["--reconnect", "5m"]);
             let said = File::create(journal.with_extension("said"))?;
             command.stdout(said.try_clone()?).stderr(said);

@@ -35,7 +35,8 @@ pub struct Faults {
 
 impl Fault {
     /// A fault of the bytes `span` of `source`.
-    pub(super) fn at(source: &str, span: Range<usize>, refused: Refused) -> Self {
+    #[must_use]
+    pub fn at(source: &str, span: Range<usize>, refused: Refused) -> Self {
         let start = floor(source, span.start);
         let end = floor(source, span.end).max(start);
         let line_start = source[..start].rfind('\n').map_or(0, |at| at + 1);
@@ -62,8 +63,9 @@ fn floor(source: &str, at: usize) -> usize {
 
 impl Faults {
     /// The fault of a file that cannot be read at all.
-    pub(super) fn unreadable(file: &Path, wrong: String) -> Self {
-        let refused = Refused::new(wrong, "name a readable TOML file with --config");
+    #[must_use]
+    pub fn unreadable(file: &Path, wrong: String, right: &str) -> Self {
+        let refused = Refused::new(wrong, right);
         let fault = Fault { line: 0, column: 0, width: 1, text: String::new(), refused };
         Self { file: file.to_owned(), faults: vec![fault] }
     }

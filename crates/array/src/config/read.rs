@@ -59,7 +59,7 @@ impl Reader<'_> {
         let span = error.span().unwrap_or(0..0);
         let right = match (message.strip_prefix("unknown field "), message.strip_prefix("missing"))
         {
-            (Some(_), _) => closest(&message),
+            (Some(_), _) => closest_of(&message),
             (_, Some(_)) => "add it to this table".to_owned(),
             _ => "`flashloom serve --help` shows an example".to_owned(),
         };
@@ -301,10 +301,15 @@ fn poll_policy(text: &str) -> Result<PollPolicy, Refused> {
 }
 
 /// What was probably meant, from serde's "unknown field `a`, expected one of `b`, `c`".
-fn closest(message: &str) -> String {
+fn closest_of(message: &str) -> String {
     let mut names = message.split('`').skip(1).step_by(2);
     let given = names.next().unwrap_or_default();
-    let known: Vec<&str> = names.collect();
+    closest(given, &names.collect::<Vec<_>>())
+}
+
+/// What somebody who wrote `given` may have meant of the words there are.
+#[must_use]
+pub fn closest(given: &str, known: &[&str]) -> String {
     match known.iter().min_by_key(|name| distance(given, name)) {
         Some(name) if distance(given, name) <= 1 + given.len() / 3 => {
             format!("did you mean `{name}`?")

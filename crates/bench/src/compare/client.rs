@@ -88,7 +88,8 @@ fn own(options: &Options, case: &Case, server: &dyn Server) -> Result<Measured, 
     let mut args = own_args(case.rw, case.block, case.depth, case.queues, options.seconds, server);
     if case.writer {
         // 1 MiB at depth 16, as a host splits it whose target takes 128 KiB at once; both do.
-        args.extend(["--beside", "write,128k,128"].map(str::to_owned));
+        let writer = "name=writer,queues=1,rw=write,bs=128k,iodepth=128";
+        args.extend(["--job", "name=measured", "--job", writer].map(str::to_owned));
     }
     let text = output(&program, &args)?;
     let mut measured = fio_json(&text, 0)?;

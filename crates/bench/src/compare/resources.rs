@@ -53,9 +53,9 @@ fn with_queues<T>(
     depth: u16,
     measure: impl FnOnce() -> Result<T, String>,
 ) -> Result<T, String> {
-    let rate = if depth == 1 { "--rate 1" } else { "" };
+    let rate = if depth == 1 { "--rate-iops 1" } else { "" };
     let args = format!(
-        "bench --traddr 127.0.0.1 --trsvcid {} --subnqn {} --nsid 1 --rw randread --bs 4k --region 64MiB \
+        "bench --traddr 127.0.0.1 --trsvcid {} --subnqn {} --nsid 1 --rw randread --bs 4k --size 64MiB \
          --iodepth {depth} --queues {queues} --runtime 60s --cpus 1 --poll interrupt {rate} -o json",
         server.port(),
         server.nqn()

@@ -31,7 +31,7 @@ pub struct ConnectArgs {
     pub path_policy: Policy,
 
     /// I/O queues, each on a connection of its own.
-    #[arg(long, short = 'i', value_name = "COUNT", default_value = "1", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, short = 'i', alias = "queues", value_name = "COUNT", default_value = "1", value_parser = clap::value_parser!(u16).range(1..))]
     pub nr_io_queues: u16,
 
     /// I/O queues beside them for what is no read.

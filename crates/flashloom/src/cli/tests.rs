@@ -76,7 +76,11 @@ fn what_is_wrong_is_said_with_what_would_be_right() {
         ("flashloom attach --nbd unix:/x --path 192.0.2.1:x", "192.0.2.11:4420"),
         ("flashloom attach --nbd unix:/x --path-policy fastest", "queue-depth"),
         ("flashloom bench --bs 4q", "KiB"),
-        ("flashloom bench --beside write,1m", "write,1m,16"),
+        ("flashloom bench --job bs=1m,iodept=3", "did you mean `iodepth`?"),
+        ("flashloom bench --bssplit 4k/70", "70 %"),
+        ("flashloom bench --iodepth 1,0", "from 1 up"),
+        ("flashloom bench --cpu-of me", "or daemon"),
+        ("flashloom bench report", "--out"),
         ("flashloom bench --rw sideways", "randread"),
         ("flashloom subsystem set nqn.2026-11.io.x:a", "--allow-any-host"),
     ] {

@@ -70,7 +70,7 @@ fn nothing_acknowledged_is_lost_when_the_daemon_is_killed() {
     );
     let to = format!("--traddr 127.0.0.1 --trsvcid {port} --poll interrupt");
     let mut daemon = Daemon::start(dir, &serve);
-    let load = "--rw randwrite --bs 8k --iodepth 8 --size 32MiB --rate 1500 --verify";
+    let load = "--rw randwrite --bs 8k --iodepth 8 --io-size 32MiB --rate-iops 1500 --verify";
     let mut load = Load::start(dir, &format!("{load} --reconnect 60s {to}"));
     let mut kills = 0;
     while kills < 4 && load.goes_on(8000) {
@@ -138,7 +138,7 @@ fn pools_and_volumes_come_change_move_and_go() {
     let to = format!("--traddr 127.0.0.1 --trsvcid {port} --subnqn {nqn} --nsid 7");
     let before = json(dir, &format!("id-ns {to}"));
     assert_eq!(before["nsze"], 2 << 20);
-    let load = "--rw randrw --bs 2k --region 4MiB --size 4MiB --verify --poll interrupt";
+    let load = "--rw randrw --bs 2k --size 4MiB --verify --poll interrupt";
     assert_eq!(json(dir, &format!("bench {load} {to}"))["jobs"][0]["total_err"], 0);
     let text = scrape(dir);
     for line in [

@@ -33,7 +33,7 @@ fn a_pool_is_dumped_while_it_is_closed() {
     json(dir, "volume create fast/db --size 1GiB");
     json(dir, &format!("volume map fast/db --subnqn {nqn} --allow-any-host"));
     let to = format!("--traddr 127.0.0.1 --trsvcid {port} --subnqn {nqn}");
-    let load = "--rw randwrite --bs 4k --region 16MiB --size 16MiB --verify --poll interrupt";
+    let load = "--rw randwrite --bs 4k --size 16MiB --verify --poll interrupt";
     json(dir, &format!("bench {load} {to}"));
     let (code, said) = failure(dir, "pool dump fast");
     assert!(code == 1 && said.contains("in use") && said.contains("stop the daemon"), "{said}");

@@ -77,8 +77,7 @@ struct Loads(Vec<Load>);
 
 impl Loads {
     fn start(dir: &Path, to: &str) -> Self {
-        let load =
-            "--rw randrw --rwmixread 30 --region 12MiB --iodepth 4 --queues 3 --rate 500 --verify";
+        let load = "--rw randrw --rwmixread 30 --size 12MiB --iodepth 4 --queues 3 --rate-iops 500 --verify";
         let each = POOLS.iter().zip(1..).map(|((name, ..), nsid)| {
             let arguments = format!("{load} --runtime 60m --reconnect 60s --nsid {nsid} {to}");
             Load::keeping(dir, dir.join(format!("{name}-acks")), &arguments)

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+mod bench;
 mod crash;
 mod dump;
 mod kills;

@@ -39,7 +39,7 @@ fn a_pool_that_fills_up_is_told_of_in_time() {
     let to = format!("--traddr 127.0.0.1 --trsvcid {port} --subnqn {NQN} --poll interrupt");
     let write = |nsid: u64, percent: u64| {
         let region = (capacity * percent / 100) >> 16 << 16;
-        let load = format!("--rw write --bs 64k --iodepth 4 --size {region} --region {region}");
+        let load = format!("--rw write --bs 64k --iodepth 4 --size {region}");
         let output = run(dir, &format!("bench {load} --nsid {nsid} {to}"));
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         (output.status.success(), said)
@@ -57,7 +57,7 @@ fn a_pool_that_fills_up_is_told_of_in_time() {
     let (done, said) = write(2, 44);
     assert!(!done && said.contains("commands failed"), "{said}");
     until_event(dir, "reads and deallocation go on");
-    let read = format!("--rw read --bs 64k --iodepth 4 --size 8MiB --region 8MiB {to}");
+    let read = format!("--rw read --bs 64k --iodepth 4 --size 8MiB {to}");
     assert_eq!(json(dir, &format!("bench {read}"))["jobs"][0]["total_err"], 0);
 
     assert!(run(dir, "volume unmap small/a").status.success());

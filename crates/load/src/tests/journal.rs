@@ -31,7 +31,7 @@ fn what_was_acknowledged_is_checked_in_another_run() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("acks");
     let mut job = journaled(&peer, "randwrite", &path);
-    (job.queues, job.block_size, job.limit) = (3, 8192, Limit::Size(2 << 20));
+    (job.queues, job.sizes, job.limit) = (3, Sizes::one(8192), Limit::Size(2 << 20));
     quiet(job).unwrap();
     let report = check(&peer, &path);
     let verify = report.jobs[0].flashloom.verify.clone().unwrap();
@@ -74,7 +74,7 @@ fn a_load_goes_on_when_its_target_comes_back() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("acks");
     let mut job = journaled(&peer, "randrw", &path);
-    (job.queues, job.limit, job.rate) = (2, Limit::Size(24 << 20), Some(4000));
+    (job.queues, job.limit, job.rate_iops) = (2, Limit::Size(24 << 20), Some(4000));
     let (mut stops, mut last) = (0, 0);
     let report = run(&job.into(), &mut |progress: &Progress| {
         let commands = progress.reads + progress.writes;
@@ -118,7 +118,7 @@ fn a_load_that_loses_acknowledged_writes_with_its_target_finds_them() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("acks");
     let mut job = journaled(&peer, "write", &path);
-    (job.io_depth, job.rate) = (1, Some(512));
+    (job.io_depth, job.rate_iops) = (1, Some(512));
     let mut lost = false;
     let report = run(&job.into(), &mut |progress: &Progress| {
         if progress.phase == Phase::Running && progress.writes > 20 && !lost {

@@ -1,0 +1,115 @@
+//! Golden texts, and real tools on them where they are installed.
+
+use super::*;
+use stdx::histogram::Histogram;
+
+/// A report of one reader and one mixed job over two intervals, made of round numbers.
+fn report() -> Report {
+    let mut latency = Histogram::new();
+    (1..=100).for_each(|tens| latency.record(tens * 10));
+    let direction = DirectionReport::of(100, 409_600, 1_000_000_000, &latency);
+    let side = MomentSide {
+        iops: 50.0,
+        bw_bytes: 204_800,
+        mean_ns: 500.0,
+        p50_ns: 500,
+        p99_ns: 990,
+        max_ns: 1000,
+    };
+    let moment = |end_ms| Moment { end_ms, read: side.clone(), write: MomentSide::default() };
+    let mut job =
+        JobReport { jobname: "a \"b\", c".to_owned(), read: direction, ..JobReport::default() };
+    for (key, value) in [("bs", "4096"), ("iodepth", "8"), ("numjobs", "2")] {
+        job.options.insert(key.to_owned(), value.to_owned());
+    }
+    job.flashloom.series = vec![moment(500), moment(1000)];
+    Report { version: "flashloom-0".to_owned(), jobs: vec![job], ..Report::default() }
+}
+
+#[test]
+fn csv_is_a_header_and_a_row_for_each_direction() {
+    let text = csv(&report());
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[0], CSV_HEADER);
+    let row = "\"a \"\"b\"\", c\",read,4096,8,2,100,409600,100.00,409600,10,505.0,";
+    assert!(lines[1].starts_with(row), "{}", lines[1]);
+    let fields = |line: &str| line.replace("\"a \"\"b\"\", c\"", "x").split(',').count();
+    assert_eq!((lines.len(), fields(lines[1])), (2, fields(lines[0])));
+}
+
+#[test]
+fn the_series_is_a_row_for_each_interval() {
+    let text = series_csv(&report());
+    assert!(text.ends_with(",1000,read,50.00,204800,500.0,500,990,1000\n"), "{text}");
+    assert_eq!(text.lines().count(), 3);
+}
+
+#[test]
+fn hdr_text_ends_with_all_and_never_falls() {
+    let text = hgrm(&report().jobs[0].read.clat_ns);
+    let rows: Vec<Vec<f64>> = text
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(|line| line.split_whitespace().filter_map(|word| word.parse().ok()).collect())
+        .filter(|row: &Vec<f64>| row.len() >= 3)
+        .collect();
+    assert!(rows.len() > 10, "{text}");
+    assert!(
+        rows.windows(2).all(|pair| pair[0][0] < pair[1][0] && pair[0][1] < pair[1][1]),
+        "{text}"
+    );
+    let last = rows.last().unwrap();
+    assert_eq!((last[0], last[1], last[2]), (1.0, 1.0, 100.0));
+    assert!(text.contains("#[Mean    =        0.505"), "{text}");
+    assert!(text.contains("Total count    =          100]"), "{text}");
+}
+
+#[test]
+fn percentiles_from_counts_are_those_of_the_histogram() {
+    let latency = &report().jobs[0].read.clat_ns;
+    for percent in percents(latency) {
+        assert_eq!(Some(percentile(latency, percent)), latency.percentile(percent), "{percent}");
+    }
+    assert!(without_bins(&report()).jobs[0].read.clat_ns.bins.is_empty());
+}
+
+#[test]
+fn fios_logs_have_five_columns() {
+    let job = &report().jobs[0];
+    assert_eq!(fio_log(job, Log::Bandwidth), "500, 200, 0, 0, 0\n1000, 200, 0, 0, 0\n");
+    assert_eq!(fio_log(job, Log::Iops), "500, 50, 0, 0, 0\n1000, 50, 0, 0, 0\n");
+    assert_eq!(fio_log(job, Log::Latency), "500, 500, 0, 0, 0\n1000, 500, 0, 0, 0\n");
+}
+
+/// Runs a tool made for fio's output in `dir`; `None` where it is not installed.
+fn tool(dir: &std::path::Path, name: &str, arguments: &[&str]) -> Option<String> {
+    let output = std::process::Command::new(name).args(arguments).current_dir(dir).output();
+    let output = match output {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+        output => output.unwrap(),
+    };
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{name}: {told}\n{}", String::from_utf8_lossy(&output.stderr));
+    Some(told)
+}
+
+#[test]
+fn fios_own_tools_read_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let report = report();
+    std::fs::write(dir.join("r.json"), serde_json::to_string(&report).unwrap()).unwrap();
+    std::fs::write(dir.join("fio_iops.1.log"), fio_log(&report.jobs[0], Log::Iops)).unwrap();
+    std::fs::write(dir.join("fio_bw.1.log"), fio_log(&report.jobs[0], Log::Bandwidth)).unwrap();
+    if tool(dir, "fio_jsonplus_clat2csv", &["r.json", "r.csv"]).is_some() {
+        let made = std::fs::read_to_string(dir.join("r_job0.csv")).unwrap();
+        assert_eq!(made.lines().count(), 1 + report.jobs[0].read.clat_ns.bins.len());
+        let checked = tool(dir, "fio_jsonplus_clat2csv", &["r.json", "r.csv", "--validate"]);
+        assert!(checked.unwrap().contains("validated"));
+    }
+    if let Some(told) = tool(dir, "fio2gnuplot", &["-p", "*_iops*.log", "-v"]) {
+        assert!(told.contains("1 files Selected"), "{told}");
+        let average = std::fs::read_to_string(dir.join("_iops.average")).unwrap();
+        assert!(average.lines().any(|line| line.trim().ends_with("50")), "{average}");
+    }
+}

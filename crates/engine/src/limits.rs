@@ -44,6 +44,13 @@ const _: () = assert!(
     READ_BYTES >= 4 * BLOCK * raid::UNIT_BLOCKS_MAX as usize,
     "several readers of whole units at once"
 );
+
+/// Reads of a block before it is given up when it has to be moved: a drive's error may pass.
+pub(crate) const SALVAGE_ATTEMPTS: usize = 3;
+
+/// How long reclaim leaves a segment alone whose blocks it cannot read for now.
+pub const LEFT_ALONE: std::time::Duration = std::time::Duration::from_secs(60);
+
 /// Allocation units a drive is cut into, about: enough that one segment is a small share, few enough
 /// that a table of them is small.
 pub const AUS_PER_DRIVE: u64 = 4096;

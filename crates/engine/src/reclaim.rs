@@ -1,16 +1,16 @@
 //! Winning space back: segments with little in them are emptied into full stripes of others.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use stdx::num::{low32, u32_of, u64_of, usize32};
 
-use crate::address::{BLOCK, Key, Location, Name, SegmentId};
+use crate::address::{BLOCK, Key, Location, Name, SegmentId, View};
 use crate::canary::{self, Canary};
 use crate::error::Result;
-use crate::limits::RECLAIM_RESERVE;
+use crate::limits::{LEFT_ALONE, RECLAIM_RESERVE};
 use crate::map::{Contents, Extents};
-use crate::segment::{Owner, SegmentInfo, Stream};
+use crate::segment::{Owner, Salvaged, SegmentInfo, Stream, StripeHeader};
 use crate::shard::{Shard, count};
 
 /// Segments emptied before their space is given back, with one checkpoint.
@@ -26,6 +26,37 @@ struct Live {
     crcs: Vec<u32>,
     /// The map has it not yet: records in the log, or on their way there, refer to it.
     is_new: bool,
+}
+
+/// What reclaim knows of the segments it looked at.
+#[derive(Debug, Default)]
+struct Reclaiming {
+    emptied: BTreeSet<SegmentId>,
+    /// Those with blocks that cannot be read for now, and until when they are left alone.
+    left: BTreeMap<SegmentId, reactor::Nanos>,
+}
+
+impl Reclaiming {
+    /// A segment that cannot be looked through now.
+    fn leave(&mut self, id: SegmentId) {
+        let pause = reactor::Nanos::try_from(LEFT_ALONE.as_nanos()).unwrap_or(reactor::Nanos::MAX);
+        self.emptied.remove(&id);
+        self.left.insert(id, reactor::now().saturating_add(pause));
+    }
+
+    fn is_left(&self, id: SegmentId) -> bool {
+        self.left.get(&id).is_some_and(|until| reactor::now() < *until)
+    }
+}
+
+/// What a stripe of a segment turned out to have.
+enum Stripe {
+    /// Its live blocks.
+    Has(Vec<Live>),
+    /// There is no header: nothing was written there, or the header is lost.
+    NoHeader,
+    /// Drives are away that may have the header.
+    Unknown,
 }
 
 impl Shard {
@@ -46,13 +77,13 @@ impl Shard {
 
     /// Wins space back while it is short, until the shard ends.
     pub async fn reclaim(self: Rc<Self>) {
-        let mut emptied = BTreeSet::new();
+        let mut reclaiming = Reclaiming::default();
         while !self.ended.get() {
             self.wake.until(|| self.ended.get() || self.needs_space()).await;
             if self.ended.get() {
                 return;
             }
-            let done = self.reclaim_some(&mut emptied).await;
+            let done = self.reclaim_some(&mut reclaiming).await;
             if !self.goes_on(done).await {
                 return;
             }
@@ -61,7 +92,7 @@ impl Shard {
 
     /// Gives back what is dead or was emptied; empties a few segments if there is nothing of the
     /// kind; waits for change if there are none with anything to give.
-    async fn reclaim_some(&self, emptied: &mut BTreeSet<SegmentId>) -> Result<()> {
+    async fn reclaim_some(&self, reclaiming: &mut Reclaiming) -> Result<()> {
         let sparse = self.table().sparse_metadata();
         if sparse.len() >= METADATA_AT_ONCE {
             for id in sparse {
@@ -69,49 +100,62 @@ impl Shard {
             }
             self.checkpoint().await?;
         }
-        let mut dead = self.dead_by_count();
-        dead.append(emptied);
+        let mut dead = self.dead_by_count(reclaiming);
+        dead.append(&mut reclaiming.emptied);
         if !dead.is_empty() {
-            return self.give_back_dead(&dead).await;
+            return self.give_back_dead(&dead, reclaiming).await;
         }
-        while emptied.len() < SEGMENTS_AT_ONCE {
-            let victim = self.table().victim(|id| emptied.contains(&id));
+        while reclaiming.emptied.len() < SEGMENTS_AT_ONCE {
+            let skip = |id| reclaiming.emptied.contains(&id) || reclaiming.is_left(id);
+            let victim = self.table().victim(skip);
             let Some((victim, live)) = victim else { break };
             // What was emptied is given back before its successor lacks room.
-            if self.writer.room_for_moves() < u64::from(live) && !emptied.is_empty() {
+            if self.writer.room_for_moves() < u64::from(live) && !reclaiming.emptied.is_empty() {
                 break;
             }
-            self.empty(victim).await?;
-            emptied.insert(victim);
-            count(&self.counters.segments_reclaimed, 1);
+            if self.empty(victim).await? {
+                reclaiming.emptied.insert(victim);
+                count(&self.counters.segments_reclaimed, 1);
+            } else {
+                reclaiming.leave(victim);
+            }
         }
-        if emptied.is_empty() {
+        if reclaiming.emptied.is_empty() {
             let applied = self.applied.get();
             let found = || {
                 self.ended.get()
                     || self.applied.get() != applied
-                    || self.table().victim(|_| false).is_some()
-                    || !self.dead_by_count().is_empty()
+                    || self.table().victim(|id| reclaiming.is_left(id)).is_some()
+                    || !self.dead_by_count(reclaiming).is_empty()
             };
-            self.advanced.until(found).await;
+            // Those left alone are looked at again, whatever happens.
+            let _ = reactor::timeout(LEFT_ALONE, self.advanced.until(found)).await;
         }
         Ok(())
     }
 
     /// Segments of data whose count says that nothing in them is live.
-    fn dead_by_count(&self) -> BTreeSet<SegmentId> {
+    fn dead_by_count(&self, reclaiming: &Reclaiming) -> BTreeSet<SegmentId> {
         let table = self.table();
-        let is_data =
-            |id: &SegmentId| table.get(*id).is_some_and(|s| s.info.stream != Stream::Metadata);
+        let is_data = |id: &SegmentId| {
+            table.get(*id).is_some_and(|s| s.info.stream != Stream::Metadata)
+                && !reclaiming.is_left(*id)
+        };
         table.dead(u64::MAX).into_iter().filter(is_data).collect()
     }
 
     /// Looks through segments that should be dead, once the map has learnt what was moved out of
     /// them, and gives back those that are.
-    async fn give_back_dead(&self, dead: &BTreeSet<SegmentId>) -> Result<()> {
+    async fn give_back_dead(
+        &self,
+        dead: &BTreeSet<SegmentId>,
+        reclaiming: &mut Reclaiming,
+    ) -> Result<()> {
         self.settle_reclaim().await?;
         for id in dead {
-            self.verify_dead(*id).await?;
+            if !self.verify_dead(*id).await? {
+                reclaiming.leave(*id);
+            }
         }
         self.flush_map().await
     }
@@ -129,24 +173,51 @@ impl Shard {
         self.writer.check()
     }
 
-    /// Moves everything live in a segment to the reclaim stream.
-    async fn empty(&self, victim: SegmentId) -> Result<()> {
-        let Some(info) = self.table().get(victim).map(|s| Rc::clone(&s.info)) else {
-            return Ok(());
+    /// Moves everything live in a segment to the reclaim stream. False when some of it cannot be
+    /// read for now.
+    async fn empty(&self, victim: SegmentId) -> Result<bool> {
+        let Some((info, counted)) = self.table().get(victim).map(|s| (Rc::clone(&s.info), s.live))
+        else {
+            return Ok(true);
         };
+        let (mut all, mut found, mut bare) = (true, 0, BTreeSet::new());
         for stripe in 0..info.geometry.stripes() {
-            for live in self.live_of(&info, stripe).await? {
-                self.relocate(&info, live).await?;
+            let list = match self.live_of(&info, stripe).await? {
+                Stripe::Has(list) => list,
+                Stripe::NoHeader => {
+                    bare.insert(stripe);
+                    continue;
+                }
+                Stripe::Unknown => {
+                    all = false;
+                    continue;
+                }
+            };
+            for live in list {
+                found += u32_of(live.crcs.len());
+                all &= self.relocate(&info, live).await?;
             }
         }
-        Ok(())
+        // Only then may there be blocks whose header is lost.
+        if found < counted && !bare.is_empty() {
+            for live in self.live_by_map(&info, &bare).await? {
+                all &= self.relocate(&info, live).await?;
+            }
+        }
+        Ok(all)
     }
 
     /// The blocks of one stripe that the map still points to, or is about to.
-    async fn live_of(&self, info: &Rc<SegmentInfo>, stripe: u32) -> Result<Vec<Live>> {
-        let Some(header) = self.writer.segments.read_header(info, stripe).await? else {
-            return Ok(Vec::new());
-        };
+    async fn live_of(&self, info: &Rc<SegmentInfo>, stripe: u32) -> Result<Stripe> {
+        match self.writer.segments.read_header(info, stripe).await {
+            Ok(Some(header)) => Ok(Stripe::Has(self.live_by_header(&header).await?)),
+            Ok(None) => Ok(Stripe::NoHeader),
+            Err(_) if self.writer.segments.all_answer(info).await => Ok(Stripe::NoHeader),
+            Err(_) => Ok(Stripe::Unknown),
+        }
+    }
+
+    async fn live_by_header(&self, header: &StripeHeader) -> Result<Vec<Live>> {
         let mut live = Vec::new();
         let mut extents = Extents::default();
         for record in header.placed() {
@@ -166,6 +237,32 @@ impl Shard {
             // Blocks that were shared before they were moved have their names for keys.
             if !key.view.is_shared() && !canary::has(Canary::ForgetsReferences) {
                 self.add_shared(record.location, record.crcs, &mut live).await?;
+            }
+        }
+        Ok(live)
+    }
+
+    /// The blocks of stripes without a header that the map points to: all of it is looked through.
+    async fn live_by_map(&self, info: &SegmentInfo, bare: &BTreeSet<u32>) -> Result<Vec<Live>> {
+        let mut found = Vec::new();
+        let place = |key, at: Location, blocks| {
+            let here = at.name().is_none() && at.segment() == info.id;
+            if here && bare.contains(&info.geometry.place(at.slot()).stripe) {
+                found.push((key, at, blocks));
+            }
+            true
+        };
+        self.map.scan(Key::new(View::METADATA, 0), None, place).await?;
+        let (mut live, mut extents) = (Vec::new(), Extents::default());
+        for (key, at, blocks) in found {
+            let _reading = self.grace.enter();
+            self.map.lookup(key.view, key.block, blocks, &mut extents).await?;
+            for extent in extents.iter() {
+                let Contents::Data { location, crcs } = extent.state else { continue };
+                if location == at.offset(low32(extent.first - key.block)) {
+                    let key = Key::new(key.view, extent.first);
+                    live.push(Live { key, at: location, crcs: crcs.to_vec(), is_new: false });
+                }
             }
         }
         Ok(live)
@@ -223,15 +320,29 @@ impl Shard {
         }))
     }
 
-    async fn relocate(&self, info: &Rc<SegmentInfo>, live: Live) -> Result<()> {
+    /// Moves blocks; those that are lost are carried along as lost. False when some can neither be
+    /// read now nor be given up.
+    async fn relocate(&self, info: &Rc<SegmentInfo>, live: Live) -> Result<bool> {
         let mut data = vec![0; live.crcs.len() * BLOCK];
-        self.writer.segments.read(info, live.at.slot(), &live.crcs, &mut data).await?;
+        let read = self.writer.segments.read(info, live.at.slot(), &live.crcs, &mut data).await;
         if live.is_new {
             // Those who refer to it may be gone before it is there.
             self.pages.unreferred(1);
         }
-        for (n, (crc, block)) in live.crcs.iter().zip(data.chunks_exact(BLOCK)).enumerate() {
+        let mut all = true;
+        for (n, (crc, block)) in live.crcs.iter().zip(data.chunks_exact_mut(BLOCK)).enumerate() {
             let n = u32_of(n);
+            if read.is_err() {
+                let slot = live.at.slot() + n;
+                match self.writer.segments.salvage(info, slot, *crc, block).await {
+                    Salvaged::Whole | Salvaged::KnownLost => {}
+                    Salvaged::Lost => count(&self.counters.lost, 1),
+                    Salvaged::Unknown => {
+                        all = false;
+                        continue;
+                    }
+                }
+            }
             let key = Key::new(live.key.view, live.key.block + u64::from(n));
             let owner = match live.is_new {
                 true => Owner::Write { key },
@@ -241,20 +352,24 @@ impl Shard {
                 self.writer.make_room(Stream::Reclaim).await?;
             }
         }
-        Ok(())
+        Ok(all)
     }
 
     /// Counts what is live in a segment block by block; one without any is free to be used again.
-    async fn verify_dead(&self, id: SegmentId) -> Result<()> {
-        let Some(info) = self.table().get(id).map(|s| Rc::clone(&s.info)) else { return Ok(()) };
-        let mut live = 0;
+    /// False when that cannot be said now.
+    async fn verify_dead(&self, id: SegmentId) -> Result<bool> {
+        let Some(info) = self.table().get(id).map(|s| Rc::clone(&s.info)) else { return Ok(true) };
+        let (mut live, mut bare) = (0, BTreeSet::new());
+        let blocks = |list: &[Live]| list.iter().map(|l| u32_of(l.crcs.len())).sum::<u32>();
         for stripe in 0..info.geometry.stripes() {
-            live += self
-                .live_of(&info, stripe)
-                .await?
-                .iter()
-                .map(|l| u32_of(l.crcs.len()))
-                .sum::<u32>();
+            match self.live_of(&info, stripe).await? {
+                Stripe::Has(list) => live += blocks(&list),
+                Stripe::NoHeader => _ = bare.insert(stripe),
+                Stripe::Unknown => return Ok(false),
+            }
+        }
+        if live == 0 && !bare.is_empty() {
+            live = blocks(&self.live_by_map(&info, &bare).await?);
         }
         if live == 0 && !canary::has(Canary::ForgetsReferences) {
             live = u32::from(!self.has_none_shared(&info).await?);
@@ -263,6 +378,6 @@ impl Shard {
         if live == 0 {
             self.verified.borrow_mut().insert(id);
         }
-        Ok(())
+        Ok(true)
     }
 }

@@ -89,6 +89,8 @@ pub struct Counters {
     /// Blocks moved by reclaim.
     pub moved: Cell<u64>,
     pub segments_reclaimed: Cell<u64>,
+    /// Blocks that reclaim found lost for good.
+    pub lost: Cell<u64>,
     /// Blocks read from the log, from segments, and holes.
     pub read_log: Cell<u64>,
     pub read_segments: Cell<u64>,

@@ -138,6 +138,10 @@ fn status_facts(status: &PoolStatus, rows: &mut Vec<(String, String)>) {
             status.segments_reclaimed
         ),
     );
+    if status.lost_blocks > 0 {
+        let lost = format!("{}: reads of them fail until they are written", status.lost_blocks);
+        row("lost blocks", lost);
+    }
     row("written by hosts", size(status.written));
     row("written to drives", size(status.drive_written));
     let amplification = status.write_amplification.map(|ratio| format!("{ratio:.2}"));

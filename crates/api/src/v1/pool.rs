@@ -141,6 +141,10 @@ pub struct PoolStatus {
     pub moved: u64,
     /// Segments emptied by reclaim since it was opened.
     pub segments_reclaimed: u64,
+    /// Blocks that reclaim found damaged beyond what the redundancy gives back since it was opened.
+    /// Reads of them fail until they are written.
+    #[serde(default)]
+    pub lost_blocks: u64,
 }
 
 /// Segments by what they are in.

@@ -22,6 +22,7 @@ impl Node {
         for (name, look) in looks {
             // A pool that was closed meanwhile.
             let Ok(Some(status)) = look.await else { continue };
+            self.tell_lost(&name, status.lost_blocks)?;
             let settle = {
                 let mut inner = self.inner();
                 let pools = inner.serving_mut()?.pools_mut();
@@ -46,6 +47,23 @@ impl Node {
         }
         self.inner().tell_hosts(at)
     }
+
+    /// Records it when a pool lost blocks.
+    fn tell_lost(&self, name: &Name, lost: u64) -> Result<()> {
+        let new = self.inner().serving_mut()?.pools_mut().watch_mut(name).loses(lost);
+        if new > 0 {
+            self.events.record(Severity::Error, loss(name, new));
+        }
+        Ok(())
+    }
+}
+
+/// What an operator should know of blocks that a pool lost, and do.
+fn loss(name: &Name, lost: u64) -> String {
+    format!(
+        "pool {name} found {lost} blocks damaged beyond what its redundancy gives back: reads of them \
+         fail with Unrecovered Read Error until they are written; `flashloom pool dump --data` names them"
+    )
 }
 
 /// What an operator should know of a pool's space, and do.

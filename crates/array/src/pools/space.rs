@@ -106,12 +106,14 @@ pub struct Watch {
     /// What it held when it had found out last, bytes.
     settled: u64,
     usage: Usage,
+    /// Lost blocks told of.
+    lost: u64,
 }
 
 impl Default for Watch {
     fn default() -> Self {
         let usage = Usage { used: 0, capacity: 0, written: 0 };
-        Self { told: PoolSpace::Enough, asked: None, looks: 0, settled: 0, usage }
+        Self { told: PoolSpace::Enough, asked: None, looks: 0, settled: 0, usage, lost: 0 }
     }
 }
 
@@ -123,6 +125,14 @@ impl Watch {
     /// What it said of itself last.
     pub const fn usage(&self) -> Usage {
         self.usage
+    }
+
+    /// Takes how many blocks a pool found lost since it was opened; gives how many of them were not
+    /// told of.
+    pub const fn loses(&mut self, lost: u64) -> u64 {
+        let new = lost.saturating_sub(self.lost);
+        self.lost = lost;
+        new
     }
 
     /// Takes what the pool says of itself. `true` asks to have it find out what it holds, which goes to

@@ -111,6 +111,7 @@ fn status(open: &OpenPool, space: PoolSpace) -> Result<PoolStatus> {
         write_amplification: amplification(status.written, status.drive_written),
         moved: status.moved,
         segments_reclaimed: status.segments_reclaimed,
+        lost_blocks: status.lost_blocks,
     })
 }
 

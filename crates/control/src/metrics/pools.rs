@@ -7,7 +7,7 @@ use super::Text;
 /// A metric of a pool that is open.
 type OfPool = (&'static str, &'static str, &'static str, fn(&PoolStatus) -> u64);
 
-const OF_POOL: [OfPool; 12] = [
+const OF_POOL: [OfPool; 13] = [
     ("capacity_bytes", "gauge", "Bytes of contents that a pool can hold.", |s| s.capacity),
     ("used_bytes", "gauge", "Bytes of contents that a pool holds.", |s| s.used),
     ("provisioned_bytes", "gauge", "Bytes of a pool's volumes together.", |s| s.provisioned),
@@ -29,6 +29,12 @@ const OF_POOL: [OfPool; 12] = [
     ("segments_reclaimed_total", "counter", "Segments that reclaim emptied.", |s| {
         s.segments_reclaimed
     }),
+    (
+        "lost_blocks_total",
+        "counter",
+        "Blocks that reclaim found lost: damaged beyond what the redundancy gives back.",
+        |s| s.lost_blocks,
+    ),
 ];
 
 /// A metric of a drive.

@@ -11,6 +11,8 @@ use super::live::{Live, Sum};
 use super::report::{Finding, Structure};
 use super::{Look, advice};
 use crate::address::{BLOCK, Entry, Key, Location, Name, SegmentId, View};
+use crate::error::Error;
+use crate::format::lost::Lost;
 use crate::join::join_all;
 use crate::segment::{Owner, SegmentInfo, StripeFaults, StripeHeader};
 
@@ -276,8 +278,8 @@ async fn verify_blocks(
             Ok(()) => Finding::warning(Structure::Data, format!("{whose} is damaged"))
                 .advise(advice::REPAIRS),
             Err(error) if in_use => {
-                Finding::error(Structure::Data, format!("{whose} is lost: {error}"))
-                    .advise(advice::RESTORE)
+                let known = look.segments.known_lost(info, slot, at.crc).await;
+                Finding::error(Structure::Data, lost(&whose, &error, known)).advise(advice::RESTORE)
             }
             Err(_) => Finding::note(Structure::Data, format!("{whose} is lost")),
         };
@@ -288,6 +290,16 @@ async fn verify_blocks(
         let finding = Finding::warning(Structure::Data, what).shard(info.shard);
         look.add(placed(look, finding.advise(advice::REPAIRS), info, *slot));
     }
+}
+
+/// What is said of a block that is lost.
+fn lost(whose: &str, error: &Error, known: Option<Lost>) -> String {
+    let Some(known) = known else { return format!("{whose} is lost: {error}") };
+    let (segment, slot) = (known.from.segment().get(), known.from.slot());
+    format!(
+        "{whose} is lost, as is known since it was moved away from segment {segment}, slot {slot}: \
+         reads of it fail until it is written"
+    )
 }
 
 /// Tells of parity that is wrong although what it protects is not.

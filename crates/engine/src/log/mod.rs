@@ -295,18 +295,21 @@ impl Log {
     }
 
     /// Calls `carry` with a block's contents for destage, whose checksum goes where they go: whoever
-    /// reads them verifies it. So it is verified here only where a mirror could put right what is
-    /// damaged; one damaged block is no reason to end the log.
+    /// reads them verifies it, and is told. So it is verified here only where a mirror could put
+    /// right what is damaged; a block that nothing can is no reason to end the log.
     ///
     /// # Errors
-    /// As [`copy_out`](Self::copy_out).
+    /// Those of reading the log's memory.
     ///
     /// # Panics
     /// When `data` was trimmed.
     pub fn carry_out<R>(&self, data: Data, carry: impl FnOnce(&[u8]) -> R) -> Result<R> {
         let at = self.at(data);
         if self.shared.store.devices() > 1 {
-            self.shared.repair_block(at, data)?;
+            match self.shared.repair_block(at, data) {
+                Err(error) if error.kind != Kind::Corrupt => return Err(error),
+                _ => {}
+            }
         }
         self.shared.store.with(at, BLOCK, carry)
     }

@@ -36,6 +36,9 @@ pub struct PoolStatus {
     /// Bytes reclaim moved, and segments it emptied.
     pub moved: u64,
     pub segments_reclaimed: u64,
+    /// Blocks that turned out, when reclaim came to move them, to be damaged beyond what the redundancy
+    /// gives back. Reads of them fail until they are written.
+    pub lost_blocks: u64,
 }
 
 /// The commit logs of all shards together.
@@ -85,6 +88,7 @@ struct Part {
     written: u64,
     moved: u64,
     segments_reclaimed: u64,
+    lost: u64,
     log: log::Status,
     /// By drive.
     drives: Vec<DriveCounters>,
@@ -101,6 +105,7 @@ impl Part {
             written: counters.written.get(),
             moved: counters.moved.get(),
             segments_reclaimed: counters.segments_reclaimed.get(),
+            lost: counters.lost.get(),
             log: shard.log.status(),
             drives: drives.indices().map(|index| drives.counters(index)).collect(),
         }
@@ -164,6 +169,7 @@ impl Pool {
             drive_written: drives.iter().map(|drive| drive.counters.bytes_written).sum(),
             moved: sum(&|part| part.moved) * block,
             segments_reclaimed: sum(&|part| part.segments_reclaimed),
+            lost_blocks: sum(&|part| part.lost),
             drives,
         })
     }

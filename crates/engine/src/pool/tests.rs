@@ -12,6 +12,7 @@ use crate::volume::Volume;
 
 mod at_once;
 mod copies;
+mod lost;
 mod shards;
 
 const MIB: u64 = 1 << 20;

@@ -10,12 +10,14 @@ mod header;
 mod memory;
 mod read;
 mod recover;
+mod salvage;
 mod verify;
 mod write;
 
 pub use builder::{Stripe, StripeBuilder};
 pub use drives::{DriveCounters, DriveSet, DriveSlot, DriveState};
 pub use header::{Owner, OwnerRecord, Placed, StripeHeader};
+pub use salvage::Salvaged;
 pub use verify::StripeFaults;
 
 use crate::address::SegmentId;

@@ -1,0 +1,189 @@
+//! Blocks damaged beyond what redundancy gives back: their readers are told, all others go on.
+
+use media::Simulated;
+use media::drive::SimulatedOptions;
+
+use super::*;
+
+struct Rig {
+    media: Vec<Arc<Simulated>>,
+    pool: Pool,
+    volume: Volume,
+}
+
+/// Blocks of the volume.
+const BLOCKS: u64 = 8192;
+
+/// A pool whose drives have all of a volume, version 0 of each block.
+async fn rig(scheme: raid::Scheme, drives: usize, memories: usize) -> (Rig, Vec<Arc<Pmem>>) {
+    let options = |n| SimulatedOptions { capacity: 96 * MIB, seed: n, ..Default::default() };
+    let media: Vec<_> = (0..drives as u64).map(|n| Simulated::new(options(n))).collect();
+    let opened: Vec<_> = media.iter().map(|d| Arc::new(Drive::Simulated(Arc::clone(d)))).collect();
+    let memories: Vec<_> = (0..memories).map(|_| pmem(8 * MIB)).collect();
+    let spec = PoolSpec { scheme, ..spec(&opened, LogSpec::Bbu(memories.clone())) };
+    let pool = Pool::create(PoolSpec { au_bytes: Some(MIB), ..spec }, &[]).await.unwrap();
+    let volume = pool.create_volume(volume("db", BLOCKS * BLOCK as u64)).await.unwrap();
+    for at in 0..BLOCKS {
+        volume.write(at * BLOCK as u64, &block(at, 0)).await.unwrap();
+    }
+    // All of it leaves the log.
+    pool.audit_space().await.unwrap();
+    (Rig { media, pool, volume }, memories)
+}
+
+impl Rig {
+    /// Where on the drives something lies that a block begins with.
+    fn find(&self, wanted: &[u8]) -> Vec<(usize, u64)> {
+        let mut found = Vec::new();
+        let mut got = vec![0; wanted.len()];
+        for (n, drive) in self.media.iter().enumerate() {
+            for at in (4 * MIB..96 * MIB).step_by(BLOCK) {
+                drive.peek(at, &mut got);
+                if got == wanted {
+                    found.push((n, at));
+                }
+            }
+        }
+        found
+    }
+
+    async fn read(&self, at: u64) -> Result<Vec<u8>> {
+        let mut got = vec![0; BLOCK];
+        self.volume.read(at * BLOCK as u64, &mut got).await?;
+        Ok(got)
+    }
+
+    /// Overwrites three of four blocks until reclaim must have moved the others.
+    async fn churn(&self, versions: std::ops::Range<u64>) {
+        for version in versions {
+            for at in (0..BLOCKS).filter(|at| at % 4 != 1) {
+                self.volume.write(at * BLOCK as u64, &block(at, version)).await.unwrap();
+            }
+        }
+    }
+
+    /// Every block is what it should be after that, but for those of `lost`, which say so.
+    async fn verify(&self, version: u64, lost: &[u64]) {
+        for at in 0..BLOCKS {
+            let version = if at % 4 == 1 { 0 } else { version };
+            match self.read(at).await {
+                Ok(got) => {
+                    assert!(!lost.contains(&at), "block {at} was lost");
+                    assert!(got == block(at, version), "block {at}");
+                }
+                Err(error) => {
+                    assert!(lost.contains(&at), "block {at}: {error}");
+                    assert_eq!(error.kind, Kind::Corrupt, "{error}");
+                }
+            }
+        }
+    }
+}
+
+/// It ended the shard when reclaim came to move it.
+#[test]
+fn a_lost_block_is_carried_along_as_lost_until_it_is_written() {
+    reactor::simulate(1, async {
+        let (mut rig, memories) = rig(raid::Scheme::Single, 1, 1).await;
+        for at in [5, 1001] {
+            let [(drive, offset)] = rig.find(&block(at, 0))[..] else { panic!("one copy") };
+            rig.media[drive].flip(offset + 77, 3);
+        }
+        // One that cannot even be read.
+        let [(drive, offset)] = rig.find(&block(2001, 0))[..] else { panic!("one copy") };
+        rig.media[drive].damage(offset, 512);
+        let lost = [5, 1001, 2001];
+        rig.verify(0, &lost).await;
+        rig.churn(1..8).await;
+        rig.verify(7, &lost).await;
+        let status = rig.pool.status().await.unwrap();
+        assert!(status.segments_reclaimed > 20, "{status:?}");
+        assert_eq!(status.lost_blocks, 3, "each is counted once");
+        assert!(rig.find(&block(5, 0)).is_empty());
+        rig.pool.close().await.unwrap();
+
+        let opened = rig.media.iter().map(|d| Arc::new(Drive::Simulated(Arc::clone(d))));
+        let log = LogSpec::Bbu(memories);
+        let options = OpenOptions::default();
+        rig.pool = Pool::open(opened.collect(), log, options, &[]).await.unwrap();
+        rig.volume = rig.pool.volume("db").unwrap();
+        rig.verify(7, &lost).await;
+        rig.volume.write(1001 * BLOCK as u64, &block(1001, 0)).await.unwrap();
+        rig.volume.deallocate(5 * BLOCK as u64, BLOCK as u64).await.unwrap();
+        assert_eq!(rig.read(5).await.unwrap(), vec![0; BLOCK]);
+        rig.volume.write(5 * BLOCK as u64, &block(5, 0)).await.unwrap();
+        rig.churn(8..10).await;
+        rig.verify(9, &[2001]).await;
+        let audit = rig.pool.audit_space().await.unwrap();
+        assert_eq!((audit.live, audit.taken), (BLOCKS, audit.owned));
+        rig.pool.close().await.unwrap();
+    });
+}
+
+/// Blocks whose stripe had lost its header were given up with it, whole as they were.
+#[test]
+fn blocks_of_a_stripe_without_its_header_are_found_by_the_map() {
+    reactor::simulate(2, async {
+        let (rig, _) = rig(raid::Scheme::Single, 1, 1).await;
+        let headers = rig.find(b"FLASHSTR");
+        assert!(headers.len() > 20);
+        for (drive, offset) in headers.iter().step_by(3) {
+            rig.media[*drive].flip(offset + 40, 1);
+        }
+        for (drive, offset) in headers.iter().skip(1).step_by(3) {
+            rig.media[*drive].damage(*offset, 512);
+        }
+        rig.churn(1..8).await;
+        rig.verify(7, &[]).await;
+        let status = rig.pool.status().await.unwrap();
+        assert!(status.segments_reclaimed > 20, "{status:?}");
+        rig.pool.close().await.unwrap();
+    });
+}
+
+/// A drive that is away may come back with what is lacking: nothing is given up meanwhile.
+#[test]
+fn what_cannot_be_read_while_drives_are_away_is_left_alone() {
+    reactor::simulate(3, async {
+        let (rig, _) = rig(raid::Scheme::Raid5, 3, 1).await;
+        let at = rig.find(&block(5, 0));
+        let [(drive, offset)] = at[..] else { panic!("one copy") };
+        rig.media[drive].flip(offset + 9, 3);
+        rig.media[(drive + 1) % 3].fail();
+        rig.churn(1..15).await;
+        rig.verify(14, &[5]).await;
+        let status = rig.pool.status().await.unwrap();
+        assert!(status.segments_reclaimed > 10 && status.lost_blocks == 0, "{status:?}");
+        let mut old = vec![0; BLOCK];
+        rig.media[drive].peek(offset, &mut old);
+        old[9] ^= 1 << 3;
+        assert!(old == block(5, 0), "it is still there, but for the bit");
+        rig.volume.write(5 * BLOCK as u64, &block(5, 0)).await.unwrap();
+        rig.churn(15..17).await;
+        rig.verify(16, &[]).await;
+        rig.pool.close().await.unwrap();
+    });
+}
+
+/// A log of two memories that had both lost a block ended the shard when it was to be destaged.
+#[test]
+fn a_block_lost_in_the_log_is_destaged_as_lost() {
+    reactor::simulate(4, async {
+        for memories in [1, 2] {
+            let (rig, memories) = rig(raid::Scheme::Raid5, 3, memories).await;
+            rig.volume.write(5 * BLOCK as u64, &block(5, 1)).await.unwrap();
+            for memory in &memories {
+                let data = block(5, 1);
+                let is_there = |at: &u64| memory.with(*at, BLOCK, |b| b == data).unwrap();
+                let at = (0..8 * MIB - BLOCK as u64).step_by(64).find(is_there).unwrap();
+                memory.write(at, &[data[0] ^ 1]).unwrap();
+            }
+            assert_eq!(rig.read(5).await.unwrap_err().kind, Kind::Corrupt);
+            rig.churn(1..8).await;
+            rig.verify(7, &[5]).await;
+            rig.volume.write(5 * BLOCK as u64, &block(5, 0)).await.unwrap();
+            rig.verify(7, &[]).await;
+            rig.pool.close().await.unwrap();
+        }
+    });
+}

@@ -5,6 +5,7 @@
 //! A target fails by panicking: in the code under test, or in an oracle here.
 
 pub mod nbd;
+pub mod pool;
 pub mod target;
 pub mod vhost;
 pub mod wire;

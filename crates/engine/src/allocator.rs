@@ -72,6 +72,9 @@ pub struct Allocator {
     /// segment that is long gone, and must not be heard as speaking of another.
     next: u32,
     width: usize,
+    /// With space for fewer segments than this on the drives that are online, that of the others is used
+    /// too.
+    scarce: u64,
 }
 
 impl Allocator {
@@ -85,7 +88,14 @@ impl Allocator {
             numbers: BTreeSet::new(),
             next: 0,
             width,
+            scarce: 0,
         }
+    }
+
+    /// Has segments begin degraded, on drives that are not online, when there is space for fewer than
+    /// so many on those that are: rather that than nothing going on any more.
+    pub const fn degrade_below(&mut self, segments: u64) {
+        self.scarce = segments;
     }
 
     /// The number the next segment gets.
@@ -123,28 +133,49 @@ impl Allocator {
         Ok(())
     }
 
-    /// Free units of the drives that are online, or of those that are not.
-    fn free_units(&self, online: bool) -> Vec<u32> {
+    /// Free units of the drives that are online.
+    fn free_units(&self) -> Vec<u32> {
         let drives = self.drives.iter().zip(&self.online);
-        drives.map(|(units, is)| if *is == online { units.free } else { 0 }).collect()
+        drives.map(|(units, is)| if *is { units.free } else { 0 }).collect()
+    }
+
+    /// Free units of all drives.
+    fn all_units(&self) -> Vec<u32> {
+        self.drives.iter().map(|units| units.free).collect()
+    }
+
+    /// Whether segments may lie on the drives that are online alone, given their free units.
+    fn is_enough(&self, online: &[u32]) -> bool {
+        let usable = online.iter().filter(|free| **free > 0).count();
+        usable >= self.width && raid::placement::segments(online, self.width) >= self.scarce
+    }
+
+    /// Where a segment begins that need not lie on drives that are online: there as far as possible,
+    /// so that no later segment lacks space for it.
+    fn choose_any(&self, online: &[u32], seed: u64) -> Option<Vec<usize>> {
+        let all = self.all_units();
+        let left = raid::placement::segments(&all, self.width);
+        let spares = |drives: &Vec<usize>| {
+            let mut after = all.clone();
+            drives.iter().for_each(|drive| after[*drive] -= 1);
+            raid::placement::segments(&after, self.width) + 1 >= left
+        };
+        let whole = raid::placement::choose(online, self.width, seed).filter(spares);
+        whole.or_else(|| raid::placement::choose(&all, self.width, seed))
     }
 
     /// Takes the space of a new segment, or `None` when there is not enough. Members lie on drives
-    /// that are online as far as those suffice. The rest is taken on drives that are not: nothing
-    /// is written there, and the segment begins its life degraded, as all others are then.
+    /// that are online while there is enough space on those. Where there is not, some are taken on
+    /// drives that are not: nothing is written there, and the segment begins its life degraded, as
+    /// all others with members there are.
     pub fn allocate(&mut self) -> Option<(SegmentId, Vec<Member>)> {
         let number = self.next;
         let next = number.checked_add(1).filter(|next| *next <= SEGMENTS_END)?;
-        let (online, offline) = (self.free_units(true), self.free_units(false));
-        let usable = online.iter().filter(|free| **free > 0).count().min(self.width);
-        let mut drives = match usable {
-            0 => return None,
-            _ => raid::placement::choose(&online, usable, u64::from(number))?,
+        let online = self.free_units();
+        let drives = match self.is_enough(&online) {
+            true => raid::placement::choose(&online, self.width, u64::from(number))?,
+            false => self.choose_any(&online, u64::from(number))?,
         };
-        if usable < self.width {
-            let lacking = self.width - usable;
-            drives.extend(raid::placement::choose(&offline, lacking, u64::from(number))?);
-        }
         let members = drives.into_iter().map(|drive| {
             let au = self.drives[drive].take_any().expect("a chosen drive has free units");
             Member { drive: stdx::num::u16_of(drive), au }
@@ -169,11 +200,9 @@ impl Allocator {
     /// How many more segments there is space for.
     #[must_use]
     pub fn available(&self) -> u64 {
-        let mut free = self.free_units(true);
-        if free.iter().filter(|free| **free > 0).count() < self.width {
-            free.iter_mut().zip(self.free_units(false)).for_each(|(free, more)| *free += more);
-        }
-        raid::placement::segments(&free, self.width)
+        let online = self.free_units();
+        let units = if self.is_enough(&online) { online } else { self.all_units() };
+        raid::placement::segments(&units, self.width)
     }
 
     /// Units that belong to a segment, over all drives.
@@ -187,6 +216,19 @@ impl Allocator {
     pub fn capacity(&self) -> u64 {
         let all: Vec<u32> = self.drives.iter().map(|units| units.count).collect();
         raid::placement::segments(&all, self.width)
+    }
+
+    /// How many it has space for on the drives that are online, if those are enough for any; on all
+    /// drives otherwise: then each is degraded.
+    #[must_use]
+    pub fn capacity_online(&self) -> u64 {
+        let drives = self.drives.iter().zip(&self.online);
+        let online: Vec<u32> =
+            drives.filter(|(_, is)| **is).map(|(units, _)| units.count).collect();
+        match online.len() >= self.width {
+            true => raid::placement::segments(&online, self.width),
+            false => self.capacity(),
+        }
     }
 }
 
@@ -242,5 +284,24 @@ mod tests {
         assert_eq!(members.len(), 3);
         assert_eq!(members.iter().filter(|m| m.drive == 1).count(), 1);
         assert_eq!(allocator.available(), 7);
+    }
+
+    /// Once new segments took the last units of the drives that were left, and those of the lost one
+    /// were of no use: a pool that had been nearly full had no space to work with.
+    #[test]
+    fn where_space_is_scarce_that_of_a_lost_drive_is_used_too() {
+        let mut allocator = Allocator::new(&[20, 20, 20, 20], 2);
+        let mut held: Vec<_> = (0..28).map_while(|_| allocator.allocate()).collect();
+        allocator.degrade_below(6);
+        allocator.set_online(3, false);
+        assert_eq!((allocator.capacity(), allocator.capacity_online()), (40, 30));
+        let more: Vec<_> = std::iter::from_fn(|| allocator.allocate()).collect();
+        assert_eq!(more.len() + held.len(), 40, "as much as before the loss");
+        let is_degraded = |members: &[Member]| members.iter().any(|m| m.drive == 3);
+        assert!(!is_degraded(&more[0].1), "while there is space, none is degraded");
+        assert!(more.iter().all(|(_, m)| m.iter().any(|m| m.drive != 3)));
+        held.extend(more);
+        held.iter().for_each(|(id, members)| allocator.free(*id, members));
+        assert_eq!(allocator.available(), 30);
     }
 }

@@ -2,8 +2,10 @@
 
 use crate::across::{Lock, Watched};
 use crate::allocator::Allocator;
+use crate::limits::{DEGRADE_BELOW, METADATA_RESERVE};
 use crate::space::Space;
 use crate::superblock::Superblock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 pub struct Common {
     pub superblock: Superblock,
@@ -12,7 +14,11 @@ pub struct Common {
     /// How many segments the pool has space for in all.
     pub segments: u64,
     pub space: Space,
+    /// Blocks of data a segment has room for.
+    pub segment_blocks: u64,
     pub shards: u16,
+    /// Failures of drives, as they are counted, that free space and capacity allow for.
+    followed: AtomicU64,
     circle: Watched<Circle>,
 }
 
@@ -44,12 +50,42 @@ pub struct Ring {
 }
 
 impl Common {
+    /// Of a pool whose segments have room for so many blocks each.
     #[must_use]
-    pub fn new(superblock: Superblock, allocator: Allocator, space: Space, shards: u16) -> Self {
+    pub fn new(
+        superblock: Superblock,
+        mut allocator: Allocator,
+        segment_blocks: u64,
+        shards: u16,
+    ) -> Self {
+        for index in superblock.drives.indices() {
+            allocator.set_online(usize::from(index), superblock.drives.is_online(index));
+        }
         let segments = allocator.capacity();
+        allocator.degrade_below(METADATA_RESERVE * u64::from(shards) + DEGRADE_BELOW);
+        let space = Space::new(Space::capacity_of(segments, segment_blocks, shards), shards);
+        space.set_capacity(Space::capacity_of(allocator.capacity_online(), segment_blocks, shards));
         let seats = vec![Seat::default(); usize::from(shards)];
         let circle = Watched::new(Circle { seats, ..Circle::default() });
-        Self { superblock, allocator: Lock::new(allocator), segments, space, shards, circle }
+        let followed = AtomicU64::new(superblock.drives.changes());
+        let allocator = Lock::new(allocator);
+        Self { superblock, allocator, segments, space, segment_blocks, shards, followed, circle }
+    }
+
+    /// Allows for the drives that failed since this was last called: nothing new is to lie there,
+    /// and the pool holds less, where there are enough others.
+    pub fn follow_drives(&self) {
+        let drives = &self.superblock.drives;
+        let changes = drives.changes();
+        if self.followed.swap(changes, Ordering::AcqRel) == changes {
+            return;
+        }
+        let mut allocator = self.allocator.lock();
+        for index in drives.indices() {
+            allocator.set_online(usize::from(index), drives.is_online(index));
+        }
+        let segments = allocator.capacity_online();
+        self.space.set_capacity(Space::capacity_of(segments, self.segment_blocks, self.shards));
     }
 
     /// A shard's tasks begin, and will answer.

@@ -143,6 +143,7 @@ impl Shard {
             self.writer.flush().await?;
         }
         self.common.superblock.tell_failures().await?;
+        self.common.follow_drives();
         self.log.trim(through, written).await
     }
 

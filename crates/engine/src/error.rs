@@ -73,6 +73,7 @@ impl From<media::Error> for Error {
                 Kind::Invalid
             }
             media::Kind::Busy => Kind::Busy,
+            media::Kind::Full => Kind::Full,
             _ => Kind::Failed,
         };
         Self::caused(kind, "drive", source)

@@ -73,6 +73,13 @@ pub const RESERVED_MAX: usize = 64;
 /// Segments that only metadata may take, at least: a checkpoint must always be possible.
 pub const METADATA_RESERVE: u64 = 2;
 
+/// Besides those for metadata, segments that should find space on drives that are online: with less, new
+/// ones may begin degraded.
+pub const DEGRADE_BELOW: u64 = 4;
+
+/// How long a write waits before it is tried again that finds no space behind a drive.
+pub const NO_SPACE_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
+
 /// Segments that only reclaim and metadata may take: without them no space could ever be won.
 pub const RECLAIM_RESERVE: usize = 2;
 

@@ -66,10 +66,6 @@ struct Inner {
     common: Arc<Common>,
     /// The ways to its shards.
     doors: Arc<[Door]>,
-    /// Blocks of data it may hold.
-    capacity: u64,
-    /// Blocks of data a segment has room for.
-    segment_blocks: u64,
     volumes: RefCell<BTreeMap<String, Arc<volume::State>>>,
     /// One change of the volumes at a time.
     changing: Semaphore,
@@ -77,12 +73,10 @@ struct Inner {
 }
 
 impl Inner {
-    fn new(common: Arc<Common>, doors: Arc<[Door]>, capacity: u64, segment_blocks: u64) -> Self {
+    fn new(common: Arc<Common>, doors: Arc<[Door]>) -> Self {
         Self {
             common,
             doors,
-            capacity,
-            segment_blocks,
             volumes: RefCell::default(),
             changing: Semaphore::new(1),
             closed: Cell::new(false),

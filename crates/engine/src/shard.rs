@@ -282,6 +282,7 @@ impl Shard {
             reactor::spawn(Rc::clone(self).reclaim()),
             reactor::spawn(Rc::clone(self).answer_calls()),
             reactor::spawn(Rc::clone(self).look_for_space()),
+            reactor::spawn(Rc::clone(self).watch_drives()),
         ];
         if self.log.commits_late() {
             self.tasks.borrow_mut().push(reactor::spawn(Rc::clone(self).watch_log()));
@@ -299,6 +300,7 @@ impl Shard {
     /// Ends the tasks, and waits for that.
     pub async fn stop(&self) {
         self.end();
+        self.writer.segments.patience().end();
         for task in self.tasks.take() {
             // A task that was dropped with its reactor has nothing left to end.
             let _ = task.await;
@@ -385,5 +387,6 @@ impl Shard {
         self.room.raise();
         self.writer.hungry.raise();
         self.writer.progress.raise();
+        self.writer.segments.patience().changed.raise();
     }
 }

@@ -1,12 +1,14 @@
 //! Who may hold how much: the pool's capacity, dealt out to its shards in portions, so that a write
 //! asks nobody and a pool is full as a whole.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 /// Blocks that no shard has leave to hold. Touched when a shard takes or gives back a portion.
 #[derive(Debug)]
 pub struct Space {
     free: AtomicI64,
+    /// What all shards together may hold.
+    capacity: AtomicU64,
     portion: u64,
     slack: u64,
 }
@@ -21,6 +23,23 @@ const SLACK: u64 = 16;
 /// Blocks of a portion at least.
 const PORTION_MIN: u64 = 256;
 
+/// Segments that are open (three), of metadata (three), or kept for reclaim and metadata (four) in
+/// even the smallest pool.
+const IN_USE_SEGMENTS: u64 = 10;
+
+/// Segments that a shard beyond the first keeps from holding data: three that are open, those
+/// reserved, and those a checkpoint needs.
+const SEGMENTS_BESIDE: u64 = 10;
+
+/// Segments that may hold data: the rest is for metadata, for what is open, and for reclaim to work
+/// with. A sixteenth besides the few that are always in use: however what is dead is spread, some
+/// segment has more than a stripe of it then.
+fn data_segments(all: u64, shards: u16) -> u64 {
+    let in_use = all / 16 + IN_USE_SEGMENTS;
+    let beside = (all / 12).max(in_use + SEGMENTS_BESIDE * (u64::from(shards) - 1));
+    all.saturating_sub(beside)
+}
+
 fn signed(blocks: u64) -> i64 {
     i64::try_from(blocks).unwrap_or(i64::MAX)
 }
@@ -31,13 +50,28 @@ impl Space {
     pub fn new(capacity: u64, shards: u16) -> Self {
         let portion = (capacity / (PORTIONS * u64::from(shards))).max(PORTION_MIN);
         let slack = capacity / (SLACK - 1) / u64::from(shards);
-        Self { free: AtomicI64::new(signed(capacity)), portion, slack }
+        let free = AtomicI64::new(signed(capacity));
+        Self { free, capacity: AtomicU64::new(capacity), portion, slack }
     }
 
-    /// How much of the room for `blocks` is capacity.
+    /// Blocks of capacity that so many segments give, each with room for so many blocks.
     #[must_use]
-    pub const fn capacity_of(blocks: u64) -> u64 {
+    pub fn capacity_of(segments: u64, segment_blocks: u64, shards: u16) -> u64 {
+        let blocks = data_segments(segments, shards) * segment_blocks;
         blocks - blocks / SLACK
+    }
+
+    /// What all shards together may hold.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        self.capacity.load(Ordering::Acquire)
+    }
+
+    /// What they may hold from now on. They may hold more already: then none takes any more before so
+    /// much came back.
+    pub fn set_capacity(&self, blocks: u64) {
+        let before = self.capacity.swap(blocks, Ordering::AcqRel);
+        self.free.fetch_add(signed(blocks) - signed(before), Ordering::AcqRel);
     }
 
     /// Blocks that a shard may hold beyond its share while it replaces what is there.
@@ -93,6 +127,12 @@ mod tests {
         space.give_back(400);
         assert_eq!(space.take(1), None);
         space.give_back(101);
+        assert_eq!(space.take(1), Some(1));
+        // A drive is lost, and more is held than there is room for.
+        space.set_capacity(9_000);
+        space.give_back(1000);
+        assert_eq!((space.take(1), space.capacity()), (None, 9_000));
+        space.give_back(1);
         assert_eq!(space.take(1), Some(1));
     }
 }

@@ -135,7 +135,7 @@ impl Superblock {
 
     async fn put(&self, what: What<'_>) -> Result<()> {
         let mut written = 0;
-        let mut failure = None;
+        let (mut failure, mut full) = (None, None);
         for index in self.drives.indices() {
             let Some(drive) = self.drives.drive(index).cloned() else { continue };
             let done = match what {
@@ -148,11 +148,16 @@ impl Superblock {
             };
             match done {
                 Ok(()) => written += 1,
+                // What the drive has is whole: it may be tried again.
+                Err(error) if error.kind == Kind::Full => full = Some(error),
                 Err(error) => {
                     self.drives.fail(index);
                     failure = Some(error);
                 }
             }
+        }
+        if let Some(error) = full {
+            return Err(error);
         }
         let needed = self.drives.len() - usize::from(self.label.lock().layout.parity);
         if written >= needed {

@@ -211,6 +211,7 @@ impl Writer {
 
     /// A new segment, whose space nobody else has. `None` when the pool has no space for one.
     pub fn allocate(&self, stream: Stream) -> Option<SegmentInfo> {
+        self.common.follow_drives();
         let (id, members) = self.common.allocator.lock().allocate()?;
         let generation = self.generation.get() + 1;
         self.generation.set(generation);

@@ -8,7 +8,7 @@ pub use faulty::FaultPlan;
 pub use simulated::{SECTOR, Simulated, SimulatedCounters, SimulatedFaults, SimulatedOptions};
 pub use storage::OpenDrive;
 
-use crate::error::{Error, Kind, Operation};
+use crate::error::{Error, Kind, Operation, Refused};
 use crate::limits::COMPARE_CHUNK;
 use crate::memory::{Region, RegionOptions};
 use faulty::Faulty;
@@ -230,14 +230,28 @@ impl Drive {
     /// # Errors
     /// `OutOfRange`, `TooLarge` past `TRANSFER_MAX`, `Latched`, and what the drive says.
     pub async fn write(&self, offset: u64, data: Buffer, fua: bool) -> Result<(), Error> {
+        self.write_or_return(offset, data, fua).await.map_err(|refused| refused.error)
+    }
+
+    /// As [`write`](Self::write); where there is no space for it, what was to be written comes back,
+    /// to be written again.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub async fn write_or_return(
+        &self,
+        offset: u64,
+        data: Buffer,
+        fua: bool,
+    ) -> Result<(), Refused> {
         let len = data.len();
         self.check_transfer(Operation::Write, offset, len)?;
         match self {
             Self::File(s) | Self::Block(s) => s.write(offset, data, fua).await,
-            Self::Memory(region) => region.copy_in(offset, &data),
+            Self::Memory(region) => Ok(region.copy_in(offset, &data)?),
             Self::Faulty(f) => {
                 f.before(Operation::Write, offset, u64_of(len)).await?;
-                Box::pin(f.inner().write(offset, data, fua)).await
+                Box::pin(f.inner().write_or_return(offset, data, fua)).await
             }
             Self::Simulated(s) => s.write(offset, data, fua).await,
         }

@@ -74,6 +74,20 @@ impl Error {
     }
 }
 
+/// A write that was refused.
+#[derive(Debug)]
+pub struct Refused {
+    pub error: Error,
+    /// What was to be written, where there is no space for it now ([`Kind::Full`]).
+    pub data: Option<reactor::buffer::Buffer>,
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        Self { error, data: None }
+    }
+}
+
 fn kind_of(e: &io::Error) -> Kind {
     if e.kind() == io::ErrorKind::ResourceBusy {
         return Kind::Busy;

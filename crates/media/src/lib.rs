@@ -8,7 +8,7 @@ pub mod pmem;
 mod power;
 
 pub use drive::{Drive, FaultPlan, Simulated};
-pub use error::{Error, Kind, Operation};
+pub use error::{Error, Kind, Operation, Refused};
 pub use limits::REGION_MAX;
 pub use pmem::{Pmem, SimulatedPmem};
 pub use power::Power;

@@ -1,10 +1,10 @@
 //! The engine's pool over simulated media.
 
-use crate::contents::BLOCK;
+use crate::contents::{self, BLOCK};
 use crate::plan::Plan;
 use crate::shape::LogShape;
 use crate::store::{Refusal, Volumes};
-use engine::dump::{Given, Severity, Spec};
+use engine::dump::{Finding, Given, Severity, Spec, Structure};
 use engine::{Kind, LogSpec, OpenOptions, Pool, VolumeSpec};
 use media::drive::{SimulatedFaults, SimulatedOptions};
 use media::{Drive, Pmem, Power, Simulated, SimulatedPmem};
@@ -28,6 +28,8 @@ pub struct Media {
     exported: Rc<Cell<bool>>,
     /// More drives are away than the redundancy bears.
     broken: Rc<Cell<bool>>,
+    /// Contents may be lost.
+    rotten: Cell<bool>,
 }
 
 fn refusal(error: &engine::Error) -> Refusal {
@@ -35,6 +37,7 @@ fn refusal(error: &engine::Error) -> Refusal {
         Kind::Full => Refusal::Full,
         Kind::OutOfRange => Refusal::OutOfRange,
         Kind::NotFound => Refusal::NotFound,
+        Kind::Corrupt => Refusal::Lost(error.to_string()),
         Kind::Failed | Kind::Missing => Refusal::Failed(format!("{:?}: {error}", error.kind)),
         _ => Refusal::Other(format!("{:?}: {error}", error.kind)),
     }
@@ -70,6 +73,7 @@ impl Media {
             made: Cell::new(false),
             exported: Rc::default(),
             broken: Rc::default(),
+            rotten: Cell::new(false),
         }
     }
 
@@ -129,7 +133,11 @@ impl Media {
             ..Spec::default()
         };
         let report = engine::dump::dump(&spec, &mut |_| {}).await;
-        match report.findings.iter().find(|finding| finding.severity == Severity::Error) {
+        let is_wrong = |finding: &&Finding| {
+            let lost = self.rotten.get() && finding.structure == Structure::Data;
+            finding.severity == Severity::Error && !lost
+        };
+        match report.findings.iter().find(is_wrong) {
             None => Ok(()),
             Some(error) => {
                 let structure = error.structure.name();
@@ -180,6 +188,19 @@ impl Media {
                 sleep(after).await;
                 drive.fail();
             }));
+        }
+    }
+
+    /// Flips bits of what hosts wrote, wherever it lies on the drives, of so many blocks in a million.
+    pub fn rot(&self, ppm: u32) {
+        self.rotten.set(true);
+        // Zones of the log, whose damage is another matter.
+        let zones =
+            if self.plan.shape.log == LogShape::Drives { self.plan.shape.log_bytes } else { 0 };
+        for drive in &self.drives {
+            drive.rot_where(ppm, |at, block| {
+                at >= engine::format::area::END + zones && contents::is_written(block)
+            });
         }
     }
 

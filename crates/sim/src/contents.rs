@@ -29,6 +29,8 @@ pub enum Found {
     Elsewhere { stamp: Stamp, volume: u64, block: u64 },
     /// Bytes no write ever gave.
     Garbage { head: u64 },
+    /// Nothing: it was said that the block is lost.
+    Lost,
 }
 
 impl fmt::Display for Found {
@@ -39,6 +41,7 @@ impl fmt::Display for Found {
                 write!(f, "{stamp} of block {block} of volume {volume}")
             }
             Self::Garbage { head } => write!(f, "garbage beginning {head:#x}"),
+            Self::Lost => f.write_str("that it is lost"),
         }
     }
 }
@@ -89,6 +92,14 @@ pub fn recognize(bytes: &[u8], volume: u64, block: u64) -> Found {
         true if (of, at) == (volume, block) => Found::Stamp(stamp),
         true => Found::Elsewhere { stamp, volume: of, block: at },
         false => Found::Garbage { head: word(bytes, 0) },
+    }
+}
+
+/// Whether a block has what some write put into some block.
+pub fn is_written(block: &[u8]) -> bool {
+    match recognize(block, u64::MAX, u64::MAX) {
+        Found::Elsewhere { .. } => true,
+        Found::Stamp(_) | Found::Garbage { .. } | Found::Lost => false,
     }
 }
 

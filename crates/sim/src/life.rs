@@ -50,6 +50,8 @@ pub struct Counts {
     /// Operations whose host went away, and those that failed because too many drives were away.
     pub given_up: u64,
     pub failed: u64,
+    /// Reads that said that something of them is lost.
+    pub lost: u64,
 }
 
 impl Run {
@@ -127,7 +129,11 @@ impl Life {
                 self.count(|c| c.refused_full += 1);
                 Answer::Refused(Refusal::Full)
             }
-            Ok(Err(Refusal::Failed(why))) if self.run.world.is_broken() => {
+            Ok(Err(Refusal::Lost(why))) if self.run.model.borrow().has_rotted() => {
+                self.note(format_args!("{what}: {why}"));
+                Answer::Refused(Refusal::Lost(why))
+            }
+            Ok(Err(Refusal::Failed(why) | Refusal::Lost(why))) if self.run.world.is_broken() => {
                 self.note(format_args!("{what}: {why}"));
                 self.count(|c| c.failed += 1);
                 Answer::Lost
@@ -135,7 +141,7 @@ impl Life {
             Ok(Err(refusal @ (Refusal::OutOfRange | Refusal::NotFound))) => {
                 Answer::Refused(refusal)
             }
-            Ok(Err(Refusal::Other(why) | Refusal::Failed(why))) => {
+            Ok(Err(Refusal::Other(why) | Refusal::Failed(why) | Refusal::Lost(why))) => {
                 self.violate(Violation(format!("{what} failed: {why}")));
                 Answer::Lost
             }
@@ -259,7 +265,10 @@ impl Life {
                 model.end_write(begun, true);
             }
             Answer::Refused(refusal) => {
-                self.only_full(what, &refusal);
+                // What is copied by its contents must be there.
+                if !matches!(refusal, Refusal::Lost(_)) {
+                    self.only_full(what, &refusal);
+                }
                 model.end_write(begun, false);
             }
             Answer::GivenUp | Answer::Lost => model.give_up_write(begun),
@@ -272,6 +281,9 @@ impl Life {
         let read = self.store.read(&v.name, first, count);
         let answer = self.settled_within(&what, read, patience).await;
         self.count(|c| c.reads += 1);
+        if let Answer::Refused(Refusal::Lost(_)) = answer {
+            return self.lost(v, &begun, &what, patience).await;
+        }
         let Some(bytes) = self.expect(&what, answer) else {
             return self.run.model.borrow_mut().fail_read(&begun);
         };
@@ -280,6 +292,27 @@ impl Life {
         let seen = self.run.model.borrow_mut().end_read(&begun, &found);
         if let Err(violation) = seen {
             self.violate(Violation(format!("{what}: {violation}")));
+        }
+    }
+
+    /// A read said that something of it is lost: then each of its blocks is there, or lost.
+    async fn lost(&self, v: &Target, read: &Begun, what: &str, patience: Option<Duration>) {
+        self.count(|c| c.lost += 1);
+        let blocks = read.blocks();
+        if blocks.end - blocks.start == 1 {
+            let seen = self.run.model.borrow_mut().end_read(read, &[Found::Lost]);
+            return seen.unwrap_or_else(|why| self.violate(Violation(format!("{what}: {why}"))));
+        }
+        let may_be = {
+            let mut model = self.run.model.borrow_mut();
+            model.fail_read(read);
+            model.may_be_lost(read)
+        };
+        if !may_be {
+            self.violate(Violation(format!("{what}: said to be lost, and nothing of it can be")));
+        }
+        for block in blocks {
+            Box::pin(self.read(v, block, 1, patience)).await;
         }
     }
 
@@ -510,6 +543,17 @@ async fn body(run: Rc<Run>, number: usize, ending: Ending) -> Result<(), Violati
     let operations = if closes { u64::from(run.plan.operations) } else { u64::MAX };
     let life = Life { run, store, violation: RefCell::default(), operations };
     let life = Rc::new(life);
+    if let Some(rot) = life.run.plan.shape.faults.rot.filter(|rot| rot.life == number) {
+        let run = Rc::clone(&life.run);
+        drop(spawn(async move {
+            sleep(rot.after).await;
+            if run.world.is_on() {
+                run.note(format_args!("contents rot"));
+                run.world.rot(rot.ppm);
+                run.model.borrow_mut().rot();
+            }
+        }));
+    }
     life.settle_volumes();
     life.verify().await;
     life.audit().await;

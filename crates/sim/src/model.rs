@@ -8,6 +8,9 @@
 //!
 //! Acknowledged means durable. A crash ends every write under way with an open fate: it may be there
 //! or not, but stays what it was first seen to be.
+//!
+//! When bits rot beyond what the redundancy gives back, what was written before may be lost: a read
+//! says so, and goes on to say so. It never shows anything else.
 
 use crate::contents::{BLOCK, Found, Stamp};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +31,7 @@ struct Origin {
 
 impl Origin {
     const ZERO: Self = Self { stamp: Stamp::ZERO, volume: 0, block: 0 };
+    const LOST: Self = Self { stamp: Stamp(u64::MAX), volume: u64::MAX, block: u64::MAX };
 
     fn new(stamp: Stamp, volume: Serial, block: u64) -> Self {
         if stamp == Stamp::ZERO { Self::ZERO } else { Self { stamp, volume, block } }
@@ -38,6 +42,7 @@ impl Origin {
         match found {
             Found::Stamp(stamp) => Some(Self::new(stamp, at, number)),
             Found::Elsewhere { stamp, volume, block } => Some(Self::new(stamp, volume, block)),
+            Found::Lost => Some(Self::LOST),
             Found::Garbage { .. } => None,
         }
     }
@@ -97,9 +102,18 @@ impl Register {
         self.versions.iter().any(|w| w.certain && newer(w))
     }
 
-    fn allows(&self, origin: Origin, reading: Moment) -> bool {
+    /// What it is known to be when a read shows `origin`, if it may: that, or lost already where it
+    /// came out of memory.
+    fn shows(&self, origin: Origin, reading: Moment) -> Option<Vec<Origin>> {
         let possible = |v: &&Version| v.origins.contains(&origin) && !self.superseded(v, reading);
-        self.versions.iter().any(|v| possible(&v))
+        let mut possible = self.versions.iter().filter(possible).peekable();
+        possible.peek()?;
+        let lost = origin != Origin::LOST && possible.any(|v| v.origins.contains(&Origin::LOST));
+        Some([origin].into_iter().chain(lost.then_some(Origin::LOST)).collect())
+    }
+
+    fn may_be_lost(&self, reading: Moment) -> bool {
+        self.allowed(reading).contains(&Origin::LOST)
     }
 
     fn allowed(&self, reading: Moment) -> Vec<Origin> {
@@ -187,6 +201,13 @@ pub struct Begun {
     at: Moment,
 }
 
+impl Begun {
+    /// Those it is about.
+    pub const fn blocks(&self) -> Range<u64> {
+        self.first..self.first + self.count
+    }
+}
+
 /// A copy under way.
 #[derive(Clone, Debug)]
 struct Copying {
@@ -207,6 +228,7 @@ pub struct Model {
     /// When the reads under way began.
     reads: Vec<Moment>,
     copies: Vec<Copying>,
+    rotted: bool,
 }
 
 fn index(serial: Serial) -> usize {
@@ -332,6 +354,30 @@ impl Model {
         self.reads.retain(|&at| at != read.at);
     }
 
+    /// Whether a read may have failed because a block of it is lost.
+    pub fn may_be_lost(&mut self, read: &Begun) -> bool {
+        let blocks = &self.volume(read.volume).blocks;
+        let mut range = blocks.range(read.first..read.first + read.count);
+        range.any(|(_, register)| register.may_be_lost(read.at))
+    }
+
+    /// Bits rotted, beyond what the redundancy gives back perhaps.
+    pub fn rot(&mut self) {
+        let registers = self.volumes.iter_mut().flat_map(|volume| volume.blocks.values_mut());
+        for version in registers.flat_map(|register| &mut register.versions) {
+            // Zeroes are holes.
+            if version.origins.iter().any(|origin| *origin != Origin::ZERO) {
+                version.origins.push(Origin::LOST);
+            }
+        }
+        self.rotted = true;
+    }
+
+    /// Whether bits ever rotted.
+    pub const fn has_rotted(&self) -> bool {
+        self.rotted
+    }
+
     /// The read showed `found`, block by block.
     ///
     /// # Errors
@@ -351,13 +397,13 @@ impl Model {
                 return Err(violation(volume, read.volume, block, found, &[Origin::ZERO]));
             };
             let origin = Origin::of(found, read.volume, block);
-            let Some(origin) = origin.filter(|origin| register.allows(*origin, read.at)) else {
+            let Some(origins) = origin.and_then(|origin| register.shows(origin, read.at)) else {
                 let allowed = register.allowed(read.at);
                 return Err(violation(volume, read.volume, block, found, &allowed));
             };
             // Seen is as good as written then, and by now.
             let seen = Version {
-                origins: vec![origin],
+                origins,
                 begun: read.at,
                 ended: Some(now),
                 certain: true,

@@ -118,6 +118,12 @@ impl Plan {
             // So much that reclaim comes to what was copied.
             plan.operations *= 3;
         }
+        let lives = plan.lives.len();
+        plan.shape.add_rot(&mut Prng::new(seed ^ 0x5eed_0b17_0707_0001), lives);
+        if plan.shape.faults.rot.is_some() {
+            // Whose parts are lost with the whole: the model knows whole blocks only.
+            plan.small_percent = 0;
+        }
         plan
     }
 

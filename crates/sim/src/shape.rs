@@ -32,7 +32,7 @@ pub struct Shape {
     pub faults: Faults,
 }
 
-/// What goes wrong, never beyond what the redundancy bears.
+/// What goes wrong, never beyond what the redundancy bears but for rot and disasters.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
     /// The drives that may fail in any way; the others are perfect.
@@ -46,6 +46,17 @@ pub struct Faults {
     pub stalls: Vec<Stall>,
     /// More drives than the redundancy bears are away from some moment of a life to its end.
     pub disaster: Option<Disaster>,
+    /// Bits of contents rot at some moment, on all drives at once.
+    pub rot: Option<Rot>,
+}
+
+/// Contents that rot.
+#[derive(Clone, Copy, Debug)]
+pub struct Rot {
+    pub life: usize,
+    pub after: Duration,
+    /// Blocks hit, of a million.
+    pub ppm: u32,
 }
 
 /// A drive that is silent for a while.
@@ -106,9 +117,8 @@ impl Shape {
             let log = if self.log == LogShape::Drives { self.log_bytes } else { 0 };
             let base = (21 + prng.below(4)) * MIB + log;
             self.drives.iter_mut().for_each(|bytes| *bytes = base);
-            // More need more space than that, and a pool that loses a drive loses space.
+            // More need more space than that.
             self.shards = 1;
-            self.faults = Faults { slow_ppm: self.faults.slow_ppm, ..Faults::default() };
         }
         let count = u64_of(self.drives.len());
         if !self.faults.drives.is_empty() {
@@ -132,6 +142,19 @@ impl Shape {
                 drives: (0..lost).map(|n| usize64((first + n) % count)).collect(),
             });
         }
+    }
+
+    /// Rot came last. Where nothing else damages what is not contents.
+    pub fn add_rot(&mut self, prng: &mut Prng, lives: usize) {
+        let faults = &mut self.faults;
+        if !faults.drives.is_empty() || faults.disaster.is_some() || prng.below(3) > 0 {
+            return;
+        }
+        faults.rot = Some(Rot {
+            life: usize64(prng.below(u64_of(lives))),
+            after: Duration::from_micros(1 << prng.below(16)),
+            ppm: pick(prng, &[10_000, 100_000, 500_000, 1_000_000]),
+        });
     }
 
     /// Drives that may be lost.

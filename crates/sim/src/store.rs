@@ -16,6 +16,8 @@ pub enum Refusal {
     NotFound,
     /// More drives are away than the redundancy bears.
     Failed(String),
+    /// A block is lost.
+    Lost(String),
     /// Anything a healthy pool never says.
     Other(String),
 }

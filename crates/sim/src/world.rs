@@ -60,6 +60,13 @@ impl World {
         }
     }
 
+    /// Flips bits of what hosts wrote, beyond what the redundancy gives back perhaps.
+    pub fn rot(&self, ppm: u32) {
+        if let Self::Array(media) = self {
+            media.rot(ppm);
+        }
+    }
+
     /// Power fails after so many lines more were stored to persistent memory, if there is any.
     pub fn cut_after(&self, lines: u64) {
         if let Self::Array(media) = self {

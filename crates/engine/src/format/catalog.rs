@@ -124,9 +124,6 @@ impl Catalog {
     pub fn from_bytes(bytes: &[u8], pool: [u8; 16]) -> Result<Self, Bad> {
         check(bytes, MAGIC)?;
         let (head, rest) = Head::ref_from_prefix(bytes).map_err(|_| Bad::Blank)?;
-        if head.version.get() != VERSION {
-            return Err(Bad::Version(head.version.get()));
-        }
         if head.pool != pool {
             return Err(Bad::Blank);
         }

@@ -170,9 +170,6 @@ impl Label {
     pub fn from_block(block: &[u8]) -> Result<Self, Bad> {
         check(block, MAGIC)?;
         let (head, rest) = Head::ref_from_prefix(block).map_err(|_| Bad::Blank)?;
-        if head.version.get() != VERSION {
-            return Err(Bad::Version(head.version.get()));
-        }
         let drives = usize::from(head.drives.get());
         let layout = Layout {
             data: head.data,

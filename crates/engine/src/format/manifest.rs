@@ -173,9 +173,6 @@ impl Manifest {
     ) -> Result<Self, Bad> {
         check(bytes, MAGIC)?;
         let (head, rest) = Head::ref_from_prefix(bytes).map_err(|_| Bad::Blank)?;
-        if head.version.get() != VERSION {
-            return Err(Bad::Version(head.version.get()));
-        }
         if head.pool != pool || head.shard.get() != shard {
             return Err(Bad::Blank);
         }

@@ -94,9 +94,6 @@ impl MemberHeader {
     pub fn read(block: &[u8], pool: [u8; 16]) -> Result<Self, Bad> {
         check(block, MAGIC)?;
         let (raw, _) = Raw::ref_from_prefix(block).map_err(|_| Bad::Blank)?;
-        if raw.version.get() != VERSION {
-            return Err(Bad::Version(raw.version.get()));
-        }
         if raw.pool != pool {
             return Err(Bad::Field("pool"));
         }

@@ -73,13 +73,22 @@ pub enum Bad {
     Field(&'static str),
 }
 
-/// Whether the piece carries this magic number and its own checksum.
+/// What every sealed piece begins with: magic number, checksum, format version.
+const HEAD: usize = CRC_AT + 4 + 2;
+
+/// Whether the piece carries this magic number, its own checksum, and this program's version.
 pub(crate) fn check(bytes: &[u8], magic: [u8; 8]) -> Result<(), Bad> {
-    if bytes.len() < CRC_AT + 4 || bytes[..CRC_AT] != magic {
+    let Some((head, _)) = bytes.split_first_chunk::<HEAD>() else { return Err(Bad::Blank) };
+    if head[..CRC_AT] != magic {
         return Err(Bad::Blank);
     }
-    let stored = u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
-    if stored == checksum(bytes) { Ok(()) } else { Err(Bad::Checksum) }
+    if u32::from_le_bytes([head[8], head[9], head[10], head[11]]) != checksum(bytes) {
+        return Err(Bad::Checksum);
+    }
+    match u16::from_le_bytes([head[12], head[13]]) {
+        VERSION => Ok(()),
+        other => Err(Bad::Version(other)),
+    }
 }
 
 /// A name as it is on media, or why it is none: 1 to 64 bytes of UTF-8, letters, digits, `-`, `_`

@@ -112,9 +112,6 @@ impl Root {
     pub fn from_block(block: &[u8], pool: [u8; 16], shard: u16) -> Result<Self, Bad> {
         check(block, MAGIC)?;
         let (head, rest) = Head::ref_from_prefix(block).map_err(|_| Bad::Blank)?;
-        if head.version.get() != VERSION {
-            return Err(Bad::Version(head.version.get()));
-        }
         if head.pool != pool || head.shard.get() != shard {
             return Err(Bad::Blank);
         }

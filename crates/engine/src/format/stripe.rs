@@ -183,9 +183,6 @@ impl StripeHeader {
     pub fn read(bytes: &[u8], pool: [u8; 16], geometry: Geometry) -> Result<Self, Bad> {
         check(bytes, MAGIC)?;
         let (head, rest) = Head::ref_from_prefix(bytes).map_err(|_| Bad::Blank)?;
-        if head.version.get() != VERSION {
-            return Err(Bad::Version(head.version.get()));
-        }
         if head.pool != pool {
             return Err(Bad::Field("pool"));
         }

@@ -75,9 +75,6 @@ impl Control {
         let bytes = bytes.get(..SLOT).ok_or(Bad::Blank)?;
         check(bytes, MAGIC)?;
         let slot = Slot::ref_from_bytes(bytes).map_err(|_| Bad::Blank)?;
-        if slot.version.get() != VERSION {
-            return Err(Bad::Version(slot.version.get()));
-        }
         Ok(Self {
             lane: slot.lane.get(),
             generation: slot.generation.get(),

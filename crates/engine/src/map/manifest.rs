@@ -171,9 +171,6 @@ fn decode(bytes: &[u8], limits: MapLimits) -> std::result::Result<(State, Vec<Lo
     format::check(bytes, MAGIC)?;
     let mut rest = Rest(bytes);
     let head: Head = rest.take()?;
-    if head.version.get() != format::VERSION {
-        return Err(Bad::Version(head.version.get()));
-    }
     if usize32(head.length.get()) != bytes.len() {
         return Err(Bad::Field("length"));
     }

@@ -34,10 +34,6 @@ use crate::writer::{self, Writer};
 const MAP_BYTES_MIN: usize = 4 << 20;
 const MAP_BYTES_MAX: usize = 64 << 20;
 
-/// Segments that a shard beyond the first keeps from holding data: three that are open, those
-/// reserved, and those a checkpoint needs.
-const SEGMENTS_BESIDE: u64 = 10;
-
 /// How a shard begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Begin {
@@ -68,48 +64,26 @@ pub(super) struct Frame {
     label: Arc<Label>,
     log: LogSpec,
     geometry: raid::Geometry,
-    /// Blocks of data the pool may hold.
-    capacity: u64,
-    /// Blocks of data a segment has room for.
-    segment_blocks: u64,
-}
-
-/// Segments that are open (three), of metadata (three), or kept for reclaim and metadata (four) in
-/// even the smallest pool.
-const IN_USE_SEGMENTS: u64 = 10;
-
-/// Segments that may hold data: the rest is for metadata, for what is open, and for reclaim to work
-/// with. A sixteenth besides the few that are always in use: however what is dead is spread, some
-/// segment has more than a stripe of it then.
-fn data_segments(all: u64, shards: u16) -> u64 {
-    let in_use = all / 16 + IN_USE_SEGMENTS;
-    let beside = (all / 12).max(in_use + SEGMENTS_BESIDE * (u64::from(shards) - 1));
-    all.saturating_sub(beside)
 }
 
 impl Frame {
     pub fn new(label: Label, log: LogSpec, catalog: Catalog, drives: DriveSet) -> Result<Self> {
         let geometry = geometry_of(&label.layout)?;
         let units: Vec<u32> = label.drives.iter().map(|drive| drive.au_count).collect();
-        let mut allocator = Allocator::new(&units, geometry.width());
-        for index in drives.indices() {
-            allocator.set_online(usize::from(index), drives.is_online(index));
-        }
-        let shards = label.shards;
+        let allocator = Allocator::new(&units, geometry.width());
         let header = crate::format::stripe::header_blocks(geometry);
         let segment_blocks = u64::from(geometry.stripes() * (geometry.stripe_blocks() - header));
-        let room = data_segments(allocator.capacity(), shards) * segment_blocks;
-        let capacity = Space::capacity_of(room);
         let superblock = Superblock::new(drives, label.clone(), catalog);
-        let space = Space::new(capacity, shards);
-        let common = Arc::new(Common::new(superblock, allocator, space, shards));
-        Ok(Self { common, label: Arc::new(label), log, geometry, capacity, segment_blocks })
+        let common = Common::new(superblock, allocator, segment_blocks, label.shards);
+        Ok(Self { common: Arc::new(common), label: Arc::new(label), log, geometry })
     }
 
     /// Memory for the map of one shard.
     fn map_limits(&self) -> MapLimits {
         // What all entries would take, up to what serves 1 TiB well.
-        let bytes = self.capacity * 16 / u64::from(self.label.shards);
+        let (all, blocks) = (self.common.segments, self.common.segment_blocks);
+        let capacity = Space::capacity_of(all, blocks, self.label.shards);
+        let bytes = capacity * 16 / u64::from(self.label.shards);
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         MapLimits::for_memory(bytes.clamp(MAP_BYTES_MIN, MAP_BYTES_MAX))
     }
@@ -254,12 +228,7 @@ impl Pool {
             join_all(doors.iter().map(stop)).await;
             return Err(error);
         }
-        Ok(Self(Rc::new(Inner::new(
-            frame.common,
-            doors.into(),
-            frame.capacity,
-            frame.segment_blocks,
-        ))))
+        Ok(Self(Rc::new(Inner::new(frame.common, doors.into()))))
     }
 
     /// Does something with each shard, on its reactor, side by side; gives the results, or the first

@@ -13,6 +13,7 @@ use crate::volume::Volume;
 mod at_once;
 mod copies;
 mod lost;
+mod scarce;
 mod shards;
 
 const MIB: u64 = 1 << 20;

@@ -1,8 +1,10 @@
 //! The drives of a pool: which can be used, and what each has done.
 
+use super::patience::Patience;
 use crate::address::BLOCK;
 use crate::error::{Error, Kind, Result};
 use crate::join::join_all;
+use crate::limits::NO_SPACE_PAUSE;
 use media::Drive;
 use reactor::buffer::{Buffer, Pool};
 use std::sync::Arc;
@@ -378,21 +380,64 @@ impl DriveSet {
     /// `Missing` when the drive cannot be used, `Full` when there is no space behind it, `Failed`
     /// with what it says.
     pub async fn write(&self, drive: u16, offset: u64, data: Buffer) -> Result<()> {
-        if self.read_only {
-            return Err(Error::new(Kind::Invalid, format!("drive {drive} is only to be read")));
-        }
-        let slot = self.usable(drive)?;
-        let Some(media) = &slot.drive else { unreachable!("a usable drive is there") };
-        count(&self.counts(drive).writes, 1);
-        count(&self.counts(drive).bytes_written, data.len());
-        media.write(offset, data, false).await.map_err(|error| {
-            count(&self.counts(drive).write_errors, 1);
-            if error.kind == media::Kind::Full {
-                return Error::caused(Kind::Full, format!("drive {drive}"), error);
+        self.write_or_return(drive, offset, data).await.map_err(|(error, _)| error)
+    }
+
+    /// As [`write`](Self::write), but tries again and again where there is no space behind the drive:
+    /// what it has is whole, and space may come back.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write); `Full` once nobody has the patience any more.
+    pub(super) async fn write_when_space(
+        &self,
+        drive: u16,
+        offset: u64,
+        mut data: Buffer,
+        patience: &Patience,
+    ) -> Result<()> {
+        let mut waiting = None;
+        loop {
+            match self.write_or_return(drive, offset, data).await {
+                Err((_, Some(back))) if !patience.has_ended() => {
+                    waiting.get_or_insert_with(|| patience.wait());
+                    data = back;
+                    reactor::sleep(NO_SPACE_PAUSE).await;
+                }
+                done => return done.map_err(|(error, _)| error),
             }
-            self.fail(drive);
-            Error::caused(Kind::Failed, format!("drive {drive}"), error)
-        })
+        }
+    }
+
+    async fn write_or_return(
+        &self,
+        drive: u16,
+        offset: u64,
+        data: Buffer,
+    ) -> std::result::Result<(), (Error, Option<Buffer>)> {
+        if self.read_only {
+            let error = Error::new(Kind::Invalid, format!("drive {drive} is only to be read"));
+            return Err((error, None));
+        }
+        let slot = self.usable(drive).map_err(|error| (error, None))?;
+        let Some(media) = &slot.drive else { unreachable!("a usable drive is there") };
+        let len = data.len();
+        match media.write_or_return(offset, data, false).await {
+            Ok(()) => {
+                count(&self.counts(drive).writes, 1);
+                count(&self.counts(drive).bytes_written, len);
+                Ok(())
+            }
+            Err(refused) if refused.error.kind == media::Kind::Full => {
+                let error = Error::caused(Kind::Full, format!("drive {drive}"), refused.error);
+                Err((error, refused.data))
+            }
+            Err(refused) => {
+                count(&self.counts(drive).write_errors, 1);
+                self.fail(drive);
+                let what = format!("drive {drive}");
+                Err((Error::caused(Kind::Failed, what, refused.error), None))
+            }
+        }
     }
 
     /// Makes all completed writes of these drives durable. One that fails is out of use after; so

@@ -8,6 +8,7 @@ mod builder;
 mod drives;
 mod header;
 mod memory;
+mod patience;
 mod read;
 mod recover;
 mod salvage;
@@ -24,6 +25,7 @@ use crate::address::SegmentId;
 use crate::error::{Error, Kind, Result};
 use crate::format::stripe::header_blocks;
 use memory::Memory;
+use patience::Patience;
 use raid::Geometry;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -124,6 +126,7 @@ pub struct Segments {
     drives: Arc<DriveSet>,
     pool: [u8; 16],
     memory: Rc<Memory>,
+    patience: Rc<Patience>,
 }
 
 impl Segments {
@@ -140,7 +143,13 @@ impl Segments {
         }
         let memory = Memory::new(geometry)
             .map_err(|e| Error::caused(Kind::Failed, "no memory for stripes", e))?;
-        Ok(Self { drives, pool, memory: Rc::new(memory) })
+        Ok(Self { drives, pool, memory: Rc::new(memory), patience: Rc::default() })
+    }
+
+    /// How its writes fare where there is no space behind the drives.
+    #[must_use]
+    pub fn patience(&self) -> &Patience {
+        &self.patience
     }
 
     #[must_use]

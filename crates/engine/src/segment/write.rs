@@ -30,19 +30,21 @@ fn judge(info: &SegmentInfo, outcomes: impl Iterator<Item = Result<()>>) -> Resu
 }
 
 impl Segments {
-    /// Writes a stripe, all units in parallel, and gives back what is in it. It is durable after the
+    /// Writes a stripe, all units in parallel, and gives back what is in it. Waits for space where there
+    /// is none behind a drive. It is durable after the
     /// next [`flush`](Self::flush).
     ///
     /// # Errors
     /// `Failed` when more members are lost than the redundancy bears, `Full` when there is no space
-    /// behind a drive. The stripe then does not count, and its blocks must be written elsewhere.
+    /// behind a drive and nobody waits for it any more. The stripe then does not count, and its blocks
+    /// must be written elsewhere.
     pub async fn write(&self, stripe: Stripe) -> Result<StripeHeader> {
         let Stripe { info, header, units, permit } = stripe;
         let first = info.geometry.member_block(header.stripe, 0);
         let writes = units.into_iter().enumerate().map(|(unit, data)| {
             let member = info.member(header.stripe, unit);
             let at = self.drives.offset(member.drive, member.au, first);
-            self.drives.write(member.drive, at, data)
+            self.drives.write_when_space(member.drive, at, data, &self.patience)
         });
         let outcomes = join_all(writes).await;
         drop(permit);
@@ -60,7 +62,7 @@ impl Segments {
             let mut block = self.memory.reads.alloc(BLOCK).await;
             MemberHeader::write(info, column, self.pool, &mut block);
             let at = self.drives.header_offset(member.drive, member.au);
-            self.drives.write(member.drive, at, block).await
+            self.drives.write_when_space(member.drive, at, block, &self.patience).await
         });
         judge(info, join_all(writes).await.into_iter())
     }

@@ -96,6 +96,10 @@ impl Drop for Promise<'_> {
     }
 }
 
+fn no_drive_space() -> Error {
+    Error::new(Kind::Full, "there is no space behind a drive of the pool")
+}
+
 impl Shard {
     /// Blocks of data in segments and in the log, those nobody sees any more included where that is
     /// not known yet.
@@ -114,6 +118,9 @@ impl Shard {
         if let Some(promise) = self.promise(blocks, 0) {
             return Ok(promise);
         }
+        if self.lacks_drive_space() {
+            return Err(no_drive_space());
+        }
         let slack = if self.replaces(key, blocks).await? { self.common.space.slack() } else { 0 };
         if let Some(promise) = self.promise(blocks, slack) {
             if self.held() > self.room.allowed.get() + slack / 2 {
@@ -123,10 +130,12 @@ impl Shard {
             return Ok(promise);
         }
         let look = self.room.ask();
-        let done =
-            || self.room.ended.get() >= look || self.ended.get() || self.writer.check().is_err();
+        let done = || self.room.ended.get() >= look || self.is_hindered();
         self.room.changed.until(done).await;
         self.writer.check()?;
+        if self.lacks_drive_space() {
+            return Err(no_drive_space());
+        }
         if let Some(promise) = self.promise(blocks, slack) {
             return Ok(promise);
         }
@@ -166,7 +175,8 @@ impl Shard {
     /// Leave for so many blocks, if there is room for them with so much beyond the shard's share.
     pub(super) fn promise(&self, blocks: u64, beyond: u64) -> Option<Promise<'_>> {
         let room = &self.room;
-        (room.starved.get() == 0 && self.has_room(blocks, beyond)).then(|| {
+        let takes = room.starved.get() == 0 && !self.lacks_drive_space();
+        (takes && self.has_room(blocks, beyond)).then(|| {
             room.promised.set(room.promised.get() + blocks);
             Promise { room, blocks }
         })
@@ -243,9 +253,32 @@ impl Shard {
     /// Has a look for space taken, and waits for it.
     pub async fn find_space(&self) {
         let look = self.room.ask();
-        let done =
-            || self.room.ended.get() >= look || self.ended.get() || self.writer.check().is_err();
+        let done = || self.room.ended.get() >= look || self.is_hindered();
         self.room.changed.until(done).await;
+    }
+
+    /// Whether a look for space may not come to its end.
+    fn is_hindered(&self) -> bool {
+        self.ended.get() || self.writer.check().is_err() || self.lacks_drive_space()
+    }
+
+    /// Whether there is no space behind the drives, so that nothing leaves the log.
+    fn lacks_drive_space(&self) -> bool {
+        self.writer.segments.patience().is_tried()
+    }
+
+    /// Has the log refuse writes while there is no space behind the drives, until the shard ends.
+    pub(super) async fn watch_drives(self: Rc<Self>) {
+        let patience = self.writer.segments.patience();
+        let mut refuses = false;
+        while !self.ended.get() {
+            let changed = || self.ended.get() || patience.is_tried() != refuses;
+            patience.changed.until(changed).await;
+            refuses = patience.is_tried();
+            self.log.refuse_writes(refuses || self.room.starved.get() > 0);
+            self.room.changed.raise();
+            self.advanced.raise();
+        }
     }
 
     /// Carries what the log has now to the drives. Writers may go on meanwhile.
@@ -268,10 +301,14 @@ impl Shard {
         {
             let _draining = Counted::new(&self.draining);
             self.filling.raise();
-            let drained = || self.log.is_empty() || self.writer.check().is_err();
+            let drained =
+                || self.log.is_empty() || self.writer.check().is_err() || self.lacks_drive_space();
             self.advanced.until(drained).await;
         }
         self.writer.check()?;
+        if !self.log.is_empty() {
+            return Err(no_drive_space());
+        }
         self.flush_map().await
     }
 
@@ -303,7 +340,7 @@ impl Shard {
             || self.ended.get() || self.writer.check().is_err() || self.generation.get() != before;
         let _ = reactor::timeout(STARVED, self.advanced.until(changed)).await;
         drop(_starved);
-        self.log.refuse_writes(self.room.starved.get() > 0);
+        self.log.refuse_writes(self.room.starved.get() > 0 || self.lacks_drive_space());
         !self.ended.get() && self.writer.check().is_ok()
     }
 

@@ -8,7 +8,7 @@ mod image;
 pub use image::SECTOR;
 
 use crate::Power;
-use crate::error::{Error, Kind, Operation};
+use crate::error::{Error, Kind, Operation, Refused};
 use image::Image;
 use reactor::buffer::{Buffer, Pool};
 use reactor::{Nanos, now, sleep_until};
@@ -104,6 +104,8 @@ struct State {
     /// Sectors that cannot be read.
     latent: BTreeSet<u64>,
     failed: bool,
+    /// There is no space for what was never written.
+    full: bool,
     latched: bool,
     stalled_until: Nanos,
     /// Counts power cuts: an operation from before one never ends.
@@ -135,6 +137,7 @@ impl Simulated {
             next_flight: 0,
             latent: BTreeSet::new(),
             failed: false,
+            full: false,
             latched: false,
             stalled_until: 0,
             epoch: 0,
@@ -169,6 +172,11 @@ impl Simulated {
     /// The drive answers again, with what it held when it died.
     pub fn revive(&self) {
         self.state().failed = false;
+    }
+
+    /// From now on there is no space for what was never written, or there is again.
+    pub fn set_full(&self, full: bool) {
+        self.state().full = full;
     }
 
     /// Nothing ends before `span` from now, whatever is under way or begins meanwhile.
@@ -210,6 +218,22 @@ impl Simulated {
     /// Flips a bit where something was written; says in which byte.
     pub fn rot(&self) -> Option<u64> {
         self.state().rot()
+    }
+
+    /// Flips a bit of so many in a million of the blocks of 4096 bytes ever written that `is` says to
+    /// hit, given where they lie and what they have.
+    pub fn rot_where(&self, ppm: u32, is: impl Fn(u64, &[u8]) -> bool) {
+        let mut state = self.state();
+        let State { image, prng, counters, .. } = &mut *state;
+        let mut block = [0; 4096];
+        for at in image.offsets() {
+            image.read(at, &mut block);
+            if prng.chance_ppm(ppm) && is(at, &block) {
+                let bit = low32(prng.below(8));
+                image.flip(at + prng.below(4096), bit);
+                counters.rotten += 1;
+            }
+        }
     }
 
     /// Flips a bit of one byte.
@@ -271,11 +295,16 @@ impl Simulated {
         Ok(out)
     }
 
-    pub(super) async fn write(&self, offset: u64, data: Buffer, fua: bool) -> Result<(), Error> {
+    pub(super) async fn write(&self, offset: u64, data: Buffer, fua: bool) -> Result<(), Refused> {
         let len = u64_of(data.len());
+        if self.state().lacks_space(offset, len) {
+            self.pass(Operation::Write).await;
+            let error = Error::new(Kind::Full, Operation::Write, offset, len);
+            return Err(Refused { error, data: Some(data) });
+        }
         let flight = self.take_off(Flight { offset, len, data: Some(data[..].into()) });
         self.pass(Operation::Write).await;
-        flight.land(Operation::Write, fua)
+        Ok(flight.land(Operation::Write, fua)?)
     }
 
     pub(super) async fn zero(
@@ -361,6 +390,10 @@ impl State {
         let latent = self.latent.range(sectors).next().is_some();
         let ppm = self.faults.read_error_ppm;
         (latent || self.prng.chance_ppm(ppm)).then_some(Kind::Medium)
+    }
+
+    fn lacks_space(&self, offset: u64, len: u64) -> bool {
+        self.full && !self.failed && !self.image.has(offset, len)
     }
 
     const fn refuses_change(&self) -> Option<Kind> {

@@ -1,7 +1,7 @@
 //! Files and block devices: direct I/O, aligned whatever is asked.
 
 use super::TRANSFER_MAX;
-use crate::error::{Error, Kind, Operation};
+use crate::error::{Error, Kind, Operation, Refused};
 use crate::limits::ZERO_CHUNK;
 use reactor::buffer::{self, Buffer, Pool};
 use reactor::file::{File, Kind as FileKind, OpenOptions};
@@ -173,7 +173,7 @@ impl Storage {
         Ok(buffer)
     }
 
-    pub(super) async fn write(&self, offset: u64, data: Buffer, fua: bool) -> Result<(), Error> {
+    pub(super) async fn write(&self, offset: u64, data: Buffer, fua: bool) -> Result<(), Refused> {
         let len = u64_of(data.len());
         self.writable(Operation::Write, offset, len)?;
         if len == 0 {
@@ -185,20 +185,33 @@ impl Storage {
             let _turn = if self.partial { Some(self.gate.share().await) } else { None };
             return self.write_whole(offset, data, fua).await;
         }
-        self.write_partial(offset, &data, fua).await
+        self.write_partial(offset, &data, fua).await.map_err(|error| {
+            let data = (error.kind == Kind::Full).then_some(data);
+            Refused { error, data }
+        })
     }
 
-    async fn write_whole(&self, offset: u64, mut data: Buffer, fua: bool) -> Result<(), Error> {
+    async fn write_whole(&self, offset: u64, mut data: Buffer, fua: bool) -> Result<(), Refused> {
         let (start, whole) = (data.start(), data.len());
         let short = || Error::new(Kind::Medium, Operation::Write, offset, u64_of(whole));
         let mut done = 0;
         while done < whole {
             data.show(start + done, whole - done);
             let (put, back) = self.file.write_at(data, offset + u64_of(done), fua).await;
-            let n = put.map_err(|e| self.failed(e, Operation::Write, offset, u64_of(whole)))?;
+            let n = match put {
+                Ok(n) => n,
+                Err(e) => {
+                    let error = self.failed(e, Operation::Write, offset, u64_of(whole));
+                    let mut data = back.filter(|_| error.kind == Kind::Full);
+                    if let Some(data) = &mut data {
+                        data.show(start, whole);
+                    }
+                    return Err(Refused { error, data });
+                }
+            };
             data = back.ok_or_else(short)?;
             if n == 0 {
-                return Err(short());
+                return Err(short().into());
             }
             done += n;
         }
@@ -222,7 +235,7 @@ impl Storage {
         }
         whole.show(0, len);
         whole[usize64(offset - begin)..][..data.len()].copy_from_slice(data);
-        self.write_whole(begin, whole, fua).await
+        self.write_whole(begin, whole, fua).await.map_err(|refused| refused.error)
     }
 
     pub(super) async fn flush(&self) -> Result<(), Error> {
@@ -297,7 +310,8 @@ impl Storage {
             let n = (len - done).min(u64_of(ZERO_CHUNK));
             let mut zeroes = buffer::alloc(usize64(n)).await;
             zeroes.fill(0);
-            self.write(offset + done, zeroes, false).await?;
+            let written = self.write(offset + done, zeroes, false).await;
+            written.map_err(|refused| refused.error)?;
             done += n;
         }
         Ok(())

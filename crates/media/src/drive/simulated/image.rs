@@ -85,6 +85,16 @@ impl Image {
         self.pages.keys().nth(n).map(|page| page * PAGE)
     }
 
+    /// Whether all of a range was ever written.
+    pub fn has(&self, offset: u64, len: u64) -> bool {
+        parts(offset, len).all(|(page, ..)| self.pages.contains_key(&page))
+    }
+
+    /// Where every page ever written begins.
+    pub fn offsets(&self) -> Vec<u64> {
+        self.pages.keys().map(|page| page * PAGE).collect()
+    }
+
     pub fn pages(&self) -> usize {
         self.pages.len()
     }

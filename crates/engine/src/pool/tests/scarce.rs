@@ -1,0 +1,116 @@
+//! Less space than was to be expected: behind the drives, or on those that are left.
+
+use media::Simulated;
+use media::drive::SimulatedOptions;
+
+use super::*;
+
+fn simulated(count: u64, bytes: u64) -> (Vec<Arc<Simulated>>, Vec<Arc<Drive>>) {
+    let options = |seed| SimulatedOptions { capacity: bytes, seed, ..Default::default() };
+    let media: Vec<_> = (0..count).map(|n| Simulated::new(options(n))).collect();
+    let drives = media.iter().map(|d| Arc::new(Drive::Simulated(Arc::clone(d)))).collect();
+    (media, drives)
+}
+
+/// Overwrites a volume block by block until the pool has no space; how many it took.
+async fn write_until_full(volume: &Volume, model: &mut Model, version: u64) -> u64 {
+    for at in 0..volume.len() / BLOCK as u64 {
+        match volume.write(at * BLOCK as u64, &block(at, version)).await {
+            Ok(()) => _ = model.insert(at, version),
+            Err(error) => {
+                assert_eq!(error.kind, Kind::Full, "{error}");
+                return at;
+            }
+        }
+    }
+    volume.len() / BLOCK as u64
+}
+
+/// A file system that was full took the drives out of use, and the pool with them.
+#[test]
+fn without_space_behind_the_drives_writers_are_refused_until_it_is_back() {
+    reactor::simulate(1, async {
+        let (media, drives) = simulated(3, 96 * MIB);
+        let log = LogSpec::Bbu(vec![pmem(8 * MIB)]);
+        let spec = PoolSpec { scheme: raid::Scheme::Raid5, ..spec(&drives, log.clone()) };
+        let pool = Pool::create(spec, &[]).await.unwrap();
+        let v = pool.create_volume(volume("db", 48 * MIB)).await.unwrap();
+        let blocks = v.len() / BLOCK as u64;
+        let mut model = Model::new();
+        for at in 0..256 {
+            v.write(at * BLOCK as u64, &block(at, 0)).await.unwrap();
+            model.insert(at, 0);
+        }
+        for full in [&media[..], &media[1..2]] {
+            full.iter().for_each(|drive| drive.set_full(true));
+            assert!(write_until_full(&v, &mut model, 1).await < blocks);
+            verify(&v, &model).await;
+            v.deallocate(7 * BLOCK as u64, BLOCK as u64).await.unwrap();
+            model.remove(&7);
+            verify(&v, &model).await;
+            full.iter().for_each(|drive| drive.set_full(false));
+            // Whoever tries again finds that it is back.
+            while v.write(0, &block(0, 2)).await.is_err() {
+                reactor::sleep(std::time::Duration::from_millis(10)).await;
+            }
+            model.insert(0, 2);
+            assert_eq!(write_until_full(&v, &mut model, 3).await, blocks);
+            verify(&v, &model).await;
+            let volume = volume("gone", MIB);
+            pool.create_volume(volume).await.unwrap();
+            pool.delete_volume("gone").await.unwrap();
+        }
+        pool.close().await.unwrap();
+        let pool = Pool::open(drives, log, OpenOptions::default(), &[]).await.unwrap();
+        verify(&pool.volume("db").unwrap(), &model).await;
+        let status = pool.status().await.unwrap();
+        assert!(status.drives.iter().all(|d| d.state == crate::segment::DriveState::Online));
+        pool.close().await.unwrap();
+    });
+}
+
+/// It came to a stand: the last units of the drives left were taken, and those of the lost one of no
+/// use.
+#[test]
+fn a_full_pool_that_loses_a_drive_reads_overwrites_and_frees() {
+    reactor::simulate(2, async {
+        let (media, drives) = simulated(4, 32 * MIB);
+        let log = LogSpec::Bbu(vec![pmem(4 * MIB)]);
+        let scheme = raid::Scheme::Mirror { copies: 2 };
+        let spec = PoolSpec { scheme, au_bytes: Some(MIB), ..spec(&drives, log.clone()) };
+        let pool = Pool::create(spec, &[]).await.unwrap();
+        let before = pool.status().await.unwrap().capacity;
+        let v = pool.create_volume(volume("db", before)).await.unwrap();
+        let mut model = Model::new();
+        let blocks = before / BLOCK as u64;
+        assert_eq!(write_until_full(&v, &mut model, 0).await, blocks);
+        media[1].fail();
+        let mut prng = Prng::new(5);
+        for version in 1..4 * blocks {
+            let at = prng.below(blocks);
+            v.write(at * BLOCK as u64, &block(at, version)).await.unwrap();
+            model.insert(at, version);
+        }
+        verify(&v, &model).await;
+        let after = pool.status().await.unwrap().capacity;
+        assert!(after < before, "{after} of {before}");
+        let more = pool.create_volume(VolumeSpec { id: [2; 16], ..volume("more", before) });
+        let more = more.await.unwrap();
+        let mut written = Model::new();
+        assert!(write_until_full(&more, &mut written, 0).await < blocks / 16);
+        v.deallocate(0, v.len()).await.unwrap();
+        model.clear();
+        let taken = write_until_full(&more, &mut written, 1).await * BLOCK as u64;
+        assert!(taken > after / 10 * 9, "{taken} of {after}");
+        verify(&v, &model).await;
+        verify(&more, &written).await;
+        pool.close().await.unwrap();
+
+        let left = [0, 2, 3].map(|n: usize| Arc::clone(&drives[n]));
+        let options = OpenOptions { degraded: true, ..OpenOptions::default() };
+        let pool = Pool::open(left.to_vec(), log, options, &[]).await.unwrap();
+        assert_eq!(pool.status().await.unwrap().capacity, after);
+        verify(&pool.volume("more").unwrap(), &written).await;
+        pool.close().await.unwrap();
+    });
+}

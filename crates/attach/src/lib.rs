@@ -1,6 +1,6 @@
 //! Ways to use a remote namespace without a kernel driver.
 //!
-//! Each is a server that speaks another protocol in front of `initiator::Namespace`: [`nbd`] and [`vhost`].
+//! Each is a server that speaks another protocol in front of `initiator::Namespace`: [`nbd`], [`ublk`] and [`vhost`].
 
 mod crew;
 pub mod disk;
@@ -8,6 +8,7 @@ pub mod limits;
 pub mod nbd;
 mod place;
 mod ranges;
+pub mod ublk;
 pub mod vhost;
 
 pub use place::{NoPlace, Place};

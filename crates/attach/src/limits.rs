@@ -91,3 +91,6 @@ pub const MESSAGE_BYTES_MAX: usize = 512;
 const _: () = assert!(RING_MAX.is_power_of_two());
 // Of every virtio request one part at a time is written, and of a queue so many requests run at once.
 const _: () = assert!(QUEUES_MAX * REQUESTS_MAX <= WRITES_MAX);
+
+/// Bytes of one request of a block device of this kernel (ublk): what the driver takes without being asked.
+pub const UBLK_REQUEST_BYTES: u32 = 512 * 1024;

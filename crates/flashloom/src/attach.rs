@@ -1,4 +1,4 @@
-//! `flashloom attach`: a remote namespace as a network block device, or as a virtual machine's disk.
+//! `flashloom attach`: a remote namespace as a network block device, a virtual machine's disk, or a block device of this kernel.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use api::value::Size;
-use attach::{Place, nbd, vhost};
+use attach::{Place, nbd, ublk, vhost};
 use initiator::Namespace;
 use reactor::net::UnixListener;
 use reactor::{Config, Reactor, Task};
@@ -47,19 +47,27 @@ enum At {
         /// Where a front end connects.
         vhost_user_blk: PathBuf,
     },
+    Ublk {
+        /// The block device.
+        device: String,
+    },
 }
 
 /// The server of one of the ways to use a namespace.
 enum Server {
     Nbd(Rc<nbd::Server>, Task<()>),
     Vhost(Rc<vhost::Server>, Task<()>),
+    Ublk(ublk::Server),
 }
 
 impl Server {
     /// Starts to serve, and tells where.
-    fn start(namespace: &Namespace, args: &AttachArgs) -> Result<(Self, Attached), Failure> {
+    async fn start(namespace: &Namespace, args: &AttachArgs) -> Result<(Self, Attached), Failure> {
         let subnqn = &args.connect.ask.subnqn;
         let nsid = args.connect.nsid;
+        if args.ublk {
+            return Self::device(namespace, args.read_only).await;
+        }
         if let Some(path) = &args.vhost_user_blk {
             let listener = UnixListener::bind(path).map_err(|e| no_listener(path.display(), e))?;
             let id = format!("flashloom-{nsid}");
@@ -75,7 +83,7 @@ impl Server {
             return Ok((Self::Vhost(server, listening), attached));
         }
         let Some(place) = &args.nbd else {
-            return Err(Failure::new(Exit::Failed, "say how: --nbd or --vhost-user-blk"));
+            return Err(Failure::new(Exit::Failed, "say how: --nbd, --vhost-user-blk or --ublk"));
         };
         let listener = nbd::Listener::bind(place).map_err(|e| no_listener(place, e))?;
         let place = listener.place(place);
@@ -97,11 +105,28 @@ impl Server {
         Ok((Self::Nbd(server, listening), attached))
     }
 
+    /// A block device of this kernel.
+    async fn device(namespace: &Namespace, read_only: bool) -> Result<(Self, Attached), Failure> {
+        let server = ublk::Server::start(namespace.clone(), read_only).await.map_err(|error| {
+            let words = format!("cannot make a block device (is ublk_drv loaded?): {error}");
+            Failure::new(Exit::Failed, words)
+        })?;
+        let attached = Attached {
+            at: At::Ublk { device: server.path() },
+            size: server.size(),
+            block_size: namespace.geometry().block_bytes,
+            read_only: server.read_only(),
+        };
+        Ok((Self::Ublk(server), attached))
+    }
+
     /// Shows the namespace as it is now.
     async fn refresh(&self) {
         match self {
             Self::Nbd(server, _) => server.refresh(),
             Self::Vhost(server, _) => server.refresh().await,
+            // Its size is what it was made with.
+            Self::Ublk(_) => {}
         }
     }
 
@@ -115,6 +140,12 @@ impl Server {
             Self::Vhost(server, listening) => {
                 server.stop();
                 listening.await;
+            }
+            Self::Ublk(server) => {
+                let path = server.path();
+                if let Err(error) = server.stop().await {
+                    tracing::warn!("{path} could not be removed: {error}");
+                }
             }
         }
     }
@@ -167,7 +198,7 @@ async fn serve(
     stopped: oneshot::Receiver<()>,
 ) -> Outcome {
     let namespace = paths::attach(&args.connect).await?;
-    let (server, attached) = Server::start(&namespace, &args)?;
+    let (server, attached) = Server::start(&namespace, &args).await?;
     // Nobody to tell: the program ends, and this is stopped next.
     let _ = ready.send(attached);
     let asked = async {
@@ -240,6 +271,7 @@ fn announce(global: &Global, attached: &Attached) -> Outcome {
             let use_it = match at {
                 At::Nbd { uri, .. } => format!("nbdinfo '{uri}'"),
                 At::Vhost { vhost_user_blk } => chardev(vhost_user_blk),
+                At::Ublk { device } => device.clone(),
             };
             emit(&format!("{size} ({block_size} byte blocks{only})\n{use_it}\n"))
         }

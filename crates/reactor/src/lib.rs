@@ -38,6 +38,7 @@ mod sys;
 mod task;
 mod time;
 mod timer;
+pub mod ublk;
 mod waker;
 
 pub use crate::core::{id, run};

@@ -106,3 +106,10 @@ pub(crate) const SIMULATED_START_NANOS: u64 = 1_000_000_000;
 /// How long after a turn began its tasks may still spin for answers: many answers a turn, and little to whatever
 /// only turns can notice.
 pub(crate) const SPIN_TURN_NANOS: u64 = 200_000;
+
+/// Requests at once of a block device that this kernel has from us: an operation in the ring for each.
+pub const UBLK_DEPTH_MAX: u16 = 1024;
+
+/// How long udev may take to make a device's node, and how often it is looked for.
+pub(crate) const UBLK_OPEN_NANOS: u64 = 10_000_000_000;
+pub(crate) const UBLK_OPEN_PAUSE: Duration = Duration::from_millis(5);

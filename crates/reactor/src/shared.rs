@@ -5,7 +5,7 @@
 use crate::driver::require_real;
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, Ordering};
 use stdx::num::u64_of;
@@ -18,6 +18,7 @@ use stdx::num::u64_of;
 pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
+    writable: bool,
 }
 
 impl Mapping {
@@ -33,8 +34,16 @@ impl Mapping {
         if len == 0 || end.is_none_or(|end| end > size) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
+        Self::map(fd, offset, len, libc::PROT_READ | libc::PROT_WRITE)
+    }
+
+    /// Maps `len` bytes of a device's own memory, to be read.
+    pub(crate) fn of_device(fd: impl AsFd, offset: u64, len: usize) -> io::Result<Self> {
+        Self::map(fd.as_fd(), offset, len, libc::PROT_READ)
+    }
+
+    fn map(fd: BorrowedFd<'_>, offset: u64, len: usize, access: i32) -> io::Result<Self> {
         let offset = i64::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let access = libc::PROT_READ | libc::PROT_WRITE;
         let null = std::ptr::null_mut();
         // SAFETY: a new mapping anywhere touches no memory of ours.
         let base =
@@ -43,7 +52,7 @@ impl Mapping {
             return Err(io::Error::last_os_error());
         }
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { base, len })
+        Ok(Self { base, len, writable: access & libc::PROT_WRITE != 0 })
     }
 
     /// New memory of `len` zeroed bytes, with the file by which others may map it.
@@ -93,6 +102,7 @@ impl Mapping {
     /// # Panics
     /// Beyond the mapping.
     pub fn write(&self, offset: usize, from: &[u8]) {
+        assert!(self.writable, "not to be written");
         let to = self.at(offset, from.len());
         // SAFETY: `to` is mapped for so many bytes, and no mapping overlaps memory of ours.
         unsafe { to.copy_from_nonoverlapping(NonNull::from(from).cast(), from.len()) };
@@ -119,6 +129,7 @@ impl Mapping {
     /// # Panics
     /// As [`load`](Self::load).
     pub fn store(&self, offset: usize, value: u16, order: Ordering) {
+        assert!(self.writable, "not to be written");
         self.word(offset).store(value, order);
     }
 }

@@ -40,6 +40,10 @@ impl Calls {
                 self.targets.push(target);
                 Ok(answer)
             }
+            ("address", []) => {
+                let (port, subsystem) = self.target()?.address();
+                Ok(format!("{port} {subsystem}"))
+            }
             ("kill", []) => self.target()?.kill().map(|()| String::new()),
             ("launch", []) => self.target()?.launch().map(|()| String::new()),
             ("signal", [name]) => self.target()?.signal(name).map(|()| String::new()),

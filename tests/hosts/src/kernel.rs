@@ -20,6 +20,7 @@ const MODULES: &[&str] = &[
     "nvmet-tcp",
     "nfit",
     "nd_pmem",
+    "ublk_drv",
 ];
 
 /// The keyring that Debian's own suites are signed with.

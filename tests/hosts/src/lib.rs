@@ -22,13 +22,15 @@ mod rootfs;
 mod runner;
 mod shell;
 mod target;
+mod ublk;
 mod vhost;
 
 pub use array::run as run_array;
 pub use engine::run as run_fio_engine;
 pub use kernel::Kernel;
-pub use nbd::run as run_nbd;
+pub use nbd::{run as run_nbd, run_killed as run_nbd_killed};
 pub use runner::run;
+pub use ublk::run as run_ublk;
 pub use vhost::run as run_vhost;
 
 /// What went wrong, in words for the person reading a failed test.

@@ -6,10 +6,14 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// Bytes of the namespace.
 const BYTES: u64 = 64 << 20;
+
+/// How often a condition is looked at.
+const GLANCE: Duration = Duration::from_millis(20);
 
 /// Offers a target's namespace at a socket in `home`; the device's URI as well.
 fn serve(target: &Target, home: &Path, extra: &[&str]) -> Result<(Attached, String)> {
@@ -104,6 +108,42 @@ fn serves() -> Result<()> {
     let info = tool(&["nbdinfo", "--json", &uri])?;
     assert!(info.contains("\"is_read_only\": true"), "{info}");
     assert!(tool(&["nbdcopy", &before, &uri]).is_err(), "a read-only export was written");
+    attached.stop()
+}
+
+/// # Panics
+/// When a load fails because its target was killed: this is the body of a test.
+pub fn run_killed() {
+    if let Err(error) = outlives() {
+        panic!("{error}");
+    }
+}
+
+/// The target is killed with signal 9 under a verified load, and started again: the load waits.
+fn outlives() -> Result<()> {
+    machine::prepare()?;
+    let home = TempDir::new()?;
+    let mut target = Target::start(&format!("file:{BYTES}"), &[], home.path())?;
+    let times = ["--keep-alive-tmo", "1s", "--reconnect-delay", "1s"];
+    let (attached, uri) = serve(&target, home.path(), &times)?;
+    let state = home.path().join("outlives").display().to_string();
+    // Every block once, at a pace that leaves time for what happens meanwhile.
+    let load = std::thread::spawn(move || {
+        fio(&uri, &state, &["--size=32M", "--rw=randwrite", "--rate=4M"])
+            .map_err(|error| error.to_string())
+    });
+    for written in [4u64 << 20, 16 << 20] {
+        while target.allocated()? < written {
+            if load.is_finished() {
+                break;
+            }
+            std::thread::sleep(GLANCE);
+        }
+        assert!(!load.is_finished(), "the load ended early: {:?}", load.join());
+        target.kill()?;
+        target.launch()?;
+    }
+    load.join().map_err(|_| "the load panicked")??;
     attached.stop()
 }
 

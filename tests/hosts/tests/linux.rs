@@ -57,6 +57,12 @@ fn tools_of_others_use_a_namespace_by_nbd() {
     hosts_tests::run_nbd();
 }
 
+/// The target of a network block device is killed under a verified load.
+#[test]
+fn a_network_block_device_outlives_its_target() {
+    hosts_tests::run_nbd_killed();
+}
+
 /// fio itself, with an engine made of libflashloom.
 #[test]
 fn fio_uses_a_namespace_by_its_engine() {
@@ -67,6 +73,12 @@ fn fio_uses_a_namespace_by_its_engine() {
 #[test]
 fn a_virtual_machine_lives_on_remote_namespaces() {
     hosts_tests::run_vhost(hosts_tests::Kernel::Newest);
+}
+
+/// The program in a guest, with a remote namespace as a block device of the guest's kernel.
+#[test]
+fn a_kernel_has_a_remote_namespace_as_a_block_device() {
+    hosts_tests::run_ublk(hosts_tests::Kernel::Newest);
 }
 
 /// A script that no test names would never run.

@@ -9,8 +9,8 @@ use super::connect::ConnectArgs;
 use super::serve::Poll;
 use crate::log::Format;
 
-/// Use a namespace of a target without a kernel driver for NVMe/TCP: as a network block device, or as a virtual
-/// machine's disk.
+/// Use a namespace of a target without a kernel driver for NVMe/TCP: as a network block device, as a virtual
+/// machine's disk, or as a block device of this kernel.
 #[derive(Args, Clone, Debug)]
 #[command(group(ArgGroup::new("way").required(true)), after_long_help = "\
 Examples:
@@ -18,6 +18,7 @@ Examples:
   flashloom attach --nbd 127.0.0.1:10809 --traddr 192.0.2.10 --trsvcid 4420 --nsid 2 --read-only
   flashloom attach --nbd unix:/run/db.sock --nr-io-queues 4 --hdr-digest --data-digest
   flashloom attach --vhost-user-blk /run/db.sock --traddr 192.0.2.10 --subnqn nqn.2026-11.io.flashloom:db
+  flashloom attach --ublk --traddr 192.0.2.10 --subnqn nqn.2026-11.io.flashloom:db
 
 It serves until SIGTERM or SIGINT. What reads and writes NBD can use it then, for example:
 
@@ -40,6 +41,10 @@ pub struct AttachArgs {
     /// Serve it to a virtual machine as a virtio disk, by vhost-user at this socket.
     #[arg(long, value_name = "PATH", group = "way")]
     pub vhost_user_blk: Option<PathBuf>,
+
+    /// Make it a block device of this kernel (ublk; needs root, and the `ublk_drv` module of Linux 6.5 or later).
+    #[arg(long, group = "way")]
+    pub ublk: bool,
 
     /// Name of the export (NBD). Clients that name none mean it, too.
     #[arg(

@@ -36,6 +36,7 @@ use crate::limits::RETRIES;
 use crate::queue::Data;
 use life::{Claim, Effect, Life};
 use reactor::Task;
+use session::Session;
 
 /// Whether a write is durable when it completes (Force Unit Access), whatever cache the namespace has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -451,7 +452,7 @@ impl Namespace {
             match channel.run(sqe, data).await {
                 Outcome::Answered(cqe, back) => {
                     let status = cqe.status();
-                    if effect != Effect::Once && session.refused(status) {
+                    if effect != Effect::Once && is_elsewhere(&session, status) {
                         data = back;
                         continue;
                     }
@@ -477,6 +478,16 @@ impl Namespace {
             }
         }
     }
+}
+
+/// Whether the controller refused the command for what it is itself: another path, or the next association, may
+/// take it.
+fn is_elsewhere(session: &Session, status: Status) -> bool {
+    let deleted = status.is(Status::ABORTED_SQ_DELETION);
+    if deleted {
+        session.leave();
+    }
+    deleted || session.refused(status)
 }
 
 /// Whether the controller says that the command may succeed when it is sent again: it did not fail for what it

@@ -20,6 +20,7 @@ use crate::{
 
 mod journal;
 mod namespace;
+mod paths;
 mod shapes;
 
 const SUBNQN: &str = "nqn.2026-11.io.flashloom:load";

@@ -69,6 +69,9 @@ pub struct Session {
     access: Cell<State>,
     /// The ANA log page is to be read.
     look: Notify,
+    /// The controller is deleting a queue: the connections will end.
+    leaving: Cell<bool>,
+    left: Notify,
     geometry: Cell<Geometry>,
     /// Counts the sessions of a namespace.
     pub generation: u64,
@@ -108,6 +111,8 @@ impl Session {
             group: Cell::new(group),
             access: Cell::new(State::Optimized),
             look: Notify::new(),
+            leaving: Cell::new(false),
+            left: Notify::new(),
             geometry: Cell::new(geometry),
             generation,
         };
@@ -131,7 +136,13 @@ impl Session {
 
     /// Whether the namespace can be accessed here, and how well.
     pub fn access(&self) -> State {
-        self.access.get()
+        if self.leaving.get() { State::Inaccessible } else { self.access.get() }
+    }
+
+    /// The controller has deleted a queue. What is in the queues is still answered, then they end.
+    pub fn leave(&self) {
+        self.leaving.set(true);
+        self.left.notify();
     }
 
     /// Identifier of the controller.
@@ -236,7 +247,13 @@ impl Session {
             let broken = self.channels().find(|channel| channel.is_broken());
             broken.map_or(Error::Lost("a queue ended"), |channel| Error::Ended(channel.why()))
         };
+        let left = async {
+            self.left.notified().await;
+            reactor::sleep(self.controller.association().options.timeout).await;
+            Error::Lost("the controller deleted a queue")
+        };
         let events = race(self.follow_access(moved), self.follow_events(nsid, noticed));
+        let events = race(left, events);
         let alive = race(self.keep_alive(), events);
         race(race(trouble, self.keep_time(io_timeout)), alive).await
     }

@@ -28,7 +28,7 @@ fn attached<F: Future<Output = ()> + 'static>(
     });
 }
 
-fn on_reactor(test: impl Future<Output = ()> + 'static) {
+pub(super) fn on_reactor(test: impl Future<Output = ()> + 'static) {
     let config = Config { cpu: None, poll: PollPolicy::Interrupt, name: "host".into() };
     reactor::run(config, test).unwrap();
 }
@@ -159,7 +159,7 @@ fn a_dropped_command_leaves_its_memory_to_the_queue() {
 }
 
 /// What a namespace whose target goes away and comes back is tested with: short waits.
-fn impatient() -> Options {
+pub(super) fn impatient() -> Options {
     Options {
         keep_alive: Duration::from_millis(600),
         timeout: Duration::from_millis(500),
@@ -169,7 +169,7 @@ fn impatient() -> Options {
 }
 
 /// Writers and readers of blocks of their own, counting what they did, until told to stop.
-fn busy(
+pub(super) fn busy(
     namespace: &Namespace,
     tasks: u64,
     stop: &Rc<Cell<bool>>,
@@ -194,7 +194,7 @@ fn busy(
     (done, tasks)
 }
 
-async fn grows(count: &Cell<u64>) {
+pub(super) async fn grows(count: &Cell<u64>) {
     let before = count.get();
     while count.get() < before + 100 {
         reactor::sleep(Duration::from_millis(1)).await;

@@ -36,6 +36,25 @@ pub fn encode_at(level: Level, data: &[&[u8]], parity: &mut [&mut [u8]]) {
     }
 }
 
+/// Adds what `change`, a sum of the old and the new contents of data unit `unit`, changes in parity unit
+/// `parity`: 0 is P, 1 is Q. With one data unit both are copies of it, and change as it does.
+///
+/// # Panics
+/// When the lengths differ, or there are no such units.
+pub fn update(unit: usize, change: &[u8], parity: usize, to: &mut [u8]) {
+    assert!(unit < DATA_MAX && parity < PARITY_MAX, "unit {unit}, parity {parity}");
+    let factor = if parity == 0 { 1 } else { gf::power(unit) };
+    kernel::add(kernel::best(), to, change, factor);
+}
+
+/// Adds `from` to `to`: the sum of old and new contents is their change.
+///
+/// # Panics
+/// When the lengths differ.
+pub fn add(to: &mut [u8], from: &[u8]) {
+    kernel::add(kernel::best(), to, from, 1);
+}
+
 /// What was lost of a stripe, at most as many units as it has parity.
 #[derive(Clone, Copy, Default)]
 struct Lost {

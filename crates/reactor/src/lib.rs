@@ -23,6 +23,7 @@ mod executor;
 pub mod file;
 mod handle;
 mod hot;
+mod join;
 mod lent;
 mod limits;
 mod mail;
@@ -46,6 +47,7 @@ pub use bell::Bell;
 pub use blocking::run as blocking;
 pub use error::{Error, Gone};
 pub use handle::{Call, Handle, Reactor};
+pub use join::join_all;
 pub use lent::Lent;
 pub use limits::{
     BUFFER_ALIGN, BUFFER_MAX, DEFAULT_SPIN, POOL_BYTES, REACTORS_MAX, SCRATCH_BYTES, TASKS_MAX,

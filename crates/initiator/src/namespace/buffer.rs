@@ -25,6 +25,15 @@ impl Buffer {
         Self(Some(Memory::Buffer(buffer::alloc(bytes).await)))
     }
 
+    /// As [`Buffer::new`], from a pool of the caller's own: for one that holds a buffer of the reactor's pool while
+    /// it waits for others, which might wait for ever there.
+    ///
+    /// # Panics
+    /// When `bytes` exceeds the largest buffer.
+    pub async fn from_pool(pool: &buffer::Pool, bytes: usize) -> Self {
+        Self(Some(Memory::Buffer(pool.alloc(bytes).await)))
+    }
+
     /// Sends the first `length` bytes.
     pub(crate) fn send(&mut self, length: u32) -> Data {
         self.0.take().map_or(Data::None, |memory| Data::Send { memory, length })

@@ -120,3 +120,23 @@ fn too_many_losses_are_refused() {
 fn ragged_units_are_refused() {
     encode(&[&[1, 2], &[3]], &mut [&mut [0, 0]]);
 }
+
+#[test]
+fn parity_follows_a_change_as_if_it_were_made_anew() {
+    for data in [1, 2, 5, 22] {
+        let mut whole = stripe(7, data, 2, 512);
+        for unit in 0..data {
+            let new = vec![stdx::num::low8(unit as u64) ^ 0x5a; 512];
+            let mut change = whole[unit].clone();
+            add(&mut change, &new);
+            for parity in 0..2 {
+                update(unit, &change, parity, &mut whole[data + parity]);
+            }
+            whole[unit] = new;
+        }
+        let units: Vec<&[u8]> = whole[..data].iter().map(Vec::as_slice).collect();
+        let (mut p, mut q) = (vec![0; 512], vec![0; 512]);
+        encode(&units, &mut [&mut p, &mut q]);
+        assert!(p == whole[data] && q == whole[data + 1], "{data} data units");
+    }
+}

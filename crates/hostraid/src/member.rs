@@ -1,0 +1,204 @@
+//! What keeps a set's bytes: a namespace, or in simulation what behaves like one at its worst.
+
+use initiator::{Buffer, Deallocate, Error, Fua, Namespace};
+use nvme::status::Status;
+use stdx::num::low32;
+
+/// One member's bytes. Offsets and lengths are multiples of its logical block, lengths no more than its largest
+/// transfer.
+#[derive(Clone)]
+pub enum Member {
+    /// A namespace of a target.
+    Namespace(Namespace),
+    /// A drive of the simulator.
+    #[cfg(test)]
+    Simulated(std::rc::Rc<media::Drive>),
+}
+
+/// What a set needs to know of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traits {
+    pub block: u32,
+    pub capacity: u64,
+    /// Largest transfer, bytes.
+    pub transfer_max: u32,
+    pub write_zeroes: bool,
+    /// Zeroes may give space back.
+    pub zeroes_deallocate: bool,
+    /// A completed write may be lost with power until a flush.
+    pub volatile_cache: bool,
+    pub read_only: bool,
+}
+
+/// Whether the bytes could not be read where others may: they can be had from the other members, and be
+/// written again.
+pub fn is_medium(error: &Error) -> bool {
+    const MEDIUM: [Status; 2] = [Status::UNRECOVERED_READ_ERROR, Status::GUARD_CHECK_ERROR];
+    matches!(error, Error::Command { status, .. } if MEDIUM.iter().any(|&kind| status.is(kind)))
+}
+
+/// Whether another host has taken the member: this one must stop, not go on without it.
+pub fn is_fenced(error: &Error) -> bool {
+    matches!(error, Error::Command { status, .. } if status.is(Status::RESERVATION_CONFLICT))
+}
+
+impl Member {
+    #[must_use]
+    pub fn traits(&self) -> Traits {
+        match self {
+            Self::Namespace(namespace) => {
+                let geometry = namespace.geometry();
+                Traits {
+                    block: geometry.block_bytes,
+                    capacity: geometry.blocks.saturating_mul(geometry.block_bytes.into()),
+                    transfer_max: geometry.transfer_max_bytes,
+                    write_zeroes: geometry.supports.write_zeroes,
+                    zeroes_deallocate: geometry.supports.zeroes_deallocate,
+                    volatile_cache: geometry.volatile_cache,
+                    read_only: geometry.read_only,
+                }
+            }
+            #[cfg(test)]
+            Self::Simulated(drive) => Traits {
+                block: 512,
+                capacity: drive.capacity(),
+                transfer_max: 1 << 20,
+                write_zeroes: true,
+                zeroes_deallocate: true,
+                volatile_cache: drive.has_volatile_cache(),
+                read_only: false,
+            },
+        }
+    }
+
+    /// Reads `len` bytes at `offset` into the start of `buffer`.
+    ///
+    /// # Errors
+    /// The member's.
+    pub async fn read(&self, offset: u64, len: u32, buffer: &mut Buffer) -> Result<(), Error> {
+        match self {
+            Self::Namespace(namespace) => {
+                let block = namespace.geometry().block_bytes;
+                namespace.read(offset / u64::from(block), len / block, buffer).await
+            }
+            #[cfg(test)]
+            Self::Simulated(drive) => simulated::read(drive, offset, len, buffer).await,
+        }
+    }
+
+    /// Writes the first `len` bytes of `buffer` at `offset`.
+    ///
+    /// # Errors
+    /// The member's.
+    pub async fn write(
+        &self,
+        offset: u64,
+        len: u32,
+        buffer: &mut Buffer,
+        fua: Fua,
+    ) -> Result<(), Error> {
+        match self {
+            Self::Namespace(namespace) => {
+                let block = namespace.geometry().block_bytes;
+                namespace.write(offset / u64::from(block), len / block, buffer, fua).await
+            }
+            #[cfg(test)]
+            Self::Simulated(drive) => simulated::write(drive, offset, len, buffer, fua).await,
+        }
+    }
+
+    /// Writes zeroes.
+    ///
+    /// # Errors
+    /// The member's.
+    pub async fn zero(
+        &self,
+        offset: u64,
+        len: u64,
+        deallocate: Deallocate,
+        fua: Fua,
+    ) -> Result<(), Error> {
+        match self {
+            Self::Namespace(namespace) => {
+                let geometry = namespace.geometry();
+                let block = u64::from(geometry.block_bytes);
+                let frees = geometry.supports.zeroes_deallocate;
+                let deallocate = if frees { deallocate } else { Deallocate::No };
+                let (mut lba, end) = (offset / block, (offset + len) / block);
+                while lba < end {
+                    let blocks = (end - lba).min(1 << 16);
+                    namespace.write_zeroes(lba, low32(blocks), deallocate, fua).await?;
+                    lba += blocks;
+                }
+                Ok(())
+            }
+            #[cfg(test)]
+            Self::Simulated(drive) => simulated::zero(drive, offset, len, fua).await,
+        }
+    }
+
+    /// Makes completed writes durable.
+    ///
+    /// # Errors
+    /// The member's.
+    pub async fn flush(&self) -> Result<(), Error> {
+        match self {
+            Self::Namespace(namespace) => namespace.flush().await,
+            #[cfg(test)]
+            Self::Simulated(drive) => drive.flush().await.map_err(|e| simulated::error(&e)),
+        }
+    }
+
+    /// Ends its association.
+    pub async fn shut_down(&self) {
+        match self {
+            Self::Namespace(namespace) => {
+                // Nothing is lost by a controller that is not shut down: it notices by itself.
+                let _ = namespace.shut_down().await;
+            }
+            #[cfg(test)]
+            Self::Simulated(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod simulated {
+    use super::*;
+    use media::{Drive, Kind};
+    use stdx::num::usize32;
+
+    /// As a target would tell it.
+    pub fn error(error: &media::Error) -> Error {
+        match error.kind {
+            Kind::Medium if error.operation == media::Operation::Read => {
+                Error::Command { command: "Read", status: Status::UNRECOVERED_READ_ERROR }
+            }
+            Kind::Medium => Error::Command { command: "Write", status: Status::WRITE_FAULT },
+            _ => Error::Lost("the simulated member is gone"),
+        }
+    }
+
+    pub async fn read(d: &Drive, offset: u64, len: u32, to: &mut Buffer) -> Result<(), Error> {
+        let read = d.read(offset, usize32(len)).await.map_err(|e| error(&e))?;
+        to[..usize32(len)].copy_from_slice(&read);
+        Ok(())
+    }
+
+    pub async fn write(
+        d: &Drive,
+        offset: u64,
+        len: u32,
+        from: &Buffer,
+        fua: Fua,
+    ) -> Result<(), Error> {
+        let mut data = reactor::buffer::alloc(usize32(len)).await;
+        data.copy_from_slice(&from[..usize32(len)]);
+        d.write(offset, data, fua == Fua::Yes).await.map_err(|e| error(&e))
+    }
+
+    pub async fn zero(d: &Drive, offset: u64, len: u64, fua: Fua) -> Result<(), Error> {
+        d.write_zeroes(offset, len, true).await.map_err(|e| error(&e))?;
+        if fua == Fua::Yes { d.flush().await.map_err(|e| error(&e)) } else { Ok(()) }
+    }
+}

@@ -59,13 +59,13 @@ fn lives(kernel: Kernel) -> Result<()> {
     let site = Site::new()?;
     let equipment = site.equipment()?;
     let mut guest = Guest::boot(kernel, &equipment)?;
-    act(&mut guest, "make")?;
+    act(&mut guest, "array/make")?;
     let mut loads = site.loads()?;
     go_on(&mut loads)?;
-    act(&mut guest, "kill")?;
+    act(&mut guest, "array/kill")?;
     go_on(&mut loads)?;
     drop(loads);
-    act(&mut guest, "kill")?;
+    act(&mut guest, "array/kill")?;
     site.check("after kill -9")?;
 
     let mut loads = site.loads()?;
@@ -74,20 +74,20 @@ fn lives(kernel: Kernel) -> Result<()> {
     drop(guest);
     drop(loads);
     let mut guest = Guest::boot(kernel, &equipment)?;
-    act(&mut guest, "open")?;
+    act(&mut guest, "array/open")?;
     site.check("after a power cut")?;
     // It is a pool like any other.
     let mut loads = site.loads()?;
     go_on(&mut loads)?;
     drop(loads);
-    act(&mut guest, "kill")?;
+    act(&mut guest, "array/kill")?;
     site.check("in the end")
 }
 
-/// Runs a script of `array/` in the guest.
-fn act(guest: &mut Guest, script: &str) -> Result<()> {
+/// Runs a script in the guest, as a scenario.
+pub fn act(guest: &mut Guest, script: &str) -> Result<()> {
     let start = Instant::now();
-    let outcome = guest.scenario(&format!("array/{script}"), LIMIT, &mut Calls::new()?)?;
+    let outcome = guest.scenario(script, LIMIT, &mut Calls::new()?)?;
     println!("{script}: {:.1} s", start.elapsed().as_secs_f32());
     match outcome.code {
         0 => Ok(()),

@@ -18,9 +18,7 @@ pub fn run() {
 fn serves() -> Result<()> {
     machine::prepare()?;
     let home = TempDir::new()?;
-    for name in ["libflashloom.so", "libflashloom.so.0"] {
-        symlink(library()?, home.path().join(name))?;
-    }
+    lay_library(home.path())?;
     let engine = home.path().join("flashloom.so");
     let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/fio");
     let given = |name: &str, path: &Path| format!("{name}={}", path.display());
@@ -39,6 +37,14 @@ fn serves() -> Result<()> {
     let wrong = fio(&["--rw=read", "--connect=colour=blue"]);
     let said = wrong.err().ok_or("a wrong option was taken")?.to_string();
     if said.contains("no option `colour`") { Ok(()) } else { Err(said.into()) }
+}
+
+/// Puts libflashloom into `folder`, by its names.
+pub fn lay_library(folder: &Path) -> Result<()> {
+    for name in ["libflashloom.so", "libflashloom.so.0"] {
+        symlink(library()?, folder.join(name))?;
+    }
+    Ok(())
 }
 
 /// A load that verifies what it wrote.

@@ -14,6 +14,7 @@ mod cache;
 mod calls;
 mod capture;
 mod engine;
+mod foreign;
 mod guest;
 mod kernel;
 mod machine;
@@ -27,6 +28,7 @@ mod vhost;
 
 pub use array::run as run_array;
 pub use engine::run as run_fio_engine;
+pub use foreign::run as run_foreign;
 pub use kernel::Kernel;
 pub use nbd::{run as run_nbd, run_killed as run_nbd_killed};
 pub use runner::run;

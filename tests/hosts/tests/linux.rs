@@ -81,6 +81,12 @@ fn a_kernel_has_a_remote_namespace_as_a_block_device() {
     hosts_tests::run_ublk(hosts_tests::Kernel::Newest);
 }
 
+/// Our host side with the target of others: Linux's own, in a guest.
+#[test]
+fn the_library_uses_a_namespace_of_linux() {
+    hosts_tests::run_foreign(hosts_tests::Kernel::Newest);
+}
+
 /// A script that no test names would never run.
 #[test]
 fn every_script_is_a_test() {

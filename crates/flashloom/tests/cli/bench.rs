@@ -63,7 +63,7 @@ fn a_job_file_runs_its_jobs_together_and_leaves_what_tools_read() {
         "latency-over-time.svg",
         "iops-over-time.svg",
     ] {
-        assert!(fs::metadata(out.join(name)).unwrap().len() > 100, "{name}");
+        assert!(fs::metadata(out.join(name)).unwrap().len() > 50, "{name}");
     }
     assert!(!out.join("depth.svg").exists());
     let series = fs::read_to_string(out.join("series.csv")).unwrap();

@@ -21,12 +21,18 @@ fn depth(job: &JobReport) -> Option<f64> {
     job.options.get("iodepth")?.parse().ok()
 }
 
+/// Whether jobs of this one's name ran at other depths.
+fn is_swept(report: &Report, job: &JobReport) -> bool {
+    let alike = |other: &&JobReport| other.jobname == job.jobname;
+    report.jobs.iter().filter(alike).any(|other| depth(other) != depth(job))
+}
+
 /// A job's name, with its depth where jobs of one name differ in it, and with the direction.
 fn name(report: &Report, job: &JobReport, direction: &str) -> String {
-    let alike = |other: &&JobReport| other.jobname == job.jobname;
-    let differs = report.jobs.iter().filter(alike).any(|other| depth(other) != depth(job));
     match depth(job) {
-        Some(depth) if differs => format!("{}, depth {depth}, {direction}", job.jobname),
+        Some(depth) if is_swept(report, job) => {
+            format!("{}, depth {depth}, {direction}", job.jobname)
+        }
         _ => format!("{}, {direction}", job.jobname),
     }
 }
@@ -127,10 +133,9 @@ fn by_depth(report: &Report, of: fn(&load::DirectionReport) -> f64) -> Vec<Line>
     lines.into_iter().map(|(name, points)| Line { name, points }).collect()
 }
 
-/// Commands a second against the depth, and the mean latency against it; `None` when there is but one depth.
+/// Commands a second against the depth, and the mean latency against it; `None` when no job ran at several depths.
 pub fn depths(report: &Report) -> Option<[Chart; 2]> {
-    let first = report.jobs.first().and_then(depth);
-    if report.jobs.iter().all(|job| depth(job) == first) {
+    if !report.jobs.iter().any(|job| is_swept(report, job)) {
         return None;
     }
     let chart = |title: &str, y: &str, scale, lines| Chart {

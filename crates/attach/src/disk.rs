@@ -2,7 +2,8 @@
 
 use std::cell::Cell;
 
-use initiator::{Buffer, Deallocate, Error, Fua, Geometry, Namespace};
+use hostraid::Volume;
+use initiator::{Buffer, Deallocate, Error, Fua, Geometry};
 use nvme::status::Status;
 use reactor::sync::Semaphore;
 use stdx::num::{align_down, low32, usize64};
@@ -88,9 +89,9 @@ struct Blocks {
     whole: bool,
 }
 
-/// A namespace, addressed in bytes.
+/// A namespace or a set, addressed in bytes.
 pub struct Disk {
-    namespace: Namespace,
+    namespace: Volume,
     ranges: Ranges,
     /// For one block at a time, read to be completed with a part that is written.
     edge: Cell<Option<Buffer>>,
@@ -101,9 +102,9 @@ type Done = Result<(), Refusal>;
 
 impl Disk {
     #[must_use]
-    pub fn new(namespace: Namespace) -> Self {
+    pub fn new(namespace: impl Into<Volume>) -> Self {
         Self {
-            namespace,
+            namespace: namespace.into(),
             ranges: Ranges::default(),
             edge: Cell::default(),
             edging: Semaphore::new(1),

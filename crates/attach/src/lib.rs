@@ -1,6 +1,7 @@
 //! Ways to use a remote namespace without a kernel driver.
 //!
-//! Each is a server that speaks another protocol in front of `initiator::Namespace`: [`nbd`], [`ublk`] and [`vhost`].
+//! Each is a server that speaks another protocol in front of `hostraid::Volume`, a namespace or a set of them:
+//! [`nbd`], [`ublk`] and [`vhost`].
 
 mod crew;
 pub mod disk;

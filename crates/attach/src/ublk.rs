@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 
-use initiator::Namespace;
+use hostraid::Volume;
 use reactor::Task;
 use reactor::ublk::{Descriptor, Device, Order, Parameters};
 use stdx::num::{low8, low32};
@@ -31,7 +31,7 @@ impl Server {
     ///
     /// # Errors
     /// As [`Device::create`] and [`Device::start`].
-    pub async fn start(namespace: Namespace, read_only: bool) -> io::Result<Self> {
+    pub async fn start(namespace: impl Into<Volume>, read_only: bool) -> io::Result<Self> {
         let disk = Rc::new(Disk::new(namespace));
         let parameters = parameters(&disk, read_only);
         let depth = stdx::num::u16_of(REQUESTS_MAX);

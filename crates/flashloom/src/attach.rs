@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use api::value::Size;
 use attach::{Place, nbd, ublk, vhost};
-use initiator::Namespace;
+use hostraid::Volume;
 use reactor::net::UnixListener;
 use reactor::{Config, Reactor, Task};
 use sd_notify::NotifyState;
@@ -18,7 +18,7 @@ use crate::cli::{AttachArgs, Global, Output};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::log;
 use crate::output::{emit, json};
-use crate::paths;
+use crate::raid;
 use crate::service::{Asked, Signals, notify};
 
 /// How long the target may take for the flush at the end.
@@ -62,15 +62,17 @@ enum Server {
 
 impl Server {
     /// Starts to serve, and tells where.
-    async fn start(namespace: &Namespace, args: &AttachArgs) -> Result<(Self, Attached), Failure> {
-        let subnqn = &args.connect.ask.subnqn;
+    async fn start(namespace: &Volume, args: &AttachArgs) -> Result<(Self, Attached), Failure> {
         let nsid = args.connect.nsid;
         if args.ublk {
             return Self::device(namespace, args.read_only).await;
         }
         if let Some(path) = &args.vhost_user_blk {
             let listener = UnixListener::bind(path).map_err(|e| no_listener(path.display(), e))?;
-            let id = format!("flashloom-{nsid}");
+            let id = match namespace {
+                Volume::Set(set) => set.name().to_owned(),
+                Volume::Namespace(_) => format!("flashloom-{nsid}"),
+            };
             let server = vhost::Server::new(namespace.clone(), &id, args.read_only);
             let device = server.device();
             let attached = Attached {
@@ -89,7 +91,12 @@ impl Server {
         let place = listener.place(place);
         let options = nbd::Options {
             name: args.export.clone(),
-            description: format!("{subnqn}, namespace {nsid}"),
+            description: match namespace {
+                Volume::Set(set) => set.name().to_owned(),
+                Volume::Namespace(_) => {
+                    format!("{}, namespace {nsid}", args.connect.ask.subnqn)
+                }
+            },
             read_only: args.read_only,
         };
         let server = nbd::Server::new(namespace.clone(), options)
@@ -106,7 +113,7 @@ impl Server {
     }
 
     /// A block device of this kernel.
-    async fn device(namespace: &Namespace, read_only: bool) -> Result<(Self, Attached), Failure> {
+    async fn device(namespace: &Volume, read_only: bool) -> Result<(Self, Attached), Failure> {
         let server = ublk::Server::start(namespace.clone(), read_only).await.map_err(|error| {
             let words = format!("cannot make a block device (is ublk_drv loaded?): {error}");
             Failure::new(Exit::Failed, words)
@@ -197,7 +204,7 @@ async fn serve(
     ready: oneshot::Sender<Attached>,
     stopped: oneshot::Receiver<()>,
 ) -> Outcome {
-    let namespace = paths::attach(&args.connect).await?;
+    let namespace = raid::open(&args).await?;
     let (server, attached) = Server::start(&namespace, &args).await?;
     // Nobody to tell: the program ends, and this is stopped next.
     let _ = ready.send(attached);
@@ -229,7 +236,7 @@ async fn serve(
 ///
 /// # Errors
 /// Why it is gone for good.
-async fn follow(namespace: &Namespace, server: &Server) -> Outcome {
+async fn follow(namespace: &Volume, server: &Server) -> Outcome {
     let mut seen = namespace.geometry();
     loop {
         seen = namespace.changed(&seen).await?;

@@ -11,6 +11,7 @@ pub mod connect;
 mod hosts;
 mod manage;
 mod pools;
+mod raid;
 mod serve;
 
 pub use attach::AttachArgs;
@@ -20,6 +21,7 @@ pub use manage::{
     ControllerVerb, EventsArgs, HostVerb, ListenerVerb, NamespaceVerb, ReferralVerb, SubsystemVerb,
 };
 pub use pools::{DriveVerb, DumpArgs, MadeOf, PoolVerb, VolumeVerb};
+pub use raid::{MemberSpec, RaidVerb, SetArgs, UseArgs};
 pub use serve::{Cpus, DemoArgs, Discovery, Poll, ServeArgs};
 
 /// NQN of the subsystem of an ad hoc target.
@@ -101,6 +103,11 @@ pub enum Command {
     Bench(Box<bench::BenchArgs>),
     /// Use a namespace of a target as a network block device.
     Attach(AttachArgs),
+    /// RAID at the host (experimental): sets of namespaces of several targets.
+    Raid {
+        #[command(subcommand)]
+        verb: RaidVerb,
+    },
     /// Print the discovery log of a target.
     Discover(DiscoverArgs),
     /// Print a controller's Identify data.

@@ -14,6 +14,7 @@ mod manage;
 mod output;
 mod paths;
 mod pools;
+mod raid;
 mod serve;
 mod service;
 
@@ -50,6 +51,7 @@ fn run(cli: Cli) -> Outcome {
         Command::Demo(args) => demo::run(global, args),
         Command::Attach(args) => attach::run(global, args),
         Command::Bench(args) => bench::run(global, &args),
+        Command::Raid { verb } => raid::run(global, verb),
         Command::Discover(args) => ask::discover(global, &args),
         Command::IdCtrl(args) => ask::id_ctrl(global, &args),
         Command::IdNs(args) => ask::id_ns(global, &args),

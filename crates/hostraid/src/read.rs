@@ -195,7 +195,7 @@ impl Inner {
         let slot = self.layout.slot(stripe, unit);
         let (Some(member), Some(buffer)) = (self.member(slot), what) else { return };
         let at = self.layout.member_at(stripe, hull.0);
-        tracing::info!("{} bytes at {at} of member {slot} are written again", hull.1);
+        tracing::debug!("{} bytes at {at} of member {slot} are written again", hull.1);
         if let Err(error) = member.write(at, hull.1, buffer, Fua::Yes).await {
             self.lose(slot, &error);
         }

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
-use initiator::Namespace;
+use hostraid::Volume;
 use reactor::net::{ListenOptions, TcpListener, TcpStream, UnixListener};
 use reactor::sync::Signal;
 use zerocopy::IntoBytes;
@@ -105,7 +105,7 @@ impl Server {
     ///
     /// # Errors
     /// [`TooLong`].
-    pub fn new(namespace: Namespace, options: Options) -> Result<Rc<Self>, TooLong> {
+    pub fn new(namespace: impl Into<Volume>, options: Options) -> Result<Rc<Self>, TooLong> {
         if options.name.len().max(options.description.len()) > NAME_BYTES_MAX {
             return Err(TooLong);
         }

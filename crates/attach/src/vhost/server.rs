@@ -5,7 +5,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use initiator::Namespace;
+use hostraid::Volume;
 use reactor::net::{TcpStream, UnixListener};
 use reactor::sync::Signal;
 
@@ -31,7 +31,7 @@ pub struct Server {
 impl Server {
     /// A back end of `namespace`, which its guest knows by `id`, of which it sees 20 bytes.
     #[must_use]
-    pub fn new(namespace: Namespace, id: &str, read_only: bool) -> Rc<Self> {
+    pub fn new(namespace: impl Into<Volume>, id: &str, read_only: bool) -> Rc<Self> {
         let disk = Rc::new(Disk::new(namespace));
         let device = Cell::new(Device::new(&disk.geometry(), read_only));
         let mut bytes = [0; ID_BYTES];

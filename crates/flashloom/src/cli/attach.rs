@@ -6,6 +6,7 @@ use attach::Place;
 use clap::{ArgGroup, Args};
 
 use super::connect::ConnectArgs;
+use super::raid::MemberSpec;
 use super::serve::Poll;
 use crate::log::Format;
 
@@ -19,6 +20,7 @@ Examples:
   flashloom attach --nbd unix:/run/db.sock --nr-io-queues 4 --hdr-digest --data-digest
   flashloom attach --vhost-user-blk /run/db.sock --traddr 192.0.2.10 --subnqn nqn.2026-11.io.flashloom:db
   flashloom attach --ublk --traddr 192.0.2.10 --subnqn nqn.2026-11.io.flashloom:db
+  flashloom attach --nbd unix:/run/db.sock --member traddr=192.0.2.10 --member traddr=192.0.2.11
 
 It serves until SIGTERM or SIGINT. What reads and writes NBD can use it then, for example:
 
@@ -45,6 +47,14 @@ pub struct AttachArgs {
     /// Make it a block device of this kernel (ublk; needs root, and the `ublk_drv` module of Linux 6.5 or later).
     #[arg(long, group = "way")]
     pub ublk: bool,
+
+    /// Serve a RAID set (experimental) instead of one namespace: a member, as `flashloom raid` takes them; given once for each.
+    #[arg(long = "member", value_name = "MEMBER", conflicts_with_all = ["path", "all_paths"])]
+    pub members: Vec<MemberSpec>,
+
+    /// Serve the set without members that were there when it was last used.
+    #[arg(long, requires = "members")]
+    pub degraded: bool,
 
     /// Name of the export (NBD). Clients that name none mean it, too.
     #[arg(

@@ -15,6 +15,7 @@ mod bench;
 mod crash;
 mod dump;
 mod kills;
+mod raid;
 mod space;
 
 const NQN: &str = "nqn.2026-11.io.flashloom:default";

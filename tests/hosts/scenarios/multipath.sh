@@ -1,7 +1,8 @@
 # Two ways to one namespace, joined by the kernel's native multipathing: it obeys the ANA state of each under a
 # verified load, and goes on when one is lost and when it is back. blktests nvme/057, 058.
 [ "$(cat /sys/module/nvme_core/parameters/multipath)" = Y ] || fail "no native multipathing"
-serve memory:64MiB
+# A file: the target is killed in the end, and has to have everything afterwards.
+serve file:67108864
 SECOND=$(call listen)
 OPTIONS=(--reconnect-delay=1 --ctrl-loss-tmo=600)
 connect "${OPTIONS[@]}"
@@ -48,14 +49,12 @@ done
 echo numa >/sys/class/nvme-subsystem/*/iopolicy
 
 background_load
-for round in 1 2; do
-    move non-optimized optimized
-    only "$B" "$A"
-    move optimized inaccessible
-    only "$A" "$B"
-    move inaccessible non-optimized
-    only "$B" "$A"
-done
+move non-optimized optimized
+only "$B" "$A"
+move optimized inaccessible
+only "$A" "$B"
+move inaccessible non-optimized
+only "$B" "$A"
 # No way at all for a moment: the load waits.
 move inaccessible persistent-loss
 held=$(load_sectors)

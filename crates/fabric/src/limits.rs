@@ -2,11 +2,11 @@
 
 use core::time::Duration;
 
-/// Bytes a connection receives with one call, before its reactor turns to the others: a quarter of a
+/// Bytes a connection receives with one call, before its reactor turns to the others: a sixth of a
 /// second level cache, so that a command's data is still near when the command is executed, and
 /// little enough that a large write delays a small command of another queue by no more than the
 /// time to copy this.
-pub const RECEIVE_BYTES: usize = 128 * 1024;
+pub const RECEIVE_BYTES: usize = 80 * 1024;
 
 /// In-capsule data on an I/O queue (IOCCSZ), bytes: a 16 KiB write needs no R2T.
 pub const IN_CAPSULE_IO_BYTES: u32 = 16 * 1024;

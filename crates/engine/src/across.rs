@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn a_gate_opens_for_all_or_for_nobody() {
         reactor::simulate(2, async {
-            let both = crate::join::join_all(gate(2).into_iter().map(Pass::meet)).await;
+            let both = reactor::join_all(gate(2).into_iter().map(Pass::meet)).await;
             assert!(both.iter().all(Result::is_ok));
             let mut passes = gate(2);
             drop(passes.pop());

@@ -18,7 +18,6 @@ pub mod dump;
 mod error;
 pub mod format;
 mod grace;
-pub mod join;
 mod limits;
 pub mod log;
 pub mod map;

@@ -14,8 +14,8 @@ use crate::address::{BLOCK, Key, View};
 use crate::door::Door;
 use crate::error::{Error, Kind, Result};
 use crate::format::catalog::VolumeRecord;
-use crate::join::join_all;
 use crate::shard::Copy;
+use reactor::join_all;
 
 pub const BLOCK_BYTES: u64 = BLOCK as u64;
 

@@ -7,7 +7,7 @@ use super::report::{Finding, Structure};
 use crate::address::BLOCK;
 use crate::format::Bad;
 use crate::format::member::MemberHeader;
-use crate::join::join_all;
+use reactor::join_all;
 use stdx::num::u64_of;
 
 /// Checks the header of every allocation unit whose segment holds something.

@@ -13,8 +13,8 @@ use super::{Look, advice};
 use crate::address::{BLOCK, Entry, Key, Location, Name, SegmentId, View};
 use crate::error::Error;
 use crate::format::lost::Lost;
-use crate::join::join_all;
 use crate::segment::{Owner, SegmentInfo, StripeFaults, StripeHeader};
+use reactor::join_all;
 
 /// Headers read at once.
 const AT_ONCE: usize = 16;

@@ -17,7 +17,6 @@ use crate::error::{Error, Kind, Result};
 use crate::format::area as at;
 use crate::format::catalog::Catalog;
 use crate::format::label::Label;
-use crate::join::join_all;
 use crate::limits::HANDS;
 use crate::log::Log;
 use crate::map::{Map, MapLimits};
@@ -29,6 +28,7 @@ use crate::space::Space;
 use crate::superblock::Superblock;
 use crate::table::Table;
 use crate::writer::{self, Writer};
+use reactor::join_all;
 
 /// Memory of one shard's map.
 const MAP_BYTES_MIN: usize = 4 << 20;

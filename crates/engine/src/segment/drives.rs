@@ -3,10 +3,10 @@
 use super::patience::Patience;
 use crate::address::BLOCK;
 use crate::error::{Error, Kind, Result};
-use crate::join::join_all;
 use crate::limits::NO_SPACE_PAUSE;
 use media::Drive;
 use reactor::buffer::{Buffer, Pool};
+use reactor::join_all;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use stdx::num::{align_up, u64_of};

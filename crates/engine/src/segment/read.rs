@@ -5,9 +5,9 @@ use super::{SegmentInfo, Segments};
 use crate::address::BLOCK;
 use crate::error::{Error, Kind, Result};
 use crate::format::crc32c;
-use crate::join::join_all;
 use crate::limits::RECOVER_BLOCKS;
 use reactor::buffer::{Buffer, Pool};
+use reactor::join_all;
 use stdx::num::{u32_of, usize32};
 
 /// Whether every block has its checksum.

@@ -8,9 +8,9 @@ use super::drives::Trust;
 use super::{Member, SegmentInfo, Segments};
 use crate::address::BLOCK;
 use crate::error::{Error, Kind, Result};
-use crate::join::join_all;
 use raid::parity::reconstruct;
 use reactor::buffer::Buffer;
+use reactor::join_all;
 use std::sync::Arc;
 use stdx::num::usize32;
 

@@ -5,8 +5,8 @@ use super::recover::Target;
 use super::{SegmentInfo, Segments};
 use crate::address::{BLOCK, Location};
 use crate::format::lost::Lost;
-use crate::join::join_all;
 use crate::limits::SALVAGE_ATTEMPTS;
+use reactor::join_all;
 
 /// What became of a block that was to be read for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,9 +6,9 @@ use super::{SegmentInfo, Segments, StripeHeader};
 use crate::address::BLOCK;
 use crate::error::Result;
 use crate::format::crc32c;
-use crate::join::join_all;
 use crate::limits::RECOVER_BLOCKS;
 use reactor::buffer::Buffer;
+use reactor::join_all;
 use stdx::num::{u32_of, usize32};
 
 /// What is wrong with a stripe.

@@ -5,7 +5,7 @@ use crate::address::BLOCK;
 use crate::error::{Error, Kind, Result};
 use crate::format::Bad;
 use crate::format::member::MemberHeader;
-use crate::join::join_all;
+use reactor::join_all;
 use stdx::num::u32_of;
 
 /// What became of a segment's members: as many losses as there is parity are borne.

@@ -106,20 +106,6 @@ impl TcpStream {
         poll_fn(|cx| self.poll_with(cx, |fd| sys::recv_fds(fd, buf, fds))).await
     }
 
-    /// Sends all of `buf` over a Unix socket, and a descriptor with its first byte.
-    ///
-    /// # Errors
-    /// As sendmsg(2).
-    pub async fn send_with_fd(&self, buf: &[u8], along: BorrowedFd<'_>) -> io::Result<()> {
-        loop {
-            match sys::send_fd(&self.fd, buf, along) {
-                Ok(sent) => return self.send_all(&buf[sent..]).await,
-                Err(e) if would_block(&e) => self.writable().await?,
-                Err(e) => return Err(e),
-            }
-        }
-    }
-
     /// The poll form of [`recv`](Self::recv), for hand-written futures.
     ///
     /// # Errors

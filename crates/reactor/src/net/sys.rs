@@ -65,28 +65,6 @@ pub(super) fn recv_fds(fd: &OwnedFd, buf: &mut [u8], fds: &mut Vec<OwnedFd>) -> 
     Ok(received)
 }
 
-/// As [`send_vectored`] of one part, with a descriptor along with its first byte.
-pub(super) fn send_fd(fd: &OwnedFd, buf: &[u8], along: BorrowedFd<'_>) -> io::Result<usize> {
-    let mut control = Control([0; _]);
-    let part = IoSlice::new(buf);
-    let mut message = header((&raw const part).cast(), 1);
-    message.msg_control = control.0.as_mut_ptr().cast();
-    // SAFETY: these take no pointer.
-    let (space, len) = unsafe { (libc::CMSG_SPACE(4), libc::CMSG_LEN(4)) };
-    message.msg_controllen = usize32(space);
-    // SAFETY: there is room for a header and a descriptor, and the header is aligned.
-    unsafe {
-        let head = libc::CMSG_FIRSTHDR(&raw const message);
-        (*head).cmsg_level = libc::SOL_SOCKET;
-        (*head).cmsg_type = libc::SCM_RIGHTS;
-        (*head).cmsg_len = usize32(len);
-        libc::CMSG_DATA(head).cast::<RawFd>().write_unaligned(along.as_raw_fd());
-    }
-    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    // SAFETY: the header names memory readable during the call.
-    bytes(unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const message, flags) })
-}
-
 fn header(iov: *const libc::iovec, count: usize) -> libc::msghdr {
     // SAFETY: all zeroes is a message header with no name, vector or control data.
     let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };

@@ -18,9 +18,8 @@ pub fn entry(
 ) -> Result<PathBuf> {
     let mut hasher = DefaultHasher::new();
     recipe.hash(&mut hasher);
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(".cache");
+    let root = root()?;
     let place = root.join(format!("{name}-{:016x}", hasher.finish()));
-    fs::create_dir_all(&root)?;
     let lock = File::create(root.join("lock"))?;
     lock.lock()?;
     if place.is_dir() {
@@ -32,4 +31,11 @@ pub fn entry(
     build(&whole).map_err(|error| format!("making {name}: {error}"))?;
     fs::rename(&whole, &place)?;
     Ok(place)
+}
+
+/// The folder `tests/hosts/.cache/`, made if it is not there yet.
+pub fn root() -> Result<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(".cache");
+    fs::create_dir_all(&root)?;
+    Ok(root)
 }

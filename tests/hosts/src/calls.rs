@@ -1,8 +1,7 @@
 //! What a scenario can ask of the machine outside the guest.
-use crate::Result;
 use crate::capture::Capture;
 use crate::target::Target;
-use std::path::{Path, PathBuf};
+use crate::{Result, cache};
 use tempfile::TempDir;
 
 /// The state of one scenario outside the guest: gone when the scenario is over.
@@ -15,11 +14,9 @@ pub struct Calls {
 impl Calls {
     /// Nothing runs yet.
     pub fn new() -> Result<Self> {
-        Ok(Self {
-            targets: Vec::new(),
-            capture: None,
-            work: tempfile::Builder::new().prefix("flashloom-hosts-").tempdir_in(scratch())?,
-        })
+        // Backing files need a file system with direct I/O and hole punching, which /tmp may not have.
+        let work = tempfile::Builder::new().prefix("flashloom-hosts-").tempdir_in(cache::root()?)?;
+        Ok(Self { targets: Vec::new(), capture: None, work })
     }
 
     /// A target runs already.
@@ -83,9 +80,4 @@ impl Calls {
     fn target(&mut self) -> Result<&mut Target> {
         self.targets.last_mut().ok_or_else(|| "no target was started".into())
     }
-}
-
-/// Backing files need a file system with direct I/O and hole punching, which /tmp may not have.
-fn scratch() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(".cache")
 }

@@ -314,12 +314,18 @@ impl Queue {
         if !self.early.is_empty() {
             return Ok(self.connection.send_all(&self.slots).await?);
         }
-        if self.spin.is_some() && self.flush()? == Flushed::All {
-            let looked = self.look_until(|queue| {
-                queue.look().map_or_else(|e| Some(Err(e)), |came| came.then_some(Ok(())))
-            });
-            if let Some(looked) = looked {
-                return looked;
+        if self.spin.is_some() {
+            match self.flush()? {
+                Flushed::All => {
+                    let looked = self.look_until(|queue| {
+                        queue.look().map_or_else(|e| Some(Err(e)), |came| came.then_some(Ok(())))
+                    });
+                    if let Some(looked) = looked {
+                        return looked;
+                    }
+                }
+                Flushed::Shared => reactor::yield_now().await,
+                Flushed::Blocked => {}
             }
         }
         Ok(self.connection.ready(&self.slots).await?)

@@ -11,13 +11,8 @@ use stdx::num::{align_down, align_up, u64_of, usize32, usize64};
 /// The granularity in which memory comes and goes.
 const PAGE: u64 = 4096;
 
-/// How far into its mapping a region of one core begins: a cache line short of a page.
-///
-/// Such a region is sent from where it lies, and the kernel copies with `rep movsb`, which some
-/// processors (AMD's Zen 3 was measured) do 15 times slower when the destination lies 1 to 31 bytes
-/// behind the source, both modulo a page. Behind the header of a C2HData PDU (24 bytes) that is just
-/// where a block that begins at a page goes: 128 KiB went at 2 GB/s, and at 13 GB/s a line before.
-const SKEW: u64 = PAGE - 64;
+/// How far into its mapping a region of one core begins, which is sent from where it lies.
+const SKEW: u64 = u64_of(reactor::buffer::SEND_START);
 
 /// A region of at most this share of the machine's memory has transparent huge pages: a block at random is
 /// found without a walk through page tables that no cache holds. A larger one is thin on purpose: it

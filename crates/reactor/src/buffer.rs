@@ -15,6 +15,14 @@ use stdx::num::{u32_of, usize32};
 /// Size classes: the powers of two from the alignment to the largest buffer.
 const CLASSES: usize = usize32(BUFFER_MAX.ilog2() - BUFFER_ALIGN.ilog2()) + 1;
 
+/// How far into its memory what a socket sends best begins: a cache line short of a page.
+///
+/// The kernel copies with `rep movsb`, which some processors (AMD's Zen 3 was measured) do 15 times
+/// slower when the destination lies 1 to 31 bytes behind the source, both modulo a page. Behind a
+/// header of some bytes, at the start of what is sent, that is just where bytes that begin at a page
+/// go: 128 KiB went at 2 GB/s, and at 13 GB/s a line before.
+pub const SEND_START: usize = BUFFER_ALIGN - 64;
+
 #[derive(Default)]
 struct Class {
     /// Places ever used: those from here on are untouched memory.
@@ -102,6 +110,27 @@ impl Pool {
         assert!(len <= BUFFER_MAX, "{len} bytes exceed the largest buffer");
         let class = class_of(len);
         self.shared.budget.try_acquire(class_bytes(class)).then(|| self.take(class, len))
+    }
+
+    /// As [`alloc`](Self::alloc), the bytes placed for sending ([`SEND_START`]).
+    ///
+    /// # Panics
+    /// When `len` exceeds `BUFFER_MAX` less `SEND_START`.
+    pub async fn alloc_to_send(&self, len: usize) -> Buffer {
+        let mut buffer = self.alloc(SEND_START + len).await;
+        buffer.show(SEND_START, len);
+        buffer
+    }
+
+    /// As [`alloc_to_send`](Self::alloc_to_send), unless it would have to wait.
+    ///
+    /// # Panics
+    /// As that.
+    #[must_use]
+    pub fn try_alloc_to_send(&self, len: usize) -> Option<Buffer> {
+        let mut buffer = self.try_alloc(SEND_START + len)?;
+        buffer.show(SEND_START, len);
+        Some(buffer)
     }
 
     /// Bytes that can be given out now.
@@ -306,6 +335,8 @@ mod tests {
         small.show(512, 1024);
         assert_eq!((small.start(), small.len()), (512, 1024));
         assert!(small.as_ptr().addr() % BUFFER_ALIGN == 512);
+        let to_send = pool.try_alloc_to_send(4096).unwrap();
+        assert_eq!((to_send.start(), to_send.len()), (SEND_START, 4096));
     }
 
     #[test]

@@ -43,7 +43,7 @@ fn of_volume(
         return Ok(None);
     }
     let length = run.bytes();
-    let Some(mut buffer) = buffer::pool().try_alloc(length) else { return Ok(None) };
+    let Some(mut buffer) = buffer::pool().try_alloc_to_send(length) else { return Ok(None) };
     let done = volume.read_at_once(run.offset, &mut buffer[..length]);
     Ok(done.then(|| Reply::with_data(Payload::Buffer { buffer, length })))
 }
@@ -61,7 +61,7 @@ fn of_memory(at: &Attached, command: &Read, sqe: &Sqe) -> Result<Option<Reply>, 
         let (region, offset) = (region.clone(), run.offset);
         return Ok(Some(Reply::with_data(Payload::Region { region, offset, length })));
     }
-    let Some(mut buffer) = buffer::pool().try_alloc(length) else { return Ok(None) };
+    let Some(mut buffer) = buffer::pool().try_alloc_to_send(length) else { return Ok(None) };
     region.copy_out(run.offset, &mut buffer).map_err(|e| status_of(&e))?;
     Ok(Some(Reply::with_data(Payload::Buffer { buffer, length })))
 }

@@ -21,13 +21,13 @@ impl Attached {
     pub(super) async fn load(&self, offset: u64, length: usize) -> Result<Buffer, Status> {
         match &self.namespace().backend {
             Backend::Memory(region) => {
-                let mut buffer = buffer::alloc(length).await;
+                let mut buffer = buffer::pool().alloc_to_send(length).await;
                 region.copy_out(offset, &mut buffer).map_err(|e| status_of(&e))?;
                 Ok(buffer)
             }
             Backend::Drive(drive) => drive.read(offset, length).await.map_err(|e| status_of(&e)),
             Backend::Volume(volume) => {
-                let mut buffer = buffer::alloc(length).await;
+                let mut buffer = buffer::pool().alloc_to_send(length).await;
                 let read = volume.read(offset, &mut buffer[..length]).await;
                 read.map_err(|e| status_of_volume(&e, true))?;
                 Ok(buffer)

@@ -35,7 +35,7 @@ pub use fabric::race;
 pub use host::HostIdentity;
 pub use namespace::{
     Buffer, CopyLimits, Deallocate, Fua, Geometry, Namespace, PathInfo, PathPolicy, PathState,
-    Supports,
+    Registrant, Supports,
 };
 pub use nvme::ana::State as AnaState;
 pub use queue::{Completion, Data, Memory, Queue};

@@ -5,6 +5,7 @@ mod fence;
 mod geometry;
 mod life;
 mod path;
+mod reserve;
 mod route;
 mod session;
 
@@ -27,6 +28,7 @@ use zerocopy::IntoBytes;
 pub use buffer::Buffer;
 pub use geometry::{CopyLimits, Geometry, Supports};
 pub use path::{PathInfo, PathState};
+pub use reserve::Registrant;
 pub use route::PathPolicy;
 
 use crate::Error;

@@ -54,6 +54,10 @@ pub struct Supports {
     pub compare: bool,
     /// Verify.
     pub verify: bool,
+    /// The reservation commands.
+    pub reservations: bool,
+    /// Reservations can be had that outlast a loss of power (RESCAP, PTPL).
+    pub reservations_persist: bool,
 }
 
 /// Limits of one Copy command.
@@ -126,6 +130,8 @@ impl Supports {
             deallocated_reads_zeroes: frees & 0b111 == namespace_bits::DLFEAT_READS_ZEROES,
             compare: offers(bits::ONCS_COMPARE),
             verify: offers(bits::ONCS_VERIFY),
+            reservations: offers(bits::ONCS_RESERVATIONS) && namespace.rescap & !1 != 0,
+            reservations_persist: namespace.rescap & 1 != 0,
         }
     }
 }

@@ -1,0 +1,140 @@
+//! Reservations: which hosts may write to a namespace (NVMe Base 2.1, section 8.1.22).
+
+use nvme::opcode::io;
+use nvme::reservation::{
+    AcquireAction, AcquireData, ChangePersistence, ExtendedStatusHeader, RCSTS_HOLDS,
+    RegisterAction, RegisterData, RegistrantExtended, Type,
+};
+use nvme::sqe::Sqe;
+use nvme::status::Status;
+use stdx::num::{u32_of, usize32};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::life::Effect;
+use super::{Buffer, Namespace};
+use crate::Error;
+use crate::queue::Data;
+
+/// A host that is registered with a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Registrant {
+    /// Its reservation key.
+    pub key: u64,
+    /// Its Host Identifier.
+    pub host: [u8; 16],
+    /// It holds the reservation.
+    pub holds: bool,
+}
+
+/// Ignore Existing Key (IEKEY), in CDW10.
+const IEKEY: u32 = 1 << 3;
+
+/// Registrants that a report has room for: as many hosts as are ever let near one namespace.
+const REGISTRANTS_MAX: usize = 63;
+
+impl Namespace {
+    /// Registers this host with `key`, in place of another one it may have. It lasts over a loss of power where
+    /// the namespace can do that.
+    ///
+    /// # Errors
+    /// See [`Namespace`].
+    pub async fn register(&self, key: u64) -> Result<(), Error> {
+        let persists = self.geometry().supports.reservations_persist;
+        let persistence =
+            if persists { ChangePersistence::Set } else { ChangePersistence::NoChange };
+        let persistence = u32::from(persistence.raw()) << 30;
+        match self.change(RegisterAction::Register, persistence, (0, key)).await {
+            Err(Error::Command { status, .. }) if status.is(Status::RESERVATION_CONFLICT) => {
+                let cdw10 = persistence | IEKEY;
+                self.change(RegisterAction::Replace, cdw10, (0, key)).await
+            }
+            done => done,
+        }
+    }
+
+    /// Takes this host's registration back, and with it the reservation, if it holds that.
+    ///
+    /// # Errors
+    /// See [`Namespace`].
+    pub async fn unregister(&self, key: u64) -> Result<(), Error> {
+        self.change(RegisterAction::Unregister, 0, (key, 0)).await
+    }
+
+    async fn change(
+        &self,
+        action: RegisterAction,
+        cdw10: u32,
+        (current, new): (u64, u64),
+    ) -> Result<(), Error> {
+        let data = RegisterData { crkey: current.into(), nrkey: new.into() };
+        let sqe = self.reserve(io::RESERVATION_REGISTER, cdw10 | u32::from(action.raw()));
+        // Twice is as good as once: the key is what it was to be.
+        self.order("Reservation Register", Effect::Same, sqe, Data::copy_of(data.as_bytes())).await
+    }
+
+    /// Acquires a reservation of `kind` for this host, which is registered with `key`. An [`Error::Command`] of
+    /// status Reservation Conflict says that another host has it.
+    ///
+    /// # Errors
+    /// See [`Namespace`].
+    pub async fn acquire(&self, key: u64, kind: Type) -> Result<(), Error> {
+        self.take(AcquireAction::Acquire, (key, 0), kind).await
+    }
+
+    /// Takes the reservation from the host registered with `victim`, whose commands are ended and whose
+    /// registration is removed.
+    ///
+    /// # Errors
+    /// See [`Namespace`].
+    pub async fn preempt(&self, key: u64, victim: u64, kind: Type) -> Result<(), Error> {
+        self.take(AcquireAction::PreemptAndAbort, (key, victim), kind).await
+    }
+
+    /// The hosts that are registered.
+    ///
+    /// # Errors
+    /// See [`Namespace`].
+    pub async fn registrants(&self) -> Result<Vec<Registrant>, Error> {
+        let (head, entry) = (size_of::<ExtendedStatusHeader>(), size_of::<RegistrantExtended>());
+        let bytes = u32_of(head + REGISTRANTS_MAX * entry);
+        let mut buffer = Buffer::new(usize32(bytes)).await;
+        // Number of Dwords, 0's based; Extended Data Structure.
+        let mut sqe = self.reserve(io::RESERVATION_REPORT, bytes / 4 - 1);
+        sqe.cdw11 = 1.into();
+        let data = buffer.receive(bytes);
+        self.move_data("Reservation Report", Effect::None, sqe, data, &mut buffer).await?;
+        let cut = || Error::Unsupported("a reservation report is cut short".to_owned());
+        let (status, rest) = ExtendedStatusHeader::read_from_prefix(&buffer).map_err(|_| cut())?;
+        let count = usize::from(status.head.regstrnt.get()).min(REGISTRANTS_MAX);
+        let entries = rest.chunks_exact(entry).take(count);
+        let read = |bytes| RegistrantExtended::read_from_bytes(bytes).map_err(|_| cut());
+        entries
+            .map(|bytes| {
+                let one = read(bytes)?;
+                let holds = one.rcsts & RCSTS_HOLDS != 0;
+                Ok(Registrant { key: one.rkey.get(), host: one.hostid, holds })
+            })
+            .collect()
+    }
+
+    async fn take(
+        &self,
+        action: AcquireAction,
+        (key, victim): (u64, u64),
+        kind: Type,
+    ) -> Result<(), Error> {
+        let data = AcquireData { crkey: key.into(), prkey: victim.into() };
+        let cdw10 = u32::from(action.raw()) | u32::from(kind.raw()) << 8;
+        let sqe = self.reserve(io::RESERVATION_ACQUIRE, cdw10);
+        // Acquiring twice is acquiring; who is preempted is not there to be preempted again.
+        let again = action == AcquireAction::Acquire;
+        let effect = if again { Effect::Same } else { Effect::Once };
+        self.order("Reservation Acquire", effect, sqe, Data::copy_of(data.as_bytes())).await
+    }
+
+    fn reserve(&self, opcode: u8, cdw10: u32) -> Sqe {
+        let mut sqe = Sqe::new(opcode, 0, self.inner.life.nsid());
+        sqe.cdw10 = cdw10.into();
+        sqe
+    }
+}

@@ -225,7 +225,7 @@ fn state(health: Health, stripes: u64) -> String {
 fn shown(member: String, found: Result<Found, hostraid::Error>) -> Shown {
     let fault = |text: String| Shown { member: member.clone(), fault: Some(text), says: None };
     let superblock = match found {
-        Ok(Found::Member(superblock)) => superblock,
+        Ok(Found::Member { says, .. }) => says,
         Ok(Found::Blank) => return fault("blank".to_owned()),
         Ok(Found::Foreign(why)) => return fault(format!("no member of a set: {why}")),
         Err(error) => return fault(error.to_string()),

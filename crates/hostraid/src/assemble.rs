@@ -9,7 +9,9 @@ use stdx::num::{u64_of, usize32};
 
 use crate::Error;
 use crate::bitmap::{Bitmap, Bits, PAGES};
+use crate::book::Book;
 use crate::format::{Health, PAGE_BYTES, Seat, Superblock};
+use crate::inner::Inner;
 use crate::inspect::{Found, inspect, suits};
 use crate::journal::Journal;
 use crate::layout::{Layout, Level};
@@ -17,7 +19,7 @@ use crate::limits::{ASSEMBLY_RAISE, BITMAP_AT, PAGE};
 use crate::locks::StripeLocks;
 use crate::member::{Member, is_medium};
 use crate::recover;
-use crate::set::{Book, Inner, Set};
+use crate::set::Set;
 use crate::work::Work;
 
 /// How a set may be put together.
@@ -27,7 +29,17 @@ pub struct Assemble {
     pub degraded: bool,
     /// What is planted.
     #[cfg(test)]
-    pub canary: Option<crate::set::Canary>,
+    pub canary: Option<crate::canary::Canary>,
+}
+
+impl Assemble {
+    fn flushes(self) -> bool {
+        #[cfg(test)]
+        if self.canary == Some(crate::canary::Canary::TrustCaches) {
+            return false;
+        }
+        true
+    }
 }
 
 /// All it takes to use a set.
@@ -35,9 +47,11 @@ pub struct Parts {
     pub id: [u8; 16],
     pub name: String,
     pub layout: Layout,
-    pub members: Vec<Option<Member>>,
+    pub members: Vec<Option<Rc<Member>>>,
     /// Stale ones, which may join again.
-    pub away: Vec<Option<Member>>,
+    pub away: Vec<Option<Rc<Member>>>,
+    /// Which of a member's two pages has its newer superblock, by slot.
+    pub newer: Vec<u64>,
     pub seats: Vec<Seat>,
     pub events: u64,
     pub durable: u64,
@@ -61,6 +75,7 @@ impl Parts {
                 events: self.events,
                 durable: self.durable,
                 generation: self.generation,
+                newer: self.newer,
                 tail: self.tail,
                 todo,
                 broken: None,
@@ -84,8 +99,10 @@ impl Parts {
 
 /// A member that was given, and what it says.
 struct Given {
-    member: Member,
+    member: Rc<Member>,
     says: Superblock,
+    /// In which page that is.
+    page: u64,
 }
 
 impl Set {
@@ -98,9 +115,14 @@ impl Set {
     pub async fn assemble(members: Vec<Member>, how: Assemble) -> Result<Self, Error> {
         let mut given = Vec::new();
         for (index, member) in members.into_iter().enumerate() {
-            let says = own_superblock(index, inspect(index, &member).await?)?;
+            // A write that was under way when a host died may be there to be read and yet be lost with power:
+            // nothing may be concluded from what can still change.
+            if how.flushes() {
+                member.flush().await.map_err(Error::member(index))?;
+            }
+            let (says, page) = own_superblock(index, inspect(index, &member).await?)?;
             suits(index, &member, &says.layout)?;
-            given.push(Given { member, says });
+            given.push(Given { member: Rc::new(member), says, page });
         }
         let newest = newest(&given)?;
         let parts = choose(given, &newest, how)?;
@@ -122,9 +144,9 @@ impl Set {
 }
 
 /// A blank one must never be taken for a member that is missing.
-fn own_superblock(index: usize, found: Found) -> Result<Superblock, Error> {
+fn own_superblock(index: usize, found: Found) -> Result<(Superblock, u64), Error> {
     match found {
-        Found::Member(superblock) => Ok(*superblock),
+        Found::Member { says, page } => Ok((*says, page)),
         Found::Blank => Err(Error::refused(
             format!("member {index} is blank: it holds nothing of a set"),
             "leave it out, and give it to the set with `flashloom raid rebuild --add`",
@@ -172,10 +194,12 @@ fn newest(given: &[Given]) -> Result<Superblock, Error> {
 fn choose(given: Vec<Given>, newest: &Superblock, how: Assemble) -> Result<Parts, Error> {
     let layout = newest.layout;
     let mut seats = newest.seats.clone();
-    let mut members: Vec<Option<Member>> = (0..layout.width()).map(|_| None).collect();
+    let mut members: Vec<Option<Rc<Member>>> = (0..layout.width()).map(|_| None).collect();
     let mut away = members.clone();
+    let mut pages = vec![0; layout.width()];
     let mut tail = newest.tail;
-    for Given { member, says } in given {
+    for Given { member, says, page } in given {
+        pages[says.slot] = page;
         let seat = &seats[says.slot];
         let own = says.seats[says.slot].member == seat.member;
         // One that missed only the raise of the count that was under way has all that was acknowledged.
@@ -218,6 +242,7 @@ fn choose(given: Vec<Given>, newest: &Superblock, how: Assemble) -> Result<Parts
         layout,
         members,
         away,
+        newer: pages,
         seats,
         events,
         durable: newest.floor,

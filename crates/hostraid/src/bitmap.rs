@@ -9,8 +9,8 @@ use initiator::Fua;
 use reactor::sync::Semaphore;
 use stdx::num::{u64_of, usize32, usize64};
 
+use crate::inner::Inner;
 use crate::limits::{BITMAP_AT, BITMAP_BYTES, DIRTY_MAX, PAGE};
-use crate::set::Inner;
 
 /// One bit a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,6 +135,10 @@ impl Bitmap {
             return;
         }
         self.add(regions);
+        #[cfg(test)]
+        if inner.has_canary(crate::canary::Canary::EarlyChange) {
+            return;
+        }
         self.store(inner).await;
     }
 
@@ -148,11 +152,20 @@ impl Bitmap {
         }
     }
 
-    /// Forgets all regions but those being written. Only while every member is in sync.
+    /// Forgets all regions but those being written, if every member is in sync.
     pub async fn clear(&self, inner: &Inner) {
+        // Not while others store: they would take for stored what is forgotten here.
+        let _turn = self.turn.hold(1).await;
+        if inner.has_stopped() || !inner.all_in_sync() {
+            return;
+        }
         let changed: Vec<usize> = {
             let mut left = Bits::none();
             self.active.borrow().keys().for_each(|&region| left.add(region));
+            #[cfg(test)]
+            if inner.has_canary(crate::canary::Canary::EarlyClear) {
+                left = Bits::none();
+            }
             let mut stored = self.stored.borrow_mut();
             let changed = (0..PAGES).filter(|&page| stored.page(page) != left.page(page));
             let changed = changed.collect();
@@ -163,7 +176,6 @@ impl Bitmap {
             *self.bits.borrow_mut() = left;
             changed
         };
-        let _turn = self.turn.hold(1).await;
         for page in changed {
             self.put(inner, page).await;
         }

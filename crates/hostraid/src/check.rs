@@ -1,14 +1,19 @@
 //! Whether parity and copies say what the data does.
 
+use std::ops::Range;
+use std::rc::Rc;
+
 use initiator::Fua;
 use reactor::{join_all, now_exact};
 use stdx::num::usize32;
 
 use crate::Error;
+use crate::inner::Inner;
 use crate::layout::Level;
 use crate::limits::SWEEP_STRIPES;
 use crate::rebuild::hold_back;
-use crate::set::{Inner, Set};
+use crate::set::Set;
+use crate::work::to_its_end;
 
 /// What a check found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,25 +46,36 @@ impl Set {
         while from < stripes {
             let begin = now_exact();
             let to = (from + SWEEP_STRIPES).min(stripes);
-            let held = inner.locks.lock(from..to, true).await;
-            inner.settle().await?;
-            for one in join_all((from..to).map(|stripe| inner.check_one(stripe, repair))).await {
-                let one = one?;
-                found.stripes += 1;
-                found.mismatched += one.mismatched;
-                found.degraded += one.degraded;
-            }
+            let these = Rc::clone(inner);
+            let some =
+                to_its_end(async move { these.check_some(from..to, repair).await }).await??;
+            found.stripes += some.stripes;
+            found.mismatched += some.mismatched;
+            found.degraded += some.degraded;
             from = to;
             progress(to, stripes);
-            drop(held);
             hold_back(rate, SWEEP_STRIPES * inner.layout.stripe_bytes(), begin).await;
         }
-        inner.settle().await?;
         Ok(found)
     }
 }
 
 impl Inner {
+    /// Checks some stripes, which nobody else uses meanwhile.
+    async fn check_some(&self, stripes: Range<u64>, repair: bool) -> Result<Checked, Error> {
+        let mut found = Checked::default();
+        let _held = self.locks.lock(stripes.clone(), true).await;
+        self.settle().await?;
+        for one in join_all(stripes.map(|stripe| self.check_one(stripe, repair))).await {
+            let one = one?;
+            found.stripes += 1;
+            found.mismatched += one.mismatched;
+            found.degraded += one.degraded;
+        }
+        self.settle().await?;
+        Ok(found)
+    }
+
     async fn check_one(&self, stripe: u64, repair: bool) -> Result<Checked, Error> {
         let (data, width, chunk) = (self.layout.data(), self.layout.width(), self.layout.chunk);
         let room = usize32(chunk);

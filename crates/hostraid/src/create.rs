@@ -1,5 +1,7 @@
 //! A new set.
 
+use std::rc::Rc;
+
 use initiator::{Deallocate, Fua};
 use reactor::join_all;
 
@@ -63,7 +65,8 @@ impl Set {
             name: create.name,
             layout,
             away: members.iter().map(|_| None).collect(),
-            members: members.into_iter().map(Some).collect(),
+            newer: members.iter().map(|_| 0).collect(),
+            members: members.into_iter().map(|member| Some(Rc::new(member))).collect(),
             seats: seats(create.member_ids, 0),
             events: 1,
             durable: 0,
@@ -87,8 +90,8 @@ impl Set {
 fn refuse_used(index: usize, found: &Found) -> Result<(), Error> {
     match found {
         Found::Blank => Ok(()),
-        Found::Member(superblock) => Err(Error::refused(
-            format!("member {index} belongs to the set {}", superblock.name),
+        Found::Member { says, .. } => Err(Error::refused(
+            format!("member {index} belongs to the set {}", says.name),
             "--force takes it all the same, and what that set holds may be lost",
         )),
         Found::Foreign(_) => Err(Error::refused(

@@ -13,7 +13,12 @@ use crate::member::{Member, is_medium};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     /// A member of a set.
-    Member(Box<Superblock>),
+    Member {
+        /// Its newer superblock.
+        says: Box<Superblock>,
+        /// In which of the two pages that is.
+        page: u64,
+    },
     /// Zeroes, as far as a set's own areas would reach.
     Blank,
     /// Something else.
@@ -26,13 +31,13 @@ pub enum Found {
 /// When it cannot be read.
 pub async fn inspect(index: usize, member: &Member) -> Result<Found, Error> {
     let mut buffer = Buffer::new(PAGE_BYTES).await;
-    let mut newest: Option<Superblock> = None;
+    let mut newest: Option<(Superblock, u64)> = None;
     let mut bad = Bad::Blank;
     for page in 0..2_u64 {
         match member.read(page * u64::from(PAGE), PAGE, &mut buffer).await {
             Ok(()) => match Superblock::from_page(&buffer) {
-                Ok(one) if newest.as_ref().is_none_or(|n| one.generation > n.generation) => {
-                    newest = Some(one);
+                Ok(one) if newest.as_ref().is_none_or(|(n, _)| one.generation > n.generation) => {
+                    newest = Some((one, page));
                 }
                 Ok(_) => {}
                 Err(why) if bad == Bad::Blank => bad = why,
@@ -42,8 +47,8 @@ pub async fn inspect(index: usize, member: &Member) -> Result<Found, Error> {
             Err(source) => return Err(Error::Member { index, source }),
         }
     }
-    if let Some(found) = newest {
-        return Ok(Found::Member(Box::new(found)));
+    if let Some((says, page)) = newest {
+        return Ok(Found::Member { says: Box::new(says), page });
     }
     let blank = bad == Bad::Blank && is_zero(index, member).await?;
     Ok(if blank { Found::Blank } else { Found::Foreign(bad) })

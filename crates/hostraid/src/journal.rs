@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use initiator::Error;
 use reactor::sync::Signal;
 
-use crate::set::Inner;
+use crate::inner::Inner;
 
 /// The journal of a set in use. Record n is in place n modulo the number of places, on each member that it
 /// changes. A place is used again only when all members have a superblock whose tail is beyond what was there.
@@ -39,6 +39,21 @@ impl Journal {
     pub fn go_on_from(&self, next: u64) {
         debug_assert!(self.active.borrow().is_empty(), "records are in use");
         self.next.set(next);
+    }
+
+    /// The number of the record that is begun next.
+    #[must_use]
+    pub fn next(&self) -> u64 {
+        self.next.get()
+    }
+
+    /// Returns when every record below `number` has ended.
+    ///
+    /// # Errors
+    /// When the set is of no more use.
+    pub async fn ended_below(&self, inner: &Inner, number: u64) -> Result<(), Error> {
+        self.ended.until(|| self.tail() >= number || inner.usable().is_err()).await;
+        inner.usable()
     }
 
     /// The oldest record in use, or the next one.

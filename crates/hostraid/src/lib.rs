@@ -6,10 +6,14 @@
 
 mod assemble;
 mod bitmap;
+mod book;
+#[cfg(test)]
+mod canary;
 mod check;
 mod create;
 mod error;
 pub mod format;
+mod inner;
 mod inspect;
 mod journal;
 mod layout;

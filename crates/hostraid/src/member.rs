@@ -12,7 +12,7 @@ pub enum Member {
     Namespace(Namespace),
     /// A drive of the simulator.
     #[cfg(test)]
-    Simulated(std::rc::Rc<media::Drive>),
+    Simulated(simulated::Drive),
 }
 
 /// What a set needs to know of a member.
@@ -65,7 +65,7 @@ impl Member {
                 transfer_max: 1 << 20,
                 write_zeroes: true,
                 zeroes_deallocate: true,
-                volatile_cache: drive.has_volatile_cache(),
+                volatile_cache: true,
                 read_only: false,
             },
         }
@@ -82,7 +82,7 @@ impl Member {
                 namespace.read(offset / u64::from(block), len / block, buffer).await
             }
             #[cfg(test)]
-            Self::Simulated(drive) => simulated::read(drive, offset, len, buffer).await,
+            Self::Simulated(drive) => drive.read(offset, len, buffer).await,
         }
     }
 
@@ -103,7 +103,7 @@ impl Member {
                 namespace.write(offset / u64::from(block), len / block, buffer, fua).await
             }
             #[cfg(test)]
-            Self::Simulated(drive) => simulated::write(drive, offset, len, buffer, fua).await,
+            Self::Simulated(drive) => drive.write(offset, len, buffer, fua).await,
         }
     }
 
@@ -133,7 +133,7 @@ impl Member {
                 Ok(())
             }
             #[cfg(test)]
-            Self::Simulated(drive) => simulated::zero(drive, offset, len, fua).await,
+            Self::Simulated(drive) => drive.zero(offset, len, fua).await,
         }
     }
 
@@ -145,7 +145,7 @@ impl Member {
         match self {
             Self::Namespace(namespace) => namespace.flush().await,
             #[cfg(test)]
-            Self::Simulated(drive) => drive.flush().await.map_err(|e| simulated::error(&e)),
+            Self::Simulated(drive) => drive.flush().await,
         }
     }
 
@@ -163,42 +163,4 @@ impl Member {
 }
 
 #[cfg(test)]
-mod simulated {
-    use super::*;
-    use media::{Drive, Kind};
-    use stdx::num::usize32;
-
-    /// As a target would tell it.
-    pub fn error(error: &media::Error) -> Error {
-        match error.kind {
-            Kind::Medium if error.operation == media::Operation::Read => {
-                Error::Command { command: "Read", status: Status::UNRECOVERED_READ_ERROR }
-            }
-            Kind::Medium => Error::Command { command: "Write", status: Status::WRITE_FAULT },
-            _ => Error::Lost("the simulated member is gone"),
-        }
-    }
-
-    pub async fn read(d: &Drive, offset: u64, len: u32, to: &mut Buffer) -> Result<(), Error> {
-        let read = d.read(offset, usize32(len)).await.map_err(|e| error(&e))?;
-        to[..usize32(len)].copy_from_slice(&read);
-        Ok(())
-    }
-
-    pub async fn write(
-        d: &Drive,
-        offset: u64,
-        len: u32,
-        from: &Buffer,
-        fua: Fua,
-    ) -> Result<(), Error> {
-        let mut data = reactor::buffer::alloc(usize32(len)).await;
-        data.copy_from_slice(&from[..usize32(len)]);
-        d.write(offset, data, fua == Fua::Yes).await.map_err(|e| error(&e))
-    }
-
-    pub async fn zero(d: &Drive, offset: u64, len: u64, fua: Fua) -> Result<(), Error> {
-        d.write_zeroes(offset, len, true).await.map_err(|e| error(&e))?;
-        if fua == Fua::Yes { d.flush().await.map_err(|e| error(&e)) } else { Ok(()) }
-    }
-}
+pub mod simulated;

@@ -1,34 +1,42 @@
 //! Reads: from the members that have it, else from what the others say of it.
 
+use std::rc::Rc;
+
 use initiator::{Buffer, Error, Fua};
 use reactor::join_all;
 use stdx::num::{low32, usize32};
 
+use crate::inner::Inner;
 use crate::layout::{Level, Segment, Slots};
 use crate::member::is_medium;
-use crate::set::Inner;
-use crate::work::Permit;
+use crate::work::{Permit, to_its_end};
 
 /// The units of a stripe over a hull, as far as they are known.
 pub type Units = Vec<Option<Buffer>>;
 
 impl Inner {
     /// Reads `len` bytes at `offset` into the start of `to`.
-    pub async fn read(&self, offset: u64, len: u64, to: &mut Buffer) -> Result<(), Error> {
-        self.usable()?;
-        if self.layout.level == Level::Mirror {
-            return self.read_copy(offset, low32(len), to).await;
+    pub async fn read(
+        this: &Rc<Self>,
+        offset: u64,
+        len: u64,
+        to: &mut Buffer,
+    ) -> Result<(), Error> {
+        this.usable()?;
+        if this.layout.level == Level::Mirror {
+            return Self::read_copy(this, offset, low32(len), to).await;
         }
-        let segments: Vec<Segment> = self.layout.segments(offset, len).collect();
+        let segments: Vec<Segment> = this.layout.segments(offset, len).collect();
         if let [only] = segments[..]
-            && let Some(read) = self.read_direct(&only, to).await
+            && let Some(read) = this.read_direct(&only, to).await
         {
             return read;
         }
         // As many at once as have their buffers.
-        for some in segments.chunks(self.layout.width() * 2) {
-            let permit = self.input.permit(some.len(), usize32(self.layout.chunk)).await;
-            let reads = join_all(some.iter().map(|one| self.read_segment(one, &permit))).await;
+        for some in segments.chunks(this.layout.width() * 2) {
+            let permit = this.input.permit(some.len(), usize32(this.layout.chunk)).await;
+            let reads = join_all(some.iter().map(|one| Self::read_segment(this, one, &permit)));
+            let reads = reads.await;
             for (segment, read) in some.iter().zip(reads) {
                 let (from, len) = (segment.from, usize32(segment.len));
                 to[from..from + len].copy_from_slice(&read?[..len]);
@@ -37,14 +45,24 @@ impl Inner {
         Ok(())
     }
 
-    async fn read_segment(&self, segment: &Segment, permit: &Permit) -> Result<Buffer, Error> {
-        let mut buffer = permit.buffer(usize32(self.layout.chunk)).await;
-        match self.read_direct(segment, &mut buffer).await {
-            Some(Ok(())) => {}
-            Some(Err(error)) => return Err(error),
-            None => self.read_computed(segment, &mut buffer).await?,
+    async fn read_segment(
+        this: &Rc<Self>,
+        segment: &Segment,
+        permit: &Permit,
+    ) -> Result<Buffer, Error> {
+        let mut buffer = permit.buffer(usize32(this.layout.chunk)).await;
+        match this.read_direct(segment, &mut buffer).await {
+            Some(Ok(())) => Ok(buffer),
+            Some(Err(error)) => Err(error),
+            None => {
+                let (inner, segment) = (Rc::clone(this), *segment);
+                to_its_end(async move {
+                    inner.read_computed(&segment, &mut buffer).await?;
+                    Ok(buffer)
+                })
+                .await?
+            }
         }
-        Ok(buffer)
     }
 
     /// Reads where a segment lies; `None` when that is not possible and others may tell.
@@ -202,34 +220,43 @@ impl Inner {
     }
 
     /// Reads from one of a mirror's copies, in turn.
-    async fn read_copy(&self, offset: u64, len: u32, to: &mut Buffer) -> Result<(), Error> {
-        let stripes = self.layout.stripes_of(offset, len.into());
+    async fn read_copy(
+        this: &Rc<Self>,
+        offset: u64,
+        len: u32,
+        to: &mut Buffer,
+    ) -> Result<(), Error> {
+        let stripes = this.layout.stripes_of(offset, len.into());
         let mut bad = Slots::default();
         loop {
-            self.usable()?;
-            let good = self.copies(&stripes, bad);
+            this.usable()?;
+            let good = this.copies(&stripes, bad);
             if good.is_empty() {
                 return Err(Error::Lost("no copy of it can be read"));
             }
-            let turn = self.turn.get();
-            self.turn.set(turn.wrapping_add(1));
+            let turn = this.turn.get();
+            this.turn.set(turn.wrapping_add(1));
             let slot = good[turn % good.len()];
-            let Some(member) = self.member(slot) else { continue };
-            match member.read(self.layout.data_at + offset, len, to).await {
+            let Some(member) = this.member(slot) else { continue };
+            match member.read(this.layout.data_at + offset, len, to).await {
                 Ok(()) => break,
                 Err(error) if is_medium(&error) => bad.add(slot),
-                Err(error) => self.lose(slot, &error),
+                Err(error) => this.lose(slot, &error),
             }
         }
         if bad.count() == 0 {
             return Ok(());
         }
         // What another copy has is written where it could not be read, with nobody writing meanwhile.
-        let _held = self.locks.lock(stripes.clone(), true).await;
-        for slot in bad.iter() {
-            self.copy_range(&stripes, slot).await?;
-        }
-        Ok(())
+        let inner = Rc::clone(this);
+        to_its_end(async move {
+            let _held = inner.locks.lock(stripes.clone(), true).await;
+            for slot in bad.iter() {
+                inner.copy_range(&stripes, slot).await?;
+            }
+            Ok(())
+        })
+        .await?
     }
 
     /// Slots of the copies that have all of `stripes`, without those in `bad`.

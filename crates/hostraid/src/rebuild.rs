@@ -1,5 +1,6 @@
 //! Members that come back or are new, and how they get what they have not.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use initiator::Fua;
@@ -7,13 +8,17 @@ use reactor::{join_all, now_exact, sleep};
 use stdx::num::usize32;
 
 use crate::Error;
+#[cfg(test)]
+use crate::canary::Canary;
 use crate::create::prepare;
 use crate::format::Health;
+use crate::inner::Inner;
 use crate::inspect::{Found, inspect, suits};
 use crate::layout::Slots;
 use crate::limits::{PROGRESS_STRIPES, SWEEP_STRIPES};
 use crate::member::Member;
-use crate::set::{Inner, Set};
+use crate::set::Set;
+use crate::work::to_its_end;
 
 /// Where a member went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,38 +45,8 @@ impl Set {
     /// When nothing is missing, or the member does not suit, is not blank (unless `force`d) or was used without
     /// the others.
     pub async fn join(&self, member: Member, id: [u8; 16], force: bool) -> Result<Joined, Error> {
-        let inner = &self.inner;
-        inner.usable()?;
-        let layout = inner.layout;
-        suits(0, &member, &layout)?;
-        let found = inspect(0, &member).await?;
-        let _one = inner.sweep.hold(1).await;
-        let (slot, returning) = inner.place(&found, force)?;
-        let id = match returning {
-            Some(_) => inner.book.borrow().seats[slot].member,
-            None => {
-                prepare(0, &member, layout).await?;
-                id
-            }
-        };
-        let partial = returning == Some(true);
-        {
-            // From here on it is written to, wherever it is in sync; who writes now may not know that.
-            for stripes in inner.locks.written() {
-                inner.bitmap.add(inner.regions(&stripes));
-            }
-            let mut book = inner.book.borrow_mut();
-            book.todo[slot] = partial.then(|| inner.bitmap.bits());
-            book.events += 1;
-            let seat = &mut book.seats[slot];
-            (seat.member, seat.health) = (id, Health::Rebuilding { frontier: 0, partial });
-            inner.members.borrow_mut()[slot] = Some(member);
-            inner.away.borrow_mut()[slot] = None;
-        }
-        inner.bitmap.put_on(inner, slot).await;
-        inner.settle().await?;
-        inner.changed.raise();
-        Ok(Joined { slot, partial })
+        let inner = Rc::clone(&self.inner);
+        to_its_end(async move { inner.join(member, id, force).await }).await?
     }
 
     /// Gives the member in `slot` what it has not, `rate` bytes a second at most, beside all other work.
@@ -88,6 +63,8 @@ impl Set {
         let inner = &self.inner;
         let stripes = inner.layout.stripes;
         let _one = inner.sweep.hold(1).await;
+        let begins = Rc::clone(inner);
+        to_its_end(async move { begins.make_history().await }).await??;
         let mut told = inner.frontier(slot)?;
         loop {
             let begin = now_exact();
@@ -97,22 +74,24 @@ impl Set {
                 break;
             }
             let to = (from + SWEEP_STRIPES).min(stripes);
-            inner.rebuild_some(slot, from..to).await?;
-            progress(Progress { slot, done: to, stripes });
-            if to - told >= PROGRESS_STRIPES {
+            let tell = to - told >= PROGRESS_STRIPES;
+            let some = Rc::clone(inner);
+            to_its_end(async move {
+                some.rebuild_some(slot, from..to).await?;
+                if tell {
+                    some.store_progress().await;
+                }
+                Ok::<(), Error>(())
+            })
+            .await??;
+            if tell {
                 told = to;
-                let _turn = inner.meta.hold(1).await;
-                inner.store_books(inner.stored_tail()).await;
             }
+            progress(Progress { slot, done: to, stripes });
             hold_back(rate, (to - from) * u64::from(inner.layout.chunk), begin).await;
         }
-        if !inner.finish(slot) {
-            inner.settle().await?;
-            return Err(lost());
-        }
-        inner.settle().await?;
-        inner.forget_if_in_sync().await?;
-        inner.changed.raise();
+        let ends = Rc::clone(inner);
+        to_its_end(async move { ends.finish(slot).await }).await??;
         progress(Progress { slot, done: stripes, stripes });
         Ok(())
     }
@@ -130,7 +109,10 @@ impl Set {
     #[must_use]
     pub fn lost_members(&self) -> Vec<(usize, Member)> {
         let away = self.inner.away.borrow();
-        (0..).zip(away.iter()).filter_map(|(slot, m)| Some((slot, m.clone()?))).collect()
+        (0..)
+            .zip(away.iter())
+            .filter_map(|(slot, m)| Some((slot, (**m.as_ref()?).clone())))
+            .collect()
     }
 
     /// Takes lost members in again as soon as they answer, and rebuilds whatever needs it, looking every
@@ -168,6 +150,47 @@ fn lost() -> Error {
 }
 
 impl Inner {
+    /// As [`Set::join`].
+    async fn join(&self, member: Member, id: [u8; 16], force: bool) -> Result<Joined, Error> {
+        let inner = self;
+        inner.usable()?;
+        let layout = inner.layout;
+        suits(0, &member, &layout)?;
+        let _one = inner.sweep.hold(1).await;
+        // What was under way when it left may be there to be read and not be durable.
+        member.flush().await.map_err(Error::member(0))?;
+        let found = inspect(0, &member).await?;
+        let newer = if let Found::Member { page, .. } = &found { *page } else { 0 };
+        let (slot, returning) = inner.place(&found, force)?;
+        let id = match returning {
+            Some(_) => inner.book.borrow().seats[slot].member,
+            None => {
+                prepare(0, &member, layout).await?;
+                inner.usable()?;
+                id
+            }
+        };
+        let partial = returning == Some(true);
+        {
+            // From here on it is written to, wherever it is in sync; who writes now may not know that.
+            for stripes in inner.locks.written() {
+                inner.bitmap.add(inner.regions(&stripes));
+            }
+            let mut book = inner.book.borrow_mut();
+            book.todo[slot] = partial.then(|| inner.bitmap.bits());
+            book.newer[slot] = newer;
+            book.events += 1;
+            let seat = &mut book.seats[slot];
+            (seat.member, seat.health) = (id, Health::Rebuilding { frontier: 0, partial });
+            inner.members.borrow_mut()[slot] = Some(Rc::new(member));
+            inner.away.borrow_mut()[slot] = None;
+        }
+        inner.bitmap.put_on(inner, slot).await;
+        inner.settle().await?;
+        inner.changed.raise();
+        Ok(Joined { slot, partial })
+    }
+
     /// Which place a member that joins takes; whether it was there before, and needs only what it missed.
     fn place(&self, found: &Found, force: bool) -> Result<(usize, Option<bool>), Error> {
         let book = self.book.borrow();
@@ -175,13 +198,19 @@ impl Inner {
             return Err(Error::refused("a stripe set has nothing to rebuild from", "restore it"));
         }
         let free = |slot: usize| book.seats[slot].health == Health::Missing;
-        if let Found::Member(says) = found
+        if let Found::Member { says, .. } = found
             && says.set == self.id
             && book.seats[says.slot].member == says.seats[says.slot].member
         {
             if !free(says.slot) {
                 let what = format!("that member is in place {} already", says.slot);
                 return Err(Error::refused(what, "give one that is missing"));
+            }
+            let busy = |old: &Rc<Member>| Rc::strong_count(old) > 1;
+            if self.away.borrow()[says.slot].as_ref().is_some_and(busy) {
+                // Whatever it was asked for before must not happen after it is back.
+                let what = "commands to that member are still under way";
+                return Err(Error::refused(what, "try again when they have ended"));
             }
             if says.events >= book.seats[says.slot].left {
                 if !force {
@@ -213,15 +242,20 @@ impl Inner {
     }
 
     /// The member has everything; unless it was lost.
-    fn finish(&self, slot: usize) -> bool {
-        let mut book = self.book.borrow_mut();
-        if !matches!(book.seats[slot].health, Health::Rebuilding { .. }) {
-            return false;
+    async fn finish(&self, slot: usize) -> Result<(), Error> {
+        {
+            let mut book = self.book.borrow_mut();
+            if !matches!(book.seats[slot].health, Health::Rebuilding { .. }) {
+                return Err(lost());
+            }
+            book.events += 1;
+            book.todo[slot] = None;
+            book.seats[slot].health = Health::InSync;
         }
-        book.events += 1;
-        book.todo[slot] = None;
-        book.seats[slot].health = Health::InSync;
-        true
+        self.settle().await?;
+        self.forget_if_in_sync().await?;
+        self.changed.raise();
+        Ok(())
     }
 
     fn frontier(&self, slot: usize) -> Result<u64, Error> {
@@ -265,12 +299,16 @@ impl Inner {
         let room = usize32(chunk);
         let permit = self.work.permit(self.layout.width(), room).await;
         let one: Slots = [unit].into_iter().collect();
-        let mut units = self.fetch_but(&permit, stripe, (0, chunk), (one, one), room).await?;
+        let mut units = self.fetch(&permit, stripe, (0, chunk), one, room).await?;
         let (Some(member), Some(buffer)) = (self.member(slot), units[unit].as_mut()) else {
             return Err(lost());
         };
         let at = self.layout.member_at(stripe, 0);
-        if let Err(error) = member.write(at, chunk, buffer, Fua::Yes).await {
+        #[cfg(test)]
+        let fua = if self.has_canary(Canary::EarlyFrontier) { Fua::No } else { Fua::Yes };
+        #[cfg(not(test))]
+        let fua = Fua::Yes;
+        if let Err(error) = member.write(at, chunk, buffer, fua).await {
             self.lose(slot, &error);
             return Err(error.into());
         }

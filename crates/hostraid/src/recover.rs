@@ -8,10 +8,10 @@ use stdx::num::usize32;
 
 use crate::Error;
 use crate::format::{Change, Record, crc32c};
+use crate::inner::Inner;
 use crate::layout::Slots;
 use crate::limits::PAGE;
 use crate::member::is_medium;
-use crate::set::Inner;
 
 /// What a member has of a record.
 enum Part {
@@ -180,7 +180,7 @@ async fn put_units(
 /// Makes the copies of a mirror equal where they may differ.
 pub async fn resync(inner: &Inner) -> Result<(), Error> {
     #[cfg(test)]
-    if inner.has_canary(crate::set::Canary::SkipResync) {
+    if inner.has_canary(crate::canary::Canary::SkipResync) {
         return Ok(());
     }
     let bits = inner.bitmap.bits();

@@ -4,10 +4,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use initiator::{Buffer, Fua};
+use media::Simulated;
 use media::drive::SimulatedOptions;
-use media::{Drive, Simulated};
 use reactor::simulate;
 
+use crate::member::simulated::{Drive, Link};
 use crate::{Assemble, Create, Health, Level, Member, Set};
 
 fn drives(count: u64) -> Vec<Arc<Simulated>> {
@@ -17,7 +18,7 @@ fn drives(count: u64) -> Vec<Arc<Simulated>> {
 
 fn members<'a>(of: impl IntoIterator<Item = &'a Arc<Simulated>>) -> Vec<Member> {
     let member =
-        |drive: &Arc<Simulated>| Member::Simulated(Rc::new(Drive::Simulated(Arc::clone(drive))));
+        |drive: &Arc<Simulated>| Member::Simulated(Drive::new(drive, Rc::new(Link::default())));
     of.into_iter().map(member).collect()
 }
 

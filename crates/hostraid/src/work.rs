@@ -1,12 +1,22 @@
-//! Buffers for a set's own work, all of an operation's at once.
+//! Buffers for a set's own work, all of an operation's at once; and work that goes on to its end.
 
 use std::rc::Rc;
 
-use initiator::Buffer;
+use initiator::{Buffer, Error};
 use reactor::buffer::Pool;
+use reactor::spawn;
 use reactor::sync::Semaphore;
 
 use crate::limits::WORK_BYTES;
+
+/// Runs `work` to its end, even if whoever waits for it goes away: what was sent to members must be over before its
+/// stripes are unlocked and before the next superblock is written.
+///
+/// # Errors
+/// When the reactor ends.
+pub async fn to_its_end<T: 'static>(work: impl Future<Output = T> + 'static) -> Result<T, Error> {
+    spawn(work).await.ok_or(Error::Lost("the work was ended"))
+}
 
 /// A bounded set of buffers.
 pub struct Work {

@@ -6,15 +6,15 @@ use initiator::{Buffer, Error, Fua};
 use reactor::{Task, join_all, spawn};
 use stdx::num::{low32, u64_of, usize32};
 
+#[cfg(test)]
+use crate::canary::Canary;
 use crate::format::{Change, PAGE_BYTES, Record, crc32c};
+use crate::inner::Inner;
 use crate::journal::Ticket;
 use crate::layout::{Level, Segment, Slots};
 use crate::limits::PAGE;
 use crate::plan::{Method, Part, Plan};
 use crate::read::Units;
-#[cfg(test)]
-use crate::set::Canary;
-use crate::set::Inner;
 use crate::work::Permit;
 
 /// What one member is to be given of a stripe.

@@ -7,9 +7,9 @@ use reactor::{join_all, spawn};
 use stdx::num::{u64_of, usize64};
 
 use crate::format::{Change, PAGE_BYTES, Record};
+use crate::inner::Inner;
 use crate::layout::{Level, Slots};
 use crate::limits::{PAGE, ZERO_STRIPES};
-use crate::set::Inner;
 use crate::write::all;
 
 impl Inner {

@@ -68,7 +68,8 @@ impl Pools {
     pub fn open_all(&mut self, defs: &BTreeMap<Name, PoolDef>) -> Vec<String> {
         let mut failed = Vec::new();
         for (name, def) in defs {
-            let opened = MadeOf::known(def).and_then(|made_of| self.open(made_of, false, false));
+            let opened =
+                MadeOf::known(def).and_then(|made_of| self.open(made_of, OpenOptions::default()));
             let open = opened.and_then(|pool| match pool.name() == name {
                 true => Ok(pool),
                 false => {
@@ -98,8 +99,8 @@ impl Pools {
         handles
     }
 
-    fn open(&self, made_of: MadeOf, degraded: bool, import: bool) -> Result<OpenPool> {
-        OpenPool::open(self.reactors(), made_of, degraded, import)
+    fn open(&self, made_of: MadeOf, options: OpenOptions) -> Result<OpenPool> {
+        OpenPool::open(self.reactors(), made_of, options)
     }
 
     /// Refuses a name that is taken, and one pool too many.
@@ -149,7 +150,8 @@ impl Pools {
         let (drives, log) = (made_of.paths(), made_of.places.clone());
         let known = |id: Uuid| self.known.values().any(|known| known.def.id == id);
         made_of.check_import(self.crew.acceptor(0), |id| from.force || known(id))?;
-        let pool = self.open(made_of, from.degraded, true)?;
+        let v1::PoolImport { degraded, accept_loss, .. } = *from;
+        let pool = self.open(made_of, OpenOptions { degraded, accept_loss, import: true })?;
         let (name, id) = (pool.name().clone(), pool.id());
         let same =
             self.known.get(&name).is_none_or(|known| known.def.id == id && known.open.is_err());
@@ -242,6 +244,7 @@ fn told(context: &str, error: &engine::Error) -> Error {
         engine::Kind::Exists | engine::Kind::Busy => Kind::Conflict,
         engine::Kind::NotFound => Kind::NotFound,
         engine::Kind::Corrupt
+        | engine::Kind::Loss
         | engine::Kind::Failed
         | engine::Kind::Missing
         | engine::Kind::Gone => Kind::Failed,

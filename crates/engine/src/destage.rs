@@ -9,9 +9,10 @@ use std::rc::Rc;
 
 use stdx::num::{u32_of, u64_of};
 
-use crate::address::{Entry, Key, Location};
+use crate::address::{BLOCK, Entry, Key, Location};
 use crate::canary::{self, Canary};
 use crate::error::Result;
+use crate::format::lost::Lost;
 use crate::log::{Item, What};
 use crate::segment::{Owner, Placed, Stream, StripeHeader};
 use crate::shard::{Shard, count};
@@ -94,6 +95,8 @@ impl Shard {
     async fn destage_item(&self, item: &Item) -> Result<Location> {
         loop {
             let appended = match item.what {
+                _ if self.log.was_lost(item)? => self.try_append_lost(item),
+                What::Lost => None,
                 What::Data(data) => self.log.carry_out(data, |block| {
                     let owner = Owner::Write { key: item.key };
                     self.writer.try_append(Stream::User, owner, &[data.crc], block)
@@ -109,6 +112,16 @@ impl Shard {
                 None => self.writer.make_room(Stream::User).await?,
             }
         }
+    }
+
+    /// As that, of a block that was lost in the log: what stands for it is never taken for contents.
+    fn try_append_lost(&self, item: &Item) -> Option<Location> {
+        let contents = if let What::Data(data) = item.what { data.crc } else { 0 };
+        let mut block = [0; BLOCK];
+        let lost = Lost { from: Lost::IN_LOG, contents };
+        lost.write(self.common.superblock.label().pool, &mut block);
+        let owner = Owner::Write { key: item.key };
+        self.writer.try_append(Stream::User, owner, &[contents], &block)
     }
 
     /// Lets the map learn what was written, and trims the log, until the shard ends.

@@ -13,6 +13,8 @@ pub enum Kind {
     Full,
     /// Bytes were found damaged, and the redundancy could not give them back.
     Corrupt,
+    /// What was acknowledged is damaged so that nothing tells what it was: an operator may accept that.
+    Loss,
     /// A drive, or more of them than the redundancy bears, failed.
     Failed,
     /// A needed drive or log device is missing, stale, blank, or another pool's.

@@ -97,6 +97,13 @@ pub struct Counters {
     pub read_holes: Cell<u64>,
 }
 
+/// What is said of a block that was lost with a record of the log.
+fn lost_with_log(view: View, block: u64) -> Error {
+    let context =
+        format!("block {block} of view {} is lost: its commit log record is damaged", view.get());
+    Error::new(Kind::Corrupt, context)
+}
+
 /// Adds to a counter.
 pub fn count(counter: &Cell<u64>, by: u64) {
     counter.set(counter.get() + by);
@@ -135,6 +142,7 @@ impl Shard {
                     Box::pin(self.read_referred(position, index, piece)).await?;
                     count(&self.counters.read_segments, u64_of(run));
                 }
+                Found::Lost => return Err(lost_with_log(view, first + u64_of(at))),
                 Found::Nothing => self.read_settled(view, first + u64_of(at), piece).await?,
             }
             at += run;

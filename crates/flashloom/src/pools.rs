@@ -31,9 +31,9 @@ pub fn pool(global: &Global, verb: PoolVerb) -> Outcome {
             print(global.output, &pool, pool_facts)
         }
         PoolVerb::Export { name } => ask(global, async |client| client.export_pool(&name).await),
-        PoolVerb::Import { of, degraded, force } => {
+        PoolVerb::Import { of, degraded, accept_loss, force } => {
             let (drives, log) = absolute(of)?;
-            let from = PoolImport { drives, log, degraded, force };
+            let from = PoolImport { drives, log, degraded, accept_loss, force };
             let opened = ask(global, async |client| client.import_pool(&from).await)?;
             print(global.output, &opened, pool_facts)
         }

@@ -284,6 +284,10 @@ pub struct PoolImport {
     /// Open it with as many drives missing as the redundancy bears; these count as failed then.
     #[serde(default)]
     pub degraded: bool,
+    /// Open it without records of its commit log that were acknowledged and are damaged so that
+    /// nothing tells which blocks they are of: those blocks are as they were before.
+    #[serde(default)]
+    pub accept_loss: bool,
     /// Open it though it was not exported: no other node may have it open.
     #[serde(default)]
     pub force: bool,

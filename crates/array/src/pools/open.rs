@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use api::v1::Kind;
 use api::value::{LogPlace, Name};
-use engine::{Pool, PoolSpec, PoolStatus, Volume, VolumeSpec};
+use engine::{OpenOptions, Pool, PoolSpec, PoolStatus, Volume, VolumeSpec};
 use reactor::{Call, Handle};
 use uuid::Uuid;
 
@@ -114,7 +114,7 @@ impl OpenPool {
     ///
     /// # Errors
     /// As the engine says: missing or stale drives, damage.
-    pub fn open(on: Vec<Handle>, made_of: MadeOf, degraded: bool, import: bool) -> Result<Self> {
+    pub fn open(on: Vec<Handle>, made_of: MadeOf, options: OpenOptions) -> Result<Self> {
         let home = home(&on)?;
         let labels = labels(&home, &made_of.drives)?;
         let MadeOf { drives, log, places, locks } = made_of;
@@ -129,14 +129,12 @@ impl OpenPool {
         }
         let given = given(&drives);
         let drives = drives.into_iter().map(|member: Member| member.drive).collect();
-        let call = home.call(move || async move {
-            let options = engine::OpenOptions { degraded, import };
-            hold(Pool::open(drives, log, options, &on).await?).await
-        });
+        let call = home
+            .call(move || async move { hold(Pool::open(drives, log, options, &on).await?).await });
         let opened = call
             .wait()
             .map_err(stopped)?
-            .map_err(|error| told("", &error).help(format!("drives given: {given}")))?;
+            .map_err(|error| told("", &error).help(help(error.kind, &given)))?;
         Self::assemble(home, opened, paths, places, locks)
     }
 
@@ -312,6 +310,19 @@ impl OpenPool {
 /// The reactor that manages a pool of these.
 fn home(on: &[Handle]) -> Result<Handle> {
     on.first().cloned().ok_or_else(|| Error::new(Kind::Stopping, "the reactors have stopped"))
+}
+
+/// What to do about a pool that does not open.
+fn help(why: engine::Kind, given: &str) -> String {
+    match why {
+        engine::Kind::Loss => {
+            "restore the log from a copy, or open the pool without what is lost: \
+                               `flashloom pool import --accept-loss` with its drives and log; \
+                               `flashloom pool dump` tells more"
+                .to_owned()
+        }
+        _ => format!("drives given: {given}"),
+    }
 }
 
 /// The paths of drives, for people.

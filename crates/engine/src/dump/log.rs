@@ -112,15 +112,22 @@ fn tell(look: &Look<'_>, shard: u16, found: Inspection, seen: &mut ShardSeen) ->
         let finding = Finding::warning(Structure::LogRecord, what).advise(advice);
         look.add(finding.shard(shard).on(name).at(begins + first.at));
     }
-    if let Some(first) = found.lost {
-        let (name, begins) = named(look, shard, first.device);
+    for damaged in &found.damaged {
+        let (name, begins) = named(look, shard, damaged.device);
         let what = format!(
-            "record {} was acknowledged and is damaged: it and what follows is lost",
-            first.sequence
+            "record {} was acknowledged and is damaged: contents of it are lost",
+            damaged.sequence
         );
         let finding = Finding::error(Structure::LogRecord, what).advise(
-            "the pool refuses to open rather than to forget what was acknowledged: restore the \
-             log from its mirror or a backup",
+            "the pool opens, and says of what is lost that it is, until it is written again",
+        );
+        look.add(finding.shard(shard).on(name).at(begins + damaged.at));
+    }
+    for (first, what) in &found.unnamed {
+        let (name, begins) = named(look, shard, first.device);
+        let finding = Finding::error(Structure::LogRecord, what.clone()).advise(
+            "the pool opens only for whoever accepts that (`pool import --accept-loss`): restore \
+             the log from a copy, if there is one",
         );
         look.add(finding.shard(shard).on(name).at(begins + first.at));
     }
@@ -147,7 +154,8 @@ fn check_views(look: &Look<'_>, shard: u16, list: &[RecordSeen]) {
         let key = match record.what {
             RecordWhat::Write { key, .. }
             | RecordWhat::Hole { key, .. }
-            | RecordWhat::References { key, .. } => key,
+            | RecordWhat::References { key, .. }
+            | RecordWhat::Lost { key, .. } => key,
             RecordWhat::Padding => continue,
         };
         if look.volume(key.view).is_none() {

@@ -39,6 +39,9 @@ pub struct Lost {
 }
 
 impl Lost {
+    /// [`from`](Self::from) of what was lost in the commit log: a place where no contents ever lie.
+    pub const IN_LOG: Location = Location::new(crate::address::SegmentId::new(0), 0);
+
     /// Fills `block`, of 4096 bytes, with something that has not the checksum of what was lost.
     pub fn write(&self, pool: [u8; 16], block: &mut [u8]) {
         assert_eq!(block.len(), BLOCK);

@@ -148,7 +148,8 @@ impl Store {
         }
     }
 
-    /// Bytes of the ring as the `n`th device has them; `None` when it cannot read them.
+    /// Bytes of the ring as the `n`th device has them, zeroes where its medium does not give them;
+    /// `None` when it does not answer.
     pub async fn read_copy(&self, n: usize, at: u64, len: usize) -> Result<Option<Vec<u8>>> {
         let mut bytes = vec![0; len];
         match self {
@@ -161,8 +162,10 @@ impl Store {
                 while done < len {
                     let part = (len - done).min(TRANSFER_MAX);
                     let offset = zone.offset + CONTROL_BYTES + at + u64_of(done);
-                    let Ok(read) = zone.drive.read(offset, part).await else { return Ok(None) };
-                    bytes[done..done + part].copy_from_slice(&read);
+                    let out = &mut bytes[done..done + part];
+                    if !read_what_there_is(&zone.drive, offset, out).await {
+                        return Ok(None);
+                    }
                     done += part;
                 }
             }
@@ -196,11 +199,12 @@ impl Store {
         self.put(at, &bytes)
     }
 
-    /// Copies a part of the ring from the `n`th device into the image, if it can be read.
+    /// Copies a part of the ring from the `n`th device into the image, if all of it can be read.
     pub async fn load_from(&self, n: usize, at: u64, len: usize) -> Result<()> {
-        if let (Self::Drives { image, .. }, Some(bytes)) = (self, self.read_copy(n, at, len).await?)
-        {
-            image.write(at, &bytes)?;
+        let Self::Drives { image, members, .. } = self else { return Ok(()) };
+        let zone = &members[n].zone;
+        if let Ok(read) = zone.drive.read(zone.offset + CONTROL_BYTES + at, len).await {
+            image.write(at, &read)?;
         }
         Ok(())
     }
@@ -217,6 +221,12 @@ impl Store {
                 if let Ok(read) = member.zone.drive.read(offset, len).await {
                     image.write(at, &read)?;
                     break;
+                }
+                // Pages the next member may have. Without it, a sector that cannot be read must not
+                // hide the records around it.
+                let mut bytes = vec![0; len];
+                if read_what_there_is(&member.zone.drive, offset, &mut bytes).await {
+                    image.write(at, &bytes)?;
                 }
             }
             at += u64_of(len);
@@ -308,6 +318,30 @@ impl Store {
         found.sort_by_key(|c: &Control| std::cmp::Reverse(c.generation));
         (found, wrong)
     }
+}
+
+/// Reads a range, at most a transfer; pages that the medium does not give are zeroes. False when the
+/// drive does not answer.
+async fn read_what_there_is(drive: &Drive, offset: u64, out: &mut [u8]) -> bool {
+    match drive.read(offset, out.len()).await {
+        Ok(read) => {
+            out.copy_from_slice(&read);
+            return true;
+        }
+        Err(error) if error.kind == media::Kind::Medium => {}
+        Err(_) => return false,
+    }
+    let mut done = 0;
+    while done < out.len() {
+        let at = offset + u64_of(done);
+        let part = usize64(PAGE - at % PAGE).min(out.len() - done);
+        match drive.read(at, part).await {
+            Ok(read) => out[done..done + part].copy_from_slice(&read),
+            Err(_) => out[done..done + part].fill(0),
+        }
+        done += part;
+    }
+    true
 }
 
 fn note(bytes: Result<[u8; SLOT]>, found: &mut Vec<Control>, wrong: &mut Option<Error>) {

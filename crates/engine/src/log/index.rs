@@ -141,7 +141,19 @@ const fn low64(wide: u128) -> u64 {
     wide as u64
 }
 
-/// A stretch of blocks of one view that was made a hole, or that refers to contents elsewhere.
+/// What the blocks of a stretch are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StretchOf {
+    Holes,
+    /// References to contents elsewhere, by a record whose first block this is.
+    References {
+        from: u64,
+    },
+    /// Lost with a damaged record.
+    Lost,
+}
+
+/// A stretch of blocks of one view that are all the same without having contents in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stretch {
     pub view: View,
@@ -150,8 +162,7 @@ pub(super) struct Stretch {
     pub end: u64,
     /// Of the record that made it.
     pub position: u64,
-    /// The first block of that record, if it has references.
-    pub refers_from: Option<u64>,
+    pub of: StretchOf,
 }
 
 /// The newest stretches: sorted, without overlaps.
@@ -253,7 +264,8 @@ mod tests {
             for (n, (view, first, count, trim)) in (1u64..).zip(ops) {
                 let (end, position) = (first + count, n * ALIGN);
                 let view_ = View::new(view);
-                holes.insert(Stretch { view: view_, first, end, position, refers_from: None });
+                let of = StretchOf::Holes;
+                holes.insert(Stretch { view: view_, first, end, position, of });
                 model.extend((first..end).map(|block| ((view, block), position)));
                 if trim == 0 {
                     let from = position / 2;

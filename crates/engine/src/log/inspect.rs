@@ -3,9 +3,11 @@
 use super::Device;
 use super::control::Control;
 use super::device::{Store, commit_len};
+use super::lane::Mark;
 use super::limits::CONTROL_BYTES;
+use super::loss::{Search, newest_settled};
 use super::record::{HEADER, Kind, Record};
-use super::recover::{Expected, proves_loss};
+use super::recover::Expected;
 use super::ring_of;
 use crate::address::Key;
 use crate::error::Result;
@@ -46,6 +48,11 @@ pub enum RecordWhat {
         key: Key,
         blocks: u64,
     },
+    /// Blocks lost with a record that was found damaged when the log was opened.
+    Lost {
+        key: Key,
+        blocks: u64,
+    },
     Padding,
 }
 
@@ -73,8 +80,10 @@ pub(crate) struct Inspection {
     /// The records one by one, where that was asked for.
     pub list: Vec<RecordSeen>,
     pub lacking: Vec<Lacking>,
-    /// A record that was acknowledged and is whole on no device: its sequence, and where it was.
-    pub lost: Option<Lacking>,
+    /// Records that were acknowledged, of which no device has more than the header whole.
+    pub damaged: Vec<Lacking>,
+    /// Those without a header: nothing tells which blocks they were of. And what is said of each.
+    pub unnamed: Vec<(Lacking, String)>,
 }
 
 impl Inspection {
@@ -127,46 +136,141 @@ async fn read_records(
     list: bool,
     seen: &mut Inspection,
 ) -> Result<()> {
-    let (mut position, mut epoch, mut settled) = (control.position, 0, control.trimmed);
-    let mut sequence = control.trimmed.saturating_add(1);
+    let mut reader = Reader { store, control, epoch: 0, settled: control.trimmed };
+    let mut mark = Mark { sequence: control.trimmed.saturating_add(1), position: control.position };
+    let mut newest = None;
     loop {
-        let at = position % control.ring;
-        let expected = Expected {
-            lane: control.lane,
-            sequence,
-            epoch_from: epoch,
-            epoch_to: control.epoch,
-            to_end: control.ring - at,
-            free: control.ring - seen.bytes,
-        };
-        let mut found = None;
-        let mut lacking = Vec::new();
-        for device in 0..store.devices() {
-            match whole(store, device, at, &expected).await? {
-                Some(record) => found = Some(record),
-                None => lacking.push(Lacking { device, sequence, at: CONTROL_BYTES + at }),
+        let expected = reader.expected(mark, seen.bytes);
+        let record = match reader.whole_anywhere(mark, &expected, seen).await? {
+            Some(record) => record,
+            None => {
+                let newest = match newest {
+                    Some(newest) => newest,
+                    None => *newest.insert(reader.newest_settled().await?),
+                };
+                // One that nobody was told of was being written when power failed.
+                if newest < mark.sequence {
+                    break;
+                }
+                let at = CONTROL_BYTES + mark.position % control.ring;
+                let damaged = Lacking { device: 0, sequence: mark.sequence, at };
+                if let Some(record) = reader.header_anywhere(mark, &expected).await? {
+                    seen.damaged.push(damaged);
+                    record
+                } else {
+                    let search = Search::from(mark, expected, control.ring);
+                    let next = search.next(store).await?;
+                    seen.unnamed.push((damaged, search.describe(next.as_ref())));
+                    let Some(next) = next else { break };
+                    seen.bytes += next.position - mark.position;
+                    mark = Mark { sequence: next.record.sequence, position: next.position };
+                    continue;
+                }
             }
-        }
-        let Some(record) = found else { break };
-        seen.lacking.append(&mut lacking);
-        (epoch, settled) = (record.epoch, record.settled.max(settled));
-        let one = seen_of(&record, position);
+        };
+        (reader.epoch, reader.settled) = (record.epoch, record.settled.max(reader.settled));
+        let one = seen_of(&record, mark.position);
         seen.records += 1;
         seen.blocks += one.blocks();
         if list {
             seen.list.push(one);
         }
         seen.bytes += record.kind.bytes();
-        position = position.wrapping_add(record.kind.bytes());
-        sequence = sequence.wrapping_add(1);
+        mark.position = mark.position.wrapping_add(record.kind.bytes());
+        mark.sequence = mark.sequence.wrapping_add(1);
     }
     // What was in flight may be on one device only.
-    seen.lacking.retain(|lacking| lacking.sequence <= settled);
-    if is_lost(store, &control, sequence).await? {
-        let at = CONTROL_BYTES + position % control.ring;
-        seen.lost = Some(Lacking { device: 0, sequence, at });
-    }
+    seen.lacking.retain(|lacking| lacking.sequence <= reader.settled);
     Ok(())
+}
+
+/// Reads a log from its devices as they are.
+struct Reader<'a> {
+    store: &'a Store,
+    control: Control,
+    /// Of the record before.
+    epoch: u32,
+    settled: u64,
+}
+
+impl Reader<'_> {
+    /// What the record at `mark` must be, after so many bytes of records.
+    const fn expected(&self, mark: Mark, bytes: u64) -> Expected {
+        let ring = self.control.ring;
+        Expected {
+            lane: self.control.lane,
+            sequence: mark.sequence,
+            epoch_from: self.epoch,
+            epoch_to: self.control.epoch,
+            to_end: ring - mark.position % ring,
+            free: ring - bytes,
+        }
+    }
+
+    /// The record, if a device has it whole; notes those that have not.
+    async fn whole_anywhere(
+        &self,
+        mark: Mark,
+        expected: &Expected,
+        seen: &mut Inspection,
+    ) -> Result<Option<Record>> {
+        let at = mark.position % self.control.ring;
+        let (mut found, mut lacking) = (None, Vec::new());
+        for device in 0..self.store.devices() {
+            match whole(self.store, device, at, expected).await? {
+                Some(record) => found = Some(record),
+                None => {
+                    let at = CONTROL_BYTES + at;
+                    lacking.push(Lacking { device, sequence: mark.sequence, at });
+                }
+            }
+        }
+        if found.is_some() {
+            seen.lacking.append(&mut lacking);
+        }
+        Ok(found)
+    }
+
+    /// The record as its header tells it, if a device has that.
+    async fn header_anywhere(&self, mark: Mark, expected: &Expected) -> Result<Option<Record>> {
+        let at = mark.position % self.control.ring;
+        for device in 0..self.store.devices() {
+            if let Some(record) = header(self.store, device, at, expected).await? {
+                return Ok(Some(record));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The newest record that any on the devices knows as durable.
+    async fn newest_settled(&self) -> Result<u64> {
+        let ring = self.control.ring;
+        let (mut at, mut newest) = (0, 0);
+        while at < ring {
+            let len = commit_len(at, ring - at, ring);
+            for device in 0..self.store.devices() {
+                let copy = self.store.read_copy(device, at, len).await?.unwrap_or_default();
+                newest = newest.max(newest_settled(&copy, self.control.lane));
+            }
+            at += u64_of(len);
+        }
+        Ok(newest)
+    }
+}
+
+/// The header at a place of one device's ring, if it is that of the record expected.
+async fn header(
+    store: &Store,
+    device: usize,
+    at: u64,
+    expected: &Expected,
+) -> Result<Option<Record>> {
+    if expected.to_end.min(expected.free) < u64_of(HEADER) {
+        return Ok(None);
+    }
+    let header = store.read_copy(device, at, HEADER).await?;
+    let record = header.and_then(|header| Record::decode(&header));
+    Ok(record.filter(|record| expected.matches(record)))
 }
 
 /// The record at a place of one device's ring, if it is the one expected and whole.
@@ -176,32 +280,10 @@ async fn whole(
     at: u64,
     expected: &Expected,
 ) -> Result<Option<Record>> {
-    if expected.to_end.min(expected.free) < u64_of(HEADER) {
-        return Ok(None);
-    }
-    let Some(header) = store.read_copy(device, at, HEADER).await? else { return Ok(None) };
-    let Some(record) = Record::decode(&header).filter(|r| expected.matches(r)) else {
-        return Ok(None);
-    };
+    let Some(record) = header(store, device, at, expected).await? else { return Ok(None) };
     let body = usize64(record.body_bytes());
     let read = store.read_copy(device, at + u64_of(HEADER), body).await?;
     Ok(read.filter(|body| record.is_whole(body)).map(|_| record))
-}
-
-/// Whether a record that is nowhere whole was acknowledged: a later one knows it as durable.
-async fn is_lost(store: &Store, control: &Control, missing: u64) -> Result<bool> {
-    let mut at = 0;
-    while at < control.ring {
-        let len = commit_len(at, control.ring - at, control.ring);
-        for device in 0..store.devices() {
-            let copy = store.read_copy(device, at, len).await?;
-            if copy.is_some_and(|bytes| proves_loss(&bytes, control.lane, missing)) {
-                return Ok(true);
-            }
-        }
-        at += u64_of(len);
-    }
-    Ok(false)
 }
 
 fn seen_of(record: &Record, position: u64) -> RecordSeen {
@@ -210,6 +292,7 @@ fn seen_of(record: &Record, position: u64) -> RecordSeen {
         Kind::Hole { key, count } => RecordWhat::Hole { key, blocks: count },
         Kind::Refer { key, blocks } => RecordWhat::References { key, blocks: u64_of(blocks) },
         Kind::Pad { .. } => RecordWhat::Padding,
+        Kind::Lost { key, blocks, .. } => RecordWhat::Lost { key, blocks: u64_of(blocks) },
     };
     RecordSeen { sequence: record.sequence, position, epoch: record.epoch, what }
 }
@@ -219,7 +302,10 @@ impl RecordSeen {
     const fn blocks(&self) -> u64 {
         match self.what {
             RecordWhat::Write { blocks, .. } => blocks,
-            RecordWhat::Hole { .. } | RecordWhat::References { .. } | RecordWhat::Padding => 0,
+            RecordWhat::Hole { .. }
+            | RecordWhat::References { .. }
+            | RecordWhat::Lost { .. }
+            | RecordWhat::Padding => 0,
         }
     }
 }

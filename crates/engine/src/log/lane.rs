@@ -2,7 +2,7 @@
 
 use super::control::Control;
 use super::device::Store;
-use super::index::{Blocks, Stretch, Stretches};
+use super::index::{Blocks, Stretch, StretchOf, Stretches};
 use super::limits::{ALIGN, PAGE, RECORD_BLOCKS_MAX, REFERENCES_MAX};
 use super::record::{CrcList, HEADER, Kind, Record, list_bytes, reference_at};
 use super::refer::Referred;
@@ -130,7 +130,7 @@ impl Lane {
         let data_crc = match kind {
             Kind::Write { .. } => self.list.data_crc(),
             Kind::Refer { .. } => crate::format::crc32c(body),
-            Kind::Hole { .. } | Kind::Pad { .. } => 0,
+            Kind::Hole { .. } | Kind::Pad { .. } | Kind::Lost { .. } => 0,
         };
         let record = Record {
             lane: self.control.lane,
@@ -173,18 +173,22 @@ impl Lane {
                     self.blocks.insert(forward(key, u64_of(n)), position, self.list.get(n));
                 }
             }
-            Kind::Hole { key, count } => self.add_stretch(mark, key, count, None),
+            Kind::Hole { key, count } => self.add_stretch(mark, key, count, StretchOf::Holes),
             Kind::Refer { key, blocks } => {
-                self.add_stretch(mark, key, u64_of(blocks), Some(key.block));
+                let of = StretchOf::References { from: key.block };
+                self.add_stretch(mark, key, u64_of(blocks), of);
+            }
+            Kind::Lost { key, blocks, .. } => {
+                self.add_stretch(mark, key, u64_of(blocks), StretchOf::Lost);
             }
             Kind::Pad { .. } => {}
         }
     }
 
-    fn add_stretch(&mut self, mark: Mark, key: Key, count: u64, refers_from: Option<u64>) {
+    fn add_stretch(&mut self, mark: Mark, key: Key, count: u64, of: StretchOf) {
         let (first, end) = (key.block, key.block + count);
         let position = mark.position;
-        self.stretches.insert(Stretch { view: key.view, first, end, position, refers_from });
+        self.stretches.insert(Stretch { view: key.view, first, end, position, of });
     }
 
     /// Takes note of what a record refers to.
@@ -301,9 +305,10 @@ impl Lane {
         let count = count.min(limit - key.block);
         let found = match covering {
             None => Found::Nothing,
-            Some(Stretch { refers_from: None, .. }) => Found::Hole,
-            Some(Stretch { refers_from: Some(first), position, .. }) => {
-                Found::Refers { position: *position, index: usize64(key.block - first) }
+            Some(Stretch { of: StretchOf::Holes, .. }) => Found::Hole,
+            Some(Stretch { of: StretchOf::Lost, .. }) => Found::Lost,
+            Some(Stretch { of: StretchOf::References { from }, position, .. }) => {
+                Found::Refers { position: *position, index: usize64(key.block - from) }
             }
         };
         if self.blocks.len() == 0 {
@@ -319,7 +324,10 @@ impl Lane {
         while self.handed.sequence < self.settled.sequence {
             let mark = self.handed;
             let record = self.record(mark, store)?;
-            if let Kind::Write { blocks, .. } | Kind::Refer { blocks, .. } = record.kind {
+            if let Kind::Write { blocks, .. }
+            | Kind::Refer { blocks, .. }
+            | Kind::Lost { blocks, .. } = record.kind
+            {
                 if blocks_out + blocks > max {
                     break;
                 }
@@ -364,6 +372,11 @@ impl Lane {
                     let key = forward(key, u64_of(n));
                     out.push(Item { sequence, key, what: What::Refers(reference) });
                 }
+            }
+            Kind::Lost { key, blocks, .. } => {
+                let lost = (0..u64_of(blocks)).map(|n| forward(key, n));
+                let lost = lost.filter(|key| self.lookup(*key, 1).0 == Found::Lost);
+                out.extend(lost.map(|key| Item { sequence, key, what: What::Lost }));
             }
             Kind::Pad { .. } => {}
         }

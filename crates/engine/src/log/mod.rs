@@ -17,17 +17,20 @@ mod index;
 mod inspect;
 mod lane;
 pub mod limits;
+mod loss;
 mod record;
 mod recover;
 mod refer;
+mod types;
 
 pub use device::{Area, Device, Zone};
 pub(crate) use inspect::{Inspection, inspect};
 pub use inspect::{RecordSeen, RecordWhat};
 pub use limits::{LOG_BYTES_MAX, LOG_BYTES_MIN, RECORD_BLOCKS_MAX};
 pub use refer::Holding;
+pub use types::{Append, Data, Found, Item, Opened, Reference, Status, What};
 
-use crate::address::{BLOCK, Entry, Key};
+use crate::address::{BLOCK, Key};
 use crate::error::{Error, Kind, Result};
 use commit::Commits;
 use control::Control;
@@ -38,105 +41,6 @@ use reactor::sync::{Notify, Semaphore};
 use reactor::{spawn_late, yield_now};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-
-/// What to append.
-#[derive(Clone, Copy, Debug)]
-pub enum Append<'a> {
-    /// Contents of 1 to 256 whole blocks from `key` on, in pieces of any length.
-    Write { key: Key, data: &'a [&'a [u8]] },
-    /// `count` blocks from `key` on become holes.
-    Hole { key: Key, count: u64 },
-    /// 1 to 256 blocks from `key` on have the contents that lie at `entries`, which are those of the
-    /// blocks from `source` on: each at a place where no other key has it, or a reference. They are
-    /// [held](Log::hold) meanwhile.
-    Refer { key: Key, source: Key, entries: &'a [Entry] },
-}
-
-/// One block's contents, elsewhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reference {
-    /// Whose contents they were when they were copied.
-    pub source: Key,
-    pub entry: Entry,
-}
-
-/// Where one block's contents are in the log: good until the next await of whoever looked it up, or
-/// until the record is trimmed by whoever it was handed to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Data {
-    /// In bytes since the log's beginning; larger is newer.
-    pub position: u64,
-    /// CRC-32C of the block.
-    pub crc: u32,
-}
-
-/// What the log knows of a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
-    Data(Data),
-    Hole,
-    /// A reference: number `index` of the record at `position`. Good as [`Data`] is.
-    Refers {
-        position: u64,
-        index: usize,
-    },
-    /// Nothing: the map knows.
-    Nothing,
-}
-
-/// What destage is given: a block that was current when it was, or a hole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Item {
-    /// Of its record. Items come in this order.
-    pub sequence: u64,
-    pub key: Key,
-    pub what: What,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
-    Data(Data),
-    Hole { count: u64 },
-    Refers(Reference),
-}
-
-/// What opening a log found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Opened {
-    /// Stripes up to this sequence were durable when the log was last trimmed; later ones are to be
-    /// ignored, because the log still has what is in them.
-    pub durable_stripe: u64,
-    /// Records up to this sequence were trimmed.
-    pub trimmed: u64,
-    /// Records found after it, padding included.
-    pub records: u64,
-    /// Bytes of the ring they take.
-    pub bytes: u64,
-    /// Records that one device had lost and its mirror gave back.
-    pub repaired: u64,
-}
-
-/// How the log is doing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Status {
-    /// What an operator must know of how safe its contents are.
-    pub protection: &'static str,
-    /// Bytes of the ring.
-    pub bytes: u64,
-    /// Bytes of it that are in use.
-    pub used: u64,
-    /// The last record destage was given.
-    pub handed: u64,
-    /// Records destage was not given yet.
-    pub pending: u64,
-    /// Appends held back.
-    pub waiting: usize,
-    /// Blocks, and stretches of holes and references, that can be looked up.
-    pub indexed: usize,
-    /// Devices that mirror each other, and how many of them failed.
-    pub devices: usize,
-    pub failed_devices: usize,
-}
 
 /// One shard's commit log. Belongs to one reactor.
 pub struct Log {
@@ -164,6 +68,8 @@ struct Shared {
     refusing: Cell<bool>,
     /// No write is taken for now, for want of space behind the log.
     refusing_writes: Cell<bool>,
+    /// Records up to this one may have damaged blocks.
+    lost_through: Cell<u64>,
 }
 
 /// Checks the length and gives that of the ring.
@@ -204,13 +110,30 @@ impl Log {
     /// Opens the log created with this number and finds what it holds. A torn tail, which nobody was told of, is cut off.
     ///
     /// # Errors
-    /// `Missing` when there is no log or another pool's, `Invalid` when it has another length, `Corrupt` when a record
-    /// that was acknowledged is damaged on every device, `Failed` when no device takes writes.
+    /// `Missing` when there is no log or another pool's, `Invalid` when it has another length, `Loss`
+    /// when records that were acknowledged are damaged on every device so that nothing tells which
+    /// blocks they were of, `Failed` when no device takes writes.
     pub async fn open(device: Device, bytes: u64, lane: u64) -> Result<(Self, Opened)> {
+        Self::open_with(device, bytes, lane, false).await
+    }
+
+    /// As [`open`](Self::open); with `accept_loss` records that say nothing any more are skipped: what
+    /// they were about is as it was before them.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub async fn open_with(
+        device: Device,
+        bytes: u64,
+        lane: u64,
+        accept_loss: bool,
+    ) -> Result<(Self, Opened)> {
         let ring = ring_of(bytes)?;
         let store = Store::new(device, bytes)?;
-        let (lane, opened) = recover::recover(&store, ring, lane).await?;
-        Ok((Self::start(store, lane), opened))
+        let (lane, opened) = recover::recover(&store, ring, lane, accept_loss).await?;
+        let log = Self::start(store, lane);
+        log.shared.lost_through.set(opened.lost_through);
+        Ok((log, opened))
     }
 
     fn start(store: Store, lane: Lane) -> Self {
@@ -228,6 +151,7 @@ impl Log {
             ended: Cell::new(None),
             refusing: Cell::new(false),
             refusing_writes: Cell::new(false),
+            lost_through: Cell::new(0),
         });
         if !is_memory {
             spawn_late(commit::run(Rc::clone(&shared)));
@@ -312,6 +236,21 @@ impl Log {
             }
         }
         self.shared.store.with(at, BLOCK, carry)
+    }
+
+    /// Whether a block that destage was given was found damaged when the log was opened.
+    ///
+    /// # Errors
+    /// Those of reading the log's memory.
+    pub fn was_lost(&self, item: &Item) -> Result<bool> {
+        match item.what {
+            What::Lost => Ok(true),
+            What::Data(data) if item.sequence <= self.shared.lost_through.get() => {
+                let is_damaged = |block: &[u8]| crate::format::crc32c(block) != data.crc;
+                self.shared.store.with(self.at(data), BLOCK, is_damaged)
+            }
+            What::Data(_) | What::Hole { .. } | What::Refers(_) => Ok(false),
+        }
     }
 
     /// Has the processor fetch the beginning of a block that is carried out soon.

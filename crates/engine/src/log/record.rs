@@ -14,6 +14,7 @@ const WRITE: u8 = 1;
 const HOLE: u8 = 2;
 const PAD: u8 = 3;
 const REFER: u8 = 4;
+const LOST: u8 = 5;
 
 /// A record's first 64 bytes.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
@@ -34,7 +35,7 @@ pub(super) struct Header {
     /// Blocks of a write, hole or references; bytes of padding, this header included.
     count: U64,
     /// Of a write: the CRC-32C of its block, or of the list of checksums when there are several. Of
-    /// references: of all that follows.
+    /// references: of all that follows. Of lost blocks: the record's length in units of 64 bytes.
     data_crc: U32,
     kind: u8,
     reserved: u8,
@@ -68,6 +69,13 @@ pub(super) enum Kind {
     Pad {
         bytes: u64,
     },
+    /// What is left of a record of so many bytes that was acknowledged and is damaged: the contents
+    /// of these blocks are lost.
+    Lost {
+        key: Key,
+        blocks: usize,
+        bytes: u64,
+    },
 }
 
 /// A header understood.
@@ -96,13 +104,13 @@ impl Kind {
             }
             Self::Hole { .. } => u64_of(HEADER),
             Self::Refer { blocks, .. } => u64_of(HEADER) + u64_of(references_bytes(blocks)),
-            Self::Pad { bytes } => bytes,
+            Self::Pad { bytes } | Self::Lost { bytes, .. } => bytes,
         }
     }
 
     /// Whether it covers a stretch of blocks without having their contents.
     pub const fn is_stretch(self) -> bool {
-        matches!(self, Self::Hole { .. } | Self::Refer { .. })
+        matches!(self, Self::Hole { .. } | Self::Refer { .. } | Self::Lost { .. })
     }
 }
 
@@ -167,6 +175,11 @@ impl Record {
             Kind::Hole { key, count } => (HOLE, key, count),
             Kind::Refer { key, blocks } => (REFER, key, u64_of(blocks)),
             Kind::Pad { bytes } => (PAD, Key::new(View::METADATA, 0), bytes),
+            Kind::Lost { key, blocks, .. } => (LOST, key, u64_of(blocks)),
+        };
+        let data_crc = match self.kind {
+            Kind::Lost { bytes, .. } => low32(bytes / ALIGN),
+            _ => self.data_crc,
         };
         let mut header = Header {
             magic: MAGIC.into(),
@@ -178,7 +191,7 @@ impl Record {
             view: key.view.get().into(),
             block: key.block.into(),
             count: count.into(),
-            data_crc: self.data_crc.into(),
+            data_crc: data_crc.into(),
             kind,
             reserved: 0,
             reserved2: 0.into(),
@@ -202,7 +215,7 @@ impl Record {
         let end = block.checked_add(count)?;
         let kind = match header.kind {
             PAD if count.is_multiple_of(ALIGN) && count > 0 => Kind::Pad { bytes: count },
-            WRITE | HOLE | REFER if count == 0 || end > 1 << BLOCK_BITS => return None,
+            WRITE | HOLE | REFER | LOST if count == 0 || end > 1 << BLOCK_BITS => return None,
             WRITE if usize64(count) <= RECORD_BLOCKS_MAX => {
                 let key = Key::new(View::new(header.view.get()), block);
                 Kind::Write { key, blocks: usize64(count) }
@@ -212,6 +225,11 @@ impl Record {
                 Kind::Refer { key, blocks: usize64(count) }
             }
             HOLE => Kind::Hole { key: Key::new(View::new(header.view.get()), block), count },
+            LOST if usize64(count) <= RECORD_BLOCKS_MAX && header.data_crc.get() > 0 => {
+                let key = Key::new(View::new(header.view.get()), block);
+                let bytes = u64::from(header.data_crc.get()) * ALIGN;
+                Kind::Lost { key, blocks: usize64(count), bytes }
+            }
             _ => return None,
         };
         Some(Self {
@@ -228,7 +246,7 @@ impl Record {
     pub const fn body_bytes(&self) -> u64 {
         match self.kind {
             Kind::Write { .. } | Kind::Refer { .. } => self.kind.bytes() - u64_of(HEADER),
-            Kind::Hole { .. } | Kind::Pad { .. } => 0,
+            Kind::Hole { .. } | Kind::Pad { .. } | Kind::Lost { .. } => 0,
         }
     }
 
@@ -242,13 +260,23 @@ impl Record {
         if let Kind::Refer { .. } = self.kind {
             return crc32c(body) == self.data_crc;
         }
-        let Kind::Write { blocks, .. } = self.kind else { return true };
+        self.damaged_blocks(body).is_some_and(|mut damaged| damaged.next().is_none())
+    }
+
+    /// Which blocks of a write have not the checksum they had, `body` being all that follows the
+    /// header; `None` when the checksums themselves are damaged.
+    pub fn damaged_blocks<'a>(&self, body: &'a [u8]) -> Option<impl Iterator<Item = usize> + 'a> {
+        let blocks = if let Kind::Write { blocks, .. } = self.kind { blocks } else { 0 };
         let (list, data) = body.split_at(usize64(list_bytes(blocks)));
         if blocks > 1 && crc32c(list) != self.data_crc {
-            return false;
+            return None;
         }
-        let mut blocks = data.chunks_exact(BLOCK).enumerate();
-        blocks.all(|(n, block)| crc32c(block) == self.block_crc(list, n))
+        let record = *self;
+        let each = data.chunks_exact(BLOCK).take(blocks).enumerate();
+        let damaged = move |(n, block): (usize, &[u8])| {
+            (crc32c(block) != record.block_crc(list, n)).then_some(n)
+        };
+        Some(each.filter_map(damaged))
     }
 }
 

@@ -1,12 +1,14 @@
 //! Finding what a log holds after a crash: from the record after the last trim, as far as sequences
 //! and checksums go.
 
-use super::Opened;
 use super::control::Control;
 use super::device::{Store, commit_len};
-use super::lane::{Lane, corrupt};
+use super::lane::Lane;
 use super::limits::PAGE;
+use super::loss::Losses;
 use super::record::{HEADER, Record};
+use super::{Found, Opened};
+use crate::address::Key;
 use crate::error::{Error, Kind, Result};
 use stdx::num::{u64_of, usize64};
 
@@ -52,7 +54,7 @@ impl Expected {
 }
 
 /// What the record at the lane's head must be.
-fn expected(lane: &Lane, epoch: u32) -> Expected {
+pub(super) fn expected(lane: &Lane, epoch: u32) -> Expected {
     let control = &lane.control;
     Expected {
         lane: control.lane,
@@ -64,12 +66,17 @@ fn expected(lane: &Lane, epoch: u32) -> Expected {
     }
 }
 
+/// The record at the lane's head, if the image has its header.
+fn find_header(lane: &Lane, epoch: u32, store: &Store) -> Result<Option<Record>> {
+    let expected = expected(lane, epoch);
+    let header = store.with(lane.at(lane.head.position), HEADER, Record::decode)?;
+    Ok(header.filter(|r| expected.matches(r)))
+}
+
 /// The record at the lane's head, if the image has it whole.
 fn find(lane: &Lane, epoch: u32, store: &Store) -> Result<Option<Record>> {
-    let expected = expected(lane, epoch);
     let at = lane.at(lane.head.position);
-    let header = store.with(at, HEADER, Record::decode)?;
-    let Some(record) = header.filter(|r| expected.matches(r)) else { return Ok(None) };
+    let Some(record) = find_header(lane, epoch, store)? else { return Ok(None) };
     let body = usize64(record.body_bytes());
     let whole = store.with(at + u64_of(HEADER), body, |body| record.is_whole(body))?;
     Ok(whole.then_some(record))
@@ -97,38 +104,6 @@ async fn fetch(lane: &Lane, epoch: u32, store: &Store) -> Result<bool> {
         }
     }
     Ok(false)
-}
-
-/// Whether these bytes of a ring have a record of the lane that was stored when the one of sequence
-/// `missing` was durable already.
-pub(super) fn proves_loss(bytes: &[u8], lane: u64, missing: u64) -> bool {
-    let mut headers = bytes.chunks_exact(HEADER).filter(|b| Record::is_likely(b));
-    headers.any(|bytes| {
-        let later = |r: &Record| r.lane == lane && r.settled >= missing;
-        Record::decode(bytes).as_ref().is_some_and(later)
-    })
-}
-
-/// Makes sure that the record missing at the lane's head was never acknowledged: no later one knows
-/// it as durable. What lies on any device counts.
-async fn check_tail(lane: &Lane, store: &Store, all_devices: bool) -> Result<()> {
-    let ring = lane.control.ring;
-    let proves = |bytes: &[u8]| proves_loss(bytes, lane.control.lane, lane.head.sequence);
-    let devices = if all_devices || store.is_memory() { store.devices() } else { 0 };
-    let mut at = 0;
-    while at < ring {
-        let len = commit_len(at, ring - at, ring);
-        let mut lost = store.with(at, len, proves)?;
-        for n in 1..devices {
-            let copy = store.read_copy(n, at, len).await?;
-            lost |= copy.is_some_and(|bytes| proves(&bytes));
-        }
-        if lost {
-            return Err(corrupt(lane.head));
-        }
-        at += u64_of(len);
-    }
-    Ok(())
 }
 
 /// Makes every device hold what was found, and begins an epoch, so that what is left of a torn tail
@@ -159,12 +134,29 @@ async fn begin_epoch(lane: &mut Lane, settled: u64, store: &Store) -> Result<()>
     Ok(())
 }
 
-/// A lane with everything the log holds, ready for appends of a new epoch.
-pub(super) async fn recover(store: &Store, ring: u64, lane: u64) -> Result<(Lane, Opened)> {
+/// How many of these blocks are what the log has: nothing newer came over them.
+fn current(lane: &Lane, blocks: &[(Key, u64)]) -> u64 {
+    let is_current = |(key, position): &&(Key, u64)| match lane.lookup(*key, 1).0 {
+        Found::Data(data) => data.position == *position,
+        Found::Lost => true,
+        Found::Hole | Found::Refers { .. } | Found::Nothing => false,
+    };
+    u64_of(blocks.iter().filter(is_current).count())
+}
+
+/// A lane with everything the log holds, ready for appends of a new epoch. What was acknowledged and
+/// is damaged is known as lost; with `accept_loss` also where nothing tells what it was.
+pub(super) async fn recover(
+    store: &Store,
+    ring: u64,
+    lane: u64,
+    accept_loss: bool,
+) -> Result<(Lane, Opened)> {
     let control = newest_control(store, ring, lane).await?;
     store.load(ring).await?;
     let mut lane = Lane::new(control);
     let (mut epoch, mut settled, mut repaired) = (0, control.trimmed, 0);
+    let mut losses = Losses::default();
     loop {
         let mut record = find(&lane, epoch, store)?;
         if record.is_none() && fetch(&lane, epoch, store).await? {
@@ -175,17 +167,23 @@ pub(super) async fn recover(store: &Store, ring: u64, lane: u64) -> Result<(Lane
                 return Err(Error::new(Kind::Failed, context));
             }
         }
+        // One that nobody was told of was being written when power failed.
+        if record.is_none() && losses.prove(&lane, store, repaired > 0).await? {
+            losses.take(&lane, epoch, store, accept_loss).await?;
+            record = find_header(&lane, epoch, store)?;
+        }
         let Some(record) = record else { break };
         (epoch, settled) = (record.epoch, record.settled);
         lane.recover(&record, store)?;
     }
-    check_tail(&lane, store, repaired > 0).await?;
     let opened = Opened {
         durable_stripe: control.durable_stripe,
         trimmed: control.trimmed,
         records: lane.head.sequence - lane.tail.sequence,
         bytes: lane.used(),
         repaired,
+        lost_blocks: current(&lane, &losses.blocks),
+        lost_through: losses.through,
     };
     begin_epoch(&mut lane, settled, store).await?;
     Ok((lane, opened))

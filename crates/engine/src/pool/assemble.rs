@@ -39,8 +39,8 @@ const MAP_BYTES_MAX: usize = 64 << 20;
 pub(super) enum Begin {
     /// There was none.
     New,
-    /// From its last checkpoint and its log.
-    Found,
+    /// From its last checkpoint and its log, without what that lost if so asked.
+    Found { accept_loss: bool },
     /// From its last checkpoint; an exported pool left nothing in its log, which need not have come
     /// along.
     Imported,
@@ -107,20 +107,25 @@ impl Frame {
         Segments::new(drives, self.label.pool, self.geometry)
     }
 
-    async fn log(&self, shard: u16, begin: Begin) -> Result<(Log, u64)> {
+    /// A shard's log; the stripe up to which its stripes count, and blocks found lost in it.
+    async fn log(&self, shard: u16, begin: Begin) -> Result<(Log, u64, u64)> {
         let label = &self.label;
         let device = device(label, &self.log, &self.common.superblock.drives, shard);
         let lane = lane(label, shard);
-        if begin == Begin::Found {
-            let (log, opened) = Log::open(device, label.log_bytes, lane).await?;
-            return Ok((log, opened.durable_stripe));
+        if let Begin::Found { accept_loss } = begin {
+            let opened = Log::open_with(device, label.log_bytes, lane, accept_loss).await;
+            let (log, opened) = opened.map_err(|error| Error {
+                context: format!("shard {shard} (lane {lane:#018x}): {}", error.context),
+                ..error
+            })?;
+            return Ok((log, opened.durable_stripe, opened.lost_blocks));
         }
-        Ok((Log::create(device, label.log_bytes, lane).await?, 0))
+        Ok((Log::create(device, label.log_bytes, lane).await?, 0, 0))
     }
 
     /// A shard that has nothing yet.
     async fn create_shard(&self, shard: u16) -> Result<Rc<Shard>> {
-        let (log, _) = self.log(shard, Begin::New).await?;
+        let (log, ..) = self.log(shard, Begin::New).await?;
         let writer = self.writer(shard, self.segments()?, Table::default(), 0);
         let pages = Rc::new(Pages::new(Rc::clone(&writer)));
         let made = Rc::new(Shard::new(shard::Parts {
@@ -141,7 +146,7 @@ impl Frame {
     /// A shard as its checkpoint and log say it was; `None` when another cannot be opened.
     async fn open_shard(&self, shard: u16, begin: Begin, pass: Pass) -> Result<Option<Rc<Shard>>> {
         let common = &self.common;
-        let (log, durable) = self.log(shard, begin).await?;
+        let (log, durable, lost) = self.log(shard, begin).await?;
         let segments = self.segments()?;
         let found = recover::find(&common.superblock, &segments, self.geometry, shard).await?;
         let rolled = recover::roll(&found, &segments, &common.allocator, durable).await?;
@@ -162,6 +167,7 @@ impl Frame {
             generation: found.root.generation,
             manifest_blocks: found.blocks,
         }));
+        opened.counters.lost.set(lost);
         for header in &rolled.headers {
             opened.learn(header).await?;
         }
@@ -176,7 +182,7 @@ impl Frame {
     async fn begin(&self, shard: u16, begin: Begin, pass: Pass) -> Result<Option<Rc<Shard>>> {
         match begin {
             Begin::New => self.create_shard(shard).await.map(Some),
-            Begin::Found | Begin::Imported => self.open_shard(shard, begin, pass).await,
+            Begin::Found { .. } | Begin::Imported => self.open_shard(shard, begin, pass).await,
         }
     }
 }

@@ -24,6 +24,9 @@ pub struct OpenOptions {
     pub degraded: bool,
     /// Opens a pool that was exported.
     pub import: bool,
+    /// Opens without records of the log that were acknowledged and are damaged so that nothing tells
+    /// which blocks they were of: those are as they were before.
+    pub accept_loss: bool,
 }
 
 fn missing(what: impl Into<String>) -> Error {
@@ -149,7 +152,8 @@ impl Pool {
     ///
     /// # Errors
     /// `Missing` when drives or the log are missing, blank or too old; `Invalid` when they are not of
-    /// one pool, or it was exported; `Corrupt` when what they say is damaged beyond the redundancy.
+    /// one pool, or it was exported; `Corrupt` when what they say is damaged beyond the redundancy; `Loss` when
+    /// that is acknowledged contents nobody can name, and `options` do not accept it.
     pub async fn open(
         drives: Vec<Arc<Drive>>,
         log: LogSpec,
@@ -177,7 +181,8 @@ impl Pool {
         let state = label.state;
         let frame = Frame::new(label, log, catalog, set)?;
         frame.common.superblock.write_labels(state).await?;
-        let begin = if imported { Begin::Imported } else { Begin::Found };
+        let accept_loss = options.accept_loss;
+        let begin = if imported { Begin::Imported } else { Begin::Found { accept_loss } };
         let pool = Self::assemble(frame, on, begin).await?;
         if imported {
             // Not before it has a log: an import that is cut short is made again.

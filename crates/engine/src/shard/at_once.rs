@@ -60,7 +60,7 @@ impl Shard {
                     sources.holes += u64_of(run);
                     true
                 }
-                Found::Refers { .. } => false,
+                Found::Refers { .. } | Found::Lost => false,
                 Found::Nothing => {
                     self.read_settled_at_once(view, first + u64_of(at), piece, &mut sources)
                 }

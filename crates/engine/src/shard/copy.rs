@@ -79,6 +79,7 @@ impl Shard {
                     drop(holding);
                     run
                 }
+                Found::Lost => return Err(super::lost_with_log(source.view, source.block)),
                 Found::Nothing => {
                     self.copy_settled(source, target, run).await?;
                     run

@@ -152,7 +152,7 @@ impl Shard {
             let (found, run) = self.log.lookup(from, blocks - at);
             let run = run.min(blocks - at);
             match found {
-                Found::Data(_) => {}
+                Found::Data(_) | Found::Lost => {}
                 Found::Hole | Found::Refers { .. } => return Ok(false),
                 Found::Nothing => {
                     let _reading = self.grace.enter();

@@ -276,6 +276,7 @@ impl Record {
             RecordWhat::Write { key, blocks } => ("write", Some(key), Some(blocks)),
             RecordWhat::Hole { key, blocks } => ("hole", Some(key), Some(blocks)),
             RecordWhat::References { key, blocks } => ("references", Some(key), Some(blocks)),
+            RecordWhat::Lost { key, blocks } => ("lost", Some(key), Some(blocks)),
             RecordWhat::Padding => ("padding", None, None),
         };
         Self {

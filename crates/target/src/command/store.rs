@@ -208,7 +208,7 @@ fn status_of_volume(error: &engine::Error, reading: bool) -> Status {
         Kind::OutOfRange => Status::LBA_OUT_OF_RANGE.with_dnr(),
         Kind::Full => Status::CAPACITY_EXCEEDED.with_dnr(),
         // A write of part of a block reads the rest.
-        Kind::Corrupt => Status::UNRECOVERED_READ_ERROR.with_dnr(),
+        Kind::Corrupt | Kind::Loss => Status::UNRECOVERED_READ_ERROR.with_dnr(),
         Kind::Failed if reading => Status::UNRECOVERED_READ_ERROR.with_dnr(),
         Kind::Failed => Status::WRITE_FAULT.with_dnr(),
         // Its pool was closed, and may be open elsewhere or again.

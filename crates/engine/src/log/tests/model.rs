@@ -117,7 +117,7 @@ pub fn contents(log: &Log, view: u32) -> Contents {
                 contents.insert(at, Some(tag_of(log, data)));
             }
             Found::Hole => contents.extend((at..at + same).map(|n| (n, None))),
-            Found::Nothing | Found::Refers { .. } => {}
+            Found::Nothing | Found::Refers { .. } | Found::Lost => {}
         }
         at += same;
     }

@@ -1,0 +1,194 @@
+//! One record damaged between its acknowledgement and recovery: nothing else is lost with it.
+
+use super::model::{BLOCKS, Op};
+use super::*;
+use crate::error::Kind as ErrorKind;
+use crate::log::limits::CONTROL_BYTES;
+use crate::log::record::{HEADER, list_bytes};
+use media::drive::{Simulated, SimulatedOptions};
+use reactor::simulate;
+use stdx::Prng;
+
+/// A medium of one log, and a way to its bytes past the log.
+enum Medium {
+    Memory(Arc<SimulatedPmem>),
+    Drive(Arc<Simulated>),
+}
+
+impl Medium {
+    fn new(seed: u64) -> Self {
+        if seed.is_multiple_of(2) {
+            return Self::Memory(Arc::new(SimulatedPmem::new(BYTES)));
+        }
+        let options = SimulatedOptions { capacity: 8 << 20, seed, ..SimulatedOptions::default() };
+        Self::Drive(Simulated::new(options))
+    }
+
+    fn device(&self) -> Device {
+        match self {
+            Self::Memory(pmem) => {
+                let pmem = Arc::new(Pmem::Simulated(Arc::clone(pmem)));
+                Device::Memory(vec![Area { pmem, offset: 0 }])
+            }
+            Self::Drive(drive) => {
+                let drive = Arc::new(Drive::Simulated(Arc::clone(drive)));
+                Device::Drives(vec![Zone { drive, offset: 0 }])
+            }
+        }
+    }
+
+    /// Damages a byte of the ring.
+    fn damage(&self, at: u64, prng: &mut Prng) {
+        match self {
+            Self::Memory(pmem) => pmem.rot(CONTROL_BYTES + at),
+            Self::Drive(drive) if prng.below(2) == 0 => drive.damage(CONTROL_BYTES + at, 1),
+            Self::Drive(drive) => drive.flip(CONTROL_BYTES + at, low32(prng.below(8))),
+        }
+    }
+}
+
+/// What is known of a block: its contents, a hole, or that it is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    Tag(u64),
+    Hole,
+    Lost,
+}
+
+fn see(log: &Log) -> BTreeMap<u64, Seen> {
+    let mut seen = BTreeMap::new();
+    for at in 0..BLOCKS {
+        let what = match log.lookup(key(1, at), 1).0 {
+            Found::Data(data) => {
+                let mut out = vec![0; BLOCK];
+                match log.copy_out(data, &mut out) {
+                    Ok(()) => {
+                        let tag = u64::from_le_bytes(out[..8].try_into().unwrap());
+                        assert_eq!(out, block(tag));
+                        Seen::Tag(tag)
+                    }
+                    Err(error) => {
+                        assert_eq!(error.kind, ErrorKind::Corrupt);
+                        Seen::Lost
+                    }
+                }
+            }
+            Found::Hole => Seen::Hole,
+            Found::Lost => Seen::Lost,
+            Found::Nothing | Found::Refers { .. } => continue,
+        };
+        seen.insert(at, what);
+    }
+    seen
+}
+
+fn apply(op: &Op, to: &mut BTreeMap<u64, Seen>) {
+    match op {
+        Op::Write { key, tags } => {
+            to.extend((key.block..).zip(tags.iter().map(|tag| Seen::Tag(*tag))));
+        }
+        Op::Hole { key, count } => {
+            to.extend((key.block..key.block + count).map(|n| (n, Seen::Hole)));
+        }
+    }
+}
+
+/// Which part of a record is damaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Header,
+    List,
+    /// So many bytes into its contents.
+    Block(u64),
+}
+
+async fn damaged_story(seed: u64) {
+    let mut prng = Prng::new(seed);
+    let medium = Medium::new(seed);
+    let log = Log::create(medium.device(), BYTES, LANE).await.unwrap();
+    let (mut tag, mut ops, mut places) = (1, Vec::new(), Vec::new());
+    for _ in 0..3 + prng.below(20) {
+        let op = Op::random(1, &mut tag, &mut prng);
+        let sequence = op.append(&log).await.unwrap();
+        let lane = log.shared.lane.borrow();
+        let mark = lane.mark_after(sequence - 1, &log.shared.store).unwrap();
+        places.push(lane.at(mark.position));
+        ops.push(op);
+    }
+    // On drives the last commit's padding is what knows of the record before it only.
+    let hit = usize64(prng.below(u64_of(ops.len() - 1)));
+    let blocks = if let Op::Write { tags, .. } = &ops[hit] { tags.len() } else { 0 };
+    let part = match (blocks, prng.below(3)) {
+        (0, _) | (_, 0) => Part::Header,
+        (2.., 1) => Part::List,
+        _ => Part::Block(prng.below(u64_of(blocks * BLOCK))),
+    };
+    log.close().await;
+    drop(log);
+    let list = list_bytes(blocks);
+    let at = match part {
+        Part::Header => prng.below(u64_of(HEADER)),
+        Part::List => u64_of(HEADER) + prng.below(list),
+        Part::Block(at) => u64_of(HEADER) + list + at,
+    };
+    medium.damage(places[hit] + at, &mut prng);
+    let story = format!("seed {seed}: {part:?} of record of {:?}", ops[hit]);
+
+    let strict = Log::open(medium.device(), BYTES, LANE).await;
+    let log = match strict {
+        Ok((log, opened)) => {
+            let mut expected = BTreeMap::new();
+            ops.iter().for_each(|op| apply(op, &mut expected));
+            let seen = see(&log);
+            let lost = seen.values().filter(|seen| **seen == Seen::Lost).count();
+            assert_eq!(opened.lost_blocks, u64_of(lost), "{story}");
+            for (at, seen) in &seen {
+                let Op::Write { key, tags } = &ops[hit] else { panic!("{story}: {seen:?}") };
+                let of_hit = (key.block..key.block + u64_of(tags.len())).contains(at);
+                let is_right = expected.get(at) == Some(seen);
+                assert!(is_right || (of_hit && *seen == Seen::Lost), "{story}, block {at}");
+            }
+            assert_eq!(seen.len(), expected.len(), "{story}");
+            log
+        }
+        Err(error) => {
+            // A sector takes what else it has with it.
+            assert_eq!(error.kind, ErrorKind::Loss, "{story}: {error}");
+            let (log, _) = Log::open_with(medium.device(), BYTES, LANE, true).await.unwrap();
+            let mut expected = BTreeMap::new();
+            let others = ops.iter().enumerate().filter(|(n, _)| *n != hit);
+            others.for_each(|(_, op)| apply(op, &mut expected));
+            let seen = see(&log);
+            let near = places.iter().filter(|p| **p / 512 == (places[hit] + at) / 512).count();
+            if near == 1 {
+                assert_eq!(seen, expected, "{story}");
+            }
+            log
+        }
+    };
+    // It takes more, and what was lost stays so, or is healed, with the next opening.
+    let before = see(&log);
+    let op = Op::random(1, &mut tag, &mut prng);
+    op.append(&log).await.unwrap();
+    let mut expected = before;
+    apply(&op, &mut expected);
+    assert_eq!(see(&log), expected, "{story}");
+    log.close().await;
+    let (log, _) = Log::open(medium.device(), BYTES, LANE).await.unwrap();
+    assert_eq!(see(&log), expected, "{story}, once more");
+    let mut items = Vec::new();
+    log.next_batch(1 << 16, &mut items).unwrap();
+    for item in items {
+        let lost = expected.get(&item.key.block) == Some(&Seen::Lost);
+        if let What::Data(_) | What::Lost = item.what {
+            assert_eq!(log.was_lost(&item).unwrap(), lost, "{story}, {item:?}");
+        }
+    }
+}
+
+#[test]
+fn a_damaged_record_takes_nothing_else_with_it() {
+    for seed in 0..400 {
+        simulate(seed, damaged_story(seed));
+    }
+}

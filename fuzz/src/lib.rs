@@ -4,8 +4,10 @@
 //!
 //! A target fails by panicking: in the code under test, or in an oracle here.
 
+pub mod log;
 pub mod nbd;
 pub mod pool;
+pub mod state;
 pub mod target;
 pub mod vhost;
 pub mod wire;

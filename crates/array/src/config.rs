@@ -28,6 +28,8 @@ pub struct Settings {
     pub spin: Option<Duration>,
     /// From when on pools are low on space.
     pub space: Thresholds,
+    /// Drives of pools are not told of the space that becomes free.
+    pub keeps_free_space: bool,
 }
 
 /// A configuration file, read and checked.

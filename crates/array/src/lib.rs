@@ -16,7 +16,7 @@ pub mod identity;
 pub mod limits;
 pub mod node;
 pub mod pools;
-mod reservations;
+pub mod reservations;
 pub mod serving;
 pub mod state;
 

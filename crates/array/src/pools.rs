@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use api::v1::{self, Kind};
 use api::value::{LogPlace, Name, VolumePath};
-use engine::Volume;
+use engine::{OpenOptions, Volume};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -48,6 +48,7 @@ struct Known {
 #[derive(Debug)]
 pub struct Pools {
     crew: Arc<Crew>,
+    discard: bool,
     known: BTreeMap<Name, Known>,
     /// What was told of the space of those that are open.
     watches: BTreeMap<Name, Watch>,
@@ -55,8 +56,9 @@ pub struct Pools {
 
 impl Pools {
     /// No pools yet, to be opened on the reactors of `crew`.
-    pub fn new(crew: Arc<Crew>) -> Self {
-        Self { crew, known: BTreeMap::new(), watches: BTreeMap::new() }
+    /// Those tell their drives of free space if `discard`.
+    pub fn new(crew: Arc<Crew>, discard: bool) -> Self {
+        Self { crew, discard, known: BTreeMap::new(), watches: BTreeMap::new() }
     }
 
     /// What there is to remember.
@@ -100,7 +102,14 @@ impl Pools {
     }
 
     fn open(&self, made_of: MadeOf, options: OpenOptions) -> Result<OpenPool> {
-        OpenPool::open(self.reactors(), made_of, options)
+        self.begin_discards(OpenPool::open(self.reactors(), made_of, options)?)
+    }
+
+    fn begin_discards(&self, pool: OpenPool) -> Result<OpenPool> {
+        if self.discard {
+            pool.discard()?;
+        }
+        Ok(pool)
     }
 
     /// Refuses a name that is taken, and one pool too many.
@@ -135,6 +144,7 @@ impl Pools {
         };
         let (drives, log) = (made_of.paths(), made_of.places.clone());
         let pool = OpenPool::create(self.reactors(), made_of, asked)?;
+        let pool = self.begin_discards(pool)?;
         let def = PoolDef { id, drives, log };
         self.known.insert(new.name.clone(), Known { def, open: Ok(pool) });
         Ok(())

@@ -83,7 +83,7 @@ impl Serving {
         Ok(Self {
             node,
             target,
-            pools: Pools::new(Arc::clone(&crew)),
+            pools: Pools::new(Arc::clone(&crew), !settings.keeps_free_space),
             crew,
             media: BTreeMap::new(),
             absent: BTreeSet::new(),

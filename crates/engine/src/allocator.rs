@@ -16,6 +16,8 @@ struct Units {
     free: u32,
     /// Where the search for a free one begins.
     hint: usize,
+    /// Free ones whose contents the drive still keeps.
+    dirty: BTreeSet<u32>,
 }
 
 impl Units {
@@ -25,7 +27,7 @@ impl Units {
         if let (Some(last), rest @ 1..) = (taken.last_mut(), count % 64) {
             *last = u64::MAX << rest;
         }
-        Self { taken, count, free: count, hint: 0 }
+        Self { taken, count, free: count, hint: 0, dirty: BTreeSet::new() }
     }
 
     fn take_any(&mut self) -> Option<u32> {
@@ -36,7 +38,9 @@ impl Units {
         self.taken[at] |= 1 << bit;
         self.hint = at;
         self.free -= 1;
-        Some(u32_of(at) * 64 + bit)
+        let au = u32_of(at) * 64 + bit;
+        self.dirty.remove(&au);
+        Some(au)
     }
 
     fn bit(&self, au: u32) -> Option<(usize, u64)> {
@@ -49,6 +53,7 @@ impl Units {
         let was_free = self.taken[at] & bit == 0;
         self.taken[at] |= bit;
         self.free -= u32::from(was_free);
+        self.dirty.remove(&au);
         was_free
     }
 
@@ -66,6 +71,10 @@ pub struct Allocator {
     drives: Vec<Units>,
     /// Drives that take new segments.
     online: Vec<bool>,
+    /// Drives that are told of the units that become free.
+    told: Vec<bool>,
+    /// Units that are held while their drive is told.
+    discarding: u64,
     /// Numbers of the segments there are.
     numbers: BTreeSet<u32>,
     /// The number of the next one. None is used twice: the map may speak late of what lay in a
@@ -85,6 +94,8 @@ impl Allocator {
         Self {
             drives: units.iter().map(|&count| Units::new(count)).collect(),
             online: vec![true; units.len()],
+            told: vec![false; units.len()],
+            discarding: 0,
             numbers: BTreeSet::new(),
             next: 0,
             width,
@@ -193,8 +204,45 @@ impl Allocator {
     pub fn free(&mut self, id: SegmentId, members: &[Member]) {
         assert!(self.numbers.remove(&id.get()), "a segment is freed once");
         for member in members {
-            self.drives[usize::from(member.drive)].give_back(member.au);
+            let drive = usize::from(member.drive);
+            self.drives[drive].give_back(member.au);
+            if self.told[drive] {
+                self.drives[drive].dirty.insert(member.au);
+            }
         }
+    }
+
+    /// Whether a drive is to be told, from now on, of the units that become free.
+    pub fn tell(&mut self, drive: usize, told: bool) {
+        self.told[drive] = told;
+        if !told {
+            self.drives[drive].dirty.clear();
+        }
+    }
+
+    /// Whether there are free units that their drive was not told of.
+    #[must_use]
+    pub fn has_dirty(&self) -> bool {
+        let mut drives = self.drives.iter().zip(&self.online);
+        drives.any(|(units, online)| *online && !units.dirty.is_empty())
+    }
+
+    /// One of those, which nobody gets until it is [given back](Self::discarded).
+    pub fn take_dirty(&mut self) -> Option<Member> {
+        let mut drives = self.drives.iter_mut().zip(&self.online).zip(0..);
+        let (units, drive) = drives.find_map(|((units, online), drive)| {
+            (*online && !units.dirty.is_empty()).then_some((units, drive))
+        })?;
+        let au = units.dirty.pop_first()?;
+        units.take(au);
+        self.discarding += 1;
+        Some(Member { drive, au })
+    }
+
+    /// A drive was told of a unit.
+    pub fn discarded(&mut self, member: Member) {
+        self.drives[usize::from(member.drive)].give_back(member.au);
+        self.discarding -= 1;
     }
 
     /// How many more segments there is space for.
@@ -208,7 +256,8 @@ impl Allocator {
     /// Units that belong to a segment, over all drives.
     #[must_use]
     pub fn taken(&self) -> u64 {
-        self.drives.iter().map(|units| u64::from(units.count - units.free)).sum()
+        let taken: u64 = self.drives.iter().map(|units| u64::from(units.count - units.free)).sum();
+        taken - self.discarding
     }
 
     /// How many segments the pool has space for in all.
@@ -252,6 +301,25 @@ mod tests {
             allocator.free(id, &members);
         }
         assert_eq!(allocator.available(), capacity);
+    }
+
+    #[test]
+    fn what_is_free_is_discarded_once_and_nobody_gets_it_meanwhile() {
+        let mut allocator = Allocator::new(&[4, 4], 2);
+        allocator.tell(0, true);
+        let (id, members) = allocator.allocate().unwrap();
+        assert!(!allocator.has_dirty());
+        allocator.free(id, &members);
+        let held = allocator.take_dirty().unwrap();
+        assert_eq!((held.drive, allocator.taken(), allocator.has_dirty()), (0, 0, false));
+        let others = std::iter::from_fn(|| allocator.allocate()).count();
+        assert_eq!(others, 3, "the fourth unit is held");
+        allocator.discarded(held);
+        let (id, members) = allocator.allocate().unwrap();
+        assert!(members.contains(&held));
+        allocator.free(id, &members);
+        // Taken again before its drive was told: it must not be any more.
+        assert!(allocator.allocate().is_some() && allocator.take_dirty().is_none());
     }
 
     #[test]

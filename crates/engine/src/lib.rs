@@ -41,7 +41,7 @@ pub use area::read_label;
 pub use error::{Error, Kind, Result};
 pub use limits::{DRIVES_MAX, FINDINGS_MAX, NAME_MAX, SHARDS_MAX, VOLUME_BYTES_MAX, VOLUMES_MAX};
 pub use pool::{
-    DriveStatus, LogSpec, LogStatus, OpenOptions, Pool, PoolSpec, PoolStatus, SpaceAudit,
+    Discards, DriveStatus, LogSpec, LogStatus, OpenOptions, Pool, PoolSpec, PoolStatus, SpaceAudit,
     VolumeSpec, VolumeStatus,
 };
 pub use volume::Volume;

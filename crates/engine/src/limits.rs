@@ -77,6 +77,10 @@ pub const METADATA_RESERVE: u64 = 2;
 /// ones may begin degraded.
 pub const DEGRADE_BELOW: u64 = 4;
 
+/// The share of what a shard holds that hosts give back before it is looked for: all of the map is
+/// merged for it, some bytes for each block held.
+pub const DISCARD_WORTH: u64 = 128;
+
 /// How long a write waits before it is tried again that finds no space behind a drive.
 pub const NO_SPACE_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
 

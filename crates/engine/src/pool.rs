@@ -2,6 +2,7 @@
 
 mod assemble;
 mod create;
+mod discard;
 mod open;
 mod space;
 mod status;
@@ -23,6 +24,7 @@ use crate::shard::Shard;
 use crate::volume;
 
 pub(crate) use create::{device, lane};
+pub use discard::Discards;
 pub use open::OpenOptions;
 pub use status::{DriveStatus, LogStatus, PoolStatus, SpaceAudit, VolumeStatus};
 pub use volumes::VolumeSpec;

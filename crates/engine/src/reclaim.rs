@@ -68,22 +68,29 @@ impl Shard {
         if self.common.shards > 1 && available <= self.writer.keep_for_metadata() {
             return true;
         }
-        let free = available + u64_of(self.table().reserved());
+        available + u64_of(self.table().reserved()) <= self.reclaim_below()
+    }
+
+    /// With as many free segments as this, or fewer, some are won back.
+    pub fn reclaim_below(&self) -> u64 {
         // A few segments, however large the pool: what is kept free holds no data, and each share of
         // the pool that holds none makes reclaim move more.
         let work = u64_of(RECLAIM_RESERVE) + (self.common.segments / 128).clamp(1, 4);
-        free <= self.writer.keep_for_metadata() + work
+        self.writer.keep_for_metadata() + work
     }
 
     /// Wins space back while it is short, until the shard ends.
     pub async fn reclaim(self: Rc<Self>) {
         let mut reclaiming = Reclaiming::default();
         while !self.ended.get() {
-            self.wake.until(|| self.ended.get() || self.needs_space()).await;
+            self.wake.until(|| self.ended.get() || self.gives.get() || self.needs_space()).await;
             if self.ended.get() {
                 return;
             }
-            let done = self.reclaim_some(&mut reclaiming).await;
+            let done = match self.gives.take() && !self.needs_space() {
+                true => self.give_back_found(&mut reclaiming).await,
+                false => self.reclaim_some(&mut reclaiming).await,
+            };
             if !self.goes_on(done).await {
                 return;
             }
@@ -132,6 +139,12 @@ impl Shard {
             let _ = reactor::timeout(LEFT_ALONE, self.advanced.until(found)).await;
         }
         Ok(())
+    }
+
+    /// Gives back what is dead although space is not short: there was a look for it.
+    async fn give_back_found(&self, reclaiming: &mut Reclaiming) -> Result<()> {
+        let dead = self.dead_by_count(reclaiming);
+        if dead.is_empty() { Ok(()) } else { self.give_back_dead(&dead, reclaiming).await }
     }
 
     /// Segments of data whose count says that nothing in them is live.

@@ -69,6 +69,10 @@ pub struct Shard {
     /// Who wants everything carried from the log to the drives.
     pub draining: Cell<u32>,
     pub room: Room,
+    /// Blocks that hosts gave back since that was looked for last, at most.
+    pub freed: Cell<u64>,
+    /// What is dead is to be given back although space is not short.
+    pub gives: Cell<bool>,
     /// Its tasks run.
     pub started: Cell<bool>,
     pub ended: Cell<bool>,
@@ -89,8 +93,10 @@ pub struct Counters {
     /// Blocks moved by reclaim.
     pub moved: Cell<u64>,
     pub segments_reclaimed: Cell<u64>,
-    /// Blocks that reclaim found lost for good.
+    /// Blocks found lost for good.
     pub lost: Cell<u64>,
+    /// Bytes of free space the drives were told of.
+    pub discarded: Cell<u64>,
     /// Blocks read from the log, from segments, and holes.
     pub read_log: Cell<u64>,
     pub read_segments: Cell<u64>,
@@ -216,6 +222,7 @@ impl Shard {
         self.writer.check()?;
         self.look_at_log();
         self.log.append(Append::Hole { key: Key::new(view, first), count: blocks }).await?;
+        self.freed.set(self.freed.get().saturating_add(blocks.min(self.held())));
         Ok(())
     }
 
@@ -267,6 +274,8 @@ impl Shard {
             wake: Signal::new(),
             draining: Cell::new(0),
             room: Room::default(),
+            freed: Cell::new(0),
+            gives: Cell::new(false),
             started: Cell::new(false),
             ended: Cell::new(false),
             tasks: RefCell::default(),
@@ -295,6 +304,11 @@ impl Shard {
         if self.log.commits_late() {
             self.tasks.borrow_mut().push(reactor::spawn(Rc::clone(self).watch_log()));
         }
+    }
+
+    /// Has the shard wait for one more task when it ends.
+    pub fn run(&self, task: reactor::Task<()>) {
+        self.tasks.borrow_mut().push(task);
     }
 
     /// Has destage look at what became durable in the log: whoever appended it may be gone.

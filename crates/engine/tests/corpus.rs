@@ -1,5 +1,7 @@
 //! Replays the corpora of the fuzz targets of this crate.
 
+#[path = "../../../fuzz/src/log.rs"]
+mod log;
 #[path = "../../../fuzz/src/replay.rs"]
 mod replay;
 #[path = "../../../fuzz/src/pool.rs"]
@@ -7,5 +9,5 @@ mod targets;
 
 #[test]
 fn every_target_takes_its_corpus() {
-    replay::replay(targets::TARGETS);
+    replay::replay(targets::TARGETS.iter().chain(log::TARGETS));
 }

@@ -312,6 +312,32 @@ impl Drive {
         }
     }
 
+    /// Sets aside the space behind a range that reads as zeroes, so that writing there later does not
+    /// fail for want of it. Only files can lack space.
+    ///
+    /// # Errors
+    /// `Full` when there is none, `OutOfRange`, `Latched`, and what the drive says.
+    pub async fn preallocate(&self, offset: u64, len: u64) -> Result<(), Error> {
+        self.check(Operation::WriteZeroes, offset, len)?;
+        match self {
+            Self::File(s) | Self::Block(s) => s.preallocate(offset, len).await,
+            Self::Memory(_) => Ok(()),
+            Self::Faulty(f) => Box::pin(f.inner().preallocate(offset, len)).await,
+            Self::Simulated(s) => s.preallocate(offset, len),
+        }
+    }
+
+    /// Whether deallocating gives back what others can use: memory of a drive in memory is what it
+    /// was made of.
+    #[must_use]
+    pub fn has_space_to_free(&self) -> bool {
+        match self {
+            Self::File(_) | Self::Block(_) | Self::Simulated(_) => true,
+            Self::Memory(_) => false,
+            Self::Faulty(f) => f.inner().has_space_to_free(),
+        }
+    }
+
     /// Changes the capacity of a file or of memory, or takes over a device's new size (`len` is
     /// then what it must have now). Blocks: for management.
     ///

@@ -302,6 +302,14 @@ impl File {
         self.fallocate(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, offset, len).await
     }
 
+    /// Has the file system set space aside for a range of a file, whose contents stay.
+    ///
+    /// # Errors
+    /// As fallocate(2): `Unsupported` where it cannot be done.
+    pub async fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.fallocate(libc::FALLOC_FL_KEEP_SIZE, offset, len).await
+    }
+
     /// Makes a range read as zeroes and keeps its space, without sending the zeroes where the file
     /// system or device knows how.
     ///

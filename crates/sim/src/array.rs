@@ -2,7 +2,7 @@
 
 use crate::contents::{self, BLOCK};
 use crate::plan::Plan;
-use crate::shape::LogShape;
+use crate::shape::{LogShape, Rot};
 use crate::store::{Refusal, Volumes};
 use engine::dump::{Finding, Given, Severity, Spec, Structure};
 use engine::{Kind, LogSpec, OpenOptions, Pool, VolumeSpec};
@@ -98,8 +98,10 @@ impl Media {
     pub async fn open(&self, life: usize) -> Result<Array, Refusal> {
         self.set_faults(life);
         if self.made.get() {
-            let options = OpenOptions { degraded: true, import: self.exported.get() };
+            let import = self.exported.get();
+            let options = OpenOptions { degraded: true, import, ..OpenOptions::default() };
             let pool = told(Pool::open(self.drives(), self.log(), options, &[]).await)?;
+            self.discard(&pool).await?;
             // What a machine without power has read and written, nobody knows of.
             self.exported.set(self.exported.get() && !self.is_on());
             return Ok(Array { pool, exported: Rc::clone(&self.exported) });
@@ -108,9 +110,17 @@ impl Media {
         spec.drives = self.drives();
         spec.log = self.log();
         let pool = told(Pool::create(spec, &[]).await)?;
+        self.discard(&pool).await?;
         // A machine without power has made nothing.
         self.made.set(self.is_on());
         Ok(Array { pool, exported: Rc::clone(&self.exported) })
+    }
+
+    async fn discard(&self, pool: &Pool) -> Result<(), Refusal> {
+        match self.plan.discards {
+            Some(how) => told(pool.discard(how).await),
+            None => Ok(()),
+        }
     }
 
     /// Whether more drives are away than the redundancy bears.
@@ -134,7 +144,8 @@ impl Media {
         };
         let report = engine::dump::dump(&spec, &mut |_| {}).await;
         let is_wrong = |finding: &&Finding| {
-            let lost = self.rotten.get() && finding.structure == Structure::Data;
+            let contents = matches!(finding.structure, Structure::Data | Structure::LogRecord);
+            let lost = self.rotten.get() && contents;
             finding.severity == Severity::Error && !lost
         };
         match report.findings.iter().find(is_wrong) {
@@ -191,16 +202,44 @@ impl Media {
         }
     }
 
-    /// Flips bits of what hosts wrote, wherever it lies on the drives, of so many blocks in a million.
-    pub fn rot(&self, ppm: u32) {
+    /// Flips bits of what hosts wrote, wherever it lies on the drives, of so many blocks in a million;
+    /// in the commit log as well if so asked.
+    pub fn rot(&self, rot: Rot) {
         self.rotten.set(true);
-        // Zones of the log, whose damage is another matter.
-        let zones =
-            if self.plan.shape.log == LogShape::Drives { self.plan.shape.log_bytes } else { 0 };
+        let on_drives = self.plan.shape.log == LogShape::Drives;
+        let zones = if on_drives { self.plan.shape.log_bytes } else { 0 };
         for drive in &self.drives {
-            drive.rot_where(ppm, |at, block| {
+            drive.rot_where(rot.ppm, |at, block| {
                 at >= engine::format::area::END + zones && contents::is_written(block)
             });
+        }
+        if rot.log {
+            self.rot_log(rot.ppm, zones);
+        }
+    }
+
+    /// As that, of blocks in the log: those lie at any line of it.
+    fn rot_log(&self, ppm: u32, zones: u64) {
+        let mut prng = Prng::new(self.plan.seed ^ u64::from(ppm));
+        let mut block = [0; BLOCK];
+        let lines = |bytes: u64| (0..bytes.saturating_sub(u64_of(BLOCK))).step_by(64);
+        for pmem in &self.pmem {
+            let log = Pmem::Simulated(Arc::clone(pmem));
+            for at in lines(log.capacity()) {
+                let is_written = log.with(at, BLOCK, contents::is_written).unwrap_or(false);
+                if is_written && prng.chance_ppm(ppm) {
+                    pmem.rot(at + prng.below(u64_of(BLOCK)));
+                }
+            }
+        }
+        for drive in &self.drives[..self.drives.len().min(2)] {
+            for at in lines(zones) {
+                let at = engine::format::area::END + at;
+                drive.peek(at, &mut block);
+                if contents::is_written(&block) && prng.chance_ppm(ppm) {
+                    drive.flip(at + prng.below(u64_of(BLOCK)), stdx::num::low32(prng.below(8)));
+                }
+            }
         }
     }
 

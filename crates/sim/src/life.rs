@@ -549,7 +549,7 @@ async fn body(run: Rc<Run>, number: usize, ending: Ending) -> Result<(), Violati
             sleep(rot.after).await;
             if run.world.is_on() {
                 run.note(format_args!("contents rot"));
-                run.world.rot(rot.ppm);
+                run.world.rot(rot);
                 run.model.borrow_mut().rot();
             }
         }));

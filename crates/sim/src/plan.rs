@@ -1,6 +1,7 @@
 //! What a seed means: the shape of the pool, the workload, and how each life of the array ends.
 
 use crate::shape::Shape;
+use engine::Discards;
 use std::ops::Range;
 use std::time::Duration;
 use stdx::Prng;
@@ -61,6 +62,8 @@ pub struct Plan {
     pub small_percent: u64,
     /// The pool is as small as can be, and the hosts fill it.
     pub tiny: bool,
+    /// Free space is given back to the drives.
+    pub discards: Option<Discards>,
     pub lives: Vec<Ending>,
     pub shape: Shape,
 }
@@ -107,6 +110,7 @@ impl Plan {
             copy_percent: 0,
             small_percent: 0,
             tiny: false,
+            discards: None,
             shape: Shape::new(p, lives.len()),
             lives,
         };
@@ -117,6 +121,13 @@ impl Plan {
         if plan.tiny && plan.copy_percent > 0 {
             // So much that reclaim comes to what was copied.
             plan.operations *= 3;
+        }
+        // Discards likewise.
+        let mut prng = Prng::new(seed ^ 0x5eed_0d15_ca4d_0001);
+        if prng.below(2) == 0 {
+            let after = Duration::from_micros(1 << (4 + prng.below(12)));
+            let bytes_per_second = 1 << (30 + prng.below(8));
+            plan.discards = Some(Discards { after, bytes_per_second });
         }
         let lives = plan.lives.len();
         plan.shape.add_rot(&mut Prng::new(seed ^ 0x5eed_0b17_0707_0001), lives);

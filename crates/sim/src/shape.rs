@@ -57,6 +57,8 @@ pub struct Rot {
     pub after: Duration,
     /// Blocks hit, of a million.
     pub ppm: u32,
+    /// Those in the commit log, too.
+    pub log: bool,
 }
 
 /// A drive that is silent for a while.
@@ -154,6 +156,7 @@ impl Shape {
             life: usize64(prng.below(u64_of(lives))),
             after: Duration::from_micros(1 << prng.below(16)),
             ppm: pick(prng, &[10_000, 100_000, 500_000, 1_000_000]),
+            log: prng.below(2) == 0,
         });
     }
 

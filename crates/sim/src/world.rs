@@ -3,6 +3,7 @@
 use crate::array::Media;
 use crate::plan::Plan;
 use crate::reference::{Disk, Lie, Reference};
+use crate::shape::Rot;
 use crate::store::{Refusal, Store};
 use engine::canary::Canary;
 use std::rc::Rc;
@@ -61,9 +62,9 @@ impl World {
     }
 
     /// Flips bits of what hosts wrote, beyond what the redundancy gives back perhaps.
-    pub fn rot(&self, ppm: u32) {
+    pub fn rot(&self, rot: Rot) {
         if let Self::Array(media) = self {
-            media.rot(ppm);
+            media.rot(rot);
         }
     }
 

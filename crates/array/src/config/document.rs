@@ -33,6 +33,7 @@ pub struct Node {
     pub spin_us: Option<Spanned<u64>>,
     pub pool_low_percent: Option<Spanned<u8>>,
     pub pool_critical_percent: Option<Spanned<u8>>,
+    pub pool_discard: Option<bool>,
 }
 
 /// `[[listener]]`

@@ -120,7 +120,8 @@ impl Reader<'_> {
             self.checked(spin, within).map(Duration::from_micros)
         });
         let (cpus, poll) = (cpus.unwrap_or_default(), poll.unwrap_or_default());
-        Settings { cpus, poll, spin, space: self.space(node) }
+        let keeps_free_space = node.pool_discard == Some(false);
+        Settings { cpus, poll, spin, space: self.space(node), keeps_free_space }
     }
 
     /// From when on pools are low on space: two percentages, the second above the first.

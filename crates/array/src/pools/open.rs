@@ -6,17 +6,21 @@ use std::fs::File;
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use api::v1::Kind;
 use api::value::{LogPlace, Name};
-use engine::{OpenOptions, Pool, PoolSpec, PoolStatus, Volume, VolumeSpec};
+use engine::{Discards, OpenOptions, Pool, PoolSpec, PoolStatus, Volume, VolumeSpec};
 use reactor::{Call, Handle};
 use uuid::Uuid;
 
 use super::made_of::{MadeOf, Member, labels};
 use super::told;
 use crate::{Error, Result};
+
+/// Space is looked for when hosts have had a while to give back more, and what a drive is told of in a
+/// second is what it is little slowed by.
+const DISCARDS: Discards = Discards { after: Duration::from_secs(5), bytes_per_second: 1 << 30 };
 
 thread_local! {
     /// The pools of this reactor.
@@ -221,6 +225,14 @@ impl OpenPool {
     /// `Stopping`.
     pub fn status(&self) -> Result<PoolStatus> {
         self.call(|pool| async move { pool.status().await })
+    }
+
+    /// Has it tell its drives of the space that becomes free.
+    ///
+    /// # Errors
+    /// `Stopping`.
+    pub fn discard(&self) -> Result<()> {
+        self.call(|pool| async move { pool.discard(DISCARDS).await })
     }
 
     /// How it is doing, awaited in place of waited for; after it has found out what it really holds, if

@@ -24,6 +24,9 @@ struct Slot {
     reserved2: [u8; 60],
 }
 
+/// No log lives long enough to count so far: nothing computed from counters below it overflows.
+const COUNTERS_END: u64 = 1 << 62;
+
 /// Bytes of a slot that mean something; the rest of its page is zero.
 pub(super) const SLOT: usize = 128;
 const _: () = assert!(size_of::<Slot>() == SLOT);
@@ -75,6 +78,10 @@ impl Control {
         let bytes = bytes.get(..SLOT).ok_or(Bad::Blank)?;
         check(bytes, MAGIC)?;
         let slot = Slot::ref_from_bytes(bytes).map_err(|_| Bad::Blank)?;
+        let counters = [&slot.generation, &slot.position, &slot.trimmed, &slot.durable_stripe];
+        if counters.iter().any(|c| c.get() >= COUNTERS_END) || slot.epoch.get() == u32::MAX {
+            return Err(Bad::Field("counter"));
+        }
         Ok(Self {
             lane: slot.lane.get(),
             generation: slot.generation.get(),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use media::Pmem;
+use media::{Drive, Pmem};
 use reactor::Handle;
 use stdx::Prng;
 use stdx::num::u64_of;
@@ -189,16 +189,29 @@ fn log_bytes(spec: &PoolSpec, smallest: u64, shards: u16) -> Result<u64> {
     Ok(bytes)
 }
 
+/// Has a drive set aside the space of what may never find that there is none: labels, roots and catalog,
+/// the log, and the headers of allocation units. What is in those waits for space as stripes do.
+async fn set_aside(index: usize, drive: &Drive, record: &DriveRecord) -> Result<()> {
+    let bytes = at::END + record.log_bytes + u64::from(record.au_count) * u64_of(BLOCK);
+    drive.preallocate(0, bytes).await.map_err(|error| {
+        let error = Error::from(error);
+        let what = format!("drive {index} has no room for its labels and log ({bytes} bytes)");
+        Error::caused(error.kind, what, error)
+    })
+}
+
 impl Pool {
     /// Makes a pool of drives and opens it. What was on the drives is lost. Its shards live on the
     /// reactors `on` by turns, or on this one if there are none.
     ///
     /// # Errors
-    /// `Invalid` for what cannot be a pool, `Failed` when a drive takes no writes.
+    /// `Invalid` for what cannot be a pool, `Failed` when a drive takes no writes, `Full` when there is
+    /// no space behind one for what must not lack it later: labels and log.
     pub async fn create(spec: PoolSpec, on: &[Handle]) -> Result<Self> {
         let label = plan(&spec, on.len())?;
-        for drive in &spec.drives {
+        for (index, (drive, record)) in spec.drives.iter().zip(&label.drives).enumerate() {
             area::wipe(drive).await?;
+            set_aside(index, drive, record).await?;
         }
         let drives = drive_set(&label, spec.drives.iter().cloned().map(Some).collect());
         let catalog = Catalog { generation: 0, next_view: 1, volumes: Vec::new() };

@@ -39,6 +39,8 @@ pub struct PoolStatus {
     /// Blocks that turned out, when reclaim came to move them, to be damaged beyond what the redundancy
     /// gives back. Reads of them fail until they are written.
     pub lost_blocks: u64,
+    /// Bytes of free space the drives were told of since the pool was opened.
+    pub discarded_bytes: u64,
 }
 
 /// The commit logs of all shards together.
@@ -89,6 +91,7 @@ struct Part {
     moved: u64,
     segments_reclaimed: u64,
     lost: u64,
+    discarded: u64,
     log: log::Status,
     /// By drive.
     drives: Vec<DriveCounters>,
@@ -106,6 +109,7 @@ impl Part {
             moved: counters.moved.get(),
             segments_reclaimed: counters.segments_reclaimed.get(),
             lost: counters.lost.get(),
+            discarded: counters.discarded.get(),
             log: shard.log.status(),
             drives: drives.indices().map(|index| drives.counters(index)).collect(),
         }
@@ -170,6 +174,7 @@ impl Pool {
             moved: sum(&|part| part.moved) * block,
             segments_reclaimed: sum(&|part| part.segments_reclaimed),
             lost_blocks: sum(&|part| part.lost),
+            discarded_bytes: sum(&|part| part.discarded),
             drives,
         })
     }

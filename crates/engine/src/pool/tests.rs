@@ -12,6 +12,7 @@ use crate::volume::Volume;
 
 mod at_once;
 mod copies;
+mod discards;
 mod lost;
 mod scarce;
 mod shards;

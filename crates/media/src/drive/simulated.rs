@@ -104,8 +104,9 @@ struct State {
     /// Sectors that cannot be read.
     latent: BTreeSet<u64>,
     failed: bool,
-    /// There is no space for what was never written.
+    /// There is no space for what was never written, nor set aside.
     full: bool,
+    set_aside: Vec<std::ops::Range<u64>>,
     latched: bool,
     stalled_until: Nanos,
     /// Counts power cuts: an operation from before one never ends.
@@ -138,6 +139,7 @@ impl Simulated {
             latent: BTreeSet::new(),
             failed: false,
             full: false,
+            set_aside: Vec::new(),
             latched: false,
             stalled_until: 0,
             epoch: 0,
@@ -307,6 +309,15 @@ impl Simulated {
         Ok(flight.land(Operation::Write, fua)?)
     }
 
+    pub(super) fn preallocate(&self, offset: u64, len: u64) -> Result<(), Error> {
+        let mut state = self.state();
+        if state.lacks_space(offset, len) {
+            return Err(Error::new(Kind::Full, Operation::WriteZeroes, offset, len));
+        }
+        state.set_aside.push(offset..offset + len);
+        Ok(())
+    }
+
     pub(super) async fn zero(
         &self,
         operation: Operation,
@@ -393,7 +404,9 @@ impl State {
     }
 
     fn lacks_space(&self, offset: u64, len: u64) -> bool {
-        self.full && !self.failed && !self.image.has(offset, len)
+        let is_set_aside =
+            || self.set_aside.iter().any(|r| r.start <= offset && offset + len <= r.end);
+        self.full && !self.failed && !is_set_aside() && !self.image.has(offset, len)
     }
 
     const fn refuses_change(&self) -> Option<Kind> {

@@ -243,6 +243,20 @@ impl Storage {
         self.file.sync(true).await.map_err(|e| self.failed(e, Operation::Flush, 0, 0))
     }
 
+    /// Has the file system set space aside for zeroes; a device has its own.
+    pub(super) async fn preallocate(&self, offset: u64, len: u64) -> Result<(), Error> {
+        if self.is_block_device() {
+            return Ok(());
+        }
+        let operation = Operation::WriteZeroes;
+        self.writable(operation, offset, len)?;
+        let done = self.file.allocate(offset, len).await;
+        match done.map_err(|e| self.failed(e, operation, offset, len)) {
+            Err(e) if e.kind == Kind::Unsupported => self.write_zero_bytes(offset, len).await,
+            other => other,
+        }
+    }
+
     pub(super) async fn deallocate(&self, offset: u64, len: u64) -> Result<(), Error> {
         let operation = Operation::Deallocate;
         self.writable(operation, offset, len)?;

@@ -166,9 +166,13 @@ async fn damaged_story(seed: u64) {
             log
         }
     };
-    // It takes more, and what was lost stays so, or is healed, with the next opening.
+    goes_on(log, &medium, tag, &mut prng, &story).await;
+}
+
+/// It takes more, and what was lost stays so, or is healed, with the next opening.
+async fn goes_on(log: Log, medium: &Medium, mut tag: u64, prng: &mut Prng, story: &str) {
     let before = see(&log);
-    let op = Op::random(1, &mut tag, &mut prng);
+    let op = Op::random(1, &mut tag, prng);
     op.append(&log).await.unwrap();
     let mut expected = before;
     apply(&op, &mut expected);

@@ -1,0 +1,197 @@
+//! Space that becomes free goes back to the drives, and nothing else does.
+
+use media::Simulated;
+use media::drive::{OpenDrive, SimulatedOptions};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use super::*;
+use crate::Discards;
+
+const AT_ONCE: Discards = Discards { after: Duration::from_millis(20), bytes_per_second: 1 << 40 };
+
+/// Writes blocks of both volumes by turns, so that they share segments.
+async fn fill(volumes: &[&Volume], blocks: u64) {
+    for at in 0..blocks {
+        for volume in volumes {
+            volume.write(at * BLOCK as u64, &block(at, 0)).await.unwrap();
+        }
+    }
+}
+
+async fn check(volume: &Volume, blocks: std::ops::Range<u64>) {
+    let mut got = vec![0; BLOCK];
+    for at in blocks {
+        volume.read(at * BLOCK as u64, &mut got).await.unwrap();
+        assert!(got == block(at, 0), "block {at}");
+    }
+}
+
+#[test]
+fn what_hosts_give_back_is_discarded_and_nothing_else() {
+    reactor::simulate(1, async {
+        let options = |seed| SimulatedOptions { capacity: 64 * MIB, seed, ..Default::default() };
+        let media: Vec<_> = (0..3).map(|n| Simulated::new(options(n))).collect();
+        let drives: Vec<_> =
+            media.iter().map(|d| Arc::new(Drive::Simulated(Arc::clone(d)))).collect();
+        let log = LogSpec::Bbu(vec![pmem(8 * MIB)]);
+        let spec = PoolSpec {
+            scheme: raid::Scheme::Raid5,
+            au_bytes: Some(MIB),
+            ..spec(&drives, log.clone())
+        };
+        let pool = Pool::create(spec, &[]).await.unwrap();
+        pool.discard(AT_ONCE).await.unwrap();
+        let kept = pool.create_volume(volume("kept", 16 * MIB)).await.unwrap();
+        fill(&[&kept], 1024).await;
+        let gone = VolumeSpec { id: [9; 16], ..volume("gone", 32 * MIB) };
+        let gone = pool.create_volume(gone).await.unwrap();
+        fill(&[&gone], 6144).await;
+        pool.audit_space().await.unwrap();
+        assert_eq!(pool.status().await.unwrap().discarded_bytes, 0);
+        drop(gone);
+        pool.delete_volume("gone").await.unwrap();
+        reactor::sleep(Duration::from_secs(10)).await;
+        let status = pool.status().await.unwrap();
+        // 24 MiB of contents, with parity half as much again, less what it shares with the others.
+        assert!(status.discarded_bytes >= 24 * MIB, "{status:?}");
+        check(&kept, 0..1024).await;
+        // What is free can be used.
+        let more = VolumeSpec { id: [3; 16], ..volume("more", 32 * MIB) };
+        let more = pool.create_volume(more).await.unwrap();
+        fill(&[&more], 6144).await;
+        check(&more, 0..6144).await;
+        check(&kept, 0..1024).await;
+        let audit = pool.audit_space().await.unwrap();
+        assert_eq!(audit.taken, audit.owned);
+        pool.close().await.unwrap();
+        let pool = Pool::open(drives, log, OpenOptions::default(), &[]).await.unwrap();
+        check(&pool.volume("kept").unwrap(), 0..1024).await;
+        check(&pool.volume("more").unwrap(), 0..6144).await;
+        pool.close().await.unwrap();
+    });
+}
+
+fn files(folder: &Path, bytes: u64) -> Vec<Arc<Drive>> {
+    let open = |n| {
+        let options = OpenDrive { create: Some(bytes), ..OpenDrive::default() };
+        Arc::new(Drive::open(&folder.join(format!("d{n}")), options).unwrap())
+    };
+    (0..3).map(open).collect()
+}
+
+/// Bytes that the files of a folder take.
+fn taken(folder: &Path) -> u64 {
+    let files = std::fs::read_dir(folder).unwrap();
+    files.map(|file| file.unwrap().metadata().unwrap().blocks() * 512).sum()
+}
+
+#[test]
+fn files_under_drives_shrink_when_a_volume_is_trimmed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_owned();
+    reactor::run(reactor::Config::default(), async move {
+        let drives = files(&path, 96 * MIB);
+        let log = LogSpec::Bbu(vec![pmem(8 * MIB)]);
+        let scheme = raid::Scheme::Raid5;
+        let pool = Pool::create(PoolSpec { scheme, ..spec(&drives, log) }, &[]).await.unwrap();
+        let empty = taken(&path);
+        pool.discard(AT_ONCE).await.unwrap();
+        let v = pool.create_volume(volume("v", 64 * MIB)).await.unwrap();
+        fill(&[&v], 10_000).await;
+        pool.audit_space().await.unwrap();
+        let full = taken(&path);
+        assert!(full > empty + 40 * MIB, "{full}");
+        v.deallocate(4 * MIB, 60 * MIB).await.unwrap();
+        let mut patience = 600;
+        while taken(&path) > empty + (full - empty) / 3 {
+            patience -= 1;
+            assert!(patience > 0, "{} of {full}, {empty} empty", taken(&path));
+            reactor::sleep(Duration::from_millis(50)).await;
+        }
+        check(&v, 0..1024).await;
+        pool.close().await.unwrap();
+    })
+    .unwrap();
+}
+
+/// What this test does in a mount namespace of its own.
+const INSIDE: &str = "FLASHLOOM_TEST_SMALL_FILE_SYSTEM";
+
+/// Runs the named test once more, in a user and mount namespace of its own with a file system of
+/// `size` at `folder`. False where the machine does not allow that.
+fn with_small_file_system(test: &str, size: &str, folder: &Path) -> bool {
+    let allowed = Command::new("unshare").args(["-rm", "true"]).status();
+    if !allowed.is_ok_and(|status| status.success()) {
+        println!("no namespaces of users here: a file system that is full is not tested");
+        return false;
+    }
+    let script = format!("mount -t tmpfs -o size={size} none \"$1\" && exec \"$0\" --exact {test}");
+    let program = std::env::current_exe().unwrap();
+    let status = Command::new("unshare")
+        .args(["-rm", "sh", "-c", &script])
+        .arg(program)
+        .arg(folder)
+        .env(INSIDE, format!("{size}:{}", folder.display()))
+        .status()
+        .unwrap();
+    assert!(status.success(), "with {size}");
+    true
+}
+
+#[test]
+fn a_file_system_that_is_full_is_told_of_at_once_or_waited_out() {
+    let Some(inside) = std::env::var_os(INSIDE) else {
+        let folder = tempfile::tempdir().unwrap();
+        let test =
+            "pool::tests::discards::a_file_system_that_is_full_is_told_of_at_once_or_waited_out";
+        let _ = ["12m", "72m"].iter().all(|size| with_small_file_system(test, size, folder.path()));
+        return;
+    };
+    let inside = inside.into_string().unwrap();
+    let (size, folder) = inside.split_once(':').unwrap();
+    let (has_room, path) = (size == "72m", Path::new(folder).to_owned());
+    reactor::run(reactor::Config::default(), async move {
+        let drives = files(&path, 96 * MIB);
+        let scheme = raid::Scheme::Raid5;
+        let spec = PoolSpec {
+            scheme,
+            log_bytes: Some(crate::log::LOG_BYTES_MIN),
+            ..spec(&drives, LogSpec::Drives)
+        };
+        let pool = Pool::create(spec, &[]).await;
+        if !has_room {
+            let error = pool.err().expect("no room for labels and log");
+            assert_eq!(error.kind, Kind::Full, "{error}");
+            assert!(error.to_string().contains("no room for its labels and log"), "{error}");
+            return;
+        }
+        let pool = pool.unwrap();
+        let ballast = path.join("ballast");
+        std::fs::write(&ballast, vec![1; 16 << 20]).unwrap();
+        let v = pool.create_volume(volume("v", 96 * MIB)).await.unwrap();
+        let mut written = 0;
+        let error = loop {
+            match v.write(written * BLOCK as u64, &block(written, 0)).await {
+                Ok(()) => written += 1,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind, Kind::Full, "{error}");
+        check(&v, 0..written).await;
+        let status = pool.status().await.unwrap();
+        assert!(status.drives.iter().all(|d| d.state == crate::segment::DriveState::Online));
+        std::fs::remove_file(&ballast).unwrap();
+        let mut patience = 600;
+        while v.write(written * BLOCK as u64, &block(written, 0)).await.is_err() {
+            patience -= 1;
+            assert!(patience > 0, "there is space again");
+            reactor::sleep(Duration::from_millis(50)).await;
+        }
+        check(&v, 0..written + 1).await;
+        pool.close().await.unwrap();
+    })
+    .unwrap();
+}

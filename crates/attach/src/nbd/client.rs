@@ -1,7 +1,7 @@
 //! One client in transmission: requests in, replies out in any order.
 //!
-//! One task receives and starts a task for every request (for every part of a large write, as it comes);
-//! another sends, at the end of a turn, what the turn's completions left.
+//! One task receives and gives every request (every part of a large write, as it comes) to one of a crew; another
+//! sends, at the end of a turn, what the turn's completions left.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -21,6 +21,7 @@ use super::handshake::{Settled, Style};
 use super::inbox::Inbox;
 use super::reply::Reply;
 use super::request::{Broken, Command, Request, Requests, Step};
+use crate::crew::{Crew, Hand};
 use crate::disk::{Disk, Errno, Refusal, Room, Span};
 use crate::limits::{FINISH_TIMEOUT, READ_BYTES, REQUESTS_MAX, UNSENT_HEADS_BYTES};
 
@@ -67,6 +68,8 @@ pub struct Client {
     budget: Semaphore,
     /// Requests in flight.
     slots: Semaphore,
+    /// Those who carry requests out.
+    crew: Crew<Job>,
     /// Whose turn it is to reply, where the parts of a reply must not be parted.
     floor: Semaphore,
     closed: Cell<bool>,
@@ -90,6 +93,14 @@ struct Writing {
     refusal: Cell<Option<Refusal>>,
 }
 
+/// What one of the crew does.
+enum Job {
+    /// A request that brings no data.
+    Order { slot: Slot, reply: Reply, command: Command },
+    /// A part of a write.
+    Write { writing: Rc<Writing>, part: Span, room: Room, fua: bool },
+}
+
 impl Client {
     /// A client that has chosen an export of `disk`.
     pub fn new(stream: TcpStream, disk: Rc<Disk>, settled: Settled) -> Rc<Self> {
@@ -102,6 +113,7 @@ impl Client {
             sent: Waiters::default(),
             budget: Semaphore::new(READ_BYTES),
             slots: Semaphore::new(REQUESTS_MAX),
+            crew: Crew::default(),
             floor: Semaphore::new(1),
             closed: Cell::default(),
         });
@@ -166,8 +178,22 @@ impl Client {
                 Ok(Command::Write { span, fua }) => {
                     self.take_write(slot, reply, span, fua, &mut requests, &mut inbox).await?;
                 }
-                Ok(command) => drop(reactor::spawn(run(slot, reply, command))),
+                Ok(command) => self.give(Job::Order { slot, reply, command }),
                 Err(refusal) => self.refuse(reply, refusal).await,
+            }
+        }
+    }
+
+    fn give(self: &Rc<Self>, job: Job) {
+        self.crew.give(job, |hand| Rc::clone(self).work(hand));
+    }
+
+    /// Carries requests out, one after the other, until dismissed.
+    async fn work(self: Rc<Self>, hand: Rc<Hand<Job>>) {
+        while let Some(job) = self.crew.next(&hand).await {
+            match job {
+                Job::Order { slot, reply, command } => run(slot, reply, command).await,
+                Job::Write { writing, part, room, fua } => write(writing, part, room, fua).await,
             }
         }
     }
@@ -197,7 +223,7 @@ impl Client {
             inbox.take(&self.stream, room.data_mut()).await?;
             requests.advance(usize64(part.length));
             writing.left.set(writing.left.get() + 1);
-            reactor::spawn(write(Rc::clone(&writing), part, room, fua));
+            self.give(Job::Write { writing: Rc::clone(&writing), part, room, fua });
         }
         writing.part_ended().await;
         Ok(())
@@ -345,6 +371,7 @@ impl Client {
         if !self.closed.replace(true) {
             let _ = self.stream.shutdown(Shutdown::Both);
             drop(self.out.take());
+            self.crew.dismiss();
             self.flush.notify();
             self.sent.wake();
         }

@@ -6,67 +6,20 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::mem::offset_of;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 
 use flashloom::{FlCommand, FlCompletion, FlDiscoveryEntry, FlError, FlInfo, FlRange};
-use media::memory::{Region, RegionOptions};
-use nvme::nqn::Nqn;
-use reactor::net::{ListenOptions, TcpListener};
-use reactor::{Config, Handle, PollPolicy, Reactor};
-use target::listener::ListenerInfo;
-use target::namespace::{Backend, NamespaceSpec};
-use target::subsystem::SubsystemSpec;
-use target::{Identity, Target, serve_connection};
+use target::testing::Peer;
 use tempfile::TempDir;
 
 const SUBNQN: &str = "nqn.2026-11.io.flashloom:c";
 const BLOCK: u32 = 512;
 const BLOCKS: u64 = 65536;
 
-/// A target with one memory namespace on a reactor of its own.
-struct Peer {
-    handle: Handle,
-    port: u16,
-}
-
-impl Peer {
-    fn start() -> Self {
-        let options = RegionOptions { block_size: BLOCK, shared: true, committed: false };
-        let region = Arc::new(Region::new(BLOCKS * u64::from(BLOCK), options).unwrap());
-        let served = Target::new(Identity::default());
-        let nqn = Nqn::new(SUBNQN).unwrap();
-        served.add_subsystem(SubsystemSpec::new(nqn.clone())).unwrap();
-        let spec = NamespaceSpec::new(Backend::Memory(region), BLOCK);
-        served.add_namespace(&nqn, &spec).unwrap();
-        let config = Config { cpu: None, poll: PollPolicy::Interrupt, name: "target".to_owned() };
-        let handle = Reactor::start(config).unwrap();
-        let port = handle.call(move || serve(served)).wait().unwrap();
-        Self { handle, port }
-    }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        self.handle.stop();
-        let _ = self.handle.join();
-    }
-}
-
-async fn serve(served: Arc<Target>) -> u16 {
-    let ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    let listener = TcpListener::bind(SocketAddr::new(ip, 0), ListenOptions::default()).unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let id = served.add_listener(ListenerInfo::new(ip, port)).unwrap();
-    reactor::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            reactor::spawn(serve_connection(Arc::clone(&served), stream, id));
-        }
-    });
-    port
+fn peer() -> Peer {
+    Peer::start(SUBNQN, BLOCKS * u64::from(BLOCK), BLOCK)
 }
 
 fn here(path: &str) -> PathBuf {
@@ -124,20 +77,20 @@ fn run_shared(compiler: &[&str], source: &str, arguments: &[&str]) -> String {
 
 #[test]
 fn a_c_program_uses_everything() {
-    let peer = Peer::start();
+    let peer = peer();
     let said = run_shared(C, "tests/c/all.c", &[&peer.port.to_string(), SUBNQN]);
     assert_eq!(said, "all is well\n");
 }
 
 #[test]
 fn a_cpp_program_uses_the_header() {
-    let peer = Peer::start();
+    let peer = peer();
     run_shared(CPP, "tests/c/wrapped.cpp", &[&peer.port.to_string(), SUBNQN]);
 }
 
 #[test]
 fn the_example_works_and_links_statically() {
-    let peer = Peer::start();
+    let peer = peer();
     let folder = TempDir::new().unwrap();
     let library = built("libflashloom.a").display().to_string();
     let libraries = [library.as_str(), "-lm", "-ldl"];

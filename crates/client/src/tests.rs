@@ -1,21 +1,13 @@
 //! Threads without a reactor against the real target over loopback.
 
 use std::io::{ErrorKind, Read};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::Deref;
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::time::Duration;
 
-use media::memory::{Region, RegionOptions};
-use nvme::nqn::Nqn;
 use nvme::status::Status;
-use reactor::net::{ListenOptions, TcpListener};
-use reactor::{Config, Handle, PollPolicy, Reactor};
 use stdx::prng::Prng;
-use target::listener::ListenerInfo;
-use target::namespace::{Backend, NamespaceSpec};
-use target::subsystem::SubsystemSpec;
-use target::{Identity, Target, serve_connection};
+use target::testing;
 
 use crate::{Buffer, Command, Deallocate, Error, Fua, Namespace, Options};
 
@@ -23,40 +15,24 @@ const SUBNQN: &str = "nqn.2026-11.io.flashloom:client";
 const BLOCK: u32 = 512;
 const BLOCKS: u64 = 64 * 1024;
 
-/// A target with one memory namespace on a reactor of its own.
-struct Peer {
-    handle: Handle,
-    region: Arc<Region>,
-    port: u16,
+/// A target, and how to open its namespace.
+struct Peer(testing::Peer);
+
+impl Deref for Peer {
+    type Target = testing::Peer;
+
+    fn deref(&self) -> &testing::Peer {
+        &self.0
+    }
 }
 
 impl Peer {
     fn start() -> Self {
-        let options = RegionOptions { block_size: BLOCK, shared: true, committed: false };
-        let region = Arc::new(Region::new(BLOCKS * u64::from(BLOCK), options).unwrap());
-        let (handle, port) = Self::listen(&region, 0);
-        Self { handle, region, port }
-    }
-
-    fn listen(region: &Arc<Region>, port: u16) -> (Handle, u16) {
-        let served = Target::new(Identity::default());
-        let nqn = Nqn::new(SUBNQN).unwrap();
-        served.add_subsystem(SubsystemSpec::new(nqn.clone())).unwrap();
-        let backend = Backend::Memory(Arc::clone(region));
-        served.add_namespace(&nqn, &NamespaceSpec::new(backend, BLOCK)).unwrap();
-        let config = Config { cpu: None, poll: PollPolicy::Interrupt, name: "target".to_owned() };
-        let handle = Reactor::start(config).unwrap();
-        let port = handle.call(move || serve(served, port)).wait().unwrap();
-        (handle, port)
-    }
-
-    fn stop(&self) {
-        self.handle.stop();
-        let _ = self.handle.join();
+        Self(testing::Peer::start(SUBNQN, BLOCKS * u64::from(BLOCK), BLOCK))
     }
 
     fn serve_again(&mut self) {
-        (self.handle, _) = Self::listen(&self.region, self.port);
+        self.0.serve_again();
     }
 
     fn options(&self) -> Options {
@@ -76,25 +52,6 @@ impl Peer {
     fn open(&self) -> Namespace {
         Namespace::open(&self.options(), 1).unwrap()
     }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
-
-async fn serve(served: Arc<Target>, port: u16) -> u16 {
-    let ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    let listener = TcpListener::bind(SocketAddr::new(ip, port), ListenOptions::default()).unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let id = served.add_listener(ListenerInfo::new(ip, port)).unwrap();
-    reactor::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            reactor::spawn(serve_connection(Arc::clone(&served), stream, id));
-        }
-    });
-    port
 }
 
 fn random(seed: u64, bytes: usize) -> Vec<u8> {

@@ -22,6 +22,8 @@ pub mod reservation;
 mod rig;
 pub mod snapshot;
 pub mod subsystem;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use connection::serve_connection;
 pub use controller::Controller;

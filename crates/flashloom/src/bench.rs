@@ -5,7 +5,9 @@ use std::ops::ControlFlow;
 
 use comfy_table::Table;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use initiator::Remote;
 use load::{Cost, Phase, Plan, Progress, Report, export};
+use reactor::{Config, PollPolicy, Reactor};
 
 use api::value::Size;
 
@@ -65,13 +67,7 @@ fn measure(global: &Global, args: &BenchArgs) -> Outcome<Report> {
 
 /// What the options, `--job` and the job file say, at one depth.
 fn plan(global: &Global, args: &BenchArgs, depth: Option<&str>) -> Outcome<Plan> {
-    let connect = &args.connect;
-    if connect.nr_write_queues > 0 || connect.nr_poll_queues > 0 {
-        let wrong = "each job of a bench has queues of one kind";
-        return Err(Failure::new(Exit::Failed, wrong)
-            .help("give reads and writes a --job each, and --poll busy for polled queues"));
-    }
-    let mut base = Spec::new(connect);
+    let mut base = Spec::new(&args.connect, &other_paths(args)?);
     for (key, value) in args.load.given() {
         base.set(key, &value).map_err(Failure::from)?;
     }
@@ -100,6 +96,22 @@ fn plan(global: &Global, args: &BenchArgs, depth: Option<&str>) -> Outcome<Plan>
     }
     let probe = args.cpu_of.map(|of| cpu::probe(global, of)).transpose()?;
     Ok(Plan { jobs, probe })
+}
+
+/// The paths that are asked for beside the first.
+fn other_paths(args: &BenchArgs) -> Outcome<Vec<Remote>> {
+    let connect = args.connect.clone();
+    if !connect.all_paths {
+        return Ok(connect.remotes().split_off(1));
+    }
+    let config = Config { cpu: None, poll: PollPolicy::Interrupt, name: "discover".to_owned() };
+    let failed = |error: reactor::Error| Failure::new(Exit::Failed, error);
+    let reactor = Reactor::start(config).map_err(failed)?;
+    let found = reactor.call(move || async move { crate::paths::remotes(&connect).await }).wait();
+    reactor.stop();
+    reactor.join().map_err(failed)?;
+    let found = found.map_err(|gone| Failure::new(Exit::Failed, gone))?;
+    Ok(found?.split_off(1))
 }
 
 /// What came of a check: sums, then one row per wrong block.
@@ -131,8 +143,8 @@ fn judge_check(report: &Report) -> Outcome {
 /// Steps of a progress bar.
 const STEPS: u64 = 1000;
 
-/// Runs `plan` with a progress bar on standard error, when that is a terminal.
-pub fn with_progress(plan: &Plan) -> Outcome<Report> {
+/// A progress bar on standard error, when that is a terminal.
+pub fn progress_bar() -> ProgressBar {
     let shown = std::io::stderr().is_terminal();
     let draw = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
     let bar = ProgressBar::with_draw_target(Some(STEPS), draw);
@@ -140,6 +152,12 @@ pub fn with_progress(plan: &Plan) -> Outcome<Report> {
     {
         bar.set_style(style.progress_chars("=> "));
     }
+    bar
+}
+
+/// Runs `plan` with a progress bar.
+pub fn with_progress(plan: &Plan) -> Outcome<Report> {
+    let bar = progress_bar();
     let report = load::run(plan, &mut |progress| {
         bar.set_prefix(match progress.phase {
             Phase::Connecting => "connecting",

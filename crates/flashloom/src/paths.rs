@@ -1,11 +1,11 @@
 //! The paths of a namespace that a command uses: which they are, and what becomes of them.
 
-use initiator::{Error, Namespace, PathInfo, PathState};
+use initiator::{Error, Namespace, PathInfo, PathState, Remote};
 
 use crate::cli::ConnectArgs;
 
-/// Attaches the namespace over all paths that are asked for, and logs what becomes of them.
-pub async fn attach(args: &ConnectArgs) -> Result<Namespace, Error> {
+/// All paths that are asked for, the first one first.
+pub async fn remotes(args: &ConnectArgs) -> Result<Vec<Remote>, Error> {
     let mut remotes = args.remotes();
     if args.all_paths
         && let Some(first) = remotes.first()
@@ -16,6 +16,12 @@ pub async fn attach(args: &ConnectArgs) -> Result<Namespace, Error> {
             }
         }
     }
+    Ok(remotes)
+}
+
+/// Attaches the namespace over all paths that are asked for, and logs what becomes of them.
+pub async fn attach(args: &ConnectArgs) -> Result<Namespace, Error> {
+    let remotes = remotes(args).await?;
     let namespace = Namespace::attach_paths(&remotes, args.nsid, args.path_policy.into()).await?;
     if remotes.len() > 1 {
         drop(reactor::spawn(follow(namespace.clone())));

@@ -95,7 +95,8 @@ impl Default for Options {
 
 impl Options {
     /// I/O queues to ask the controller for.
-    pub(crate) fn queues(&self) -> u16 {
+    #[must_use]
+    pub fn queues(&self) -> u16 {
         let beside = self.write_queues.saturating_add(self.poll_queues);
         self.io_queues.max(1).saturating_add(beside)
     }

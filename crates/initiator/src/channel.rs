@@ -22,6 +22,7 @@ use nvme::opcode::io;
 use nvme::sqe::Sqe;
 use reactor::sync::{Notify, Semaphore};
 use reactor::{Nanos, Task};
+use stdx::num::u16_of;
 
 use crate::Error;
 use crate::batch::Batch;
@@ -127,6 +128,8 @@ struct Inner {
     urgent: Cell<bool>,
     /// The sending task waits for the socket, or has a turn's share behind it: nobody else sends.
     sending: Cell<bool>,
+    /// Commands in the queue, or waiting for a place there.
+    load: Cell<u32>,
     commands: Cell<u64>,
     found: Cell<u64>,
     broken: RefCell<Option<Arc<Error>>>,
@@ -145,6 +148,22 @@ pub struct Channel {
 impl Drop for Channel {
     fn drop(&mut self) {
         self.tasks.iter().for_each(Task::abort);
+    }
+}
+
+/// Counts a command for as long as somebody runs it.
+struct Load<'a>(&'a Cell<u32>);
+
+impl<'a> Load<'a> {
+    fn new(count: &'a Cell<u32>) -> Self {
+        count.set(count.get() + 1);
+        Self(count)
+    }
+}
+
+impl Drop for Load<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
     }
 }
 
@@ -184,6 +203,7 @@ impl Channel {
             batch: RefCell::new(manner.batching.map(Batch::new)),
             urgent: Cell::new(false),
             sending: Cell::new(false),
+            load: Cell::new(0),
             commands: Cell::new(0),
             found: Cell::new(0),
             broken: RefCell::default(),
@@ -198,6 +218,7 @@ impl Channel {
     /// Runs a command: waits for a place, sends it, waits for its completion. Its status is the caller's to
     /// judge.
     pub async fn run(&self, sqe: Sqe, data: Data) -> Outcome {
+        let _load = Load::new(&self.inner.load);
         self.inner.room.acquire(1).await;
         let place = match self.inner.submit(sqe, data) {
             Ok(place) => place,
@@ -291,9 +312,19 @@ impl Channel {
         Counters { commands: commands.get(), sends: queue.borrow().sends(), found: found.get() }
     }
 
+    /// Commands that can be in the queue.
+    pub fn depth(&self) -> u16 {
+        u16_of(self.inner.waits.borrow().len())
+    }
+
     /// Whether a command would be sent without waiting for a place.
     pub fn has_room(&self) -> bool {
         self.inner.room.available() > 0
+    }
+
+    /// Commands in the queue, and those that wait for a place there.
+    pub fn load(&self) -> u32 {
+        self.inner.load.get()
     }
 
     /// Commands that have no answer yet.

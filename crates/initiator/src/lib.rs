@@ -24,7 +24,7 @@ mod scripted;
 #[cfg(test)]
 mod tests;
 
-pub use ask::{Remote, discover, identify_controller, identify_namespace};
+pub use ask::{Address, Remote, discover, identify_controller, identify_namespace};
 pub use association::{Association, Fencing, Options};
 pub use channel::Counters;
 pub use controller::Controller;

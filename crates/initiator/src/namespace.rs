@@ -38,7 +38,7 @@ use crate::limits::RETRIES;
 use crate::queue::Data;
 use life::{Claim, Effect, Life};
 use reactor::Task;
-use session::Session;
+use session::{Choice, Session};
 
 /// Whether a write is durable when it completes (Force Unit Access), whatever cache the namespace has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,8 +74,7 @@ pub enum Deallocate {
 #[derive(Clone)]
 pub struct Namespace {
     inner: Rc<Inner>,
-    /// Its commands go to the queues for polled ones, where there are any.
-    polled: bool,
+    choice: Choice,
 }
 
 struct Inner {
@@ -121,7 +120,7 @@ impl Namespace {
     ) -> Result<Self, Error> {
         let life = Life::begin(remotes, nsid, policy).await?;
         let keeper = reactor::spawn(Rc::clone(&life).keep_fence());
-        Ok(Self { inner: Rc::new(Inner { life, keeper }), polled: false })
+        Ok(Self { inner: Rc::new(Inner { life, keeper }), choice: Choice::default() })
     }
 
     /// Adds a path, which is connected in the background.
@@ -157,7 +156,16 @@ impl Namespace {
     /// commands ([`crate::Options::poll_queues`]), if there are any, and are never batched there.
     #[must_use]
     pub fn polled(&self) -> Self {
-        Self { inner: Rc::clone(&self.inner), polled: true }
+        let choice = Choice { polled: true, ..self.choice };
+        Self { inner: Rc::clone(&self.inner), choice }
+    }
+
+    /// The same namespace for one of several submitters that shall not share queues: its commands go to the nth
+    /// queue of their map as long as that has room, in a circle.
+    #[must_use]
+    pub fn at_home(&self, nth: usize) -> Self {
+        let choice = Choice { home: Some(nth), ..self.choice };
+        Self { inner: Rc::clone(&self.inner), choice }
     }
 
     /// What the namespace is, as far as is known now.
@@ -179,6 +187,18 @@ impl Namespace {
     #[must_use]
     pub fn queue_counters(&self) -> Vec<Counters> {
         self.inner.life.sessions().iter().flat_map(|session| session.queue_counters()).collect()
+    }
+
+    /// How many commands each of their I/O queues holds, in the order of their identifiers.
+    #[must_use]
+    pub fn queue_depths(&self) -> Vec<u16> {
+        self.inner.life.sessions().iter().flat_map(|session| session.queue_depths()).collect()
+    }
+
+    /// How often a lost association has been replaced.
+    #[must_use]
+    pub fn reconnects(&self) -> u64 {
+        self.inner.life.reconnects.get()
     }
 
     /// Waits until the geometry is another than `seen`, as [`Namespace::geometry`] gave it, and gives that: the
@@ -215,6 +235,17 @@ impl Namespace {
             buffer,
         )
         .await
+    }
+
+    /// Reads `blocks` from `lba` on, and keeps nothing of them: for who measures.
+    ///
+    /// # Errors
+    /// See [`Namespace`].
+    pub async fn read_past(&self, lba: u64, blocks: u32) -> Result<(), Error> {
+        let (range, length) = self.transferable(lba, blocks)?;
+        let command = Read { range, fua: false, limited_retry: false };
+        let sqe = command.to_sqe(0, self.inner.life.nsid());
+        self.order("Read", Effect::None, sqe, Data::Discard { length }).await
     }
 
     /// Writes `blocks` from `lba` on from the start of `buffer`, which is as it was afterwards.
@@ -377,8 +408,8 @@ impl Namespace {
         })
     }
 
-    /// A range, and its length in bytes, that `buffer` has room for.
-    fn transfer(&self, lba: u64, blocks: u32, buffer: &Buffer) -> Result<(LbaRange, u32), Error> {
+    /// A range that one command can move, and its length in bytes.
+    fn transferable(&self, lba: u64, blocks: u32) -> Result<(LbaRange, u32), Error> {
         let range = self.range(lba, blocks)?;
         let geometry = self.geometry();
         let bytes = range.bytes(geometry.block_bytes);
@@ -388,7 +419,12 @@ impl Namespace {
                 geometry.transfer_max_bytes
             )));
         }
-        let bytes = stdx::num::low32(bytes);
+        Ok((range, stdx::num::low32(bytes)))
+    }
+
+    /// The same, where `buffer` has room for it.
+    fn transfer(&self, lba: u64, blocks: u32, buffer: &Buffer) -> Result<(LbaRange, u32), Error> {
+        let (range, bytes) = self.transferable(lba, blocks)?;
         if buffer.len() < usize32(bytes) {
             let has = buffer.len();
             return Err(Error::Unsupported(format!("a buffer of {has} bytes is too small")));
@@ -450,7 +486,7 @@ impl Namespace {
                 }
                 Err(error) => return (Err(error), data),
             };
-            let channel = session.channel(sqe.opcode, self.polled);
+            let channel = session.channel(sqe.opcode, self.choice);
             match channel.run(sqe, data).await {
                 Outcome::Answered(cqe, back) => {
                     let status = cqe.status();

@@ -2,9 +2,8 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use initiator::{Completion, Memory};
 use reactor::Nanos;
 use stdx::histogram::Histogram;
 use stdx::num::{u16_of, usize32, usize64};
@@ -35,6 +34,8 @@ pub struct Live {
     pub completed: AtomicU64,
     /// Blocks to read back, known once that begins.
     pub to_verify: AtomicU64,
+    /// There is no connection, and one is waited for.
+    pub away: AtomicBool,
 }
 
 /// What one direction came to.
@@ -74,6 +75,8 @@ pub struct Outcome {
     pub wrong: u64,
     pub wrong_listed: Vec<VerifyError>,
     pub reconnects: u64,
+    /// What the queues of each map did.
+    pub counters: [initiator::Counters; 3],
     /// Bytes with an acknowledged write that were to be read back.
     pub written_bytes: u64,
     /// What it did over time.
@@ -101,7 +104,7 @@ struct Whole {
 
 /// One NVMe command.
 #[derive(Clone, Copy, Debug)]
-pub struct InFlight {
+pub struct Part {
     pub started: Nanos,
     /// Its first block, and how many.
     pub block: u64,
@@ -111,13 +114,9 @@ pub struct InFlight {
     /// Sequence of a write.
     pub sequence: u32,
     pub write: bool,
-    pub busy: bool,
 }
 
-const IDLE: InFlight =
-    InFlight { started: 0, block: 0, blocks: 0, whole: 0, sequence: 0, write: false, busy: false };
-
-impl InFlight {
+impl Part {
     fn all(&self) -> std::ops::Range<u64> {
         self.block..self.block + u64::from(self.blocks)
     }
@@ -131,7 +130,7 @@ pub struct Check {
 
 impl Check {
     /// A command is done, or lost, and nothing was written by it for certain.
-    fn undone(&mut self, slot: InFlight) {
+    fn undone(&mut self, slot: Part) {
         for block in slot.all() {
             if slot.write {
                 self.ledger.doubt(block, slot.sequence);
@@ -152,12 +151,11 @@ fn payload(share: &Share) -> Rc<[u8]> {
     bytes.into()
 }
 
-/// The state of one worker, its queue apart: completions are handled while the queue is borrowed.
+/// What a worker has counted and checked.
 pub struct Book {
     pub share: Share,
     pub live: Arc<Live>,
     pub outcome: Outcome,
-    pub in_flight: Box<[InFlight]>,
     wholes: Box<[Whole]>,
     /// Those that are not in use.
     free: Vec<u16>,
@@ -165,20 +163,17 @@ pub struct Book {
     pub acks: Option<Acks>,
     /// Set by a completion, found at the end of its turn.
     journal_failed: Option<journal::Error>,
-    pub submitted: u64,
-    /// Commands answered, and those that never will be.
-    pub completed: u64,
-    pub answered: u64,
+    submitted: u64,
+    /// Commands answered.
+    completed: u64,
     pub verifying: bool,
     /// What writes that are not checked send.
     pub payload: Rc<[u8]>,
-    /// Memory of commands whose data is checked, while none has it.
-    pub spare: Vec<Memory>,
 }
 
 impl Book {
-    /// Of a worker whose queue holds `depth` commands.
-    pub fn new(share: Share, live: Arc<Live>, before: Before, depth: u16) -> Self {
+    /// Of a worker that has done nothing.
+    pub fn new(share: Share, live: Arc<Live>, before: Before) -> Self {
         let Before { mut acked, upto, acks } = before;
         let check = share.checks().then(|| {
             acked.resize(usize64(share.count), 0);
@@ -186,11 +181,9 @@ impl Book {
             Check { stamp: Stamp::new(share.run, share.logical), ledger }
         });
         Self {
-            in_flight: vec![IDLE; usize::from(depth)].into_boxed_slice(),
             wholes: vec![Whole::default(); usize::from(share.depth)].into_boxed_slice(),
             free: (0..share.depth).collect(),
             payload: payload(&share),
-            spare: Vec::new(),
             live,
             outcome: Outcome::default(),
             check,
@@ -199,7 +192,6 @@ impl Book {
             share,
             submitted: 0,
             completed: 0,
-            answered: 0,
             verifying: false,
         }
     }
@@ -219,24 +211,6 @@ impl Book {
         if series.is_due(now) {
             series.turn(now, [reads, writes]);
         }
-    }
-
-    /// The connection broke: what was in flight may have come through or not. Gives those commands, as first
-    /// block, blocks and whether they write.
-    pub fn lose(&mut self) -> Vec<(u64, u32, bool)> {
-        let mut lost = Vec::new();
-        for slot in &mut self.in_flight {
-            if std::mem::replace(&mut slot.busy, false) {
-                lost.push((slot.block, slot.blocks, slot.write));
-                if let Some(check) = &mut self.check {
-                    check.undone(*slot);
-                }
-            }
-        }
-        self.free = (0..self.share.depth).collect();
-        self.completed = self.submitted;
-        self.publish();
-        lost
     }
 
     /// Commands of the job that are outstanding.
@@ -262,24 +236,25 @@ impl Book {
         }
     }
 
-    /// Takes what came of a command.
+    /// Takes what came of a command; `bytes` begin with its data.
     #[inline]
-    pub fn complete(&mut self, completion: Completion, now: Nanos) {
-        let slot = &mut self.in_flight[usize::from(completion.cid)];
-        slot.busy = false;
-        let slot = *slot;
+    pub fn complete(
+        &mut self,
+        slot: Part,
+        result: Result<(), String>,
+        bytes: &mut [u8],
+        now: Nanos,
+    ) {
         self.completed += 1;
-        self.answered += 1;
-        let status = completion.cqe.status();
         let whole = &mut self.wholes[usize::from(slot.whole)];
         whole.left -= 1;
-        whole.failed |= !status.is_success();
+        whole.failed |= result.is_err();
         let (ended, failed) = (whole.left == 0, whole.failed);
         if ended {
             self.free.push(slot.whole);
         }
-        if !status.is_success() {
-            self.fail(slot, &status.to_string());
+        if let Err(status) = result {
+            self.fail(slot, &status);
             return;
         }
         if !self.verifying {
@@ -290,14 +265,11 @@ impl Book {
                 tally.latency.record(now.saturating_sub(slot.started));
             }
         }
-        if self.check.is_some()
-            && let Some(memory) = completion.data.into_memory()
-        {
-            self.check(memory, slot);
-        }
+        self.check(bytes, slot);
     }
 
-    fn check(&mut self, mut memory: Memory, slot: InFlight) {
+    /// Checks what was read, and notes what was written, where data is checked.
+    fn check(&mut self, bytes: &mut [u8], slot: Part) {
         let Some(check) = &mut self.check else { return };
         let each = usize32(self.share.bytes());
         let (outcome, listed) = (&mut self.outcome, listed(&self.share));
@@ -315,12 +287,24 @@ impl Book {
             check.ledger.release(block);
             if held.acked > 0 {
                 let list = |offset, what: Wrong| outcome.wrong(offset, what.to_string(), listed);
-                let data = &mut memory.bytes_mut()[index * each..(index + 1) * each];
+                let data = &mut bytes[index * each..(index + 1) * each];
                 outcome.verified_bytes +=
                     check.stamp.check(data, self.share.offset(block), held, list);
             }
         }
-        self.spare.push(memory);
+    }
+
+    /// A command is sent.
+    #[inline]
+    pub fn submit(&mut self) {
+        self.submitted += 1;
+        self.live.submitted.store(self.submitted, Ordering::Relaxed);
+    }
+
+    /// Whether there is something for [`Book::note`].
+    #[inline]
+    pub fn has_notes(&self) -> bool {
+        self.journal_failed.is_some() || self.acks.as_ref().is_some_and(Acks::has_notes)
     }
 
     /// Puts what was acknowledged in this turn into the journal.
@@ -332,7 +316,7 @@ impl Book {
     }
 
     #[cold]
-    fn fail(&mut self, slot: InFlight, status: &str) {
+    fn fail(&mut self, slot: Part, status: &str) {
         let operation = if slot.write { "Write" } else { "Read" };
         if self.share.verify == Verify::Check {
             let what = format!("{operation} failed: {status}");

@@ -12,7 +12,7 @@ use crate::gate::{Gate, Stage};
 use crate::job::{Job, Plan, Verify};
 use crate::journal::{Acks, History, Journal, Region};
 use crate::limits::{CLOSE_NS, PROGRESS_NS, STALL_NS};
-use crate::session::{Task, keep_session};
+use crate::session::{Post, Task, tell_session};
 use crate::share::{Session, Share, shares};
 use crate::sizes::Sizes;
 use crate::watch::Watch;
@@ -21,17 +21,17 @@ use crate::{Error, Phase, Progress, Report, sum};
 
 /// What sessions and workers tell the watching thread.
 pub enum Message {
-    /// The job's controller is connected.
+    /// It is known what the job works on.
     Session { job: usize, session: Session },
-    /// A worker's queue is connected.
+    /// A worker is connected.
     Ready,
     /// A worker has run its load.
     LoadDone,
     /// A worker is done.
     Finished { worker: usize, outcome: Box<Outcome> },
-    /// A job lost its controller or a queue for good, or its journal.
+    /// A job lost its connections for good, or its journal.
     Failed(Error),
-    /// A session is closed.
+    /// The workers of a job on one reactor are gone.
     Closed,
 }
 
@@ -73,6 +73,8 @@ fn cpu_of(job: &Job, queue: usize) -> Option<usize> {
 struct Run<'a> {
     plan: &'a Plan,
     reactors: Reactors,
+    /// Of workers of a job on a reactor.
+    posts: usize,
     gate: Arc<Gate>,
     tell: Sender<Message>,
     told: Receiver<Message>,
@@ -96,7 +98,8 @@ pub fn run(
     let (tell, told) = channel();
     let gate = Arc::<Gate>::default();
     let reactors = Reactors::default();
-    let mut run = Run { plan, reactors, gate, tell, told, costs: Costs::default(), progress };
+    let costs = Costs::default();
+    let mut run = Run { plan, reactors, posts: 0, gate, tell, told, costs, progress };
     let sessions = run.open_sessions()?;
     let mark = stdx::num::low32(u64::try_from(wall_clock() >> 10).unwrap_or(0));
     let (mut all, mut befores, mut journals) = (Vec::new(), Vec::new(), Vec::new());
@@ -196,12 +199,12 @@ fn open_journal(
 }
 
 impl Run<'_> {
-    /// Connects every job's controller.
+    /// Looks what every job works on.
     fn open_sessions(&mut self) -> Result<Vec<Session>, Error> {
         for (index, job) in self.plan.jobs.iter().enumerate() {
             let handle = self.reactors.on(cpu_of(job, 0), job)?;
-            let (job, tell, gate) = (job.clone(), self.tell.clone(), Arc::clone(&self.gate));
-            let _ = handle.spawn(move || keep_session(index, job, gate, tell));
+            let (job, tell) = (job.clone(), self.tell.clone());
+            let _ = handle.spawn(move || tell_session(index, job, tell));
         }
         let mut sessions: Vec<Option<Session>> = vec![None; self.plan.jobs.len()];
         while sessions.iter().any(Option::is_none) {
@@ -232,7 +235,7 @@ impl Run<'_> {
         }
     }
 
-    /// Connects every queue.
+    /// Connects every job on every reactor that it has workers on.
     fn start_workers(
         &mut self,
         sessions: &[Session],
@@ -240,24 +243,28 @@ impl Run<'_> {
         befores: Vec<Before>,
         watch: &mut Watch,
     ) -> Result<(), Error> {
+        let mut posts: Vec<(usize, Option<usize>, Vec<Task>)> = Vec::new();
         let mut queue = 0;
         for (worker, ((job, share), before)) in all.iter().zip(befores).enumerate() {
-            // Queue identifiers count from 1 in each job.
             queue = if worker > 0 && all[worker - 1].0 == *job { queue + 1 } else { 0 };
-            let owner = &self.plan.jobs[*job];
-            let handle = self.reactors.on(cpu_of(owner, queue), owner)?;
-            let task = Task {
-                worker,
-                name: owner.name.clone(),
-                qid: stdx::num::u16_of(queue + 1),
-                share: share.clone(),
-                before,
-                via: sessions[*job].via.clone(),
+            let cpu = cpu_of(&self.plan.jobs[*job], queue);
+            let task = Task { worker, share: share.clone(), before, live: watch.live(worker) };
+            match posts.iter_mut().find(|(of, on, _)| (*of, *on) == (*job, cpu)) {
+                Some((.., tasks)) => tasks.push(task),
+                None => posts.push((*job, cpu, vec![task])),
+            }
+        }
+        self.posts = posts.len();
+        for (job, cpu, tasks) in posts {
+            let handle = self.reactors.on(cpu, &self.plan.jobs[job])?;
+            let post = Post {
+                job: self.plan.jobs[job].clone(),
+                session: sessions[job].clone(),
+                tasks,
                 gate: Arc::clone(&self.gate),
-                live: watch.live(worker),
                 tell: self.tell.clone(),
             };
-            let _ = handle.spawn(move || task.run());
+            let _ = handle.spawn(move || post.keep());
         }
         for _ in all {
             while !matches!(self.next_message()?, Message::Ready) {}
@@ -308,7 +315,7 @@ impl Run<'_> {
     fn close(&mut self) {
         self.gate.open(Stage::Close);
         let deadline = now_exact() + CLOSE_NS;
-        let mut left = self.plan.jobs.len();
+        let mut left = self.posts;
         while left > 0 {
             let patience = Duration::from_nanos(deadline.saturating_sub(now_exact()));
             match self.told.recv_timeout(patience) {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use initiator::{HostIdentity, Options, Remote};
+use initiator::{HostIdentity, Options, PathPolicy, Remote};
 use reactor::PollPolicy;
 
 use crate::Error;
@@ -35,10 +35,12 @@ impl From<Job> for Plan {
 pub enum Target {
     /// A namespace of an NVMe/TCP subsystem.
     Namespace {
-        /// How to connect.
-        remote: Box<Remote>,
+        /// How to connect: its paths, the first one first, at least one.
+        remotes: Vec<Remote>,
         /// Namespace.
         nsid: u32,
+        /// How commands are spread over the paths.
+        policy: PathPolicy,
     },
     /// A file or block device on this machine, past the page cache: what a namespace is compared with.
     File(PathBuf),
@@ -55,7 +57,7 @@ impl Target {
             host: HostIdentity::of_machine(),
             options: Options { keep_alive: KEEP_ALIVE, ..Options::default() },
         };
-        Self::Namespace { remote: Box::new(remote), nsid }
+        Self::Namespace { remotes: vec![remote], nsid, policy: PathPolicy::default() }
     }
 
     /// The namespace; 1 of a file.
@@ -71,7 +73,10 @@ impl Target {
     #[must_use]
     pub fn show(&self) -> String {
         match self {
-            Self::Namespace { remote, nsid } => format!("{}:{nsid}", remote.subnqn),
+            Self::Namespace { remotes, nsid, .. } => {
+                let subnqn = remotes.first().map_or("", |remote| &remote.subnqn);
+                format!("{subnqn}:{nsid}")
+            }
             Self::File(path) => path.display().to_string(),
         }
     }
@@ -79,8 +84,12 @@ impl Target {
     /// Whether both are the same bytes, as far as their names say.
     fn same(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Namespace { remote: a, nsid: x }, Self::Namespace { remote: b, nsid: y }) => {
-                (&a.traddr, a.trsvcid, &a.subnqn, x) == (&b.traddr, b.trsvcid, &b.subnqn, y)
+            (
+                Self::Namespace { remotes: a, nsid: x, .. },
+                Self::Namespace { remotes: b, nsid: y, .. },
+            ) => {
+                let place = |r: &Remote| (r.traddr.clone(), r.trsvcid, r.subnqn.clone());
+                x == y && a.iter().any(|a| b.iter().any(|b| place(a) == place(b)))
             }
             (Self::File(a), Self::File(b)) => a == b,
             _ => false,
@@ -309,6 +318,9 @@ impl Job {
             }
             (Verify::Check, None) => return fail("a check goes with a journal".to_owned()),
             _ => {}
+        }
+        if matches!(&self.target, Target::Namespace { remotes, .. } if remotes.is_empty()) {
+            return fail("no address is given".to_owned());
         }
         let nsid = self.target.nsid();
         if nsid == 0 || nsid == u32::MAX {

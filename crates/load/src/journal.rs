@@ -354,12 +354,17 @@ impl Acks {
         self.write()
     }
 
+    /// Whether something was noted and not appended.
+    pub fn has_notes(&self) -> bool {
+        self.frame.len() > FRAME_BYTES
+    }
+
     /// Appends what was noted.
     ///
     /// # Errors
     /// [`Error::File`].
     pub fn flush(&mut self) -> Result<(), Error> {
-        if self.frame.len() == FRAME_BYTES { Ok(()) } else { self.write() }
+        if self.has_notes() { self.write() } else { Ok(()) }
     }
 
     fn write(&mut self) -> Result<(), Error> {

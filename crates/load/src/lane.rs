@@ -1,171 +1,145 @@
-//! Where a worker's commands go: a queue of a controller, or a file on this machine.
+//! Where a worker's commands go: a namespace, or a file on this machine.
 
-use std::cell::RefCell;
 use std::rc::Rc;
 
-use initiator::{Completion, Data, Error, Queue};
-use nvme::cqe::Cqe;
-use nvme::opcode::io;
-use nvme::sqe::Sqe;
-use nvme::status::Status;
+use initiator::{Error, Fua, Namespace};
 use reactor::buffer::{self, Buffer};
 use reactor::file::File;
-use reactor::sync::Notify;
-use stdx::num::{u16_of, usize32};
+use stdx::num::usize32;
 
-/// Takes commands and gives completions; what differs is behind it.
-#[allow(
-    clippy::large_enum_variant,
-    reason = "a worker has one, and a queue is used for each command"
-)]
+/// Runs commands; what differs is behind it.
+#[derive(Clone)]
 pub enum Lane {
-    /// A queue of an NVMe/TCP controller.
-    Fabric(Queue),
+    /// A namespace in use, as every program uses one.
+    Namespace(Namespace),
     /// A file or block device, through the ring of the same reactor.
-    File(FileQueue),
+    File {
+        /// The file.
+        file: File,
+        /// Bytes of the blocks in which addresses are given.
+        logical: u32,
+    },
+}
+
+/// A command, in logical blocks.
+#[derive(Clone, Copy, Debug)]
+pub struct Move {
+    pub lba: u64,
+    pub blocks: u32,
+    pub write: bool,
+    /// Whether what is read is looked at.
+    pub keep: bool,
+}
+
+/// The memory of one command at a time.
+pub enum Room {
+    /// What a namespace sends from and receives into.
+    Namespace(initiator::Buffer),
+    /// The ring wants memory that is aligned and its own; none after a failure that kept it.
+    File(Option<Buffer>),
+}
+
+impl Room {
+    /// The bytes, from the start of a command's data on.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Namespace(buffer) => buffer,
+            Self::File(buffer) => buffer.as_deref_mut().unwrap_or_default(),
+        }
+    }
+}
+
+/// What became of a command that failed.
+pub enum Failed {
+    /// It did, and others need not.
+    Command(String),
+    /// There is nothing to send others to.
+    Lane(Error),
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Command { status, .. } => Self::Command(status.to_string()),
+            error => Self::Lane(error),
+        }
+    }
 }
 
 impl Lane {
-    /// Commands that can be outstanding.
-    pub fn depth(&self) -> u16 {
+    /// The lane of the nth worker on this reactor: it has a queue of its own.
+    pub fn of_worker(&self, nth: usize) -> Self {
         match self {
-            Self::Fabric(queue) => queue.depth(),
-            Self::File(queue) => u16_of(queue.slots.len()),
+            Self::Namespace(namespace) => Self::Namespace(namespace.at_home(nth)),
+            Self::File { .. } => self.clone(),
         }
     }
 
-    /// Commands that are outstanding.
-    #[inline]
-    pub fn outstanding(&self) -> u16 {
+    /// Memory for commands of `largest` bytes at most: of their own where `own` data goes through it, else what all
+    /// send is `payload`.
+    pub async fn room(&self, largest: u32, own: bool, payload: &Rc<[u8]>) -> Room {
         match self {
-            Self::Fabric(queue) => queue.outstanding(),
-            Self::File(queue) => u16_of(queue.slots.len() - queue.free.len()),
-        }
-    }
-
-    /// The command identifier that [`Lane::submit`] takes next; `None` while it is full.
-    #[inline]
-    pub fn vacant(&self) -> Option<u16> {
-        match self {
-            Self::Fabric(queue) => queue.vacant(),
-            Self::File(queue) => queue.free.last().copied(),
-        }
-    }
-
-    /// Starts a Read or a Write.
-    #[inline]
-    pub fn submit(&mut self, sqe: Sqe, data: Data) {
-        match self {
-            Self::Fabric(queue) => {
-                queue.submit(sqe, data);
+            Self::Namespace(_) if own => {
+                Room::Namespace(vec![0; usize32(largest)].into_boxed_slice().into())
             }
-            Self::File(queue) => queue.submit(&sqe, data),
-        }
-    }
-
-    /// Waits until [`Lane::poll`] has something to say.
-    pub async fn wait(&mut self) -> Result<(), Error> {
-        match self {
-            Self::Fabric(queue) => queue.wait().await,
-            Self::File(queue) => {
-                queue.wait().await;
-                Ok(())
+            Self::Namespace(_) => Room::Namespace(Rc::clone(payload).into()),
+            Self::File { .. } => {
+                let mut buffer = buffer::alloc(usize32(largest)).await;
+                if payload.len() == buffer.len() {
+                    buffer.copy_from_slice(payload);
+                }
+                Room::File(Some(buffer))
             }
         }
     }
 
-    /// Calls `done` for each completed command.
-    #[inline]
-    pub fn poll(&mut self, done: impl FnMut(Completion)) -> Result<(), Error> {
-        match self {
-            Self::Fabric(queue) => queue.poll(done),
-            Self::File(queue) => {
-                queue.poll(done);
-                Ok(())
+    /// Runs a command to its end.
+    pub async fn run(&self, command: Move, room: &mut Room) -> Result<(), Failed> {
+        match (self, room) {
+            (Self::Namespace(namespace), Room::Namespace(buffer)) => {
+                let Move { lba, blocks, .. } = command;
+                let done = if command.write {
+                    namespace.write(lba, blocks, buffer, Fua::No).await
+                } else if command.keep {
+                    namespace.read(lba, blocks, buffer).await
+                } else {
+                    namespace.read_past(lba, blocks).await
+                };
+                Ok(done?)
             }
+            (Self::File { file, logical }, Room::File(place)) => {
+                transfer(file, *logical, command, place).await.map_err(Failed::Command)
+            }
+            _ => unreachable!("a lane's room is its own"),
         }
     }
 }
 
-/// A command that the file has answered.
-struct Done {
-    cid: u16,
-    /// Whether all its bytes were moved.
-    whole: bool,
-    buffer: Option<Buffer>,
-    data: Data,
-}
-
-#[derive(Default)]
-struct Inbox {
-    done: RefCell<Vec<Done>>,
-    notify: Notify,
-}
-
-/// Commands to a file, each a task and an operation of the ring.
-pub struct FileQueue {
-    file: File,
+async fn transfer(
+    file: &File,
     logical: u32,
-    /// A buffer for each command: the ring wants memory that is aligned and its own.
-    slots: Vec<Option<Buffer>>,
-    free: Vec<u16>,
-    inbox: Rc<Inbox>,
-}
-
-impl FileQueue {
-    /// For `depth` commands of `largest` bytes at most; addresses are in blocks of `logical` bytes.
-    pub async fn new(file: File, logical: u32, depth: u16, largest: u32) -> Self {
-        let mut slots = Vec::with_capacity(depth.into());
-        for _ in 0..depth {
-            slots.push(Some(buffer::alloc(usize32(largest)).await));
-        }
-        let free = (0..depth).rev().collect();
-        Self { file, logical, slots, free, inbox: Rc::default() }
+    command: Move,
+    place: &mut Option<Buffer>,
+) -> Result<(), String> {
+    let Some(mut buffer) = place.take() else {
+        return Err("its memory went with a command before".to_owned());
+    };
+    let length = usize32(command.blocks * logical);
+    let offset = command.lba * u64::from(logical);
+    let whole = buffer.len();
+    buffer.show(0, length);
+    let (result, mut buffer) = if command.write {
+        file.write_at(buffer, offset, false).await
+    } else {
+        file.read_at(buffer, offset).await
+    };
+    if let Some(buffer) = &mut buffer {
+        buffer.show(0, whole);
     }
-
-    fn submit(&mut self, sqe: &Sqe, data: Data) {
-        let Some(cid) = self.free.pop() else { panic!("submitted to a full queue") };
-        let Some(mut buffer) = self.slots[usize::from(cid)].take() else {
-            panic!("a free command has its buffer")
-        };
-        let lba = u64::from(sqe.cdw10.get()) | u64::from(sqe.cdw11.get()) << 32;
-        let length = usize32((sqe.cdw12.get() + 1) * self.logical);
-        let offset = lba * u64::from(self.logical);
-        let write = sqe.opcode == io::WRITE;
-        buffer.show(0, length);
-        if write {
-            buffer.copy_from_slice(data.bytes());
-        }
-        let (file, inbox) = (self.file.clone(), Rc::clone(&self.inbox));
-        reactor::spawn(async move {
-            let (result, buffer) = if write {
-                file.write_at(buffer, offset, false).await
-            } else {
-                file.read_at(buffer, offset).await
-            };
-            let whole = result.is_ok_and(|moved| moved == length);
-            inbox.done.borrow_mut().push(Done { cid, whole, buffer, data });
-            inbox.notify.notify();
-        });
-    }
-
-    async fn wait(&self) {
-        while self.inbox.done.borrow().is_empty() {
-            self.inbox.notify.notified().await;
-        }
-    }
-
-    fn poll(&mut self, mut done: impl FnMut(Completion)) {
-        for Done { cid, whole, buffer, mut data } in self.inbox.done.take() {
-            if let (Data::Receive { memory, length }, Some(buffer)) = (&mut data, &buffer) {
-                memory.bytes_mut()[..usize32(*length)].copy_from_slice(buffer);
-            }
-            let status = if whole { Status::SUCCESS } else { Status::INTERNAL_ERROR };
-            if buffer.is_some() {
-                self.slots[usize::from(cid)] = buffer;
-                self.free.push(cid);
-            }
-            done(Completion { cid, cqe: Cqe::new(cid, status), data });
-        }
+    *place = buffer;
+    match result {
+        Ok(moved) if moved == length => Ok(()),
+        Ok(moved) => Err(format!("only {moved} bytes were moved")),
+        Err(error) => Err(error.to_string()),
     }
 }

@@ -5,6 +5,7 @@
 
 mod book;
 mod cost;
+mod crew;
 mod engine;
 mod error;
 pub mod export;
@@ -14,7 +15,6 @@ mod journal;
 mod lane;
 mod ledger;
 pub mod limits;
-mod link;
 mod order;
 mod pace;
 mod report;

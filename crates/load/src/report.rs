@@ -95,6 +95,13 @@ pub struct Extra {
     /// Times that a broken connection was made again.
     #[serde(default)]
     pub reconnects: u64,
+    /// Commands sent on the queues of each map: of everything (or of what is no read), of reads, of polled
+    /// commands; all of the run, reading back included. Zero for files.
+    #[serde(default)]
+    pub map_commands: [u64; 3],
+    /// System calls made to send them.
+    #[serde(default)]
+    pub sends: u64,
     /// Nanoseconds from the first command's submission to the last one's completion.
     pub active_ns: u64,
     /// What it did over time; empty when that was not asked for.

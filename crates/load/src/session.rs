@@ -1,308 +1,223 @@
-//! A job's controller and the queues of its workers: connected, kept, and connected again when the target
-//! comes back.
+//! What a job works on: looked at before it is shared out, and then kept open for its workers on each reactor.
 
-use std::future::Future;
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use initiator::{Association, Controller, Remote};
+use initiator::{Fencing, Namespace, Options, PathState, Remote};
 use reactor::file::{File, OpenOptions};
-use reactor::{Nanos, now_exact};
 
 use crate::Error;
+use crate::crew::Crew;
 use crate::engine::Message;
 use crate::gate::{Gate, Stage};
 use crate::job::{Job, Target};
-use crate::lane::{FileQueue, Lane};
-use crate::limits::{RECONNECT_KEEP_ALIVE_NS, RECONNECT_NS};
-use crate::link::Link;
-use crate::share::{Session, Share, Via};
+use crate::lane::Lane;
+use crate::limits::{IO_DEPTH_MAX, RECONNECT_KEEP_ALIVE_NS, RECONNECT_NS};
+use crate::share::{Session, Share};
 use crate::worker::{Before, Fault, Live, Outcome, Worker};
 
-/// How a job connects: one that rides out an absence notices it in time.
-fn remote_of(remote: &Remote, job: &Job) -> Remote {
-    let mut remote = remote.clone();
-    if job.reconnect.is_some() {
-        let most = Duration::from_nanos(RECONNECT_KEEP_ALIVE_NS);
-        remote.options.keep_alive = remote.options.keep_alive.min(most);
+/// How a job connects. It waits for a target that went away as long as it has patience, and notices in time that
+/// it went; a write that comes late is for verification to find, not for a fence to prevent.
+fn remotes_of(remotes: &[Remote], job: &Job, change: impl Fn(&mut Options)) -> Vec<Remote> {
+    let mut remotes = remotes.to_vec();
+    for Remote { options, .. } in &mut remotes {
+        options.ctrl_loss = Some(job.reconnect.unwrap_or(Duration::ZERO));
+        options.fencing = Fencing::Trusted;
+        if job.reconnect.is_some() {
+            let most = Duration::from_nanos(RECONNECT_KEEP_ALIVE_NS);
+            options.keep_alive = options.keep_alive.min(most);
+            options.reconnect_delay = Duration::from_nanos(RECONNECT_NS);
+        }
+        change(options);
     }
-    remote
+    remotes
 }
 
-/// What became of a broken connection.
-fn gave_up(job: &str, patience: Option<Duration>, source: initiator::Error) -> Error {
-    let job = job.to_owned();
-    match patience {
-        Some(patience) => Error::Away { job, patience, source },
-        None => Error::Host { job, source },
+/// What became of a connection.
+fn gave_up(job: &Job, source: initiator::Error) -> Error {
+    let name = job.name.clone();
+    match job.reconnect {
+        Some(patience) => Error::Away { job: name, patience, source },
+        None => Error::Host { job: name, source },
     }
 }
 
-/// Opens what a job works on, keeps it until the run closes, and closes it.
-pub async fn keep_session(index: usize, job: Job, gate: Arc<Gate>, tell: Sender<Message>) {
+/// Looks what it is that a job works on.
+///
+/// # Errors
+/// [`Error::Host`], [`Error::File`].
+async fn look(job: &Job) -> Result<Session, Error> {
     match &job.target {
-        Target::Namespace { remote, .. } => {
-            let remote = remote_of(remote, &job);
-            keep_controller(index, remote, &job, &gate, &tell).await;
+        Target::Namespace { remotes, nsid, policy } => {
+            let remotes = remotes_of(remotes, job, |options| {
+                (options.io_queues, options.write_queues, options.poll_queues) = (1, 0, 0);
+                options.queue_size = IO_DEPTH_MAX;
+            });
+            let failed = |source| Error::Host { job: job.name.clone(), source };
+            let namespace =
+                Namespace::attach_paths(&remotes, *nsid, *policy).await.map_err(failed)?;
+            let session = Session::new(&namespace);
+            // The association ends either way.
+            let _ = namespace.shut_down().await;
+            Ok(session)
         }
-        Target::File(path) => keep_file(index, path, &job, &gate, &tell).await,
+        Target::File(path) => open(path, job)
+            .and_then(Session::of_file)
+            .map_err(|source| Error::File { job: job.name.clone(), path: path.clone(), source }),
     }
 }
 
-async fn keep_file(index: usize, path: &Path, job: &Job, gate: &Gate, tell: &Sender<Message>) {
-    let options = OpenOptions { write: job.pattern.writes(), ..OpenOptions::default() };
-    let opened = File::open(path, options).and_then(Session::of_file);
-    match opened {
-        Ok(session) => {
-            let _ = tell.send(Message::Session { job: index, session });
-            gate.wait(Stage::Close).await;
-            let _ = tell.send(Message::Closed);
-        }
-        Err(source) => {
-            let (job, path) = (job.name.clone(), path.to_owned());
-            let _ = tell.send(Message::Failed(Error::File { job, path, source }));
-        }
-    }
+fn open(path: &Path, job: &Job) -> std::io::Result<File> {
+    File::open(path, OpenOptions { write: job.pattern.writes(), ..OpenOptions::default() })
 }
 
-async fn keep_controller(
-    index: usize,
-    remote: Remote,
-    job: &Job,
-    gate: &Gate,
-    tell: &Sender<Message>,
-) {
-    let failed = |patience, source| {
-        let _ = tell.send(Message::Failed(gave_up(&job.name, patience, source)));
+/// Tells what job `index` works on.
+pub async fn tell_session(index: usize, job: Job, tell: Sender<Message>) {
+    let message = match look(&job).await {
+        Ok(session) => Message::Session { job: index, session },
+        Err(error) => Message::Failed(error),
     };
-    let (mut controller, session, link) = match open(&remote, job).await {
-        Ok(opened) => opened,
-        Err(error) => return failed(None, error),
-    };
-    let _ = tell.send(Message::Session { job: index, session: session.clone() });
-    while let Some(lost) = watch_over(&controller, &link, gate).await {
-        if link.patience.is_none() {
-            return failed(None, lost);
-        }
-        drop(controller);
-        controller = match connect_again(&remote, job, &session, link.patience).await {
-            Ok(controller) => controller,
-            Err(error) => return failed(link.patience, error),
-        };
-        link.mend(controller.association().clone());
-    }
-    let _ = controller.shut_down().await;
-    let _ = tell.send(Message::Closed);
-}
-
-async fn open(
-    remote: &Remote,
-    job: &Job,
-) -> Result<(Controller, Session, Arc<Link>), initiator::Error> {
-    let controller = remote.connect().await?;
-    let namespace = controller.namespace(job.target.nsid()).await?;
-    let granted = controller.set_queue_count(job.queues).await?;
-    let association = controller.association().clone();
-    let link = Arc::new(Link::new(association, job.reconnect));
-    let session = Session::new(&link, controller.association(), granted, &namespace)?;
-    Ok((controller, session, link))
-}
-
-/// What ended the watch over a controller.
-enum Ended {
-    Closing,
-    KeepAliveDue,
-    Broken,
-}
-
-/// Keeps the controller alive; `None` when the run closes, else what broke, of which the workers know then.
-async fn watch_over(controller: &Controller, link: &Link, gate: &Gate) -> Option<initiator::Error> {
-    let interval = controller.keep_alive_interval().unwrap_or(Duration::MAX);
-    loop {
-        let closing = async {
-            gate.wait(Stage::Close).await;
-            Ended::Closing
-        };
-        let due = async {
-            reactor::sleep(interval).await;
-            Ended::KeepAliveDue
-        };
-        let broken = async {
-            link.broken().await;
-            Ended::Broken
-        };
-        match initiator::race(initiator::race(closing, broken), due).await {
-            Ended::Closing => return None,
-            Ended::Broken => {
-                return Some(initiator::Error::Lost("the connection of a queue was lost"));
-            }
-            Ended::KeepAliveDue => {}
-        }
-        if let Err(error) = controller.keep_alive().await {
-            link.lose_controller();
-            return Some(error);
-        }
-    }
-}
-
-/// Makes attempts until the job's patience ends; its error is that of the last one.
-async fn connect_again(
-    remote: &Remote,
-    job: &Job,
-    was: &Session,
-    patience: Option<Duration>,
-) -> Result<Controller, initiator::Error> {
-    let started = now_exact();
-    loop {
-        let error = match open(remote, job).await {
-            Ok((controller, now, _)) if now.same_namespace(was) => return Ok(controller),
-            Ok(_) => initiator::Error::Unsupported("the namespace is not what it was".to_owned()),
-            Err(error) => error,
-        };
-        if is_over(started, patience) {
-            return Err(error);
-        }
-        reactor::sleep(Duration::from_nanos(RECONNECT_NS)).await;
-    }
-}
-
-/// Whether who waits since `started` has waited long enough.
-fn is_over(started: Nanos, patience: Option<Duration>) -> bool {
-    let waited = Duration::from_nanos(now_exact().saturating_sub(started));
-    patience.is_none_or(|patience| waited >= patience)
-}
-
-fn patience(via: &Via) -> Option<Duration> {
-    match via {
-        Via::Fabric(link) => link.patience,
-        Via::File(_) => None,
-    }
+    let _ = tell.send(message);
 }
 
 /// One worker as it is sent to its reactor.
 pub struct Task {
     pub worker: usize,
-    pub name: String,
-    pub qid: u16,
     pub share: Share,
     pub before: Before,
-    pub via: Via,
-    pub gate: Arc<Gate>,
     pub live: Arc<Live>,
+}
+
+/// The workers of a job on one reactor, and the association that they share.
+pub struct Post {
+    pub job: Job,
+    pub session: Session,
+    pub tasks: Vec<Task>,
+    pub gate: Arc<Gate>,
     pub tell: Sender<Message>,
 }
 
-/// A worker's place in its job.
-struct Post {
-    qid: u16,
-    depth: u16,
-    /// Block and largest command, bytes.
-    logical: u32,
-    largest: u32,
-    via: Via,
-    /// How long the target may be away.
-    patience: Option<Duration>,
-    /// The association of the queue in use.
-    generation: u64,
-    /// When the connection last broke, and how many commands had been answered by then.
-    away: Option<(Nanos, u64)>,
+impl Post {
+    /// Connects, runs the workers, and closes when the run does.
+    pub async fn keep(self) {
+        let lane = match self.open().await {
+            Ok(lane) => lane,
+            Err(error) => {
+                let _ = self.tell.send(Message::Failed(error));
+                return;
+            }
+        };
+        let Self { job, tasks, gate, tell, .. } = self;
+        let job = Rc::new(job);
+        let lives: Vec<_> = tasks.iter().map(|task| Arc::clone(&task.live)).collect();
+        for (at, task) in tasks.into_iter().enumerate() {
+            let (lane, job) = (lane.of_worker(at), Rc::clone(&job));
+            let (gate, tell) = (Arc::clone(&gate), tell.clone());
+            // One of them tells what all have in common.
+            reactor::spawn(task.run(lane, job, gate, tell, at == 0));
+        }
+        match &lane {
+            Lane::Namespace(namespace) => {
+                initiator::race(gate.wait(Stage::Close), tell_absence(namespace, &lives)).await;
+                let _ = namespace.shut_down().await;
+            }
+            Lane::File { .. } => gate.wait(Stage::Close).await,
+        }
+        let _ = tell.send(Message::Closed);
+    }
+
+    async fn open(&self) -> Result<Lane, Error> {
+        let Target::Namespace { remotes, nsid, policy } = &self.job.target else {
+            let logical = self.session.logical;
+            let file = self.session.file.clone();
+            let file = file.unwrap_or_else(|| unreachable!("a job without a remote has a file"));
+            return Ok(Lane::File { file, logical });
+        };
+        let remotes = remotes_of(remotes, &self.job, |options| self.queues(options));
+        let failed = |source| Error::Host { job: self.job.name.clone(), source };
+        let namespace = Namespace::attach_paths(&remotes, *nsid, *policy).await.map_err(failed)?;
+        let (wanted, granted) = (remotes[0].options.queues(), namespace.queue_depths().len());
+        if granted < usize::from(wanted) {
+            let what = format!(
+                "job `{}`: the controller grants {granted} I/O queues, not {wanted}",
+                self.job.name
+            );
+            return Err(Error::Job(what));
+        }
+        // A job that asks for polled queues has its commands go there.
+        let polled = remotes[0].options.poll_queues > 0;
+        Ok(Lane::Namespace(if polled { namespace.polled() } else { namespace }))
+    }
+
+    /// A queue for each worker here, its share of the other queues, and each as deep as the workers need it.
+    fn queues(&self, options: &mut Options) {
+        let here = stdx::num::u16_of(self.tasks.len());
+        let share = |queues: u16| (queues * here).div_ceil(self.job.queues);
+        options.io_queues = here;
+        options.write_queues = share(options.write_queues);
+        options.poll_queues = share(options.poll_queues);
+        let commands: u32 = self.tasks.iter().map(|task| u32::from(task.share.lane_depth)).sum();
+        let queues = [options.write_queues, options.poll_queues].into_iter().filter(|&n| n > 0);
+        let least = u32::from(queues.fold(here, u16::min));
+        let depth = u16::try_from(commands.div_ceil(least)).unwrap_or(u16::MAX);
+        options.queue_size = depth.min(self.session.depth_max);
+    }
+}
+
+/// Tells the workers whether there is a connection, for ever.
+async fn tell_absence(namespace: &Namespace, lives: &[Arc<Live>]) {
+    let mut paths = namespace.paths();
+    loop {
+        let away = !paths.iter().any(|path| path.state == PathState::Live);
+        lives.iter().for_each(|live| live.away.store(away, Ordering::Relaxed));
+        paths = namespace.paths_changed(&paths).await;
+    }
 }
 
 impl Task {
-    pub async fn run(self) {
-        let (worker, tell, name) = (self.worker, self.tell.clone(), self.name.clone());
-        let patience = patience(&self.via);
-        let message = match self.steps().await {
+    async fn run(
+        self,
+        lane: Lane,
+        job: Rc<Job>,
+        gate: Arc<Gate>,
+        tell: Sender<Message>,
+        first: bool,
+    ) {
+        let worker = self.worker;
+        let message = match self.steps(lane, &gate, &tell, first).await {
             Ok(outcome) => Message::Finished { worker, outcome: Box::new(outcome) },
-            Err(Fault::Host(error)) => Message::Failed(gave_up(&name, patience, error)),
+            Err(Fault::Host(error)) => Message::Failed(gave_up(&job, error)),
             Err(Fault::Journal(error)) => Message::Failed(error.into()),
         };
         let _ = tell.send(message);
     }
 
-    async fn steps(self) -> Result<Outcome, Fault> {
-        let Self { qid, share, before, via, gate, live, tell, .. } = self;
-        let mut post = Post {
-            qid,
-            depth: share.lane_depth,
-            logical: share.logical,
-            largest: share.largest(),
-            patience: patience(&via),
-            via,
-            generation: 0,
-            away: None,
-        };
-        let queue = post.connect().await?;
-        let mut worker = Worker::new(queue, share, live, before);
+    async fn steps(
+        self,
+        lane: Lane,
+        gate: &Gate,
+        tell: &Sender<Message>,
+        first: bool,
+    ) -> Result<Outcome, Fault> {
+        let Self { share, before, live, .. } = self;
+        let crew = Crew::new(Worker::new(share, live, before), lane.clone());
         let _ = tell.send(Message::Ready);
         gate.wait(Stage::Load).await;
-        while let Err(fault) = post.guard(worker.run(|| gate.stopped())).await {
-            post.mend(&mut worker, fault).await?;
-        }
+        crew.worker().begin(reactor::now_exact());
+        crew.run(|| gate.stopped()).await?;
         let _ = tell.send(Message::LoadDone);
         gate.wait(Stage::Verify).await;
-        while let Err(fault) = post.guard(worker.verify(|| gate.stopped())).await {
-            post.mend(&mut worker, fault).await?;
+        crew.worker().begin_verifying();
+        crew.run(|| gate.stopped()).await?;
+        let mut outcome = crew.worker().finish();
+        if let (true, Lane::Namespace(namespace)) = (first, &lane) {
+            outcome.reconnects = namespace.reconnects();
+            outcome.counters = namespace.counters();
         }
-        Ok(worker.finish())
-    }
-}
-
-impl Post {
-    async fn connect(&mut self) -> Result<Lane, initiator::Error> {
-        match &self.via {
-            Via::Fabric(link) => {
-                let (generation, association): (u64, Association) = link.association().await;
-                self.generation = generation;
-                Ok(Lane::Fabric(association.connect_queue(self.qid, self.depth).await?))
-            }
-            Via::File(file) => {
-                let queue = FileQueue::new(file.clone(), self.logical, self.depth, self.largest);
-                Ok(Lane::File(queue.await))
-            }
-        }
-    }
-
-    /// `work`, given up when the association is lost elsewhere. Work can be dropped wherever it waits.
-    async fn guard(&self, work: impl Future<Output = Result<(), Fault>>) -> Result<(), Fault> {
-        let (Via::Fabric(link), Some(_)) = (&self.via, self.patience) else { return work.await };
-        let lost = async {
-            link.lost(self.generation).await;
-            Err(initiator::Error::Lost("the controller was lost").into())
-        };
-        initiator::race(work, lost).await
-    }
-
-    /// Gives a worker whose connection broke another one.
-    async fn mend(&mut self, worker: &mut Worker, fault: Fault) -> Result<(), Fault> {
-        let mut error = match fault {
-            Fault::Host(error) if self.patience.is_some() => error,
-            fault => return Err(fault),
-        };
-        worker.lose();
-        // A target that takes connections and answers nothing is away as well.
-        let started = match self.away {
-            Some((since, answered)) if answered == worker.answered() => since,
-            _ => now_exact(),
-        };
-        self.away = Some((started, worker.answered()));
-        loop {
-            if let Via::Fabric(link) = &self.via {
-                link.lose(self.generation);
-            }
-            if is_over(started, self.patience) {
-                return Err(error.into());
-            }
-            match self.connect().await {
-                Ok(queue) => {
-                    worker.attach(queue);
-                    return Ok(());
-                }
-                Err(again) => error = again,
-            }
-            reactor::sleep(Duration::from_nanos(RECONNECT_NS)).await;
-        }
+        Ok(outcome)
     }
 }

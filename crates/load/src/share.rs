@@ -1,17 +1,14 @@
 //! How a job is shared out over its queues, once its namespace is known.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use initiator::Association;
-use nvme::identify::IdentifyNamespace;
+use initiator::Namespace;
 use reactor::file::File;
 use stdx::num::{u64_of, usize32};
 
 use crate::Error;
 use crate::job::{Direction, Job, Limit, Verify};
-use crate::limits::{DATA_AREA_MAX, IO_DEPTH_MAX, QUEUES_MAX, VERIFY_BLOCKS_MAX};
-use crate::link::Link;
+use crate::limits::{DATA_AREA_MAX, IO_DEPTH_MAX, VERIFY_BLOCKS_MAX};
 use crate::order::Distribution;
 use crate::pace::Pace;
 use crate::sizes::Sizes;
@@ -19,8 +16,6 @@ use crate::sizes::Sizes;
 /// What one queue is to do.
 #[derive(Clone, Debug)]
 pub struct Share {
-    /// Namespace.
-    pub nsid: u32,
     /// Logical block size, bytes.
     pub logical: u32,
     /// Logical blocks of one block of the job: what is verified as one.
@@ -91,28 +86,15 @@ impl Share {
     }
 }
 
-/// How a worker gets its queue.
-#[derive(Clone, Debug)]
-pub enum Via {
-    /// From the association there is.
-    Fabric(Arc<Link>),
-    /// It is a file.
-    File(File),
-}
-
-/// What a job learnt of its namespace and controller.
+/// What a job learnt of what it works on.
 #[derive(Clone, Debug)]
 pub struct Session {
-    /// By which I/O queues are connected.
-    pub via: Via,
+    /// The file, where it is one.
+    pub file: Option<File>,
     /// Largest transfer of one command, bytes.
     pub transfer_max: u64,
     /// Commands that can be outstanding on one queue.
     pub depth_max: u16,
-    /// NGUID and EUI64: what the namespace is, wherever it is.
-    pub identity: ([u8; 16], [u8; 8]),
-    /// I/O queues the controller granted.
-    pub granted: u16,
     /// Logical block size, bytes.
     pub logical: u32,
     /// Logical blocks of the namespace.
@@ -120,31 +102,16 @@ pub struct Session {
 }
 
 impl Session {
-    /// # Errors
-    /// [`initiator::Error::Unsupported`] when the namespace's format is none that can be used.
-    pub fn new(
-        link: &Arc<Link>,
-        association: &Association,
-        granted: u16,
-        namespace: &IdentifyNamespace,
-    ) -> Result<Self, initiator::Error> {
-        let unsupported = |what: &str| initiator::Error::Unsupported(what.to_owned());
-        let format =
-            namespace.format().ok_or_else(|| unsupported("the namespace has no format"))?;
-        if format.ms.get() != 0 {
-            return Err(unsupported("the namespace is formatted with metadata"));
+    /// Of a namespace in use.
+    pub fn new(namespace: &Namespace) -> Self {
+        let geometry = namespace.geometry();
+        Self {
+            file: None,
+            logical: geometry.block_bytes,
+            size: geometry.blocks,
+            transfer_max: geometry.transfer_max_bytes.into(),
+            depth_max: namespace.queue_depths().into_iter().min().unwrap_or(0),
         }
-        let logical =
-            namespace.block_bytes().ok_or_else(|| unsupported("the logical block size is odd"))?;
-        Ok(Self {
-            granted,
-            logical,
-            size: namespace.nsze.get(),
-            transfer_max: association.transfer_max(),
-            depth_max: association.depth_max(),
-            identity: (namespace.nguid, namespace.eui64),
-            via: Via::Fabric(Arc::clone(link)),
-        })
     }
 
     /// Of a file or block device: its blocks are those that direct I/O takes.
@@ -154,20 +121,12 @@ impl Session {
     pub fn of_file(file: File) -> std::io::Result<Self> {
         let logical = file.logical_block();
         Ok(Self {
-            granted: QUEUES_MAX,
             logical,
             size: file.size()? / u64::from(logical),
             transfer_max: u64_of(reactor::BUFFER_MAX),
             depth_max: IO_DEPTH_MAX,
-            identity: ([0; 16], [0; 8]),
-            via: Via::File(file),
+            file: Some(file),
         })
-    }
-
-    /// Whether `other` is of the same namespace, and can be worked on as this one.
-    pub fn same_namespace(&self, other: &Self) -> bool {
-        let place = |session: &Self| (session.identity, session.logical);
-        place(self) == place(other) && self.size <= other.size && self.granted <= other.granted
     }
 }
 
@@ -185,9 +144,6 @@ pub fn shares(job: &Job, index: usize, session: &Session, run: u64) -> Result<Ve
         let most = session.transfer_max;
         return fail(format!("bs {bytes} cannot be cut into transfers of at most {most}"));
     };
-    if job.queues > session.granted {
-        return fail(format!("the controller grants {} I/O queues", session.granted));
-    }
     let each = cuts.parts(largest);
     if u32::from(job.io_depth) * each > session.depth_max.into() {
         let most = session.depth_max;
@@ -261,7 +217,6 @@ fn template(job: &Job, session: &Session, cuts: Cuts, run: u64) -> Share {
         Limit::Size(_) | Limit::OnePass => None,
     };
     Share {
-        nsid: job.target.nsid(),
         logical: session.logical,
         blocks: cuts.block / session.logical,
         align: cuts.align,

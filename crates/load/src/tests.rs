@@ -1,18 +1,11 @@
 //! The load generator against the real target over loopback: what `bench` and `demo` do.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Deref};
 use std::sync::Arc;
 use std::time::Duration;
 
-use media::memory::{Region, RegionOptions};
-use nvme::nqn::Nqn;
-use reactor::net::{ListenOptions, TcpListener};
-use reactor::{Config, Handle, PollPolicy, Reactor};
-use target::listener::ListenerInfo;
-use target::namespace::{Backend, NamespaceSpec};
-use target::subsystem::SubsystemSpec;
-use target::{Identity, Target as Served, serve_connection};
+use reactor::PollPolicy;
+use target::testing;
 
 use crate::{
     Error, Job, Limit, Pattern, Phase, Plan, Progress, Report, Sizes, Target, Verify, run,
@@ -26,43 +19,25 @@ mod shapes;
 const SUBNQN: &str = "nqn.2026-11.io.flashloom:load";
 const BLOCK: u32 = 4096;
 
-/// A target with one memory namespace on a reactor of its own.
-struct Peer {
-    handle: Handle,
-    region: Arc<Region>,
-    port: u16,
+/// A target, and jobs at it.
+struct Peer(testing::Peer);
+
+impl Deref for Peer {
+    type Target = testing::Peer;
+
+    fn deref(&self) -> &testing::Peer {
+        &self.0
+    }
 }
 
 impl Peer {
     fn start(bytes: u64) -> Self {
-        let options = RegionOptions { block_size: BLOCK, shared: true, committed: false };
-        let region = Arc::new(Region::new(bytes, options).unwrap());
-        let (handle, port) = Self::listen(&region, 0);
-        Self { handle, region, port }
-    }
-
-    /// Serves `region` on a reactor of its own; on a free port when `port` is 0.
-    fn listen(region: &Arc<Region>, port: u16) -> (Handle, u16) {
-        let served = Served::new(Identity::default());
-        let nqn = Nqn::new(SUBNQN).unwrap();
-        served.add_subsystem(SubsystemSpec::new(nqn.clone())).unwrap();
-        let backend = Backend::Memory(Arc::clone(region));
-        served.add_namespace(&nqn, &NamespaceSpec::new(backend, BLOCK)).unwrap();
-        let config = Config { cpu: None, poll: PollPolicy::Interrupt, name: "target".to_owned() };
-        let handle = Reactor::start(config).unwrap();
-        let port = handle.call(move || serve(served, port)).wait().unwrap();
-        (handle, port)
-    }
-
-    /// Ends without a word; what was written stays.
-    fn stop(&self) {
-        self.handle.stop();
-        let _ = self.handle.join();
+        Self(testing::Peer::start(SUBNQN, bytes, BLOCK))
     }
 
     /// Serves again, where it did.
     fn serve_again(&mut self) {
-        (self.handle, _) = Self::listen(&self.region, self.port);
+        self.0.serve_again();
     }
 
     fn target(&self) -> Target {
@@ -80,29 +55,9 @@ impl Peer {
     }
 }
 
-impl Drop for Peer {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
-
-/// Listens on `port`, or a free one, accepts in a task of its own, and tells the port.
-async fn serve(served: Arc<Served>, port: u16) -> u16 {
-    let ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    let listener = TcpListener::bind(SocketAddr::new(ip, port), ListenOptions::default()).unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let id = served.add_listener(ListenerInfo::new(ip, port)).unwrap();
-    reactor::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            reactor::spawn(serve_connection(Arc::clone(&served), stream, id));
-        }
-    });
-    port
-}
-
 fn remote_of(job: &mut Job) -> &mut initiator::Remote {
     match &mut job.target {
-        Target::Namespace { remote, .. } => remote,
+        Target::Namespace { remotes, .. } => &mut remotes[0],
         Target::File(_) => unreachable!("a namespace"),
     }
 }

@@ -99,7 +99,9 @@ impl Watch {
     pub fn look(&mut self, now: Nanos) -> Progress {
         let sums = self.sums();
         let (then, before) = self.last;
-        if sums.completed != before.completed || sums.submitted <= sums.completed {
+        let away = self.workers.iter().any(|live| live.away.load(Ordering::Relaxed));
+        // How long the target may be away is the namespace's to know.
+        if away || sums.completed != before.completed || sums.submitted <= sums.completed {
             self.moved = now;
         }
         self.last = (now, sums);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use api::value::{Refused, Size};
 use clap::ValueEnum;
-use initiator::{HostIdentity, Remote};
+use initiator::{Address, Cures, HostIdentity, PathPolicy, Remote};
 use load::limits::{JOBS_MAX, KEEP_ALIVE};
 use load::{Distribution, Job, Limit, Mix, Pattern, Sizes, Target, Think, Verify};
 
@@ -14,7 +14,7 @@ use crate::cli::ConnectArgs;
 use crate::cli::{Cpus, Poll, duration};
 
 /// Every word, for those who ask which there are.
-pub const KEYS: [&str; 34] = [
+pub const KEYS: [&str; 37] = [
     "name",
     "rw",
     "rwmixread",
@@ -23,6 +23,9 @@ pub const KEYS: [&str; 34] = [
     "random-distribution",
     "iodepth",
     "nr-io-queues",
+    "nr-write-queues",
+    "nr-poll-queues",
+    "cures",
     "numjobs",
     "runtime",
     "ramp-time",
@@ -59,6 +62,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Spec {
     job: Job,
     remote: Remote,
+    /// Its other paths.
+    others: Vec<Address>,
+    policy: PathPolicy,
     nsid: u32,
     filename: Option<PathBuf>,
     rw: String,
@@ -183,21 +189,31 @@ fn split(text: &str) -> Result<Mix, Refused> {
     Mix::new(&parts).map_err(|error| load_refused(&error, SPLIT))
 }
 
-fn remote(traddr: &str) -> Remote {
-    match Target::namespace(traddr, 4420, crate::cli::DEFAULT_NQN, 1) {
-        Target::Namespace { remote, .. } => *remote,
-        Target::File(_) => unreachable!("it was made as a namespace"),
+fn remote() -> Remote {
+    Remote {
+        traddr: "127.0.0.1".to_owned(),
+        trsvcid: 4420,
+        subnqn: crate::cli::DEFAULT_NQN.to_owned(),
+        host: HostIdentity::of_machine(),
+        options: initiator::Options { keep_alive: KEEP_ALIVE, ..initiator::Options::default() },
     }
 }
 
 impl Spec {
-    /// A job as it is when nothing is said of it, at the namespace that `connect` names.
-    pub fn new(connect: &ConnectArgs) -> Self {
+    /// A job as it is when nothing is said of it, at the namespace that `connect` names, with these paths to it
+    /// beside the first.
+    pub fn new(connect: &ConnectArgs, others: &[Remote]) -> Self {
         let mut remote = connect.remote();
         if connect.keep_alive_tmo.is_none() {
             remote.options.keep_alive = KEEP_ALIVE;
         }
         let mut spec = Self::at(remote, connect.nsid);
+        let address = |remote: &Remote| Address {
+            traddr: remote.traddr.clone(),
+            trsvcid: Some(remote.trsvcid),
+        };
+        spec.others = others.iter().map(address).collect();
+        spec.policy = connect.path_policy.into();
         spec.job.queues = connect.nr_io_queues;
         spec.job.reconnect = connect.ctrl_loss_tmo.and_then(|patience| patience.0);
         spec
@@ -205,7 +221,7 @@ impl Spec {
 
     /// A job to try words on.
     fn unconnected() -> Self {
-        Self::at(remote("127.0.0.1"), 1)
+        Self::at(remote(), 1)
     }
 
     /// A job for tests.
@@ -221,6 +237,8 @@ impl Spec {
         Self {
             job,
             remote,
+            others: Vec::new(),
+            policy: PathPolicy::default(),
             nsid,
             filename: None,
             rw: "randread".to_owned(),
@@ -315,13 +333,27 @@ impl Spec {
     fn set_place(&mut self, key: &str, value: &str) -> Result<bool, Refused> {
         let remote = &mut self.remote;
         match key {
-            "traddr" => value.clone_into(&mut remote.traddr),
-            "trsvcid" => remote.trsvcid = number(value, 1)?,
+            "traddr" => {
+                value.clone_into(&mut remote.traddr);
+                // They were those of another place.
+                self.others.clear();
+            }
+            "trsvcid" => {
+                remote.trsvcid = number(value, 1)?;
+                self.others.clear();
+            }
             "subnqn" => value.clone_into(&mut remote.subnqn),
             "hostnqn" => remote.host = HostIdentity::named(value),
             "nsid" => self.nsid = number(value, 1)?,
             "hdr-digest" => remote.options.header_digest = flag(value)?,
             "data-digest" => remote.options.data_digest = flag(value)?,
+            "nr-write-queues" => remote.options.write_queues = number(value, 0)?,
+            "nr-poll-queues" => remote.options.poll_queues = number(value, 0)?,
+            "cures" => {
+                let cures = value.parse::<Cures>();
+                remote.options.cures =
+                    cures.map_err(|right| Refused::new(format!("cures `{value}`"), right))?;
+            }
             "filename" => self.filename = Some(PathBuf::from(value)),
             _ => return Ok(false),
         }
@@ -338,7 +370,11 @@ impl Spec {
         job.pattern = Pattern::parse(&self.rw, self.rwmixread).map_err(refused)?;
         job.target = match &self.filename {
             Some(path) => Target::File(path.clone()),
-            None => Target::Namespace { remote: Box::new(self.remote.clone()), nsid: self.nsid },
+            None => Target::Namespace {
+                remotes: self.remote.with_paths(&self.others),
+                nsid: self.nsid,
+                policy: self.policy,
+            },
         };
         job.region = self.size;
         job.limit = match (self.runtime, self.io_size.or(self.size)) {

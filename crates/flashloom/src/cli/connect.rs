@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use initiator::{Cures, Options, PathPolicy, Remote};
+use initiator::{Address, Cures, Options, PathPolicy, Remote};
 
 use super::hosts::{AskArgs, duration};
 
@@ -20,7 +20,7 @@ pub struct ConnectArgs {
 
     /// One more address of the subsystem: another path to the namespace. Can be given several times.
     #[arg(long, value_name = "ADDR[:PORT]")]
-    pub path: Vec<PathAddress>,
+    pub path: Vec<Address>,
 
     /// Take every address that the discovery service at --traddr and --trsvcid has for the subsystem as a path.
     #[arg(long)]
@@ -87,13 +87,7 @@ pub struct ConnectArgs {
 impl ConnectArgs {
     /// All paths that are named, the first one first.
     pub fn remotes(&self) -> Vec<Remote> {
-        let first = self.remote();
-        let others = self.path.iter().map(|path| Remote {
-            traddr: path.traddr.clone(),
-            trsvcid: path.trsvcid.unwrap_or(first.trsvcid),
-            ..first.clone()
-        });
-        [first.clone()].into_iter().chain(others).collect()
+        self.remote().with_paths(&self.path)
     }
 
     /// Whom to connect to, and how.
@@ -121,34 +115,6 @@ impl ConnectArgs {
                 fast_io_fail: self.fast_io_fail_tmo.map_or(usual.fast_io_fail, |time| time.0),
                 ..usual
             },
-        }
-    }
-}
-
-/// An address, maybe with a port.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PathAddress {
-    traddr: String,
-    trsvcid: Option<u16>,
-}
-
-impl FromStr for PathAddress {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let whole = || Self { traddr: text.to_owned(), trsvcid: None };
-        // More than one colon is an IPv6 address, with a port behind brackets only.
-        let has_port =
-            !text.ends_with(']') && (text.starts_with('[') || text.matches(':').count() == 1);
-        let Some((traddr, port)) = text.rsplit_once(':').filter(|_| has_port) else {
-            return Ok(whole());
-        };
-        match port.parse() {
-            Ok(port) if !traddr.is_empty() => {
-                Ok(Self { traddr: traddr.to_owned(), trsvcid: Some(port) })
-            }
-            _ => Err("write an address, such as 192.0.2.11, 192.0.2.11:4420 or [fd00::1]:4420"
-                .to_owned()),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Memory that data is received into and sent from.
 
 use std::ops::{Deref, DerefMut};
+use std::rc::Rc;
 
 use reactor::{Lent, buffer};
 
@@ -53,6 +54,19 @@ impl Buffer {
 impl From<Lent> for Buffer {
     fn from(bytes: Lent) -> Self {
         Self(Some(Memory::Lent(bytes)))
+    }
+}
+
+impl From<Box<[u8]>> for Buffer {
+    fn from(bytes: Box<[u8]>) -> Self {
+        Self(Some(Memory::Owned(bytes)))
+    }
+}
+
+/// What several commands send. It cannot be received into, nor changed.
+impl From<Rc<[u8]>> for Buffer {
+    fn from(bytes: Rc<[u8]>) -> Self {
+        Self(Some(Memory::Shared(bytes)))
     }
 }
 

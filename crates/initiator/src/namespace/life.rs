@@ -67,6 +67,8 @@ pub struct Life {
     last: Cell<usize>,
     /// Sessions there have been.
     sessions: Cell<u64>,
+    /// Associations that took the place of lost ones.
+    pub(super) reconnects: Cell<u64>,
     /// There will be no other association.
     over: RefCell<Option<Arc<Error>>>,
     /// A path, its access, the fence or the geometry changed.
@@ -99,6 +101,7 @@ impl Life {
                 paths: RefCell::default(),
                 last: Cell::new(0),
                 sessions: Cell::new(1),
+                reconnects: Cell::new(0),
                 over: RefCell::default(),
                 changed: Signal::new(),
             });

@@ -1,6 +1,6 @@
 //! One path of a namespace: an association that is kept, and made anew when it is lost.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,6 +72,8 @@ pub struct Path {
     pub remote: Remote,
     state: RefCell<State>,
     keeper: RefCell<Option<Task<()>>>,
+    /// It has been connected.
+    had: Cell<bool>,
 }
 
 pub fn nanos(duration: Duration) -> Nanos {
@@ -86,6 +88,7 @@ pub fn since(start: Nanos) -> Duration {
 impl Path {
     /// A path with its first session, or none yet.
     pub fn new(remote: Remote, session: Option<Session>) -> Self {
+        let had = Cell::new(session.is_some());
         let state = match session {
             Some(session) => State::Live(Rc::new(session)),
             None => {
@@ -93,7 +96,7 @@ impl Path {
                 State::Away { since: now_exact(), failing: false, why }
             }
         };
-        Self { remote, state: RefCell::new(state), keeper: RefCell::default() }
+        Self { remote, state: RefCell::new(state), keeper: RefCell::default(), had }
     }
 
     pub fn live(&self) -> Option<Rc<Session>> {
@@ -263,6 +266,9 @@ impl Path {
             return;
         }
         let geometry = session.geometry();
+        if self.had.replace(true) {
+            life.reconnects.set(life.reconnects.get() + 1);
+        }
         *self.state.borrow_mut() = State::Live(Rc::new(session));
         life.take(geometry);
         life.changed.raise();

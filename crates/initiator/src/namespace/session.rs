@@ -20,6 +20,15 @@ use crate::controller::Controller;
 use crate::cures::Cure;
 use crate::limits::{ANA_LOOK_MS, TIMEOUT_LOOKS};
 
+/// What a handle of a namespace says of the queues of its commands.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Choice {
+    /// They go to those for polled commands, where there are any.
+    pub polled: bool,
+    /// The queue of each map that is theirs.
+    pub home: Option<usize>,
+}
+
 /// Queues that share a class.
 struct Map {
     channels: Vec<Channel>,
@@ -33,15 +42,15 @@ impl Map {
         Self { channels, next: Cell::new(0), affine }
     }
 
-    /// The queue of this CPU, the first one being CPU 0's, as long as it has room; else the queue with the fewest
-    /// commands, from the next one on in a circle.
-    fn pick(&self) -> &Channel {
+    /// The queue that is `home`, or this CPU's, the first one being CPU 0's, as long as it has room; else the queue
+    /// with the fewest commands, from the next one on in a circle.
+    fn pick(&self, home: Option<usize>) -> &Channel {
         let count = self.channels.len();
         if count == 1 {
             return &self.channels[0];
         }
-        if self.affine {
-            let own = &self.channels[reactor::cpu() % count];
+        if let Some(home) = home.or_else(|| self.affine.then(reactor::cpu)) {
+            let own = &self.channels[home % count];
             if own.has_room() {
                 return own;
             }
@@ -49,7 +58,8 @@ impl Map {
         let first = self.next.get();
         self.next.set((first + 1) % count);
         let in_turn = (first..first + count).map(|at| &self.channels[at % count]);
-        in_turn.min_by_key(|channel| channel.outstanding()).unwrap_or(&self.channels[0])
+        // Those that wait for a place count, too: many might wait for the same queue else.
+        in_turn.min_by_key(|channel| channel.load()).unwrap_or(&self.channels[0])
     }
 }
 
@@ -182,13 +192,13 @@ impl Session {
     }
 
     /// The queue for the next command of this opcode.
-    pub fn channel(&self, opcode: u8, polled: bool) -> &Channel {
-        if polled && !self.poll.channels.is_empty() {
-            self.poll.pick()
+    pub fn channel(&self, opcode: u8, choice: Choice) -> &Channel {
+        if choice.polled && !self.poll.channels.is_empty() {
+            self.poll.pick(choice.home)
         } else if opcode == io::READ && !self.read.channels.is_empty() {
-            self.read.pick()
+            self.read.pick(choice.home)
         } else {
-            self.default.pick()
+            self.default.pick(choice.home)
         }
     }
 
@@ -219,6 +229,11 @@ impl Session {
     /// What each queue has done, in the order of their identifiers.
     pub fn queue_counters(&self) -> Vec<Counters> {
         self.channels().map(Channel::counters).collect()
+    }
+
+    /// Commands that each queue holds, in the order of their identifiers.
+    pub fn queue_depths(&self) -> Vec<u16> {
+        self.channels().map(Channel::depth).collect()
     }
 
     /// Ends the queues: what is in them is lost.

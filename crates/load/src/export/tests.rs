@@ -113,3 +113,99 @@ fn fios_own_tools_read_it() {
         assert!(average.lines().any(|line| line.trim().ends_with("50")), "{average}");
     }
 }
+
+/// Keys of fio's JSON and what stands there: a number, a text, a map of keys of the run's own. `*` is one of the
+/// directions, `+` one of the latencies.
+const FIO_KEYS: [(&str, char); 40] = [
+    ("fio version", 't'),
+    ("timestamp", 'n'),
+    ("timestamp_ms", 'n'),
+    ("time", 't'),
+    ("jobname", 't'),
+    ("groupid", 'n'),
+    ("error", 'n'),
+    ("eta", 'n'),
+    ("elapsed", 'n'),
+    ("job options", 'm'),
+    ("usr_cpu", 'n'),
+    ("sys_cpu", 'n'),
+    ("ctx", 'n'),
+    ("job_runtime", 'n'),
+    ("total_err", 'n'),
+    ("first_error", 'n'),
+    ("*.io_bytes", 'n'),
+    ("*.io_kbytes", 'n'),
+    ("*.bw_bytes", 'n'),
+    ("*.bw", 'n'),
+    ("*.iops", 'n'),
+    ("*.runtime", 'n'),
+    ("*.total_ios", 'n'),
+    ("*.short_ios", 'n'),
+    ("*.drop_ios", 'n'),
+    ("*.bw_min", 'n'),
+    ("*.bw_max", 'n'),
+    ("*.bw_agg", 'n'),
+    ("*.bw_mean", 'n'),
+    ("*.bw_dev", 'n'),
+    ("*.bw_samples", 'n'),
+    ("*.iops_mean", 'n'),
+    ("*.iops_samples", 'n'),
+    ("*.+.min", 'n'),
+    ("*.+.max", 'n'),
+    ("*.+.mean", 'n'),
+    ("*.+.stddev", 'n'),
+    ("*.+.N", 'n'),
+    ("*.+.percentile", 'm'),
+    ("*.+.bins", 'm'),
+];
+
+/// Calls `seen` with each key below `value` that is no object of its own, and its kind.
+fn walk(value: &serde_json::Value, path: &str, seen: &mut Vec<(String, char)>) {
+    for (key, below) in value.as_object().unwrap() {
+        let word = match key.as_str() {
+            "read" | "write" | "trim" => "*",
+            "slat_ns" | "clat_ns" | "lat_ns" => "+",
+            // Ours, beside fio's.
+            "flashloom" | "jobs" => continue,
+            word => word,
+        };
+        let path = if path.is_empty() { word.to_owned() } else { format!("{path}.{word}") };
+        match below {
+            serde_json::Value::Number(_) => seen.push((path, 'n')),
+            serde_json::Value::String(_) => seen.push((path, 't')),
+            _ if ["job options", "percentile", "bins"].contains(&word) => seen.push((path, 'm')),
+            _ => walk(below, &path, seen),
+        }
+    }
+}
+
+#[test]
+fn the_json_is_a_subset_of_fios() {
+    let json = serde_json::to_value(report()).unwrap();
+    let mut seen = Vec::new();
+    walk(&json, "", &mut seen);
+    walk(&json["jobs"][0], "", &mut seen);
+    for (path, kind) in &seen {
+        assert!(FIO_KEYS.contains(&(path.as_str(), *kind)), "fio has no `{path}` of kind {kind}");
+    }
+    // What fio_jsonplus_clat2csv and most readers of fio's JSON take.
+    for wanted in ["fio version", "jobname", "job options", "*.iops", "*.bw_bytes", "*.total_ios"] {
+        assert!(seen.iter().any(|(path, _)| path == wanted), "{wanted} is missing");
+    }
+    // Bins are counts by latency, which add up, and give the percentiles.
+    let clat = &json["jobs"][0]["read"]["clat_ns"];
+    let bins = clat["bins"].as_object().unwrap();
+    let mut counts: Vec<(u64, u64)> = bins
+        .iter()
+        .map(|(nanos, count)| (nanos.parse().unwrap(), count.as_u64().unwrap()))
+        .collect();
+    counts.sort_unstable();
+    let total: u64 = counts.iter().map(|(_, count)| count).sum();
+    assert_eq!(Some(total), clat["N"].as_u64());
+    let mut below = 0;
+    let median = counts.iter().find(|(_, count)| {
+        below += count;
+        below * 2 >= total
+    });
+    assert_eq!(Some(median.unwrap().0), clat["percentile"]["50.000000"].as_u64());
+}

@@ -13,10 +13,11 @@ use reactor::{Config, Handle, PollPolicy, Reactor};
 use target::listener::ListenerId;
 use target::namespace::{Backend, NamespaceSpec};
 use target::subsystem::SubsystemSpec;
+use target::testing::serve;
 use target::{Identity, Target as Served};
 
 use super::namespace::{busy, grows, impatient, on_reactor};
-use super::{BLOCK, SUBNQN, serve};
+use super::{BLOCK, SUBNQN};
 
 /// A target with two listeners on a reactor of its own.
 struct Ways {

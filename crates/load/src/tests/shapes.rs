@@ -179,3 +179,65 @@ fn commands_larger_than_a_transfer_go_in_parts_and_count_as_one() {
         }
     }
 }
+
+#[test]
+fn each_cure_has_its_switch() {
+    use initiator::{Cure, Cures};
+    let peer = Peer::start(4 << 20);
+    let none = Cures::none();
+    for (cures, writes, polls) in [
+        (none, 0, 0),
+        (Cures::all(), 0, 0),
+        (none, 1, 1),
+        (none.with(Cure::Maps), 1, 0),
+        (Cures::all(), 2, 0),
+        (none.with(Cure::Maps), 0, 1),
+    ] {
+        let mut job = peer.job("randrw");
+        (job.queues, job.verify, job.limit) = (2, Verify::On, Limit::Size(8 << 20));
+        let options = &mut remote_of(&mut job).options;
+        (options.cures, options.write_queues, options.poll_queues) = (cures, writes, polls);
+        let report = quiet(job).unwrap();
+        let job = &report.jobs[0];
+        assert_eq!(job.total_err, 0, "{:?}", job.flashloom);
+        let [default, reads, polled] = job.flashloom.map_commands;
+        let read_back = default + reads + polled - 2048;
+        let expected = match (cures.has(Cure::Maps), writes, polls) {
+            (true, 1.., _) => [job.write.total_ios, job.read.total_ios + read_back, 0],
+            (true, 0, 1) => [0, 0, 2048 + read_back],
+            _ => [2048 + read_back, 0, 0],
+        };
+        assert_eq!([default, reads, polled], expected, "{cures}");
+        let calls = job.flashloom.sends;
+        let each = cures.has(Cure::List) || calls >= 2048 + read_back;
+        assert!(each && calls > 0, "{cures}: {calls} calls for {} commands", 2048 + read_back);
+        if cures.has(Cure::List) {
+            assert!(calls < 2048 + read_back, "{cures}: {calls}");
+        }
+    }
+}
+
+#[test]
+fn two_addresses_of_a_subsystem_are_paths_of_a_job() {
+    let peer = Peer::start(1 << 20);
+    let mut job = peer.job("randrw");
+    if let Target::Namespace { remotes, policy, .. } = &mut job.target {
+        let second = initiator::Remote { traddr: "localhost".to_owned(), ..remotes[0].clone() };
+        remotes.push(second);
+        *policy = initiator::PathPolicy::RoundRobin;
+    }
+    (job.verify, job.limit) = (Verify::On, Limit::Size(8 << 20));
+    let report = quiet(job).unwrap();
+    assert_eq!(report.jobs[0].total_err, 0, "{:?}", report.jobs[0].flashloom);
+}
+
+#[test]
+fn queues_of_a_job_are_not_mixed_so_that_commands_go_together() {
+    let peer = Peer::start(4 << 20);
+    let mut job = peer.job("randread");
+    (job.queues, job.io_depth, job.limit) = (8, 8, Limit::Size(64 << 20));
+    let job = &quiet(job).unwrap().jobs[0];
+    let (sends, commands) = (job.flashloom.sends, job.read.total_ios);
+    // What one queue completes in a turn goes out by one call; spread over all queues it would take one each.
+    assert!(sends * 2 < commands, "{sends} calls for {commands} commands");
+}

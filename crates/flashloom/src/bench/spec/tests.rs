@@ -23,6 +23,7 @@ fn every_word_has_a_meaning() {
         ("data-digest", "1"),
         ("cpus", "0"),
         ("poll", "busy"),
+        ("cures", "-hints"),
         ("log-interval", "500ms"),
         ("runtime", "1m"),
         ("ramp-time", "20us"),

@@ -107,8 +107,12 @@ void fl_options_free(fl_options *options);
  *   trsvcid           TCP port
  *   subnqn            NQN of the subsystem
  *   hostnqn           NQN to connect as
+ *   hostid            Host Identifier to connect with, a UUID; after hostnqn, which brings one of its own
+ *   path              one more address of the subsystem, "ADDR" or "ADDR:PORT": another path. Each adds one
+ *   path-policy       how commands are spread over paths: "numa" (the first one), "round-robin" or "queue-depth"
  *   nr-io-queues      I/O queues, for reads only when there are write queues
  *   nr-write-queues   I/O queues beside them for what is no read
+ *   nr-poll-queues    I/O queues beside them for whoever waits for one command: fl_read and the like, queues of depth 1
  *   queue-size        commands outstanding on each queue
  *   keep-alive-tmo    Keep Alive Timeout
  *   reconnect-delay   time between attempts to connect again
@@ -120,6 +124,7 @@ void fl_options_free(fl_options *options);
  *   tos               type of service, or traffic class
  *   so-priority       priority of the connections
  *   fencing           "proven", or "trusted" for targets that execute nothing of a lost association
+ *   cures             what makes it fast: "default", "all", "none" or names with commas between; "-NAME" takes one off
  *   cpu               CPU of the library's thread for a namespace
  *   poll              "adaptive" (spins a little, then sleeps), "busy" (never sleeps) or "interrupt": how that thread
  *                     waits, and how fl_queue_wait does

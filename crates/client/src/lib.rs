@@ -26,7 +26,8 @@ pub use buffer::{ALIGN, Buffer};
 pub use command::Command;
 pub use error::Error;
 pub use initiator::{
-    CopyLimits, Deallocate, DiscoveryLog, Fencing, Fua, Geometry, HostIdentity, Remote, Supports,
+    Address, CopyLimits, Cures, Deallocate, DiscoveryLog, Fencing, Fua, Geometry, HostIdentity,
+    PathPolicy, Remote, Supports,
 };
 pub use namespace::Namespace;
 pub use options::Options;

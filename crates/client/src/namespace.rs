@@ -59,7 +59,7 @@ impl Namespace {
     /// # Errors
     /// [`Error::Invalid`] for a depth that no queue has, [`Error::System`], [`Error::Closed`].
     pub fn queue(&self, depth: u16) -> Result<Queue, Error> {
-        Queue::new(&self.inner.thread, depth)
+        Queue::new(&self.inner.thread, depth, depth == 1)
     }
 
     /// Reads from block `lba` on until `data` is full.
@@ -221,7 +221,7 @@ impl Namespace {
         let kept = lock(&self.inner.lanes).pop();
         let mut lane = match kept {
             Some(lane) => lane,
-            None => self.queue(LANE_DEPTH)?,
+            None => Queue::new(&self.inner.thread, LANE_DEPTH, true)?,
         };
         // SAFETY: the caller's promise. However that ends, nothing is outstanding then.
         let result = unsafe { run(&mut lane, commands) };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use initiator::{DiscoveryLog, Fencing, HostIdentity, Remote};
+use initiator::{Address, Cures, DiscoveryLog, Fencing, HostIdentity, PathPolicy, Remote};
 use reactor::PollPolicy;
 
 use crate::Error;
@@ -15,6 +15,10 @@ const PORT: u16 = 4420;
 pub struct Options {
     /// The subsystem and the connections to it.
     pub remote: Remote,
+    /// Further addresses of the subsystem: other paths to the namespace.
+    pub paths: Vec<Address>,
+    /// How commands are spread over paths of the same access.
+    pub path_policy: PathPolicy,
     /// CPU of the thread that serves a namespace; `None` leaves that to the scheduler.
     pub cpu: Option<usize>,
     /// How that thread waits for work, and how those do that wait for completions.
@@ -31,7 +35,13 @@ impl Default for Options {
             host: HostIdentity::of_machine(),
             options: initiator::Options::default(),
         };
-        Self { remote, cpu: None, poll: PollPolicy::default() }
+        Self {
+            remote,
+            paths: Vec::new(),
+            path_policy: PathPolicy::default(),
+            cpu: None,
+            poll: PollPolicy::default(),
+        }
     }
 }
 
@@ -45,8 +55,12 @@ impl Options {
     /// | `trsvcid` | TCP port |
     /// | `subnqn` | NQN of the subsystem |
     /// | `hostnqn` | NQN to connect as |
+    /// | `hostid` | Host Identifier to connect with, a UUID; after `hostnqn`, which brings one of its own |
+    /// | `path` | one more address of the subsystem, `ADDR` or `ADDR:PORT`: another path. Each adds one |
+    /// | `path-policy` | how commands are spread over paths: `numa` (the first one), `round-robin` or `queue-depth` |
     /// | `nr-io-queues` | I/O queues, for reads only when there are write queues |
     /// | `nr-write-queues` | I/O queues beside them for what is no read |
+    /// | `nr-poll-queues` | I/O queues beside them for whoever waits for one command: blocking calls, queues of depth 1 |
     /// | `queue-size` | commands outstanding on each queue |
     /// | `keep-alive-tmo` | Keep Alive Timeout |
     /// | `reconnect-delay` | time between attempts to connect again |
@@ -58,6 +72,7 @@ impl Options {
     /// | `tos` | type of service, or traffic class |
     /// | `so-priority` | priority of the connections |
     /// | `fencing` | `proven` or `trusted`, see [`Fencing`] |
+    /// | `cures` | what makes it fast: `default`, `all`, `none` or names with commas between; `-NAME` takes one off |
     /// | `cpu` | CPU of the serving thread |
     /// | `poll` | `adaptive`, `busy` or `interrupt` |
     ///
@@ -71,6 +86,18 @@ impl Options {
             "traddr" => value.clone_into(&mut self.remote.traddr),
             "subnqn" => value.clone_into(&mut self.remote.subnqn),
             "hostnqn" => self.remote.host = HostIdentity::named(value),
+            "hostid" => {
+                self.remote.host.id = HostIdentity::parse_id(value).map_err(|why| wrong(&why))?;
+            }
+            "path" => self.paths.push(value.parse().map_err(|why: String| wrong(&why))?),
+            "path-policy" => {
+                self.path_policy = match value {
+                    "numa" => PathPolicy::Numa,
+                    "round-robin" => PathPolicy::RoundRobin,
+                    "queue-depth" => PathPolicy::QueueDepth,
+                    _ => return Err(wrong("numa, round-robin or queue-depth")),
+                }
+            }
             "trsvcid" => self.remote.trsvcid = number(value).ok_or_else(|| wrong("a port"))?,
             "nr-io-queues" => {
                 connect.io_queues =
@@ -79,6 +106,10 @@ impl Options {
             "nr-write-queues" => {
                 connect.write_queues = number(value).ok_or_else(|| wrong("a count"))?;
             }
+            "nr-poll-queues" => {
+                connect.poll_queues = number(value).ok_or_else(|| wrong("a count"))?;
+            }
+            "cures" => connect.cures = value.parse::<Cures>().map_err(|why| wrong(&why))?,
             "queue-size" => {
                 connect.queue_size =
                     number(value).filter(|&count| count > 1).ok_or_else(|| wrong("2 or more"))?;
@@ -125,6 +156,11 @@ impl Options {
             _ => return Err(Error::invalid(format!("there is no option `{name}`"))),
         }
         Ok(())
+    }
+
+    /// All paths, the first one first.
+    pub(crate) fn remotes(&self) -> Vec<Remote> {
+        self.remote.with_paths(&self.paths)
     }
 
     /// Reads the discovery log of the service at this address. The subsystem is the well-known discovery subsystem
@@ -181,6 +217,12 @@ mod tests {
             ("ctrl-loss-tmo", "off"),
             ("keep-alive-tmo", "1500ms"),
             ("fencing", "trusted"),
+            ("hostid", "00112233-4455-6677-8899-aabbccddeeff"),
+            ("nr-poll-queues", "2"),
+            ("cures", "all,-batching"),
+            ("path", "192.0.2.2"),
+            ("path", "[fd00::1]:4421"),
+            ("path-policy", "queue-depth"),
             ("poll", "busy"),
         ] {
             options.set(name, value).unwrap();
@@ -190,6 +232,12 @@ mod tests {
         assert_eq!((connect.io_queues, connect.header_digest), (4, true));
         assert_eq!((connect.ctrl_loss, connect.keep_alive), (None, Duration::from_millis(1500)));
         assert_eq!((connect.fencing, options.poll), (Fencing::Trusted, PollPolicy::Busy));
+        assert_eq!((connect.poll_queues, options.remote.host.id[15]), (2, 0xff));
+        assert_eq!(connect.cures, Cures::all().without(initiator::Cure::Batching));
+        let remotes = options.remotes();
+        let places: Vec<_> = remotes.iter().map(|r| (&*r.traddr, r.trsvcid)).collect();
+        assert_eq!(places, [("192.0.2.1", 8009), ("192.0.2.2", 8009), ("[fd00::1]", 4421)]);
+        assert_eq!(options.path_policy, PathPolicy::QueueDepth);
     }
 
     #[test]
@@ -201,6 +249,10 @@ mod tests {
             ("queue-size", "1", "2 or more"),
             ("data-digest", "maybe", "on or off"),
             ("io-timeout", "soon", "a time"),
+            ("hostid", "17", "UUID"),
+            ("cures", "speed", "busy-poll"),
+            ("path", "array:nvme", "an address"),
+            ("path-policy", "best", "round-robin"),
             ("colour", "blue", "no option `colour`"),
         ] {
             let told = options.set(name, value).unwrap_err().to_string();

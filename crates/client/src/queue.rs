@@ -3,6 +3,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::task::Waker;
@@ -63,7 +64,8 @@ impl std::fmt::Debug for Queue {
 }
 
 impl Queue {
-    pub(crate) fn new(thread: &Arc<Thread>, depth: u16) -> Result<Self, Error> {
+    /// `polled` has its commands go to the queues for polled ones, where there are any.
+    pub(crate) fn new(thread: &Arc<Thread>, depth: u16, polled: bool) -> Result<Self, Error> {
         if depth == 0 || depth > DEPTH_MAX {
             return Err(Error::invalid(format!("a queue has 1 to {DEPTH_MAX} places")));
         }
@@ -74,6 +76,7 @@ impl Queue {
         let (their_ends, ends) = ring(usize::from(depth));
         let theirs = Arc::clone(&shared);
         let waker = thread.ask(move |namespace| async move {
+            let namespace = if polled { Rc::new(namespace.polled()) } else { namespace };
             // SAFETY: `submit_raw` has its caller promise it for the time until the command's end is reaped,
             // which is put there after it was run; without it, only after the thread has ended.
             unsafe { serve(namespace, depth, their_orders, their_ends, theirs) }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use initiator::{Geometry, Namespace, Remote};
+use initiator::{Geometry, Namespace, PathPolicy, Remote};
 use reactor::{Config, Handle, Reactor};
 
 use crate::limits::FAREWELL;
@@ -32,10 +32,11 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Thread {
     /// Starts it, and attaches namespace `nsid` there.
     pub fn start(options: &Options, nsid: u32) -> Result<Self, Error> {
-        let Options { remote, cpu, poll } = options.clone();
+        let (cpu, poll) = (options.cpu, options.poll);
+        let (remotes, policy) = (options.remotes(), options.path_policy);
         let name = "flashloom-host".to_owned();
         let handle = Reactor::start(Config { cpu, poll, name })?;
-        let attached = handle.call(move || attach(remote, nsid)).wait();
+        let attached = handle.call(move || attach(remotes, nsid, policy)).wait();
         match attached.map_err(Error::from).and_then(|result| result) {
             Ok(geometry) => {
                 Ok(Self { handle, geometry, ending: Mutex::new(()), options: options.clone() })
@@ -86,8 +87,12 @@ impl Drop for Thread {
 }
 
 /// Attaches the namespace, and has tasks of this reactor keep it.
-async fn attach(remote: Remote, nsid: u32) -> Result<Arc<Mutex<Geometry>>, Error> {
-    let namespace = Rc::new(Namespace::attach(&remote, nsid).await?);
+async fn attach(
+    remotes: Vec<Remote>,
+    nsid: u32,
+    policy: PathPolicy,
+) -> Result<Arc<Mutex<Geometry>>, Error> {
+    let namespace = Rc::new(Namespace::attach_paths(&remotes, nsid, policy).await?);
     let mut seen = namespace.geometry();
     let shown = Arc::new(Mutex::new(seen));
     let geometry = Arc::clone(&shown);

@@ -2,15 +2,20 @@
 
 mod drive;
 
+use indicatif::ProgressBar;
 use initiator::{Cure, Cures, Remote};
 use reactor::{Config, Reactor};
 use serde::Serialize;
 
+use crate::bench::progress_bar;
 use crate::cli::ablation::{AblationArgs, Load};
 use crate::cli::{Global, Output};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{emit, json};
 use drive::{Measured, Run};
+
+/// Queues of the load that has many.
+const MANY_QUEUES: u16 = 32;
 
 /// A setting and what came of it: medians over the rounds.
 #[derive(Debug, Serialize)]
@@ -29,14 +34,18 @@ struct Row {
 /// `flashloom bench ablation`
 pub fn run(global: &Global, args: &AblationArgs) -> Outcome {
     let mut rows = Vec::new();
+    let bar = progress_bar();
     let loads = if args.load.is_empty() {
         vec![Load::Qd1, Load::Qd32, Load::Qd128]
     } else {
         args.load.clone()
     };
+    let runs = loads.iter().map(|&load| settings_of(args, load).len()).sum::<usize>();
+    bar.set_length(u64::try_from(runs).unwrap_or(0) * u64::from(args.rounds));
     for load in loads {
-        rows.extend(measure(args, load)?);
+        rows.extend(measure(args, load, &bar)?);
     }
+    bar.finish_and_clear();
     match global.output {
         Output::Json => json(&rows),
         Output::Table | Output::Csv => emit(&markdown(&rows)),
@@ -51,6 +60,7 @@ fn concerned(load: Load) -> &'static [Cure] {
             &[Cure::Affinity, Cure::Direct, Cure::Polled, Cure::List, Cure::Hints, Cure::BusyPoll]
         }
         Load::Qd128 => &[Cure::Affinity, Cure::Direct, Cure::List, Cure::Hints, Cure::Batching],
+        Load::Many => &[Cure::Direct, Cure::List, Cure::Hints, Cure::Batching],
         Load::Beside => &[Cure::Maps, Cure::Affinity, Cure::List, Cure::Hints, Cure::Batching],
     }
 }
@@ -71,13 +81,21 @@ fn settings(cures: &[Cure], base: Cures) -> Vec<(String, Cures)> {
     settings
 }
 
-fn measure(args: &AblationArgs, load: Load) -> Outcome<Vec<Row>> {
+/// The settings of a load's table.
+fn settings_of(args: &AblationArgs, load: Load) -> Vec<(String, Cures)> {
     let cures = if args.cure.is_empty() { concerned(load) } else { &args.cure };
-    let settings = settings(cures, args.connect.cures.unwrap_or(Cures::none()));
+    settings(cures, args.connect.cures.unwrap_or(Cures::none()))
+}
+
+fn measure(args: &AblationArgs, load: Load, bar: &ProgressBar) -> Outcome<Vec<Row>> {
+    let settings = settings_of(args, load);
     let mut runs = vec![Vec::new(); settings.len()];
-    for _ in 0..args.rounds {
-        for ((_, cures), runs) in settings.iter().zip(&mut runs) {
+    for round in 1..=args.rounds {
+        for ((setting, cures), runs) in settings.iter().zip(&mut runs) {
+            let (load_name, rounds) = (load.name(), args.rounds);
+            bar.set_message(format!("{load_name}, round {round} of {rounds}: {setting}"));
             runs.push(one(args, load, *cures)?);
+            bar.inc(1);
         }
     }
     let medians: Vec<_> = runs.iter().map(|runs| Measured::median(runs)).collect();
@@ -99,7 +117,8 @@ fn remote(args: &AblationArgs, load: Load, cures: Cures) -> Remote {
     options.cures = cures;
     if options.io_queues == 1 {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        options.io_queues = u16::try_from(cpus).unwrap_or(1);
+        let cpus = u16::try_from(cpus).unwrap_or(1);
+        options.io_queues = if load == Load::Many { MANY_QUEUES } else { cpus };
     }
     if load == Load::Beside {
         options.write_queues = options.write_queues.max(1);

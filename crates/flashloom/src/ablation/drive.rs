@@ -86,6 +86,7 @@ pub async fn drive(run: Run) -> Result<Measured, Error> {
         Load::Qd1 => 1,
         Load::Qd32 => 32,
         Load::Qd128 => 128,
+        Load::Many => 256,
         Load::Beside => 16,
     };
     let mut tasks = Vec::new();

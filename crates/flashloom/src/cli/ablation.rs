@@ -15,14 +15,14 @@ Examples:
   flashloom bench ablation --load qd128 --cure batching --cures default
   flashloom bench ablation --traddr 192.0.2.10 --subnqn nqn.2026-11.io.flashloom:db --load beside -o json
 
-The loads: qd1, qd32 and qd128 are random reads of 4 KiB, so many in flight, of one thread; beside is 16
-synchronous readers of 4 KiB beside a writer that keeps 16 writes of 1 MiB in flight, which destroys what
-is on the namespace. Each load is run with the cures that concern it. Rounds run every setting once, so
+The loads: qd1, qd32 and qd128 are random reads of 4 KiB, so many in flight, of one thread; many is 256 of
+them over 32 queues, so that each connection has few; beside is 16 synchronous readers of 4 KiB beside a
+writer that keeps 16 writes of 1 MiB in flight, which destroys what is on the namespace. Each load is run with the cures that concern it. Rounds run every setting once, so
 that what is compared ran side by side; the table has the medians, in Markdown.
 
 What --cures says is on in every setting, unless the table is about it.
 
-Unless --nr-io-queues says otherwise there is an I/O queue for each CPU, as on a Linux host.")]
+Unless --nr-io-queues says otherwise there is an I/O queue for each CPU, as on a Linux host, and many has 32.")]
 pub struct AblationArgs {
     #[command(flatten)]
     pub connect: ConnectArgs,
@@ -61,6 +61,8 @@ pub enum Load {
     Qd32,
     /// 128 of them.
     Qd128,
+    /// 256 of them, over 32 queues.
+    Many,
     /// 16 synchronous readers beside a writer of 1 MiB.
     Beside,
 }
@@ -72,6 +74,7 @@ impl Load {
             Self::Qd1 => "qd1",
             Self::Qd32 => "qd32",
             Self::Qd128 => "qd128",
+            Self::Many => "many",
             Self::Beside => "beside",
         }
     }

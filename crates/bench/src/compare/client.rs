@@ -40,7 +40,7 @@ impl Measured {
 }
 
 /// The middle of a set of figures; the upper of two.
-fn median(mut figures: Vec<f64>) -> f64 {
+pub fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
     figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
 }
@@ -71,7 +71,7 @@ fn load(
     server: Option<&dyn Server>,
 ) -> Result<Measured, String> {
     match (side, server) {
-        (Side::Floor, _) => floor(options, case),
+        (Side::Floor, _) => floor(case.rw, case.block, case.depth, options.seconds),
         (Side::OwnTarget | Side::Spdk, Some(server)) => {
             let folder = options.spdk.as_deref().ok_or("SPDK's folder was not given")?;
             perf(folder, options, case, server)
@@ -79,6 +79,17 @@ fn load(
         (_, Some(server)) => own(options, case, server),
         (_, None) => Err("no server to ask".into()),
     }
+}
+
+/// Median latency of 4 KiB reads one at a time, by a host that sleeps until they are answered; microseconds.
+///
+/// # Errors
+/// As [`run`].
+pub fn read_waiting(program: &Path, seconds: u32, server: &dyn Server) -> Result<f64, String> {
+    let mut args = own_args("randread", 4096, 1, 1, seconds, server);
+    args.extend(["--poll", "interrupt"].map(str::to_owned));
+    let text = output(&program.display().to_string(), &args)?;
+    Ok(fio_json(&text, 0)?.p50_us)
 }
 
 /// Flashloom's own load generator: both loads from one process, as two that spin on one core would
@@ -109,7 +120,7 @@ fn own_args(
 ) -> Vec<String> {
     format!(
         "bench --traddr 127.0.0.1 --trsvcid {} --subnqn {} --nsid {} --rw {rw} --bs {block} \
-         --iodepth {depth} --queues {queues} --runtime {seconds}s --cpus 1 --poll busy -o json",
+         --iodepth {depth} --queues {queues} --runtime {seconds}s --cpus 1 -o json",
         server.port(),
         server.nqn(),
         server.nsid(),
@@ -210,13 +221,21 @@ fn perf_text(text: &str) -> Result<Measured, String> {
     })
 }
 
+/// Median latency of 4 KiB between two spinning sockets, one block at a time; microseconds.
+///
+/// # Errors
+/// As [`run`].
+pub fn floor_qd1(seconds: u32) -> Result<f64, String> {
+    Ok(floor("randread", 4096, 1, seconds)?.p50_us)
+}
+
 /// The same bytes between two sockets, both ends spinning: this program's own `floor`.
-fn floor(options: &Options, case: &Case) -> Result<Measured, String> {
+fn floor(rw: &str, block: u32, depth: u16, seconds: u32) -> Result<Measured, String> {
     let this = std::env::current_exe().map_err(|e| format!("this program's path: {e}"))?;
-    let shape = if case.rw.ends_with("read") { "read" } else { "write" };
+    let shape = if rw.ends_with("read") { "read" } else { "write" };
     let args = format!(
-        "floor --rw {shape} --bs {} --iodepth {} --runtime {} --server-cpu 0 --client-cpu 1 -o json",
-        case.block, case.depth, options.seconds
+        "floor --rw {shape} --bs {block} --iodepth {depth} --runtime {seconds} --server-cpu 0 \
+         --client-cpu 1 -o json"
     );
     let args: Vec<_> = args.split_whitespace().collect();
     let text = output(&this.display().to_string(), &args)?;
@@ -226,7 +245,7 @@ fn floor(options: &Options, case: &Case) -> Result<Measured, String> {
     let iops = number("iops");
     Ok(Measured {
         iops,
-        bytes_per_second: iops * f64::from(case.block),
+        bytes_per_second: iops * f64::from(block),
         p50_us: number("p50_ns") / 1000.0,
         p99_us: number("p99_ns") / 1000.0,
         busy: None,

@@ -7,6 +7,7 @@ mod busy;
 mod case;
 mod client;
 mod cures;
+mod nbd;
 mod open;
 mod process;
 mod resources;
@@ -69,7 +70,7 @@ enum Side {
 /// What could not be started or understood, in words.
 pub fn run(options: &Options) -> Result<(), String> {
     let known = |name: &String| {
-        [RESOURCES, OPEN].contains(&&**name)
+        [RESOURCES, OPEN, nbd::NAME].contains(&&**name)
             || CASES.iter().any(|c| c.name == *name)
             || cures::CASES.iter().any(|c| c.name == *name)
     };
@@ -77,7 +78,7 @@ pub fn run(options: &Options) -> Result<(), String> {
     if let Some(name) = unknown {
         let cures = cures::CASES.iter().map(|c| c.name);
         let names: Vec<_> =
-            CASES.iter().map(|c| c.name).chain(cures).chain([RESOURCES, OPEN]).collect();
+            CASES.iter().map(|c| c.name).chain(cures).chain([RESOURCES, OPEN, nbd::NAME]).collect();
         return Err(format!("no case `{name}`; there are {}", names.join(", ")));
     }
     println!("{} paired runs of {} s each; medians\n", options.runs, options.seconds);
@@ -91,6 +92,9 @@ pub fn run(options: &Options) -> Result<(), String> {
     let wanted = |name| options.cases.is_empty() || options.cases.iter().any(|n| n == name);
     for case in cures::CASES.iter().filter(|case| wanted(case.name)) {
         cures::print(&options.flashloom, case, options.runs, options.seconds)?;
+    }
+    if wanted(nbd::NAME) {
+        nbd::print(&options.flashloom, options.runs, options.seconds)?;
     }
     if wanted(RESOURCES) {
         resources::print(&options.flashloom)?;

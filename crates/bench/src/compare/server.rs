@@ -342,10 +342,10 @@ fn spdk_config(port: u16, file: Option<&str>) -> serde_json::Value {
 }
 
 /// A folder of this run.
-struct Folder(String);
+pub struct Folder(pub String);
 
 impl Folder {
-    fn new(name: &str) -> Result<Self, String> {
+    pub fn new(name: &str) -> Result<Self, String> {
         Self::new_in(&std::env::temp_dir(), name)
     }
 

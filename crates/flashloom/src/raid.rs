@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::time::Duration;
 
-use hostraid::{Assemble, Create, Found, Health, Level, Member, Set, Volume, inspect};
+use hostraid::{Assemble, Claim, Create, Found, Health, Level, Member, Set, Volume, inspect};
 use indicatif::ProgressBar;
 use initiator::{Namespace, Remote};
 use reactor::{Config, join_all};
@@ -88,7 +88,7 @@ async fn attach_every(of: &SetArgs) -> Result<Vec<Member>, Failure> {
 async fn assemble(
     connect: &ConnectArgs,
     specs: &[MemberSpec],
-    degraded: bool,
+    (degraded, take_over): (bool, bool),
 ) -> Result<(Set, Vec<MemberSpec>), Failure> {
     let (members, gone) = attach_all(connect, specs).await;
     let mut absent = Vec::new();
@@ -100,7 +100,8 @@ async fn assemble(
         tracing::warn!("{}", failure.message);
         absent.push(spec);
     }
-    let set = Set::assemble(members, Assemble { degraded }).await?;
+    let claim = Some(Claim::of_host(connect.remote().host.id, take_over));
+    let set = Set::assemble(members, Assemble { degraded, claim }).await?;
     Ok((set, absent))
 }
 
@@ -110,7 +111,8 @@ pub async fn open(args: &AttachArgs) -> Result<Volume, Failure> {
     if args.members.is_empty() {
         return Ok(paths::attach(&args.connect).await?.into());
     }
-    let (set, absent) = assemble(&args.connect, &args.members, args.degraded).await?;
+    let (set, absent) =
+        assemble(&args.connect, &args.members, (args.degraded, args.take_over)).await?;
     // They end with the reactor.
     drop(reactor::spawn(tend(set.clone(), absent, args.connect.clone())));
     Ok(set.into())
@@ -313,7 +315,7 @@ struct Checked {
 }
 
 async fn check(global: &Global, of: &SetArgs, how: &UseArgs, repair: bool) -> Outcome {
-    let (set, _) = assemble(&of.connect, &of.members, how.degraded).await?;
+    let (set, _) = assemble(&of.connect, &of.members, (how.degraded, how.take_over)).await?;
     let bar = bar(set.layout().stripes);
     let rate = how.rate.map(|rate| rate.bytes());
     let found = set.check(repair, rate, |done, _| bar.set_position(done)).await;
@@ -336,7 +338,7 @@ async fn check(global: &Global, of: &SetArgs, how: &UseArgs, repair: bool) -> Ou
 }
 
 async fn rebuild(of: &SetArgs, how: &UseArgs, add: Option<&MemberSpec>, force: bool) -> Outcome {
-    let (set, _) = assemble(&of.connect, &of.members, how.degraded).await?;
+    let (set, _) = assemble(&of.connect, &of.members, (how.degraded, how.take_over)).await?;
     let done = async {
         for (_, member) in set.lost_members() {
             set.join(member, new_id(), force).await?;

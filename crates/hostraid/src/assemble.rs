@@ -1,6 +1,6 @@
 //! A set put together from its members.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
 use reactor::join_all;
@@ -10,6 +10,7 @@ use stdx::num::{u64_of, usize32};
 use crate::Error;
 use crate::bitmap::{Bitmap, Bits, PAGES};
 use crate::book::Book;
+use crate::fence::{Claim, Held};
 use crate::format::{Health, PAGE_BYTES, Seat, Superblock};
 use crate::inner::Inner;
 use crate::inspect::{Found, inspect, suits};
@@ -27,6 +28,8 @@ use crate::work::Work;
 pub struct Assemble {
     /// Without members that were in it when it was last used.
     pub degraded: bool,
+    /// Kept for whom; `None` when nobody else can come by.
+    pub claim: Option<Claim>,
     /// What is planted.
     #[cfg(test)]
     pub canary: Option<crate::canary::Canary>,
@@ -80,6 +83,7 @@ impl Parts {
                 todo,
                 broken: None,
             }),
+            held: OnceCell::new(),
             meta: Semaphore::new(1),
             locks: StripeLocks::default(),
             input: Work::new()?,
@@ -113,19 +117,35 @@ impl Set {
     /// When members are blank, foreign or of several sets, when too few are there, or fewer than last time and
     /// that was not allowed.
     pub async fn assemble(members: Vec<Member>, how: Assemble) -> Result<Self, Error> {
-        let mut given = Vec::new();
-        for (index, member) in members.into_iter().enumerate() {
-            // A write that was under way when a host died may be there to be read and yet be lost with power:
-            // nothing may be concluded from what can still change.
-            if how.flushes() {
-                member.flush().await.map_err(Error::member(index))?;
-            }
-            let (says, page) = own_superblock(index, inspect(index, &member).await?)?;
-            suits(index, &member, &says.layout)?;
-            given.push(Given { member: Rc::new(member), says, page });
-        }
+        let members: Vec<_> = members.into_iter().map(Rc::new).collect();
+        let given = look(&members, how).await?;
         let newest = newest(&given)?;
-        let parts = choose(given, &newest, how)?;
+        let Some(claim) = how.claim else { return Self::build(given, &newest, how).await };
+        let held = Held::take(claim, newest.set, &members).await?;
+        // Who had it until now may have changed it since.
+        let built = match look(&members, how).await {
+            Ok(given) => Self::build_newest(given, how).await,
+            Err(error) => Err(error),
+        };
+        match built {
+            Ok(set) => {
+                let _ = set.inner.held.set(held);
+                Ok(set)
+            }
+            Err(error) => {
+                held.release(&members).await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn build_newest(given: Vec<Given>, how: Assemble) -> Result<Self, Error> {
+        let newest = newest(&given)?;
+        Self::build(given, &newest, how).await
+    }
+
+    async fn build(given: Vec<Given>, newest: &Superblock, how: Assemble) -> Result<Self, Error> {
+        let parts = choose(given, newest, how)?;
         let set = parts.into_set()?;
         #[cfg(test)]
         set.inner.canary.set(how.canary);
@@ -141,6 +161,22 @@ impl Set {
         }
         Ok(set)
     }
+}
+
+/// Looks at what members say of their set.
+async fn look(members: &[Rc<Member>], how: Assemble) -> Result<Vec<Given>, Error> {
+    let mut given = Vec::new();
+    for (index, member) in members.iter().enumerate() {
+        // A write that was under way when a host died may be there to be read and yet be lost with power:
+        // nothing may be concluded from what can still change.
+        if how.flushes() {
+            member.flush().await.map_err(Error::member(index))?;
+        }
+        let (says, page) = own_superblock(index, inspect(index, member).await?)?;
+        suits(index, member, &says.layout)?;
+        given.push(Given { member: Rc::clone(member), says, page });
+    }
+    Ok(given)
 }
 
 /// A blank one must never be taken for a member that is missing.

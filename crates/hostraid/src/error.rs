@@ -16,8 +16,8 @@ pub enum Error {
     /// The set in use failed.
     #[error(transparent)]
     Set(#[from] initiator::Error),
-    /// There is no memory for it.
-    #[error("no address space for buffers: {0}")]
+    /// The system has not got what it takes.
+    #[error("the system refuses buffers or a lock: {0}")]
     Memory(#[from] std::io::Error),
 }
 

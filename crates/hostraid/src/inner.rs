@@ -1,6 +1,6 @@
 //! A set in use: its members, and what is shared by all that work on it.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
 use initiator::{Error, Fua};
@@ -11,6 +11,7 @@ use crate::bitmap::Bitmap;
 use crate::book::Book;
 #[cfg(test)]
 use crate::canary::Canary;
+use crate::fence::Held;
 use crate::format::{Health, PAGE_BYTES};
 use crate::journal::Journal;
 use crate::layout::{Layout, Slots};
@@ -28,6 +29,8 @@ pub struct Inner {
     /// By slot; those that were lost meanwhile, and may come back when nobody else has them any more.
     pub away: RefCell<Vec<Option<Rc<Member>>>>,
     pub book: RefCell<Book>,
+    /// Others are kept from it.
+    pub held: OnceCell<Held>,
     /// One writer of superblocks at a time.
     pub meta: Semaphore,
     pub locks: StripeLocks,

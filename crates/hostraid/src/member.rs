@@ -1,8 +1,11 @@
 //! What keeps a set's bytes: a namespace, or in simulation what behaves like one at its worst.
 
 use initiator::{Buffer, Deallocate, Error, Fua, Namespace};
+use nvme::reservation::Type;
 use nvme::status::Status;
 use stdx::num::low32;
+
+use crate::fence::Claim;
 
 /// One member's bytes. Offsets and lengths are multiples of its logical block, lengths no more than its largest
 /// transfer.
@@ -146,6 +149,52 @@ impl Member {
             Self::Namespace(namespace) => namespace.flush().await,
             #[cfg(test)]
             Self::Simulated(drive) => drive.flush().await,
+        }
+    }
+
+    /// Reserves it for this host alone to write to.
+    ///
+    /// # Errors
+    /// Reservation Conflict when another host has it, and the member's.
+    pub async fn reserve(&self, claim: Claim) -> Result<(), Error> {
+        const KIND: Type = Type::WriteExclusive;
+        match self {
+            Self::Namespace(namespace) => {
+                if !namespace.geometry().supports.reservations {
+                    tracing::warn!(
+                        "a member knows no reservations: nothing keeps other hosts from it"
+                    );
+                    return Ok(());
+                }
+                namespace.register(claim.key).await?;
+                let acquired = namespace.acquire(claim.key, KIND).await;
+                if !acquired.as_ref().is_err_and(is_fenced) {
+                    return acquired;
+                }
+                if !claim.take_over {
+                    self.unreserve(claim.key).await;
+                    return acquired;
+                }
+                let registrants = namespace.registrants().await?;
+                match registrants.iter().find(|one| one.holds) {
+                    Some(holder) => namespace.preempt(claim.key, holder.key, KIND).await,
+                    None => namespace.acquire(claim.key, KIND).await,
+                }
+            }
+            #[cfg(test)]
+            Self::Simulated(_) => Ok(()),
+        }
+    }
+
+    /// Leaves it to others, if it answers.
+    pub async fn unreserve(&self, key: u64) {
+        match self {
+            Self::Namespace(namespace) => {
+                // One that cannot be told keeps it for this host, which may have it again.
+                let _ = namespace.unregister(key).await;
+            }
+            #[cfg(test)]
+            Self::Simulated(_) => {}
         }
     }
 

@@ -162,6 +162,10 @@ impl Inner {
         let found = inspect(0, &member).await?;
         let newer = if let Found::Member { page, .. } = &found { *page } else { 0 };
         let (slot, returning) = inner.place(&found, force)?;
+        if let Some(held) = inner.held.get() {
+            held.reserve(0, &member).await?;
+            inner.usable()?;
+        }
         let id = match returning {
             Some(_) => inner.book.borrow().seats[slot].member,
             None => {

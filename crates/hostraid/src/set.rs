@@ -248,6 +248,11 @@ impl Set {
         let closed = closed.await;
         inner.end("the set was shut down");
         let members = inner.members.borrow().clone();
+        if let Some(held) = inner.held.get() {
+            let away = inner.away.borrow().clone();
+            let all = members.iter().flatten().chain(away.iter().flatten()).cloned();
+            held.release(&all.collect::<Vec<_>>()).await;
+        }
         join_all(members.iter().flatten().map(|member| member.shut_down())).await;
         closed
     }

@@ -55,7 +55,7 @@ async fn read(set: &Set, lba: u64) -> u8 {
     buffer[0]
 }
 
-const DEGRADED: Assemble = Assemble { degraded: true, canary: None };
+const DEGRADED: Assemble = Assemble { degraded: true, claim: None, canary: None };
 
 #[test]
 fn members_that_do_not_belong_together_are_refused() {

@@ -56,6 +56,10 @@ pub struct AttachArgs {
     #[arg(long, requires = "members")]
     pub degraded: bool,
 
+    /// Take the set's members from another host that holds them: only when that is gone for good.
+    #[arg(long, requires = "members")]
+    pub take_over: bool,
+
     /// Name of the export (NBD). Clients that name none mean it, too.
     #[arg(
         long,

@@ -80,6 +80,10 @@ pub struct UseArgs {
     #[arg(long)]
     pub degraded: bool,
 
+    /// Take the members from another host that holds them: only when that is gone for good.
+    #[arg(long)]
+    pub take_over: bool,
+
     /// Bytes a second that a rebuild or check takes of each member at most. [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = value::<Size>)]
     pub rate: Option<Size>,

@@ -84,6 +84,15 @@ impl Contents {
         }
     }
 
+    /// The same when every request has been answered.
+    fn verify_all(&mut self, client: &mut Client) {
+        while !client.flying.is_empty() {
+            let (blocks, stamp) = client.reply_to();
+            blocks.for_each(|block| self.0[block] = vec![stamp]);
+        }
+        self.verify(client);
+    }
+
     /// Reads all of it: what was answered is there.
     fn verify(&mut self, client: &mut Client) {
         for from in (0..self.0.len()).step_by(64) {
@@ -264,4 +273,80 @@ fn raid5_outlives_kill_9_of_its_host_and_of_a_target() {
 #[test]
 fn raid6_outlives_kill_9_of_its_host_and_of_two_targets() {
     outlives("raid6", 4, 2);
+}
+
+#[test]
+fn two_hosts_cannot_use_a_set_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let set = Members::new(dir, 2);
+    json(dir, &format!("raid create --name db --level raid1 --chunk 16k {}", set.arguments(0)));
+    let (attached, mut client) = set.attach("");
+    let mut contents = Contents(vec![vec![0]; 256]);
+    contents.load(&mut client, &mut Prng::new(1), 20);
+    // Another program of this host; another host, which may look.
+    let check = format!("raid check {}", set.arguments(0));
+    let (code, said) = failure(dir, &check);
+    assert!(code == 1 && said.contains("another program of this machine"), "{said}");
+    let other = "--hostnqn nqn.2026-11.io.flashloom:other";
+    drop(attached);
+    // It was killed: what it holds, it holds.
+    let (code, said) = failure(dir, &format!("{check} {other}"));
+    assert!(code == 1 && said.contains("--take-over") && said.contains("another host"), "{said}");
+    let shown = json(dir, &format!("raid show {} {other}", set.arguments(0)));
+    assert_eq!(shown[0]["state"], "in sync");
+    // The same host goes on; one that ends in order leaves nothing.
+    set.check();
+    json(dir, &format!("{check} {other}"));
+    // Taken over, the first one is out.
+    let (attached, _) = set.attach("");
+    drop(attached);
+    json(dir, &format!("{check} {other} --take-over"));
+    let (attached, mut client) = set.attach("");
+    contents.verify(&mut client);
+    drop(attached);
+}
+
+#[test]
+fn a_stripe_set_holds_data_and_a_blank_namespace_takes_a_members_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let mut prng = Prng::new(3);
+    let set = Members::new(dir, 3);
+    let create = |level: &str, of: &str, more: &str| {
+        json(dir, &format!("raid create --name db --level {level} --chunk 16k {of} {more}"))
+    };
+    create("raid0", &set.arguments(0), "");
+    let (attached, mut client) = set.attach("");
+    let mut contents = Contents(vec![vec![0]; 1024]);
+    contents.load(&mut client, &mut prng, 150);
+    contents.verify_all(&mut client);
+    drop(attached);
+    let (attached, mut client) = set.attach("");
+    contents.verify(&mut client);
+    drop(attached);
+    let (_, said) = failure(dir, &format!("raid check --degraded {}", set.arguments(1)));
+    assert!(said.contains("too few"), "{said}");
+
+    // A mirror of two of them; the third takes the place of one that is gone.
+    let mut set = Members::new(&dir.join("mirror"), 3);
+    let of = set.arguments(1);
+    create("raid1", &of, "");
+    let attached = Attached::start(dir, &of, "");
+    let mut client = Client::new(&attached.socket);
+    let mut contents = Contents(vec![vec![0]; 1024]);
+    contents.load(&mut client, &mut prng, 150);
+    contents.verify_all(&mut client);
+    drop(attached);
+    set.kill(1);
+    let (left, new) = (set.arguments(2), set.ports[0]);
+    let add = format!("--add traddr=127.0.0.1,trsvcid={new}");
+    json(dir, &format!("raid rebuild --degraded {left} {add}"));
+    let both = format!("{left} --member traddr=127.0.0.1,trsvcid={new}");
+    let checked = json(dir, &format!("raid check {both}"));
+    assert_eq!((&checked["mismatched"], &checked["degraded"]), (&0.into(), &0.into()));
+    set.kill(2);
+    let alone = format!("--member traddr=127.0.0.1,trsvcid={new} --degraded");
+    let attached = Attached::start(dir, &alone, "");
+    contents.verify(&mut Client::new(&attached.socket));
 }

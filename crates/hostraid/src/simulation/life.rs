@@ -88,7 +88,7 @@ async fn until_doom(world: &World, life: impl Future<Output = Outcome>) -> Outco
 async fn assemble(world: &World) -> Result<Set, String> {
     world.keep_the_newest();
     let members = || world.alive().into_iter().map(|slot| world.member(slot)).collect();
-    let how = Assemble { degraded: false, canary: world.canary };
+    let how = Assemble { degraded: false, claim: None, canary: world.canary };
     match Set::assemble(members(), how).await {
         Ok(set) => Ok(set),
         Err(_) => {

@@ -1,0 +1,90 @@
+//! A set for oneself: on one machine one program, among hosts the one that holds the members' reservations.
+//!
+//! Each member is registered with and reserved as Write Exclusive (NVMe Base 2.1, section 8.1.22): another host can
+//! look at it, and its writes end with Reservation Conflict, which stops its set at once.
+
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::rc::Rc;
+
+use reactor::join_all;
+
+use crate::Error;
+use crate::member::{Member, is_fenced};
+
+/// As whom a set is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Reservation key: the same for every program of a host, another for another host, not 0.
+    pub key: u64,
+    /// Take members from a host that holds them.
+    pub take_over: bool,
+}
+
+impl Claim {
+    /// That of the host with Host Identifier `id`.
+    #[must_use]
+    pub fn of_host(id: [u8; 16], take_over: bool) -> Self {
+        let (front, back) = id.split_at(8);
+        let number = |half: &[u8]| half.iter().fold(0, |all, byte| all << 8 | u64::from(*byte));
+        Self { key: number(front) ^ number(back).rotate_left(1) | 1, take_over }
+    }
+}
+
+/// A set that is held. The machine's lock ends with it, or with the program.
+pub struct Held {
+    claim: Claim,
+    _lock: UnixListener,
+}
+
+impl Held {
+    /// Takes the set `id`, whose `members` those are.
+    ///
+    /// # Errors
+    /// When another program or host has it.
+    pub async fn take(claim: Claim, id: [u8; 16], members: &[Rc<Member>]) -> Result<Self, Error> {
+        let held = Self { claim, _lock: lock(id)? };
+        for (index, member) in members.iter().enumerate() {
+            if let Err(error) = held.reserve(index, member).await {
+                held.release(&members[..index]).await;
+                return Err(error);
+            }
+        }
+        Ok(held)
+    }
+
+    /// Reserves one more member.
+    ///
+    /// # Errors
+    /// When another host has it.
+    pub async fn reserve(&self, index: usize, member: &Member) -> Result<(), Error> {
+        member.reserve(self.claim).await.map_err(|error| {
+            if is_fenced(&error) {
+                Error::refused(
+                    format!("another host holds member {index}"),
+                    "end the set there first; if that host is gone for good, --take-over takes its members",
+                )
+            } else {
+                Error::member(index)(error)
+            }
+        })
+    }
+
+    /// Leaves members to others. One that does not answer keeps its reservation, which this host takes up again.
+    pub async fn release(&self, members: &[Rc<Member>]) {
+        join_all(members.iter().map(|member| member.unreserve(self.claim.key))).await;
+    }
+}
+
+/// A name that one program of the machine can have, for as long as it lives.
+fn lock(id: [u8; 16]) -> Result<UnixListener, Error> {
+    let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+    let name = SocketAddr::from_abstract_name(format!("flashloom-raid-{hex}"))?;
+    UnixListener::bind_addr(&name).map_err(|error| match error.kind() {
+        std::io::ErrorKind::AddrInUse => Error::refused(
+            "another program of this machine uses the set",
+            "end that first: a set is used by one program at a time",
+        ),
+        _ => Error::Memory(error),
+    })
+}

@@ -18,7 +18,7 @@ use crate::journal::Journal;
 use crate::layout::{Layout, Level};
 use crate::limits::{ASSEMBLY_RAISE, BITMAP_AT, PAGE};
 use crate::locks::StripeLocks;
-use crate::member::{Member, is_medium};
+use crate::member::{Member, is_fenced, is_medium};
 use crate::recover;
 use crate::set::Set;
 use crate::work::Work;
@@ -170,7 +170,11 @@ async fn look(members: &[Rc<Member>], how: Assemble) -> Result<Vec<Given>, Error
         // A write that was under way when a host died may be there to be read and yet be lost with power:
         // nothing may be concluded from what can still change.
         if how.flushes() {
-            member.flush().await.map_err(Error::member(index))?;
+            match member.flush().await {
+                // Another host holds it, which is said when it is claimed.
+                Err(error) if is_fenced(&error) && how.claim.is_some() => {}
+                flushed => flushed.map_err(Error::member(index))?,
+            }
         }
         let (says, page) = own_superblock(index, inspect(index, member).await?)?;
         suits(index, member, &says.layout)?;

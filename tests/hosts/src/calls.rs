@@ -50,6 +50,27 @@ impl Calls {
                 status => Err(format!("{status}\n{}", self.said()).into()),
             },
             ("flashloom", arguments) => self.target()?.command_line(arguments),
+            ("pool", [name, drives, size]) => {
+                let mut words = vec!["pool".to_owned(), "create".to_owned(), (*name).to_owned()];
+                for index in 0..drives.parse::<usize>()? {
+                    let path = self.work.path().join(format!("{name}-{index}"));
+                    words.push("--drive".to_owned());
+                    words.push(format!("{},size={size}", path.display()));
+                }
+                let words: Vec<&str> = words.iter().map(String::as_str).collect();
+                self.target()?.command_line(&words)
+            }
+            // KiB that the files of its drives take.
+            ("pool_takes", [name]) => {
+                let mut blocks = 0;
+                for entry in std::fs::read_dir(self.work.path())? {
+                    let entry = entry?;
+                    if entry.file_name().to_string_lossy().starts_with(&format!("{name}-")) {
+                        blocks += std::os::unix::fs::MetadataExt::blocks(&entry.metadata()?);
+                    }
+                }
+                Ok((blocks / 2).to_string())
+            }
             ("listen", []) => self.target()?.listen(),
             ("usage", []) => {
                 let (resident, files) = self.target()?.usage()?;

@@ -34,6 +34,7 @@ scenarios! {
     logs
     multipath
     namespaces
+    near_full
     passthrough
     persistent_discovery
     queues

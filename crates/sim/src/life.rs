@@ -473,13 +473,16 @@ impl std::fmt::Display for Summary<'_> {
     }
 }
 
-/// Lives once, on a reactor of its own.
-pub async fn live(run: Rc<Run>, number: usize, ending: Ending) -> Result<(), Violation> {
+/// Lives once, on a reactor of its own; whether the life ended with a [`crash`], which is for when that reactor has
+/// gone: its tasks may run on until then, and must not meet media that have power again.
+pub async fn live(run: Rc<Run>, number: usize, ending: Ending) -> Result<bool, Violation> {
     run.begun.set(now());
     run.note(format_args!("life {number}, to be ended by {ending:?}"));
     let body = spawn(body(Rc::clone(&run), number, ending));
     let span = match ending {
-        Ending::Closed | Ending::Exported => return body.await.unwrap_or(Ok(())),
+        Ending::Closed | Ending::Exported => {
+            return body.await.unwrap_or(Ok(())).map(|()| false);
+        }
         Ending::Killed(span) | Ending::PowerCut(span) => span,
         Ending::PowerCutInStore(lines, span) => {
             run.world.cut_after(lines);
@@ -492,20 +495,10 @@ pub async fn live(run: Rc<Run>, number: usize, ending: Ending) -> Result<(), Vio
         }
     };
     let ended = either(body, timeout(span, powerless)).await;
-    match ended {
-        Some(ended) => {
-            // Of itself only where the pool could not be opened: what was to end it is called off.
-            let ended = ended.unwrap_or(Ok(()));
-            if ended.is_ok() {
-                crash(&run, number, ending);
-            }
-            ended
-        }
-        None => {
-            crash(&run, number, ending);
-            Ok(())
-        }
-    }
+    // Of itself only where the pool could not be opened: what was to end it is called off.
+    ended.flatten().unwrap_or(Ok(()))?;
+    run.note(format_args!("{ending:?}"));
+    Ok(true)
 }
 
 /// What `a` gives, or `None` when `b` ends first.
@@ -518,8 +511,8 @@ async fn either<A, B>(a: impl Future<Output = A>, b: impl Future<Output = B>) ->
     .await
 }
 
-fn crash(run: &Run, number: usize, ending: Ending) {
-    run.note(format_args!("{ending:?}"));
+/// What the end of a life does to the model and the media.
+pub fn crash(run: &Run, number: usize, ending: Ending) {
     run.model.borrow_mut().crash();
     run.counts.borrow_mut().crashes += 1;
     if !matches!(ending, Ending::Killed(_)) {

@@ -1,6 +1,6 @@
 //! One seed: all lives of one array.
 
-use crate::life::{Counts, Run, live};
+use crate::life::{Counts, Run, crash, live};
 use crate::model::Violation;
 use crate::plan::Plan;
 use crate::world::{Subject, World};
@@ -39,7 +39,9 @@ fn lives(run: &Rc<Run>) -> Option<(usize, String)> {
         let seed = run.plan.seed ^ (u64_of(number) + 1) << 48;
         let life = || {
             let life = live(Rc::clone(run), number, ending);
-            reactor::simulate_in(seed, run.plan.order(), life)?;
+            if reactor::simulate_in(seed, run.plan.order(), life)? {
+                crash(run, number, ending);
+            }
             let run = Rc::clone(run);
             reactor::simulate(seed, async move { run.world.check().await }).map_err(Violation)
         };

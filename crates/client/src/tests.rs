@@ -1,13 +1,12 @@
 //! Threads without a reactor against the real target over loopback.
 
 use std::io::{ErrorKind, Read};
-use std::ops::Deref;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
 use nvme::status::Status;
 use stdx::prng::Prng;
-use target::testing;
+use target::testing::Peer;
 
 use crate::{Buffer, Command, Deallocate, Error, Fua, Namespace, Options};
 
@@ -15,26 +14,17 @@ const SUBNQN: &str = "nqn.2026-11.io.flashloom:client";
 const BLOCK: u32 = 512;
 const BLOCKS: u64 = 64 * 1024;
 
-/// A target, and how to open its namespace.
-struct Peer(testing::Peer);
-
-impl Deref for Peer {
-    type Target = testing::Peer;
-
-    fn deref(&self) -> &testing::Peer {
-        &self.0
-    }
+fn serve() -> Peer {
+    Peer::start(SUBNQN, BLOCKS * u64::from(BLOCK), BLOCK)
 }
 
-impl Peer {
-    fn start() -> Self {
-        Self(testing::Peer::start(SUBNQN, BLOCKS * u64::from(BLOCK), BLOCK))
-    }
+/// How to open a target's namespace.
+trait Opens {
+    fn options(&self) -> Options;
+    fn open(&self) -> Namespace;
+}
 
-    fn serve_again(&mut self) {
-        self.0.serve_again();
-    }
-
+impl Opens for Peer {
     fn options(&self) -> Options {
         let mut options = Options::default();
         for (name, value) in [
@@ -62,7 +52,7 @@ fn random(seed: u64, bytes: usize) -> Vec<u8> {
 
 #[test]
 fn every_blocking_command_does_what_it_says() {
-    let peer = Peer::start();
+    let peer = serve();
     let namespace = peer.open();
     let geometry = namespace.geometry();
     assert_eq!((geometry.block_bytes, geometry.blocks), (BLOCK, BLOCKS));
@@ -91,7 +81,7 @@ fn every_blocking_command_does_what_it_says() {
 
 #[test]
 fn what_cannot_be_is_refused_with_words() {
-    let peer = Peer::start();
+    let peer = serve();
     let namespace = peer.open();
     let odd = namespace.read(0, &mut [0; 100]).unwrap_err();
     assert!(odd.to_string().contains("whole blocks"), "{odd}");
@@ -108,7 +98,7 @@ fn what_cannot_be_is_refused_with_words() {
 
 #[test]
 fn the_discovery_log_is_read() {
-    let peer = Peer::start();
+    let peer = serve();
     let mut options = peer.options();
     options.set("subnqn", "").unwrap();
     let log = options.discover().unwrap();
@@ -117,7 +107,7 @@ fn the_discovery_log_is_read() {
 
 #[test]
 fn many_threads_share_a_namespace() {
-    let peer = Peer::start();
+    let peer = serve();
     let namespace = peer.open();
     std::thread::scope(|scope| {
         for thread in 0..8 {
@@ -177,7 +167,7 @@ fn exercise(namespace: &Namespace, depth: u16, count: u64) {
 
 #[test]
 fn a_queue_loses_nothing_at_any_depth() {
-    let peer = Peer::start();
+    let peer = serve();
     let namespace = peer.open();
     for depth in [1, 2, 7, 64] {
         exercise(&namespace, depth, 3000);
@@ -191,7 +181,7 @@ fn a_queue_loses_nothing_at_any_depth() {
 
 #[test]
 fn a_full_queue_says_so_and_one_that_is_dropped_waits() {
-    let peer = Peer::start();
+    let peer = serve();
     let namespace = peer.open();
     let mut queue = namespace.queue(2).unwrap();
     queue.submit(1, Command::Flush).unwrap();
@@ -204,7 +194,7 @@ fn a_full_queue_says_so_and_one_that_is_dropped_waits() {
 
 #[test]
 fn an_event_loop_is_told() {
-    let peer = Peer::start();
+    let peer = serve();
     let namespace = peer.open();
     let mut queue = namespace.queue(4).unwrap();
     for user in 0..100 {
@@ -232,7 +222,7 @@ fn wait_readable(queue: &crate::Queue) {
 
 #[test]
 fn commands_wait_for_a_target_that_comes_back() {
-    let mut peer = Peer::start();
+    let mut peer = serve();
     let mut options = peer.options();
     options.set("fencing", "trusted").unwrap();
     let namespace = Namespace::open(&options, 1).unwrap();
@@ -252,7 +242,7 @@ fn commands_wait_for_a_target_that_comes_back() {
 
 #[test]
 fn the_end_of_the_association_ends_what_waits() {
-    let peer = Peer::start();
+    let peer = serve();
     let namespace = peer.open();
     let mut queue = namespace.queue(4).unwrap();
     peer.stop();

@@ -66,18 +66,6 @@ impl Controller {
         Self::establish(Association::new(addr, subnqn, host, options)?).await
     }
 
-    /// Makes a new association with the same subsystem, after this one broke. I/O queues of the old one are
-    /// gone with it.
-    ///
-    /// # Errors
-    /// Any of [`Error`].
-    pub async fn reconnect(self) -> Result<Self, Error> {
-        let mut association = self.association;
-        drop(self.admin);
-        association.cntlid = nvme::fabrics::CNTLID_DYNAMIC;
-        Self::establish(association).await
-    }
-
     async fn establish(mut association: Association) -> Result<Self, Error> {
         let (admin, cntlid) = association.connect_admin().await?;
         association.cntlid = cntlid;

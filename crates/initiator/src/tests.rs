@@ -288,13 +288,3 @@ fn a_restless_discovery_log_is_given_up() {
         assert!(error.to_string().contains("generation counter"), "{error}");
     });
 }
-
-#[test]
-fn a_lost_controller_can_be_connected_again() {
-    on_reactor(async {
-        let peer = Scripted::start(Script::default());
-        let controller = connect(&peer, SUBNQN, &options()).await.unwrap();
-        let controller = controller.reconnect().await.unwrap();
-        controller.keep_alive().await.unwrap();
-    });
-}

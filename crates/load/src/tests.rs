@@ -1,11 +1,11 @@
 //! The load generator against the real target over loopback: what `bench` and `demo` do.
 
-use std::ops::{ControlFlow, Deref};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use reactor::PollPolicy;
-use target::testing;
+use target::testing::Peer;
 
 use crate::{
     Error, Job, Limit, Pattern, Phase, Plan, Progress, Report, Sizes, Target, Verify, run,
@@ -19,32 +19,22 @@ mod shapes;
 const SUBNQN: &str = "nqn.2026-11.io.flashloom:load";
 const BLOCK: u32 = 4096;
 
-/// A target, and jobs at it.
-struct Peer(testing::Peer);
-
-impl Deref for Peer {
-    type Target = testing::Peer;
-
-    fn deref(&self) -> &testing::Peer {
-        &self.0
-    }
+fn serve(bytes: u64) -> Peer {
+    Peer::start(SUBNQN, bytes, BLOCK)
 }
 
-impl Peer {
-    fn start(bytes: u64) -> Self {
-        Self(testing::Peer::start(SUBNQN, bytes, BLOCK))
-    }
+/// Jobs at a target.
+trait Jobs {
+    fn target(&self) -> Target;
+    /// One whose reactor leaves the CPU to others while it waits.
+    fn job(&self, rw: &str) -> Job;
+}
 
-    /// Serves again, where it did.
-    fn serve_again(&mut self) {
-        self.0.serve_again();
-    }
-
+impl Jobs for Peer {
     fn target(&self) -> Target {
         Target::namespace("127.0.0.1", self.port, SUBNQN, 1)
     }
 
-    /// A job at this target whose reactor leaves the CPU to others while it waits.
     fn job(&self, rw: &str) -> Job {
         let mut job = Job::new(self.target());
         job.name = rw.to_owned();
@@ -68,7 +58,7 @@ fn quiet(plan: impl Into<Plan>) -> Result<Report, Error> {
 
 #[test]
 fn one_pass_writes_every_block_once_and_reads_all_back() {
-    let peer = Peer::start(16 << 20);
+    let peer = serve(16 << 20);
     let mut job = peer.job("randwrite");
     (job.queues, job.verify) = (3, Verify::On);
     let report = quiet(job).unwrap();
@@ -82,7 +72,7 @@ fn one_pass_writes_every_block_once_and_reads_all_back() {
 
 #[test]
 fn every_transfer_size_and_digest_verifies() {
-    let peer = Peer::start(8 << 20);
+    let peer = serve(8 << 20);
     for (bytes, digests) in [(4096, true), (16384, false), (32768, true), (128 << 10, false)] {
         let mut job = peer.job("write");
         (job.sizes, job.io_depth, job.verify) = (bytes.into(), 8, Verify::On);
@@ -97,7 +87,7 @@ fn every_transfer_size_and_digest_verifies() {
 
 #[test]
 fn reads_and_writes_of_one_region_are_checked_against_each_other() {
-    let peer = Peer::start(1 << 20);
+    let peer = serve(1 << 20);
     let mut job = peer.job("randrw");
     // Many passes over few blocks, so that reads meet blocks written more than once.
     (job.io_depth, job.queues, job.verify) = (64, 2, Verify::On);
@@ -114,7 +104,7 @@ fn reads_and_writes_of_one_region_are_checked_against_each_other() {
 
 #[test]
 fn a_block_that_changes_behind_the_hosts_back_is_found_and_placed() {
-    let peer = Peer::start(1 << 20);
+    let peer = serve(1 << 20);
     let mut job = peer.job("write");
     (job.io_depth, job.verify, job.rate_iops) = (1, Verify::On, Some(512));
     let region = Arc::clone(&peer.region);
@@ -141,7 +131,7 @@ fn a_block_that_changes_behind_the_hosts_back_is_found_and_placed() {
 
 #[test]
 fn jobs_of_one_plan_run_together() {
-    let peer = Peer::start(16 << 20);
+    let peer = serve(16 << 20);
     let mut plan = Plan::default();
     for _ in 0..4 {
         let mut reader = peer.job("randread");
@@ -163,7 +153,7 @@ fn jobs_of_one_plan_run_together() {
 
 #[test]
 fn a_rate_is_kept() {
-    let peer = Peer::start(1 << 20);
+    let peer = serve(1 << 20);
     let mut job = peer.job("randread");
     (job.rate_iops, job.queues) = (Some(1000), 2);
     job.limit = Limit::Runtime(Duration::from_millis(500));
@@ -173,7 +163,7 @@ fn a_rate_is_kept() {
 
 #[test]
 fn a_run_can_be_ended_early() {
-    let peer = Peer::start(1 << 20);
+    let peer = serve(1 << 20);
     let mut job = peer.job("randread");
     job.limit = Limit::Runtime(Duration::from_secs(3600));
     let mut calls = 0;
@@ -188,7 +178,7 @@ fn a_run_can_be_ended_early() {
 
 #[test]
 fn what_cannot_be_run_is_said_before_it_is() {
-    let peer = Peer::start(1 << 20);
+    let peer = serve(1 << 20);
     let job = |change: fn(&mut Job)| {
         let mut job = peer.job("randread");
         change(&mut job);
@@ -214,7 +204,7 @@ fn what_cannot_be_run_is_said_before_it_is() {
 
 #[test]
 fn connection_errors_say_what_to_do() {
-    let peer = Peer::start(1 << 20);
+    let peer = serve(1 << 20);
     let job = |change: fn(&mut Job)| {
         let mut job = peer.job("randread");
         change(&mut job);
@@ -234,7 +224,7 @@ fn connection_errors_say_what_to_do() {
 
 #[test]
 fn a_target_that_goes_away_ends_the_run_with_an_error() {
-    let peer = Peer::start(1 << 20);
+    let peer = serve(1 << 20);
     let mut job = peer.job("randread");
     job.limit = Limit::Runtime(Duration::from_secs(3600));
     let handle = peer.handle.clone();
@@ -250,7 +240,7 @@ fn a_target_that_goes_away_ends_the_run_with_an_error() {
 
 #[test]
 fn discovery_and_identify_answer_the_command_line() {
-    let peer = Peer::start(1 << 20);
+    let peer = serve(1 << 20);
     let mut remote = initiator::Remote {
         traddr: "127.0.0.1".to_owned(),
         trsvcid: peer.port,

@@ -27,7 +27,7 @@ fn listed(report: &Report) -> Vec<(u64, String)> {
 
 #[test]
 fn what_was_acknowledged_is_checked_in_another_run() {
-    let peer = Peer::start(4 << 20);
+    let peer = serve(4 << 20);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("acks");
     let mut job = journaled(&peer, "randwrite", &path);
@@ -42,7 +42,7 @@ fn what_was_acknowledged_is_checked_in_another_run() {
 
 #[test]
 fn lost_stale_and_misplaced_blocks_are_listed() {
-    let peer = Peer::start(1 << 20);
+    let peer = serve(1 << 20);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("acks");
     quiet(journaled(&peer, "write", &path)).unwrap();
@@ -70,7 +70,7 @@ fn lost_stale_and_misplaced_blocks_are_listed() {
 
 #[test]
 fn a_load_goes_on_when_its_target_comes_back() {
-    let mut peer = Peer::start(4 << 20);
+    let mut peer = serve(4 << 20);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("acks");
     let mut job = journaled(&peer, "randrw", &path);
@@ -97,7 +97,7 @@ fn a_load_goes_on_when_its_target_comes_back() {
 
 #[test]
 fn patience_ends() {
-    let peer = Peer::start(1 << 20);
+    let peer = serve(1 << 20);
     let mut job = peer.job("randread");
     job.limit = Limit::Runtime(Duration::from_secs(3600));
     job.reconnect = Some(Duration::from_millis(300));
@@ -114,7 +114,7 @@ fn patience_ends() {
 
 #[test]
 fn a_load_that_loses_acknowledged_writes_with_its_target_finds_them() {
-    let mut peer = Peer::start(1 << 20);
+    let mut peer = serve(1 << 20);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("acks");
     let mut job = journaled(&peer, "write", &path);

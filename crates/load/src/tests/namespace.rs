@@ -11,7 +11,7 @@ use reactor::{Config, PollPolicy, Task};
 use stdx::num::u32_of;
 use stdx::prng::Prng;
 
-use super::{BLOCK, Peer, SUBNQN};
+use super::{BLOCK, Peer, SUBNQN, serve};
 
 /// Runs `test` with a namespace of `mib` MiB attached.
 fn attached<F: Future<Output = ()> + 'static>(
@@ -19,7 +19,7 @@ fn attached<F: Future<Output = ()> + 'static>(
     options: Options,
     test: impl FnOnce(Namespace) -> F + 'static,
 ) {
-    let peer = Peer::start(mib << 20);
+    let peer = serve(mib << 20);
     let remote = remote(&peer, options);
     on_reactor(async move {
         let namespace = Namespace::attach(&remote, 1).await.unwrap();
@@ -203,7 +203,7 @@ pub(super) async fn grows(count: &Cell<u64>) {
 
 #[test]
 fn io_goes_on_when_the_target_comes_back() {
-    let mut peer = Peer::start(1 << 20);
+    let mut peer = serve(1 << 20);
     let remote = remote(&peer, impatient());
     on_reactor(async move {
         let namespace = Namespace::attach(&remote, 1).await.unwrap();
@@ -226,7 +226,7 @@ fn io_goes_on_when_the_target_comes_back() {
 
 #[test]
 fn a_target_that_stays_away_ends_the_namespace() {
-    let peer = Peer::start(1 << 20);
+    let peer = serve(1 << 20);
     let after = Duration::from_millis(400);
     let remote = remote(&peer, Options { ctrl_loss: Some(after), ..impatient() });
     on_reactor(async move {
@@ -246,7 +246,7 @@ fn a_target_that_stays_away_ends_the_namespace() {
 
 #[test]
 fn commands_fail_fast_while_the_target_is_away_and_work_again_after() {
-    let mut peer = Peer::start(1 << 20);
+    let mut peer = serve(1 << 20);
     let fast_io_fail = Some(Duration::from_millis(50));
     let remote = remote(&peer, Options { fast_io_fail, ..impatient() });
     on_reactor(async move {

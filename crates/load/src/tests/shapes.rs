@@ -13,7 +13,7 @@ fn mixed() -> Sizes {
 
 #[test]
 fn mixed_sizes_are_verified_block_by_block() {
-    let peer = Peer::start(2 << 20);
+    let peer = serve(2 << 20);
     for distribution in [Distribution::Even, Distribution::Zipf(1.1)] {
         let mut job = peer.job("randrw");
         (job.sizes, job.distribution, job.verify) = (mixed(), distribution, Verify::On);
@@ -34,7 +34,7 @@ fn mixed_sizes_are_verified_block_by_block() {
 
 #[test]
 fn a_journal_of_mixed_sizes_is_checked_by_blocks() {
-    let peer = Peer::start(2 << 20);
+    let peer = serve(2 << 20);
     let dir = tempfile::tempdir().unwrap();
     let mut job = peer.job("randwrite");
     (job.sizes, job.verify, job.limit) = (mixed(), Verify::On, Limit::Size(8 << 20));
@@ -59,7 +59,7 @@ fn a_journal_of_mixed_sizes_is_checked_by_blocks() {
 
 #[test]
 fn bandwidth_and_thinking_hold_a_load_back() {
-    let peer = Peer::start(1 << 20);
+    let peer = serve(1 << 20);
     let mut job = peer.job("read");
     (job.rate, job.limit) = (Some(4 << 20), Limit::Runtime(Duration::from_millis(400)));
     let bytes = quiet(job).unwrap().jobs[0].read.io_bytes;
@@ -75,7 +75,7 @@ fn bandwidth_and_thinking_hold_a_load_back() {
 
 #[test]
 fn warming_up_is_not_measured_and_the_series_adds_up() {
-    let peer = Peer::start(1 << 20);
+    let peer = serve(1 << 20);
     let mut job = peer.job("randrw");
     (job.ramp, job.limit) = (Duration::from_millis(200), Limit::Size(8 << 20));
     (job.series, job.rate_iops) = (Some(Duration::from_millis(50)), Some(8000));
@@ -100,7 +100,7 @@ fn warming_up_is_not_measured_and_the_series_adds_up() {
 
 #[test]
 fn costs_of_this_side_are_counted_and_those_of_the_other_asked() {
-    let peer = Peer::start(1 << 20);
+    let peer = serve(1 << 20);
     let handle = peer.handle.clone();
     let mut job = peer.job("randread");
     job.limit = Limit::Size(16 << 20);
@@ -138,7 +138,7 @@ fn a_file_takes_the_same_loads() {
 
 #[test]
 fn a_job_does_not_verify_what_another_one_writes() {
-    let peer = Peer::start(1 << 20);
+    let peer = serve(1 << 20);
     let mut job = peer.job("write");
     job.verify = Verify::On;
     let plan = |second: Job| Plan { jobs: vec![job.clone(), second], probe: None };
@@ -157,7 +157,7 @@ fn a_job_does_not_verify_what_another_one_writes() {
 
 #[test]
 fn commands_larger_than_a_transfer_go_in_parts_and_count_as_one() {
-    let peer = Peer::start(8 << 20);
+    let peer = serve(8 << 20);
     for sizes in [
         Sizes::one(1 << 20),
         Sizes::both(Mix::new(&[(4096, Some(50)), (512 << 10, Some(50))]).unwrap()),
@@ -183,7 +183,7 @@ fn commands_larger_than_a_transfer_go_in_parts_and_count_as_one() {
 #[test]
 fn each_cure_has_its_switch() {
     use initiator::{Cure, Cures};
-    let peer = Peer::start(4 << 20);
+    let peer = serve(4 << 20);
     let none = Cures::none();
     for (cures, writes, polls) in [
         (none, 0, 0),
@@ -215,7 +215,7 @@ fn each_cure_has_its_switch() {
 
 #[test]
 fn two_addresses_of_a_subsystem_are_paths_of_a_job() {
-    let peer = Peer::start(1 << 20);
+    let peer = serve(1 << 20);
     let mut job = peer.job("randrw");
     if let Target::Namespace { remotes, policy, .. } = &mut job.target {
         let second = initiator::Remote { traddr: "localhost".to_owned(), ..remotes[0].clone() };
@@ -229,7 +229,7 @@ fn two_addresses_of_a_subsystem_are_paths_of_a_job() {
 
 #[test]
 fn queues_of_a_job_are_not_mixed_so_that_commands_go_together() {
-    let peer = Peer::start(4 << 20);
+    let peer = serve(4 << 20);
     let mut job = peer.job("randread");
     (job.queues, job.io_depth, job.limit) = (8, 8, Limit::Size(64 << 20));
     let job = &quiet(job).unwrap().jobs[0];

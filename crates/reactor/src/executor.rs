@@ -6,6 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Waker};
 use stdx::Prng;
 use stdx::num::{u32_of, u64_of, usize32, usize64};
@@ -38,6 +39,9 @@ struct Tasks {
 
 pub(crate) struct Executor {
     reactor: u32,
+    /// The generation of a slot's first task. Reactors take each other's places in the registry; far from the
+    /// generations of those before, wakers they left behind mean nobody here.
+    first: u32,
     tasks: RefCell<Tasks>,
     normal: RefCell<VecDeque<u32>>,
     late: RefCell<VecDeque<u32>>,
@@ -45,6 +49,12 @@ pub(crate) struct Executor {
     deferred: RefCell<Vec<Waker>>,
     polls: Cell<u64>,
 }
+
+/// Executors made so far in this process.
+static EXECUTORS: AtomicU32 = AtomicU32::new(0);
+
+/// 2^32 over the golden ratio: its multiples lie as far apart as so many numbers can.
+const FAR: u32 = 0x9e37_79b9;
 
 /// Takes any one out.
 fn pick(queue: &RefCell<VecDeque<u32>>, prng: &mut Prng) -> Option<u32> {
@@ -60,6 +70,7 @@ impl Executor {
     pub fn new(reactor: u32) -> Self {
         Self {
             reactor,
+            first: EXECUTORS.fetch_add(1, Ordering::Relaxed).wrapping_mul(FAR),
             tasks: RefCell::default(),
             normal: RefCell::default(),
             late: RefCell::default(),
@@ -81,7 +92,7 @@ impl Executor {
         } else {
             tasks.slots.push(Slot {
                 future: None,
-                generation: 0,
+                generation: self.first,
                 lane,
                 queued: false,
                 alive: false,

@@ -76,8 +76,8 @@ pub(super) fn one_life(world: &Rc<World>, seed: u64, ending: Ending) -> Outcome 
 
 /// Runs a life, which may end early.
 async fn until_doom(world: &World, life: impl Future<Output = Outcome>) -> Outcome {
-    world.doom.set(false);
-    let (mut life, mut doom) = (pin!(life), pin!(world.doomed.until(|| world.doom.get())));
+    let doomed = Rc::clone(&world.doomed.borrow());
+    let (mut life, mut doom) = (pin!(life), pin!(doomed.until(|| world.doom.get())));
     poll_fn(|cx| match doom.as_mut().poll(cx) {
         Poll::Ready(()) => Poll::Ready(Ok(())),
         Poll::Pending => life.as_mut().poll(cx),

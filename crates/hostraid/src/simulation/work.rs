@@ -178,7 +178,7 @@ pub(super) async fn join_missing(world: &World, set: &Set) -> Outcome {
         world.note(("rebuilt", slot, rebuilt.is_ok()));
         if rebuilt.is_ok() && world.chance(25) {
             world.doom.set(true);
-            world.doomed.raise();
+            world.doomed.borrow().raise();
         }
         // It may have died meanwhile, or another one.
         let excused = world.alive().len() < world.members.len() || !set.inner.all_in_sync();

@@ -45,7 +45,7 @@ pub(super) struct World {
     pub(super) reckless: bool,
     /// The host dies now, just after something that matters.
     pub(super) doom: Cell<bool>,
-    pub(super) doomed: Signal,
+    pub(super) doomed: RefCell<Rc<Signal>>,
     /// Members that are dead, by slot.
     pub(super) dead: RefCell<Vec<bool>>,
 }
@@ -83,8 +83,10 @@ impl World {
         (0..dead.len()).filter(|&slot| !dead[slot]).collect()
     }
 
-    /// New links, before a life: whoever waits on the old ones is gone.
+    /// New links and a new doom, before a life: whoever waits on the old ones is gone.
     pub(super) fn connect(&self) {
+        self.doom.set(false);
+        *self.doomed.borrow_mut() = Rc::new(Signal::new());
         let dead = self.dead.borrow();
         *self.links.borrow_mut() = dead.iter().map(|&dead| Rc::new(Link::new(dead))).collect();
     }
@@ -169,7 +171,7 @@ pub(super) fn new_world(seed: u64, canary: Option<Canary>) -> (Rc<World>, Create
     let world = World {
         reckless,
         doom: Cell::new(false),
-        doomed: Signal::new(),
+        doomed: RefCell::default(),
         prng: RefCell::new(prng),
         dead: RefCell::new(vec![false; members.len()]),
         links: RefCell::default(),

@@ -3,6 +3,7 @@ use crate::sync::{Notify, Semaphore};
 use crate::{
     Config, Reactor, buffer, now, now_exact, sleep, spawn, spawn_late, timeout, yield_now,
 };
+use std::task::Poll;
 use std::time::Duration;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -187,4 +188,22 @@ fn tasks_left_over_are_dropped_and_the_thread_is_free_again() {
     });
     assert!(told.get());
     simulate(2, async {});
+}
+
+/// The next reactor may well have its place in the registry, and the same slot.
+#[test]
+fn a_waker_left_over_wakes_nobody_of_the_next() {
+    let left = simulate(1, std::future::poll_fn(|cx| Poll::Ready(cx.waker().clone())));
+    let polls = simulate(2, async move {
+        let mut polls = 0;
+        let mut hour = std::pin::pin!(sleep(HOUR));
+        std::future::poll_fn(|cx| {
+            polls += 1;
+            left.wake_by_ref();
+            hour.as_mut().poll(cx)
+        })
+        .await;
+        polls
+    });
+    assert_eq!(polls, 2, "the first and that of the timer");
 }

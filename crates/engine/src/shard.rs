@@ -53,7 +53,8 @@ pub struct Shard {
     pub verified: RefCell<BTreeSet<SegmentId>>,
     /// The shared blocks that a sweep looks for references to.
     pub candidates: RefCell<Option<Candidates>>,
-    /// How many references had been dropped when the last sweep began.
+    /// How many references had been dropped when the last sweep began; none when the log kept
+    /// blocks from it, which the next one looks at again.
     pub swept: Cell<Option<u64>>,
     /// One flush of the map, one checkpoint at a time.
     pub flushing: Semaphore,

@@ -26,7 +26,7 @@ impl Shard {
             let (name, blocks) = (name.offset(n), u32_of(crcs.len()));
             let key = Key::new(key.view, key.block + u64::from(n));
             if let Some(candidates) = &mut *self.candidates.borrow_mut() {
-                candidates.keep(name, blocks);
+                let _kept = candidates.keep(name, blocks);
             }
             let first = name.key();
             {

@@ -51,15 +51,18 @@ impl Candidates {
         true
     }
 
-    /// These have references.
-    pub fn keep(&mut self, name: Name, count: u32) {
+    /// These have references. Tells whether any of them was a candidate until now.
+    pub fn keep(&mut self, name: Name, count: u32) -> bool {
         let at = name.birth();
-        let Some(bits) = self.segments.get_mut(&at.segment()) else { return };
+        let Some(bits) = self.segments.get_mut(&at.segment()) else { return false };
+        let mut kept = false;
         for slot in at.slot()..at.slot() + count {
             if let Some(word) = bits.get_mut(usize32(slot / 64)) {
+                kept |= *word & 1 << (slot % 64) != 0;
                 *word &= !(1 << (slot % 64));
             }
         }
+        kept
     }
 
     /// What is left, in runs of adjacent names.
@@ -101,11 +104,11 @@ impl Shard {
     /// # Errors
     /// As [`Shard::flush_map`].
     pub async fn sweep(&self) -> Result<bool> {
-        let dropped = self.pages.references_dropped();
-        if self.swept.get() == Some(dropped) {
+        if self.is_swept() {
             return Ok(false);
         }
-        let mut swept = false;
+        let dropped = self.pages.references_dropped();
+        let (mut swept, mut complete) = (false, true);
         let mut from = Some(Key::new(View::SHARED, 0));
         while let Some(first) = from {
             let _sweeping = Sweeping(self);
@@ -129,12 +132,17 @@ impl Shard {
                 .await?;
             // Whoever found a reference in the map has told the log by then.
             self.grace.pass().await;
-            let found = self.decide();
-            swept |= !found.is_empty();
+            let (found, kept) = self.decide();
+            (swept, complete) = (swept || !found.is_empty(), complete && !kept);
             self.forget(found).await?;
         }
-        self.swept.set(Some(dropped));
+        self.swept.set(complete.then_some(dropped));
         Ok(swept)
+    }
+
+    /// Whether a sweep would find nothing that the last one did not.
+    pub fn is_swept(&self) -> bool {
+        self.swept.get() == Some(self.pages.references_dropped())
     }
 
     /// Takes as many shared blocks as there is room for as candidates, from `first` on. Gives where
@@ -155,11 +163,14 @@ impl Shard {
         Ok(next)
     }
 
-    /// The candidates that have no reference in the map, none in the log, and none on its way there.
-    fn decide(&self) -> Vec<(Name, u32)> {
-        let Some(mut found) = self.candidates.take() else { return Vec::new() };
-        self.log.each_referred(|name| found.keep(name, 1));
-        found.runs()
+    /// The candidates that have no reference in the map, none in the log, and none on its way there;
+    /// and whether the log alone kept others. Those may have been learnt and superseded already, so
+    /// that the map has nothing more to tell of them once the log is trimmed.
+    fn decide(&self) -> (Vec<(Name, u32)>, bool) {
+        let Some(mut found) = self.candidates.take() else { return (Vec::new(), false) };
+        let mut kept = false;
+        self.log.each_referred(|name| kept |= found.keep(name, 1));
+        (found.runs(), kept)
     }
 
     /// Makes holes of shared blocks, and waits until the map has learnt that.
@@ -186,9 +197,9 @@ mod tests {
         let at = |segment, slot| Name::of(Location::new(SegmentId::new(segment), slot));
         let mut found = Candidates::new(256);
         assert!(found.add(at(3, 60), 10) && found.add(at(3, 100), 1) && found.add(at(4, 0), 256));
-        found.keep(at(3, 62), 3);
-        found.keep(at(9, 0), 3);
-        found.keep(at(4, 1), 255);
+        assert!(found.keep(at(3, 62), 3) && !found.keep(at(3, 62), 1));
+        assert!(!found.keep(at(9, 0), 3));
+        assert!(found.keep(at(4, 1), 255));
         let left = [(at(3, 60), 2), (at(3, 65), 5), (at(3, 100), 1), (at(4, 0), 1)];
         assert_eq!(found.runs(), left);
     }

@@ -204,7 +204,8 @@ impl Shard {
     /// Lets the map learn what is in the log, holes above all, and its merges find out what nobody
     /// sees any more. Nothing new since the last time: nothing to find.
     async fn tidy(&self) -> Result<()> {
-        if self.log.is_empty() && self.room.tidied.get() == Some(self.applied.get()) {
+        let is_tidy = self.room.tidied.get() == Some(self.applied.get()) && self.is_swept();
+        if is_tidy && self.log.is_empty() {
             return Ok(());
         }
         self.carry_log().await?;

@@ -211,7 +211,6 @@ impl Association {
             commands: depth,
             tos: self.options.tos,
             priority: self.options.priority,
-            apart: !cures.has(Cure::List),
             hints: cures.has(Cure::Hints),
             busy_poll: cures.has(Cure::BusyPoll).then_some(cures.busy_poll),
             timeout: self.options.timeout,

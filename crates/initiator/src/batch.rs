@@ -35,12 +35,13 @@ impl Batch {
         self.bytes = 0;
     }
 
-    /// Whether to send now, with `outstanding` commands in the queue, these included. When none but these is, no
-    /// completion will bring another command: there is nothing to wait for.
+    /// Whether to send now, with `outstanding` commands in the queue, these included. It waits only where there are
+    /// enough for a full batch on its way and another one here: with fewer, those who wait for the answers are those
+    /// who would fill it, and each side would stand still while the other one works.
     pub const fn is_due(&self, outstanding: u16, now: Nanos) -> bool {
         self.commands >= self.bounds.commands
             || self.bytes >= self.bounds.bytes
-            || self.commands >= outstanding
+            || outstanding < self.bounds.commands.saturating_mul(2)
             || now >= self.deadline()
     }
 
@@ -70,7 +71,7 @@ mod tests {
         }
         assert!(!batch.is_due(8, 1499));
         assert!(batch.is_due(8, 1500), "time");
-        assert!(batch.is_due(3, 1000), "nothing else is in flight");
+        assert!(batch.is_due(7, 1000), "no second batch is in flight");
         batch.add(0, 1100);
         assert!(batch.is_due(8, 1100), "commands");
         batch.clear();

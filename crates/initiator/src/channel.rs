@@ -6,7 +6,7 @@
 //!
 //! Where its [`Manner`] says so, whoever submits the last command of a turn sends what is queued, and whoever
 //! waits for the only command in flight receives its completion, so that neither task has to run (decision record
-//! 0011). A queue that batches leaves sending to its task, which waits for more.
+//! 0011). A queue that batches leaves sending to its task as long as there is more to wait for.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -26,7 +26,7 @@ use stdx::num::u16_of;
 
 use crate::Error;
 use crate::batch::Batch;
-use crate::cures::{Batching, Cure, Cures};
+use crate::cures::{Call, Cure, Cures};
 use crate::queue::{Data, Queue};
 
 /// What became of a command.
@@ -69,17 +69,14 @@ impl std::ops::Add for Counters {
 pub struct Manner {
     /// Send where commands are submitted.
     direct: bool,
-    /// Gather commands before they are sent.
-    batching: Option<Batching>,
+    /// What goes by one call.
+    call: Call,
 }
 
 impl Manner {
-    /// Of an I/O queue; one for polled commands gathers none.
+    /// Of an I/O queue.
     pub fn of(cures: &Cures, polled: bool) -> Self {
-        Self {
-            direct: cures.has(Cure::Direct),
-            batching: (cures.has(Cure::Batching) && !polled).then_some(cures.batching),
-        }
+        Self { direct: cures.has(Cure::Direct), call: cures.call(polled) }
     }
 }
 
@@ -189,8 +186,13 @@ impl Channel {
     ///
     /// # Panics
     /// Outside a reactor.
-    pub fn new(queue: Queue, manner: Manner, trouble: Rc<Notify>) -> Self {
+    pub fn new(mut queue: Queue, manner: Manner, trouble: Rc<Notify>) -> Self {
         let depth = queue.depth();
+        queue.send_apart(manner.call == Call::Command);
+        let batch = match manner.call {
+            Call::Batch(bounds) => Some(Batch::new(bounds)),
+            Call::Command | Call::Turn => None,
+        };
         let inner = Rc::new(Inner {
             queue: RefCell::new(queue),
             waits: RefCell::new((0..depth).map(|_| Wait::Idle).collect()),
@@ -200,7 +202,7 @@ impl Channel {
             room: Semaphore::new(usize::from(depth)),
             to_send: Notify::new(),
             manner,
-            batch: RefCell::new(manner.batching.map(Batch::new)),
+            batch: RefCell::new(batch),
             urgent: Cell::new(false),
             sending: Cell::new(false),
             load: Cell::new(0),
@@ -356,10 +358,11 @@ impl Inner {
     fn dispatch(&self, bytes: u32) {
         if let Some(batch) = &mut *self.batch.borrow_mut() {
             batch.add(bytes, reactor::now());
-            // The sending task has the clock.
-            return self.to_send.notify();
         }
-        if self.manner.direct && !self.sending.get() && reactor::is_last() {
+        let may_send = self.manner.direct && !self.sending.get() && reactor::is_last();
+        // Where more is waited for the sending task has the clock.
+        if may_send && self.may_wait_until().is_none() {
+            self.close_batch();
             let mut queue = self.queue.borrow_mut();
             if matches!(queue.flush(), Ok(Flushed::All)) && !queue.has_early() {
                 return;
@@ -420,6 +423,13 @@ impl Inner {
             && !queue.is_flushed()
             && !batch.is_due(queue.outstanding(), reactor::now());
         waits.then(|| batch.deadline())
+    }
+
+    /// What is queued is about to be sent.
+    fn close_batch(&self) {
+        if let Some(batch) = &mut *self.batch.borrow_mut() {
+            batch.clear();
+        }
     }
 
     fn vacate(&self, index: u16) {
@@ -507,9 +517,7 @@ async fn send(inner: Rc<Inner>) {
             // Commands and completions tell, and so does time.
             race(inner.to_send.notified(), reactor::sleep_until(until)).await;
         }
-        if let Some(batch) = &mut *inner.batch.borrow_mut() {
-            batch.clear();
-        }
+        inner.close_batch();
         inner.urgent.set(false);
         inner.sending.set(true);
         let sent = send_all(&inner).await;

@@ -29,8 +29,8 @@ pub enum Cure {
     /// The kernel is told whether more is queued behind what is sent: `MSG_MORE` when it is, `MSG_EOR` at the
     /// end. Without it each send stands for itself.
     Hints,
-    /// A throughput queue sends when commands or bytes enough are queued, or the first one has waited for long
-    /// enough ([`Batching`]). Without it a queue sends at the end of each turn.
+    /// A throughput queue sends, with one system call, when commands or bytes enough are queued, or the first one
+    /// has waited for long enough ([`Batching`]). Without it a queue sends at the end of each turn.
     Batching,
     /// The kernel polls the network card's queue instead of waiting for its interrupt (`SO_BUSY_POLL`).
     BusyPoll,
@@ -87,6 +87,18 @@ pub struct Batching {
     pub wait: Duration,
 }
 
+/// What goes by one system call to send.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Call {
+    /// A command.
+    Command,
+    /// All that a turn queued.
+    #[default]
+    Turn,
+    /// All that was gathered within these bounds.
+    Batch(Batching),
+}
+
 /// Which cures are on, and their measures.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Cures {
@@ -129,6 +141,17 @@ impl Cures {
     #[must_use]
     pub const fn has(&self, cure: Cure) -> bool {
         self.on & cure.bit() != 0
+    }
+
+    /// What goes by one call on a queue; one for polled commands gathers nothing.
+    pub(crate) const fn call(&self, polled: bool) -> Call {
+        if self.has(Cure::Batching) && !polled {
+            Call::Batch(self.batching)
+        } else if self.has(Cure::List) {
+            Call::Turn
+        } else {
+            Call::Command
+        }
     }
 }
 

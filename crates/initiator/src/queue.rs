@@ -234,6 +234,11 @@ impl Queue {
         self.spin = spin;
     }
 
+    /// Sends each command by a call of its own, or all that is queued by one. Nothing may be queued.
+    pub(crate) fn send_apart(&mut self, apart: bool) {
+        self.connection.send_apart(apart);
+    }
+
     /// Commands that can be outstanding.
     #[must_use]
     pub fn depth(&self) -> u16 {

@@ -10,15 +10,19 @@ pub struct Case {
     pub name: &'static str,
     load: &'static str,
     cure: &'static str,
+    /// What is on beside it.
+    base: &'static str,
 }
 
 /// Those that the project wants figures of.
 pub const CASES: &[Case] = &[
-    Case { name: "maps", load: "beside", cure: "maps" },
-    Case { name: "batching", load: "qd128", cure: "batching" },
+    Case { name: "maps", load: "beside", cure: "maps", base: "default" },
+    // Against a call for each command, and against one for each turn.
+    Case { name: "batching", load: "qd128", cure: "batching", base: "-list,-hints" },
+    Case { name: "batching-list", load: "qd128", cure: "batching", base: "default" },
 ];
 
-/// Measures one and prints it: everything else is as it is by default.
+/// Measures one and prints it.
 ///
 /// # Errors
 /// What could not be started or understood, in words.
@@ -27,12 +31,13 @@ pub fn print(program: &Path, case: &Case, runs: usize, seconds: u32) -> Result<(
     server.fill(program)?;
     let args = format!(
         "bench ablation --traddr 127.0.0.1 --trsvcid {} --subnqn {} --nsid {} --load {} --cure {} \
-         --cures default --rounds {runs} --seconds {seconds} --cpu 1 -o json",
+         --cures={} --rounds {runs} --seconds {seconds} --cpu 1 -o json",
         server.port(),
         server.nqn(),
         server.nsid(),
         case.load,
         case.cure,
+        case.base,
     );
     let args: Vec<_> = args.split_whitespace().collect();
     let text = output(&program.display().to_string(), &args)?;

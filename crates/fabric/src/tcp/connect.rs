@@ -36,8 +36,6 @@ pub struct Options {
     pub tos: Option<u8>,
     /// `SO_PRIORITY`, by which network cards choose the outbound queue.
     pub priority: Option<i32>,
-    /// Each command goes by a system call of its own, instead of all that is queued by one.
-    pub apart: bool,
     /// Tell TCP with each send whether more is queued behind.
     pub hints: bool,
     /// How long the kernel polls the network card's queue for this connection.
@@ -189,7 +187,6 @@ impl Connection {
             match connection.next_event()? {
                 Some(Event::Initialized(settled)) => {
                     connection.settled = settled;
-                    connection.apart = options.apart;
                     return Ok(connection);
                 }
                 Some(Event::Terminated(told)) => return Err(Error::Terminated(told.to_string())),
@@ -197,6 +194,16 @@ impl Connection {
                 Some(_) | None => {}
             }
         }
+    }
+
+    /// From now on each PDU goes by a system call of its own, or all that is queued by one, as it does unless this
+    /// says otherwise.
+    ///
+    /// # Panics
+    /// When something is queued.
+    pub fn send_apart(&mut self, apart: bool) {
+        assert!(self.out.is_empty(), "what is queued goes as it was queued");
+        self.apart = apart;
     }
 
     /// What the controller's ICResp settled.
@@ -490,7 +497,6 @@ mod tests {
             commands: 1,
             tos: None,
             priority: None,
-            apart: false,
             hints: false,
             busy_poll: None,
             timeout: Duration::from_secs(10),

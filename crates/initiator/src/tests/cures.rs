@@ -108,10 +108,18 @@ fn hints_change_nothing_but_how_tcp_cuts() {
 
 const BOUNDS: Batching = Batching { commands: 3, bytes: 2000, wait: Duration::from_secs(3600) };
 
+/// Batching alone: with no list either, a batch goes by one call.
 fn batching(bounds: Batching) -> Options {
-    let mut cures = Cures::none().with(Cure::Batching).with(Cure::List).with(Cure::Maps);
+    let mut cures = Cures::none().with(Cure::Batching).with(Cure::Maps);
     cures.batching = bounds;
     Options { io_timeout: Duration::ZERO, ..with(cures) }
+}
+
+/// Reads that are never answered, sent before this returns.
+async fn stalled(namespace: &Namespace, reads: u64) -> Vec<Task<()>> {
+    let readers = (0..reads).map(|lba| reader(namespace, lba)).collect();
+    settle().await;
+    readers
 }
 
 #[test]
@@ -121,25 +129,44 @@ fn a_batch_is_sent_when_it_is_full_and_not_before() {
         let namespace = attach(&peer, batching(BOUNDS)).await;
         settle().await;
         let before = sends(&namespace);
-        // Nothing else is in flight, and so nothing to wait for.
-        let _first = reader(&namespace, 0);
-        settle().await;
-        assert_eq!(sends(&namespace) - before, 1);
-        let _second = reader(&namespace, 1);
-        let _third = reader(&namespace, 2);
-        settle().await;
-        assert_eq!(sends(&namespace) - before, 1, "two wait for a third");
-        let _fourth = reader(&namespace, 3);
-        settle().await;
-        assert_eq!(sends(&namespace) - before, 2, "three go together");
+        let sent = || sends(&namespace) - before;
+        let _on_its_way = stalled(&namespace, 6).await;
+        assert_eq!(sent(), 1, "six of one turn go together");
+        let _two = stalled(&namespace, 2).await;
+        assert_eq!(sent(), 1, "two wait for a third");
+        let _third = stalled(&namespace, 1).await;
+        assert_eq!(sent(), 2, "three go together");
         // Bytes count too: 4 blocks are 2048.
-        let _read = reader(&namespace, 4);
-        settle().await;
-        assert_eq!(sends(&namespace) - before, 2);
+        let _read = stalled(&namespace, 1).await;
+        assert_eq!(sent(), 2);
         let mut buffer = namespace.buffer(2048).await;
         namespace.write(0, 4, &mut buffer, Fua::No).await.unwrap();
-        assert_eq!(sends(&namespace) - before, 3);
+        assert_eq!(sent(), 3);
     });
+}
+
+/// Five synchronous callers never fill a batch of three while another one is on its way: they do not wait for
+/// company (of hours, by these bounds), and neither does one alone.
+#[test]
+fn few_commands_do_not_wait_for_a_batch() {
+    for direct in [false, true] {
+        on_reactor(async move {
+            let peer = Scripted::start(Script { fault: Fault::Stall, ..Script::default() });
+            let mut options = batching(BOUNDS);
+            if direct {
+                options.cures = options.cures.with(Cure::Direct);
+            }
+            let namespace = attach(&peer, options).await;
+            settle().await;
+            let before = sends(&namespace);
+            for alone in 1..=5 {
+                let _reader = stalled(&namespace, 1).await;
+                assert_eq!(sends(&namespace) - before, alone, "direct: {direct}");
+            }
+            let _sixth = stalled(&namespace, 1).await;
+            assert_eq!(sends(&namespace) - before, 5, "direct: {direct}");
+        });
+    }
 }
 
 #[test]
@@ -148,8 +175,7 @@ fn a_batch_waits_for_its_time_at_most() {
         let peer = Scripted::start(Script { fault: Fault::Stall, ..Script::default() });
         let wait = Duration::from_millis(5);
         let namespace = attach(&peer, batching(Batching { wait, ..BOUNDS })).await;
-        let _stalled = reader(&namespace, 0);
-        settle().await;
+        let _on_their_way = stalled(&namespace, 5).await;
         let begun = reactor::now_exact();
         let mut buffer = namespace.buffer(512).await;
         namespace.write(0, 1, &mut buffer, Fua::No).await.unwrap();
@@ -164,12 +190,11 @@ fn queues_for_polled_commands_do_not_batch() {
         let options = Options { poll_queues: 1, ..batching(BOUNDS) };
         let namespace = attach(&peer, options).await;
         let polled = namespace.polled();
-        let _stalled = reader(&polled, 0);
-        settle().await;
+        let _stalled = stalled(&polled, 6).await;
         let mut buffer = namespace.buffer(512).await;
         polled.write(0, 1, &mut buffer, Fua::No).await.unwrap();
         let [.., poll] = namespace.counters();
-        assert_eq!(poll.commands, 2);
+        assert_eq!(poll.commands, 7);
     });
 }
 

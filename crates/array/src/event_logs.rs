@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use api::value::Nqn;
 use uuid::Uuid;
 
-use crate::state::{remove_file, replace_file};
+use crate::limits::EVENT_LOG_BYTES;
+use crate::state::{read_file, remove_file, replace_file};
 use crate::{Error, Result};
 
 /// The files of one node.
@@ -44,7 +45,7 @@ impl EventLogs {
     /// told, and left out.
     pub fn read(&mut self, nqn: &Nqn) -> &[u8] {
         let path = self.dir.join(file_of(nqn));
-        let kept = fs::read(&path).unwrap_or_else(|error| {
+        let kept = read_file(&path, EVENT_LOG_BYTES).unwrap_or_else(|error| {
             if error.kind() != io::ErrorKind::NotFound {
                 tracing::error!("events of {nqn} cannot be read from {}: {error}", path.display());
             }
@@ -98,6 +99,16 @@ mod tests {
         assert_eq!(again.read(&nqn), b"started");
         again.forget(&nqn);
         assert_eq!(EventLogs::open(dir.path()).unwrap().read(&nqn), b"");
+    }
+
+    #[test]
+    fn a_file_too_long_is_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let nqn: Nqn = "nqn.2026-11.io.flashloom:a".parse().unwrap();
+        let mut logs = EventLogs::open(dir.path()).unwrap();
+        let long = vec![0; stdx::num::usize64(EVENT_LOG_BYTES) + 1];
+        fs::write(dir.path().join("events").join(file_of(&nqn)), long).unwrap();
+        assert_eq!(logs.read(&nqn), b"");
     }
 
     #[test]

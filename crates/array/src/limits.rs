@@ -10,6 +10,14 @@ pub const REACTORS: usize = 256;
 pub const REACTORS_UNASKED: usize = 8;
 /// Longest configuration file read, in bytes: 256 subsystems with 64 namespaces fit in 4 MiB.
 pub const CONFIG_BYTES: u64 = 4 << 20;
+/// Longest `state.json` written and read, in bytes: it has what two of the longest configuration
+/// files ask for, some eight times as long as JSON with every default spelled out.
+pub const STATE_BYTES: u64 = 16 * CONFIG_BYTES;
+/// Longest file of one namespace's reservations, in bytes: a registrant is a host and a key in JSON.
+pub const RESERVATIONS_BYTES: u64 = 512 + 256 * stdx::num::u64_of(target::limits::MAX_REGISTRANTS);
+/// Longest file of one subsystem's events, in bytes: as long as the log page with the most of them.
+pub const EVENT_LOG_BYTES: u64 =
+    stdx::num::u64_of(stdx::num::usize32(target::limits::PERSISTENT_EVENT_LOG_SIZE)) << 16;
 /// Faults reported of one configuration file: more than a screen helps nobody.
 pub const CONFIG_FAULTS: usize = 20;
 /// Connections open at once: 128 controllers of 128 queues each, and as many descriptors.

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use target::reservation::{Held, HostId, Keeper, Keeping, Registration, Saved, Type};
 use uuid::Uuid;
 
-use crate::state::{remove_file, replace_file};
+use crate::limits::RESERVATIONS_BYTES;
+use crate::state::{read_file, remove_file, replace_file};
 use crate::{Error, Result};
 
 /// Version of the files that this program writes.
@@ -138,7 +139,7 @@ impl Reservations {
         let path = place.dir.join(&place.name);
         let help =
             "restore it from a backup; or delete it: the namespace's reservations are forgotten";
-        let saved = match fs::read(&path) {
+        let saved = match read_file(&path, RESERVATIONS_BYTES) {
             Ok(text) => {
                 let damaged = |why: String| {
                     Error::new(Kind::Failed, format!("{}: {why}", path.display())).help(help)
@@ -153,7 +154,8 @@ impl Reservations {
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => {
-                return Err(Error::failed(format!("cannot read {}", path.display()), error));
+                let failed = Error::failed(format!("cannot read {}", path.display()), error);
+                return Err(failed.help(help));
             }
         };
         Ok(Keeping { saved, keeper: Arc::new(place) })
@@ -216,5 +218,25 @@ mod tests {
             let refused = reservations.of(namespace).unwrap_err();
             assert!(refused.context.contains(&namespace.to_string()), "{refused}");
         }
+    }
+
+    #[test]
+    fn as_many_as_there_can_be_are_read_and_a_file_too_long_lets_nobody_in() {
+        let dir = tempfile::tempdir().unwrap();
+        let reservations = Reservations::open(dir.path()).unwrap();
+        let namespace = Uuid::from_u128(5);
+        let registrant = |n| Registration { host: HostId([n; 16]), key: u64::MAX };
+        let most = u8::try_from(target::limits::MAX_REGISTRANTS).unwrap();
+        let registrations = (1..=most).map(registrant).collect();
+        let full = Saved { generation: u32::MAX, registrations, ..saved() };
+        reservations.of(namespace).unwrap().keeper.keep(Some(&full)).unwrap();
+        assert_eq!(reservations.of(namespace).unwrap().saved, Some(full));
+        let path = dir.path().join("reservations").join(format!("{namespace}.json"));
+        let mut text = fs::read(&path).unwrap();
+        text.resize(stdx::num::usize64(RESERVATIONS_BYTES) + 1, b' ');
+        fs::write(&path, text).unwrap();
+        let refused = reservations.of(namespace).unwrap_err();
+        assert!(refused.context.contains("longer than"), "{refused}");
+        assert!(refused.help.unwrap().contains("delete it"));
     }
 }

@@ -20,11 +20,15 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::desired::Desired;
+use crate::limits::STATE_BYTES;
 use crate::pools::PoolDef;
 use crate::{Error, Result, identity};
 
 /// Version of `state.json` that this program writes.
 const VERSION: u32 = 1;
+
+/// The longest number of a process, in bytes.
+const PID_BYTES: u64 = 20;
 
 /// The state's file.
 const FILE: &str = "state.json";
@@ -77,19 +81,18 @@ pub fn peek(dir: &Path) -> Result<Option<State>> {
 
 /// Reads a state file, if there is one.
 fn read(file: &Path) -> Result<Option<State>> {
-    let text = match fs::read(file) {
+    let help = "restore it from a backup, or move it away to start with a new identity (hosts \
+                will see new namespaces)";
+    let text = match read_file(file, STATE_BYTES) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => {
-            return Err(Error::failed(format!("cannot read {}", file.display()), error));
+            let failed = Error::failed(format!("cannot read {}", file.display()), error);
+            return Err(failed.help(help));
         }
     };
-    let damaged = |what: String| {
-        Error::new(Kind::Failed, format!("{}: {what}", file.display())).help(
-            "restore it from a backup, or move it away to start with a new identity (hosts will \
-             see new namespaces)",
-        )
-    };
+    let damaged =
+        |what: String| Error::new(Kind::Failed, format!("{}: {what}", file.display())).help(help);
     let state: State = serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
     if state.version != VERSION {
         return Err(damaged(format!("version {} is not {VERSION}", state.version)));
@@ -127,7 +130,7 @@ impl StateDir {
             .map_err(failed)?;
         match lock.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(held(&path, &mut lock)),
+            Err(TryLockError::WouldBlock) => return Err(held(&path, &lock)),
             Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
         lock.set_len(0).map_err(failed)?;
@@ -178,8 +181,28 @@ impl StateDir {
         let mut text = serde_json::to_vec_pretty(state)
             .map_err(|error| Error::failed(format!("cannot write {}", file.display()), error))?;
         text.push(b'\n');
+        check_length(stdx::num::u64_of(text.len()), STATE_BYTES).map_err(failed)?;
         replace_file(&self.path, FILE, &text).map_err(failed)
     }
+}
+
+/// Whether a file of so many bytes is no longer than it may be.
+fn check_length(bytes: u64, most: u64) -> io::Result<()> {
+    if bytes <= most {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it is longer than {most} bytes")))
+}
+
+/// Reads a file of `most` bytes at most, whatever lies there.
+///
+/// # Errors
+/// As the system calls; `FileTooLarge` for one that is longer.
+pub fn read_file(file: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    File::open(file)?.take(most + 1).read_to_end(&mut text)?;
+    check_length(stdx::num::u64_of(text.len()), most)?;
+    Ok(text)
 }
 
 /// Replaces a file as a whole: after a power cut it holds the old text or the new one.
@@ -209,9 +232,9 @@ pub fn remove_file(dir: &Path, name: &str) -> io::Result<()> {
 }
 
 /// The error for a directory that another daemon holds.
-fn held(path: &Path, lock: &mut File) -> Error {
+fn held(path: &Path, lock: &File) -> Error {
     let mut pid = String::new();
-    let owner = match lock.read_to_string(&mut pid) {
+    let owner = match lock.take(PID_BYTES).read_to_string(&mut pid) {
         Ok(_) if !pid.trim().is_empty() => format!(" (process {})", pid.trim()),
         _ => String::new(),
     };
@@ -247,6 +270,24 @@ mod tests {
         let refused = state.load().unwrap_err();
         assert!(refused.context.contains("state.json: EOF"), "{refused}");
         assert_eq!(fs::read(dir.path().join("state.json")).unwrap(), b"{ \"version\": 1,");
+    }
+
+    #[test]
+    fn a_state_too_long_is_refused_and_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = StateDir::open(dir.path()).unwrap();
+        let state = held.load().unwrap();
+        let path = dir.path().join("state.json");
+        let text = fs::read(&path).unwrap();
+        // White space: a state like any other, but for its length.
+        let grow = |to: &[u8]| OpenOptions::new().append(true).open(&path).unwrap().write_all(to);
+        grow(&vec![b' '; stdx::num::usize64(STATE_BYTES) - text.len()]).unwrap();
+        assert_eq!(held.load().unwrap(), state);
+        grow(b" ").unwrap();
+        let refused = held.load().unwrap_err();
+        assert!(refused.context.contains("longer than 67108864 bytes"), "{refused}");
+        assert!(refused.help.unwrap().contains("backup"));
+        assert_eq!(fs::metadata(&path).unwrap().len(), STATE_BYTES + 1);
     }
 
     #[test]

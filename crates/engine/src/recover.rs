@@ -111,6 +111,36 @@ async fn read(
     segments.read(info, at.location.slot(), &[at.crc], out).await
 }
 
+/// The last ordered stripe up to which all since a checkpoint are whole, for a log that does not say
+/// any more which are durable: those it relied on are among them. Durable when this returns.
+///
+/// # Errors
+/// `Failed` when too many drives are lost.
+pub async fn last_whole(found: &Found, segments: &Segments) -> Result<u64> {
+    let mut stripes = BTreeMap::new();
+    for record in &found.manifest.segments {
+        let Some(from) = record.roll_from else { continue };
+        for stripe in from..record.info.geometry.stripes() {
+            let Some(header) = segments.read_header(&record.info, stripe).await? else { break };
+            stripes.insert(header.sequence, (&record.info, stripe));
+        }
+    }
+    let mut last = found.manifest.cut;
+    let mut relied_on = Vec::new();
+    while let Some((info, stripe)) = stripes.get(&(last + 1)) {
+        let Some((_, faults)) = segments.verify(info, *stripe).await? else { break };
+        let is_torn = !(faults.wrong.is_empty() && faults.not_blank.is_empty());
+        if is_torn || !faults.parity.is_empty() || faults.unreadable.len() > info.geometry.parity()
+        {
+            break;
+        }
+        relied_on.push(*info);
+        last += 1;
+    }
+    segments.flush(&relied_on).await?;
+    Ok(last)
+}
+
 /// Stripes to roll forward, in their order, and what they make of the segments.
 pub struct Rolled {
     pub table: Table,

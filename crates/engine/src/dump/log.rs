@@ -70,8 +70,8 @@ fn lost(look: &Look<'_>, what: String) -> Finding {
             .advise("an exported pool has nothing in its log, which need not come along");
     }
     Finding::error(Structure::LogControl, what).advise(
-        "what was acknowledged last is lost with the log: restore it, or a backup of what changed \
-         since",
+        "what was acknowledged last may be lost: restore the log from a copy, if there is one. With \
+         records in it the pool opens for whoever accepts that (`pool import --accept-loss`)",
     )
 }
 

@@ -18,6 +18,7 @@ mod inspect;
 mod lane;
 pub mod limits;
 mod loss;
+mod rebuild;
 mod record;
 mod recover;
 mod refer;
@@ -112,7 +113,8 @@ impl Log {
     /// # Errors
     /// `Missing` when there is no log or another pool's, `Invalid` when it has another length, `Loss`
     /// when records that were acknowledged are damaged on every device so that nothing tells which
-    /// blocks they were of, `Failed` when no device takes writes.
+    /// blocks they were of, or the control block is and [`rebuild`](Self::rebuild) is called for,
+    /// `Failed` when no device takes writes.
     pub async fn open(device: Device, bytes: u64, lane: u64) -> Result<(Self, Opened)> {
         Self::open_with(device, bytes, lane, false).await
     }

@@ -17,7 +17,8 @@ async fn newest_control(store: &Store, ring: u64, lane: u64) -> Result<Control> 
     let (found, wrong) = store.read_controls().await;
     let Some(control) = found.first() else {
         let missing = || Error::new(Kind::Missing, "there is no commit log");
-        return Err(wrong.unwrap_or_else(missing));
+        let wrong = wrong.unwrap_or_else(missing);
+        return Err(super::rebuild::without_control(store, ring, lane, wrong).await);
     };
     if control.ring != ring {
         let context = format!("the commit log's ring has {} bytes, not {ring}", control.ring);

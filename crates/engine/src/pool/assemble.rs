@@ -113,6 +113,10 @@ impl Frame {
         let device = device(label, &self.log, &self.common.superblock.drives, shard);
         let lane = lane(label, shard);
         if let Begin::Found { accept_loss } = begin {
+            if accept_loss && Log::lacks_control(device.clone(), label.log_bytes, lane).await? {
+                let durable = self.last_whole_stripe(shard).await?;
+                Log::rebuild(device.clone(), label.log_bytes, lane, durable).await?;
+            }
             let opened = Log::open_with(device, label.log_bytes, lane, accept_loss).await;
             let (log, opened) = opened.map_err(|error| Error {
                 context: format!("shard {shard} (lane {lane:#018x}): {}", error.context),
@@ -121,6 +125,13 @@ impl Frame {
             return Ok((log, opened.durable_stripe, opened.lost_blocks));
         }
         Ok((Log::create(device, label.log_bytes, lane).await?, 0, 0))
+    }
+
+    /// What a log that lost its control block can rely on.
+    async fn last_whole_stripe(&self, shard: u16) -> Result<u64> {
+        let segments = self.segments()?;
+        let found = recover::find(&self.common.superblock, &segments, self.geometry, shard).await?;
+        recover::last_whole(&found, &segments).await
     }
 
     /// A shard that has nothing yet.

@@ -25,7 +25,8 @@ pub struct OpenOptions {
     /// Opens a pool that was exported.
     pub import: bool,
     /// Opens without records of the log that were acknowledged and are damaged so that nothing tells
-    /// which blocks they were of: those are as they were before.
+    /// which blocks they were of: those are as they were before. Where nothing tells which records
+    /// are needed, with those that can be.
     pub accept_loss: bool,
 }
 

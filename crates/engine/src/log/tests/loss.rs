@@ -2,6 +2,7 @@
 
 use super::model::{BLOCKS, Op};
 use super::*;
+use crate::address::Location;
 use crate::error::Kind as ErrorKind;
 use crate::log::limits::CONTROL_BYTES;
 use crate::log::record::{HEADER, list_bytes};
@@ -195,4 +196,104 @@ fn a_damaged_record_takes_nothing_else_with_it() {
     for seed in 0..400 {
         simulate(seed, damaged_story(seed));
     }
+}
+
+/// Damages both control slots on every device.
+async fn damage_control(device: &Device) {
+    for at in [0, PAGE] {
+        match device {
+            Device::Memory(areas) => {
+                for area in areas {
+                    area.pmem.write(area.offset + at, &[0xA5; 64]).unwrap();
+                    area.pmem.fence();
+                }
+            }
+            Device::Drives(zones) => {
+                for zone in zones {
+                    let mut page = reactor::buffer::alloc(usize64(PAGE)).await;
+                    page.fill(0xA5);
+                    zone.drive.write(zone.offset + at, page, true).await.unwrap();
+                }
+            }
+        }
+    }
+}
+
+async fn refused(device: &Device) -> ErrorKind {
+    let Err(error) = Log::open(device.clone(), BYTES, LANE).await else { panic!("opened") };
+    error.kind
+}
+
+#[test]
+fn a_lost_control_block_is_made_anew_by_the_records_there_are() {
+    on_each(|device| async move {
+        let log = Log::create(device.clone(), BYTES, LANE).await.unwrap();
+        write(&log, key(1, 0), 0..9).await;
+        let through = log.next_batch(256, &mut Vec::new()).unwrap();
+        write(&log, key(1, 4), 100..101).await;
+        log.trim(through, 3).await.unwrap();
+        log.append(Append::Hole { key: key(1, 7), count: 1 }).await.unwrap();
+        log.close().await;
+        drop(log);
+        // With another opening's records behind the first one's.
+        let (log, _) = Log::open(device.clone(), BYTES, LANE).await.unwrap();
+        write(&log, key(1, 5), 200..201).await;
+        log.close().await;
+        drop(log);
+        assert!(!Log::lacks_control(device.clone(), BYTES, LANE).await.unwrap());
+        damage_control(&device).await;
+        assert_eq!(refused(&device).await, ErrorKind::Loss);
+        assert!(Log::lacks_control(device.clone(), BYTES, LANE).await.unwrap());
+        Log::rebuild(device.clone(), BYTES, LANE, 7).await.unwrap();
+        for _ in 0..2 {
+            let (log, opened) = Log::open(device.clone(), BYTES, LANE).await.unwrap();
+            assert_eq!((opened.durable_stripe, opened.lost_blocks), (7, 0));
+            // What was trimmed is there again, and nothing newer behind it.
+            let tags: Vec<_> = (0..10).map(|n| tag(&log, key(1, n))).collect();
+            let written = [Some(0), Some(1), Some(2), Some(3), Some(100), Some(200), Some(6)];
+            assert_eq!(tags, [&written[..], &[None, Some(8), None]].concat());
+            assert_eq!(log.lookup(key(1, 7), 1).0, Found::Hole);
+            log.close().await;
+        }
+    });
+}
+
+#[test]
+fn a_log_made_anew_begins_after_the_last_references() {
+    on_each(|device| async move {
+        let log = Log::create(device.clone(), BYTES, LANE).await.unwrap();
+        write(&log, key(1, 0), 0..2).await;
+        let location = Location::new(crate::address::SegmentId::new(3), 5);
+        let entries = [crate::address::Entry { location, crc: 1 }];
+        let (to, source) = (key(1, 9), key(1, 8));
+        log.append(Append::Refer { key: to, source, entries: &entries }).await.unwrap();
+        log.close().await;
+        drop(log);
+        for written in [None, Some(50)] {
+            damage_control(&device).await;
+            Log::rebuild(device.clone(), BYTES, LANE, 0).await.unwrap();
+            let (log, _) = Log::open(device.clone(), BYTES, LANE).await.unwrap();
+            let tags: Vec<_> = [0, 1, 9].map(|n| tag(&log, key(1, n))).into();
+            assert_eq!(tags, [written, None, None]);
+            write(&log, key(1, 0), 50..51).await;
+            log.close().await;
+        }
+    });
+}
+
+#[test]
+fn a_device_without_records_is_not_taken_for_a_log() {
+    on_each(|device| async move {
+        damage_control(&device).await;
+        assert_eq!(refused(&device).await, ErrorKind::Missing);
+        assert!(!Log::lacks_control(device.clone(), BYTES, LANE).await.unwrap());
+        let rebuilt = Log::rebuild(device.clone(), BYTES, LANE, 7).await;
+        assert_eq!(rebuilt.unwrap_err().kind, ErrorKind::Missing);
+        let log = Log::create(device.clone(), BYTES, LANE + 1).await.unwrap();
+        write(&log, key(1, 0), 0..9).await;
+        log.close().await;
+        drop(log);
+        damage_control(&device).await;
+        assert_eq!(refused(&device).await, ErrorKind::Missing);
+    });
 }

@@ -187,3 +187,39 @@ fn a_block_lost_in_the_log_is_destaged_as_lost() {
         }
     });
 }
+
+#[test]
+fn a_pool_whose_log_lost_its_control_block_opens_for_whoever_accepts_that() {
+    let (drives, memory) = (drives(6, 64 * MIB), pmem(8 * MIB));
+    let log = LogSpec::Bbu(vec![Arc::clone(&memory)]);
+    for round in 1..4 {
+        // Some times the log, so that most of it went to the drives since the last checkpoint.
+        let (given, same) = (drives.clone(), log.clone());
+        let model = reactor::simulate(round, async move {
+            let pool = if round == 1 {
+                Pool::create(spec(&given, same), &[]).await.unwrap()
+            } else {
+                Pool::open(given, same, OpenOptions::default(), &[]).await.unwrap()
+            };
+            let name = format!("v{round}");
+            let v = pool.create_volume(volume(&name, 12 * MIB)).await.unwrap();
+            let mut model = Model::new();
+            scribble(&v, &mut model, 2000 * round, round).await;
+            model
+        });
+        // As a crash left it, and then damaged.
+        [0, 4096].iter().for_each(|at| memory.write(*at, &[0xA5; 64]).unwrap());
+        let (given, same) = (drives.clone(), log.clone());
+        reactor::simulate(round, async move {
+            let refused = Pool::open(given.clone(), same.clone(), OpenOptions::default(), &[]);
+            let Err(error) = refused.await else { panic!("opened") };
+            assert_eq!(error.kind, Kind::Loss);
+            assert!(error.to_string().contains("control block"), "{error}");
+            let accepting = OpenOptions { accept_loss: true, ..OpenOptions::default() };
+            let pool = Pool::open(given, same, accepting, &[]).await.unwrap();
+            // Nothing was copied, so nothing is lost.
+            verify(&pool.volume(&format!("v{round}")).unwrap(), &model).await;
+            pool.close().await.unwrap();
+        });
+    }
+}

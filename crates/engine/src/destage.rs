@@ -62,9 +62,10 @@ impl Shard {
         self.draining.get() > 0 || self.log.fill() >= FILL_HIGH || self.log.waiting() > 0
     }
 
-    /// Whether the log has so much that destage should look at it.
+    /// Whether the log has so much that destage should look at it. There may be no room long before
+    /// its ring is full.
     pub fn is_filling(&self) -> bool {
-        self.draining.get() > 0 || self.log.fill() >= FILL_LOW
+        self.draining.get() > 0 || self.log.fill() >= FILL_LOW || self.log.is_full()
     }
 
     /// Whether the log cannot be trimmed before a stripe is written that is not full.

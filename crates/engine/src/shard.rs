@@ -301,10 +301,8 @@ impl Shard {
             reactor::spawn(Rc::clone(self).answer_calls()),
             reactor::spawn(Rc::clone(self).look_for_space()),
             reactor::spawn(Rc::clone(self).watch_drives()),
+            reactor::spawn(Rc::clone(self).watch_log()),
         ];
-        if self.log.commits_late() {
-            self.tasks.borrow_mut().push(reactor::spawn(Rc::clone(self).watch_log()));
-        }
     }
 
     /// Has the shard wait for one more task when it ends.
@@ -312,7 +310,8 @@ impl Shard {
         self.tasks.borrow_mut().push(task);
     }
 
-    /// Has destage look at what became durable in the log: whoever appended it may be gone.
+    /// Has destage look at what became durable in the log, as whoever appended it may be gone, and
+    /// when there is no room: those who wait were the last to append, perhaps.
     async fn watch_log(self: Rc<Self>) {
         while !self.ended.get() {
             self.log.wait_for_more().await;

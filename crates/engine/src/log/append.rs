@@ -147,6 +147,7 @@ impl Shared {
     async fn wait_for_room(&self, kind: Kind) -> Result<()> {
         while !self.lane.borrow().has_room(kind, &self.store) {
             self.check_takes(kind)?;
+            self.more.notify();
             self.room.notified().await;
         }
         Ok(())

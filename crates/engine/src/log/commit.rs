@@ -128,6 +128,7 @@ impl Shared {
             drop(lane);
             self.commits.wake_before(settled);
             self.work.notify();
+            self.more.notify();
         }
         Ok(())
     }

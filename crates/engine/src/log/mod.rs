@@ -60,6 +60,8 @@ struct Shared {
     room: Notify,
     /// Something became durable.
     work: Notify,
+    /// Something became durable some time after it was appended, or an append waits for room.
+    more: Notify,
     /// One trim at a time.
     trimming: Semaphore,
     commits: Commits,
@@ -148,6 +150,7 @@ impl Log {
             full: Cell::new(0),
             room: Notify::new(),
             work: Notify::new(),
+            more: Notify::new(),
             trimming: Semaphore::new(1),
             commits: Commits::new(),
             ended: Cell::new(None),
@@ -290,16 +293,11 @@ impl Log {
         }
     }
 
-    /// Whether records become durable some time after they were appended, which
-    /// [`wait_for_more`](Self::wait_for_more) tells of.
-    #[must_use]
-    pub fn commits_late(&self) -> bool {
-        !self.shared.store.is_memory()
-    }
-
-    /// Waits until more became durable, or the log takes no more. One task at a time.
+    /// Waits until more became durable than the append said that brought it, an append waits for
+    /// room, or the log takes no more: then destage should look, and nobody else may tell it. One
+    /// task at a time.
     pub async fn wait_for_more(&self) {
-        self.shared.work.notified().await;
+        self.shared.more.notified().await;
     }
 
     /// Whether nothing is in the log that was not trimmed.
@@ -362,6 +360,7 @@ impl Log {
         self.shared.refusing.set(true);
         self.shared.room.notify();
         self.shared.work.notify();
+        self.shared.more.notify();
     }
 
     /// Whether writes are answered with `Full` from now on, those that wait included.

@@ -117,6 +117,26 @@ fn files_under_drives_shrink_when_a_volume_is_trimmed() {
     .unwrap();
 }
 
+/// They once waited for ever: the log had no room for more stretches, and destage left it alone because
+/// its ring was nearly empty.
+#[test]
+fn more_deallocations_than_the_log_tells_apart_go_on() {
+    reactor::simulate(1, async {
+        let drives: Vec<_> = super::drives(3, 96 * MIB);
+        let scheme = raid::Scheme::Raid5;
+        let spec = PoolSpec { scheme, ..spec(&drives, LogSpec::Bbu(vec![pmem(32 * MIB)])) };
+        let pool = Pool::create(spec, &[]).await.unwrap();
+        let v = pool.create_volume(volume("v", 256 * MIB)).await.unwrap();
+        let all = async {
+            for at in 0..20_000 {
+                v.deallocate(2 * at * BLOCK as u64, BLOCK as u64).await.unwrap();
+            }
+        };
+        reactor::timeout(Duration::from_secs(60), all).await.expect("destage makes room");
+        pool.close().await.unwrap();
+    });
+}
+
 /// What this test does in a mount namespace of its own.
 const INSIDE: &str = "FLASHLOOM_TEST_SMALL_FILE_SYSTEM";
 

@@ -117,6 +117,11 @@ impl Disk {
         self.namespace.geometry()
     }
 
+    /// As [`Volume::succeed`].
+    pub fn succeed(&self) {
+        self.namespace.succeed();
+    }
+
     fn blocks(geometry: &Geometry, span: Span) -> Blocks {
         let block = u64::from(geometry.block_bytes);
         let first = span.offset / block;

@@ -1,12 +1,13 @@
 //! A block device of this machine's kernel (ublk), with a remote namespace behind it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
 
 use hostraid::Volume;
-use reactor::Task;
-use reactor::ublk::{Descriptor, Device, Order, Parameters};
+use initiator::Geometry;
+use reactor::ublk::{Descriptor, Device, Order, Parameters, Shape, Slot};
+use reactor::{Task, UBLK_QUEUES_MAX};
 use stdx::num::{low8, low32};
 
 use crate::disk::{Disk, Refusal, Span};
@@ -19,30 +20,61 @@ const SECTOR: u64 = 512;
 const EIO: i32 = 5;
 const EOPNOTSUPP: i32 = 95;
 
+/// What a device is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    pub read_only: bool,
+    /// Queues, as many of them as the kernel and this make.
+    pub queues: u16,
+}
+
 /// A device and who serves it.
 pub struct Server {
     device: Rc<Device>,
-    parameters: Parameters,
-    tags: RefCell<Vec<Task<()>>>,
+    disk: Rc<Disk>,
+    parameters: Cell<Parameters>,
+    read_only: bool,
+    slots: RefCell<Vec<Task<()>>>,
 }
 
 impl Server {
-    /// Makes a device of `namespace`, and serves it.
+    /// Makes a device of `namespace`, or takes over the one that a process left behind that was killed, and serves it.
     ///
     /// # Errors
-    /// As [`Device::create`] and [`Device::start`].
-    pub async fn start(namespace: impl Into<Volume>, read_only: bool) -> io::Result<Self> {
+    /// As [`Device::create`], [`Device::take_over`] and [`Device::start`].
+    pub async fn start(namespace: impl Into<Volume>, options: Options) -> io::Result<Self> {
+        let namespace = namespace.into();
+        let Options { read_only, queues } = options;
+        let owner = owner(&namespace.geometry(), read_only);
         let disk = Rc::new(Disk::new(namespace));
         let parameters = parameters(&disk, read_only);
-        let depth = stdx::num::u16_of(REQUESTS_MAX);
-        let device = Rc::new(Device::create(parameters, depth).await?);
-        let serve = |tag| reactor::spawn(serve(Rc::clone(&device), Rc::clone(&disk), tag));
-        let tags = RefCell::new((0..depth).map(serve).collect());
-        let server = Self { device, parameters, tags };
+        let left = if owner == 0 { None } else { Device::take_over(owner).await? };
+        let device = match left {
+            Some(device) => {
+                // What that process had in flight may come after what this one sends.
+                disk.succeed();
+                device
+            }
+            None => {
+                let queues = queues.clamp(1, UBLK_QUEUES_MAX);
+                let depth = stdx::num::u16_of(REQUESTS_MAX);
+                Device::create(parameters, Shape { queues, depth, owner }).await?
+            }
+        };
+        let device = Rc::new(device);
+        let serve = |slot| reactor::spawn(serve(Rc::clone(&device), Rc::clone(&disk), slot));
+        let slots = RefCell::new(device.slots().map(serve).collect());
+        let parameters = Cell::new(parameters);
+        let server = Self { device, disk, parameters, read_only, slots };
         if let Err(error) = server.device.start().await {
             // Why it did not start says more than why it does not vanish.
             let _ = server.stop().await;
             return Err(error);
+        }
+        if server.device.is_taken_over() {
+            tracing::info!("{} was left behind, and goes on", server.path());
+            // It has the size it was left with.
+            server.resize(server.size()).await;
         }
         Ok(server)
     }
@@ -56,13 +88,33 @@ impl Server {
     /// Bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
-        self.parameters.sectors * SECTOR
+        self.parameters.get().sectors * SECTOR
     }
 
     /// Whether it refuses to be written.
     #[must_use]
     pub fn read_only(&self) -> bool {
-        self.parameters.read_only
+        self.parameters.get().read_only
+    }
+
+    /// Looks at the namespace again, and gives the device its size.
+    pub async fn refresh(&self) {
+        let now = parameters(&self.disk, self.read_only);
+        let was = self.parameters.get();
+        if now.sectors != was.sectors {
+            self.parameters.set(Parameters { sectors: now.sectors, ..was });
+            self.resize(self.size()).await;
+        }
+    }
+
+    async fn resize(&self, bytes: u64) {
+        if let Err(error) = self.device.resize(bytes / SECTOR).await {
+            let path = self.path();
+            tracing::warn!(
+                "{path} keeps the size it has, the namespace has {bytes} bytes: {error} (the kernel's ublk driver \
+                 changes sizes since Linux 6.16)"
+            );
+        }
     }
 
     /// Has the device vanish, when the requests in flight have ended.
@@ -71,14 +123,24 @@ impl Server {
     /// As the driver; [`io::ErrorKind::ResourceBusy`] when something of it is still in use.
     pub async fn stop(self) -> io::Result<()> {
         self.device.stop().await?;
-        for tag in self.tags.take() {
-            tag.await;
+        for slot in self.slots.take() {
+            slot.await;
         }
         match Rc::try_unwrap(self.device) {
             Ok(device) => device.delete().await,
             Err(_) => Err(io::ErrorKind::ResourceBusy.into()),
         }
     }
+}
+
+/// By what another process knows a device of the same namespace, used in the same way: its NGUID and EUI64, folded. 0
+/// when the namespace has neither.
+fn owner(geometry: &Geometry, read_only: bool) -> u64 {
+    let (nguid, eui64) = geometry.identity;
+    let (left, right) = nguid.split_at(8);
+    let long = |bytes: &[u8]| bytes.iter().fold(0, |word, &byte| word << 8 | u64::from(byte));
+    let folded = long(left).rotate_left(32) ^ long(right) ^ long(&eui64).rotate_left(16);
+    if folded == 0 { 0 } else { folded ^ u64::from(read_only) }
 }
 
 /// What the device is.
@@ -102,24 +164,29 @@ fn parameters(disk: &Disk, read_only: bool) -> Parameters {
     }
 }
 
-/// Serves a tag's requests, one after the other, until the device vanishes.
-async fn serve(device: Rc<Device>, disk: Rc<Disk>, tag: u16) {
-    let mut next = device.fetch(tag).await;
+/// Serves a slot's requests, one after the other, until the device vanishes.
+async fn serve(device: Rc<Device>, disk: Rc<Disk>, slot: Slot) {
+    let mut next = device.fetch(slot).await;
     loop {
         match next {
             Ok(request) => {
-                let result = execute(&device, &disk, tag, request).await;
-                next = device.commit(tag, result).await;
+                let result = execute(&device, &disk, slot, request).await;
+                next = device.commit(slot, result).await;
             }
             Err(error) => {
-                tracing::trace!("tag {tag} ended: {error}");
+                tracing::trace!("{slot:?} ended: {error}");
                 return;
             }
         }
     }
 }
 
-async fn execute(device: &Device, disk: &Disk, tag: u16, request: Descriptor) -> Result<u32, i32> {
+async fn execute(
+    device: &Device,
+    disk: &Disk,
+    slot: Slot,
+    request: Descriptor,
+) -> Result<u32, i32> {
     if request.order == Order::Flush {
         // It has no place: its first sector is no number of one.
         return disk.flush().await.map(|()| 0).map_err(errno);
@@ -133,13 +200,13 @@ async fn execute(device: &Device, disk: &Disk, tag: u16, request: Descriptor) ->
             for part in disk.parts(span) {
                 let mut data = disk.room(part).await;
                 disk.read(part, &mut data).await.map_err(errno)?;
-                copied(device.write(tag, low32(part.offset - offset), data.data()))?;
+                copied(device.write(slot, low32(part.offset - offset), data.data()))?;
             }
         }
         Order::Write => {
             for part in disk.parts(span) {
                 let mut data = disk.room(part).await;
-                copied(device.read(tag, low32(part.offset - offset), data.data_mut()))?;
+                copied(device.read(slot, low32(part.offset - offset), data.data_mut()))?;
                 disk.write(part, &mut data, request.fua).await.map_err(errno)?;
             }
         }

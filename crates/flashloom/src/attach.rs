@@ -65,7 +65,7 @@ impl Server {
     async fn start(namespace: &Volume, args: &AttachArgs) -> Result<(Self, Attached), Failure> {
         let nsid = args.connect.nsid;
         if args.ublk {
-            return Self::device(namespace, args.read_only).await;
+            return Self::device(namespace, args).await;
         }
         if let Some(path) = &args.vhost_user_blk {
             let listener = UnixListener::bind(path).map_err(|e| no_listener(path.display(), e))?;
@@ -113,8 +113,10 @@ impl Server {
     }
 
     /// A block device of this kernel.
-    async fn device(namespace: &Volume, read_only: bool) -> Result<(Self, Attached), Failure> {
-        let server = ublk::Server::start(namespace.clone(), read_only).await.map_err(|error| {
+    async fn device(namespace: &Volume, args: &AttachArgs) -> Result<(Self, Attached), Failure> {
+        let queues = args.connect.nr_io_queues;
+        let options = ublk::Options { read_only: args.read_only, queues };
+        let server = ublk::Server::start(namespace.clone(), options).await.map_err(|error| {
             let words = format!("cannot make a block device (is ublk_drv loaded?): {error}");
             Failure::new(Exit::Failed, words)
         })?;
@@ -132,8 +134,7 @@ impl Server {
         match self {
             Self::Nbd(server, _) => server.refresh(),
             Self::Vhost(server, _) => server.refresh().await,
-            // Its size is what it was made with.
-            Self::Ublk(_) => {}
+            Self::Ublk(server) => server.refresh().await,
         }
     }
 

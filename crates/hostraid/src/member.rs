@@ -74,6 +74,15 @@ impl Member {
         }
     }
 
+    /// This program goes on for one that was killed.
+    pub fn succeed(&self) {
+        match self {
+            Self::Namespace(namespace) => namespace.succeed(),
+            #[cfg(test)]
+            Self::Simulated(_) => {}
+        }
+    }
+
     /// Reads `len` bytes at `offset` into the start of `buffer`.
     ///
     /// # Errors

@@ -44,6 +44,14 @@ impl Volume {
         }
     }
 
+    /// Says that this program goes on for one that was killed with commands in flight.
+    pub fn succeed(&self) {
+        match self {
+            Self::Namespace(namespace) => namespace.succeed(),
+            Self::Set(set) => set.succeed(),
+        }
+    }
+
     /// # Panics
     /// When `bytes` exceeds the largest buffer.
     pub async fn buffer(&self, bytes: usize) -> Buffer {

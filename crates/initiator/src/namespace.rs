@@ -123,6 +123,13 @@ impl Namespace {
         Ok(Self { inner: Rc::new(Inner { life, keeper }), choice: Choice::default() })
     }
 
+    /// Says that this program goes on for one that was killed with commands in flight. What changes something waits
+    /// until the controllers there are have noticed and execute nothing of it any more, at most so long as after a
+    /// lost association; reads do not.
+    pub fn succeed(&self) {
+        self.inner.life.succeed();
+    }
+
     /// Adds a path, which is connected in the background.
     ///
     /// # Errors

@@ -51,6 +51,7 @@ pub use join::join_all;
 pub use lent::Lent;
 pub use limits::{
     BUFFER_ALIGN, BUFFER_MAX, DEFAULT_SPIN, POOL_BYTES, REACTORS_MAX, SCRATCH_BYTES, TASKS_MAX,
+    UBLK_QUEUES_MAX,
 };
 pub use metrics::Metrics;
 pub use policy::{PollPolicy, Spinner};

@@ -107,8 +107,13 @@ pub(crate) const SIMULATED_START_NANOS: u64 = 1_000_000_000;
 /// only turns can notice.
 pub(crate) const SPIN_TURN_NANOS: u64 = 200_000;
 
-/// Requests at once of a block device that this kernel has from us: an operation in the ring for each.
-pub const UBLK_DEPTH_MAX: u16 = 1024;
+/// Requests at once of a queue of a block device that this kernel has from us: an operation in the ring for each.
+pub const UBLK_DEPTH_MAX: u16 = 512;
+
+/// Queues of such a device, all served by one reactor: beyond that it has enough with any of them.
+pub const UBLK_QUEUES_MAX: u16 = 16;
+
+const _: () = assert!(UBLK_DEPTH_MAX as usize * UBLK_QUEUES_MAX as usize <= OPS_MAX);
 
 /// How long udev may take to make a device's node, and how often it is looked for.
 pub(crate) const UBLK_OPEN_NANOS: u64 = 10_000_000_000;

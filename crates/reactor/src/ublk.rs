@@ -1,12 +1,16 @@
 //! Block devices of this kernel that a process serves (ublk): Linux' `include/uapi/linux/ublk_cmd.h` and
 //! `Documentation/block/ublk.rst`. Needs the `ublk_drv` module of Linux 6.5 or later, and root.
 //!
-//! Data is copied by calls (`UBLK_F_USER_COPY`): the kernel never has an address of ours.
+//! Data is copied by calls (`UBLK_F_USER_COPY`): the kernel never has an address of ours. A device outlives the
+//! process that serves it, when that is killed: its requests wait, those that were not answered too
+//! (`UBLK_F_USER_RECOVERY_REISSUE`), until another process takes it over.
 #![allow(unsafe_code, reason = "commands through the ring, and positional reads of a device")]
+
+mod wire;
 
 use crate::blocking;
 use crate::core;
-use crate::limits::{UBLK_DEPTH_MAX, UBLK_OPEN_NANOS, UBLK_OPEN_PAUSE};
+use crate::limits::{UBLK_DEPTH_MAX, UBLK_OPEN_NANOS, UBLK_OPEN_PAUSE, UBLK_QUEUES_MAX};
 use crate::ring::{Hold, OpFuture};
 use crate::shared::Mapping;
 use crate::time::now;
@@ -18,138 +22,10 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 use stdx::num::{u16_of, u64_of};
+use wire::{CONTROL_BYTES, DESCRIPTOR_BYTES, IO_BYTES, Info, encoded, flag, number};
+pub use wire::{Descriptor, Order, Parameters};
 
 const CONTROL: &str = "/dev/ublk-control";
-
-/// Commands to the driver and of a queue, by number; on the wire as ioctl(2) encodes them.
-mod number {
-    pub const ADD: u32 = 0x04;
-    pub const DELETE: u32 = 0x05;
-    pub const START: u32 = 0x06;
-    pub const STOP: u32 = 0x07;
-    pub const SET_PARAMETERS: u32 = 0x08;
-    pub const FETCH: u32 = 0x20;
-    pub const COMMIT_AND_FETCH: u32 = 0x21;
-}
-
-/// `_IOWR('u', number, bytes)`.
-const fn encoded(number: u32, bytes: u32) -> u32 {
-    0b11 << 30 | bytes << 16 | (b'u' as u32) << 8 | number
-}
-
-/// Bytes of the kernel's structures.
-const CONTROL_BYTES: u32 = 32;
-const IO_BYTES: u32 = 16;
-const INFO_BYTES: usize = 64;
-const DESCRIPTOR_BYTES: usize = 24;
-const PARAMETER_BYTES: usize = 8 + 32 + 20;
-
-/// Of a device's flags: commands are encoded as ioctl(2) does.
-const IOCTL_ENCODE: u64 = 1 << 6;
-/// Of a device's flags: data is copied by pread(2) and pwrite(2).
-const USER_COPY: u64 = 1 << 7;
-
-/// Where data is in the device's file: from here on, with queue and tag in the upper bits of the offset.
-const DATA_AT: u64 = 0x8000_0000;
-const TAG_SHIFT: u32 = 25;
-
-/// What a device is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Parameters {
-    /// Sectors of 512 bytes.
-    pub sectors: u64,
-    /// Logical block, as a power of two.
-    pub block_shift: u8,
-    /// What it is best written in, likewise.
-    pub optimal_shift: u8,
-    /// Bytes of one request.
-    pub request_bytes: u32,
-    pub read_only: bool,
-    /// There is something to flush.
-    pub volatile_cache: bool,
-    /// Sectors of one discard; 0 when there is none.
-    pub discard_sectors: u32,
-    /// Sectors that are zeroed at once.
-    pub zeroes_sectors: u32,
-}
-
-impl Parameters {
-    /// `struct ublk_params` with basic and discard parameters.
-    fn to_bytes(self) -> Vec<u8> {
-        let bit = |set: bool, bit: u32| if set { 1u32 << bit } else { 0 };
-        let attributes =
-            bit(self.read_only, 0) | bit(self.volatile_cache, 2) | bit(self.volatile_cache, 3);
-        let discards = self.discard_sectors > 0 || self.zeroes_sectors > 0;
-        let mut bytes = Vec::with_capacity(PARAMETER_BYTES);
-        let length = u32::try_from(PARAMETER_BYTES).unwrap_or(0);
-        bytes.extend(length.to_ne_bytes());
-        bytes.extend((1 | bit(discards, 1)).to_ne_bytes());
-        bytes.extend(attributes.to_ne_bytes());
-        let optimal = self.optimal_shift.max(self.block_shift);
-        bytes.extend([self.block_shift, optimal, optimal, self.block_shift]);
-        bytes.extend((self.request_bytes / 512).to_ne_bytes());
-        bytes.extend(0u32.to_ne_bytes());
-        bytes.extend(self.sectors.to_ne_bytes());
-        bytes.extend(0u64.to_ne_bytes());
-        let granularity = 1u32 << self.block_shift;
-        for word in [granularity, granularity, self.discard_sectors, self.zeroes_sectors] {
-            bytes.extend(word.to_ne_bytes());
-        }
-        bytes.extend(1u16.to_ne_bytes());
-        bytes.extend(0u16.to_ne_bytes());
-        debug_assert_eq!(bytes.len(), PARAMETER_BYTES);
-        bytes
-    }
-}
-
-/// What a request is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
-    Read,
-    Write,
-    Flush,
-    Discard,
-    WriteZeroes,
-    Other(u8),
-}
-
-/// A request, as the kernel describes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Descriptor {
-    pub order: Order,
-    /// Durable when it ends (`UBLK_IO_F_FUA`).
-    pub fua: bool,
-    /// Zeroes are not to be deallocated (`UBLK_IO_F_NOUNMAP`).
-    pub no_unmap: bool,
-    /// Sectors of 512 bytes.
-    pub first: u64,
-    pub sectors: u32,
-}
-
-impl Descriptor {
-    fn from_bytes(bytes: &[u8; DESCRIPTOR_BYTES]) -> Self {
-        let word = |at: usize| {
-            u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-        };
-        let first: [u8; 8] = std::array::from_fn(|at| bytes[8 + at]);
-        let flags = word(0);
-        let order = match flags.to_le_bytes()[0] {
-            0 => Order::Read,
-            1 => Order::Write,
-            2 => Order::Flush,
-            3 => Order::Discard,
-            5 => Order::WriteZeroes,
-            other => Order::Other(other),
-        };
-        Self {
-            order,
-            fua: flags & 1 << 13 != 0,
-            no_unmap: flags & 1 << 15 != 0,
-            first: u64::from_ne_bytes(first),
-            sectors: word(4),
-        }
-    }
-}
 
 /// A command to the driver, on a helper thread and a ring of its own: some wait for I/O that this reactor does.
 /// Gives `buffer` back, which the kernel reads or fills in.
@@ -189,53 +65,114 @@ async fn control(number: u32, device: u32, data: u64, mut buffer: Vec<u8>) -> io
     .await
 }
 
-/// A device with one queue, which this reactor serves. Delete it when done: it outlives this otherwise, and
-/// what uses it sees errors.
+/// A place for one request of a device at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    pub queue: u16,
+    pub tag: u16,
+}
+
+/// How much of a device there is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Queues, 1 to [`UBLK_QUEUES_MAX`]; the kernel makes no more than it has processors.
+    pub queues: u16,
+    /// Requests at once of each, 1 to [`UBLK_DEPTH_MAX`].
+    pub depth: u16,
+    /// By what another process knows the device as its own when this one was killed; 0 when none shall, and it
+    /// vanishes.
+    pub owner: u64,
+}
+
+/// A device, all of whose queues this reactor serves. Delete it when done: it outlives this otherwise, and what uses
+/// it waits for who takes it over, or sees errors where nobody may.
 pub struct Device {
-    id: u32,
-    depth: u16,
+    info: Info,
+    /// It had been served by another process.
+    taken: bool,
     fd: Rc<OwnedFd>,
     file: File,
-    descriptors: Mapping,
+    /// By queue.
+    descriptors: Vec<Mapping>,
 }
 
 impl Device {
-    /// Makes a device with room for `depth` requests; the kernel chooses its number. It is to be seen after
-    /// [`Device::start`].
+    /// Makes a device; the kernel chooses its number. It is to be seen after [`Device::start`].
     ///
     /// # Errors
     /// As the driver: not allowed, or `NotFound` when there is none.
-    pub async fn create(parameters: Parameters, depth: u16) -> io::Result<Self> {
-        assert!((1..=UBLK_DEPTH_MAX).contains(&depth), "a depth that no device has");
-        let mut info = vec![0u8; INFO_BYTES];
-        info[..2].copy_from_slice(&1u16.to_ne_bytes());
-        info[2..4].copy_from_slice(&depth.to_ne_bytes());
-        info[8..12].copy_from_slice(&parameters.request_bytes.to_ne_bytes());
-        info[12..16].copy_from_slice(&u32::MAX.to_ne_bytes());
-        info[24..32].copy_from_slice(&(IOCTL_ENCODE | USER_COPY).to_ne_bytes());
-        let info = control(number::ADD, u32::MAX, 0, info).await?;
-        let id = u32::from_ne_bytes([info[12], info[13], info[14], info[15]]);
-        let flags = info[24..32].try_into().map_or(0, u64::from_ne_bytes);
+    pub async fn create(parameters: Parameters, shape: Shape) -> io::Result<Self> {
+        assert!((1..=UBLK_DEPTH_MAX).contains(&shape.depth), "a depth that no device has");
+        assert!((1..=UBLK_QUEUES_MAX).contains(&shape.queues), "queues that no device has");
+        let recovery = if shape.owner == 0 { 0 } else { flag::RECOVERY | flag::REISSUE };
+        let wanted = Info {
+            queues: shape.queues,
+            depth: shape.depth,
+            request_bytes: parameters.request_bytes,
+            id: u32::MAX,
+            flags: flag::IOCTL_ENCODE | flag::USER_COPY | recovery,
+            owner: shape.owner,
+            ..Info::default()
+        };
+        let info = control(number::ADD, u32::MAX, 0, wanted.to_bytes()).await?;
+        let info = Info::from_bytes(&info);
         let made = async {
-            if flags & USER_COPY == 0 {
+            if info.flags & flag::USER_COPY == 0 {
                 let words = "the kernel's ublk driver has no user copy: it came with Linux 6.5";
                 return Err(io::Error::new(io::ErrorKind::Unsupported, words));
             }
-            control(number::SET_PARAMETERS, id, 0, parameters.to_bytes()).await?;
-            Self::open(id, depth).await
+            control(number::SET_PARAMETERS, info.id, 0, parameters.to_bytes()).await?;
+            Self::open(info, false).await
         };
         match made.await {
             Ok(device) => Ok(device),
             Err(error) => {
                 // It is of no use: the first error tells why.
-                let _ = control(number::DELETE, id, 0, Vec::new()).await;
+                let _ = control(number::DELETE, info.id, 0, Vec::new()).await;
                 Err(error)
             }
         }
     }
 
-    async fn open(id: u32, depth: u16) -> io::Result<Self> {
-        let path = format!("/dev/ublkc{id}");
+    /// Takes over a device that a process with this `owner` left behind, when it was killed, if there is one. One
+    /// whose process is just ending is waited for. It goes on after [`Device::start`].
+    ///
+    /// # Errors
+    /// As the driver.
+    pub async fn take_over(owner: u64) -> io::Result<Option<Self>> {
+        let until = now() + UBLK_OPEN_NANOS;
+        for id in blocking(numbers).await? {
+            loop {
+                let Ok(info) = Self::info(id).await else { break };
+                if info.owner != owner || info.flags & flag::RECOVERY == 0 {
+                    break;
+                }
+                if info.is_left() {
+                    match control(number::START_RECOVERY, id, 0, Vec::new()).await {
+                        Ok(_) => return Self::open(info, true).await.map(Some),
+                        // What the process had open is not closed yet.
+                        Err(e) if e.kind() == io::ErrorKind::ResourceBusy => {}
+                        Err(e) => return Err(e),
+                    }
+                } else if blocking(move || Ok(is_alive(info.process))).await? {
+                    break;
+                }
+                if now() >= until {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                sleep(UBLK_OPEN_PAUSE).await;
+            }
+        }
+        Ok(None)
+    }
+
+    async fn info(id: u32) -> io::Result<Info> {
+        let bytes = control(number::INFO, id, 0, Info::default().to_bytes()).await?;
+        Ok(Info::from_bytes(&bytes))
+    }
+
+    async fn open(info: Info, taken: bool) -> io::Result<Self> {
+        let path = format!("/dev/ublkc{}", info.id);
         let until = now() + UBLK_OPEN_NANOS;
         let file = loop {
             // udev makes the node, in its own time.
@@ -246,26 +183,48 @@ impl Device {
                 other => break other?,
             }
         };
-        let bytes = usize::from(depth) * DESCRIPTOR_BYTES;
-        let descriptors = Mapping::of_device(&file, 0, bytes.next_multiple_of(4096))?;
+        let bytes = (usize::from(info.depth) * DESCRIPTOR_BYTES).next_multiple_of(4096);
+        let map = |queue| Mapping::of_device(&file, wire::descriptors(queue), bytes);
+        let descriptors = (0..info.queues).map(map).collect::<io::Result<_>>()?;
         let fd = Rc::new(OwnedFd::from(file.try_clone()?));
-        Ok(Self { id, depth, fd, file, descriptors })
+        Ok(Self { info, taken, fd, file, descriptors })
     }
 
     /// The block device.
     #[must_use]
     pub fn path(&self) -> String {
-        format!("/dev/ublkb{}", self.id)
+        format!("/dev/ublkb{}", self.info.id)
     }
 
-    /// Has it appear. Every tag must have been fetched before, and is served meanwhile: the kernel looks for
+    /// Whether it had been served by another process.
+    #[must_use]
+    pub fn is_taken_over(&self) -> bool {
+        self.taken
+    }
+
+    /// Every place for a request: one that was taken over has those it was made with.
+    pub fn slots(&self) -> impl Iterator<Item = Slot> + use<> {
+        let Info { queues, depth, .. } = self.info;
+        (0..queues).flat_map(move |queue| (0..depth).map(move |tag| Slot { queue, tag }))
+    }
+
+    /// Has it appear, or go on. Every slot must have been fetched before, and is served meanwhile: the kernel looks for
     /// partitions.
     ///
     /// # Errors
     /// As the driver.
     pub async fn start(&self) -> io::Result<()> {
         let process = u64::from(std::process::id());
-        control(number::START, self.id, process, Vec::new()).await.map(drop)
+        let command = if self.taken { number::END_RECOVERY } else { number::START };
+        control(command, self.info.id, process, Vec::new()).await.map(drop)
+    }
+
+    /// Gives it another size.
+    ///
+    /// # Errors
+    /// `Unsupported` where the driver cannot: it came with Linux 6.16.
+    pub async fn resize(&self, sectors: u64) -> io::Result<()> {
+        control(number::UPDATE_SIZE, self.info.id, sectors, Vec::new()).await.map(drop)
     }
 
     /// Has it vanish: fetches end with an error. Requests in flight are served meanwhile.
@@ -273,7 +232,7 @@ impl Device {
     /// # Errors
     /// As the driver.
     pub async fn stop(&self) -> io::Result<()> {
-        control(number::STOP, self.id, 0, Vec::new()).await.map(drop)
+        control(number::STOP, self.info.id, 0, Vec::new()).await.map(drop)
     }
 
     /// Removes it, and waits until the last who has it open has closed it, this one among them.
@@ -281,46 +240,48 @@ impl Device {
     /// # Errors
     /// As the driver.
     pub async fn delete(self) -> io::Result<()> {
-        let id = self.id;
+        let id = self.info.id;
         drop(self);
         control(number::DELETE, id, 0, Vec::new()).await.map(drop)
     }
 
-    /// Waits for the first request of a tag.
+    /// Waits for the first request of a slot.
     ///
     /// # Errors
     /// `NotConnected` when the device is being stopped; as the driver; when the ring takes no more operations.
-    pub async fn fetch(&self, tag: u16) -> io::Result<Descriptor> {
-        self.next(number::FETCH, tag, 0).await
+    pub async fn fetch(&self, slot: Slot) -> io::Result<Descriptor> {
+        self.next(number::FETCH, slot, 0).await
     }
 
-    /// Ends a tag's request, with the bytes it moved or an error number, and waits for its next.
+    /// Ends a slot's request, with the bytes it moved or an error number, and waits for its next.
     ///
     /// # Errors
     /// As [`Device::fetch`].
-    pub async fn commit(&self, tag: u16, result: Result<u32, i32>) -> io::Result<Descriptor> {
+    pub async fn commit(&self, slot: Slot, result: Result<u32, i32>) -> io::Result<Descriptor> {
         let result = match result {
             Ok(bytes) => i32::try_from(bytes).unwrap_or(i32::MAX),
             Err(errno) => -errno,
         };
-        self.next(number::COMMIT_AND_FETCH, tag, result).await
+        self.next(number::COMMIT_AND_FETCH, slot, result).await
     }
 
-    async fn next(&self, number: u32, tag: u16, result: i32) -> io::Result<Descriptor> {
-        let (outcome, _) = self.command(number, tag, result)?.await;
+    async fn next(&self, number: u32, slot: Slot, result: i32) -> io::Result<Descriptor> {
+        let (outcome, _) = self.command(number, slot, result)?.await;
         if outcome < 0 {
             return Err(io::Error::from_raw_os_error(-outcome));
         }
         let mut bytes = [0; DESCRIPTOR_BYTES];
-        self.descriptors.read(usize::from(tag) * DESCRIPTOR_BYTES, &mut bytes);
+        let at = usize::from(slot.tag) * DESCRIPTOR_BYTES;
+        self.descriptors[usize::from(slot.queue)].read(at, &mut bytes);
         Ok(Descriptor::from_bytes(&bytes))
     }
 
-    fn command(&self, number: u32, tag: u16, result: i32) -> io::Result<OpFuture> {
-        assert!(tag < self.depth, "a tag that the queue does not have");
-        // Queue 0, and no address: data is copied by calls.
+    fn command(&self, number: u32, slot: Slot, result: i32) -> io::Result<OpFuture> {
+        assert!(slot.queue < self.info.queues && slot.tag < self.info.depth, "no such slot");
+        // And no address: data is copied by calls.
         let mut command = [0u8; 16];
-        command[2..4].copy_from_slice(&tag.to_ne_bytes());
+        command[..2].copy_from_slice(&slot.queue.to_ne_bytes());
+        command[2..4].copy_from_slice(&slot.tag.to_ne_bytes());
         command[4..8].copy_from_slice(&result.to_ne_bytes());
         let fd = types::Fd(self.fd.as_raw_fd());
         let entry = opcode::UringCmd16::new(fd, encoded(number, IO_BYTES)).cmd(command).build();
@@ -331,45 +292,34 @@ impl Device {
         })
     }
 
-    fn place(tag: u16, at: u32) -> u64 {
-        DATA_AT + (u64::from(tag) << TAG_SHIFT) + u64::from(at)
-    }
-
-    /// Copies data of a tag's write, from byte `at` on. A copy in memory, which does not wait for anything.
+    /// Copies data of a slot's write, from byte `at` on. A copy in memory, which does not wait for anything.
     ///
     /// # Errors
     /// As pread(2).
-    pub fn read(&self, tag: u16, at: u32, into: &mut [u8]) -> io::Result<()> {
-        self.file.read_exact_at(into, Self::place(tag, at))
+    pub fn read(&self, slot: Slot, at: u32, into: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(into, wire::place(slot.queue, slot.tag, at))
     }
 
-    /// Copies data to a tag's read, to byte `at` and on.
+    /// Copies data to a slot's read, to byte `at` and on.
     ///
     /// # Errors
     /// As pwrite(2).
-    pub fn write(&self, tag: u16, at: u32, from: &[u8]) -> io::Result<()> {
-        self.file.write_all_at(from, Self::place(tag, at))
+    pub fn write(&self, slot: Slot, at: u32, from: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(from, wire::place(slot.queue, slot.tag, at))
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Numbers of the devices there are.
+fn numbers() -> io::Result<Vec<u32>> {
+    let entries = std::fs::read_dir("/dev")?.filter_map(Result::ok);
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    Ok(names.filter_map(|name| name.strip_prefix("ublkc")?.parse().ok()).collect())
+}
 
-    #[test]
-    fn commands_are_numbered_as_the_kernel_does() {
-        assert_eq!(encoded(number::ADD, CONTROL_BYTES), 0xc020_7504);
-        assert_eq!(encoded(number::FETCH, IO_BYTES), 0xc010_7520);
-    }
-
-    #[test]
-    fn a_descriptor_is_read() {
-        let mut bytes = [0; DESCRIPTOR_BYTES];
-        bytes[..4].copy_from_slice(&(1u32 | 1 << 13).to_ne_bytes());
-        bytes[4..8].copy_from_slice(&8u32.to_ne_bytes());
-        bytes[8..16].copy_from_slice(&0x1_0000_0002u64.to_ne_bytes());
-        let read = Descriptor::from_bytes(&bytes);
-        let (order, first) = (Order::Write, 0x1_0000_0002);
-        assert_eq!(read, Descriptor { order, fua: true, no_unmap: false, first, sectors: 8 });
-    }
+/// Whether a process is there that has not ended.
+fn is_alive(process: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // Behind the name, which may hold anything, comes the state.
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }

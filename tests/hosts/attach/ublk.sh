@@ -1,24 +1,11 @@
 # The program in this machine makes a remote namespace a block device of its kernel: features, data, file system,
-# discard, a target that is killed under load, and an end by Ctrl-C that leaves nothing behind.
+# discard, a target that is killed under load, the program itself killed under load, another size, and an end
+# by Ctrl-C that leaves nothing behind.
+. /hosts/attach/device.sh
 read -r PORT NQN <<<"$(call address)"
-attach() {
-    /hosts/flashloom attach --ublk --traddr "$ADDRESS" --trsvcid "$PORT" --subnqn "$NQN" --poll interrupt \
-        --keep-alive-tmo 1s --reconnect-delay 1s "$@" </dev/null >/tmp/attached 2>/tmp/attach.log 3>&- &
-    SERVER=$!
-    wait_for 120 attached
-    DEV=$(grep '^/dev/ublkb' /tmp/attached) || fail "no block device: $(cat /tmp/attach.log)"
-    wait_for 60 readable "${DEV#/dev/}"
-}
-attached() { grep -q '^/dev/ublkb' /tmp/attached || ! kill -0 "$SERVER"; }
-detach() {
-    kill -INT "$SERVER"
-    wait "$SERVER" || fail "attach ended with $?: $(cat /tmp/attach.log)"
-    [ ! -e "$DEV" ] && [ -z "$(ls -d /dev/ublkc* /sys/block/ublkb* 2>/dev/null)" ] || fail "$DEV was left behind"
-}
-queue() { cat "/sys/block/${DEV#/dev/}/queue/$1"; }
-load_sectors() { awk '{print $3 + $7}' "/sys/block/${DEV#/dev/}/stat"; }
 
 attach --nr-io-queues 2
+[ "$(ls "/sys/block/${DEV#/dev/}/mq" | wc -l)" -eq 2 ] || fail "not two queues"
 [ "$(queue logical_block_size)" -eq 4096 ] || fail "logical blocks of $(queue logical_block_size)"
 [ "$(queue write_cache)" = "write back" ] || fail "no flush"
 [ "$(queue discard_max_bytes)" -gt 0 ] || fail "no discard"
@@ -34,6 +21,10 @@ load_moves
 call kill
 call launch
 load_moves
+for round in 1 2; do
+    attach_again --nr-io-queues 2
+    load_moves
+done
 load_done
 
 mkfs.ext4 -q -F "$DEV"
@@ -42,6 +33,14 @@ mount "$DEV" /mnt/files
 cp -a /etc /mnt/files/
 (cd /mnt/files && find etc -type f -print0 | sort -z | xargs -0 sha256sum) >/tmp/sums
 umount /mnt/files
+e2fsck -f -n "$DEV"
+
+has_sectors() { [ "$(cat "/sys/block/${DEV#/dev/}/size")" -eq "$1" ]; }
+has_sectors 131072 || fail "$(cat "/sys/block/${DEV#/dev/}/size") sectors"
+namespace_resize "$NQN" 1 96MiB
+wait_for 30 has_sectors 196608
+e2fsck -f -n "$DEV"
+resize2fs -f "$DEV"
 e2fsck -f -n "$DEV"
 no_io_error
 detach

@@ -1,5 +1,5 @@
-# A remote namespace is this machine's disk, and so is its root: features, data, file system, discard, and a target
-# that is killed under load.
+# A remote namespace is this machine's disk, and so is its root: features, data, file system, discard, a target that is
+# killed under load, and the program between them killed likewise. Another disk is a RAID set.
 . /hosts/attach/disk.sh
 [ "$(queue logical_block_size)" -eq 4096 ] || fail "logical blocks of $(queue logical_block_size)"
 [ "$(queue discard_max_bytes)" -gt 0 ] || fail "no discard"
@@ -22,7 +22,20 @@ for round in 1 2; do
     call launch
     load_moves
 done
+for round in 1 2; do
+    call attached kill
+    call attached launch
+    load_moves
+done
 load_done
+call attached log | grep -q "were left in flight" || fail "nothing was in flight when the program was killed"
+no_io_error
+
+PAIR=$(grep -l '^pair$' /sys/block/vd*/serial | cut -d/ -f4)
+[ -n "$PAIR" ] || fail "no disk is the set"
+(DEV=/dev/$PAIR; verify_load --bsrange=4k-256k --size=24m --io_size=16m)
+blkdiscard --zeroout "/dev/$PAIR"
+dd if=/dev/zero bs=1M count=24 status=none | cmp -n 25165824 - "/dev/$PAIR"
 no_io_error
 
 mkfs.ext4 -q -F "$DEV"

@@ -1,4 +1,5 @@
 //! What a scenario can ask of the machine outside the guest.
+use crate::attached::Attached;
 use crate::capture::Capture;
 use crate::target::Target;
 use crate::{Result, cache};
@@ -8,6 +9,8 @@ use tempfile::TempDir;
 pub struct Calls {
     targets: Vec<Target>,
     capture: Option<Capture>,
+    /// What offers the machine its disk.
+    pub attached: Option<Attached>,
     work: TempDir,
 }
 
@@ -16,7 +19,7 @@ impl Calls {
     pub fn new() -> Result<Self> {
         // Backing files need a file system with direct I/O and hole punching, which /tmp may not have.
         let work = tempfile::Builder::new().prefix("flashloom-hosts-").tempdir_in(cache::root()?)?;
-        Ok(Self { targets: Vec::new(), capture: None, work })
+        Ok(Self { targets: Vec::new(), capture: None, attached: None, work })
     }
 
     /// A target runs already.
@@ -43,6 +46,9 @@ impl Calls {
             }
             ("kill", []) => self.target()?.kill().map(|()| String::new()),
             ("launch", []) => self.target()?.launch().map(|()| String::new()),
+            ("attached", ["kill"]) => self.attached()?.kill().map(|()| String::new()),
+            ("attached", ["launch"]) => self.attached()?.launch().map(|()| String::new()),
+            ("attached", ["log"]) => Ok(self.attached()?.logged()),
             ("signal", [name]) => self.target()?.signal(name).map(|()| String::new()),
             ("running", []) => Ok(self.target()?.running()?.to_string()),
             ("stop", []) => match self.target()?.stop()? {
@@ -96,6 +102,10 @@ impl Calls {
     /// What the targets wrote, for a failed scenario's report.
     pub fn said(&self) -> String {
         self.targets.iter().map(Target::said).collect()
+    }
+
+    fn attached(&mut self) -> Result<&mut Attached> {
+        self.attached.as_mut().ok_or_else(|| "nothing is attached".into())
     }
 
     fn target(&mut self) -> Result<&mut Target> {

@@ -1,4 +1,4 @@
-//! A remote namespace as a block device of a guest's kernel: the program runs in the guest.
+//! A remote namespace, and a RAID set, as a block device of a guest's kernel: the program runs in the guest.
 use crate::calls::Calls;
 use crate::guest::{Equipment, Guest};
 use crate::runner::LIMIT;
@@ -30,9 +30,11 @@ fn serves(kernel: Kernel) -> Result<()> {
     let mut calls = Calls::with(target)?;
     let equipment = Equipment { folder: Some(folder), ..Equipment::default() };
     let mut guest = Guest::boot(kernel, &equipment)?;
-    let outcome = guest.scenario("attach/ublk", LIMIT, &mut calls)?;
-    match outcome.code {
-        0 => Ok(()),
-        code => Err(format!("exit code {code}\n{}", outcome.transcript).into()),
+    for script in ["attach/ublk", "attach/pair"] {
+        let outcome = guest.scenario(script, LIMIT, &mut calls)?;
+        if outcome.code != 0 {
+            return Err(format!("{script}: {}\n{}", outcome.code, outcome.transcript).into());
+        }
     }
+    Ok(())
 }

@@ -1,9 +1,9 @@
-//! A virtual machine whose root and whose data are remote namespaces, by vhost-user-blk.
+//! A virtual machine whose root and whose data are remote namespaces, by vhost-user-blk, beside a RAID set of two.
 use crate::attached::Attached;
 use crate::calls::Calls;
 use crate::guest::{Equipment, Guest, MEMORY_BYTES, Root};
 use crate::runner::LIMIT;
-use crate::target::Target;
+use crate::target::{Target, program};
 use crate::{Kernel, Result, machine, rootfs, shell};
 use std::ffi::OsString;
 use std::path::Path;
@@ -41,6 +41,13 @@ fn lives(kernel: Kernel) -> Result<()> {
     };
     let root_disk = serve(&root, &root_socket, "root.log", &["--read-only"])?;
     let disk = serve(&target, &socket, "data.log", &[&["--nr-io-queues=2"], &TIMES[..]].concat())?;
+    let halves = [pair_member(home.path())?, pair_member(home.path())?];
+    let members = halves.each_ref().map(member);
+    let members = ["--member", &members[0], "--member", &members[1]];
+    let create = ["raid", "create", "--name", "pair", "--level", "raid1"];
+    shell::run(Command::new(program()?).args(create).args(members))?;
+    let pair_socket = at("pair.sock");
+    let pair = serve(&halves[0], &pair_socket, "pair.log", &[&members, &TIMES[..]].concat())?;
 
     let equipment = || Equipment {
         devices: [
@@ -51,18 +58,20 @@ fn lives(kernel: Kernel) -> Result<()> {
         ]
         .into_iter()
         .chain(device("data", &socket))
+        .chain(device("pair", &pair_socket))
         .collect(),
         root: Root::Device(device("root", &root_socket)),
         ..Equipment::default()
     };
     let mut calls = Calls::with(target)?;
+    calls.attached = Some(disk);
     let mut guest = Guest::boot(kernel, &equipment())?;
     let act = |guest: &mut Guest, script: &str, calls: &mut Calls| -> Result<()> {
         let outcome = guest.scenario(&format!("attach/{script}"), LIMIT, calls)?;
         match outcome.code {
             0 => Ok(()),
             code => {
-                let logged = disk.logged();
+                let logged = calls.attached.as_ref().map(Attached::logged).unwrap_or_default();
                 Err(format!("{script}: exit code {code}\n{}\n{logged}", outcome.transcript).into())
             }
         }
@@ -74,7 +83,19 @@ fn lives(kernel: Kernel) -> Result<()> {
     act(&mut guest, "again", &mut calls)?;
     drop(guest);
     root_disk.stop()?;
-    disk.stop()
+    pair.stop()?;
+    calls.attached.take().ok_or("nothing is attached")?.stop()
+}
+
+/// A target with room for half of a mirror.
+fn pair_member(home: &Path) -> Result<Target> {
+    Target::start("memory:48MiB", &["--block-size", "4096"], home)
+}
+
+/// A target's namespace as `flashloom raid` takes it.
+fn member(target: &Target) -> String {
+    let (port, subsystem) = target.address();
+    format!("traddr=127.0.0.1,trsvcid={port},nqn={subsystem}")
 }
 
 /// What QEMU is told of a disk whose back end is at `socket`.

@@ -10,18 +10,22 @@ use reactor::net::TcpStream;
 use stdx::num::{u32_of, u64_of, usize32};
 use zerocopy::{FromZeros, IntoBytes};
 
+use super::inflight::Inflight;
 use super::memory::Memory;
-use super::message::{Broken, Head, Message};
+use super::message::{Broken, Head, INFLIGHT_PADDING, Message};
 use super::queue::Corrupt;
 use super::ring::{Ring, Shared};
-use super::wire::{ConfigHead, Header, RingState, feature, flag, notice, protocol_feature};
+use super::wire::{
+    ConfigHead, Header, InflightHead, RingState, feature, flag, notice, protocol_feature,
+};
 use crate::limits::{MESSAGE_BYTES_MAX, QUEUES_MAX};
 
 /// Features of the protocol that are offered.
 const PROTOCOL: u64 = protocol_feature::MQ
     | protocol_feature::REPLY_ACK
     | protocol_feature::BACKEND_REQ
-    | protocol_feature::CONFIG;
+    | protocol_feature::CONFIG
+    | protocol_feature::INFLIGHT;
 
 /// Why a front end is served no longer.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +55,7 @@ enum Answer {
     Ring(RingState),
     /// Bytes of the configuration space.
     Config(ConfigHead, Vec<u8>),
+    Inflight(InflightHead, OwnedFd),
     Done,
 }
 
@@ -152,12 +157,18 @@ impl FrontEnd {
             tracing::warn!("message {request} of a front end was not obeyed: {refused}");
         }
         let mut payload = Vec::with_capacity(MESSAGE_BYTES_MAX);
+        let mut file = None;
         match obeyed {
             Ok(Answer::Word(word)) => payload.extend(word.to_le_bytes()),
             Ok(Answer::Ring(state)) => payload.extend(state.as_bytes()),
             Ok(Answer::Config(head, bytes)) => {
                 payload.extend(head.as_bytes());
                 payload.extend(bytes);
+            }
+            Ok(Answer::Inflight(head, memory)) => {
+                payload.extend(head.as_bytes());
+                payload.extend([0; INFLIGHT_PADDING]);
+                file = Some(memory);
             }
             Ok(Answer::Done) if acknowledge => payload.extend(0u64.to_le_bytes()),
             Err(_) if acknowledge => payload.extend(1u64.to_le_bytes()),
@@ -168,23 +179,18 @@ impl FrontEnd {
             flags: (flag::VERSION | flag::REPLY).into(),
             size: u32_of(payload.len()).into(),
         };
-        self.stream.send_all(&[header.as_bytes(), &payload].concat()).await
+        let message = [header.as_bytes(), &payload].concat();
+        match file {
+            Some(file) => self.stream.send_fd(&message, &file).await,
+            None => self.stream.send_all(&message).await,
+        }
     }
 
     async fn obey(&self, message: Message) -> Result<Answer, Refused> {
         let device = self.shared.device.get();
         match message {
             Message::GetFeatures => return Ok(Answer::Word(device.features())),
-            Message::SetFeatures(features) => {
-                if features & !device.features() != 0 {
-                    return Err(Refused::Features(features));
-                }
-                self.features.set(features);
-                if features & feature::PROTOCOL == 0 {
-                    // There is no message to enable rings with, then.
-                    self.rings.iter().for_each(|ring| ring.setup.borrow_mut().enabled = true);
-                }
-            }
+            Message::SetFeatures(features) => self.set_features(features)?,
             Message::SetOwner | Message::SetChannel(_) => {}
             Message::ResetOwner => {
                 for ring in &self.rings {
@@ -239,8 +245,32 @@ impl FrontEnd {
             Message::GetQueueCount => return Ok(Answer::Word(u64_of(QUEUES_MAX))),
             Message::GetConfig(head) => return Ok(self.config(head)),
             Message::SetConfig => return Err(Refused::ReadOnly),
+            Message::GetInflight(queues, size) => {
+                let (head, file) = Inflight::create(queues, size)?;
+                return Ok(Answer::Inflight(head, file));
+            }
+            Message::SetInflight(head, file) => self.track(&Inflight::map(&head, &file)?),
         }
         Ok(Answer::Done)
+    }
+
+    fn set_features(&self, features: u64) -> Result<(), Refused> {
+        if features & !self.shared.device.get().features() != 0 {
+            return Err(Refused::Features(features));
+        }
+        self.features.set(features);
+        if features & feature::PROTOCOL == 0 {
+            // There is no message to enable rings with, then.
+            self.rings.iter().for_each(|ring| ring.setup.borrow_mut().enabled = true);
+        }
+        Ok(())
+    }
+
+    /// Says in this memory from now on what is in flight.
+    fn track(&self, inflight: &Inflight) {
+        for (index, ring) in self.rings.iter().enumerate() {
+            *ring.tracker.borrow_mut() = inflight.queue(index);
+        }
     }
 
     fn update(&self, ring: &Rc<Ring>) -> Result<(), Corrupt> {

@@ -6,9 +6,13 @@ use stdx::num::{low16, u32_of, usize32, usize64};
 use zerocopy::FromBytes;
 
 use super::wire::{
-    ConfigHead, Header, MemoryTable, NO_FD, RegionHead, RingAddress, RingState, flag, request,
+    ConfigHead, Header, InflightHead, MemoryTable, NO_FD, RegionHead, RingAddress, RingState, flag,
+    request,
 };
 use crate::limits::{CONFIG_BYTES_MAX, MESSAGE_BYTES_MAX, QUEUES_MAX, REGIONS_MAX, RING_MAX};
+
+/// Bytes that QEMU sends behind an [`InflightHead`], and wants to have behind one.
+pub const INFLIGHT_PADDING: usize = 4;
 
 /// The front end broke the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -97,6 +101,10 @@ pub enum Message {
     GetConfig(ConfigHead),
     /// Which this device lets nobody write.
     SetConfig,
+    /// Asks for memory in which to say what is in flight: queues, and entries of each.
+    GetInflight(u16, u16),
+    /// Such memory, as the front end has kept it.
+    SetInflight(InflightHead, OwnedFd),
 }
 
 impl Message {
@@ -112,6 +120,7 @@ impl Message {
                 | request::SET_VRING_CALL
                 | request::SET_VRING_ERR
                 | request::SET_BACKEND_REQ_FD
+                | request::SET_INFLIGHT_FD
         );
         if fds.len() > usize::from(takes_one) && !takes_many {
             return Err(Broken::Descriptors(number));
@@ -160,6 +169,14 @@ impl Message {
             }
             request::GET_CONFIG => Self::GetConfig(fields.config()?),
             request::SET_CONFIG => Self::SetConfig,
+            request::GET_INFLIGHT_FD => {
+                let head = fields.inflight()?;
+                Self::GetInflight(head.queues.get(), head.size.get())
+            }
+            request::SET_INFLIGHT_FD => {
+                let file = fds.pop().ok_or(Broken::Descriptors(number))?;
+                Self::SetInflight(fields.inflight()?, file)
+            }
             _ => return Err(Broken::Unknown(number)),
         })
     }
@@ -174,6 +191,7 @@ impl Message {
                 | Self::GetQueueCount
                 | Self::GetBase(_)
                 | Self::GetConfig(_)
+                | Self::GetInflight(..)
         )
     }
 }
@@ -261,6 +279,16 @@ impl Fields<'_> {
             offset: head.offset.get(),
             file,
         })
+    }
+
+    /// QEMU pads it.
+    fn inflight(&self) -> Result<InflightHead, Broken> {
+        let (head, rest) =
+            InflightHead::read_from_prefix(self.payload).map_err(|_| self.malformed())?;
+        let queues = usize::from(head.queues.get());
+        let sound = (1..=QUEUES_MAX).contains(&queues) && rest.len() <= INFLIGHT_PADDING;
+        self.size(head.size.get().into())?;
+        if sound { Ok(head) } else { Err(self.malformed()) }
     }
 
     fn config(&self) -> Result<ConfigHead, Broken> {

@@ -6,6 +6,7 @@
 
 pub mod block;
 mod front_end;
+pub mod inflight;
 pub mod memory;
 pub mod message;
 pub mod queue;

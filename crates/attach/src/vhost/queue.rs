@@ -126,6 +126,11 @@ impl View {
         })
     }
 
+    /// The used ring's index.
+    pub fn used(&self) -> u16 {
+        self.used.mapping.load(self.used.at + 2, Ordering::Acquire)
+    }
+
     fn slot(&self, at: u16) -> usize {
         usize::from(at & (self.size - 1))
     }

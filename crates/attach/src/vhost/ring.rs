@@ -6,10 +6,11 @@ use std::rc::Rc;
 use reactor::Task;
 use reactor::event::Event;
 use reactor::sync::{Notify, Signal};
-use stdx::num::{low32, u64_of};
+use stdx::num::{low32, u16_of, u64_of};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::block::{Device, Order, Request};
+use super::inflight::Tracker;
 use super::memory::{Memory, NotMemory};
 use super::queue::{Chain, Corrupt, Progress, View, bytes_of, gather, scatter};
 use super::wire::{ID_BYTES, RangeHead, RequestHead, RingAddress, Status};
@@ -44,6 +45,8 @@ pub struct Ring {
     pub err: RefCell<Option<Event>>,
     view: RefCell<Option<Rc<View>>>,
     pub progress: Progress,
+    /// Where it says what it has in flight, if the front end keeps that.
+    pub tracker: RefCell<Option<Tracker>>,
     in_flight: Cell<usize>,
     /// Raised when a request has ended.
     ended: Signal,
@@ -64,6 +67,7 @@ impl Ring {
             err: RefCell::default(),
             view: RefCell::default(),
             progress: Progress::default(),
+            tracker: RefCell::default(),
             in_flight: Cell::default(),
             ended: Signal::new(),
             given_back: Notify::new(),
@@ -87,11 +91,35 @@ impl Ring {
             return Ok(());
         }
         let view = Rc::new(View::new(memory, address, setup.size, features)?);
-        *self.view.borrow_mut() = Some(Rc::clone(&view));
+        let begins = self.view.replace(Some(Rc::clone(&view))).is_none();
+        if begins {
+            self.go_on(&view);
+        }
         let taking = reactor::spawn(Rc::clone(self).take(view, Rc::clone(kick)));
         let telling = reactor::spawn_late(Rc::clone(self).tell());
         self.tasks.borrow_mut().extend([taking, telling]);
         Ok(())
+    }
+
+    /// Carries out what a back end before this one left, which was killed. What is in flight then is known better than
+    /// by the front end, which takes it that all was given back in the order in which it was taken.
+    fn go_on(self: &Rc<Self>, view: &View) {
+        let left = {
+            let tracker = self.tracker.borrow();
+            let Some(tracker) = &*tracker else { return };
+            let used = view.used();
+            let left = tracker.left(used);
+            self.progress.taken.set(used.wrapping_add(u16_of(left.len())));
+            self.progress.used.set(used);
+            self.progress.told.set(used);
+            left
+        };
+        if left.is_empty() {
+            return;
+        }
+        tracing::info!("queue {}: {} requests were left in flight", self.index, left.len());
+        self.shared.disk.succeed();
+        left.into_iter().for_each(|head| self.begin(head));
     }
 
     /// Takes no more requests.
@@ -122,7 +150,12 @@ impl Ring {
             loop {
                 self.ended.until(|| self.in_flight.get() < most).await;
                 match view.take(&self.progress) {
-                    Ok(Some(head)) => self.begin(head),
+                    Ok(Some(head)) => {
+                        if let Some(tracker) = &*self.tracker.borrow() {
+                            tracker.taken(head);
+                        }
+                        self.begin(head);
+                    }
                     Ok(None) => break,
                     Err(corrupt) => return self.broken(corrupt),
                 }
@@ -193,7 +226,10 @@ impl Ring {
     fn give_back(&self, head: u16, written: u32) {
         // The queue may have been moved meanwhile: it is given back where it is now.
         if let Some(view) = &*self.view.borrow() {
+            let tracker = self.tracker.borrow();
+            tracker.iter().for_each(|tracker| tracker.ending(head));
             view.give_back(&self.progress, head, written);
+            tracker.iter().for_each(|tracker| tracker.ended(head, self.progress.used.get()));
             self.given_back.notify();
         }
     }

@@ -54,6 +54,8 @@ pub mod request {
     pub const SET_BACKEND_REQ_FD: u32 = 21;
     pub const GET_CONFIG: u32 = 24;
     pub const SET_CONFIG: u32 = 25;
+    pub const GET_INFLIGHT_FD: u32 = 31;
+    pub const SET_INFLIGHT_FD: u32 = 32;
 }
 
 /// What the back end tells ([`Header::request`] on its own channel).
@@ -67,6 +69,7 @@ pub mod protocol_feature {
     pub const REPLY_ACK: u64 = 1 << 3;
     pub const BACKEND_REQ: u64 = 1 << 5;
     pub const CONFIG: u64 = 1 << 9;
+    pub const INFLIGHT: u64 = 1 << 12;
 }
 
 /// Features of the device and of its rings (section 5.2.3, section 6).
@@ -149,6 +152,63 @@ pub struct ConfigHead {
     pub flags: U32,
 }
 const _: () = assert!(size_of::<ConfigHead>() == 12);
+
+/// Memory in which a device says what it has in flight.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct InflightHead {
+    pub bytes: U64,
+    /// Where it begins in its file.
+    pub offset: U64,
+    pub queues: U16,
+    /// Entries of each.
+    pub size: U16,
+}
+const _: () = assert!(size_of::<InflightHead>() == 20);
+
+/// Of one queue: what comes before its requests.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct InflightTable {
+    pub features: U64,
+    pub version: U16,
+    pub count: U16,
+    /// The chain that was given back last.
+    pub last: U16,
+    /// The used ring's index then.
+    pub used: U16,
+}
+const _: () = assert!(size_of::<InflightTable>() == 16);
+
+impl InflightTable {
+    pub const VERSION: usize = std::mem::offset_of!(Self, version);
+    pub const COUNT: usize = std::mem::offset_of!(Self, count);
+    pub const LAST: usize = std::mem::offset_of!(Self, last);
+    pub const USED: usize = std::mem::offset_of!(Self, used);
+}
+
+/// One request, by its chain's head.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct InflightRequest {
+    pub taken: u8,
+    pub unused: [u8; 5],
+    /// The one given back before it.
+    pub next: U16,
+    pub counter: U64,
+}
+const _: () = assert!(size_of::<InflightRequest>() == 16);
+
+impl InflightRequest {
+    pub const NEXT: usize = std::mem::offset_of!(Self, next);
+    pub const COUNTER: usize = std::mem::offset_of!(Self, counter);
+}
 
 /// Of a ring's number, in place of one: there is no descriptor with the message.
 pub const NO_FD: u64 = 1 << 8;

@@ -287,6 +287,16 @@ impl Life {
         }
     }
 
+    /// Takes it that associations of a process before this one were lost a moment ago, with nobody to tell what they
+    /// had in flight.
+    pub fn succeed(&self) {
+        for session in self.sessions() {
+            let until = now_exact().saturating_add(nanos(session.quiesce_time()));
+            self.fence.close(PREDECESSOR, 1, until);
+        }
+        self.changed.raise();
+    }
+
     /// A command was lost with a session: it tells what it changes.
     pub fn doubt(&self, session: &Session, claim: &mut Claim, sqe: &Sqe) {
         if claim.effect == Effect::None {
@@ -376,6 +386,9 @@ impl Life {
         }
     }
 }
+
+/// No session of ours has this generation.
+const PREDECESSOR: u64 = u64::MAX;
 
 /// Whether these can be the paths of one namespace.
 fn check(remotes: &[Remote]) -> Result<(), Error> {

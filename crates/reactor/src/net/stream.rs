@@ -225,6 +225,20 @@ impl TcpStream {
         Ok(())
     }
 
+    /// Sends all of `buf` over a Unix socket, and a copy of a descriptor with its first byte.
+    ///
+    /// # Errors
+    /// As sendmsg(2).
+    pub async fn send_fd(&self, buf: &[u8], fd: impl AsFd) -> io::Result<()> {
+        loop {
+            match sys::send_fd(&self.fd, buf, fd.as_fd()) {
+                Ok(sent) => return self.send_all(&buf[sent..]).await,
+                Err(e) if would_block(&e) => self.writable().await?,
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
     /// Receives until `buf` is full.
     ///
     /// # Errors

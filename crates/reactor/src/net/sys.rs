@@ -65,6 +65,29 @@ pub(super) fn recv_fds(fd: &OwnedFd, buf: &mut [u8], fds: &mut Vec<OwnedFd>) -> 
     Ok(received)
 }
 
+/// Sends bytes, and a copy of a descriptor with the first of them.
+pub(super) fn send_fd(fd: &OwnedFd, buf: &[u8], sent: BorrowedFd<'_>) -> io::Result<usize> {
+    const BYTES: u32 = 4;
+    const _: () = assert!(size_of::<RawFd>() == 4);
+    let mut control = Control([0; _]);
+    let part = IoSlice::new(buf);
+    let mut message = header((&raw const part).cast(), 1);
+    message.msg_control = control.0.as_mut_ptr().cast();
+    // SAFETY: CMSG_SPACE takes no pointer.
+    message.msg_controllen = usize32(unsafe { libc::CMSG_SPACE(BYTES) });
+    // SAFETY: the control data has room for a header and a descriptor, and is aligned for them.
+    unsafe {
+        let head = libc::CMSG_FIRSTHDR(&raw const message);
+        (*head).cmsg_level = libc::SOL_SOCKET;
+        (*head).cmsg_type = libc::SCM_RIGHTS;
+        (*head).cmsg_len = usize32(libc::CMSG_LEN(BYTES));
+        libc::CMSG_DATA(head).cast::<RawFd>().write_unaligned(sent.as_raw_fd());
+    }
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: the header names memory that is there during the call.
+    bytes(unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const message, flags) })
+}
+
 fn header(iov: *const libc::iovec, count: usize) -> libc::msghdr {
     // SAFETY: all zeroes is a message header with no name, vector or control data.
     let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };

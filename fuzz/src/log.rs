@@ -1,12 +1,12 @@
 //! A commit log whose records and a map whose pages are damaged in ways that checksums do not tell.
 
 use engine::address::{BLOCK, Entry, Key, Location, Name, SegmentId, View};
-use engine::format::crc32c;
 use engine::log::{Append, Area, Device, LOG_BYTES_MIN, Log, What};
 use engine::map::{Extents, Map, MapLimits, Pages};
 use media::{Pmem, SimulatedPmem};
 use std::cell::RefCell;
 use std::sync::Arc;
+use stdx::crc32c;
 
 /// What a target does with an input.
 pub type Target = fn(&[u8]);

@@ -1,15 +1,16 @@
 //! What lies on the drives of a pool, damaged in ways that its checksums do not tell.
 
 use engine::address::BLOCK;
+use engine::format::VERSION;
 use engine::format::catalog::Catalog;
 use engine::format::label::Label;
 use engine::format::lost::Lost;
 use engine::format::manifest::Manifest;
 use engine::format::member::MemberHeader;
 use engine::format::root::Root;
-use engine::format::{VERSION, crc32c};
 use engine::segment::StripeHeader;
 use raid::{Geometry, Shape};
+use stdx::crc32c;
 
 /// What a target does with an input.
 pub type Target = fn(&[u8]);

@@ -2,6 +2,7 @@
 //! quoted as a ratio to another one of the same run.
 
 mod amplification;
+mod checksum;
 mod client;
 mod compare;
 mod engine;
@@ -46,6 +47,11 @@ enum What {
     },
     /// What parity costs, against a copy of the data it protects
     Parity {
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+    },
+    /// What checksums cost, against the library that computes the others
+    Checksum {
         #[arg(long, default_value_t = 5)]
         rounds: usize,
     },
@@ -217,6 +223,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         What::Amplification(arguments) => amplification::run(arguments)?,
         What::Memory { size, rounds } => memory::run(size, rounds)?,
         What::Parity { rounds } => parity::run(rounds),
+        What::Checksum { rounds } => checksum::run(rounds),
         What::Stripes { rounds } => stripes::run(rounds)?,
         What::Log { folder, dax, rounds } => log::run(&folder, dax.as_deref(), rounds)?,
         What::Executor { rounds } => executor::run(rounds)?,

@@ -2,7 +2,6 @@
 //! the same run. The drives are memory.
 
 use engine::address::{BLOCK, Key, SegmentId, View};
-use engine::format::crc32c;
 use engine::segment::{DriveSet, DriveSlot, Member, Owner, SegmentInfo, Segments, Stream};
 use media::Drive;
 use media::memory::RegionOptions;
@@ -12,6 +11,7 @@ use std::error::Error;
 use std::rc::Rc;
 use std::sync::Arc;
 use stdx::Prng;
+use stdx::crc32c;
 use stdx::num::{u16_of, u32_of, u64_of, usize32};
 
 const AU: u64 = 4 << 20;

@@ -269,7 +269,7 @@ impl Writer {
     /// # Errors
     /// As [`make_room`](Self::make_room).
     pub async fn append_metadata(self: &Rc<Self>, number: u64, block: &[u8]) -> Result<Entry> {
-        let crc = crate::format::crc32c(block);
+        let crc = stdx::crc32c(block);
         let owner = Owner::Write { key: Key::new(View::METADATA, number) };
         loop {
             if let Some(location) = self.try_append(Stream::Metadata, owner, &[crc], block) {

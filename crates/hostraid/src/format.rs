@@ -1,8 +1,8 @@
 //! Our bytes on members: see `docs/format-hostraid.md`.
 
-use crc_fast::{CrcAlgorithm, Digest};
 use raid::Shape;
 use stdx::num::{low8, u64_of, usize32};
+use stdx::{crc32c, crc32c_append};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -31,19 +31,10 @@ pub enum Bad {
     Field(&'static str),
 }
 
-/// CRC-32C of `bytes`.
-#[must_use]
-pub fn crc32c(bytes: &[u8]) -> u32 {
-    crc_fast::crc32_iscsi(bytes)
-}
-
 /// CRC-32C of a page, its own four bytes taken as zero.
 fn checksum(page: &[u8]) -> u32 {
-    let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
-    digest.update(&page[..CRC_AT]);
-    digest.update(&[0; 4]);
-    digest.update(&page[CRC_AT + 4..]);
-    stdx::num::low32(digest.finalize())
+    let crc = crc32c_append(crc32c(&page[..CRC_AT]), &[0; 4]);
+    crc32c_append(crc, &page[CRC_AT + 4..])
 }
 
 fn seal(page: &mut [u8]) {

@@ -7,7 +7,9 @@ use reactor::join_all;
 use stdx::num::usize32;
 
 use crate::Error;
-use crate::format::{Change, Record, crc32c};
+use stdx::crc32c;
+
+use crate::format::{Change, Record};
 use crate::inner::Inner;
 use crate::layout::Slots;
 use crate::limits::PAGE;

@@ -8,7 +8,9 @@ use stdx::num::{low32, u64_of, usize32};
 
 #[cfg(test)]
 use crate::canary::Canary;
-use crate::format::{Change, PAGE_BYTES, Record, crc32c};
+use stdx::crc32c;
+
+use crate::format::{Change, PAGE_BYTES, Record};
 use crate::inner::Inner;
 use crate::journal::Ticket;
 use crate::layout::{Level, Segment, Slots};

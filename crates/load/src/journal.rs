@@ -10,6 +10,7 @@ use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use stdx::crc32c_append;
 use stdx::num::{low32, u16_of, u64_of, usize64};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -202,9 +203,7 @@ fn sync_directory(path: &Path) -> io::Result<()> {
 }
 
 fn checksum(pieces: [&[u8]; 2]) -> u32 {
-    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
-    pieces.iter().for_each(|piece| digest.update(piece));
-    low32(digest.finalize())
+    pieces.iter().fold(0, |crc, piece| crc32c_append(crc, piece))
 }
 
 fn head(region: Region, run: u64) -> Head {

@@ -1,7 +1,8 @@
 //! The data of verification: each logical block written says where it belongs, which write it is, and its
 //! checksum.
 
-use stdx::num::{low32, u64_of, usize32, usize64};
+use stdx::crc32c;
+use stdx::num::{u64_of, usize32, usize64};
 use stdx::prng::Prng;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -107,7 +108,7 @@ impl Stamp {
                 checksum: 0.into(),
             };
             block[..HEADER_BYTES].copy_from_slice(header.as_bytes());
-            header.checksum = checksum(block).into();
+            header.checksum = crc32c(block).into();
             block[..HEADER_BYTES].copy_from_slice(header.as_bytes());
             at += u64_of(self.logical);
         }
@@ -141,7 +142,7 @@ impl Stamp {
             return Err(Wrong::NoHeader { zeroes: block.iter().all(|&byte| byte == 0) });
         }
         block[CHECKSUM_AT..HEADER_BYTES].fill(0);
-        if checksum(block) != header.checksum.get() {
+        if crc32c(block) != header.checksum.get() {
             return Err(Wrong::Checksum);
         }
         if header.run.get() != self.run {
@@ -156,10 +157,6 @@ impl Stamp {
         }
         Ok(())
     }
-}
-
-fn checksum(block: &[u8]) -> u32 {
-    low32(crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, block))
 }
 
 #[cfg(test)]

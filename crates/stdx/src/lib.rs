@@ -1,6 +1,7 @@
-//! What std lacks, and nothing of ours: ids, byte sizes, slab, prng, latency histogram.
+//! What std lacks, and nothing of ours: ids, byte sizes, slab, prng, latency histogram, checksum.
 
 pub mod aligned;
+pub mod crc32c;
 pub mod histogram;
 pub mod id;
 pub mod num;
@@ -9,6 +10,7 @@ pub mod size;
 pub mod slab;
 
 pub use aligned::Aligned;
+pub use crc32c::{crc32c, crc32c_append};
 pub use histogram::Histogram;
 pub use id::{Cid, Cntlid, CoreId, Lba, Nsid, Qid};
 pub use prng::Prng;

@@ -73,8 +73,7 @@ impl Pages for Shared {
         for ((page, crc), out) in
             pages[usize64(begin)..].iter().zip(crcs).zip(out.chunks_exact_mut(BLOCK))
         {
-            let Some(page) = page.as_ref().filter(|p| engine::format::crc32c(&p[..]) == *crc)
-            else {
+            let Some(page) = page.as_ref().filter(|p| stdx::crc32c(&p[..]) == *crc) else {
                 return Err(Error::new(Kind::Corrupt, format!("page at {first:?}")));
             };
             out.copy_from_slice(&page[..]);
@@ -90,7 +89,7 @@ impl Pages for Shared {
         self.0.appended.set(self.0.appended.get() + 1);
         let segment = SegmentId::new(METADATA + low32(n / SLOTS));
         let location = Location::new(segment, low32(n % SLOTS));
-        Ok(Entry { location, crc: engine::format::crc32c(page) })
+        Ok(Entry { location, crc: stdx::crc32c(page) })
     }
 
     fn superseded(&self, first: Location, blocks: u32) {

@@ -10,9 +10,9 @@ use super::report::{Finding, Structure};
 use super::{Look, advice};
 use crate::address::{BLOCK, Entry, Location, SegmentId};
 use crate::error::{Error, Kind, Result};
-use crate::format::crc32c;
 use crate::map;
 use crate::segment::SegmentInfo;
+use stdx::crc32c;
 
 /// The drive and the offset in bytes of a block of a segment.
 pub(super) fn locate(look: &Look<'_>, info: &SegmentInfo, slot: u32) -> (u16, u64) {

@@ -8,7 +8,9 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{Bad, VERSION, check, crc32c, seal};
+use stdx::crc32c;
+
+use super::{Bad, VERSION, check, seal};
 use crate::address::{BLOCK, Location};
 
 const MAGIC: [u8; 8] = *b"FLASHLST";

@@ -8,9 +8,8 @@ pub mod member;
 pub mod root;
 pub mod stripe;
 
-use crc_fast::{CrcAlgorithm, Digest};
-
 use crate::address::BLOCK;
+use stdx::{crc32c, crc32c_append};
 
 /// The version of everything this program writes. It opens no other.
 pub const VERSION: u16 = 2;
@@ -38,19 +37,10 @@ const _: () = assert!(area::CATALOG + 2 * area::CATALOG_SLOT <= area::END, "cata
 /// Where a block's own checksum lies: after the 8 bytes of its magic number.
 const CRC_AT: usize = 8;
 
-/// CRC-32C of `bytes`.
-#[must_use]
-pub fn crc32c(bytes: &[u8]) -> u32 {
-    crc_fast::crc32_iscsi(bytes)
-}
-
 /// The checksum of a sealed piece: over all of it, its own four bytes taken as zero.
 fn checksum(bytes: &[u8]) -> u32 {
-    let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
-    digest.update(&bytes[..CRC_AT]);
-    digest.update(&[0; 4]);
-    digest.update(&bytes[CRC_AT + 4..]);
-    stdx::num::low32(digest.finalize())
+    let crc = crc32c_append(crc32c(&bytes[..CRC_AT]), &[0; 4]);
+    crc32c_append(crc, &bytes[CRC_AT + 4..])
 }
 
 /// Writes the magic number and the checksum into a piece whose rest is filled.

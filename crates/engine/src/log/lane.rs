@@ -10,8 +10,8 @@ use super::{Data, Found, Item, Reference, What};
 use crate::address::{BLOCK, Key};
 use crate::canary::{self, Canary};
 use crate::error::{Error, Kind as ErrorKind, Result};
-use crc_fast::{CrcAlgorithm, Digest};
 use stdx::num::{low32, u32_of, u64_of, usize64};
+use stdx::{crc32c, crc32c_append};
 
 /// A place in the log: a record's sequence, and where it begins in bytes since the log's beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -129,7 +129,7 @@ impl Lane {
         let mark = self.head;
         let data_crc = match kind {
             Kind::Write { .. } => self.list.data_crc(),
-            Kind::Refer { .. } => crate::format::crc32c(body),
+            Kind::Refer { .. } => crc32c(body),
             Kind::Hole { .. } | Kind::Pad { .. } | Kind::Lost { .. } => 0,
         };
         let record = Record {
@@ -440,8 +440,7 @@ pub(super) fn corrupt(mark: Mark) -> Error {
 /// Stores the pieces one after the other from `at` of the ring, noting each block's checksum while
 /// the block is in the core's cache.
 fn store_data(list: &mut CrcList, mut at: u64, data: &[&[u8]], store: &Store) -> Result<()> {
-    let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
-    let mut filled = 0;
+    let (mut crc, mut filled) = (0, 0);
     for piece in data {
         let mut rest = *piece;
         while !rest.is_empty() {
@@ -449,13 +448,13 @@ fn store_data(list: &mut CrcList, mut at: u64, data: &[&[u8]], store: &Store) ->
             // Stored first: the stores drain while the checksum is computed.
             store.put(at, part)?;
             if part.len() == BLOCK {
-                list.push(crate::format::crc32c(part));
+                list.push(crc32c(part));
             } else {
-                digest.update(part);
+                crc = crc32c_append(crc, part);
                 filled += part.len();
                 if filled == BLOCK {
-                    list.push(low32(digest.finalize_reset()));
-                    filled = 0;
+                    list.push(crc);
+                    (crc, filled) = (0, 0);
                 }
             }
             at += u64_of(part.len());

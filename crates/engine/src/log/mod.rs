@@ -251,7 +251,7 @@ impl Log {
         match item.what {
             What::Lost => Ok(true),
             What::Data(data) if item.sequence <= self.shared.lost_through.get() => {
-                let is_damaged = |block: &[u8]| crate::format::crc32c(block) != data.crc;
+                let is_damaged = |block: &[u8]| stdx::crc32c(block) != data.crc;
                 self.shared.store.with(self.at(data), BLOCK, is_damaged)
             }
             What::Data(_) | What::Hole { .. } | What::Refers(_) => Ok(false),
@@ -437,7 +437,7 @@ impl Shared {
 
     /// Makes sure a block in the ring is what was written, from the mirror if need be.
     fn repair_block(&self, at: u64, data: Data) -> Result<()> {
-        let is_good = |block: &[u8]| crate::format::crc32c(block) == data.crc;
+        let is_good = |block: &[u8]| stdx::crc32c(block) == data.crc;
         if self.store.with(at, BLOCK, is_good)? {
             return Ok(());
         }

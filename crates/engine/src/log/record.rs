@@ -3,7 +3,7 @@
 
 use super::limits::{ALIGN, RECORD_BLOCKS_MAX};
 use crate::address::{BLOCK, BLOCK_BITS, Entry, Key, Location, View};
-use crate::format::crc32c;
+use stdx::crc32c;
 use stdx::num::{low32, u64_of, usize64};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

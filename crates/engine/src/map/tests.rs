@@ -39,7 +39,7 @@ impl Pages for Rc<Memory> {
             let Some(page) = pages.get(&first.offset(stdx::num::u32_of(n))) else {
                 return Err(Error::new(Kind::Corrupt, "no such page"));
             };
-            assert!(self.trusting.get() || *crc == crate::format::crc32c(&page[..]));
+            assert!(self.trusting.get() || *crc == stdx::crc32c(&page[..]));
             out.copy_from_slice(&page[..]);
         }
         Ok(())
@@ -50,7 +50,7 @@ impl Pages for Rc<Memory> {
         let n = self.next.replace(self.next.get() + 1);
         let location = Location::new(SegmentId::new(low32(n / 40)), low32(n % 40));
         self.pages.borrow_mut().insert(location, Box::new(*page));
-        Ok(Entry { location, crc: crate::format::crc32c(page) })
+        Ok(Entry { location, crc: stdx::crc32c(page) })
     }
 
     fn superseded(&self, first: Location, blocks: u32) {

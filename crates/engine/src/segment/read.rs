@@ -4,10 +4,10 @@ use super::recover::{Target, Unrecoverable};
 use super::{SegmentInfo, Segments};
 use crate::address::BLOCK;
 use crate::error::{Error, Kind, Result};
-use crate::format::crc32c;
 use crate::limits::RECOVER_BLOCKS;
 use reactor::buffer::{Buffer, Pool};
 use reactor::join_all;
+use stdx::crc32c;
 use stdx::num::{u32_of, usize32};
 
 /// Whether every block has its checksum.

@@ -1,11 +1,11 @@
 use super::*;
 use crate::address::{BLOCK, Key, Location, View};
-use crate::format::crc32c;
 use media::memory::RegionOptions;
 use media::{Drive, FaultPlan};
 use raid::{Scheme, Shape};
 use reactor::{Config, run};
 use stdx::Prng;
+use stdx::crc32c;
 use stdx::num::{low16, u16_of, u32_of, u64_of, usize32};
 
 const AU: u64 = 1 << 20;

@@ -5,10 +5,10 @@ use super::recover::Target;
 use super::{SegmentInfo, Segments, StripeHeader};
 use crate::address::BLOCK;
 use crate::error::Result;
-use crate::format::crc32c;
 use crate::limits::RECOVER_BLOCKS;
 use reactor::buffer::Buffer;
 use reactor::join_all;
+use stdx::crc32c;
 use stdx::num::{u32_of, usize32};
 
 /// What is wrong with a stripe.

@@ -1,8 +1,7 @@
 //! The CRC-32C that guards headers and data (transport specification, section 3.6.1.4): all ones to
 //! start with, reflected, complemented, sent least significant byte first.
 
-use crc_fast::{CrcAlgorithm, Digest};
-use stdx::num::low32;
+use stdx::{crc32c, crc32c_append};
 
 use crate::pdu::DIGEST_BYTES;
 
@@ -10,35 +9,25 @@ use crate::pdu::DIGEST_BYTES;
 #[must_use]
 #[inline]
 pub fn ddgst(bytes: &[u8]) -> [u8; DIGEST_BYTES] {
-    crc_fast::crc32_iscsi(bytes).to_le_bytes()
+    crc32c(bytes).to_le_bytes()
 }
 
 /// A data digest taken piece by piece.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DataDigest {
-    state: u32,
-}
-
-impl Default for DataDigest {
-    fn default() -> Self {
-        Self { state: u32::MAX }
-    }
+    crc: u32,
 }
 
 impl DataDigest {
     /// Takes the next piece of the data.
     pub fn update(&mut self, bytes: &[u8]) {
-        let mut digest =
-            Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(self.state));
-        digest.update(bytes);
-        // A 32-bit CRC never leaves the low half, so nothing is lost here.
-        self.state = low32(digest.get_state());
+        self.crc = crc32c_append(self.crc, bytes);
     }
 
     /// The digest of all pieces so far, as it goes on the wire.
     #[must_use]
-    pub fn finish(&self) -> [u8; DIGEST_BYTES] {
-        (!self.state).to_le_bytes()
+    pub const fn finish(&self) -> [u8; DIGEST_BYTES] {
+        self.crc.to_le_bytes()
     }
 }
 

@@ -4,7 +4,9 @@
 use super::*;
 use crate::address::Entry;
 use crate::format::root::{RawEntry, Root};
-use crate::format::{crc32c, seal};
+use stdx::crc32c;
+
+use crate::format::seal;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// What was where something else was put.

@@ -11,6 +11,8 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("qemu-io", "qemu-utils"),
     ("nbdinfo", "libnbd-bin"),
     ("fio", "fio"),
+    ("fio_jsonplus_clat2csv", "fio"),
+    ("fio2gnuplot", "fio"),
     ("cc", "gcc"),
     ("make", "make"),
     ("debootstrap", "debootstrap"),

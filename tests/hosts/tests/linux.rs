@@ -52,6 +52,12 @@ fn an_array_keeps_what_it_acknowledged_through_power_cuts() {
     hosts_tests::run_array(hosts_tests::Kernel::Newest);
 }
 
+/// The array and its host in a guest: what its drives' files lie on gets full.
+#[test]
+fn a_file_system_that_is_full_is_waited_out() {
+    hosts_tests::run_full(hosts_tests::Kernel::Newest);
+}
+
 /// What others wrote to use network block devices, with a remote namespace.
 #[test]
 fn tools_of_others_use_a_namespace_by_nbd() {
@@ -68,6 +74,12 @@ fn a_network_block_device_outlives_its_target() {
 #[test]
 fn fio_uses_a_namespace_by_its_engine() {
     hosts_tests::run_fio_engine();
+}
+
+/// The tools that come with fio, on what our load writes in fio's formats.
+#[test]
+fn fios_own_tools_read_what_the_load_writes() {
+    hosts_tests::run_fio_tools();
 }
 
 /// A virtual machine whose root and data are remote namespaces: its target is killed, and so is the machine.

@@ -1,4 +1,4 @@
-//! Golden texts, and real tools on them where they are installed.
+//! Golden texts. fio's own tools read them in `tests/hosts`.
 
 use super::*;
 use stdx::histogram::Histogram;
@@ -79,39 +79,6 @@ fn fios_logs_have_five_columns() {
     assert_eq!(fio_log(job, Log::Bandwidth), "500, 200, 0, 0, 0\n1000, 200, 0, 0, 0\n");
     assert_eq!(fio_log(job, Log::Iops), "500, 50, 0, 0, 0\n1000, 50, 0, 0, 0\n");
     assert_eq!(fio_log(job, Log::Latency), "500, 500, 0, 0, 0\n1000, 500, 0, 0, 0\n");
-}
-
-/// Runs a tool made for fio's output in `dir`; `None` where it is not installed.
-fn tool(dir: &std::path::Path, name: &str, arguments: &[&str]) -> Option<String> {
-    let output = std::process::Command::new(name).args(arguments).current_dir(dir).output();
-    let output = match output {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
-        output => output.unwrap(),
-    };
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{name}: {told}\n{}", String::from_utf8_lossy(&output.stderr));
-    Some(told)
-}
-
-#[test]
-fn fios_own_tools_read_it() {
-    let dir = tempfile::tempdir().unwrap();
-    let dir = dir.path();
-    let report = report();
-    std::fs::write(dir.join("r.json"), serde_json::to_string(&report).unwrap()).unwrap();
-    std::fs::write(dir.join("fio_iops.1.log"), fio_log(&report.jobs[0], Log::Iops)).unwrap();
-    std::fs::write(dir.join("fio_bw.1.log"), fio_log(&report.jobs[0], Log::Bandwidth)).unwrap();
-    if tool(dir, "fio_jsonplus_clat2csv", &["r.json", "r.csv"]).is_some() {
-        let made = std::fs::read_to_string(dir.join("r_job0.csv")).unwrap();
-        assert_eq!(made.lines().count(), 1 + report.jobs[0].read.clat_ns.bins.len());
-        let checked = tool(dir, "fio_jsonplus_clat2csv", &["r.json", "r.csv", "--validate"]);
-        assert!(checked.unwrap().contains("validated"));
-    }
-    if let Some(told) = tool(dir, "fio2gnuplot", &["-p", "*_iops*.log", "-v"]) {
-        assert!(told.contains("1 files Selected"), "{told}");
-        let average = std::fs::read_to_string(dir.join("_iops.average")).unwrap();
-        assert!(average.lines().any(|line| line.trim().ends_with("50")), "{average}");
-    }
 }
 
 /// Keys of fio's JSON and what stands there: a number, a text, a map of keys of the run's own. `*` is one of the

@@ -141,7 +141,8 @@ fn more_deallocations_than_the_log_tells_apart_go_on() {
 const INSIDE: &str = "FLASHLOOM_TEST_SMALL_FILE_SYSTEM";
 
 /// Runs the named test once more, in a user and mount namespace of its own with a file system of
-/// `size` at `folder`. False where the machine does not allow that.
+/// `size` at `folder`. False where the machine does not allow that; `tests/hosts` fills an ext4 and an
+/// xfs in any case.
 fn with_small_file_system(test: &str, size: &str, folder: &Path) -> bool {
     let allowed = Command::new("unshare").args(["-rm", "true"]).status();
     if !allowed.is_ok_and(|status| status.success()) {

@@ -131,3 +131,29 @@ fn the_report_compares_a_file_with_itself_over_the_fabric() {
     }
     assert!(!out.join("local.img").exists() && !out.join("state").exists());
 }
+
+#[test]
+fn a_load_goes_over_every_path_that_discovery_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (first, second) = (free_port(), free_port());
+    let serve = format!(
+        "serve memory:16MiB --discovery off --listen 127.0.0.1:{first} --listen 127.0.0.1:{second}"
+    );
+    let daemon = Daemon::start(dir, &serve);
+    let mut bench = flashloom(dir, "-o json bench --all-paths --path-policy round-robin");
+    let shape = "--rw randrw --iodepth 8 --size 4MiB --runtime 3s --rate-iops 500 --poll interrupt";
+    bench.args(["--trsvcid", &first.to_string()]).args(shape.split(' ')).stdout(Stdio::piped());
+    let mut bench = bench.spawn().unwrap();
+    // A controller for each path; no more than those.
+    let mut most = 0;
+    while bench.try_wait().unwrap().is_none() {
+        most = most.max(json(dir, "controller list").as_array().unwrap().len());
+    }
+    assert_eq!(most, 2);
+    let output = bench.wait_with_output().unwrap();
+    assert!(output.status.success());
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(report["jobs"][0]["read"]["total_ios"].as_u64() > Some(100), "{report}");
+    daemon.stop();
+}

@@ -213,7 +213,7 @@ impl Path {
     /// Replaces the association that was lost, or ends the path.
     async fn come_back(&self, life: &Life, lost: Option<Rc<Session>>) {
         let State::Away { since: start, .. } = *self.state.borrow() else { return };
-        let Options { fast_io_fail, ctrl_loss, .. } = self.remote.options;
+        let Options { fast_io_fail, ctrl_loss, timeout, .. } = self.remote.options;
         let failing = async {
             if let Some(after) = fast_io_fail {
                 reactor::sleep_until(start.saturating_add(nanos(after))).await;
@@ -230,6 +230,8 @@ impl Path {
             self.connect_again(life, &last).await;
         };
         let Some(after) = ctrl_loss else { return race(failing, attempts).await };
+        // What was never connected was not lost: it has the time of one attempt, whatever the patience with losses.
+        let after = if self.had.get() { after } else { after.max(timeout) };
         if reactor::timeout(after, race(failing, attempts)).await.is_err() {
             let why = Arc::new(last.into_inner());
             life.end_path(self, Error::Gone { after, why });

@@ -15,6 +15,7 @@ dd if=/dev/urandom of="$DEV" bs=1M count=4 oflag=direct status=none
 blkdiscard --zeroout --offset 4096 --length 2097152 "$DEV"
 dd if=/dev/zero bs=1M count=2 status=none | cmp -n 2097152 - "$DEV" 0 4096
 
+in_flight() { awk '{exit $1 + $2 == 0}' "/sys/block/${DEV#/dev/}/inflight"; }
 background_load --size=32m
 for round in 1 2; do
     load_moves
@@ -22,11 +23,16 @@ for round in 1 2; do
     call launch
     load_moves
 done
-for round in 1 2; do
-    call attached kill
-    call attached launch
-    load_moves
-done
+call attached kill
+call attached launch
+load_moves
+# With its target gone it has requests in flight for certain.
+call kill
+wait_for 60 in_flight
+call attached kill
+call launch
+call attached launch
+load_moves
 load_done
 call attached log | grep -q "were left in flight" || fail "nothing was in flight when the program was killed"
 no_io_error

@@ -12,6 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use reactor::sync::{Semaphore, Signal};
+use stdx::crc32c;
 use stdx::num::{u32_of, u64_of, usize32, usize64};
 
 use crate::address::{BLOCK, Entry, Key, Location, SegmentId, View};
@@ -138,7 +139,13 @@ impl Shard {
             let piece = &mut out[at * BLOCK..(at + run) * BLOCK];
             match found {
                 Found::Data(data) => {
-                    self.log.copy_out(data, piece)?;
+                    if let Err(error) = self.log.copy_out(data, piece) {
+                        // Destage may have carried it to where the map finds it.
+                        let elsewhere = self.read_settled(view, first + u64_of(at), piece);
+                        if Box::pin(elsewhere).await.is_err() || crc32c(piece) != data.crc {
+                            return Err(error);
+                        }
+                    }
                     count(&self.counters.read_log, 1);
                 }
                 Found::Hole => {

@@ -10,7 +10,8 @@
 //! or not, but stays what it was first seen to be.
 //!
 //! When bits rot beyond what the redundancy gives back, what was written before may be lost: a read
-//! says so, and goes on to say so. It never shows anything else.
+//! says so. What is damaged in the log may be on its way to the drives, and be found there later; a read
+//! never shows anything else.
 
 use crate::contents::{BLOCK, Found, Stamp};
 use std::collections::{BTreeMap, BTreeSet};
@@ -108,7 +109,7 @@ impl Register {
         let possible = |v: &&Version| v.origins.contains(&origin) && !self.superseded(v, reading);
         let mut possible = self.versions.iter().filter(possible).peekable();
         possible.peek()?;
-        let lost = origin != Origin::LOST && possible.any(|v| v.origins.contains(&Origin::LOST));
+        let lost = possible.any(|v| v.origins.contains(&Origin::LOST));
         Some([origin].into_iter().chain(lost.then_some(Origin::LOST)).collect())
     }
 
@@ -397,6 +398,10 @@ impl Model {
                 return Err(violation(volume, read.volume, block, found, &[Origin::ZERO]));
             };
             let origin = Origin::of(found, read.volume, block);
+            if origin == Some(Origin::LOST) && register.may_be_lost(read.at) {
+                // That tells nothing of what it holds.
+                continue;
+            }
             let Some(origins) = origin.and_then(|origin| register.shows(origin, read.at)) else {
                 let allowed = register.allowed(read.at);
                 return Err(violation(volume, read.volume, block, found, &allowed));

@@ -139,14 +139,16 @@ impl Shard {
             let piece = &mut out[at * BLOCK..(at + run) * BLOCK];
             match found {
                 Found::Data(data) => {
-                    if let Err(error) = self.log.copy_out(data, piece) {
-                        // Destage may have carried it to where the map finds it.
-                        let elsewhere = self.read_settled(view, first + u64_of(at), piece);
-                        if Box::pin(elsewhere).await.is_err() || crc32c(piece) != data.crc {
-                            return Err(error);
+                    match self.log.copy_out(data, piece) {
+                        Ok(()) => count(&self.counters.read_log, 1),
+                        Err(error) => {
+                            // Destage may have carried it to where the map finds it.
+                            let elsewhere = self.read_settled(view, first + u64_of(at), piece);
+                            if Box::pin(elsewhere).await.is_err() || crc32c(piece) != data.crc {
+                                return Err(error);
+                            }
                         }
                     }
-                    count(&self.counters.read_log, 1);
                 }
                 Found::Hole => {
                     piece.fill(0);

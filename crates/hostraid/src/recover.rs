@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 
 use initiator::{Deallocate, Fua};
 use reactor::join_all;
+use stdx::crc32c;
 use stdx::num::usize32;
 
 use crate::Error;
-use stdx::crc32c;
-
 use crate::format::{Change, Record};
 use crate::inner::Inner;
 use crate::layout::Slots;

@@ -4,12 +4,11 @@ use std::rc::Rc;
 
 use initiator::{Buffer, Error, Fua};
 use reactor::{Task, join_all, spawn};
+use stdx::crc32c;
 use stdx::num::{low32, u64_of, usize32};
 
 #[cfg(test)]
 use crate::canary::Canary;
-use stdx::crc32c;
-
 use crate::format::{Change, PAGE_BYTES, Record};
 use crate::inner::Inner;
 use crate::journal::Ticket;

@@ -5,10 +5,9 @@
 //! contents, and what tells the two apart is the same as for any other damage. It is there for those
 //! who look at the drives.
 
+use stdx::crc32c;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
-
-use stdx::crc32c;
 
 use super::{Bad, VERSION, check, seal};
 use crate::address::{BLOCK, Location};

@@ -4,9 +4,8 @@
 use super::*;
 use crate::address::Entry;
 use crate::format::root::{RawEntry, Root};
-use stdx::crc32c;
-
 use crate::format::seal;
+use stdx::crc32c;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// What was where something else was put.

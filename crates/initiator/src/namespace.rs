@@ -130,6 +130,18 @@ impl Namespace {
         self.inner.life.succeed();
     }
 
+    /// As [`Namespace::succeed`], and waits until that time has passed: for who concludes from what it reads what to
+    /// write.
+    pub async fn outlive(&self) {
+        self.inner.life.outlive().await;
+    }
+
+    /// Whether the other is a clone of this one.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.inner, &other.inner)
+    }
+
     /// Adds a path, which is connected in the background.
     ///
     /// # Errors

@@ -10,6 +10,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fabric::race;
 use nvme::sqe::Sqe;
@@ -67,6 +68,8 @@ pub struct Life {
     last: Cell<usize>,
     /// Sessions there have been.
     sessions: Cell<u64>,
+    /// How long a controller here may execute what was lost with an association: the longest there was.
+    quiesce: Cell<Duration>,
     /// Associations that took the place of lost ones.
     pub(super) reconnects: Cell<u64>,
     /// There will be no other association.
@@ -101,6 +104,7 @@ impl Life {
                 paths: RefCell::default(),
                 last: Cell::new(0),
                 sessions: Cell::new(1),
+                quiesce: Cell::new(session.quiesce_time()),
                 reconnects: Cell::new(0),
                 over: RefCell::default(),
                 changed: Signal::new(),
@@ -290,11 +294,20 @@ impl Life {
     /// Takes it that associations of a process before this one were lost a moment ago, with nobody to tell what they
     /// had in flight.
     pub fn succeed(&self) {
-        for session in self.sessions() {
-            let until = now_exact().saturating_add(nanos(session.quiesce_time()));
-            self.fence.close(PREDECESSOR, 1, until);
-        }
+        let until = now_exact().saturating_add(nanos(self.quiesce.get()));
+        self.fence.close(PREDECESSOR, 1, until);
         self.changed.raise();
+    }
+
+    /// The same, and waits until those associations execute nothing any more.
+    pub async fn outlive(&self) {
+        self.succeed();
+        self.changed.until(|| !self.fence.doubts(PREDECESSOR)).await;
+    }
+
+    /// A path has a new session.
+    pub(super) fn meet(&self, session: &Session) {
+        self.quiesce.set(self.quiesce.get().max(session.quiesce_time()));
     }
 
     /// A command was lost with a session: it tells what it changes.

@@ -271,6 +271,7 @@ impl Path {
         if self.had.replace(true) {
             life.reconnects.set(life.reconnects.get() + 1);
         }
+        life.meet(&session);
         *self.state.borrow_mut() = State::Live(Rc::new(session));
         life.take(geometry);
         life.changed.raise();

@@ -23,20 +23,24 @@ fn options() -> Options {
     }
 }
 
+async fn attach(peer: &Scripted, options: Options) -> Namespace {
+    let remote = Remote {
+        traddr: peer.addr.ip().to_string(),
+        trsvcid: peer.addr.port(),
+        subnqn: SUBNQN.to_owned(),
+        host: HostIdentity::named("nqn.2026-11.io.flashloom:host"),
+        options,
+    };
+    Namespace::attach(&remote, 1).await.unwrap()
+}
+
 fn with<F: Future<Output = ()> + 'static>(
     options: Options,
     test: impl FnOnce(Rc<Scripted>, Namespace) -> F + 'static,
 ) {
     on_reactor(async move {
         let peer = Rc::new(Scripted::start(Script::default()));
-        let remote = Remote {
-            traddr: peer.addr.ip().to_string(),
-            trsvcid: peer.addr.port(),
-            subnqn: SUBNQN.to_owned(),
-            host: HostIdentity::named("nqn.2026-11.io.flashloom:host"),
-            options,
-        };
-        let namespace = Namespace::attach(&remote, 1).await.unwrap();
+        let namespace = attach(&peer, options).await;
         test(peer, namespace).await;
     });
 }
@@ -94,6 +98,69 @@ fn an_old_write_never_comes_after_a_newer_one() {
 #[test]
 fn a_target_trusted_wrongly_shows_the_old_write() {
     assert_eq!(ghost(Fencing::Trusted), 1);
+}
+
+/// A program is killed with a write of 1s in flight; another one takes over as `how` says, and writes 2s. The old
+/// write is executed at the latest moment that the specification leaves to it. Gives what the block holds at last.
+fn inherited<F: Future<Output = ()>>(how: impl FnOnce(Namespace) -> F + 'static) -> u8 {
+    let last = Rc::new(std::cell::Cell::new(0));
+    let result = Rc::clone(&last);
+    with(options(), |peer, killed| async move {
+        peer.set_fault(Fault::HoldWrites);
+        let mut data = filled(&killed, 1).await;
+        let write = killed.write(5, 1, &mut data, Fua::No);
+        assert!(reactor::timeout(Duration::from_millis(20), write).await.is_err());
+        held(&peer).await;
+        drop(killed);
+        let died = reactor::now_exact();
+        peer.cut();
+        peer.set_fault(Fault::None);
+        let heir = attach(&peer, options()).await;
+        how(heir.clone()).await;
+        // Who reads does not wait for the time to pass, unless it was asked for.
+        let before = reactor::now_exact();
+        let mut buffer = heir.buffer(512).await;
+        heir.read(5, 1, &mut buffer).await.unwrap();
+        assert!(reactor::now_exact() - before < 500_000_000);
+        let writer = heir.clone();
+        let write = reactor::spawn(async move {
+            let mut data = filled(&writer, 2).await;
+            writer.write(5, 1, &mut data, Fua::No).await.unwrap();
+        });
+        let latest = KATO * 2 - Duration::from_millis(60);
+        reactor::sleep_until(died + u64::try_from(latest.as_nanos()).unwrap()).await;
+        peer.haunt();
+        write.await.unwrap();
+        last.set(peer.byte_of(5));
+    });
+    result.get()
+}
+
+#[test]
+fn who_succeeds_a_killed_program_writes_after_what_that_had_in_flight() {
+    assert_eq!(inherited(|heir| async move { heir.succeed() }), 2);
+}
+
+/// What the rule is good for.
+#[test]
+fn who_does_not_say_that_it_succeeds_one_finds_the_old_write() {
+    assert_eq!(inherited(|_| async {}), 1);
+}
+
+/// It was once counted for the paths that were connected at that moment, which may be none.
+#[test]
+fn who_outlives_a_killed_program_waits_also_while_it_has_no_path() {
+    with(options(), |peer, namespace| async move {
+        peer.set_fault(Fault::Refuse(Status::INTERNAL_ERROR, 0));
+        peer.cut();
+        let gone = |path: &crate::PathInfo| path.state != crate::PathState::Live;
+        while !namespace.paths().iter().all(gone) {
+            reactor::sleep(Duration::from_millis(1)).await;
+        }
+        let start = reactor::now_exact();
+        namespace.outlive().await;
+        assert!(reactor::now_exact() - start >= 2 * 500_000_000);
+    });
 }
 
 #[test]

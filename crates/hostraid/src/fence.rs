@@ -2,6 +2,10 @@
 //!
 //! Each member is registered with and reserved as Write Exclusive (NVMe Base 2.1, section 8.1.22): another host can
 //! look at it, and its writes end with Reservation Conflict, which stops its set at once.
+//!
+//! That fences other hosts, not a program of this one that was killed: what it had in flight may be executed late. It
+//! left its registration, which a set that ends in order takes back. Where one is found, nothing is concluded from
+//! what the member holds, and nothing written, until the controller must have noticed (decision record 0009).
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
@@ -21,6 +25,15 @@ pub struct Claim {
     pub take_over: bool,
 }
 
+/// Who may have commands in flight to a member, besides other hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Before {
+    /// No program of this host that did not end in order.
+    Nobody,
+    /// Such a program, or nothing tells that there was none.
+    Somebody,
+}
+
 impl Claim {
     /// That of the host with Host Identifier `id`.
     #[must_use]
@@ -38,26 +51,44 @@ pub struct Held {
 }
 
 impl Held {
-    /// Takes the set `id`, whose `members` those are.
+    /// Takes the set `id`, whose `members` those are, and waits until nobody else changes them.
     ///
     /// # Errors
     /// When another program or host has it.
     pub async fn take(claim: Claim, id: [u8; 16], members: &[Rc<Member>]) -> Result<Self, Error> {
         let held = Self { claim, _lock: lock(id)? };
+        let (mut fresh, mut inherited) = (Vec::new(), Vec::new());
         for (index, member) in members.iter().enumerate() {
-            if let Err(error) = held.reserve(index, member).await {
-                held.release(&members[..index]).await;
-                return Err(error);
+            match held.reserve(index, member).await {
+                Ok(Before::Nobody) => fresh.push(Rc::clone(member)),
+                Ok(Before::Somebody) => inherited.push(member),
+                Err(error) => {
+                    // The others' registrations still tell whoever comes next to wait.
+                    held.release(&fresh).await;
+                    return Err(error);
+                }
             }
         }
+        if !inherited.is_empty() {
+            tracing::info!("waiting until what a program before this one had in flight has ended");
+        }
+        join_all(inherited.into_iter().map(|member| member.outlive())).await;
         Ok(held)
     }
 
-    /// Reserves one more member.
+    /// Takes one more member, as [`Held::take`] does. One that this set had before has nobody else's commands.
     ///
     /// # Errors
     /// When another host has it.
-    pub async fn reserve(&self, index: usize, member: &Member) -> Result<(), Error> {
+    pub async fn take_one(&self, member: &Member, had: bool) -> Result<(), Error> {
+        let before = self.reserve(0, member).await?;
+        if before == Before::Somebody && !had {
+            member.outlive().await;
+        }
+        Ok(())
+    }
+
+    async fn reserve(&self, index: usize, member: &Member) -> Result<Before, Error> {
         member.reserve(self.claim).await.map_err(|error| {
             if is_fenced(&error) {
                 Error::refused(
@@ -70,7 +101,7 @@ impl Held {
         })
     }
 
-    /// Leaves members to others. One that does not answer keeps its reservation, which this host takes up again.
+    /// Leaves members to others, in order. One that does not answer keeps its reservation, which this host takes up again.
     pub async fn release(&self, members: &[Rc<Member>]) {
         join_all(members.iter().map(|member| member.unreserve(self.claim.key))).await;
     }

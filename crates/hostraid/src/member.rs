@@ -5,7 +5,7 @@ use nvme::reservation::Type;
 use nvme::status::Status;
 use stdx::num::low32;
 
-use crate::fence::Claim;
+use crate::fence::{Before, Claim};
 
 /// One member's bytes. Offsets and lengths are multiples of its logical block, lengths no more than its largest
 /// transfer.
@@ -74,12 +74,23 @@ impl Member {
         }
     }
 
-    /// This program goes on for one that was killed.
-    pub fn succeed(&self) {
+    /// Waits until what a program of this host had in flight that was killed has ended.
+    pub async fn outlive(&self) {
         match self {
-            Self::Namespace(namespace) => namespace.succeed(),
+            Self::Namespace(namespace) => namespace.outlive().await,
             #[cfg(test)]
-            Self::Simulated(_) => {}
+            Self::Simulated(drive) => drive.outlive().await,
+        }
+    }
+
+    /// Whether the other is a clone of this one.
+    pub fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Namespace(one), Self::Namespace(other)) => one.is(other),
+            #[cfg(test)]
+            (Self::Simulated(one), Self::Simulated(other)) => one.is(other),
+            #[cfg(test)]
+            _ => false,
         }
     }
 
@@ -161,37 +172,24 @@ impl Member {
         }
     }
 
-    /// Reserves it for this host alone to write to.
+    /// Reserves it for this host alone to write to; says who was there before.
     ///
     /// # Errors
     /// Reservation Conflict when another host has it, and the member's.
-    pub async fn reserve(&self, claim: Claim) -> Result<(), Error> {
-        const KIND: Type = Type::WriteExclusive;
+    pub async fn reserve(&self, claim: Claim) -> Result<Before, Error> {
         match self {
             Self::Namespace(namespace) => {
                 if !namespace.geometry().supports.reservations {
                     tracing::warn!(
-                        "a member knows no reservations: nothing keeps other hosts from it"
+                        "a member knows no reservations: nothing keeps other hosts from it, or tells whether this \
+                         one's last program ended in order"
                     );
-                    return Ok(());
+                    return Ok(Before::Somebody);
                 }
-                namespace.register(claim.key).await?;
-                let acquired = namespace.acquire(claim.key, KIND).await;
-                if !acquired.as_ref().is_err_and(is_fenced) {
-                    return acquired;
-                }
-                if !claim.take_over {
-                    self.unreserve(claim.key).await;
-                    return acquired;
-                }
-                let registrants = namespace.registrants().await?;
-                match registrants.iter().find(|one| one.holds) {
-                    Some(holder) => namespace.preempt(claim.key, holder.key, KIND).await,
-                    None => namespace.acquire(claim.key, KIND).await,
-                }
+                reserve(namespace, claim).await
             }
             #[cfg(test)]
-            Self::Simulated(_) => Ok(()),
+            Self::Simulated(drive) => Ok(drive.before()),
         }
     }
 
@@ -218,6 +216,34 @@ impl Member {
             Self::Simulated(_) => {}
         }
     }
+}
+
+async fn reserve(namespace: &Namespace, claim: Claim) -> Result<Before, Error> {
+    const KIND: Type = Type::WriteExclusive;
+    let registrants = namespace.registrants().await;
+    let before = match registrants {
+        Ok(all) if all.iter().all(|one| one.key != claim.key) => Before::Nobody,
+        // One that cannot report cannot tell.
+        _ => Before::Somebody,
+    };
+    namespace.register(claim.key).await?;
+    let acquired = namespace.acquire(claim.key, KIND).await;
+    if !acquired.as_ref().is_err_and(is_fenced) {
+        return acquired.map(|()| before);
+    }
+    if !claim.take_over {
+        if before == Before::Nobody {
+            // One that cannot be told keeps it for this host, which may have it again.
+            let _ = namespace.unregister(claim.key).await;
+        }
+        return acquired.map(|()| before);
+    }
+    let registrants = namespace.registrants().await?;
+    match registrants.iter().find(|one| one.holds) {
+        Some(holder) => namespace.preempt(claim.key, holder.key, KIND).await?,
+        None => namespace.acquire(claim.key, KIND).await?,
+    }
+    Ok(before)
 }
 
 #[cfg(test)]

@@ -157,15 +157,20 @@ impl Inner {
         let layout = inner.layout;
         suits(0, &member, &layout)?;
         let _one = inner.sweep.hold(1).await;
-        // What was under way when it left may be there to be read and not be durable.
-        member.flush().await.map_err(Error::member(0))?;
-        let found = inspect(0, &member).await?;
-        let newer = if let Found::Member { page, .. } = &found { *page } else { 0 };
-        let (slot, returning) = inner.place(&found, force)?;
+        let mut seen = inner.look_at(&member, force).await?;
         if let Some(held) = inner.held.get() {
-            held.reserve(0, &member).await?;
+            let had = inner.away.borrow().iter().flatten().any(|away| away.is(&member));
+            held.take_one(&member, had).await?;
             inner.usable()?;
+            // Who had it until now may have changed it since.
+            let again = inner.look_at(&member, force).await;
+            if again.is_err() && !had {
+                held.release(&[Rc::new(member)]).await;
+                return Err(again.err().unwrap_or_else(lost));
+            }
+            seen = again?;
         }
+        let (slot, returning, newer) = seen;
         let id = match returning {
             Some(_) => inner.book.borrow().seats[slot].member,
             None => {
@@ -193,6 +198,20 @@ impl Inner {
         inner.settle().await?;
         inner.changed.raise();
         Ok(Joined { slot, partial })
+    }
+
+    /// Which place a member that joins takes, whether it was there before, and the page of its newer superblock.
+    async fn look_at(
+        &self,
+        member: &Member,
+        force: bool,
+    ) -> Result<(usize, Option<bool>, u64), Error> {
+        // What was under way when it left may be there to be read and not be durable.
+        member.flush().await.map_err(Error::member(0))?;
+        let found = inspect(0, member).await?;
+        let newer = if let Found::Member { page, .. } = &found { *page } else { 0 };
+        let (slot, returning) = self.place(&found, force)?;
+        Ok((slot, returning, newer))
     }
 
     /// Which place a member that joins takes; whether it was there before, and needs only what it missed.

@@ -102,11 +102,6 @@ impl Set {
         }
     }
 
-    /// As [`initiator::Namespace::succeed`], for each member that is there.
-    pub fn succeed(&self) {
-        self.inner.members.borrow().iter().flatten().for_each(|member| member.succeed());
-    }
-
     /// Returns when the set is of no more use.
     ///
     /// # Errors

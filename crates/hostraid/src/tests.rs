@@ -11,6 +11,8 @@ use reactor::simulate;
 use crate::member::simulated::{Drive, Link};
 use crate::{Assemble, Create, Health, Level, Member, Set};
 
+mod succession;
+
 fn drives(count: u64) -> Vec<Arc<Simulated>> {
     let drive = |seed| SimulatedOptions { capacity: 3 << 20, seed, ..SimulatedOptions::default() };
     (0..count).map(|seed| Simulated::new(drive(seed))).collect()

@@ -7,9 +7,13 @@ use super::*;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::PathBuf;
+use std::time::SystemTime;
 use stdx::Prng;
 
 const BLOCK: usize = 4096;
+
+/// Of all programs that use a set: after three times that, nothing of one that was killed is executed.
+const KEEP_ALIVE: &str = "--keep-alive-tmo 1s";
 
 /// A client of NBD: requests in flight, and what each block may hold.
 struct Client {
@@ -125,9 +129,11 @@ impl Attached {
     fn start(dir: &Path, members: &str, more: &str) -> Self {
         let socket = dir.join("nbd.sock");
         let nbd = format!("attach --nbd unix:{} {members} {more}", socket.display());
-        let quick = "--keep-alive-tmo 1s --fast-io-fail-tmo 1s --reconnect-delay 1s";
-        let mut child =
-            flashloom(dir, &format!("{nbd} {quick}")).stdout(Stdio::piped()).spawn().unwrap();
+        let quick = "--fast-io-fail-tmo 1s --reconnect-delay 1s";
+        let mut child = flashloom(dir, &format!("{nbd} {KEEP_ALIVE} {quick}"))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let ready = lines.any(|line| line.unwrap().starts_with("nbdinfo"));
         assert!(ready, "the set is not served");
@@ -189,7 +195,7 @@ impl Members {
 
     /// Reads all of it, and finds parity and copies true.
     fn check(&self) {
-        let checked = json(&self.dir, &format!("raid check {}", self.arguments(0)));
+        let checked = json(&self.dir, &format!("raid check {} {KEEP_ALIVE}", self.arguments(0)));
         assert_eq!((&checked["mismatched"], &checked["degraded"]), (&0.into(), &0.into()));
         assert!(checked["stripes"].as_u64().unwrap() > 0);
     }
@@ -242,7 +248,7 @@ fn outlives(level: &str, count: usize, bears: usize) {
         contents.load(&mut client, &mut prng, 60);
         drop(attached);
         victims.iter().for_each(|&n| set.start(n));
-        json(dir, &format!("raid rebuild {}", set.arguments(0)));
+        json(dir, &format!("raid rebuild {} {KEEP_ALIVE}", set.arguments(0)));
         set.check();
     }
     // A target that comes back while the set is in use gets what it missed.
@@ -295,8 +301,11 @@ fn two_hosts_cannot_use_a_set_at_once() {
     assert!(code == 1 && said.contains("--take-over") && said.contains("another host"), "{said}");
     let shown = json(dir, &format!("raid show {} {other}", set.arguments(0)));
     assert_eq!(shown[0]["state"], "in sync");
-    // The same host goes on; one that ends in order leaves nothing.
+    // The same host goes on, when what the killed program had in flight has ended. One that ends in order leaves nothing.
+    let begin = SystemTime::now();
     set.check();
+    let waited = begin.elapsed().unwrap();
+    assert!(waited >= Duration::from_secs(3), "{waited:?}");
     json(dir, &format!("{check} {other}"));
     // Taken over, the first one is out.
     let (attached, _) = set.attach("");
@@ -341,7 +350,7 @@ fn a_stripe_set_holds_data_and_a_blank_namespace_takes_a_members_place() {
     set.kill(1);
     let (left, new) = (set.arguments(2), set.ports[0]);
     let add = format!("--add traddr=127.0.0.1,trsvcid={new}");
-    json(dir, &format!("raid rebuild --degraded {left} {add}"));
+    json(dir, &format!("raid rebuild --degraded {left} {add} {KEEP_ALIVE}"));
     let both = format!("{left} --member traddr=127.0.0.1,trsvcid={new}");
     let checked = json(dir, &format!("raid check {both}"));
     assert_eq!((&checked["mismatched"], &checked["degraded"]), (&0.into(), &0.into()));

@@ -18,16 +18,19 @@ pub enum Canary {
     ReplaysInWrongOrder,
     /// Reclaim moves a block for the key it was written under, not for those that refer to it.
     ForgetsReferences,
+    /// A sweep does not look at what the log refers to.
+    SweepsWhatLogRefersTo,
 }
 
 impl Canary {
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::AcknowledgesEarly,
         Self::SkipsFence,
         Self::TrimsEarly,
         Self::ForgetsParity,
         Self::ReplaysInWrongOrder,
         Self::ForgetsReferences,
+        Self::SweepsWhatLogRefersTo,
     ];
 }
 

@@ -74,7 +74,7 @@ async fn create(life: &Life, volume: &Volume) {
     volume.target.replace(present.into_iter().find(|v| v.name == name));
 }
 
-async fn host(life: &Life, yard: &Yard, number: u32) {
+async fn host(life: &Rc<Life>, yard: &Yard, number: u32) {
     let mut prng = Prng::new(random() ^ u64::from(number));
     let mut done = 0;
     while done < life.operations && !life.is_over() {
@@ -130,7 +130,7 @@ fn patience(life: &Life, prng: &mut Prng) -> Option<Duration> {
 }
 
 /// Copies from volume number `at` to another, or within it.
-async fn copy(life: &Life, yard: &Yard, at: usize, prng: &mut Prng) {
+async fn copy(life: &Rc<Life>, yard: &Yard, at: usize, prng: &mut Prng) {
     let to = usize64(prng.below(u64_of(yard.volumes.len())));
     // In the order of their numbers, as everybody takes them.
     let places = [at.min(to), at.max(to)];
@@ -150,7 +150,7 @@ async fn copy(life: &Life, yard: &Yard, at: usize, prng: &mut Prng) {
     }
 }
 
-async fn copy_some(life: &Life, source: &Target, target: &Target, prng: &mut Prng) {
+async fn copy_some(life: &Rc<Life>, source: &Target, target: &Target, prng: &mut Prng) {
     let plan = &life.run.plan;
     let least = source.size.min(target.size);
     let ratio = u64_of(BLOCK / source.unit);
@@ -170,7 +170,21 @@ async fn copy_some(life: &Life, source: &Target, target: &Target, prng: &mut Prn
         return;
     }
     let patience = patience(life, prng);
+    let apart = source.serial != target.serial || from.abs_diff(to) >= count;
+    let moves = plan.move_percent > 0 && apart && prng.below(100) < plan.move_percent;
+    let gone = moves.then(|| {
+        let (life, source) = (Rc::clone(life), source.clone());
+        let most = 1 << prng.below(24);
+        let pause = Duration::from_nanos(prng.below(most));
+        spawn(async move {
+            sleep(pause).await;
+            life.zero(&source, from..from + count, true, None).await;
+        })
+    });
     life.copy((source, from), (target, to), count, patience).await;
+    if let Some(gone) = gone {
+        gone.await;
+    }
 }
 
 async fn operate(life: &Life, volume: &Volume, prng: &mut Prng) {

@@ -2,8 +2,9 @@
 
 use clap::Parser;
 use engine::canary::Canary;
+use sim::plan::Plan;
 use sim::reference::Lie;
-use sim::run::{Report, run};
+use sim::run::{Report, carry_out};
 use sim::world::Subject;
 use std::process::ExitCode;
 
@@ -25,6 +26,9 @@ struct Options {
     /// Plant this bug, by its number among all there are, from 0.
     #[arg(long, conflicts_with = "reference")]
     canary: Option<usize>,
+    /// Run the workload that moves things about in a pool with hardly any space.
+    #[arg(long)]
+    moves: bool,
     /// Print every event.
     #[arg(long)]
     trace: bool,
@@ -47,21 +51,23 @@ fn main() -> ExitCode {
     };
     let mut failed = 0u64;
     for seed in first..first.saturating_add(count) {
-        let report = run(subject, seed, options.trace);
+        let plan = if options.moves { Plan::moves(seed) } else { Plan::new(seed) };
+        let report = carry_out(subject, plan, options.trace);
         failed += u64::from(report.failure.is_some());
-        tell(seed, &report, options.seed.is_some());
+        tell(seed, &report, &options);
     }
     println!("{count} seeds, {failed} failed");
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn tell(seed: u64, report: &Report, always: bool) {
-    if always {
+fn tell(seed: u64, report: &Report, options: &Options) {
+    if options.seed.is_some() {
         println!("{:?}", report.counts);
         println!("{} events, trace {:#018x}", report.events, report.trace);
     }
     if let Some((life, what)) = &report.failure {
         println!("seed {seed} fails in life {life}: {what}");
-        println!("replay: cargo run -p sim -- --seed {seed} --trace");
+        let moves = if options.moves { " --moves" } else { "" };
+        println!("replay: cargo run -p sim -- --seed {seed}{moves} --trace");
     }
 }

@@ -1,6 +1,6 @@
 //! What a seed means: the shape of the pool, the workload, and how each life of the array ends.
 
-use crate::shape::Shape;
+use crate::shape::{Faults, LogShape, Shape};
 use engine::Discards;
 use std::ops::Range;
 use std::time::Duration;
@@ -58,6 +58,8 @@ pub struct Plan {
     pub impatience: u64,
     /// Of a hundred operations, those that copy.
     pub copy_percent: u64,
+    /// Of a hundred copies, those whose source is deallocated at the same time.
+    pub move_percent: u64,
     /// Of a hundred volumes, those with blocks of 512 bytes.
     pub small_percent: u64,
     /// The pool is as small as can be, and the hosts fill it.
@@ -108,6 +110,7 @@ impl Plan {
             volumes: 1 + p.below(4),
             impatience: 0,
             copy_percent: 0,
+            move_percent: 0,
             small_percent: 0,
             tiny: false,
             discards: None,
@@ -135,6 +138,35 @@ impl Plan {
             // Whose parts are lost with the whole: the model knows whole blocks only.
             plan.small_percent = 0;
         }
+        plan
+    }
+
+    /// A workload that moves things about in a pool with hardly any space: shared blocks are emptied out
+    /// of the segments they were born in, and looked for by sweeps while the only reference to them
+    /// is on its way through the log. Chance has that hardly ever.
+    pub fn moves(seed: u64) -> Self {
+        let mut plan = Self::new(seed);
+        let mut prng = Prng::new(seed ^ 0x5eed_0307_e500_0001);
+        plan.shape.scheme = raid::Scheme::Raid5;
+        plan.shape.drives = vec![0; 3];
+        plan.shape.log = LogShape::Pmem(1);
+        plan.shape.log_bytes = 3 << 20;
+        plan.shape.add(&mut Prng::new(0), 0, true);
+        plan.shape.faults = Faults::default();
+        plan.tiny = true;
+        plan.hosts = 16;
+        plan.operations = 300;
+        plan.longest = 64;
+        plan.mix = Mix { write: 60, read: 5, zero: 0, deallocate: 1, flush: 0, rest: 2 };
+        plan.sizes = 1 << 12..1 << 13;
+        plan.hot_percent = 20;
+        plan.hot_blocks = 1 << 9;
+        plan.volumes = 2;
+        plan.impatience = 0;
+        plan.small_percent = 0;
+        plan.copy_percent = 50;
+        plan.move_percent = 50 + prng.below(50);
+        plan.lives = vec![Ending::Killed(Duration::from_millis(20)), Ending::Closed];
         plan
     }
 

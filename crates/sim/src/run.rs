@@ -22,7 +22,11 @@ pub struct Report {
 
 /// Runs what `seed` means on `subject`. With `echo` every event is printed.
 pub fn run(subject: Subject, seed: u64, echo: bool) -> Report {
-    let plan = Plan::new(seed);
+    carry_out(subject, Plan::new(seed), echo)
+}
+
+/// Carries out a plan on `subject`. With `echo` every event is printed.
+pub fn carry_out(subject: Subject, plan: Plan, echo: bool) -> Report {
     if echo {
         println!("{plan:#?}");
     }

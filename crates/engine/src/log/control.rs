@@ -25,7 +25,7 @@ struct Slot {
 }
 
 /// No log lives long enough to count so far: nothing computed from counters below it overflows.
-const COUNTERS_END: u64 = 1 << 62;
+pub(super) const COUNTERS_END: u64 = 1 << 62;
 
 /// Bytes of a slot that mean something; the rest of its page is zero.
 pub(super) const SLOT: usize = 128;

@@ -28,6 +28,7 @@ pub use device::{Area, Device, Zone};
 pub(crate) use inspect::{Inspection, inspect};
 pub use inspect::{RecordSeen, RecordWhat};
 pub use limits::{LOG_BYTES_MAX, LOG_BYTES_MIN, RECORD_BLOCKS_MAX};
+pub use rebuild::Anew;
 pub use refer::Holding;
 pub use types::{Append, Data, Found, Item, Opened, Reference, Status, What};
 

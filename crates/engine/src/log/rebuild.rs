@@ -6,7 +6,7 @@
 //! needed changes nothing: what is newest of each block is among them. Only references may be to what
 //! is gone by now: so records count from the one after the last of those.
 
-use super::control::Control;
+use super::control::{COUNTERS_END, Control};
 use super::device::{Device, Store, commit_len};
 use super::record::{HEADER, Kind, Record};
 use super::{Log, ring_of};
@@ -14,8 +14,23 @@ use crate::error::{Error, Kind as ErrorKind, Result};
 use std::collections::BTreeMap;
 use stdx::num::u64_of;
 
-/// The generation of a control block made anew: beyond any that a device may come back with.
+/// Control blocks made anew have generations from here on.
 const GENERATION: u64 = 1 << 40;
+
+/// Control blocks written while the pool's labels have one epoch, by far not as many as this.
+const GENERATIONS_OF_EPOCH: u64 = 1 << 38;
+
+/// Epochs that can be told apart: no counter goes beyond its bounds.
+const EPOCHS: u64 = 1 << 23;
+
+/// The generation of a control block made anew under this epoch of the pool's labels: beyond any that
+/// a device which is away now may come back with, one of a block made anew before included. No pool
+/// is opened without a new epoch.
+fn generation_of(epoch: u64) -> u64 {
+    GENERATION + epoch.min(EPOCHS) * GENERATIONS_OF_EPOCH
+}
+
+const _: () = assert!(GENERATION + (EPOCHS + 1) * GENERATIONS_OF_EPOCH < COUNTERS_END);
 
 /// A record's header, found somewhere in the ring.
 #[derive(Clone, Copy, Debug)]
@@ -107,7 +122,7 @@ impl Headers {
 }
 
 /// The control block that the records found make likely; none without records.
-fn control_of(headers: &Headers, ring: u64, lane: u64, durable_stripe: u64) -> Option<Control> {
+fn control_of(headers: &Headers, anew: &Anew, ring: u64, lane: u64) -> Option<Control> {
     let chain = headers.chain();
     let after = chain.iter().rposition(|seen| seen.refers).map_or(0, |n| n + 1);
     let (trimmed, position) = match chain.get(after) {
@@ -115,8 +130,17 @@ fn control_of(headers: &Headers, ring: u64, lane: u64, durable_stripe: u64) -> O
         None => chain.last().map(|last| (last.sequence, last.next))?,
     };
     let epoch = headers.all().map(|seen| seen.epoch).max().unwrap_or(1);
-    let generation = GENERATION;
+    let (generation, durable_stripe) = (generation_of(anew.epoch), anew.durable_stripe);
     Some(Control { lane, generation, epoch, ring, position, trimmed, durable_stripe })
+}
+
+/// What those who have a control block made anew know.
+#[derive(Clone, Copy, Debug)]
+pub struct Anew {
+    /// The stripes of the shard that are whole and durable: those up to this one.
+    pub durable_stripe: u64,
+    /// That of the pool's labels, higher than when the log was last opened or made anew.
+    pub epoch: u64,
 }
 
 /// What is said of a log without a control block; `Missing`, as its reader found it, where it has no
@@ -147,16 +171,15 @@ impl Log {
         Ok(!Headers::find(&store, ring, lane).await?.0.is_empty())
     }
 
-    /// Writes a control block anew, by the records there are, for a shard whose stripes up to
-    /// `durable_stripe` are whole. References, and records before the last of them, do not count
+    /// Writes a control block anew, by the records there are. References, and records before the last of them, do not count
     /// any more: the blocks of those that were needed are as they were before.
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub async fn rebuild(device: Device, bytes: u64, lane: u64, durable_stripe: u64) -> Result<()> {
+    pub async fn rebuild(device: Device, bytes: u64, lane: u64, anew: Anew) -> Result<()> {
         let (ring, store) = (ring_of(bytes)?, Store::new(device, bytes)?);
         let headers = Headers::find(&store, ring, lane).await?;
-        let control = control_of(&headers, ring, lane, durable_stripe);
+        let control = control_of(&headers, &anew, ring, lane);
         let missing = || Error::new(ErrorKind::Missing, "there is no commit log");
         store.write_control(&control.ok_or_else(missing)?).await
     }

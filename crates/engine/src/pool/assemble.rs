@@ -18,7 +18,7 @@ use crate::format::area as at;
 use crate::format::catalog::Catalog;
 use crate::format::label::Label;
 use crate::limits::HANDS;
-use crate::log::Log;
+use crate::log::{Anew, Log};
 use crate::map::{Map, MapLimits};
 use crate::pages::Pages;
 use crate::recover;
@@ -114,8 +114,9 @@ impl Frame {
         let lane = lane(label, shard);
         if let Begin::Found { accept_loss } = begin {
             if accept_loss && Log::lacks_control(device.clone(), label.log_bytes, lane).await? {
-                let durable = self.last_whole_stripe(shard).await?;
-                Log::rebuild(device.clone(), label.log_bytes, lane, durable).await?;
+                let durable_stripe = self.last_whole_stripe(shard).await?;
+                let anew = Anew { durable_stripe, epoch: self.common.superblock.label().epoch };
+                Log::rebuild(device.clone(), label.log_bytes, lane, anew).await?;
             }
             let opened = Log::open_with(device, label.log_bytes, lane, accept_loss).await;
             let (log, opened) = opened.map_err(|error| Error {

@@ -219,6 +219,18 @@ async fn damage_control(device: &Device) {
     }
 }
 
+/// The first place of a log alone.
+fn first_of(device: &Device) -> Device {
+    match device {
+        Device::Memory(areas) => Device::Memory(areas[..1].to_vec()),
+        Device::Drives(zones) => Device::Drives(zones[..1].to_vec()),
+    }
+}
+
+const fn anew(durable_stripe: u64, epoch: u64) -> Anew {
+    Anew { durable_stripe, epoch }
+}
+
 async fn refused(device: &Device) -> ErrorKind {
     let Err(error) = Log::open(device.clone(), BYTES, LANE).await else { panic!("opened") };
     error.kind
@@ -244,7 +256,7 @@ fn a_lost_control_block_is_made_anew_by_the_records_there_are() {
         damage_control(&device).await;
         assert_eq!(refused(&device).await, ErrorKind::Loss);
         assert!(Log::lacks_control(device.clone(), BYTES, LANE).await.unwrap());
-        Log::rebuild(device.clone(), BYTES, LANE, 7).await.unwrap();
+        Log::rebuild(device.clone(), BYTES, LANE, anew(7, 1)).await.unwrap();
         for _ in 0..2 {
             let (log, opened) = Log::open(device.clone(), BYTES, LANE).await.unwrap();
             assert_eq!((opened.durable_stripe, opened.lost_blocks), (7, 0));
@@ -269,9 +281,9 @@ fn a_log_made_anew_begins_after_the_last_references() {
         log.append(Append::Refer { key: to, source, entries: &entries }).await.unwrap();
         log.close().await;
         drop(log);
-        for written in [None, Some(50)] {
+        for (written, epoch) in [(None, 1), (Some(50), 2)] {
             damage_control(&device).await;
-            Log::rebuild(device.clone(), BYTES, LANE, 0).await.unwrap();
+            Log::rebuild(device.clone(), BYTES, LANE, anew(0, epoch)).await.unwrap();
             let (log, _) = Log::open(device.clone(), BYTES, LANE).await.unwrap();
             let tags: Vec<_> = [0, 1, 9].map(|n| tag(&log, key(1, n))).into();
             assert_eq!(tags, [written, None, None]);
@@ -281,13 +293,50 @@ fn a_log_made_anew_begins_after_the_last_references() {
     });
 }
 
+/// The block made anew the second time once had the generation of the first, and the mirror that was
+/// away had gone on counting from there.
+#[test]
+fn a_control_block_made_anew_twice_holds_against_a_mirror_that_was_away() {
+    on_each(|device| async move {
+        let log = Log::create(device.clone(), BYTES, LANE).await.unwrap();
+        write(&log, key(1, 0), 0..2).await;
+        log.close().await;
+        drop(log);
+        damage_control(&device).await;
+        Log::rebuild(device.clone(), BYTES, LANE, anew(0, 5)).await.unwrap();
+        let (log, _) = Log::open(device.clone(), BYTES, LANE).await.unwrap();
+        for stripe in 1..9 {
+            write(&log, key(1, 1), 10..11).await;
+            let through = log.next_batch(256, &mut Vec::new()).unwrap();
+            log.trim(through, stripe).await.unwrap();
+        }
+        write(&log, key(1, 2), 20..21).await;
+        log.close().await;
+        drop(log);
+        let (first, both) = (first_of(&device), device);
+        damage_control(&first).await;
+        Log::rebuild(first.clone(), BYTES, LANE, anew(8, 6)).await.unwrap();
+        let (log, _) = Log::open(first, BYTES, LANE).await.unwrap();
+        write(&log, key(1, 3), 30..31).await;
+        let through = log.next_batch(256, &mut Vec::new()).unwrap();
+        log.trim(through, 9).await.unwrap();
+        write(&log, key(1, 4), 40..41).await;
+        log.close().await;
+        drop(log);
+        let (log, opened) = Log::open(both, BYTES, LANE).await.unwrap();
+        assert_eq!(opened.durable_stripe, 9);
+        assert_eq!([2, 3, 4].map(|n| tag(&log, key(1, n))), [None, None, Some(40)]);
+        log.close().await;
+    });
+}
+
 #[test]
 fn a_device_without_records_is_not_taken_for_a_log() {
     on_each(|device| async move {
         damage_control(&device).await;
         assert_eq!(refused(&device).await, ErrorKind::Missing);
         assert!(!Log::lacks_control(device.clone(), BYTES, LANE).await.unwrap());
-        let rebuilt = Log::rebuild(device.clone(), BYTES, LANE, 7).await;
+        let rebuilt = Log::rebuild(device.clone(), BYTES, LANE, anew(7, 1)).await;
         assert_eq!(rebuilt.unwrap_err().kind, ErrorKind::Missing);
         let log = Log::create(device.clone(), BYTES, LANE + 1).await.unwrap();
         write(&log, key(1, 0), 0..9).await;

@@ -74,7 +74,7 @@ impl Server {
         if server.device.is_taken_over() {
             tracing::info!("{} was left behind, and goes on", server.path());
             // It has the size it was left with.
-            server.resize(server.size()).await;
+            server.resize(server.parameters.get()).await;
         }
         Ok(server)
     }
@@ -102,18 +102,15 @@ impl Server {
         let now = parameters(&self.disk, self.read_only);
         let was = self.parameters.get();
         if now.sectors != was.sectors {
-            self.parameters.set(Parameters { sectors: now.sectors, ..was });
-            self.resize(self.size()).await;
+            self.resize(Parameters { sectors: now.sectors, ..was }).await;
         }
     }
 
-    async fn resize(&self, bytes: u64) {
-        if let Err(error) = self.device.resize(bytes / SECTOR).await {
-            let path = self.path();
-            tracing::warn!(
-                "{path} keeps the size it has, the namespace has {bytes} bytes: {error} (the kernel's ublk driver \
-                 changes sizes since Linux 6.16)"
-            );
+    /// Gives the device the size that `wanted` says.
+    async fn resize(&self, wanted: Parameters) {
+        let answer = self.device.resize(wanted.sectors).await;
+        if is_resized(&self.path(), wanted.sectors * SECTOR, answer) {
+            self.parameters.set(wanted);
         }
     }
 
@@ -131,6 +128,16 @@ impl Server {
             Err(_) => Err(io::ErrorKind::ResourceBusy.into()),
         }
     }
+}
+
+/// Whether the driver gave a device that many bytes; the log says so where it did not.
+fn is_resized(path: &str, bytes: u64, answer: io::Result<()>) -> bool {
+    let Err(error) = answer else { return true };
+    tracing::warn!(
+        "{path} keeps the size it has, the namespace has {bytes} bytes: {error} (the kernel's ublk driver \
+         changes sizes since Linux 6.16)"
+    );
+    false
 }
 
 /// By what another process knows a device of the same namespace, used in the same way: its NGUID and EUI64, folded. 0
@@ -221,4 +228,69 @@ async fn execute(
 
 fn errno(refusal: Refusal) -> i32 {
     i32::try_from(refusal.errno as u32).unwrap_or(EIO)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Debug;
+    use std::sync::{Arc, Mutex};
+
+    use tracing::field::{Field, Visit};
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Level, Metadata, Subscriber};
+
+    use super::*;
+
+    /// Keeps the messages that are logged.
+    struct Log(Arc<Mutex<Vec<(Level, String)>>>);
+
+    struct Message(String);
+
+    impl Visit for Message {
+        fn record_debug(&mut self, _: &Field, value: &dyn Debug) {
+            self.0 = format!("{value:?}");
+        }
+    }
+
+    impl Subscriber for Log {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+        fn event(&self, event: &Event<'_>) {
+            let mut message = Message(String::new());
+            event.record(&mut message);
+            self.0.lock().unwrap().push((*event.metadata().level(), message.0));
+        }
+
+        fn enter(&self, _: &Id) {}
+
+        fn exit(&self, _: &Id) {}
+    }
+
+    /// What is logged while `what` runs.
+    fn logged(what: impl FnOnce()) -> Vec<(Level, String)> {
+        let lines = Arc::default();
+        tracing::subscriber::with_default(Log(Arc::clone(&lines)), what);
+        lines.lock().unwrap().clone()
+    }
+
+    #[test]
+    fn a_driver_that_changes_no_sizes_is_told_of() {
+        let unsupported = || Err(io::ErrorKind::Unsupported.into());
+        let said = logged(|| assert!(!is_resized("/dev/ublkb7", 100 << 20, unsupported())));
+        let [(Level::WARN, said)] = &said[..] else { panic!("{said:?}") };
+        for words in ["/dev/ublkb7 keeps", "104857600 bytes", "unsupported", "since Linux 6.16"] {
+            assert!(said.contains(words), "{words}: {said}");
+        }
+        assert_eq!(logged(|| assert!(is_resized("/dev/ublkb7", 100 << 20, Ok(())))), []);
+    }
 }

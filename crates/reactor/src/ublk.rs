@@ -53,16 +53,23 @@ async fn control(number: u32, device: u32, data: u64, mut buffer: Vec<u8>) -> io
             }
             let done = ring.completion().next();
             if let Some(done) = done {
-                let failed = done.result() < 0;
-                return if failed {
-                    Err(io::Error::from_raw_os_error(-done.result()))
-                } else {
-                    Ok(buffer)
-                };
+                return answer(done.result()).map(|()| buffer);
             }
         }
     })
     .await
+}
+
+/// What the driver's answer to a command says.
+fn answer(result: i32) -> io::Result<()> {
+    /// Linux' `ENOTSUPP`, which is not for programs and which nothing has a name for: the driver said it of commands
+    /// it does not know until it took to `EOPNOTSUPP`.
+    const ENOTSUPP: i32 = 524;
+    match -result {
+        errno if errno <= 0 => Ok(()),
+        ENOTSUPP => Err(io::ErrorKind::Unsupported.into()),
+        errno => Err(io::Error::from_raw_os_error(errno)),
+    }
 }
 
 /// A place for one request of a device at a time.
@@ -322,4 +329,23 @@ fn is_alive(process: u32) -> bool {
     // Behind the name, which may hold anything, comes the state.
     let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
     state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Older drivers answer a command that they do not know, such as that for another size, by 524, which read "Unknown error 524".
+    #[test]
+    fn a_command_that_the_driver_does_not_know_is_unsupported() {
+        const EOPNOTSUPP: i32 = 95;
+        const EBUSY: i32 = 16;
+        for unknown in [524, EOPNOTSUPP] {
+            let error = answer(-unknown).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::Unsupported, "{error}");
+            assert!(!error.to_string().contains("Unknown"), "{error}");
+        }
+        assert_eq!(answer(-EBUSY).unwrap_err().kind(), io::ErrorKind::ResourceBusy);
+        assert!(answer(0).is_ok() && answer(1).is_ok());
+    }
 }

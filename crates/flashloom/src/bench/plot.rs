@@ -1,7 +1,5 @@
 //! The plots of a result.
 
-use std::collections::BTreeMap;
-
 use load::{JobReport, Latency, Moment, MomentSide, Report, export};
 
 use super::svg::{Chart, Line, Scale};
@@ -88,7 +86,7 @@ fn over_time(report: &Report, figures: &[Figure]) -> Vec<Line> {
                 _ => moment.write.clone(),
             };
             for (figure, of) in figures {
-                let series = job.flashloom.series.iter();
+                let series = full(&job.flashloom.series).iter();
                 let points = series.map(|moment| (seconds(moment.end_ms), of(&side(moment))));
                 let name = format!("{}{figure}", name(report, job, direction));
                 lines.push(Line { name, points: points.collect() });
@@ -96,6 +94,19 @@ fn over_time(report: &Report, figures: &[Figure]) -> Vec<Line> {
         }
     }
     lines
+}
+
+/// The intervals of a series without what little there is behind the last full one: a moment in which only what was
+/// under way came to its end.
+fn full(series: &[Moment]) -> &[Moment] {
+    match series {
+        [rest @ .., before, last] => {
+            let usual = rest.first().unwrap_or(before).end_ms;
+            let is_full = (last.end_ms - before.end_ms) * 2 >= usual;
+            if is_full { series } else { &series[..series.len() - 1] }
+        }
+        _ => series,
+    }
 }
 
 /// Latency over time: median and 99th percentile.
@@ -120,17 +131,29 @@ pub fn iops_over_time(report: &Report) -> Chart {
     }
 }
 
-/// What `of` says of each depth, a line for each direction of jobs of one name.
+/// What `of` says of each depth, a line for each direction of jobs of one name, in their order: a job has the same
+/// colour in all plots.
 fn by_depth(report: &Report, of: fn(&load::DirectionReport) -> f64) -> Vec<Line> {
-    let mut lines: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
+    let mut lines: Vec<Line> = Vec::new();
     for job in &report.jobs {
         let Some(depth) = depth(job) else { continue };
         for (direction, figures) in export::directions(job) {
-            let points = lines.entry(format!("{}, {direction}", job.jobname)).or_default();
-            points.push((depth, of(figures)));
+            let (name, point) = (format!("{}, {direction}", job.jobname), (depth, of(figures)));
+            match lines.iter_mut().find(|line| line.name == name) {
+                Some(line) => line.points.push(point),
+                None => lines.push(Line { name, points: vec![point] }),
+            }
         }
     }
-    lines.into_iter().map(|(name, points)| Line { name, points }).collect()
+    lines
+}
+
+/// By powers of ten where one line would lie flat below another.
+fn scale_of(lines: &[Line]) -> Scale {
+    let peak = |line: &Line| line.points.iter().map(|point| point.1).fold(0.0, f64::max);
+    let highest = lines.iter().map(peak).fold(0.0, f64::max);
+    let lowest = lines.iter().map(peak).fold(f64::INFINITY, f64::min);
+    if lowest * 5.0 < highest { Scale::Log } else { Scale::Linear }
 }
 
 /// Commands a second against the depth, and the mean latency against it; `None` when no job ran at several depths.
@@ -147,13 +170,15 @@ pub fn depths(report: &Report) -> Option<[Chart; 2]> {
     let iops = by_depth(report, |figures| figures.iops);
     let latency = by_depth(report, |figures| figures.clat_ns.mean / 1000.0);
     Some([
-        chart("Throughput against depth", "IOPS", Scale::Linear, iops),
+        chart("Throughput against depth", "IOPS", scale_of(&iops), iops),
         chart("Mean latency against depth", "latency, us", Scale::Log, latency),
     ])
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use load::DirectionReport;
 
@@ -191,8 +216,36 @@ mod tests {
             (iops.lines[0].name.as_str(), iops.lines[0].points.as_slice()),
             ("a, read", &[(1.0, 100.0), (4.0, 400.0)][..])
         );
+        assert_eq!(iops.y.1, Scale::Linear);
         let names: Vec<String> =
             latency_percentiles(&report).lines.into_iter().map(|line| line.name).collect();
         assert_eq!(names, ["a, depth 1, read", "b, read", "a, depth 4, read"]);
+    }
+
+    #[test]
+    fn sides_keep_their_order_and_can_be_told_apart_when_one_is_far_above() {
+        let mut jobs = vec![job("local", 1, 10), job("fabric", 1, 10), job("memory", 1, 10)];
+        jobs.extend(["local", "fabric", "memory"].map(|name| job(name, 4, 10)));
+        jobs[5].read.iops = 1_000_000.0;
+        let [iops, _] = depths(&Report { jobs, ..Report::default() }).unwrap();
+        let names: Vec<_> = iops.lines.iter().map(|line| line.name.as_str()).collect();
+        assert_eq!(
+            (names, iops.y.1),
+            (vec!["local, read", "fabric, read", "memory, read"], Scale::Log)
+        );
+    }
+
+    /// What came to its end behind the last interval was drawn as one more, straight above or below it.
+    #[test]
+    fn a_series_is_drawn_to_its_last_full_interval() {
+        let of = |ends: &[u64]| -> Vec<Moment> {
+            ends.iter().map(|&end_ms| Moment { end_ms, ..Moment::default() }).collect()
+        };
+        let drawn = |ends: &[u64]| full(&of(ends)).len();
+        assert_eq!(
+            [drawn(&[1000, 2000, 2003]), drawn(&[1000, 2000, 2500]), drawn(&[1000, 1003])],
+            [2, 3, 1]
+        );
+        assert_eq!([drawn(&[]), drawn(&[7]), drawn(&[1000, 2000])], [0, 1, 2]);
     }
 }

@@ -38,7 +38,7 @@ struct Case {
 }
 
 /// Source of the rows: what a deployment guide measures first.
-const CASES: [Case; 3] = [
+const CASES: [Case; 4] = [
     Case {
         name: "random read, 1 outstanding",
         file: "read-1",
@@ -52,6 +52,13 @@ const CASES: [Case; 3] = [
         rw: "randread",
         queues: 4,
         depth: 64,
+    },
+    Case {
+        name: "random write, 1 outstanding",
+        file: "write-1",
+        rw: "randwrite",
+        queues: 1,
+        depth: 1,
     },
     Case {
         name: "random write, 256 outstanding",
@@ -214,7 +221,7 @@ fn measure(args: &ReportArgs, side: &Side, results: &mut Results) -> Outcome {
         let job = Job { io_depth: case.depth, queues: case.queues, ..job(args, side, case.rw)? };
         let mut report = with_progress(&Plan { jobs: vec![job], probe: side.probe.clone() })?;
         judge(&report)?;
-        note_cost(&mut report);
+        note_cost(&mut report, matches!(side.target, Target::File(_)));
         into.jobs.append(&mut report.jobs);
     }
     for depth in DEPTHS {
@@ -232,7 +239,7 @@ fn measure(args: &ReportArgs, side: &Side, results: &mut Results) -> Outcome {
 const COST: &str = "cost";
 
 /// The cost is of a run and there is one job in it: keeps it with the job.
-fn note_cost(report: &mut Report) {
+fn note_cost(report: &mut Report, is_file: bool) {
     let RunExtra { host, target } = &report.flashloom;
     let each = |cost: &Option<load::Cost>| {
         let cost = cost.as_ref()?;
@@ -240,7 +247,9 @@ fn note_cost(report: &mut Report) {
     };
     let text = match (each(host), each(target)) {
         (Some(host), Some(target)) => format!("{host} + {target}"),
-        (Some(host), None) => host,
+        // A file has no target; that of a host elsewhere does not say.
+        (Some(host), None) if is_file => host,
+        (Some(host), None) => format!("{host} + ?"),
         _ => "-".to_owned(),
     };
     for job in &mut report.jobs {
@@ -273,7 +282,7 @@ fn thousands(value: f64) -> String {
 /// The table of one case: a row for each side, and what the fabric adds to local.
 fn table(out: &mut String, case: &Report) {
     let head = "| | IOPS | mean us | p50 us | p99 us | p99.9 us | p99.99 us | us at work for each command, host + target |";
-    let _ = writeln!(out, "{head}\n|---|---|---|---|---|---|---|---|");
+    let _ = writeln!(out, "{head}\n|---|---:|---:|---:|---:|---:|---:|---:|");
     for job in &case.jobs {
         let figures = moved(job);
         let at = |percent| micros(figures.clat_ns.percentile(percent).unwrap_or(0));
@@ -360,7 +369,7 @@ fn markdown(args: &ReportArgs, local: &Path, results: &Results) -> String {
     sides.iter().for_each(|side| {
         let _ = write!(out, " {side}, IOPS | {side}, mean us |");
     });
-    let _ = writeln!(out, "\n|---|{}", "---|---|".repeat(sides.len()));
+    let _ = writeln!(out, "\n|---:|{}", "---:|---:|".repeat(sides.len()));
     for depth in DEPTHS {
         let _ = write!(out, "| {depth} |");
         let at = |job: &&JobReport| job.options.get("iodepth") == Some(&depth.to_string());
@@ -387,8 +396,10 @@ fn name(args: &ReportArgs) -> String {
 fn write(dir: &Path, text: &str, results: &Results) -> Outcome {
     put(dir, "report.md", text)?;
     for (case, report) in CASES.iter().zip(&results.cases) {
-        put(dir, &format!("latency-{}.svg", case.file), &plot::latency_percentiles(report).svg())?;
-        put(dir, &format!("time-{}.svg", case.file), &plot::latency_over_time(report).svg())?;
+        let (percentiles, time) =
+            (plot::latency_percentiles(report), plot::latency_over_time(report));
+        put(dir, &format!("latency-{}.svg", case.file), &percentiles.of(case.name).svg())?;
+        put(dir, &format!("time-{}.svg", case.file), &time.of(case.name).svg())?;
         let json = serde_json::to_string_pretty(report)
             .map_err(|error| Failure::new(Exit::Failed, error))?;
         put(dir, &format!("{}.json", case.file), &format!("{json}\n"))?;
@@ -424,7 +435,7 @@ mod tests {
         assert_eq!(
             out,
             "| | IOPS | mean us | p50 us | p99 us | p99.9 us | p99.99 us | us at work for each command, host + target |\n\
-             |---|---|---|---|---|---|---|---|\n\
+             |---|---:|---:|---:|---:|---:|---:|---:|\n\
              | local | 714,643 | 98.6 | 0.0 | 0.0 | 0.0 | 0.0 | 1.00 |\n\
              | fabric | 701,184 | 109.5 | 0.0 | 0.0 | 0.0 | 0.0 | 1.00 + 2.00 |\n\
              \n\

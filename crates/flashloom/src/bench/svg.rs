@@ -137,6 +137,11 @@ fn escaped(text: &str) -> String {
 }
 
 impl Chart {
+    /// The chart with what it is of in its title.
+    pub fn of(self, what: &str) -> Self {
+        Self { title: format!("{}: {what}", self.title), ..self }
+    }
+
     /// The chart as a document of its own.
     pub fn svg(&self) -> String {
         let points = || self.lines.iter().flat_map(|line| &line.points);

@@ -119,13 +119,13 @@ fn the_report_compares_a_file_with_itself_over_the_fabric() {
     let text = fs::read_to_string(out.join("report.md")).unwrap();
     assert_eq!(String::from_utf8(output.stdout).unwrap(), text);
     for row in ["| local | ", "| fabric | ", "| memory | "] {
-        assert_eq!(text.matches(row).count(), 3, "{row}\n{text}");
+        assert_eq!(text.matches(row).count(), 4, "{row}\n{text}");
     }
-    assert_eq!(text.matches("Over the fabric: ").count(), 3);
+    assert_eq!(text.matches("Over the fabric: ").count(), 4);
     // Every picture is there, and nothing else is left behind.
     let pictures = text.split("](").skip(1).filter_map(|part| part.split_once(')'));
     let pictures: Vec<&str> = pictures.map(|(name, _)| name).collect();
-    assert_eq!(pictures.len(), 8);
+    assert_eq!(pictures.len(), 10);
     for name in pictures {
         assert!(fs::read_to_string(out.join(name)).unwrap().ends_with("</svg>\n"), "{name}");
     }

@@ -23,16 +23,18 @@ check:
 install:
 	$(CARGO) install --locked --path crates/flashloom
 
-## libflashloom, shared and static, in target/release.
+## libflashloom: shared in target/release, static in target/release/static, where it exports nothing but its own functions.
 library:
 	$(CARGO) build --release --locked --package capi
 	ln -sf libflashloom.so target/release/libflashloom.so.0
+	mkdir -p target/release/static
+	packaging/own-symbols.sh target/release/libflashloom.so target/release/libflashloom.a target/release/static/libflashloom.a
 
 ## Install libflashloom, its header, its example and what pkg-config reads (PREFIX, LIBDIR, DESTDIR).
 install-library: library
 	install -D -m 755 target/release/libflashloom.so $(DESTDIR)$(LIBDIR)/libflashloom.so.0
 	ln -sf libflashloom.so.0 $(DESTDIR)$(LIBDIR)/libflashloom.so
-	install -D -m 644 target/release/libflashloom.a $(DESTDIR)$(LIBDIR)/libflashloom.a
+	install -D -m 644 target/release/static/libflashloom.a $(DESTDIR)$(LIBDIR)/libflashloom.a
 	install -D -m 644 crates/capi/include/flashloom.h $(DESTDIR)$(PREFIX)/include/flashloom.h
 	install -D -m 644 crates/capi/examples/write_and_read.c $(DESTDIR)$(PREFIX)/share/doc/flashloom/examples/write_and_read.c
 	mkdir -p $(DESTDIR)$(LIBDIR)/pkgconfig

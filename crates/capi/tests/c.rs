@@ -88,11 +88,30 @@ fn a_cpp_program_uses_the_header() {
     run_shared(CPP, "tests/c/wrapped.cpp", &[&peer.port.to_string(), SUBNQN]);
 }
 
+/// The static library as it is installed, in `folder`.
+fn statically(folder: &Path) -> String {
+    let library = folder.join("libflashloom.a");
+    run(Command::new(here("../../packaging/own-symbols.sh"))
+        .args(["libflashloom.so", "libflashloom.a"].map(built))
+        .arg(&library));
+    library.display().to_string()
+}
+
+/// All of Rust's library and of the dependencies was there to be linked with, and met another library's.
+#[test]
+fn the_static_library_exports_its_own_functions_only() {
+    let folder = TempDir::new().unwrap();
+    let symbols =
+        run(Command::new("nm").arg("-g").arg("--defined-only").arg(statically(folder.path())));
+    let exported = symbols.lines().filter_map(|line| line.split_whitespace().nth(2));
+    assert_eq!(exported.collect::<Vec<_>>(), declared().keys().collect::<Vec<_>>());
+}
+
 #[test]
 fn the_example_works_and_links_statically() {
     let peer = peer();
     let folder = TempDir::new().unwrap();
-    let library = built("libflashloom.a").display().to_string();
+    let library = statically(folder.path());
     let libraries = [library.as_str(), "-lm", "-ldl"];
     let program = compile(C, "examples/write_and_read.c", folder.path(), &libraries);
     let said = run(Command::new(program).args(["127.0.0.1", &peer.port.to_string(), SUBNQN]));

@@ -8,6 +8,8 @@
 //! waits for the only command in flight receives its completion, so that neither task has to run (decision record
 //! 0011). A queue that batches leaves sending to its task as long as there is more to wait for.
 
+mod tasks;
+
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -15,7 +17,6 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use fabric::race;
 use fabric::tcp::connect::Flushed;
 use nvme::cqe::Cqe;
 use nvme::opcode::io;
@@ -28,6 +29,7 @@ use crate::Error;
 use crate::batch::Batch;
 use crate::cures::{Call, Cure, Cures};
 use crate::queue::{Data, Queue};
+use tasks::{receive, send};
 
 /// What became of a command.
 #[derive(Debug)]
@@ -414,17 +416,6 @@ impl Inner {
         }
     }
 
-    /// Until when what is queued may wait for more; `None` when it is to be sent now.
-    fn may_wait_until(&self) -> Option<Nanos> {
-        let batch = self.batch.borrow();
-        let batch = batch.as_ref()?;
-        let queue = self.queue.borrow();
-        let waits = !self.urgent.get()
-            && !queue.is_flushed()
-            && !batch.is_due(queue.outstanding(), reactor::now());
-        waits.then(|| batch.deadline())
-    }
-
     /// What is queued is about to be sent.
     fn close_batch(&self) {
         if let Some(batch) = &mut *self.batch.borrow_mut() {
@@ -495,56 +486,4 @@ impl Inner {
 /// Whether an I/O command of this opcode may change what is on the namespace.
 const fn changes(opcode: u8) -> bool {
     !matches!(opcode, io::READ | io::COMPARE | io::VERIFY | io::FLUSH)
-}
-
-async fn receive(inner: Rc<Inner>) {
-    loop {
-        let received = poll_fn(|cx| inner.queue.borrow_mut().poll_receive(cx)).await;
-        // Ended meanwhile: what has come is for commands that are lost, and nobody's memory.
-        if inner.broken.borrow().is_some() {
-            return;
-        }
-        if let Err(why) = received.and_then(|()| inner.collect()) {
-            return inner.end(why);
-        }
-    }
-}
-
-async fn send(inner: Rc<Inner>) {
-    loop {
-        inner.to_send.notified().await;
-        while let Some(until) = inner.may_wait_until() {
-            // Commands and completions tell, and so does time.
-            race(inner.to_send.notified(), reactor::sleep_until(until)).await;
-        }
-        inner.close_batch();
-        inner.urgent.set(false);
-        inner.sending.set(true);
-        let sent = send_all(&inner).await;
-        inner.sending.set(false);
-        if let Err(why) = sent {
-            return inner.end(why);
-        }
-    }
-}
-
-/// Sends what is queued. The queue is borrowed by nobody while this waits.
-async fn send_all(inner: &Inner) -> Result<(), Error> {
-    loop {
-        if inner.broken.borrow().is_some() {
-            return Ok(());
-        }
-        let flushed = inner.queue.borrow_mut().flush()?;
-        if inner.queue.borrow().has_early() {
-            inner.collect()?;
-        }
-        match flushed {
-            Flushed::All => return Ok(()),
-            Flushed::Blocked => {
-                let writable = inner.queue.borrow().writable();
-                writable.await?;
-            }
-            Flushed::Shared => reactor::yield_now().await,
-        }
-    }
 }

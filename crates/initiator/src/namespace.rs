@@ -1,6 +1,7 @@
 //! A namespace in use: its geometry, its buffers and its commands, for the tasks of one reactor.
 
 mod buffer;
+mod commands;
 mod fence;
 mod geometry;
 mod life;
@@ -12,18 +13,9 @@ mod session;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use nvme::count::ZeroBased8;
 use nvme::cqe::Cqe;
-use nvme::nvm::{
-    Compare, Copy, CopyDescriptor, CopyFormat, CopyRange0, DatasetManagement, DsmRange, LbaRange,
-    Read, Verify, Write, WriteZeroes,
-};
-use nvme::opcode::io;
 use nvme::sqe::Sqe;
 use nvme::status::Status;
-use stdx::Lba;
-use stdx::num::{low16, usize32};
-use zerocopy::IntoBytes;
 
 pub use buffer::Buffer;
 pub use geometry::{CopyLimits, Geometry, Supports};
@@ -238,171 +230,6 @@ impl Namespace {
         Buffer::new(bytes).await
     }
 
-    /// Reads `blocks` from `lba` on into the start of `buffer`.
-    ///
-    /// # Errors
-    /// See [`Namespace`].
-    pub async fn read(&self, lba: u64, blocks: u32, buffer: &mut Buffer) -> Result<(), Error> {
-        let (range, bytes) = self.transfer(lba, blocks, buffer)?;
-        let command = Read { range, fua: false, limited_retry: false };
-        let data = buffer.receive(bytes);
-        self.move_data(
-            "Read",
-            Effect::None,
-            command.to_sqe(0, self.inner.life.nsid()),
-            data,
-            buffer,
-        )
-        .await
-    }
-
-    /// Reads `blocks` from `lba` on, and keeps nothing of them: for who measures.
-    ///
-    /// # Errors
-    /// See [`Namespace`].
-    pub async fn read_past(&self, lba: u64, blocks: u32) -> Result<(), Error> {
-        let (range, length) = self.transferable(lba, blocks)?;
-        let command = Read { range, fua: false, limited_retry: false };
-        let sqe = command.to_sqe(0, self.inner.life.nsid());
-        self.order("Read", Effect::None, sqe, Data::Discard { length }).await
-    }
-
-    /// Writes `blocks` from `lba` on from the start of `buffer`, which is as it was afterwards.
-    ///
-    /// # Errors
-    /// See [`Namespace`].
-    pub async fn write(
-        &self,
-        lba: u64,
-        blocks: u32,
-        buffer: &mut Buffer,
-        fua: Fua,
-    ) -> Result<(), Error> {
-        let (range, bytes) = self.transfer(lba, blocks, buffer)?;
-        let fua = fua == Fua::Yes;
-        let command = Write { range, fua, limited_retry: false, fused: false };
-        let data = buffer.send(bytes);
-        let sqe = command.to_sqe(0, self.inner.life.nsid());
-        self.move_data("Write", Effect::Same, sqe, data, buffer).await
-    }
-
-    /// Compares `blocks` from `lba` on with the start of `buffer`. A difference is an [`Error::Command`] of
-    /// status Compare Failure.
-    ///
-    /// # Errors
-    /// See [`Namespace`].
-    pub async fn compare(&self, lba: u64, blocks: u32, buffer: &mut Buffer) -> Result<(), Error> {
-        let (range, bytes) = self.transfer(lba, blocks, buffer)?;
-        let command = Compare { range, fua: false, limited_retry: false, fused: false };
-        let data = buffer.send(bytes);
-        let sqe = command.to_sqe(0, self.inner.life.nsid());
-        self.move_data("Compare", Effect::None, sqe, data, buffer).await
-    }
-
-    /// Makes every write that has completed durable.
-    ///
-    /// # Errors
-    /// See [`Namespace`].
-    pub async fn flush(&self) -> Result<(), Error> {
-        let sqe = Sqe::new(io::FLUSH, 0, self.inner.life.nsid());
-        self.order("Flush", Effect::None, sqe, Data::None).await
-    }
-
-    /// Writes zeroes over `blocks` from `lba` on, at most 65,536.
-    ///
-    /// # Errors
-    /// See [`Namespace`].
-    pub async fn write_zeroes(
-        &self,
-        lba: u64,
-        blocks: u32,
-        deallocate: Deallocate,
-        fua: Fua,
-    ) -> Result<(), Error> {
-        let command = WriteZeroes {
-            range: self.range(lba, blocks)?,
-            fua: fua == Fua::Yes,
-            limited_retry: false,
-            deallocate: deallocate == Deallocate::Yes,
-        };
-        self.order(
-            "Write Zeroes",
-            Effect::Same,
-            command.to_sqe(0, self.inner.life.nsid()),
-            Data::None,
-        )
-        .await
-    }
-
-    /// Reads `blocks` from `lba` on, at most 65,536, at the controller's end only: an error if they cannot be.
-    ///
-    /// # Errors
-    /// See [`Namespace`].
-    pub async fn verify(&self, lba: u64, blocks: u32) -> Result<(), Error> {
-        let range = self.range(lba, blocks)?;
-        let command = Verify { range, fua: false, limited_retry: false };
-        self.order("Verify", Effect::None, command.to_sqe(0, self.inner.life.nsid()), Data::None)
-            .await
-    }
-
-    /// Tells the controller that the blocks of `ranges` (first block and count, 1 to 256 ranges) are not needed.
-    /// What they read as afterwards is up to [`Supports::deallocated_reads_zeroes`].
-    ///
-    /// # Errors
-    /// See [`Namespace`].
-    pub async fn deallocate(&self, ranges: &[(u64, u32)]) -> Result<(), Error> {
-        let count = self.ranges_of(ranges)?;
-        let list: Vec<_> = ranges
-            .iter()
-            .map(|&(lba, blocks)| DsmRange {
-                cattr: 0.into(),
-                blocks: blocks.into(),
-                slba: lba.into(),
-            })
-            .collect();
-        let command = DatasetManagement {
-            ranges: count,
-            integral_read: false,
-            integral_write: false,
-            deallocate: true,
-        };
-        let sqe = command.to_sqe(0, self.inner.life.nsid());
-        self.order("Dataset Management", Effect::Same, sqe, Data::copy_of(list.as_bytes())).await
-    }
-
-    /// Copies the blocks of `sources` (first block and count), one behind the other, to `destination` on, within
-    /// [`Geometry::copy`]'s limits.
-    ///
-    /// # Errors
-    /// See [`Namespace`].
-    pub async fn copy(&self, sources: &[(u64, u32)], destination: u64) -> Result<(), Error> {
-        let count = self.ranges_of(sources)?;
-        let total = sources.iter().map(|&(_, blocks)| u64::from(blocks)).sum::<u64>();
-        let fits = destination.checked_add(total).is_some_and(|end| end <= self.geometry().blocks);
-        if !fits || sources.iter().any(|&(_, blocks)| blocks > 1 << 16) {
-            return Err(Error::Unsupported("a copy goes beyond the namespace".to_owned()));
-        }
-        let entry = |&(lba, blocks): &(u64, u32)| CopyRange0 {
-            head: CopyDescriptor {
-                slba: lba.into(),
-                nlb: low16(u64::from(blocks - 1)).into(),
-                ..CopyDescriptor::default()
-            },
-            ..CopyRange0::default()
-        };
-        let list: Vec<_> = sources.iter().map(entry).collect();
-        let command = Copy {
-            destination: Lba::new(destination),
-            ranges: count,
-            format: CopyFormat::Format0,
-            fua: false,
-            limited_retry: false,
-        };
-        let sqe = command.to_sqe(0, self.inner.life.nsid());
-        let effect = copy_effect(sources, destination, total);
-        self.order("Copy", effect, sqe, Data::copy_of(list.as_bytes())).await
-    }
-
     /// Ends the association in order. Commands in flight end with an error.
     ///
     /// # Errors
@@ -413,58 +240,6 @@ impl Namespace {
             ended = ended.and(session.shut_down().await);
         }
         ended
-    }
-
-    /// A range of the namespace that one command can name.
-    fn range(&self, lba: u64, blocks: u32) -> Result<LbaRange, Error> {
-        let range = LbaRange::new(Lba::new(lba), blocks).filter(|range| {
-            range.to_wire().is_some() && range.check(self.geometry().blocks).is_ok()
-        });
-        range.ok_or_else(|| {
-            Error::Unsupported(format!(
-                "{blocks} blocks from block {lba} are none that a command can name"
-            ))
-        })
-    }
-
-    /// A range that one command can move, and its length in bytes.
-    fn transferable(&self, lba: u64, blocks: u32) -> Result<(LbaRange, u32), Error> {
-        let range = self.range(lba, blocks)?;
-        let geometry = self.geometry();
-        let bytes = range.bytes(geometry.block_bytes);
-        if bytes > u64::from(geometry.transfer_max_bytes) {
-            return Err(Error::Unsupported(format!(
-                "{bytes} bytes exceed the largest transfer of {}",
-                geometry.transfer_max_bytes
-            )));
-        }
-        Ok((range, stdx::num::low32(bytes)))
-    }
-
-    /// The same, where `buffer` has room for it.
-    fn transfer(&self, lba: u64, blocks: u32, buffer: &Buffer) -> Result<(LbaRange, u32), Error> {
-        let (range, bytes) = self.transferable(lba, blocks)?;
-        if buffer.len() < usize32(bytes) {
-            let has = buffer.len();
-            return Err(Error::Unsupported(format!("a buffer of {has} bytes is too small")));
-        }
-        Ok((range, bytes))
-    }
-
-    /// The number of a command's ranges, all of which lie in the namespace.
-    fn ranges_of(&self, ranges: &[(u64, u32)]) -> Result<ZeroBased8, Error> {
-        for &(lba, blocks) in ranges {
-            let range = LbaRange::new(Lba::new(lba), blocks);
-            if range.is_none_or(|range| range.check(self.geometry().blocks).is_err()) {
-                return Err(Error::Unsupported(format!(
-                    "{blocks} blocks from block {lba} are not in the namespace"
-                )));
-            }
-        }
-        u16::try_from(ranges.len())
-            .ok()
-            .and_then(ZeroBased8::new)
-            .ok_or_else(|| Error::Unsupported("a command takes 1 to 256 ranges".to_owned()))
     }
 
     /// Runs a command whose data is in `buffer`.
@@ -558,14 +333,6 @@ fn may_succeed_later(status: Status) -> bool {
         Status::NAMESPACE_NOT_READY,
     ];
     !status.dnr() && LATER.iter().any(|&later| status.is(later))
-}
-
-/// A copy onto blocks that it copies from finds other sources the second time.
-fn copy_effect(sources: &[(u64, u32)], destination: u64, total: u64) -> Effect {
-    let overlaps = |&(lba, blocks): &(u64, u32)| {
-        lba < destination + total && destination < lba + u64::from(blocks)
-    };
-    if sources.iter().any(overlaps) { Effect::Once } else { Effect::Same }
 }
 
 fn judge(command: &'static str, result: Result<Cqe, Error>) -> Result<(), Error> {

@@ -89,6 +89,11 @@ impl Pools {
         failed
     }
 
+    /// Whether more than one reactor uses what pools are made of.
+    fn is_shared(&self) -> bool {
+        self.crew.len() > 1
+    }
+
     /// The reactors of a pool: all of them, those that manage the fewest pools first.
     fn reactors(&self) -> Vec<reactor::Handle> {
         let managed = |id: u32| {
@@ -131,7 +136,7 @@ impl Pools {
     /// for what cannot be opened or written.
     pub fn create(&mut self, new: &v1::NewPool) -> Result<()> {
         self.check_new(&new.name)?;
-        let made_of = MadeOf::asked(&new.drives, &new.log, new.log_size)?;
+        let made_of = MadeOf::asked(&new.drives, &new.log, new.log_size, self.is_shared())?;
         let scheme = made_of::scheme(new.raid, new.drives.len())?;
         let id = Uuid::new_v4();
         let asked = open::Asked {
@@ -156,7 +161,7 @@ impl Pools {
     /// `Conflict` when a pool of its name is open, `Invalid` when it was not exported, `Failed` when
     /// what it is made of is missing or damaged.
     pub fn import(&mut self, from: &v1::PoolImport) -> Result<Name> {
-        let made_of = MadeOf::asked(&from.drives, &from.log, None)?;
+        let made_of = MadeOf::asked(&from.drives, &from.log, None, self.is_shared())?;
         let (drives, log) = (made_of.paths(), made_of.places.clone());
         let known = |id: Uuid| self.known.values().any(|known| known.def.id == id);
         made_of.check_import(self.crew.acceptor(0), |id| from.force || known(id))?;

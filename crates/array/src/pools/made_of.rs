@@ -39,17 +39,22 @@ pub struct Member {
 }
 
 impl MadeOf {
-    /// Opens what a request names.
+    /// Opens what a request names. `shared`: more than one reactor will use it.
     ///
     /// # Errors
     /// `Invalid` for relative paths and logs that do not go together, `Conflict` for what another
     /// process or pool has, `Failed` for what cannot be opened.
-    pub fn asked(drives: &[DrivePath], log: &[LogPlace], log_size: Option<Size>) -> Result<Self> {
+    pub fn asked(
+        drives: &[DrivePath],
+        log: &[LogPlace],
+        log_size: Option<Size>,
+        shared: bool,
+    ) -> Result<Self> {
         let mut opened = Vec::new();
         let mut locks = Vec::new();
         for drive in drives {
             let (member, lock) = match DrivePath::memory(&drive.path) {
-                Some(size) => (memory_drive(&drive.path, size)?, None),
+                Some(size) => (memory_drive(&drive.path, size, shared)?, None),
                 None => {
                     absolute(&drive.path)?;
                     open_drive(&drive.path, drive.size.map(|size| size.bytes()))?
@@ -135,8 +140,8 @@ fn absolute(path: &Path) -> Result<()> {
     Err(Error::new(Kind::Invalid, wrong).help("write it from the root"))
 }
 
-fn memory_drive(path: &Path, size: Size) -> Result<Member> {
-    let options = RegionOptions { committed: true, ..RegionOptions::default() };
+fn memory_drive(path: &Path, size: Size, shared: bool) -> Result<Member> {
+    let options = RegionOptions { committed: true, shared, ..RegionOptions::default() };
     let drive = Drive::memory(size.bytes(), options)
         .map_err(|error| Error::failed(format!("cannot make a drive {}", path.display()), error))?;
     Ok(Member { path: path.to_owned(), drive: Arc::new(drive) })

@@ -15,7 +15,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use reactor::Handle;
 use stdx::num::u64_of;
 
+use crate::address::Key as BlockKey;
 use crate::error::{Error, Kind, Result};
+use crate::lent::Lent;
 use crate::parcel::{self, Lane, Request};
 use crate::shard::{Copy, Shard};
 use crate::volume::State;
@@ -106,6 +108,19 @@ impl Door {
     #[must_use]
     pub fn read_at_once(&self, volume: &State, offset: u64, out: &mut [u8]) -> bool {
         here(self.key).is_some_and(|shard| shard.read_bytes_at_once(volume, offset, out))
+    }
+
+    /// As [`Volume::look_ahead`](crate::Volume::look_ahead).
+    #[must_use]
+    pub fn look_ahead(&self, block: BlockKey) -> bool {
+        let shard = here(self.key);
+        shard.inspect(|shard| shard.log.look_ahead(block)).is_some()
+    }
+
+    /// As [`Volume::lend`](crate::Volume::lend).
+    #[must_use]
+    pub fn lend(&self, volume: &State, offset: u64, len: usize) -> Option<Lent> {
+        here(self.key)?.lend(volume, offset, len)
     }
 
     /// As [`write`](Self::write), if nothing has to be waited for; tells whether it did.

@@ -17,7 +17,7 @@ mod door;
 pub mod dump;
 mod error;
 pub mod format;
-mod grace;
+mod lent;
 mod limits;
 pub mod log;
 pub mod map;
@@ -39,6 +39,7 @@ mod writer;
 
 pub use area::read_label;
 pub use error::{Error, Kind, Result};
+pub use lent::Lent;
 pub use limits::{DRIVES_MAX, FINDINGS_MAX, NAME_MAX, SHARDS_MAX, VOLUME_BYTES_MAX, VOLUMES_MAX};
 pub use pool::{
     Discards, DriveStatus, LogSpec, LogStatus, OpenOptions, Pool, PoolSpec, PoolStatus, SpaceAudit,

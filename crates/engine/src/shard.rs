@@ -11,6 +11,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use reactor::Grace;
 use reactor::sync::{Semaphore, Signal};
 use stdx::crc32c;
 use stdx::num::{u32_of, u64_of, usize32, usize64};
@@ -18,7 +19,6 @@ use stdx::num::{u32_of, u64_of, usize32, usize64};
 use crate::address::{BLOCK, Entry, Key, Location, SegmentId, View};
 use crate::common::Common;
 use crate::error::{Error, Kind, Result};
-use crate::grace::Grace;
 use crate::log::{Append, Found, Log, RECORD_BLOCKS_MAX};
 use crate::map::{Contents, Extents, Map};
 use crate::pages::Pages;

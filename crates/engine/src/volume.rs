@@ -14,6 +14,7 @@ use crate::address::{BLOCK, Key, View};
 use crate::door::Door;
 use crate::error::{Error, Kind, Result};
 use crate::format::catalog::VolumeRecord;
+use crate::lent::Lent;
 use crate::shard::Copy;
 use reactor::join_all;
 
@@ -216,6 +217,23 @@ impl Volume {
     pub fn read_at_once(&self, offset: u64, out: &mut [u8]) -> bool {
         self.run(offset, out.len()) == out.len()
             && self.door(offset).read_at_once(&self.state, offset, out)
+    }
+
+    /// Has the processor fetch what reading at `offset` looks at first, if its shard is on this reactor; tells
+    /// whether it is.
+    #[must_use]
+    pub fn look_ahead(&self, offset: u64) -> bool {
+        let inside = self.state.check(offset, 1).is_ok();
+        inside && self.door(offset).look_ahead(Key::new(self.state.view, offset / BLOCK_BYTES))
+    }
+
+    /// Lends `len` bytes from `offset` on as they are now, where they lie: few blocks, in one piece of a drive
+    /// in memory, of a shard on this reactor. `None` for all others, and for what needs a look; they are
+    /// for [`read`](Self::read). The shard gives no space back while any of it is lent.
+    #[must_use]
+    pub fn lend(&self, offset: u64, len: usize) -> Option<Lent> {
+        let whole = self.run(offset, len) == len;
+        if whole { self.door(offset).lend(&self.state, offset, len) } else { None }
     }
 
     /// As [`write`](Self::write), if nothing has to be waited for: its shard is on this reactor, and

@@ -1,18 +1,14 @@
 //! Data on its way to a host, and who keeps it until it is sent.
 
-use std::rc::Rc;
-use std::sync::Arc;
-
-use media::memory::Region;
-use reactor::buffer::Buffer;
-
-/// A memory region as the I/O path holds it: cloning counts on this core only.
-pub type SharedRegion = Rc<Arc<Region>>;
+use media::memory::{Loan, SharedRegion};
+use reactor::buffer::{self, Buffer};
 
 /// Bytes to send, in the order given.
 pub enum Payload {
     /// From where it lies in a memory namespace; nothing is copied before the socket.
     Region { region: SharedRegion, offset: u64, length: usize },
+    /// From where it lies in a drive in memory, which keeps it meanwhile: for the turn at most.
+    Loan(Loan),
     /// A buffer of this reactor's pool, from its start; it returns to the pool when sent.
     Buffer { buffer: Buffer, length: usize },
     /// A document made for one command: identify data, log pages.
@@ -25,6 +21,7 @@ impl Payload {
     pub fn len(&self) -> usize {
         match self {
             Self::Region { length, .. } | Self::Buffer { length, .. } => *length,
+            Self::Loan(loan) => loan.len(),
             Self::Bytes(bytes) => bytes.len(),
         }
     }
@@ -42,17 +39,32 @@ impl Payload {
             Self::Region { region, offset, length } => {
                 region.bytes(*offset, *length).unwrap_or_default()
             }
+            Self::Loan(loan) => loan.bytes(),
             Self::Buffer { buffer, length } => &buffer[..*length],
             Self::Bytes(bytes) => bytes,
         }
     }
 
-    /// Bytes held of a pool that other commands wait for.
+    /// Bytes of memory that are held until it is sent.
     #[must_use]
     pub fn held(&self) -> usize {
         match self {
-            Self::Buffer { length, .. } => *length,
-            Self::Region { .. } | Self::Bytes(_) => 0,
+            // What is lent is copied where it cannot be sent at once.
+            Self::Buffer { .. } | Self::Loan(_) | Self::Bytes(_) => self.len(),
+            Self::Region { .. } => 0,
         }
+    }
+
+    /// Gives back what is lent, and keeps a copy.
+    pub fn give_back(&mut self) {
+        let Self::Loan(loan) = self else { return };
+        *self = match buffer::pool().try_alloc(loan.len()) {
+            Some(mut buffer) => {
+                let length = loan.len();
+                buffer[..length].copy_from_slice(loan.bytes());
+                Self::Buffer { buffer, length }
+            }
+            None => Self::Bytes(loan.bytes().to_vec()),
+        };
     }
 }

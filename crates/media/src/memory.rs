@@ -425,8 +425,14 @@ impl Region {
 
     /// Has the processor fetch the start of a range that is going to be sent or copied.
     #[inline]
+    pub fn prefetch_start(&self, offset: u64, len: usize) {
+        self.prefetch(offset, len.min(PREFETCH_BYTES));
+    }
+
+    /// Has the processor fetch a range.
+    #[inline]
     pub fn prefetch(&self, offset: u64, len: usize) {
-        if let Ok(bytes) = self.bytes(offset, len.min(PREFETCH_BYTES)) {
+        if let Ok(bytes) = self.bytes(offset, len) {
             stream::prefetch(bytes);
         }
     }
@@ -465,8 +471,10 @@ impl Drop for Region {
     }
 }
 
+mod loan;
 mod stream;
 
+pub use loan::{Loan, SharedRegion};
 pub use stream::prefetch;
 
 #[cfg(test)]

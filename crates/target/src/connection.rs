@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use fabric::limits::{IN_CAPSULE_IO_BYTES, INITIALIZE_TIMEOUT};
 use fabric::payload::Payload;
-use fabric::tcp::listen::{Connection, Flow};
+use fabric::tcp::listen::{Capsule, Connection, Flow};
 use nvme::cqe::Cqe;
 use nvme::fabrics::ConnectData;
 use nvme::opcode::{self, Direction, io};
@@ -27,13 +27,13 @@ use stdx::num::usize32;
 use zerocopy::FromBytes;
 
 use crate::admin::Outcome;
-use crate::command::{self, Attached, Reply, Slot};
+use crate::command::{self, AtOnce, Attached, Reply, Slot};
 use crate::controller::{Controller, Path};
 use crate::fabrics::{ConnectParams, Connected, Refusal, connect};
 use crate::limits::TRANSFER_BYTES_MAX;
 use crate::listener::ListenerId;
 use crate::queue::Queue;
-use crate::queue::dispatch::{Dispatcher, Work};
+use crate::queue::dispatch::{Dispatcher, Tried, When, Work};
 use crate::queue::request::Request;
 use crate::queue::view::{LocalView, Views};
 use crate::registry::Target;
@@ -67,7 +67,7 @@ async fn await_connect(
 ) -> Option<(Connected, u16)> {
     loop {
         let mut decided = None;
-        let turn = connection.receive(|capsule| {
+        let take = |capsule: Capsule<'_>| {
             let outcome = if capsule.digest_ok {
                 decide(target, capsule.sqe, capsule.data, path)
             } else {
@@ -75,8 +75,8 @@ async fn await_connect(
             };
             decided = Some((capsule.sqe.cid.get(), outcome));
             Flow::Pause
-        });
-        turn.await.ok()?;
+        };
+        connection.receive(take, || {}).await.ok()?;
         match decided {
             Some((cid, Ok(connected))) => return Some((connected, cid)),
             Some((cid, Err(refusal))) => {
@@ -127,8 +127,11 @@ async fn serve_queue(
 async fn serve_admin(controller: &Arc<Controller>, queue: &Rc<Queue>) {
     let events = reactor::spawn(send_events(controller.clone(), queue.clone()));
     let watch = reactor::spawn(keep_alive(controller.clone()));
-    let dispatcher =
-        Dispatcher::new(queue.clone(), |work| admin_work(controller.clone(), work), Some);
+    let dispatcher = Dispatcher::new(
+        queue.clone(),
+        |work| admin_work(controller.clone(), work),
+        |one, _| Tried::Waits(one),
+    );
     run(controller, queue, &dispatcher).await;
     events.abort();
     watch.abort();
@@ -139,7 +142,7 @@ async fn serve_io(target: &Arc<Target>, controller: &Arc<Controller>, queue: &Rc
     let dispatcher = Dispatcher::new(
         queue.clone(),
         |work| io_work(controller.clone(), views.clone(), work),
-        |request| io_at_once(&views, request),
+        |request, when| io_at_once(&views, request, when),
     );
     run(controller, queue, &dispatcher).await;
 }
@@ -149,11 +152,12 @@ async fn run<F, R, A>(controller: &Controller, queue: &Rc<Queue>, dispatcher: &D
 where
     F: Future<Output = ()> + 'static,
     R: Fn(Work) -> F,
-    A: Fn(Request) -> Option<Request>,
+    A: Fn(Request, When) -> Tried,
 {
     let connection = &queue.connection;
     loop {
-        let turn = connection.receive(|capsule| dispatcher.take(&capsule));
+        let turn =
+            connection.receive(|capsule| dispatcher.take(&capsule), || dispatcher.end_turn());
         let received = unless(turn, queue.ended.wait()).await;
         controller.touch(reactor::now());
         if !matches!(received, Some(Ok(()))) || dispatcher.overrun() {
@@ -306,20 +310,29 @@ async fn io_work(controller: Arc<Controller>, views: Rc<Views>, work: Work) {
     }
 }
 
-/// Executes an I/O command that need not wait; gives others back.
-fn io_at_once(views: &Views, mut request: Request) -> Option<Request> {
+/// Executes an I/O command that need not wait.
+fn io_at_once(views: &Views, mut request: Request, when: When) -> Tried {
     if views.controller().permit_io().is_err() {
-        return Some(request);
+        return Tried::Waits(request);
     }
     let view = views.current();
-    let Some(local) = view.get(request.sqe().nsid.get()) else { return Some(request) };
+    let Some(local) = view.get(request.sqe().nsid.get()) else { return Tried::Waits(request) };
+    if when == When::Arrived && command::look_ahead(&local.attached, request.sqe()) {
+        return Tried::Later(request);
+    }
     let slot = IoSlot { request: &request, view: &view, views };
-    let Some(reply) = command::execute_at_once(&local.attached, request.sqe(), &slot) else {
-        return Some(request);
-    };
-    request.count_in(local.counters());
-    request.complete(reply);
-    None
+    match command::execute_at_once(&local.attached, request.sqe(), &slot) {
+        AtOnce::Waits => Tried::Waits(request),
+        AtOnce::Lent(lent) => {
+            request.count_in(local.counters());
+            Tried::Lent(request, lent)
+        }
+        AtOnce::Done(reply) => {
+            request.count_in(local.counters());
+            request.complete(reply);
+            Tried::Done
+        }
+    }
 }
 
 /// Executes one I/O command.

@@ -196,6 +196,11 @@ impl Log {
         if settled < head { self.shared.committed(head - 1).await } else { Ok(()) }
     }
 
+    /// Has the processor fetch what looking up a block will touch.
+    pub fn look_ahead(&self, key: Key) {
+        self.shared.lane.borrow().blocks.prefetch(key, 1);
+    }
+
     /// What is newest at a block, and for how many of `count` blocks (1 at least) the same holds:
     /// for data that is 1.
     #[must_use]

@@ -5,8 +5,10 @@ use crate::address::BLOCK;
 use crate::error::{Error, Kind, Result};
 use crate::limits::NO_SPACE_PAUSE;
 use media::Drive;
+use media::memory::SharedRegion;
 use reactor::buffer::{Buffer, Pool};
 use reactor::join_all;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use stdx::num::{align_up, u64_of};
@@ -361,6 +363,26 @@ impl DriveSet {
     #[must_use]
     pub fn are_in_memory(&self) -> bool {
         self.shared.in_memory
+    }
+
+    /// The memory of each drive that is memory of one core; empty when none is.
+    pub(super) fn regions(&self) -> Vec<Option<SharedRegion>> {
+        let regions = self.shared.slots.iter().map(|slot| match slot.drive.as_deref() {
+            Some(Drive::Memory(region)) if !region.is_shared() => Some(Rc::new(Arc::clone(region))),
+            _ => None,
+        });
+        let regions: Vec<_> = regions.collect();
+        if regions.iter().any(Option::is_some) { regions } else { Vec::new() }
+    }
+
+    /// Counts what was read where it lies; false for a drive that cannot be used.
+    pub(super) fn read_in_place(&self, drive: u16, len: usize) -> bool {
+        let usable = self.drive(drive).is_some();
+        if usable {
+            count(&self.counts(drive).reads, 1);
+            count(&self.counts(drive).bytes_read, len);
+        }
+        usable
     }
 
     /// Reads, if that needs no waiting; tells whether it did.

@@ -24,6 +24,7 @@ pub use verify::StripeFaults;
 use crate::address::SegmentId;
 use crate::error::{Error, Kind, Result};
 use crate::format::stripe::header_blocks;
+use media::memory::SharedRegion;
 use memory::Memory;
 use patience::Patience;
 use raid::Geometry;
@@ -127,6 +128,8 @@ pub struct Segments {
     pool: [u8; 16],
     memory: Rc<Memory>,
     patience: Rc<Patience>,
+    /// Drives in memory, by index, as this shard lends of them.
+    regions: Rc<[Option<SharedRegion>]>,
 }
 
 impl Segments {
@@ -143,7 +146,8 @@ impl Segments {
         }
         let memory = Memory::new(geometry)
             .map_err(|e| Error::caused(Kind::Failed, "no memory for stripes", e))?;
-        Ok(Self { drives, pool, memory: Rc::new(memory), patience: Rc::default() })
+        let regions = drives.regions().into();
+        Ok(Self { drives, pool, memory: Rc::new(memory), patience: Rc::default(), regions })
     }
 
     /// How its writes fare where there is no space behind the drives.
@@ -155,6 +159,12 @@ impl Segments {
     #[must_use]
     pub fn drives(&self) -> &Arc<DriveSet> {
         &self.drives
+    }
+
+    /// Whether any drive is memory that can be lent.
+    #[must_use]
+    pub fn lends(&self) -> bool {
+        !self.regions.is_empty()
     }
 
     /// Waits until no repair is being written: before that, no place is used again that somebody

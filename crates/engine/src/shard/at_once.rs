@@ -6,6 +6,7 @@ use stdx::num::{u32_of, u64_of, usize32, usize64};
 
 use super::{Shard, count};
 use crate::address::{BLOCK, Key, Location, Name, View};
+use crate::lent::{LENT_BLOCKS_MAX, Lent};
 use crate::log::{Append, Found, RECORD_BLOCKS_MAX};
 use crate::map::Contents;
 use crate::volume::{BLOCK_BYTES, State};
@@ -29,6 +30,40 @@ impl Shard {
     pub fn read_bytes_at_once(&self, volume: &State, offset: u64, out: &mut [u8]) -> bool {
         let fits = is_whole(offset, out.len()) && volume.check(offset, u64_of(out.len())).is_ok();
         fits && self.read_at_once(volume.view, offset / BLOCK_BYTES, out)
+    }
+
+    /// Lends bytes of a volume that lie whole in a drive in memory; `None` for all others.
+    #[must_use]
+    pub fn lend(&self, volume: &State, offset: u64, len: usize) -> Option<Lent> {
+        let (view, first, blocks) = (volume.view, offset / BLOCK_BYTES, len / BLOCK);
+        let fits = is_whole(offset, len) && (1..=LENT_BLOCKS_MAX).contains(&blocks);
+        if !fits || !self.writer.segments.lends() || volume.check(offset, u64_of(len)).is_err() {
+            return None;
+        }
+        let (found, run) = self.log.lookup(Key::new(view, first), u64_of(blocks));
+        if !matches!(found, Found::Nothing) || run < u64_of(blocks) {
+            return None;
+        }
+        let mut spare = self.spare_extents.borrow_mut();
+        let mut extents = spare.pop().unwrap_or_default();
+        let known = self.map.lookup_at_once(view, first, u32_of(blocks), &mut extents);
+        let lent = match extents.iter().next().map(|extent| extent.state) {
+            Some(Contents::Data { location, crcs }) if known && crcs.len() == blocks => {
+                self.lend_segment(location, crcs)
+            }
+            _ => None,
+        };
+        spare.push(extents);
+        if lent.is_some() {
+            count(&self.counters.read_segments, u64_of(blocks));
+        }
+        lent
+    }
+
+    fn lend_segment(&self, at: Location, crcs: &[u32]) -> Option<Lent> {
+        let table = self.table();
+        let at = at.name().map_or(at, Name::birth);
+        self.writer.segments.lend(table.info(at)?, at.slot(), crcs, self.grace.enter())
     }
 
     /// As [`write_bytes`](Self::write_bytes), if nothing has to be waited for; tells whether it did.

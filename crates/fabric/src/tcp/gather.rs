@@ -92,6 +92,15 @@ impl<D> Gather<D> {
         self.segments.push_back(Segment::Data(data));
     }
 
+    /// Calls `f` with all data that is not sent whole; what it makes of it must have the same length.
+    pub fn for_each(&mut self, mut f: impl FnMut(&mut D)) {
+        for segment in &mut self.segments {
+            if let Segment::Data(data) = segment {
+                f(data);
+            }
+        }
+    }
+
     /// The data at the front of which some bytes are sent, and how many.
     pub fn cut(&mut self) -> Option<(&mut D, usize)> {
         match self.segments.front_mut() {

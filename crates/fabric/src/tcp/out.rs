@@ -8,12 +8,16 @@ use stdx::num::{u64_of, usize64};
 use super::gather::{Gather, Sent};
 use crate::payload::Payload;
 
-/// Read data, responses and R2Ts in sending order, and how much of a shared pool they hold.
+/// Read data, responses and R2Ts in sending order, and how much memory they hold.
 #[derive(Default)]
 pub struct Out {
     gather: Gather<Payload>,
-    /// Bytes of pool buffers held.
+    /// Bytes of memory held.
     held: usize,
+    /// Whether any of the data is lent.
+    lent: bool,
+    /// The socket took less than there was when it was last tried.
+    blocked: bool,
 }
 
 impl Out {
@@ -22,7 +26,7 @@ impl Out {
         self.gather.is_empty()
     }
 
-    /// Bytes of pool buffers that wait here.
+    /// Bytes of memory that wait here.
     #[must_use]
     pub const fn held(&self) -> usize {
         self.held
@@ -34,8 +38,12 @@ impl Out {
     }
 
     /// Appends data, kept until it is sent.
-    pub fn push_payload(&mut self, payload: Payload) {
+    pub fn push_payload(&mut self, mut payload: Payload) {
         if !payload.is_empty() {
+            if self.blocked {
+                payload.give_back();
+            }
+            self.lent |= matches!(payload, Payload::Loan(_));
             self.held += payload.held();
             self.gather.push_data(payload);
         }
@@ -58,16 +66,23 @@ impl Out {
             |slices, _| stream.try_send_vectored(slices),
             |payload| *held -= payload.held(),
         )?;
-        if sent != Sent::All {
+        self.blocked = sent == Sent::Blocked;
+        if sent == Sent::All {
+            self.lent = false;
+        } else {
             self.settle();
         }
         Ok(sent)
     }
 
-    /// After a partial send: keeps a logical block whole. Where a region's data was cut in the middle
+    /// After a partial send: gives back what is lent, as nobody knows when the host takes the rest, and
+    /// keeps a logical block whole. Where a region's data was cut in the middle
     /// of a block, the rest of that block is copied, so that a write between this send and the next
     /// cannot give the host half of each.
     fn settle(&mut self) {
+        if std::mem::take(&mut self.lent) {
+            self.gather.for_each(Payload::give_back);
+        }
         let Some((Payload::Region { region, offset, length }, sent)) = self.gather.cut() else {
             return;
         };
@@ -81,6 +96,7 @@ impl Out {
             offset: *offset + u64_of(whole),
             length: *length - whole,
         };
+        self.held += torn.len();
         let parts = [Payload::Bytes(torn), after];
         self.gather.replace_front(parts.into_iter().filter(|part| !part.is_empty()));
     }

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use fabric::payload::SharedRegion;
+use media::memory::SharedRegion;
 use nvme::status::Status;
 
 use super::ranges::Ranges;

@@ -31,6 +31,7 @@ mod write_zeroes;
 use std::cell::Ref;
 use std::rc::Rc;
 
+use engine::Lent;
 use fabric::payload::Payload;
 use nvme::cqe::Cqe;
 use nvme::nvm::Command;
@@ -85,6 +86,22 @@ pub struct Reply {
     pub data: Option<Payload>,
 }
 
+/// What a command that need not wait came to.
+pub enum AtOnce {
+    Done(Reply),
+    /// Read data that has yet to be verified: to be done for all commands of a turn, after they have been
+    /// looked at, so that the processor fetches it for all of them meanwhile.
+    Lent(Lent),
+    /// It is for [`execute`].
+    Waits,
+}
+
+impl AtOnce {
+    fn done(reply: Option<Reply>) -> Self {
+        reply.map_or(Self::Waits, Self::Done)
+    }
+}
+
 impl Reply {
     const SUCCESS: Self = Self { status: Status::SUCCESS, dw0: 0, data: None };
 
@@ -92,7 +109,7 @@ impl Reply {
         Self { status, dw0: 0, data: None }
     }
 
-    const fn with_data(payload: Payload) -> Self {
+    pub(crate) const fn with_data(payload: Payload) -> Self {
         Self { status: Status::SUCCESS, dw0: 0, data: Some(payload) }
     }
 
@@ -126,20 +143,31 @@ pub const fn is_supported(opcode: u8) -> bool {
     )
 }
 
-/// Executes one command if it is of those that end where they begin: a read of memory, or a write to it
-/// whose data came in the capsule, and those of a volume that need not wait. `None` for all others, which
-/// are [`execute`]'s; it does these too, at the cost of a future, which is most of such a command's.
+/// Whether a command is better executed once the other commands of its turn have come; what it will need is on
+/// its way to the processor then.
 #[inline]
-pub fn execute_at_once(at: &Attached, sqe: &Sqe, slot: &impl Slot) -> Option<Reply> {
+#[must_use]
+pub fn look_ahead(at: &Attached, sqe: &Sqe) -> bool {
+    sqe.opcode == io::READ
+        && matches!(Command::parse(sqe), Ok(Command::Read(read)) if read::look_ahead(at, &read))
+}
+
+/// Executes one command if it is of those that end where they begin: a read of memory, or a write to it
+/// whose data came in the capsule, and those of a volume that need not wait. All others are [`execute`]'s;
+/// it does these too, at the cost of a future, which is most of such a command's.
+#[inline]
+pub fn execute_at_once(at: &Attached, sqe: &Sqe, slot: &impl Slot) -> AtOnce {
     if !matches!(sqe.opcode, io::READ | io::WRITE) {
-        return None;
+        return AtOnce::Waits;
     }
-    let done = match Command::parse(sqe).ok()? {
-        Command::Read(read) => read::at_once(at, &read, sqe, slot),
-        Command::Write(write) if !write.fused => write::at_once(at, &write, sqe, slot),
-        _ => return None,
+    let done = match Command::parse(sqe) {
+        Ok(Command::Read(read)) => read::at_once(at, &read, sqe, slot),
+        Ok(Command::Write(write)) if !write.fused => {
+            write::at_once(at, &write, sqe, slot).map(AtOnce::done)
+        }
+        _ => return AtOnce::Waits,
     };
-    done.unwrap_or_else(|status| Some(Reply::failed(status)))
+    done.unwrap_or_else(|status| AtOnce::Done(Reply::failed(status)))
 }
 
 /// Executes one command that is not part of a fused operation.

@@ -8,11 +8,20 @@ use nvme::status::Status;
 use reactor::buffer;
 
 use super::store::status_of;
-use super::{Attached, Reply, Slot};
+use super::{AtOnce, Attached, Reply, Slot};
 use crate::namespace::Backend;
 use crate::reservation::CommandGroup;
 
-/// A read of memory, or of a volume that has all of it in memory; `None` for one that has to wait.
+/// Whether a read is better looked at once its turn's other commands have come: of a volume, where the processor
+/// has much to fetch from memory. It begins to here.
+#[inline]
+pub fn look_ahead(at: &Attached, command: &Read) -> bool {
+    let Backend::Volume(volume) = &at.namespace().backend else { return false };
+    let offset = command.range.start().get().checked_mul(u64::from(volume.block_size()));
+    offset.is_some_and(|offset| volume.look_ahead(offset))
+}
+
+/// A read of memory, or of a volume that has all of it in memory.
 ///
 /// # Errors
 /// The status that completes the command.
@@ -22,11 +31,11 @@ pub fn at_once(
     command: &Read,
     sqe: &Sqe,
     slot: &impl Slot,
-) -> Result<Option<Reply>, Status> {
+) -> Result<AtOnce, Status> {
     match &at.namespace().backend {
-        Backend::Memory(_) => of_memory(at, command, sqe),
+        Backend::Memory(_) => of_memory(at, command, sqe).map(AtOnce::done),
         Backend::Volume(volume) => of_volume(at, volume, command, sqe, slot),
-        Backend::Drive(_) => Ok(None),
+        Backend::Drive(_) => Ok(AtOnce::Waits),
     }
 }
 
@@ -36,16 +45,21 @@ fn of_volume(
     command: &Read,
     sqe: &Sqe,
     slot: &impl Slot,
-) -> Result<Option<Reply>, Status> {
+) -> Result<AtOnce, Status> {
     let run = at.transfer(command.range, sqe)?;
     at.permit(CommandGroup::Read)?;
     if !slot.has_room() {
-        return Ok(None);
+        return Ok(AtOnce::Waits);
     }
     let length = run.bytes();
-    let Some(mut buffer) = buffer::pool().try_alloc_to_send(length) else { return Ok(None) };
+    if let Some(lent) = volume.lend(run.offset, length) {
+        return Ok(AtOnce::Lent(lent));
+    }
+    let Some(mut buffer) = buffer::pool().try_alloc_to_send(length) else {
+        return Ok(AtOnce::Waits);
+    };
     let done = volume.read_at_once(run.offset, &mut buffer[..length]);
-    Ok(done.then(|| Reply::with_data(Payload::Buffer { buffer, length })))
+    Ok(AtOnce::done(done.then(|| Reply::with_data(Payload::Buffer { buffer, length }))))
 }
 
 #[inline]
@@ -57,7 +71,7 @@ fn of_memory(at: &Attached, command: &Read, sqe: &Sqe) -> Result<Option<Reply>, 
     let length = run.bytes();
     // Sent from where it lies, when no other core can write half a block meanwhile.
     if !region.is_shared() {
-        region.prefetch(run.offset, length);
+        region.prefetch_start(run.offset, length);
         let (region, offset) = (region.clone(), run.offset);
         return Ok(Some(Reply::with_data(Payload::Region { region, offset, length })));
     }

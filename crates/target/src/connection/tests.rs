@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use nvme::opcode::{admin as admin_opcode, io as io_opcode};
 use nvme::pdu::Fes;
@@ -309,5 +310,104 @@ fn a_failed_io_command_is_in_the_error_log() {
         let (entry, _) = nvme::log::ErrorEntry::read_from_prefix(&page).unwrap();
         assert_eq!((entry.error_count.get(), entry.sqid.get(), entry.cid.get()), (1, 1, 7));
         assert_eq!((entry.nsid.get(), entry.opcode), (1, io_opcode::READ));
+    });
+}
+
+/// Adds a volume of 4 MiB in memory as namespace 2, each of its blocks full of its number, all carried to drives.
+async fn add_volume(target: &Target) -> engine::Pool {
+    let options = media::memory::RegionOptions { shared: false, ..Default::default() };
+    let drive = || Arc::new(media::Drive::memory(128 << 20, options).unwrap());
+    let spec = engine::PoolSpec {
+        name: "fast".into(),
+        id: [7; 16],
+        drives: (0..4).map(|_| drive()).collect(),
+        scheme: raid::Scheme::Raid6,
+        log: engine::LogSpec::Bbu(vec![Arc::new(media::Pmem::anonymous(8 << 20).unwrap())]),
+        log_bytes: None,
+        shards: None,
+        au_bytes: None,
+        created: 0,
+    };
+    let pool = engine::Pool::create(spec, &[]).await.unwrap();
+    let spec =
+        engine::VolumeSpec { name: "v".into(), id: [1; 16], bytes: 4 << 20, block_size: 4096 };
+    let volume = pool.create_volume(spec).await.unwrap();
+    for at in 0..1024_u64 {
+        volume.write(at * 4096, &numbered(at)).await.unwrap();
+    }
+    pool.settle_space().await.unwrap();
+    let backend = crate::namespace::Backend::Volume(volume.clone());
+    let spec = crate::namespace::NamespaceSpec::new(backend, 4096);
+    assert_eq!(target.add_namespace(&crate::rig::nqn(crate::rig::SUBSYSTEM), &spec), Ok(2));
+    pool
+}
+
+fn numbered(at: u64) -> Vec<u8> {
+    at.to_le_bytes().repeat(512)
+}
+
+/// The capsules of 1000 reads of namespace 2, each of `blocks` blocks of 4 KiB, from block 0 on and round.
+fn volume_reads(queue: &mut Peer, blocks: u16) -> Vec<u8> {
+    let mut capsules = Vec::new();
+    for cid in 0..1000 {
+        let mut sqe = read(cid, u64::from(cid % (1024 / blocks) * blocks), blocks);
+        sqe.nsid = 2.into();
+        sqe.dptr = nvme::sqe::Sgl::transport(u32::from(blocks) * 4096);
+        capsules.extend(queue.capsule(&sqe, &[]));
+    }
+    capsules
+}
+
+/// Takes answers to [`volume_reads`]: data that is right, or a refusal; how many had data.
+async fn take_volume_reads(queue: &mut Peer, blocks: u16, answers: usize) -> usize {
+    let mut with_data = 0;
+    for _ in 0..answers {
+        match queue.next().await {
+            Seen::Data { cid, bytes, .. } => {
+                let first = u64::from(cid % (1024 / blocks) * blocks);
+                let wanted: Vec<u8> =
+                    (first..first + u64::from(blocks)).flat_map(numbered).collect();
+                assert!(bytes == wanted, "{cid}");
+                with_data += 1;
+            }
+            Seen::Response(cqe) => assert!(cqe.status().is(Status::NAMESPACE_NOT_READY)),
+            other => panic!("{other:?}"),
+        }
+    }
+    with_data
+}
+
+#[test]
+fn what_a_pool_lends_is_sent_with_and_without_digests() {
+    with_target(|address, target| async move {
+        let pool = add_volume(&target).await;
+        let (_admin, cntlid) = admin(address).await;
+        for (blocks, ddgst) in [(1, false), (1, true), (3, false), (8, false)] {
+            let config = Config { commands: 1024, ddgst, ..PLAIN };
+            let mut queue = io(address, cntlid, config, 1024).await;
+            let capsules = volume_reads(&mut queue, blocks);
+            queue.send(&capsules).await;
+            assert_eq!(take_volume_reads(&mut queue, blocks, 1000).await, 1000);
+        }
+        pool.close().await.unwrap();
+    });
+}
+
+/// Data that is sent from where it lies in a drive in memory holds back whoever wants to use the space again.
+#[test]
+fn a_host_that_does_not_read_holds_nothing_that_a_pool_lends() {
+    with_target(|address, target| async move {
+        let pool = add_volume(&target).await;
+        let (_admin, cntlid) = admin(address).await;
+        let config = Config { commands: 1024, ..PLAIN };
+        let mut greedy = io(address, cntlid, config, 1024).await;
+        // 32 MiB, far more than a socket takes.
+        let capsules = volume_reads(&mut greedy, 8);
+        greedy.send(&capsules).await;
+        assert!(matches!(greedy.next().await, Seen::Data { .. }));
+        let closed = reactor::timeout(Duration::from_secs(20), pool.close()).await;
+        closed.expect("nothing is lent any more").unwrap();
+        let with_data = take_volume_reads(&mut greedy, 8, 999).await;
+        assert!((1..999).contains(&with_data), "{with_data} of 999");
     });
 }

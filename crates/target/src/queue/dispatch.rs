@@ -4,6 +4,8 @@ use core::cell::{Cell, RefCell};
 use core::future::Future;
 use std::rc::Rc;
 
+use engine::Lent;
+use fabric::payload::Payload;
 use fabric::tcp::listen::{Capsule, Flow};
 use nvme::opcode::io;
 use nvme::sqe::{Fused, Sqe};
@@ -12,6 +14,7 @@ use nvme::status::Status;
 use super::Queue;
 use super::request::{InCapsule, Request};
 use super::slots::Slots;
+use crate::command::Reply;
 
 /// What runs in a slot.
 pub enum Work {
@@ -20,13 +23,36 @@ pub enum Work {
     Pair(Request, Request),
 }
 
+/// When a command is tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    Arrived,
+    /// All capsules of its turn were taken.
+    TurnEnds,
+}
+
+/// What became of a command that might have been done where it is dispatched.
+pub enum Tried {
+    Done,
+    /// It is to be tried again when the turn ends.
+    Later(Request),
+    /// Its data is verified at the end of the turn.
+    Lent(Request, Lent),
+    /// It has to wait for something, and so needs a slot.
+    Waits(Request),
+}
+
 /// Takes a queue's capsules and runs them as `F`, which `run` makes, but for those that `at_once` does.
 pub struct Dispatcher<F, R, A> {
     queue: Rc<Queue>,
     slots: Slots<F>,
     run: R,
-    /// Completes a command that need not wait; gives others back.
+    /// Completes a command that need not wait.
     at_once: A,
+    /// Commands of this turn that are tried when it ends.
+    later: RefCell<Vec<Request>>,
+    /// Reads of this turn whose data has yet to be verified.
+    lent: RefCell<Vec<(Request, Lent)>>,
     /// The first half of a fused pair, until the next capsule.
     first: RefCell<Option<Request>>,
     overrun: Cell<bool>,
@@ -37,7 +63,7 @@ impl<F, R, A> Dispatcher<F, R, A>
 where
     F: Future<Output = ()> + 'static,
     R: Fn(Work) -> F,
-    A: Fn(Request) -> Option<Request>,
+    A: Fn(Request, When) -> Tried,
 {
     pub fn new(queue: Rc<Queue>, run: R, at_once: A) -> Self {
         let slots = Slots::new(queue.size());
@@ -46,6 +72,8 @@ where
             slots,
             run,
             at_once,
+            later: RefCell::default(),
+            lent: RefCell::default(),
             first: RefCell::default(),
             overrun: Cell::default(),
             starved: Cell::default(),
@@ -102,12 +130,10 @@ where
             return Flow::Continue;
         }
         let with_data = !capsule.data.is_empty();
-        let work = match self.pair(request) {
-            Some(Work::One(request)) => (self.at_once)(request).map(Work::One),
-            other => other,
-        };
-        if let Some(work) = work {
-            self.start(work);
+        match self.pair(request) {
+            Some(Work::One(request)) => self.try_at_once(request, When::Arrived),
+            Some(pair) => self.start(pair),
+            None => {}
         }
         // A command that found no buffer keeps its data on the heap: one such a connection, then it
         // waits until the pool has memory again.
@@ -116,6 +142,37 @@ where
             return Flow::Pause;
         }
         if self.overrun.get() { Flow::Pause } else { Flow::Continue }
+    }
+
+    fn try_at_once(&self, request: Request, when: When) {
+        match (self.at_once)(request, when) {
+            Tried::Done => {}
+            Tried::Later(request) => self.later.borrow_mut().push(request),
+            Tried::Lent(request, lent) => self.lent.borrow_mut().push((request, lent)),
+            Tried::Waits(request) => self.start(Work::One(request)),
+        }
+    }
+
+    /// All capsules of a turn were taken: completes what was left until now. What each step looks at is on its
+    /// way to the processor since the one before, for all commands at once.
+    pub fn end_turn(&self) {
+        let mut later = self.later.take();
+        for request in later.drain(..) {
+            self.try_at_once(request, When::TurnEnds);
+        }
+        // Its memory, for the next turn.
+        self.later.replace(later);
+        let mut lent = self.lent.take();
+        for (request, lent) in lent.drain(..) {
+            // What is lent is copied where the host does not take it.
+            let loan = if request.has_room() { lent.verified() } else { None };
+            match loan {
+                Some(loan) => request.complete(Reply::with_data(Payload::Loan(loan))),
+                // The slow way waits for room, counts damage, and puts it right.
+                None => self.start(Work::One(request)),
+            }
+        }
+        self.lent.replace(lent);
     }
 
     /// Joins the two halves of a fused operation (Base 2.1, section 3.4.2): they stand next to each

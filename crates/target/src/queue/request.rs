@@ -67,10 +67,13 @@ impl Request {
         self.sqe.dptr.data().map_or(0, |pointer| usize32(pointer.length()))
     }
 
-    /// Counts this command, from now until it is completed, among those of a namespace.
+    /// Counts this command, from now until it is completed, among those of a namespace; once, however often
+    /// it is asked to.
     pub(crate) fn count_in(&mut self, counters: &Rc<Counters>) {
-        counters.begin();
-        self.counters = Some(counters.clone());
+        if self.counters.is_none() {
+            counters.begin();
+            self.counters = Some(counters.clone());
+        }
     }
 
     /// The capsule's data, whole; `None` after the turn in which the command was started.

@@ -81,3 +81,70 @@ fn what_has_to_wait_or_to_fail_is_not_done_at_once() {
         assert!(!v.read_at_once(0, &mut out) && !v.write_at_once(0, &out), "closed");
     });
 }
+
+/// Changes a bit of a block's contents where a drive in memory has them.
+fn damage(drives: &[Arc<Drive>], contents: &[u8]) {
+    for drive in drives {
+        let Drive::Memory(region) = &**drive else { panic!("a drive in memory") };
+        let mut starts = (0..region.len()).step_by(BLOCK);
+        if let Some(at) = starts.find(|&at| region.bytes(at, BLOCK).unwrap() == contents) {
+            let mut wrong = contents.to_vec();
+            wrong[17] ^= 4;
+            return region.copy_in(at, &wrong).unwrap();
+        }
+    }
+    panic!("no drive has it");
+}
+
+#[test]
+fn blocks_are_lent_from_where_they_lie_until_they_are_given_back() {
+    reactor::simulate(1, async {
+        let drives = drives(6, 64 * MIB);
+        let log = LogSpec::Bbu(vec![pmem(8 * MIB)]);
+        let pool = Pool::create(spec(&drives, log), &[]).await.unwrap();
+        let v = filled(&pool, false).await;
+        assert!(v.lend(0, BLOCK).is_none(), "in the log");
+        pool.settle_space().await.unwrap();
+        for at in 0..100 {
+            let loan = v.lend(at * BLOCK as u64, BLOCK).unwrap().verified().unwrap();
+            assert_eq!(loan.bytes(), block(at, 1));
+        }
+        assert!(v.lend(100 * BLOCK as u64, BLOCK).is_none(), "a hole");
+        assert!(v.lend(0, 512).is_none(), "part of a block");
+        assert!(v.lend(0, 0).is_none() && v.lend(v.len(), BLOCK).is_none(), "outside");
+
+        // Whoever frees space waits for what is lent of it.
+        let loan = v.lend(7 * BLOCK as u64, BLOCK).unwrap().verified().unwrap();
+        let brief = std::time::Duration::from_secs(5);
+        let mut closing = Box::pin(pool.close());
+        assert!(reactor::timeout(brief, &mut closing).await.is_err());
+        assert_eq!(loan.bytes(), block(7, 1));
+        drop(loan);
+        closing.await.unwrap();
+        assert!(v.lend(0, BLOCK).is_none(), "closed");
+    });
+}
+
+#[test]
+fn what_is_damaged_is_not_lent_until_it_was_put_right() {
+    reactor::simulate(1, async {
+        let drives = drives(6, 64 * MIB);
+        let log = LogSpec::Bbu(vec![pmem(8 * MIB)]);
+        let pool = Pool::create(spec(&drives, log), &[]).await.unwrap();
+        let v = filled(&pool, true).await;
+        damage(&drives, &block(42, 1));
+        let at = 42 * BLOCK as u64;
+        assert!(v.lend(at, BLOCK).unwrap().verified().is_none());
+        let mut out = vec![0; BLOCK];
+        v.read(at, &mut out).await.unwrap();
+        assert_eq!(out, block(42, 1));
+        // The repair is written behind the answer.
+        let loan = loop {
+            match v.lend(at, BLOCK).unwrap().verified() {
+                Some(loan) => break loan,
+                None => reactor::yield_now().await,
+            }
+        };
+        assert_eq!(loan.bytes(), block(42, 1));
+    });
+}

@@ -169,18 +169,22 @@ impl Connection {
         self.success_flag.set(true);
     }
 
-    /// Waits for bytes and gives each command capsule found in them to `sink`, then sends what that
-    /// produced. Data PDUs go to the transfers that wait for them.
+    /// Waits for bytes and gives each command capsule found in them to `sink`, calls `turn_ends`, then sends
+    /// what both produced. Data PDUs go to the transfers that wait for them.
     ///
     /// # Errors
     /// Why the connection ended. It is closed then, and its transfers have failed.
-    pub async fn receive(&self, sink: impl FnMut(Capsule<'_>) -> Flow) -> Result<(), Closed> {
+    pub async fn receive(
+        &self,
+        sink: impl FnMut(Capsule<'_>) -> Flow,
+        turn_ends: impl FnOnce(),
+    ) -> Result<(), Closed> {
         let filled = if self.paused.take() {
             Ok(0..self.resume())
         } else {
             poll_fn(|cx| self.poll_fill(cx)).await.map_err(Closed::from)
         };
-        let outcome = filled.and_then(|filled| self.take_turn(filled, sink));
+        let outcome = filled.and_then(|filled| self.take_turn(filled, sink, turn_ends));
         match outcome {
             Ok(()) if self.closed.get() => Err(Closed::Orderly),
             Ok(()) => {
@@ -204,12 +208,14 @@ impl Connection {
         &self,
         filled: Range<usize>,
         mut sink: impl FnMut(Capsule<'_>) -> Flow,
+        turn_ends: impl FnOnce(),
     ) -> Result<(), Closed> {
         self.turn.set(self.turn.get() + 1);
         self.in_turn.set(true);
         let first = filled.start;
         let inbox = self.inbox.read(filled);
         let parsed = self.parse(first, &inbox, &mut sink);
+        turn_ends();
         self.in_turn.set(false);
         let consumed = parsed?;
         self.carry.borrow_mut().extend_from_slice(&inbox[consumed..]);

@@ -72,6 +72,8 @@ struct Inner {
     /// One change of the volumes at a time.
     changing: Semaphore,
     closed: Cell<bool>,
+    /// It was opened without its log, which was lost.
+    log_lost: Cell<bool>,
 }
 
 impl Inner {
@@ -82,6 +84,7 @@ impl Inner {
             volumes: RefCell::default(),
             changing: Semaphore::new(1),
             closed: Cell::new(false),
+            log_lost: Cell::new(false),
         }
     }
 }
@@ -111,6 +114,13 @@ impl Pool {
     /// As [`close`](Self::close); the pool is not marked as exported then.
     pub async fn export(self) -> Result<()> {
         self.shut(PoolState::Exported).await
+    }
+
+    /// Whether it was opened without its commit log, which was lost: what was acknowledged and not on
+    /// the drives by then is lost with it.
+    #[must_use]
+    pub fn has_lost_log(&self) -> bool {
+        self.0.log_lost.get()
     }
 
     async fn shut(self, state: PoolState) -> Result<()> {

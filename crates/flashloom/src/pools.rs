@@ -35,6 +35,13 @@ pub fn pool(global: &Global, verb: PoolVerb) -> Outcome {
             let (drives, log) = absolute(of)?;
             let from = PoolImport { drives, log, degraded, accept_loss, force };
             let opened = ask(global, async |client| client.import_pool(&from).await)?;
+            if accept_loss {
+                eprintln!(
+                    "Opened without what its commit log lost, if anything: writes that were \
+                     acknowledged may be. `flashloom events` says whether the log was lost as a \
+                     whole. Check what uses its volumes."
+                );
+            }
             print(global.output, &opened, pool_facts)
         }
         PoolVerb::Dump(args) => crate::dump::run(global, args),

@@ -285,7 +285,8 @@ pub struct PoolImport {
     #[serde(default)]
     pub degraded: bool,
     /// Open it without records of its commit log that were acknowledged and are damaged so that
-    /// nothing tells which blocks they are of: those blocks are as they were before.
+    /// nothing tells which blocks they are of: those blocks are as they were before. Where nothing is
+    /// left of the log, with what the drives have, and a new log.
     #[serde(default)]
     pub accept_loss: bool,
     /// Open it though it was not exported: no other node may have it open.

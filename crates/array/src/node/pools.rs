@@ -12,6 +12,7 @@ use uuid::Uuid;
 use super::manage::{check_unused, exists, no_subsystem};
 use super::{Inner, Node};
 use crate::desired::{self, Desired, NamespaceDef, SubsystemDef};
+use crate::pools::OpenPool;
 use crate::{Error, Result};
 
 impl Node {
@@ -73,8 +74,17 @@ impl Node {
         let current = inner.state.current.clone();
         let attached = inner.serving_mut()?.attach(&name, &current);
         let pool = inner.serving()?.pools().document(&name);
+        let log_lost = inner.serving()?.pools().pool(&name).is_ok_and(OpenPool::has_lost_log);
         drop(inner);
         self.events.record(Severity::Info, format!("pool {name} imported"));
+        if log_lost {
+            let words = format!(
+                "pool {name} was opened without its commit log, which was lost: writes that were \
+                 acknowledged and not on the drives yet may be lost, so check what uses its \
+                 volumes; a new log was made"
+            );
+            self.events.record(Severity::Error, words);
+        }
         if let Err(error) = attached {
             let words = format!("a volume of pool {name} cannot be served: {error}");
             self.events.record(Severity::Error, words);

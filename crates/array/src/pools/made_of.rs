@@ -21,6 +21,12 @@ use crate::{Error, Result};
 /// replayed in a moment.
 const LOG_BYTES: u64 = 256 << 20;
 
+/// What to do about a commit log that is not where it was.
+const LOG_GONE: &str = "there is no such file: put it back; or, where it is lost, open the pool with \
+                        what its drives have: `flashloom pool import --accept-loss` with its drives \
+                        and --log makes a new one, and what was acknowledged and not on the drives \
+                        yet is lost";
+
 /// Drives and log devices, open.
 pub struct MadeOf {
     pub drives: Vec<Member>,
@@ -50,6 +56,33 @@ impl MadeOf {
         log_size: Option<Size>,
         shared: bool,
     ) -> Result<Self> {
+        let bytes = log_size.map_or(LOG_BYTES, |size| size.bytes());
+        Self::open(drives, log, shared, |_| Ok(bytes))
+    }
+
+    /// Opens what an import names; a log that is not there is made as long as the drives say it was.
+    ///
+    /// # Errors
+    /// As [`asked`](Self::asked).
+    pub fn imported(
+        drives: &[DrivePath],
+        log: &[LogPlace],
+        shared: bool,
+        home: &reactor::Handle,
+    ) -> Result<Self> {
+        Self::open(drives, log, shared, |members| {
+            let labels = labels(home, members)?;
+            let newest = labels.into_iter().flatten().max_by_key(|label| label.epoch);
+            Ok(newest.map_or(LOG_BYTES, |label| label.log_bytes * u64::from(label.shards)))
+        })
+    }
+
+    fn open(
+        drives: &[DrivePath],
+        log: &[LogPlace],
+        shared: bool,
+        log_bytes: impl FnOnce(&[Member]) -> Result<u64>,
+    ) -> Result<Self> {
         let mut opened = Vec::new();
         let mut locks = Vec::new();
         for drive in drives {
@@ -64,7 +97,7 @@ impl MadeOf {
             locks.extend(lock);
         }
         let places = if log.is_empty() { vec![LogPlace::Drives] } else { log.to_vec() };
-        let bytes = log_size.map_or(LOG_BYTES, |size| size.bytes());
+        let bytes = log_bytes(&opened)?;
         let log = open_log(&places, Some(bytes), &mut locks)?;
         Ok(Self { drives: opened, log, places, locks })
     }
@@ -192,6 +225,7 @@ fn open_log(
         };
         let device = opened.map_err(|error| {
             Error::failed(format!("cannot open the commit log {place}"), error).help(match place {
+                _ if create.is_none() && !path.exists() => LOG_GONE,
                 LogPlace::Pmem(_) => "pmem: wants a file on a file system mounted with DAX",
                 _ => "bbu: wants a file in shared memory, such as /dev/shm/log",
             })

@@ -49,6 +49,7 @@ pub struct OpenPool {
     paths: Vec<Option<PathBuf>>,
     places: Vec<LogPlace>,
     volumes: BTreeMap<Name, Volume>,
+    log_lost: bool,
     _locks: Vec<Arc<File>>,
 }
 
@@ -61,6 +62,7 @@ struct Opened {
     name: String,
     id: [u8; 16],
     volumes: Vec<(String, Volume)>,
+    log_lost: bool,
 }
 
 async fn hold(pool: Pool) -> engine::Result<Opened> {
@@ -70,8 +72,9 @@ async fn hold(pool: Pool) -> engine::Result<Opened> {
         Ok((name, volume))
     });
     let volumes = volumes.collect::<engine::Result<_>>()?;
+    let log_lost = pool.has_lost_log();
     HELD.with_borrow_mut(|held| held.insert(Uuid::from_bytes(status.id), pool));
-    Ok(Opened { name: status.name, id: status.id, volumes })
+    Ok(Opened { name: status.name, id: status.id, volumes, log_lost })
 }
 
 fn name_of(text: &str) -> Result<Name> {
@@ -158,6 +161,7 @@ impl OpenPool {
             paths,
             places,
             volumes: volumes.collect::<Result<_>>()?,
+            log_lost: opened.log_lost,
             _locks: locks,
         })
     }
@@ -165,6 +169,11 @@ impl OpenPool {
     /// Its name.
     pub const fn name(&self) -> &Name {
         &self.name
+    }
+
+    /// Whether it was opened without its commit log, which was lost.
+    pub const fn has_lost_log(&self) -> bool {
+        self.log_lost
     }
 
     /// What identifies it for ever.

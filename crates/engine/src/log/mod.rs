@@ -28,7 +28,7 @@ pub use device::{Area, Device, Zone};
 pub(crate) use inspect::{Inspection, inspect};
 pub use inspect::{RecordSeen, RecordWhat};
 pub use limits::{LOG_BYTES_MAX, LOG_BYTES_MIN, RECORD_BLOCKS_MAX};
-pub use rebuild::Anew;
+pub use rebuild::{Anew, Presence};
 pub use refer::Holding;
 pub use types::{Append, Data, Found, Item, Opened, Reference, Status, What};
 
@@ -93,20 +93,23 @@ impl Log {
     /// # Errors
     /// `Invalid` for a device that does not fit, `Failed` when it takes no writes.
     pub async fn create(device: Device, bytes: u64, lane: u64) -> Result<Self> {
-        let ring = ring_of(bytes)?;
-        let store = Store::new(device, bytes)?;
-        let mut control = Control {
+        let control = Control {
             lane,
             generation: 0,
             epoch: 1,
-            ring,
+            ring: ring_of(bytes)?,
             position: 0,
             trimmed: 0,
             durable_stripe: 0,
         };
+        Self::create_as(device, bytes, control).await
+    }
+
+    async fn create_as(device: Device, bytes: u64, mut control: Control) -> Result<Self> {
+        let store = Store::new(device, bytes)?;
         // Both slots, so that none of an older log is left.
         store.write_control(&control).await?;
-        control.generation = 1;
+        control.generation += 1;
         store.write_control(&control).await?;
         Ok(Self::start(store, Lane::new(control)))
     }

@@ -158,7 +158,56 @@ pub(super) async fn without_control(store: &Store, ring: u64, lane: u64, wrong: 
     }
 }
 
+/// What there is of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// Nothing: where its control block was there are zeroes, and it has no records.
+    Blank,
+    /// It was made, and nothing was appended so far.
+    Unused,
+    /// Something, or another's.
+    Used,
+}
+
 impl Log {
+    /// What there is of this log.
+    ///
+    /// # Errors
+    /// `Invalid` for a device that does not fit, and those of reading it.
+    pub async fn presence(device: Device, bytes: u64, lane: u64) -> Result<Presence> {
+        let (ring, store) = (ring_of(bytes)?, Store::new(device, bytes)?);
+        let (found, _) = store.read_controls().await;
+        let is_new = |c: &Control| c.lane == lane && c.trimmed == 0 && c.position == 0;
+        if !found.iter().all(is_new) {
+            return Ok(Presence::Used);
+        }
+        let slots = (0..store.devices()).flat_map(|n| [(n, 0), (n, 1)]);
+        for (n, slot) in slots.filter(|_| found.is_empty()) {
+            if store.read_slot(n, slot).await?.iter().any(|byte| *byte != 0) {
+                return Ok(Presence::Used);
+            }
+        }
+        let records = Headers::find(&store, ring, lane).await?;
+        Ok(match (records.0.is_empty(), found.is_empty()) {
+            (false, _) => Presence::Used,
+            (true, true) => Presence::Blank,
+            (true, false) => Presence::Unused,
+        })
+    }
+
+    /// Makes an empty log in place of one that is lost, for a shard that goes on with what its drives
+    /// have.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub async fn replace(device: Device, bytes: u64, lane: u64, anew: Anew) -> Result<Self> {
+        let (generation, durable_stripe) = (generation_of(anew.epoch), anew.durable_stripe);
+        let ring = ring_of(bytes)?;
+        let new =
+            Control { lane, generation, epoch: 1, ring, position: 0, trimmed: 0, durable_stripe };
+        Self::create_as(device, bytes, new).await
+    }
+
     /// Whether a log has records of this lane, and no control block on any device.
     ///
     /// # Errors

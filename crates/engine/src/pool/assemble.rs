@@ -18,7 +18,7 @@ use crate::format::area as at;
 use crate::format::catalog::Catalog;
 use crate::format::label::Label;
 use crate::limits::HANDS;
-use crate::log::{Anew, Log};
+use crate::log::{Anew, Log, Presence};
 use crate::map::{Map, MapLimits};
 use crate::pages::Pages;
 use crate::recover;
@@ -41,6 +41,8 @@ pub(super) enum Begin {
     New,
     /// From its last checkpoint and its log, without what that lost if so asked.
     Found { accept_loss: bool },
+    /// From its last checkpoint and the stripes since, without the log, which is lost.
+    LogLost,
     /// From its last checkpoint; an exported pool left nothing in its log, which need not have come
     /// along.
     Imported,
@@ -55,6 +57,21 @@ pub(super) fn drive_set(label: &Label, drives: Vec<Option<Arc<Drive>>>) -> Drive
         au_count: record.au_count,
     });
     DriveSet::new(slots.collect(), label.layout.au_bytes)
+}
+
+/// Whether nothing is left of a commit log: it is blank where the shards have theirs, but for what an
+/// opening that found it so made of it before it was cut short.
+pub(super) async fn is_log_lost(label: &Label, log: &LogSpec, drives: &DriveSet) -> Result<bool> {
+    let mut blank = false;
+    for shard in 0..label.shards {
+        let device = device(label, log, drives, shard);
+        match Log::presence(device, label.log_bytes, lane(label, shard)).await? {
+            Presence::Blank => blank = true,
+            Presence::Unused => {}
+            Presence::Used => return Ok(false),
+        }
+    }
+    Ok(blank)
 }
 
 /// What the shards of a pool are made from, on whichever reactor.
@@ -114,8 +131,7 @@ impl Frame {
         let lane = lane(label, shard);
         if let Begin::Found { accept_loss } = begin {
             if accept_loss && Log::lacks_control(device.clone(), label.log_bytes, lane).await? {
-                let durable_stripe = self.last_whole_stripe(shard).await?;
-                let anew = Anew { durable_stripe, epoch: self.common.superblock.label().epoch };
+                let anew = self.anew(shard).await?;
                 Log::rebuild(device.clone(), label.log_bytes, lane, anew).await?;
             }
             let opened = Log::open_with(device, label.log_bytes, lane, accept_loss).await;
@@ -125,14 +141,20 @@ impl Frame {
             })?;
             return Ok((log, opened.durable_stripe, opened.lost_blocks));
         }
+        if begin == Begin::LogLost {
+            let anew = self.anew(shard).await?;
+            let log = Log::replace(device, label.log_bytes, lane, anew).await?;
+            return Ok((log, anew.durable_stripe, 0));
+        }
         Ok((Log::create(device, label.log_bytes, lane).await?, 0, 0))
     }
 
-    /// What a log that lost its control block can rely on.
-    async fn last_whole_stripe(&self, shard: u16) -> Result<u64> {
+    /// What a log that lost its control block, or everything, can rely on.
+    async fn anew(&self, shard: u16) -> Result<Anew> {
         let segments = self.segments()?;
         let found = recover::find(&self.common.superblock, &segments, self.geometry, shard).await?;
-        recover::last_whole(&found, &segments).await
+        let durable_stripe = recover::last_whole(&found, &segments).await?;
+        Ok(Anew { durable_stripe, epoch: self.common.superblock.label().epoch })
     }
 
     /// A shard that has nothing yet.
@@ -194,7 +216,9 @@ impl Frame {
     async fn begin(&self, shard: u16, begin: Begin, pass: Pass) -> Result<Option<Rc<Shard>>> {
         match begin {
             Begin::New => self.create_shard(shard).await.map(Some),
-            Begin::Found { .. } | Begin::Imported => self.open_shard(shard, begin, pass).await,
+            Begin::Found { .. } | Begin::LogLost | Begin::Imported => {
+                self.open_shard(shard, begin, pass).await
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use media::Drive;
 use reactor::Handle;
 use stdx::Prng;
 
-use super::assemble::{Begin, Frame, drive_set};
+use super::assemble::{Begin, Frame, drive_set, is_log_lost};
 use super::create::random_id;
 use super::{LogSpec, Pool};
 use crate::area;
@@ -26,7 +26,8 @@ pub struct OpenOptions {
     pub import: bool,
     /// Opens without records of the log that were acknowledged and are damaged so that nothing tells
     /// which blocks they were of: those are as they were before. Where nothing tells which records
-    /// are needed, with those that can be.
+    /// are needed, with those that can be. Where the log is blank on every device, with what the
+    /// drives have, and a new log.
     pub accept_loss: bool,
 }
 
@@ -180,11 +181,24 @@ impl Pool {
         let set = drive_set(&label, drives);
         let catalog = newest_catalog(&set, label.pool).await?;
         let state = label.state;
-        let frame = Frame::new(label, log, catalog, set)?;
-        frame.common.superblock.write_labels(state).await?;
         let accept_loss = options.accept_loss;
-        let begin = if imported { Begin::Imported } else { Begin::Found { accept_loss } };
-        let pool = Self::assemble(frame, on, begin).await?;
+        let mut begin = if imported { Begin::Imported } else { Begin::Found { accept_loss } };
+        if !imported && accept_loss && is_log_lost(&label, &log, &set).await? {
+            // What comes to light of the old log is not taken for the new one's.
+            label.log_id = next_log_id(&label);
+            begin = Begin::LogLost;
+        }
+        let frame = Frame::new(label.clone(), log.clone(), catalog, set)?;
+        let common = Arc::clone(&frame.common);
+        common.superblock.write_labels(state).await?;
+        let pool = match Self::assemble(frame, on, begin).await {
+            Err(error) if error.kind == Kind::Missing => {
+                let lost = is_log_lost(&label, &log, &common.superblock.drives).await?;
+                return Err(if lost { log_lost(&label, error) } else { error });
+            }
+            done => done?,
+        };
+        pool.0.log_lost.set(begin == Begin::LogLost);
         if imported {
             // Not before it has a log: an import that is cut short is made again.
             let written = pool.0.common.superblock.write_labels(PoolState::Active).await;
@@ -193,6 +207,15 @@ impl Pool {
         pool.or_stop(pool.adopt_volumes().await).await?;
         Ok(pool)
     }
+}
+
+fn log_lost(label: &Label, source: Error) -> Error {
+    let context = format!(
+        "the commit log of pool {} is blank on every device: what was acknowledged and not on the \
+         drives yet was in there, and is lost should it not be found again",
+        label.name
+    );
+    Error::caused(Kind::Loss, context, source)
 }
 
 /// What the log of an imported pool is known by: another number than before, so that the records the old one left

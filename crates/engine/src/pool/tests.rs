@@ -14,6 +14,7 @@ mod at_once;
 mod copies;
 mod discards;
 mod lost;
+mod lost_log;
 mod scarce;
 mod shards;
 

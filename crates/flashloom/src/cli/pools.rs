@@ -115,7 +115,8 @@ Examples:
         /// Open it with drives missing, as many as it bears; these count as failed from then on.
         #[arg(long)]
         degraded: bool,
-        /// Open it without what its commit log lost: the error that it would not open for says what.
+        /// Open it without what its commit log lost, or without the log if it is lost as a whole and
+        /// --log names a place that is blank: the error that it would not open for says what.
         #[arg(long)]
         accept_loss: bool,
         /// Open it though it was not exported: the node that had it is gone for good.

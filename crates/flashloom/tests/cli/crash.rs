@@ -184,3 +184,40 @@ fn pools_and_volumes_come_change_move_and_go() {
     assert_eq!(json(dir, &format!("id-ns {to}"))["nsze"], 1 << 18);
     daemon.stop();
 }
+
+/// It could be opened no more, whatever its drives had.
+#[test]
+fn a_pool_whose_log_is_lost_opens_for_whoever_accepts_that() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let port = free_port();
+    let serve = format!("serve memory:1MiB --listen 127.0.0.1:{port} --discovery off");
+    let daemon = Daemon::start(dir, &serve);
+    let drive = |n: u32| format!("--drive {}/d{n}", dir.display());
+    let log = format!("--log bbu:{}/log", dir.display());
+    let sized: Vec<_> = (0..2).map(|n| drive(n) + ",size=512MiB").collect();
+    json(dir, &format!("pool create fast {} {log} --log-size 12MiB", sized.join(" ")));
+    json(dir, "volume create fast/a --size 1GiB");
+    daemon.stop();
+
+    fs::remove_file(dir.join("log")).unwrap();
+    let daemon = Daemon::start(dir, &serve);
+    assert_eq!(json(dir, "pool list")[0]["health"], "unavailable");
+    let (_, said) = failure(dir, "volume show fast/a");
+    assert!(said.contains("commit log"), "{said}");
+    let import = format!("pool import {} {} {log}", drive(0), drive(1));
+    let (_, said) = failure(dir, &import);
+    assert!(said.contains("blank on every device") && said.contains("--accept-loss"), "{said}");
+    let output = run(dir, &format!("{import} --accept-loss"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("may be"), "{said}");
+    assert_eq!(json(dir, "pool show fast")["health"], "online");
+    assert_eq!(json(dir, "volume list")[0]["size"], 1 << 30);
+    let events = json(dir, "events").to_string();
+    assert!(events.contains("pool fast was opened without its commit log"), "{events}");
+    assert_eq!(fs::metadata(dir.join("log")).unwrap().len(), 12 << 20);
+    daemon.stop();
+    let daemon = Daemon::start(dir, &serve);
+    assert_eq!(json(dir, "pool list")[0]["health"], "online");
+    daemon.stop();
+}

@@ -362,6 +362,24 @@ impl Volume {
         Ok(())
     }
 
+    /// Whether [`copy_from`](Self::copy_from) would move no contents.
+    #[must_use]
+    pub fn shares_with(&self, source: &Self, from: u64, to: u64, len: u64) -> bool {
+        let same = self.state.view == source.state.view;
+        if !self.is_beside(source) || (same && from.abs_diff(to) < len) {
+            return false;
+        }
+        let mut done = 0;
+        while done < len {
+            let piece = self.piece_to_copy(source, from + done, to + done, len - done);
+            if !self.can_share(source, from + done, to + done, piece) {
+                return false;
+            }
+            done += piece;
+        }
+        true
+    }
+
     /// How much of a copy can be made at once: parts of blocks apart from whole ones, and no piece
     /// across a border of shards.
     fn piece_to_copy(&self, source: &Self, from: u64, to: u64, left: u64) -> u64 {

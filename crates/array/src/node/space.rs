@@ -87,6 +87,13 @@ fn notice(name: &Name, space: PoolSpace, usage: Usage, at: Thresholds) -> (Sever
                 at.critical
             ),
         ),
+        PoolSpace::Full if usage.refuses => (
+            Severity::Error,
+            format!(
+                "{holds}, but there is no space behind its drives: writes fail with Capacity Exceeded \
+                 until there is; make room on the file system that has them"
+            ),
+        ),
         PoolSpace::Full => (
             Severity::Error,
             format!("{holds}: writes fail with Capacity Exceeded; reads and deallocation go on"),

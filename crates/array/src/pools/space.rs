@@ -44,12 +44,19 @@ pub struct Usage {
     pub capacity: u64,
     /// Since it was opened.
     pub written: u64,
+    /// Whatever it holds, there is no space behind its drives.
+    pub refuses: bool,
 }
 
 impl Usage {
     /// How much of `status` this is about.
     pub const fn of(status: &engine::PoolStatus) -> Self {
-        Self { used: status.used, capacity: status.capacity, written: status.written }
+        Self {
+            used: status.used,
+            capacity: status.capacity,
+            written: status.written,
+            refuses: status.refuses,
+        }
     }
 
     /// The same with `percent` of the capacity more in use.
@@ -73,7 +80,7 @@ impl Thresholds {
         let over = |percent: u8| {
             u128::from(usage.used) * 100 >= u128::from(usage.capacity) * u128::from(percent)
         };
-        if usage.free() < FULL_BYTES.min(usage.capacity / 100) {
+        if usage.refuses || usage.free() < FULL_BYTES.min(usage.capacity / 100) {
             PoolSpace::Full
         } else if over(self.critical) {
             PoolSpace::Critical
@@ -112,7 +119,7 @@ pub struct Watch {
 
 impl Default for Watch {
     fn default() -> Self {
-        let usage = Usage { used: 0, capacity: 0, written: 0 };
+        let usage = Usage { used: 0, capacity: 0, written: 0, refuses: false };
         Self { told: PoolSpace::Enough, asked: None, looks: 0, settled: 0, usage, lost: 0 }
     }
 }

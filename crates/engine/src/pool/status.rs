@@ -41,6 +41,8 @@ pub struct PoolStatus {
     pub lost_blocks: u64,
     /// Bytes of free space the drives were told of since the pool was opened.
     pub discarded_bytes: u64,
+    /// There is no space behind a drive, whose file system is full: writes are refused until there is.
+    pub refuses: bool,
 }
 
 /// The commit logs of all shards together.
@@ -92,6 +94,7 @@ struct Part {
     segments_reclaimed: u64,
     lost: u64,
     discarded: u64,
+    refuses: bool,
     log: log::Status,
     /// By drive.
     drives: Vec<DriveCounters>,
@@ -110,6 +113,7 @@ impl Part {
             segments_reclaimed: counters.segments_reclaimed.get(),
             lost: counters.lost.get(),
             discarded: counters.discarded.get(),
+            refuses: shard.writer.segments.patience().is_tried(),
             log: shard.log.status(),
             drives: drives.indices().map(|index| drives.counters(index)).collect(),
         }
@@ -175,6 +179,7 @@ impl Pool {
             segments_reclaimed: sum(&|part| part.segments_reclaimed),
             lost_blocks: sum(&|part| part.lost),
             discarded_bytes: sum(&|part| part.discarded),
+            refuses: parts.iter().any(|part| part.refuses),
             drives,
         })
     }

@@ -98,10 +98,7 @@ fn check(
     done: u32,
     slot: &impl Slot,
 ) -> Result<Leg, Status> {
-    // Nothing here copies faster than reading and writing does.
-    if source.fast_only {
-        return Err(Status::FAST_COPY_NOT_POSSIBLE.with_dnr());
-    }
+    let fast_only = source.fast_only;
     let from = match source.nsid.filter(|&nsid| nsid != at.namespace().nsid) {
         None => None,
         Some(nsid) => {
@@ -119,6 +116,10 @@ fn check(
         .ok_or(Status::LBA_OUT_OF_RANGE.with_dnr())?;
     let (source, destination) = (place.blocks(source.range)?, at.blocks(to)?);
     place.permit(CommandGroup::Read)?;
+    // Only what is shared, and not moved, is faster than reading and writing.
+    if fast_only && !at.shares_with(place, source.offset, destination.offset, source.length) {
+        return Err(Status::FAST_COPY_NOT_POSSIBLE.with_dnr());
+    }
     Ok(Leg { from, source, destination })
 }
 

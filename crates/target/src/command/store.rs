@@ -78,6 +78,22 @@ impl Attached {
         }
     }
 
+    /// Whether such a copy moves nothing.
+    pub(super) fn shares_with(
+        &self,
+        other: &Self,
+        source: u64,
+        destination: u64,
+        length: u64,
+    ) -> bool {
+        match (&self.namespace().backend, &other.namespace().backend) {
+            (Backend::Volume(one), Backend::Volume(other)) => {
+                one.shares_with(other, source, destination, length)
+            }
+            _ => false,
+        }
+    }
+
     /// Copies `length` bytes from `source` of a namespace that this one [is beside](Self::is_beside).
     ///
     /// # Errors

@@ -95,8 +95,10 @@ fn files_under_drives_shrink_when_a_volume_is_trimmed() {
     reactor::run(reactor::Config::default(), async move {
         let drives = files(&path, 96 * MIB);
         let log = LogSpec::Bbu(vec![pmem(8 * MIB)]);
-        let scheme = raid::Scheme::Raid5;
-        let pool = Pool::create(PoolSpec { scheme, ..spec(&drives, log) }, &[]).await.unwrap();
+        // Small enough that the last segment in use does not decide.
+        let (scheme, au_bytes) = (raid::Scheme::Raid5, Some(MIB));
+        let made = PoolSpec { scheme, au_bytes, ..spec(&drives, log) };
+        let pool = Pool::create(made, &[]).await.unwrap();
         let empty = taken(&path);
         pool.discard(AT_ONCE).await.unwrap();
         let v = pool.create_volume(volume("v", 64 * MIB)).await.unwrap();
@@ -204,6 +206,7 @@ fn a_file_system_that_is_full_is_told_of_at_once_or_waited_out() {
         check(&v, 0..written).await;
         let status = pool.status().await.unwrap();
         assert!(status.drives.iter().all(|d| d.state == crate::segment::DriveState::Online));
+        assert!(status.refuses);
         std::fs::remove_file(&ballast).unwrap();
         let mut patience = 600;
         while v.write(written * BLOCK as u64, &block(written, 0)).await.is_err() {
@@ -212,6 +215,7 @@ fn a_file_system_that_is_full_is_told_of_at_once_or_waited_out() {
             reactor::sleep(Duration::from_millis(50)).await;
         }
         check(&v, 0..written + 1).await;
+        assert!(!pool.status().await.unwrap().refuses);
         pool.close().await.unwrap();
     })
     .unwrap();

@@ -469,6 +469,31 @@ fn copy_between_namespaces_when_the_host_enabled_it() {
     });
 }
 
+#[test]
+fn a_copy_that_must_be_fast_is_one_that_moves_nothing() {
+    on_reactor(async {
+        let place = Place::new(On::Volume, 1, 1024, 512).await;
+        let at = place.attach(HOST);
+        let data = pattern(3, 512 * 8);
+        write(&at, 16, &data, By::R2t).await;
+        let copy = async |from, blocks, to| {
+            let mut entry = CopyRange2 { head: source(1, from, blocks), ..CopyRange2::default() };
+            entry.head.sopt = (1 << 15).into();
+            let mut host = Double::with(entry.as_bytes(), By::Capsule);
+            host.formats = 0b1100;
+            let mut sqe = copy_sqe(to, 1, CopyFormat::Format2);
+            host.describe(&mut sqe, size_of::<CopyRange2>());
+            host.run(&at, &sqe).await.status
+        };
+        assert_eq!(copy(16, 8, 64).await, Status::SUCCESS);
+        assert_eq!(read(&at, range(64, 8)).await, data);
+        let moves = refused(Status::FAST_COPY_NOT_POSSIBLE);
+        assert_eq!(copy(16, 4, 128).await, moves, "half of a block of 4 KiB");
+        assert_eq!(copy(16, 8, 132).await, moves, "into two of them");
+        assert_eq!(read(&at, range(128, 12)).await, [0; 12 * 512]);
+    });
+}
+
 fn fused_pair(at: u64) -> (Sqe, Sqe) {
     let mut pair = (compare_sqe(range(at, 1)), write_sqe(range(at, 1)));
     pair.0.set_fused(Fused::First);

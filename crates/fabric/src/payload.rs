@@ -58,7 +58,7 @@ impl Payload {
     /// Gives back what is lent, and keeps a copy.
     pub fn give_back(&mut self) {
         let Self::Loan(loan) = self else { return };
-        *self = match buffer::pool().try_alloc(loan.len()) {
+        *self = match buffer::pool().try_alloc_to_send(loan.len()) {
             Some(mut buffer) => {
                 let length = loan.len();
                 buffer[..length].copy_from_slice(loan.bytes());

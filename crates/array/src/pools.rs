@@ -162,7 +162,7 @@ impl Pools {
     /// what it is made of is missing or damaged.
     pub fn import(&mut self, from: &v1::PoolImport) -> Result<Name> {
         let home = self.crew.acceptor(0);
-        let made_of = MadeOf::imported(&from.drives, &from.log, self.is_shared(), home)?;
+        let made_of = MadeOf::imported(from, self.is_shared(), home)?;
         let (drives, log) = (made_of.paths(), made_of.places.clone());
         let known = |id: Uuid| self.known.values().any(|known| known.def.id == id);
         made_of.check_import(self.crew.acceptor(0), |id| from.force || known(id))?;

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use api::v1::{Kind, Raid};
+use api::v1::{Kind, PoolImport, Raid};
 use api::value::{DrivePath, LogPlace, Size};
 use engine::LogSpec;
 use engine::format::label::{Label, PoolState};
@@ -57,23 +57,21 @@ impl MadeOf {
         shared: bool,
     ) -> Result<Self> {
         let bytes = log_size.map_or(LOG_BYTES, |size| size.bytes());
-        Self::open(drives, log, shared, |_| Ok(bytes))
+        Self::open(drives, log, shared, |_| Ok(Some(bytes)))
     }
 
-    /// Opens what an import names; a log that is not there is made as long as the drives say it was.
+    /// Opens what an import names. A log that is not there is made, as long as the drives say it was, where the
+    /// pool was exported or its loss is accepted; otherwise its path may be wrong.
     ///
     /// # Errors
     /// As [`asked`](Self::asked).
-    pub fn imported(
-        drives: &[DrivePath],
-        log: &[LogPlace],
-        shared: bool,
-        home: &reactor::Handle,
-    ) -> Result<Self> {
-        Self::open(drives, log, shared, |members| {
+    pub fn imported(from: &PoolImport, shared: bool, home: &reactor::Handle) -> Result<Self> {
+        Self::open(&from.drives, &from.log, shared, |members| {
             let labels = labels(home, members)?;
             let newest = labels.into_iter().flatten().max_by_key(|label| label.epoch);
-            Ok(newest.map_or(LOG_BYTES, |label| label.log_bytes * u64::from(label.shards)))
+            let Some(label) = newest else { return Ok(Some(LOG_BYTES)) };
+            let makes = from.accept_loss || label.state == PoolState::Exported;
+            Ok(makes.then_some(label.log_bytes * u64::from(label.shards)))
         })
     }
 
@@ -81,7 +79,7 @@ impl MadeOf {
         drives: &[DrivePath],
         log: &[LogPlace],
         shared: bool,
-        log_bytes: impl FnOnce(&[Member]) -> Result<u64>,
+        log_bytes: impl FnOnce(&[Member]) -> Result<Option<u64>>,
     ) -> Result<Self> {
         let mut opened = Vec::new();
         let mut locks = Vec::new();
@@ -98,7 +96,7 @@ impl MadeOf {
         }
         let places = if log.is_empty() { vec![LogPlace::Drives] } else { log.to_vec() };
         let bytes = log_bytes(&opened)?;
-        let log = open_log(&places, Some(bytes), &mut locks)?;
+        let log = open_log(&places, bytes, &mut locks)?;
         Ok(Self { drives: opened, log, places, locks })
     }
 

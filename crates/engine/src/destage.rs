@@ -7,7 +7,7 @@
 
 use std::rc::Rc;
 
-use stdx::num::{u32_of, u64_of};
+use stdx::num::{u32_of, u64_of, usize32};
 
 use crate::address::{BLOCK, Entry, Key, Location};
 use crate::canary::{self, Canary};
@@ -76,14 +76,13 @@ impl Shard {
     async fn destage_batch(&self, items: &mut Vec<Item>) -> Result<()> {
         items.clear();
         let through = self.log.next_batch(BATCH, items)?;
-        let mut last = None;
-        for (n, item) in items.iter().enumerate() {
-            if let Some(Item { what: What::Data(next), .. }) = items.get(n + 1) {
-                self.log.prefetch(*next);
-            }
-            last = Some(self.destage_item(item).await?);
-            if n % ITEMS_A_TURN == ITEMS_A_TURN - 1 {
+        let (mut last, mut at, mut in_turn) = (None, 0, 0);
+        while at < items.len() {
+            let (taken, location) = self.destage_some(&items[at..]).await?;
+            (last, at, in_turn) = (Some(location), at + taken, in_turn + taken);
+            if in_turn >= ITEMS_A_TURN {
                 reactor::yield_now().await;
+                in_turn = 0;
             }
         }
         count(&self.counters.destaged, u64_of(items.len()));
@@ -92,27 +91,49 @@ impl Shard {
         Ok(())
     }
 
-    /// Puts one block, hole or reference into the user stream.
-    async fn destage_item(&self, item: &Item) -> Result<Location> {
+    /// Puts the first of `items`, a block, hole or reference, into the user stream, and blocks that lie behind it
+    /// as far as the stripe has room. Gives how many these were, and where they went.
+    async fn destage_some(&self, items: &[Item]) -> Result<(usize, Location)> {
         loop {
-            let appended = match item.what {
-                _ if self.log.was_lost(item)? => self.try_append_lost(item),
-                What::Lost => None,
-                What::Data(data) => self.log.carry_out(data, |block| {
-                    let owner = Owner::Write { key: item.key };
-                    self.writer.try_append(Stream::User, owner, &[data.crc], block)
-                })?,
-                What::Hole { count } => {
-                    let owner = Owner::Hole { key: item.key, blocks: count };
-                    self.writer.try_append(Stream::User, owner, &[], &[])
-                }
-                What::Refers(to) => self.writer.try_refer(Stream::User, item.key, &to),
-            };
-            match appended {
-                Some(at) => return Ok(at),
+            match self.try_destage(items)? {
+                Some(done) => return Ok(done),
                 None => self.writer.make_room(Stream::User).await?,
             }
         }
+    }
+
+    fn try_destage(&self, items: &[Item]) -> Result<Option<(usize, Location)>> {
+        let item = &items[0];
+        let one = match item.what {
+            _ if self.log.was_lost(item)? => self.try_append_lost(item),
+            What::Lost => None,
+            What::Data(_) => return self.try_destage_run(items),
+            What::Hole { count } => {
+                let owner = Owner::Hole { key: item.key, blocks: count };
+                self.writer.try_append(Stream::User, owner, &[], &[])
+            }
+            What::Refers(to) => self.writer.try_refer(Stream::User, item.key, &to),
+        };
+        Ok(one.map(|at| (1, at)))
+    }
+
+    /// Copies blocks in one go where they lie one behind another: what is large is copied at three times the speed.
+    fn try_destage_run(&self, items: &[Item]) -> Result<Option<(usize, Location)>> {
+        let room = usize32(self.writer.room(Stream::User)).clamp(1, ITEMS_A_TURN);
+        let run = self.log.run_of(&items[..items.len().min(room)]);
+        let (run, behind) = items.split_at(run);
+        if let [next, ..] = behind {
+            self.log.prefetch(next);
+        }
+        let mut crcs = [0; ITEMS_A_TURN];
+        for (crc, data) in crcs.iter_mut().zip(run.iter().filter_map(Item::data)) {
+            *crc = data.crc;
+        }
+        let (owner, crcs) = (Owner::Write { key: run[0].key }, &crcs[..run.len()]);
+        let at = self
+            .log
+            .carry_out(run, |data| self.writer.try_append(Stream::User, owner, crcs, data))?;
+        Ok(at.map(|at| (run.len(), at)))
     }
 
     /// As that, of a block that was lost in the log: what stands for it is never taken for contents.

@@ -247,20 +247,23 @@ impl Writer {
         builder.push_reference(key, Name::of(at), to.entry.crc, source)
     }
 
+    /// Blocks of one record that [`try_append`](Self::try_append) takes right now, at least.
+    #[must_use]
+    pub fn room(&self, stream: Stream) -> u32 {
+        let open = self.open[index(stream)].borrow();
+        let builder = open.as_ref().and_then(|open| open.builder.as_ref());
+        builder.map_or(0, StripeBuilder::room)
+    }
+
     /// Has a stripe with room for one more block, or hole: waits for stripes in flight and for
     /// segments as needed. Others may take the room before the caller does.
     ///
     /// # Errors
     /// `Failed` when drives failed beyond the redundancy, `Full` when metadata finds no space.
     pub async fn make_room(self: &Rc<Self>, stream: Stream) -> Result<()> {
-        let has_room = || {
-            let open = self.open[index(stream)].borrow();
-            let builder = open.as_ref().and_then(|open| open.builder.as_ref());
-            builder.is_some_and(|builder| builder.room() > 0)
-        };
         self.check()?;
         let _turn = self.turns[index(stream)].hold(1).await;
-        if has_room() { Ok(()) } else { self.next_stripe(stream).await }
+        if self.room(stream) > 0 { Ok(()) } else { self.next_stripe(stream).await }
     }
 
     /// Writes one block of metadata. It can be read at once, and is durable after

@@ -78,6 +78,12 @@ pub(crate) const fn fits(header_blocks: u32, records: usize, checksums: usize) -
     HEAD + records * RECORD + checksums * CRC <= usize32(header_blocks) * BLOCK
 }
 
+/// How many checksums a header of so many blocks has room for beside so many records.
+#[must_use]
+pub(crate) const fn checksums_beside(header_blocks: u32, records: usize) -> usize {
+    (usize32(header_blocks) * BLOCK).saturating_sub(HEAD + records * RECORD) / CRC
+}
+
 fn to_raw(record: &OwnerRecord) -> Record {
     let (kind, key, argument) = match record.owner {
         Owner::Write { key } => (kind::WRITE, key, 0),

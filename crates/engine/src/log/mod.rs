@@ -232,24 +232,37 @@ impl Log {
         self.shared.store.with(at, BLOCK, |block| out.copy_from_slice(block))
     }
 
-    /// Calls `carry` with a block's contents for destage, whose checksum goes where they go: whoever
-    /// reads them verifies it, and is told. So it is verified here only where a mirror could put
+    /// How many of the first items are blocks that lie one behind another, in the log and in their volume, and none
+    /// of them lost: they can be [carried out](Self::carry_out) together. 1 for anything else.
+    #[must_use]
+    pub fn run_of(&self, items: &[Item]) -> usize {
+        let lost_through = self.shared.lost_through.get();
+        let goes_on =
+            |pair: &&[Item]| pair[1].goes_on_after(&pair[0]) && pair[0].sequence > lost_through;
+        1 + items.windows(2).take_while(goes_on).count()
+    }
+
+    /// Calls `carry` with the contents of a [run](Self::run_of) of blocks for destage, whose checksums go where they go:
+    /// whoever reads them verifies it, and is told. So it is verified here only where a mirror could put
     /// right what is damaged; a block that nothing can is no reason to end the log.
     ///
     /// # Errors
     /// Those of reading the log's memory.
     ///
     /// # Panics
-    /// When `data` was trimmed.
-    pub fn carry_out<R>(&self, data: Data, carry: impl FnOnce(&[u8]) -> R) -> Result<R> {
-        let at = self.at(data);
+    /// When they were trimmed, or are no blocks.
+    pub fn carry_out<R>(&self, run: &[Item], carry: impl FnOnce(&[u8]) -> R) -> Result<R> {
+        let blocks = || run.iter().filter_map(Item::data);
+        let Some(first) = blocks().next() else { panic!("only blocks have contents") };
         if self.shared.store.devices() > 1 {
-            match self.shared.repair_block(at, data) {
-                Err(error) if error.kind != Kind::Corrupt => return Err(error),
-                _ => {}
+            for data in blocks() {
+                match self.shared.repair_block(self.at(data), data) {
+                    Err(error) if error.kind != Kind::Corrupt => return Err(error),
+                    _ => {}
+                }
             }
         }
-        self.shared.store.with(at, BLOCK, carry)
+        self.shared.store.with(self.at(first), run.len() * BLOCK, carry)
     }
 
     /// Whether a block that destage was given was found damaged when the log was opened.
@@ -267,8 +280,9 @@ impl Log {
         }
     }
 
-    /// Has the processor fetch the beginning of a block that is carried out soon.
-    pub fn prefetch(&self, data: Data) {
+    /// Has the processor fetch the beginning of what is carried out soon.
+    pub fn prefetch(&self, item: &Item) {
+        let Some(data) = item.data() else { return };
         // A hint: that it cannot be read is told when it is.
         let _ = self.shared.store.with(self.at(data), PREFETCH_BYTES, media::memory::prefetch);
     }

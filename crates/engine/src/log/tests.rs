@@ -86,6 +86,35 @@ fn what_was_appended_is_found_until_it_is_trimmed() {
 }
 
 #[test]
+fn blocks_that_lie_one_behind_another_are_carried_out_together() {
+    on_each(|device| async {
+        let log = Log::create(device, BYTES, LANE).await.unwrap();
+        write(&log, key(1, 10), 0..6).await;
+        write(&log, key(1, 16), 6..7).await;
+        write(&log, key(1, 13), 20..21).await;
+        log.append(Append::Hole { key: key(1, 14), count: 1 }).await.unwrap();
+        write(&log, key(2, 15), 30..32).await;
+        let mut items = Vec::new();
+        log.next_batch(1000, &mut items).unwrap();
+        let (mut rest, mut runs) = (&items[..], Vec::new());
+        while let [first, ..] = rest {
+            let (run, behind) = rest.split_at(log.run_of(rest));
+            if first.data().is_some() {
+                runs.push((first.key.block, log.carry_out(run, <[u8]>::to_vec).unwrap()));
+            }
+            rest = behind;
+        }
+        let expected = [(10, 0..3), (15, 5..6), (16, 6..7), (13, 20..21), (15, 30..32)];
+        let expected = expected.map(|(at, tags)| (at, tags.flat_map(block).collect::<Vec<_>>()));
+        assert!(
+            runs == expected,
+            "{:?}",
+            runs.iter().map(|r| (r.0, r.1.len())).collect::<Vec<_>>()
+        );
+    });
+}
+
+#[test]
 fn a_reopened_log_has_what_was_not_trimmed() {
     on_each(|device| async move {
         let log = Log::create(device.clone(), BYTES, LANE).await.unwrap();

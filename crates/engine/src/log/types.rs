@@ -1,6 +1,8 @@
 //! What goes into a log and comes out of it.
 
-use crate::address::{Entry, Key};
+use stdx::num::u64_of;
+
+use crate::address::{BLOCK, Entry, Key};
 
 /// What to append.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +58,24 @@ pub struct Item {
     pub sequence: u64,
     pub key: Key,
     pub what: What,
+}
+
+impl Item {
+    /// Where its contents are, if it has any.
+    #[must_use]
+    pub const fn data(&self) -> Option<Data> {
+        if let What::Data(data) = self.what { Some(data) } else { None }
+    }
+
+    /// Whether the contents of `self` lie right behind those of `before`, in the log and in their volume.
+    #[must_use]
+    pub fn goes_on_after(&self, before: &Self) -> bool {
+        let (Some(data), Some(last)) = (self.data(), before.data()) else { return false };
+        self.sequence == before.sequence
+            && data.position == last.position + u64_of(BLOCK)
+            && self.key.view == before.key.view
+            && self.key.block == before.key.block + 1
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -105,14 +105,13 @@ impl StripeBuilder {
         self.stripe
     }
 
-    /// Data blocks that can still be pushed.
+    /// Data blocks that can still be pushed, also all at once.
     #[must_use]
     pub fn room(&self) -> u32 {
         let left = usize32(self.info.room()) - self.crcs.len();
-        let checksums = self.crcs.len() + self.references.len() + 1;
         // References may take two records.
-        let fits = stripe::fits(self.header_blocks, self.records.len() + 2, checksums);
-        if fits { u32_of(left) } else { 0 }
+        let checksums = stripe::checksums_beside(self.header_blocks, self.records.len() + 2);
+        u32_of(left.min(checksums.saturating_sub(self.crcs.len() + self.references.len())))
     }
 
     #[must_use]

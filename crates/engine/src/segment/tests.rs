@@ -424,6 +424,25 @@ fn a_stripe_takes_what_fits() {
     });
 }
 
+/// What a stripe says it has room for fits in one piece, whatever its header has taken already.
+#[test]
+fn a_stripe_takes_all_it_has_room_for_at_once() {
+    go(async {
+        let rig = Rig::new(4, 2);
+        for holes in 0..400 {
+            let mut builder = rig.segments.begin(Rc::clone(&rig.info), 0).await;
+            let key = |block| Key::new(View::new(1), block);
+            for _ in 0..holes {
+                builder.push(Owner::Hole { key: key(0), blocks: 9 }, &[], &[]);
+            }
+            let room = stdx::num::usize32(builder.room());
+            let data = vec![0; room * BLOCK];
+            let owner = Owner::Write { key: key(7) };
+            assert!(room == 0 || builder.push(owner, &vec![0; room], &data).is_some(), "{holes}");
+        }
+    });
+}
+
 #[test]
 fn unused_blocks_are_zero_and_protected() {
     go(async {

@@ -183,10 +183,11 @@ async fn goes_on(log: Log, medium: &Medium, mut tag: u64, prng: &mut Prng, story
     assert_eq!(see(&log), expected, "{story}, once more");
     let mut items = Vec::new();
     log.next_batch(1 << 16, &mut items).unwrap();
-    for item in items {
+    for (n, item) in items.iter().enumerate() {
         let lost = expected.get(&item.key.block) == Some(&Seen::Lost);
+        assert!(!lost || log.run_of(&items[n..]) == 1, "{story}, {item:?}");
         if let What::Data(_) | What::Lost = item.what {
-            assert_eq!(log.was_lost(&item).unwrap(), lost, "{story}, {item:?}");
+            assert_eq!(log.was_lost(item).unwrap(), lost, "{story}, {item:?}");
         }
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod connect;
 pub mod gather;
+mod groups;
 pub mod landing;
 pub mod listen;
 pub mod out;

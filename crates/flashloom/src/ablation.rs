@@ -55,10 +55,18 @@ pub fn run(global: &Global, args: &AblationArgs) -> Outcome {
 /// The cures that a load is about.
 fn concerned(load: Load) -> &'static [Cure] {
     match load {
-        Load::Qd1 => &[Cure::Affinity, Cure::Direct, Cure::Polled, Cure::Hints, Cure::BusyPoll],
-        Load::Qd32 => {
-            &[Cure::Affinity, Cure::Direct, Cure::Polled, Cure::List, Cure::Hints, Cure::BusyPoll]
+        Load::Qd1 => {
+            &[Cure::Affinity, Cure::Direct, Cure::Polled, Cure::Hints, Cure::BusyPoll, Cure::Groups]
         }
+        Load::Qd32 => &[
+            Cure::Affinity,
+            Cure::Direct,
+            Cure::Polled,
+            Cure::List,
+            Cure::Hints,
+            Cure::BusyPoll,
+            Cure::Groups,
+        ],
         Load::Qd128 => &[Cure::Affinity, Cure::Direct, Cure::List, Cure::Hints, Cure::Batching],
         Load::Many => &[Cure::Direct, Cure::List, Cure::Hints, Cure::Batching],
         Load::Beside => &[Cure::Maps, Cure::Affinity, Cure::List, Cure::Hints, Cure::Batching],

@@ -213,6 +213,7 @@ impl Association {
             priority: self.options.priority,
             hints: cures.has(Cure::Hints),
             busy_poll: cures.has(Cure::BusyPoll).then_some(cures.busy_poll),
+            grouped: qid > 0 && cures.has(Cure::Groups),
             timeout: self.options.timeout,
         };
         let connection = Connection::open(self.addr, &options).await?;

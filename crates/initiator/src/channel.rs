@@ -316,6 +316,11 @@ impl Channel {
         Counters { commands: commands.get(), sends: queue.borrow().sends(), found: found.get() }
     }
 
+    /// The network card's queue (NAPI identifier) that its data comes by; `None` within a machine.
+    pub fn card_queue(&self) -> Option<u32> {
+        self.inner.queue.borrow().napi_id()
+    }
+
     /// Commands that can be in the queue.
     pub fn depth(&self) -> u16 {
         u16_of(self.inner.waits.borrow().len())

@@ -34,11 +34,14 @@ pub enum Cure {
     Batching,
     /// The kernel polls the network card's queue instead of waiting for its interrupt (`SO_BUSY_POLL`).
     BusyPoll,
+    /// Queue groups: all I/O queues of a reactor come by one queue of the network card, and those of another reactor
+    /// by another, as far as the card has so many. Without it the card spreads them by addresses and ports.
+    Groups,
 }
 
 impl Cure {
     /// All of them, in the order in which they are explained.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Maps,
         Self::Affinity,
         Self::Direct,
@@ -47,6 +50,7 @@ impl Cure {
         Self::Hints,
         Self::Batching,
         Self::BusyPoll,
+        Self::Groups,
     ];
 
     /// Its name on the command line.
@@ -61,10 +65,11 @@ impl Cure {
             Self::Hints => "hints",
             Self::Batching => "batching",
             Self::BusyPoll => "busy-poll",
+            Self::Groups => "groups",
         }
     }
 
-    const fn bit(self) -> u8 {
+    const fn bit(self) -> u16 {
         1 << self as u8
     }
 }
@@ -102,7 +107,7 @@ pub enum Call {
 /// Which cures are on, and their measures.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Cures {
-    on: u8,
+    on: u16,
     /// Bounds of [`Cure::Batching`].
     pub batching: Batching,
     /// How long [`Cure::Polled`] looks at the socket before the queue's own task takes over.
@@ -157,10 +162,11 @@ impl Cures {
 
 impl Default for Cures {
     /// All that cost nobody anything: no batching, which trades latency for throughput; no affinity, which has a
-    /// single reactor use a single queue, where several may stand for several cores of the target; and no busy
-    /// polling in the kernel, which takes a network card to gain by.
+    /// single reactor use a single queue, where several may stand for several cores of the target; and neither busy
+    /// polling in the kernel nor queue groups, which take a network card to gain by.
     fn default() -> Self {
-        Self::all().without(Cure::Batching).without(Cure::Affinity).without(Cure::BusyPoll)
+        let off = [Cure::Batching, Cure::Affinity, Cure::BusyPoll, Cure::Groups];
+        off.into_iter().fold(Self::all(), Self::without)
     }
 }
 

@@ -10,6 +10,7 @@ mod reserve;
 mod route;
 mod session;
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -198,6 +199,15 @@ impl Namespace {
     #[must_use]
     pub fn queue_counters(&self) -> Vec<Counters> {
         self.inner.life.sessions().iter().flat_map(|session| session.queue_counters()).collect()
+    }
+
+    /// The network card's queues (NAPI identifiers) that their I/O queues come by, ascending; none within a machine.
+    #[must_use]
+    pub fn card_queues(&self) -> Vec<u32> {
+        let sessions = self.inner.life.sessions();
+        let queues: BTreeSet<u32> =
+            sessions.iter().flat_map(|session| session.card_queues()).collect();
+        queues.into_iter().collect()
     }
 
     /// How many commands each of their I/O queues holds, in the order of their identifiers.

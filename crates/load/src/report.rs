@@ -95,6 +95,9 @@ pub struct Extra {
     /// Times that a broken connection was made again.
     #[serde(default)]
     pub reconnects: u64,
+    /// The network card's queues (NAPI identifiers) that the I/O queues of each reactor come by; empty within a machine.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub card_queues: Vec<Vec<u32>>,
     /// Commands sent on the queues of each map: of everything (or of what is no read), of reads, of polled
     /// commands; all of the run, reading back included. Zero for files.
     #[serde(default)]

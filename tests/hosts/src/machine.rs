@@ -24,6 +24,8 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("zstd", "zstd"),
     ("strip", "binutils"),
     ("setpriv", "util-linux"),
+    ("ip", "iproute2"),
+    ("ethtool", "ethtool"),
     ("tshark", "tshark"),
 ];
 

@@ -82,6 +82,12 @@ fn fios_own_tools_read_what_the_load_writes() {
     hosts_tests::run_fio_tools();
 }
 
+/// A card's queues and the reactors that they belong to, over a pair of virtual cards.
+#[test]
+fn a_reactors_queues_come_by_one_queue_of_the_card() {
+    hosts_tests::run_groups();
+}
+
 /// A virtual machine whose root and data are remote namespaces: its target is killed, and so is the machine.
 #[test]
 fn a_virtual_machine_lives_on_remote_namespaces() {

@@ -19,6 +19,7 @@ use stdx::Aligned;
 use stdx::num::usize32;
 
 use super::gather::{Gather, Sent};
+use super::groups;
 use super::landing::landing;
 use crate::limits::{HOST_MAX_R2T, HOST_RECEIVE_BYTES};
 use crate::race;
@@ -40,6 +41,8 @@ pub struct Options {
     pub hints: bool,
     /// How long the kernel polls the network card's queue for this connection.
     pub busy_poll: Option<Duration>,
+    /// Have all connections of this core come by one queue of the network card, and no other core's.
+    pub grouped: bool,
     /// How long the TCP handshake and ICReq/ICResp may take together.
     pub timeout: Duration,
 }
@@ -149,8 +152,12 @@ impl Connection {
     }
 
     async fn initialize(addr: SocketAddr, options: &Options) -> Result<Self, Error> {
-        let stream =
-            TcpStream::connect(addr).await.map_err(|source| Error::Connect { addr, source })?;
+        let stream = if options.grouped {
+            groups::connect(addr).await
+        } else {
+            TcpStream::connect(addr).await
+        };
+        let stream = stream.map_err(|source| Error::Connect { addr, source })?;
         stream.set_nodelay(true)?;
         // Before the priority: the kernel derives one from the type of service.
         if let Some(tos) = options.tos {
@@ -499,6 +506,7 @@ mod tests {
             priority: None,
             hints: false,
             busy_poll: None,
+            grouped: false,
             timeout: Duration::from_secs(10),
         };
         let turns = run(reactor::Config::default(), async move {

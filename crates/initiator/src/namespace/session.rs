@@ -231,6 +231,11 @@ impl Session {
         self.channels().map(Channel::counters).collect()
     }
 
+    /// The network card's queues (NAPI identifiers) that the data of the I/O queues comes by.
+    pub fn card_queues(&self) -> impl Iterator<Item = u32> {
+        self.channels().filter_map(Channel::card_queue)
+    }
+
     /// Commands that each queue holds, in the order of their identifiers.
     pub fn queue_depths(&self) -> Vec<u16> {
         self.channels().map(Channel::depth).collect()

@@ -1,6 +1,7 @@
 //! Winning space back: segments with little in them are emptied into full stripes of others.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::rc::Rc;
 
 use stdx::num::{low32, u32_of, u64_of, usize32};
@@ -15,6 +16,13 @@ use crate::shard::{Shard, count};
 
 /// Segments emptied before their space is given back, with one checkpoint.
 const SEGMENTS_AT_ONCE: usize = 4;
+
+/// Stripes looked through together: their blocks are looked up in the order of their keys, so that those that are near
+/// each other in the map are looked up one after the other, and more of them are the more stripes there are.
+const STRIPES_AT_ONCE: u32 = 32;
+
+/// Blocks looked up before others on the core have their turn.
+const LOOKUPS_A_TURN: usize = 128;
 
 /// Segments of metadata with little in them that are worth emptying.
 const METADATA_AT_ONCE: usize = 2;
@@ -49,14 +57,38 @@ impl Reclaiming {
     }
 }
 
-/// What a stripe of a segment turned out to have.
-enum Stripe {
-    /// Its live blocks.
-    Has(Vec<Live>),
-    /// There is no header: nothing was written there, or the header is lost.
-    NoHeader,
-    /// Drives are away that may have the header.
-    Unknown,
+/// What some stripes of a segment turned out to have.
+#[derive(Default)]
+struct Stripes {
+    live: Vec<Live>,
+    /// Those without a header: nothing was written there, or the header is lost.
+    bare: BTreeSet<u32>,
+    /// Drives are away that may have the header of one.
+    unknown: bool,
+}
+
+/// A segment's stripes, some at a time.
+fn batches(info: &SegmentInfo) -> impl Iterator<Item = Range<u32>> + use<> {
+    let all = info.geometry.stripes();
+    (0..all).step_by(usize32(STRIPES_AT_ONCE)).map(move |at| at..(at + STRIPES_AT_ONCE).min(all))
+}
+
+/// Stretches of a stripe's blocks, by index of the first and length, that are shared, if they are, under the names of
+/// where they lie. Those that were shared before they were moved have their names for keys.
+fn own_names(header: &StripeHeader) -> Vec<(usize, usize)> {
+    let mut stretches: Vec<(usize, usize)> = Vec::new();
+    let mut next = 0;
+    for record in header.placed() {
+        let (Owner::Write { key } | Owner::Move { key, .. }) = record.owner else { continue };
+        let (first, blocks) = (next, record.crcs.len());
+        next += blocks;
+        match stretches.last_mut() {
+            _ if key.view.is_shared() => {}
+            Some((begin, length)) if *begin + *length == first => *length += blocks,
+            _ => stretches.push((first, blocks)),
+        }
+    }
+    stretches
 }
 
 impl Shard {
@@ -194,19 +226,11 @@ impl Shard {
             return Ok(true);
         };
         let (mut all, mut found, mut bare) = (true, 0, BTreeSet::new());
-        for stripe in 0..info.geometry.stripes() {
-            let list = match self.live_of(&info, stripe).await? {
-                Stripe::Has(list) => list,
-                Stripe::NoHeader => {
-                    bare.insert(stripe);
-                    continue;
-                }
-                Stripe::Unknown => {
-                    all = false;
-                    continue;
-                }
-            };
-            for live in list {
+        for stripes in batches(&info) {
+            let mut seen = self.live_of(&info, stripes).await?;
+            bare.append(&mut seen.bare);
+            all &= !seen.unknown;
+            for live in seen.live {
                 found += u32_of(live.crcs.len());
                 all &= self.relocate(&info, live).await?;
             }
@@ -220,39 +244,62 @@ impl Shard {
         Ok(all)
     }
 
-    /// The blocks of one stripe that the map still points to, or is about to.
-    async fn live_of(&self, info: &Rc<SegmentInfo>, stripe: u32) -> Result<Stripe> {
-        match self.writer.segments.read_header(info, stripe).await {
-            Ok(Some(header)) => Ok(Stripe::Has(self.live_by_header(&header).await?)),
-            Ok(None) => Ok(Stripe::NoHeader),
-            Err(_) if self.writer.segments.all_answer(info).await => Ok(Stripe::NoHeader),
-            Err(_) => Ok(Stripe::Unknown),
+    /// The blocks of some stripes that the map still points to, or is about to.
+    async fn live_of(&self, info: &Rc<SegmentInfo>, stripes: Range<u32>) -> Result<Stripes> {
+        let mut seen = Stripes::default();
+        let mut headers = Vec::new();
+        for stripe in stripes {
+            match self.writer.segments.read_header(info, stripe).await {
+                Ok(Some(header)) => headers.push(header),
+                Ok(None) => _ = seen.bare.insert(stripe),
+                Err(_) if self.writer.segments.all_answer(info).await => {
+                    seen.bare.insert(stripe);
+                }
+                Err(_) => seen.unknown = true,
+            }
         }
+        self.add_by_keys(&headers, &mut seen.live).await?;
+        if !canary::has(Canary::ForgetsReferences) {
+            for header in &headers {
+                for (first, blocks) in own_names(header) {
+                    let at = Location::new(info.id, header.first_slot).offset(u32_of(first));
+                    let crcs = &header.crcs[first..first + blocks];
+                    self.add_shared(at, crcs, &mut seen.live).await?;
+                }
+            }
+        }
+        Ok(seen)
     }
 
-    async fn live_by_header(&self, header: &StripeHeader) -> Result<Vec<Live>> {
-        let mut live = Vec::new();
+    /// Adds the blocks of stripes that the map still points to by the keys that they were written for.
+    async fn add_by_keys(&self, headers: &[StripeHeader], live: &mut Vec<Live>) -> Result<()> {
+        let placed = headers.iter().flat_map(StripeHeader::placed);
+        let mut records: Vec<(Key, Location, u32)> = placed
+            .filter_map(|record| match record.owner {
+                Owner::Write { key } | Owner::Move { key, .. } => {
+                    Some((key, record.location, u32_of(record.crcs.len())))
+                }
+                Owner::Hole { .. } | Owner::Refer { .. } | Owner::Share { .. } => None,
+            })
+            .collect();
+        records.sort_unstable_by_key(|(key, ..)| *key);
         let mut extents = Extents::default();
-        for record in header.placed() {
-            let (Owner::Write { key } | Owner::Move { key, .. }) = record.owner else { continue };
-            let blocks = u32_of(record.crcs.len());
+        for (n, (key, at, blocks)) in records.into_iter().enumerate() {
+            if n % LOOKUPS_A_TURN == LOOKUPS_A_TURN - 1 {
+                reactor::yield_now().await;
+            }
             // The map's pages stay where they are while they are looked at.
             let _reading = self.grace.enter();
             self.map.lookup(key.view, key.block, blocks, &mut extents).await?;
             for extent in extents.iter() {
                 let Contents::Data { location, crcs } = extent.state else { continue };
-                let begin = low32(extent.first - key.block);
-                if location == record.location.offset(begin) {
+                if location == at.offset(low32(extent.first - key.block)) {
                     let key = Key::new(key.view, extent.first);
                     live.push(Live { key, at: location, crcs: crcs.to_vec(), is_new: false });
                 }
             }
-            // Blocks that were shared before they were moved have their names for keys.
-            if !key.view.is_shared() && !canary::has(Canary::ForgetsReferences) {
-                self.add_shared(record.location, record.crcs, &mut live).await?;
-            }
         }
-        Ok(live)
+        Ok(())
     }
 
     /// The blocks of stripes without a header that the map points to: all of it is looked through.
@@ -282,8 +329,9 @@ impl Shard {
     }
 
     /// Adds those of the blocks from `at` on that are shared under their names, and still here, or
-    /// about to be shared.
+    /// about to be shared. Asked after their keys, which they have until they are shared.
     async fn add_shared(&self, at: Location, crcs: &[u32], live: &mut Vec<Live>) -> Result<()> {
+        let _reading = self.grace.enter();
         let (name, blocks) = (Name::of(at), u32_of(crcs.len()));
         // Asked first: what the log refers to no more, the map has.
         let referred = self.log.referred(name, blocks);
@@ -374,12 +422,13 @@ impl Shard {
         let Some(info) = self.table().get(id).map(|s| Rc::clone(&s.info)) else { return Ok(true) };
         let (mut live, mut bare) = (0, BTreeSet::new());
         let blocks = |list: &[Live]| list.iter().map(|l| u32_of(l.crcs.len())).sum::<u32>();
-        for stripe in 0..info.geometry.stripes() {
-            match self.live_of(&info, stripe).await? {
-                Stripe::Has(list) => live += blocks(&list),
-                Stripe::NoHeader => _ = bare.insert(stripe),
-                Stripe::Unknown => return Ok(false),
+        for stripes in batches(&info) {
+            let mut seen = self.live_of(&info, stripes).await?;
+            if seen.unknown {
+                return Ok(false);
             }
+            bare.append(&mut seen.bare);
+            live += blocks(&seen.live);
         }
         if live == 0 && !bare.is_empty() {
             live = blocks(&self.live_by_map(&info, &bare).await?);

@@ -136,7 +136,7 @@ impl Shard {
         Ok(at.map(|at| (run.len(), at)))
     }
 
-    /// As that, of a block that was lost in the log: what stands for it is never taken for contents.
+    /// Puts in what stands for a block that was lost in the log, which is never taken for contents.
     fn try_append_lost(&self, item: &Item) -> Option<Location> {
         let contents = if let What::Data(data) = item.what { data.crc } else { 0 };
         let mut block = [0; BLOCK];

@@ -153,6 +153,8 @@ pub struct Double {
     /// R2T data comes after this many polls.
     pub delay: Cell<u32>,
     pub received: Cell<u32>,
+    /// It has yet to take what is held for it.
+    pub full: Cell<bool>,
     pub fails: Option<Status>,
     pub others: Vec<Rc<Attached>>,
     pub formats: u16,
@@ -211,7 +213,7 @@ impl Slot for Double {
     }
 
     fn has_room(&self) -> bool {
-        true
+        !self.full.get()
     }
 
     async fn room(&self) {}

@@ -118,6 +118,27 @@ fn memory_reads_and_capsule_writes_end_in_the_first_poll() {
     });
 }
 
+/// Large reads of memory are copied for the kernel's sake, but not for a host that takes nothing.
+#[test]
+fn a_large_read_of_memory_is_copied_while_there_is_room() {
+    on_reactor(async {
+        let place = Place::new(On::Memory, 1, 64, 4096).await;
+        let at = place.attach(HOST);
+        let data = pattern(1, 32 * 4096);
+        assert_eq!(write(&at, 3, &data, By::R2t).await, Status::SUCCESS);
+        let host = Double::none();
+        for (blocks, full, copied) in [(15, false, false), (16, false, true), (32, true, false)] {
+            host.full.set(full);
+            let mut sqe = read_sqe(range(3, blocks));
+            sqe.dptr = Sgl::transport(blocks * 4096);
+            let reply = at_once(host.run(&at, &sqe)).unwrap();
+            assert_eq!(bytes_of(&reply.data), data[..stdx::num::usize32(blocks) * 4096]);
+            let is_copy = matches!(reply.data, Some(fabric::payload::Payload::Buffer { .. }));
+            assert_eq!(is_copy, copied, "{blocks} blocks");
+        }
+    });
+}
+
 /// A queue takes memory for one of these for each of its entries.
 #[test]
 fn a_command_in_its_slot_is_small() {

@@ -55,8 +55,10 @@ move optimized inaccessible
 only "$A" "$B"
 move inaccessible non-optimized
 only "$B" "$A"
-# No way at all for a moment: the load waits.
+# No way at all for a moment: the load waits, once what was under way has ended.
+idle() { [ "$(cat /sys/class/nvme/*/nvme*c*n1/stat | awk '{n += $9} END {print n}')" -eq 0 ]; }
 move inaccessible persistent-loss
+wait_for 60 idle
 held=$(load_sectors)
 move change inaccessible
 [ "$(load_sectors)" -eq "$held" ] || fail "something moved without a way"

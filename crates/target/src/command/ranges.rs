@@ -34,6 +34,8 @@ pub struct Ranges {
     holds: RefCell<Vec<Hold>>,
     under_way: RefCell<Slab<Entered>>,
     waiting: RefCell<Vec<Waker>>,
+    /// Commands that want to enter.
+    entering: Cell<usize>,
     tickets: Cell<u64>,
 }
 
@@ -64,6 +66,7 @@ impl Ranges {
             holds: RefCell::new(holds),
             under_way: RefCell::new(Slab::new(MAX_RANGES_IN_FLIGHT)),
             waiting: RefCell::default(),
+            entering: Cell::new(0),
             tickets: Cell::new(0),
         });
         reactor::spawn(attend(Arc::clone(&ranges.core), Rc::downgrade(&ranges)));
@@ -79,6 +82,7 @@ impl Ranges {
 
     /// Enters a command that takes more than one poll, as soon as nobody holds its range.
     pub async fn enter(&self, range: LbaRange) -> UnderWay<'_> {
+        let _entering = Entering::new(&self.entering);
         self.until(|| {
             if !self.is_free(range) {
                 return None;
@@ -95,6 +99,10 @@ impl Ranges {
         let hold = poll_fn(|cx| self.fence.poll_claim(range, cx)).await;
         // Released also when this is given up while it waits.
         let held = Held { ranges: self, id: hold.id };
+        // Writes that waited for the hold before this one enter first: they would wait for ever if one follows the other.
+        if self.entering.get() > 0 {
+            reactor::yield_now().await;
+        }
         let others = self.fence.ask_others(&self.core, |answer| Ask::Hold(hold, answer));
         self.place(hold);
         self.cleared(range).await;
@@ -195,6 +203,22 @@ async fn answer_drained(ranges: Rc<Ranges>, answer: Answer) {
     drop(answer);
 }
 
+/// A command that wants to enter.
+struct Entering<'a>(&'a Cell<usize>);
+
+impl<'a> Entering<'a> {
+    fn new(count: &'a Cell<usize>) -> Self {
+        count.set(count.get() + 1);
+        Self(count)
+    }
+}
+
+impl Drop for Entering<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
 impl Drop for Ranges {
     fn drop(&mut self) {
         self.fence.leave(&self.core);
@@ -228,6 +252,24 @@ mod tests {
 
     fn alone() -> Rc<Ranges> {
         Ranges::join(Arc::default())
+    }
+
+    #[test]
+    fn a_write_that_waited_enters_before_the_next_hold() {
+        on_reactor(async {
+            let ranges = alone();
+            let first = at_once(ranges.hold(range(0, 8))).unwrap();
+            let mut write = pin!(ranges.enter(range(4, 1)));
+            assert!(at_once(write.as_mut()).is_none());
+            let mut second = pin!(ranges.hold(range(0, 8)));
+            assert!(at_once(second.as_mut()).is_none());
+            drop(first);
+            assert!(at_once(second.as_mut()).is_none(), "the write was there before");
+            let write = at_once(write.as_mut()).unwrap();
+            assert!(at_once(second.as_mut()).is_none(), "the write is under way");
+            drop(write);
+            assert!(at_once(second.as_mut()).is_some());
+        });
     }
 
     #[test]

@@ -76,7 +76,7 @@ pub struct Outcome {
     pub wrong_listed: Vec<VerifyError>,
     pub reconnects: u64,
     /// The network card's queues that the reactor's I/O queues come by.
-    pub card_queues: Option<Vec<u32>>,
+    pub card_queues: Vec<u32>,
     /// What the queues of each map did.
     pub counters: [initiator::Counters; 3],
     /// Bytes with an acknowledged write that were to be read back.

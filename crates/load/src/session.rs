@@ -216,7 +216,7 @@ impl Task {
         let mut outcome = crew.worker().finish();
         if let (true, Lane::Namespace(namespace)) = (first, &lane) {
             outcome.reconnects = namespace.reconnects();
-            outcome.card_queues = Some(namespace.card_queues()).filter(|queues| !queues.is_empty());
+            outcome.card_queues = namespace.card_queues();
             outcome.counters = namespace.counters();
         }
         Ok(outcome)

@@ -92,7 +92,11 @@ fn job_report(job: &Job, mut outcomes: Vec<Outcome>, torn: u64, costs: &Costs) -
             failed: outcomes.iter().flat_map(|outcome| outcome.failures.iter().cloned()).collect(),
             verify,
             reconnects: outcomes.iter().map(|outcome| outcome.reconnects).sum(),
-            card_queues: outcomes.iter().filter_map(|o| o.card_queues.clone()).collect(),
+            card_queues: outcomes
+                .iter()
+                .map(|o| o.card_queues.clone())
+                .filter(|q| !q.is_empty())
+                .collect(),
             map_commands: [0, 1, 2]
                 .map(|map| outcomes.iter().map(|outcome| outcome.counters[map].commands).sum()),
             sends: outcomes.iter().flat_map(|outcome| outcome.counters).map(|map| map.sends).sum(),

@@ -17,8 +17,8 @@ use crate::shard::{Shard, count};
 /// Segments emptied before their space is given back, with one checkpoint.
 const SEGMENTS_AT_ONCE: usize = 4;
 
-/// Stripes looked through together: their blocks are looked up in the order of their keys, so that those that are near
-/// each other in the map are looked up one after the other, and more of them are the more stripes there are.
+/// Stripes looked through together. Their blocks are looked up in the order of their keys: the more stripes, the nearer
+/// one block's place in the map is to the next one's.
 const STRIPES_AT_ONCE: u32 = 32;
 
 /// Blocks looked up before others on the core have their turn.

@@ -69,7 +69,7 @@ pub struct Shard {
     /// Raised when the map or the free space should be looked at.
     pub wake: Signal,
     /// Who wants everything carried from the log to the drives.
-    pub draining: Cell<u32>,
+    pub draining: Cell<usize>,
     pub room: Room,
     /// Blocks that hosts gave back since that was looked for last, at most.
     pub freed: Cell<u64>,

@@ -23,6 +23,7 @@ use nvme::opcode::io;
 use nvme::sqe::Sqe;
 use reactor::sync::{Notify, Semaphore};
 use reactor::{Nanos, Task};
+use stdx::Counted;
 use stdx::num::u16_of;
 
 use crate::Error;
@@ -128,7 +129,7 @@ struct Inner {
     /// The sending task waits for the socket, or has a turn's share behind it: nobody else sends.
     sending: Cell<bool>,
     /// Commands in the queue, or waiting for a place there.
-    load: Cell<u32>,
+    load: Cell<usize>,
     commands: Cell<u64>,
     found: Cell<u64>,
     broken: RefCell<Option<Arc<Error>>>,
@@ -147,22 +148,6 @@ pub struct Channel {
 impl Drop for Channel {
     fn drop(&mut self) {
         self.tasks.iter().for_each(Task::abort);
-    }
-}
-
-/// Counts a command for as long as somebody runs it.
-struct Load<'a>(&'a Cell<u32>);
-
-impl<'a> Load<'a> {
-    fn new(count: &'a Cell<u32>) -> Self {
-        count.set(count.get() + 1);
-        Self(count)
-    }
-}
-
-impl Drop for Load<'_> {
-    fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
     }
 }
 
@@ -222,7 +207,7 @@ impl Channel {
     /// Runs a command: waits for a place, sends it, waits for its completion. Its status is the caller's to
     /// judge.
     pub async fn run(&self, sqe: Sqe, data: Data) -> Outcome {
-        let _load = Load::new(&self.inner.load);
+        let _load = Counted::new(&self.inner.load);
         self.inner.room.acquire(1).await;
         let place = match self.inner.submit(sqe, data) {
             Ok(place) => place,
@@ -332,7 +317,7 @@ impl Channel {
     }
 
     /// Commands in the queue, and those that wait for a place there.
-    pub fn load(&self) -> u32 {
+    pub fn load(&self) -> usize {
         self.inner.load.get()
     }
 

@@ -1,6 +1,7 @@
-//! What std lacks, and nothing of ours: ids, byte sizes, slab, prng, latency histogram, checksum.
+//! What std lacks, and nothing of ours: ids, byte sizes, slab, prng, latency histogram, checksum, counts.
 
 pub mod aligned;
+pub mod counted;
 pub mod crc32c;
 pub mod histogram;
 pub mod id;
@@ -10,6 +11,7 @@ pub mod size;
 pub mod slab;
 
 pub use aligned::Aligned;
+pub use counted::Counted;
 pub use crc32c::{crc32c, crc32c_append};
 pub use histogram::Histogram;
 pub use id::{Cid, Cntlid, CoreId, Lba, Nsid, Qid};

@@ -7,7 +7,7 @@ use super::record::Kind;
 use super::{Append, Shared, Turn};
 use crate::address::{BLOCK, BLOCK_BITS};
 use crate::error::{Error, Kind as ErrorKind, Result};
-use std::cell::Cell;
+use stdx::Counted;
 
 /// The record to be stored, if it can be one.
 fn kind_of(record: &Append<'_>) -> Result<Kind> {
@@ -50,22 +50,6 @@ impl Lane {
     pub(super) const fn fill(&self) -> u64 {
         // The ring has at most 2^37 bytes.
         self.used() * 1024 / self.control.ring
-    }
-}
-
-/// One more waits, until dropped.
-struct Waits<'a>(&'a Cell<usize>);
-
-impl<'a> Waits<'a> {
-    fn new(count: &'a Cell<usize>) -> Self {
-        count.set(count.get() + 1);
-        Self(count)
-    }
-}
-
-impl Drop for Waits<'_> {
-    fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
     }
 }
 
@@ -126,17 +110,17 @@ impl Shared {
         let turn = if self.gate.try_acquire(1) {
             Turn(&self.gate)
         } else {
-            let _waits = Waits::new(&self.waiting);
+            let _waits = Counted::new(&self.waiting);
             self.gate.acquire(1).await;
             Turn(&self.gate)
         };
         if let Some(until) = slow_until {
-            let _waits = Waits::new(&self.waiting);
+            let _waits = Counted::new(&self.waiting);
             reactor::sleep_until(until).await;
         }
         if !self.lane.borrow().has_room(kind, &self.store) {
-            let _waits = Waits::new(&self.waiting);
-            let _full = Waits::new(&self.full);
+            let _waits = Counted::new(&self.waiting);
+            let _full = Counted::new(&self.full);
             self.wait_for_room(kind).await?;
         }
         self.check_takes(kind)?;

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use reactor::sync::Signal;
 
+use stdx::Counted;
 use stdx::num::{u32_of, usize64};
 
 use super::Shard;
@@ -24,22 +25,6 @@ use crate::map::{Contents, Extent, Extents};
 /// How long a task that found no space for metadata waits before it looks again, should nothing
 /// that happens in its shard wake it: other shards give space back too.
 const STARVED: Duration = Duration::from_millis(50);
-
-/// A count that something is going on, as long as this is held.
-pub struct Counted<'a>(&'a Cell<u32>);
-
-impl<'a> Counted<'a> {
-    pub fn new(count: &'a Cell<u32>) -> Self {
-        count.set(count.get() + 1);
-        Self(count)
-    }
-}
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
-    }
-}
 
 /// Room in a shard, as far as writers are concerned.
 #[derive(Default)]
@@ -57,7 +42,7 @@ pub struct Room {
     /// The stripe learnt last when there was nothing more to find.
     tidied: Cell<Option<u64>>,
     /// Tasks that wait for space for metadata.
-    starved: Cell<u32>,
+    starved: Cell<usize>,
 }
 
 impl Room {

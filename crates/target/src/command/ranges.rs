@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use nvme::nvm::LbaRange;
-use stdx::slab::Slab;
+use stdx::{Counted, Slab};
 
 use super::fence::{Answer, Ask, Core, Fence, Hold};
 use crate::limits::MAX_RANGES_IN_FLIGHT;
@@ -82,7 +82,7 @@ impl Ranges {
 
     /// Enters a command that takes more than one poll, as soon as nobody holds its range.
     pub async fn enter(&self, range: LbaRange) -> UnderWay<'_> {
-        let _entering = Entering::new(&self.entering);
+        let _entering = Counted::new(&self.entering);
         self.until(|| {
             if !self.is_free(range) {
                 return None;
@@ -99,12 +99,8 @@ impl Ranges {
         let hold = poll_fn(|cx| self.fence.poll_claim(range, cx)).await;
         // Released also when this is given up while it waits.
         let held = Held { ranges: self, id: hold.id };
-        // Writes that waited for the hold before this one enter first: they would wait for ever if one follows the other.
-        if self.entering.get() > 0 {
-            reactor::yield_now().await;
-        }
         let others = self.fence.ask_others(&self.core, |answer| Ask::Hold(hold, answer));
-        self.place(hold);
+        self.place(hold).await;
         self.cleared(range).await;
         poll_fn(|cx| others.poll(cx)).await;
         held
@@ -118,8 +114,12 @@ impl Ranges {
         poll_fn(|cx| others.poll(cx)).await;
     }
 
-    /// Notes a hold, of this core or of another; it may be known from joining.
-    fn place(&self, hold: Hold) {
+    /// Notes a hold, of this core or of another; it may be known from joining. Commands that waited for the hold
+    /// before it enter first: where one follows the other they would wait for ever.
+    async fn place(&self, hold: Hold) {
+        if self.entering.get() > 0 {
+            reactor::yield_now().await;
+        }
         let mut holds = self.holds.borrow_mut();
         if !holds.iter().any(|other| other.id == hold.id) {
             holds.push(hold);
@@ -181,7 +181,7 @@ async fn attend(core: Arc<Core>, ranges: Weak<Ranges>) {
         for ask in asked {
             match ask {
                 Ask::Hold(hold, answer) => {
-                    ranges.place(hold);
+                    ranges.place(hold).await;
                     reactor::spawn(answer_cleared(Rc::clone(&ranges), hold.range, answer));
                 }
                 Ask::Release(id) => ranges.lift(id),
@@ -201,22 +201,6 @@ async fn answer_cleared(ranges: Rc<Ranges>, range: LbaRange, answer: Answer) {
 async fn answer_drained(ranges: Rc<Ranges>, answer: Answer) {
     ranges.drained().await;
     drop(answer);
-}
-
-/// A command that wants to enter.
-struct Entering<'a>(&'a Cell<usize>);
-
-impl<'a> Entering<'a> {
-    fn new(count: &'a Cell<usize>) -> Self {
-        count.set(count.get() + 1);
-        Self(count)
-    }
-}
-
-impl Drop for Entering<'_> {
-    fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
-    }
 }
 
 impl Drop for Ranges {

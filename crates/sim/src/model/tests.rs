@@ -1,4 +1,6 @@
 use super::*;
+use crate::contents::BLOCK;
+use std::collections::BTreeMap;
 
 fn volume() -> (Model, Serial) {
     let mut model = Model::default();

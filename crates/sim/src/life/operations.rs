@@ -1,0 +1,225 @@
+//! What hosts ask of the pool, told to the model before and after.
+
+use super::Life;
+use super::answer::Answer;
+use crate::contents::{self, Found, Stamp, recognize_all};
+use crate::model::{Begun, Target, Violation};
+use crate::store::Refusal;
+use std::ops::Range;
+use std::time::Duration;
+use stdx::num::{u64_of, usize64};
+
+/// What was found, in few words.
+struct Summary<'a>(&'a [Found]);
+
+impl std::fmt::Display for Summary<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut rest = self.0;
+        while let Some(first) = rest.first() {
+            let same = rest.iter().take_while(|found| *found == first).count();
+            write!(f, "{same} x {first}; ")?;
+            rest = &rest[same..];
+        }
+        Ok(())
+    }
+}
+
+impl Life {
+    pub async fn write(&self, v: &Target, first: u64, count: u64, patience: Option<Duration>) {
+        let stamp = self.run.model.borrow_mut().stamp();
+        let mut data = vec![0; usize64(count) * v.unit];
+        for (block, out) in (first..).zip(data.chunks_exact_mut(v.unit)) {
+            contents::fill(out, stamp, v.serial, block);
+        }
+        let begun = self.begin_write(v, first, count, stamp);
+        let what = format!("{stamp}: {count} at {first} of {}", v.name);
+        self.note(format_args!("{what}"));
+        let write = self.store.write(&v.name, first, data);
+        let answer = self.settled_within(&what, write, patience).await;
+        if matches!(answer, Answer::Refused(Refusal::Full)) {
+            self.check_full(&what, count).await;
+        }
+        self.end_write(&what, &begun, answer);
+        self.count(|c| c.writes += 1);
+    }
+
+    /// A pool that says it is full must not be far from it.
+    async fn check_full(&self, what: &str, count: u64) {
+        // Counting takes a while, and pools that are full say so often.
+        let refused = self.run.counts.borrow().refused_full;
+        if !refused.is_power_of_two() {
+            return;
+        }
+        let (_, most) = self.run.model.borrow().population();
+        let others = u64::from(self.run.plan.hosts) * self.run.plan.longest;
+        let capacity = self.store.capacity().await;
+        if most + count + others < capacity / 10 * 9 {
+            let text = format!("{what}: full, with {most} blocks of {capacity} at most");
+            self.violate(Violation(text));
+        }
+    }
+
+    fn begin_write(&self, v: &Target, first: u64, count: u64, stamp: Stamp) -> Begun {
+        self.run.model.borrow_mut().begin_write(v.serial, first, count, stamp)
+    }
+
+    pub async fn zero(
+        &self,
+        v: &Target,
+        range: Range<u64>,
+        deallocate: bool,
+        patience: Option<Duration>,
+    ) {
+        let (first, count) = (range.start, range.end - range.start);
+        let verb = if deallocate { "deallocate" } else { "zero" };
+        let what = format!("{verb} {count} at {first} of {}", v.name);
+        self.note(format_args!("{what}"));
+        // Parts of blocks stay what they are when they are deallocated.
+        let ratio = if deallocate { u64_of(contents::BLOCK / v.unit) } else { 1 };
+        let (from, to) = (range.start.next_multiple_of(ratio), range.end / ratio * ratio);
+        let begun = self.begin_write(v, from, to.saturating_sub(from), Stamp::ZERO);
+        let zero = self.store.zero(&v.name, first, count, deallocate);
+        let answer = self.settled_within(&what, zero, patience).await;
+        self.end_write(&what, &begun, answer);
+        self.count(|c| c.others += 1);
+    }
+
+    /// Copies `count` blocks from `from` of one volume to `to` of another, or of the same.
+    pub async fn copy(
+        &self,
+        (source, from): (&Target, u64),
+        (target, to): (&Target, u64),
+        count: u64,
+        patience: Option<Duration>,
+    ) {
+        let what = format!("copy {count} at {from} of {} to {to} of {}", source.name, target.name);
+        self.note(format_args!("{what}"));
+        let begun = {
+            let mut model = self.run.model.borrow_mut();
+            model.begin_copy((source.serial, from), (target.serial, to), count)
+        };
+        let copy = self.store.copy((&source.name, from), (&target.name, to), count);
+        let answer = self.settled_within(&what, copy, patience).await;
+        self.end_write(&what, &begun, answer);
+        self.count(|c| c.copies += 1);
+    }
+
+    fn end_write(&self, what: &str, begun: &Begun, answer: Answer<()>) {
+        let mut model = self.run.model.borrow_mut();
+        match answer {
+            Answer::Done(()) => {
+                self.note(format_args!("{what}: done"));
+                model.end_write(begun, true);
+            }
+            Answer::Refused(refusal) => {
+                // What is copied by its contents must be there.
+                if !matches!(refusal, Refusal::Lost(_)) {
+                    self.only_full(what, &refusal);
+                }
+                model.end_write(begun, false);
+            }
+            Answer::GivenUp | Answer::Lost => model.give_up_write(begun),
+        }
+    }
+
+    pub async fn read(&self, v: &Target, first: u64, count: u64, patience: Option<Duration>) {
+        let begun = self.run.model.borrow_mut().begin_read(v.serial, first, count);
+        let what = format!("read {count} at {first} of {}", v.name);
+        let read = self.store.read(&v.name, first, count);
+        let answer = self.settled_within(&what, read, patience).await;
+        self.count(|c| c.reads += 1);
+        if let Answer::Refused(Refusal::Lost(_)) = answer {
+            return self.lost(v, &begun, &what, patience).await;
+        }
+        let Some(bytes) = self.expect(&what, answer) else {
+            return self.run.model.borrow_mut().fail_read(&begun);
+        };
+        let found = recognize_all(&bytes, v.unit, v.serial, first);
+        self.note(format_args!("{what}: {}", Summary(&found)));
+        let seen = self.run.model.borrow_mut().end_read(&begun, &found);
+        if let Err(violation) = seen {
+            self.violate(Violation(format!("{what}: {violation}")));
+        }
+    }
+
+    /// A read said that something of it is lost: then each of its blocks is there, or lost.
+    async fn lost(&self, v: &Target, read: &Begun, what: &str, patience: Option<Duration>) {
+        self.count(|c| c.lost += 1);
+        let blocks = read.blocks();
+        if blocks.end - blocks.start == 1 {
+            let seen = self.run.model.borrow_mut().end_read(read, &[Found::Lost]);
+            return seen.unwrap_or_else(|why| self.violate(Violation(format!("{what}: {why}"))));
+        }
+        let may_be = {
+            let mut model = self.run.model.borrow_mut();
+            model.fail_read(read);
+            model.may_be_lost(read)
+        };
+        if !may_be {
+            self.violate(Violation(format!("{what}: said to be lost, and nothing of it can be")));
+        }
+        for block in blocks {
+            Box::pin(self.read(v, block, 1, patience)).await;
+        }
+    }
+
+    pub async fn flush(&self, v: &Target) {
+        let what = format!("flush {}", v.name);
+        let flush = async { self.store.flush(&v.name) };
+        let answer = self.settled(&what, flush).await;
+        self.expect(&what, answer);
+        self.count(|c| c.others += 1);
+    }
+
+    /// Makes a volume of `size` blocks of `unit` bytes.
+    pub async fn create(&self, name: &str, size: u64, unit: usize) {
+        let what = format!("create {name} of {size}");
+        self.note(format_args!("{what}"));
+        let serial = self.run.model.borrow_mut().begin_create(name, size, unit);
+        let create = self.store.create(name, size, unit);
+        match self.settled(&what, create).await {
+            Answer::Done(()) => self.run.model.borrow_mut().end_create(serial),
+            Answer::Refused(refusal) => {
+                self.only_full(&what, &refusal);
+                self.run.model.borrow_mut().end_delete(serial);
+            }
+            Answer::GivenUp | Answer::Lost => {}
+        }
+    }
+
+    pub async fn delete(&self, v: &Target) {
+        let what = format!("delete {}", v.name);
+        self.note(format_args!("{what}"));
+        self.run.model.borrow_mut().begin_delete(v.serial);
+        let answer = self.settled(&what, self.store.delete(&v.name)).await;
+        if self.expect(&what, answer).is_some() {
+            self.run.model.borrow_mut().end_delete(v.serial);
+        }
+    }
+
+    /// Tells whether it was done.
+    pub async fn resize(&self, v: &Target, size: u64) -> bool {
+        let what = format!("resize {} to {size}", v.name);
+        self.note(format_args!("{what}"));
+        let begun = self.run.model.borrow_mut().begin_resize(v.serial, size);
+        let answer = self.settled(&what, self.store.resize(&v.name, size)).await;
+        let done = self.expect(&what, answer).is_some();
+        if done {
+            self.run.model.borrow_mut().end_resize(&begun);
+        }
+        done
+    }
+
+    /// Tells whether it was done.
+    pub async fn rename(&self, v: &Target, to: &str) -> bool {
+        let what = format!("rename {} to {to}", v.name);
+        self.note(format_args!("{what}"));
+        self.run.model.borrow_mut().begin_rename(v.serial, to);
+        let answer = self.settled(&what, self.store.rename(&v.name, to)).await;
+        let done = self.expect(&what, answer).is_some();
+        if done {
+            self.run.model.borrow_mut().end_rename(v.serial);
+        }
+        done
+    }
+}

@@ -1,0 +1,147 @@
+//! One block of the model: which versions of it a read may still show.
+
+use super::{Moment, Serial};
+use crate::contents::{Found, Stamp};
+
+/// Contents: what a write put into a block, which may have been copied since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Origin {
+    pub stamp: Stamp,
+    pub volume: Serial,
+    pub block: u64,
+}
+
+impl Origin {
+    pub const ZERO: Self = Self { stamp: Stamp::ZERO, volume: 0, block: 0 };
+    pub const LOST: Self = Self { stamp: Stamp(u64::MAX), volume: u64::MAX, block: u64::MAX };
+
+    pub fn new(stamp: Stamp, volume: Serial, block: u64) -> Self {
+        if stamp == Stamp::ZERO { Self::ZERO } else { Self { stamp, volume, block } }
+    }
+
+    /// What was found in a block of a volume, unless it is garbage.
+    pub fn of(found: Found, at: Serial, number: u64) -> Option<Self> {
+        match found {
+            Found::Stamp(stamp) => Some(Self::new(stamp, at, number)),
+            Found::Elsewhere { stamp, volume, block } => Some(Self::new(stamp, volume, block)),
+            Found::Lost => Some(Self::LOST),
+            Found::Garbage { .. } => None,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Version {
+    /// What it is: one of several for a copy, of whatever its source had meanwhile.
+    pub origins: Vec<Origin>,
+    pub begun: Moment,
+    /// `None` while it is under way.
+    pub ended: Option<Moment>,
+    /// It surely happened. A write that failed or was cut off may not have.
+    pub certain: bool,
+    pub kind: Kind,
+}
+
+/// How a version is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Written,
+    /// A read showed it.
+    Seen,
+    /// A write whose host did not wait for the answer: it may come to light later, but not over a
+    /// write that began after that.
+    GivenUp,
+}
+
+/// The versions a block may still show, oldest first by beginning.
+#[derive(Clone, Debug)]
+pub(super) struct Register {
+    pub versions: Vec<Version>,
+    /// It was copied, from or to: it may share its contents.
+    pub copied: bool,
+}
+
+impl Register {
+    /// Zeroes from the beginning.
+    pub fn new() -> Self {
+        let zeroes = Version {
+            origins: vec![Origin::ZERO],
+            begun: 0,
+            ended: Some(0),
+            certain: true,
+            kind: Kind::Written,
+        };
+        Self { versions: vec![zeroes], copied: false }
+    }
+
+    /// Whether a read begun at `reading` can no longer show `old`.
+    pub fn superseded(&self, old: &Version, reading: Moment) -> bool {
+        let Some(ended) = old.ended else { return false };
+        let newer = |w: &Version| {
+            let counts = old.kind != Kind::GivenUp || w.kind == Kind::Written;
+            counts && w.begun > ended && w.ended.is_some_and(|end| end < reading)
+        };
+        self.versions.iter().any(|w| w.certain && newer(w))
+    }
+
+    /// What it is known to be when a read shows `origin`, if it may: that, or lost already where it
+    /// came out of memory.
+    pub fn shows(&self, origin: Origin, reading: Moment) -> Option<Vec<Origin>> {
+        let possible = |v: &&Version| v.origins.contains(&origin) && !self.superseded(v, reading);
+        let mut possible = self.versions.iter().filter(possible).peekable();
+        possible.peek()?;
+        let lost = possible.any(|v| v.origins.contains(&Origin::LOST));
+        Some([origin].into_iter().chain(lost.then_some(Origin::LOST)).collect())
+    }
+
+    pub fn may_be_lost(&self, reading: Moment) -> bool {
+        self.allowed(reading).contains(&Origin::LOST)
+    }
+
+    pub fn allowed(&self, reading: Moment) -> Vec<Origin> {
+        let possible = self.versions.iter().filter(|v| !self.superseded(v, reading));
+        let mut allowed: Vec<Origin> = possible.flat_map(|v| v.origins.iter().copied()).collect();
+        allowed.sort_unstable();
+        allowed.dedup();
+        allowed
+    }
+
+    pub fn end(&mut self, begun: Moment, now: Moment, certain: bool) {
+        if let Some(version) = self.versions.iter_mut().find(|v| v.begun == begun) {
+            version.ended = Some(now);
+            version.certain = certain;
+        }
+    }
+
+    pub fn give_up(&mut self, begun: Moment, now: Moment) {
+        if let Some(version) = self.versions.iter_mut().find(|v| v.begun == begun) {
+            (version.ended, version.kind) = (Some(now), Kind::GivenUp);
+        }
+    }
+
+    /// Forgets what no read that runs or will run can show.
+    pub fn prune(&mut self, oldest_read: Moment) {
+        let all = self.clone();
+        self.versions.retain(|v| !all.superseded(v, oldest_read));
+    }
+
+    /// Everything under way is cut off.
+    pub fn cut_off(&mut self, now: Moment) {
+        for version in &mut self.versions {
+            version.ended.get_or_insert(now);
+        }
+        self.prune(Moment::MAX);
+        let given_up = self.versions.iter_mut().filter(|v| v.kind == Kind::GivenUp);
+        given_up.for_each(|v| (v.ended, v.kind) = (Some(now), Kind::Written));
+    }
+
+    /// What it holds may be lost.
+    pub fn rot(&mut self) {
+        for version in &mut self.versions {
+            // Zeroes are holes.
+            if version.origins.iter().any(|origin| *origin != Origin::ZERO) {
+                version.origins.push(Origin::LOST);
+            }
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Volumes of the model: those there are, their names and sizes, and how much they hold.
+
+use super::register::{Kind, Origin, Register, Version};
+use super::{Begun, Model, Moment, Serial, Target, Violation, index};
+use crate::contents::BLOCK;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use stdx::num::u64_of;
+
+/// Whether a volume is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Presence {
+    Present,
+    /// A creation or deletion whose fate is open.
+    Open,
+    Gone,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Volume {
+    pub name: String,
+    /// The other name it may have: a renaming is open.
+    pub renaming: Option<String>,
+    pub presence: Presence,
+    /// The sizes it may have, in blocks; one unless a resize is open.
+    pub sizes: Vec<u64>,
+    /// Bytes of a block.
+    pub unit: usize,
+    /// Blocks never written are not listed: zeroes.
+    pub blocks: BTreeMap<u64, Register>,
+}
+
+impl Model {
+    /// A volume of blocks of `unit` bytes is being created.
+    pub fn begin_create(&mut self, name: &str, size: u64, unit: usize) -> Serial {
+        let presence = Presence::Open;
+        let (name, blocks) = (name.to_owned(), BTreeMap::new());
+        let (sizes, renaming) = (vec![size], None);
+        self.volumes.push(Volume { name, renaming, presence, sizes, unit, blocks });
+        u64_of(self.volumes.len() - 1)
+    }
+
+    pub fn end_create(&mut self, volume: Serial) {
+        self.volume(volume).presence = Presence::Present;
+    }
+
+    pub fn begin_delete(&mut self, volume: Serial) {
+        self.volume(volume).presence = Presence::Open;
+    }
+
+    /// It is gone, or was never made.
+    pub fn end_delete(&mut self, volume: Serial) {
+        let volume = self.volume(volume);
+        volume.presence = Presence::Gone;
+        volume.blocks.clear();
+    }
+
+    /// The volume is being given another name.
+    pub fn begin_rename(&mut self, volume: Serial, to: &str) {
+        self.volume(volume).renaming = Some(to.to_owned());
+    }
+
+    pub fn end_rename(&mut self, volume: Serial) {
+        let volume = self.volume(volume);
+        volume.name = volume.renaming.take().unwrap_or_default();
+    }
+
+    /// A resize begins. What a smaller size cuts off is zeroes, or still what it was, until the
+    /// resize has ended.
+    pub fn begin_resize(&mut self, volume: Serial, size: u64) -> Begun {
+        let at = self.tick();
+        let zeroes = Version {
+            origins: vec![Origin::ZERO],
+            begun: at,
+            ended: None,
+            certain: false,
+            kind: Kind::Written,
+        };
+        let volume_ = self.volume(volume);
+        volume_.sizes.push(size);
+        for (_, register) in volume_.blocks.range_mut(size..) {
+            register.versions.push(zeroes.clone());
+        }
+        Begun { volume, first: size, count: u64::MAX - size, at }
+    }
+
+    /// The resize was answered with success.
+    pub fn end_resize(&mut self, resize: &Begun) {
+        let now = self.tick();
+        let volume = self.volume(resize.volume);
+        volume.sizes = vec![resize.first];
+        for (_, register) in volume.blocks.range_mut(resize.first..) {
+            register.end(resize.at, now, true);
+        }
+    }
+
+    /// Compares with what a pool just opened says it has: names and sizes in blocks. What was open
+    /// is decided by that.
+    ///
+    /// # Errors
+    /// A volume missing, one too many, or of a size it cannot have.
+    pub fn settle_volumes(&mut self, listed: &BTreeMap<String, u64>) -> Result<(), Violation> {
+        let mut known = 0;
+        for volume in &mut self.volumes {
+            let renamed = volume.renaming.take_if(|to| listed.contains_key(to));
+            volume.renaming = None;
+            volume.name = renamed.unwrap_or(std::mem::take(&mut volume.name));
+            let size = listed.get(&volume.name).copied();
+            match (volume.presence, size) {
+                (Presence::Gone, _) => continue,
+                (Presence::Present, None) => {
+                    return Err(Violation(format!("volume `{}` is missing", volume.name)));
+                }
+                (Presence::Open, None) => {
+                    volume.presence = Presence::Gone;
+                    volume.blocks.clear();
+                }
+                (Presence::Present | Presence::Open, Some(size)) => {
+                    if !volume.sizes.contains(&size) {
+                        let (name, may) = (&volume.name, &volume.sizes);
+                        let text = format!("volume `{name}` has {size} blocks; allowed: {may:?}");
+                        return Err(Violation(text));
+                    }
+                    known += 1;
+                    volume.presence = Presence::Present;
+                    volume.sizes = vec![size];
+                }
+            }
+        }
+        if known == listed.len() {
+            return Ok(());
+        }
+        Err(Violation(format!("there are volumes nobody made: {:?}", listed.keys())))
+    }
+
+    /// Volumes that are there.
+    pub fn present(&self) -> Vec<Target> {
+        let all = (0..).zip(&self.volumes);
+        let present = all.filter(|(_, v)| v.presence == Presence::Present);
+        let target = |(serial, v): (Serial, &Volume)| Target {
+            serial,
+            name: v.name.clone(),
+            size: v.sizes[0],
+            unit: v.unit,
+        };
+        present.map(target).collect()
+    }
+
+    /// The ranges of a volume that were ever touched, below `size`.
+    pub fn touched(&self, volume: Serial, size: u64) -> Vec<Range<u64>> {
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        for (&block, _) in self.volumes[index(volume)].blocks.range(..size) {
+            match ranges.last_mut() {
+                Some(last) if last.end == block => last.end += 1,
+                _ => ranges.push(block..block + 1),
+            }
+        }
+        ranges
+    }
+
+    /// Blocks of 4096 bytes that surely hold data, and those that may, over all volumes that are
+    /// there. Exact when nothing is open and no volume has smaller blocks.
+    pub fn population(&self) -> (u64, u64) {
+        let (mut least, mut most) = (0, 0);
+        // Blocks that share their contents are one.
+        let mut shared = BTreeSet::new();
+        for volume in self.volumes.iter().filter(|v| v.presence != Presence::Gone) {
+            let size = volume.sizes.iter().copied().max().unwrap_or(0);
+            let ratio = u64_of(BLOCK / volume.unit);
+            let (mut sure, mut possible) = (None, None);
+            for (&block, register) in volume.blocks.range(..size) {
+                let allowed = register.allowed(Moment::MAX);
+                let empty = allowed.iter().filter(|&&origin| origin == Origin::ZERO).count();
+                let at = Some(block / ratio);
+                let is_sure = empty == 0 && volume.presence == Presence::Present;
+                if is_sure && register.copied {
+                    shared.extend((ratio == 1 && allowed.len() == 1).then(|| allowed[0]));
+                } else if is_sure && sure != at {
+                    let apart = ratio == 1 || !volume.is_copied(block, ratio);
+                    (least, sure) = (least + u64::from(apart), at);
+                }
+                // Zeroes written to a part of a block take as much as anything.
+                if (empty < allowed.len() || ratio > 1) && possible != at {
+                    (most, possible) = (most + 1, at);
+                }
+            }
+        }
+        (least + u64_of(shared.len()), most)
+    }
+}
+
+impl Volume {
+    /// Whether a part of the block of 4096 bytes that `block` lies in was copied.
+    fn is_copied(&self, block: u64, ratio: u64) -> bool {
+        let first = block / ratio * ratio;
+        self.blocks.range(first..first + ratio).any(|(_, register)| register.copied)
+    }
+}

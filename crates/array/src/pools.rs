@@ -25,6 +25,7 @@ pub use made_of::MadeOf;
 pub use open::OpenPool;
 use space::Watch;
 pub use space::{Thresholds, Usage};
+pub use view::problem;
 
 /// A pool that this node knows: what it takes to open it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -298,6 +298,14 @@ impl Serving {
         self.target.set_health(&wire(nqn)?, health).map_err(refused)
     }
 
+    /// How a subsystem's media are, as its hosts see it.
+    #[cfg(test)]
+    pub fn health(&self, nqn: &Nqn) -> Option<Health> {
+        let name = wire(nqn).ok()?;
+        let subsystems = self.target.snapshot().subsystems;
+        subsystems.into_iter().find(|s| s.nqn == name).map(|s| s.health)
+    }
+
     fn add_subsystem(&mut self, nqn: &Nqn, def: &SubsystemDef) -> Result<()> {
         let spec = SubsystemSpec {
             serial: def.serial.clone().unwrap_or_else(|| identity::serial(self.node, nqn)),

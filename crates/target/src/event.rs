@@ -5,7 +5,9 @@ use std::collections::VecDeque;
 
 use nvme::cqe::Cqe;
 pub use nvme::event::Event;
+use nvme::event::Type;
 use nvme::feature::async_event;
+use nvme::log::Smart;
 use nvme::status::Status;
 use stdx::num::usize32;
 
@@ -27,11 +29,22 @@ const fn configuration_bits(event: Event) -> Option<u32> {
     }
 }
 
-/// Critical warnings as bits of the configuration.
-const SPARE: u32 = 1;
-const TEMPERATURE: u32 = 1 << 1;
-const RELIABILITY: u32 = 1 << 2;
-const READ_ONLY: u32 = 1 << 3;
+/// Critical warnings as bits of the configuration: they stand where SMART / Health has them.
+const SPARE: u32 = Smart::WARNING_SPARE as u32;
+const TEMPERATURE: u32 = Smart::WARNING_TEMPERATURE as u32;
+const RELIABILITY: u32 = Smart::WARNING_RELIABILITY as u32;
+const READ_ONLY: u32 = Smart::WARNING_READ_ONLY as u32;
+
+/// The events that tell of critical warnings.
+const WARNINGS: [(u32, Event); 3] = [
+    (SPARE, Event::Spare),
+    (TEMPERATURE, Event::Temperature),
+    (RELIABILITY | READ_ONLY, Event::Reliability),
+];
+
+fn is_enabled(event: Event, configuration: u32) -> bool {
+    configuration_bits(event).is_none_or(|bits| configuration & bits != 0)
+}
 
 /// The events and parked requests of one controller. Bounded: an event is pending at most once,
 /// because its log page says everything that happened.
@@ -45,6 +58,8 @@ pub(crate) struct Events {
     pending: VecDeque<Event>,
     /// Events reported and masked until their log page is read with RAE cleared.
     masked: Vec<Event>,
+    /// Notices that the host has not asked for, of log pages that it has not read since.
+    withheld: Vec<Event>,
 }
 
 impl Events {
@@ -60,12 +75,46 @@ impl Events {
     /// Notes an event, if `configuration` (feature 0Bh) lets it through. Returns whether there is
     /// now something to complete.
     pub fn raise(&mut self, event: Event, configuration: u32) -> bool {
-        let enabled = configuration_bits(event).is_none_or(|bits| configuration & bits != 0);
-        if !enabled || self.masked.contains(&event) || self.pending.contains(&event) {
+        if !is_enabled(event, configuration) {
+            self.withhold(event);
+            return false;
+        }
+        if self.masked.contains(&event) || self.pending.contains(&event) {
             return false;
         }
         self.pending.push_back(event);
         !self.parked.is_empty()
+    }
+
+    /// Notes critical warnings (bits of SMART / Health) that apply, those that `configuration` lets
+    /// through.
+    pub fn warn(&mut self, warnings: u8, configuration: u32) {
+        let asked = u32::from(warnings) & configuration;
+        for (bits, event) in WARNINGS {
+            if asked & bits != 0 {
+                self.raise(event, configuration);
+            }
+        }
+    }
+
+    /// The host has set `configuration`. What it no longer wants is not sent; a notice whose log page
+    /// changed before it asked, and that it has not read since, is (section 5.1.25.1.5: "If the
+    /// condition for an event is true when the corresponding notice is enabled"). Critical warnings
+    /// come and go: whoever knows the health tells of them with [`warn`](Self::warn).
+    pub fn configure(&mut self, configuration: u32) {
+        let pending = core::mem::take(&mut self.pending);
+        let withheld = core::mem::take(&mut self.withheld);
+        for event in pending.into_iter().chain(withheld) {
+            self.raise(event, configuration);
+        }
+    }
+
+    /// Keeps a notice in case the host asks for it. An Immediate event is for those who wait for it,
+    /// and a critical warning may be over by then.
+    fn withhold(&mut self, event: Event) {
+        if event.event_type() == Type::Notice && !self.withheld.contains(&event) {
+            self.withheld.push(event);
+        }
     }
 
     /// The log page `page` was read with Retain Asynchronous Event cleared: its events are
@@ -73,6 +122,7 @@ impl Events {
     pub fn acknowledge(&mut self, page: u8) {
         self.masked.retain(|event| event.log_page() != page);
         self.pending.retain(|event| event.log_page() != page);
+        self.withheld.retain(|event| event.log_page() != page);
     }
 
     /// Takes a parked request out because the host aborts it; `false` when it is not parked.
@@ -99,6 +149,7 @@ impl Events {
         self.aborted.append(&mut self.parked);
         self.pending.clear();
         self.masked.clear();
+        self.withheld.clear();
     }
 
     /// The next completion due, if any. SQHD is the caller's to fill in.
@@ -165,6 +216,52 @@ mod tests {
         assert!(!events.raise(Event::NamespaceAttribute, 0));
         assert!(!events.raise(Event::Temperature, 1 << 8));
         assert!(events.raise(Event::Error(3), 0));
+    }
+
+    #[test]
+    fn a_notice_that_came_before_it_was_asked_for_is_sent_then() {
+        let mut events = Events::default();
+        assert!(events.park(1) && events.park(2) && events.park(3));
+        assert!(!events.raise(Event::NamespaceAttribute, 0));
+        assert!(!events.raise(Event::AnaChange, 0));
+        assert!(!events.raise(Event::Spare, 0));
+        events.acknowledge(Event::AnaChange.log_page());
+        events.configure(ALL_ON);
+        assert_eq!(events.next().unwrap().dw0.get(), 0x0004_0002);
+        assert_eq!(events.next(), None, "one page was read, a warning may be over");
+        events.configure(0);
+        events.configure(ALL_ON);
+        assert_eq!(events.next(), None, "told, and its page not read");
+    }
+
+    #[test]
+    fn what_the_host_no_longer_wants_is_not_sent() {
+        let mut events = Events::default();
+        assert!(!events.raise(Event::NamespaceAttribute, ALL_ON));
+        events.warn(Smart::WARNING_SPARE, ALL_ON);
+        events.configure(0);
+        assert!(events.park(1));
+        assert_eq!(events.next(), None);
+        events.configure(ALL_ON);
+        assert_eq!(events.next().unwrap().dw0.get(), 0x0004_0002);
+    }
+
+    #[test]
+    fn each_warning_has_its_event_and_its_bit() {
+        for (warning, told) in [
+            (Smart::WARNING_SPARE, 0x0002_0201),
+            (Smart::WARNING_TEMPERATURE, 0x0002_0101),
+            (Smart::WARNING_RELIABILITY, 0x0002_0001),
+            (Smart::WARNING_READ_ONLY, 0x0002_0001),
+        ] {
+            let mut events = Events::default();
+            assert!(events.park(1));
+            events.warn(warning, 0xff & !u32::from(warning));
+            events.warn(!warning, warning.into());
+            assert_eq!(events.next(), None, "{warning:#x}");
+            events.warn(warning, warning.into());
+            assert_eq!(events.next().unwrap().dw0.get(), told, "{warning:#x}");
+        }
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::listener::{ListenerId, ListenerInfo, Referral};
 use crate::namespace::{Namespace, NamespaceSpec};
 use crate::persistent_event::Happened;
 use crate::reservation::{HostId, Notice};
-use crate::subsystem::{Controllers, Health, Subsystem, SubsystemSpec};
+use crate::subsystem::{Controllers, Health, HealthChange, Subsystem, SubsystemSpec};
 
 /// What a target says of itself, whatever the subsystem.
 #[derive(Clone, Debug)]
@@ -188,19 +188,18 @@ impl Target {
         Ok(())
     }
 
-    /// Replaces what SMART / Health reports of a subsystem, and tells hosts what got worse.
+    /// Replaces what SMART / Health reports of a subsystem, and tells hosts what got worse: also of
+    /// drives and volumes that failed since the last time, so it is worth calling now and then.
     ///
     /// # Errors
     /// There is no such subsystem.
     pub fn set_health(&self, nqn: &Nqn, health: Health) -> Result<(), ManageError> {
         let mut registry = self.lock();
         let subsystem = registry.subsystem(nqn)?;
-        let before = core::mem::replace(&mut subsystem.health, health);
-        let controllers: Vec<_> = subsystem.controllers.iter().cloned().collect();
+        subsystem.reported = health;
+        let change = subsystem.health_change();
         drop(registry);
-        for controller in controllers {
-            controller.health_changed(&before, &health);
-        }
+        change.into_iter().for_each(HealthChange::tell);
         Ok(())
     }
 

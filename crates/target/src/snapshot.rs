@@ -91,7 +91,7 @@ fn subsystem(subsystem: &Subsystem) -> SubsystemSnapshot {
         max_namespaces: subsystem.spec.max_namespaces,
         namespaces: subsystem.namespaces.values().map(|n| namespace(n)).collect(),
         controllers: subsystem.controllers.iter().map(|c| controller(c)).collect(),
-        health: subsystem.health,
+        health: subsystem.health(),
         totals: subsystem.totals(),
     }
 }

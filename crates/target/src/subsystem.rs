@@ -97,7 +97,10 @@ pub(crate) struct Subsystem {
     /// What queues see of `namespaces`; rebuilt when they change.
     pub view: Arc<View>,
     pub controllers: Controllers,
-    pub health: Health,
+    /// What the owner of the media reported last.
+    pub reported: Health,
+    /// What controllers were told of last.
+    told: Health,
     /// I/O done by controllers that are gone.
     pub retired: Totals,
     pub events: EventLog,
@@ -113,7 +116,8 @@ impl Subsystem {
             namespaces: BTreeMap::new(),
             view: Arc::new(View::new(spec.max_namespaces, core::iter::empty())),
             controllers: Controllers::new(spec.cntlid_min, spec.cntlid_max),
-            health: Health::default(),
+            reported: Health::default(),
+            told: Health::default(),
             retired: Totals::default(),
             events: EventLog::default(),
             spec,
@@ -125,6 +129,23 @@ impl Subsystem {
         self.view = Arc::new(View::new(self.spec.max_namespaces, self.namespaces.values()));
     }
 
+    /// Health of the media now: as reported, and a drive or volume that failed says so itself.
+    pub fn health(&self) -> Health {
+        let failed = self.view.iter().any(|namespace| namespace.backend.has_failed());
+        Health {
+            reliability_degraded: self.reported.reliability_degraded || failed,
+            ..self.reported
+        }
+    }
+
+    /// What controllers are to be told of the health, if it is another one than they were told last.
+    pub fn health_change(&mut self) -> Option<HealthChange> {
+        let now = self.health();
+        let before = core::mem::replace(&mut self.told, now);
+        let controllers = || self.controllers.iter().cloned().collect();
+        (before != now).then(|| HealthChange { before, now, controllers: controllers() })
+    }
+
     /// The lowest namespace identifier that is free.
     pub fn free_nsid(&self) -> Option<u32> {
         (1..=self.spec.max_namespaces).find(|nsid| !self.namespaces.contains_key(nsid))
@@ -133,6 +154,22 @@ impl Subsystem {
     /// What all controllers, past and present, have done.
     pub fn totals(&self) -> Totals {
         self.controllers.iter().fold(self.retired, |sum, controller| sum.plus(controller.totals()))
+    }
+}
+
+/// A change of a subsystem's health, to be told under no lock.
+#[must_use]
+pub(crate) struct HealthChange {
+    before: Health,
+    now: Health,
+    controllers: Vec<Arc<Controller>>,
+}
+
+impl HealthChange {
+    pub fn tell(self) {
+        for controller in self.controllers {
+            controller.health_changed(&self.before, &self.now);
+        }
     }
 }
 

@@ -30,6 +30,18 @@ wait_for 60 is 'critical|full'
 wait_for 60 warned
 # Type 1, SMART / Health; information 2, spare below threshold; log page 2.
 wait_for 60 grep -q 'NVME_AEN=0x020201' events
+# Who comes when it is full already is told as soon as it asks.
+events_told() { (( $(grep -c 'NVME_AEN=0x020201' events) >= $1 )); }
+nvme disconnect --device "$CTRL" >/dev/null
+wait_for 60 gone
+TOLD=$(grep -c 'NVME_AEN=0x020201' events)
+connect
+wait_for 60 has_node 2
+DEV=/dev/$(node 2)
+wait_for 60 readable "${DEV#/dev/}"
+C=/dev/$CTRL
+nvme set-feature "$C" --feature-id=0x0b --value=0x101 >/dev/null
+wait_for 60 events_told $((TOLD + 1))
 flashloom pool show fast | grep -qE 'online, (full|critically low)'
 refused 'No space left' dd if=/dev/zero of="$DEV" bs=1M count=8 seek=900 oflag=direct status=none
 cmp --bytes=$((2 << 20)) first "$DEV"

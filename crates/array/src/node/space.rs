@@ -1,4 +1,4 @@
-//! Watching how full pools are: what is told in events, and to hosts.
+//! Watching how pools are doing: what is told in events, and to hosts.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ use target::subsystem::Health;
 
 use super::{Inner, Node};
 use crate::Result;
-use crate::pools::{Thresholds, Usage};
+use crate::pools::{Thresholds, Usage, problem};
 
 impl Node {
     /// Looks at all pools, once: records events for those that have less room than was told, or more,
-    /// and tells the hosts of their volumes.
+    /// or lack what they are made of, and tells the hosts of their volumes.
     ///
     /// # Errors
     /// `Stopping`.
@@ -23,6 +23,7 @@ impl Node {
             // A pool that was closed meanwhile.
             let Ok(Some(status)) = look.await else { continue };
             self.tell_lost(&name, status.lost_blocks)?;
+            self.tell_problem(&name, problem(&status).as_deref())?;
             let settle = {
                 let mut inner = self.inner();
                 let pools = inner.serving_mut()?.pools_mut();
@@ -38,10 +39,10 @@ impl Node {
                 let mut inner = self.inner();
                 let watch = inner.serving_mut()?.pools_mut().watch_mut(&name);
                 let worse = known.is_some_and(|status| watch.know(Usage::of(&status), at));
-                (worse || watch.recovers(at)).then_some(*watch)
+                (worse || watch.recovers(at)).then(|| (watch.told(), watch.usage()))
             };
-            if let Some(watch) = told {
-                let (severity, words) = notice(&name, watch.told(), watch.usage(), at);
+            if let Some((space, usage)) = told {
+                let (severity, words) = notice(&name, space, usage, at);
                 self.events.record(severity, words);
             }
         }
@@ -53,6 +54,20 @@ impl Node {
         let new = self.inner().serving_mut()?.pools_mut().watch_mut(name).loses(lost);
         if new > 0 {
             self.events.record(Severity::Error, loss(name, new));
+        }
+        Ok(())
+    }
+
+    /// Records it when a pool lacks something that it had, or has it again.
+    fn tell_problem(&self, name: &Name, problem: Option<&str>) -> Result<()> {
+        if self.inner().serving_mut()?.pools_mut().watch_mut(name).lacks(problem) {
+            match problem {
+                Some(problem) => {
+                    let words = format!("pool {name} is degraded: {problem}");
+                    self.events.record(Severity::Error, words);
+                }
+                None => self.events.record(Severity::Info, format!("pool {name} is whole again")),
+            }
         }
         Ok(())
     }
@@ -102,24 +117,28 @@ fn notice(name: &Name, space: PoolSpace, usage: Usage, at: Thresholds) -> (Sever
 }
 
 impl Inner {
-    /// Tells the hosts of each subsystem with volumes how much room is left in the fullest of their
-    /// pools.
+    /// Tells the hosts of each subsystem how its media are: of volumes, how much room is left in the
+    /// fullest of their pools, and whether one of those lacks something.
     fn tell_hosts(&self, at: Thresholds) -> Result<()> {
         let serving = self.serving()?;
-        let mut least: BTreeMap<&Nqn, (u8, u8)> = BTreeMap::new();
+        let subsystems = self.state.current.subsystems.keys();
+        let mut told: BTreeMap<&Nqn, Health> =
+            subsystems.map(|nqn| (nqn, Health::default())).collect();
+        let mut spares: BTreeMap<&Nqn, (u8, u8)> = BTreeMap::new();
         let mappings: Vec<_> = self.mappings().collect();
         for (volume, mapping) in &mappings {
             let Some(watch) = serving.pools().watch(&volume.pool) else { continue };
             let spare = at.spare(watch.told(), watch.usage());
-            let of = least.entry(&mapping.subsystem).or_insert(spare);
+            let of = spares.entry(&mapping.subsystem).or_insert(spare);
             *of = spare.min(*of);
+            if let Some(health) = told.get_mut(&mapping.subsystem) {
+                (health.available_spare, health.spare_threshold) = *of;
+                health.reliability_degraded |= watch.is_degraded();
+            }
         }
-        for (nqn, (available_spare, spare_threshold)) in least {
-            serving.set_health(
-                nqn,
-                Health { available_spare, spare_threshold, ..Health::default() },
-            )?;
-        }
-        Ok(())
+        told.into_iter().try_for_each(|(nqn, health)| serving.set_health(nqn, health))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -103,7 +103,7 @@ impl Thresholds {
 }
 
 /// What was told of one pool.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Watch {
     told: PoolSpace,
     /// Bytes that hosts had written when the pool was last asked to find out what it holds.
@@ -115,12 +115,15 @@ pub struct Watch {
     usage: Usage,
     /// Lost blocks told of.
     lost: u64,
+    /// What it lacks, as it was told of.
+    problem: Option<String>,
 }
 
 impl Default for Watch {
     fn default() -> Self {
         let usage = Usage { used: 0, capacity: 0, written: 0, refuses: false };
-        Self { told: PoolSpace::Enough, asked: None, looks: 0, settled: 0, usage, lost: 0 }
+        let told = PoolSpace::Enough;
+        Self { told, asked: None, looks: 0, settled: 0, usage, lost: 0, problem: None }
     }
 }
 
@@ -140,6 +143,18 @@ impl Watch {
         let new = lost.saturating_sub(self.lost);
         self.lost = lost;
         new
+    }
+
+    /// Takes what the pool lacks, if anything. `true` when that is something else than was told.
+    pub fn lacks(&mut self, problem: Option<&str>) -> bool {
+        let new = self.problem.as_deref() != problem;
+        self.problem = problem.map(str::to_owned);
+        new
+    }
+
+    /// Whether it lacks something: a further failure may cost data.
+    pub const fn is_degraded(&self) -> bool {
+        self.problem.is_some()
     }
 
     /// Takes what the pool says of itself. `true` asks to have it find out what it holds, which goes to

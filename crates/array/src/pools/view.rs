@@ -52,36 +52,49 @@ fn document(name: &Name, known: &Known, space: PoolSpace) -> Result<Pool> {
     match &known.open {
         Err(problem) => pool.problem = Some(problem.clone()),
         Ok(open) => {
-            let status = status(open, space)?;
+            let status = open.status()?;
             pool.problem = problem(&status);
             pool.health =
                 if pool.problem.is_some() { PoolHealth::Degraded } else { PoolHealth::Online };
             pool.log_places = open.places().to_vec();
-            pool.status = Some(status);
+            pool.status = Some(document_of_status(open, &status, space));
         }
     }
     Ok(pool)
 }
 
 /// What an open pool has lost, in words.
-fn problem(status: &PoolStatus) -> Option<String> {
-    let lost: Vec<_> = status
-        .drives
-        .iter()
-        .filter(|drive| drive.health != DriveHealth::Online)
-        .map(|drive| format!("drive {} is {}", drive.index, drive.health.name()))
-        .chain((status.log.failed_devices > 0).then(|| {
-            format!("{} of {} log devices failed", status.log.failed_devices, status.log.devices)
-        }))
+pub fn problem(status: &engine::PoolStatus) -> Option<String> {
+    let drives = status.drives.iter().enumerate();
+    let log = &status.log;
+    let lost: Vec<_> = drives
+        .map(|(index, drive)| (index, health(drive.state)))
+        .filter(|(_, health)| *health != DriveHealth::Online)
+        .map(|(index, health)| format!("drive {index} is {}", health.name()))
+        .chain(
+            (log.failed_devices > 0)
+                .then(|| format!("{} of {} log devices failed", log.failed_devices, log.devices)),
+        )
         .collect();
     (!lost.is_empty()).then(|| lost.join(", "))
 }
 
-fn status(open: &OpenPool, space: PoolSpace) -> Result<PoolStatus> {
-    let status = open.status()?;
+const fn health(state: DriveState) -> DriveHealth {
+    match state {
+        DriveState::Online => DriveHealth::Online,
+        DriveState::Missing => DriveHealth::Missing,
+        DriveState::Failed => DriveHealth::Failed,
+    }
+}
+
+fn document_of_status(
+    open: &OpenPool,
+    status: &engine::PoolStatus,
+    space: PoolSpace,
+) -> PoolStatus {
     let [free, reserved, filling, sealed] = status.segments;
     let drives = status.drives.iter().enumerate();
-    Ok(PoolStatus {
+    PoolStatus {
         data: status.layout.data,
         parity: status.layout.parity,
         shards: status.shards,
@@ -112,7 +125,7 @@ fn status(open: &OpenPool, space: PoolSpace) -> Result<PoolStatus> {
         moved: status.moved,
         segments_reclaimed: status.segments_reclaimed,
         lost_blocks: status.lost_blocks,
-    })
+    }
 }
 
 #[allow(clippy::cast_precision_loss, reason = "a ratio for people")]
@@ -128,11 +141,7 @@ fn drive_document(open: &OpenPool, index: usize, drive: &engine::DriveStatus) ->
         index,
         id: Uuid::from_bytes(drive.id),
         path: path.map(|path| path.display().to_string()),
-        health: match drive.state {
-            DriveState::Online => DriveHealth::Online,
-            DriveState::Missing => DriveHealth::Missing,
-            DriveState::Failed => DriveHealth::Failed,
-        },
+        health: health(drive.state),
         size: drive.bytes,
         counters: DriveCounters {
             reads: counters.reads,

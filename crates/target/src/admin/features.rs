@@ -5,6 +5,7 @@ use nvme::feature::{
     fid,
 };
 use nvme::identify::NSID_ALL;
+use nvme::log::Smart;
 use nvme::sqe::Sqe;
 use nvme::status::Status;
 use stdx::num::{low8, low16, u32_of};
@@ -81,8 +82,10 @@ impl Controller {
             }
             _ => {}
         }
-        if command.fid == fid::TEMPERATURE_THRESHOLD {
-            return self.set_temperature_threshold(command.cdw11);
+        match command.fid {
+            fid::TEMPERATURE_THRESHOLD => return self.set_temperature_threshold(command.cdw11),
+            fid::ASYNC_EVENT => return self.configure_events(command.cdw11),
+            _ => {}
         }
         let now = self.now();
         let mut state = self.lock();
@@ -95,10 +98,6 @@ impl Controller {
             fid::NUMBER_OF_QUEUES => return set_number_of_queues(features, value),
             fid::WRITE_ATOMICITY => {
                 features.write_atomicity = checked(value, bits::DISABLE_NORMAL)?;
-            }
-            fid::ASYNC_EVENT => {
-                let allowed = crate::describe::event_configuration(self.kind());
-                features.async_event_configuration = checked(value, allowed)?;
             }
             fid::TIMESTAMP => {
                 let new = typed::<Timestamp>(data)?;
@@ -163,6 +162,19 @@ impl Controller {
         Ok(Outcome::DONE)
     }
 
+    /// Asynchronous Event Configuration (0Bh). What the host asks for now, and what is so already, it
+    /// is told at once (section 5.1.25.1.5): it may have connected long after that began.
+    fn configure_events(&self, value: u32) -> Result<Outcome, Fault> {
+        let value = checked(value, crate::describe::event_configuration(self.kind()))?;
+        let mut state = self.lock();
+        let features = &mut state.features;
+        let before = core::mem::replace(&mut features.async_event_configuration, value);
+        state.events.configure(value);
+        Self::wake_if_due(state);
+        self.tell_warnings(low8((value & !before).into()));
+        Ok(Outcome::DONE)
+    }
+
     /// Temperature Threshold (04h). There is the composite temperature, and no sensor beside it.
     fn set_temperature_threshold(&self, value: u32) -> Result<Outcome, Fault> {
         let (select, under) = temperature_select(value)?;
@@ -177,7 +189,7 @@ impl Controller {
             state.features.temperature_over = threshold;
         }
         drop(state);
-        self.check_temperature();
+        self.tell_warnings(Smart::WARNING_TEMPERATURE);
         Ok(Outcome::DONE)
     }
 

@@ -1,11 +1,10 @@
 //! SMART / Health Information (Base 2.1 section 5.1.12.1.3), and the events that go with it.
 
-use nvme::event::Event;
 use nvme::log::{Smart, u128_field};
 use nvme::status::Status;
 
-use super::Controller;
-use crate::subsystem::Health;
+use super::{Controller, Features};
+use crate::subsystem::{Health, Subsystem};
 
 const NANOS_PER_MINUTE: u64 = 60 * 1_000_000_000;
 
@@ -18,25 +17,12 @@ impl Controller {
             let registry = target.lock();
             let subsystem =
                 registry.subsystems.get(self.subsystem_nqn()).ok_or(Status::INTERNAL_ERROR)?;
-            let mut health = subsystem.health;
-            // A drive that failed says so itself; nobody has to report it first.
-            health.reliability_degraded |=
-                subsystem.view.iter().any(|namespace| namespace.backend.has_failed());
-            (subsystem.totals(), health)
+            (subsystem.totals(), subsystem.health())
         };
         let minutes = self.now().saturating_sub(target.started()) / NANOS_PER_MINUTE;
         let state = self.lock();
-        let mut warning = 0;
-        for (condition, bit) in [
-            (health.spare_low(), Smart::WARNING_SPARE),
-            (state.features.temperature_exceeded(&health), Smart::WARNING_TEMPERATURE),
-            (health.reliability_degraded, Smart::WARNING_RELIABILITY),
-            (health.read_only, Smart::WARNING_READ_ONLY),
-        ] {
-            warning |= if condition { bit } else { 0 };
-        }
         Ok(Smart {
-            critical_warning: warning,
+            critical_warning: state.features.warnings(&health),
             temperature: health.temperature.into(),
             available_spare: health.available_spare,
             spare_threshold: health.spare_threshold,
@@ -54,30 +40,45 @@ impl Controller {
         })
     }
 
-    /// Raises the SMART / Health events for what is worse in `after` than in `before`.
+    /// Tells the host of critical warnings that apply in `after` and did not in `before`.
     pub(crate) fn health_changed(&self, before: &Health, after: &Health) {
-        if after.spare_low() && !before.spare_low() {
-            self.raise(Event::Spare);
-        }
-        let degraded = |health: &Health| health.reliability_degraded || health.read_only;
-        if degraded(after) && !degraded(before) {
-            self.raise(Event::Reliability);
-        }
-        let exceeds = |health: &Health| self.lock().features.temperature_exceeded(health);
-        if exceeds(after) && !exceeds(before) {
-            self.raise(Event::Temperature);
-        }
+        let mut state = self.lock();
+        let new = state.features.warnings(after) & !state.features.warnings(before);
+        let configuration = state.features.async_event_configuration;
+        state.events.warn(new, configuration);
+        Self::wake_if_due(state);
     }
 
-    /// Raises the temperature event when a threshold just set is exceeded already.
-    pub(crate) fn check_temperature(&self) {
-        let Some(target) = self.target() else { return };
-        let health = {
-            let registry = target.lock();
-            registry.subsystems.get(self.subsystem_nqn()).map(|subsystem| subsystem.health)
-        };
-        if health.is_some_and(|health| self.lock().features.temperature_exceeded(&health)) {
-            self.raise(Event::Temperature);
-        }
+    /// Tells the host of those critical warnings `among` some that apply now: it has just asked for
+    /// them, or set the threshold they depend on (section 5.1.25.1.5).
+    pub(crate) fn tell_warnings(&self, among: u8) {
+        let Some(health) = self.health() else { return };
+        let mut state = self.lock();
+        let warnings = state.features.warnings(&health) & among;
+        let configuration = state.features.async_event_configuration;
+        state.events.warn(warnings, configuration);
+        Self::wake_if_due(state);
+    }
+
+    /// Health of the subsystem's media; the discovery subsystem has none.
+    fn health(&self) -> Option<Health> {
+        let target = self.target()?;
+        let registry = target.lock();
+        registry.subsystems.get(self.subsystem_nqn()).map(Subsystem::health)
+    }
+}
+
+impl Features {
+    /// Critical Warning for media of this health, with the thresholds the host has set.
+    fn warnings(&self, health: &Health) -> u8 {
+        [
+            (health.spare_low(), Smart::WARNING_SPARE),
+            (self.temperature_exceeded(health), Smart::WARNING_TEMPERATURE),
+            (health.reliability_degraded, Smart::WARNING_RELIABILITY),
+            (health.read_only, Smart::WARNING_READ_ONLY),
+        ]
+        .into_iter()
+        .filter_map(|(applies, warning)| applies.then_some(warning))
+        .fold(0, |all, warning| all | warning)
     }
 }

@@ -1,6 +1,10 @@
 //! Management: what it refuses, and what hosts notice of it.
 
-use nvme::log::{ChangedNamespaces, GetLogPage, lid};
+use std::sync::Arc;
+
+use media::Drive;
+use media::drive::{Simulated, SimulatedOptions};
+use nvme::log::{ChangedNamespaces, GetLogPage, Smart, lid};
 use nvme::opcode::admin;
 use nvme::sqe::Sqe;
 use zerocopy::FromBytes;
@@ -8,7 +12,7 @@ use zerocopy::FromBytes;
 use super::ManageError;
 use crate::admin::Outcome;
 use crate::controller::Controller;
-use crate::namespace::NamespaceSpec;
+use crate::namespace::{Backend, NamespaceSpec};
 use crate::rig::{HOST, Rig, SUBSYSTEM, backend, data_of, execute, nqn};
 use crate::subsystem::{Health, SubsystemSpec};
 
@@ -17,9 +21,13 @@ fn spec(nsid: Option<u32>) -> NamespaceSpec {
 }
 
 fn listen(controller: &Controller, configuration: u32) {
+    listen_only(controller, configuration);
+    park(controller, 5);
+}
+
+fn listen_only(controller: &Controller, configuration: u32) {
     let set = Sqe { cdw10: 0x0b.into(), cdw11: configuration.into(), ..Sqe::new(0x09, 1, 0) };
     assert_eq!(execute(controller, &set).0, Outcome::DONE);
-    park(controller, 5);
 }
 
 fn park(controller: &Controller, cid: u16) {
@@ -170,6 +178,89 @@ fn health_that_gets_worse_is_told_once() {
     assert_eq!(event(controller), Some(0x0002_0001));
     rig.target.set_health(&nqn(SUBSYSTEM), worse).unwrap();
     assert_eq!(event(controller), None);
+}
+
+fn read_smart(controller: &Controller) -> Smart {
+    let page = data_of(controller, GetLogPage::new(lid::SMART, 0, 512).to_sqe(2), 512);
+    Smart::read_from_bytes(&page).unwrap()
+}
+
+/// Hosts that connected after a warning had begun, or asked for it afterwards, were never told.
+#[test]
+fn who_asks_for_a_warning_is_told_when_it_applies_already() {
+    let rig = Rig::new();
+    let early = rig.enabled();
+    let low = Health { available_spare: 5, read_only: true, ..Health::default() };
+    rig.target.set_health(&nqn(SUBSYSTEM), low).unwrap();
+    let late = rig.enabled();
+    for connected in [&early, &late] {
+        let controller = connected.controller();
+        park(controller, 1);
+        assert_eq!(event(controller), None, "not asked for");
+        listen(controller, Smart::WARNING_TEMPERATURE.into());
+        assert_eq!(event(controller), None, "that one does not apply");
+        listen_only(controller, 0xff);
+        assert_eq!(event(controller), Some(0x0002_0201));
+        assert_eq!(event(controller), Some(0x0002_0001));
+        park(controller, 2);
+        listen_only(controller, 0);
+        listen_only(controller, 0xff);
+        assert_eq!(event(controller), None, "told, and the log page not read");
+        let warning = Smart::WARNING_SPARE | Smart::WARNING_READ_ONLY;
+        assert_eq!(read_smart(controller).critical_warning, warning);
+        listen_only(controller, 0xff);
+        rig.target.set_health(&nqn(SUBSYSTEM), low).unwrap();
+        assert_eq!(event(controller), None, "nothing changed since the page was read");
+        listen_only(controller, 0);
+        listen_only(controller, Smart::WARNING_SPARE.into());
+        assert_eq!(event(controller), Some(0x0002_0201), "asked for anew");
+        read_smart(controller);
+    }
+    rig.target.set_health(&nqn(SUBSYSTEM), Health::default()).unwrap();
+    for connected in [&early, &late] {
+        park(connected.controller(), 3);
+        listen_only(connected.controller(), 0);
+        listen_only(connected.controller(), 0xff);
+        assert_eq!(event(connected.controller()), None, "all is well again");
+    }
+}
+
+/// A warning is told although its bit was set first for the other condition of the same event.
+#[test]
+fn reliability_and_read_only_are_asked_for_each() {
+    let rig = Rig::new();
+    let connected = rig.enabled();
+    let controller = connected.controller();
+    listen(controller, Smart::WARNING_READ_ONLY.into());
+    let degraded = Health { reliability_degraded: true, ..Health::default() };
+    rig.target.set_health(&nqn(SUBSYSTEM), degraded).unwrap();
+    assert_eq!(event(controller), None, "only read-only media were asked for");
+    let worse = Health { read_only: true, ..degraded };
+    rig.target.set_health(&nqn(SUBSYSTEM), worse).unwrap();
+    assert_eq!(event(controller), Some(0x0002_0001));
+}
+
+/// A drive that failed was seen by those who read SMART / Health, and told to nobody.
+#[test]
+fn hosts_are_told_of_a_drive_that_failed() {
+    let rig = Rig::new();
+    let drive =
+        Simulated::new(SimulatedOptions { capacity: 1 << 20, ..SimulatedOptions::default() });
+    let backend = Backend::Drive(Arc::new(Drive::Simulated(Arc::clone(&drive))));
+    rig.target.add_namespace(&nqn(SUBSYSTEM), &NamespaceSpec::new(backend, 4096)).unwrap();
+    let connected = rig.enabled();
+    let controller = connected.controller();
+    listen(controller, Smart::WARNING_RELIABILITY.into());
+    let look = || rig.target.set_health(&nqn(SUBSYSTEM), Health::default()).unwrap();
+    look();
+    assert_eq!(event(controller), None);
+    drive.fail();
+    look();
+    assert_eq!(event(controller), Some(0x0002_0001));
+    assert_eq!(read_smart(controller).critical_warning, Smart::WARNING_RELIABILITY);
+    park(controller, 6);
+    look();
+    assert_eq!(event(controller), None, "told once");
 }
 
 #[test]

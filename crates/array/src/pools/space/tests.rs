@@ -103,3 +103,13 @@ fn a_file_system_that_is_full_behind_the_drives_is_told_and_that_it_has_room_aga
     assert_eq!(step(&mut watch, behind, behind), None, "once");
     assert_eq!(step(&mut watch, usage(12, 7), usage(12, 7)), Some(PoolSpace::Enough));
 }
+
+#[test]
+fn what_a_pool_lacks_is_told_when_it_changes() {
+    let mut watch = Watch::default();
+    assert!(!watch.lacks(None), "whole from the beginning");
+    assert!(watch.lacks(Some("drive 1 is failed")) && watch.is_degraded());
+    assert!(!watch.lacks(Some("drive 1 is failed")));
+    assert!(watch.lacks(Some("drive 1 is failed, drive 2 is failed")));
+    assert!(watch.lacks(None) && !watch.is_degraded());
+}

@@ -175,11 +175,14 @@ fn hosts_are_told_of_a_change_once_until_they_read_the_page() {
     let connected = rig.enabled();
     let controller = connected.controller();
     let set = |state| rig.target.set_listener_ana(rig.path.listener, state).unwrap();
-    // Not asked for, not told.
+    // Not asked for, not told; who has not read the page when it asks is told then.
     assert_eq!(execute(controller, &aer(89)).0, Outcome::AsyncEvent);
     set(State::NonOptimized);
     assert!(controller.next_event().is_none());
     listen(controller);
+    assert_eq!(controller.next_event().unwrap().dw0.get(), 0x000c_0302);
+    assert_eq!(execute(controller, &aer(91)).0, Outcome::AsyncEvent);
+    group(controller);
     set(State::NonOptimized);
     assert!(controller.next_event().is_none(), "the same state is no change");
     set(State::Inaccessible);

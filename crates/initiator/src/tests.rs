@@ -25,8 +25,12 @@ mod paths;
 
 const SUBNQN: &str = "nqn.2026-11.io.flashloom:test";
 
+/// How long a test may take: what it waits for does not come then.
+const PATIENCE: Duration = Duration::from_secs(300);
+
 fn on_reactor<T: 'static>(test: impl Future<Output = T> + 'static) -> T {
     let config = Config { cpu: None, poll: PollPolicy::Interrupt, name: "test".to_owned() };
+    let test = async { reactor::timeout(PATIENCE, test).await.expect("what is waited for comes") };
     reactor::run(config, test).unwrap()
 }
 

@@ -3,7 +3,10 @@ use crate::{Result, shell};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// How long dumpcap may take to begin.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How often the capture file is looked at while waiting for it to begin.
 const GLANCE: Duration = Duration::from_millis(20);
@@ -32,9 +35,15 @@ impl Capture {
             .arg(&file)
             .stderr(Stdio::null())
             .spawn()?;
+        let start = Instant::now();
         while fs::metadata(&file).map_or(0, |facts| facts.len()) == 0 {
             if let Some(status) = child.try_wait()? {
                 return Err(format!("dumpcap ended: {status}; capturing needs root").into());
+            }
+            if start.elapsed() > PATIENCE {
+                child.kill()?;
+                child.wait()?;
+                return Err("dumpcap records nothing".into());
             }
             std::thread::sleep(GLANCE);
         }

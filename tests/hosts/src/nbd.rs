@@ -6,11 +6,14 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// Bytes of the namespace.
 const BYTES: u64 = 64 << 20;
+
+/// How long a load may take to get anywhere.
+const PATIENCE: Duration = Duration::from_secs(240);
 
 /// How often a condition is looked at.
 const GLANCE: Duration = Duration::from_millis(20);
@@ -132,10 +135,14 @@ fn outlives() -> Result<()> {
         fio(&uri, &state, &["--size=32M", "--rw=randwrite", "--rate=4M"])
             .map_err(|error| error.to_string())
     });
+    let start = Instant::now();
     for written in [4u64 << 20, 16 << 20] {
         while target.allocated()? < written {
             if load.is_finished() {
                 break;
+            }
+            if start.elapsed() > PATIENCE {
+                return Err(format!("the load has not written {written} bytes").into());
             }
             std::thread::sleep(GLANCE);
         }

@@ -5,7 +5,9 @@ use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
 
-use initiator::{Buffer, Deallocate, Error, Fua, HostIdentity, Namespace, Options, Remote};
+use initiator::{
+    Buffer, Deallocate, Error, Fua, HostIdentity, Namespace, Options, PathInfo, PathState, Remote,
+};
 use nvme::status::Status;
 use reactor::{Config, PollPolicy, Task};
 use stdx::num::u32_of;
@@ -28,9 +30,21 @@ fn attached<F: Future<Output = ()> + 'static>(
     });
 }
 
+/// How long a test may take: what it waits for does not come then.
+const PATIENCE: Duration = Duration::from_secs(300);
+
 pub(super) fn on_reactor(test: impl Future<Output = ()> + 'static) {
     let config = Config { cpu: None, poll: PollPolicy::Interrupt, name: "host".into() };
+    let test = async { reactor::timeout(PATIENCE, test).await.expect("what is waited for comes") };
     reactor::run(config, test).unwrap();
+}
+
+/// Waits until the paths are as wanted.
+pub(super) async fn until(namespace: &Namespace, wanted: impl Fn(&[PathInfo]) -> bool) {
+    let mut paths = namespace.paths();
+    while !wanted(&paths) {
+        paths = namespace.paths_changed(&paths).await;
+    }
 }
 
 fn remote(peer: &Peer, options: Options) -> Remote {
@@ -212,7 +226,7 @@ fn io_goes_on_when_the_target_comes_back() {
         for _ in 0..2 {
             grows(&done).await;
             peer.stop();
-            reactor::sleep(Duration::from_millis(100)).await;
+            until(&namespace, |paths| paths.iter().all(|path| path.state != PathState::Live)).await;
             peer.serve_again();
             grows(&done).await;
         }

@@ -4,7 +4,6 @@
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use initiator::{AnaState, HostIdentity, Namespace, PathInfo, PathPolicy, PathState, Remote};
 use media::memory::{Region, RegionOptions};
@@ -16,7 +15,7 @@ use target::subsystem::SubsystemSpec;
 use target::testing::serve;
 use target::{Identity, Target as Served};
 
-use super::namespace::{busy, grows, impatient, on_reactor};
+use super::namespace::{busy, grows, impatient, on_reactor, until};
 use super::{BLOCK, SUBNQN};
 
 /// A target with two listeners on a reactor of its own.
@@ -84,13 +83,6 @@ impl Drop for Ways {
     }
 }
 
-async fn until(namespace: &Namespace, wanted: impl Fn(&[PathInfo]) -> bool) {
-    let mut paths = namespace.paths();
-    while !wanted(&paths) {
-        paths = namespace.paths_changed(&paths).await;
-    }
-}
-
 #[test]
 fn no_command_fails_while_paths_change_and_are_lost() {
     use AnaState::{Change, Inaccessible, NonOptimized, Optimized, PersistentLoss};
@@ -111,7 +103,8 @@ fn no_command_fails_while_paths_change_and_are_lost() {
             ] {
                 // No way at all for a moment.
                 ways.set([Inaccessible, Inaccessible]);
-                reactor::sleep(Duration::from_millis(5)).await;
+                let closed = |path: &PathInfo| path.access == Some(Inaccessible);
+                until(&namespace, |paths| paths.iter().all(closed)).await;
                 ways.set(states);
                 grows(&done).await;
             }

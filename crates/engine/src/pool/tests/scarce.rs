@@ -2,6 +2,7 @@
 
 use media::Simulated;
 use media::drive::SimulatedOptions;
+use std::time::Duration;
 
 use super::*;
 
@@ -50,9 +51,12 @@ fn without_space_behind_the_drives_writers_are_refused_until_it_is_back() {
             verify(&v, &model).await;
             full.iter().for_each(|drive| drive.set_full(false));
             // Whoever tries again finds that it is back.
-            while v.write(0, &block(0, 2)).await.is_err() {
-                reactor::sleep(std::time::Duration::from_millis(10)).await;
-            }
+            let back = async {
+                while v.write(0, &block(0, 2)).await.is_err() {
+                    reactor::sleep(Duration::from_millis(10)).await;
+                }
+            };
+            reactor::timeout(Duration::from_secs(60), back).await.expect("there is space again");
             model.insert(0, 2);
             assert_eq!(write_until_full(&v, &mut model, 3).await, blocks);
             verify(&v, &model).await;

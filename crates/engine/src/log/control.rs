@@ -1,5 +1,6 @@
 //! The control block: where the log begins. Two slots, written in turn, so that one is always whole.
 
+use super::limits::ALIGN;
 use crate::format::{Bad, VERSION, check, seal};
 use stdx::num::u64_of;
 use zerocopy::little_endian::{U16, U32, U64};
@@ -81,6 +82,10 @@ impl Control {
         let counters = [&slot.generation, &slot.position, &slot.trimmed, &slot.durable_stripe];
         if counters.iter().any(|c| c.get() >= COUNTERS_END) || slot.epoch.get() == u32::MAX {
             return Err(Bad::Field("counter"));
+        }
+        // Between two lines there is no record, and none put there would be found again.
+        if !slot.position.get().is_multiple_of(ALIGN) {
+            return Err(Bad::Field("position"));
         }
         Ok(Self {
             lane: slot.lane.get(),

@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::path::Path;
 
-use api::v1::PollPolicy;
+use api::v1::{Kind, PollPolicy};
 
 use super::*;
 use crate::change::steps;

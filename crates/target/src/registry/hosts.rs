@@ -1,0 +1,79 @@
+//! Who may connect to a subsystem.
+
+use std::sync::MutexGuard;
+
+use nvme::nqn::Nqn;
+
+use super::{ManageError, Registry, Target, raise};
+use crate::event::Event;
+
+impl Target {
+    /// Puts a host on a subsystem's list.
+    ///
+    /// # Errors
+    /// There is no such subsystem, or its list is full.
+    pub fn allow_host(&self, nqn: &Nqn, host: &Nqn) -> Result<(), ManageError> {
+        let mut registry = self.lock();
+        let admission = &mut registry.subsystem(nqn)?.admission;
+        let before = admission.admits(host);
+        if !admission.add(host.clone()) {
+            let max = crate::limits::HOSTS_MAX;
+            return Err(ManageError::Full { what: "the subsystem's list of hosts", max });
+        }
+        let told = registry.discovery_changed(|other| !before && other == host);
+        drop(registry);
+        raise(&told, Event::DiscoveryChange);
+        Ok(())
+    }
+
+    /// Takes a host off a subsystem's list. Unless any host is allowed, its controllers end.
+    ///
+    /// # Errors
+    /// There is no such subsystem, or the host is not on its list.
+    pub fn deny_host(&self, nqn: &Nqn, host: &Nqn) -> Result<(), ManageError> {
+        let mut registry = self.lock();
+        let admission = &mut registry.subsystem(nqn)?.admission;
+        if !admission.remove(host) {
+            return Err(ManageError::NoHost(nqn.clone(), host.clone()));
+        }
+        self.admission_narrowed(registry, nqn);
+        Ok(())
+    }
+
+    /// Allows any host, or only the listed ones; the controllers of others end.
+    ///
+    /// # Errors
+    /// There is no such subsystem.
+    pub fn set_allow_any(&self, nqn: &Nqn, any: bool) -> Result<(), ManageError> {
+        let mut registry = self.lock();
+        let admission = &mut registry.subsystem(nqn)?.admission;
+        let before = admission.clone();
+        admission.set_any(any);
+        if any {
+            let told = registry.discovery_changed(|host| !before.admits(host));
+            drop(registry);
+            raise(&told, Event::DiscoveryChange);
+        } else {
+            self.admission_narrowed(registry, nqn);
+        }
+        Ok(())
+    }
+
+    /// Ends the controllers of hosts no longer admitted.
+    fn admission_narrowed(&self, mut registry: MutexGuard<'_, Registry>, nqn: &Nqn) {
+        let Ok(subsystem) = registry.subsystem(nqn) else { return };
+        let admission = subsystem.admission.clone();
+        let ended: Vec<_> = subsystem
+            .controllers
+            .iter()
+            .filter(|controller| !admission.admits(&controller.host().nqn))
+            .cloned()
+            .collect();
+        let told = registry.discovery_changed(|host| !admission.admits(host));
+        drop(registry);
+        for controller in ended {
+            controller.close_queues();
+        }
+        raise(&told, Event::DiscoveryChange);
+    }
+}

@@ -1,0 +1,132 @@
+//! Namespaces that come, change and go.
+
+use std::sync::{Arc, MutexGuard};
+
+use nvme::nqn::Nqn;
+
+use super::{ManageError, Registry, Target, invalid};
+use crate::namespace::{Namespace, NamespaceSpec};
+use crate::persistent_event::Happened;
+
+impl Target {
+    /// Adds a namespace, active at once on every controller of the subsystem. Returns its
+    /// identifier.
+    ///
+    /// # Errors
+    /// No such subsystem, the identifier is taken or out of range, the block size is not one the
+    /// backend can serve, or there is no room.
+    pub fn add_namespace(&self, nqn: &Nqn, spec: &NamespaceSpec) -> Result<u32, ManageError> {
+        check_namespace(spec)?;
+        let mut registry = self.lock();
+        let subsystem = registry.subsystem(nqn)?;
+        let max = subsystem.spec.max_namespaces;
+        let nsid = match spec.nsid {
+            Some(nsid) if !(1..=max).contains(&nsid) => {
+                return Err(invalid("namespace identifier", nsid, format!("1 to {max}")));
+            }
+            Some(nsid) if subsystem.namespaces.contains_key(&nsid) => {
+                return Err(ManageError::NamespaceExists(nqn.clone(), nsid));
+            }
+            Some(nsid) => nsid,
+            None => subsystem.free_nsid().ok_or(ManageError::Full {
+                what: "the subsystem's list of namespaces",
+                max: stdx::num::usize32(max),
+            })?,
+        };
+        let namespace = Namespace::new(nqn, nsid, spec);
+        let namespace = namespace.ok_or(ManageError::Reservations(nqn.clone(), nsid))?;
+        let namespace = Arc::new(namespace);
+        let created = Happened::ChangeNamespace { namespace: &namespace, deleted: false };
+        subsystem.events.record(self.event_source(), created);
+        subsystem.namespaces.insert(nsid, namespace);
+        self.namespaces_changed(registry, nqn, nsid);
+        Ok(nsid)
+    }
+
+    /// Removes a namespace. Commands in flight on it finish; further ones are refused.
+    ///
+    /// # Errors
+    /// There is no such subsystem or namespace.
+    pub fn remove_namespace(&self, nqn: &Nqn, nsid: u32) -> Result<(), ManageError> {
+        let mut registry = self.lock();
+        let subsystem = registry.subsystem(nqn)?;
+        let Some(namespace) = subsystem.namespaces.remove(&nsid) else {
+            return Err(ManageError::NoNamespace(nqn.clone(), nsid));
+        };
+        let deleted = Happened::ChangeNamespace { namespace: &namespace, deleted: true };
+        subsystem.events.record(self.event_source(), deleted);
+        self.namespaces_changed(registry, nqn, nsid);
+        Ok(())
+    }
+
+    /// Gives a namespace another size, in bytes. The backend must have been resized before when
+    /// it grows, and may be after when it shrinks.
+    ///
+    /// # Errors
+    /// There is no such namespace, or the backend does not hold that much.
+    pub fn resize_namespace(&self, nqn: &Nqn, nsid: u32, bytes: u64) -> Result<(), ManageError> {
+        let mut registry = self.lock();
+        let subsystem = registry.subsystem(nqn)?;
+        let namespace = subsystem
+            .namespaces
+            .get(&nsid)
+            .ok_or_else(|| ManageError::NoNamespace(nqn.clone(), nsid))?;
+        let capacity = namespace.backend.capacity();
+        let block = u64::from(namespace.block_size);
+        if bytes > capacity || bytes < block || !bytes.is_multiple_of(block) {
+            let wanted = format!("a multiple of {block} up to the backend's {capacity}");
+            return Err(invalid("size", bytes, wanted));
+        }
+        namespace.set_blocks(bytes / block);
+        self.namespaces_changed(registry, nqn, nsid);
+        Ok(())
+    }
+
+    /// Protects a namespace from writes, or stops protecting it (NSATTR bit 0).
+    ///
+    /// # Errors
+    /// There is no such namespace.
+    pub fn set_write_protected(
+        &self,
+        nqn: &Nqn,
+        nsid: u32,
+        protected: bool,
+    ) -> Result<(), ManageError> {
+        let mut registry = self.lock();
+        let subsystem = registry.subsystem(nqn)?;
+        let namespace = subsystem
+            .namespaces
+            .get(&nsid)
+            .ok_or_else(|| ManageError::NoNamespace(nqn.clone(), nsid))?;
+        namespace.set_write_protected(protected);
+        self.namespaces_changed(registry, nqn, nsid);
+        Ok(())
+    }
+
+    /// What every change of a namespace ends with: views, epoch, and the notice to hosts.
+    pub(crate) fn namespaces_changed(
+        &self,
+        mut registry: MutexGuard<'_, Registry>,
+        nqn: &Nqn,
+        nsid: u32,
+    ) {
+        let Ok(subsystem) = registry.subsystem(nqn) else { return };
+        subsystem.rebuild_view();
+        let controllers: Vec<_> = subsystem.controllers.iter().cloned().collect();
+        drop(registry);
+        self.move_epoch();
+        for controller in controllers {
+            controller.namespace_changed(nsid);
+        }
+    }
+}
+
+fn check_namespace(spec: &NamespaceSpec) -> Result<(), ManageError> {
+    if !matches!(spec.block_size, 512 | 4096) {
+        return Err(invalid("block size", spec.block_size, "512 or 4096"));
+    }
+    if spec.backend.capacity() < u64::from(spec.block_size) {
+        return Err(invalid("capacity", spec.backend.capacity(), "at least one logical block"));
+    }
+    Ok(())
+}

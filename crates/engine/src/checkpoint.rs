@@ -44,7 +44,9 @@ impl Shard {
         self.map.flush().await?;
         self.cut.set(cut);
         self.writer.table.borrow_mut().settle(&applied);
-        self.checkpoint().await
+        self.checkpoint().await?;
+        self.writer.table.borrow_mut().made_durable(&applied);
+        Ok(())
     }
 
     /// Takes a checkpoint of the map's runs as they are, reserves segments, and gives the space of

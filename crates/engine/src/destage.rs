@@ -173,13 +173,15 @@ impl Shard {
             self.learn(&header).await?;
         }
         let Some(through) = self.take_trimmable() else { return Ok(()) };
-        let written = self.writer.written();
+        let (written, applied) = (self.writer.written(), self.table().cut());
         if !canary::has(Canary::TrimsEarly) {
             self.writer.flush().await?;
         }
         self.common.superblock.tell_failures().await?;
         self.common.follow_drives();
-        self.log.trim(through, written).await
+        self.log.trim(through, written).await?;
+        self.writer.table.borrow_mut().made_durable(&applied);
+        Ok(())
     }
 
     /// The map learns a stripe's records.
@@ -191,6 +193,10 @@ impl Shard {
                     let blocks = u32_of(record.crcs.len());
                     self.writer.table.borrow_mut().add_live(record.location, blocks);
                     self.map.insert(key, record.location, record.crcs);
+                    if key.view.is_shared() {
+                        // Those who refer to it may be gone by now.
+                        self.pages.unreferred(u64::from(blocks));
+                    }
                 }
                 Owner::Hole { key, blocks } => {
                     self.reserve_in_map(2).await?;

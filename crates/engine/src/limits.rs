@@ -114,5 +114,5 @@ pub const FINDINGS_MAX: u64 = 1000;
 /// in one go. For more of them the map is looked through again.
 pub const SWEEP_BYTES: usize = 8 << 20;
 
-/// Blocks that are in the log and copied at once: they are copied with their contents.
-pub const COPY_LOGGED_BLOCKS: u64 = 64;
+/// Blocks copied with their contents at once: those in the log, and those just moved.
+pub const COPY_CONTENTS_BLOCKS: u64 = 64;

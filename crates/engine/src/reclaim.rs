@@ -220,7 +220,7 @@ impl Shard {
 
     /// Moves everything live in a segment to the reclaim stream. False when some of it cannot be
     /// read for now.
-    async fn empty(&self, victim: SegmentId) -> Result<bool> {
+    pub async fn empty(&self, victim: SegmentId) -> Result<bool> {
         let Some((info, counted)) = self.table().get(victim).map(|s| (Rc::clone(&s.info), s.live))
         else {
             return Ok(true);
@@ -386,10 +386,6 @@ impl Shard {
     async fn relocate(&self, info: &Rc<SegmentInfo>, live: Live) -> Result<bool> {
         let mut data = vec![0; live.crcs.len() * BLOCK];
         let read = self.writer.segments.read(info, live.at.slot(), &live.crcs, &mut data).await;
-        if live.is_new {
-            // Those who refer to it may be gone before it is there.
-            self.pages.unreferred(1);
-        }
         let mut all = true;
         for (n, (crc, block)) in live.crcs.iter().zip(data.chunks_exact_mut(BLOCK)).enumerate() {
             let n = u32_of(n);

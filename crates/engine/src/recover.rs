@@ -191,6 +191,7 @@ pub async fn roll(
         if segment.stripes > 0 {
             claim(allocator, &info)?;
             segment.settled = segment.settled.max(segment.applied);
+            segment.durable = segment.stripes;
             table.insert(segment);
         }
     }

@@ -33,6 +33,8 @@ pub struct Segment {
     pub applied: u32,
     /// Stripes whose records the map on media has: those from here on are rolled forward.
     pub settled: u32,
+    /// Stripes that the log or a checkpoint knows as durable: later ones do not count after a crash.
+    pub durable: u32,
     /// Blocks the map points to. A hint: it may count blocks that nobody sees any more, until the
     /// map's merges find out.
     pub live: u32,
@@ -44,7 +46,16 @@ impl Segment {
     /// One in which nothing was written.
     #[must_use]
     pub const fn new(info: Rc<SegmentInfo>, state: State) -> Self {
-        Self { info, state, stripes: 0, applied: 0, settled: 0, live: 0, dead_since: None }
+        Self {
+            info,
+            state,
+            stripes: 0,
+            applied: 0,
+            settled: 0,
+            durable: 0,
+            live: 0,
+            dead_since: None,
+        }
     }
 
     /// One that was filled before the last checkpoint.
@@ -56,6 +67,7 @@ impl Segment {
             stripes,
             applied: stripes,
             settled: stripes,
+            durable: stripes,
             live,
             dead_since,
             ..Self::new(info, State::Sealed)
@@ -229,7 +241,25 @@ impl Table {
         }
     }
 
-    /// What the map on media will have once what is applied now is flushed.
+    /// Whether the block at `at` is there after a crash too, as far as the log survives it.
+    #[must_use]
+    pub fn is_durable(&self, at: Location) -> bool {
+        self.segments.get(&at.segment()).is_some_and(|segment| {
+            let stripe = segment.info.geometry.place(at.slot()).stripe;
+            stripe < segment.durable
+        })
+    }
+
+    /// The log or a checkpoint knows that it is durable.
+    pub fn made_durable(&mut self, cut: &[(SegmentId, u32)]) {
+        for (id, applied) in cut {
+            if let Some(segment) = self.segments.get_mut(id) {
+                segment.durable = segment.durable.max(*applied);
+            }
+        }
+    }
+
+    /// What the map has now: the stripes applied of each segment that is not settled.
     #[must_use]
     pub fn cut(&self) -> Vec<(SegmentId, u32)> {
         let applied = |id: &SegmentId| self.segments.get(id).map(|segment| (*id, segment.applied));

@@ -6,9 +6,9 @@ use stdx::num::{low32, u32_of, u64_of, usize64};
 use super::Shard;
 use crate::address::{BLOCK, Entry, Key, Name};
 use crate::error::Result;
-use crate::limits::COPY_LOGGED_BLOCKS;
+use crate::limits::COPY_CONTENTS_BLOCKS;
 use crate::log::{Append, Found, RECORD_BLOCKS_MAX};
-use crate::map::{Contents, Extents};
+use crate::map::{Contents, Extent, Extents};
 use crate::volume::{BLOCK_BYTES, State};
 
 /// A copy of whole blocks, from one volume to another or within one.
@@ -80,10 +80,7 @@ impl Shard {
                     run
                 }
                 Found::Lost => return Err(super::lost_with_log(source.view, source.block)),
-                Found::Nothing => {
-                    self.copy_settled(source, target, run).await?;
-                    run
-                }
+                Found::Nothing => self.copy_settled(source, target, run).await?,
             };
         }
         Ok(())
@@ -91,7 +88,7 @@ impl Shard {
 
     /// Copies blocks that are in the log with their contents: how many there were to begin with.
     async fn copy_logged(&self, source: Key, target: Key, blocks: u64) -> Result<u64> {
-        let most = blocks.min(COPY_LOGGED_BLOCKS);
+        let most = blocks.min(COPY_CONTENTS_BLOCKS);
         let mut data = buffer::scratch(usize64(most) * BLOCK).await;
         let mut found = 0;
         for block in data.chunks_exact_mut(BLOCK).take(usize64(most)) {
@@ -106,27 +103,37 @@ impl Shard {
         Ok(found)
     }
 
-    /// Copies blocks that the map knows of.
-    async fn copy_settled(&self, source: Key, target: Key, blocks: u64) -> Result<()> {
+    /// Copies blocks that the map knows of: how many there were to begin with of those that a record may refer to,
+    /// or of the others.
+    async fn copy_settled(&self, source: Key, target: Key, blocks: u64) -> Result<u64> {
         let mut extents = Extents::default();
-        let holding = {
-            // What the map has stays where it is until the log knows that it is referred to.
-            let _reading = self.grace.enter();
-            self.map
-                .lookup(source.view, source.block, u32_of(usize64(blocks)), &mut extents)
-                .await?;
-            let mut places = Vec::new();
-            for extent in extents.iter() {
-                if let Contents::Data { location, .. } = extent.state {
-                    places.extend((0..extent.count).map(|n| location.offset(n)));
-                }
+        // What the map has stays where it is until it was read, or the log knows that it is referred to.
+        let reading = self.grace.enter();
+        let blocks = u32_of(usize64(blocks));
+        self.map.lookup(source.view, source.block, blocks, &mut extents).await?;
+        let fleeting = extents.iter().next().filter(|first| !self.may_refer(first));
+        if let Some(Extent { state: Contents::Data { location, crcs }, .. }) = fleeting {
+            let crcs = &crcs[..crcs.len().min(usize64(COPY_CONTENTS_BLOCKS))];
+            let mut data = vec![0; crcs.len() * BLOCK];
+            self.read_segment(location, crcs, &mut data).await?;
+            drop(reading);
+            self.write(target.view, target.block, &data).await?;
+            return Ok(u64_of(crcs.len()));
+        }
+        let lasting: Vec<Extent<'_>> = extents.iter().take_while(|e| self.may_refer(e)).collect();
+        let mut places = Vec::new();
+        for extent in &lasting {
+            if let Contents::Data { location, .. } = extent.state {
+                places.extend((0..extent.count).map(|n| location.offset(n)));
             }
-            self.log.hold(places)
-        };
+        }
+        let holding = self.log.hold(places);
+        drop(reading);
         let mut entries = Vec::new();
-        let mut first = 0;
-        for extent in extents.iter() {
+        let (mut first, mut end) = (0, 0);
+        for extent in lasting {
             let begin = low32(extent.first - source.block);
+            end = u64::from(begin + extent.count);
             match extent.state {
                 Contents::Data { location, crcs } => {
                     let placed = (0..).zip(crcs);
@@ -140,13 +147,25 @@ impl Shard {
                     entries.clear();
                     let hole = forward(target, u64::from(begin));
                     self.punch(hole.view, hole.block, u64::from(extent.count)).await?;
-                    first = u64::from(begin + extent.count);
+                    first = end;
                 }
             }
         }
         self.refer(forward(source, first), forward(target, first), &entries).await?;
         drop(holding);
-        Ok(())
+        Ok(end)
+    }
+
+    /// Whether a record in the log may refer to what a block has. Where reclaim has just moved it, it may not be after
+    /// a crash; a name is known as long as its block is.
+    fn may_refer(&self, extent: &Extent<'_>) -> bool {
+        match extent.state {
+            Contents::Data { location, .. } => {
+                location.name().is_some()
+                    || self.table().is_durable(location.offset(extent.count - 1))
+            }
+            Contents::Hole => true,
+        }
     }
 
     /// Has blocks from `target` on refer to what those from `source` on have, which is held.

@@ -1,6 +1,11 @@
 //! Copies: what is shared, and for how long.
 
+use std::rc::Rc;
+
 use super::*;
+use crate::segment::Stream;
+use crate::shard::Shard;
+use crate::table::Segment;
 
 const B: u64 = BLOCK as u64;
 
@@ -195,6 +200,39 @@ fn shared_blocks_are_moved_by_reclaim_for_all_who_have_them() {
         check(&v, &model).await;
         let held = live(&pool).await;
         assert_eq!(held, u64::try_from(noise.len()).unwrap() + 100);
+        pool.close().await.unwrap();
+    });
+}
+
+#[test]
+fn copies_of_what_reclaim_has_just_moved_outlive_a_crash() {
+    let (drives, log) = (drives(6, 64 * MIB), LogSpec::Bbu(vec![pmem(8 * MIB)]));
+    let model = reactor::simulate(6, {
+        let (drives, log) = (drives.clone(), log.clone());
+        async move {
+            let (pool, v) = made(&drives, &log).await;
+            let mut model = Model::new();
+            put(&v, &mut model, 0, 100, 1).await;
+            live(&pool).await;
+            let move_all = |shard: Rc<Shard>| async move {
+                let data = |s: &&Segment| s.info.stream == Stream::User && s.live > 0;
+                let ids: Vec<_> = shard.table().iter().filter(data).map(|s| s.info.id).collect();
+                for id in ids {
+                    assert!(shard.empty(id).await?);
+                }
+                shard.settle_reclaim().await
+            };
+            pool.each(move_all).await.unwrap();
+            assert_eq!(pool.status().await.unwrap().moved, 100 * B);
+            copy(&v, &mut model, 0, 300, 100).await;
+            check(&v, &model).await;
+            model
+        }
+    });
+    reactor::simulate(7, async move {
+        let pool = Pool::open(drives, log, OpenOptions::default(), &[]).await.unwrap();
+        check(&pool.volume("db").unwrap(), &model).await;
+        assert_eq!(live(&pool).await, 200);
         pool.close().await.unwrap();
     });
 }

@@ -191,6 +191,9 @@ async fn unless<F: Future>(future: F, stop: impl Future<Output = ()>) -> Option<
 async fn send_events(controller: Arc<Controller>, queue: Rc<Queue>) {
     poll_fn(|cx| {
         controller.set_event_waker(cx.waker().clone());
+        while let Some(cid) = controller.next_dropped_request() {
+            queue.drop_parked(cid);
+        }
         while let Some(cqe) = controller.next_event() {
             queue.complete_parked(cqe);
         }

@@ -267,6 +267,12 @@ impl Controller {
         self.lock().events.next()
     }
 
+    /// The next Asynchronous Event Request that a reset ended: its queue lets it go, and sends nothing.
+    #[must_use]
+    pub fn next_dropped_request(&self) -> Option<u16> {
+        self.lock().events.next_dropped()
+    }
+
     /// Notes an event, and wakes the admin queue when a request waits for it.
     pub fn raise(&self, event: Event) {
         let mut state = self.lock();

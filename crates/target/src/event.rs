@@ -54,6 +54,8 @@ pub(crate) struct Events {
     parked: VecDeque<u16>,
     /// Requests to complete as aborted.
     aborted: VecDeque<u16>,
+    /// Requests that a reset ended without a completion, and that their queue has not let go yet.
+    dropped: Vec<u16>,
     /// Events to report, oldest first.
     pending: VecDeque<Event>,
     /// Events reported and masked until their log page is read with RAE cleared.
@@ -137,6 +139,8 @@ impl Events {
     /// waits for this one.
     pub fn forget(&mut self, cid: u16) {
         self.parked.retain(|&parked| parked != cid);
+        self.aborted.retain(|&aborted| aborted != cid);
+        self.dropped.retain(|&dropped| dropped != cid);
     }
 
     /// Whether a request with this identifier is parked (a duplicate is a Command ID Conflict).
@@ -144,9 +148,10 @@ impl Events {
         self.parked.contains(&cid)
     }
 
-    /// A Controller Level Reset: outstanding requests end as aborted, events are forgotten.
+    /// A Controller Level Reset: events are forgotten, and outstanding requests aborted, which "shall
+    /// not return a CQE" (section 5.1.2).
     pub fn reset(&mut self) {
-        self.aborted.append(&mut self.parked);
+        self.dropped.extend(self.parked.drain(..).chain(self.aborted.drain(..)));
         self.pending.clear();
         self.masked.clear();
         self.withheld.clear();
@@ -168,9 +173,15 @@ impl Events {
         Some(cqe)
     }
 
-    /// Whether [`Self::next`] has a completion.
+    /// The next request that ended without a completion.
+    pub fn next_dropped(&mut self) -> Option<u16> {
+        self.dropped.pop()
+    }
+
+    /// Whether [`Self::next`] has a completion, or [`Self::next_dropped`] a request.
     pub fn due(&self) -> bool {
-        !self.aborted.is_empty() || (!self.pending.is_empty() && !self.parked.is_empty())
+        let ended = !self.aborted.is_empty() || !self.dropped.is_empty();
+        ended || (!self.pending.is_empty() && !self.parked.is_empty())
     }
 }
 
@@ -265,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_kept_and_reset_aborts_what_is_parked() {
+    fn the_limit_is_kept_and_reset_drops_what_is_parked() {
         let mut events = Events::default();
         let limit = u16::try_from(ASYNC_EVENT_REQUESTS_MAX).unwrap();
         for cid in 0..limit {
@@ -275,9 +286,14 @@ mod tests {
         assert!(events.abort(0));
         assert!(!events.abort(0));
         events.reset();
-        for _ in 0..limit {
-            assert_eq!(events.next().unwrap().status(), Status::ABORT_REQUESTED);
+        assert_eq!(events.next(), None);
+        events.forget(1);
+        let mut dropped = Vec::new();
+        while events.due() {
+            dropped.extend(events.next_dropped());
         }
-        assert!(!events.due());
+        dropped.sort_unstable();
+        let expected: Vec<_> = (0..limit).filter(|&cid| cid != 1).collect();
+        assert_eq!(dropped, expected, "all but the one whose identifier is used again");
     }
 }

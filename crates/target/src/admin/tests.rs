@@ -95,14 +95,15 @@ fn an_abort_finds_parked_requests_and_passes_on_the_rest() {
 }
 
 #[test]
-fn a_reset_aborts_parked_requests() {
+fn a_reset_ends_parked_requests_without_a_completion() {
     let rig = Rig::new();
     let connected = rig.enabled();
     let controller = connected.controller();
     assert_eq!(execute(controller, &aer(7)).0, Outcome::AsyncEvent);
     crate::rig::set_cc(controller, nvme::property::Cc(0));
-    assert_eq!(controller.next_event().map(|cqe| cqe.status()), Some(Status::ABORT_REQUESTED));
     assert_eq!(controller.next_event(), None);
+    assert_eq!(controller.next_dropped_request(), Some(7));
+    assert_eq!(controller.next_dropped_request(), None);
 }
 
 #[test]

@@ -4,8 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nvme::fabrics::{PropertySet, PropertySize};
 use nvme::opcode::{admin as admin_opcode, io as io_opcode};
 use nvme::pdu::Fes;
+use nvme::property::{Cc, CommandSetSelected, offset};
 use nvme::sqe::{Fused, Sqe};
 use nvme::status::Status;
 use nvme::tcp::host::Config;
@@ -220,6 +222,29 @@ fn abort_ends_a_write_that_waits_for_its_data() {
         assert_eq!(queue.next().await, expected, "nothing of it was written");
         admin.command(&abort, &[]).await;
         assert_eq!(admin.response().await.dw0.get(), 1, "there is nothing to abort");
+    });
+}
+
+/// The host that resets its controller once got completions of requests that it had forgotten by then.
+#[test]
+fn a_reset_lets_go_of_event_requests_and_says_nothing_of_them() {
+    with_target(|address, _| async move {
+        let (mut admin, _) = admin(address).await;
+        let cc = |cid, cc: Cc| {
+            let value = u64::from(cc.0);
+            PropertySet { offset: offset::CC, size: PropertySize::Four, value }.to_sqe(cid)
+        };
+        let aer = |cid| Sqe::new(admin_opcode::ASYNC_EVENT_REQUEST, cid, 0);
+        // More often than the queue has entries: none of them stays taken.
+        for round in 0..40 {
+            admin.command(&aer(100 + round), &[]).await;
+            let enable = Cc::enable(CommandSetSelected::Nvm);
+            for (cid, cc) in [(10, cc(10, Cc(0))), (11, cc(11, enable))] {
+                admin.command(&cc, &[]).await;
+                let cqe = admin.response().await;
+                assert_eq!((cqe.cid.get(), cqe.status()), (cid, Status::SUCCESS));
+            }
+        }
     });
 }
 

@@ -150,6 +150,12 @@ impl Queue {
         self.connection.respond(&self.stamped(cqe));
     }
 
+    /// Lets a parked request go without a completion.
+    pub(crate) fn drop_parked(&self, cid: u16) {
+        self.parked.borrow_mut().retain(|&parked| parked != cid);
+        self.retire(cid);
+    }
+
     /// Gives up a parked request whose identifier the host uses again; false when it is not one.
     /// Some hosts (SPDK's, when it shuts a controller down) forget their Asynchronous Event Requests
     /// without an Abort; to refuse their next command would leave the controller enabled.

@@ -20,10 +20,12 @@ pub enum Canary {
     ForgetsReferences,
     /// A sweep does not look at what the log refers to.
     SweepsWhatLogRefersTo,
+    /// A block that the map gives up is counted down twice, so that a segment with live blocks seems dead.
+    CountsDownTwice,
 }
 
 impl Canary {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::AcknowledgesEarly,
         Self::SkipsFence,
         Self::TrimsEarly,
@@ -31,6 +33,7 @@ impl Canary {
         Self::ReplaysInWrongOrder,
         Self::ForgetsReferences,
         Self::SweepsWhatLogRefersTo,
+        Self::CountsDownTwice,
     ];
 }
 

@@ -7,6 +7,7 @@
 
 use std::rc::Rc;
 
+use stdx::Counted;
 use stdx::num::{u32_of, u64_of, usize32};
 
 use crate::address::{BLOCK, Entry, Key, Location};
@@ -186,6 +187,7 @@ impl Shard {
 
     /// The map learns a stripe's records.
     pub async fn learn(&self, header: &StripeHeader) -> Result<()> {
+        let _learning = Counted::new(&self.learning);
         for record in header.placed() {
             match record.owner {
                 Owner::Write { key } => {

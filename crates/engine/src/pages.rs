@@ -6,6 +6,7 @@ use std::rc::Rc;
 use stdx::num::usize32;
 
 use crate::address::{BLOCK, Entry, Location};
+use crate::canary::{self, Canary};
 use crate::error::{Error, Kind, Result};
 use crate::map;
 use crate::segment::SegmentInfo;
@@ -95,7 +96,10 @@ impl map::Pages for Rc<Pages> {
 
     fn superseded(&self, at: Location, blocks: u32) {
         match at.name() {
-            None => self.writer.table.borrow_mut().drop_live(at, blocks),
+            None => {
+                let times = if canary::has(Canary::CountsDownTwice) { 2 } else { 1 };
+                self.writer.table.borrow_mut().drop_live(at, times * blocks);
+            }
             // What it referred to may have no other reference.
             Some(_) => self.unreferred(u64::from(blocks)),
         }

@@ -13,6 +13,7 @@ use crate::limits::{LEFT_ALONE, RECLAIM_RESERVE};
 use crate::map::{Contents, Extents};
 use crate::segment::{Owner, Salvaged, SegmentInfo, Stream, StripeHeader};
 use crate::shard::{Shard, count};
+use crate::table::Segment;
 
 /// Segments emptied before their space is given back, with one checkpoint.
 const SEGMENTS_AT_ONCE: usize = 4;
@@ -412,23 +413,13 @@ impl Shard {
         Ok(all)
     }
 
-    /// Counts what is live in a segment block by block; one without any is free to be used again.
-    /// False when that cannot be said now.
+    /// Counts what is live in a segment, block by block where the count so far is a hint; one without
+    /// any is free to be used again. False when that cannot be said now.
     async fn verify_dead(&self, id: SegmentId) -> Result<bool> {
-        let Some(info) = self.table().get(id).map(|s| Rc::clone(&s.info)) else { return Ok(true) };
-        let (mut live, mut bare) = (0, BTreeSet::new());
-        let blocks = |list: &[Live]| list.iter().map(|l| u32_of(l.crcs.len())).sum::<u32>();
-        for stripes in batches(&info) {
-            let mut seen = self.live_of(&info, stripes).await?;
-            if seen.unknown {
-                return Ok(false);
-            }
-            bare.append(&mut seen.bare);
-            live += blocks(&seen.live);
-        }
-        if live == 0 && !bare.is_empty() {
-            live = blocks(&self.live_by_map(&info, &bare).await?);
-        }
+        let of = |segment: &Segment| (Rc::clone(&segment.info), segment.is_surely_dead());
+        let Some((info, surely)) = self.table().get(id).map(of) else { return Ok(true) };
+        let counted = if surely { Some(0) } else { self.count_live(&info).await? };
+        let Some(mut live) = counted else { return Ok(false) };
         if live == 0 && !canary::has(Canary::ForgetsReferences) {
             live = u32::from(!self.has_none_shared(&info).await?);
         }
@@ -437,5 +428,23 @@ impl Shard {
             self.verified.borrow_mut().insert(id);
         }
         Ok(true)
+    }
+
+    /// How many blocks of a segment are live. `None` when drives are away that may know of some.
+    async fn count_live(&self, info: &Rc<SegmentInfo>) -> Result<Option<u32>> {
+        let (mut live, mut bare) = (0, BTreeSet::new());
+        let blocks = |list: &[Live]| list.iter().map(|l| u32_of(l.crcs.len())).sum::<u32>();
+        for stripes in batches(info) {
+            let mut seen = self.live_of(info, stripes).await?;
+            if seen.unknown {
+                return Ok(None);
+            }
+            bare.append(&mut seen.bare);
+            live += blocks(&seen.live);
+        }
+        if live == 0 && !bare.is_empty() {
+            live = blocks(&self.live_by_map(info, &bare).await?);
+        }
+        Ok(Some(live))
     }
 }

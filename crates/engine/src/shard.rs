@@ -71,6 +71,8 @@ pub struct Shard {
     /// Who wants everything carried from the log to the drives.
     pub draining: Cell<usize>,
     pub room: Room,
+    /// Stripes whose records the map is learning.
+    pub learning: Cell<usize>,
     /// Blocks that hosts gave back since that was looked for last, at most.
     pub freed: Cell<u64>,
     /// What is dead is to be given back although space is not short.
@@ -283,6 +285,7 @@ impl Shard {
             filling: Signal::new(),
             wake: Signal::new(),
             draining: Cell::new(0),
+            learning: Cell::new(0),
             room: Room::default(),
             freed: Cell::new(0),
             gives: Cell::new(false),

@@ -38,6 +38,10 @@ pub struct Segment {
     /// Blocks the map points to. A hint: it may count blocks that nobody sees any more, until the
     /// map's merges find out.
     pub live: u32,
+    /// Every block was counted when the map learnt it, and is counted down once when the map gives it
+    /// up: `live` is never too low. A crash repeats some of that, so not for a segment that was there
+    /// when the shard was opened.
+    counted: bool,
     /// When the last live block went: the stripe applied last then.
     dead_since: Option<u64>,
 }
@@ -54,6 +58,7 @@ impl Segment {
             settled: 0,
             durable: 0,
             live: 0,
+            counted: false,
             dead_since: None,
         }
     }
@@ -76,6 +81,13 @@ impl Segment {
 
     fn is_settled(&self) -> bool {
         self.state == State::Sealed && self.settled == self.stripes
+    }
+
+    /// Whether the map points to none of its blocks by the keys that they have there: not by the name
+    /// that one may have got since.
+    #[must_use]
+    pub const fn is_surely_dead(&self) -> bool {
+        self.counted && self.live == 0
     }
 }
 
@@ -155,6 +167,7 @@ impl Table {
         let id = self.reserved.pop_front()?;
         let segment = self.segments.get_mut(&id)?;
         segment.state = State::Open;
+        segment.counted = true;
         // What stream it serves is known only now.
         segment.info = Rc::new(SegmentInfo { stream, ..SegmentInfo::clone(&segment.info) });
         self.unsettled.insert(id);
@@ -203,6 +216,7 @@ impl Table {
         let most = LIVE_FACTOR * segment.info.geometry.slots();
         let new = blocks.min(most.saturating_sub(segment.live));
         segment.live += new;
+        segment.counted &= new == blocks;
         segment.dead_since = None;
         let stream = segment.info.stream;
         *self.total_of(stream) += u64::from(new);
@@ -214,6 +228,7 @@ impl Table {
         let Some(segment) = self.segments.get_mut(&at.segment()) else { return };
         let gone = blocks.min(segment.live);
         segment.live -= gone;
+        segment.counted &= gone == blocks;
         if segment.live == 0 {
             segment.dead_since = Some(applied);
         }
@@ -223,21 +238,29 @@ impl Table {
 
     /// Corrects a segment's live count, once it was counted block by block.
     pub fn set_live(&mut self, id: SegmentId, live: u32) {
+        let Some(segment) = self.segments.get_mut(&id) else { return };
+        // What the map has yet to give up was not found, and will be counted down all the same.
+        segment.counted = false;
+        self.correct_live(id, live);
+    }
+
+    fn correct_live(&mut self, id: SegmentId, live: u32) {
         let Some(segment) = self.segments.get(&id) else { return };
-        let at = Location::new(id, 0);
-        if live < segment.live {
-            self.drop_live(at, segment.live - live);
-        } else if live > segment.live {
-            self.add_live(at, live - segment.live);
+        let (at, before) = (Location::new(id, 0), segment.live);
+        if live < before {
+            self.drop_live(at, before - live);
+        } else if live > before {
+            self.add_live(at, live - before);
         }
     }
 
-    /// Corrects the live counts of all segments of data: those of these, none of the others.
+    /// Corrects the live counts of all segments of data: those of these, none of the others. The map gave
+    /// up nothing that it has not told of.
     pub fn set_live_data(&mut self, live: &BTreeMap<SegmentId, u32>) {
         let data = self.segments.values().filter(|s| s.info.stream != Stream::Metadata);
         let ids: Vec<SegmentId> = data.map(|segment| segment.info.id).collect();
         for id in ids {
-            self.set_live(id, live.get(&id).copied().unwrap_or(0));
+            self.correct_live(id, live.get(&id).copied().unwrap_or(0));
         }
     }
 

@@ -230,7 +230,8 @@ impl Shard {
                 *live.entry(at.segment()).or_insert(0) += blocks;
             }
         };
-        if self.map.places(count).await? && self.applied.get() == applied {
+        let whole = self.map.places(count).await?;
+        if whole && self.applied.get() == applied && self.learning.get() == 0 {
             self.writer.table.borrow_mut().set_live_data(&live);
         }
         Ok(())

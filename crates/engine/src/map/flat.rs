@@ -20,6 +20,11 @@ pub(super) fn unflat(at: Flat) -> Key {
     Key { view: View::new(low32(low64(at >> BLOCK_BITS))), block }
 }
 
+/// Where the view of a position ends, and every item at the latest: pages say so of theirs.
+pub(super) const fn end_of_view(at: Flat) -> Flat {
+    ((at >> BLOCK_BITS) + 1) << BLOCK_BITS
+}
+
 /// The low 64 bits.
 #[allow(clippy::cast_possible_truncation, reason = "truncation is what the name says")]
 pub(super) const fn low64(value: u128) -> u64 {
@@ -62,9 +67,9 @@ impl Item {
         usize64(self.blocks)
     }
 
-    /// Whether `next` continues this one on media as well as in the key space.
+    /// Whether `next` continues this one on media as well as in the key space, and in its view.
     pub fn continued_by(&self, next: &Self) -> bool {
-        if self.end() != next.start {
+        if self.end() != next.start || next.start == end_of_view(self.start) {
             return false;
         }
         match (self.place, next.place) {

@@ -1,6 +1,6 @@
 //! What the map learnt since its last flush: sorted chunks of fixed-size slots, and ranges of holes.
 
-use super::flat::{END, Flat, Item, flat, unflat};
+use super::flat::{END, Flat, Item, end_of_view, flat, unflat};
 use crate::address::{Entry, Location};
 use std::collections::BTreeMap;
 
@@ -246,7 +246,7 @@ impl Memtable {
             match self.get(at) {
                 Known::Data(_) => return self.extent(at, checksums, most),
                 Known::Hole(end) => {
-                    let blocks = super::flat::distance(at, end);
+                    let blocks = super::flat::distance(at, end.min(end_of_view(at)));
                     return Some(Item { start: at, blocks, place: None });
                 }
                 Known::Nothing(END) => return None,

@@ -115,3 +115,27 @@ fn what_is_inserted_is_found_before_and_after_flush_and_open() {
     assert!(pages.superseded.borrow().is_empty());
     assert!(u64_of(pages.pages.borrow().len()) == pages.next.get());
 }
+
+/// The page that had both as one was never read again.
+#[test]
+fn what_ends_with_a_view_is_not_continued_in_the_next() {
+    let pages = Rc::new(Memory::default());
+    let map = Map::new(Rc::clone(&pages), small());
+    let all = 1 << crate::address::BLOCK_BITS;
+    map.insert_hole(View::new(1), 0, all);
+    map.insert_hole(View::new(2), 0, all);
+    map.insert(Key::new(View::new(3), all - 1), user(0), &[7]);
+    map.insert(Key::new(View::new(4), 0), user(1), &[8]);
+    now(map.flush()).unwrap();
+    let map = Map::open(&map.manifest(), Rc::clone(&pages), small()).unwrap();
+    let mut out = Extents::default();
+    for (view, first, state) in [
+        (1, all - 1, Contents::Hole),
+        (2, 0, Contents::Hole),
+        (3, all - 1, Contents::Data { location: user(0), crcs: &[7] }),
+        (4, 0, Contents::Data { location: user(1), crcs: &[8] }),
+    ] {
+        now(map.lookup(View::new(view), first, 1, &mut out)).unwrap();
+        assert_eq!(out.iter().next(), Some(Extent { first, count: 1, state }));
+    }
+}

@@ -25,9 +25,6 @@ impl Shard {
         for (n, crcs) in (0..).step_by(LEARNT_AT_ONCE).zip(crcs.chunks(LEARNT_AT_ONCE)) {
             let (name, blocks) = (name.offset(n), u32_of(crcs.len()));
             let key = Key::new(key.view, key.block + u64::from(n));
-            if let Some(candidates) = &mut *self.candidates.borrow_mut() {
-                let _kept = candidates.keep(name, blocks);
-            }
             let first = name.key();
             {
                 // The map's pages stay where they are while they are looked at.
@@ -43,8 +40,18 @@ impl Shard {
                 self.map.insert(born.key(), born.birth(), crcs);
             }
             self.map.insert(key, name.reference(), crcs);
+            self.keep(name, blocks);
         }
         Ok(())
+    }
+
+    /// A sweep hears of references that the map has just learnt: it may have looked at their keys
+    /// already. Not before the map has them: a sweep that begins in between would neither hear of
+    /// them nor see them, and find them gone from the log.
+    fn keep(&self, name: Name, blocks: u32) {
+        if let Some(candidates) = &mut *self.candidates.borrow_mut() {
+            let _kept = candidates.keep(name, blocks);
+        }
     }
 
     /// The map learns that blocks from `key` on share what they have, where nothing newer came in
@@ -55,7 +62,9 @@ impl Shard {
             let (key, name) = (Key::new(key.view, key.block + u64::from(n)), name.offset(n));
             let reference = Entry { location: name.reference(), crc: *crc };
             let _reading = self.grace.enter();
-            self.map.replace_if(key, name.birth(), reference).await?;
+            if self.map.replace_if(key, name.birth(), reference).await? {
+                self.keep(name, 1);
+            }
         }
         Ok(())
     }

@@ -22,10 +22,12 @@ pub enum Canary {
     SweepsWhatLogRefersTo,
     /// A block that the map gives up is counted down twice, so that a segment with live blocks seems dead.
     CountsDownTwice,
+    /// Without its log a shard goes on with every stripe that has a header, whole or not.
+    TrustsHeaders,
 }
 
 impl Canary {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::AcknowledgesEarly,
         Self::SkipsFence,
         Self::TrimsEarly,
@@ -34,6 +36,7 @@ impl Canary {
         Self::ForgetsReferences,
         Self::SweepsWhatLogRefersTo,
         Self::CountsDownTwice,
+        Self::TrustsHeaders,
     ];
 }
 

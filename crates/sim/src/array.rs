@@ -2,14 +2,14 @@
 
 use crate::contents::{self, BLOCK};
 use crate::plan::Plan;
-use crate::shape::{LogShape, Rot};
+use crate::shape::{LogLoss, LogShape, Rot};
 use crate::store::{Refusal, Volumes};
 use engine::dump::{Finding, Given, Severity, Spec, Structure};
 use engine::{Kind, LogSpec, OpenOptions, Pool, VolumeSpec};
 use media::drive::{SimulatedFaults, SimulatedOptions};
 use media::{Drive, Pmem, Power, Simulated, SimulatedPmem};
 use reactor::{random, sleep, spawn};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,9 @@ pub struct Media {
     plan: Plan,
     power: Arc<Power>,
     drives: Vec<Arc<Simulated>>,
-    pmem: Vec<Arc<SimulatedPmem>>,
+    pmem: RefCell<Vec<Arc<SimulatedPmem>>>,
+    /// Devices of the log that are blank since the pool was open last.
+    log_loss: Cell<Option<LogLoss>>,
     /// The pool was made; before that there is none to open.
     made: Cell<bool>,
     /// It may have been exported, and was not opened since.
@@ -47,6 +49,11 @@ fn told<T>(result: engine::Result<T>) -> Result<T, Refusal> {
     result.map_err(|error| refusal(&error))
 }
 
+/// A blank device for the log.
+fn memory(plan: &Plan, power: &Arc<Power>) -> Arc<SimulatedPmem> {
+    Arc::new(SimulatedPmem::with_power(plan.shape.log_bytes, Arc::clone(power)))
+}
+
 impl Media {
     pub fn new(plan: &Plan) -> Self {
         let shape = &plan.shape;
@@ -64,10 +71,11 @@ impl Media {
             LogShape::Pmem(count) => count,
             LogShape::Drives => 0,
         };
-        let memory = |_| Arc::new(SimulatedPmem::with_power(shape.log_bytes, Arc::clone(&power)));
+        let memory = |_| memory(plan, &power);
         Self {
             drives: shape.drives.iter().enumerate().map(drive).collect(),
-            pmem: (0..memories).map(memory).collect(),
+            pmem: RefCell::new((0..memories).map(memory).collect()),
+            log_loss: Cell::default(),
             plan: plan.clone(),
             power,
             made: Cell::new(false),
@@ -83,7 +91,7 @@ impl Media {
             LogShape::Pmem(_) => {
                 let device =
                     |pmem: &Arc<SimulatedPmem>| Arc::new(Pmem::Simulated(Arc::clone(pmem)));
-                LogSpec::Pmem(self.pmem.iter().map(device).collect())
+                LogSpec::Pmem(self.pmem.borrow().iter().map(device).collect())
             }
         }
     }
@@ -98,10 +106,9 @@ impl Media {
     pub async fn open(&self, life: usize) -> Result<Array, Refusal> {
         self.set_faults(life);
         if self.made.get() {
-            let import = self.exported.get();
-            let options = OpenOptions { degraded: true, import, ..OpenOptions::default() };
-            let pool = told(Pool::open(self.drives(), self.log(), options, &[]).await)?;
+            let pool = self.open_again().await?;
             self.discard(&pool).await?;
+            self.log_loss.set(self.log_loss.get().filter(|_| !self.is_on()));
             // What a machine without power has read and written, nobody knows of.
             self.exported.set(self.exported.get() && !self.is_on());
             return Ok(Array { pool, exported: Rc::clone(&self.exported) });
@@ -114,6 +121,32 @@ impl Media {
         // A machine without power has made nothing.
         self.made.set(self.is_on());
         Ok(Array { pool, exported: Rc::clone(&self.exported) })
+    }
+
+    /// Opens the pool there is; where its log is lost, for whoever accepts that.
+    async fn open_again(&self) -> Result<Pool, Refusal> {
+        let import = self.exported.get();
+        let options = OpenOptions { degraded: true, import, ..OpenOptions::default() };
+        let open = |options| Pool::open(self.drives(), self.log(), options, &[]);
+        let Some(loss) = self.log_loss.get().filter(|loss| loss.device.is_none()) else {
+            return told(open(options).await);
+        };
+        // An opening that is cut short makes some of a log, or all of it.
+        let is_blank = self.is_log_blank();
+        if loss.asks && is_blank {
+            match open(options).await {
+                // An exported pool needs no log.
+                Ok(pool) if import => return Ok(pool),
+                Err(error) if error.kind == Kind::Loss => {}
+                Ok(_) => return Err(Refusal::Other("it opens as if nothing were lost".into())),
+                Err(error) => return Err(refusal(&error)),
+            }
+        }
+        let pool = told(open(OpenOptions { accept_loss: true, ..options }).await)?;
+        if is_blank && !import && !pool.has_lost_log() {
+            return Err(Refusal::Other("it does not say that its log was lost".into()));
+        }
+        Ok(pool)
     }
 
     async fn discard(&self, pool: &Pool) -> Result<(), Refusal> {
@@ -131,8 +164,8 @@ impl Media {
     /// Looks at everything that a life left, without changing it: no structure is lost, however the
     /// life ended.
     pub async fn check(&self) -> Result<(), String> {
-        // Without enough drives nothing can be said.
-        if !self.made.get() || self.broken.get() {
+        // Without enough drives nothing can be said, nor without a log.
+        if !self.made.get() || self.broken.get() || self.log_loss.get().is_some() {
             return Ok(());
         }
         let given = |(n, drive)| Given { name: format!("drive {n}"), drive: Ok(drive) };
@@ -223,7 +256,7 @@ impl Media {
         let mut prng = Prng::new(self.plan.seed ^ u64::from(ppm));
         let mut block = [0; BLOCK];
         let lines = |bytes: u64| (0..bytes.saturating_sub(u64_of(BLOCK))).step_by(64);
-        for pmem in &self.pmem {
+        for pmem in &*self.pmem.borrow() {
             let log = Pmem::Simulated(Arc::clone(pmem));
             for at in lines(log.capacity()) {
                 let is_written = log.with(at, BLOCK, contents::is_written).unwrap_or(false);
@@ -243,9 +276,49 @@ impl Media {
         }
     }
 
+    /// Takes devices of the log away, and puts blank ones there; tells whether all of it is lost then.
+    pub fn lose_log(&self, loss: LogLoss) -> bool {
+        // What another device has may not be all yet, before the pool was open with a blank one.
+        let is_spared = loss.device.is_some() && self.log_loss.get().is_some();
+        if !self.made.get() || is_spared {
+            return false;
+        }
+        self.log_loss.set(Some(loss));
+        let is_hit = |n: usize| loss.device.is_none_or(|device| device == n);
+        for (_, pmem) in self.pmem.borrow_mut().iter_mut().enumerate().filter(|(n, _)| is_hit(*n)) {
+            *pmem = memory(&self.plan, &self.power);
+        }
+        for (_, drive) in self.zones().enumerate().filter(|(n, _)| is_hit(*n)) {
+            drive.poke(engine::format::area::END, &vec![0; usize64(self.plan.shape.log_bytes)]);
+        }
+        loss.device.is_none()
+    }
+
+    /// The drives that have the log.
+    fn zones(&self) -> impl Iterator<Item = &Arc<Simulated>> {
+        let zones = if self.plan.shape.log == LogShape::Drives { 2 } else { 0 };
+        self.drives.iter().take(zones)
+    }
+
+    /// Whether nothing was written to the log since it was lost.
+    fn is_log_blank(&self) -> bool {
+        let bytes = usize64(self.plan.shape.log_bytes);
+        let is_zero = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
+        let memories = self.pmem.borrow().iter().all(|pmem| {
+            let device = Pmem::Simulated(Arc::clone(pmem));
+            device.with(0, bytes, is_zero).unwrap_or(false)
+        });
+        memories
+            && self.zones().all(|drive| {
+                let mut found = vec![1; bytes];
+                drive.peek(engine::format::area::END, &mut found);
+                is_zero(&found)
+            })
+    }
+
     /// Power fails after so many lines more were stored to persistent memory.
     pub fn cut_after(&self, lines: u64) {
-        if let Some(pmem) = self.pmem.first() {
+        if let Some(pmem) = self.pmem.borrow().first() {
             pmem.cut_after(lines);
         }
     }
@@ -258,7 +331,7 @@ impl Media {
     pub fn power_cut(&self, prng: &mut Prng) {
         self.power.cut();
         self.drives.iter().for_each(|drive| drive.power_cut(prng));
-        self.pmem.iter().for_each(|pmem| pmem.crash(prng));
+        self.pmem.borrow().iter().for_each(|pmem| pmem.crash(prng));
         self.drives.iter().for_each(|drive| drive.power_on());
     }
 }
@@ -315,6 +388,11 @@ impl Array {
         }
         let audit = self.pool.audit_space().await.ok()?;
         Some(format!("{audit:?}, and volumes have {least} to {most} blocks"))
+    }
+
+    /// Has everything carried to the drives that was answered so far.
+    pub async fn settle(&self) -> Result<(), Refusal> {
+        told(self.pool.audit_space().await).map(drop)
     }
 
     pub async fn delete(&self, name: &str) -> Result<(), Refusal> {

@@ -87,6 +87,11 @@ async fn host(life: &Rc<Life>, yard: &Yard, number: u32) {
             volume.places.release(PLACES);
             continue;
         }
+        let settles = life.run.plan.settles;
+        if settles > 0 && prng.below(10_000) < settles {
+            life.settle().await;
+            continue;
+        }
         let copies = life.run.plan.copy_percent;
         if copies > 0 && prng.below(100) < copies {
             copy(life, yard, at, &mut prng).await;

@@ -59,10 +59,11 @@ pub struct Counts {
 
 impl Run {
     pub fn new(plan: Plan, world: World, echo: bool) -> Rc<Self> {
+        let model = Model::new(!plan.shape.faults.log_losses.is_empty());
         Rc::new(Self {
             plan,
             world,
-            model: RefCell::default(),
+            model: RefCell::new(model),
             trace: RefCell::new(Trace::new(echo)),
             begun: Cell::new(0),
             counts: RefCell::default(),
@@ -120,16 +121,33 @@ impl Life {
         }
     }
 
+    /// Has everything carried to the drives.
+    pub async fn settle(&self) {
+        self.note(format_args!("settle"));
+        let settling = self.run.model.borrow_mut().begin_settle();
+        let answer = self.settled("settle", self.store.settle()).await;
+        if self.expect("settle", answer).is_some() && !self.run.world.is_broken() {
+            self.note(format_args!("settled"));
+            self.run.model.borrow_mut().end_settle(settling);
+        }
+    }
+
     /// The space adds up, as far as the volumes say.
     async fn audit(&self) {
         if self.is_over() || self.run.world.is_broken() {
             return;
         }
         let bounds = self.run.model.borrow().population();
+        let settling = self.run.model.borrow_mut().begin_settle();
         let audit = async { Ok(self.store.audit(bounds).await) };
-        let Answer::Done(Some(what)) = self.settled("audit", audit).await else { return };
+        let Answer::Done(wrong) = self.settled("audit", audit).await else { return };
         // Too many drives may have gone meanwhile.
-        if !self.run.world.is_broken() {
+        if self.run.world.is_broken() {
+            return;
+        }
+        // Space is counted once everything is on the drives.
+        self.run.model.borrow_mut().end_settle(settling);
+        if let Some(what) = wrong {
             self.violate(Violation(format!("the space does not add up: {what}")));
         }
     }
@@ -161,9 +179,14 @@ impl Life {
         let what = if export { "export" } else { "close" };
         self.note(format_args!("{what}"));
         let answer = self.settled(what, self.store.close(export)).await;
-        self.expect(what, answer);
+        let closed = self.expect(what, answer).is_some();
         // What was given up has a fate now.
-        self.run.model.borrow_mut().crash();
+        let mut model = self.run.model.borrow_mut();
+        model.crash();
+        if closed {
+            let settling = model.begin_settle();
+            model.end_settle(settling);
+        }
     }
 
     fn settle_volumes(&self) {
@@ -179,6 +202,9 @@ impl Life {
 pub async fn live(run: Rc<Run>, number: usize, ending: Ending) -> Result<bool, Violation> {
     run.begun.set(now());
     run.note(format_args!("life {number}, to be ended by {ending:?}"));
+    if let Some(loss) = run.plan.shape.faults.log_loss(number) {
+        run.note(format_args!("{loss:?}"));
+    }
     let body = spawn(body(Rc::clone(&run), number, ending));
     let span = match ending {
         Ending::Closed | Ending::Exported => {
@@ -212,6 +238,15 @@ async fn either<A, B>(a: impl Future<Output = A>, b: impl Future<Output = B>) ->
     .await
 }
 
+/// What happens to the log before a life begins.
+pub fn lose_log(run: &Run, number: usize) {
+    if let Some(loss) = run.plan.shape.faults.log_loss(number)
+        && run.world.lose_log(loss)
+    {
+        run.model.borrow_mut().lose_log();
+    }
+}
+
 /// What the end of a life does to the model and the media.
 pub fn crash(run: &Run, number: usize, ending: Ending) {
     run.model.borrow_mut().crash();
@@ -225,6 +260,8 @@ pub fn crash(run: &Run, number: usize, ending: Ending) {
 async fn body(run: Rc<Run>, number: usize, ending: Ending) -> Result<(), Violation> {
     let store = match timeout(PATIENCE, run.world.open(number)).await {
         Ok(Ok(store)) => store,
+        // Whatever it says, nobody heard it.
+        Ok(Err(_)) if !run.world.is_on() => std::future::pending().await,
         Ok(Err(refusal)) if run.world.is_broken() => {
             run.note(format_args!("opening failed: {refusal:?}"));
             return Ok(());

@@ -29,12 +29,23 @@ struct Options {
     /// Run the workload that moves things about in a pool with hardly any space.
     #[arg(long)]
     moves: bool,
+    /// Run the workload during which the commit log is lost.
+    #[arg(long, conflicts_with_all = ["moves", "reference"])]
+    loses_log: bool,
     /// Print every event.
     #[arg(long)]
     trace: bool,
 }
 
 impl Options {
+    fn plan(&self, seed: u64) -> Plan {
+        match (self.moves, self.loses_log) {
+            (true, _) => Plan::moves(seed),
+            (_, true) => Plan::loses_log(seed),
+            _ => Plan::new(seed),
+        }
+    }
+
     fn canary(&self) -> Option<Canary> {
         Canary::ALL.get(self.canary?).copied()
     }
@@ -51,7 +62,7 @@ fn main() -> ExitCode {
     };
     let mut failed = 0u64;
     for seed in first..first.saturating_add(count) {
-        let plan = if options.moves { Plan::moves(seed) } else { Plan::new(seed) };
+        let plan = options.plan(seed);
         let report = carry_out(subject, plan, options.trace);
         failed += u64::from(report.failure.is_some());
         tell(seed, &report, &options);
@@ -67,7 +78,11 @@ fn tell(seed: u64, report: &Report, options: &Options) {
     }
     if let Some((life, what)) = &report.failure {
         println!("seed {seed} fails in life {life}: {what}");
-        let moves = if options.moves { " --moves" } else { "" };
-        println!("replay: cargo run -p sim -- --seed {seed}{moves} --trace");
+        let workload = match (options.moves, options.loses_log) {
+            (true, _) => " --moves",
+            (_, true) => " --loses-log",
+            _ => "",
+        };
+        println!("replay: cargo run -p sim -- --seed {seed}{workload} --trace");
     }
 }

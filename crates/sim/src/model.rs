@@ -12,6 +12,10 @@
 //! When bits rot beyond what the redundancy gives back, what was written before may be lost: a read
 //! says so. What is damaged in the log may be on its way to the drives, and be found there later; a read
 //! never shows anything else.
+//!
+//! When the commit log is lost as a whole, what was answered before the drives were known to have
+//! everything is still there. Of each block any version since then may be what is left, one that was
+//! seen or not, and that is what it stays.
 
 mod register;
 mod volumes;
@@ -66,6 +70,10 @@ impl Begun {
     }
 }
 
+/// What was answered by then is being carried to the drives.
+#[derive(Debug)]
+pub struct Settling(Moment);
+
 /// A copy under way.
 #[derive(Clone, Debug)]
 struct Copying {
@@ -87,6 +95,10 @@ pub struct Model {
     reads: Vec<Moment>,
     copies: Vec<Copying>,
     rotted: bool,
+    /// The log is lost at some time, perhaps.
+    log_may_be_lost: bool,
+    /// What was answered before is on the drives.
+    settled: Moment,
 }
 
 fn index(serial: Serial) -> usize {
@@ -94,6 +106,11 @@ fn index(serial: Serial) -> usize {
 }
 
 impl Model {
+    /// Of a pool whose log may be lost, or not.
+    pub fn new(log_may_be_lost: bool) -> Self {
+        Self { log_may_be_lost, ..Self::default() }
+    }
+
     fn tick(&mut self) -> Moment {
         self.now += 1;
         self.now
@@ -121,7 +138,8 @@ impl Model {
     }
 
     fn register(&mut self, volume: Serial, block: u64) -> &mut Register {
-        self.volume(volume).blocks.entry(block).or_insert_with(Register::new)
+        let may_be_lost = self.log_may_be_lost;
+        self.volume(volume).blocks.entry(block).or_insert_with(|| Register::new(may_be_lost))
     }
 
     fn begin_version(&mut self, volume: Serial, block: u64, at: Moment, origins: Vec<Origin>) {
@@ -221,8 +239,7 @@ impl Model {
 
     /// Bits rotted, beyond what the redundancy gives back perhaps.
     pub fn rot(&mut self) {
-        let registers = self.volumes.iter_mut().flat_map(|volume| volume.blocks.values_mut());
-        registers.for_each(Register::rot);
+        self.registers().for_each(Register::rot);
         self.rotted = true;
     }
 
@@ -258,6 +275,7 @@ impl Model {
                 let allowed = register.allowed(read.at);
                 return Err(violation(volume, read.volume, block, found, &allowed));
             };
+            register.know_left(origins[0]);
             // Seen is as good as written then, and by now.
             let seen = Version {
                 origins,
@@ -272,16 +290,36 @@ impl Model {
         Ok(())
     }
 
+    /// The pool begins to carry everything to its drives that was answered so far.
+    pub fn begin_settle(&mut self) -> Settling {
+        Settling(self.tick())
+    }
+
+    /// It has.
+    pub fn end_settle(&mut self, settling: Settling) {
+        self.settled = self.settled.max(settling.0);
+        let since = self.settled;
+        self.registers().for_each(|register| register.settle(since));
+    }
+
+    /// The log is lost after a crash, with all that the drives were not known to have.
+    pub fn lose_log(&mut self) {
+        let (since, now) = (self.settled, self.tick());
+        self.registers().for_each(|register| register.lose_log(since, now));
+        // What is left is on the drives.
+        self.settled = now;
+    }
+
+    fn registers(&mut self) -> impl Iterator<Item = &mut Register> {
+        self.volumes.iter_mut().flat_map(|volume| volume.blocks.values_mut())
+    }
+
     /// Everything under way is cut off; what was given up has a fate from now on.
     pub fn crash(&mut self) {
         let now = self.tick();
         self.reads.clear();
         self.copies.clear();
-        for volume in &mut self.volumes {
-            for register in volume.blocks.values_mut() {
-                register.cut_off(now);
-            }
-        }
+        self.registers().for_each(|register| register.cut_off(now));
     }
 }
 

@@ -64,6 +64,8 @@ pub struct Plan {
     pub small_percent: u64,
     /// The pool is as small as can be, and the hosts fill it.
     pub tiny: bool,
+    /// Of ten thousand operations, those that have everything carried to the drives.
+    pub settles: u64,
     /// Free space is given back to the drives.
     pub discards: Option<Discards>,
     pub lives: Vec<Ending>,
@@ -113,6 +115,7 @@ impl Plan {
             move_percent: 0,
             small_percent: 0,
             tiny: false,
+            settles: 0,
             discards: None,
             shape: Shape::new(p, lives.len()),
             lives,
@@ -167,6 +170,19 @@ impl Plan {
         plan.copy_percent = 50;
         plan.move_percent = 50 + prng.below(50);
         plan.lives = vec![Ending::Killed(Duration::from_millis(20)), Ending::Closed];
+        plan
+    }
+
+    /// What the seed means otherwise, and the commit log is lost between lives.
+    pub fn loses_log(seed: u64) -> Self {
+        let mut plan = Self::new(seed);
+        let mut prng = Prng::new(seed ^ 0x5eed_0109_1055_0001);
+        // What rots there nobody can tell from what was never written whole; and nothing is carried
+        // anywhere while too many drives are away.
+        plan.shape.faults.rot = None;
+        plan.shape.faults.disaster = None;
+        plan.settles = [0, 20, 200, 1000][usize64(prng.below(4))];
+        plan.shape.add_log_losses(&mut prng, plan.lives.len());
         plan
     }
 

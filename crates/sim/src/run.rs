@@ -1,6 +1,6 @@
 //! One seed: all lives of one array.
 
-use crate::life::{Counts, Run, crash, live};
+use crate::life::{Counts, Run, crash, live, lose_log};
 use crate::model::Violation;
 use crate::plan::Plan;
 use crate::world::{Subject, World};
@@ -42,6 +42,7 @@ fn lives(run: &Rc<Run>) -> Option<(usize, String)> {
     for (number, &ending) in run.plan.lives.iter().enumerate() {
         let seed = run.plan.seed ^ (u64_of(number) + 1) << 48;
         let life = || {
+            lose_log(run, number);
             let life = live(Rc::clone(run), number, ending);
             if reactor::simulate_in(seed, run.plan.order(), life)? {
                 crash(run, number, ending);

@@ -48,6 +48,25 @@ pub struct Faults {
     pub disaster: Option<Disaster>,
     /// Bits of contents rot at some moment, on all drives at once.
     pub rot: Option<Rot>,
+    /// The commit log, or one of its two devices, is gone when a life begins.
+    pub log_losses: Vec<LogLoss>,
+}
+
+impl Faults {
+    /// What happens to the log before a life begins.
+    pub fn log_loss(&self, life: usize) -> Option<LogLoss> {
+        self.log_losses.iter().find(|loss| loss.life == life).copied()
+    }
+}
+
+/// Devices of the commit log that are blank when a life begins.
+#[derive(Clone, Copy, Debug)]
+pub struct LogLoss {
+    pub life: usize,
+    /// All of them, or this one.
+    pub device: Option<usize>,
+    /// Opened as if nothing were lost first, which is refused.
+    pub asks: bool,
 }
 
 /// Contents that rot.
@@ -158,6 +177,29 @@ impl Shape {
             ppm: pick(prng, &[10_000, 100_000, 500_000, 1_000_000]),
             log: prng.below(2) == 0,
         });
+    }
+
+    /// The commit log is lost once at least.
+    pub fn add_log_losses(&mut self, prng: &mut Prng, lives: usize) {
+        let devices = match self.log {
+            LogShape::Pmem(count) => count,
+            LogShape::Drives => self.drives.len().min(2),
+        };
+        // One zone is all there is where the other's drive may be lost.
+        let is_mirrored = match self.log {
+            LogShape::Pmem(_) => devices == 2,
+            LogShape::Drives => devices == 2 && self.faults.drives.is_empty(),
+        };
+        let certain = 1 + prng.below(u64_of(lives) - 1);
+        for life in 1..lives {
+            let is_certain = u64_of(life) == certain;
+            if !is_certain && prng.below(3) > 0 {
+                continue;
+            }
+            let whole = is_certain || !is_mirrored || prng.below(2) == 0;
+            let device = (!whole).then(|| usize64(prng.below(u64_of(devices))));
+            self.faults.log_losses.push(LogLoss { life, device, asks: prng.below(2) == 0 });
+        }
     }
 
     /// Drives that may be lost.

@@ -64,6 +64,14 @@ impl Store {
         }
     }
 
+    /// Has everything carried to the drives that was answered so far.
+    pub async fn settle(&self) -> Result<(), Refusal> {
+        match self {
+            Self::Reference(_) => Ok(()),
+            Self::Array(pool) => pool.settle().await,
+        }
+    }
+
     /// Blocks of 4096 bytes the pool may hold.
     pub async fn capacity(&self) -> u64 {
         match self {

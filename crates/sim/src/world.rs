@@ -3,7 +3,7 @@
 use crate::array::Media;
 use crate::plan::Plan;
 use crate::reference::{Disk, Lie, Reference};
-use crate::shape::Rot;
+use crate::shape::{LogLoss, Rot};
 use crate::store::{Refusal, Store};
 use engine::canary::Canary;
 use std::rc::Rc;
@@ -65,6 +65,15 @@ impl World {
     pub fn rot(&self, rot: Rot) {
         if let Self::Array(media) = self {
             media.rot(rot);
+        }
+    }
+
+    /// Takes devices of the commit log away, and puts blank ones there; tells whether all of it is
+    /// lost then.
+    pub fn lose_log(&self, loss: LogLoss) -> bool {
+        match self {
+            Self::Reference(_) => false,
+            Self::Array(media) => media.lose_log(loss),
         }
     }
 

@@ -98,6 +98,18 @@ impl Control {
         })
     }
 
+    /// Whether a slot has nothing but what a log being made may have left there when power failed: of
+    /// each field what a new log of this lane has, or zeroes.
+    pub fn is_torn_new(bytes: &[u8; SLOT], lane: u64, ring: u64) -> bool {
+        let Ok(slot) = Slot::ref_from_bytes(bytes) else { return false };
+        let magic = [MAGIC, [0; 8]].contains(&slot.magic);
+        let version = [0, VERSION].contains(&slot.version.get());
+        let whose = [0, lane].contains(&slot.lane.get()) && [0, ring].contains(&slot.ring.get());
+        let is_new = slot.position.get() == 0 && slot.trimmed.get() == 0 && slot.epoch.get() <= 1;
+        let blank = slot.reserved.get() == 0 && slot.reserved2 == [0; 60];
+        magic && version && whose && is_new && blank
+    }
+
     /// As it is to be after records up to `trimmed` are dropped.
     pub fn after_trim(&self, trimmed: u64, position: u64, durable_stripe: u64) -> Self {
         debug_assert!(durable_stripe >= self.durable_stripe, "what is durable stays so");

@@ -251,11 +251,23 @@ impl Store {
     /// # Errors
     /// `Failed` when no device took it.
     pub async fn write_control(&self, control: &Control) -> Result<()> {
-        let bytes = control.encode();
+        self.write_slot(control.offset(), control.encode()).await
+    }
+
+    /// Puts zeroes into both control slots of every device; durable when this returns.
+    ///
+    /// # Errors
+    /// As [`write_control`](Self::write_control).
+    pub async fn erase_controls(&self) -> Result<()> {
+        self.write_slot(0, [0; SLOT]).await?;
+        self.write_slot(PAGE, [0; SLOT]).await
+    }
+
+    async fn write_slot(&self, offset: u64, bytes: [u8; SLOT]) -> Result<()> {
         match self {
             Self::Memory { areas } => {
                 for area in areas {
-                    area.pmem.write(area.offset + control.offset(), &bytes)?;
+                    area.pmem.write(area.offset + offset, &bytes)?;
                     area.pmem.fence();
                 }
                 Ok(())
@@ -267,7 +279,7 @@ impl Store {
                     page[..SLOT].copy_from_slice(&bytes);
                     page
                 };
-                write_members(members, control.offset(), page).await
+                write_members(members, offset, page).await
             }
         }
     }
@@ -304,6 +316,19 @@ impl Store {
                 Ok(std::array::from_fn(|n| page[n]))
             }
         }
+    }
+
+    /// As [`read_slot`](Self::read_slot), zeroes where the medium does not give what is there.
+    ///
+    /// # Errors
+    /// `Failed` when the device does not answer.
+    pub async fn read_slot_left(&self, n: usize, slot: u64) -> Result<[u8; SLOT]> {
+        let Self::Drives { members, .. } = self else { return self.read_slot(n, slot).await };
+        let (zone, mut page) = (&members[n].zone, vec![0; usize64(PAGE)]);
+        if read_what_there_is(&zone.drive, zone.offset + slot * PAGE, &mut page).await {
+            return Ok(std::array::from_fn(|n| page[n]));
+        }
+        Err(Error::new(Kind::Failed, "a drive with the commit log does not answer"))
     }
 
     /// The control slots found, newest first, and what was wrong with the first that was not whole.

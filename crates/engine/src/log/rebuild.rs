@@ -161,7 +161,8 @@ pub(super) async fn without_control(store: &Store, ring: u64, lane: u64, wrong: 
 /// What there is of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// Nothing: where its control block was there are zeroes, and it has no records.
+    /// Nothing: where its control block was there are zeroes, or what was left when power failed while
+    /// it was made, and it has no records.
     Blank,
     /// It was made, and nothing was appended so far.
     Unused,
@@ -183,7 +184,7 @@ impl Log {
         }
         let slots = (0..store.devices()).flat_map(|n| [(n, 0), (n, 1)]);
         for (n, slot) in slots.filter(|_| found.is_empty()) {
-            if store.read_slot(n, slot).await?.iter().any(|byte| *byte != 0) {
+            if !Control::is_torn_new(&store.read_slot_left(n, slot).await?, lane, ring) {
                 return Ok(Presence::Used);
             }
         }
@@ -193,6 +194,14 @@ impl Log {
             (true, true) => Presence::Blank,
             (true, false) => Presence::Unused,
         })
+    }
+
+    /// Takes back what there is of a log that was made and never used.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub async fn erase(device: Device, bytes: u64) -> Result<()> {
+        Store::new(device, bytes)?.erase_controls().await
     }
 
     /// Makes an empty log in place of one that is lost, for a shard that goes on with what its drives

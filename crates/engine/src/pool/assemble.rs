@@ -74,6 +74,15 @@ pub(super) async fn is_log_lost(label: &Label, log: &LogSpec, drives: &DriveSet)
     Ok(blank)
 }
 
+/// Takes back what an opening that was cut short made of a new log: it has the number that the label has
+/// now, and would be taken for another pool's once that has the next one.
+pub(super) async fn erase_log(label: &Label, log: &LogSpec, drives: &DriveSet) -> Result<()> {
+    for shard in 0..label.shards {
+        Log::erase(device(label, log, drives, shard), label.log_bytes).await?;
+    }
+    Ok(())
+}
+
 /// What the shards of a pool are made from, on whichever reactor.
 #[derive(Clone)]
 pub(super) struct Frame {

@@ -6,7 +6,7 @@ use media::Drive;
 use reactor::Handle;
 use stdx::Prng;
 
-use super::assemble::{Begin, Frame, drive_set, is_log_lost};
+use super::assemble::{Begin, Frame, drive_set, erase_log, is_log_lost};
 use super::create::random_id;
 use super::{LogSpec, Pool};
 use crate::area;
@@ -184,6 +184,7 @@ impl Pool {
         let accept_loss = options.accept_loss;
         let mut begin = if imported { Begin::Imported } else { Begin::Found { accept_loss } };
         if !imported && accept_loss && is_log_lost(&label, &log, &set).await? {
+            erase_log(&label, &log, &set).await?;
             // What comes to light of the old log is not taken for the new one's.
             label.log_id = next_log_id(&label);
             begin = Begin::LogLost;
@@ -203,6 +204,9 @@ impl Pool {
             // Not before it has a log: an import that is cut short is made again.
             let written = pool.0.common.superblock.write_labels(PoolState::Active).await;
             pool.or_stop(written).await?;
+        }
+        if accept_loss {
+            pool.or_stop(pool.free_strays().await).await?;
         }
         pool.or_stop(pool.adopt_volumes().await).await?;
         Ok(pool)

@@ -1,5 +1,6 @@
 //! Volumes coming, changing and going.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -81,6 +82,25 @@ impl Pool {
         let take =
             move |shard: Rc<Shard>| async move { shard.take_away(view, first, end - first).await };
         self.each(take).await.map(drop)
+    }
+
+    /// Gives back what no volume has any more: the log that took it away may be lost, and the catalog
+    /// has forgotten those volumes, or how large they were.
+    pub(super) async fn free_strays(&self) -> Result<()> {
+        let volumes = self.0.common.superblock.catalog().volumes.into_iter();
+        let ends = volumes.filter(|v| !v.deleted).map(|v| (v.view, Self::end_of(v.bytes)));
+        let ends: Arc<BTreeMap<View, u64>> = Arc::new(ends.collect());
+        let free = move |shard: Rc<Shard>| {
+            let ends = Arc::clone(&ends);
+            async move {
+                for view in shard.strays(&ends).await? {
+                    let first = ends.get(&view).copied().unwrap_or(0);
+                    shard.take_away(view, first, Self::end_of(VOLUME_BYTES_MAX) - first).await?;
+                }
+                Ok(())
+            }
+        };
+        self.each(free).await.map(drop)
     }
 
     /// Takes over the volumes the catalog has, and ends what was begun with them before a crash.

@@ -1,11 +1,13 @@
 //! Bytes of volumes, of whatever size: what is not whole blocks is read, changed and written. All of
 //! a request lies in blocks of this shard.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use reactor::buffer;
 use stdx::num::{u64_of, usize64};
 
 use super::Shard;
-use crate::address::{BLOCK, View};
+use crate::address::{BLOCK, Key, View};
 use crate::error::Result;
 use crate::volume::{BLOCK_BYTES, State};
 
@@ -110,5 +112,24 @@ impl Shard {
     pub async fn take_away(&self, view: View, first: u64, blocks: u64) -> Result<()> {
         self.writing.pass().await;
         self.punch(view, first, blocks).await
+    }
+
+    /// Views with contents in the map that no volume has: where `ends` does not tell where one ends, or
+    /// beyond that.
+    ///
+    /// # Errors
+    /// Those of reading the map.
+    pub async fn strays(&self, ends: &BTreeMap<View, u64>) -> Result<BTreeSet<View>> {
+        let (first, end) = (Key::new(View::METADATA, 0), Key::new(View::SHARED, 0));
+        let mut strays = BTreeSet::new();
+        let look = |key: Key, _, count: u32| {
+            let end = ends.get(&key.view).copied().unwrap_or(0);
+            if key.block + u64::from(count) > end {
+                strays.insert(key.view);
+            }
+            true
+        };
+        self.map.scan(first, Some(end), look).await?;
+        Ok(strays)
     }
 }

@@ -51,6 +51,8 @@ pub(super) enum Kind {
     /// A write whose host did not wait for the answer: it may come to light later, but not over a
     /// write that began after that.
     GivenUp,
+    /// What was left when the log was lost: one of its origins, whichever a read shows first.
+    Left,
 }
 
 /// The versions a block may still show, oldest first by beginning.
@@ -59,11 +61,14 @@ pub(super) struct Register {
     pub versions: Vec<Version>,
     /// It was copied, from or to: it may share its contents.
     pub copied: bool,
+    /// What no read can show any more, and may be all that is left should the log be lost; `None`
+    /// where it never is.
+    older: Option<Vec<Version>>,
 }
 
 impl Register {
-    /// Zeroes from the beginning.
-    pub fn new() -> Self {
+    /// Zeroes from the beginning. The log may be lost, or not.
+    pub fn new(log_may_be_lost: bool) -> Self {
         let zeroes = Version {
             origins: vec![Origin::ZERO],
             begun: 0,
@@ -71,17 +76,13 @@ impl Register {
             certain: true,
             kind: Kind::Written,
         };
-        Self { versions: vec![zeroes], copied: false }
+        let older = log_may_be_lost.then(Vec::new);
+        Self { versions: vec![zeroes], copied: false, older }
     }
 
     /// Whether a read begun at `reading` can no longer show `old`.
-    pub fn superseded(&self, old: &Version, reading: Moment) -> bool {
-        let Some(ended) = old.ended else { return false };
-        let newer = |w: &Version| {
-            let counts = old.kind != Kind::GivenUp || w.kind == Kind::Written;
-            counts && w.begun > ended && w.ended.is_some_and(|end| end < reading)
-        };
-        self.versions.iter().any(|w| w.certain && newer(w))
+    fn superseded(&self, old: &Version, reading: Moment) -> bool {
+        is_superseded(&self.versions, old, reading)
     }
 
     /// What it is known to be when a read shows `origin`, if it may: that, or lost already where it
@@ -119,10 +120,14 @@ impl Register {
         }
     }
 
-    /// Forgets what no read that runs or will run can show.
+    /// Forgets what no read that runs or will run can show, unless it may come back without the log.
     pub fn prune(&mut self, oldest_read: Moment) {
-        let all = self.clone();
-        self.versions.retain(|v| !all.superseded(v, oldest_read));
+        let all = self.versions.clone();
+        let gone = self.versions.extract_if(.., |v| is_superseded(&all, v, oldest_read));
+        match &mut self.older {
+            Some(older) => older.extend(gone),
+            None => drop(gone),
+        }
     }
 
     /// Everything under way is cut off.
@@ -137,11 +142,57 @@ impl Register {
 
     /// What it holds may be lost.
     pub fn rot(&mut self) {
-        for version in &mut self.versions {
+        for version in self.versions.iter_mut().chain(self.older.iter_mut().flatten()) {
             // Zeroes are holes.
             if version.origins.iter().any(|origin| *origin != Origin::ZERO) {
                 version.origins.push(Origin::LOST);
             }
         }
     }
+
+    /// What was answered before `since` is on the drives: it stays there without the log.
+    pub fn settle(&mut self, since: Moment) {
+        let Some(older) = &mut self.older else { return };
+        let all = || self.versions.iter().chain(older.iter());
+        let settled = || all().filter(|w| w.certain && w.ended.is_some_and(|ended| ended < since));
+        let newest = settled().map(|w| w.begun).max().unwrap_or(0);
+        let written =
+            settled().filter(|w| w.kind != Kind::Seen).map(|w| w.begun).max().unwrap_or(0);
+        older.retain(|v| {
+            let newest = if v.kind == Kind::GivenUp { written } else { newest };
+            v.ended.is_none_or(|ended| ended >= newest)
+        });
+    }
+
+    /// The log is lost: any version since those that were on the drives at `since` may be left.
+    pub fn lose_log(&mut self, since: Moment, now: Moment) {
+        self.settle(since);
+        let all = self.versions.iter().chain(self.older.iter().flatten());
+        let mut origins: Vec<Origin> = all.flat_map(|v| v.origins.iter().copied()).collect();
+        origins.sort_unstable();
+        origins.dedup();
+        let (begun, ended) = (now, Some(now));
+        self.versions = vec![Version { origins, begun, ended, certain: true, kind: Kind::Left }];
+        self.older = Some(Vec::new());
+    }
+
+    /// A read showed `origin`: if that can only be what was left when the log was lost, that is it.
+    pub fn know_left(&mut self, origin: Origin) {
+        let mut with = self.versions.iter_mut().filter(|v| v.origins.contains(&origin));
+        if let (Some(left), None) = (with.next(), with.next())
+            && left.kind == Kind::Left
+        {
+            left.origins.retain(|other| [origin, Origin::LOST].contains(other));
+        }
+    }
+}
+
+/// Whether a read begun at `reading` can no longer show `old`, one of all `versions`.
+fn is_superseded(versions: &[Version], old: &Version, reading: Moment) -> bool {
+    let Some(ended) = old.ended else { return false };
+    let newer = |w: &Version| {
+        let counts = old.kind != Kind::GivenUp || w.kind != Kind::Seen;
+        counts && w.begun > ended && w.ended.is_some_and(|end| end < reading)
+    };
+    versions.iter().any(|w| w.certain && newer(w))
 }

@@ -86,7 +86,7 @@ fn the_engine_replays_bit_for_bit() {
 #[test]
 fn every_canary_is_found() {
     for canary in Canary::ALL {
-        if canary == Canary::SweepsWhatLogRefersTo {
+        if [Canary::SweepsWhatLogRefersTo, Canary::TrustsHeaders].contains(&canary) {
             continue;
         }
         // Copies whose blocks are moved come with little space only.
@@ -119,4 +119,32 @@ fn the_canary_of_moves_is_found() {
     let subject = Subject::Array(Some(Canary::SweepsWhatLogRefersTo));
     let fails = |&seed: &u64| carry_out(subject, Plan::moves(seed), false).failure.is_some();
     assert!((0..MOVES_CANARY_SEEDS).any(|seed| fails(&seed)));
+}
+
+/// Seeds during which the commit log is lost, or one of its two devices.
+const LOSES_LOG_SEEDS: u64 = 60;
+
+/// Those of them that found something once, whatever they mean by now.
+///
+/// 59: what a deleted volume had, and the lost log had taken away, was nobody's for ever.
+/// 284, 349: what power left of a log half made was another pool's log from then on.
+/// 556: two views that were holes as a whole were one on a page, which was never read again.
+/// 1389: a sector of the lost log that could not be read kept the pool from opening.
+/// 3487: a sweep that began while the map learnt a reference heard too early of it, and made a hole of
+/// what it was to.
+const LOSES_LOG_FOUND: [u64; 6] = [59, 284, 349, 556, 1389, 3487];
+
+#[test]
+fn without_its_log_a_pool_keeps_what_its_drives_were_known_to_have() {
+    for seed in (0..LOSES_LOG_SEEDS).chain(LOSES_LOG_FOUND) {
+        let failure = carry_out(ENGINE, Plan::loses_log(seed), false).failure;
+        assert_eq!(failure, None, "replay: cargo run -p sim -- --seed {seed} --loses-log --trace");
+    }
+}
+
+#[test]
+fn the_canary_of_lost_logs_is_found() {
+    let subject = Subject::Array(Some(Canary::TrustsHeaders));
+    let fails = |&seed: &u64| carry_out(subject, Plan::loses_log(seed), false).failure.is_some();
+    assert!((0..CANARY_SEEDS).any(|seed| fails(&seed)));
 }

@@ -1,6 +1,11 @@
 //! A commit log that is lost as a whole: for whoever accepts that, the pool opens with what its drives
 //! have.
 
+use std::time::Duration;
+
+use media::drive::SimulatedOptions;
+use media::{Power, Simulated, SimulatedPmem};
+
 use super::*;
 use crate::dump::{self, Given, Severity};
 
@@ -158,5 +163,86 @@ fn what_is_not_blank_is_never_made_the_log_of_a_pool_that_lost_it() {
     devices[0].write(0, b"somebody's").unwrap();
     reactor::simulate(2, async move {
         assert_eq!(refused(&drives, &other, ACCEPTING).await.kind, Kind::Missing);
+    });
+}
+
+/// What was left of a control block half made, or of a log made under the number before, was taken for another
+/// pool's log from then on, and the pool could not be opened any more.
+#[test]
+fn power_may_fail_again_and_again_while_a_new_log_is_made() {
+    for seed in 0..2 {
+        let power = Arc::<Power>::default();
+        let options = |n| SimulatedOptions {
+            capacity: 128 * MIB,
+            seed: n,
+            power: Arc::clone(&power),
+            ..SimulatedOptions::default()
+        };
+        let media: Vec<_> = (0..4).map(|n| Simulated::new(options(n))).collect();
+        let memory = Arc::new(SimulatedPmem::with_power(16 * MIB, Arc::clone(&power)));
+        let drives: Vec<_> =
+            media.iter().map(|d| Arc::new(Drive::Simulated(Arc::clone(d)))).collect();
+        let log = LogSpec::Bbu(vec![Arc::new(Pmem::Simulated(Arc::clone(&memory)))]);
+        let (given, old, mut prng) = (drives.clone(), memories(1), Prng::new(seed));
+        let mut history = reactor::simulate(seed, async move { live(&given, &old, 2, seed).await });
+        let mut crash = || {
+            media.iter().for_each(|drive| drive.power_cut(&mut prng));
+            memory.crash(&mut prng);
+            media.iter().for_each(|drive| drive.power_on());
+        };
+        crash();
+        // It is taken back in 8 lines, and half made in 4 more.
+        for lines in 1..12 {
+            memory.cut_after(lines);
+            let (drives, log) = (drives.clone(), log.clone());
+            reactor::simulate(seed, async move {
+                let open = Pool::open(drives, log, ACCEPTING, &[]);
+                let cut_short = reactor::timeout(Duration::from_secs(1), open).await;
+                assert!(cut_short.is_err(), "{lines} lines");
+            });
+            crash();
+        }
+        reactor::simulate(seed, async move {
+            let pool = Pool::open(drives, log, ACCEPTING, &[]).await.unwrap();
+            check(&pool.volume("db").unwrap(), &mut history).await;
+            pool.close().await.unwrap();
+        });
+    }
+}
+
+/// What a volume had that the log took away, and the catalog had forgotten, was nobody's for ever.
+#[test]
+fn what_was_taken_away_in_the_log_that_is_lost_is_given_back() {
+    let (drives, old, new) = (drives(6, 128 * MIB), memories(1), memories(1));
+    let given = drives.clone();
+    reactor::simulate(1, async move {
+        let spec = PoolSpec { shards: Some(2), au_bytes: Some(MIB), ..spec(&given, old) };
+        let pool = Pool::create(spec, &[]).await.unwrap();
+        for name in ["kept", "shrunk", "deleted"] {
+            let v = pool.create_volume(volume(name, 64 * B)).await.unwrap();
+            for at in 0..64 {
+                v.write(at * B, &block(at, 1)).await.unwrap();
+            }
+        }
+        // All of it leaves the log.
+        assert_eq!(pool.audit_space().await.unwrap().live, 3 * 64);
+        pool.resize_volume("shrunk", 16 * B).await.unwrap();
+        pool.delete_volume("deleted").await.unwrap();
+    });
+    reactor::simulate(2, async move {
+        let pool = Pool::open(drives, new, ACCEPTING, &[]).await.unwrap();
+        assert_eq!(pool.volumes(), ["kept", "shrunk"]);
+        let audit = pool.audit_space().await.unwrap();
+        assert_eq!((audit.live, audit.taken), (64 + 16, audit.owned));
+        pool.resize_volume("shrunk", 64 * B).await.unwrap();
+        let (kept, shrunk) = (pool.volume("kept").unwrap(), pool.volume("shrunk").unwrap());
+        let mut got = vec![0; BLOCK];
+        for at in 0..64 {
+            kept.read(at * B, &mut got).await.unwrap();
+            assert_eq!(got, block(at, 1));
+            shrunk.read(at * B, &mut got).await.unwrap();
+            assert_eq!(got, contents(at, if at < 16 { 1 } else { 0 }).as_slice());
+        }
+        pool.close().await.unwrap();
     });
 }

@@ -22,7 +22,9 @@ struct Slot {
     trimmed: U64,
     durable_stripe: U64,
     epoch: U32,
-    reserved2: [u8; 60],
+    reserved2: U32,
+    settled: U64,
+    reserved3: [u8; 48],
 }
 
 /// No log lives long enough to count so far: nothing computed from counters below it overflows.
@@ -33,6 +35,7 @@ pub(super) const SLOT: usize = 128;
 const _: () = assert!(size_of::<Slot>() == SLOT);
 const _: () = assert!(std::mem::offset_of!(Slot, lane) == 16);
 const _: () = assert!(std::mem::offset_of!(Slot, epoch) == 64);
+const _: () = assert!(std::mem::offset_of!(Slot, settled) == 72);
 
 /// What the control block says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +55,9 @@ pub(crate) struct Control {
     pub trimmed: u64,
     /// The last stripe of this shard all whose contents are durable on the drives.
     pub durable_stripe: u64,
+    /// Records up to this sequence were durable when this was written: also the very last one, which has no
+    /// record behind it that would know.
+    pub settled: u64,
 }
 
 impl Control {
@@ -68,7 +74,9 @@ impl Control {
             trimmed: self.trimmed.into(),
             durable_stripe: self.durable_stripe.into(),
             epoch: self.epoch.into(),
-            reserved2: [0; 60],
+            reserved2: 0.into(),
+            settled: self.settled.into(),
+            reserved3: [0; 48],
         };
         let mut bytes: [u8; SLOT] = zerocopy::transmute!(slot);
         seal(&mut bytes, MAGIC);
@@ -79,7 +87,8 @@ impl Control {
         let bytes = bytes.get(..SLOT).ok_or(Bad::Blank)?;
         check(bytes, MAGIC)?;
         let slot = Slot::ref_from_bytes(bytes).map_err(|_| Bad::Blank)?;
-        let counters = [&slot.generation, &slot.position, &slot.trimmed, &slot.durable_stripe];
+        let Slot { generation, position, trimmed, durable_stripe, settled, .. } = slot;
+        let counters = [generation, position, trimmed, durable_stripe, settled];
         if counters.iter().any(|c| c.get() >= COUNTERS_END) || slot.epoch.get() == u32::MAX {
             return Err(Bad::Field("counter"));
         }
@@ -95,6 +104,7 @@ impl Control {
             position: slot.position.get(),
             trimmed: slot.trimmed.get(),
             durable_stripe: slot.durable_stripe.get(),
+            settled: slot.settled.get(),
         })
     }
 
@@ -105,12 +115,14 @@ impl Control {
         let magic = [MAGIC, [0; 8]].contains(&slot.magic);
         let version = [0, VERSION].contains(&slot.version.get());
         let whose = [0, lane].contains(&slot.lane.get()) && [0, ring].contains(&slot.ring.get());
-        let is_new = slot.position.get() == 0 && slot.trimmed.get() == 0 && slot.epoch.get() <= 1;
-        let blank = slot.reserved.get() == 0 && slot.reserved2 == [0; 60];
+        let counters = [slot.position, slot.trimmed, slot.settled];
+        let is_new = counters.iter().all(|c| c.get() == 0) && slot.epoch.get() <= 1;
+        let blank =
+            slot.reserved.get() == 0 && slot.reserved2.get() == 0 && slot.reserved3 == [0; 48];
         magic && version && whose && is_new && blank
     }
 
-    /// As it is to be after records up to `trimmed` are dropped.
+    /// As it is to be after records up to `trimmed` are dropped, which end at `position`.
     pub fn after_trim(&self, trimmed: u64, position: u64, durable_stripe: u64) -> Self {
         debug_assert!(durable_stripe >= self.durable_stripe, "what is durable stays so");
         Self { generation: self.generation + 1, trimmed, position, durable_stripe, ..*self }
@@ -119,6 +131,11 @@ impl Control {
     /// As it is to be when the log is opened once more.
     pub const fn after_open(&self) -> Self {
         Self { generation: self.generation + 1, epoch: self.epoch + 1, ..*self }
+    }
+
+    /// As it is to be when records up to `settled` are durable, and none beyond them.
+    pub const fn after_settling(&self, settled: u64) -> Self {
+        Self { generation: self.generation + 1, settled, ..*self }
     }
 
     /// Where the slot of this generation lies, in bytes from the log's beginning.

@@ -242,10 +242,10 @@ impl Reader<'_> {
         Ok(None)
     }
 
-    /// The newest record that any on the devices knows as durable.
+    /// The newest record that the control block or any record on the devices knows as durable.
     async fn newest_settled(&self) -> Result<u64> {
         let ring = self.control.ring;
-        let (mut at, mut newest) = (0, 0);
+        let (mut at, mut newest) = (0, self.control.settled);
         while at < ring {
             let len = commit_len(at, ring - at, ring);
             for device in 0..self.store.devices() {

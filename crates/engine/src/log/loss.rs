@@ -32,9 +32,12 @@ pub(super) struct Losses {
 }
 
 impl Losses {
-    /// Whether the record missing at the lane's head was acknowledged: a later one knows it as
-    /// durable. What lies on any device counts, or with `all_devices` unset what was read of them.
+    /// Whether the record missing at the lane's head was acknowledged: the control block or a later one
+    /// knows it as durable. What lies on any device counts, or with `all_devices` unset what was read of them.
     pub async fn prove(&mut self, lane: &Lane, store: &Store, all_devices: bool) -> Result<bool> {
+        if lane.control.settled >= lane.head.sequence {
+            return Ok(true);
+        }
         let all = all_devices || store.is_memory();
         let known = self.settled.filter(|(_, thorough)| *thorough || !all);
         let settled = match known {
@@ -68,6 +71,8 @@ impl Losses {
                 self.through = next.record.sequence - 1;
                 skip(lane, epoch, &next, store)
             }
+            // The log ends here.
+            None if accept => Ok(()),
             next => Err(search.unnamed(next.as_ref())),
         }
     }

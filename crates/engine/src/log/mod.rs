@@ -101,6 +101,7 @@ impl Log {
             position: 0,
             trimmed: 0,
             durable_stripe: 0,
+            settled: 0,
         };
         Self::create_as(device, bytes, control).await
     }
@@ -484,7 +485,8 @@ impl Shared {
                 return Ok(());
             }
             let next = lane.mark_after(through, &self.store)?;
-            (next, lane.control.after_trim(through, next.position, durable_stripe))
+            let control = lane.control.after_trim(through, next.position, durable_stripe);
+            (next, Control { settled: lane.settled.sequence - 1, ..control })
         };
         // Durable first: only then may the records be overwritten.
         self.store.write_control(&control).await?;

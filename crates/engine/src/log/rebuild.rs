@@ -131,7 +131,8 @@ fn control_of(headers: &Headers, anew: &Anew, ring: u64, lane: u64) -> Option<Co
     };
     let epoch = headers.all().map(|seen| seen.epoch).max().unwrap_or(1);
     let (generation, durable_stripe) = (generation_of(anew.epoch), anew.durable_stripe);
-    Some(Control { lane, generation, epoch, ring, position, trimmed, durable_stripe })
+    let settled = trimmed;
+    Some(Control { lane, generation, epoch, ring, position, trimmed, durable_stripe, settled })
 }
 
 /// What those who have a control block made anew know.
@@ -212,8 +213,9 @@ impl Log {
     pub async fn replace(device: Device, bytes: u64, lane: u64, anew: Anew) -> Result<Self> {
         let (generation, durable_stripe) = (generation_of(anew.epoch), anew.durable_stripe);
         let ring = ring_of(bytes)?;
+        let (epoch, position, trimmed, settled) = (1, 0, 0, 0);
         let new =
-            Control { lane, generation, epoch: 1, ring, position: 0, trimmed: 0, durable_stripe };
+            Control { lane, generation, epoch, ring, position, trimmed, durable_stripe, settled };
         Self::create_as(device, bytes, new).await
     }
 

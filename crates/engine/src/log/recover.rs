@@ -132,6 +132,9 @@ async fn begin_epoch(lane: &mut Lane, settled: u64, store: &Store) -> Result<()>
     }
     store.fence();
     lane.settled = lane.head;
+    let control = lane.control.after_settling(lane.head.sequence - 1);
+    store.write_control(&control).await?;
+    lane.control = control;
     Ok(())
 }
 

@@ -279,3 +279,31 @@ fn damage_before_the_end_is_no_torn_tail() {
     })
     .unwrap();
 }
+
+#[test]
+fn damage_of_the_last_record_is_known_once_the_log_was_opened() {
+    run(Config::default(), async {
+        let memory = Arc::new(SimulatedPmem::new(BYTES));
+        let area = Area { pmem: Arc::new(Pmem::Simulated(Arc::clone(&memory))), offset: 0 };
+        let device = Device::Memory(vec![area]);
+        let log = Log::create(device.clone(), BYTES, LANE).await.unwrap();
+        for n in 0..10 {
+            write(&log, key(1, n), n..n + 1).await;
+        }
+        drop(log);
+        assert_eq!(Log::open(device.clone(), BYTES, LANE).await.unwrap().1.records, 10);
+        memory.rot(CONTROL_BYTES + 9 * u64_of(64 + BLOCK) + 1000);
+        let opened = Log::open(device.clone(), BYTES, LANE).await.unwrap().1;
+        assert_eq!((opened.records, opened.lost_blocks), (10, 1));
+        // Nothing tells what a record was without its header.
+        memory.rot(CONTROL_BYTES + 9 * u64_of(64 + BLOCK) + 10);
+        let refused = Log::open(device.clone(), BYTES, LANE).await.map(|_| ()).unwrap_err();
+        assert_eq!(refused.kind, Kind::Loss);
+        assert_eq!(refused.context, "commit log record 10 and all after it are damaged");
+        let accepted = Log::open_with(device.clone(), BYTES, LANE, true).await.unwrap().1;
+        assert_eq!((accepted.records, accepted.lost_through), (9, 10));
+        // What was accepted once is not asked for again.
+        assert_eq!(Log::open(device, BYTES, LANE).await.unwrap().1.records, 9);
+    })
+    .unwrap();
+}

@@ -3,7 +3,7 @@
 use super::control::Control;
 use super::device::Store;
 use super::index::{Blocks, Stretch, StretchOf, Stretches};
-use super::limits::{ALIGN, PAGE, RECORD_BLOCKS_MAX, REFERENCES_MAX};
+use super::limits::{ALIGN, BLOCKS_AHEAD, PAGE, RECORD_BLOCKS_MAX, RECORDS_AHEAD, REFERENCES_MAX};
 use super::record::{CrcList, HEADER, Kind, Record, list_bytes, reference_at};
 use super::refer::Referred;
 use super::{Data, Found, Item, Reference, What};
@@ -38,6 +38,7 @@ pub(super) struct Lane {
     /// The shared blocks that records refer to, those not durable yet included, and records to come.
     pub referred: Referred,
     list: CrcList,
+    ahead: Vec<(Mark, Record)>,
 }
 
 impl Lane {
@@ -54,6 +55,7 @@ impl Lane {
             stretches_pending: 0,
             referred: Referred::default(),
             list: CrcList::new(),
+            ahead: Vec::with_capacity(RECORDS_AHEAD),
             control,
         }
     }
@@ -318,25 +320,48 @@ impl Lane {
         (found, same)
     }
 
+    /// Finds the records from `mark` on and before `end`, some of them. What the index has of them, and where those
+    /// after them are likely to begin, is on its way to the processor then.
+    fn look_ahead(&mut self, mut mark: Mark, end: u64, store: &Store) -> Result<()> {
+        self.ahead.clear();
+        let mut blocks_ahead = 0;
+        while mark.sequence < end && self.ahead.len() < RECORDS_AHEAD && blocks_ahead < BLOCKS_AHEAD
+        {
+            let record = self.record(mark, store)?;
+            if let Kind::Write { key, blocks } = record.kind {
+                self.blocks.prefetch(key, u64_of(blocks));
+                blocks_ahead += blocks;
+            }
+            // Records beside each other are often of one length.
+            let later = mark.position + u64_of(RECORDS_AHEAD) * record.kind.bytes();
+            store.with(self.at(later), HEADER, media::memory::prefetch)?;
+            self.ahead.push((mark, record));
+            mark = Self::after(mark, record.kind);
+        }
+        Ok(())
+    }
+
     /// Gives destage the records from `handed` on, those of `max_blocks` blocks at most.
     pub fn hand_out(&mut self, max: usize, out: &mut Vec<Item>, store: &Store) -> Result<u64> {
         let mut blocks_out = 0;
-        while self.handed.sequence < self.settled.sequence {
-            let mark = self.handed;
-            let record = self.record(mark, store)?;
-            if let Kind::Write { blocks, .. }
-            | Kind::Refer { blocks, .. }
-            | Kind::Lost { blocks, .. } = record.kind
-            {
-                if blocks_out + blocks > max {
+        while self.handed.sequence < self.settled.sequence && out.len() < max {
+            self.look_ahead(self.handed, self.settled.sequence, store)?;
+            for n in 0..self.ahead.len() {
+                let (mark, record) = self.ahead[n];
+                if let Kind::Write { blocks, .. }
+                | Kind::Refer { blocks, .. }
+                | Kind::Lost { blocks, .. } = record.kind
+                {
+                    if blocks_out + blocks > max {
+                        return Ok(self.handed.sequence - 1);
+                    }
+                    blocks_out += blocks;
+                }
+                self.hand_out_record(mark, &record, out, store)?;
+                self.handed = Self::after(mark, record.kind);
+                if out.len() >= max {
                     break;
                 }
-                blocks_out += blocks;
-            }
-            self.hand_out_record(mark, &record, out, store)?;
-            self.handed = Self::after(mark, record.kind);
-            if out.len() >= max {
-                break;
             }
         }
         Ok(self.handed.sequence - 1)
@@ -386,27 +411,32 @@ impl Lane {
     /// Drops index entries of the records from `from` on that still point there, `most` records at
     /// a time; gives the mark reached, at `through` + 1 at last.
     pub fn forget(&mut self, from: Mark, through: u64, most: usize, store: &Store) -> Result<Mark> {
-        let mut mark = from;
-        for _ in 0..most {
-            if mark.sequence > through {
-                break;
+        let (mut mark, end) = (from, (through + 1).min(from.sequence + u64_of(most)));
+        while mark.sequence < end {
+            self.look_ahead(mark, end, store)?;
+            for n in 0..self.ahead.len() {
+                let (at, record) = self.ahead[n];
+                self.forget_record(at, &record, store)?;
+                mark = Self::after(at, record.kind);
             }
-            let record = self.record(mark, store)?;
-            if let Kind::Write { key, blocks } = record.kind {
-                let data = mark.position + u64_of(HEADER) + list_bytes(blocks);
-                for n in 0..u64_of(blocks) {
-                    self.blocks.remove(forward(key, n), data + n * u64_of(BLOCK));
-                }
-            }
-            if let Kind::Refer { blocks, .. } = record.kind {
-                for n in 0..blocks {
-                    let reference = self.reference(mark.position, n, store)?;
-                    self.referred.drop_record(reference.entry.location);
-                }
-            }
-            mark = Self::after(mark, record.kind);
         }
         Ok(mark)
+    }
+
+    fn forget_record(&mut self, mark: Mark, record: &Record, store: &Store) -> Result<()> {
+        if let Kind::Write { key, blocks } = record.kind {
+            let data = mark.position + u64_of(HEADER) + list_bytes(blocks);
+            for n in 0..u64_of(blocks) {
+                self.blocks.remove(forward(key, n), data + n * u64_of(BLOCK));
+            }
+        }
+        if let Kind::Refer { blocks, .. } = record.kind {
+            for n in 0..blocks {
+                let reference = self.reference(mark.position, n, store)?;
+                self.referred.drop_record(reference.entry.location);
+            }
+        }
+        Ok(())
     }
 
     /// The mark of the record after `through`, which is durable.

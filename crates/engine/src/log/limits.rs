@@ -57,3 +57,8 @@ pub(super) const COMMIT_POOL_BYTES: usize = 2 * reactor::BUFFER_MAX;
 
 /// Records whose index entries are dropped before other tasks run.
 pub(super) const TRIM_STEP: usize = 256;
+
+/// Records that are handed out or forgotten are looked at so many together, and where they are of many
+/// blocks, about so many of those: the processor fetches what each needs while others are dealt with.
+pub(super) const RECORDS_AHEAD: usize = 16;
+pub(super) const BLOCKS_AHEAD: usize = 64;

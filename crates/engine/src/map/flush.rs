@@ -1,6 +1,7 @@
 //! From the memtable to a run.
 
 use super::flat::END;
+use super::memtable::Place;
 use super::page::ITEMS_MAX;
 use super::policy::Group;
 use super::state::State;
@@ -91,7 +92,7 @@ impl<P: Pages> Map<P> {
     async fn write_run(&self, writer: &mut Writer) -> Result<Vec<Table>> {
         let mut checksums = Vec::with_capacity(ITEMS_MAX);
         let mut tables = Vec::new();
-        let mut at = 0;
+        let (mut at, mut place) = (0, Place::default());
         while at < END {
             let (id, width) = {
                 let mut state = self.state.borrow_mut();
@@ -99,7 +100,10 @@ impl<P: Pages> Map<P> {
             };
             writer.begin(width);
             loop {
-                let next = self.state.borrow().frozen.next(at, &mut checksums, ITEMS_MAX);
+                let next = {
+                    let frozen = &self.state.borrow().frozen;
+                    frozen.next(at, &mut place, &mut checksums, ITEMS_MAX)
+                };
                 let Some(item) = next else {
                     at = END;
                     break;

@@ -47,6 +47,13 @@ impl Slot {
     }
 }
 
+/// Where a slot is.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Place {
+    chunk: usize,
+    slot: usize,
+}
+
 /// What a memtable says of a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known {
@@ -208,19 +215,48 @@ impl Memtable {
         }
     }
 
+    /// The first slot at or after `at`, where there is one. It is looked for at `likely` first.
+    fn seek(&self, at: Flat, likely: Place) -> Place {
+        let here = self.slot(likely).is_some_and(|slot| slot.at() >= at);
+        if here && self.before(likely).is_none_or(|slot| slot.at() < at) {
+            return likely;
+        }
+        let chunk = self.chunk_of(at);
+        let slot = self.chunks.get(chunk).map_or(0, |c| c.partition_point(|s| s.at() < at));
+        self.whole(Place { chunk, slot })
+    }
+
+    /// The same place, if it is not behind the last slot of a chunk that is followed by another.
+    fn whole(&self, place: Place) -> Place {
+        match self.chunks.get(place.chunk) {
+            Some(chunk) if place.slot == chunk.len() => Place { chunk: place.chunk + 1, slot: 0 },
+            _ => place,
+        }
+    }
+
+    fn slot(&self, place: Place) -> Option<&Slot> {
+        self.chunks.get(place.chunk)?.get(place.slot)
+    }
+
+    fn before(&self, place: Place) -> Option<&Slot> {
+        match place.slot.checked_sub(1) {
+            Some(slot) => self.slot(Place { slot, ..place }),
+            None => self.chunks.get(place.chunk.checked_sub(1)?)?.last(),
+        }
+    }
+
     /// What it knows of `at`.
     pub fn get(&self, at: Flat) -> Known {
+        self.known(at, self.slot(self.seek(at, Place::default())))
+    }
+
+    /// What it knows of `at`, where the first slot there or later is `slot`.
+    fn known(&self, at: Flat, slot: Option<&Slot>) -> Known {
         let mut next = END;
-        if !self.chunks.is_empty() {
-            let c = self.chunk_of(at);
-            let chunk = &self.chunks[c];
-            let position = chunk.partition_point(|s| s.at() < at);
-            let slot = chunk.get(position).or_else(|| self.chunks.get(c + 1)?.first());
-            if let Some(slot) = slot {
-                next = slot.at();
-                if next == at {
-                    return Known::Data(slot.entry());
-                }
+        if let Some(slot) = slot {
+            next = slot.at();
+            if next == at {
+                return Known::Data(slot.entry());
             }
         }
         if self.holes.is_empty() {
@@ -238,13 +274,20 @@ impl Memtable {
     }
 
     /// The first item at or after `at`: neighbours that continue each other are one, up to as many
-    /// blocks as `checksums` has room for; it gets theirs.
-    pub fn next(&self, at: Flat, checksums: &mut Vec<u32>, most: usize) -> Option<Item> {
+    /// blocks as `checksums` has room for; it gets theirs. Whoever goes through all has `place` for the next call.
+    pub fn next(
+        &self,
+        at: Flat,
+        place: &mut Place,
+        checksums: &mut Vec<u32>,
+        most: usize,
+    ) -> Option<Item> {
         checksums.clear();
         let mut at = at;
+        *place = self.seek(at, *place);
         loop {
-            match self.get(at) {
-                Known::Data(_) => return self.extent(at, checksums, most),
+            match self.known(at, self.slot(*place)) {
+                Known::Data(_) => return self.extent(place, checksums, most),
                 Known::Hole(end) => {
                     let blocks = super::flat::distance(at, end.min(end_of_view(at)));
                     return Some(Item { start: at, blocks, place: None });
@@ -255,18 +298,10 @@ impl Memtable {
         }
     }
 
-    fn extent(&self, at: Flat, checksums: &mut Vec<u32>, most: usize) -> Option<Item> {
-        let mut c = self.chunk_of(at);
-        let mut position = self.chunks[c].partition_point(|s| s.at() < at);
+    fn extent(&self, place: &mut Place, checksums: &mut Vec<u32>, most: usize) -> Option<Item> {
         let mut item: Option<Item> = None;
         while checksums.len() < most {
-            let Some(slot) = self.chunks.get(c).and_then(|chunk| chunk.get(position)) else {
-                if c + 1 >= self.chunks.len() {
-                    break;
-                }
-                (c, position) = (c + 1, 0);
-                continue;
-            };
+            let Some(slot) = self.slot(*place) else { break };
             let next = Item { start: slot.at(), blocks: 1, place: Some(slot.entry().location) };
             match &mut item {
                 None => item = Some(next),
@@ -274,7 +309,7 @@ impl Memtable {
                 Some(_) => break,
             }
             checksums.push(slot.crc);
-            position += 1;
+            *place = self.whole(Place { slot: place.slot + 1, ..*place });
         }
         item
     }

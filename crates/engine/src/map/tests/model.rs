@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::map::flat::END;
+use crate::map::memtable::Place;
 use crate::map::page::Kind as PageKind;
 use crate::map::source::{Source, named};
 use crate::map::state::State;
@@ -303,8 +304,11 @@ fn referred(state: &State, pages: &Rc<Memory>) -> (BTreeSet<Location>, BTreeSet<
     let (mut users, mut own) = (BTreeSet::new(), BTreeSet::new());
     let mut checksums = Vec::new();
     for memtable in [&state.active, &state.frozen] {
-        let mut at = 0;
-        while let Some(item) = memtable.next(at, &mut checksums, 1000) {
+        let (mut at, mut place) = (0, Place::default());
+        while let Some(item) = memtable.next(at, &mut place, &mut checksums, 1000) {
+            // The place only says where to look first.
+            let afresh = memtable.next(at, &mut Place::default(), &mut checksums, 1000);
+            assert_eq!(afresh, Some(item));
             users.extend(places(&item));
             at = item.end();
         }

@@ -4,6 +4,9 @@ use media::Simulated;
 use media::drive::SimulatedOptions;
 
 use super::*;
+use crate::address::Key;
+use crate::log::Found;
+use crate::map::{Contents, Extents};
 
 struct Rig {
     media: Vec<Arc<Simulated>>,
@@ -222,4 +225,46 @@ fn a_pool_whose_log_lost_its_control_block_opens_for_whoever_accepts_that() {
             pool.close().await.unwrap();
         });
     }
+}
+
+/// Whether the log still has a block that the map has learnt already.
+async fn is_in_both(pool: &Pool, at: u64) -> bool {
+    let view = pool.0.volumes.borrow()["db"].view;
+    let both = pool.each(move |shard| async move {
+        let mut extents = Extents::default();
+        shard.map.lookup(view, at, 1, &mut extents).await?;
+        let learnt = matches!(extents.iter().next().unwrap().state, Contents::Data { .. });
+        Ok(learnt && matches!(shard.log.lookup(Key::new(view, at), 1).0, Found::Data(_)))
+    });
+    both.await.unwrap().contains(&true)
+}
+
+#[test]
+fn what_is_damaged_in_the_log_is_read_from_the_drives_once_it_is_there() {
+    reactor::simulate(8, async {
+        let (drives, memory) = (drives(6, 64 * MIB), pmem(8 * MIB));
+        let spec = spec(&drives, LogSpec::Bbu(vec![Arc::clone(&memory)]));
+        let pool = Pool::create(spec, &[]).await.unwrap();
+        let v = pool.create_volume(volume("db", 16 * MIB)).await.unwrap();
+        let mut written = 0;
+        while !is_in_both(&pool, 0).await {
+            v.write(written * BLOCK as u64, &block(written, 0)).await.unwrap();
+            written += 1;
+        }
+        let mut got = vec![0; BLOCK];
+        let places = (0..memory.capacity() - BLOCK as u64).step_by(64);
+        for wanted in [block(0, 0), block(written - 1, 0)] {
+            let is_there = |at: &u64| {
+                memory.read(*at, &mut got).unwrap();
+                got == wanted
+            };
+            let at = places.clone().find(is_there).unwrap();
+            memory.write(at + 100, &[0xa5; 8]).unwrap();
+        }
+        v.read(0, &mut got).await.unwrap();
+        assert!(got == block(0, 0));
+        // The newest is in the log alone.
+        let lost = v.read((written - 1) * BLOCK as u64, &mut got).await.unwrap_err();
+        assert_eq!(lost.kind, Kind::Corrupt);
+    });
 }

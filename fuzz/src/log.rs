@@ -88,12 +88,13 @@ pub fn log_records(input: &[u8]) {
             let from = u64::try_from(line).expect("within the log");
             let mut bytes = [0; 2 * LINE];
             memory.read(from, &mut bytes).expect("within the log");
-            bytes[usize::from(at % 64)] = *value;
+            let is_control = high & 0x40 != 0;
+            bytes[usize::from(*at) % if is_control { 2 * LINE } else { LINE }] = *value;
             if high & 0x80 != 0 {
                 let crc = crc32c(&bytes[8..LINE]).to_le_bytes();
                 bytes[4..8].copy_from_slice(&crc);
             }
-            if high & 0x40 != 0 {
+            if is_control {
                 bytes[8..12].fill(0);
                 let crc = crc32c(&bytes).to_le_bytes();
                 bytes[8..12].copy_from_slice(&crc);

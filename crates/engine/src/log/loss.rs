@@ -35,9 +35,6 @@ impl Losses {
     /// Whether the record missing at the lane's head was acknowledged: the control block or a later one
     /// knows it as durable. What lies on any device counts, or with `all_devices` unset what was read of them.
     pub async fn prove(&mut self, lane: &Lane, store: &Store, all_devices: bool) -> Result<bool> {
-        if lane.control.settled >= lane.head.sequence {
-            return Ok(true);
-        }
         let all = all_devices || store.is_memory();
         let known = self.settled.filter(|(_, thorough)| *thorough || !all);
         let settled = match known {
@@ -45,7 +42,7 @@ impl Losses {
             None => look_through(lane, store, all).await?,
         };
         self.settled = Some((settled, all));
-        Ok(settled >= lane.head.sequence)
+        Ok(settled.max(lane.control.settled) >= lane.head.sequence)
     }
 
     /// Takes what is left of the damaged record at the lane's head, which was acknowledged, into the
@@ -71,8 +68,10 @@ impl Losses {
                 self.through = next.record.sequence - 1;
                 skip(lane, epoch, &next, store)
             }
-            // The log ends here.
-            None if accept => Ok(()),
+            // The control block alone knows of it, and will not any more: the log ends here.
+            None if accept && self.settled.is_some_and(|(newest, _)| newest < self.through) => {
+                Ok(())
+            }
             next => Err(search.unnamed(next.as_ref())),
         }
     }

@@ -94,8 +94,8 @@ fn job_report(job: &Job, mut outcomes: Vec<Outcome>, torn: u64, costs: &Costs) -
             reconnects: outcomes.iter().map(|outcome| outcome.reconnects).sum(),
             card_queues: outcomes
                 .iter()
-                .map(|o| o.card_queues.clone())
-                .filter(|q| !q.is_empty())
+                .filter(|outcome| !outcome.card_queues.is_empty())
+                .map(|outcome| outcome.card_queues.clone())
                 .collect(),
             map_commands: [0, 1, 2]
                 .map(|map| outcomes.iter().map(|outcome| outcome.counters[map].commands).sum()),

@@ -122,10 +122,19 @@ impl Control {
         magic && version && whose && is_new && blank
     }
 
-    /// As it is to be after records up to `trimmed` are dropped, which end at `position`.
-    pub fn after_trim(&self, trimmed: u64, position: u64, durable_stripe: u64) -> Self {
+    /// As it is to be after records up to `trimmed` are dropped, which end at `position`, while those up to
+    /// `settled` are durable.
+    pub fn after_trim(
+        &self,
+        trimmed: u64,
+        position: u64,
+        durable_stripe: u64,
+        settled: u64,
+    ) -> Self {
         debug_assert!(durable_stripe >= self.durable_stripe, "what is durable stays so");
-        Self { generation: self.generation + 1, trimmed, position, durable_stripe, ..*self }
+        debug_assert!(settled >= self.settled, "what is durable stays so");
+        let generation = self.generation + 1;
+        Self { generation, trimmed, position, durable_stripe, settled, ..*self }
     }
 
     /// As it is to be when the log is opened once more.

@@ -341,27 +341,24 @@ impl Lane {
         Ok(())
     }
 
-    /// Gives destage the records from `handed` on, those of `max_blocks` blocks at most.
+    /// Gives destage the records from `handed` on, those of `max` blocks at most.
     pub fn hand_out(&mut self, max: usize, out: &mut Vec<Item>, store: &Store) -> Result<u64> {
         let mut blocks_out = 0;
-        while self.handed.sequence < self.settled.sequence && out.len() < max {
+        while self.handed.sequence < self.settled.sequence {
             self.look_ahead(self.handed, self.settled.sequence, store)?;
             for n in 0..self.ahead.len() {
                 let (mark, record) = self.ahead[n];
-                if let Kind::Write { blocks, .. }
-                | Kind::Refer { blocks, .. }
-                | Kind::Lost { blocks, .. } = record.kind
-                {
-                    if blocks_out + blocks > max {
-                        return Ok(self.handed.sequence - 1);
-                    }
-                    blocks_out += blocks;
+                blocks_out += match record.kind {
+                    Kind::Write { blocks, .. }
+                    | Kind::Refer { blocks, .. }
+                    | Kind::Lost { blocks, .. } => blocks,
+                    Kind::Hole { .. } | Kind::Pad { .. } => 0,
+                };
+                if blocks_out > max || out.len() >= max {
+                    return Ok(self.handed.sequence - 1);
                 }
                 self.hand_out_record(mark, &record, out, store)?;
                 self.handed = Self::after(mark, record.kind);
-                if out.len() >= max {
-                    break;
-                }
             }
         }
         Ok(self.handed.sequence - 1)

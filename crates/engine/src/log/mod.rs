@@ -22,6 +22,7 @@ mod rebuild;
 mod record;
 mod recover;
 mod refer;
+mod trim;
 mod types;
 
 pub use device::{Area, Device, Zone};
@@ -37,8 +38,8 @@ use crate::error::{Error, Kind, Result};
 use commit::Commits;
 use control::Control;
 use device::Store;
-use lane::{Lane, Mark};
-use limits::{CONTROL_BYTES, PAGE, PREFETCH_BYTES, TRIM_STEP};
+use lane::Lane;
+use limits::{CONTROL_BYTES, PAGE, PREFETCH_BYTES};
 use reactor::sync::{Notify, Semaphore};
 use reactor::{spawn_late, yield_now};
 use std::cell::{Cell, RefCell};
@@ -473,43 +474,6 @@ impl Shared {
         self.store.put(at, &block)?;
         self.store.fence();
         Ok(())
-    }
-
-    async fn trim(&self, through: u64, durable_stripe: u64) -> Result<()> {
-        self.trimming.acquire(1).await;
-        let _turn = Turn(&self.trimming);
-        let (next, control) = {
-            let lane = self.lane.borrow();
-            assert!(through < lane.handed.sequence, "what is trimmed was handed out");
-            if through < lane.tail.sequence {
-                return Ok(());
-            }
-            let next = lane.mark_after(through, &self.store)?;
-            let control = lane.control.after_trim(through, next.position, durable_stripe);
-            (next, Control { settled: lane.settled.sequence - 1, ..control })
-        };
-        // Durable first: only then may the records be overwritten.
-        self.store.write_control(&control).await?;
-        self.lane.borrow_mut().control = control;
-        self.forget(through).await?;
-        let mut lane = self.lane.borrow_mut();
-        lane.stretches.trim(next.position);
-        lane.tail = next;
-        drop(lane);
-        self.room.notify();
-        Ok(())
-    }
-
-    /// Drops the index entries of records up to `through`, a few at a time.
-    async fn forget(&self, through: u64) -> Result<()> {
-        let mut mark: Mark = self.lane.borrow().tail;
-        loop {
-            mark = self.lane.borrow_mut().forget(mark, through, TRIM_STEP, &self.store)?;
-            if mark.sequence > through {
-                return Ok(());
-            }
-            yield_now().await;
-        }
     }
 }
 

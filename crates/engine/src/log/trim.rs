@@ -1,0 +1,46 @@
+//! Trimming: the log forgets what is durable elsewhere.
+
+use super::lane::Mark;
+use super::limits::TRIM_STEP;
+use super::{Shared, Turn};
+use crate::error::Result;
+use reactor::yield_now;
+
+impl Shared {
+    pub(super) async fn trim(&self, through: u64, durable_stripe: u64) -> Result<()> {
+        self.trimming.acquire(1).await;
+        let _turn = Turn(&self.trimming);
+        let (next, control) = {
+            let lane = self.lane.borrow();
+            assert!(through < lane.handed.sequence, "what is trimmed was handed out");
+            if through < lane.tail.sequence {
+                return Ok(());
+            }
+            let next = lane.mark_after(through, &self.store)?;
+            let (position, settled) = (next.position, lane.settled.sequence - 1);
+            (next, lane.control.after_trim(through, position, durable_stripe, settled))
+        };
+        // Durable first: only then may the records be overwritten.
+        self.store.write_control(&control).await?;
+        self.lane.borrow_mut().control = control;
+        self.forget(through).await?;
+        let mut lane = self.lane.borrow_mut();
+        lane.stretches.trim(next.position);
+        lane.tail = next;
+        drop(lane);
+        self.room.notify();
+        Ok(())
+    }
+
+    /// Drops the index entries of records up to `through`, a few at a time.
+    async fn forget(&self, through: u64) -> Result<()> {
+        let mut mark: Mark = self.lane.borrow().tail;
+        loop {
+            mark = self.lane.borrow_mut().forget(mark, through, TRIM_STEP, &self.store)?;
+            if mark.sequence > through {
+                return Ok(());
+            }
+            yield_now().await;
+        }
+    }
+}

@@ -44,9 +44,7 @@ impl Shard {
         self.map.flush().await?;
         self.cut.set(cut);
         self.writer.table.borrow_mut().settle(&applied);
-        self.checkpoint().await?;
-        self.writer.table.borrow_mut().made_durable(&applied);
-        Ok(())
+        self.checkpoint().await
     }
 
     /// Takes a checkpoint of the map's runs as they are, reserves segments, and gives the space of
@@ -138,6 +136,11 @@ impl Shard {
         };
         self.common.superblock.write_root(&root).await?;
         self.generation.set(generation);
+        let stripes = |record: &SegmentRecord| record.info.geometry.stripes();
+        let known = manifest.segments.iter();
+        let known =
+            known.map(|record| (record.info.id, record.roll_from.unwrap_or(stripes(record))));
+        self.writer.table.borrow_mut().made_durable(known);
         entries.append(&mut index);
         self.replace_manifest(entries);
         self.give_back(&dead).await;

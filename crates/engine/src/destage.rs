@@ -181,7 +181,7 @@ impl Shard {
         self.common.superblock.tell_failures().await?;
         self.common.follow_drives();
         self.log.trim(through, written).await?;
-        self.writer.table.borrow_mut().made_durable(&applied);
+        self.writer.table.borrow_mut().made_durable(applied);
         Ok(())
     }
 

@@ -273,11 +273,11 @@ impl Table {
         })
     }
 
-    /// The log or a checkpoint knows that it is durable.
-    pub fn made_durable(&mut self, cut: &[(SegmentId, u32)]) {
-        for (id, applied) in cut {
-            if let Some(segment) = self.segments.get_mut(id) {
-                segment.durable = segment.durable.max(*applied);
+    /// The log or a checkpoint knows as durable so many stripes of these segments.
+    pub fn made_durable(&mut self, known: impl IntoIterator<Item = (SegmentId, u32)>) {
+        for (id, stripes) in known {
+            if let Some(segment) = self.segments.get_mut(&id) {
+                segment.durable = segment.durable.max(stripes);
             }
         }
     }

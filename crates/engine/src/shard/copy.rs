@@ -1,7 +1,7 @@
 //! Copying blocks within the shard: no contents are moved that are on the drives.
 
 use reactor::buffer;
-use stdx::num::{low32, u32_of, u64_of, usize64};
+use stdx::num::{u32_of, u64_of, usize64};
 
 use super::Shard;
 use crate::address::{BLOCK, Entry, Key, Name};
@@ -103,8 +103,8 @@ impl Shard {
         Ok(found)
     }
 
-    /// Copies blocks that the map knows of: how many there were to begin with of those that a record may refer to,
-    /// or of the others.
+    /// Copies blocks that the map knows of. Gives how many of the first ones it copied: those that a record may refer
+    /// to are one run, and those that it may not are others.
     async fn copy_settled(&self, source: Key, target: Key, blocks: u64) -> Result<u64> {
         let mut extents = Extents::default();
         // What the map has stays where it is until it was read, or the log knows that it is referred to.
@@ -114,6 +114,7 @@ impl Shard {
         let fleeting = extents.iter().next().filter(|first| !self.may_refer(first));
         if let Some(Extent { state: Contents::Data { location, crcs }, .. }) = fleeting {
             let crcs = &crcs[..crcs.len().min(usize64(COPY_CONTENTS_BLOCKS))];
+            // Not from the pool: whoever waits for readers to be done would wait for a buffer, too.
             let mut data = vec![0; crcs.len() * BLOCK];
             self.read_segment(location, crcs, &mut data).await?;
             drop(reading);
@@ -121,19 +122,25 @@ impl Shard {
             return Ok(u64_of(crcs.len()));
         }
         let lasting: Vec<Extent<'_>> = extents.iter().take_while(|e| self.may_refer(e)).collect();
-        let mut places = Vec::new();
-        for extent in &lasting {
-            if let Contents::Data { location, .. } = extent.state {
-                places.extend((0..extent.count).map(|n| location.offset(n)));
+        let places = lasting.iter().flat_map(|extent| match extent.state {
+            Contents::Data { location, .. } => {
+                (0..extent.count).map(|n| location.offset(n)).collect()
             }
-        }
-        let holding = self.log.hold(places);
+            Contents::Hole => Vec::new(),
+        });
+        let holding = self.log.hold(places.collect());
         drop(reading);
+        self.copy_lasting(source, target, &lasting).await?;
+        drop(holding);
+        Ok(lasting.iter().map(|extent| u64::from(extent.count)).sum())
+    }
+
+    /// Has blocks from `target` on refer to these, which are held and begin with `source`, or be holes as they are.
+    async fn copy_lasting(&self, source: Key, target: Key, extents: &[Extent<'_>]) -> Result<()> {
         let mut entries = Vec::new();
-        let (mut first, mut end) = (0, 0);
-        for extent in lasting {
-            let begin = low32(extent.first - source.block);
-            end = u64::from(begin + extent.count);
+        let mut first = 0;
+        for extent in extents {
+            let begin = extent.first - source.block;
             match extent.state {
                 Contents::Data { location, crcs } => {
                     let placed = (0..).zip(crcs);
@@ -145,15 +152,13 @@ impl Shard {
                     let (from, to) = (forward(source, first), forward(target, first));
                     self.refer(from, to, &entries).await?;
                     entries.clear();
-                    let hole = forward(target, u64::from(begin));
+                    let hole = forward(target, begin);
                     self.punch(hole.view, hole.block, u64::from(extent.count)).await?;
-                    first = end;
+                    first = begin + u64::from(extent.count);
                 }
             }
         }
-        self.refer(forward(source, first), forward(target, first), &entries).await?;
-        drop(holding);
-        Ok(end)
+        self.refer(forward(source, first), forward(target, first), &entries).await
     }
 
     /// Whether a record in the log may refer to what a block has. Where reclaim has just moved it, it may not be after

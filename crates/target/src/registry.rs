@@ -21,6 +21,7 @@ use crate::controller::Controller;
 use crate::event::Event;
 use crate::limits::{CONTROLLERS_MAX, LISTENERS_MAX};
 use crate::listener::{ListenerId, ListenerInfo, Referral};
+use crate::namespace::Namespace;
 use crate::subsystem::{Controllers, Subsystem};
 
 /// What a target says of itself, whatever the subsystem.
@@ -147,6 +148,11 @@ impl Target {
 impl Registry {
     pub fn subsystem(&mut self, nqn: &Nqn) -> Result<&mut Subsystem, ManageError> {
         self.subsystems.get_mut(nqn).ok_or_else(|| ManageError::NoSubsystem(nqn.clone()))
+    }
+
+    pub fn namespace(&mut self, nqn: &Nqn, nsid: u32) -> Result<&Arc<Namespace>, ManageError> {
+        let namespace = self.subsystem(nqn)?.namespaces.get(&nsid);
+        namespace.ok_or_else(|| ManageError::NoNamespace(nqn.clone(), nsid))
     }
 
     /// Moves the generation counter, and returns the discovery controllers of the hosts whose log

@@ -66,11 +66,7 @@ impl Target {
     /// There is no such namespace, or the backend does not hold that much.
     pub fn resize_namespace(&self, nqn: &Nqn, nsid: u32, bytes: u64) -> Result<(), ManageError> {
         let mut registry = self.lock();
-        let subsystem = registry.subsystem(nqn)?;
-        let namespace = subsystem
-            .namespaces
-            .get(&nsid)
-            .ok_or_else(|| ManageError::NoNamespace(nqn.clone(), nsid))?;
+        let namespace = registry.namespace(nqn, nsid)?;
         let capacity = namespace.backend.capacity();
         let block = u64::from(namespace.block_size);
         if bytes > capacity || bytes < block || !bytes.is_multiple_of(block) {
@@ -93,11 +89,7 @@ impl Target {
         protected: bool,
     ) -> Result<(), ManageError> {
         let mut registry = self.lock();
-        let subsystem = registry.subsystem(nqn)?;
-        let namespace = subsystem
-            .namespaces
-            .get(&nsid)
-            .ok_or_else(|| ManageError::NoNamespace(nqn.clone(), nsid))?;
+        let namespace = registry.namespace(nqn, nsid)?;
         namespace.set_write_protected(protected);
         self.namespaces_changed(registry, nqn, nsid);
         Ok(())

@@ -17,6 +17,8 @@ card=$(ls /sys/class/net | grep -v '^lo$' | head -n 1)
 ip link set "$card" up
 ip address add 10.0.2.15/24 dev "$card"
 ip route add default via 10.0.2.2
+# A card brings its link up in its own time.
+until [ "$(cat "/sys/class/net/$card/carrier")" = 1 ]; do sleep 0.1; done
 mkdir -p /etc/nvme
 echo nqn.2014-08.org.nvmexpress:uuid:6d1a1c0e-6a37-4c4e-8a0b-3a1e3e6e0001 >/etc/nvme/hostnqn
 echo 6d1a1c0e-6a37-4c4e-8a0b-3a1e3e6e0001 >/etc/nvme/hostid

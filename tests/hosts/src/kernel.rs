@@ -9,7 +9,7 @@ use std::process::Command;
 const MODULES: &[&str] = &[
     "virtio_pci",
     "virtio_blk",
-    "virtio_net",
+    "e1000e",
     "virtio_rng",
     "crc32c_generic",
     "ext4",

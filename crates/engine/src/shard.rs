@@ -217,7 +217,7 @@ impl Shard {
         let mut at = first;
         for piece in data.chunks(RECORD_BLOCKS_MAX * BLOCK) {
             self.look_at_log();
-            self.log.append(Append::Write { key: Key::new(view, at), data: &[piece] }).await?;
+            self.append(Append::Write { key: Key::new(view, at), data: &[piece] }).await?;
             let appended = u64_of(piece.len() / BLOCK);
             promise.kept(appended);
             at += appended;
@@ -233,9 +233,17 @@ impl Shard {
     pub async fn punch(&self, view: View, first: u64, blocks: u64) -> Result<()> {
         self.writer.check()?;
         self.look_at_log();
-        self.log.append(Append::Hole { key: Key::new(view, first), count: blocks }).await?;
+        self.append(Append::Hole { key: Key::new(view, first), count: blocks }).await?;
         self.freed.set(self.freed.get().saturating_add(blocks.min(self.held())));
         Ok(())
+    }
+
+    /// As [`Log::append`], but for the error: a log that takes no more because the shard failed says why that was.
+    async fn append(&self, record: Append<'_>) -> Result<()> {
+        match self.log.append(record).await {
+            Ok(_) => Ok(()),
+            Err(error) => self.writer.check().and(Err(error)),
+        }
     }
 
     /// Has destage look at the log, if there is enough in it.
@@ -410,6 +418,8 @@ impl Shard {
     /// A background task failed: nothing more is taken, and what waits is woken to see why.
     pub fn end_with(&self, error: &Error) {
         self.writer.fail(error);
+        // Nobody makes room in it any more.
+        self.log.refuse();
         self.raise_all();
     }
 

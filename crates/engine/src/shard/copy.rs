@@ -181,7 +181,7 @@ impl Shard {
             let n = u64_of(n);
             self.look_at_log();
             let (source, key) = (forward(source, n), forward(target, n));
-            self.log.append(Append::Refer { key, source, entries }).await?;
+            self.append(Append::Refer { key, source, entries }).await?;
         }
         drop(promise);
         Ok(())

@@ -73,6 +73,42 @@ fn without_space_behind_the_drives_writers_are_refused_until_it_is_back() {
     });
 }
 
+/// It waited for ever for those who make room in the log, and they had ended.
+#[test]
+fn a_writer_that_waits_for_room_in_the_log_is_told_that_too_many_drives_failed() {
+    reactor::simulate(3, async {
+        let (media, drives) = simulated(3, 96 * MIB);
+        let log = LogSpec::Bbu(vec![pmem(8 * MIB)]);
+        let spec = PoolSpec { scheme: raid::Scheme::Raid5, ..spec(&drives, log) };
+        let pool = Pool::create(spec, &[]).await.unwrap();
+        let v = pool.create_volume(volume("db", 48 * MIB)).await.unwrap();
+        media.iter().for_each(|drive| drive.stall(Duration::from_secs(10)));
+        // One waits for room, the other behind it.
+        let writers = [0, 4096].map(|first| {
+            let v = v.clone();
+            reactor::spawn(async move {
+                for at in first.. {
+                    if let Err(error) = v.write(at * BLOCK as u64, &block(at, 0)).await {
+                        return (at - first, error.kind);
+                    }
+                }
+                unreachable!("a volume has an end")
+            })
+        });
+        reactor::sleep(Duration::from_secs(5)).await;
+        media[..2].iter().for_each(|drive| drive.fail());
+        let mut written = 0;
+        for writer in writers {
+            let told = reactor::timeout(Duration::from_secs(60), writer).await;
+            let (blocks, why) = told.expect("it is told").unwrap();
+            assert_eq!(why, Kind::Failed);
+            written += blocks;
+        }
+        assert!((7 * MIB..8 * MIB).contains(&(written * BLOCK as u64)), "{written}");
+        assert_eq!(pool.close().await.unwrap_err().kind, Kind::Failed);
+    });
+}
+
 /// It came to a stand: the last units of the drives left were taken, and those of the lost one of no
 /// use.
 #[test]

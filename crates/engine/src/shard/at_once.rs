@@ -161,7 +161,7 @@ impl Shard {
         if !(1..=RECORD_BLOCKS_MAX).contains(&blocks) || self.writer.check().is_err() {
             return false;
         }
-        let Some(mut promise) = self.promise(u64_of(blocks), 0) else { return false };
+        let Some(mut promise) = self.promise(u64_of(blocks)) else { return false };
         self.look_at_log();
         let record = Append::Write { key: Key::new(view, first), data: &[data] };
         let done = self.log.append_at_once(&record).is_some();

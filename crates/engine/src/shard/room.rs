@@ -4,7 +4,9 @@
 //! A write is let in while what the shard holds, and what others were promised, stays within its
 //! share. What merges have not found out counts as held: so before a writer is refused, a task of
 //! the shard's own has the map learn and merge everything. Hosts only wait for that: their commands
-//! may end at any moment.
+//! may end at any moment. Meanwhile others overwrite, and what they replace counts twice again: so
+//! whoever comes later leaves room for those who wait, and whether the pool is full is told by what
+//! the look found live, not by what is held when it ends.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -33,6 +35,14 @@ pub struct Room {
     pub(super) allowed: Cell<u64>,
     /// Blocks of writers that were let in and have not appended them yet.
     promised: Cell<u64>,
+    /// Blocks of writers that wait for a look for space.
+    queued: Cell<u64>,
+    /// Writers let in, ever.
+    let_in: Cell<u64>,
+    /// Blocks let in, ever, but for those known to replace others.
+    fresh: Cell<u64>,
+    /// Blocks that the last look found live, and `fresh` as of which it knows them all.
+    live: Cell<Option<(u64, u64)>>,
     /// Looks for space: asked for, begun, ended. Each has a number.
     asked: Cell<u64>,
     begun: Cell<u64>,
@@ -75,6 +85,25 @@ impl Promise<'_> {
     }
 }
 
+/// A writer of so many blocks that waits for a look for space.
+struct Queued<'a> {
+    room: &'a Room,
+    blocks: u64,
+}
+
+impl<'a> Queued<'a> {
+    fn new(room: &'a Room, blocks: u64) -> Self {
+        room.queued.set(room.queued.get() + blocks);
+        Self { room, blocks }
+    }
+}
+
+impl Drop for Queued<'_> {
+    fn drop(&mut self) {
+        self.room.queued.set(self.room.queued.get() - self.blocks);
+    }
+}
+
 impl Drop for Promise<'_> {
     fn drop(&mut self) {
         self.kept(self.blocks);
@@ -100,32 +129,65 @@ impl Shard {
     /// `Full` when there is no space for them, and those of looking blocks up.
     pub async fn admit(&self, key: Key, blocks: u64) -> Result<Promise<'_>> {
         self.writer.check()?;
-        if let Some(promise) = self.promise(blocks, 0) {
+        if let Some(promise) = self.promise(blocks) {
             return Ok(promise);
         }
         if self.lacks_drive_space() {
             return Err(no_drive_space());
         }
-        let slack = if self.replaces(key, blocks).await? { self.common.space.slack() } else { 0 };
-        if let Some(promise) = self.promise(blocks, slack) {
+        let (replaces, slack) = (self.replaces(key, blocks).await?, self.common.space.slack());
+        if replaces && let Some(promise) = self.let_in(blocks, self.room.queued.get(), slack) {
             if self.held() > self.room.allowed.get() + slack / 2 {
                 // What was replaced is found before writers have to wait for it.
                 self.room.ask();
             }
             return Ok(promise);
         }
-        let look = self.room.ask();
-        let done = || self.room.ended.get() >= look || self.is_hindered();
-        self.room.changed.until(done).await;
-        self.writer.check()?;
-        if self.lacks_drive_space() {
-            return Err(no_drive_space());
-        }
-        if let Some(promise) = self.promise(blocks, slack) {
-            return Ok(promise);
+        loop {
+            let others = self.room.let_in.get();
+            let queued = Queued::new(&self.room, blocks);
+            self.find_space().await;
+            drop(queued);
+            self.writer.check()?;
+            if self.lacks_drive_space() {
+                return Err(no_drive_space());
+            }
+            if let Some(promise) = self.let_in_after_look(blocks, replaces) {
+                return Ok(promise);
+            }
+            // As long as others are let in, and leave what they replaced to be found, a turn comes.
+            let is_full = !replaces && self.was_found_full(blocks);
+            if is_full || self.room.let_in.get() == others {
+                break;
+            }
         }
         self.common.ask_others(self.writer.shard).await;
-        self.promise(blocks, slack).ok_or_else(|| Error::new(Kind::Full, "the pool is full"))
+        let promise = self.let_in_after_look(blocks, replaces);
+        promise.ok_or_else(|| Error::new(Kind::Full, "the pool is full"))
+    }
+
+    /// Leave for so many blocks of whoever has waited for a look.
+    fn let_in_after_look(&self, blocks: u64, replaces: bool) -> Option<Promise<'_>> {
+        let slack = self.common.space.slack();
+        if replaces {
+            return self.let_in(blocks, 0, slack);
+        }
+        let beyond = if self.is_free(blocks) { slack } else { 0 };
+        let promise = self.let_in(blocks, 0, beyond)?;
+        self.room.fresh.set(self.room.fresh.get() + blocks);
+        Some(promise)
+    }
+
+    /// Whether there is room for so many blocks more, whatever is held: by what the last look found, and were
+    /// all new that was let in since it began.
+    fn is_free(&self, blocks: u64) -> bool {
+        let Some((live, as_of)) = self.room.live.get() else { return false };
+        self.may_hold(live + (self.room.fresh.get() - as_of) + blocks, 0)
+    }
+
+    /// Whether the last look found no room for so many blocks more.
+    fn was_found_full(&self, blocks: u64) -> bool {
+        self.room.live.get().is_none_or(|(live, _)| !self.may_hold(live + blocks, 0))
     }
 
     /// Whether each of these blocks has contents that nobody else has.
@@ -157,12 +219,22 @@ impl Shard {
         Ok(true)
     }
 
-    /// Leave for so many blocks, if there is room for them with so much beyond the shard's share.
-    pub(super) fn promise(&self, blocks: u64, beyond: u64) -> Option<Promise<'_>> {
+    /// Leave for so many blocks, if there is room for them and for those that others wait for.
+    pub(super) fn promise(&self, blocks: u64) -> Option<Promise<'_>> {
+        let promise = self.let_in(blocks, self.room.queued.get(), 0)?;
+        self.room.fresh.set(self.room.fresh.get() + blocks);
+        Some(promise)
+    }
+
+    /// Leave for so many blocks, if there is room for them, beside so many that are left to others, with so
+    /// much beyond the shard's share.
+    fn let_in(&self, blocks: u64, left: u64, beyond: u64) -> Option<Promise<'_>> {
         let room = &self.room;
         let takes = room.starved.get() == 0 && !self.lacks_drive_space();
-        (takes && self.has_room(blocks, beyond)).then(|| {
+        let wanted = self.held() + room.promised.get() + left + blocks;
+        (takes && self.may_hold(wanted, beyond)).then(|| {
             room.promised.set(room.promised.get() + blocks);
+            room.let_in.set(room.let_in.get() + 1);
             Promise { room, blocks }
         })
     }
@@ -193,6 +265,8 @@ impl Shard {
         if is_tidy && self.log.is_empty() {
             return Ok(());
         }
+        // What was promised may not be in the log yet.
+        let as_of = self.room.fresh.get().saturating_sub(self.room.promised.get());
         self.carry_log().await?;
         let applied = self.applied.get();
         self.compact().await?;
@@ -203,7 +277,8 @@ impl Shard {
         } else {
             applied
         };
-        self.recount(applied).await?;
+        let live = self.recount(applied).await?;
+        self.room.live.set(live.map(|live| (live, as_of)));
         self.checkpoint().await?;
         self.room.tidied.set(Some(applied));
         Ok(())
@@ -219,11 +294,11 @@ impl Shard {
         Ok(())
     }
 
-    /// Counts what is live in every segment, by what the map says. Counts are kept as blocks come
-    /// and go, but a crash repeats some of that. Only when the map has learnt nothing since stripe
-    /// `applied`, as of which it was flushed and merged: what merges had yet to report would be
-    /// counted down once more.
-    async fn recount(&self, applied: u64) -> Result<()> {
+    /// Counts what is live in every segment, by what the map says, and gives the sum. Counts are kept as
+    /// blocks come and go, but a crash repeats some of that. They are corrected only when the map has
+    /// learnt nothing since stripe `applied`, as of which it was flushed and merged: what merges had yet
+    /// to report would be counted down once more.
+    async fn recount(&self, applied: u64) -> Result<Option<u64>> {
         let mut live = BTreeMap::new();
         let count = |at: Location, blocks| {
             if at.name().is_none() {
@@ -234,7 +309,7 @@ impl Shard {
         if whole && self.applied.get() == applied && self.learning.get() == 0 {
             self.writer.table.borrow_mut().set_live_data(&live);
         }
-        Ok(())
+        Ok(whole.then(|| live.values().map(|&blocks| u64::from(blocks)).sum()))
     }
 
     /// Has a look for space taken, and waits for it.
@@ -348,22 +423,21 @@ impl Shard {
         }
     }
 
-    /// Whether the shard may hold so many blocks more, with a further portion of the pool's
-    /// capacity if need be, and so much beyond that.
-    fn has_room(&self, blocks: u64, beyond: u64) -> bool {
-        let wanted = self.held() + self.room.promised.get() + blocks;
+    /// Whether the shard may hold so many blocks, with a further portion of the pool's capacity if need be,
+    /// and so much beyond that.
+    fn may_hold(&self, blocks: u64, beyond: u64) -> bool {
         let allowed = self.room.allowed.get();
-        if wanted <= allowed + beyond {
+        if blocks <= allowed + beyond {
             return true;
         }
-        let taken = self.common.space.take(wanted - allowed - beyond);
+        let taken = self.common.space.take(blocks - allowed - beyond);
         self.room.allowed.set(allowed + taken.unwrap_or(0));
         taken.is_some()
     }
 
     /// Gives back what the shard does not use of its share, but for `keep` blocks.
     pub fn give_space_back(&self, keep: u64) {
-        let used = self.held() + self.room.promised.get();
+        let used = self.held() + self.room.promised.get() + self.room.queued.get();
         let spare = self.room.allowed.get().saturating_sub(used);
         // Not every block that becomes free: only what is more than what was kept.
         if spare > 2 * keep {

@@ -54,6 +54,7 @@ impl Life {
         let others = u64::from(self.run.plan.hosts) * self.run.plan.longest;
         let capacity = self.store.capacity().await;
         if most + count + others < capacity / 10 * 9 {
+            self.note(format_args!("{}", self.store.describe().await));
             let text = format!("{what}: full, with {most} blocks of {capacity} at most");
             self.violate(Violation(text));
         }

@@ -73,6 +73,37 @@ fn without_space_behind_the_drives_writers_are_refused_until_it_is_back() {
     });
 }
 
+/// What is overwritten is held twice until that is found. Those who waited for that found it taken by others.
+#[test]
+fn many_who_overwrite_a_part_of_a_pool_are_never_told_that_it_is_full() {
+    reactor::simulate(4, async {
+        let (_, drives) = simulated(3, 23 * MIB);
+        let log = LogSpec::Bbu(vec![pmem(9 * MIB)]);
+        let scheme = raid::Scheme::Mirror { copies: 2 };
+        let spec = PoolSpec { scheme, au_bytes: Some(MIB), ..spec(&drives, log) };
+        let pool = Pool::create(spec, &[]).await.unwrap();
+        let bytes = pool.status().await.unwrap().capacity * 6 / 10 / BLOCK as u64 * BLOCK as u64;
+        let v = pool.create_volume(volume("db", bytes)).await.unwrap();
+        let writers = (0..16).map(|writer| {
+            let v = v.clone();
+            reactor::spawn(async move {
+                let mut prng = Prng::new(writer);
+                for _ in 0..300 {
+                    let blocks = 1 + prng.below(64);
+                    let first = prng.below(v.len() / BLOCK as u64 - blocks);
+                    let data = vec![7; usize64(blocks) * BLOCK];
+                    v.write(first * BLOCK as u64, &data).await?;
+                }
+                Ok::<(), crate::error::Error>(())
+            })
+        });
+        for writer in writers.collect::<Vec<_>>() {
+            writer.await.unwrap().unwrap();
+        }
+        pool.close().await.unwrap();
+    });
+}
+
 /// It waited for ever for those who make room in the log, and they had ended.
 #[test]
 fn a_writer_that_waits_for_room_in_the_log_is_told_that_too_many_drives_failed() {

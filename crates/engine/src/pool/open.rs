@@ -45,12 +45,21 @@ struct Sorted {
     drives: Vec<Option<Arc<Drive>>>,
 }
 
+/// The label of a drive, from which on what is read of it lasts: a process that was killed in the midst of a
+/// write of labels, roots or catalog may have left it in the drive's cache, where power takes it away.
+async fn lasting_label(drive: &Drive) -> Result<std::result::Result<Label, Bad>> {
+    if drive.has_volatile_cache() {
+        drive.flush().await?;
+    }
+    area::read_label(drive).await
+}
+
 /// Reads the labels of these drives. With `degraded`, a drive whose label cannot be read is as good
 /// as missing.
 async fn labels(given: Vec<Arc<Drive>>, degraded: bool) -> Result<Vec<(Label, Arc<Drive>)>> {
     let mut labels = Vec::new();
     for (n, drive) in given.into_iter().enumerate() {
-        match area::read_label(&drive).await {
+        match lasting_label(&drive).await {
             Ok(Ok(label)) => labels.push((label, drive)),
             Ok(Err(Bad::Blank)) => {
                 return Err(missing(format!("drive {n} of those given carries no pool's label")));

@@ -13,6 +13,7 @@ use crate::volume::Volume;
 mod at_once;
 mod copies;
 mod discards;
+mod lasting;
 mod lost;
 mod lost_log;
 mod scarce;

@@ -447,7 +447,7 @@ impl State {
         }
         let faults = self.faults;
         if self.prng.chance_ppm(faults.write_error_ppm) {
-            self.scatter(Flight { offset, len, data });
+            self.scatter(Flight { offset, len, data }, certain);
             return Some(Kind::Medium);
         }
         if self.prng.chance_ppm(faults.rot_ppm) {
@@ -478,7 +478,7 @@ impl State {
     }
 
     /// A write that did not end well: any of its sectors is there.
-    fn scatter(&mut self, flight: Flight) {
+    fn scatter(&mut self, flight: Flight, certain: bool) {
         let Some(data) = flight.data else { return };
         let end = flight.offset + flight.len;
         let mut at = flight.offset;
@@ -486,7 +486,7 @@ impl State {
             let next = (align_down(at, SECTOR) + SECTOR).min(end);
             if self.prng.below(2) == 0 {
                 let part = usize64(at - flight.offset)..usize64(next - flight.offset);
-                self.image.write(at, next - at, Some(data[part].into()), false);
+                self.image.write(at, next - at, Some(data[part].into()), certain);
             }
             at = next;
         }
@@ -518,10 +518,12 @@ impl Drop for Flying<'_> {
         if let Some(flight) = state.flights.remove(&self.id)
             && state.refuses_change().is_none()
         {
+            // Without a cache, what is read is there to stay.
+            let certain = !self.drive.options.volatile_cache;
             match state.prng.below(3) {
                 0 => {}
-                1 => state.scatter(flight),
-                _ => state.image.write(flight.offset, flight.len, flight.data, false),
+                1 => state.scatter(flight, certain),
+                _ => state.image.write(flight.offset, flight.len, flight.data, certain),
             }
         }
     }

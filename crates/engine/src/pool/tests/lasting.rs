@@ -1,0 +1,49 @@
+//! What an opening has seen is there for good, whatever the process before it left unfinished.
+
+use media::Simulated;
+use media::drive::SimulatedOptions;
+use std::time::Duration;
+
+use super::*;
+
+/// A pool whose process is killed so long after it began to make a volume.
+fn killed_after(nanos: u64, seed: u64) -> (Vec<Arc<Simulated>>, Vec<Arc<Drive>>, LogSpec) {
+    let options = |n| SimulatedOptions { capacity: 64 * MIB, seed: seed + n, ..Default::default() };
+    let media: Vec<_> = (0..4).map(|n| Simulated::new(options(n))).collect();
+    let drives = media.iter().map(|medium| Drive::Simulated(Arc::clone(medium)));
+    let drives: Vec<_> = drives.map(Arc::new).collect();
+    let log = LogSpec::Bbu(vec![pmem(4 * MIB)]);
+    let scheme = raid::Scheme::Single;
+    let spec = PoolSpec { scheme, au_bytes: Some(MIB), ..spec(&drives, log.clone()) };
+    reactor::simulate(seed, async move {
+        let pool = Pool::create(spec, &[]).await.unwrap();
+        let making = pool.create_volume(volume("db", MIB));
+        let _ = reactor::timeout(Duration::from_nanos(nanos), making).await;
+    });
+    (media, drives, log)
+}
+
+/// The volumes that an opening sees, which ends right after that.
+fn seen(drives: &[Arc<Drive>], log: &LogSpec, seed: u64) -> Vec<String> {
+    let (drives, log) = (drives.to_vec(), log.clone());
+    reactor::simulate(seed, async move {
+        let pool = Pool::open(drives, log, OpenOptions::default(), &[]).await.unwrap();
+        pool.volumes()
+    })
+}
+
+/// A catalog that a killed process had just put into one drive's cache was taken for what the pool has, and was gone
+/// with the power, and the volume's contents with it.
+#[test]
+fn a_volume_that_was_seen_is_there_after_a_power_cut() {
+    let (mut made, mut missed) = (0, 0);
+    for seed in 0..200 {
+        let (media, drives, log) = killed_after(seed * 1_000, seed);
+        let before = seen(&drives, &log, seed);
+        media.iter().for_each(|medium| medium.power_cut(&mut Prng::new(seed)));
+        media.iter().for_each(|medium| medium.power_on());
+        assert_eq!(seen(&drives, &log, seed), before, "seed {seed}");
+        if before.is_empty() { missed += 1 } else { made += 1 }
+    }
+    assert!(made > 20 && missed > 20, "{made} made, {missed} not");
+}

@@ -318,17 +318,15 @@ impl Store {
         }
     }
 
-    /// As [`read_slot`](Self::read_slot), zeroes where the medium does not give what is there.
-    ///
-    /// # Errors
-    /// `Failed` when the device does not answer.
-    pub async fn read_slot_left(&self, n: usize, slot: u64) -> Result<[u8; SLOT]> {
-        let Self::Drives { members, .. } = self else { return self.read_slot(n, slot).await };
+    /// As [`read_slot`](Self::read_slot), zeroes where the medium does not give what is there; `None` where
+    /// the device does not answer.
+    pub async fn read_slot_left(&self, n: usize, slot: u64) -> Result<Option<[u8; SLOT]>> {
+        let Self::Drives { members, .. } = self else {
+            return self.read_slot(n, slot).await.map(Some);
+        };
         let (zone, mut page) = (&members[n].zone, vec![0; usize64(PAGE)]);
-        if read_what_there_is(&zone.drive, zone.offset + slot * PAGE, &mut page).await {
-            return Ok(std::array::from_fn(|n| page[n]));
-        }
-        Err(Error::new(Kind::Failed, "a drive with the commit log does not answer"))
+        let answers = read_what_there_is(&zone.drive, zone.offset + slot * PAGE, &mut page).await;
+        Ok(answers.then(|| std::array::from_fn(|n| page[n])))
     }
 
     /// The control slots found, newest first, and what was wrong with the first that was not whole.

@@ -184,10 +184,17 @@ impl Log {
             return Ok(Presence::Used);
         }
         let slots = (0..store.devices()).flat_map(|n| [(n, 0), (n, 1)]);
+        let mut answers = !found.is_empty();
         for (n, slot) in slots.filter(|_| found.is_empty()) {
-            if !Control::is_torn_new(&store.read_slot_left(n, slot).await?, lane, ring) {
+            // One that fails now is as good as missing.
+            let Some(left) = store.read_slot_left(n, slot).await? else { continue };
+            if !Control::is_torn_new(&left, lane, ring) {
                 return Ok(Presence::Used);
             }
+            answers = true;
+        }
+        if !answers {
+            return Err(Error::new(ErrorKind::Failed, "no drive with the commit log answers"));
         }
         let records = Headers::find(&store, ring, lane).await?;
         Ok(match (records.0.is_empty(), found.is_empty()) {

@@ -5,6 +5,7 @@ use crate::plan::Plan;
 use crate::shape::{LogLoss, LogShape, Rot};
 use crate::store::{Refusal, Volumes};
 use engine::dump::{Finding, Given, Severity, Spec, Structure};
+use engine::format::Bad;
 use engine::{Kind, LogSpec, OpenOptions, Pool, VolumeSpec};
 use media::drive::{SimulatedFaults, SimulatedOptions};
 use media::{Drive, Pmem, Power, Simulated, SimulatedPmem};
@@ -47,6 +48,10 @@ fn refusal(error: &engine::Error) -> Refusal {
 
 fn told<T>(result: engine::Result<T>) -> Result<T, Refusal> {
     result.map_err(|error| refusal(&error))
+}
+
+async fn is_blank(drive: &Drive) -> bool {
+    matches!(engine::read_label(drive).await, Ok(Err(Bad::Blank)))
 }
 
 /// A blank device for the log.
@@ -102,6 +107,21 @@ impl Media {
         drives.filter(|drive| drive.failure().is_none()).map(Arc::new).collect()
     }
 
+    /// Those to open the pool with. One whose label is gone is refused, and left out by whoever reads that: writes
+    /// that went astray may have gone over one copy, and taken the place of the other.
+    async fn labelled(&self) -> Vec<Arc<Drive>> {
+        let mut labelled = Vec::new();
+        for (n, drive) in self.drives.iter().enumerate() {
+            let drive = Arc::new(Drive::Simulated(Arc::clone(drive)));
+            let is_bad = self.plan.shape.faults.drives.contains(&n);
+            if drive.failure().is_some() || (is_bad && is_blank(&drive).await) {
+                continue;
+            }
+            labelled.push(drive);
+        }
+        labelled
+    }
+
     /// Makes the pool when there is none, and opens it when there is.
     pub async fn open(&self, life: usize) -> Result<Array, Refusal> {
         self.set_faults(life);
@@ -127,7 +147,8 @@ impl Media {
     async fn open_again(&self) -> Result<Pool, Refusal> {
         let import = self.exported.get();
         let options = OpenOptions { degraded: true, import, ..OpenOptions::default() };
-        let open = |options| Pool::open(self.drives(), self.log(), options, &[]);
+        let drives = self.labelled().await;
+        let open = |options| Pool::open(drives.clone(), self.log(), options, &[]);
         let Some(loss) = self.log_loss.get().filter(|loss| loss.device.is_none()) else {
             return told(open(options).await);
         };

@@ -158,21 +158,28 @@ impl Life {
         for v in &present {
             self.zero(v, 0..v.size, true, None).await;
         }
-        let mut left = self.store.capacity().await / 2;
+        let mut written = 0;
         for v in &present {
             let ratio = u64_of(contents::BLOCK / v.unit);
             let mut first = 0;
-            while left >= 64 && first + 64 * ratio <= v.size && !self.is_over() {
+            while self.has_half_for(written + 64).await && first + 64 * ratio <= v.size {
                 let full = self.run.counts.borrow().refused_full;
                 self.write(v, first, 64 * ratio, None).await;
-                if self.run.counts.borrow().refused_full > full {
+                let is_full = self.run.counts.borrow().refused_full > full;
+                // A drive may have failed, and taken room along.
+                if is_full && self.has_half_for(written + 64).await {
                     self.note(format_args!("{}", self.store.describe().await));
-                    let text = format!("an empty pool is full with {left} blocks to go");
+                    let text = format!("an empty pool is full with {written} blocks");
                     return self.violate(Violation(text));
                 }
-                (left, first) = (left - 64, first + 64 * ratio);
+                (written, first) = (written + 64, first + 64 * ratio);
             }
         }
+    }
+
+    /// Whether so many blocks are no more than half of what the pool holds.
+    async fn has_half_for(&self, blocks: u64) -> bool {
+        !self.is_over() && blocks <= self.store.capacity().await / 2
     }
 
     async fn close(&self, export: bool) {

@@ -183,7 +183,25 @@ impl Plan {
         plan.shape.faults.disaster = None;
         plan.settles = [0, 20, 200, 1000][usize64(prng.below(4))];
         plan.shape.add_log_losses(&mut prng, plan.lives.len());
+        let mut prng = Prng::new(seed ^ 0x5eed_070a_4e57_0001);
+        if prng.below(2) == 0 {
+            plan.tears(&mut prng);
+        }
         plan
+    }
+
+    /// Power takes the log along in the midst of the work, and parts of the stripes that were not flushed.
+    fn tears(&mut self, prng: &mut Prng) {
+        self.shape.volatile_caches = true;
+        if self.shape.faults.drives.is_empty() {
+            // Nothing else gives back what is torn.
+            self.shape.scheme = raid::Scheme::Single;
+        }
+        self.mix.write += 100;
+        self.longest = self.longest.max(64);
+        for loss in self.shape.faults.log_losses.iter().filter(|loss| loss.device.is_none()) {
+            self.lives[loss.life - 1] = Ending::PowerCut(span(prng, Duration::from_millis(6), 3));
+        }
     }
 
     /// What came to be tested later, from a source of its own: what seeds meant before stays.

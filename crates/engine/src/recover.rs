@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use stdx::num::usize64;
+use stdx::num::{u32_of, usize64};
 
 use crate::across::Lock;
 use crate::address::{BLOCK, Entry, Location, SegmentId};
@@ -18,6 +18,9 @@ use crate::segment::{SegmentInfo, Segments, StripeHeader};
 use crate::superblock::Superblock;
 use crate::table::{Segment, State, Table};
 
+/// Blocks of a stripe looked at together.
+const BLOCKS_AT_ONCE: usize = 64;
+
 /// A shard's last checkpoint, as found on the drives.
 pub struct Found {
     pub root: Root,
@@ -26,6 +29,18 @@ pub struct Found {
     pub blocks: Vec<Entry>,
     /// The segments of those blocks, as the root describes them.
     pub segments: Vec<SegmentRecord>,
+}
+
+impl Found {
+    /// The segments for contents that were open at the checkpoint, each with the first stripe that may have come
+    /// since.
+    fn open(&self) -> impl Iterator<Item = (&SegmentRecord, u32)> {
+        // Some were kept for contents when the manifest was made, and taken for the manifest itself.
+        let roots: BTreeSet<_> = self.segments.iter().map(|record| record.info.id).collect();
+        let records = self.manifest.segments.iter();
+        let open = records.filter_map(|record| Some((record, record.roll_from?)));
+        open.filter(move |(record, _)| !roots.contains(&record.info.id))
+    }
 }
 
 fn corrupt(what: impl Into<String>) -> Error {
@@ -111,35 +126,69 @@ async fn read(
     segments.read(info, at.location.slot(), &[at.crc], out).await
 }
 
-/// The last ordered stripe up to which all since a checkpoint are whole, for a log that does not say
+/// Ordered stripes in segments that were open at a checkpoint, by number: where they are, and their headers.
+type Since<'a> = BTreeMap<u64, (&'a SegmentRecord, StripeHeader)>;
+
+/// The opening of the pool since which a segment was filled.
+const fn epoch(record: &SegmentRecord) -> u64 {
+    record.info.generation >> 32
+}
+
+/// The stripes since a checkpoint, none after number `until`. What a life of the pool wrote that the next one did
+/// not know as durable, that one has written anew, under the same numbers and others: then the later one's count.
+async fn since<'a>(found: &'a Found, segments: &Segments, until: u64) -> Result<Since<'a>> {
+    let mut since = Since::new();
+    for (record, from) in found.open() {
+        for stripe in from..record.info.geometry.stripes() {
+            let header = segments.read_header(&record.info, stripe).await?;
+            let Some(header) = header.filter(|header| header.sequence <= until) else { break };
+            let here = since.get(&header.sequence);
+            if here.is_none_or(|(other, _)| epoch(other) < epoch(record)) {
+                since.insert(header.sequence, (record, header));
+            }
+        }
+    }
+    let mut newest = 0;
+    since.retain(|_, (record, _)| {
+        let counts = epoch(record) >= newest;
+        newest = newest.max(epoch(record));
+        counts
+    });
+    Ok(since)
+}
+
+/// The last ordered stripe up to which all since a checkpoint can be read whole, for a log that does not say
 /// any more which are durable: those it relied on are among them. Durable when this returns.
 ///
 /// # Errors
 /// `Failed` when too many drives are lost.
 pub async fn last_whole(found: &Found, segments: &Segments) -> Result<u64> {
-    let mut stripes = BTreeMap::new();
-    for record in &found.manifest.segments {
-        let Some(from) = record.roll_from else { continue };
-        for stripe in from..record.info.geometry.stripes() {
-            let Some(header) = segments.read_header(&record.info, stripe).await? else { break };
-            stripes.insert(header.sequence, (&record.info, stripe));
-        }
-    }
+    let stripes = since(found, segments, u64::MAX).await?;
     let mut last = found.manifest.cut;
     let mut relied_on = Vec::new();
-    while let Some((info, stripe)) = stripes.get(&(last + 1)) {
-        let Some((_, faults)) = segments.verify(info, *stripe).await? else { break };
-        let is_whole = faults.wrong.is_empty() && faults.not_blank.is_empty();
-        let is_torn = !is_whole && !canary::has(Canary::TrustsHeaders);
-        if is_torn || !faults.parity.is_empty() || faults.unreadable.len() > info.geometry.parity()
-        {
+    while let Some((record, header)) = stripes.get(&(last + 1)) {
+        if !canary::has(Canary::TrustsHeaders) && !is_whole(segments, &record.info, header).await? {
             break;
         }
-        relied_on.push(*info);
+        relied_on.push(&record.info);
         last += 1;
     }
     segments.flush(&relied_on).await?;
     Ok(last)
+}
+
+/// Whether all contents of a stripe can be read.
+async fn is_whole(segments: &Segments, info: &SegmentInfo, header: &StripeHeader) -> Result<bool> {
+    let mut out = vec![0; BLOCKS_AT_ONCE * BLOCK];
+    let mut slot = header.first_slot;
+    for crcs in header.crcs.chunks(BLOCKS_AT_ONCE) {
+        match segments.read(info, slot, crcs, &mut out[..crcs.len() * BLOCK]).await {
+            Err(error) if error.kind == Kind::Corrupt => return Ok(false),
+            read => read?,
+        }
+        slot += u32_of(crcs.len());
+    }
+    Ok(true)
 }
 
 /// Stripes to roll forward, in their order, and what they make of the segments.
@@ -166,24 +215,22 @@ pub async fn roll(
     let mut headers = Vec::new();
     let cut = found.manifest.cut;
     allocator.lock().skip_to(found.manifest.next_segment);
-    let roots: BTreeSet<SegmentId> = found.segments.iter().map(|record| record.info.id).collect();
-    for record in &found.manifest.segments {
-        // Kept for contents when the manifest was made, and taken for the manifest itself.
-        if record.roll_from.is_some() && roots.contains(&record.info.id) {
-            continue;
-        }
+    for record in found.manifest.segments.iter().filter(|record| record.roll_from.is_none()) {
         let info = Rc::new(record.info.clone());
-        let Some(from) = record.roll_from else {
-            claim(allocator, &info)?;
-            table.insert(Segment::sealed(info, record.live));
-            continue;
-        };
+        claim(allocator, &info)?;
+        table.insert(Segment::sealed(info, record.live));
+    }
+    let since = since(found, segments, durable).await?;
+    let mut by_place: BTreeMap<(SegmentId, u32), StripeHeader> = since
+        .into_values()
+        .map(|(record, header)| ((record.info.id, header.stripe), header))
+        .collect();
+    for (record, from) in found.open() {
+        let info = Rc::new(record.info.clone());
         let mut segment = Segment::new(Rc::clone(&info), State::Sealed);
         (segment.stripes, segment.applied, segment.settled) = (from, from, from);
         segment.live = record.live;
-        while segment.stripes < info.geometry.stripes() {
-            let header = segments.read_header(&info, segment.stripes).await?;
-            let Some(header) = header.filter(|header| header.sequence <= durable) else { break };
+        while let Some(header) = by_place.remove(&(info.id, segment.stripes)) {
             segment.stripes += 1;
             // What the runs have already is not learnt again.
             if header.sequence > cut { headers.push(header) } else { segment.applied += 1 }

@@ -132,7 +132,9 @@ const LOSES_LOG_SEEDS: u64 = 60;
 /// 1389: a sector of the lost log that could not be read kept the pool from opening.
 /// 3487: a sweep that began while the map learnt a reference heard too early of it, and made a hole of
 /// what it was to.
-const LOSES_LOG_FOUND: [u64; 6] = [59, 284, 349, 556, 1389, 3487];
+/// 800702, 800810: a torn stripe of which a drive was missing was taken for whole.
+/// 801591: stripes that a life had written anew, before its first checkpoint, were there twice.
+const LOSES_LOG_FOUND: [u64; 9] = [59, 284, 349, 556, 1389, 3487, 800702, 800810, 801591];
 
 #[test]
 fn without_its_log_a_pool_keeps_what_its_drives_were_known_to_have() {

@@ -336,6 +336,10 @@ impl Shard {
         while !self.ended.get() {
             self.log.wait_for_more().await;
             self.look_at_log();
+            if self.log.has_ended() {
+                // Who waits for all of it to be carried waits for less now.
+                self.advanced.raise();
+            }
         }
     }
 

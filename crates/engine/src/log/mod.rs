@@ -319,8 +319,8 @@ impl Log {
     }
 
     /// Waits until more became durable than the append said that brought it, an append waits for
-    /// room, or the log takes no more: then destage should look, and nobody else may tell it. One
-    /// task at a time.
+    /// room, or the log takes no more or fails: then destage should look, and nobody else may tell it.
+    /// One task at a time.
     pub async fn wait_for_more(&self) {
         self.shared.more.notified().await;
     }
@@ -394,10 +394,18 @@ impl Log {
         self.shared.room.notify();
     }
 
-    /// The sequence of the next record.
+    /// The sequence after the last record there is to carry. Records that a log had not made durable when it
+    /// failed are none: nobody was told of them.
     #[must_use]
     pub fn head(&self) -> u64 {
-        self.shared.lane.borrow().head.sequence
+        let lane = self.shared.lane.borrow();
+        if self.has_ended() { lane.settled.sequence } else { lane.head.sequence }
+    }
+
+    /// Whether it failed or was closed: nothing becomes durable in it any more.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.shared.ended.get().is_some()
     }
 
     /// The sequence of the first record that was not trimmed.
@@ -444,6 +452,7 @@ impl Shared {
             self.ended.set(Some(why));
         }
         self.room.notify();
+        self.more.notify();
         self.commits.end();
     }
 

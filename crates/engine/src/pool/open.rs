@@ -62,7 +62,9 @@ async fn labels(given: Vec<Arc<Drive>>, degraded: bool) -> Result<Vec<(Label, Ar
         match lasting_label(&drive).await {
             Ok(Ok(label)) => labels.push((label, drive)),
             Ok(Err(Bad::Blank)) => {
-                return Err(missing(format!("drive {n} of those given carries no pool's label")));
+                let what =
+                    format!("drive {n} of those given carries no pool's label: leave it out");
+                return Err(missing(what));
             }
             Ok(Err(_)) | Err(_) if degraded => {}
             Ok(Err(bad)) => {

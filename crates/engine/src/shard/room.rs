@@ -348,8 +348,10 @@ impl Shard {
         let _draining = Counted::new(&self.draining);
         self.filling.raise();
         let head = self.log.head();
-        let carried =
-            || self.log.tail() >= head || self.ended.get() || self.writer.check().is_err();
+        let carried = || {
+            let is_carried = self.log.tail() >= head.min(self.log.head());
+            is_carried || self.ended.get() || self.writer.check().is_err()
+        };
         self.advanced.until(carried).await;
         self.writer.check()
     }
@@ -363,11 +365,16 @@ impl Shard {
         {
             let _draining = Counted::new(&self.draining);
             self.filling.raise();
-            let drained =
-                || self.log.is_empty() || self.writer.check().is_err() || self.lacks_drive_space();
+            let drained = || {
+                let is_carried = self.log.tail() >= self.log.head();
+                is_carried || self.writer.check().is_err() || self.lacks_drive_space()
+            };
             self.advanced.until(drained).await;
         }
         self.writer.check()?;
+        if self.log.has_ended() {
+            return Err(Error::new(Kind::Failed, "the commit log failed"));
+        }
         if !self.log.is_empty() {
             return Err(no_drive_space());
         }

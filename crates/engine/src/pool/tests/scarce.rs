@@ -140,6 +140,24 @@ fn a_writer_that_waits_for_room_in_the_log_is_told_that_too_many_drives_failed()
     });
 }
 
+/// It waited for records that nobody had been told of, and that nothing can make durable any more.
+#[test]
+fn a_pool_whose_log_failed_in_the_midst_of_a_write_is_closed() {
+    reactor::simulate(5, async {
+        let (media, drives) = simulated(2, 96 * MIB);
+        let scheme = raid::Scheme::Single;
+        let made = PoolSpec { scheme, au_bytes: Some(MIB), ..spec(&drives, LogSpec::Drives) };
+        let pool = Pool::create(made, &[]).await.unwrap();
+        let v = pool.create_volume(volume("db", MIB)).await.unwrap();
+        let writer = reactor::spawn(async move { v.write(0, &block(0, 0)).await });
+        reactor::yield_now().await;
+        media.iter().for_each(|drive| drive.fail());
+        assert_eq!(writer.await.unwrap().unwrap_err().kind, Kind::Failed);
+        let closed = reactor::timeout(Duration::from_secs(60), pool.close()).await;
+        assert_eq!(closed.expect("it ends").unwrap_err().kind, Kind::Failed);
+    });
+}
+
 /// It came to a stand: the last units of the drives left were taken, and those of the lost one of no
 /// use.
 #[test]

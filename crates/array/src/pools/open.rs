@@ -346,8 +346,9 @@ fn help(why: engine::Kind, given: &str) -> String {
     }
 }
 
-/// The paths of drives, for people.
+/// The paths of drives, with the numbers that errors have for them, for people.
 fn given(drives: &[Member]) -> String {
-    let paths: Vec<_> = drives.iter().map(|member| member.path.display().to_string()).collect();
+    let numbered = drives.iter().enumerate();
+    let paths: Vec<_> = numbered.map(|(n, d)| format!("{n} is {}", d.path.display())).collect();
     paths.join(", ")
 }

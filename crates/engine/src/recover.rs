@@ -126,35 +126,52 @@ async fn read(
     segments.read(info, at.location.slot(), &[at.crc], out).await
 }
 
-/// Ordered stripes in segments that were open at a checkpoint, by number: where they are, and their headers.
-type Since<'a> = BTreeMap<u64, (&'a SegmentRecord, StripeHeader)>;
-
-/// The opening of the pool since which a segment was filled.
-const fn epoch(record: &SegmentRecord) -> u64 {
-    record.info.generation >> 32
+/// Ordered stripes since a checkpoint, by number. What a life of the pool wrote that the next one did not know as
+/// durable, that one has written anew, under the same numbers and others: then the later one's count.
+pub struct Since<T> {
+    /// With the opening of the pool since which their segments were filled.
+    stripes: BTreeMap<u64, (u64, T)>,
 }
 
-/// The stripes since a checkpoint, none after number `until`. What a life of the pool wrote that the next one did
-/// not know as durable, that one has written anew, under the same numbers and others: then the later one's count.
-async fn since<'a>(found: &'a Found, segments: &Segments, until: u64) -> Result<Since<'a>> {
+impl<T> Since<T> {
+    pub const fn new() -> Self {
+        Self { stripes: BTreeMap::new() }
+    }
+
+    /// Adds a stripe of a segment of this generation.
+    pub fn add(&mut self, generation: u64, sequence: u64, stripe: T) {
+        let opening = generation >> 32;
+        if self.stripes.get(&sequence).is_none_or(|(other, _)| *other < opening) {
+            self.stripes.insert(sequence, (opening, stripe));
+        }
+    }
+
+    /// Those that count.
+    pub fn counting(self) -> BTreeMap<u64, T> {
+        let mut latest = 0;
+        let counts = |(sequence, (opening, stripe))| {
+            latest = latest.max(opening);
+            (opening == latest).then_some((sequence, stripe))
+        };
+        self.stripes.into_iter().filter_map(counts).collect()
+    }
+}
+
+/// The stripes since a checkpoint that count, none after number `until`: their segments, and their headers.
+async fn since<'a>(
+    found: &'a Found,
+    segments: &Segments,
+    until: u64,
+) -> Result<BTreeMap<u64, (&'a SegmentInfo, StripeHeader)>> {
     let mut since = Since::new();
     for (record, from) in found.open() {
         for stripe in from..record.info.geometry.stripes() {
             let header = segments.read_header(&record.info, stripe).await?;
             let Some(header) = header.filter(|header| header.sequence <= until) else { break };
-            let here = since.get(&header.sequence);
-            if here.is_none_or(|(other, _)| epoch(other) < epoch(record)) {
-                since.insert(header.sequence, (record, header));
-            }
+            since.add(record.info.generation, header.sequence, (&record.info, header));
         }
     }
-    let mut newest = 0;
-    since.retain(|_, (record, _)| {
-        let counts = epoch(record) >= newest;
-        newest = newest.max(epoch(record));
-        counts
-    });
-    Ok(since)
+    Ok(since.counting())
 }
 
 /// The last ordered stripe up to which all since a checkpoint can be read whole, for a log that does not say
@@ -166,11 +183,12 @@ pub async fn last_whole(found: &Found, segments: &Segments) -> Result<u64> {
     let stripes = since(found, segments, u64::MAX).await?;
     let mut last = found.manifest.cut;
     let mut relied_on = Vec::new();
-    while let Some((record, header)) = stripes.get(&(last + 1)) {
-        if !canary::has(Canary::TrustsHeaders) && !is_whole(segments, &record.info, header).await? {
+    while let Some((info, header)) = stripes.get(&(last + 1)) {
+        if !canary::has(Canary::TrustsHeaders) && !is_whole(segments, info, header).await? {
             break;
         }
-        relied_on.push(&record.info);
+        segments.renew_parity(info, header).await;
+        relied_on.push(*info);
         last += 1;
     }
     segments.flush(&relied_on).await?;
@@ -220,11 +238,9 @@ pub async fn roll(
         claim(allocator, &info)?;
         table.insert(Segment::sealed(info, record.live));
     }
-    let since = since(found, segments, durable).await?;
-    let mut by_place: BTreeMap<(SegmentId, u32), StripeHeader> = since
-        .into_values()
-        .map(|(record, header)| ((record.info.id, header.stripe), header))
-        .collect();
+    let since = since(found, segments, durable).await?.into_values();
+    let mut by_place: BTreeMap<(SegmentId, u32), StripeHeader> =
+        since.map(|(info, header)| ((info.id, header.stripe), header)).collect();
     for (record, from) in found.open() {
         let info = Rc::new(record.info.clone());
         let mut segment = Segment::new(Rc::clone(&info), State::Sealed);
@@ -274,4 +290,25 @@ fn claim(allocator: &Lock<Allocator>, info: &SegmentInfo) -> Result<()> {
         .lock()
         .claim(info.id, &info.members)
         .map_err(|why| corrupt(format!("{}: {why}", context())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_later_opening_wrote_counts_and_nothing_earlier_after_it() {
+        let (first, second) = (|n: u64| 3 << 32 | n, |n: u64| 4 << 32 | n);
+        let mut since = Since::new();
+        for sequence in 10..16 {
+            since.add(first(7), sequence, "first");
+        }
+        for sequence in 12..14 {
+            since.add(second(1), sequence, "second");
+        }
+        since.add(first(8), 13, "first");
+        since.add(first(8), 16, "first");
+        let counting = since.counting().into_iter().collect::<Vec<_>>();
+        assert_eq!(counting, [(10, "first"), (11, "first"), (12, "second"), (13, "second")]);
+    }
 }

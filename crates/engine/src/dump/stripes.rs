@@ -1,7 +1,6 @@
 //! Stripes: their headers, and with `data` their contents and parity.
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
 use stdx::num::{u32_of, u64_of, usize32};
 
@@ -13,6 +12,7 @@ use super::{Look, advice};
 use crate::address::{BLOCK, Entry, Key, Location, Name, SegmentId, View};
 use crate::error::Error;
 use crate::format::lost::Lost;
+use crate::recover::Since;
 use crate::segment::{Owner, SegmentInfo, StripeFaults, StripeHeader};
 use reactor::join_all;
 
@@ -78,25 +78,30 @@ pub(super) async fn roll(
     let Some(durable) = durable else { return headers };
     let cut = found.cut;
     look.begin("stripes since the checkpoint", u64_of(found.table.len()));
-    for segment in found.table.values_mut() {
+    let mut since = Since::new();
+    for segment in found.table.values() {
         look.advance(1);
         let Some(from) = segment.roll_from else { continue };
-        let info = Rc::clone(&segment.info);
-        for stripe in from..info.geometry.stripes() {
-            let header = read_header(look, &info, stripe).await;
+        for stripe in from..segment.info.geometry.stripes() {
+            let header = read_header(look, &segment.info, stripe).await;
             let counts = |header: &&StripeHeader| header.sequence <= durable;
-            let Some(whole) = header.get().filter(counts) else { break };
-            if let Header::Rebuilt(_, why) = &header {
-                tell_rebuilt(look, &info, stripe, why);
-            }
-            segment.rolled += 1;
-            if whole.sequence > cut {
-                segment.rolled_blocks += whole.blocks();
-                headers.push(whole.clone());
-            }
+            let Some(sequence) = header.get().filter(counts).map(|h| h.sequence) else { break };
+            since.add(segment.info.generation, sequence, (segment.info.id, stripe, header));
         }
     }
-    headers.sort_unstable_by_key(|header| header.sequence);
+    for (id, stripe, header) in since.counting().into_values() {
+        let (Some(segment), Some(whole)) = (found.table.get_mut(&id), header.get()) else {
+            continue;
+        };
+        if let Header::Rebuilt(_, why) = &header {
+            tell_rebuilt(look, &segment.info, stripe, why);
+        }
+        segment.rolled += 1;
+        if whole.sequence > cut {
+            segment.rolled_blocks += whole.blocks();
+            headers.push(whole.clone());
+        }
+    }
     let gapless = (cut.saturating_add(1)..).zip(&headers);
     let whole = gapless.take_while(|(sequence, header)| *sequence == header.sequence).count();
     let reached = cut.saturating_add(u64_of(whole));

@@ -11,6 +11,7 @@ mod memory;
 mod patience;
 mod read;
 mod recover;
+mod renew;
 mod salvage;
 mod verify;
 mod write;

@@ -508,6 +508,28 @@ fn a_stripe_can_be_verified() {
     });
 }
 
+/// Only from contents that are what they should be: torn parity is worth nothing, and that of damaged contents all.
+#[test]
+fn parity_is_renewed_from_contents_that_are_right() {
+    go(async {
+        for (data, parity) in SHAPES.into_iter().filter(|(_, parity)| *parity > 0) {
+            let mut rig = Rig::new(data, parity);
+            let header = rig.write(0).await.unwrap();
+            for unit in data..data + usize::from(parity) {
+                rig.damage(0, unit, 7).await;
+            }
+            rig.segments.renew_parity(&rig.info, &header).await;
+            let (_, faults) = rig.segments.verify(&rig.info, 0).await.unwrap().unwrap();
+            assert_eq!(faults, StripeFaults::default());
+            for block in [0, 5] {
+                rig.damage(0, 0, block).await;
+                rig.segments.renew_parity(&rig.info, &header).await;
+                rig.check().await.unwrap();
+            }
+        }
+    });
+}
+
 #[test]
 fn allocation_units_say_what_they_are() {
     go(async {

@@ -66,8 +66,14 @@ fn the_engine_keeps_its_promises() {
 /// 3596: a write waited for room in the log, and nobody told destage.
 /// 4221, 5424: what was damaged in the log, and on its way to the drives, was said to be lost.
 /// 440, 539: tasks of a life that a power cut had ended appended to the log once power was back.
-const FOUND: [u64; 15] =
-    [14, 80, 121, 122, 278, 440, 539, 772, 1146, 1232, 2635, 3239, 3596, 4221, 5424];
+/// 601499, 603007: writers were told that a pool is full which held half of what it may.
+/// 601634: a write waited for room in the log after too many drives had failed.
+/// 802103: closing waited for records that a failed log could not make durable.
+/// 902472: stripes that a life had written anew, before its first checkpoint, were there twice.
+const FOUND: [u64; 20] = [
+    14, 80, 121, 122, 278, 440, 539, 772, 1146, 1232, 2635, 3239, 3596, 4221, 5424, 601_499,
+    601_634, 603_007, 802_103, 902_472,
+];
 
 #[test]
 fn what_was_found_once_stays_mended() {
@@ -134,7 +140,9 @@ const LOSES_LOG_SEEDS: u64 = 60;
 /// what it was to.
 /// 800702, 800810: a torn stripe of which a drive was missing was taken for whole.
 /// 801591: stripes that a life had written anew, before its first checkpoint, were there twice.
-const LOSES_LOG_FOUND: [u64; 9] = [59, 284, 349, 556, 1389, 3487, 800702, 800810, 801591];
+/// 900622, 901076: the parity of a stripe that counts was torn, and stayed so.
+const LOSES_LOG_FOUND: [u64; 11] =
+    [59, 284, 349, 556, 1389, 3487, 800_702, 800_810, 801_591, 900_622, 901_076];
 
 #[test]
 fn without_its_log_a_pool_keeps_what_its_drives_were_known_to_have() {

@@ -4,7 +4,7 @@ use super::recover::Target;
 use super::verify::wrong_blocks;
 use super::{SegmentInfo, Segments, StripeHeader};
 use crate::address::BLOCK;
-use crate::limits::RECOVER_BLOCKS;
+use crate::limits::{RECOVER_BLOCKS, SALVAGE_ATTEMPTS};
 use reactor::buffer::Buffer;
 use reactor::join_all;
 use stdx::num::{u32_of, usize32};
@@ -17,12 +17,17 @@ impl Segments {
         while block < info.geometry.unit_blocks() {
             let count = usize32(info.geometry.unit_blocks() - block).min(RECOVER_BLOCKS);
             let target = Target { info, stripe: header.stripe, unit: 0, block };
-            self.renew_rows(target, count, header).await;
+            for _ in 0..SALVAGE_ATTEMPTS {
+                if self.renew_rows(target, count, header).await {
+                    break;
+                }
+            }
             block += u32_of(count);
         }
     }
 
-    async fn renew_rows(&self, target: Target<'_>, count: usize, header: &StripeHeader) {
+    /// False where contents cannot be read, or are not what they should be.
+    async fn renew_rows(&self, target: Target<'_>, count: usize, header: &StripeHeader) -> bool {
         let geometry = target.info.geometry;
         let len = count * BLOCK;
         let space = self.memory.workspace(geometry.width() + geometry.parity(), len).await;
@@ -31,9 +36,11 @@ impl Segments {
             self.drives.read(member.drive, at, len, space.pool())
         };
         let units = join_all((0..geometry.data()).map(read)).await;
-        let Ok(units) = units.into_iter().collect::<Result<Vec<Buffer>, _>>() else { return };
+        let Ok(units) = units.into_iter().collect::<Result<Vec<Buffer>, _>>() else {
+            return false;
+        };
         if !self.are_right(target, &units, header) {
-            return;
+            return false;
         }
         let data: Vec<&[u8]> = units.iter().map(|unit| &unit[..]).collect();
         let computed = space.encode(geometry, &data).await;
@@ -43,6 +50,7 @@ impl Segments {
                 self.put_right(Target { unit, ..target }, computed).await;
             }
         }
+        true
     }
 
     /// Whether rows of the data units are what the header says, itself among them.

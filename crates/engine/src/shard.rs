@@ -140,18 +140,15 @@ impl Shard {
             let run = usize64(run.min(left));
             let piece = &mut out[at * BLOCK..(at + run) * BLOCK];
             match found {
-                Found::Data(data) => {
-                    match self.log.copy_out(data, piece) {
-                        Ok(()) => count(&self.counters.read_log, 1),
-                        Err(error) => {
-                            // Destage may have carried it to where the map finds it.
-                            let elsewhere = self.read_settled(view, first + u64_of(at), piece);
-                            if Box::pin(elsewhere).await.is_err() || crc32c(piece) != data.crc {
-                                return Err(error);
-                            }
+                Found::Data(data) => match self.log.copy_out(data, piece) {
+                    Ok(()) => count(&self.counters.read_log, 1),
+                    Err(error) => {
+                        let key = Key::new(view, first + u64_of(at));
+                        if !Box::pin(self.read_carried(key, data.crc, piece)).await {
+                            return Err(error);
                         }
                     }
-                }
+                },
                 Found::Hole => {
                     piece.fill(0);
                     count(&self.counters.read_holes, u64_of(run));
@@ -166,6 +163,20 @@ impl Shard {
             at += run;
         }
         Ok(())
+    }
+
+    /// Reads a block that is damaged in the log from where destage has carried it, perhaps: tells whether it has.
+    async fn read_carried(&self, key: Key, crc: u32, out: &mut [u8]) -> bool {
+        let is_there = async |out: &mut [u8]| {
+            let read = self.read_settled(key.view, key.block, out).await;
+            read.is_ok() && crc32c(out) == crc
+        };
+        if is_there(out).await {
+            return true;
+        }
+        // On its way there, it is in the map before the log forgets it.
+        self.carry_log_unless_hindered().await;
+        is_there(out).await
     }
 
     /// Reads blocks that the log does not have.

@@ -345,15 +345,21 @@ impl Shard {
 
     /// Carries what the log has now to the drives. Writers may go on meanwhile.
     async fn carry_log(&self) -> Result<()> {
+        self.carry_log_until(|| self.ended.get() || self.writer.check().is_err()).await;
+        self.writer.check()
+    }
+
+    /// As that, as far as nothing hinders it.
+    pub(super) async fn carry_log_unless_hindered(&self) {
+        self.carry_log_until(|| self.is_hindered()).await;
+    }
+
+    async fn carry_log_until(&self, hindered: impl Fn() -> bool) {
         let _draining = Counted::new(&self.draining);
         self.filling.raise();
         let head = self.log.head();
-        let carried = || {
-            let is_carried = self.log.tail() >= head.min(self.log.head());
-            is_carried || self.ended.get() || self.writer.check().is_err()
-        };
-        self.advanced.until(carried).await;
-        self.writer.check()
+        let is_carried = || self.log.tail() >= head.min(self.log.head());
+        self.advanced.until(|| is_carried() || hindered()).await;
     }
 
     /// Carries everything from a log that takes no more to the drives, and takes a checkpoint of it:

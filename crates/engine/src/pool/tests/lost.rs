@@ -2,6 +2,7 @@
 
 use media::Simulated;
 use media::drive::SimulatedOptions;
+use std::time::Duration;
 
 use super::*;
 use crate::address::Key;
@@ -239,6 +240,17 @@ async fn is_in_both(pool: &Pool, at: u64) -> bool {
     both.await.unwrap().contains(&true)
 }
 
+/// Damages a block in the log.
+fn damage(memory: &Pmem, wanted: &[u8]) {
+    let mut got = vec![0; BLOCK];
+    let is_there = |at: &u64| {
+        memory.read(*at, &mut got).unwrap();
+        got == wanted
+    };
+    let at = (0..memory.capacity() - BLOCK as u64).step_by(64).find(is_there).unwrap();
+    memory.write(at + 100, &[0xa5; 8]).unwrap();
+}
+
 #[test]
 fn what_is_damaged_in_the_log_is_read_from_the_drives_once_it_is_there() {
     reactor::simulate(8, async {
@@ -251,20 +263,42 @@ fn what_is_damaged_in_the_log_is_read_from_the_drives_once_it_is_there() {
             v.write(written * BLOCK as u64, &block(written, 0)).await.unwrap();
             written += 1;
         }
+        damage(&memory, &block(0, 0));
+        damage(&memory, &block(written - 1, 0));
         let mut got = vec![0; BLOCK];
-        let places = (0..memory.capacity() - BLOCK as u64).step_by(64);
-        for wanted in [block(0, 0), block(written - 1, 0)] {
-            let is_there = |at: &u64| {
-                memory.read(*at, &mut got).unwrap();
-                got == wanted
-            };
-            let at = places.clone().find(is_there).unwrap();
-            memory.write(at + 100, &[0xa5; 8]).unwrap();
-        }
         v.read(0, &mut got).await.unwrap();
         assert!(got == block(0, 0));
         // The newest is in the log alone.
         let lost = v.read((written - 1) * BLOCK as u64, &mut got).await.unwrap_err();
         assert_eq!(lost.kind, Kind::Corrupt);
+    });
+}
+
+/// It was said to be lost, and given a moment later.
+#[test]
+fn what_is_damaged_in_the_log_is_waited_for_on_its_way_to_the_drives() {
+    reactor::simulate(9, async {
+        let options = |seed| SimulatedOptions { capacity: 96 * MIB, seed, ..Default::default() };
+        let media: Vec<_> = (0..4).map(|n| Simulated::new(options(n))).collect();
+        let drives: Vec<_> =
+            media.iter().map(|m| Arc::new(Drive::Simulated(Arc::clone(m)))).collect();
+        let memory = pmem(8 * MIB);
+        let pool = Pool::create(spec(&drives, LogSpec::Bbu(vec![Arc::clone(&memory)])), &[]);
+        let pool = pool.await.unwrap();
+        let v = pool.create_volume(volume("db", 16 * MIB)).await.unwrap();
+        for at in 0..1724 {
+            if at == 1024 {
+                reactor::sleep(Duration::from_millis(100)).await;
+                media.iter().for_each(|medium| medium.stall(Duration::from_secs(10)));
+            }
+            v.write(at * BLOCK as u64, &block(at, 0)).await.unwrap();
+        }
+        // Destage puts it into a stripe, which the drives leave unwritten.
+        reactor::sleep(Duration::from_millis(100)).await;
+        damage(&memory, &block(1024, 0));
+        let mut got = vec![0; BLOCK];
+        v.read(1024 * BLOCK as u64, &mut got).await.unwrap();
+        assert!(got == block(1024, 0));
+        pool.close().await.unwrap();
     });
 }

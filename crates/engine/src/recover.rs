@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use stdx::num::{u32_of, usize64};
+use stdx::num::usize64;
 
 use crate::across::Lock;
 use crate::address::{BLOCK, Entry, Location, SegmentId};
@@ -17,9 +17,6 @@ use crate::format::root::{RawEntry, Root};
 use crate::segment::{SegmentInfo, Segments, StripeHeader};
 use crate::superblock::Superblock;
 use crate::table::{Segment, State, Table};
-
-/// Blocks of a stripe looked at together.
-const BLOCKS_AT_ONCE: usize = 64;
 
 /// A shard's last checkpoint, as found on the drives.
 pub struct Found {
@@ -184,29 +181,14 @@ pub async fn last_whole(found: &Found, segments: &Segments) -> Result<u64> {
     let mut last = found.manifest.cut;
     let mut relied_on = Vec::new();
     while let Some((info, header)) = stripes.get(&(last + 1)) {
-        if !canary::has(Canary::TrustsHeaders) && !is_whole(segments, info, header).await? {
+        if !canary::has(Canary::TrustsHeaders) && !segments.make_whole(info, header).await? {
             break;
         }
-        segments.renew_parity(info, header).await;
         relied_on.push(*info);
         last += 1;
     }
     segments.flush(&relied_on).await?;
     Ok(last)
-}
-
-/// Whether all contents of a stripe can be read.
-async fn is_whole(segments: &Segments, info: &SegmentInfo, header: &StripeHeader) -> Result<bool> {
-    let mut out = vec![0; BLOCKS_AT_ONCE * BLOCK];
-    let mut slot = header.first_slot;
-    for crcs in header.crcs.chunks(BLOCKS_AT_ONCE) {
-        match segments.read(info, slot, crcs, &mut out[..crcs.len() * BLOCK]).await {
-            Err(error) if error.kind == Kind::Corrupt => return Ok(false),
-            read => read?,
-        }
-        slot += u32_of(crcs.len());
-    }
-    Ok(true)
 }
 
 /// Stripes to roll forward, in their order, and what they make of the segments.

@@ -126,17 +126,6 @@ impl Workspace {
     pub(super) async fn buffer(&self) -> Buffer {
         self.memory.recover.alloc(self.len).await
     }
-
-    /// The parity of these data units.
-    pub(super) async fn encode(&self, geometry: Geometry, data: &[&[u8]]) -> Vec<Buffer> {
-        let mut computed = Vec::with_capacity(geometry.parity());
-        for _ in 0..geometry.parity() {
-            computed.push(self.buffer().await);
-        }
-        let mut slices: Vec<&mut [u8]> = computed.iter_mut().map(|unit| &mut unit[..]).collect();
-        raid::parity::encode(data, &mut slices);
-        computed
-    }
 }
 
 impl Drop for Workspace {

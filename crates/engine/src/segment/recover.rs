@@ -12,7 +12,7 @@ use raid::parity::reconstruct;
 use reactor::buffer::Buffer;
 use reactor::join_all;
 use std::sync::Arc;
-use stdx::num::{u32_of, usize32};
+use stdx::num::usize32;
 
 use super::memory::{Repair, Workspace};
 
@@ -30,13 +30,6 @@ impl<'a> Target<'a> {
     pub(super) fn of(info: &'a SegmentInfo, slot: u32) -> Self {
         let place = info.geometry.place(slot);
         Self { info, stripe: place.stripe, unit: usize32(place.unit), block: place.block }
-    }
-
-    /// The slot of the first one, of a data unit.
-    pub(super) fn slot(&self) -> u32 {
-        let geometry = self.info.geometry;
-        let unit = u32_of(self.unit) * geometry.unit_blocks();
-        geometry.stripe_slot(self.stripe) + unit + self.block
     }
 }
 

@@ -1,69 +1,57 @@
-//! Writing parity anew, for stripes that count although power may have failed while they were written.
+//! Making stripes whole that count although power may have failed while they were written.
 
 use super::recover::Target;
-use super::verify::wrong_blocks;
 use super::{SegmentInfo, Segments, StripeHeader};
 use crate::address::BLOCK;
-use crate::limits::{RECOVER_BLOCKS, SALVAGE_ATTEMPTS};
-use reactor::buffer::Buffer;
-use reactor::join_all;
+use crate::error::{Kind, Result};
+use crate::limits::RECOVER_BLOCKS;
 use stdx::num::{u32_of, usize32};
 
 impl Segments {
-    /// Writes the parity of a stripe anew where it does not belong to the contents, as far as all of those can be
-    /// read and are what they should be.
-    pub async fn renew_parity(&self, info: &SegmentInfo, header: &StripeHeader) {
-        let mut block = 0;
-        while block < info.geometry.unit_blocks() {
-            let count = usize32(info.geometry.unit_blocks() - block).min(RECOVER_BLOCKS);
-            let target = Target { info, stripe: header.stripe, unit: 0, block };
-            for _ in 0..SALVAGE_ATTEMPTS {
-                if self.renew_rows(target, count, header).await {
-                    break;
-                }
+    /// Reads all contents of a stripe, with what the redundancy gives back, and makes all of its units what they
+    /// should be. False where some contents are not there: then nothing was changed but what could be put right.
+    ///
+    /// # Errors
+    /// `Failed` when more members are lost than the redundancy bears.
+    pub async fn make_whole(&self, info: &SegmentInfo, header: &StripeHeader) -> Result<bool> {
+        let geometry = info.geometry;
+        let bytes = usize32(geometry.unit_blocks()) * BLOCK;
+        let (mut data, mut parity) =
+            (vec![vec![0; bytes]; geometry.data()], vec![vec![0; bytes]; geometry.parity()]);
+        header.write(self.pool, &mut data[0][..usize32(info.header_blocks()) * BLOCK]);
+        let mut at = 0;
+        while at < header.crcs.len() {
+            let slot = header.first_slot + u32_of(at);
+            let count = usize32(info.contiguous(slot, u32_of(header.crcs.len() - at)));
+            let (place, crcs) = (geometry.place(slot), &header.crcs[at..at + count]);
+            let out = &mut data[usize32(place.unit)][usize32(place.block) * BLOCK..];
+            match self.read(info, slot, crcs, &mut out[..count * BLOCK]).await {
+                Err(error) if error.kind == Kind::Corrupt => return Ok(false),
+                read => read?,
             }
-            block += u32_of(count);
+            at += count;
         }
-    }
-
-    /// False where contents cannot be read, or are not what they should be.
-    async fn renew_rows(&self, target: Target<'_>, count: usize, header: &StripeHeader) -> bool {
-        let geometry = target.info.geometry;
-        let len = count * BLOCK;
-        let space = self.memory.workspace(geometry.width() + geometry.parity(), len).await;
-        let read = |unit| {
-            let (member, at) = self.locate(Target { unit, ..target });
-            self.drives.read(member.drive, at, len, space.pool())
-        };
-        let units = join_all((0..geometry.data()).map(read)).await;
-        let Ok(units) = units.into_iter().collect::<Result<Vec<Buffer>, _>>() else {
-            return false;
-        };
-        if !self.are_right(target, &units, header) {
-            return false;
-        }
-        let data: Vec<&[u8]> = units.iter().map(|unit| &unit[..]).collect();
-        let computed = space.encode(geometry, &data).await;
-        for (unit, computed) in (geometry.data()..).zip(computed) {
-            let found = read(unit).await;
-            if !found.is_ok_and(|found| found[..] == computed[..]) {
-                self.put_right(Target { unit, ..target }, computed).await;
+        let units: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
+        let mut slices: Vec<&mut [u8]> = parity.iter_mut().map(Vec::as_mut_slice).collect();
+        raid::parity::encode(&units, &mut slices);
+        for (unit, wanted) in data.iter().chain(&parity).enumerate() {
+            let pieces = wanted.chunks(RECOVER_BLOCKS * BLOCK);
+            for (block, wanted) in (0..).step_by(RECOVER_BLOCKS).zip(pieces) {
+                self.make(Target { info, stripe: header.stripe, unit, block }, wanted).await;
             }
         }
-        true
+        Ok(true)
     }
 
-    /// Whether rows of the data units are what the header says, itself among them.
-    fn are_right(&self, target: Target<'_>, units: &[Buffer], header: &StripeHeader) -> bool {
-        let header_bytes = usize32(target.info.header_blocks()) * BLOCK;
-        let itself = || {
-            let bytes = units[0].get(..header_bytes);
-            let found = bytes.map(|b| StripeHeader::read(b, self.pool, target.info.geometry));
-            found.is_some_and(|found| found.is_ok_and(|found| found == *header))
-        };
-        let contents = units.iter().enumerate().all(|(unit, data)| {
-            wrong_blocks(Target { unit, ..target }.slot(), data, header).next().is_none()
-        });
-        contents && (target.block > 0 || itself())
+    /// Writes a piece of a unit where it is not as it should be.
+    async fn make(&self, target: Target<'_>, wanted: &[u8]) {
+        let space = self.memory.workspace(2, wanted.len()).await;
+        let (member, at) = self.locate(target);
+        let found = self.drives.read(member.drive, at, wanted.len(), space.pool()).await;
+        if !found.is_ok_and(|found| found[..] == *wanted) {
+            let mut data = space.buffer().await;
+            data.copy_from_slice(wanted);
+            self.put_right(target, data).await;
+        }
     }
 }

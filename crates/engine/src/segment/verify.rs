@@ -82,10 +82,11 @@ impl Segments {
         let absent = units.iter().enumerate().filter(|(_, unit)| unit.is_none());
         faults.unreadable.extend(absent.map(|(unit, _)| unit));
         for (unit, data) in units[..geometry.data()].iter().enumerate() {
-            let first = Target { unit, ..target }.slot();
+            let first = geometry.stripe_slot(target.stripe)
+                + u32_of(unit) * geometry.unit_blocks()
+                + target.block;
             if let Some(data) = data {
-                faults.wrong.extend(wrong_blocks(first, data, header));
-                faults.not_blank.extend(not_blank(first, data, header));
+                check_blocks(first, data, header, faults);
             }
         }
         let parity = units.split_off(geometry.data());
@@ -93,7 +94,12 @@ impl Segments {
         if data.len() < geometry.data() {
             return;
         }
-        let computed = space.encode(geometry, &data).await;
+        let mut computed = Vec::with_capacity(geometry.parity());
+        for _ in 0..geometry.parity() {
+            computed.push(space.buffer().await);
+        }
+        let mut slices: Vec<&mut [u8]> = computed.iter_mut().map(|unit| &mut unit[..]).collect();
+        raid::parity::encode(&data, &mut slices);
         for row in 0..count {
             let bytes = row * BLOCK..(row + 1) * BLOCK;
             let differs = parity.iter().zip(&computed).any(|(found, computed)| {
@@ -106,38 +112,15 @@ impl Segments {
     }
 }
 
-/// Blocks of a data unit, the first of which has slot `first`, by the number of their contents in the stripe. The
-/// header itself has none.
-fn numbered<'a>(
-    first: u32,
-    data: &'a [u8],
-    header: &'a StripeHeader,
-) -> impl Iterator<Item = (u32, usize, &'a [u8])> {
-    let blocks = (first..).zip(data.chunks_exact(BLOCK));
-    blocks.filter_map(|(slot, block)| {
-        Some((slot, usize32(slot.checked_sub(header.first_slot)?), block))
-    })
-}
-
-/// Slots of those of these blocks that are not what the header says.
-pub(super) fn wrong_blocks<'a>(
-    first: u32,
-    data: &'a [u8],
-    header: &'a StripeHeader,
-) -> impl Iterator<Item = u32> {
-    numbered(first, data, header).filter_map(|(slot, n, block)| {
-        let is_wrong = header.crcs.get(n).is_some_and(|crc| crc32c(block) != *crc);
-        is_wrong.then_some(slot)
-    })
-}
-
-/// Slots of those of these blocks that are unused and not zero.
-fn not_blank<'a>(
-    first: u32,
-    data: &'a [u8],
-    header: &'a StripeHeader,
-) -> impl Iterator<Item = u32> {
-    numbered(first, data, header).filter_map(|(slot, n, block)| {
-        (n >= header.crcs.len() && block.iter().any(|b| *b != 0)).then_some(slot)
-    })
+/// Checks blocks of a data unit, the first of which has slot `first`.
+fn check_blocks(first: u32, data: &[u8], header: &StripeHeader, faults: &mut StripeFaults) {
+    for (slot, block) in (first..).zip(data.chunks_exact(BLOCK)) {
+        // The header itself was checked.
+        let Some(n) = slot.checked_sub(header.first_slot) else { continue };
+        match header.crcs.get(usize32(n)) {
+            Some(crc) if crc32c(block) != *crc => faults.wrong.push(slot),
+            None if block.iter().any(|b| *b != 0) => faults.not_blank.push(slot),
+            _ => {}
+        }
+    }
 }

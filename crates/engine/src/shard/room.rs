@@ -378,11 +378,9 @@ impl Shard {
             self.advanced.until(drained).await;
         }
         self.writer.check()?;
-        if self.log.has_ended() {
-            return Err(Error::new(Kind::Failed, "the commit log failed"));
-        }
         if !self.log.is_empty() {
-            return Err(no_drive_space());
+            let failed = Error::new(Kind::Failed, "the commit log failed");
+            return Err(if self.log.has_ended() { failed } else { no_drive_space() });
         }
         self.flush_map().await
     }

@@ -150,8 +150,7 @@ impl Drop for Guest {
 /// One thread runs all processors in turn: with a thread each, on fewer cores than processors, a
 /// processor that spins for another one that is not running makes a boot last minutes. With one thread the emulator
 /// (before 8.1) leaves out the guest's memory barriers, so that its own threads may miss what a virtio driver has just
-/// put in a queue: once in some ten million packets such a card is silent for ever. This card is told of each by a
-/// register.
+/// put in a queue, and such a card is silent for ever. This card is told of each packet by a register.
 fn machine(boot: &Boot, console: &Path, port: u16) -> Command {
     // Room for persistent memory beside it.
     let memory = format!("{}M,slots=1,maxmem=4G", MEMORY_BYTES >> 20);

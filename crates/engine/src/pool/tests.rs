@@ -1,7 +1,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use media::{Drive, Pmem};
+use media::drive::SimulatedOptions;
+use media::{Drive, Pmem, Simulated};
 use stdx::Prng;
 use stdx::num::usize64;
 
@@ -24,6 +25,14 @@ const MIB: u64 = 1 << 20;
 fn drives(count: usize, bytes: u64) -> Vec<Arc<Drive>> {
     let options = media::memory::RegionOptions { shared: false, ..Default::default() };
     (0..count).map(|_| Arc::new(Drive::memory(bytes, options).unwrap())).collect()
+}
+
+/// Simulated drives that differ in their chances from those of another `seed`: what they are, and as the pool has them.
+fn simulated(count: u64, bytes: u64, seed: u64) -> (Vec<Arc<Simulated>>, Vec<Arc<Drive>>) {
+    let options = |n| SimulatedOptions { capacity: bytes, seed: seed + n, ..Default::default() };
+    let media: Vec<_> = (0..count).map(|n| Simulated::new(options(n))).collect();
+    let drives = media.iter().map(|d| Arc::new(Drive::Simulated(Arc::clone(d)))).collect();
+    (media, drives)
 }
 
 fn pmem(bytes: u64) -> Arc<Pmem> {

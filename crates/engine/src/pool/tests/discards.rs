@@ -1,7 +1,6 @@
 //! Space that becomes free goes back to the drives, and nothing else does.
 
-use media::Simulated;
-use media::drive::{OpenDrive, SimulatedOptions};
+use media::drive::OpenDrive;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
@@ -32,10 +31,7 @@ async fn check(volume: &Volume, blocks: std::ops::Range<u64>) {
 #[test]
 fn what_hosts_give_back_is_discarded_and_nothing_else() {
     reactor::simulate(1, async {
-        let options = |seed| SimulatedOptions { capacity: 64 * MIB, seed, ..Default::default() };
-        let media: Vec<_> = (0..3).map(|n| Simulated::new(options(n))).collect();
-        let drives: Vec<_> =
-            media.iter().map(|d| Arc::new(Drive::Simulated(Arc::clone(d)))).collect();
+        let (_, drives) = simulated(3, 64 * MIB, 0);
         let log = LogSpec::Bbu(vec![pmem(8 * MIB)]);
         let spec = PoolSpec {
             scheme: raid::Scheme::Raid5,

@@ -1,17 +1,12 @@
 //! What an opening has seen is there for good, whatever the process before it left unfinished.
 
-use media::Simulated;
-use media::drive::SimulatedOptions;
 use std::time::Duration;
 
 use super::*;
 
 /// A pool whose process is killed so long after it began to make a volume.
 fn killed_after(nanos: u64, seed: u64) -> (Vec<Arc<Simulated>>, Vec<Arc<Drive>>, LogSpec) {
-    let options = |n| SimulatedOptions { capacity: 64 * MIB, seed: seed + n, ..Default::default() };
-    let media: Vec<_> = (0..4).map(|n| Simulated::new(options(n))).collect();
-    let drives = media.iter().map(|medium| Drive::Simulated(Arc::clone(medium)));
-    let drives: Vec<_> = drives.map(Arc::new).collect();
+    let (media, drives) = simulated(4, 64 * MIB, seed);
     let log = LogSpec::Bbu(vec![pmem(4 * MIB)]);
     let scheme = raid::Scheme::Single;
     let spec = PoolSpec { scheme, au_bytes: Some(MIB), ..spec(&drives, log.clone()) };

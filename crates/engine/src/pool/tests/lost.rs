@@ -1,7 +1,5 @@
 //! Blocks damaged beyond what redundancy gives back: their readers are told, all others go on.
 
-use media::Simulated;
-use media::drive::SimulatedOptions;
 use std::time::Duration;
 
 use super::*;
@@ -20,9 +18,7 @@ const BLOCKS: u64 = 8192;
 
 /// A pool whose drives have all of a volume, version 0 of each block.
 async fn rig(scheme: raid::Scheme, drives: usize, memories: usize) -> (Rig, Vec<Arc<Pmem>>) {
-    let options = |n| SimulatedOptions { capacity: 96 * MIB, seed: n, ..Default::default() };
-    let media: Vec<_> = (0..drives as u64).map(|n| Simulated::new(options(n))).collect();
-    let opened: Vec<_> = media.iter().map(|d| Arc::new(Drive::Simulated(Arc::clone(d)))).collect();
+    let (media, opened) = simulated(drives as u64, 96 * MIB, 0);
     let memories: Vec<_> = (0..memories).map(|_| pmem(8 * MIB)).collect();
     let spec = PoolSpec { scheme, ..spec(&opened, LogSpec::Bbu(memories.clone())) };
     let pool = Pool::create(PoolSpec { au_bytes: Some(MIB), ..spec }, &[]).await.unwrap();
@@ -278,10 +274,7 @@ fn what_is_damaged_in_the_log_is_read_from_the_drives_once_it_is_there() {
 #[test]
 fn what_is_damaged_in_the_log_is_waited_for_on_its_way_to_the_drives() {
     reactor::simulate(9, async {
-        let options = |seed| SimulatedOptions { capacity: 96 * MIB, seed, ..Default::default() };
-        let media: Vec<_> = (0..4).map(|n| Simulated::new(options(n))).collect();
-        let drives: Vec<_> =
-            media.iter().map(|m| Arc::new(Drive::Simulated(Arc::clone(m)))).collect();
+        let (media, drives) = simulated(4, 96 * MIB, 0);
         let memory = pmem(8 * MIB);
         let pool = Pool::create(spec(&drives, LogSpec::Bbu(vec![Arc::clone(&memory)])), &[]);
         let pool = pool.await.unwrap();
@@ -293,7 +286,7 @@ fn what_is_damaged_in_the_log_is_waited_for_on_its_way_to_the_drives() {
             }
             v.write(at * BLOCK as u64, &block(at, 0)).await.unwrap();
         }
-        // Destage puts it into a stripe, which the drives leave unwritten.
+        // Time is simulated: destage has put it into a stripe, which the drives leave unwritten.
         reactor::sleep(Duration::from_millis(100)).await;
         damage(&memory, &block(1024, 0));
         let mut got = vec![0; BLOCK];

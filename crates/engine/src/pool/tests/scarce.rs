@@ -1,17 +1,10 @@
 //! Less space than was to be expected: behind the drives, or on those that are left.
 
-use media::Simulated;
-use media::drive::SimulatedOptions;
+use std::rc::Rc;
 use std::time::Duration;
 
 use super::*;
-
-fn simulated(count: u64, bytes: u64) -> (Vec<Arc<Simulated>>, Vec<Arc<Drive>>) {
-    let options = |seed| SimulatedOptions { capacity: bytes, seed, ..Default::default() };
-    let media: Vec<_> = (0..count).map(|n| Simulated::new(options(n))).collect();
-    let drives = media.iter().map(|d| Arc::new(Drive::Simulated(Arc::clone(d)))).collect();
-    (media, drives)
-}
+use crate::shard::Shard;
 
 /// Overwrites a volume block by block until the pool has no space; how many it took.
 async fn write_until_full(volume: &Volume, model: &mut Model, version: u64) -> u64 {
@@ -31,7 +24,7 @@ async fn write_until_full(volume: &Volume, model: &mut Model, version: u64) -> u
 #[test]
 fn without_space_behind_the_drives_writers_are_refused_until_it_is_back() {
     reactor::simulate(1, async {
-        let (media, drives) = simulated(3, 96 * MIB);
+        let (media, drives) = simulated(3, 96 * MIB, 0);
         let log = LogSpec::Bbu(vec![pmem(8 * MIB)]);
         let spec = PoolSpec { scheme: raid::Scheme::Raid5, ..spec(&drives, log.clone()) };
         let pool = Pool::create(spec, &[]).await.unwrap();
@@ -77,7 +70,7 @@ fn without_space_behind_the_drives_writers_are_refused_until_it_is_back() {
 #[test]
 fn many_who_overwrite_a_part_of_a_pool_are_never_told_that_it_is_full() {
     reactor::simulate(4, async {
-        let (_, drives) = simulated(3, 23 * MIB);
+        let (_, drives) = simulated(3, 23 * MIB, 0);
         let log = LogSpec::Bbu(vec![pmem(9 * MIB)]);
         let scheme = raid::Scheme::Mirror { copies: 2 };
         let spec = PoolSpec { scheme, au_bytes: Some(MIB), ..spec(&drives, log) };
@@ -108,7 +101,7 @@ fn many_who_overwrite_a_part_of_a_pool_are_never_told_that_it_is_full() {
 #[test]
 fn a_writer_that_waits_for_room_in_the_log_is_told_that_too_many_drives_failed() {
     reactor::simulate(3, async {
-        let (media, drives) = simulated(3, 96 * MIB);
+        let (media, drives) = simulated(3, 96 * MIB, 0);
         let log = LogSpec::Bbu(vec![pmem(8 * MIB)]);
         let spec = PoolSpec { scheme: raid::Scheme::Raid5, ..spec(&drives, log) };
         let pool = Pool::create(spec, &[]).await.unwrap();
@@ -126,7 +119,10 @@ fn a_writer_that_waits_for_room_in_the_log_is_told_that_too_many_drives_failed()
                 unreachable!("a volume has an end")
             })
         });
-        reactor::sleep(Duration::from_secs(5)).await;
+        let waiting = |shard: Rc<Shard>| async move { Ok(shard.log.waiting()) };
+        while pool.each(waiting).await.unwrap()[..] != [2] {
+            reactor::sleep(Duration::from_millis(1)).await;
+        }
         media[..2].iter().for_each(|drive| drive.fail());
         let mut written = 0;
         for writer in writers {
@@ -144,7 +140,7 @@ fn a_writer_that_waits_for_room_in_the_log_is_told_that_too_many_drives_failed()
 #[test]
 fn a_pool_whose_log_failed_in_the_midst_of_a_write_is_closed() {
     reactor::simulate(5, async {
-        let (media, drives) = simulated(2, 96 * MIB);
+        let (media, drives) = simulated(2, 96 * MIB, 0);
         let scheme = raid::Scheme::Single;
         let made = PoolSpec { scheme, au_bytes: Some(MIB), ..spec(&drives, LogSpec::Drives) };
         let pool = Pool::create(made, &[]).await.unwrap();
@@ -163,7 +159,7 @@ fn a_pool_whose_log_failed_in_the_midst_of_a_write_is_closed() {
 #[test]
 fn a_full_pool_that_loses_a_drive_reads_overwrites_and_frees() {
     reactor::simulate(2, async {
-        let (media, drives) = simulated(4, 32 * MIB);
+        let (media, drives) = simulated(4, 32 * MIB, 0);
         let log = LogSpec::Bbu(vec![pmem(4 * MIB)]);
         let scheme = raid::Scheme::Mirror { copies: 2 };
         let spec = PoolSpec { scheme, au_bytes: Some(MIB), ..spec(&drives, log.clone()) };

@@ -12,7 +12,7 @@ use crate::gate::{Gate, Stage};
 use crate::job::{Job, Plan, Verify};
 use crate::journal::{Acks, History, Journal, Region};
 use crate::limits::{CLOSE_NS, PROGRESS_NS, STALL_NS};
-use crate::session::{Post, Task, tell_session};
+use crate::session::{Post, Task, hold_files, tell_session};
 use crate::share::{Session, Share, shares};
 use crate::sizes::Sizes;
 use crate::watch::Watch;
@@ -92,6 +92,7 @@ pub fn run(
     progress: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
 ) -> Result<Report, Error> {
     plan.check()?;
+    let _held = hold_files(plan)?;
     let mut plan = plan.clone();
     let mut histories = plan.jobs.iter_mut().map(history).collect::<Result<Vec<_>, _>>()?;
     let plan = &plan;

@@ -1,5 +1,7 @@
 //! What a job works on: looked at before it is shared out, and then kept open for its workers on each reactor.
 
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,7 +16,7 @@ use crate::Error;
 use crate::crew::Crew;
 use crate::engine::Message;
 use crate::gate::{Gate, Stage};
-use crate::job::{Job, Target};
+use crate::job::{Job, Plan, Target};
 use crate::lane::Lane;
 use crate::limits::{IO_DEPTH_MAX, RECONNECT_KEEP_ALIVE_NS, RECONNECT_NS};
 use crate::share::{Session, Share};
@@ -73,6 +75,35 @@ async fn look(job: &Job) -> Result<Session, Error> {
 
 fn open(path: &Path, job: &Job) -> std::io::Result<File> {
     File::open(path, OpenOptions { write: job.pattern.writes(), ..OpenOptions::default() })
+}
+
+/// Keeps others from what a plan writes to, while what is returned lives: nothing that is mounted, or served, is
+/// overwritten. What cannot be held for another reason is for the job that opens it to tell.
+///
+/// # Errors
+/// [`Error::Job`] when it is in use.
+pub fn hold_files(plan: &Plan) -> Result<Vec<std::fs::File>, Error> {
+    let written = plan.jobs.iter().filter(|job| job.pattern.writes());
+    let paths: BTreeSet<_> = written
+        .filter_map(|job| match &job.target {
+            Target::File(path) => path.canonicalize().ok(),
+            Target::Namespace { .. } => None,
+        })
+        .collect();
+    let mut held = Vec::new();
+    for path in paths {
+        match reactor::file::hold(&path) {
+            Err(error) if error.kind() == ErrorKind::ResourceBusy => {
+                return Err(Error::Job(format!(
+                    "{} is in use (mounted, a part of another device, or served), and writing to it would \
+                     destroy what is there: choose another, or end that use",
+                    path.display()
+                )));
+            }
+            other => held.extend(other.ok()),
+        }
+    }
+    Ok(held)
 }
 
 /// Tells what job `index` works on.

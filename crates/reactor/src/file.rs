@@ -29,8 +29,7 @@ pub struct OpenOptions {
     /// Past the page cache (`O_DIRECT`). Where the file system refuses that, the file is opened
     /// without, and [`File::is_direct`] says so.
     pub direct: bool,
-    /// Holds the file against every other exclusive opening, on this machine, until it is closed;
-    /// fails with `ResourceBusy` while another has it.
+    /// Holds it as [`hold`] does, until it is closed.
     pub exclusive: bool,
 }
 
@@ -107,6 +106,33 @@ fn unit(res: i32) -> io::Result<()> {
     result(res).map(|_| ())
 }
 
+/// Opens `path` only to hold it, until what is returned is dropped: against everybody else who does so on this
+/// machine, and a block device against the kernel's own uses, too. What is mounted, swapped to or a part of
+/// another device (LVM, md) cannot be held, and becomes none of that while it is.
+///
+/// # Errors
+/// `ResourceBusy` while another has it; else as open(2).
+pub fn hold(path: &Path) -> io::Result<std::fs::File> {
+    let file = std::fs::OpenOptions::new().read(true).custom_flags(claim_flag(path)).open(path)?;
+    lock(&file)?;
+    Ok(file)
+}
+
+/// `O_EXCL` claims a block device (open(2)); for files it means something else.
+fn claim_flag(path: &Path) -> i32 {
+    let is_device = std::fs::metadata(path).is_ok_and(|of| of.file_type().is_block_device());
+    if is_device { libc::O_EXCL } else { 0 }
+}
+
+fn lock(file: &std::fs::File) -> io::Result<()> {
+    file.try_lock().map_err(|e| match e {
+        std::fs::TryLockError::WouldBlock => {
+            io::Error::new(io::ErrorKind::ResourceBusy, "in use by another")
+        }
+        std::fs::TryLockError::Error(e) => e,
+    })
+}
+
 impl File {
     /// Opens `path`. Blocks: for set-up, not for the I/O path.
     ///
@@ -115,12 +141,13 @@ impl File {
     /// simulation.
     pub fn open(path: &Path, options: OpenOptions) -> io::Result<Self> {
         require_real()?;
+        let claim = if options.exclusive { claim_flag(path) } else { 0 };
         let open = |direct: bool| {
             std::fs::OpenOptions::new()
                 .read(true)
                 .write(options.write)
                 .create(options.create && options.write)
-                .custom_flags(if direct { libc::O_DIRECT } else { 0 })
+                .custom_flags(claim | if direct { libc::O_DIRECT } else { 0 })
                 .open(path)
         };
         let (file, direct) = match open(options.direct) {
@@ -130,12 +157,7 @@ impl File {
             other => (other?, options.direct),
         };
         if options.exclusive {
-            file.try_lock().map_err(|e| match e {
-                std::fs::TryLockError::WouldBlock => {
-                    io::Error::new(io::ErrorKind::ResourceBusy, "in use by another")
-                }
-                std::fs::TryLockError::Error(e) => e,
-            })?;
+            lock(&file)?;
         }
         let meta = file.metadata()?;
         let fd = OwnedFd::from(file);

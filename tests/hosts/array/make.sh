@@ -6,6 +6,14 @@ mkfs.ext4 -q -b 4096 /dev/pmem0
 mount_dax
 start memory:1MiB --listen 0.0.0.0:4420 --discovery off
 
+# What the kernel uses is not taken from it, whatever is forced.
+mkswap /dev/vdi >/dev/null
+swapon /dev/vdi
+refused 'is in use' array pool create other --drive /dev/vdi --force
+refused 'is in use' array namespace add drive:/dev/vdi
+refused 'is in use' array bench --filename /dev/vdi --rw write --size 1MiB
+swapoff /dev/vdi
+
 refused 'DAX' array pool create pmem --drive /dev/vdc --log pmem:/dev/shm/log --log-size 16MiB
 [ ! -e /dev/shm/log ] || fail "the refused log was left behind"
 array pool create pmem --drive /dev/vdc --drive /dev/vdd --drive /dev/vde --drive /dev/vdf \

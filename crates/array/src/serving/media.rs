@@ -1,6 +1,8 @@
 //! What the bytes of a namespace are kept in, opened for this process alone.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -131,29 +133,38 @@ impl Media {
     }
 }
 
-/// Locks the drive at `path` against other processes.
+/// Holds what is at `path` against other programs, and against the kernel: what is mounted is not served.
+///
+/// # Errors
+/// `Conflict` when it is in use, unless by `in_use`.
 pub fn lock(path: &Path, in_use: Option<&Media>) -> Result<Arc<File>> {
-    let failed = |error| Error::failed(format!("cannot lock {}", path.display()), error);
-    let file = File::open(path).map_err(failed)?;
-    match file.try_lock() {
-        Ok(()) => Ok(Arc::new(file)),
-        Err(TryLockError::WouldBlock) => {
+    match reactor::file::hold(path) {
+        Ok(file) => Ok(Arc::new(file)),
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
             let own = in_use.and_then(|media| media.lock.as_ref());
             match own {
-                Some(own) if same_file(own, &file) => Ok(Arc::clone(own)),
-                _ => {
-                    let what = format!("another program has locked {}", path.display());
-                    Err(Error::new(Kind::Conflict, what)
-                        .help("two targets over one drive destroy its data: stop the other"))
-                }
+                Some(own) if is_at(own, path) => Ok(Arc::clone(own)),
+                _ => Err(busy(path)),
             }
         }
-        Err(TryLockError::Error(error)) => Err(failed(error)),
+        Err(error) => Err(Error::failed(format!("cannot lock {}", path.display()), error)),
     }
 }
 
-fn same_file(a: &File, b: &File) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    let id = |file: &File| file.metadata().map(|of: fs::Metadata| (of.dev(), of.ino())).ok();
-    id(a).is_some() && id(a) == id(b)
+fn busy(path: &Path) -> Error {
+    let is_device = fs::metadata(path).is_ok_and(|of| of.file_type().is_block_device());
+    let help = if is_device {
+        "it is mounted or swapped to, a part of another device (LVM, md, multipath), or served already, here or \
+         by another program: a second user would destroy its data"
+    } else {
+        "it is served or part of a pool already, here or by another program: a second user would destroy its data"
+    };
+    Error::new(Kind::Conflict, format!("{} is in use", path.display())).help(help)
+}
+
+/// Whether `file` is what is at `path`.
+pub fn is_at(file: &File, path: &Path) -> bool {
+    let id = |of: fs::Metadata| (of.dev(), of.ino());
+    let held = file.metadata().map(id).ok();
+    held.is_some() && held == fs::metadata(path).map(id).ok()
 }

@@ -109,7 +109,7 @@ fn a_drive_is_for_one_process_and_one_namespace() {
 
     let (mut other, _other_state) = self::serving();
     let error = other.apply(steps(&Desired::default(), &first)).unwrap_err();
-    assert!(error.context.contains("has locked"), "{error}");
+    assert!(error.context.contains("is in use"), "{error}");
     other.stop();
 
     // The same place may be opened anew, as when its serial number changes.

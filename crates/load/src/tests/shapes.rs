@@ -137,6 +137,24 @@ fn a_file_takes_the_same_loads() {
 }
 
 #[test]
+fn what_is_served_is_read_and_not_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("drive");
+    std::fs::File::create(&path).unwrap().set_len(1 << 20).unwrap();
+    let mut job = Job::new(Target::File(path.clone()));
+    (job.limit, job.poll) = (Limit::Size(64 << 10), PollPolicy::Interrupt);
+    job.pattern = Pattern::parse("write", 50).unwrap();
+    let served = reactor::file::hold(&path).unwrap();
+    let error = quiet(job.clone()).unwrap_err().to_string();
+    assert!(error.contains("is in use"), "{error}");
+    let reads = Job { pattern: Pattern::parse("read", 50).unwrap(), ..job.clone() };
+    quiet(reads).unwrap();
+    drop(served);
+    // Two jobs of one run may write to the same place.
+    quiet(Plan { jobs: vec![job.clone(), job], probe: None }).unwrap();
+}
+
+#[test]
 fn a_job_does_not_verify_what_another_one_writes() {
     let peer = serve(1 << 20);
     let mut job = peer.job("write");

@@ -163,3 +163,18 @@ fn discarding_is_for_block_devices() {
         assert!(file.discard(0, 4096).await.is_err());
     });
 }
+
+#[test]
+fn what_is_held_is_held_by_nobody_else() {
+    let folder = folder();
+    let path = folder.path().join("f");
+    std::fs::write(&path, b"x").unwrap();
+    let busy = io::ErrorKind::ResourceBusy;
+    let held = hold(&path).unwrap();
+    assert_eq!(hold(&path).unwrap_err().kind(), busy);
+    let exclusive = OpenOptions { exclusive: true, ..OpenOptions::default() };
+    assert_eq!(File::open(&path, exclusive).unwrap_err().kind(), busy);
+    File::open(&path, OpenOptions::default()).unwrap();
+    drop(held);
+    hold(&path).unwrap();
+}

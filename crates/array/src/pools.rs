@@ -16,6 +16,7 @@ use uuid::Uuid;
 use crate::serving::crew::Crew;
 use crate::{Error, Result};
 
+mod blank;
 mod made_of;
 mod open;
 mod space;
@@ -137,7 +138,7 @@ impl Pools {
     /// for what cannot be opened or written.
     pub fn create(&mut self, new: &v1::NewPool) -> Result<()> {
         self.check_new(&new.name)?;
-        let made_of = MadeOf::asked(&new.drives, &new.log, new.log_size, self.is_shared())?;
+        let mut made_of = MadeOf::asked(&new.drives, &new.log, new.log_size, self.is_shared())?;
         let scheme = made_of::scheme(new.raid, new.drives.len())?;
         let id = Uuid::new_v4();
         let asked = open::Asked {
@@ -146,11 +147,16 @@ impl Pools {
             scheme,
             log_bytes: new.log_size.map(|size| size.bytes()),
             shards: new.shards,
-            force: new.force,
         };
+        if !new.force {
+            blank::check(self.crew.acceptor(0), &made_of)?;
+        }
+        made_of.grow(&new.drives)?;
         let (drives, log) = (made_of.paths(), made_of.places.clone());
+        let made = std::mem::take(&mut made_of.made);
         let pool = OpenPool::create(self.reactors(), made_of, asked)?;
         let pool = self.begin_discards(pool)?;
+        made.keep();
         let def = PoolDef { id, drives, log };
         self.known.insert(new.name.clone(), Known { def, open: Ok(pool) });
         Ok(())
@@ -163,10 +169,11 @@ impl Pools {
     /// what it is made of is missing or damaged.
     pub fn import(&mut self, from: &v1::PoolImport) -> Result<Name> {
         let home = self.crew.acceptor(0);
-        let made_of = MadeOf::imported(from, self.is_shared(), home)?;
+        let mut made_of = MadeOf::imported(from, self.is_shared(), home)?;
         let (drives, log) = (made_of.paths(), made_of.places.clone());
         let known = |id: Uuid| self.known.values().any(|known| known.def.id == id);
         made_of.check_import(self.crew.acceptor(0), |id| from.force || known(id))?;
+        let made = std::mem::take(&mut made_of.made);
         let v1::PoolImport { degraded, accept_loss, .. } = *from;
         let pool = self.open(made_of, OpenOptions { degraded, accept_loss, import: true })?;
         let (name, id) = (pool.name().clone(), pool.id());
@@ -177,6 +184,7 @@ impl Pools {
             return Err(Error::new(Kind::Conflict, format!("a pool {name} is there already"))
                 .help("export the one that is open first"));
         }
+        made.keep();
         self.known.insert(name.clone(), Known { def: PoolDef { id, drives, log }, open: Ok(pool) });
         Ok(name)
     }

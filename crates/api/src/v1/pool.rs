@@ -267,7 +267,8 @@ pub struct NewPool {
     /// where the pool is too small for so many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shards: Option<u16>,
-    /// Make it of drives that are a pool's already.
+    /// Take what is not blank, such as a drive of another pool or with a file system, or another pool's
+    /// log; what it holds is lost.
     #[serde(default)]
     pub force: bool,
 }

@@ -14,7 +14,7 @@ use media::{Drive, Pmem};
 use uuid::Uuid;
 
 use super::PoolDef;
-use crate::serving::media::lock;
+use crate::serving::media::{is_at, lock};
 use crate::{Error, Result};
 
 /// Bytes of a commit log in memory, unless told otherwise: seconds of writing at full speed, and
@@ -35,6 +35,35 @@ pub struct MadeOf {
     pub places: Vec<LogPlace>,
     /// Held while the pool is.
     pub locks: Vec<Arc<File>>,
+    /// The files that were made for it.
+    pub made: Made,
+}
+
+/// Files that were not there before: removed unless they are kept.
+#[derive(Default)]
+pub struct Made(Vec<PathBuf>);
+
+impl Made {
+    /// `path` is made, if it is not there.
+    fn expect(&mut self, path: &Path, made: bool) {
+        if made && !path.exists() {
+            self.0.push(path.to_owned());
+        }
+    }
+
+    /// They are in use now.
+    pub fn keep(mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            // Perhaps it was never made.
+            let _ = std::fs::remove_file(path);
+        }
+    }
 }
 
 /// A drive and where it is.
@@ -83,11 +112,14 @@ impl MadeOf {
     ) -> Result<Self> {
         let mut opened = Vec::new();
         let mut locks = Vec::new();
+        let mut made = Made::default();
         for drive in drives {
             let (member, lock) = match DrivePath::memory(&drive.path) {
                 Some(size) => (memory_drive(&drive.path, size, shared)?, None),
                 None => {
                     absolute(&drive.path)?;
+                    named_once(&locks, &drive.path)?;
+                    made.expect(&drive.path, drive.size.is_some());
                     open_drive(&drive.path, drive.size.map(|size| size.bytes()))?
                 }
             };
@@ -96,8 +128,13 @@ impl MadeOf {
         }
         let places = if log.is_empty() { vec![LogPlace::Drives] } else { log.to_vec() };
         let bytes = log_bytes(&opened)?;
+        let files = places.iter().filter_map(|place| match place {
+            LogPlace::Pmem(path) | LogPlace::Bbu(path) => Some(path),
+            LogPlace::Drives => None,
+        });
+        files.for_each(|path| made.expect(path, bytes.is_some()));
         let log = open_log(&places, bytes, &mut locks)?;
-        Ok(Self { drives: opened, log, places, locks })
+        Ok(Self { drives: opened, log, places, locks, made })
     }
 
     /// Opens what a pool that is known is made of; a drive that cannot be opened is left out, and
@@ -123,7 +160,21 @@ impl MadeOf {
             return Err(error);
         }
         let log = open_log(&def.log, None, &mut locks)?;
-        Ok(Self { drives: opened, log, places: def.log.clone(), locks })
+        Ok(Self { drives: opened, log, places: def.log.clone(), locks, made: Made::default() })
+    }
+
+    /// Gives files that are smaller the sizes that were asked for.
+    ///
+    /// # Errors
+    /// `Failed` where there is no space.
+    pub fn grow(&self, asked: &[DrivePath]) -> Result<()> {
+        for (Member { path, drive }, asked) in self.drives.iter().zip(asked) {
+            let size = asked.size.map(|size| size.bytes());
+            if let Some(size) = size.filter(|&size| size > drive.capacity()) {
+                drive.resize(size).map_err(|error| cannot_open(path, error))?;
+            }
+        }
+        Ok(())
     }
 
     /// Where the drives are.
@@ -171,11 +222,30 @@ fn absolute(path: &Path) -> Result<()> {
     Err(Error::new(Kind::Invalid, wrong).help("write it from the root"))
 }
 
+/// Refuses a path that leads to what `locks` has already.
+fn named_once(locks: &[Arc<File>], path: &Path) -> Result<()> {
+    if !locks.iter().any(|lock| is_at(lock, path)) {
+        return Ok(());
+    }
+    let twice = format!("{} is given twice", path.display());
+    Err(Error::new(Kind::Invalid, twice)
+        .help("each drive and each device of the log is a file or device of its own"))
+}
+
 fn memory_drive(path: &Path, size: Size, shared: bool) -> Result<Member> {
     let options = RegionOptions { committed: true, shared, ..RegionOptions::default() };
     let drive = Drive::memory(size.bytes(), options)
         .map_err(|error| Error::failed(format!("cannot make a drive {}", path.display()), error))?;
     Ok(Member { path: path.to_owned(), drive: Arc::new(drive) })
+}
+
+fn cannot_open(path: &Path, error: media::Error) -> Error {
+    let help = if path.exists() {
+        "name a regular file or a block device that this user may write to"
+    } else {
+        "there is no such file: create it, or name its size as in /srv/d0.img,size=10GiB"
+    };
+    Error::failed(format!("cannot open {}", path.display()), error).help(help)
 }
 
 fn open_drive(path: &Path, size: Option<u64>) -> Result<(Member, Option<Arc<File>>)> {
@@ -184,21 +254,11 @@ fn open_drive(path: &Path, size: Option<u64>) -> Result<(Member, Option<Arc<File
         return Err(Error::new(Kind::Failed, gone)
             .help("`flashloom pool export` forgets a pool of such drives"));
     }
-    let failed = |error: media::Error| {
-        let help = if path.exists() {
-            "name a regular file or a block device that this user may write to"
-        } else {
-            "there is no such file: create it, or name its size as in /srv/d0.img,size=10GiB"
-        };
-        Error::failed(format!("cannot open {}", path.display()), error).help(help)
-    };
+    let failed = |error| cannot_open(path, error);
     let block_size = stdx::num::u32_of(engine::address::BLOCK);
     let options = OpenDrive { create: size, block_size, ..OpenDrive::default() };
     let drive = Drive::open(path, options).map_err(failed)?;
     let lock = lock(path, None)?;
-    if let Some(size) = size.filter(|&size| size > drive.capacity()) {
-        drive.resize(size).map_err(failed)?;
-    }
     Ok((Member { path: path.to_owned(), drive: Arc::new(drive) }, Some(lock)))
 }
 
@@ -221,6 +281,7 @@ fn open_log(
                 (path, Pmem::shared(path, create))
             }
         };
+        named_once(locks, path)?;
         let device = opened.map_err(|error| {
             Error::failed(format!("cannot open the commit log {place}"), error).help(match place {
                 _ if create.is_none() && !path.exists() => LOG_GONE,

@@ -35,8 +35,6 @@ pub struct Asked {
     pub log_bytes: Option<u64>,
     /// As many as suit, if nobody says.
     pub shards: Option<u16>,
-    /// Take drives of another pool.
-    pub force: bool,
 }
 
 /// An open pool. To be closed by [`OpenPool::close`].
@@ -82,22 +80,12 @@ fn name_of(text: &str) -> Result<Name> {
 }
 
 impl OpenPool {
-    /// Makes a pool of drives that are no other's.
+    /// Makes a pool. What its drives and its log hold is lost.
     ///
     /// # Errors
-    /// `Conflict` when a drive is of a pool, `Invalid`, `Failed`.
+    /// `Invalid`, `Failed`.
     pub fn create(on: Vec<Handle>, made_of: MadeOf, asked: Asked) -> Result<Self> {
         let home = home(&on)?;
-        if !asked.force {
-            for (label, member) in labels(&home, &made_of.drives)?.iter().zip(&made_of.drives) {
-                let Some(label) = label else { continue };
-                let (path, of) = (member.path.display(), &label.name);
-                return Err(Error::new(Kind::Conflict, format!("{path} is of pool {of}")).help(
-                    "`flashloom pool import` opens that pool; --force makes a new one, and what \
-                     is on the drives is lost",
-                ));
-            }
-        }
         let created = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let spec = PoolSpec {
             name: asked.name.clone(),
@@ -124,7 +112,7 @@ impl OpenPool {
     pub fn open(on: Vec<Handle>, made_of: MadeOf, options: OpenOptions) -> Result<Self> {
         let home = home(&on)?;
         let labels = labels(&home, &made_of.drives)?;
-        let MadeOf { drives, log, places, locks } = made_of;
+        let MadeOf { drives, log, places, locks, .. } = made_of;
         let known = drives.iter().zip(&labels);
         let index = |label: &engine::format::label::Label| usize::from(label.drive);
         let count = labels.iter().flatten().map(|label| label.drives.len()).max().unwrap_or(0);

@@ -75,7 +75,8 @@ The daemon opens the pool again whenever it starts.")]
         /// log for each]
         #[arg(long, value_name = "N")]
         shards: Option<u16>,
-        /// Take drives that are another pool's.
+        /// Take drives and logs that are not blank, such as another pool's or those with a file system:
+        /// what they hold is lost.
         #[arg(long)]
         force: bool,
     },

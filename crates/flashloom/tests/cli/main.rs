@@ -17,6 +17,7 @@ mod dump;
 mod kills;
 mod raid;
 mod space;
+mod taken;
 
 const NQN: &str = "nqn.2026-11.io.flashloom:default";
 

@@ -1,0 +1,53 @@
+//! What a new pool may be made of: nothing that holds anything, unless that is forced.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use crate::{Daemon, failure, free_port, json};
+
+/// Makes a file of zeroes but for `mark`.
+fn file(path: &Path, len: u64, at: u64, mark: &[u8]) {
+    let file = fs::File::create(path).unwrap();
+    file.set_len(len).unwrap();
+    file.write_all_at(mark, at).unwrap();
+}
+
+#[test]
+fn a_pool_is_made_of_what_holds_nothing_unless_forced() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let serve = format!("serve memory:1MiB --listen 127.0.0.1:{} --discovery off", free_port());
+    let daemon = Daemon::start(dir, &serve);
+    let place = |name: &str| dir.join(name).display().to_string();
+    let (drive, log, fresh) = (place("drive"), place("log"), place("fresh"));
+    let create = |more: &str| format!("pool create fast {more}");
+    let refused = |more: &str, because: &str| {
+        let (code, said) = failure(dir, &create(more));
+        assert!(code == 1 && said.contains(because) && said.contains("--force"), "{said}");
+    };
+
+    file(Path::new(&drive), 256 << 20, 0x438, &[0x53, 0xef]);
+    refused(&format!("--drive {drive},size=300MiB"), "holds an ext2, ext3 or ext4 file system");
+    assert_eq!(fs::metadata(&drive).unwrap().len(), 256 << 20, "a refused file has grown");
+    // What is left of a partition table whose beginning was wiped.
+    file(Path::new(&drive), 256 << 20, (256 << 20) - 512, b"EFI PART");
+    refused(&format!("--drive {drive}"), "holds data");
+    // Another pool's log may have what nothing else has.
+    file(Path::new(&log), 16 << 20, 0, b"FLMLOGCB");
+    refused(
+        &format!("--drive {fresh},size=256MiB --log bbu:{log}"),
+        "holds the commit log of a pool",
+    );
+    assert!(!Path::new(&fresh).exists(), "what was made for a pool that was refused stayed");
+    let (_, said) = failure(dir, &create(&format!("--drive {drive} --drive {drive} --force")));
+    assert!(said.contains("given twice"), "{said}");
+    let (_, said) =
+        failure(dir, &create(&format!("--drive {drive} --log bbu:{fresh} --log-size 1 --force")));
+    assert!(said.contains("the commit log would have 1 bytes"), "{said}");
+    assert!(!Path::new(&fresh).exists(), "a log that was refused stayed");
+
+    json(dir, &create(&format!("--drive {drive} --log bbu:{log} --force")));
+    assert!(Path::new(&drive).exists() && Path::new(&log).exists());
+    daemon.stop();
+}

@@ -15,22 +15,27 @@ use stdx::num::{u64_of, usize64};
 /// The newest control block, if it is this log's.
 async fn newest_control(store: &Store, ring: u64, lane: u64) -> Result<Control> {
     let (found, wrong) = store.read_controls().await;
-    let Some(control) = found.first() else {
+    if found.is_empty() {
         let missing = || Error::new(Kind::Missing, "there is no commit log");
         let wrong = wrong.unwrap_or_else(missing);
         return Err(super::rebuild::without_control(store, ring, lane, wrong).await);
-    };
-    if control.ring != ring {
-        let context = format!("the commit log's ring has {} bytes, not {ring}", control.ring);
-        return Err(Error::new(Kind::Invalid, context));
     }
-    if found.iter().any(|c| c.lane != lane) {
+    let (own, others): (Vec<&Control>, Vec<_>) = found.iter().partition(|c| c.lane == lane);
+    // Beside this log's, another one in the zone of a drive is what was to be written over when this one was made,
+    // and the drive forgot that. Memory has no label to say whose it is.
+    let is_leftover = !store.is_memory() && !own.is_empty();
+    if !others.is_empty() && !is_leftover {
         return Err(Error::new(
             Kind::Missing,
             "this is another pool's commit log, or a part of one",
         ));
     }
-    Ok(*control)
+    let newest = own[0];
+    if newest.ring != ring {
+        let context = format!("the commit log's ring has {} bytes, not {ring}", newest.ring);
+        return Err(Error::new(Kind::Invalid, context));
+    }
+    Ok(*newest)
 }
 
 /// What the record at a lane's head must be.

@@ -220,6 +220,36 @@ fn many_laps_find_every_newest_block() {
     });
 }
 
+/// The pool could not be opened any more: its own log was called another pool's.
+#[test]
+fn a_zone_that_forgot_the_new_log_does_not_hide_the_other() {
+    run(Config::default(), async {
+        let both = drives();
+        let Device::Drives(zones) = &both else { panic!("drives") };
+        let old = Log::create(both.clone(), BYTES, LANE + 1).await.unwrap();
+        for tag in 0..9 {
+            write(&old, key(1, tag), tag..tag + 1).await;
+        }
+        drop(old);
+        // As many times as it takes for the old one's generation to be the higher.
+        for _ in 0..9 {
+            drop(Log::open(both.clone(), BYTES, LANE + 1).await.unwrap());
+        }
+        let new = Log::create(Device::Drives(zones[1..].to_vec()), BYTES, LANE).await.unwrap();
+        write(&new, key(1, 3), 30..31).await;
+        drop(new);
+        let (log, opened) = Log::open(both.clone(), BYTES, LANE).await.unwrap();
+        assert_eq!((tag(&log, key(1, 3)), opened.lost_blocks), (Some(30), 0));
+        assert_eq!(log.lookup(key(1, 4), 1), (Found::Nothing, 1));
+        drop(log);
+        // It is on both from then on.
+        let first = Device::Drives(zones[..1].to_vec());
+        let (log, _) = Log::open(first, BYTES, LANE).await.unwrap();
+        assert_eq!(tag(&log, key(1, 3)), Some(30));
+    })
+    .unwrap();
+}
+
 #[test]
 fn a_zone_that_fails_leaves_the_log_to_the_other() {
     let zone = |gone_after| {

@@ -24,10 +24,17 @@ pub enum Canary {
     CountsDownTwice,
     /// Without its log a shard goes on with every stripe that has a header, whole or not.
     TrustsHeaders,
+    /// Without its log a shard goes on with its last checkpoint alone.
+    ForgetsStripes,
+    /// Without its log a shard takes a stripe for torn that the redundancy would give back.
+    TakesDamagedForTorn,
+    /// Without its log a shard goes on with its last checkpoint where the stripes since cannot be read, because drives
+    /// are away.
+    TakesAbsentForTorn,
 }
 
 impl Canary {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::AcknowledgesEarly,
         Self::SkipsFence,
         Self::TrimsEarly,
@@ -37,6 +44,9 @@ impl Canary {
         Self::SweepsWhatLogRefersTo,
         Self::CountsDownTwice,
         Self::TrustsHeaders,
+        Self::ForgetsStripes,
+        Self::TakesDamagedForTorn,
+        Self::TakesAbsentForTorn,
     ];
 }
 

@@ -8,6 +8,7 @@
 
 use std::cell::RefCell;
 use std::future::Future;
+use std::ops::Range;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -121,6 +122,13 @@ impl Door {
     #[must_use]
     pub fn lend(&self, volume: &State, offset: u64, len: usize) -> Option<Lent> {
         here(self.key)?.lend(volume, offset, len)
+    }
+
+    /// The records of the shard's log that are not on the drives yet, by sequence: the first, and the one after
+    /// the last. `None` on another reactor.
+    #[must_use]
+    pub fn uncarried(&self) -> Option<Range<u64>> {
+        here(self.key).map(|shard| shard.log.tail()..shard.log.head())
     }
 
     /// As [`write`](Self::write), if nothing has to be waited for; tells whether it did.

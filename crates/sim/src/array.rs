@@ -11,6 +11,7 @@ use media::drive::{SimulatedFaults, SimulatedOptions};
 use media::{Drive, Pmem, Power, Simulated, SimulatedPmem};
 use reactor::{random, sleep, spawn};
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -260,15 +261,12 @@ impl Media {
     /// in the commit log as well if so asked.
     pub fn rot(&self, rot: Rot) {
         self.rotten.set(true);
-        let on_drives = self.plan.shape.log == LogShape::Drives;
-        let zones = if on_drives { self.plan.shape.log_bytes } else { 0 };
+        let space = self.space_at();
         for drive in &self.drives {
-            drive.rot_where(rot.ppm, |at, block| {
-                at >= engine::format::area::END + zones && contents::is_written(block)
-            });
+            drive.rot_where(rot.ppm, |at, block| at >= space && contents::is_written(block));
         }
         if rot.log {
-            self.rot_log(rot.ppm, zones);
+            self.rot_log(rot.ppm, space - engine::format::area::END);
         }
     }
 
@@ -312,7 +310,27 @@ impl Media {
         for (_, drive) in self.zones().enumerate().filter(|(n, _)| is_hit(*n)) {
             drive.poke(engine::format::area::END, &vec![0; usize64(self.plan.shape.log_bytes)]);
         }
+        if loss.device.is_none() {
+            self.rot_units();
+        }
         loss.device.is_none()
+    }
+
+    /// Flips bits of units of stripes, headers and parity included, and of what tells whose the units are.
+    fn rot_units(&self) {
+        let faults = &self.plan.shape.faults;
+        let space = self.space_at();
+        if let Some(rot) = &faults.unit_rot {
+            for drive in rot.drives.iter().map(|&n| &self.drives[n]) {
+                drive.rot_where(rot.ppm, |at, _| at >= space);
+            }
+        }
+    }
+
+    /// Where the space for units begins on a drive.
+    fn space_at(&self) -> u64 {
+        let on_drives = self.plan.shape.log == LogShape::Drives;
+        engine::format::area::END + if on_drives { self.plan.shape.log_bytes } else { 0 }
     }
 
     /// The drives that have the log.
@@ -414,6 +432,11 @@ impl Array {
     /// Has everything carried to the drives that was answered so far.
     pub async fn settle(&self) -> Result<(), Refusal> {
         told(self.pool.audit_space().await).map(drop)
+    }
+
+    /// As [`Pool::uncarried`].
+    pub fn uncarried(&self) -> Option<Vec<Range<u64>>> {
+        self.pool.uncarried()
     }
 
     pub async fn delete(&self, name: &str) -> Result<(), Refusal> {

@@ -14,8 +14,9 @@
 //! never shows anything else.
 //!
 //! When the commit log is lost as a whole, what was answered before the drives were known to have
-//! everything is still there. Of each block any version since then may be what is left, one that was
-//! seen or not, and that is what it stays.
+//! everything is still there: that is known where it was asked for, which takes a checkpoint, and whenever
+//! the log's records of that time are gone from it, which takes none. Of each block any version since then
+//! may be what is left, one that was seen or not, and that is what it stays.
 
 mod register;
 mod volumes;
@@ -97,8 +98,6 @@ pub struct Model {
     rotted: bool,
     /// The log is lost at some time, perhaps.
     log_may_be_lost: bool,
-    /// What was answered before is on the drives.
-    settled: Moment,
 }
 
 fn index(serial: Serial) -> usize {
@@ -290,24 +289,21 @@ impl Model {
         Ok(())
     }
 
-    /// The pool begins to carry everything to its drives that was answered so far.
+    /// The pool begins to carry everything to its drives that was answered so far, or is watched doing so.
     pub fn begin_settle(&mut self) -> Settling {
         Settling(self.tick())
     }
 
     /// It has.
-    pub fn end_settle(&mut self, settling: Settling) {
-        self.settled = self.settled.max(settling.0);
-        let since = self.settled;
+    pub fn end_settle(&mut self, settling: &Settling) {
+        let since = settling.0;
         self.registers().for_each(|register| register.settle(since));
     }
 
     /// The log is lost after a crash, with all that the drives were not known to have.
     pub fn lose_log(&mut self) {
-        let (since, now) = (self.settled, self.tick());
-        self.registers().for_each(|register| register.lose_log(since, now));
-        // What is left is on the drives.
-        self.settled = now;
+        let now = self.tick();
+        self.registers().for_each(|register| register.lose_log(now));
     }
 
     fn registers(&mut self) -> impl Iterator<Item = &mut Register> {

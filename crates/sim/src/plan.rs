@@ -177,9 +177,7 @@ impl Plan {
     pub fn loses_log(seed: u64) -> Self {
         let mut plan = Self::new(seed);
         let mut prng = Prng::new(seed ^ 0x5eed_0109_1055_0001);
-        // What rots there nobody can tell from what was never written whole; and nothing is carried
-        // anywhere while too many drives are away.
-        plan.shape.faults.rot = None;
+        let rot = plan.shape.faults.rot.take();
         plan.shape.faults.disaster = None;
         plan.settles = [0, 20, 200, 1000][usize64(prng.below(4))];
         plan.shape.add_log_losses(&mut prng, plan.lives.len());
@@ -187,7 +185,52 @@ impl Plan {
         if prng.below(2) == 0 {
             plan.tears(&mut prng);
         }
+        let mut prng = Prng::new(seed ^ 0x5eed_0057_12b3_0001);
+        if prng.below(2) == 0 {
+            plan.leaves_stripes(&mut prng);
+        }
+        match rot {
+            Some(rot) if prng.below(2) == 0 => plan.shape.faults.rot = Some(rot),
+            _ => plan.shape.add_losses_beside_log(&mut prng),
+        }
+        plan.lives_to_its_disaster();
         plan
+    }
+
+    /// No life ends before drives go away in it.
+    fn lives_to_its_disaster(&mut self) {
+        let Some(disaster) = &self.shape.faults.disaster else { return };
+        let least = 2 * disaster.after;
+        let (Ending::Killed(span) | Ending::PowerCut(span) | Ending::PowerCutInStore(_, span)) =
+            &mut self.lives[disaster.life]
+        else {
+            return;
+        };
+        *span = least.max(*span);
+    }
+
+    /// The log is lost with many stripes outstanding since the last checkpoint.
+    fn leaves_stripes(&mut self, prng: &mut Prng) {
+        self.settles = 0;
+        self.hosts = self.hosts.max(4);
+        self.mix.write += 100;
+        self.longest = self.longest.max(64);
+        // What is overwritten in the log never comes to be in a stripe.
+        self.sizes = 1 << 9..1 << 12;
+        self.hot_percent /= 4;
+        for loss in self.shape.faults.log_losses.iter().filter(|loss| loss.device.is_none()) {
+            let after = span(prng, Duration::from_millis(8), 4);
+            let ending = if prng.below(2) == 0 { Ending::Killed } else { Ending::PowerCut };
+            self.lives[loss.life - 1] = ending(after);
+        }
+    }
+
+    /// Whether the log is watched for what has left it. Not where contents rot on all drives at once: of the stripes
+    /// since the last checkpoint, those from the first on that cannot be read any more do not count without the
+    /// log, since nobody can tell what rotted from what was never written whole. Only what was settled, and has
+    /// a checkpoint, is promised then.
+    pub const fn watches_log(&self) -> bool {
+        !self.shape.faults.log_losses.is_empty() && self.shape.faults.rot.is_none()
     }
 
     /// Power takes the log along in the midst of the work, and parts of the stripes that were not flushed.

@@ -32,7 +32,7 @@ pub struct Shape {
     pub faults: Faults,
 }
 
-/// What goes wrong, never beyond what the redundancy bears but for rot and disasters.
+/// What goes wrong, never beyond what the redundancy bears but for rot of contents and disasters.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
     /// The drives that may fail in any way; the others are perfect.
@@ -50,6 +50,8 @@ pub struct Faults {
     pub rot: Option<Rot>,
     /// The commit log, or one of its two devices, is gone when a life begins.
     pub log_losses: Vec<LogLoss>,
+    /// What rots whenever all of the log is lost.
+    pub unit_rot: Option<UnitRot>,
 }
 
 impl Faults {
@@ -67,6 +69,14 @@ pub struct LogLoss {
     pub device: Option<usize>,
     /// Opened as if nothing were lost first, which is refused.
     pub asks: bool,
+}
+
+/// Units of stripes that rot, whatever they hold, on no more drives than the redundancy bears.
+#[derive(Clone, Debug)]
+pub struct UnitRot {
+    pub drives: Vec<usize>,
+    /// Blocks hit, of a million.
+    pub ppm: u32,
 }
 
 /// Contents that rot.
@@ -200,6 +210,36 @@ impl Shape {
             let device = (!whole).then(|| usize64(prng.below(u64_of(devices))));
             self.faults.log_losses.push(LogLoss { life, device, asks: prng.below(2) == 0 });
         }
+    }
+
+    /// Where the log is lost, units rot on as many drives as the redundancy bears, or more drives than that are away.
+    /// Not both: of those that are away as many may be left out of the pool for good as it bears.
+    pub fn add_losses_beside_log(&mut self, prng: &mut Prng) {
+        let count = u64_of(self.drives.len());
+        let (first, most) = (prng.below(count), u64_of(self.redundancy()));
+        let some = |lost: u64| (0..lost).map(|n| usize64((first + n) % count)).collect();
+        let ppm = pick(prng, &[10_000, 100_000, 500_000, 1_000_000]);
+        match prng.below(4) {
+            0 => {}
+            1 if self.faults.drives.is_empty() => {
+                self.faults.unit_rot = Some(UnitRot { drives: some(most), ppm });
+            }
+            // The bad ones are all that it bears.
+            1 => self.faults.unit_rot = Some(UnitRot { drives: self.faults.drives.clone(), ppm }),
+            _ if self.faults.drives.is_empty() => self.add_disaster(prng, some(most + 1)),
+            _ => {}
+        }
+    }
+
+    /// Drives are away from some moment on, mostly while the pool is opened without its log.
+    fn add_disaster(&mut self, prng: &mut Prng, drives: Vec<usize>) {
+        // One of those may have had what the other device of the log has not.
+        self.faults.log_losses.retain(|loss| loss.device.is_none());
+        let lost: Vec<usize> = self.faults.log_losses.iter().map(|loss| loss.life).collect();
+        let life = pick(prng, &lost) - usize::from(prng.below(4) == 0);
+        let most = 1 << (10 + prng.below(8));
+        let after = Duration::from_micros(prng.below(most));
+        self.faults.disaster = Some(Disaster { life, after, drives });
     }
 
     /// Drives that may be lost.

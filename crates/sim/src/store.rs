@@ -3,6 +3,7 @@
 use crate::array::Array;
 use crate::reference::Reference;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Names and sizes in blocks.
 pub type Volumes = BTreeMap<String, u64>;
@@ -69,6 +70,14 @@ impl Store {
         match self {
             Self::Reference(_) => Ok(()),
             Self::Array(pool) => pool.settle().await,
+        }
+    }
+
+    /// Of each log, the records that are not on the drives yet.
+    pub fn uncarried(&self) -> Option<Vec<Range<u64>>> {
+        match self {
+            Self::Reference(_) => None,
+            Self::Array(pool) => pool.uncarried(),
         }
     }
 

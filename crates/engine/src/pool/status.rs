@@ -1,9 +1,11 @@
 //! How a pool is doing.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use super::Pool;
 use crate::address::BLOCK;
+use crate::door::Door;
 use crate::error::Result;
 use crate::format::label::{Label, Layout, LogKind};
 use crate::log;
@@ -141,6 +143,14 @@ impl Pool {
         }
         audit.taken = self.0.common.allocator.lock().taken();
         Ok(audit)
+    }
+
+    /// The records of each shard's log that are not on the drives yet, by sequence: the first, and the one after
+    /// the last. What was answered before is on the drives, or was overwritten, once the first is beyond what
+    /// was the last. `None` while a shard is on another reactor, or closed.
+    #[must_use]
+    pub fn uncarried(&self) -> Option<Vec<Range<u64>>> {
+        self.0.doors.iter().map(Door::uncarried).collect()
     }
 
     /// How the pool is doing now: each shard is asked on its reactor.

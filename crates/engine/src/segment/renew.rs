@@ -3,6 +3,7 @@
 use super::recover::Target;
 use super::{SegmentInfo, Segments, StripeHeader};
 use crate::address::BLOCK;
+use crate::canary::{self, Canary};
 use crate::error::{Kind, Result};
 use crate::limits::RECOVER_BLOCKS;
 use stdx::num::{u32_of, usize32};
@@ -25,9 +26,15 @@ impl Segments {
             let count = usize32(info.contiguous(slot, u32_of(header.crcs.len() - at)));
             let (place, crcs) = (geometry.place(slot), &header.crcs[at..at + count]);
             let out = &mut data[usize32(place.unit)][usize32(place.block) * BLOCK..];
+            let drive = info.member(place.stripe, usize32(place.unit)).drive;
+            let mended = || self.drives.counters(drive).reconstructed;
+            let before = mended();
             match self.read(info, slot, crcs, &mut out[..count * BLOCK]).await {
                 Err(error) if error.kind == Kind::Corrupt => return Ok(false),
                 read => read?,
+            }
+            if canary::has(Canary::TakesDamagedForTorn) && mended() > before {
+                return Ok(false);
             }
             at += count;
         }

@@ -40,6 +40,7 @@ impl Life {
             // Whatever it says, nobody heard it.
             std::future::pending::<()>().await;
         }
+        self.watch_log();
         match answer {
             Ok(Ok(value)) => Answer::Done(value),
             Ok(Err(Refusal::Full)) => {

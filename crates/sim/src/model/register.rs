@@ -64,6 +64,23 @@ pub(super) struct Register {
     /// What no read can show any more, and may be all that is left should the log be lost; `None`
     /// where it never is.
     older: Option<Vec<Version>>,
+    carried: Carried,
+}
+
+/// The newest version that is surely on the drives, seen or written, and the newest one written: when
+/// they began.
+#[derive(Clone, Copy, Debug, Default)]
+struct Carried {
+    any: Moment,
+    written: Moment,
+}
+
+impl Carried {
+    /// Whether the drives are known to have something newer.
+    fn is_after(self, v: &Version) -> bool {
+        let newest = if v.kind == Kind::GivenUp { self.written } else { self.any };
+        v.ended.is_some_and(|ended| ended < newest)
+    }
 }
 
 impl Register {
@@ -77,7 +94,7 @@ impl Register {
             kind: Kind::Written,
         };
         let older = log_may_be_lost.then(Vec::new);
-        Self { versions: vec![zeroes], copied: false, older }
+        Self { versions: vec![zeroes], copied: false, older, carried: Carried::default() }
     }
 
     /// Whether a read begun at `reading` can no longer show `old`.
@@ -125,7 +142,7 @@ impl Register {
         let all = self.versions.clone();
         let gone = self.versions.extract_if(.., |v| is_superseded(&all, v, oldest_read));
         match &mut self.older {
-            Some(older) => older.extend(gone),
+            Some(older) => older.extend(gone.filter(|v| !self.carried.is_after(v))),
             None => drop(gone),
         }
     }
@@ -150,23 +167,34 @@ impl Register {
         }
     }
 
-    /// What was answered before `since` is on the drives: it stays there without the log.
+    /// Everything that was answered before `since` has left the log: it is on the drives, and stays there without
+    /// the log. But for what was overwritten while it was still in the log: that never goes to a drive, and what
+    /// came over it is in the log perhaps. Then the drives have what they had.
     pub fn settle(&mut self, since: Moment) {
         let Some(older) = &mut self.older else { return };
         let all = || self.versions.iter().chain(older.iter());
-        let settled = || all().filter(|w| w.certain && w.ended.is_some_and(|ended| ended < since));
-        let newest = settled().map(|w| w.begun).max().unwrap_or(0);
-        let written =
-            settled().filter(|w| w.kind != Kind::Seen).map(|w| w.begun).max().unwrap_or(0);
-        older.retain(|v| {
-            let newest = if v.kind == Kind::GivenUp { written } else { newest };
-            v.ended.is_none_or(|ended| ended >= newest)
-        });
+        let is_settled = |w: &&Version| w.certain && w.ended.is_some_and(|ended| ended < since);
+        let newest = |of: &dyn Fn(&&Version) -> bool| {
+            all().filter(is_settled).filter(of).map(|w| w.begun).max().unwrap_or(0)
+        };
+        let any = newest(&|_| true);
+        let comes_over = |w: &Version| match w.kind {
+            // Nobody knows when that comes.
+            Kind::GivenUp => w.ended.is_none_or(|ended| ended >= any),
+            Kind::Written | Kind::Left => w.ended.is_none_or(|ended| ended >= since),
+            Kind::Seen => false,
+        };
+        if all().any(comes_over) {
+            return;
+        }
+        let written = newest(&|w| w.kind != Kind::Seen).max(self.carried.written);
+        let carried = Carried { any, written };
+        self.carried = carried;
+        older.retain(|v| !carried.is_after(v));
     }
 
-    /// The log is lost: any version since those that were on the drives at `since` may be left.
-    pub fn lose_log(&mut self, since: Moment, now: Moment) {
-        self.settle(since);
+    /// The log is lost: any version since those that were on the drives may be left.
+    pub fn lose_log(&mut self, now: Moment) {
         let all = self.versions.iter().chain(self.older.iter().flatten());
         let mut origins: Vec<Origin> = all.flat_map(|v| v.origins.iter().copied()).collect();
         origins.sort_unstable();
@@ -174,6 +202,8 @@ impl Register {
         let (begun, ended) = (now, Some(now));
         self.versions = vec![Version { origins, begun, ended, certain: true, kind: Kind::Left }];
         self.older = Some(Vec::new());
+        // What is left is on the drives.
+        self.carried = Carried { any: now, written: now };
     }
 
     /// A read showed `origin`: if that can only be what was left when the log was lost, that is it.

@@ -230,3 +230,48 @@ fn copies_that_share_count_once() {
     wrote(&mut m, v, 5);
     assert_eq!(m.population(), (3, 4));
 }
+
+/// A model of a pool whose log is lost, with a volume.
+fn losing() -> (Model, Serial) {
+    let mut model = Model::new(true);
+    let v = model.begin_create("v", 100, BLOCK);
+    model.end_create(v);
+    (model, v)
+}
+
+/// What a block may be without the log: each that is read first.
+fn may_be(m: &Model, v: Serial, block: u64, stamps: &[Stamp]) -> Vec<bool> {
+    let mut m = m.clone();
+    m.crash();
+    m.lose_log();
+    stamps.iter().map(|stamp| reads(&mut m.clone(), v, block, *stamp).is_ok()).collect()
+}
+
+#[test]
+fn without_the_log_a_block_is_what_had_left_it_or_anything_since() {
+    let (mut m, v) = losing();
+    let (a, b) = (wrote(&mut m, v, 5), wrote(&mut m, v, 5));
+    assert_eq!(may_be(&m, v, 5, &[Stamp::ZERO, a, b]), [true, true, true]);
+    let settling = m.begin_settle();
+    m.end_settle(&settling);
+    assert_eq!(may_be(&m, v, 5, &[Stamp::ZERO, a, b]), [false, false, true]);
+    let c = wrote(&mut m, v, 5);
+    assert_eq!(may_be(&m, v, 5, &[a, b, c]), [false, true, true]);
+}
+
+#[test]
+fn what_was_overwritten_in_the_log_need_not_be_on_the_drives() {
+    let (mut m, v) = losing();
+    let a = wrote(&mut m, v, 5);
+    let settling = m.begin_settle();
+    m.end_settle(&settling);
+    let b = wrote(&mut m, v, 5);
+    let settling = m.begin_settle();
+    let c = wrote(&mut m, v, 5);
+    m.end_settle(&settling);
+    assert_eq!(may_be(&m, v, 5, &[Stamp::ZERO, a, b, c]), [false, true, true, true]);
+    // Unless that has left it as well.
+    let settling = m.begin_settle();
+    m.end_settle(&settling);
+    assert_eq!(may_be(&m, v, 5, &[Stamp::ZERO, a, b, c]), [false, false, false, true]);
+}

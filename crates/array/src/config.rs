@@ -8,7 +8,7 @@ use api::v1::PollPolicy;
 
 use crate::desired::Desired;
 use crate::limits::CONFIG_BYTES;
-use crate::pools::Thresholds;
+use crate::space::Thresholds;
 
 mod document;
 mod fault;

@@ -13,7 +13,7 @@ use engine::dump::{Given, Spec};
 use media::drive::OpenDrive;
 use media::{Drive, Pmem};
 
-use crate::serving::media::lock;
+use crate::lock::lock;
 use crate::{Error, Result, state};
 
 /// Media to look at, held against programs that would write to them.

@@ -14,10 +14,12 @@ mod event_logs;
 pub mod events;
 pub mod identity;
 pub mod limits;
+mod lock;
 pub mod node;
 pub mod pools;
 pub mod reservations;
 pub mod serving;
+pub mod space;
 pub mod state;
 
 pub use error::{Error, Result};

@@ -7,25 +7,24 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use api::v1::{self, Kind};
+use api::v1::{self, Kind, PoolSpace};
 use api::value::{LogPlace, Name, VolumePath};
 use engine::{OpenOptions, Volume};
+use reactor::Call;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::serving::crew::Crew;
+use crate::space::Watch;
 use crate::{Error, Result};
 
 mod blank;
 mod made_of;
 mod open;
-mod space;
 mod view;
 
 pub use made_of::MadeOf;
 pub use open::OpenPool;
-use space::Watch;
-pub use space::{Thresholds, Usage};
 pub use view::problem;
 
 /// A pool that this node knows: what it takes to open it.
@@ -61,6 +60,28 @@ impl Pools {
     /// Those tell their drives of free space if `discard`.
     pub fn new(crew: Arc<Crew>, discard: bool) -> Self {
         Self { crew, discard, known: BTreeMap::new(), watches: BTreeMap::new() }
+    }
+
+    /// What was told of a pool's space.
+    pub fn space(&self, name: &Name) -> PoolSpace {
+        self.watches.get(name).map_or(PoolSpace::Enough, Watch::told)
+    }
+
+    /// What is known of a pool's space, to be changed.
+    pub fn watch_mut(&mut self, name: &Name) -> &mut Watch {
+        self.watches.entry(name.clone()).or_default()
+    }
+
+    /// What is known of a pool's space; `None` before it was first looked at.
+    pub fn watch(&self, name: &Name) -> Option<&Watch> {
+        self.watches.get(name)
+    }
+
+    /// Asks the open pools how they are doing, and forgets what was known of others.
+    pub fn looks(&mut self) -> Vec<(Name, Call<Option<engine::PoolStatus>>)> {
+        let known = &self.known;
+        self.watches.retain(|name, _| known.get(name).is_some_and(|known| known.open.is_ok()));
+        self.open_pools().map(|pool| (pool.name().clone(), pool.look(false))).collect()
     }
 
     /// What there is to remember.

@@ -7,11 +7,11 @@ use initiator::{Cure, Cures, Remote};
 use reactor::{Config, Reactor};
 use serde::Serialize;
 
-use crate::bench::progress_bar;
 use crate::cli::ablation::{AblationArgs, Load};
 use crate::cli::{Global, Output};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{emit, json};
+use crate::progress;
 use drive::{Measured, Run};
 
 /// Queues of the load that has many.
@@ -34,7 +34,7 @@ struct Row {
 /// `flashloom bench ablation`
 pub fn run(global: &Global, args: &AblationArgs) -> Outcome {
     let mut rows = Vec::new();
-    let bar = progress_bar();
+    let bar = progress::bar(0, "{prefix:>10} [{bar:40}] {percent:>3} % {msg}");
     let loads = if args.load.is_empty() {
         vec![Load::Qd1, Load::Qd32, Load::Qd128]
     } else {

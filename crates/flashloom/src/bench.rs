@@ -1,10 +1,8 @@
 //! `flashloom bench`: a load from user space, and its result.
 
-use std::io::IsTerminal;
 use std::ops::ControlFlow;
 
 use comfy_table::Table;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use initiator::Remote;
 use load::{Cost, Phase, Plan, Progress, Report, export};
 use reactor::{Config, PollPolicy, Reactor};
@@ -16,6 +14,7 @@ use crate::cli::bench::{BenchArgs, BenchVerb};
 use crate::cli::{Global, Output};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{emit, json, table};
+use crate::progress;
 
 mod cpu;
 mod folder;
@@ -143,21 +142,12 @@ fn judge_check(report: &Report) -> Outcome {
 /// Steps of a progress bar.
 const STEPS: u64 = 1000;
 
-/// A progress bar on standard error, when that is a terminal.
-pub fn progress_bar() -> ProgressBar {
-    let shown = std::io::stderr().is_terminal();
-    let draw = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-    let bar = ProgressBar::with_draw_target(Some(STEPS), draw);
-    if let Ok(style) = ProgressStyle::with_template("{prefix:>10} [{bar:40}] {percent:>3} % {msg}")
-    {
-        bar.set_style(style.progress_chars("=> "));
-    }
-    bar
-}
+/// What stands in its bar.
+const BAR: &str = "{prefix:>10} [{bar:40}] {percent:>3} % {msg}";
 
 /// Runs `plan` with a progress bar.
 pub fn with_progress(plan: &Plan) -> Outcome<Report> {
-    let bar = progress_bar();
+    let bar = progress::bar(STEPS, BAR);
     let report = load::run(plan, &mut |progress| {
         bar.set_prefix(match progress.phase {
             Phase::Connecting => "connecting",

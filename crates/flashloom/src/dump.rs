@@ -3,17 +3,17 @@
 mod document;
 
 use std::fmt::Write;
-use std::io::IsTerminal;
 
 use api::value::Size;
 use array::dump::{Asked, open};
 use engine::dump::{Progress, Severity};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 
 use crate::cli::{DumpArgs, Global, Output};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::manage::whole;
 use crate::output::{emit, facts, json, or_dash, table};
+use crate::progress;
 use api::value::LogPlace;
 use document::Document;
 
@@ -33,7 +33,7 @@ pub fn run(global: &Global, args: DumpArgs) -> Outcome {
     });
     let mut held = open(asked, &log.collect::<Outcome<Vec<_>>>()?)?;
     (held.spec.data, held.spec.log_records) = (args.data, records);
-    let bar = progress_bar();
+    let bar = progress::bar(0, "{prefix:>28} [{bar:40}] {pos} of {len}");
     let shown = bar.clone();
     let looked = reactor::run(reactor::Config::default(), async move {
         engine::dump::dump(&held.spec, &mut |progress| show(&shown, progress)).await
@@ -49,16 +49,6 @@ pub fn run(global: &Global, args: DumpArgs) -> Outcome {
         0 => Ok(()),
         errors => Err(Failure::new(Exit::Failed, format!("{errors} errors found"))),
     }
-}
-
-fn progress_bar() -> ProgressBar {
-    let shown = std::io::stderr().is_terminal();
-    let draw = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-    let bar = ProgressBar::with_draw_target(Some(0), draw);
-    if let Ok(style) = ProgressStyle::with_template("{prefix:>28} [{bar:40}] {pos} of {len}") {
-        bar.set_style(style.progress_chars("=> "));
-    }
-    bar
 }
 
 fn show(bar: &ProgressBar, progress: Progress) {

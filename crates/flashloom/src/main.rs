@@ -14,6 +14,7 @@ mod manage;
 mod output;
 mod paths;
 mod pools;
+mod progress;
 mod raid;
 mod serve;
 mod service;

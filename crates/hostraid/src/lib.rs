@@ -10,6 +10,7 @@ mod book;
 #[cfg(test)]
 mod canary;
 mod check;
+mod claim;
 mod create;
 mod error;
 mod fence;
@@ -33,9 +34,9 @@ mod zero;
 
 pub use assemble::Assemble;
 pub use check::Checked;
+pub use claim::Claim;
 pub use create::Create;
 pub use error::Error;
-pub use fence::Claim;
 pub use format::{Health, Seat, Superblock};
 pub use inspect::{Found, inspect};
 pub use layout::{Layout, Level, Slots};

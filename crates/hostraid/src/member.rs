@@ -5,7 +5,7 @@ use nvme::reservation::Type;
 use nvme::status::Status;
 use stdx::num::low32;
 
-use crate::fence::{Before, Claim};
+use crate::claim::{Before, Claim};
 
 /// One member's bytes. Offsets and lengths are multiples of its logical block, lengths no more than its largest
 /// transfer.

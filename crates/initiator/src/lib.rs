@@ -19,12 +19,13 @@ pub mod limits;
 mod namespace;
 mod patience;
 mod queue;
+mod remote;
 #[cfg(test)]
 mod scripted;
 #[cfg(test)]
 mod tests;
 
-pub use ask::{Address, Remote, discover, identify_controller, identify_namespace};
+pub use ask::{discover, identify_controller, identify_namespace};
 pub use association::{Association, Fencing, Options};
 pub use channel::Counters;
 pub use controller::Controller;
@@ -39,3 +40,4 @@ pub use namespace::{
 };
 pub use nvme::ana::State as AnaState;
 pub use queue::{Completion, Data, Memory, Queue};
+pub use remote::{Address, Remote};

@@ -25,10 +25,10 @@ pub use reserve::Registrant;
 pub use route::PathPolicy;
 
 use crate::Error;
-use crate::ask::Remote;
 use crate::channel::{Counters, Outcome};
 use crate::limits::RETRIES;
 use crate::queue::Data;
+use crate::remote::Remote;
 use life::{Claim, Effect, Life};
 use reactor::Task;
 use session::{Choice, Session};

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use reactor::Nanos;
-use stdx::histogram::Histogram;
 use stdx::num::{u16_of, usize32, usize64};
 use stdx::prng::Prng;
 
@@ -14,7 +13,7 @@ use crate::journal::{self, Acks};
 use crate::ledger::Ledger;
 use crate::limits::{CHECK_ERRORS_LISTED, VERIFY_ERRORS_LISTED};
 use crate::report::VerifyError;
-use crate::series::Series;
+use crate::series::{Series, Tally};
 use crate::share::Share;
 use crate::verify::{Stamp, Wrong};
 
@@ -36,14 +35,6 @@ pub struct Live {
     pub to_verify: AtomicU64,
     /// There is no connection, and one is waited for.
     pub away: AtomicBool,
-}
-
-/// What one direction came to.
-#[derive(Clone, Debug, Default)]
-pub struct Tally {
-    pub ios: u64,
-    pub bytes: u64,
-    pub latency: Histogram,
 }
 
 /// Wrong blocks that a report lists.

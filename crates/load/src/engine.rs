@@ -12,28 +12,12 @@ use crate::gate::{Gate, Stage};
 use crate::job::{Job, Plan, Verify};
 use crate::journal::{Acks, History, Journal, Region};
 use crate::limits::{CLOSE_NS, PROGRESS_NS, STALL_NS};
-use crate::session::{Post, Task, hold_files, tell_session};
+use crate::session::{Message, Post, Task, hold_files, tell_session};
 use crate::share::{Session, Share, shares};
 use crate::sizes::Sizes;
 use crate::watch::Watch;
 use crate::worker::{Before, Outcome};
 use crate::{Error, Phase, Progress, Report, sum};
-
-/// What sessions and workers tell the watching thread.
-pub enum Message {
-    /// It is known what the job works on.
-    Session { job: usize, session: Session },
-    /// A worker is connected.
-    Ready,
-    /// A worker has run its load.
-    LoadDone,
-    /// A worker is done.
-    Finished { worker: usize, outcome: Box<Outcome> },
-    /// A job lost its connections for good, or its journal.
-    Failed(Error),
-    /// The workers of a job on one reactor are gone.
-    Closed,
-}
 
 /// The reactors of a run, stopped when it ends, however it ends.
 #[derive(Default)]

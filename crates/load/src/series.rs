@@ -9,7 +9,14 @@ use stdx::histogram::Histogram;
 use stdx::num::{low32, u64_of, usize32};
 
 use crate::limits::SERIES_POINTS_MAX;
-use crate::worker::Tally;
+
+/// What one direction came to.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    pub ios: u64,
+    pub bytes: u64,
+    pub latency: Histogram,
+}
 
 /// One direction within one interval.
 #[derive(Clone, Debug, Default)]

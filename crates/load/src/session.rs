@@ -14,13 +14,28 @@ use reactor::file::{File, OpenOptions};
 
 use crate::Error;
 use crate::crew::Crew;
-use crate::engine::Message;
 use crate::gate::{Gate, Stage};
 use crate::job::{Job, Plan, Target};
 use crate::lane::Lane;
 use crate::limits::{IO_DEPTH_MAX, RECONNECT_KEEP_ALIVE_NS, RECONNECT_NS};
 use crate::share::{Session, Share};
 use crate::worker::{Before, Fault, Live, Outcome, Worker};
+
+/// What sessions and workers tell the thread that watches over them.
+pub enum Message {
+    /// It is known what the job works on.
+    Session { job: usize, session: Session },
+    /// A worker is connected.
+    Ready,
+    /// A worker has run its load.
+    LoadDone,
+    /// A worker is done.
+    Finished { worker: usize, outcome: Box<Outcome> },
+    /// A job lost its connections for good, or its journal.
+    Failed(Error),
+    /// The workers of a job on one reactor are gone.
+    Closed,
+}
 
 /// How a job connects. It waits for a target that went away as long as it has patience, and notices in time that
 /// it went; a write that comes late is for verification to find, not for a fence to prevent.

@@ -10,9 +10,10 @@ use crate::limits::{CHECK_ERRORS_LISTED, VERIFY_ERRORS_LISTED};
 use crate::order::Distribution;
 use crate::pace::Think;
 use crate::report::{DirectionReport, Extra, JobReport, Moment, MomentSide, Report, VerifyReport};
+use crate::series::Tally;
 use crate::series::{Sample, Series};
 use crate::sizes::Sizes;
-use crate::worker::{Outcome, Tally};
+use crate::worker::Outcome;
 
 /// fio's error numbers: a command failed (EIO), data was wrong (EILSEQ).
 const EIO: i32 = 5;

@@ -8,7 +8,7 @@ use stdx::num::usize32;
 use stdx::prng::Prng;
 
 use crate::book::Book;
-pub use crate::book::{Before, Live, Outcome, Part, Tally};
+pub use crate::book::{Before, Live, Outcome, Part};
 use crate::job::{Direction, Verify};
 use crate::journal;
 use crate::lane::Move;

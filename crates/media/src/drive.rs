@@ -4,6 +4,7 @@ mod faulty;
 mod simulated;
 mod storage;
 
+pub use crate::limits::TRANSFER_MAX;
 pub use faulty::FaultPlan;
 pub use simulated::{SECTOR, Simulated, SimulatedCounters, SimulatedFaults, SimulatedOptions};
 pub use storage::OpenDrive;
@@ -12,15 +13,11 @@ use crate::error::{Error, Kind, Operation, Refused};
 use crate::limits::COMPARE_CHUNK;
 use crate::memory::{Region, RegionOptions};
 use faulty::Faulty;
-use reactor::BUFFER_MAX;
 use reactor::buffer::{self, Buffer, Pool};
 use std::path::Path;
 use std::sync::Arc;
 use stdx::num::u64_of;
 use storage::Storage;
-
-/// The most bytes one call moves: a buffer, less what alignment may add at both ends.
-pub const TRANSFER_MAX: usize = BUFFER_MAX / 2;
 
 /// Something that keeps bytes, used through any reactor. Offsets and lengths are in bytes and need
 /// no alignment.

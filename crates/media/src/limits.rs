@@ -1,5 +1,10 @@
 //! Every bound of this crate, with its reason.
 
+use reactor::BUFFER_MAX;
+
+/// The most bytes one call moves: a buffer, less what alignment may add at both ends.
+pub const TRANSFER_MAX: usize = BUFFER_MAX / 2;
+
 /// The largest memory region: no machine served has more memory for one, and it keeps address
 /// arithmetic far from its ends.
 pub const REGION_MAX: u64 = 16 << 40;
@@ -20,4 +25,4 @@ pub(crate) const LOCK_SPINS: u32 = 64;
 
 /// Bytes read at once to compare them: a share of the scratch pool small enough for several.
 pub(crate) const COMPARE_CHUNK: usize = 128 * 1024;
-const _: () = assert!(COMPARE_CHUNK < crate::drive::TRANSFER_MAX);
+const _: () = assert!(COMPARE_CHUNK < TRANSFER_MAX);

@@ -8,15 +8,11 @@ use nvme::identify::{
     NamespaceDescriptor, NvmIdentifyController, NvmIdentifyNamespace, bits, namespace_bits,
     set_ascii,
 };
-use nvme::log::{
-    CommandEffects, EffectsLog, FeatureEffects, FeatureEffectsLog, SupportedPage, SupportedPages,
-    lid,
-};
+use nvme::log::{CommandEffects, EffectsLog, SupportedPage, SupportedPages, lid};
 use nvme::opcode::{admin, io};
 use nvme::property::Version;
 use stdx::num::{low8, low16};
 
-use crate::admin::features::{self, Class};
 use crate::controller::{ANA_GROUP, CQE_LOG2, Controller, Kind, SQE_LOG2};
 use crate::limits::{
     ABORTS_MAX, ADMIN_QUEUE_ENTRIES_MAX, ANA_TRANSITION_SECONDS, ASYNC_EVENT_REQUESTS_MAX,
@@ -306,21 +302,4 @@ pub(crate) fn effects(kind: Kind, csi: u8) -> Option<EffectsLog> {
             page
         }
     })
-}
-
-/// Feature Identifiers Supported and Effects (12h).
-pub(crate) fn feature_effects(kind: Kind) -> FeatureEffectsLog {
-    let table = match kind {
-        Kind::Io => features::IO.as_slice(),
-        Kind::Discovery => features::DISCOVERY.as_slice(),
-    };
-    let mut page = FeatureEffectsLog::new(&[]);
-    for &(fid, class) in table {
-        let scope = match class {
-            Class::Controller | Class::ControllerFixed => FeatureEffects::SCOPE_CONTROLLER,
-            Class::Namespace => FeatureEffects::SCOPE_NAMESPACE,
-        };
-        page.fids[usize::from(fid)] = (scope | FeatureEffects::SUPPORTED).into();
-    }
-    page
 }

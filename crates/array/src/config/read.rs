@@ -16,7 +16,7 @@ use super::document::{Document, Listener, Namespace, Node, Subsystem};
 use super::{Config, Fault, Faults, Settings};
 use crate::cpus;
 use crate::desired::{self, Desired, ListenerDef, NamespaceDef, SubsystemDef};
-use crate::pools::Thresholds;
+use crate::space::Thresholds;
 
 /// Longest time that an adaptive reactor may spin for: past a second it is `busy`.
 const SPIN_US_MAX: u64 = 1_000_000;

@@ -8,7 +8,8 @@ use target::subsystem::Health;
 
 use super::{Inner, Node};
 use crate::Result;
-use crate::pools::{Thresholds, Usage, problem};
+use crate::pools::problem;
+use crate::space::{Thresholds, Usage};
 
 impl Node {
     /// Looks at all pools, once: records events for those that have less room than was told, or more,

@@ -14,7 +14,7 @@ use media::{Drive, Pmem};
 use uuid::Uuid;
 
 use super::PoolDef;
-use crate::serving::media::{is_at, lock};
+use crate::lock::{is_at, lock};
 use crate::{Error, Result};
 
 /// Bytes of a commit log in memory, unless told otherwise: seconds of writing at full speed, and

@@ -1,8 +1,6 @@
 //! What the bytes of a namespace are kept in, opened for this process alone.
 
-use std::fs::{self, File};
-use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,6 +11,7 @@ use media::memory::{Region, RegionOptions};
 use target::namespace::Backend;
 
 use crate::desired::NamespaceDef;
+use crate::lock::lock;
 use crate::pools::Pools;
 use crate::{Error, Result};
 
@@ -85,7 +84,7 @@ impl Media {
         };
         let options = OpenDrive { create: asked, block_size, ..OpenDrive::default() };
         let drive = media::Drive::open(path, options).map_err(failed)?;
-        let lock = lock(path, in_use)?;
+        let lock = lock(path, in_use.and_then(|media| media.lock.as_ref()))?;
         let capacity = drive.capacity();
         if let Some(asked) = asked
             && asked > capacity
@@ -131,40 +130,4 @@ impl Media {
         self.bytes = bytes;
         Ok(())
     }
-}
-
-/// Holds what is at `path` against other programs, and against the kernel: what is mounted is not served.
-///
-/// # Errors
-/// `Conflict` when it is in use, unless by `in_use`.
-pub fn lock(path: &Path, in_use: Option<&Media>) -> Result<Arc<File>> {
-    match reactor::file::hold(path) {
-        Ok(file) => Ok(Arc::new(file)),
-        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
-            let own = in_use.and_then(|media| media.lock.as_ref());
-            match own {
-                Some(own) if is_at(own, path) => Ok(Arc::clone(own)),
-                _ => Err(busy(path)),
-            }
-        }
-        Err(error) => Err(Error::failed(format!("cannot lock {}", path.display()), error)),
-    }
-}
-
-fn busy(path: &Path) -> Error {
-    let is_device = fs::metadata(path).is_ok_and(|of| of.file_type().is_block_device());
-    let help = if is_device {
-        "it is mounted or swapped to, a part of another device (LVM, md, multipath), or served already, here or \
-         by another program: a second user would destroy its data"
-    } else {
-        "it is served or part of a pool already, here or by another program: a second user would destroy its data"
-    };
-    Error::new(Kind::Conflict, format!("{} is in use", path.display())).help(help)
-}
-
-/// Whether `file` is what is at `path`.
-pub fn is_at(file: &File, path: &Path) -> bool {
-    let id = |of: fs::Metadata| (of.dev(), of.ino());
-    let held = file.metadata().map(id).ok();
-    held.is_some() && held == fs::metadata(path).map(id).ok()
 }

@@ -5,7 +5,6 @@ use std::rc::Rc;
 
 use stdx::num::{u64_of, usize64};
 
-use super::live::Live;
 use super::report::{Finding, SegmentSeen, Structure};
 use super::{Look, advice, blocks, drives};
 use crate::address::{BLOCK, Entry, SegmentId};
@@ -236,8 +235,8 @@ fn segments(
 }
 
 impl Checkpoint {
-    /// Describes the segments.
-    pub fn tell(&self, look: &Look<'_>, live: &Live) {
+    /// Describes the segments, of which `live` tells how many blocks are in use.
+    pub fn tell(&self, look: &Look<'_>, live: impl Fn(SegmentId) -> u32) {
         let mut report = look.report.borrow_mut();
         for segment in self.table.values() {
             let info = &segment.info;
@@ -249,7 +248,7 @@ impl Checkpoint {
                 roll_from: segment.roll_from,
                 rolled: segment.rolled,
                 hint: segment.hint,
-                live: live.blocks_of(info.id),
+                live: live(info.id),
                 members: info.members.clone(),
             });
         }

@@ -187,7 +187,7 @@ async fn dump_shard(look: &Look<'_>, shard: u16, units: &mut checkpoint::Units) 
             let doubtful = stripes::check(look, &found, &live).await;
             map::explain(look, shard, &map, doubtful).await;
         }
-        found.tell(look, &live);
+        found.tell(look, |segment| live.blocks_of(segment));
     }
     look.report.borrow_mut().shards.push(seen);
 }

@@ -44,7 +44,7 @@ async fn read_header(look: &Look<'_>, info: &SegmentInfo, stripe: u32) -> Header
     let pool = reactor::buffer::pool();
     let why = match look.set.read(drive, offset, blocks * BLOCK, pool).await {
         Ok(bytes) => match StripeHeader::read(&bytes, look.label.pool, info.geometry) {
-            Ok(header) if header.is_of(info, stripe) => return Header::Whole(header),
+            Ok(header) if info.has_header(&header, stripe) => return Header::Whole(header),
             Ok(_) => "what lies there is of an earlier life of the space".to_owned(),
             Err(bad) => bad.to_string(),
         },

@@ -3,9 +3,8 @@
 use super::flat::END;
 use super::memtable::Place;
 use super::page::ITEMS_MAX;
-use super::policy::Group;
 use super::state::State;
-use super::table::{Level, Table};
+use super::table::{Group, Level, Table};
 use super::writer::{Pushed, Writer};
 use super::{Map, Pages};
 use crate::address::Location;

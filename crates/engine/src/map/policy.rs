@@ -3,14 +3,7 @@
 use super::flat::Flat;
 use super::limits::LEVELS;
 use super::state::State;
-use super::table::Level;
-
-/// A place in the order of age: a flushed run (0 is the oldest), or a level.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Group {
-    Run(usize),
-    Level(usize),
-}
+use super::table::{Group, Level};
 
 /// One merge step: as much of `upper`, newest first, as makes one table in `into`, together with
 /// what `into` has there.

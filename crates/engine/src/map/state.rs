@@ -5,8 +5,7 @@ use super::filter::Width;
 use super::flat::{END, Flat};
 use super::limits::{LEVELS, MapLimits, RUNS_FACTOR};
 use super::memtable::{CHUNK_ENTRIES, Memtable};
-use super::policy::Group;
-use super::table::{Level, Table};
+use super::table::{Group, Level, Table};
 use std::rc::Rc;
 
 pub(super) struct State {

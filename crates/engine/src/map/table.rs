@@ -46,6 +46,13 @@ impl Table {
     }
 }
 
+/// A place in the order of age: a flushed run (0 is the oldest), or a level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Group {
+    Run(usize),
+    Level(usize),
+}
+
 /// Tables that do not overlap, in order.
 #[derive(Clone, Default)]
 pub(super) struct Level {

@@ -16,9 +16,9 @@ mod salvage;
 mod verify;
 mod write;
 
+pub use crate::format::stripe::{Owner, OwnerRecord, Placed, Stream, StripeHeader};
 pub use builder::{Stripe, StripeBuilder};
 pub use drives::{DriveCounters, DriveSet, DriveSlot, DriveState};
-pub use header::{Owner, OwnerRecord, Placed, StripeHeader};
 pub use salvage::Salvaged;
 pub use verify::StripeFaults;
 
@@ -31,36 +31,6 @@ use patience::Patience;
 use raid::Geometry;
 use std::rc::Rc;
 use std::sync::Arc;
-
-/// What kind of contents a segment takes: what is written together dies together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Stream {
-    /// What hosts wrote.
-    User,
-    /// What reclaim moved: it has outlived its neighbours.
-    Reclaim,
-    /// The map's pages and manifests.
-    Metadata,
-}
-
-impl Stream {
-    pub const ALL: [Self; 3] = [Self::User, Self::Reclaim, Self::Metadata];
-
-    /// As on media.
-    #[must_use]
-    pub const fn to_byte(self) -> u8 {
-        match self {
-            Self::User => 1,
-            Self::Reclaim => 2,
-            Self::Metadata => 3,
-        }
-    }
-
-    #[must_use]
-    pub fn from_byte(byte: u8) -> Option<Self> {
-        Self::ALL.into_iter().find(|stream| stream.to_byte() == byte)
-    }
-}
 
 /// One allocation unit of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -85,6 +55,12 @@ pub struct SegmentInfo {
 }
 
 impl SegmentInfo {
+    /// Whether `header` is that of a stripe of this segment, in its present life.
+    #[must_use]
+    pub fn has_header(&self, header: &StripeHeader, stripe: u32) -> bool {
+        (self.id, self.generation, stripe) == (header.segment, header.generation, header.stripe)
+    }
+
     /// The member that holds a unit of a stripe; units k and up are parity.
     #[must_use]
     pub fn member(&self, stripe: u32, unit: usize) -> Member {

@@ -14,7 +14,7 @@ use nvme::status::Status;
 use reactor::sync::Signal;
 use stdx::num::usize32;
 
-use crate::fence::Before;
+use crate::claim::Before;
 
 /// What is between the host and a drive.
 #[derive(Default)]

@@ -23,9 +23,9 @@ use super::path::{Path, PathInfo, nanos, settle, since};
 use super::route::{Candidate, PathPolicy, choose, is_usable};
 use super::session::Session;
 use crate::Error;
-use crate::ask::Remote;
 use crate::association::Fencing;
 use crate::limits::PATHS_MAX;
+use crate::remote::Remote;
 
 /// What a command may do when it is executed twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

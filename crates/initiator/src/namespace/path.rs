@@ -14,8 +14,8 @@ use super::life::Life;
 use super::route::{Candidate, PathPolicy};
 use super::session::Session;
 use crate::Error;
-use crate::ask::Remote;
 use crate::association::Options;
+use crate::remote::Remote;
 
 /// Where a path is in its life.
 enum State {

@@ -14,11 +14,11 @@ use reactor::sync::Notify;
 
 use super::geometry::Geometry;
 use crate::Error;
-use crate::ask::Remote;
 use crate::channel::{Channel, Counters, Manner};
 use crate::controller::Controller;
 use crate::cures::Cure;
 use crate::limits::{ANA_LOOK_MS, TIMEOUT_LOOKS};
+use crate::remote::Remote;
 
 /// What a handle of a namespace says of the queues of its commands.
 #[derive(Clone, Copy, Debug, Default)]

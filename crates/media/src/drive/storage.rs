@@ -1,8 +1,7 @@
 //! Files and block devices: direct I/O, aligned whatever is asked.
 
-use super::TRANSFER_MAX;
 use crate::error::{Error, Kind, Operation, Refused};
-use crate::limits::ZERO_CHUNK;
+use crate::limits::{TRANSFER_MAX, ZERO_CHUNK};
 use reactor::buffer::{self, Buffer, Pool};
 use reactor::file::{File, Kind as FileKind, OpenOptions};
 use reactor::yield_now;

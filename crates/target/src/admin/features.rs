@@ -5,7 +5,7 @@ use nvme::feature::{
     fid,
 };
 use nvme::identify::NSID_ALL;
-use nvme::log::Smart;
+use nvme::log::{FeatureEffects, FeatureEffectsLog, Smart};
 use nvme::sqe::Sqe;
 use nvme::status::Status;
 use stdx::num::{low8, low16, u32_of};
@@ -49,6 +49,23 @@ pub(crate) const IO: [(u8, Class); 15] = [
 /// The features of discovery controllers (section 3.1.3.3.3).
 pub(crate) const DISCOVERY: [(u8, Class); 2] =
     [(fid::ASYNC_EVENT, Class::Controller), (fid::KEEP_ALIVE_TIMER, Class::Controller)];
+
+/// Feature Identifiers Supported and Effects (12h).
+pub(super) fn feature_effects(kind: Kind) -> FeatureEffectsLog {
+    let table = match kind {
+        Kind::Io => IO.as_slice(),
+        Kind::Discovery => DISCOVERY.as_slice(),
+    };
+    let mut page = FeatureEffectsLog::new(&[]);
+    for &(fid, class) in table {
+        let scope = match class {
+            Class::Controller | Class::ControllerFixed => FeatureEffects::SCOPE_CONTROLLER,
+            Class::Namespace => FeatureEffects::SCOPE_NAMESPACE,
+        };
+        page.fids[usize::from(fid)] = (scope | FeatureEffects::SUPPORTED).into();
+    }
+    page
+}
 
 impl Controller {
     /// Refuses a feature this controller does not have.

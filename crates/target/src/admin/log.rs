@@ -9,7 +9,7 @@ use nvme::status::Status;
 use stdx::num::{low32, u64_of};
 use zerocopy::IntoBytes;
 
-use super::{Fault, Outcome, prepare, window};
+use super::{Fault, Outcome, features, prepare, window};
 use crate::controller::{Controller, Kind};
 use crate::describe;
 use crate::discovery;
@@ -99,7 +99,7 @@ impl Controller {
                 .ok_or(Fault::field(14, 24))?
                 .as_bytes()
                 .to_vec(),
-            lid::FEATURE_EFFECTS => describe::feature_effects(self.kind()).as_bytes().to_vec(),
+            lid::FEATURE_EFFECTS => features::feature_effects(self.kind()).as_bytes().to_vec(),
             lid::ANA if command.lsp & !ana::RETURN_GROUPS_ONLY != 0 => {
                 return Err(Fault::field(10, 8));
             }

@@ -5,10 +5,6 @@
 //! now and then: nothing else makes an idle pool find out what was deleted.
 
 use api::v1::PoolSpace;
-use api::value::Name;
-use reactor::Call;
-
-use super::Pools;
 
 /// From which share of a pool's capacity on it is low on space, and when that is critical, in percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,30 +195,6 @@ impl Watch {
             self.told = level;
         }
         better
-    }
-}
-
-impl Pools {
-    /// What was told of a pool's space.
-    pub fn space(&self, name: &Name) -> PoolSpace {
-        self.watches.get(name).map_or(PoolSpace::Enough, Watch::told)
-    }
-
-    /// What is known of a pool's space, to be changed.
-    pub fn watch_mut(&mut self, name: &Name) -> &mut Watch {
-        self.watches.entry(name.clone()).or_default()
-    }
-
-    /// What is known of a pool's space; `None` before it was first looked at.
-    pub fn watch(&self, name: &Name) -> Option<&Watch> {
-        self.watches.get(name)
-    }
-
-    /// Asks the open pools how they are doing, and forgets what was known of others.
-    pub fn looks(&mut self) -> Vec<(Name, Call<Option<engine::PoolStatus>>)> {
-        let known = &self.known;
-        self.watches.retain(|name, _| known.get(name).is_some_and(|known| known.open.is_ok()));
-        self.open_pools().map(|pool| (pool.name().clone(), pool.look(false))).collect()
     }
 }
 

@@ -50,6 +50,8 @@ pub enum ManageError {
     DiscoveryName(Nqn),
     #[error("namespace {1} of {0} exists already")]
     NamespaceExists(Nqn, u32),
+    #[error("namespace {1} of {0} has the same UUID, NGUID or EUI64 already")]
+    IdentityTaken(Nqn, u32),
     #[error("{0} has no namespace {1}")]
     NoNamespace(Nqn, u32),
     #[error("the reservations kept of namespace {1} of {0} contradict each other")]

@@ -44,7 +44,9 @@ pub(super) fn wire(nqn: &Nqn) -> Result<nvme::nqn::Nqn> {
 
 pub(super) fn refused(error: ManageError) -> Error {
     let kind = match error {
-        ManageError::SubsystemExists(_) | ManageError::NamespaceExists(..) => Kind::Conflict,
+        ManageError::SubsystemExists(_)
+        | ManageError::NamespaceExists(..)
+        | ManageError::IdentityTaken(..) => Kind::Conflict,
         ManageError::NoSubsystem(_)
         | ManageError::NoNamespace(..)
         | ManageError::NoHost(..)

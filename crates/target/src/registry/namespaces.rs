@@ -5,7 +5,7 @@ use std::sync::{Arc, MutexGuard};
 use nvme::nqn::Nqn;
 
 use super::{ManageError, Registry, Target, invalid};
-use crate::namespace::{Namespace, NamespaceSpec};
+use crate::namespace::{Namespace, NamespaceIdentity, NamespaceSpec};
 use crate::persistent_event::Happened;
 
 impl Target {
@@ -13,7 +13,7 @@ impl Target {
     /// identifier.
     ///
     /// # Errors
-    /// No such subsystem, the identifier is taken or out of range, the block size is not one the
+    /// No such subsystem, an identifier is taken or out of range, the block size is not one the
     /// backend can serve, or there is no room.
     pub fn add_namespace(&self, nqn: &Nqn, spec: &NamespaceSpec) -> Result<u32, ManageError> {
         check_namespace(spec)?;
@@ -35,6 +35,8 @@ impl Target {
         };
         let namespace = Namespace::new(nqn, nsid, spec);
         let namespace = namespace.ok_or(ManageError::Reservations(nqn.clone(), nsid))?;
+        registry.check_identity(&namespace.identity)?;
+        let subsystem = registry.subsystem(nqn)?;
         let namespace = Arc::new(namespace);
         let created = Happened::ChangeNamespace { namespace: &namespace, deleted: false };
         subsystem.events.record(self.event_source(), created);
@@ -113,12 +115,34 @@ impl Target {
     }
 }
 
+impl Registry {
+    /// Refuses identifiers of another namespace, which hosts would take for this one (Base 2.1, section
+    /// 4.7.1), and those that mean none.
+    fn check_identity(&self, new: &NamespaceIdentity) -> Result<(), ManageError> {
+        for (what, id) in [("UUID", new.uuid), ("NGUID", new.nguid)] {
+            if id == [0; 16] {
+                return Err(invalid(what, "zero", "which means that there is none"));
+            }
+        }
+        for (nqn, subsystem) in &self.subsystems {
+            for (nsid, other) in &subsystem.namespaces {
+                let old = other.identity;
+                let eui64 = old.eui64.is_some() && old.eui64 == new.eui64;
+                if old.uuid == new.uuid || old.nguid == new.nguid || eui64 {
+                    return Err(ManageError::IdentityTaken(nqn.clone(), *nsid));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
 fn check_namespace(spec: &NamespaceSpec) -> Result<(), ManageError> {
     if !matches!(spec.block_size, 512 | 4096) {
         return Err(invalid("block size", spec.block_size, "512 or 4096"));
     }
     if spec.backend.capacity() < u64::from(spec.block_size) {
-        return Err(invalid("capacity", spec.backend.capacity(), "at least one logical block"));
+        return Err(invalid("capacity", spec.backend.capacity(), "less than one logical block"));
     }
     Ok(())
 }

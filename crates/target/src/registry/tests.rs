@@ -100,6 +100,34 @@ fn identifiers_are_the_same_after_a_restart_unless_given() {
 }
 
 #[test]
+fn no_two_namespaces_have_the_same_identifiers() {
+    let rig = Rig::new();
+    let other = nqn("nqn.2026-11.io.flashloom:other");
+    rig.target.add_subsystem(SubsystemSpec::new(other.clone())).unwrap();
+    let first = NamespaceSpec {
+        uuid: Some([9; 16]),
+        nguid: Some([4; 16]),
+        eui64: Some([3; 8]),
+        ..spec(Some(7))
+    };
+    rig.target.add_namespace(&nqn(SUBSYSTEM), &first).unwrap();
+    let taken = Err(ManageError::IdentityTaken(nqn(SUBSYSTEM), 7));
+    for again in [
+        NamespaceSpec { uuid: first.uuid, ..spec(Some(8)) },
+        NamespaceSpec { eui64: first.eui64, ..spec(Some(8)) },
+        NamespaceSpec { nguid: first.nguid, ..spec(Some(8)) },
+    ] {
+        assert_eq!(rig.target.add_namespace(&nqn(SUBSYSTEM), &again), taken);
+        assert_eq!(rig.target.add_namespace(&other, &again), taken);
+    }
+    let none = NamespaceSpec { uuid: Some([0; 16]), ..spec(Some(8)) };
+    assert!(matches!(rig.target.add_namespace(&other, &none), Err(ManageError::Invalid { .. })));
+    // They are free once it is gone.
+    rig.target.remove_namespace(&nqn(SUBSYSTEM), 7).unwrap();
+    rig.target.add_namespace(&other, &first).unwrap();
+}
+
+#[test]
 fn what_cannot_be_is_refused_and_changes_nothing() {
     let rig = Rig::new();
     let target = &rig.target;

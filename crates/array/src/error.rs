@@ -1,5 +1,7 @@
 //! Why the node did not do what it was asked.
 
+use std::path::Path;
+
 use api::v1::{Kind, Problem};
 use api::value::Refused;
 
@@ -41,6 +43,18 @@ impl Error {
     ) -> Self {
         let context = format!("{}: {source}", context.into());
         Self { kind: Kind::Failed, context, help: None, source: Some(Box::new(source)) }
+    }
+
+    /// The drive at `path` cannot be opened; `create` is what to do when there is none.
+    pub fn cannot_open(path: &Path, source: media::Error, create: &str) -> Self {
+        let help = match source.kind {
+            media::Kind::Full => {
+                "there is no room for a file of that size: choose a smaller one, or another place"
+            }
+            media::Kind::Gone if !path.exists() => create,
+            _ => "name a regular file or a block device that this user may write to",
+        };
+        Self::failed(format!("cannot open {}", path.display()), source).help(help)
     }
 
     /// As the management API returns it.

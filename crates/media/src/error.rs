@@ -26,6 +26,22 @@ pub enum Kind {
     Unsupported,
 }
 
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OutOfRange => "not inside the drive",
+            Self::TooLarge => "more than can be had",
+            Self::Full => "no space left",
+            Self::ReadOnly => "not permitted, or read-only",
+            Self::Medium => "the medium failed",
+            Self::Gone => "the drive is gone",
+            Self::Latched => "the drive failed before",
+            Self::Busy => "another has it",
+            Self::Unsupported => "not supported",
+        })
+    }
+}
+
 /// What was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
@@ -54,13 +70,28 @@ impl fmt::Display for Operation {
 
 /// A failed operation: what kind of failure, on what, and why.
 #[derive(Debug, thiserror::Error)]
-#[error("{operation} of {len} bytes at {offset}: {kind:?}")]
 pub struct Error {
     pub kind: Kind,
     pub operation: Operation,
     pub offset: u64,
     pub len: u64,
     pub source: Option<io::Error>,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.operation {
+            // It has no place, and who opens something knows which.
+            Operation::Open => f.write_str("open")?,
+            Operation::Resize => write!(f, "resize to {} bytes", self.len)?,
+            other => write!(f, "{other} of {} bytes at {}", self.len, self.offset)?,
+        }
+        // The system's word says more than its kind.
+        match &self.source {
+            Some(source) => write!(f, ": {source}"),
+            None => write!(f, ": {}", self.kind),
+        }
+    }
 }
 
 impl Error {
@@ -109,7 +140,11 @@ mod tests {
     fn errors_tell_kind_and_place() {
         let e = Error::from_io(io::Error::from_raw_os_error(libc::EIO), Operation::Read, 4096, 512);
         assert_eq!(e.kind, Kind::Medium);
-        assert_eq!(e.to_string(), "read of 512 bytes at 4096: Medium");
+        assert_eq!(e.to_string(), "read of 512 bytes at 4096: Input/output error (os error 5)");
+        let e = Error::from_io(io::Error::from_raw_os_error(libc::ENOENT), Operation::Open, 0, 0);
+        assert_eq!(e.to_string(), "open: No such file or directory (os error 2)");
+        let e = Error::new(Kind::Latched, Operation::Flush, 0, 0);
+        assert_eq!(e.to_string(), "flush of 0 bytes at 0: the drive failed before");
         for (errno, kind) in [
             (libc::ENOSPC, Kind::Full),
             (libc::EROFS, Kind::ReadOnly),

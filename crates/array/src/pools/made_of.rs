@@ -240,12 +240,7 @@ fn memory_drive(path: &Path, size: Size, shared: bool) -> Result<Member> {
 }
 
 fn cannot_open(path: &Path, error: media::Error) -> Error {
-    let help = if path.exists() {
-        "name a regular file or a block device that this user may write to"
-    } else {
-        "there is no such file: create it, or name its size as in /srv/d0.img,size=10GiB"
-    };
-    Error::failed(format!("cannot open {}", path.display()), error).help(help)
+    Error::cannot_open(path, error, "create it, or name its size as in /srv/d0.img,size=10GiB")
 }
 
 fn open_drive(path: &Path, size: Option<u64>) -> Result<(Member, Option<Arc<File>>)> {

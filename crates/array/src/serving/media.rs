@@ -74,14 +74,8 @@ impl Media {
         block_size: u32,
         in_use: Option<&Self>,
     ) -> Result<Self> {
-        let failed = |error: media::Error| {
-            let help = if asked.is_none() && !path.exists() {
-                "there is no such file: create it, or name its size as in drive:/srv/a.img,size=10GiB"
-            } else {
-                "name a regular file or a block device that this user may write to"
-            };
-            Error::failed(format!("cannot open {}", path.display()), error).help(help)
-        };
+        let create = "create it, or name its size as in drive:/srv/a.img,size=10GiB";
+        let failed = |error| Error::cannot_open(path, error, create);
         let options = OpenDrive { create: asked, block_size, ..OpenDrive::default() };
         let drive = media::Drive::open(path, options).map_err(failed)?;
         let lock = lock(path, in_use.and_then(|media| media.lock.as_ref()))?;

@@ -53,7 +53,11 @@ impl Storage {
         )
         .map_err(wrap)?;
         if let (true, Some(bytes)) = (create, options.create) {
-            file.set_size(bytes).map_err(wrap)?;
+            file.set_size(bytes).map_err(|error| {
+                // It would be taken for a drive the next time.
+                let _ = std::fs::remove_file(path);
+                wrap(error)
+            })?;
         }
         let capacity = file.size().map_err(wrap)?;
         let align = u64::from(file.align());

@@ -267,3 +267,12 @@ fn a_drive_opened_exclusively_is_opened_so_by_nobody_else() {
     drop(first);
     Drive::open(&path, options).unwrap();
 }
+
+#[test]
+fn a_file_that_cannot_have_its_size_is_not_left_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("drive");
+    let options = OpenDrive { create: Some(i64::MAX.unsigned_abs()), ..OpenDrive::default() };
+    assert_eq!(Drive::open(&path, options).unwrap_err().kind, Kind::Full);
+    assert!(!path.exists());
+}

@@ -213,6 +213,16 @@ impl Serving {
         self.media.get(&(nqn.clone(), nsid)).map_or(0, Media::bytes)
     }
 
+    /// Whether hosts can use a namespace.
+    pub fn is_served(&self, nqn: &Nqn, nsid: u32) -> bool {
+        self.media.contains_key(&(nqn.clone(), nsid))
+    }
+
+    /// How many namespaces hosts can use.
+    pub fn namespaces_served(&self) -> usize {
+        self.media.len()
+    }
+
     /// The address that `listener` is bound to: its own, with the port that port 0 became.
     pub fn bound(&self, listener: Address) -> Option<Address> {
         self.listeners.get(&listener).map(|listening| listening.local().into())

@@ -153,7 +153,7 @@ fn namespace_table(all: &[Namespace]) -> Table {
         table.add_row([
             namespace.subsystem.to_string(),
             namespace.nsid.to_string(),
-            namespace.size.to_string(),
+            if namespace.served { namespace.size.to_string() } else { "not served".to_owned() },
             namespace.block_size.to_string(),
             namespace.backend.to_string(),
             namespace.uuid.to_string(),

@@ -189,9 +189,13 @@ pub fn instructions(node: &Node) -> Outcome<String> {
     for subsystem in &subsystems {
         text.push_str(&format!("{}\n", subsystem.nqn));
         for namespace in &subsystem.namespaces {
+            let size = match namespace.served {
+                true => format!("{} ({} byte blocks)", namespace.size, namespace.block_size),
+                false => "not served: its pool is not open".to_owned(),
+            };
             text.push_str(&format!(
-                "  namespace {}: {}, {} ({} byte blocks)\n",
-                namespace.nsid, namespace.backend, namespace.size, namespace.block_size
+                "  namespace {}: {}, {size}\n",
+                namespace.nsid, namespace.backend
             ));
         }
     }

@@ -51,7 +51,7 @@ pub struct Status {
     pub listeners: Vec<Listener>,
     /// Number of subsystems, discovery not counted.
     pub subsystems: usize,
-    /// Number of namespaces over all subsystems.
+    /// Number of namespaces that are served, over all subsystems.
     pub namespaces: usize,
     /// Number of live controllers, discovery controllers included.
     pub controllers: usize,

@@ -63,8 +63,10 @@ pub struct Namespace {
     pub backend: Backend,
     /// Logical block size in bytes.
     pub block_size: u32,
-    /// Size in bytes.
+    /// Size in bytes; 0 while it is not served.
     pub size: Size,
+    /// Whether hosts can use it: not while the pool of its volume is not open.
+    pub served: bool,
     /// UUID, kept over restarts.
     pub uuid: Uuid,
     /// NGUID as 32 hexadecimal digits, kept over restarts.

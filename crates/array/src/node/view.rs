@@ -33,7 +33,7 @@ impl Node {
             reactors,
             listeners: listeners(current),
             subsystems: current.subsystems.len(),
-            namespaces: current.subsystems.values().map(|def| def.namespaces.len()).sum(),
+            namespaces: serving.namespaces_served(),
             controllers: serving.controllers().len(),
         })
     }
@@ -131,6 +131,7 @@ impl Inner {
             backend: def.backend.clone(),
             block_size: def.block_size,
             size: Size::new(self.serving()?.namespace_bytes(nqn, nsid)),
+            served: self.serving()?.is_served(nqn, nsid),
             uuid,
             nguid: identity::nguid_text(uuid),
         })

@@ -166,20 +166,41 @@ fn pools_and_volumes_come_change_move_and_go() {
     assert_eq!(json(dir, "volume list")[0]["size"], 2_u64 << 30);
     assert!(run(dir, "volume delete fast/b").status.success());
     daemon.stop();
+}
 
-    // A drive is gone: the rest is served, and what to do is said.
+#[test]
+fn a_pool_that_lacks_a_drive_is_served_once_that_is_accepted() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let port = free_port();
+    let nqn = "nqn.2026-11.io.flashloom:db";
+    let serve = format!("serve memory:1MiB --listen 127.0.0.1:{port} --discovery off");
     let daemon = Daemon::start(dir, &serve);
+    let drive = |n: u32| format!("--drive {}/d{n}", dir.display());
+    let sized: Vec<_> = (0..2).map(|n| drive(n) + ",size=512MiB").collect();
+    json(dir, &format!("pool create fast {}", sized.join(" ")));
     json(dir, "volume create fast/c --size 1GiB");
-    json(dir, &format!("volume map fast/c --subnqn {nqn}"));
+    json(dir, &format!("volume map fast/c --subnqn {nqn} --allow-any-host"));
     daemon.stop();
+
+    // The rest is served, and what to do is said.
     fs::rename(dir.join("d1"), dir.join("gone")).unwrap();
     let daemon = Daemon::start(dir, &serve);
     let pool = &json(dir, "pool list")[0];
     assert_eq!(pool["health"], "unavailable");
     let (_, said) = failure(dir, "volume show fast/c");
     assert!(said.contains("--degraded"), "{said}");
+    let served = || {
+        let all = json(dir, "namespace list");
+        let of = |found: &Value| found["backend"] == "volume:fast/c";
+        all.as_array().unwrap().iter().find(|found| of(found)).unwrap()["served"].clone()
+    };
+    assert_eq!(served(), false);
+    assert!(daemon.announced.iter().any(|line| line.contains("fast/c, not served")));
+    assert_eq!(json(dir, "status")["namespaces"], 1);
     json(dir, &format!("pool import --degraded {}", drive(0)));
     assert_eq!(json(dir, "pool show fast")["health"], "degraded");
+    assert_eq!((served(), &json(dir, "status")["namespaces"]), (true.into(), &2.into()));
     let to = format!("--traddr 127.0.0.1 --trsvcid {port} --subnqn {nqn}");
     assert_eq!(json(dir, &format!("id-ns {to}"))["nsze"], 1 << 18);
     daemon.stop();

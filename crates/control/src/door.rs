@@ -4,8 +4,9 @@ use api::v1::{Kind, Problem};
 use api::value::Refused;
 use axum::Json;
 use axum::extract::rejection::JsonRejection;
-use axum::extract::{FromRequest, Request};
+use axum::extract::{self, FromRequest, FromRequestParts, Request};
 use axum::http::StatusCode;
+use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use serde::de::DeserializeOwned;
 
@@ -65,6 +66,20 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Document<T> {
     }
 }
 
+/// Parts of a request's path, likewise.
+pub struct Path<T>(pub T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T> {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
+        match extract::Path::<T>::from_request_parts(parts, state).await {
+            Ok(extract::Path(path)) => Ok(Self(path)),
+            Err(rejection) => Err(Refusal::new(Kind::Malformed, rejection.body_text())),
+        }
+    }
+}
+
 fn refuse(rejection: &JsonRejection) -> Refusal {
     use std::error::Error;
     let kind = match rejection {
@@ -81,6 +96,20 @@ fn refuse(rejection: &JsonRejection) -> Refusal {
     let message = reason.unwrap_or_else(|| rejection.body_text());
     // serde_path_to_error puts "member: " in front; a document as a whole is ".".
     Refusal::new(kind, message.trim_start_matches(".: "))
+}
+
+/// What follows a path's question mark, likewise.
+pub struct Query<T>(pub T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
+        match extract::Query::<T>::from_request_parts(parts, state).await {
+            Ok(extract::Query(query)) => Ok(Self(query)),
+            Err(rejection) => Err(Refusal::new(Kind::Malformed, rejection.body_text())),
+        }
+    }
 }
 
 /// Runs `work`, which may wait for drives and reactors, off the server's thread.

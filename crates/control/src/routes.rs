@@ -10,7 +10,7 @@ use api::v1::{
 };
 use api::value::{Address, Nqn, Refused};
 use array::node::Node;
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::{Json, Router, routing};
@@ -19,7 +19,7 @@ use utoipa::{IntoParams, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::door::{Answer, Document, Refusal, blocking};
+use crate::door::{Answer, Document, Path, Query, Refusal, blocking};
 use crate::metrics;
 
 mod pools;

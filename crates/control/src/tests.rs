@@ -220,6 +220,12 @@ fn documents_that_do_not_fit_are_refused_with_the_reason() {
                 "unknown field `colour`",
             ),
             (post("/v1/subsystems/x/hosts", "{}"), "422", "nqn"),
+            (post("/v1/subsystems/%ff/hosts", "{}"), "400", "Invalid UTF-8"),
+            (
+                "GET /v1/events?from=x HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".to_owned(),
+                "400",
+                "from",
+            ),
             (post("/v2/subsystems", "{}"), "404", "there is no such path"),
             (post("/v1/status", "{}"), "405", "does not take that method"),
         ] {

@@ -22,8 +22,13 @@ use crate::space::Thresholds;
 const SPIN_US_MAX: u64 = 1_000_000;
 
 pub(super) fn read(path: &Path, text: &str) -> Result<Config, Faults> {
-    let mut reader =
-        Reader { text, faults: Vec::new(), drives: BTreeSet::new(), volumes: BTreeSet::new() };
+    let mut reader = Reader {
+        text,
+        faults: Vec::new(),
+        drives: BTreeSet::new(),
+        volumes: BTreeSet::new(),
+        uuids: BTreeSet::new(),
+    };
     let config = match toml::from_str::<Document>(text) {
         Ok(document) => reader.config(&document),
         Err(error) => {
@@ -46,6 +51,8 @@ struct Reader<'t> {
     drives: BTreeSet<PathBuf>,
     /// Volumes that namespaces are, over all subsystems.
     volumes: BTreeSet<VolumePath>,
+    /// Those that are given, over all subsystems.
+    uuids: BTreeSet<Uuid>,
 }
 
 impl Reader<'_> {
@@ -238,7 +245,20 @@ impl Reader<'_> {
                          `flashloom namespace list`",
                     )
                 });
-                Some(self.checked(text, uuid)?)
+                let uuid = self.checked(text, uuid)?;
+                let refused = match uuid.is_nil() {
+                    true => Err(Refused::new(
+                        "zeroes are no UUID",
+                        "leave uuid out to get a stable one",
+                    )),
+                    false if !self.uuids.insert(uuid) => Err(Refused::new(
+                        format!("a namespace above has the UUID {uuid} already"),
+                        "give each namespace one of its own: hosts would take one for the other",
+                    )),
+                    false => Ok(()),
+                };
+                self.checked(text, refused)?;
+                Some(uuid)
             }
             None => None,
         };

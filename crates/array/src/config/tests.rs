@@ -167,6 +167,23 @@ nqn = "nqn.2026-11.io.flashloom:a"
 }
 
 #[test]
+fn a_taken_uuid_is_refused() {
+    let namespace = |uuid: &str| {
+        format!("[[subsystem.namespace]]\nbackend = \"memory:1GiB\"\nuuid = \"{uuid}\"\n")
+    };
+    let (one, nil) =
+        ("6f0a2c9e-7c7e-4c55-9c3c-2f0f0f1f9a11", "00000000-0000-0000-0000-000000000000");
+    let text = format!(
+        "[[subsystem]]\nnqn = \"nqn.2026-11.io.flashloom:a\"\n{}[[subsystem]]\nnqn = \"nqn.2026-11.io.flashloom:b\"\n{}",
+        namespace(one),
+        namespace(one)
+    );
+    assert!(refused(&text).starts_with("f.toml:10:8: a namespace above has the UUID 6f0a2c9e"));
+    let text = format!("[[subsystem]]\nnqn = \"nqn.2026-11.io.flashloom:a\"\n{}", namespace(nil));
+    assert!(refused(&text).starts_with("f.toml:5:8: zeroes are no UUID"));
+}
+
+#[test]
 fn a_taken_nsid_is_refused() {
     let text = "[[subsystem]]\nnqn = \"nqn.2026-11.io.flashloom:a\"\n\
                 [[subsystem.namespace]]\nnsid = 1\nbackend = \"memory:1GiB\"\n\

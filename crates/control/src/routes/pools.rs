@@ -8,13 +8,13 @@ use api::v1::{
 use api::value::{Name, VolumePath};
 use array::node::Node;
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::{Shared, part};
-use crate::door::{Answer, Document, blocking};
+use crate::door::{Answer, Document, Path, blocking};
 
 /// All paths of pools.
 pub fn api() -> OpenApiRouter<Arc<Node>> {

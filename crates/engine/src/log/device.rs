@@ -329,7 +329,7 @@ impl Store {
         Ok(answers.then(|| std::array::from_fn(|n| page[n])))
     }
 
-    /// The control slots found, newest first, and what was wrong with the first that was not whole.
+    /// The control slots found, newest first, and what was wrong with one that was not whole.
     pub async fn read_controls(&self) -> (Vec<Control>, Option<Error>) {
         let mut found = Vec::new();
         let mut wrong = None;
@@ -374,9 +374,11 @@ fn note(bytes: Result<[u8; SLOT]>, found: &mut Vec<Control>, wrong: &mut Option<
     });
     match control {
         Ok(control) => found.push(control),
-        Err(error) => {
-            wrong.get_or_insert(error);
+        // A slot that was read says more of what there is than one that was not.
+        Err(error) if wrong.as_ref().is_none_or(|w| w.kind != Kind::Missing) => {
+            *wrong = Some(error);
         }
+        Err(_) => {}
     }
 }
 

@@ -144,8 +144,9 @@ const LOSES_LOG_SEEDS: u64 = 60;
 /// 800702, 800810: a torn stripe of which a drive was missing was taken for whole.
 /// 801591: stripes that a life had written anew, before its first checkpoint, were there twice.
 /// 900622, 901076: the parity of a stripe that counts was torn, and stayed so.
-const LOSES_LOG_FOUND: [u64; 11] =
-    [59, 284, 349, 556, 1389, 3487, 800_702, 800_810, 801_591, 900_622, 901_076];
+/// 950404: a control slot of the lost log that could not be read was called a failed drive.
+const LOSES_LOG_FOUND: [u64; 12] =
+    [59, 284, 349, 556, 1389, 3487, 800_702, 800_810, 801_591, 900_622, 901_076, 950_404];
 
 #[test]
 fn without_its_log_a_pool_keeps_what_its_drives_were_known_to_have() {

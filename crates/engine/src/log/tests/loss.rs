@@ -347,3 +347,18 @@ fn a_device_without_records_is_not_taken_for_a_log() {
         assert_eq!(refused(&device).await, ErrorKind::Missing);
     });
 }
+
+/// That the log of a pool was lost was called a failure of its drive, which nobody can accept.
+#[test]
+fn a_slot_that_cannot_be_read_does_not_hide_that_there_is_no_log() {
+    for slot in 0..2 {
+        simulate(slot, async move {
+            let options = SimulatedOptions { capacity: 8 << 20, ..SimulatedOptions::default() };
+            let drive = Simulated::new(options);
+            drive.damage(slot * CONTROL_BYTES / 2, 1);
+            let drive = Arc::new(Drive::Simulated(drive));
+            let device = Device::Drives(vec![Zone { drive, offset: 0 }]);
+            assert_eq!(refused(&device).await, ErrorKind::Missing);
+        });
+    }
+}

@@ -179,7 +179,6 @@ async fn since<'a>(
 pub async fn last_whole(found: &Found, segments: &Segments) -> Result<u64> {
     let stripes = since(found, segments, u64::MAX).await?;
     let mut last = found.manifest.cut;
-    let mut relied_on = Vec::new();
     while let Some((info, header)) = stripes.get(&(last + 1)) {
         if canary::has(Canary::ForgetsStripes) {
             break;
@@ -187,10 +186,11 @@ pub async fn last_whole(found: &Found, segments: &Segments) -> Result<u64> {
         if !canary::has(Canary::TrustsHeaders) && !segments.make_whole(info, header).await? {
             break;
         }
-        relied_on.push(*info);
         last += 1;
     }
-    segments.flush(&relied_on).await?;
+    // All that stripes can lie in: where they end cannot be told while too many drives are away.
+    let open: Vec<&SegmentInfo> = found.open().map(|(record, _)| &record.info).collect();
+    segments.flush(&open).await?;
     Ok(last)
 }
 

@@ -568,4 +568,5 @@ fn units_lie_inside_their_drive() {
     assert_eq!(Scheme::Raid6.shape(6).unwrap().width(), 6);
 }
 
+mod beyond;
 mod random;

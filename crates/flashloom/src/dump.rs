@@ -103,7 +103,11 @@ fn text(document: &Document) -> String {
     }
     part(format!(
         "{}: {} errors, {} warnings, {} notes; {} were read",
-        if summary.errors == 0 { "clean" } else { "NOT CLEAN" },
+        match (summary.errors, summary.warnings) {
+            (0, 0) => "clean",
+            (0, _) => "nothing is lost, but not all is well",
+            _ => "NOT CLEAN",
+        },
         summary.errors,
         summary.warnings,
         summary.notes,

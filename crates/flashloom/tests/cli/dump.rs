@@ -67,7 +67,10 @@ fn a_pool_is_dumped_while_it_is_closed() {
     assert!(said.contains("knows no pool slow"), "{said}");
 
     // One drive may be lost, two may not; nor both copies of every label.
-    json(dir, &format!("pool dump {} {} {log}", drives[0], drives[2]));
+    let degraded = format!("pool dump {} {} {log}", drives[0], drives[2]);
+    assert!(json(dir, &degraded)["summary"]["warnings"] != 0);
+    let text = String::from_utf8(run(dir, &degraded).stdout).unwrap();
+    assert!(text.contains("not all is well: 0 errors") && !text.contains("clean"), "{text}");
     let report = unclean(dir, &format!("pool dump {} {log}", drives[2]));
     let findings = report["findings"].as_array().unwrap();
     assert!(findings.iter().any(|finding| finding["severity"] == "error"), "{report}");

@@ -167,8 +167,7 @@ const LOSES_LOG_CANARIES: [Canary; 4] = [
 #[test]
 fn the_canaries_of_lost_logs_are_found() {
     for canary in LOSES_LOG_CANARIES {
-        // Drives that go away while the log is lost matter for one of them only, which is found in one of six seeds
-        // that have them.
+        // One of them is found only where drives go away while the log is lost: seeds without that show nothing.
         let matters = |seed: &u64| {
             let faults = Plan::loses_log(*seed).shape.faults;
             let meets = |d: &Disaster| faults.log_loss(d.life).is_some();

@@ -194,6 +194,7 @@ impl Pools {
         let (drives, log) = (made_of.paths(), made_of.places.clone());
         let known = |id: Uuid| self.known.values().any(|known| known.def.id == id);
         made_of.check_import(self.crew.acceptor(0), |id| from.force || known(id))?;
+        blank::check_new_log(self.crew.acceptor(0), &made_of)?;
         let made = std::mem::take(&mut made_of.made);
         let v1::PoolImport { degraded, accept_loss, .. } = *from;
         let pool = self.open(made_of, OpenOptions { degraded, accept_loss, import: true })?;

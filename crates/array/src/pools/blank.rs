@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use api::v1::Kind;
 use engine::LogSpec;
+use engine::format::label::PoolState;
 use media::drive::TRANSFER_MAX;
 use media::{Drive, Pmem};
 use stdx::num::usize64;
@@ -105,6 +106,36 @@ pub fn check(home: &reactor::Handle, made_of: &MadeOf) -> Result<()> {
         if let Some(what) = held_by_log(device).map_err(failed)? {
             let help = "name another file, or remove this one if nothing in it is needed";
             return Err(taken(&place.to_string(), what, help));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses to put the new log of an exported pool where something is that may be needed: what is no log, or one
+/// with records in it, which have left it when its pool was exported.
+///
+/// # Errors
+/// `Conflict`, `Failed` when a device cannot be read.
+pub fn check_new_log(home: &reactor::Handle, made_of: &MadeOf) -> Result<()> {
+    let newest = labels(home, &made_of.drives)?.into_iter().flatten().max_by_key(|label| label.epoch);
+    let (LogSpec::Pmem(devices) | LogSpec::Bbu(devices)) = &made_of.log else { return Ok(()) };
+    if newest.is_none_or(|label| label.state != PoolState::Exported) {
+        return Ok(());
+    }
+    for (device, place) in devices.iter().zip(&made_of.places) {
+        let device = Arc::clone(device);
+        let look = home.call(move || async move {
+            let found = held_by_log(&device).map_err(engine::Error::from)?;
+            let left = engine::log::records_left(&device).await?;
+            Ok::<_, engine::Error>(found.filter(|_| left != Some(0)))
+        });
+        let found =
+            look.wait().map_err(|_| Error::new(Kind::Stopping, "the reactors have stopped"))?;
+        let failed = |error| Error::failed(format!("cannot read {place}"), error);
+        if let Some(what) = found.map_err(failed)? {
+            let what = format!("{place} holds {what}, and the pool gets a new log");
+            return Err(Error::new(Kind::Conflict, what)
+                .help("name another file, or remove this one if nothing in it is needed"));
         }
     }
     Ok(())

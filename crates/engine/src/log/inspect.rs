@@ -1,16 +1,18 @@
 //! Looking at a log as it lies on its devices. Changes nothing, unlike opening it.
 
-use super::Device;
-use super::control::Control;
+use super::{Area, Device};
+use super::control::{Control, SLOT};
 use super::device::{Store, commit_len};
 use super::lane::Mark;
-use super::limits::CONTROL_BYTES;
+use super::limits::{CONTROL_BYTES, PAGE};
 use super::loss::{Search, newest_settled};
 use super::record::{HEADER, Kind, Record};
 use super::recover::Expected;
 use super::ring_of;
 use crate::address::Key;
 use crate::error::Result;
+use media::Pmem;
+use std::sync::Arc;
 use stdx::num::{u64_of, usize64};
 
 /// A control slot of one device.
@@ -127,6 +129,41 @@ pub(crate) async fn inspect(
         read_records(&store, control, list, &mut seen).await?;
     }
     Ok(seen)
+}
+
+/// How many records are left in the logs that lie one behind another in `device`, one for each shard of a pool,
+/// whichever that is; none where there is no log. What cannot be read counts: it may be needed.
+///
+/// # Errors
+/// What the device says.
+pub async fn records_left(device: &Arc<Pmem>) -> Result<Option<u64>> {
+    let (mut offset, mut left) = (0, None);
+    while let Some(control) = control_at(device, offset)? {
+        let bytes = control.ring.saturating_add(CONTROL_BYTES);
+        let area = Area { pmem: Arc::clone(device), offset };
+        let seen = inspect(Device::Memory(vec![area]), bytes, control.lane, false).await;
+        let records = seen.map_or(1, |seen| {
+            seen.records + u64_of(seen.damaged.len()) + u64_of(seen.unnamed.len())
+        });
+        left = Some(left.unwrap_or(0) + records);
+        offset = offset.saturating_add(bytes);
+    }
+    Ok(left)
+}
+
+/// The newest control slot at `offset`, whosever it is.
+fn control_at(device: &Pmem, offset: u64) -> Result<Option<Control>> {
+    if device.capacity().saturating_sub(offset) < CONTROL_BYTES {
+        return Ok(None);
+    }
+    let mut found = None;
+    for slot in 0..2 {
+        let mut bytes = [0; SLOT];
+        device.read(offset + slot * PAGE, &mut bytes)?;
+        let control = Control::decode(&bytes).ok();
+        found = control.into_iter().chain(found).max_by_key(|control| control.generation);
+    }
+    Ok(found)
 }
 
 /// Follows the records as opening would.

@@ -27,7 +27,7 @@ mod types;
 
 pub use device::{Area, Device, Zone};
 pub(crate) use inspect::{Inspection, inspect};
-pub use inspect::{RecordSeen, RecordWhat};
+pub use inspect::{RecordSeen, RecordWhat, records_left};
 pub use limits::{LOG_BYTES_MAX, LOG_BYTES_MIN, RECORD_BLOCKS_MAX};
 pub use rebuild::{Anew, Presence};
 pub use refer::Holding;

@@ -1,4 +1,4 @@
-//! What a new pool may be made of: nothing that holds anything, unless that is forced.
+//! What a pool is made of held nothing before, unless that is forced.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -49,5 +49,49 @@ fn a_pool_is_made_of_what_holds_nothing_unless_forced() {
 
     json(dir, &create(&format!("--drive {drive} --log bbu:{log} --force")));
     assert!(Path::new(&drive).exists() && Path::new(&log).exists());
+    daemon.stop();
+}
+
+/// Another pool's log may have what nothing else has; one whose pool was exported has nothing.
+#[test]
+fn the_new_log_of_an_imported_pool_takes_no_other_ones_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let port = free_port();
+    let serve = format!("serve memory:1MiB --listen 127.0.0.1:{port} --discovery off");
+    let daemon = Daemon::start(dir, &serve);
+    let place = |name: &str| dir.join(name).display().to_string();
+    let create = |name: &str| {
+        let (drive, log) = (place(&format!("{name}-drive")), place(&format!("{name}-log")));
+        json(
+            dir,
+            &format!("pool create {name} --drive {drive},size=256MiB --log bbu:{log} --log-size 16MiB"),
+        );
+    };
+    create("one");
+    create("two");
+    json(dir, "volume create two/v --size 64MiB");
+    let subnqn = json(dir, "subsystem list")[0]["nqn"].as_str().unwrap().to_owned();
+    json(dir, &format!("volume map two/v --subnqn {subnqn} --nsid 2"));
+    json(
+        dir,
+        &format!("bench --traddr 127.0.0.1 --trsvcid {port} --subnqn {subnqn} --nsid 2 --rw write --size 64KiB"),
+    );
+    json(dir, "pool export one");
+    daemon.kill();
+    // The other pool's log has what it acknowledged, and no daemon holds it.
+    let other = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(other.path(), &serve);
+    let import = |log: &str| format!("pool import --drive {} --log bbu:{}", place("one-drive"), place(log));
+    let before = fs::read(place("two-log")).unwrap();
+    let (code, said) = failure(other.path(), &import("two-log"));
+    assert!(code == 1 && said.contains("holds the commit log of a pool"), "{said}");
+    assert!(fs::read(place("two-log")).unwrap() == before, "a log that was refused has changed");
+    fs::write(place("notes"), vec![7; 16 << 20]).unwrap();
+    let (_, said) = failure(other.path(), &import("notes"));
+    assert!(said.contains("holds data"), "{said}");
+    // Its own is empty since it was exported.
+    json(other.path(), &import("one-log"));
+    json(other.path(), "pool export one");
     daemon.stop();
 }

@@ -27,6 +27,9 @@ pub const CONNECTIONS: usize = 16 << 10;
 pub const DRAIN: Duration = Duration::from_secs(5);
 /// Interval of looks at how full pools are: fast writers take longer from one level to the next.
 pub const SPACE: Duration = Duration::from_secs(2);
+/// Looks at which a pool is tried once something of it is there that was not: what probes new drives may hold them
+/// for a moment, and the others may be on their way.
+pub const LATE_TRIES: u32 = 5;
 /// How long a taken address is waited for: the kernel lets go of what a killed daemon's rings held
 /// within some tens of milliseconds.
 pub const LEFT_BEHIND: Duration = Duration::from_secs(1);

@@ -14,6 +14,7 @@ use reactor::Call;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::limits::LATE_TRIES;
 use crate::serving::crew::Crew;
 use crate::space::Watch;
 use crate::{Error, Result};
@@ -38,11 +39,32 @@ pub struct PoolDef {
     pub log: Vec<LogPlace>,
 }
 
+impl PoolDef {
+    /// Which of the places it is made of there are.
+    fn present(&self) -> Vec<bool> {
+        let log = self.log.iter().filter_map(|place| match place {
+            LogPlace::Pmem(path) | LogPlace::Bbu(path) => Some(path),
+            LogPlace::Drives => None,
+        });
+        self.drives.iter().chain(log).map(|path| path.exists()).collect()
+    }
+}
+
 /// A pool, open or not.
 #[derive(Debug)]
 struct Known {
     def: PoolDef,
     open: std::result::Result<OpenPool, String>,
+    /// Which of its places there were when it was looked at last. Of no meaning while it is open.
+    present: Vec<bool>,
+    /// How often it is still tried.
+    tries: u32,
+}
+
+impl Known {
+    const fn open(def: PoolDef, pool: OpenPool) -> Self {
+        Self { def, open: Ok(pool), present: Vec::new(), tries: 0 }
+    }
 }
 
 /// All pools of a node.
@@ -93,23 +115,59 @@ impl Pools {
     pub fn open_all(&mut self, defs: &BTreeMap<Name, PoolDef>) -> Vec<String> {
         let mut failed = Vec::new();
         for (name, def) in defs {
-            let opened =
-                MadeOf::known(def).and_then(|made_of| self.open(made_of, OpenOptions::default()));
-            let open = opened.and_then(|pool| match pool.name() == name {
-                true => Ok(pool),
-                false => {
-                    let context = format!("its drives are those of pool {} now", pool.name());
-                    pool.close();
-                    Err(Error::new(Kind::Conflict, context))
-                }
-            });
-            let open = open.map_err(|error| {
+            let present = def.present();
+            let open = self.open_known(name, def).map_err(|error| {
                 failed.push(format!("pool {name} cannot be opened: {error}"));
                 error.context
             });
-            self.known.insert(name.clone(), Known { def: def.clone(), open });
+            self.known.insert(name.clone(), Known { def: def.clone(), open, present, tries: 0 });
         }
         failed
+    }
+
+    /// Opens the pools that could not be opened and of which something is there now that was not: when a machine
+    /// starts, drives may come late. Gives those that are open now, and those that are given up, with the error.
+    pub fn open_late(&mut self) -> Vec<(Name, Option<Error>)> {
+        let mut due = Vec::new();
+        for (name, known) in self.known.iter_mut().filter(|(_, known)| known.open.is_err()) {
+            let present = known.def.present();
+            if present.iter().zip(&known.present).any(|(now, before)| *now && !before) {
+                known.tries = LATE_TRIES;
+            }
+            known.present = present;
+            if known.tries > 0 {
+                known.tries -= 1;
+                due.push((name.clone(), known.def.clone(), known.tries));
+            }
+        }
+        let mut outcomes = Vec::new();
+        for (name, def, tries) in due {
+            let opened = self.open_known(&name, &def);
+            let Some(known) = self.known.get_mut(&name) else { continue };
+            match opened {
+                Ok(pool) => {
+                    (known.open, known.tries) = (Ok(pool), 0);
+                    outcomes.push((name, None));
+                }
+                Err(error) => {
+                    known.open = Err(error.context.clone());
+                    if tries == 0 {
+                        outcomes.push((name, Some(error)));
+                    }
+                }
+            }
+        }
+        outcomes
+    }
+
+    fn open_known(&self, name: &Name, def: &PoolDef) -> Result<OpenPool> {
+        let pool = self.open(MadeOf::known(def)?, OpenOptions::default())?;
+        if pool.name() != name {
+            let context = format!("its drives are those of pool {} now", pool.name());
+            pool.close();
+            return Err(Error::new(Kind::Conflict, context));
+        }
+        Ok(pool)
     }
 
     /// Whether more than one reactor uses what pools are made of.
@@ -179,7 +237,7 @@ impl Pools {
         let pool = self.begin_discards(pool)?;
         made.keep();
         let def = PoolDef { id, drives, log };
-        self.known.insert(new.name.clone(), Known { def, open: Ok(pool) });
+        self.known.insert(new.name.clone(), Known::open(def, pool));
         Ok(())
     }
 
@@ -207,7 +265,8 @@ impl Pools {
                 .help("export the one that is open first"));
         }
         made.keep();
-        self.known.insert(name.clone(), Known { def: PoolDef { id, drives, log }, open: Ok(pool) });
+        let def = PoolDef { id, drives, log };
+        self.known.insert(name.clone(), Known::open(def, pool));
         Ok(name)
     }
 

@@ -77,9 +77,16 @@ pub async fn watchdog(node: Arc<Node>) {
     }
 }
 
-/// Has the node look at how full its pools are, and keep what happened, until it stops.
+/// Has the node look at how its pools are doing, open those that lacked something, and keep what happened,
+/// until it stops.
 pub async fn watch(node: Arc<Node>) {
     while node.look_at_space().await.is_ok() && node.keep_events().is_ok() {
         tokio::time::sleep(array::limits::SPACE).await;
+        let late = Arc::clone(&node);
+        // To open a pool takes as long as its log is long.
+        if !matches!(tokio::task::spawn_blocking(move || late.open_late_pools()).await, Ok(Ok(())))
+        {
+            return;
+        }
     }
 }

@@ -15,6 +15,10 @@ use crate::desired::{self, Desired, NamespaceDef, SubsystemDef};
 use crate::pools::OpenPool;
 use crate::{Error, Result};
 
+fn not_served(pool: &Name, error: &Error) -> String {
+    format!("a volume of pool {pool} cannot be served: {error}")
+}
+
 impl Node {
     /// All pools, by name.
     ///
@@ -86,10 +90,36 @@ impl Node {
             self.events.record(Severity::Error, words);
         }
         if let Err(error) = attached {
-            let words = format!("a volume of pool {name} cannot be served: {error}");
-            self.events.record(Severity::Error, words);
+            self.events.record(Severity::Error, not_served(&name, &error));
         }
         pool
+    }
+
+    /// Opens the pools that could not be opened because something was missing which is there now, and serves
+    /// their volumes that are mapped.
+    ///
+    /// # Errors
+    /// `Stopping`.
+    pub fn open_late_pools(&self) -> Result<()> {
+        let mut inner = self.inner();
+        let current = inner.state.current.clone();
+        let mut said = Vec::new();
+        for (name, error) in inner.serving_mut()?.pools_mut().open_late() {
+            if let Some(error) = error {
+                said.push((
+                    Severity::Error,
+                    format!("pool {name} still cannot be opened: {error}"),
+                ));
+                continue;
+            }
+            said.push((Severity::Info, format!("pool {name} opened: what it lacked is there")));
+            if let Err(error) = inner.serving_mut()?.attach(&name, &current) {
+                said.push((Severity::Error, not_served(&name, &error)));
+            }
+        }
+        drop(inner);
+        said.into_iter().for_each(|(severity, words)| self.events.record(severity, words));
+        Ok(())
     }
 
     /// Closes a pool, to be opened elsewhere, and forgets it.

@@ -117,7 +117,8 @@ pub fn check(home: &reactor::Handle, made_of: &MadeOf) -> Result<()> {
 /// # Errors
 /// `Conflict`, `Failed` when a device cannot be read.
 pub fn check_new_log(home: &reactor::Handle, made_of: &MadeOf) -> Result<()> {
-    let newest = labels(home, &made_of.drives)?.into_iter().flatten().max_by_key(|label| label.epoch);
+    let newest =
+        labels(home, &made_of.drives)?.into_iter().flatten().max_by_key(|label| label.epoch);
     let (LogSpec::Pmem(devices) | LogSpec::Bbu(devices)) = &made_of.log else { return Ok(()) };
     if newest.is_none_or(|label| label.state != PoolState::Exported) {
         return Ok(());

@@ -1,6 +1,5 @@
 //! Looking at a log as it lies on its devices. Changes nothing, unlike opening it.
 
-use super::{Area, Device};
 use super::control::{Control, SLOT};
 use super::device::{Store, commit_len};
 use super::lane::Mark;
@@ -9,6 +8,7 @@ use super::loss::{Search, newest_settled};
 use super::record::{HEADER, Kind, Record};
 use super::recover::Expected;
 use super::ring_of;
+use super::{Area, Device};
 use crate::address::Key;
 use crate::error::Result;
 use media::Pmem;

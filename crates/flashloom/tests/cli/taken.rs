@@ -65,7 +65,9 @@ fn the_new_log_of_an_imported_pool_takes_no_other_ones_place() {
         let (drive, log) = (place(&format!("{name}-drive")), place(&format!("{name}-log")));
         json(
             dir,
-            &format!("pool create {name} --drive {drive},size=256MiB --log bbu:{log} --log-size 16MiB"),
+            &format!(
+                "pool create {name} --drive {drive},size=256MiB --log bbu:{log} --log-size 16MiB"
+            ),
         );
     };
     create("one");
@@ -75,14 +77,17 @@ fn the_new_log_of_an_imported_pool_takes_no_other_ones_place() {
     json(dir, &format!("volume map two/v --subnqn {subnqn} --nsid 2"));
     json(
         dir,
-        &format!("bench --traddr 127.0.0.1 --trsvcid {port} --subnqn {subnqn} --nsid 2 --rw write --size 64KiB"),
+        &format!(
+            "bench --traddr 127.0.0.1 --trsvcid {port} --subnqn {subnqn} --nsid 2 --rw write --size 64KiB"
+        ),
     );
     json(dir, "pool export one");
-    daemon.kill();
+    drop(daemon);
     // The other pool's log has what it acknowledged, and no daemon holds it.
     let other = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(other.path(), &serve);
-    let import = |log: &str| format!("pool import --drive {} --log bbu:{}", place("one-drive"), place(log));
+    let import =
+        |log: &str| format!("pool import --drive {} --log bbu:{}", place("one-drive"), place(log));
     let before = fs::read(place("two-log")).unwrap();
     let (code, said) = failure(other.path(), &import("two-log"));
     assert!(code == 1 && said.contains("holds the commit log of a pool"), "{said}");

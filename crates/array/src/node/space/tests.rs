@@ -1,12 +1,13 @@
-//! What hosts and operators are told of a pool that lacks something.
+//! What hosts and operators are told of a pool that lacks something, and what becomes of it.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use api::v1::{NewMapping, NewPool, NewVolume, PollPolicy, PoolImport};
-use api::value::VolumePath;
+use api::value::{DrivePath, Name, VolumePath};
 
 use crate::config;
+use crate::limits::LATE_TRIES;
 use crate::node::{Node, Options, Source};
 
 const NQN: &str = "nqn.2026-11.io.flashloom:a";
@@ -40,15 +41,15 @@ fn told(node: &Node) -> (bool, usize) {
     (health.reliability_degraded, said.count())
 }
 
-/// Hosts were told of a pool's room only: that a further failure may cost their data they were not.
-#[test]
-fn hosts_of_a_degraded_pool_are_warned() {
-    let dir = tempfile::tempdir().unwrap();
-    let dir = dir.path();
-    let drive = |n: u32| format!("{}/d{n},size=192MiB", dir.display()).parse().unwrap();
-    let node = start(dir);
+fn drive(dir: &Path, n: u32) -> DrivePath {
+    format!("{}/d{n},size=192MiB", dir.display()).parse().unwrap()
+}
+
+/// Makes a pool of two drives with a volume that is mapped.
+fn mirror(node: &Node, dir: &Path) -> (Name, VolumePath) {
     let mut pool: NewPool = serde_json::from_str(r#"{"name": "fast", "drives": []}"#).unwrap();
-    (pool.drives, pool.log_size) = (vec![drive(0), drive(1)], Some("16MiB".parse().unwrap()));
+    pool.drives = vec![drive(dir, 0), drive(dir, 1)];
+    pool.log_size = Some("16MiB".parse().unwrap());
     node.create_pool(&pool).unwrap();
     let volume: NewVolume = serde_json::from_str(r#"{"name": "v", "size": 1048576}"#).unwrap();
     node.create_volume(&pool.name, &volume).unwrap();
@@ -56,6 +57,16 @@ fn hosts_of_a_degraded_pool_are_warned() {
     let mapping: NewMapping =
         serde_json::from_str(&format!(r#"{{"subsystem": "{NQN}"}}"#)).unwrap();
     node.map_volume(&path, mapping).unwrap();
+    (pool.name, path)
+}
+
+/// Hosts were told of a pool's room only: that a further failure may cost their data they were not.
+#[test]
+fn hosts_of_a_degraded_pool_are_warned() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let node = start(dir);
+    let (_, path) = mirror(&node, dir);
     look(&node);
     assert_eq!(told(&node), (false, 0));
     node.stop();
@@ -63,7 +74,7 @@ fn hosts_of_a_degraded_pool_are_warned() {
 
     std::fs::remove_file(dir.join("d1")).unwrap();
     let node = start(dir);
-    let import = serde_json::json!({"drives": [drive(0)], "degraded": true});
+    let import = serde_json::json!({"drives": [drive(dir, 0)], "degraded": true});
     let import: PoolImport = serde_json::from_value(import).unwrap();
     node.import_pool(&import).unwrap();
     look(&node);
@@ -72,6 +83,65 @@ fn hosts_of_a_degraded_pool_are_warned() {
     node.unmap_volume(&path).unwrap();
     look(&node);
     assert_eq!(told(&node), (false, 1), "the subsystem has nothing of that pool any more");
+    node.stop();
+    drop(node);
+}
+
+/// The pool stayed unavailable until it was imported by hand, although all of it was there a moment later.
+#[test]
+fn a_pool_whose_drive_comes_late_is_opened_and_served() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let node = start(dir);
+    let (pool, _) = mirror(&node, dir);
+    node.stop();
+    drop(node);
+
+    let (drive, away) = (dir.join("d1"), dir.join("away"));
+    std::fs::rename(&drive, &away).unwrap();
+    let node = start(dir);
+    node.open_late_pools().unwrap();
+    assert!(node.pool(&pool).unwrap().status.is_none());
+    let served = |node: &Node| node.namespace(&NQN.parse().unwrap(), 1).unwrap().served;
+    assert!(!served(&node));
+    // What probes a new drive holds it for a moment.
+    std::fs::rename(&away, &drive).unwrap();
+    let probe = reactor::file::hold(&drive).unwrap();
+    node.open_late_pools().unwrap();
+    assert!(node.pool(&pool).unwrap().status.is_none());
+    drop(probe);
+    node.open_late_pools().unwrap();
+    assert!(node.pool(&pool).unwrap().status.is_some());
+    assert!(served(&node));
+    let opened = |node: &Node| {
+        node.events(0).iter().filter(|event| event.message.contains("pool fast opened")).count()
+    };
+    assert_eq!(opened(&node), 1);
+    node.open_late_pools().unwrap();
+    assert_eq!(opened(&node), 1);
+    node.stop();
+    drop(node);
+}
+
+/// What has come and is no part of the pool ends in one word of it.
+#[test]
+fn a_pool_that_cannot_be_opened_is_not_tried_for_ever() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let node = start(dir);
+    mirror(&node, dir);
+    node.stop();
+    drop(node);
+
+    std::fs::remove_file(dir.join("d1")).unwrap();
+    let node = start(dir);
+    std::fs::File::create(dir.join("d1")).unwrap().set_len(192 << 20).unwrap();
+    for _ in 0..3 * LATE_TRIES {
+        node.open_late_pools().unwrap();
+    }
+    let said =
+        |words: &str| node.events(0).iter().filter(|event| event.message.contains(words)).count();
+    assert_eq!(said("pool fast still cannot be opened"), 1);
     node.stop();
     drop(node);
 }

@@ -161,10 +161,13 @@ fn listeners(args: &ServeArgs) -> BTreeMap<Address, ListenerDef> {
             let advertise = args.advertise.map(|to| api::value::Advertise { port: None, ..to });
             let def = ListenerDef { advertise, discovery_only: true, ..ListenerDef::default() };
             // Every listener offers discovery anyway: a taken port is no reason not to serve.
-            if TcpListener::bind(beside.socket()).is_ok() {
-                wanted.entry(beside).or_insert(def);
-            } else if !wanted.contains_key(&beside) {
-                tracing::warn!("{beside} is taken: discovery is served on {address} only");
+            match TcpListener::bind(beside.socket()) {
+                Ok(_) => _ = wanted.entry(beside).or_insert(def),
+                Err(_) if wanted.contains_key(&beside) => {}
+                Err(error) => {
+                    let only = format!("discovery is served on {address} only");
+                    tracing::warn!("cannot listen on {beside} ({error}): {only}");
+                }
             }
         }
     }

@@ -4,11 +4,12 @@
 //! reactors by turns, and its volumes ([`Volume`]) are used from any.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use api::v1::{self, Kind, PoolSpace};
 use api::value::{LogPlace, Name, VolumePath};
+use engine::format::label::PoolState;
 use engine::{OpenOptions, Volume};
 use reactor::Call;
 use serde::{Deserialize, Serialize};
@@ -42,11 +43,8 @@ pub struct PoolDef {
 impl PoolDef {
     /// Which of the places it is made of there are.
     fn present(&self) -> Vec<bool> {
-        let log = self.log.iter().filter_map(|place| match place {
-            LogPlace::Pmem(path) | LogPlace::Bbu(path) => Some(path),
-            LogPlace::Drives => None,
-        });
-        self.drives.iter().chain(log).map(|path| path.exists()).collect()
+        let log = self.log.iter().filter_map(LogPlace::path);
+        self.drives.iter().map(PathBuf::as_path).chain(log).map(Path::exists).collect()
     }
 }
 
@@ -251,20 +249,21 @@ impl Pools {
         let mut made_of = MadeOf::imported(from, self.is_shared(), home)?;
         let (drives, log) = (made_of.paths(), made_of.places.clone());
         let known = |id: Uuid| self.known.values().any(|known| known.def.id == id);
-        made_of.check_import(self.crew.acceptor(0), |id| from.force || known(id))?;
-        blank::check_new_log(self.crew.acceptor(0), &made_of)?;
-        let made = std::mem::take(&mut made_of.made);
-        let v1::PoolImport { degraded, accept_loss, .. } = *from;
-        let pool = self.open(made_of, OpenOptions { degraded, accept_loss, import: true })?;
-        let (name, id) = (pool.name().clone(), pool.id());
+        let label = made_of.check_import(home, |id| from.force || known(id))?;
+        let (name, id) = (label.name.parse::<Name>()?, Uuid::from_bytes(label.pool));
         let same =
             self.known.get(&name).is_none_or(|known| known.def.id == id && known.open.is_err());
         if !same {
-            pool.close();
             return Err(Error::new(Kind::Conflict, format!("a pool {name} is there already"))
                 .help("export the one that is open first"));
         }
-        made.keep();
+        if label.state == PoolState::Exported {
+            blank::check_new_log(home, &made_of)?;
+        }
+        // From here on a label may say that the log is there, whether or not the pool opens.
+        std::mem::take(&mut made_of.made).keep();
+        let v1::PoolImport { degraded, accept_loss, .. } = *from;
+        let pool = self.open(made_of, OpenOptions { degraded, accept_loss, import: true })?;
         let def = PoolDef { id, drives, log };
         self.known.insert(name.clone(), Known::open(def, pool));
         Ok(name)

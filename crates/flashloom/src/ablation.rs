@@ -34,7 +34,7 @@ struct Row {
 /// `flashloom bench ablation`
 pub fn run(global: &Global, args: &AblationArgs) -> Outcome {
     let mut rows = Vec::new();
-    let bar = progress::bar(0, "{prefix:>10} [{bar:40}] {percent:>3} % {msg}");
+    let bar = progress::bar(0, progress::SHARE);
     let loads = if args.load.is_empty() {
         vec![Load::Qd1, Load::Qd32, Load::Qd128]
     } else {

@@ -142,12 +142,9 @@ fn judge_check(report: &Report) -> Outcome {
 /// Steps of a progress bar.
 const STEPS: u64 = 1000;
 
-/// What stands in its bar.
-const BAR: &str = "{prefix:>10} [{bar:40}] {percent:>3} % {msg}";
-
 /// Runs `plan` with a progress bar.
 pub fn with_progress(plan: &Plan) -> Outcome<Report> {
-    let bar = progress::bar(STEPS, BAR);
+    let bar = progress::bar(STEPS, progress::SHARE);
     let report = load::run(plan, &mut |progress| {
         bar.set_prefix(match progress.phase {
             Phase::Connecting => "connecting",

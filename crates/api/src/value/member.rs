@@ -68,6 +68,17 @@ pub enum LogPlace {
     Drives,
 }
 
+impl LogPlace {
+    /// The file it is in, unless it is on the pool's drives.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Pmem(path) | Self::Bbu(path) => Some(path),
+            Self::Drives => None,
+        }
+    }
+}
+
 impl FromStr for LogPlace {
     type Err = Refused;
 

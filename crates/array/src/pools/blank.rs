@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use api::v1::Kind;
 use engine::LogSpec;
-use engine::format::label::PoolState;
 use media::drive::TRANSFER_MAX;
 use media::{Drive, Pmem};
 use stdx::num::usize64;
@@ -117,12 +116,7 @@ pub fn check(home: &reactor::Handle, made_of: &MadeOf) -> Result<()> {
 /// # Errors
 /// `Conflict`, `Failed` when a device cannot be read.
 pub fn check_new_log(home: &reactor::Handle, made_of: &MadeOf) -> Result<()> {
-    let newest =
-        labels(home, &made_of.drives)?.into_iter().flatten().max_by_key(|label| label.epoch);
     let (LogSpec::Pmem(devices) | LogSpec::Bbu(devices)) = &made_of.log else { return Ok(()) };
-    if newest.is_none_or(|label| label.state != PoolState::Exported) {
-        return Ok(());
-    }
     for (device, place) in devices.iter().zip(&made_of.places) {
         let device = Arc::clone(device);
         let look = home.call(move || async move {

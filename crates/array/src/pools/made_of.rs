@@ -96,9 +96,7 @@ impl MadeOf {
     /// As [`asked`](Self::asked).
     pub fn imported(from: &PoolImport, shared: bool, home: &reactor::Handle) -> Result<Self> {
         Self::open(&from.drives, &from.log, shared, |members| {
-            let labels = labels(home, members)?;
-            let newest = labels.into_iter().flatten().max_by_key(|label| label.epoch);
-            let Some(label) = newest else { return Ok(Some(LOG_BYTES)) };
+            let Some(label) = newest_label(home, members)? else { return Ok(Some(LOG_BYTES)) };
             let makes = from.accept_loss || label.state == PoolState::Exported;
             Ok(makes.then_some(label.log_bytes * u64::from(label.shards)))
         })
@@ -128,11 +126,10 @@ impl MadeOf {
         }
         let places = if log.is_empty() { vec![LogPlace::Drives] } else { log.to_vec() };
         let bytes = log_bytes(&opened)?;
-        let files = places.iter().filter_map(|place| match place {
-            LogPlace::Pmem(path) | LogPlace::Bbu(path) => Some(path),
-            LogPlace::Drives => None,
-        });
-        files.for_each(|path| made.expect(path, bytes.is_some()));
+        places
+            .iter()
+            .filter_map(LogPlace::path)
+            .for_each(|path| made.expect(path, bytes.is_some()));
         let log = open_log(&places, bytes, &mut locks)?;
         Ok(Self { drives: opened, log, places, locks, made })
     }
@@ -182,18 +179,21 @@ impl MadeOf {
         self.drives.iter().map(|member| member.path.clone()).collect()
     }
 
-    /// Refuses to take a pool that another node may have open, unless `may` says so of its identity.
+    /// Refuses to take a pool that another node may have open, unless `may` says so of its identity. Gives the
+    /// label that says what pool it is.
     ///
     /// # Errors
     /// `Conflict`; `Failed` when no drive carries a label.
-    pub fn check_import(&self, home: &reactor::Handle, may: impl Fn(Uuid) -> bool) -> Result<()> {
-        let labels = labels(home, &self.drives)?;
-        let newest = labels.into_iter().flatten().max_by_key(|label| label.epoch);
-        let Some(label) = newest else {
+    pub fn check_import(
+        &self,
+        home: &reactor::Handle,
+        may: impl Fn(Uuid) -> bool,
+    ) -> Result<Label> {
+        let Some(label) = newest_label(home, &self.drives)? else {
             return Err(Error::new(Kind::Failed, "none of these drives is of a pool"));
         };
         if label.state == PoolState::Exported || may(Uuid::from_bytes(label.pool)) {
-            return Ok(());
+            return Ok(label);
         }
         let what = format!("pool {} was not exported: another node may have it open", label.name);
         Err(Error::new(Kind::Conflict, what)
@@ -212,6 +212,11 @@ pub fn labels(home: &reactor::Handle, drives: &[Member]) -> Result<Vec<Option<La
         labels
     });
     call.wait().map_err(|_| Error::new(Kind::Stopping, "the reactors have stopped"))
+}
+
+/// The newest of the drives' labels; `None` where no drive has one.
+fn newest_label(home: &reactor::Handle, drives: &[Member]) -> Result<Option<Label>> {
+    Ok(labels(home, drives)?.into_iter().flatten().max_by_key(|label| label.epoch))
 }
 
 fn absolute(path: &Path) -> Result<()> {

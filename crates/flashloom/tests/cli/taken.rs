@@ -100,3 +100,25 @@ fn the_new_log_of_an_imported_pool_takes_no_other_ones_place() {
     json(other.path(), "pool export one");
     daemon.stop();
 }
+
+/// It was opened before its name was looked at, and no longer exported then.
+#[test]
+fn a_pool_whose_name_is_taken_stays_exported() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let serve = format!("serve memory:1MiB --listen 127.0.0.1:{} --discovery off", free_port());
+    let daemon = Daemon::start(dir, &serve);
+    let place = |name: &str| dir.join(name).display().to_string();
+    let first = format!("--drive {} --log bbu:{}", place("first"), place("log"));
+    json(dir, &format!("pool create fast --drive {},size=256MiB", place("first")));
+    json(dir, "pool export fast");
+    json(dir, &format!("pool create fast --drive {},size=256MiB", place("second")));
+    let (code, said) = failure(dir, &format!("pool import --drive {}", place("first")));
+    assert!(code == 1 && said.contains("a pool fast is there already"), "{said}");
+    json(dir, "pool export fast");
+    let (_, said) = failure(dir, &format!("pool import {first}"));
+    assert!(said.contains("kept in its drives"), "{said}");
+    json(dir, &format!("pool import --drive {}", place("first")));
+    json(dir, "pool export fast");
+    daemon.stop();
+}

@@ -2,7 +2,9 @@
 
 CARGO ?= cargo
 
-.PHONY: demo test check hosts install library install-library fio-engine
+MINUTES ?= 10
+
+.PHONY: demo test soak check hosts install library install-library fio-engine
 
 PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
@@ -14,6 +16,10 @@ demo:
 ## Every test: units, properties, wire, and real Linux kernels in a virtual machine.
 test:
 	$(CARGO) test --workspace --locked --no-fail-fast
+
+## Fresh seeds of every workload of the simulator, for MINUTES. Those that fail are kept in target/soak/failed-seeds.txt.
+soak:
+	$(CARGO) run --release --locked --package sim -- --minutes $(MINUTES) --keep target/soak/failed-seeds.txt
 
 ## House rules: format, lints, floors, sizes, licences, documents.
 check:

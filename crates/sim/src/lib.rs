@@ -8,8 +8,10 @@
 
 pub mod array;
 pub mod contents;
+pub mod crew;
 pub mod host;
 pub mod life;
+pub mod mode;
 pub mod model;
 pub mod plan;
 pub mod reference;

@@ -2,11 +2,15 @@
 
 use clap::Parser;
 use engine::canary::Canary;
-use sim::plan::Plan;
+use sim::crew::{self, Job, Outcome};
+use sim::mode::Mode;
 use sim::reference::Lie;
-use sim::run::{Report, carry_out};
+use sim::run::carry_out;
 use sim::world::Subject;
+use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Runs the array engine over simulated media, from seeds.
 #[derive(Debug, Parser)]
@@ -20,6 +24,15 @@ struct Options {
     /// Run this one only.
     #[arg(long)]
     seed: Option<u64>,
+    /// Run fresh seeds of all workloads by turns for so long.
+    #[arg(long, conflicts_with_all = ["seed", "seeds", "start", "moves", "loses_log", "reference"])]
+    minutes: Option<u64>,
+    /// Where seeds that fail are kept, one a line with what went wrong.
+    #[arg(long)]
+    keep: Option<PathBuf>,
+    /// Seeds to run side by side; as many as there are cores where nobody says.
+    #[arg(long)]
+    threads: Option<usize>,
     /// Run on the reference pool instead of the engine.
     #[arg(long)]
     reference: bool,
@@ -33,56 +46,91 @@ struct Options {
     #[arg(long, conflicts_with_all = ["moves", "reference"])]
     loses_log: bool,
     /// Print every event.
-    #[arg(long)]
+    #[arg(long, requires = "seed")]
     trace: bool,
 }
 
 impl Options {
-    fn plan(&self, seed: u64) -> Plan {
+    const fn mode(&self) -> Mode {
         match (self.moves, self.loses_log) {
-            (true, _) => Plan::moves(seed),
-            (_, true) => Plan::loses_log(seed),
-            _ => Plan::new(seed),
+            (true, _) => Mode::Moves,
+            (_, true) => Mode::LosesLog,
+            _ => Mode::Plain,
         }
     }
 
-    fn canary(&self) -> Option<Canary> {
-        Canary::ALL.get(self.canary?).copied()
+    fn subject(&self) -> Subject {
+        if self.reference {
+            return Subject::Reference(Lie::None);
+        }
+        Subject::Array(self.canary.and_then(|n| Canary::ALL.get(n).copied()))
+    }
+
+    fn threads(&self) -> usize {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        self.threads.unwrap_or_else(cores).max(1)
+    }
+
+    /// Appends what failed to the file that keeps it.
+    fn keep(&self, outcome: &Outcome) {
+        let (mode, seed) = outcome.job;
+        let Some((life, what)) = &outcome.failure else { return };
+        println!("seed {seed} fails in life {life}: {what}");
+        println!("replay: {}", mode.replay(seed));
+        let Some(path) = &self.keep else { return };
+        if let Some(folder) = path.parent() {
+            // Should it not be there, the file says so.
+            let _ = std::fs::create_dir_all(folder);
+        }
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+        let line =
+            format!("--seed {seed}{}\tlife {life}: {}\n", mode.flag(), what.replace('\n', " "));
+        if let Err(error) = file.and_then(|mut file| file.write_all(line.as_bytes())) {
+            eprintln!("{}: {error}", path.display());
+        }
     }
 }
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    let first = options.seed.unwrap_or(options.start);
-    let count = if options.seed.is_some() { 1 } else { options.seeds };
-    let subject = if options.reference {
-        Subject::Reference(Lie::None)
-    } else {
-        Subject::Array(options.canary())
+    let subject = options.subject();
+    let failed = match (options.seed, options.minutes) {
+        (Some(seed), _) => u64::from(!one(subject, (options.mode(), seed), &options)),
+        (_, Some(minutes)) => {
+            let until = crew::real_now() + Duration::from_secs(60 * minutes);
+            let first = fresh();
+            println!("from seed {first}");
+            let fits = move |_: &Job| crew::real_now() < until;
+            let jobs = (first..).flat_map(|seed| Mode::ALL.map(|mode| (mode, seed)));
+            many(subject, jobs.take_while(fits), &options)
+        }
+        _ => {
+            let mode = options.mode();
+            let last = options.start.saturating_add(options.seeds);
+            many(subject, (options.start..last).map(move |seed| (mode, seed)), &options)
+        }
     };
-    let mut failed = 0u64;
-    for seed in first..first.saturating_add(count) {
-        let plan = options.plan(seed);
-        let report = carry_out(subject, plan, options.trace);
-        failed += u64::from(report.failure.is_some());
-        tell(seed, &report, &options);
-    }
-    println!("{count} seeds, {failed} failed");
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn tell(seed: u64, report: &Report, options: &Options) {
-    if options.seed.is_some() {
-        println!("{:?}", report.counts);
-        println!("{} events, trace {:#018x}", report.events, report.trace);
-    }
-    if let Some((life, what)) = &report.failure {
-        println!("seed {seed} fails in life {life}: {what}");
-        let workload = match (options.moves, options.loses_log) {
-            (true, _) => " --moves",
-            (_, true) => " --loses-log",
-            _ => "",
-        };
-        println!("replay: cargo run -p sim -- --seed {seed}{workload} --trace");
-    }
+/// A seed that was hardly ever run before.
+fn fresh() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    stdx::Prng::new(since.as_secs() ^ u64::from(since.subsec_nanos()) << 32).next_u64() >> 16
+}
+
+fn many(subject: Subject, jobs: impl Iterator<Item = Job> + Send, options: &Options) -> u64 {
+    let (done, failed) = crew::run(subject, jobs, options.threads(), |o| options.keep(o));
+    println!("{done} seeds, {failed} failed");
+    failed
+}
+
+fn one(subject: Subject, job: Job, options: &Options) -> bool {
+    let (mode, seed) = job;
+    let report = carry_out(subject, mode.plan(seed), options.trace);
+    println!("{:?}", report.counts);
+    println!("{} events, trace {:#018x}", report.events, report.trace);
+    let outcome = Outcome { job, failure: report.failure };
+    options.keep(&outcome);
+    outcome.failure.is_none()
 }

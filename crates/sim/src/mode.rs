@@ -1,0 +1,40 @@
+//! The workloads there are.
+
+use crate::plan::Plan;
+
+/// What a seed is made into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mode {
+    /// A bit of everything.
+    Plain,
+    /// Blocks are moved about in a pool with hardly any space.
+    Moves,
+    /// The commit log is lost.
+    LosesLog,
+}
+
+impl Mode {
+    pub const ALL: [Self; 3] = [Self::Plain, Self::Moves, Self::LosesLog];
+
+    pub fn plan(self, seed: u64) -> Plan {
+        match self {
+            Self::Plain => Plan::new(seed),
+            Self::Moves => Plan::moves(seed),
+            Self::LosesLog => Plan::loses_log(seed),
+        }
+    }
+
+    /// What asks for it on the command line.
+    pub const fn flag(self) -> &'static str {
+        match self {
+            Self::Plain => "",
+            Self::Moves => " --moves",
+            Self::LosesLog => " --loses-log",
+        }
+    }
+
+    /// How one of its seeds is run again.
+    pub fn replay(self, seed: u64) -> String {
+        format!("cargo run --release -p sim -- --seed {seed}{} --trace", self.flag())
+    }
+}

@@ -23,7 +23,8 @@ pub enum Kind {
     Exists,
     /// Nothing of this name is there.
     NotFound,
-    /// It is in use: opened elsewhere, or mapped.
+    /// It is in use: opened elsewhere, or mapped. Or the system could not do it just now, which says nothing of
+    /// the drive asked.
     Busy,
     /// The pool or volume was closed under the request.
     Gone,
@@ -74,7 +75,7 @@ impl From<media::Error> for Error {
             media::Kind::OutOfRange | media::Kind::TooLarge | media::Kind::Unsupported => {
                 Kind::Invalid
             }
-            media::Kind::Busy => Kind::Busy,
+            media::Kind::Busy | media::Kind::Passing => Kind::Busy,
             media::Kind::Full => Kind::Full,
             _ => Kind::Failed,
         };

@@ -149,7 +149,7 @@ impl Superblock {
             match done {
                 Ok(()) => written += 1,
                 // What the drive has is whole: it may be tried again.
-                Err(error) if error.kind == Kind::Full => full = Some(error),
+                Err(error) if matches!(error.kind, Kind::Full | Kind::Busy) => full = Some(error),
                 Err(error) => {
                     self.drives.fail(index);
                     failure = Some(error);

@@ -1,17 +1,21 @@
 //! Drives: one enum over what keeps the bytes of a namespace.
 
+mod again;
 mod faulty;
 mod simulated;
 mod storage;
 
-pub use crate::limits::TRANSFER_MAX;
+pub use crate::limits::{TRANSFER_DEADLINE, TRANSFER_MAX};
 pub use faulty::FaultPlan;
-pub use simulated::{SECTOR, Simulated, SimulatedCounters, SimulatedFaults, SimulatedOptions};
+pub use simulated::{
+    Refusal, SECTOR, Simulated, SimulatedCounters, SimulatedFaults, SimulatedOptions,
+};
 pub use storage::OpenDrive;
 
 use crate::error::{Error, Kind, Operation, Refused};
 use crate::limits::COMPARE_CHUNK;
 use crate::memory::{Region, RegionOptions};
+use again::Again;
 use faulty::Faulty;
 use reactor::buffer::{self, Buffer, Pool};
 use std::path::Path;
@@ -163,18 +167,51 @@ impl Drive {
     /// As [`read`](Self::read).
     pub async fn read_from(&self, offset: u64, len: usize, pool: Pool) -> Result<Buffer, Error> {
         self.check_transfer(Operation::Read, offset, len)?;
+        let buffer = self.buffer(offset, len, &pool).await;
+        self.fill(offset, len, buffer).await
+    }
+
+    /// Memory of `pool` to read `len` bytes at `offset` into: what comes after is the drive's time alone.
+    pub async fn buffer(&self, offset: u64, len: usize, pool: &Pool) -> Buffer {
         match self {
-            Self::File(s) | Self::Block(s) => s.read(offset, len, pool).await,
+            Self::File(s) | Self::Block(s) => s.buffer(offset, len, pool).await,
+            Self::Memory(_) | Self::Simulated(_) => pool.alloc(len).await,
+            Self::Faulty(f) => Box::pin(f.inner().buffer(offset, len, pool)).await,
+        }
+    }
+
+    /// Reads `len` bytes at `offset` into the [`buffer`](Self::buffer) made for them.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub async fn fill(&self, offset: u64, len: usize, buffer: Buffer) -> Result<Buffer, Error> {
+        self.check_transfer(Operation::Read, offset, len)?;
+        let (mut again, mut buffer) = (Again::default(), buffer);
+        loop {
+            let Refused { error, data } = match self.fill_once(offset, len, buffer).await {
+                Ok(filled) => return Ok(filled),
+                Err(refused) => refused,
+            };
+            match data {
+                Some(back) if again.pause(&error).await => buffer = back,
+                _ => return Err(error),
+            }
+        }
+    }
+
+    async fn fill_once(&self, offset: u64, len: usize, buffer: Buffer) -> Result<Buffer, Refused> {
+        match self {
+            Self::File(s) | Self::Block(s) => s.fill(offset, len, buffer).await,
             Self::Memory(region) => {
-                let mut out = pool.alloc(len).await;
+                let mut out = buffer;
                 region.copy_out(offset, &mut out)?;
                 Ok(out)
             }
             Self::Faulty(f) => {
                 f.before(Operation::Read, offset, u64_of(len)).await?;
-                Box::pin(f.inner().read_from(offset, len, pool)).await
+                Ok(Box::pin(f.inner().fill(offset, len, buffer)).await?)
             }
-            Self::Simulated(s) => s.read(offset, len, pool).await,
+            Self::Simulated(s) => s.read(offset, len, buffer).await,
         }
     }
 
@@ -241,13 +278,26 @@ impl Drive {
         data: Buffer,
         fua: bool,
     ) -> Result<(), Refused> {
-        let len = data.len();
-        self.check_transfer(Operation::Write, offset, len)?;
+        self.check_transfer(Operation::Write, offset, data.len())?;
+        let (mut again, mut data) = (Again::default(), data);
+        loop {
+            let mut refused = match self.write_once(offset, data, fua).await {
+                Ok(()) => return Ok(()),
+                Err(refused) => refused,
+            };
+            match refused.data.take() {
+                Some(back) if again.pause(&refused.error).await => data = back,
+                back => return Err(Refused { data: back, ..refused }),
+            }
+        }
+    }
+
+    async fn write_once(&self, offset: u64, data: Buffer, fua: bool) -> Result<(), Refused> {
         match self {
             Self::File(s) | Self::Block(s) => s.write(offset, data, fua).await,
             Self::Memory(region) => Ok(region.copy_in(offset, &data)?),
             Self::Faulty(f) => {
-                f.before(Operation::Write, offset, u64_of(len)).await?;
+                f.before(Operation::Write, offset, u64_of(data.len())).await?;
                 Box::pin(f.inner().write_or_return(offset, data, fua)).await
             }
             Self::Simulated(s) => s.write(offset, data, fua).await,
@@ -260,6 +310,10 @@ impl Drive {
     /// What the drive says. After a failure, writes that were acknowledged may be lost, so the drive
     /// latches: no write or flush succeeds again.
     pub async fn flush(&self) -> Result<(), Error> {
+        Again::until_it_passed(async || self.flush_once().await).await
+    }
+
+    async fn flush_once(&self) -> Result<(), Error> {
         match self {
             Self::File(s) | Self::Block(s) => s.flush().await,
             Self::Memory(_) => Ok(()),
@@ -279,6 +333,10 @@ impl Drive {
     /// says.
     pub async fn deallocate(&self, offset: u64, len: u64) -> Result<(), Error> {
         self.check(Operation::Deallocate, offset, len)?;
+        Again::until_it_passed(async || self.deallocate_once(offset, len).await).await
+    }
+
+    async fn deallocate_once(&self, offset: u64, len: u64) -> Result<(), Error> {
         match self {
             Self::File(s) | Self::Block(s) => s.deallocate(offset, len).await,
             Self::Memory(region) => region.deallocate(offset, len),
@@ -297,6 +355,10 @@ impl Drive {
     /// `OutOfRange`, `Latched`, and what the drive says.
     pub async fn write_zeroes(&self, offset: u64, len: u64, deallocate: bool) -> Result<(), Error> {
         self.check(Operation::WriteZeroes, offset, len)?;
+        Again::until_it_passed(async || self.zero_once(offset, len, deallocate).await).await
+    }
+
+    async fn zero_once(&self, offset: u64, len: u64, deallocate: bool) -> Result<(), Error> {
         match self {
             Self::File(s) | Self::Block(s) => s.write_zeroes(offset, len, deallocate).await,
             // Memory has no space of its own to keep: freeing is the cheapest zero.
@@ -316,6 +378,10 @@ impl Drive {
     /// `Full` when there is none, `OutOfRange`, `Latched`, and what the drive says.
     pub async fn preallocate(&self, offset: u64, len: u64) -> Result<(), Error> {
         self.check(Operation::WriteZeroes, offset, len)?;
+        Again::until_it_passed(async || self.preallocate_once(offset, len).await).await
+    }
+
+    async fn preallocate_once(&self, offset: u64, len: u64) -> Result<(), Error> {
         match self {
             Self::File(s) | Self::Block(s) => s.preallocate(offset, len).await,
             Self::Memory(_) => Ok(()),

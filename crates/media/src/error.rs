@@ -22,6 +22,10 @@ pub enum Kind {
     Latched,
     /// Another has it open and shares it with nobody.
     Busy,
+    /// The system could not do it just now: interrupted, busy, out of memory. Says nothing of the drive.
+    Passing,
+    /// No answer came in time. What was to be changed may still be.
+    Timeout,
     /// The drive cannot do this at all.
     Unsupported,
 }
@@ -37,6 +41,8 @@ impl fmt::Display for Kind {
             Self::Gone => "the drive is gone",
             Self::Latched => "the drive failed before",
             Self::Busy => "another has it",
+            Self::Passing => "the system could not do it just now",
+            Self::Timeout => "no answer in time",
             Self::Unsupported => "not supported",
         })
     }
@@ -100,17 +106,29 @@ impl Error {
     }
 
     pub(crate) fn from_io(source: io::Error, operation: Operation, offset: u64, len: u64) -> Self {
-        let kind = kind_of(&source);
+        let kind = match operation {
+            // Another has it: that does not pass by itself.
+            Operation::Open if source.kind() == io::ErrorKind::ResourceBusy => Kind::Busy,
+            _ => kind_of(&source),
+        };
         Self { kind, operation, offset, len, source: Some(source) }
     }
 }
 
-/// A write that was refused.
+/// A read or write that was refused.
 #[derive(Debug)]
 pub struct Refused {
     pub error: Error,
-    /// What was to be written, where there is no space for it now ([`Kind::Full`]).
+    /// Its buffer, where it may succeed later ([`Kind::Full`], [`Kind::Passing`]).
     pub data: Option<reactor::buffer::Buffer>,
+}
+
+impl Refused {
+    /// With its buffer, if it may be of use.
+    pub(crate) fn with(error: Error, data: Option<reactor::buffer::Buffer>) -> Self {
+        let again = matches!(error.kind, Kind::Full | Kind::Passing);
+        Self { error, data: data.filter(|_| again) }
+    }
 }
 
 impl From<Error> for Refused {
@@ -120,14 +138,15 @@ impl From<Error> for Refused {
 }
 
 fn kind_of(e: &io::Error) -> Kind {
-    if e.kind() == io::ErrorKind::ResourceBusy {
-        return Kind::Busy;
-    }
     match e.raw_os_error() {
         Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => Kind::Full,
         Some(libc::EROFS | libc::EPERM | libc::EACCES | libc::EBADF) => Kind::ReadOnly,
         Some(libc::ENODEV | libc::ENXIO | libc::ESHUTDOWN | libc::ENOENT) => Kind::Gone,
         Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY | libc::EINVAL) => Kind::Unsupported,
+        Some(libc::EAGAIN | libc::EINTR | libc::ENOMEM | libc::ENOBUFS | libc::EBUSY) => {
+            Kind::Passing
+        }
+        Some(libc::ETIMEDOUT | libc::ETIME) => Kind::Timeout,
         _ => Kind::Medium,
     }
 }
@@ -150,8 +169,21 @@ mod tests {
             (libc::EROFS, Kind::ReadOnly),
             (libc::ENXIO, Kind::Gone),
             (libc::EOPNOTSUPP, Kind::Unsupported),
+            (libc::ETIMEDOUT, Kind::Timeout),
         ] {
             assert_eq!(kind_of(&io::Error::from_raw_os_error(errno)), kind);
         }
+    }
+
+    /// Memory that was short for a moment condemned every drive of a pool for good.
+    #[test]
+    fn what_passes_is_no_verdict_on_a_drive() {
+        for errno in [libc::EAGAIN, libc::EINTR, libc::ENOMEM, libc::EBUSY, libc::ENOBUFS] {
+            let source = || io::Error::from_raw_os_error(errno);
+            let error = Error::from_io(source(), Operation::Write, 0, 512);
+            assert_eq!(error.kind, Kind::Passing, "{error}");
+        }
+        let busy = io::Error::from_raw_os_error(libc::EBUSY);
+        assert_eq!(Error::from_io(busy, Operation::Open, 0, 0).kind, Kind::Busy);
     }
 }

@@ -7,7 +7,7 @@ pub mod memory;
 pub mod pmem;
 mod power;
 
-pub use drive::{Drive, FaultPlan, Simulated};
+pub use drive::{Drive, FaultPlan, Refusal, Simulated};
 pub use error::{Error, Kind, Operation, Refused};
 pub use limits::REGION_MAX;
 pub use pmem::{Pmem, SimulatedPmem};

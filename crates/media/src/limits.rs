@@ -1,5 +1,7 @@
 //! Every bound of this crate, with its reason.
 
+use std::time::Duration;
+
 use reactor::BUFFER_MAX;
 
 /// The most bytes one call moves: a buffer, less what alignment may add at both ends.
@@ -26,3 +28,18 @@ pub(crate) const LOCK_SPINS: u32 = 64;
 /// Bytes read at once to compare them: a share of the scratch pool small enough for several.
 pub(crate) const COMPARE_CHUNK: usize = 128 * 1024;
 const _: () = assert!(COMPARE_CHUNK < TRANSFER_MAX);
+
+/// How long a drive may take for a read, a write or a flush: what Linux gives an NVMe command before it
+/// resets the controller. Whoever has other drives to turn to waits less.
+pub const TRANSFER_DEADLINE: Duration = Duration::from_secs(30);
+
+/// How long it may take to allocate, free or zero space: drives erase, and file systems write, much at once.
+pub const SPACE_DEADLINE: Duration = Duration::from_secs(120);
+
+/// How long an operation is tried again that failed for a passing reason.
+pub(crate) const PASSING_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The pause before the first and before later ones of those attempts: it doubles in between.
+pub(crate) const PASSING_PAUSE: Duration = Duration::from_millis(1);
+pub(crate) const PASSING_PAUSE_MAX: Duration = Duration::from_millis(100);
+const _: () = assert!(PASSING_PATIENCE.as_secs() < TRANSFER_DEADLINE.as_secs());

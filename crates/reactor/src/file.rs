@@ -7,6 +7,7 @@ use crate::core;
 use crate::driver::require_real;
 use crate::limits::BUFFER_ALIGN;
 use crate::ring::{Hold, OpFuture};
+use crate::timer::{Elapsed, timeout};
 use io_uring::{opcode, squeue, types};
 use std::cell::RefCell;
 use std::ffi::CString;
@@ -18,6 +19,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::time::Duration;
 use stdx::num::{u32_of, usize32};
 
 /// How a file is opened.
@@ -31,11 +34,23 @@ pub struct OpenOptions {
     pub direct: bool,
     /// Holds it as [`hold`] does, until it is closed.
     pub exclusive: bool,
+    /// How long the kernel may take for an operation, and for one that changes what is allocated. After that it
+    /// ends with `TimedOut`, and what it was given stays with the kernel until that is done with it.
+    pub deadline: Option<Deadline>,
+}
+
+/// How long operations may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deadline {
+    /// Reads, writes and flushes.
+    pub transfer: Duration,
+    /// Allocating, freeing and zeroing space.
+    pub space: Duration,
 }
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        Self { write: true, create: false, direct: true, exclusive: false }
+        Self { write: true, create: false, direct: true, exclusive: false, deadline: None }
     }
 }
 
@@ -57,6 +72,39 @@ struct Inner {
     kind: Kind,
     direct: bool,
     align: u32,
+    deadline: Option<Deadline>,
+    /// Changes past their deadline that the kernel still has.
+    late: AtomicUsize,
+}
+
+/// A change past its deadline, until the kernel is done with it.
+pub(crate) struct Late(Rc<Local>);
+
+impl Drop for Late {
+    fn drop(&mut self) {
+        self.0.inner.late.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+const RUNNING: u8 = 0;
+const LATE: u8 = 1;
+const DONE: u8 = 2;
+
+/// A change made by a helper thread.
+struct Call {
+    file: Arc<Inner>,
+    stage: AtomicU8,
+}
+
+impl Call {
+    /// Whoever waits and the thread each reach one stage, in any order.
+    fn reach(&self, stage: u8) {
+        match (stage, self.stage.swap(stage, Ordering::AcqRel)) {
+            (LATE, RUNNING) => _ = self.file.late.fetch_add(1, Ordering::AcqRel),
+            (DONE, LATE) => _ = self.file.late.fetch_sub(1, Ordering::AcqRel),
+            _ => {}
+        }
+    }
 }
 
 /// An open file or block device. May be used on every reactor; cloning shares it.
@@ -68,6 +116,14 @@ pub struct File {
 /// A file as one reactor holds it: operations count references here, without atomics.
 pub(crate) struct Local {
     inner: Arc<Inner>,
+}
+
+impl Local {
+    /// Notes a change that did not end in time.
+    pub fn late(file: &Rc<Self>) -> Late {
+        file.inner.late.fetch_add(1, Ordering::AcqRel);
+        Late(Rc::clone(file))
+    }
 }
 
 /// The files used on one reactor. A file closes everywhere once its last handle is gone and each
@@ -172,7 +228,8 @@ impl File {
             ));
         };
         let align = if direct { direct_align(&fd, path, kind) } else { 1 };
-        let inner = Inner { fd, path: path.to_path_buf(), kind, direct, align };
+        let (path, deadline, late) = (path.to_path_buf(), options.deadline, AtomicUsize::new(0));
+        let inner = Inner { fd, path, kind, direct, align, deadline, late };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -237,6 +294,21 @@ impl File {
         unit(unsafe { libc::ftruncate64(self.fd(), bytes) }).map_err(|_| io::Error::last_os_error())
     }
 
+    /// Changes that did not end in time, and that the kernel may still make: until there are none, what is
+    /// written may be undone by them.
+    #[must_use]
+    pub fn late_changes(&self) -> usize {
+        self.inner.late.load(Ordering::Acquire)
+    }
+
+    fn transfer_time(&self) -> Option<Duration> {
+        self.inner.deadline.map(|deadline| deadline.transfer)
+    }
+
+    fn space_time(&self) -> Option<Duration> {
+        self.inner.deadline.map(|deadline| deadline.space)
+    }
+
     fn fd(&self) -> RawFd {
         self.inner.fd.as_raw_fd()
     }
@@ -248,7 +320,7 @@ impl File {
     unsafe fn start(&self, entry: squeue::Entry, buffer: Option<Buffer>, place: Place) -> Started {
         core::with(|core| {
             let file = core.files.local(&self.inner);
-            let hold = Hold::File { file, buffer, place };
+            let hold = Hold::File { file, buffer, place, late: None };
             match core.driver.ring() {
                 // SAFETY: the operation's slot holds the file and the buffer.
                 Ok(ring) => unsafe { ring.start(entry, hold) },
@@ -271,7 +343,7 @@ impl File {
         let (address, len) = (buffer.as_mut_ptr(), u32_of(buffer.len()));
         let entry = opcode::Read::new(types::Fd(self.fd()), address, len).offset(offset).build();
         // SAFETY: the entry points into `buffer`, whose memory does not move with it.
-        finish(unsafe { self.start(entry, Some(buffer), place) }).await
+        finish(unsafe { self.start(entry, Some(buffer), place) }, self.transfer_time(), false).await
     }
 
     /// Writes all the bytes `buffer` shows at `offset`; with `dsync` they are durable when it
@@ -291,7 +363,7 @@ impl File {
             .rw_flags(if dsync { libc::RWF_DSYNC } else { 0 })
             .build();
         // SAFETY: the entry points into `buffer`, whose memory does not move with it.
-        finish(unsafe { self.start(entry, Some(buffer), place) }).await
+        finish(unsafe { self.start(entry, Some(buffer), place) }, self.transfer_time(), true).await
     }
 
     /// Makes completed writes durable; with `data_only` without times and the like (fdatasync).
@@ -304,7 +376,8 @@ impl File {
         let entry = opcode::Fsync::new(types::Fd(self.fd())).flags(flags).build();
         let place = Place::wait().await;
         // SAFETY: the entry points to nothing but the file.
-        finish(unsafe { self.start(entry, None, place) }).await.0.map(|_| ())
+        let started = unsafe { self.start(entry, None, place) };
+        finish(started, self.transfer_time(), false).await.0.map(|_| ())
     }
 
     async fn fallocate(&self, mode: i32, offset: u64, len: u64) -> io::Result<()> {
@@ -312,7 +385,8 @@ impl File {
         let entry =
             opcode::Fallocate::new(types::Fd(self.fd()), len).offset(offset).mode(mode).build();
         // SAFETY: the entry points to nothing but the file.
-        finish(unsafe { self.start(entry, None, place) }).await.0.map(|_| ())
+        let started = unsafe { self.start(entry, None, place) };
+        finish(started, self.space_time(), true).await.0.map(|_| ())
     }
 
     /// Frees the space of a range, which then reads as zeroes. Works on files, and on block devices
@@ -347,14 +421,23 @@ impl File {
     /// # Errors
     /// As the ioctl: `Unsupported` where the device has no such command.
     pub async fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
-        let inner = Arc::clone(&self.inner);
+        let call = Arc::new(Call { file: Arc::clone(&self.inner), stage: AtomicU8::new(RUNNING) });
+        let running = Arc::clone(&call);
         let ioctl = move || {
             let range = [offset, len];
+            let fd = running.file.fd.as_raw_fd();
             // SAFETY: BLKDISCARD reads two u64, and `range` holds two.
-            let rc = unsafe { libc::ioctl(inner.fd.as_raw_fd(), BLKDISCARD, range.as_ptr()) };
-            if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+            let rc = unsafe { libc::ioctl(fd, BLKDISCARD, range.as_ptr()) };
+            let done = if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
+            running.reach(DONE);
+            done
         };
-        crate::blocking::run(ioctl).await
+        let answer = crate::blocking::run(ioctl);
+        let Some(within) = self.space_time() else { return answer.await };
+        timeout(within, answer).await.unwrap_or_else(|Elapsed| {
+            call.reach(LATE);
+            Err(timed_out())
+        })
     }
 
     /// Whether acknowledged writes can be lost with power until a flush: always for a file (its
@@ -421,10 +504,29 @@ fn direct_align(fd: &OwnedFd, path: &Path, kind: Kind) -> u32 {
 
 type Started = Result<OpFuture, (io::Error, Hold)>;
 
-async fn finish(started: Started) -> (io::Result<usize>, Option<Buffer>) {
+fn timed_out() -> io::Error {
+    io::Error::from_raw_os_error(libc::ETIMEDOUT)
+}
+
+/// Waits for an operation, for so long at most. Past that it is the kernel's alone, and counted where it
+/// `changes` what is there.
+async fn finish(
+    started: Started,
+    within: Option<Duration>,
+    changes: bool,
+) -> (io::Result<usize>, Option<Buffer>) {
     let (outcome, hold) = match started {
-        Ok(op) => {
-            let (res, hold) = op.await;
+        Ok(mut op) => {
+            let ended = match within {
+                None => Ok((&mut op).await),
+                Some(within) => timeout(within, &mut op).await,
+            };
+            let Ok((res, hold)) = ended else {
+                if changes {
+                    op.mark_late();
+                }
+                return (Err(timed_out()), None);
+            };
             (result(res), hold)
         }
         Err((e, hold)) => (Err(e), hold),

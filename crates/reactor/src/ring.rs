@@ -8,7 +8,7 @@ use crate::bell::Bell;
 use crate::buffer::Buffer;
 use crate::core;
 use crate::error::Error;
-use crate::file::{Local, Place};
+use crate::file::{Late, Local, Place};
 use crate::limits::{COMPLETIONS_PER_TURN, CQ_ENTRIES, OPS_MAX, SQ_ENTRIES};
 use crate::time::Nanos;
 use io_uring::types::{SubmitArgs, Timespec};
@@ -34,6 +34,8 @@ pub(crate) enum Hold {
         buffer: Option<Buffer>,
         #[allow(dead_code, reason = "given back when dropped")]
         place: Place,
+        /// It did not end in time.
+        late: Option<Late>,
     },
 }
 
@@ -257,6 +259,20 @@ fn ignore_transient(result: io::Result<usize>) -> io::Result<()> {
 #[must_use = "dropping an operation cancels it"]
 pub(crate) struct OpFuture {
     id: Option<u32>,
+}
+
+impl OpFuture {
+    /// Has its file know that the kernel has it past its time, for as long as it does.
+    pub fn mark_late(&self) {
+        let Some(id) = self.id else { return };
+        core::with(|core| {
+            let Ok(ring) = core.driver.ring() else { return };
+            let mut ops = ring.ops.borrow_mut();
+            if let Some(Op { hold: Hold::File { file, late, .. }, .. }) = ops.get_mut(id) {
+                *late = Some(Local::late(file));
+            }
+        });
+    }
 }
 
 impl Future for OpFuture {

@@ -4,8 +4,8 @@ use super::patience::Patience;
 use crate::address::BLOCK;
 use crate::error::{Error, Kind, Result};
 use crate::limits::NO_SPACE_PAUSE;
-use media::Drive;
 use media::memory::SharedRegion;
+use media::{Drive, Refused};
 use reactor::buffer::{Buffer, Pool};
 use reactor::join_all;
 use std::rc::Rc;
@@ -93,6 +93,11 @@ struct Counters {
     corrupt: AtomicU64,
     reconstructed: AtomicU64,
     repaired: AtomicU64,
+}
+
+/// Whether an error says nothing of the drive.
+const fn is_passing(kind: media::Kind) -> bool {
+    matches!(kind, media::Kind::Full | media::Kind::Passing)
 }
 
 /// Only one reactor counts in a set of counters.
@@ -396,20 +401,20 @@ impl DriveSet {
     }
 
     /// Writes. The first failure takes the drive out of use, save that a lack of space behind it is
-    /// none of its own.
+    /// none of its own, nor is what passes.
     ///
     /// # Errors
-    /// `Missing` when the drive cannot be used, `Full` when there is no space behind it, `Failed`
-    /// with what it says.
+    /// `Missing` when the drive cannot be used, `Full` when there is no space behind it, `Busy` when the system
+    /// could not do it just now, `Failed` with what it says.
     pub async fn write(&self, drive: u16, offset: u64, data: Buffer) -> Result<()> {
         self.write_or_return(drive, offset, data).await.map_err(|(error, _)| error)
     }
 
-    /// As [`write`](Self::write), but tries again and again where there is no space behind the drive:
-    /// what it has is whole, and space may come back.
+    /// As [`write`](Self::write), but tries again and again where there is no space behind the drive, or the
+    /// system is short of something: what the drive has is whole, and space may come back.
     ///
     /// # Errors
-    /// As [`write`](Self::write); `Full` once nobody has the patience any more.
+    /// As [`write`](Self::write); `Full` and `Busy` once nobody has the patience any more.
     pub(super) async fn write_when_space(
         &self,
         drive: u16,
@@ -420,8 +425,10 @@ impl DriveSet {
         let mut waiting = None;
         loop {
             match self.write_or_return(drive, offset, data).await {
-                Err((_, Some(back))) if !patience.has_ended() => {
-                    waiting.get_or_insert_with(|| patience.wait());
+                Err((error, Some(back))) if !patience.has_ended() => {
+                    if error.kind == Kind::Full {
+                        waiting.get_or_insert_with(|| patience.wait());
+                    }
                     data = back;
                     reactor::sleep(NO_SPACE_PAUSE).await;
                 }
@@ -449,9 +456,10 @@ impl DriveSet {
                 count(&self.counts(drive).bytes_written, len);
                 Ok(())
             }
-            Err(refused) if refused.error.kind == media::Kind::Full => {
-                let error = Error::caused(Kind::Full, format!("drive {drive}"), refused.error);
-                Err((error, refused.data))
+            Err(refused) if is_passing(refused.error.kind) => {
+                let Refused { error, data } = refused;
+                let kind = if error.kind == media::Kind::Full { Kind::Full } else { Kind::Busy };
+                Err((Error::caused(kind, format!("drive {drive}"), error), data))
             }
             Err(refused) => {
                 count(&self.counts(drive).write_errors, 1);
@@ -468,7 +476,12 @@ impl DriveSet {
         let flushing = drives.into_iter().filter_map(|index| {
             let drive = self.drive(index)?;
             drive.has_volatile_cache().then_some(async move {
-                if drive.flush().await.is_err() {
+                let mut flushed = drive.flush().await;
+                while flushed.as_ref().is_err_and(|e| e.kind == media::Kind::Passing) {
+                    reactor::sleep(NO_SPACE_PAUSE).await;
+                    flushed = drive.flush().await;
+                }
+                if flushed.is_err() {
                     count(&self.counts(index).write_errors, 1);
                     self.fail(index);
                 }

@@ -13,8 +13,9 @@ fn judge(info: &SegmentInfo, outcomes: impl Iterator<Item = Result<()>>) -> Resu
     let mut lost = 0;
     let mut first = None;
     for error in outcomes.filter_map(Result::err) {
-        // Without space behind it a drive is whole, and what is asked of it may succeed later.
-        if error.kind == Kind::Full {
+        // Without space behind it a drive is whole, and what is asked of it may succeed later. So it is where the
+        // system was short of something.
+        if matches!(error.kind, Kind::Full | Kind::Busy) {
             return Err(error);
         }
         lost += 1;

@@ -2,6 +2,7 @@
 
 use super::Drive;
 use crate::error::{Error, Kind, Operation};
+use crate::limits::TRANSFER_DEADLINE;
 use reactor::sleep;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
@@ -54,7 +55,10 @@ impl Faulty {
     ) -> Result<(), Error> {
         let (delay, kind) = self.decide(operation);
         if let Some(delay) = delay {
-            sleep(delay).await;
+            sleep(delay.min(TRANSFER_DEADLINE)).await;
+            if delay >= TRANSFER_DEADLINE {
+                return Err(Error::new(Kind::Timeout, operation, offset, len));
+            }
         }
         kind.map_or(Ok(()), |kind| Err(Error::new(kind, operation, offset, len)))
     }

@@ -9,15 +9,19 @@ pub use image::SECTOR;
 
 use crate::Power;
 use crate::error::{Error, Kind, Operation, Refused};
+use crate::limits::TRANSFER_DEADLINE;
 use image::Image;
-use reactor::buffer::{Buffer, Pool};
-use reactor::{Nanos, now, sleep_until};
+use reactor::buffer::Buffer;
+use reactor::{Elapsed, Nanos, now, sleep_until, timeout};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use stdx::Prng;
 use stdx::num::{align_down, low32, u64_of, usize64};
+
+/// How often an operation of a drive that hangs looks whether it still does.
+const HANG_LOOK: Nanos = 100_000_000;
 
 /// What a simulated drive is like.
 #[derive(Clone, Debug)]
@@ -69,6 +73,26 @@ pub struct SimulatedFaults {
     pub slow_ppm: u32,
 }
 
+/// What a simulated drive answers to some operations, as a system's error would have it.
+#[derive(Clone, Debug)]
+pub struct Refusal {
+    /// Which operations; all of them if none is named.
+    pub operation: Option<Operation>,
+    /// Those that touch these bytes.
+    pub range: Range<u64>,
+    pub kind: Kind,
+    /// How many times; for ever if that is not said.
+    pub times: Option<u64>,
+}
+
+impl Refusal {
+    /// Every operation, for so many times.
+    #[must_use]
+    pub const fn all(kind: Kind, times: u64) -> Self {
+        Self { operation: None, range: 0..u64::MAX, kind, times: Some(times) }
+    }
+}
+
 /// What happened on the drive since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SimulatedCounters {
@@ -109,6 +133,9 @@ struct State {
     set_aside: Vec<std::ops::Range<u64>>,
     latched: bool,
     stalled_until: Nanos,
+    /// Nothing ends.
+    hangs: bool,
+    refusals: Vec<Refusal>,
     /// Counts power cuts: an operation from before one never ends.
     epoch: u64,
 }
@@ -142,6 +169,8 @@ impl Simulated {
             set_aside: Vec::new(),
             latched: false,
             stalled_until: 0,
+            hangs: false,
+            refusals: Vec::new(),
             epoch: 0,
         };
         Arc::new(Self { options, state: Mutex::new(state) })
@@ -187,6 +216,21 @@ impl Simulated {
         self.state().stalled_until = now().saturating_add(span);
     }
 
+    /// From now on nothing ends, without an error, or all of it does again.
+    pub fn set_hanging(&self, hangs: bool) {
+        self.state().hangs = hangs;
+    }
+
+    /// Refuses operations as told, beside what it refuses already.
+    pub fn refuse(&self, refusal: Refusal) {
+        self.state().refusals.push(refusal);
+    }
+
+    /// Refuses nothing any more that it was told to.
+    pub fn refuse_nothing(&self) {
+        self.state().refusals.clear();
+    }
+
     /// Power fails. Of what was not flushed any subset of sectors is left, of writes under way too.
     /// What is under way never ends, and what begins before [`power_on`](Self::power_on) neither.
     /// When its [`Power`] was cut before, this decides what that left.
@@ -201,12 +245,13 @@ impl Simulated {
         state.counters.power_cuts += 1;
     }
 
-    /// Power is back. A stall and a latched failure are over; a failed drive stays failed.
+    /// Power is back. Stalls, hanging and a latched failure are over; a failed drive stays failed.
     pub fn power_on(&self) {
         let mut state = self.state();
         self.options.power.restore();
         state.latched = false;
         state.stalled_until = 0;
+        state.hangs = false;
     }
 
     /// Makes the sectors of a range unreadable until they are written again.
@@ -281,17 +326,21 @@ impl Simulated {
         Ok(())
     }
 
-    pub(super) async fn read(&self, offset: u64, len: usize, pool: Pool) -> Result<Buffer, Error> {
-        let mut out = pool.alloc(len).await;
+    pub(super) async fn read(
+        &self,
+        offset: u64,
+        len: usize,
+        mut out: Buffer,
+    ) -> Result<Buffer, Refused> {
         let error = |kind| Error::new(kind, Operation::Read, offset, u64_of(len));
-        self.pass(Operation::Read).await;
+        self.pass_in_time(Operation::Read).await.map_err(error)?;
         let mut state = self.state();
         state.counters.reads += 1;
         state.counters.bytes_read += u64_of(len);
         let kind = state.refuses_read(offset, u64_of(len));
         if let Some(kind) = kind {
             state.counters.errors += 1;
-            return Err(error(kind));
+            return Err(Refused::with(error(kind), Some(out)));
         }
         state.image.read(offset, &mut out);
         Ok(out)
@@ -299,13 +348,20 @@ impl Simulated {
 
     pub(super) async fn write(&self, offset: u64, data: Buffer, fua: bool) -> Result<(), Refused> {
         let len = u64_of(data.len());
-        if self.state().lacks_space(offset, len) {
-            self.pass(Operation::Write).await;
-            let error = Error::new(Kind::Full, Operation::Write, offset, len);
-            return Err(Refused { error, data: Some(data) });
+        let refused = {
+            let mut state = self.state();
+            let lacks_space = state.lacks_space(offset, len);
+            let refused = state.refuses(Operation::Write, offset, len);
+            refused.or(lacks_space.then_some(Kind::Full))
+        };
+        let error = |kind| Error::new(kind, Operation::Write, offset, len);
+        if let Some(kind) = refused {
+            self.pass_in_time(Operation::Write).await.map_err(error)?;
+            self.state().counters.errors += 1;
+            return Err(Refused::with(error(kind), Some(data)));
         }
         let flight = self.take_off(Flight { offset, len, data: Some(data[..].into()) });
-        self.pass(Operation::Write).await;
+        self.pass_in_time(Operation::Write).await.map_err(error)?;
         Ok(flight.land(Operation::Write, fua)?)
     }
 
@@ -324,16 +380,29 @@ impl Simulated {
         offset: u64,
         len: u64,
     ) -> Result<(), Error> {
+        let error = |kind| Error::new(kind, operation, offset, len);
+        let refused = self.state().refuses(operation, offset, len);
+        if let Some(kind) = refused {
+            self.pass_in_time(operation).await.map_err(error)?;
+            self.state().counters.errors += 1;
+            return Err(error(kind));
+        }
         let flight = self.take_off(Flight { offset, len, data: None });
-        self.pass(operation).await;
+        self.pass_in_time(operation).await.map_err(error)?;
         flight.land(operation, false)
     }
 
     pub(super) async fn flush(&self) -> Result<(), Error> {
+        let error = |kind| Error::new(kind, Operation::Flush, 0, 0);
         let mark = self.state().image.mark();
-        self.pass(Operation::Flush).await;
+        self.pass_in_time(Operation::Flush).await.map_err(error)?;
         let mut state = self.state();
         state.counters.flushes += 1;
+        if let Some(kind) = state.refuses(Operation::Flush, 0, 1) {
+            state.latched |= kind != Kind::Passing;
+            state.counters.errors += 1;
+            return Err(error(kind));
+        }
         let ppm = state.faults.flush_error_ppm;
         let refused = state.refuses_change().or_else(|| {
             let fails = state.prng.chance_ppm(ppm);
@@ -342,10 +411,19 @@ impl Simulated {
         });
         if let Some(kind) = refused {
             state.counters.errors += 1;
-            return Err(Error::new(kind, Operation::Flush, 0, 0));
+            return Err(error(kind));
         }
         state.image.flush(mark);
         Ok(())
+    }
+
+    /// Takes the time an operation takes, if that is not too long.
+    async fn pass_in_time(&self, operation: Operation) -> Result<(), Kind> {
+        let passed = timeout(TRANSFER_DEADLINE, self.pass(operation)).await;
+        if passed.is_err() && !self.options.power.is_on() {
+            std::future::pending::<()>().await;
+        }
+        passed.map_err(|Elapsed| Kind::Timeout)
     }
 
     /// Takes the time an operation takes; never ends once the power is cut.
@@ -359,14 +437,17 @@ impl Simulated {
             let stalled = self.state().stalled_until;
             end = end.max(stalled);
             sleep_until(end).await;
-            let (alive, stalled) = {
+            let (alive, stalled, hangs) = {
                 let state = self.state();
-                (self.options.power.is_on() && state.epoch == epoch, state.stalled_until)
+                let alive = self.options.power.is_on() && state.epoch == epoch;
+                (alive, state.stalled_until, state.hangs)
             };
             if !alive {
                 std::future::pending::<()>().await;
             }
-            if stalled <= end {
+            if hangs {
+                end = now().saturating_add(HANG_LOOK);
+            } else if stalled <= end {
                 return;
             }
         }
@@ -384,6 +465,18 @@ impl Simulated {
 }
 
 impl State {
+    /// What it was told to answer to this.
+    fn refuses(&mut self, operation: Operation, offset: u64, len: u64) -> Option<Kind> {
+        let end = offset + len;
+        let refusal = self.refusals.iter_mut().find(|refusal| {
+            refusal.operation.is_none_or(|only| only == operation)
+                && (refusal.range.start < end && offset < refusal.range.end)
+                && refusal.times != Some(0)
+        })?;
+        refusal.times = refusal.times.map(|times| times - 1);
+        Some(refusal.kind)
+    }
+
     fn duration(&mut self, options: &SimulatedOptions, operation: Operation) -> Nanos {
         let range = if operation == Operation::Flush { &options.flush } else { &options.transfer };
         let nanos = |d: Duration| Nanos::try_from(d.as_nanos()).unwrap_or(Nanos::MAX / 4);
@@ -396,6 +489,9 @@ impl State {
     fn refuses_read(&mut self, offset: u64, len: u64) -> Option<Kind> {
         if self.failed {
             return Some(Kind::Gone);
+        }
+        if let Some(kind) = self.refuses(Operation::Read, offset, len) {
+            return Some(kind);
         }
         let sectors = offset / SECTOR..(offset + len).div_ceil(SECTOR);
         let latent = self.latent.range(sectors).next().is_some();

@@ -1,9 +1,9 @@
 //! Files and block devices: direct I/O, aligned whatever is asked.
 
 use crate::error::{Error, Kind, Operation, Refused};
-use crate::limits::{TRANSFER_MAX, ZERO_CHUNK};
+use crate::limits::{SPACE_DEADLINE, TRANSFER_DEADLINE, TRANSFER_MAX, ZERO_CHUNK};
 use reactor::buffer::{self, Buffer, Pool};
-use reactor::file::{File, Kind as FileKind, OpenOptions};
+use reactor::file::{Deadline, File, Kind as FileKind, OpenOptions};
 use reactor::yield_now;
 use std::path::Path;
 use std::sync::OnceLock;
@@ -49,6 +49,7 @@ impl Storage {
                 create,
                 direct: !options.buffered,
                 exclusive: options.exclusive,
+                deadline: Some(Deadline { transfer: TRANSFER_DEADLINE, space: SPACE_DEADLINE }),
             },
         )
         .map_err(wrap)?;
@@ -65,7 +66,10 @@ impl Storage {
         // A file's last, partial unit could not be reached with direct I/O.
         let capacity = align_down(capacity, align.max(512));
         if capacity == 0 {
-            return Err(Error::new(Kind::Unsupported, Operation::Open, 0, 0));
+            // A device that died has no bytes left.
+            let is_file = matches!(file.kind(), FileKind::Regular);
+            let kind = if is_file { Kind::Unsupported } else { Kind::Gone };
+            return Err(Error::new(kind, Operation::Open, 0, 0));
         }
         Ok(Self {
             file,
@@ -122,29 +126,73 @@ impl Storage {
         Ok(())
     }
 
-    /// Refuses what changes the drive once a failure latched.
+    /// Refuses what changes the drive once a failure latched, or while a change from before may still come.
     fn writable(&self, operation: Operation, offset: u64, len: u64) -> Result<(), Error> {
-        match self.failure.get() {
-            None => Ok(()),
-            Some(_) => Err(Error::new(Kind::Latched, operation, offset, len)),
+        if self.failure.get().is_some() {
+            return Err(Error::new(Kind::Latched, operation, offset, len));
+        }
+        match self.file.late_changes() {
+            0 => Ok(()),
+            _ => Err(Error::new(Kind::Timeout, operation, offset, len)),
         }
     }
 
     /// Latches what cannot be got over: a drive that is gone, or a flush that failed.
     fn failed(&self, e: std::io::Error, operation: Operation, offset: u64, len: u64) -> Error {
-        let error = Error::from_io(e, operation, offset, len);
-        if error.kind == Kind::Gone || operation == Operation::Flush {
+        let mut error = Error::from_io(e, operation, offset, len);
+        if self.is_gone(error.kind) {
+            error = Error::new(Kind::Gone, operation, offset, len);
+        }
+        let flush_lost = operation == Operation::Flush && !self.may_flush_again(&error);
+        if error.kind == Kind::Gone || flush_lost {
             // The first one stays.
             let _ = self.failure.set(error.kind);
         }
         error
     }
 
-    pub(super) async fn read(&self, offset: u64, len: usize, pool: Pool) -> Result<Buffer, Error> {
-        let begin = align_down(offset, self.align);
-        let before = usize64(offset - begin);
-        let whole = usize64(align_up(u64_of(before + len), self.align).unwrap_or(0));
-        let buffer = pool.alloc(whole).await;
+    /// Whether a flush that failed left everything as it was. What was in the page cache may have been dropped
+    /// when memory was short.
+    fn may_flush_again(&self, error: &Error) -> bool {
+        error.kind == Kind::Passing && self.file.is_direct()
+    }
+
+    /// Whether what ends like this is a device that died.
+    fn is_gone(&self, kind: Kind) -> bool {
+        let fails = matches!(kind, Kind::Full | Kind::Medium);
+        fails && self.is_block_device() && has_died(self.file.size().ok(), self.capacity())
+    }
+
+    /// A read that found nothing, or a write that left nothing.
+    fn nothing_done(&self, operation: Operation, offset: u64, len: u64) -> Error {
+        if !self.is_gone(Kind::Medium) {
+            return Error::new(Kind::Medium, operation, offset, len);
+        }
+        let _ = self.failure.set(Kind::Gone);
+        Error::new(Kind::Gone, operation, offset, len)
+    }
+
+    /// What of a buffer is before the bytes that are read at `offset`, and how long it must be.
+    fn spread(&self, offset: u64, len: usize) -> (usize, usize) {
+        let before = usize64(offset - align_down(offset, self.align));
+        (before, usize64(align_up(u64_of(before + len), self.align).unwrap_or(0)))
+    }
+
+    /// Memory to read into.
+    pub(super) async fn buffer(&self, offset: u64, len: usize, pool: &Pool) -> Buffer {
+        pool.alloc(self.spread(offset, len).1).await
+    }
+
+    /// Reads into a buffer that was made for it.
+    pub(super) async fn fill(
+        &self,
+        offset: u64,
+        len: usize,
+        mut buffer: Buffer,
+    ) -> Result<Buffer, Refused> {
+        let (before, whole) = self.spread(offset, len);
+        buffer.show(0, whole);
+        let begin = offset - u64_of(before);
         let mut buffer = self.read_whole(begin, buffer, offset, len).await?;
         buffer.show(before, len);
         Ok(buffer)
@@ -157,19 +205,26 @@ impl Storage {
         mut buffer: Buffer,
         offset: u64,
         len: usize,
-    ) -> Result<Buffer, Error> {
-        let short = || Error::new(Kind::Medium, Operation::Read, offset, u64_of(len));
+    ) -> Result<Buffer, Refused> {
         let (start, whole) = (buffer.start(), buffer.len());
         let mut done = 0;
         while done < whole {
             buffer.show(start + done, whole - done);
             let (got, back) = self.file.read_at(buffer, begin + u64_of(done)).await;
-            let n = got.map_err(|e| self.failed(e, Operation::Read, offset, u64_of(len)))?;
-            buffer = back.ok_or_else(short)?;
-            // A drive that ends before its capacity lost a part.
-            if n == 0 {
-                return Err(short());
-            }
+            let n = match (got, back) {
+                (Ok(n), Some(back)) if n > 0 => {
+                    buffer = back;
+                    n
+                }
+                // A drive that ends before its capacity lost a part.
+                (Ok(_), _) => {
+                    return Err(self.nothing_done(Operation::Read, offset, u64_of(len)).into());
+                }
+                (Err(e), back) => {
+                    let error = self.failed(e, Operation::Read, offset, u64_of(len));
+                    return Err(Refused::with(error, back));
+                }
+            };
             done += n;
         }
         buffer.show(start, whole);
@@ -188,41 +243,39 @@ impl Storage {
             let _turn = if self.partial { Some(self.gate.share().await) } else { None };
             return self.write_whole(offset, data, fua).await;
         }
-        self.write_partial(offset, &data, fua).await.map_err(|error| {
-            let data = (error.kind == Kind::Full).then_some(data);
-            Refused { error, data }
-        })
+        let done = self.write_partial(offset, &data, fua).await;
+        done.map_err(|refused| Refused::with(refused.error, Some(data)))
     }
 
     async fn write_whole(&self, offset: u64, mut data: Buffer, fua: bool) -> Result<(), Refused> {
         let (start, whole) = (data.start(), data.len());
-        let short = || Error::new(Kind::Medium, Operation::Write, offset, u64_of(whole));
         let mut done = 0;
         while done < whole {
             data.show(start + done, whole - done);
             let (put, back) = self.file.write_at(data, offset + u64_of(done), fua).await;
-            let n = match put {
-                Ok(n) => n,
-                Err(e) => {
-                    let error = self.failed(e, Operation::Write, offset, u64_of(whole));
-                    let mut data = back.filter(|_| error.kind == Kind::Full);
-                    if let Some(data) = &mut data {
+            let n = match (put, back) {
+                (Ok(n), Some(back)) if n > 0 => {
+                    data = back;
+                    n
+                }
+                (Ok(_), _) => {
+                    return Err(self.nothing_done(Operation::Write, offset, u64_of(whole)).into());
+                }
+                (Err(e), mut back) => {
+                    if let Some(data) = &mut back {
                         data.show(start, whole);
                     }
-                    return Err(Refused { error, data });
+                    let error = self.failed(e, Operation::Write, offset, u64_of(whole));
+                    return Err(Refused::with(error, back));
                 }
             };
-            data = back.ok_or_else(short)?;
-            if n == 0 {
-                return Err(short().into());
-            }
             done += n;
         }
         Ok(())
     }
 
     /// Writes a range whose ends lie within units: reads those, and writes whole units, alone.
-    async fn write_partial(&self, offset: u64, data: &Buffer, fua: bool) -> Result<(), Error> {
+    async fn write_partial(&self, offset: u64, data: &Buffer, fua: bool) -> Result<(), Refused> {
         let begin = align_down(offset, self.align);
         let end = align_up(offset + u64_of(data.len()), self.align).unwrap_or(u64::MAX);
         let len = usize64(end - begin);
@@ -238,7 +291,7 @@ impl Storage {
         }
         whole.show(0, len);
         whole[usize64(offset - begin)..][..data.len()].copy_from_slice(data);
-        self.write_whole(begin, whole, fua).await.map_err(|refused| refused.error)
+        self.write_whole(begin, whole, fua).await
     }
 
     pub(super) async fn flush(&self) -> Result<(), Error> {
@@ -337,6 +390,13 @@ impl Storage {
 
 const _: () = assert!(ZERO_CHUNK <= TRANSFER_MAX && usize32(4096) < ZERO_CHUNK);
 
+/// Whether a device of `capacity` bytes that has so many now is dead: Linux takes the bytes of one away, and
+/// writes then find no space, reads nothing. One that has them all and finds no space is of a thin pool, and
+/// space may come back.
+fn has_died(size: Option<u64>, capacity: u64) -> bool {
+    size.is_none_or(|size| size < capacity)
+}
+
 /// How a range is zeroed.
 #[derive(Clone, Copy)]
 enum Way {
@@ -390,5 +450,20 @@ impl Drop for Turn<'_> {
         } else {
             self.gate.inside.fetch_sub(1, Ordering::Release);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Its writes end with "no space left", which was believed: writers waited for space for ever.
+    #[test]
+    fn a_device_that_lost_its_bytes_is_dead_and_not_full() {
+        assert!(has_died(Some(0), 1 << 30));
+        assert!(has_died(Some((1 << 30) - 4096), 1 << 30));
+        assert!(has_died(None, 1 << 30));
+        assert!(!has_died(Some(1 << 30), 1 << 30), "a thin device without space");
+        assert!(!has_died(Some((1 << 30) + 512), 1 << 30), "its last, partial unit is not used");
     }
 }

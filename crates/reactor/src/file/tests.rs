@@ -178,3 +178,36 @@ fn what_is_held_is_held_by_nobody_else() {
     drop(held);
     hold(&path).unwrap();
 }
+
+/// A write to a pipe that is full: what a drive is like that does not answer.
+#[test]
+fn a_drive_that_hangs_is_waited_for_no_longer_than_its_deadline() {
+    run(Config::default(), async {
+        let (_reader, writer) = std::io::pipe().unwrap();
+        let transfer = Duration::from_millis(5);
+        let inner = Inner {
+            fd: writer.into(),
+            path: PathBuf::new(),
+            kind: Kind::Regular,
+            direct: false,
+            align: 1,
+            deadline: Some(Deadline { transfer, space: transfer }),
+            late: AtomicUsize::new(0),
+        };
+        let file = File { inner: Arc::new(inner) };
+        let (ended, late) = loop {
+            let (wrote, buffer) = file.write_at(filled(1 << 16, 1).await, 0, false).await;
+            match wrote {
+                Ok(_) => assert!(buffer.is_some()),
+                Err(e) => break (e, (buffer.is_some(), file.late_changes())),
+            }
+        };
+        assert_eq!(ended.kind(), io::ErrorKind::TimedOut);
+        assert_eq!(late, (false, 1), "the kernel has the buffer, and may still write it");
+        // It was asked to give up, and does.
+        while file.late_changes() > 0 {
+            crate::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .unwrap();
+}

@@ -211,7 +211,8 @@ pub(super) fn status_of(error: &media::Error) -> Status {
         Kind::ReadOnly => Status::NAMESPACE_IS_WRITE_PROTECTED.with_dnr(),
         Kind::Medium if reading => Status::UNRECOVERED_READ_ERROR.with_dnr(),
         Kind::Medium | Kind::Latched => Status::WRITE_FAULT.with_dnr(),
-        Kind::Gone | Kind::Busy => Status::NAMESPACE_NOT_READY,
+        // The host may try again: none of these says anything of what the drive keeps.
+        Kind::Gone | Kind::Busy | Kind::Passing | Kind::Timeout => Status::NAMESPACE_NOT_READY,
         Kind::TooLarge | Kind::Unsupported => Status::INTERNAL_ERROR.with_dnr(),
     }
 }

@@ -253,3 +253,64 @@ fn what_shares_power_loses_it_at_once() {
         assert_eq!(left, [holds]);
     }
 }
+
+/// Memory that was short for a moment, or a signal, was a verdict on the drive.
+#[test]
+fn what_passes_is_tried_again_until_it_has_passed() {
+    simulate(1, async {
+        let (simulated, drive) = drive(1);
+        simulated.refuse(Refusal::all(Kind::Passing, 5));
+        drive.write(0, filled(8192, 7).await, false).await.unwrap();
+        simulated.refuse(Refusal::all(Kind::Passing, 5));
+        assert!(drive.read(0, 8192).await.unwrap().iter().all(|b| *b == 7));
+        simulated.refuse(Refusal::all(Kind::Passing, 5));
+        drive.flush().await.unwrap();
+        simulated.refuse(Refusal::all(Kind::Passing, 5));
+        drive.deallocate(0, 4096).await.unwrap();
+        assert_eq!(simulated.counters().errors, 20);
+        // What does not pass is told, as what it is, and what was to be written is not lost.
+        simulated.refuse(Refusal { times: None, ..Refusal::all(Kind::Passing, 0) });
+        let begun = now();
+        let refused = drive.write_or_return(0, filled(8192, 9).await, false).await.unwrap_err();
+        assert_eq!(refused.error.kind, Kind::Passing);
+        assert!(refused.data.unwrap().iter().all(|b| *b == 9));
+        let waited = Duration::from_nanos(now() - begun);
+        assert!((10..11).contains(&waited.as_secs()), "{waited:?}");
+        assert_eq!(drive.read(0, 8192).await.unwrap_err().kind, Kind::Passing);
+        assert_eq!(drive.flush().await.unwrap_err().kind, Kind::Passing);
+        simulated.refuse_nothing();
+        assert_eq!(drive.failure(), None);
+        drive.flush().await.unwrap();
+    });
+}
+
+/// Nothing ever asked how long it had been waiting.
+#[test]
+fn a_drive_that_hangs_ends_every_operation_in_time() {
+    simulate(2, async {
+        let (simulated, drive) = drive(2);
+        simulated.set_hanging(true);
+        let begun = now();
+        let drive = Arc::new(drive);
+        let kinds = [0, 1, 2, 3].map(|which| {
+            let drive = Arc::clone(&drive);
+            spawn(async move {
+                match which {
+                    0 => drive.read(0, 4096).await.map(|_| ()),
+                    1 => drive.write(0, filled(4096, 1).await, false).await,
+                    2 => drive.flush().await,
+                    _ => drive.deallocate(0, 4096).await,
+                }
+                .unwrap_err()
+                .kind
+            })
+        });
+        for kind in kinds {
+            assert_eq!(kind.await.unwrap(), Kind::Timeout);
+        }
+        let waited = Duration::from_nanos(now() - begun);
+        assert!((30..31).contains(&waited.as_secs()), "{waited:?}");
+        simulated.set_hanging(false);
+        drive.write(0, filled(4096, 1).await, false).await.unwrap();
+    });
+}

@@ -5,6 +5,10 @@ use crate::address::BLOCK;
 /// Drives of one pool: what a label of one block can list.
 pub const DRIVES_MAX: usize = 64;
 
+/// Devices that the label lists for a pool's log: as many copies as the highest redundancy bears losses, and one
+/// more, which takes the place of one that is lost.
+pub const LOG_MEMBERS_MAX: usize = 4;
+
 /// Shards of one pool: as many root slots as the label area has room for.
 pub const SHARDS_MAX: usize = 64;
 

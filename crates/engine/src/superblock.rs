@@ -6,7 +6,7 @@ use crate::across::{Lock, Turn};
 use crate::area;
 use crate::error::{Error, Kind, Result};
 use crate::format::catalog::Catalog;
-use crate::format::label::{Label, PoolState};
+use crate::format::label::{DriveMark, Label, PoolState};
 use crate::format::root::Root;
 use crate::segment::{DriveSet, DriveState};
 
@@ -70,9 +70,11 @@ impl Superblock {
             label.epoch += 1;
             label.state = state;
             for (index, drive) in self.drives.indices().zip(&mut label.drives) {
-                drive.failed |= self.drives.state(index) == DriveState::Failed;
+                if self.drives.state(index) == DriveState::Failed {
+                    drive.set_mark(DriveMark::Failed, label.epoch);
+                }
             }
-            let lost = label.drives.iter().filter(|drive| drive.failed).count();
+            let lost = label.drives.iter().filter(|drive| drive.is_out()).count();
             if lost > usize::from(label.layout.parity) {
                 // Should they come back, they have all that was acknowledged: no label may say that
                 // they do not.

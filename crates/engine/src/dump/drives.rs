@@ -218,9 +218,9 @@ impl Found {
             if let Some(one) = &one {
                 seen.device = Some(one.name.to_owned());
                 seen.epoch = Some(one.label.epoch);
-                seen.fate = if record.failed { Fate::Failed } else { Fate::Member };
+                seen.fate = if record.is_out() { Fate::Failed } else { Fate::Member };
             }
-            lost += usize::from(record.failed || one.is_none());
+            lost += usize::from(record.is_out() || one.is_none());
             found.tell_drive(index, one.as_ref(), report);
             found.drives.push(one.map(|one| one.drive));
             report.drives.push(seen);
@@ -238,7 +238,7 @@ impl Found {
     fn tell_drive(&self, index: u16, one: Option<&Labelled<'_>>, report: &mut Report) {
         let record = &self.label.drives[usize::from(index)];
         let what = match one {
-            _ if record.failed => {
+            _ if record.is_out() => {
                 let what = format!("drive {index} failed while the pool was open");
                 let finding = Finding::warning(Structure::Drive, what)
                     .advise("what it holds is old: the rest of the pool lives without it");
@@ -285,7 +285,7 @@ impl Found {
             let can_be = fits(record, self.label.layout.au_bytes, u64::MAX >> 2);
             DriveSlot {
                 drive: drive.filter(|_| can_be),
-                failed: record.failed,
+                failed: record.is_out(),
                 begins: at::END + if can_be { record.log_bytes } else { 0 },
                 au_count: if can_be { record.au_count } else { 0 },
             }

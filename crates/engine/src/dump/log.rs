@@ -13,10 +13,9 @@ use stdx::num::{u64_of, usize64};
 fn named(look: &Look<'_>, shard: u16, device: usize) -> (String, u64) {
     let skip = u64::from(shard).saturating_mul(look.label.log_bytes);
     if look.label.log == LogKind::Drives {
-        let zones = look.set.indices().zip(&look.label.drives);
-        let mut zones =
-            zones.filter(|(index, record)| record.log_bytes > 0 && look.set.is_online(*index));
-        let name = zones.nth(device).map_or_else(|| "the log".into(), |(n, _)| look.name(n));
+        let members = look.label.current_members().filter_map(|member| member.drive);
+        let mut zones = members.filter(|index| look.set.is_online(*index));
+        let name = zones.nth(device).map_or_else(|| "the log".into(), |n| look.name(n));
         return (name, at::END.saturating_add(skip));
     }
     let name = look.spec.log_names.get(device).cloned();

@@ -5,7 +5,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{Bad, VERSION, check, name_from_bytes, name_to_bytes, seal};
 use crate::address::BLOCK;
-use crate::limits::{AU_MAX, AU_MIN, DRIVES_MAX, NAME_MAX, SHARDS_MAX};
+use crate::limits::{AU_MAX, AU_MIN, DRIVES_MAX, LOG_MEMBERS_MAX, NAME_MAX, SHARDS_MAX};
 
 const MAGIC: [u8; 8] = *b"FLASHLBL";
 
@@ -25,7 +25,7 @@ pub enum LogKind {
     Pmem,
     /// Memory that the operator says survives.
     Bbu,
-    /// Zones on two of the pool's own drives.
+    /// Zones on some of the pool's own drives.
     Drives,
 }
 
@@ -42,16 +42,56 @@ pub struct Layout {
     pub au_bytes: u64,
 }
 
+/// A device that holds the log, or held it: one for all shards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogMember {
+    /// What its control slots carry. A device that is made whole again gets another one: what was
+    /// there before is never taken for current.
+    pub id: [u8; 16],
+    /// The drive whose zone it is; none for a device of memory.
+    pub drive: Option<u16>,
+    /// It has everything that was acknowledged. One that is not current is never read.
+    pub current: bool,
+}
+
+/// What the labels say of a drive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DriveMark {
+    /// It has everything.
+    #[default]
+    Online,
+    /// It failed, or was away; what it holds is old.
+    Failed,
+    /// It is being made whole: what is written since then is on it, what was there before is old.
+    Rejoining,
+}
+
 /// One drive of a pool, as all labels list it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DriveRecord {
     pub id: [u8; 16],
-    /// It failed while the pool was open; what it holds is old.
-    pub failed: bool,
+    pub mark: DriveMark,
+    /// The epoch of the labels since which that is so.
+    pub since: u64,
     /// Bytes of its log zone, which begins at `area::END`; 0 for none.
     pub log_bytes: u64,
     /// Allocation units, from the end of the log zone on.
     pub au_count: u32,
+}
+
+impl DriveRecord {
+    /// Whether nothing of what it holds counts.
+    #[must_use]
+    pub fn is_out(&self) -> bool {
+        self.mark != DriveMark::Online
+    }
+
+    /// Marks it, as labels of this epoch are the first to say.
+    pub fn set_mark(&mut self, mark: DriveMark, epoch: u64) {
+        if self.mark != mark {
+            (self.mark, self.since) = (mark, epoch);
+        }
+    }
 }
 
 /// A pool as its drives describe it.
@@ -70,6 +110,14 @@ pub struct Label {
     /// Bytes of the log, and what its devices carry to be known by.
     pub log_bytes: u64,
     pub log_id: [u8; 16],
+    /// The devices of the log, [`LOG_MEMBERS_MAX`] at most.
+    pub log_members: Vec<LogMember>,
+    /// How many of them it was made with, or is to have since it was moved.
+    pub log_copies: u8,
+    /// Grows whenever something that was current is so no more: a device of the log, a drive.
+    pub term: u64,
+    /// It was closed in order, with nothing left in its log.
+    pub closed: bool,
     /// Seconds since 1970.
     pub created: u64,
     pub drives: Vec<DriveRecord>,
@@ -91,34 +139,123 @@ struct Head {
     data: u8,
     parity: u8,
     unit_blocks: U32,
-    reserved: [u8; 4],
+    closed: u8,
+    log_members: u8,
+    log_copies: u8,
+    reserved: u8,
     au_bytes: U64,
     log_bytes: U64,
     log_id: [u8; 16],
     created: U64,
+    term: U64,
+    members: [RawMember; LOG_MEMBERS_MAX],
     name: [u8; NAME_MAX],
 }
-const _: () = assert!(size_of::<Head>() == 160);
+const _: () = assert!(size_of::<Head>() == 296);
 const _: () = assert!(std::mem::offset_of!(Head, epoch) == 32);
-const _: () = assert!(std::mem::offset_of!(Head, name) == 96);
+const _: () = assert!(std::mem::offset_of!(Head, members) == 104);
+const _: () = assert!(std::mem::offset_of!(Head, name) == 232);
+
+/// What stands for no drive.
+const NO_DRIVE: u16 = u16::MAX;
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct RawMember {
+    id: [u8; 16],
+    drive: U16,
+    state: u8,
+    reserved: [u8; 13],
+}
+const _: () = assert!(size_of::<RawMember>() == 32);
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct RawDrive {
     id: [u8; 16],
     log_bytes: U64,
+    since: U64,
     au_count: U32,
-    failed: u8,
+    mark: u8,
     reserved: [u8; 3],
 }
-const _: () = assert!(size_of::<RawDrive>() == 32);
+const _: () = assert!(size_of::<RawDrive>() == 40);
 const _: () = assert!(size_of::<Head>() + DRIVES_MAX * size_of::<RawDrive>() <= BLOCK);
 
+impl RawMember {
+    const NONE: Self =
+        Self { id: [0; 16], drive: U16::from_bytes([0; 2]), state: 0, reserved: [0; 13] };
+
+    fn new(member: &LogMember) -> Self {
+        Self {
+            id: member.id,
+            drive: member.drive.unwrap_or(NO_DRIVE).into(),
+            state: if member.current { 1 } else { 2 },
+            reserved: [0; 13],
+        }
+    }
+
+    fn read(&self, drives: usize) -> Result<LogMember, Bad> {
+        let drive = Some(self.drive.get()).filter(|drive| *drive != NO_DRIVE);
+        if drive.is_some_and(|drive| usize::from(drive) >= drives) {
+            return Err(Bad::Field("log member"));
+        }
+        let current = match self.state {
+            1 => true,
+            2 => false,
+            _ => return Err(Bad::Field("log member")),
+        };
+        Ok(LogMember { id: self.id, drive, current })
+    }
+}
+
+impl RawDrive {
+    fn new(drive: &DriveRecord) -> Self {
+        Self {
+            id: drive.id,
+            log_bytes: drive.log_bytes.into(),
+            since: drive.since.into(),
+            au_count: drive.au_count.into(),
+            mark: match drive.mark {
+                DriveMark::Online => 0,
+                DriveMark::Failed => 1,
+                DriveMark::Rejoining => 2,
+            },
+            reserved: [0; 3],
+        }
+    }
+
+    fn read(&self) -> Result<DriveRecord, Bad> {
+        let mark = match self.mark {
+            0 => DriveMark::Online,
+            1 => DriveMark::Failed,
+            2 => DriveMark::Rejoining,
+            _ => return Err(Bad::Field("drives")),
+        };
+        Ok(DriveRecord {
+            id: self.id,
+            mark,
+            since: self.since.get(),
+            log_bytes: self.log_bytes.get(),
+            au_count: self.au_count.get(),
+        })
+    }
+}
+
 impl Label {
+    /// The devices of the log that have everything.
+    pub fn current_members(&self) -> impl Iterator<Item = &LogMember> {
+        self.log_members.iter().filter(|member| member.current)
+    }
+
     /// The label as a block.
     #[must_use]
     pub fn to_block(&self) -> Box<[u8; BLOCK]> {
         let mut block = Box::new([0; BLOCK]);
+        let mut members = [RawMember::NONE; LOG_MEMBERS_MAX];
+        for (raw, member) in members.iter_mut().zip(&self.log_members) {
+            *raw = RawMember::new(member);
+        }
         let head = Head {
             magic: MAGIC,
             crc: 0.into(),
@@ -140,24 +277,22 @@ impl Label {
             data: self.layout.data,
             parity: self.layout.parity,
             unit_blocks: self.layout.unit_blocks.into(),
-            reserved: [0; 4],
+            closed: self.closed.into(),
+            log_members: stdx::num::low8(stdx::num::u64_of(self.log_members.len())),
+            log_copies: self.log_copies,
+            reserved: 0,
             au_bytes: self.layout.au_bytes.into(),
             log_bytes: self.log_bytes.into(),
             log_id: self.log_id,
             created: self.created.into(),
+            term: self.term.into(),
+            members,
             name: name_to_bytes(&self.name),
         };
         let (front, rest) = block.split_at_mut(size_of::<Head>());
         front.copy_from_slice(head.as_bytes());
         for (drive, to) in self.drives.iter().zip(rest.chunks_exact_mut(size_of::<RawDrive>())) {
-            let raw = RawDrive {
-                id: drive.id,
-                log_bytes: drive.log_bytes.into(),
-                au_count: drive.au_count.into(),
-                failed: drive.failed.into(),
-                reserved: [0; 3],
-            };
-            to.copy_from_slice(raw.as_bytes());
+            to.copy_from_slice(RawDrive::new(drive).as_bytes());
         }
         seal(&mut block[..], MAGIC);
         block
@@ -187,13 +322,14 @@ impl Label {
         let records = rest.chunks_exact(size_of::<RawDrive>()).take(drives);
         let drives = records.map(|raw| {
             let raw = RawDrive::read_from_bytes(raw).map_err(|_| Bad::Field("drives"))?;
-            Ok(DriveRecord {
-                id: raw.id,
-                failed: raw.failed != 0,
-                log_bytes: raw.log_bytes.get(),
-                au_count: raw.au_count.get(),
-            })
+            raw.read()
         });
+        let members = usize::from(head.log_members);
+        if members > LOG_MEMBERS_MAX || head.closed > 1 {
+            return Err(Bad::Field("log members"));
+        }
+        let count = usize::from(head.drives.get());
+        let members = head.members[..members].iter().map(|raw| raw.read(count));
         Ok(Self {
             pool: head.pool,
             name: name_from_bytes(&head.name)?,
@@ -214,6 +350,10 @@ impl Label {
             },
             log_bytes: head.log_bytes.get(),
             log_id: head.log_id,
+            log_members: members.collect::<Result<_, _>>()?,
+            log_copies: head.log_copies,
+            term: head.term.get(),
+            closed: head.closed == 1,
             created: head.created.get(),
             drives: drives.collect::<Result<_, _>>()?,
         })
@@ -242,7 +382,15 @@ mod tests {
     use super::*;
 
     fn label() -> Label {
-        let drive = |i| DriveRecord { id: [i; 16], failed: i == 2, log_bytes: 0, au_count: 77 };
+        let marks = [DriveMark::Online, DriveMark::Failed, DriveMark::Rejoining];
+        let drive = |i: u8| DriveRecord {
+            id: [i; 16],
+            mark: marks[usize::from(i % 3)],
+            since: u64::from(i),
+            log_bytes: 0,
+            au_count: 77,
+        };
+        let member = |i: u8, drive| LogMember { id: [i; 16], drive, current: i < 3 };
         Label {
             pool: [7; 16],
             name: "fast".into(),
@@ -254,6 +402,10 @@ mod tests {
             log: LogKind::Bbu,
             log_bytes: 64 << 20,
             log_id: [9; 16],
+            log_members: vec![member(1, None), member(2, Some(3)), member(3, None)],
+            log_copies: 2,
+            term: 5,
+            closed: true,
             created: 1_700_000_000,
             drives: (0..4).map(drive).collect(),
         }

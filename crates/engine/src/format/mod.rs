@@ -12,7 +12,7 @@ use crate::address::BLOCK;
 use stdx::{crc32c, crc32c_append};
 
 /// The version of everything this program writes. It opens no other.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 
 /// Where things are on a drive, in bytes from its beginning.
 pub mod area {

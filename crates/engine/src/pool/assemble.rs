@@ -53,7 +53,7 @@ pub(super) enum Begin {
 pub(super) fn drive_set(label: &Label, drives: Vec<Option<Arc<Drive>>>) -> DriveSet {
     let slots = label.drives.iter().zip(drives).map(|(record, drive)| DriveSlot {
         drive,
-        failed: record.failed,
+        failed: record.is_out(),
         begins: at::END + record.log_bytes,
         au_count: record.au_count,
     });

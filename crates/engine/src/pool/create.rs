@@ -13,7 +13,7 @@ use crate::address::BLOCK;
 use crate::area;
 use crate::error::{Error, Kind, Result};
 use crate::format::catalog::Catalog;
-use crate::format::label::{DriveRecord, Label, Layout, LogKind, PoolState};
+use crate::format::label::{DriveMark, DriveRecord, Label, Layout, LogKind, LogMember, PoolState};
 use crate::format::{self, area as at};
 use crate::limits::{
     AU_MAX, AU_MIN, AUS_MIN, AUS_PER_DRIVE, DRIVES_MAX, SHARD_LOG_BYTES, SHARD_SEGMENTS,
@@ -68,9 +68,9 @@ pub(crate) fn device(label: &Label, log: &LogSpec, drives: &DriveSet, shard: u16
             Device::Memory(devices.iter().map(area).collect())
         }
         LogSpec::Drives => {
-            let with_zone = drives.indices().zip(&label.drives).filter(|(_, d)| d.log_bytes > 0);
             let zone = |drive| Zone { drive, offset: at::END + skip };
-            Device::Drives(with_zone.filter_map(|d| drives.drive(d.0).cloned()).map(zone).collect())
+            let members = label.current_members().filter_map(|member| member.drive);
+            Device::Drives(members.filter_map(|d| drives.drive(d).cloned()).map(zone).collect())
         }
     }
 }
@@ -114,6 +114,7 @@ fn plan(spec: &PoolSpec, reactors: usize) -> Result<Label> {
     let mut prng = Prng::new(u64::from_le_bytes(spec.id[..8].try_into().expect("8 bytes")));
     let drives = records(spec, log_bytes * u64::from(shards), au_bytes, &mut prng)?;
     check_shards(shards, &drives, shape.width())?;
+    let log_members = first_members(spec, &mut prng);
     Ok(Label {
         pool: spec.id,
         name: spec.name.clone(),
@@ -125,16 +126,33 @@ fn plan(spec: &PoolSpec, reactors: usize) -> Result<Label> {
         log: spec.log.kind(),
         log_bytes,
         log_id: random_id(&mut prng),
+        log_copies: stdx::num::low8(u64_of(log_members.len())),
+        log_members,
+        term: 1,
+        closed: false,
         created: spec.created,
         drives,
     })
 }
 
-/// The drives as the label lists them, with zones of so many bytes on those that have the log.
+/// Which devices have a new pool's log.
+fn first_members(spec: &PoolSpec, prng: &mut Prng) -> Vec<LogMember> {
+    let mut member = |drive| LogMember { id: random_id(prng), drive, current: true };
+    match &spec.log {
+        LogSpec::Pmem(devices) | LogSpec::Bbu(devices) => {
+            devices.iter().map(|_| member(None)).collect()
+        }
+        LogSpec::Drives => {
+            (0..2.min(spec.drives.len())).map(|n| member(Some(stdx::num::u16_of(n)))).collect()
+        }
+    }
+}
+
+/// The drives as the label lists them, with a zone of so many bytes on each where the log lies on drives: it moves to
+/// another one when one of its own is lost.
 fn records(spec: &PoolSpec, zone: u64, au_bytes: u64, prng: &mut Prng) -> Result<Vec<DriveRecord>> {
-    let zones = if matches!(spec.log, LogSpec::Drives) { spec.drives.len().min(2) } else { 0 };
+    let zone = if matches!(spec.log, LogSpec::Drives) { zone } else { 0 };
     let each = spec.drives.iter().enumerate().map(|(index, drive)| {
-        let zone = if index < zones { zone } else { 0 };
         let au_count = DriveSet::au_count(drive.capacity(), at::END + zone, au_bytes);
         if u64::from(au_count) < AUS_MIN {
             let needs = at::END + zone + AUS_MIN * au_bytes;
@@ -143,7 +161,8 @@ fn records(spec: &PoolSpec, zone: u64, au_bytes: u64, prng: &mut Prng) -> Result
                 drive.capacity()
             )));
         }
-        Ok(DriveRecord { id: random_id(prng), failed: false, log_bytes: zone, au_count })
+        let (id, mark) = (random_id(prng), DriveMark::Online);
+        Ok(DriveRecord { id, mark, since: 0, log_bytes: zone, au_count })
     });
     each.collect()
 }

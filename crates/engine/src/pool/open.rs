@@ -13,7 +13,7 @@ use crate::area;
 use crate::error::{Error, Kind, Result};
 use crate::format::Bad;
 use crate::format::catalog::Catalog;
-use crate::format::label::{Label, LogKind, PoolState};
+use crate::format::label::{DriveMark, Label, LogKind, PoolState};
 use crate::segment::DriveSet;
 
 /// How a pool is to be opened.
@@ -100,7 +100,7 @@ async fn sort(given: Vec<Arc<Drive>>, options: OpenOptions) -> Result<Sorted> {
     }
     // One that failed holds what was there before: it is as good as missing.
     for (drive, record) in drives.iter_mut().zip(&newest.drives) {
-        if record.failed {
+        if record.is_out() {
             *drive = None;
         }
     }
@@ -121,10 +121,10 @@ impl Sorted {
                 "pool {name} lacks {lost} drives, and bears the loss of {bears}"
             )));
         }
-        let known = self.label.drives.iter().filter(|record| record.failed).count();
+        let known = self.label.drives.iter().filter(|record| record.is_out()).count();
         if lost > known && !options.degraded {
             let absent = self.drives.iter().zip(&self.label.drives).enumerate();
-            let absent = absent.filter(|(_, (drive, record))| drive.is_none() && !record.failed);
+            let absent = absent.filter(|(_, (drive, record))| drive.is_none() && !record.is_out());
             let ids: Vec<_> =
                 absent.map(|(n, (_, record))| format!("{n} ({})", hex(record.id))).collect();
             return Err(missing(format!(
@@ -183,7 +183,9 @@ impl Pool {
         }
         // Whoever is absent now misses what is written from now on.
         for (drive, record) in drives.iter().zip(&mut label.drives) {
-            record.failed |= drive.is_none();
+            if drive.is_none() && !record.is_out() {
+                record.set_mark(DriveMark::Failed, label.epoch + 1);
+            }
         }
         let imported = label.state == PoolState::Exported;
         if imported {

@@ -25,7 +25,7 @@ use nvme::nqn::Nqn;
 use nvme::property::{Cc, Csts};
 
 use access::Access;
-pub(crate) use access::GROUP as ANA_GROUP;
+pub(crate) use access::GROUPS as ANA_GROUPS;
 pub use errors::Failure;
 pub use queues::QueueLease;
 

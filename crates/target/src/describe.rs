@@ -13,7 +13,7 @@ use nvme::opcode::{admin, io};
 use nvme::property::Version;
 use stdx::num::{low8, low16};
 
-use crate::controller::{ANA_GROUP, CQE_LOG2, Controller, Kind, SQE_LOG2};
+use crate::controller::{ANA_GROUPS, CQE_LOG2, Controller, Kind, SQE_LOG2};
 use crate::limits::{
     ABORTS_MAX, ADMIN_QUEUE_ENTRIES_MAX, ANA_TRANSITION_SECONDS, ASYNC_EVENT_REQUESTS_MAX,
     COPY_MAX_BLOCKS, COPY_MAX_RANGE_BLOCKS, COPY_MAX_RANGES, DEALLOCATE_BYTES, ERROR_LOG_ENTRIES,
@@ -85,10 +85,9 @@ pub(crate) fn io_controller(
         | bits::ANACAP_NON_OPTIMIZED
         | bits::ANACAP_INACCESSIBLE
         | bits::ANACAP_PERSISTENT_LOSS
-        | bits::ANACAP_CHANGE
-        | bits::ANACAP_STABLE_GROUP;
-    id.anagrpmax = ANA_GROUP.into();
-    id.nanagrpid = ANA_GROUP.into();
+        | bits::ANACAP_CHANGE;
+    id.anagrpmax = ANA_GROUPS.into();
+    id.nanagrpid = ANA_GROUPS.into();
     id.cntrltype = bits::CNTRLTYPE_IO;
     id.acl = zeros_based(u32::from(ABORTS_MAX));
     id.frmw = bits::FRMW_SLOT_1_READ_ONLY | FRMW_ONE_SLOT;
@@ -135,9 +134,10 @@ pub(crate) fn namespace(namespace: &Namespace, access: ana::State) -> IdentifyNa
     id.nsze = blocks.into();
     id.ncap = blocks.into();
     // Section 8.1.1: utilization is not known where the namespace cannot be looked at.
-    let blind = matches!(access, ana::State::Inaccessible | ana::State::PersistentLoss);
+    let blind =
+        matches!(namespace.ana(access), ana::State::Inaccessible | ana::State::PersistentLoss);
     id.nuse = if blind { 0.into() } else { blocks.into() };
-    id.anagrpid = ANA_GROUP.into();
+    id.anagrpid = namespace.ana_group().into();
     id.nsfeat = namespace_bits::NSFEAT_NO_ID_REUSE | namespace_bits::NSFEAT_OPTPERF;
     preferences(namespace, &mut id);
     id.nlbaf = 0;
@@ -223,7 +223,7 @@ pub(crate) fn independent_namespace(namespace: &Namespace) -> IndependentNamespa
     IndependentNamespace {
         nsfeat: namespace_bits::INDEPENDENT_NSFEAT_NO_ID_REUSE,
         nmic: namespace_bits::NMIC_SHARED,
-        anagrpid: ANA_GROUP.into(),
+        anagrpid: namespace.ana_group().into(),
         rescap: namespace.reservation.with(crate::reservation::State::capabilities),
         nsattr: u8::from(namespace.write_protected()),
         nstat: namespace_bits::NSTAT_READY,

@@ -18,9 +18,22 @@ pub enum Backend {
     Drive(Arc<media::Drive>),
     /// A volume of a pool.
     Volume(Volume),
+    /// None yet: what keeps the bytes is not there, and is expected to come. The namespace is listed with the
+    /// identity and the size that it had, in an ANA group of its own that is inaccessible, so that hosts hold
+    /// their commands back until [`crate::Target::provide_namespace`].
+    Absent {
+        /// Capacity in bytes.
+        bytes: u64,
+    },
 }
 
 impl Backend {
+    /// Whether what keeps the bytes is not there yet.
+    #[must_use]
+    pub const fn is_absent(&self) -> bool {
+        matches!(self, Self::Absent { .. })
+    }
+
     /// Capacity in bytes.
     #[must_use]
     pub fn capacity(&self) -> u64 {
@@ -28,6 +41,7 @@ impl Backend {
             Self::Memory(region) => region.len(),
             Self::Drive(drive) => drive.capacity(),
             Self::Volume(volume) => volume.len(),
+            Self::Absent { bytes } => *bytes,
         }
     }
 
@@ -37,7 +51,7 @@ impl Backend {
     #[must_use]
     pub fn has_volatile_cache(&self) -> bool {
         match self {
-            Self::Memory(_) | Self::Volume(_) => false,
+            Self::Memory(_) | Self::Volume(_) | Self::Absent { .. } => false,
             Self::Drive(drive) => drive.has_volatile_cache(),
         }
     }
@@ -48,6 +62,7 @@ impl Backend {
         match self {
             Self::Memory(_) | Self::Volume(_) => true,
             Self::Drive(drive) => drive.zeroes_when_deallocated(),
+            Self::Absent { .. } => false,
         }
     }
 
@@ -55,7 +70,7 @@ impl Backend {
     #[must_use]
     pub fn has_failed(&self) -> bool {
         match self {
-            Self::Memory(_) => false,
+            Self::Memory(_) | Self::Absent { .. } => false,
             Self::Drive(drive) => drive.failure().is_some(),
             Self::Volume(volume) => volume.has_failed(),
         }
@@ -68,7 +83,7 @@ impl Backend {
         match self {
             Self::Memory(_) => 512,
             Self::Drive(drive) => drive.logical_block(),
-            Self::Volume(_) => stdx::num::u32_of(engine::address::BLOCK),
+            Self::Volume(_) | Self::Absent { .. } => stdx::num::u32_of(engine::address::BLOCK),
         }
     }
 }
@@ -79,6 +94,7 @@ impl core::fmt::Debug for Backend {
             Self::Memory(_) => "Memory",
             Self::Drive(_) => "Drive",
             Self::Volume(_) => "Volume",
+            Self::Absent { .. } => "Absent",
         })
     }
 }
@@ -148,7 +164,7 @@ pub struct Namespace {
     /// Logical block size in bytes: 512 or 4096.
     pub block_size: u32,
     pub backend: Backend,
-    pub reservation: crate::reservation::Shared,
+    pub reservation: Arc<crate::reservation::Shared>,
     /// How the cores that serve the namespace hold off each other's commands.
     pub fence: Arc<crate::command::Fence>,
     blocks: AtomicU64,
@@ -163,11 +179,25 @@ impl Namespace {
             identity: NamespaceIdentity::derive(subsystem, nsid, spec),
             block_size: spec.block_size,
             backend: spec.backend.clone(),
-            reservation: crate::reservation::Shared::new(spec.reservations.clone())?,
+            reservation: Arc::new(crate::reservation::Shared::new(spec.reservations.clone())?),
             fence: Arc::default(),
             blocks: AtomicU64::new(spec.backend.capacity() / u64::from(spec.block_size)),
             write_protected: AtomicBool::new(false),
         })
+    }
+
+    /// The same namespace on `backend`, of `bytes`: whoever waited for it may go on.
+    pub(crate) fn on(&self, backend: Backend, bytes: u64) -> Self {
+        Self {
+            nsid: self.nsid,
+            identity: self.identity,
+            block_size: self.block_size,
+            backend,
+            reservation: Arc::clone(&self.reservation),
+            fence: Arc::clone(&self.fence),
+            blocks: AtomicU64::new(bytes / u64::from(self.block_size)),
+            write_protected: AtomicBool::new(self.write_protected()),
+        }
     }
 
     /// Size in logical blocks (NSZE).

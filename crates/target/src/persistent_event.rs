@@ -16,7 +16,6 @@ use nvme::nqn::Nqn;
 use stdx::num::{u16_of, u32_of, u64_of};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::controller::ANA_GROUP;
 use crate::limits::{PERSISTENT_EVENT_BYTES_MAX, PERSISTENT_EVENTS_MAX};
 use crate::namespace::Namespace;
 use crate::registry::{ManageError, Target};
@@ -121,7 +120,7 @@ fn encode(happened: Happened<'_>) -> (EventKind, Vec<u8>) {
                 nsze: blocks.into(),
                 ncap: blocks.into(),
                 nmic: 1,
-                anagrpid: ANA_GROUP.into(),
+                anagrpid: namespace.ana_group().into(),
                 nsid: namespace.nsid.into(),
                 ..ChangeNamespaceEvent::default()
             };

@@ -118,7 +118,7 @@ impl Media {
             Backend::Memory(region) => region.resize(bytes),
             Backend::Drive(drive) => drive.resize(bytes),
             // Resized by its pool.
-            Backend::Volume(_) => Ok(()),
+            Backend::Volume(_) | Backend::Absent { .. } => Ok(()),
         };
         result.map_err(|error| Error::failed(format!("cannot have {bytes} bytes"), error))?;
         self.bytes = bytes;

@@ -151,7 +151,7 @@ impl Controller {
             NSID_ALL => view.iter().cloned().collect(),
             nsid => vec![self.active(nsid)?],
         };
-        self.permit_namespaces()?;
+        targets.iter().try_for_each(|namespace| self.permit_namespace(namespace))?;
         let value = command.cdw11;
         match command.fid {
             fid::ERROR_RECOVERY => {
@@ -228,7 +228,7 @@ impl Controller {
             return Ok(Outcome::Complete { dw0, dw1: 0 });
         }
         if class == Class::Namespace {
-            self.permit_namespaces()?;
+            self.permit_namespace(&*self.active(command.nsid)?)?;
         }
         // What cannot be saved has its default as saved value (section 4.4).
         let now = self.now();

@@ -51,7 +51,7 @@ impl Attached {
     pub fn new(namespace: Arc<Namespace>, host: HostId) -> Self {
         let region = match &namespace.backend {
             Backend::Memory(region) => Some(Rc::new(Arc::clone(region))),
-            Backend::Drive(_) | Backend::Volume(_) => None,
+            Backend::Drive(_) | Backend::Volume(_) | Backend::Absent { .. } => None,
         };
         let ranges = ranges_of(&namespace);
         Self { namespace, region, host, access: Cell::new(None), ranges }
@@ -72,6 +72,15 @@ impl Attached {
 
     pub(super) fn ranges(&self) -> &Ranges {
         &self.ranges
+    }
+
+    /// Refuses every command while what keeps the bytes is not there, in words that hosts wait and retry on.
+    ///
+    /// # Errors
+    /// Asymmetric Access Inaccessible.
+    #[inline]
+    pub(super) fn permit_access(&self) -> Result<(), Status> {
+        if self.namespace.backend.is_absent() { Err(Status::ANA_INACCESSIBLE) } else { Ok(()) }
     }
 
     /// Refuses what a reservation does not let this host do.

@@ -56,6 +56,7 @@ fn prepare(at: &Attached, first: &Sqe, second: &Sqe) -> Result<(Blocks, Write), 
     let both = |status: Status| (status, status);
     let of_compare = |status: Status| (status, FAILED_FUSED);
     let of_write = |status: Status| (FAILED_FUSED, status);
+    at.permit_access().map_err(of_compare)?;
     let compare = Command::parse(first).map_err(|refusal| of_compare(refusal.status()))?;
     let write = Command::parse(second).map_err(|refusal| of_write(refusal.status()))?;
     let (Command::Compare(compare @ Compare { fused: true, .. }), Command::Write(write)) =

@@ -6,6 +6,7 @@ use super::{Attached, Reply};
 use crate::reservation::CommandGroup;
 
 pub async fn flush(at: &Attached) -> Result<Reply, Status> {
+    at.permit_access()?;
     at.permit(CommandGroup::Write)?;
     at.make_durable().await?;
     Ok(Reply::SUCCESS)

@@ -172,6 +172,9 @@ pub fn execute_at_once(at: &Attached, sqe: &Sqe, slot: &impl Slot) -> AtOnce {
 
 /// Executes one command that is not part of a fused operation.
 pub async fn execute(at: &Attached, sqe: &Sqe, slot: &impl Slot) -> Reply {
+    if let Err(status) = at.permit_access() {
+        return Reply::failed(status);
+    }
     let command = match Command::parse(sqe) {
         Ok(command) => command,
         Err(refusal) => return Reply::failed(refusal.status()),

@@ -40,7 +40,7 @@ pub fn at_once(
     match &at.namespace().backend {
         Backend::Memory(_) => of_memory(at, command, sqe, slot).map(AtOnce::done),
         Backend::Volume(volume) => of_volume(at, volume, command, sqe, slot),
-        Backend::Drive(_) => Ok(AtOnce::Waits),
+        Backend::Drive(_) | Backend::Absent { .. } => Ok(AtOnce::Waits),
     }
 }
 

@@ -26,6 +26,7 @@ impl Attached {
                 Ok(buffer)
             }
             Backend::Drive(drive) => drive.read(offset, length).await.map_err(|e| status_of(&e)),
+            Backend::Absent { .. } => Err(Status::ANA_INACCESSIBLE),
             Backend::Volume(volume) => {
                 let mut buffer = buffer::pool().alloc_to_send(length).await;
                 let read = volume.read(offset, &mut buffer[..length]).await;
@@ -43,6 +44,7 @@ impl Attached {
         let differs = match &self.namespace().backend {
             Backend::Memory(region) => region.mismatch(offset, data).map_err(|e| status_of(&e)),
             Backend::Drive(drive) => drive.mismatch(offset, data).await.map_err(|e| status_of(&e)),
+            Backend::Absent { .. } => Err(Status::ANA_INACCESSIBLE),
             Backend::Volume(volume) => {
                 let differs = mismatch(volume, offset, data).await;
                 differs.map_err(|e| status_of_volume(&e, true))
@@ -62,6 +64,7 @@ impl Attached {
         let stored = match &self.namespace().backend {
             Backend::Memory(region) => region.copy_in(offset, &data),
             Backend::Drive(drive) => drive.write(offset, data.into_buffer().await, fua).await,
+            Backend::Absent { .. } => return Err(Status::ANA_INACCESSIBLE),
             Backend::Volume(volume) => {
                 let written = volume.write(offset, &data).await;
                 return written.map_err(|e| status_of_volume(&e, false));
@@ -124,6 +127,7 @@ impl Attached {
         let freed = match &self.namespace().backend {
             Backend::Memory(_) => return self.zero(blocks, true).await,
             Backend::Drive(drive) => drive.deallocate(blocks.offset, blocks.length).await,
+            Backend::Absent { .. } => return Err(Status::ANA_INACCESSIBLE),
             Backend::Volume(volume) => {
                 let (offset, length) = (blocks.offset, blocks.length);
                 let freed = match volume.write_zeroes(offset, length).await {
@@ -163,6 +167,7 @@ impl Attached {
                 let done = drive.write_zeroes(blocks.offset, blocks.length, deallocate).await;
                 done.map_err(|e| status_of(&e))
             }
+            Backend::Absent { .. } => Err(Status::ANA_INACCESSIBLE),
             // The space is given back either way: there is nothing to be had for keeping it.
             Backend::Volume(volume) => {
                 let done = volume.write_zeroes(blocks.offset, blocks.length).await;
@@ -179,6 +184,7 @@ impl Attached {
         match &self.namespace().backend {
             Backend::Memory(_) => Ok(()),
             Backend::Drive(drive) => drive.flush().await.map_err(|e| status_of(&e)),
+            Backend::Absent { .. } => Err(Status::ANA_INACCESSIBLE),
             Backend::Volume(volume) => volume.flush().map_err(|e| status_of_volume(&e, false)),
         }
     }

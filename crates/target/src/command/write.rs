@@ -22,7 +22,7 @@ pub fn at_once(
     slot: &impl Slot,
 ) -> Result<Option<Reply>, Status> {
     let backend = &at.namespace().backend;
-    if matches!(backend, Backend::Drive(_)) {
+    if matches!(backend, Backend::Drive(_) | Backend::Absent { .. }) {
         return Ok(None);
     }
     let run = at.transfer(command.range, sqe)?;
@@ -34,7 +34,7 @@ pub fn at_once(
     let done = match backend {
         Backend::Memory(region) => region.copy_in(run.offset, &bytes).map(|()| true),
         Backend::Volume(volume) => Ok(volume.write_at_once(run.offset, &bytes)),
-        Backend::Drive(_) => Ok(false),
+        Backend::Drive(_) | Backend::Absent { .. } => Ok(false),
     };
     Ok(done.map_err(|e| status_of(&e))?.then_some(Reply::SUCCESS))
 }

@@ -1,5 +1,7 @@
-//! Asymmetric Namespace Access of one controller (Base 2.1, section 8.1.1): every namespace of the subsystem is
-//! in one ANA group, whose state is that of the listener which the controller was connected through.
+//! Asymmetric Namespace Access of one controller (Base 2.1, section 8.1.1). The namespaces of a subsystem are in
+//! one ANA group, whose state is that of the listener which the controller was connected through; but for those
+//! whose backend is absent: these are in another, which is inaccessible. Hosts hold back what they have for
+//! such a namespace, for as long as it takes; to one that was not listed they would have given up at once.
 
 use std::sync::atomic::Ordering;
 
@@ -8,9 +10,26 @@ use nvme::property::{CommandSetSelected, ShutdownStatus};
 use nvme::status::Status;
 
 use super::{Controller, State};
+use crate::namespace::Namespace;
 
-/// The one ANA group there is (ANAGRPID).
+/// ANA group (ANAGRPID) of the namespaces that are there.
 pub(crate) const GROUP: u32 = 1;
+/// ANA group of the namespaces whose backend is absent.
+pub(crate) const ABSENT_GROUP: u32 = 2;
+/// How many ANA groups there are (NANAGRPID), which is the highest identifier of one, too (ANAGRPMAX).
+pub(crate) const GROUPS: u32 = 2;
+
+impl Namespace {
+    /// The ANA group that it is in now.
+    pub(crate) fn ana_group(&self) -> u32 {
+        if self.backend.is_absent() { ABSENT_GROUP } else { GROUP }
+    }
+
+    /// Its ANA state on a controller whose listener has `state`.
+    pub(crate) fn ana(&self, state: ana::State) -> ana::State {
+        if self.backend.is_absent() { ana::State::Inaccessible } else { state }
+    }
+}
 
 /// [`Controller::permits`] when no I/O command is processed; else it is the ANA state.
 pub(super) const NO_IO: u8 = 0;
@@ -21,8 +40,8 @@ pub(crate) struct Access {
     state: ana::State,
     /// Times that the log page was found changed since the last Controller Level Reset (CHGCNT).
     changes: u64,
-    /// The group's namespaces as the log page had them last.
-    nsids: Option<Vec<u32>>,
+    /// The groups' namespaces as the log page had them last.
+    nsids: Option<[Vec<u32>; 2]>,
 }
 
 impl Access {
@@ -57,12 +76,12 @@ impl Controller {
         }
     }
 
-    /// Refuses an admin command that needs the namespaces when they cannot be accessed.
-    pub(crate) fn permit_namespaces(&self) -> Result<(), Status> {
-        self.ana().refusal().map_or(Ok(()), Err)
+    /// Refuses an admin command that needs a namespace which cannot be accessed.
+    pub(crate) fn permit_namespace(&self, namespace: &Namespace) -> Result<(), Status> {
+        namespace.ana(self.ana()).refusal().map_or(Ok(()), Err)
     }
 
-    /// ANA state of every namespace of this controller.
+    /// ANA state of every namespace of this controller whose backend is there.
     #[must_use]
     pub fn ana(&self) -> ana::State {
         self.lock().access.state
@@ -93,13 +112,27 @@ impl Controller {
     /// The Asymmetric Namespace Access log page (section 5.1.12.1.13). A namespace that came or
     /// went since it was read last is a change of the page.
     pub(crate) fn ana_log(&self, groups_only: bool) -> Vec<u8> {
-        let nsids: Vec<_> = self.view().iter().map(|namespace| namespace.nsid).collect();
+        let view = self.view();
+        let of = |group| {
+            view.iter().filter(|namespace| namespace.ana_group() == group).map(|n| n.nsid).collect()
+        };
+        let nsids: [Vec<u32>; 2] = [of(GROUP), of(ABSENT_GROUP)];
         let mut state = self.lock();
         let access = &mut state.access;
         if access.nsids.replace(nsids.clone()).is_some_and(|before| before != nsids) {
             access.changes = access.changes.wrapping_add(1);
         }
-        let group = Group { id: GROUP, change_count: access.changes, state: access.state, nsids };
-        ana::page(access.changes, &[group], groups_only)
+        let (change_count, state) = (access.changes, access.state);
+        let [here, absent] = nsids;
+        let groups = [
+            Group { id: GROUP, change_count, state, nsids: here },
+            Group {
+                id: ABSENT_GROUP,
+                change_count,
+                state: ana::State::Inaccessible,
+                nsids: absent,
+            },
+        ];
+        ana::page(change_count, &groups, groups_only)
     }
 }

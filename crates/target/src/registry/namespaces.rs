@@ -4,8 +4,9 @@ use std::sync::{Arc, MutexGuard};
 
 use nvme::nqn::Nqn;
 
-use super::{ManageError, Registry, Target, invalid};
-use crate::namespace::{Namespace, NamespaceIdentity, NamespaceSpec};
+use super::{ManageError, Registry, Target, invalid, raise};
+use crate::event::Event;
+use crate::namespace::{Backend, Namespace, NamespaceIdentity, NamespaceSpec};
 use crate::persistent_event::Happened;
 
 impl Target {
@@ -45,6 +46,33 @@ impl Target {
         Ok(nsid)
     }
 
+    /// Gives an [absent](crate::namespace::Backend::Absent) namespace what keeps its bytes, `bytes` of it. Hosts are
+    /// told, and send what they held back.
+    ///
+    /// # Errors
+    /// There is no such namespace, it is not absent, or the backend does not hold that much.
+    pub fn provide_namespace(
+        &self,
+        nqn: &Nqn,
+        nsid: u32,
+        backend: Backend,
+        bytes: u64,
+    ) -> Result<(), ManageError> {
+        let mut registry = self.lock();
+        let absent = registry.namespace(nqn, nsid)?;
+        if !absent.backend.is_absent() {
+            return Err(ManageError::NamespaceExists(nqn.clone(), nsid));
+        }
+        check_size(bytes, backend.capacity(), absent.block_size)?;
+        let provided = Arc::new(absent.on(backend, bytes));
+        let subsystem = registry.subsystem(nqn)?;
+        subsystem.namespaces.insert(nsid, provided);
+        let told: Vec<_> = subsystem.controllers.iter().cloned().collect();
+        self.namespaces_changed(registry, nqn, nsid);
+        raise(&told, Event::AnaChange);
+        Ok(())
+    }
+
     /// Removes a namespace. Commands in flight on it finish; further ones are refused.
     ///
     /// # Errors
@@ -70,11 +98,8 @@ impl Target {
         let mut registry = self.lock();
         let namespace = registry.namespace(nqn, nsid)?;
         let capacity = namespace.backend.capacity();
+        check_size(bytes, capacity, namespace.block_size)?;
         let block = u64::from(namespace.block_size);
-        if bytes > capacity || bytes < block || !bytes.is_multiple_of(block) {
-            let wanted = format!("a multiple of {block} up to the backend's {capacity}");
-            return Err(invalid("size", bytes, wanted));
-        }
         namespace.set_blocks(bytes / block);
         self.namespaces_changed(registry, nqn, nsid);
         Ok(())
@@ -135,6 +160,15 @@ impl Registry {
         }
         Ok(())
     }
+}
+
+fn check_size(bytes: u64, capacity: u64, block_size: u32) -> Result<(), ManageError> {
+    let block = u64::from(block_size);
+    if bytes > capacity || bytes < block || !bytes.is_multiple_of(block) {
+        let wanted = format!("a multiple of {block} up to the backend's {capacity}");
+        return Err(invalid("size", bytes, wanted));
+    }
+    Ok(())
 }
 
 fn check_namespace(spec: &NamespaceSpec) -> Result<(), ManageError> {

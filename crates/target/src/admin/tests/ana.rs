@@ -12,7 +12,7 @@ use super::aer;
 use crate::admin::Outcome;
 use crate::controller::Controller;
 use crate::listener::{ListenerId, ListenerInfo};
-use crate::namespace::NamespaceSpec;
+use crate::namespace::{Backend, NamespaceSpec};
 use crate::registry::ManageError;
 use crate::rig::{HOST, Rig, SUBSYSTEM, backend, data_of, execute, failure, nqn, set_cc};
 
@@ -28,12 +28,21 @@ fn log(controller: &Controller, lsp: u8) -> Vec<u8> {
     data_of(controller, GetLogPage { lsp, ..GetLogPage::new(lid::ANA, 0, 4160) }.to_sqe(1), 4160)
 }
 
-/// Change count, and state and namespaces of the one group.
-fn group(controller: &Controller) -> (u64, State, Vec<u32>) {
+/// Change count, state and namespaces of the group of those that are there, and the namespaces of the other one.
+fn groups(controller: &Controller) -> (u64, State, Vec<u32>, Vec<u32>) {
     let (changes, groups) = parse_page(&log(controller, 0)).unwrap();
-    let [group] = groups.try_into().unwrap();
+    let [group, absent] = groups.try_into().unwrap();
     assert_eq!((group.id, group.change_count), (1, changes));
-    (changes, group.state, group.nsids)
+    assert_eq!((absent.id, absent.change_count), (2, changes));
+    assert_eq!(absent.state, State::Inaccessible);
+    (changes, group.state, group.nsids, absent.nsids)
+}
+
+/// The same where all are there.
+fn group(controller: &Controller) -> (u64, State, Vec<u32>) {
+    let (changes, state, nsids, absent) = groups(controller);
+    assert!(absent.is_empty());
+    (changes, state, nsids)
 }
 
 fn identified(controller: &Controller) -> IdentifyNamespace {
@@ -64,7 +73,7 @@ fn the_controller_tells_what_it_can_say_of_access() {
     let id = IdentifyController::read_from_bytes(&page).unwrap();
     assert_eq!(id.cmic & bits::CMIC_ANA, bits::CMIC_ANA);
     assert_eq!(id.oaes.get() & bits::OAES_ANA_CHANGE, bits::OAES_ANA_CHANGE);
-    assert_eq!((id.anagrpmax.get(), id.nanagrpid.get()), (1, 1));
+    assert_eq!((id.anagrpmax.get(), id.nanagrpid.get()), (2, 2));
     assert!(id.anatt > 0 && id.anacap & 0x1f == 0x1f);
     let namespace = identified(controller);
     assert_eq!((namespace.anagrpid.get(), namespace.nmic & 1), (1, 1));
@@ -91,6 +100,58 @@ fn the_log_page_follows_state_and_namespaces() {
     set_cc(controller, Cc::default());
     set_cc(controller, Cc::enable(CommandSetSelected::Nvm));
     assert_eq!(group(controller), (0, State::NonOptimized, vec![1, 7]));
+}
+
+/// A pool's drives were seconds late when its machine started: the namespaces on it were not listed, and hosts
+/// removed the block devices, with mounted file systems on them, for good. An absent namespace is listed as it
+/// was, refuses in words that hosts wait on, and tells them when it is there.
+#[test]
+fn a_namespace_that_is_not_there_yet_is_listed_and_waited_for() {
+    let rig = Rig::new();
+    let connected = rig.enabled();
+    let controller = connected.controller();
+    let uuid = [9; 16];
+    let spec = NamespaceSpec {
+        nsid: Some(7),
+        uuid: Some(uuid),
+        ..NamespaceSpec::new(Backend::Absent { bytes: 1 << 20 }, 512)
+    };
+    rig.target.add_namespace(&nqn(SUBSYSTEM), &spec).unwrap();
+    listen(controller);
+    let before = groups(controller);
+    assert_eq!((before.1, before.2, before.3), (State::Optimized, vec![1], vec![7]));
+    let list = data_of(controller, Identify::new(Cns::ActiveNamespaces, 0).to_sqe(1), 4096);
+    assert_eq!(list[..12], [1, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0]);
+    let identify = || {
+        let page = data_of(controller, Identify::new(Cns::Namespace, 7).to_sqe(1), 4096);
+        IdentifyNamespace::read_from_bytes(&page).unwrap()
+    };
+    let waiting = identify();
+    assert_eq!((waiting.nsze.get(), waiting.ncap.get(), waiting.nuse.get()), (2048, 2048, 0));
+    assert_eq!(waiting.anagrpid.get(), 2);
+    assert_eq!(identified(controller).anagrpid.get(), 1);
+    let get = |nsid| {
+        let fid = fid::ERROR_RECOVERY;
+        GetFeatures { fid, select: Select::Current, nsid, cdw11: 0, uuid_index: 0 }.to_sqe(1)
+    };
+    assert_eq!(execute(controller, &get(1)).0, Outcome::DONE);
+    let refused = Outcome::Failed(Status::ANA_INACCESSIBLE.with_more());
+    assert_eq!(execute(controller, &get(7)).0, refused);
+
+    let name = nqn(SUBSYSTEM);
+    let small = rig.target.provide_namespace(&name, 7, backend(1 << 19), 1 << 20);
+    assert!(matches!(small, Err(ManageError::Invalid { .. })));
+    rig.target.provide_namespace(&name, 7, backend(1 << 20), 1 << 20).unwrap();
+    assert_eq!(controller.next_event().unwrap().dw0.get(), 0x000c_0302);
+    let after = groups(controller);
+    assert_eq!((after.1, after.2, after.3), (State::Optimized, vec![1, 7], vec![]));
+    assert!(after.0 > before.0, "the page changed");
+    let there = identify();
+    assert_eq!((there.nguid, there.nsze), (waiting.nguid, waiting.nsze));
+    assert_eq!(there.anagrpid.get(), 1);
+    assert_eq!(execute(controller, &get(7)).0, Outcome::DONE);
+    let again = rig.target.provide_namespace(&name, 7, backend(1 << 20), 1 << 20);
+    assert_eq!(again, Err(ManageError::NamespaceExists(name, 7)));
 }
 
 #[test]

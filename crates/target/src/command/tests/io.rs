@@ -100,6 +100,30 @@ fn what_is_written_is_read_whichever_way_it_came() {
     });
 }
 
+/// What hosts do not send again is lost to who wrote it: no command may come to anything else than "not here, not
+/// now" while the drives of a namespace are on their way.
+#[test]
+fn commands_for_a_namespace_that_is_not_there_yet_are_to_be_sent_again() {
+    on_reactor(async {
+        let backend = crate::namespace::Backend::Absent { bytes: 64 * 4096 };
+        let subsystem = nvme::nqn::Nqn::new("nqn.2026-11.io.flashloom:test").unwrap();
+        let spec = crate::namespace::NamespaceSpec::new(backend, 4096);
+        let namespace = crate::namespace::Namespace::new(&subsystem, 1, &spec).unwrap();
+        let at = Attached::new(std::sync::Arc::new(namespace), HOST);
+        let data = pattern(1, 4096);
+        let one = range(5, 1);
+        for by in [By::Capsule, By::R2t] {
+            assert_eq!(write(&at, 5, &data, by).await, Status::ANA_INACCESSIBLE);
+        }
+        for mut sqe in [read_sqe(one), Sqe::new(io::FLUSH, 1, 1), Sqe::new(io::COMPARE, 1, 1)] {
+            let host = Double::with(&data, By::Capsule);
+            host.describe(&mut sqe, data.len());
+            let status = host.run(&at, &sqe).await.status;
+            assert_eq!(status, Status::ANA_INACCESSIBLE, "opcode {:#x}", sqe.opcode);
+        }
+    });
+}
+
 #[test]
 fn memory_reads_and_capsule_writes_end_in_the_first_poll() {
     on_reactor(async {

@@ -45,4 +45,5 @@ pub use pool::{
     Discards, DriveStatus, LogSpec, LogStatus, OpenOptions, Pool, PoolSpec, PoolStatus, SpaceAudit,
     VolumeSpec, VolumeStatus,
 };
+pub use segment::DriveState;
 pub use volume::Volume;

@@ -8,7 +8,8 @@ mod storage;
 pub use crate::limits::{TRANSFER_DEADLINE, TRANSFER_MAX};
 pub use faulty::FaultPlan;
 pub use simulated::{
-    Refusal, SECTOR, Simulated, SimulatedCounters, SimulatedFaults, SimulatedOptions,
+    Refusal, SECTOR, Simulated, SimulatedContents, SimulatedCounters, SimulatedFaults,
+    SimulatedOptions,
 };
 pub use storage::OpenDrive;
 

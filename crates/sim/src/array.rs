@@ -1,6 +1,8 @@
 //! The engine's pool over simulated media.
 
 mod damage;
+mod operator;
+mod sick;
 
 use crate::contents::BLOCK;
 use crate::plan::Plan;
@@ -8,11 +10,12 @@ use crate::shape::{LogLoss, LogShape};
 use crate::store::{Refusal, Volumes};
 use engine::dump::{Finding, Given, Severity, Spec, Structure};
 use engine::format::Bad;
-use engine::{Kind, LogSpec, OpenOptions, Pool, VolumeSpec};
+use engine::{DriveState, Kind, LogSpec, OpenOptions, Pool, VolumeSpec};
 use media::drive::{SimulatedFaults, SimulatedOptions};
 use media::{Drive, Pmem, Power, Simulated, SimulatedPmem};
 use reactor::{random, sleep, spawn};
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -36,13 +39,20 @@ pub struct Media {
     broken: Rc<Cell<bool>>,
     /// Contents may be lost.
     rotten: Cell<bool>,
+    truth: Rc<RefCell<operator::Truth>>,
+    kept: RefCell<operator::Kept>,
+    /// There is no space behind some drives in this life, now or later.
+    scarce: Cell<bool>,
+    /// What happens to the media, for the trace.
+    said: RefCell<Vec<String>>,
 }
 
 fn refusal(error: &engine::Error) -> Refusal {
     match error.kind {
         Kind::Full => Refusal::Full,
         Kind::OutOfRange => Refusal::OutOfRange,
-        Kind::NotFound => Refusal::NotFound,
+        // A volume that was deleted meanwhile is gone for those who work on it.
+        Kind::NotFound | Kind::Gone => Refusal::NotFound,
         Kind::Corrupt => Refusal::Lost(error.to_string()),
         Kind::Failed | Kind::Missing => Refusal::Failed(format!("{:?}: {error}", error.kind)),
         _ => Refusal::Other(format!("{:?}: {error}", error.kind)),
@@ -90,6 +100,10 @@ impl Media {
             exported: Rc::default(),
             broken: Rc::default(),
             rotten: Cell::new(false),
+            truth: Rc::default(),
+            kept: RefCell::default(),
+            scarce: Cell::new(false),
+            said: RefCell::default(),
         }
     }
 
@@ -129,12 +143,18 @@ impl Media {
     pub async fn open(&self, life: usize) -> Result<Array, Refusal> {
         self.set_faults(life);
         if self.made.get() {
-            let pool = self.open_again().await?;
+            let pool = match self.plan.rough {
+                Some(rough) => self.open_roughly(life, rough.tries).await?,
+                None => self.open_again().await?,
+            };
+            if self.plan.rough.is_some_and(|rough| rough.sick) {
+                self.fall_sick(life);
+            }
             self.discard(&pool).await?;
             self.log_loss.set(self.log_loss.get().filter(|_| !self.is_on()));
             // What a machine without power has read and written, nobody knows of.
             self.exported.set(self.exported.get() && !self.is_on());
-            return Ok(Array { pool, exported: Rc::clone(&self.exported) });
+            return Ok(self.array(pool));
         }
         let mut spec = self.plan.shape.spec(self.plan.seed);
         spec.drives = self.drives();
@@ -143,7 +163,27 @@ impl Media {
         self.discard(&pool).await?;
         // A machine without power has made nothing.
         self.made.set(self.is_on());
-        Ok(Array { pool, exported: Rc::clone(&self.exported) })
+        self.log_was_made();
+        Ok(self.array(pool))
+    }
+
+    fn array(&self, pool: Pool) -> Array {
+        let sound = self.sound();
+        Array { pool, exported: Rc::clone(&self.exported), truth: Rc::clone(&self.truth), sound }
+    }
+
+    fn note(&self, what: &str) {
+        self.said.borrow_mut().push(what.to_owned());
+    }
+
+    /// What happened to the media since this was last asked.
+    pub fn said(&self) -> Vec<String> {
+        self.said.take()
+    }
+
+    /// There may be no space behind the drives in this life.
+    pub const fn is_scarce(&self) -> bool {
+        self.scarce.get()
     }
 
     /// Opens the pool there is; where its log is lost, for whoever accepts that.
@@ -193,9 +233,13 @@ impl Media {
             return Ok(());
         }
         let given = |(n, drive)| Given { name: format!("drive {n}"), drive: Ok(drive) };
+        let (drives, log) = match self.plan.rough {
+            Some(_) => self.sound_media(),
+            None => (self.drives(), self.log()),
+        };
         let spec = Spec {
-            drives: self.drives().into_iter().enumerate().map(given).collect(),
-            log: Some(self.log()),
+            drives: drives.into_iter().enumerate().map(given).collect(),
+            log: Some(log),
             data: true,
             ..Spec::default()
         };
@@ -221,6 +265,9 @@ impl Media {
             // A pool is made on drives that work.
             let bad = self.made.get() && faults.drives.contains(&n);
             drive.set_faults(if bad { faults.kinds } else { healthy });
+        }
+        if let Some(rough) = self.plan.rough {
+            self.ail(life, rough);
         }
         // What was away in the last life is there again, as it was.
         if self.broken.replace(false)
@@ -283,6 +330,9 @@ impl Media {
 pub struct Array {
     pool: Pool,
     exported: Rc<Cell<bool>>,
+    truth: Rc<RefCell<operator::Truth>>,
+    /// Drives that did nothing wrong in this life.
+    sound: BTreeSet<usize>,
 }
 
 /// How often the space is looked at until it adds up: what is moved in between counts twice.
@@ -403,6 +453,15 @@ impl Array {
     pub async fn close(&self, export: bool) -> Result<(), Refusal> {
         let pool = self.pool.clone();
         self.exported.set(self.exported.get() || export);
-        told(if export { pool.export().await } else { pool.close().await })
+        told(if export { pool.export().await } else { pool.close().await })?;
+        self.truth.borrow_mut().closed = true;
+        Ok(())
+    }
+
+    /// Drives that are out of use though nothing but what passes was ever wrong with them.
+    pub async fn condemned(&self) -> Vec<usize> {
+        let Ok(status) = self.pool.status().await else { return Vec::new() };
+        let is_out = |n: &&usize| status.drives[**n].state != DriveState::Online;
+        self.sound.iter().filter(is_out).copied().collect()
     }
 }

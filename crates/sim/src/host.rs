@@ -11,10 +11,13 @@ use std::time::Duration;
 use stdx::Prng;
 use stdx::num::{u64_of, usize64};
 
-/// Volumes in use: each with places for its hosts, all of which the manager takes to change it.
+/// Volumes in use: each with places for its hosts, all of which the manager takes to change it, or none where it is
+/// changed beside what they do.
 struct Volume {
     target: RefCell<Option<Target>>,
     places: Semaphore,
+    /// One change at a time.
+    turn: Semaphore,
 }
 
 /// Bytes of a small block.
@@ -56,7 +59,7 @@ async fn open_yard(life: &Life) -> Yard {
 }
 
 const fn volume(target: Option<Target>) -> Volume {
-    Volume { target: RefCell::new(target), places: Semaphore::new(PLACES) }
+    Volume { target: RefCell::new(target), places: Semaphore::new(PLACES), turn: Semaphore::new(1) }
 }
 
 fn size(life: &Life, prng: &mut Prng) -> u64 {
@@ -81,10 +84,15 @@ async fn host(life: &Rc<Life>, yard: &Yard, number: u32) {
         done += 1;
         let at = usize64(prng.below(u64_of(yard.volumes.len())));
         let volume = &yard.volumes[at];
-        if prng.below(200) == 0 {
-            volume.places.acquire(PLACES).await;
+        if prng.below(if life.run.plan.beside_percent > 0 { 50 } else { 200 }) == 0 {
+            let share = life.run.plan.beside_percent;
+            let beside = share > 0 && prng.below(100) < share;
+            let places = if beside { 1 } else { PLACES };
+            volume.places.acquire(places).await;
+            volume.turn.acquire(1).await;
             manage(life, volume, &mut prng).await;
-            volume.places.release(PLACES);
+            volume.turn.release(1);
+            volume.places.release(places);
             continue;
         }
         let settles = life.run.plan.settles;
@@ -110,17 +118,18 @@ async fn manage(life: &Life, volume: &Volume, prng: &mut Prng) {
     match prng.below(5) {
         0 | 1 => {
             volume.target.replace(None);
-            life.delete(&target).await;
+            let done = life.delete(&target).await;
+            volume.target.replace((!done && !life.is_over()).then_some(target));
         }
         2 => {
             let name = format!("v{}", prng.below(1_000_000_000));
             let done = life.rename(&target, &name).await;
-            volume.target.replace(done.then_some(Target { name, ..target }));
+            volume.target.replace(Some(if done { Target { name, ..target } } else { target }));
         }
         _ => {
             let size = size(life, prng) * u64_of(BLOCK / target.unit);
             let done = life.resize(&target, size).await;
-            volume.target.replace(done.then_some(Target { size, ..target }));
+            volume.target.replace(Some(if done { Target { size, ..target } } else { target }));
         }
     }
 }

@@ -15,6 +15,7 @@ pub mod mode;
 pub mod model;
 pub mod plan;
 pub mod reference;
+pub mod rough;
 pub mod run;
 pub mod shape;
 pub mod store;

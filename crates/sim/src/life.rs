@@ -24,6 +24,9 @@ use stdx::num::u64_of;
 /// An operation that takes longer is stuck. In virtual time, and no fault lasts as long.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// Likewise, of all openings that an operator tries; each has a shorter time of its own.
+const OPENINGS_PATIENCE: Duration = Duration::from_hours(2);
+
 /// The most blocks read at once when everything is verified.
 const VERIFY_BLOCKS: u64 = 64;
 
@@ -55,6 +58,8 @@ pub struct Counts {
     pub failed: u64,
     /// Reads that said that something of them is lost.
     pub lost: u64,
+    /// Operations whose volume was changed beside them, and was not theirs any more.
+    pub missed: u64,
     /// Times that what had been answered was seen to have left the log.
     pub carried: u64,
 }
@@ -207,6 +212,16 @@ impl Life {
         !self.is_over() && blocks <= self.store.capacity().await / 2
     }
 
+    /// What passes is no reason to go without a drive.
+    async fn look_at_drives(&self) {
+        let condemned = self.store.condemned().await;
+        if !condemned.is_empty() && !self.run.world.is_broken() && self.run.plan.rough.is_some() {
+            let text =
+                format!("drives {condemned:?} are out of use, and nothing was wrong with them");
+            self.violate(Violation(text));
+        }
+    }
+
     async fn close(&self, export: bool) {
         let what = if export { "export" } else { "close" };
         self.note(format_args!("{what}"));
@@ -290,7 +305,10 @@ pub fn crash(run: &Run, number: usize, ending: Ending) {
 }
 
 async fn body(run: Rc<Run>, number: usize, ending: Ending) -> Result<(), Violation> {
-    let store = match timeout(PATIENCE, run.world.open(number)).await {
+    let patience = if run.plan.rough.is_some() { OPENINGS_PATIENCE } else { PATIENCE };
+    let opened = timeout(patience, run.world.open(number)).await;
+    run.world.said().iter().for_each(|what| run.note(format_args!("{what}")));
+    let store = match opened {
         Ok(Ok(store)) => store,
         // Whatever it says, nobody heard it.
         Ok(Err(_)) if !run.world.is_on() => std::future::pending().await,
@@ -328,7 +346,11 @@ async fn body(run: Rc<Run>, number: usize, ending: Ending) -> Result<(), Violati
         life.verify().await;
     }
     life.audit().await;
-    if !life.is_over() && closes && life.run.plan.tiny {
+    if !life.is_over() {
+        life.look_at_drives().await;
+    }
+    let has_space = !life.run.world.is_scarce();
+    if !life.is_over() && closes && life.run.plan.tiny && has_space {
         life.empty_and_fill().await;
     }
     if !life.is_over() && closes {

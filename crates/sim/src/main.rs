@@ -25,7 +25,7 @@ struct Options {
     #[arg(long)]
     seed: Option<u64>,
     /// Run fresh seeds of all workloads by turns for so long.
-    #[arg(long, conflicts_with_all = ["seed", "seeds", "start", "moves", "loses_log", "reference"])]
+    #[arg(long, conflicts_with_all = ["seed", "seeds", "start", "moves", "loses_log", "operator", "rough", "reference"])]
     minutes: Option<u64>,
     /// Where seeds that fail are kept, one a line with what went wrong.
     #[arg(long)]
@@ -45,17 +45,28 @@ struct Options {
     /// Run the workload during which the commit log is lost.
     #[arg(long, conflicts_with_all = ["moves", "reference"])]
     loses_log: bool,
+    /// Run the workload during which an operator opens the pool with whatever drives and log devices are at hand.
+    #[arg(long, conflicts_with_all = ["moves", "loses_log", "reference"])]
+    operator: bool,
+    /// Run the workload during which several things go wrong at once.
+    #[arg(long, conflicts_with_all = ["moves", "loses_log", "operator", "reference"])]
+    rough: bool,
     /// Print every event.
     #[arg(long, requires = "seed")]
     trace: bool,
 }
 
 impl Options {
-    const fn mode(&self) -> Mode {
-        match (self.moves, self.loses_log) {
-            (true, _) => Mode::Moves,
-            (_, true) => Mode::LosesLog,
-            _ => Mode::Plain,
+    fn mode(&self) -> Mode {
+        let asked = [
+            (self.moves, Mode::Moves),
+            (self.loses_log, Mode::LosesLog),
+            (self.operator, Mode::Operator),
+            (self.rough, Mode::Rough),
+        ];
+        match asked.iter().find(|(is_asked, _)| *is_asked) {
+            Some((_, mode)) => *mode,
+            None => Mode::Plain,
         }
     }
 

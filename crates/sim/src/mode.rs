@@ -11,16 +11,23 @@ pub enum Mode {
     Moves,
     /// The commit log is lost.
     LosesLog,
+    /// An operator opens the pool with whatever is at hand.
+    Operator,
+    /// Several things go wrong at once.
+    Rough,
 }
 
 impl Mode {
-    pub const ALL: [Self; 3] = [Self::Plain, Self::Moves, Self::LosesLog];
+    pub const ALL: [Self; 5] =
+        [Self::Plain, Self::Moves, Self::LosesLog, Self::Operator, Self::Rough];
 
     pub fn plan(self, seed: u64) -> Plan {
         match self {
             Self::Plain => Plan::new(seed),
             Self::Moves => Plan::moves(seed),
             Self::LosesLog => Plan::loses_log(seed),
+            Self::Operator => Plan::operator(seed),
+            Self::Rough => Plan::rough(seed),
         }
     }
 
@@ -30,6 +37,8 @@ impl Mode {
             Self::Plain => "",
             Self::Moves => " --moves",
             Self::LosesLog => " --loses-log",
+            Self::Operator => " --operator",
+            Self::Rough => " --rough",
         }
     }
 

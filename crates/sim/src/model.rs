@@ -138,7 +138,16 @@ impl Model {
 
     fn register(&mut self, volume: Serial, block: u64) -> &mut Register {
         let may_be_lost = self.log_may_be_lost;
-        self.volume(volume).blocks.entry(block).or_insert_with(|| Register::new(may_be_lost))
+        let volume = self.volume(volume);
+        let cutting = volume.cutting;
+        volume.blocks.entry(block).or_insert_with(|| {
+            let mut register = Register::new(may_be_lost);
+            // A smaller size on its way cuts off what is written meanwhile, too.
+            if let Some((begun, _)) = cutting.filter(|(_, size)| block >= *size) {
+                register.versions.push(Version::zeroes(begun));
+            }
+            register
+        })
     }
 
     fn begin_version(&mut self, volume: Serial, block: u64, at: Moment, origins: Vec<Origin>) {
@@ -227,6 +236,19 @@ impl Model {
     /// The read failed: it showed nothing.
     pub fn fail_read(&mut self, read: &Begun) {
         self.reads.retain(|&at| at != read.at);
+    }
+
+    /// Whether the volume is there no more, or may be so.
+    pub fn is_gone(&self, volume: Serial) -> bool {
+        self.volumes[index(volume)].presence != volumes::Presence::Present
+    }
+
+    /// As [`may_miss`](Self::may_miss), of the source of a copy.
+    pub fn may_miss_source(&self, copy: &Begun) -> bool {
+        let copying = self.copies.iter().find(|copying| copying.at == copy.at);
+        copying.is_some_and(|c| {
+            self.may_miss(&Begun { volume: c.source, first: c.from, count: c.count, at: c.at })
+        })
     }
 
     /// Whether a read may have failed because a block of it is lost.

@@ -1,5 +1,6 @@
 //! What a seed means: the shape of the pool, the workload, and how each life of the array ends.
 
+use crate::rough::Rough;
 use crate::shape::{Faults, LogShape, Shape};
 use engine::Discards;
 use std::ops::Range;
@@ -68,6 +69,9 @@ pub struct Plan {
     pub settles: u64,
     /// Free space is given back to the drives.
     pub discards: Option<Discards>,
+    /// Of a hundred changes of volumes, those that nobody makes room for: hosts go on meanwhile.
+    pub beside_percent: u64,
+    pub rough: Option<Rough>,
     pub lives: Vec<Ending>,
     pub shape: Shape,
 }
@@ -117,6 +121,8 @@ impl Plan {
             tiny: false,
             settles: 0,
             discards: None,
+            beside_percent: 0,
+            rough: None,
             shape: Shape::new(p, lives.len()),
             lives,
         };
@@ -194,6 +200,31 @@ impl Plan {
             _ => plan.shape.add_losses_beside_log(&mut prng),
         }
         plan.lives_to_its_disaster();
+        plan
+    }
+
+    /// An operator opens the pool with whatever drives and log devices are at hand, and volumes are changed beside I/O.
+    pub fn operator(seed: u64) -> Self {
+        Self::roughly(seed, |_| Rough { tries: 4, ..Rough::default() })
+    }
+
+    /// Likewise, and several things go wrong at once.
+    pub fn rough(seed: u64) -> Self {
+        Self::roughly(seed, Rough::any)
+    }
+
+    fn roughly(seed: u64, rough: impl FnOnce(&mut Prng) -> Rough) -> Self {
+        let mut plan = Self::new(seed);
+        let mut prng = Prng::new(seed ^ 0x5eed_0906_4000_0001);
+        let slow_ppm = plan.shape.faults.slow_ppm;
+        plan.shape.faults = Faults { slow_ppm, ..Faults::default() };
+        plan.shape.faults.kinds.slow_ppm = slow_ppm;
+        plan.rough = Some(rough(&mut prng));
+        plan.beside_percent = [0, 30, 100][usize64(prng.below(3))];
+        // Of what is opened often there is little to look at each time.
+        plan.operations = plan.operations.min(300);
+        plan.lives.extend((0..prng.below(4)).map(|_| ending(&mut prng)));
+        plan.lives.push(Ending::Closed);
         plan
     }
 

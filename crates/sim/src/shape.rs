@@ -243,7 +243,7 @@ impl Shape {
     }
 
     /// Drives that may be lost.
-    fn redundancy(&self) -> usize {
+    pub fn redundancy(&self) -> usize {
         usize::from(self.scheme.shape(self.drives.len()).map_or(0, |shape| shape.parity))
     }
 

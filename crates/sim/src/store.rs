@@ -163,6 +163,14 @@ impl Store {
         }
     }
 
+    /// Drives that are out of use though nothing but what passes was ever wrong with them.
+    pub async fn condemned(&self) -> Vec<usize> {
+        match self {
+            Self::Reference(_) => Vec::new(),
+            Self::Array(pool) => pool.condemned().await,
+        }
+    }
+
     pub async fn close(&self, export: bool) -> Result<(), Refusal> {
         match self {
             Self::Reference(_) => Ok(()),

@@ -92,6 +92,22 @@ impl World {
         }
     }
 
+    /// There may be no space behind the drives in this life.
+    pub fn is_scarce(&self) -> bool {
+        match self {
+            Self::Reference(_) => false,
+            Self::Array(media) => media.is_scarce(),
+        }
+    }
+
+    /// What happened to the media since this was last asked.
+    pub fn said(&self) -> Vec<String> {
+        match self {
+            Self::Reference(_) => Vec::new(),
+            Self::Array(media) => media.said(),
+        }
+    }
+
     /// False from the moment power fails: what happens after did not.
     pub fn is_on(&self) -> bool {
         match self {

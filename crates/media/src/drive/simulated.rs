@@ -10,7 +10,7 @@ pub use image::SECTOR;
 use crate::Power;
 use crate::error::{Error, Kind, Operation, Refused};
 use crate::limits::TRANSFER_DEADLINE;
-use image::Image;
+use image::{Image, Pages};
 use reactor::buffer::Buffer;
 use reactor::{Elapsed, Nanos, now, sleep_until, timeout};
 use std::collections::{BTreeMap, BTreeSet};
@@ -108,6 +108,16 @@ pub struct SimulatedCounters {
     pub lost: u64,
     pub misdirected: u64,
     pub power_cuts: u64,
+}
+
+/// What a drive held at some moment.
+#[derive(Clone)]
+pub struct SimulatedContents(Pages);
+
+impl std::fmt::Debug for SimulatedContents {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("SimulatedContents").field(&self.0.len()).finish()
+    }
 }
 
 /// A write under way.
@@ -293,6 +303,23 @@ impl Simulated {
     /// What is there, past all faults and without taking time.
     pub fn peek(&self, offset: u64, out: &mut [u8]) {
         self.state().image.read(offset, out);
+    }
+
+    /// All that reads see, past all faults.
+    #[must_use]
+    pub fn contents(&self) -> SimulatedContents {
+        SimulatedContents(self.state().image.contents())
+    }
+
+    /// Holds what it held once, all of it durable: an old copy of a drive in its place.
+    pub fn restore(&self, contents: &SimulatedContents) {
+        self.state().image.restore(contents.0.clone());
+    }
+
+    /// Where it first holds something else than it did; `None` when all is the same.
+    #[must_use]
+    pub fn difference(&self, since: &SimulatedContents) -> Option<u64> {
+        self.state().image.difference(&since.0)
     }
 
     /// Puts something there, durable at once, past all faults and without taking time.

@@ -116,6 +116,18 @@ impl SimulatedPmem {
         self.power.restore();
     }
 
+    /// All of it, as reads see it.
+    #[must_use]
+    pub fn contents(&self) -> Vec<u8> {
+        self.state().bytes.clone()
+    }
+
+    /// Whether it still holds that.
+    #[must_use]
+    pub fn holds(&self, contents: &[u8]) -> bool {
+        self.state().bytes == contents
+    }
+
     /// Damages the byte at `offset`: bit rot.
     ///
     /// # Panics

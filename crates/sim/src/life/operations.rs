@@ -47,7 +47,7 @@ impl Life {
     async fn check_full(&self, what: &str, count: u64) {
         // Counting takes a while, and pools that are full say so often.
         let refused = self.run.counts.borrow().refused_full;
-        if !refused.is_power_of_two() {
+        if !refused.is_power_of_two() || self.run.world.is_scarce() {
             return;
         }
         let (_, most) = self.run.model.borrow().population();
@@ -114,7 +114,10 @@ impl Life {
             }
             Answer::Refused(refusal) => {
                 // What is copied by its contents must be there.
-                if !matches!(refusal, Refusal::Lost(_)) {
+                let is_missed = matches!(refusal, Refusal::NotFound | Refusal::OutOfRange)
+                    && (model.may_miss(begun) || model.may_miss_source(begun));
+                self.count(|c| c.missed += u64::from(is_missed));
+                if !matches!(refusal, Refusal::Lost(_)) && !is_missed {
                     self.only_full(what, &refusal);
                 }
                 model.end_write(begun, false);
@@ -129,6 +132,12 @@ impl Life {
         let read = self.store.read(&v.name, first, count);
         let answer = self.settled_within(&what, read, patience).await;
         self.count(|c| c.reads += 1);
+        if let Answer::Refused(Refusal::NotFound | Refusal::OutOfRange) = answer
+            && self.run.model.borrow().may_miss(&begun)
+        {
+            self.count(|c| c.missed += 1);
+            return self.run.model.borrow_mut().fail_read(&begun);
+        }
         if let Answer::Refused(Refusal::Lost(_)) = answer {
             return self.lost(v, &begun, &what, patience).await;
         }
@@ -137,7 +146,12 @@ impl Life {
         };
         let found = recognize_all(&bytes, v.unit, v.serial, first);
         self.note(format_args!("{what}: {}", Summary(&found)));
-        let seen = self.run.model.borrow_mut().end_read(&begun, &found);
+        let mut model = self.run.model.borrow_mut();
+        if model.is_gone(v.serial) {
+            return model.fail_read(&begun);
+        }
+        let seen = model.end_read(&begun, &found);
+        drop(model);
         if let Err(violation) = seen {
             self.violate(Violation(format!("{what}: {violation}")));
         }
@@ -166,9 +180,14 @@ impl Life {
 
     pub async fn flush(&self, v: &Target) {
         let what = format!("flush {}", v.name);
+        let begun = self.run.model.borrow_mut().begin_read(v.serial, 0, 0);
         let flush = async { self.store.flush(&v.name) };
         let answer = self.settled(&what, flush).await;
-        self.expect(&what, answer);
+        self.run.model.borrow_mut().fail_read(&begun);
+        let missed = matches!(answer, Answer::Refused(Refusal::NotFound));
+        if !missed || !self.run.model.borrow().may_miss(&begun) {
+            self.expect(&what, answer);
+        }
         self.count(|c| c.others += 1);
     }
 
@@ -188,14 +207,26 @@ impl Life {
         }
     }
 
-    pub async fn delete(&self, v: &Target) {
+    /// Whether a change of a volume was refused because there is no space: then nothing of it was done.
+    fn lacks_space<T>(&self, answer: &Answer<T>) -> bool {
+        matches!(answer, Answer::Refused(Refusal::Full)) && self.run.world.is_scarce()
+    }
+
+    /// Tells whether it was done.
+    pub async fn delete(&self, v: &Target) -> bool {
         let what = format!("delete {}", v.name);
         self.note(format_args!("{what}"));
         self.run.model.borrow_mut().begin_delete(v.serial);
         let answer = self.settled(&what, self.store.delete(&v.name)).await;
-        if self.expect(&what, answer).is_some() {
+        if self.lacks_space(&answer) {
+            self.run.model.borrow_mut().refuse_change(v.serial);
+            return false;
+        }
+        let done = self.expect(&what, answer).is_some();
+        if done {
             self.run.model.borrow_mut().end_delete(v.serial);
         }
+        done
     }
 
     /// Tells whether it was done.
@@ -204,6 +235,10 @@ impl Life {
         self.note(format_args!("{what}"));
         let begun = self.run.model.borrow_mut().begin_resize(v.serial, size);
         let answer = self.settled(&what, self.store.resize(&v.name, size)).await;
+        if self.lacks_space(&answer) {
+            self.run.model.borrow_mut().refuse_resize(&begun);
+            return false;
+        }
         let done = self.expect(&what, answer).is_some();
         if done {
             self.run.model.borrow_mut().end_resize(&begun);
@@ -217,6 +252,10 @@ impl Life {
         self.note(format_args!("{what}"));
         self.run.model.borrow_mut().begin_rename(v.serial, to);
         let answer = self.settled(&what, self.store.rename(&v.name, to)).await;
+        if self.lacks_space(&answer) {
+            self.run.model.borrow_mut().refuse_change(v.serial);
+            return false;
+        }
         let done = self.expect(&what, answer).is_some();
         if done {
             self.run.model.borrow_mut().end_rename(v.serial);

@@ -42,6 +42,14 @@ pub(super) struct Version {
     pub kind: Kind,
 }
 
+impl Version {
+    /// Zeroes on their way.
+    pub fn zeroes(begun: Moment) -> Self {
+        let (origins, kind) = (vec![Origin::ZERO], Kind::Written);
+        Self { origins, begun, ended: None, certain: false, kind }
+    }
+}
+
 /// How a version is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {

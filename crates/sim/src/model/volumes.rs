@@ -1,6 +1,6 @@
 //! Volumes of the model: those there are, their names and sizes, and how much they hold.
 
-use super::register::{Kind, Origin, Register, Version};
+use super::register::{Origin, Register, Version};
 use super::{Begun, Model, Moment, Serial, Target, Violation, index};
 use crate::contents::BLOCK;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,6 +24,10 @@ pub(super) struct Volume {
     pub presence: Presence,
     /// The sizes it may have, in blocks; one unless a resize is open.
     pub sizes: Vec<u64>,
+    /// A smaller size on its way, and since when.
+    pub cutting: Option<(Moment, u64)>,
+    /// When it was last made something else than it was: what began before may be refused.
+    pub changed: Moment,
     /// Bytes of a block.
     pub unit: usize,
     /// Blocks never written are not listed: zeroes.
@@ -36,7 +40,17 @@ impl Model {
         let presence = Presence::Open;
         let (name, blocks) = (name.to_owned(), BTreeMap::new());
         let (sizes, renaming) = (vec![size], None);
-        self.volumes.push(Volume { name, renaming, presence, sizes, unit, blocks });
+        let (cutting, changed) = (None, self.tick());
+        self.volumes.push(Volume {
+            name,
+            renaming,
+            presence,
+            sizes,
+            cutting,
+            changed,
+            unit,
+            blocks,
+        });
         u64_of(self.volumes.len() - 1)
     }
 
@@ -50,9 +64,33 @@ impl Model {
 
     /// It is gone, or was never made.
     pub fn end_delete(&mut self, volume: Serial) {
+        self.change(volume);
         let volume = self.volume(volume);
         volume.presence = Presence::Gone;
         volume.blocks.clear();
+    }
+
+    fn change(&mut self, volume: Serial) {
+        let now = self.tick();
+        self.volume(volume).changed = now;
+    }
+
+    /// A deletion or renaming was refused: nothing of it was done.
+    pub fn refuse_change(&mut self, volume: Serial) {
+        self.change(volume);
+        let volume = self.volume(volume);
+        volume.presence = Presence::Present;
+        volume.renaming = None;
+    }
+
+    /// Whether something under way may be refused because its volume is being changed, or was since it began.
+    pub fn may_miss(&self, begun: &Begun) -> bool {
+        let volume = &self.volumes[index(begun.volume)];
+        let is_open = volume.presence != Presence::Present
+            || volume.renaming.is_some()
+            || volume.sizes.len() > 1;
+        let is_cut = volume.sizes.iter().any(|size| *size < begun.first + begun.count);
+        is_open || is_cut || volume.changed > begun.at
     }
 
     /// The volume is being given another name.
@@ -61,6 +99,7 @@ impl Model {
     }
 
     pub fn end_rename(&mut self, volume: Serial) {
+        self.change(volume);
         let volume = self.volume(volume);
         volume.name = volume.renaming.take().unwrap_or_default();
     }
@@ -69,17 +108,11 @@ impl Model {
     /// resize has ended.
     pub fn begin_resize(&mut self, volume: Serial, size: u64) -> Begun {
         let at = self.tick();
-        let zeroes = Version {
-            origins: vec![Origin::ZERO],
-            begun: at,
-            ended: None,
-            certain: false,
-            kind: Kind::Written,
-        };
         let volume_ = self.volume(volume);
         volume_.sizes.push(size);
+        volume_.cutting = Some((at, size));
         for (_, register) in volume_.blocks.range_mut(size..) {
-            register.versions.push(zeroes.clone());
+            register.versions.push(Version::zeroes(at));
         }
         Begun { volume, first: size, count: u64::MAX - size, at }
     }
@@ -89,8 +122,20 @@ impl Model {
         let now = self.tick();
         let volume = self.volume(resize.volume);
         volume.sizes = vec![resize.first];
+        (volume.cutting, volume.changed) = (None, now);
         for (_, register) in volume.blocks.range_mut(resize.first..) {
             register.end(resize.at, now, true);
+        }
+    }
+
+    /// The resize was refused: nothing of it was done.
+    pub fn refuse_resize(&mut self, resize: &Begun) {
+        let now = self.tick();
+        let volume = self.volume(resize.volume);
+        volume.sizes.truncate(1);
+        (volume.cutting, volume.changed) = (None, now);
+        for (_, register) in volume.blocks.range_mut(resize.first..) {
+            register.versions.retain(|version| version.begun != resize.at);
         }
     }
 
@@ -103,7 +148,7 @@ impl Model {
         let mut known = 0;
         for volume in &mut self.volumes {
             let renamed = volume.renaming.take_if(|to| listed.contains_key(to));
-            volume.renaming = None;
+            (volume.renaming, volume.cutting) = (None, None);
             volume.name = renamed.unwrap_or(std::mem::take(&mut volume.name));
             let size = listed.get(&volume.name).copied();
             match (volume.presence, size) {

@@ -92,6 +92,22 @@ fn the_engine_replays_bit_for_bit() {
     }
 }
 
+/// Seeds whose volumes are changed while hosts work on them.
+const BESIDE_SEEDS: u64 = 12;
+
+/// Whoever changed a volume kept all hosts out of it: no write ever met a resize, a renaming or a deletion.
+#[test]
+fn volumes_are_changed_beside_what_hosts_do() {
+    let mut missed = 0;
+    for seed in 0..BESIDE_SEEDS {
+        let plan = Plan { beside_percent: 100, ..Plan::new(seed) };
+        let report = carry_out(ENGINE, plan, false);
+        assert_eq!(report.failure, None, "seed {seed}");
+        missed += report.counts.missed;
+    }
+    assert!(missed > 10, "{missed}");
+}
+
 #[test]
 fn every_canary_is_found() {
     for canary in Canary::ALL {

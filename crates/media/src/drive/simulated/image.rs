@@ -12,6 +12,9 @@ pub const SECTOR: u64 = 512;
 
 type Page = Box<[u8; 4096]>;
 
+/// What reads see of a drive, by page.
+pub(super) type Pages = BTreeMap<u64, Page>;
+
 /// A write whose fate at a power cut is open, or that must be repeated over one of those.
 struct Cached {
     number: u64,
@@ -43,7 +46,7 @@ enum Loss {
 
 pub(super) struct Image {
     /// What reads see. A page that is missing is zeroes.
-    pages: BTreeMap<u64, Page>,
+    pages: Pages,
     /// What is durable, for pages with writes in `cached`.
     durable: BTreeMap<u64, Durable>,
     cached: Vec<Cached>,
@@ -93,6 +96,26 @@ impl Image {
     /// Where every page ever written begins.
     pub fn offsets(&self) -> Vec<u64> {
         self.pages.keys().map(|page| page * PAGE).collect()
+    }
+
+    pub fn contents(&self) -> Pages {
+        self.pages.clone()
+    }
+
+    /// Holds this, all of it durable.
+    pub fn restore(&mut self, contents: Pages) {
+        *self = Self { pages: contents, written: self.written, ..Self::new() };
+    }
+
+    /// Where it first holds something else than that.
+    pub fn difference(&self, other: &Pages) -> Option<u64> {
+        let hole = [0; 4096];
+        let differs = |page: &&u64| {
+            let of = |pages: &Pages| pages.get(page).map_or(hole, |page| **page);
+            of(&self.pages) != of(other)
+        };
+        let mut all = self.pages.keys().chain(other.keys());
+        all.find(differs).map(|page| page * PAGE)
     }
 
     pub fn pages(&self) -> usize {

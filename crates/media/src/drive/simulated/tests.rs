@@ -32,6 +32,24 @@ fn everything() -> SimulatedFaults {
     }
 }
 
+#[test]
+fn an_old_copy_is_told_from_what_there_is() {
+    let (drive, _) = drive(1);
+    drive.poke(8192, &[1; 4096]);
+    let old = drive.contents();
+    assert_eq!(drive.difference(&old), None);
+    // Zeroes that were written are what was never written.
+    drive.poke(4096, &[0; 4096]);
+    assert_eq!(drive.difference(&old), None);
+    drive.poke(8192 + 4095, &[2]);
+    assert_eq!(drive.difference(&old), Some(8192));
+    drive.restore(&old);
+    assert_eq!(drive.difference(&old), None);
+    let mut found = [0; 1];
+    drive.peek(8192 + 4095, &mut found);
+    assert_eq!(found, [1]);
+}
+
 /// What one run of a seed does to a drive, as told by every answer with its time, what was left
 /// after a power cut, and the counters.
 fn story(seed: u64) -> (Vec<(u64, u64, String)>, Vec<u8>, SimulatedCounters) {

@@ -1,0 +1,324 @@
+//! An operator who opens a pool with whatever drives and log devices are at hand, and what is true of them meanwhile.
+//!
+//! What opens without accepting losses has everything that was acknowledged: that is for the model to say. What is
+//! refused has changed nothing. And where what was given bears it, it opens.
+
+use super::{Media, memory};
+use crate::shape::LogShape;
+use crate::store::Refusal;
+use engine::{DriveState, LogSpec, OpenOptions, Pool};
+use media::drive::SimulatedContents;
+use media::{Drive, Pmem, SimulatedPmem};
+use reactor::timeout;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use stdx::Prng;
+use stdx::num::{u64_of, usize64};
+
+/// An opening that takes longer is stuck: a drive that does not answer is waited for, some times over.
+const OPENING: Duration = Duration::from_secs(600);
+
+/// What is true of the media, whatever the pool believes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Truth {
+    /// Drives that may lack something, for it was done without them, or that cannot be relied upon.
+    pub out: BTreeSet<usize>,
+    /// Drives that hold an old copy of themselves.
+    replaced: BTreeSet<usize>,
+    /// Devices of memory that surely have all of the log.
+    current: BTreeSet<usize>,
+    /// Nothing was done since the pool was closed in order.
+    pub closed: bool,
+    /// Drives that misbehave in this life, or did in the last.
+    pub sick: BTreeSet<usize>,
+    /// A drive's contents of long ago.
+    aside: Option<(usize, SimulatedContents)>,
+}
+
+/// An opening with some of what there is.
+#[derive(Debug)]
+struct Attempt {
+    hidden: BTreeSet<usize>,
+    /// The drive of which an old copy is given.
+    old: Option<usize>,
+    /// Devices of the log that are given, and one that is blank in the place of another.
+    log: BTreeSet<usize>,
+    blank: Option<usize>,
+    options: OpenOptions,
+}
+
+/// What an operator has put something else in the place of, until that is taken.
+#[derive(Default)]
+pub(super) struct Kept {
+    drive: Option<(usize, SimulatedContents)>,
+    pmem: Option<(usize, Arc<SimulatedPmem>)>,
+}
+
+/// Everything there is, as it was.
+struct Before {
+    drives: Vec<SimulatedContents>,
+    pmem: Vec<Vec<u8>>,
+}
+
+impl Media {
+    /// Tries some openings, and in the end one with everything there is. Gives the pool of the last that did.
+    pub(super) async fn open_roughly(&self, life: usize, tries: u64) -> Result<Pool, Refusal> {
+        let mut prng = Prng::new(self.plan.seed ^ 0x5eed_0be7_a707_0001 ^ u64_of(life) << 48);
+        self.swap_back();
+        self.put_aside(&mut prng);
+        let tries = prng.below(tries + 1);
+        for _ in 0..tries {
+            let attempt = self.draw(&mut prng);
+            let Some(pool) = self.attempt(&attempt).await? else { continue };
+            if prng.below(2) == 0 {
+                return Ok(pool);
+            }
+            self.note("closed in order, and tried again");
+            super::told(pool.close().await)?;
+            self.truth.borrow_mut().closed = true;
+        }
+        let mut everything = self.everything();
+        if let Some(pool) = self.attempt(&everything).await? {
+            return Ok(pool);
+        }
+        // What is refused for want of space is not refused for ever.
+        self.give_space();
+        everything.options.import = true;
+        let pool = self.attempt(&everything).await?;
+        pool.ok_or_else(|| Refusal::Other("refused with everything there is".into()))
+    }
+
+    fn everything(&self) -> Attempt {
+        Attempt {
+            hidden: BTreeSet::new(),
+            old: None,
+            log: (0..self.pmem.borrow().len()).collect(),
+            blank: None,
+            options: OpenOptions {
+                degraded: true,
+                import: self.exported.get(),
+                ..OpenOptions::default()
+            },
+        }
+    }
+
+    fn draw(&self, prng: &mut Prng) -> Attempt {
+        let (count, truth) = (self.drives.len(), self.truth.borrow());
+        let all = 0..count;
+        let hidden: BTreeSet<usize> = match prng.below(5) {
+            0 => BTreeSet::new(),
+            // Those the pool has learnt to be without, and no more than it bears.
+            1 | 2 => {
+                let mut hidden = self.some_drives(&truth.out, prng);
+                hidden.retain(|_| prng.below(3) > 0);
+                hidden
+            }
+            3 => all.filter(|n| *n < 2 || prng.below(8) == 0).collect(),
+            _ => all.filter(|_| prng.below(2) == 0).collect(),
+        };
+        // One at least that was never away: without a witness nobody can know what it missed.
+        let witness = (0..count).cycle().skip(usize64(prng.below(u64_of(count)))).take(count);
+        let witness = witness.into_iter().find(|n| !truth.out.contains(n)).unwrap_or(0);
+        let mut hidden = hidden;
+        hidden.remove(&witness);
+        let devices = 0..self.pmem.borrow().len();
+        let old = truth.aside.as_ref().map(|(n, _)| *n);
+        let old = old.filter(|n| !hidden.contains(n) && *n != witness);
+        let blank = (prng.below(6) == 0).then(|| usize64(prng.below(2)));
+        Attempt {
+            hidden,
+            old: old.filter(|_| prng.below(2) == 0),
+            log: devices.clone().filter(|_| prng.below(3) > 0).collect(),
+            blank: blank.filter(|n| devices.contains(n)),
+            options: OpenOptions {
+                degraded: prng.below(4) > 0,
+                import: self.exported.get() || prng.below(4) == 0,
+                ..OpenOptions::default()
+            },
+        }
+    }
+
+    /// As many drives as the redundancy bears, those among them, if they are no more.
+    pub(super) fn some_drives(&self, among: &BTreeSet<usize>, prng: &mut Prng) -> BTreeSet<usize> {
+        let mut some = among.clone();
+        let bears = self.plan.shape.redundancy();
+        while some.len() < bears {
+            some.insert(usize64(prng.below(u64_of(self.drives.len()))));
+        }
+        some
+    }
+
+    /// Whether what is given bears being opened.
+    fn must_open(&self, attempt: &Attempt, truth: &Truth) -> bool {
+        let Attempt { hidden, old, log, blank, options } = attempt;
+        let mut lacking = &truth.out | hidden;
+        lacking.extend(old);
+        let is_complete = hidden.is_empty() && old.is_none() && truth.replaced.is_empty();
+        let drives = is_complete || lacking.len() <= self.plan.shape.redundancy();
+        let is_current = |n: &usize| truth.current.contains(n) && Some(*n) != *blank;
+        let log = match self.plan.shape.log {
+            LogShape::Drives => true,
+            LogShape::Pmem(_) => self.exported.get() || log.iter().any(is_current),
+        };
+        let is_allowed = options.degraded && (options.import || !self.exported.get());
+        drives && log && is_allowed && !self.scarce.get()
+    }
+
+    fn before(&self) -> Before {
+        let drives = self.drives.iter().map(|drive| drive.contents()).collect();
+        Before { drives, pmem: self.pmem.borrow().iter().map(|pmem| pmem.contents()).collect() }
+    }
+
+    /// What is not as it was.
+    fn changed(&self, before: &Before) -> Option<String> {
+        let drives = self.drives.iter().zip(&before.drives).enumerate();
+        let mut drives = drives.filter_map(|(n, (drive, was))| Some((n, drive.difference(was)?)));
+        if let Some((n, at)) = drives.next() {
+            return Some(format!("drive {n} at {at:#x}"));
+        }
+        let pmem = self.pmem.borrow();
+        let same = |(pmem, was): (&Arc<SimulatedPmem>, &Vec<u8>)| pmem.holds(was);
+        let n = pmem.iter().zip(&before.pmem).position(|both| !same(both))?;
+        Some(format!("device {n} of the log"))
+    }
+
+    async fn attempt(&self, attempt: &Attempt) -> Result<Option<Pool>, Refusal> {
+        self.note(&format!("an operator tries {attempt:?}"));
+        let was = self.truth.borrow().clone();
+        let must_open = self.must_open(attempt, &was);
+        self.swap_in(attempt);
+        let before = self.before();
+        // Cut short, it may have done any of it.
+        self.believe_the_worst(attempt);
+        let drives = self.drives.iter().enumerate().filter(|(n, _)| !attempt.hidden.contains(n));
+        let drives = drives.map(|(_, drive)| Arc::new(Drive::Simulated(Arc::clone(drive))));
+        let drives = drives.filter(|drive| drive.failure().is_none()).collect();
+        let open = Pool::open(drives, self.log_given(attempt), attempt.options, &[]);
+        let Ok(opened) = timeout(OPENING, open).await else {
+            return Err(Refusal::Other("an opening neither succeeds nor is refused".into()));
+        };
+        if !self.is_on() {
+            std::future::pending::<()>().await;
+        }
+        let error = match opened {
+            Ok(pool) => {
+                self.note("it opens");
+                self.kept.take();
+                self.learn(attempt, &pool).await?;
+                return Ok(Some(pool));
+            }
+            Err(error) => error,
+        };
+        let said = format!("{:?}: {error}", error.kind);
+        self.note(&format!("it is refused: {said}"));
+        if let Some(what) = self.changed(&before) {
+            return Err(Refusal::Other(format!("a refused opening changed {what}: {said}")));
+        }
+        if must_open {
+            let text = format!("refused with enough to open it: {attempt:?}: {said}");
+            return Err(Refusal::Other(text));
+        }
+        self.swap_back();
+        *self.truth.borrow_mut() = was;
+        Ok(None)
+    }
+
+    /// Puts the old copy of a drive, and a blank device of the log, where they are to be given.
+    fn swap_in(&self, attempt: &Attempt) {
+        let (truth, mut kept) = (self.truth.borrow(), self.kept.borrow_mut());
+        if let Some((n, old)) = truth.aside.as_ref().filter(|(of, _)| Some(*of) == attempt.old) {
+            kept.drive = Some((*n, self.drives[*n].contents()));
+            self.drives[*n].restore(old);
+        }
+        if let Some(n) = attempt.blank.filter(|n| attempt.log.contains(n)) {
+            let blank = memory(&self.plan, &self.power);
+            kept.pmem = Some((n, std::mem::replace(&mut self.pmem.borrow_mut()[n], blank)));
+        }
+    }
+
+    /// What was not taken, or cut short in the midst of that, makes room for what there was.
+    fn swap_back(&self) {
+        let Kept { drive, pmem } = self.kept.take();
+        if let Some((n, newest)) = drive {
+            self.drives[n].restore(&newest);
+            self.truth.borrow_mut().replaced.remove(&n);
+        }
+        if let Some((n, device)) = pmem {
+            self.pmem.borrow_mut()[n] = device;
+        }
+    }
+
+    fn believe_the_worst(&self, attempt: &Attempt) {
+        let mut truth = self.truth.borrow_mut();
+        truth.out.extend(&attempt.hidden);
+        truth.out.extend(attempt.old);
+        truth.replaced.extend(attempt.old);
+        let with_it: BTreeSet<usize> =
+            attempt.log.iter().copied().filter(|n| Some(*n) != attempt.blank).collect();
+        if truth.current.intersection(&with_it).next().is_some() {
+            truth.current = &truth.current & &with_it;
+        }
+    }
+
+    fn log_given(&self, attempt: &Attempt) -> LogSpec {
+        if self.plan.shape.log == LogShape::Drives {
+            return LogSpec::Drives;
+        }
+        let pmem = self.pmem.borrow();
+        let given = attempt.log.iter().map(|n| Arc::new(Pmem::Simulated(Arc::clone(&pmem[*n]))));
+        LogSpec::Pmem(given.collect())
+    }
+
+    /// The drives and the log that have everything.
+    pub(super) fn sound_media(&self) -> (Vec<Arc<Drive>>, LogSpec) {
+        self.swap_back();
+        let truth = self.truth.borrow();
+        // More than it bears were never left out: nobody knows which of them were.
+        let is_sure = truth.out.len() <= self.plan.shape.redundancy();
+        let is_sound = |n: &usize| !is_sure || !truth.out.contains(n);
+        let drives = self.drives.iter().enumerate().filter(|(n, _)| is_sound(n));
+        let drives = drives.map(|(_, drive)| Arc::new(Drive::Simulated(Arc::clone(drive))));
+        if self.plan.shape.log == LogShape::Drives {
+            return (drives.collect(), LogSpec::Drives);
+        }
+        let pmem = self.pmem.borrow();
+        let log = truth.current.iter().map(|n| Arc::new(Pmem::Simulated(Arc::clone(&pmem[*n]))));
+        (drives.collect(), LogSpec::Pmem(log.collect()))
+    }
+
+    /// What the pool says of its devices once it is open.
+    async fn learn(&self, attempt: &Attempt, pool: &Pool) -> Result<(), Refusal> {
+        let status = super::told(pool.status().await)?;
+        let mut truth = self.truth.borrow_mut();
+        let is_out = |n: &usize| status.drives[*n].state != DriveState::Online;
+        truth.out = (0..self.drives.len()).filter(is_out).collect();
+        truth.replaced = &truth.replaced & &truth.out;
+        // A zone of the log may lie where a drive was sick, until another has taken its place.
+        if status.log.failed_devices > 0 {
+            let sick = truth.sick.clone();
+            truth.out.extend(sick);
+        } else {
+            truth.current.clone_from(&attempt.log);
+        }
+        truth.closed = false;
+        Ok(())
+    }
+
+    /// Puts a copy of some drive aside, for an operator to find later.
+    fn put_aside(&self, prng: &mut Prng) {
+        let mut truth = self.truth.borrow_mut();
+        if self.plan.shape.redundancy() == 0 {
+            return;
+        }
+        if truth.aside.is_none() || prng.below(3) == 0 {
+            let n = usize64(prng.below(u64_of(self.drives.len())));
+            truth.aside = Some((n, self.drives[n].contents()));
+        }
+    }
+
+    /// All devices of the log have it.
+    pub(super) fn log_was_made(&self) {
+        self.truth.borrow_mut().current = (0..self.pmem.borrow().len()).collect();
+    }
+}

@@ -1,0 +1,151 @@
+//! Drives that misbehave while a pool is open: as many at once as its redundancy bears.
+
+use super::Media;
+use crate::rough::{Rough, Sickness, moment};
+use crate::shape::LogShape;
+use media::drive::SimulatedFaults;
+use media::{Kind, Operation, Refusal, Simulated};
+use reactor::{sleep, spawn};
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+use stdx::Prng;
+use stdx::num::{u64_of, usize64};
+
+/// What a drive that rots does, of a million operations. Nothing that hits what a label says.
+const ROTS: SimulatedFaults = SimulatedFaults {
+    read_error_ppm: 20_000,
+    write_error_ppm: 100,
+    flush_error_ppm: 0,
+    latent_ppm: 20_000,
+    rot_ppm: 0,
+    lost_ppm: 2_000,
+    misdirected_ppm: 0,
+    slow_ppm: 20_000,
+};
+
+impl Media {
+    /// Before a pool is opened: some of what was wrong is cured, and something else goes wrong.
+    pub(super) fn ail(&self, life: usize, rough: Rough) {
+        let mut prng = Prng::new(self.plan.seed ^ 0x5eed_0a11_0000_0001 ^ u64_of(life) << 48);
+        let sick = self.truth.borrow().sick.clone();
+        let cured = |n: &usize| prng.below(2) == 0 && *n < self.drives.len();
+        for n in sick.iter().copied().filter(cured).collect::<Vec<_>>() {
+            self.drives[n].revive();
+            self.drives[n].set_hanging(false);
+            self.drives[n].refuse_nothing();
+            self.truth.borrow_mut().sick.remove(&n);
+        }
+        self.give_space();
+        if !self.made.get() {
+            return;
+        }
+        if rough.passing {
+            for drive in &self.drives {
+                let (drive, after) = (Arc::clone(drive), moment(&mut prng, 14));
+                let times = 1 << prng.below(6);
+                drop(spawn(async move {
+                    sleep(after).await;
+                    drive.refuse(Refusal::all(Kind::Passing, times));
+                }));
+            }
+        }
+        if rough.full && prng.below(3) == 0 {
+            self.fill_up(&mut prng);
+        }
+    }
+
+    /// There is no space behind some drives, or all, for a while.
+    fn fill_up(&self, prng: &mut Prng) {
+        let one = (prng.below(3) == 0).then(|| usize64(prng.below(u64_of(self.drives.len()))));
+        let chosen = |n: usize| one.is_none_or(|one| one == n);
+        let drives: Vec<Arc<Simulated>> = self
+            .drives
+            .iter()
+            .enumerate()
+            .filter(|(n, _)| chosen(*n))
+            .map(|(_, d)| Arc::clone(d))
+            .collect();
+        let at_once = prng.below(2) == 0;
+        let (after, span) = (moment(prng, 14), moment(prng, 22));
+        self.note(&format!(
+            "no space behind {one:?} after {after:?} (or at once: {at_once}) for {span:?}"
+        ));
+        self.scarce.set(true);
+        if at_once {
+            drives.iter().for_each(|drive| drive.set_full(true));
+        }
+        drop(spawn(async move {
+            sleep(after).await;
+            drives.iter().for_each(|drive| drive.set_full(true));
+            sleep(span).await;
+            drives.iter().for_each(|drive| drive.set_full(false));
+        }));
+    }
+
+    /// There is space again.
+    pub(super) fn give_space(&self) {
+        self.drives.iter().for_each(|drive| drive.set_full(false));
+        self.scarce.set(false);
+    }
+
+    /// Once the pool is open: drives fall sick, no more than it bears beside those it is without.
+    pub(super) fn fall_sick(&self, life: usize) {
+        let mut prng = Prng::new(self.plan.seed ^ 0x5eed_051c_0000_0001 ^ u64_of(life) << 48);
+        let out = self.truth.borrow().out.clone();
+        let mut some = self.some_drives(&out, &mut prng);
+        some.retain(|n| !out.contains(n) && prng.below(4) > 0);
+        for &n in &some {
+            let (sickness, after) = (Sickness::any(&mut prng), moment(&mut prng, 17));
+            self.note(&format!("drive {n} after {after:?}: {sickness:?}"));
+            let (drive, zone) = (Arc::clone(&self.drives[n]), self.zone());
+            drop(spawn(async move {
+                sleep(after).await;
+                suffer(&drive, sickness, zone).await;
+            }));
+        }
+        let mut truth = self.truth.borrow_mut();
+        truth.sick.extend(&some);
+        truth.out.extend(&some);
+    }
+
+    /// Where a drive has its zone of the log.
+    fn zone(&self) -> Range<u64> {
+        let on_drives = self.plan.shape.log == LogShape::Drives;
+        let len = if on_drives { self.plan.shape.log_bytes } else { 0 };
+        engine::format::area::END..engine::format::area::END + len
+    }
+
+    /// Drives that never misbehaved.
+    pub(super) fn sound(&self) -> BTreeSet<usize> {
+        let truth = self.truth.borrow();
+        (0..self.drives.len()).filter(|n| !truth.out.contains(n)).collect()
+    }
+}
+
+async fn suffer(drive: &Simulated, sickness: Sickness, zone: Range<u64>) {
+    match sickness {
+        Sickness::Away(back) => {
+            drive.fail();
+            if let Some(back) = back {
+                sleep(back).await;
+                drive.revive();
+            }
+        }
+        Sickness::Hangs(back) => {
+            drive.set_hanging(true);
+            if let Some(back) = back {
+                sleep(back).await;
+                drive.set_hanging(false);
+            }
+        }
+        Sickness::Refuses { operation, kind, times } => {
+            drive.refuse(Refusal { operation, range: 0..u64::MAX, kind, times });
+        }
+        Sickness::RefusesLog { times } => {
+            let operation = Some(Operation::Write);
+            drive.refuse(Refusal { operation, range: zone, kind: Kind::Medium, times });
+        }
+        Sickness::Rots => drive.set_faults(ROTS),
+    }
+}

@@ -1,0 +1,75 @@
+//! Rough treatment: several things that go wrong at once, and an operator who tries whatever is at hand.
+
+use std::time::Duration;
+use stdx::Prng;
+
+/// What of that there is in a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rough {
+    /// Openings an operator tries before one with everything there is, at most.
+    pub tries: u64,
+    /// As many drives as the redundancy bears misbehave at once, come back with what they had, or never.
+    pub sick: bool,
+    /// All drives refuse some operations for reasons that pass.
+    pub passing: bool,
+    /// There is no space behind the drives for a while, while the pool is opened too.
+    pub full: bool,
+}
+
+impl Rough {
+    /// Of a run with everything, by chance.
+    pub fn any(prng: &mut Prng) -> Self {
+        let mut some = |of: u64| prng.below(of) > 0;
+        Self { tries: 3 * u64::from(some(3)), sick: some(4), passing: some(3), full: !some(4) }
+    }
+}
+
+/// How a drive misbehaves.
+#[derive(Clone, Copy, Debug)]
+pub enum Sickness {
+    /// It is gone, and back after so long perhaps.
+    Away(Option<Duration>),
+    /// It does not answer, for ever perhaps.
+    Hangs(Option<Duration>),
+    /// It refuses so many operations of some kind.
+    Refuses { operation: Option<media::Operation>, kind: media::Kind, times: Option<u64> },
+    /// It refuses what is written to its zone of the commit log, and nothing else.
+    RefusesLog { times: Option<u64> },
+    /// It refuses a share of everything, loses writes and forgets sectors.
+    Rots,
+}
+
+/// A time from some microseconds on, short ones as likely as long ones of twice the length.
+pub fn moment(prng: &mut Prng, doublings: u64) -> Duration {
+    let most = 1 << (3 + prng.below(doublings));
+    Duration::from_micros(prng.below(most))
+}
+
+impl Sickness {
+    pub fn any(prng: &mut Prng) -> Self {
+        use media::{Kind, Operation};
+        let back = (prng.below(3) > 0).then(|| moment(prng, 20));
+        let times = (prng.below(4) > 0).then(|| 1 << prng.below(8));
+        match prng.below(7) {
+            0 | 1 => Self::Away(back),
+            2 => Self::Hangs(back),
+            3 | 4 => Self::RefusesLog { times },
+            5 => {
+                let operations =
+                    [None, Some(Operation::Read), Some(Operation::Write), Some(Operation::Flush)];
+                let kinds = [
+                    Kind::Medium,
+                    Kind::Gone,
+                    Kind::Unsupported,
+                    Kind::ReadOnly,
+                    Kind::Timeout,
+                    Kind::Passing,
+                ];
+                let operation = operations[stdx::num::usize64(prng.below(4))];
+                let kind = kinds[stdx::num::usize64(prng.below(6))];
+                Self::Refuses { operation, kind, times }
+            }
+            _ => Self::Rots,
+        }
+    }
+}

@@ -33,3 +33,7 @@ pub const LATE_TRIES: u32 = 5;
 /// How long a taken address is waited for: the kernel lets go of what a killed daemon's rings held
 /// within some tens of milliseconds.
 pub const LEFT_BEHIND: Duration = Duration::from_secs(1);
+
+/// How long a change waits for the commands that the media of a removed or smaller namespace still has: longer than a
+/// read or write of a drive is waited for (30 s). Other changes wait meanwhile.
+pub const NAMESPACE_DRAIN: Duration = Duration::from_secs(40);

@@ -8,6 +8,7 @@ use std::time::SystemTime;
 
 use api::v1::{Event, Kind, PollPolicy, Severity};
 use api::value::Address;
+use target::News;
 
 use crate::config::{self, Config, Faults, Settings};
 use crate::desired::{self, Desired, ListenerDef};
@@ -183,6 +184,23 @@ impl Node {
     /// `Stopping`.
     pub fn keep_events(&self) -> Result<()> {
         self.inner().serving_mut()?.keep_events();
+        Ok(())
+    }
+
+    /// Records the Connects that were refused since the last time.
+    ///
+    /// # Errors
+    /// `Stopping`.
+    pub fn tell_refused(&self) -> Result<()> {
+        let News { refused, more } = self.inner().serving()?.refused();
+        for refused in refused {
+            self.events.record(Severity::Warning, refused.to_string());
+        }
+        if more > 0 {
+            let words =
+                format!("{more} further Connects were refused for the same or other reasons");
+            self.events.record(Severity::Warning, words);
+        }
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use api::v1::{Controller, Reactor};
 use api::value::{Address, Backend, Name, Nqn, VolumePath};
 use target::subsystem::Health;
-use target::{Identity, Target};
+use target::{Draining, Identity, News, Target};
 use uuid::Uuid;
 
 use crate::change::Step;
@@ -45,6 +45,8 @@ pub struct Serving {
     target: Arc<Target>,
     crew: Arc<Crew>,
     media: BTreeMap<Place, Media>,
+    /// Media of namespaces that were removed, and are in use still.
+    lingering: Vec<(Media, Draining)>,
     /// Places of volumes whose pool could not be opened: asked for, and not served.
     absent: BTreeSet<Place>,
     reservations: Reservations,
@@ -67,6 +69,7 @@ impl Serving {
             pools: Pools::new(Arc::clone(&crew), !settings.keeps_free_space),
             crew,
             media: BTreeMap::new(),
+            lingering: Vec::new(),
             absent: BTreeSet::new(),
             reservations: Reservations::open(state_dir)?,
             event_logs: EventLogs::open(state_dir)?,
@@ -162,13 +165,15 @@ impl Serving {
             None => None,
         };
         let show = |bytes: u64| match &name {
-            Some((nqn, nsid)) => self.target.resize_namespace(nqn, *nsid, bytes).map_err(refused),
+            Some((nqn, nsid)) => {
+                let resized = self.target.resize_namespace(nqn, *nsid, bytes);
+                apply::drained(&resized.map_err(refused)?)
+            }
             None => Ok(()),
         };
-        if bytes < before {
-            show(bytes)?;
-        }
-        let resized = self.pools.pool(&volume.pool)?.resize_volume(&volume.volume, bytes);
+        let shown = if bytes < before { show(bytes) } else { Ok(()) };
+        let resize = || self.pools.pool(&volume.pool)?.resize_volume(&volume.volume, bytes);
+        let resized = shown.and_then(|()| resize());
         if let Err(error) = resized {
             show(before)?;
             return Err(error);
@@ -194,6 +199,11 @@ impl Serving {
         let name = wire(nqn).ok()?;
         let subsystems = self.target.snapshot().subsystems;
         subsystems.into_iter().find(|s| s.nqn == name).map(|s| s.health)
+    }
+
+    /// Refused Connects that were not told yet.
+    pub fn refused(&self) -> News {
+        self.target.refused()
     }
 
     /// Keeps the persistent events of all subsystems over a restart.

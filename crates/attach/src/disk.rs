@@ -8,7 +8,7 @@ use nvme::status::Status;
 use reactor::sync::Semaphore;
 use stdx::num::{align_down, low32, usize64};
 
-use crate::limits::{PIECE_BYTES, ZEROES_BLOCKS};
+use crate::limits::{PIECE_BYTES, ZEROES_BYTES};
 use crate::ranges::Ranges;
 
 /// Bytes of the namespace.
@@ -257,7 +257,7 @@ impl Disk {
         let block = u64::from(self.namespace.geometry().block_bytes);
         let (mut first, end) = (span.offset.div_ceil(block), span.end() / block);
         std::iter::from_fn(move || {
-            let count = end.saturating_sub(first).min(ZEROES_BLOCKS);
+            let count = end.saturating_sub(first).min(ZEROES_BYTES / block);
             let blocks = Blocks { first, count, whole: true };
             first += count;
             (count > 0).then_some(blocks)

@@ -51,8 +51,10 @@ pub const WRITES_MAX: usize = CLIENTS_MAX * (REQUESTS_MAX + PARTS_MAX) * 2;
 /// Parts of the largest request, with blocks as large as they come.
 const PARTS_MAX: usize = REQUEST_BYTES_MAX as usize / PIECE_BYTES;
 
-/// Logical blocks that one Write Zeroes names at most (NLB is 16 bits, 0's based).
-pub const ZEROES_BLOCKS: u64 = 1 << 16;
+/// Bytes that one Write Zeroes names at most: 65,536 blocks, which is what there is room for in NLB, of 512 bytes. Targets
+/// that say how much they take (WZSL) take this much.
+pub const ZEROES_BYTES: u64 = 32 << 20;
+const _: () = assert!(ZEROES_BYTES <= 65_536 * 512);
 
 /// How long a client may take to choose an export.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -11,7 +11,7 @@ use reactor::{Task, UBLK_QUEUES_MAX};
 use stdx::num::{low8, low32};
 
 use crate::disk::{Disk, Refusal, Span};
-use crate::limits::{REQUESTS_MAX, UBLK_REQUEST_BYTES, ZEROES_BLOCKS};
+use crate::limits::{REQUESTS_MAX, UBLK_REQUEST_BYTES, ZEROES_BYTES};
 
 /// Bytes of a sector, whatever the device's blocks are.
 const SECTOR: u64 = 512;
@@ -155,7 +155,7 @@ fn parameters(disk: &Disk, read_only: bool) -> Parameters {
     let geometry = disk.geometry();
     let block = u64::from(geometry.block_bytes);
     let optimal = block.saturating_mul(geometry.optimal_write_blocks.into()).clamp(4096, 1 << 20);
-    let most = low32(ZEROES_BLOCKS * (block / SECTOR));
+    let most = low32(ZEROES_BYTES / SECTOR);
     let writable = !(read_only || geometry.read_only);
     let fast_zeroes = writable && geometry.supports.write_zeroes;
     Parameters {

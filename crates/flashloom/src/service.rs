@@ -80,7 +80,10 @@ pub async fn watchdog(node: Arc<Node>) {
 /// Has the node look at how its pools are doing, open those that lacked something, and keep what happened,
 /// until it stops.
 pub async fn watch(node: Arc<Node>) {
-    while node.look_at_space().await.is_ok() && node.keep_events().is_ok() {
+    while node.look_at_space().await.is_ok()
+        && node.keep_events().is_ok()
+        && node.tell_refused().is_ok()
+    {
         tokio::time::sleep(array::limits::SPACE).await;
         let late = Arc::clone(&node);
         // To open a pool takes as long as its log is long.

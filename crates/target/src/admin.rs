@@ -13,6 +13,7 @@ use nvme::status::Status;
 use stdx::num::{low16, usize32};
 
 use crate::controller::{Controller, Failure, Kind};
+use crate::queue::is_connect;
 
 /// What becomes of an admin command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +88,9 @@ impl Controller {
             Ok(outcome) => outcome,
             Err(fault) => {
                 out.clear();
+                if is_connect(sqe) {
+                    return Outcome::Failed(fault.status);
+                }
                 // More: the Error Information log has an entry for it.
                 let status = fault.status.with_more();
                 self.log_error(&Failure { qid: 0, sqe, status, location: fault.location, lba: 0 });

@@ -35,7 +35,7 @@ use crate::listener::ListenerId;
 use crate::queue::Queue;
 use crate::queue::dispatch::{Dispatcher, Tried, When, Work};
 use crate::queue::request::Request;
-use crate::queue::view::{LocalView, Views};
+use crate::queue::view::Views;
 use crate::registry::Target;
 use crate::reservation::{self, HostId, Notice};
 
@@ -138,7 +138,7 @@ async fn serve_admin(controller: &Arc<Controller>, queue: &Rc<Queue>) {
 }
 
 async fn serve_io(target: &Arc<Target>, controller: &Arc<Controller>, queue: &Rc<Queue>) {
-    let views = Rc::new(Views::new(target.clone(), controller.clone()));
+    let views = Views::new(target.clone(), controller.clone());
     let dispatcher = Dispatcher::new(
         queue.clone(),
         |work| io_work(controller.clone(), views.clone(), work),
@@ -171,6 +171,9 @@ where
     queue.abort_waiting();
     connection.fail_transfers();
     dispatcher.drained().await;
+    if let Some(disconnect) = queue.disconnect.take() {
+        disconnect.complete_result(0, 0);
+    }
     connection.finish().await;
 }
 
@@ -217,7 +220,11 @@ async fn keep_alive(controller: Arc<Controller>) {
 
 async fn admin_work(controller: Arc<Controller>, work: Work) {
     match work {
-        Work::One(request) => admin_command(&controller, request).await,
+        Work::One(request) => {
+            let tail = request.tail();
+            admin_command(&controller, request).await;
+            tail.end().await;
+        }
         Work::Pair(first, second) => {
             // No admin command is part of a fused operation (Base 2.1, section 3.4.2).
             first.fail(Status::INVALID_FIELD.with_dnr());
@@ -286,10 +293,11 @@ async fn host_data(request: &Request) -> Result<Vec<u8>, Status> {
     }
 }
 
-/// Completes a Disconnect and ends its queue (Base 2.1, section 6.4).
+/// Ends a queue for its Disconnect, which is completed when no other command of the queue is left: nothing of
+/// the queue is processed after that completion (Base 2.1, section 6.4).
 fn disconnect(request: Request) {
     let queue = request.queue().clone();
-    request.complete_result(0, 0);
+    queue.disconnect.replace(Some(request));
     queue.ended.notify();
 }
 
@@ -308,8 +316,20 @@ async fn io_work(controller: Arc<Controller>, views: Rc<Views>, work: Work) {
                 }
             }
         }
-        Work::One(request) => io_command(&views, request).await,
-        Work::Pair(first, second) => fused_command(&views, first, second).await,
+        Work::One(request) => {
+            let tail = request.tail();
+            io_command(&views, request).await;
+            tail.end().await;
+        }
+        Work::Pair(first, mut second) => {
+            // Of the second half the tag is the pair's as long as this lives.
+            let (tails, spare) = ([first.tail(), second.tail()], second.take_spare());
+            fused_command(&views, first, second).await;
+            for tail in tails {
+                tail.end().await;
+            }
+            drop(spare);
+        }
     }
 }
 
@@ -318,12 +338,11 @@ fn io_at_once(views: &Views, mut request: Request, when: When) -> Tried {
     if views.controller().permit_io().is_err() {
         return Tried::Waits(request);
     }
-    let view = views.current();
-    let Some(local) = view.get(request.sqe().nsid.get()) else { return Tried::Waits(request) };
+    let Some(local) = views.get(request.sqe().nsid.get()) else { return Tried::Waits(request) };
     if when == When::Arrived && command::look_ahead(&local.attached, request.sqe()) {
         return Tried::Later(request);
     }
-    let slot = IoSlot { request: &request, view: &view, views };
+    let slot = IoSlot { request: &request, views };
     match command::execute_at_once(&local.attached, request.sqe(), &slot) {
         AtOnce::Waits => Tried::Waits(request),
         AtOnce::Lent(lent) => {
@@ -340,18 +359,17 @@ fn io_at_once(views: &Views, mut request: Request, when: When) -> Tried {
 
 /// Executes one I/O command.
 async fn io_command(views: &Views, mut request: Request) {
-    let view = views.current();
     let sqe = *request.sqe();
     let reply = if let Err(status) = views.controller().permit_io() {
         Reply::failed(status)
     } else if !command::is_supported(sqe.opcode) {
         Reply::failed(Status::INVALID_OPCODE.with_dnr())
-    } else if let Some(local) = view.get(sqe.nsid.get()) {
+    } else if let Some(local) = views.get(sqe.nsid.get()) {
         request.count_in(local.counters());
-        let slot = IoSlot { request: &request, view: &view, views };
+        let slot = IoSlot { request: &request, views };
         command::execute(&local.attached, &sqe, &slot).await
     } else if sqe.opcode == io::FLUSH && sqe.nsid.get() == NSID_ALL {
-        command::flush_all(view.iter().map(|local| &*local.attached)).await
+        command::flush_all(views.current().iter().map(|local| &*local.attached)).await
     } else {
         Reply::failed(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr())
     };
@@ -365,8 +383,7 @@ async fn fused_command(views: &Views, mut first: Request, mut second: Request) {
         second.fail(Status::ABORTED_FAILED_FUSED);
         return;
     }
-    let view = views.current();
-    let Some(local) = view.get(first.sqe().nsid.get()) else {
+    let Some(local) = views.get(first.sqe().nsid.get()) else {
         first.fail(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
         second.fail(Status::ABORTED_FAILED_FUSED);
         return;
@@ -374,7 +391,7 @@ async fn fused_command(views: &Views, mut first: Request, mut second: Request) {
     first.count_in(local.counters());
     second.count_in(local.counters());
     let (compare, write) = (*first.sqe(), *second.sqe());
-    let slots = [&first, &second].map(|request| IoSlot { request, view: &view, views });
+    let slots = [&first, &second].map(|request| IoSlot { request, views });
     let replies =
         command::compare_and_write(&local.attached, (&compare, &slots[0]), (&write, &slots[1]))
             .await;
@@ -385,7 +402,6 @@ async fn fused_command(views: &Views, mut first: Request, mut second: Request) {
 /// What a command may ask of the queue it runs on.
 struct IoSlot<'a> {
     request: &'a Request,
-    view: &'a LocalView,
     views: &'a Views,
 }
 
@@ -407,7 +423,7 @@ impl Slot for IoSlot<'_> {
     }
 
     fn namespace(&self, nsid: u32) -> Option<Rc<Attached>> {
-        self.view.get(nsid).map(|local| local.attached.clone())
+        self.views.get(nsid).map(|local| local.attached.clone())
     }
 
     fn copy_formats_enabled(&self) -> u16 {

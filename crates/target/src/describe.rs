@@ -18,7 +18,7 @@ use crate::limits::{
     ABORTS_MAX, ADMIN_QUEUE_ENTRIES_MAX, ANA_TRANSITION_SECONDS, ASYNC_EVENT_REQUESTS_MAX,
     COPY_MAX_BLOCKS, COPY_MAX_RANGE_BLOCKS, COPY_MAX_RANGES, DEALLOCATE_BYTES, ERROR_LOG_ENTRIES,
     IO_IN_CAPSULE_BYTES, IO_QUEUE_ENTRIES_MAX, KEEP_ALIVE_GRANULARITY, MDTS,
-    PERSISTENT_EVENT_LOG_SIZE,
+    PERSISTENT_EVENT_LOG_SIZE, WZSL,
 };
 use crate::namespace::Namespace;
 use crate::registry::Target;
@@ -139,7 +139,11 @@ pub(crate) fn namespace(namespace: &Namespace, access: ana::State) -> IdentifyNa
     id.nuse = if blind { 0.into() } else { blocks.into() };
     id.anagrpid = namespace.ana_group().into();
     id.nsfeat = namespace_bits::NSFEAT_NO_ID_REUSE | namespace_bits::NSFEAT_OPTPERF;
+    if namespace.backend.is_thin() {
+        id.nsfeat |= namespace_bits::NSFEAT_THIN;
+    }
     preferences(namespace, &mut id);
+    atomicity(namespace, &mut id);
     id.nlbaf = 0;
     id.lbaf = [LbaFormat::default(); nvme::limits::LBA_FORMATS_MAX];
     id.lbaf[0] = format(namespace.block_size);
@@ -167,6 +171,20 @@ fn preferences(namespace: &Namespace, id: &mut IdentifyNamespace) {
         false => 0,
     };
     id.dlfeat = zeroes | namespace_bits::DLFEAT_WRITE_ZEROES_DEALLOCATE;
+}
+
+/// What is written as a whole or not at all, also when power fails (NVM Command Set 1.1, section 2.1.4): more than one
+/// logical block where the backend's own are larger, as long as it is within one of those.
+fn atomicity(namespace: &Namespace, id: &mut IdentifyNamespace) {
+    let blocks = namespace.backend.atomic_bytes() / namespace.block_size;
+    if blocks > 1 {
+        let zeros_based = low16(u64::from(blocks - 1));
+        id.nsfeat |= namespace_bits::NSFEAT_ATOMICS;
+        id.nawun = zeros_based.into();
+        id.nawupf = zeros_based.into();
+        id.nabsn = zeros_based.into();
+        id.nabspf = zeros_based.into();
+    }
 }
 
 /// Identify Namespace with NSID FFFFFFFFh: what every namespace has in common, and the formats a
@@ -213,9 +231,14 @@ pub(crate) fn nvm_common_namespace() -> NvmIdentifyNamespace {
     NvmIdentifyNamespace::default()
 }
 
-/// NVM Command Set specific Identify Controller (CNS 06h). 0 is "no limit" everywhere.
+/// NVM Command Set specific Identify Controller (CNS 06h). 0 is "no limit"; but Linux takes MDTS for the limit of Write
+/// Zeroes where none is given.
 pub(crate) fn nvm_controller() -> NvmIdentifyController {
-    NvmIdentifyController { ver: Version::V1_1.0.into(), ..NvmIdentifyController::default() }
+    NvmIdentifyController {
+        wzsl: WZSL,
+        ver: Version::V1_1.0.into(),
+        ..NvmIdentifyController::default()
+    }
 }
 
 /// I/O Command Set Independent Identify Namespace (CNS 08h).
@@ -267,8 +290,9 @@ pub(crate) fn supported_pages(lids: &[u8]) -> SupportedPages {
 /// and prints nothing at all when that is refused.
 pub(crate) fn effects(kind: Kind, csi: u8) -> Option<EffectsLog> {
     const CONTROLLER: u32 = CommandEffects::SCOPE_CONTROLLER;
-    const NAMESPACE: u32 = CommandEffects::SCOPE_NAMESPACE;
-    const CHANGES: u32 = NAMESPACE | CommandEffects::CONTENT_CHANGE;
+    // Of I/O commands Linux expects no scope, and warns of "unusual effects" where one is given.
+    const NOTHING: u32 = 0;
+    const CHANGES: u32 = CommandEffects::CONTENT_CHANGE;
     let common = [
         (admin::GET_LOG_PAGE, CONTROLLER),
         (admin::IDENTIFY, CONTROLLER),
@@ -279,17 +303,17 @@ pub(crate) fn effects(kind: Kind, csi: u8) -> Option<EffectsLog> {
         (admin::FABRICS, CONTROLLER),
     ];
     let nvm = [
-        (io::FLUSH, NAMESPACE),
+        (io::FLUSH, NOTHING),
         (io::WRITE, CHANGES),
-        (io::READ, NAMESPACE),
-        (io::COMPARE, NAMESPACE),
+        (io::READ, NOTHING),
+        (io::COMPARE, NOTHING),
         (io::WRITE_ZEROES, CHANGES),
         (io::DATASET_MANAGEMENT, CHANGES),
-        (io::VERIFY, NAMESPACE),
-        (io::RESERVATION_REGISTER, NAMESPACE),
-        (io::RESERVATION_REPORT, NAMESPACE),
-        (io::RESERVATION_ACQUIRE, NAMESPACE),
-        (io::RESERVATION_RELEASE, NAMESPACE),
+        (io::VERIFY, NOTHING),
+        (io::RESERVATION_REGISTER, NOTHING),
+        (io::RESERVATION_REPORT, NOTHING),
+        (io::RESERVATION_ACQUIRE, NOTHING),
+        (io::RESERVATION_RELEASE, NOTHING),
         (io::COPY, CHANGES),
     ];
     let set = CommandSet::from_raw(csi)?;

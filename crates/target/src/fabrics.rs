@@ -1,10 +1,12 @@
 //! Fabrics commands (Base 2.1 section 6): Connect, Property Get and Set, Disconnect.
 
 mod connect;
+mod refusal;
 #[cfg(test)]
 mod tests;
 
-pub use connect::{ConnectParams, Connected, Refusal, connect};
+pub use connect::{ConnectParams, Connected, connect};
+pub use refusal::{Refusal, Why};
 
 use nvme::fabrics::Command;
 use nvme::sqe::Sqe;

@@ -6,6 +6,9 @@ use nvme::nqn::Nqn;
 
 use crate::limits::HOSTS_MAX;
 
+/// The name of hosts that have none.
+pub const UNNAMED: &str = "nqn.2026-11.io.flashloom:unnamed-host";
+
 /// A host as it named itself in Connect (Base 2.1 section 6.3): its NQN and its 128-bit Host
 /// Identifier.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,10 +32,10 @@ impl Admission {
         Self { any, listed: BTreeSet::new() }
     }
 
-    /// Whether `host` may connect and sees the subsystem in discovery.
+    /// Whether `host` may connect and sees the subsystem in discovery. No list admits hosts without a name.
     #[must_use]
     pub fn admits(&self, host: &Nqn) -> bool {
-        self.any || self.listed.contains(host)
+        self.any || (host.as_str() != UNNAMED && self.listed.contains(host))
     }
 
     /// Whether every host is admitted, whatever the list says.

@@ -16,15 +16,17 @@ pub mod metrics;
 pub mod namespace;
 mod persistent_event;
 pub mod queue;
+mod refusals;
 pub mod registry;
 pub mod reservation;
 #[cfg(test)]
 mod rig;
 pub mod snapshot;
 pub mod subsystem;
-#[cfg(feature = "testing")]
+#[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
 pub use connection::serve_connection;
 pub use controller::Controller;
-pub use registry::{Identity, ManageError, Target};
+pub use refusals::{News, Refused};
+pub use registry::{Draining, Identity, ManageError, Target};

@@ -27,6 +27,11 @@ pub const NAMESPACES_MAX: u32 = 1024;
 /// can hold. A further Connect is answered Controller Busy.
 pub const CONTROLLERS_MAX: usize = 1024;
 
+/// Refused Connects told in a window, and its length: enough to see what is wrong, and few enough that nobody's
+/// attempts push what else happened out of the list of events.
+pub const REFUSALS_TOLD: usize = 8;
+pub const REFUSALS_WINDOW_NANOS: u64 = 60_000_000_000;
+
 // ---- Queues -------------------------------------------------------------------------------
 
 /// I/O queue pairs of one controller.
@@ -39,12 +44,13 @@ pub const ADMIN_QUEUE_ENTRIES_MAX: u16 = 128;
 pub const IO_IN_CAPSULE_BYTES: u32 = 16 << 10;
 /// Bytes of in-capsule data of the admin queue, which NVMe/TCP fixes (TCP transport 1.1).
 pub const ADMIN_IN_CAPSULE_BYTES: u32 = 8 << 10;
-/// Largest data transfer of one command in bytes (MDTS). Hosts split what is larger and have the parts
-/// under way side by side. What is received for one command is still in the second level cache when
-/// it is stored then, and a small command of another queue waits for no more than this.
-pub const TRANSFER_BYTES_MAX: u32 = 128 << 10;
+/// Largest data transfer of one command in bytes (MDTS). Hosts split what is larger and have the parts under way side
+/// by side; what they pass through for programs is not split, and those send this much.
+pub const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 /// MDTS: the power of two of 4 KiB pages that [`TRANSFER_BYTES_MAX`] is.
-pub const MDTS: u8 = 5;
+pub const MDTS: u8 = 8;
+const _: () = assert!(TRANSFER_BYTES_MAX as usize <= media::drive::TRANSFER_MAX);
+const _: () = assert!(TRANSFER_BYTES_MAX <= fabric::limits::MAX_H2C_DATA_BYTES);
 
 // ---- Controller ---------------------------------------------------------------------------
 
@@ -103,6 +109,14 @@ pub const MAX_RANGES_IN_FLIGHT: usize = 128 * 1024;
 pub const PIECE_BYTES: u64 = 1 << 20;
 const _: () = assert!(PIECE_BYTES <= media::drive::TRANSFER_MAX as u64);
 const _: () = assert!(PIECE_BYTES.is_multiple_of(4096));
+
+/// Bytes of one Write Zeroes (WZSL): what the command can name of 512-byte blocks, which is all that Linux hosts, who
+/// do not look at the width of its field, may be told.
+pub const WRITE_ZEROES_BYTES_MAX: u64 = 32 << 20;
+/// WZSL: the power of two of 4 KiB pages that [`WRITE_ZEROES_BYTES_MAX`] is.
+pub const WZSL: u8 = 13;
+const _: () = assert!(WRITE_ZEROES_BYTES_MAX == 4096 << WZSL);
+const _: () = assert!(WRITE_ZEROES_BYTES_MAX <= 65_536 * 512);
 
 /// Bytes in which memory and files give deallocated space back (NPDG): a page.
 pub const DEALLOCATE_BYTES: u32 = 4096;

@@ -88,6 +88,24 @@ impl Backend {
     }
 }
 
+impl Backend {
+    /// Whether blocks take space only once they are written.
+    #[must_use]
+    pub fn is_thin(&self) -> bool {
+        matches!(self, Self::Volume(_) | Self::Absent { .. })
+    }
+
+    /// The aligned unit in bytes that is written as a whole or not at all whatever happens; 0 for no such promise
+    /// beyond one logical block.
+    #[must_use]
+    pub fn atomic_bytes(&self) -> u32 {
+        match self {
+            Self::Volume(_) | Self::Absent { .. } => stdx::num::u32_of(engine::address::BLOCK),
+            Self::Memory(_) | Self::Drive(_) => 0,
+        }
+    }
+}
+
 impl core::fmt::Debug for Backend {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str(match self {

@@ -5,6 +5,7 @@
 //! neither.
 
 mod controllers;
+mod draining;
 mod hosts;
 mod listeners;
 mod namespaces;
@@ -17,11 +18,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use nvme::fabrics::CNTLID_MAX;
 use nvme::nqn::Nqn;
 
+pub use draining::Draining;
+
 use crate::controller::Controller;
 use crate::event::Event;
+use crate::fabrics::Why;
 use crate::limits::{CONTROLLERS_MAX, LISTENERS_MAX};
 use crate::listener::{ListenerId, ListenerInfo, Referral};
 use crate::namespace::Namespace;
+use crate::refusals::{News, Refusals};
 use crate::subsystem::{Controllers, Subsystem};
 
 /// What a target says of itself, whatever the subsystem.
@@ -94,6 +99,7 @@ pub struct Target {
     epoch: Arc<AtomicU64>,
     /// When it was made, in the reactor's nanoseconds.
     started: u64,
+    pub(crate) refusals: Refusals,
     registry: Mutex<Registry>,
     itself: Weak<Target>,
 }
@@ -105,6 +111,7 @@ impl Target {
             identity,
             epoch: Arc::new(AtomicU64::new(1)),
             started: reactor::now(),
+            refusals: Refusals::default(),
             registry: Mutex::new(Registry {
                 subsystems: BTreeMap::new(),
                 listeners: BTreeMap::new(),
@@ -123,6 +130,16 @@ impl Target {
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Relaxed)
+    }
+
+    /// Refused Connects that were not told yet; to be asked for now and then.
+    pub fn refused(&self) -> News {
+        self.refusals.news(reactor::now_exact())
+    }
+
+    /// Refused Connects since the target was made, each reason with its name.
+    pub fn refusal_counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        Why::NAMES.into_iter().zip(self.refusals.counts())
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Registry> {

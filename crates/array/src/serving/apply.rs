@@ -1,9 +1,11 @@
 //! A change of what is served, step by step: all of it or none.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use api::v1::Kind;
 use api::value::{Address, AnaState, Nqn};
+use target::Draining;
 use target::listener::ListenerInfo;
 use target::namespace::NamespaceSpec;
 use target::subsystem::SubsystemSpec;
@@ -15,6 +17,7 @@ use super::words::{ana, referral, refused, wire};
 use super::{Place, Serving};
 use crate::change::Step;
 use crate::desired::{ListenerDef, MODEL, NamespaceDef, SubsystemDef};
+use crate::limits::NAMESPACE_DRAIN;
 use crate::{Error, Result, identity};
 
 /// What a change has ready, and what it has taken out of service and may yet have to put back.
@@ -42,6 +45,7 @@ impl Serving {
     /// # Errors
     /// Why a step could not be taken; everything is as it was before.
     pub fn apply(&mut self, steps: Vec<Step>) -> Result<()> {
+        self.lingering.retain(|(_, draining)| !draining.wait(Duration::ZERO));
         let mut batch = self.prepare(&steps)?;
         let mut taken = Vec::new();
         for step in steps {
@@ -98,7 +102,8 @@ impl Serving {
         match step {
             Step::AddSubsystem { nqn, def } => self.add_subsystem(nqn, def),
             Step::RemoveSubsystem { nqn, .. } => {
-                self.target.remove_subsystem(&wire(nqn)?).map_err(refused)?;
+                // Its namespaces were removed before it.
+                let _none = self.target.remove_subsystem(&wire(nqn)?).map_err(refused)?;
                 batch.forgotten.insert(nqn.clone());
                 Ok(())
             }
@@ -166,7 +171,8 @@ impl Serving {
         self.target.add_namespace(&name, &spec).map_err(refused)?;
         let bytes = media.bytes();
         self.media.insert(place, media);
-        self.target.resize_namespace(&name, nsid, bytes).map_err(refused)
+        let _none = self.target.resize_namespace(&name, nsid, bytes).map_err(refused)?;
+        Ok(())
     }
 
     fn remove_namespace(
@@ -180,12 +186,20 @@ impl Serving {
             batch.absent.insert(place);
             return Ok(());
         }
-        self.target.remove_namespace(&wire(nqn)?, nsid).map_err(refused)?;
+        let draining = self.target.remove_namespace(&wire(nqn)?, nsid).map_err(refused)?;
         let place = (nqn.clone(), nsid);
         batch.removed.insert(place.clone(), self.uuid(nqn, nsid, def));
-        if let Some(media) = self.media.remove(&place)
-            && !batch.back
-        {
+        let Some(media) = self.media.remove(&place) else { return Ok(()) };
+        // A late write must not meet the media's next owner.
+        if !draining.wait(NAMESPACE_DRAIN) {
+            tracing::error!(
+                "namespace {nsid} of {nqn} is removed, but commands of it have not ended in {} s: \
+                 what it was kept in stays in use until they have",
+                NAMESPACE_DRAIN.as_secs()
+            );
+            self.lingering.push((media.clone(), draining));
+        }
+        if !batch.back {
             batch.parked_media.insert(place, media);
         }
         Ok(())
@@ -207,10 +221,13 @@ impl Serving {
         let name = wire(nqn)?;
         if bytes > before {
             media.resize(bytes)?;
-            self.target.resize_namespace(&name, nsid, bytes).map_err(refused)?;
+            let _none = self.target.resize_namespace(&name, nsid, bytes).map_err(refused)?;
         } else {
-            self.target.resize_namespace(&name, nsid, bytes).map_err(refused)?;
-            media.resize(bytes)?;
+            let draining = self.target.resize_namespace(&name, nsid, bytes).map_err(refused)?;
+            if let Err(error) = drained(&draining).and_then(|()| media.resize(bytes)) {
+                let _none = self.target.resize_namespace(&name, nsid, before).map_err(refused)?;
+                return Err(error);
+            }
         }
         batch.sizes.insert(place, before);
         Ok(())
@@ -252,6 +269,19 @@ impl Serving {
         let id = id.ok_or_else(|| unprepared("listener"))?;
         self.target.set_listener_ana(id, ana(to)).map_err(refused)
     }
+}
+
+/// Waits for what commands still have behind a namespace's new end.
+///
+/// # Errors
+/// They do not end.
+pub(super) fn drained(draining: &Draining) -> Result<()> {
+    if draining.wait(NAMESPACE_DRAIN) {
+        return Ok(());
+    }
+    let seconds = NAMESPACE_DRAIN.as_secs();
+    Err(Error::new(Kind::Failed, format!("commands have not ended in {seconds} s"))
+        .help("look at the drive: it does not answer"))
 }
 
 /// A step out of order: a fault of this program.

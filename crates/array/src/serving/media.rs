@@ -16,7 +16,7 @@ use crate::pools::Pools;
 use crate::{Error, Result};
 
 /// Opened media, and how much of it is served.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Media {
     backend: Backend,
     bytes: u64,

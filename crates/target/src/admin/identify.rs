@@ -68,7 +68,8 @@ impl Controller {
             }
             Cns::CommandSetNamespace | Cns::CommandSetAllocatedNamespace => {
                 check_command_set(command)?;
-                if command.nsid == NSID_ALL {
+                // Section 5.1.13.2.18: of allocated namespaces none is common to all.
+                if command.nsid == NSID_ALL && command.cns == Cns::CommandSetNamespace {
                     put(out, describe::nvm_common_namespace().as_bytes());
                 } else if let Some(namespace) = self.inactive_is_zero(command.nsid)? {
                     put(out, describe::nvm_namespace(&namespace).as_bytes());

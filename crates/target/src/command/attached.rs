@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use media::memory::SharedRegion;
 use nvme::status::Status;
+use reactor::Stay;
 
 use super::ranges::Ranges;
 use crate::namespace::{Backend, Namespace};
@@ -83,9 +84,32 @@ impl Attached {
         if self.namespace.backend.is_absent() { Err(Status::ANA_INACCESSIBLE) } else { Ok(()) }
     }
 
-    /// Refuses what a reservation does not let this host do.
+    /// Counts a command among those that the backend has: as long as what is returned lives, the namespace is
+    /// neither let go of nor made smaller. What was checked before the command had to wait is checked again.
+    ///
+    /// # Errors
+    /// Invalid Namespace or Format when the namespace was removed, LBA Out of Range for bytes that it has no more.
+    pub(super) fn use_backend(&self, offset: u64, length: u64) -> Result<Stay, Status> {
+        self.check_there()?;
+        if offset.checked_add(length).is_none_or(|end| end > self.namespace.bytes()) {
+            return Err(Status::LBA_OUT_OF_RANGE.with_dnr());
+        }
+        Ok(self.ranges.use_backend())
+    }
+
+    /// Refuses commands of a namespace that was removed.
+    #[inline]
+    fn check_there(&self) -> Result<(), Status> {
+        match self.ranges.is_closed() {
+            true => Err(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr()),
+            false => Ok(()),
+        }
+    }
+
+    /// Refuses what a reservation does not let this host do, and everything when the namespace was removed.
     #[inline]
     pub(super) fn permit(&self, group: CommandGroup) -> Result<(), Status> {
+        self.check_there()?;
         let mut cached = self.access.get();
         let access = self.namespace.reservation.access(self.host, &mut cached);
         self.access.set(cached);

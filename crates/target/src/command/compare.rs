@@ -116,8 +116,15 @@ async fn exchange(
     if let Err(status) = at.permit_change() {
         return (Err(FAILED_FUSED), Err(status));
     }
+    // Over both: who waits until the backend has nothing of this host's any more waits for the write too.
+    let in_use = match at.use_backend(run.offset, run.length) {
+        Ok(in_use) => in_use,
+        Err(status) => return (Err(status), Err(FAILED_FUSED)),
+    };
     if let Err(status) = at.check_equal(run.offset, &expected).await {
         return (Err(status), Err(FAILED_FUSED));
     }
-    (Ok(()), at.store(run.offset, Gathered::Heap(data), write.fua).await)
+    let stored = at.store(run.offset, Gathered::Heap(data), write.fua).await;
+    drop(in_use);
+    (Ok(()), stored)
 }

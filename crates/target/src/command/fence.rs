@@ -3,7 +3,8 @@
 //!
 //! Whoever holds a range tells every core; each answers when its commands under way on the range
 //! have ended. A core takes such messages between the polls of its tasks, so a command that ends
-//! within one poll is either over when its core answers, or sees the hold.
+//! within one poll is either over when its core answers, or sees the hold. It is the same with a namespace that
+//! is removed: the cores are told, and each answers when the backend has none of its commands any more.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -23,8 +24,10 @@ pub(super) enum Ask {
     /// Keep off the range; answer when nothing is under way on it.
     Hold(Hold, Answer),
     Release(u64),
-    /// Answer when everything under way now has ended.
+    /// Answer when everything that the backend has now has ended.
     Drain(Answer),
+    /// The namespace is gone: nothing more may reach its backend. Answer as for [`Ask::Drain`].
+    Close(Answer),
 }
 
 /// One core's mailbox.
@@ -69,6 +72,7 @@ struct State {
     holds: Vec<Hold>,
     waiting: Vec<Waker>,
     next: u64,
+    closed: bool,
 }
 
 /// The cores that serve a namespace, and its holds.
@@ -78,12 +82,25 @@ pub struct Fence {
 }
 
 impl Fence {
-    /// Adds a core; it starts with the holds there are.
-    pub(super) fn join(&self) -> (Arc<Core>, Vec<Hold>) {
+    /// Adds a core; it starts with the holds there are, and is told whether the namespace is gone.
+    pub(super) fn join(&self) -> (Arc<Core>, Vec<Hold>, bool) {
         let core = Arc::<Core>::default();
         let mut state = lock(&self.state);
         state.cores.push(Arc::clone(&core));
-        (core, state.holds.clone())
+        (core, state.holds.clone(), state.closed)
+    }
+
+    /// Closes the namespace on every core, for good: `answers` has them all when no backend's command is left.
+    pub(crate) fn close(&self, answers: &Answers) {
+        let mut state = lock(&self.state);
+        state.closed = true;
+        state.cores.iter().for_each(|core| core.ask(Ask::Close(answers.one_more())));
+    }
+
+    /// Waits, by `answers`, for what the backend has now, on every core.
+    pub(crate) fn drain(&self, answers: &Answers) {
+        let state = lock(&self.state);
+        state.cores.iter().for_each(|core| core.ask(Ask::Drain(answers.one_more())));
     }
 
     /// Takes a core out. What was asked of it is answered: nothing of it is under way any more.
@@ -139,16 +156,16 @@ impl Fence {
 
 /// Answers still to come, and who waits for them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Answers {
+pub(crate) struct Answers {
     open: Arc<Mutex<(usize, Option<Waker>)>>,
 }
 
 /// An answer to give: by dropping it, so that it cannot be forgotten.
 #[derive(Debug)]
-pub(super) struct Answer(Answers);
+pub(crate) struct Answer(Answers);
 
 impl Answers {
-    fn one_more(&self) -> Answer {
+    pub fn one_more(&self) -> Answer {
         lock(&self.open).0 += 1;
         Answer(self.clone())
     }

@@ -23,7 +23,7 @@ mod read;
 mod reservation;
 mod store;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod verify;
 mod write;
 mod write_zeroes;
@@ -43,6 +43,7 @@ use reactor::buffer::Buffer;
 pub use attached::Attached;
 pub use compare::compare_and_write;
 pub use fence::Fence;
+pub(crate) use fence::{Answer as Done, Answers as Pending};
 pub use flush::flush_all;
 
 use crate::reservation::{HostId, Notice};

@@ -1,5 +1,5 @@
-//! Which logical blocks of a namespace are being changed on this core, and which are held for a
-//! compare and write.
+//! Which logical blocks of a namespace are being changed on this core, which are held for a compare and write,
+//! and which commands its backend has.
 //!
 //! A fused Compare and Write is atomic against every other write to its blocks (NVM Command Set
 //! 1.1, fused operations). It *holds* its range on every core: commands that come later wait, those
@@ -15,16 +15,11 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use nvme::nvm::LbaRange;
+use reactor::{Grace, Stay};
 use stdx::{Counted, Slab};
 
 use super::fence::{Answer, Ask, Core, Fence, Hold};
 use crate::limits::MAX_RANGES_IN_FLIGHT;
-
-#[derive(Clone, Copy, Debug)]
-struct Entered {
-    ticket: u64,
-    range: LbaRange,
-}
 
 /// The ranges of one namespace on one core.
 #[derive(Debug)]
@@ -32,11 +27,14 @@ pub struct Ranges {
     fence: Arc<Fence>,
     core: Arc<Core>,
     holds: RefCell<Vec<Hold>>,
-    under_way: RefCell<Slab<Entered>>,
+    under_way: RefCell<Slab<LbaRange>>,
     waiting: RefCell<Vec<Waker>>,
     /// Commands that want to enter.
     entering: Cell<usize>,
-    tickets: Cell<u64>,
+    /// Commands that the backend has.
+    in_backend: Grace,
+    /// The namespace was removed.
+    closed: Cell<bool>,
 }
 
 /// A command under way on a range; leaves when dropped.
@@ -59,7 +57,7 @@ impl Ranges {
     /// Joins the cores that serve the namespace behind `fence`, and starts the task that answers
     /// them. Call on a reactor.
     pub fn join(fence: Arc<Fence>) -> Rc<Self> {
-        let (core, holds) = fence.join();
+        let (core, holds, closed) = fence.join();
         let ranges = Rc::new(Self {
             fence,
             core,
@@ -67,7 +65,8 @@ impl Ranges {
             under_way: RefCell::new(Slab::new(MAX_RANGES_IN_FLIGHT)),
             waiting: RefCell::default(),
             entering: Cell::new(0),
-            tickets: Cell::new(0),
+            in_backend: Grace::default(),
+            closed: Cell::new(closed),
         });
         reactor::spawn(attend(Arc::clone(&ranges.core), Rc::downgrade(&ranges)));
         ranges
@@ -87,8 +86,7 @@ impl Ranges {
             if !self.is_free(range) {
                 return None;
             }
-            let ticket = self.ticket();
-            let index = self.under_way.borrow_mut().insert(Entered { ticket, range }).ok()?;
+            let index = self.under_way.borrow_mut().insert(range).ok()?;
             Some(UnderWay { ranges: self, index })
         })
         .await
@@ -106,11 +104,21 @@ impl Ranges {
         held
     }
 
-    /// Waits until every command that is under way now, on any core, has ended; later ones do not
-    /// matter.
+    /// Whether the namespace was removed.
+    #[inline]
+    pub fn is_closed(&self) -> bool {
+        self.closed.get()
+    }
+
+    /// Counts a command among those that the backend has, until what is returned is dropped.
+    pub fn use_backend(&self) -> Stay {
+        self.in_backend.enter()
+    }
+
+    /// Waits until every command that the backend has now, of any core, has ended; later ones do not matter.
     pub async fn drain(&self) {
         let others = self.fence.ask_others(&self.core, Ask::Drain);
-        self.drained().await;
+        self.in_backend.pass().await;
         poll_fn(|cx| others.poll(cx)).await;
     }
 
@@ -132,22 +140,9 @@ impl Ranges {
     }
 
     async fn cleared(&self, range: LbaRange) {
-        self.until(|| self.all_of(|entered| !entered.range.overlaps(range)).then_some(())).await;
-    }
-
-    async fn drained(&self) {
-        let now = self.ticket();
-        self.until(|| self.all_of(|entered| entered.ticket > now).then_some(())).await;
-    }
-
-    fn all_of(&self, f: impl Fn(&Entered) -> bool) -> bool {
-        self.under_way.borrow().iter().all(|(_, entered)| f(entered))
-    }
-
-    fn ticket(&self) -> u64 {
-        let ticket = self.tickets.get();
-        self.tickets.set(ticket + 1);
-        ticket
+        let is_clear =
+            || self.under_way.borrow().iter().all(|(_, entered)| !entered.overlaps(range));
+        self.until(|| is_clear().then_some(())).await;
     }
 
     /// Asks `ready` now and after everything that ends here.
@@ -188,6 +183,11 @@ async fn attend(core: Arc<Core>, ranges: Weak<Ranges>) {
                 Ask::Drain(answer) => {
                     reactor::spawn(answer_drained(Rc::clone(&ranges), answer));
                 }
+                Ask::Close(answer) => {
+                    ranges.closed.set(true);
+                    crate::queue::view::refresh_all();
+                    reactor::spawn(answer_drained(Rc::clone(&ranges), answer));
+                }
             }
         }
     }
@@ -199,7 +199,7 @@ async fn answer_cleared(ranges: Rc<Ranges>, range: LbaRange, answer: Answer) {
 }
 
 async fn answer_drained(ranges: Rc<Ranges>, answer: Answer) {
-    ranges.drained().await;
+    ranges.in_backend.pass().await;
     drop(answer);
 }
 
@@ -307,10 +307,10 @@ mod tests {
     fn draining_waits_for_what_was_there_and_for_nothing_else() {
         on_reactor(async {
             let ranges = alone();
-            let before = at_once(ranges.enter(range(0, 1))).unwrap();
+            let before = ranges.use_backend();
             let mut drain = pin!(ranges.drain());
             assert!(at_once(drain.as_mut()).is_none());
-            let _after = at_once(ranges.enter(range(1, 1))).unwrap();
+            let _after = ranges.use_backend();
             drop(before);
             assert!(at_once(drain.as_mut()).is_some());
         });
@@ -343,14 +343,14 @@ mod tests {
         on_reactor(async {
             let fence = Arc::<Fence>::default();
             let (here, there) = (Ranges::join(Arc::clone(&fence)), Ranges::join(fence));
-            let before = at_once(there.enter(range(0, 1))).unwrap();
+            let before = there.use_backend();
             let mut drain = Box::pin(here.drain());
             assert!(at_once(drain.as_mut()).is_none());
             // The other core's task takes the question.
             reactor::yield_now().await;
             reactor::yield_now().await;
             assert!(at_once(drain.as_mut()).is_none());
-            let _after = at_once(there.enter(range(1, 1))).unwrap();
+            let _after = there.use_backend();
             drop(before);
             drain.await;
         });

@@ -57,9 +57,12 @@ pub async fn release(
 
 async fn change(at: &Attached, command: &Command, slot: &impl Slot) -> Result<Reply, Status> {
     let namespace = at.namespace();
+    // What is kept of a namespace is forgotten with it.
+    let in_use = at.use_backend(0, 0)?;
     let effects = namespace.reservation.execute(at.host(), command).map_err(status_of)?;
     // Whether or not it can be kept, the change is made: what follows from it does too.
     let kept = keep(namespace).await;
+    drop(in_use);
     // New commands of a preempted host are refused already. Those that wait for their data are
     // refused when it has come; those that the backend has are waited for.
     if !effects.abort.is_empty() {

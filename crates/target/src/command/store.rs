@@ -1,5 +1,5 @@
 //! A namespace's bytes: the one place where commands meet a backend, and where its errors become
-//! statuses.
+//! statuses. Each function here counts as use of the backend, which a removal of the namespace waits for.
 
 use engine::Volume;
 use media::Kind;
@@ -19,6 +19,7 @@ impl Attached {
     /// # Errors
     /// As [`status_of`]: Unrecovered Read Error and others.
     pub(super) async fn load(&self, offset: u64, length: usize) -> Result<Buffer, Status> {
+        let _in_use = self.use_backend(offset, u64_of(length))?;
         match &self.namespace().backend {
             Backend::Memory(region) => {
                 let mut buffer = buffer::pool().alloc_to_send(length).await;
@@ -41,6 +42,7 @@ impl Attached {
     /// # Errors
     /// Compare Failure, and as [`Attached::load`].
     pub(super) async fn check_equal(&self, offset: u64, data: &[u8]) -> Result<(), Status> {
+        let _in_use = self.use_backend(offset, u64_of(data.len()))?;
         let differs = match &self.namespace().backend {
             Backend::Memory(region) => region.mismatch(offset, data).map_err(|e| status_of(&e)),
             Backend::Drive(drive) => drive.mismatch(offset, data).await.map_err(|e| status_of(&e)),
@@ -61,6 +63,7 @@ impl Attached {
     /// # Errors
     /// As [`status_of`]: Write Fault, Capacity Exceeded and others.
     pub(super) async fn store(&self, offset: u64, data: Gathered, fua: bool) -> Result<(), Status> {
+        let _in_use = self.use_backend(offset, u64_of(data.len()))?;
         let stored = match &self.namespace().backend {
             Backend::Memory(region) => region.copy_in(offset, &data),
             Backend::Drive(drive) => drive.write(offset, data.into_buffer().await, fua).await,
@@ -108,6 +111,8 @@ impl Attached {
         destination: u64,
         length: usize,
     ) -> Result<(), Status> {
+        let _in_use = self.use_backend(destination, u64_of(length))?;
+        let _source_in_use = from.use_backend(source, u64_of(length))?;
         let (Backend::Volume(to), Backend::Volume(from)) =
             (&self.namespace().backend, &from.namespace().backend)
         else {
@@ -124,6 +129,7 @@ impl Attached {
     /// # Errors
     /// As [`status_of`].
     pub(super) async fn deallocate(&self, blocks: Blocks) -> Result<(), Status> {
+        let _in_use = self.use_backend(blocks.offset, blocks.length)?;
         let freed = match &self.namespace().backend {
             Backend::Memory(_) => return self.zero(blocks, true).await,
             Backend::Drive(drive) => drive.deallocate(blocks.offset, blocks.length).await,
@@ -152,6 +158,7 @@ impl Attached {
     /// # Errors
     /// As [`status_of`].
     pub(super) async fn zero(&self, blocks: Blocks, deallocate: bool) -> Result<(), Status> {
+        let _in_use = self.use_backend(blocks.offset, blocks.length)?;
         match &self.namespace().backend {
             Backend::Memory(region) => {
                 for (offset, length) in blocks.pieces(PIECE_BYTES) {
@@ -181,6 +188,7 @@ impl Attached {
     /// # Errors
     /// As [`status_of`]: what was acknowledged may not be on the medium.
     pub(super) async fn make_durable(&self) -> Result<(), Status> {
+        let _in_use = self.use_backend(0, 0)?;
         match &self.namespace().backend {
             Backend::Memory(_) => Ok(()),
             Backend::Drive(drive) => drive.flush().await.map_err(|e| status_of(&e)),

@@ -4,9 +4,13 @@ use nvme::nvm::WriteZeroes;
 use nvme::status::Status;
 
 use super::{Attached, Reply};
+use crate::limits::WRITE_ZEROES_BYTES_MAX;
 
 pub async fn write_zeroes(at: &Attached, command: &WriteZeroes) -> Result<Reply, Status> {
     let run = at.blocks(command.range)?;
+    if run.length > WRITE_ZEROES_BYTES_MAX {
+        return Err(Status::INVALID_FIELD.with_dnr());
+    }
     at.permit_change()?;
     let _under_way = at.ranges().enter(run.range).await;
     at.permit_change()?;

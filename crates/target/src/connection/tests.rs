@@ -1,5 +1,8 @@
 //! Connections over real sockets: what a host may do, and what a hostile one tries.
 
+mod disconnect;
+mod removal;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -335,6 +338,21 @@ fn a_failed_io_command_is_in_the_error_log() {
         let (entry, _) = nvme::log::ErrorEntry::read_from_prefix(&page).unwrap();
         assert_eq!((entry.error_count.get(), entry.sqid.get(), entry.cid.get()), (1, 1, 7));
         assert_eq!((entry.nsid.get(), entry.opcode), (1, io_opcode::READ));
+    });
+}
+
+#[test]
+fn a_second_connect_of_an_io_queue_is_not_in_the_error_log() {
+    with_target(|address, target| async move {
+        let (_admin, cntlid) = admin(address).await;
+        let mut queue = io(address, cntlid, PLAIN, 32).await;
+        let mut sqe = Sqe::new(admin_opcode::FABRICS, 7, 0);
+        sqe.nsid = u32::from(nvme::opcode::fabrics::CONNECT).into();
+        sqe.dptr = nvme::sqe::Sgl::in_capsule(0, 1024);
+        queue.command(&sqe, &[0; 1024]).await;
+        let status = queue.response().await.status();
+        assert!(status.is(Status::COMMAND_SEQUENCE_ERROR) && !status.more(), "{status:?}");
+        assert_eq!(target.controllers()[0].lock().errors.count(), 0);
     });
 }
 

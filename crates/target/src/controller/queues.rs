@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use nvme::property::{Csts, ShutdownStatus};
 
 use super::{Controller, State};
+use crate::command::Pending;
 use crate::counters::{QueueCounters, Totals};
 use crate::queue::remote::RemoteQueue;
 
@@ -116,6 +117,17 @@ impl Controller {
     /// How to reach a connected queue.
     pub(crate) fn remote_queue(&self, qid: u16) -> Option<RemoteQueue> {
         self.lock().queues.by_id.get(&qid)?.remote.clone()
+    }
+
+    /// Aborts the commands of a namespace that is gone which wait for their data, on all queues.
+    pub(crate) fn abort_of(&self, nsid: u32, pending: &Pending) {
+        let remotes: Vec<_> = {
+            let state = self.lock();
+            state.queues.by_id.values().filter_map(|queue| queue.remote.clone()).collect()
+        };
+        for remote in remotes {
+            remote.abort_of(nsid, pending.one_more());
+        }
     }
 
     /// A queue's connection is gone, its commands done with.

@@ -3,17 +3,16 @@
 use std::sync::Arc;
 
 use nvme::ana;
-use nvme::fabrics::{
-    CNTLID_DYNAMIC, Command, Connect, ConnectData, ConnectInvalid, ConnectResponse,
-};
-use nvme::nqn::Nqn;
+use nvme::fabrics::{CNTLID_DYNAMIC, Command, Connect, ConnectData, ConnectResponse};
+use nvme::nqn::{Nqn, NqnError};
 use nvme::sqe::Sqe;
-use nvme::status::Status;
 
+use super::{Refusal, Why};
 use crate::controller::{Association, Controller, Kind, Path, QueueLease};
 use crate::controller::{CQE_LOG2, SQE_LOG2};
-use crate::host::Host;
+use crate::host::{Admission, Host, UNNAMED};
 use crate::limits::{ADMIN_QUEUE_ENTRIES_MAX, IO_QUEUE_ENTRIES_MAX, KEEP_ALIVE_MS_MAX};
+use crate::refusals::Refused;
 use crate::registry::{Registry, Target};
 
 /// A Connect as it arrived.
@@ -49,56 +48,28 @@ impl Connected {
     }
 }
 
-/// A Connect that failed: what its completion carries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    pub status: Status,
-    /// DW0: for Connect Invalid Parameters which field was wrong, else 0.
-    pub dw0: u32,
-}
-
-impl From<Status> for Refusal {
-    fn from(status: Status) -> Self {
-        Self { status: status.with_dnr(), dw0: 0 }
-    }
-}
-
-/// Byte offsets in the entry of what a Connect can have wrong.
-mod sqe_at {
-    pub const QID: u16 = 42;
-    pub const SQSIZE: u16 = 44;
-}
-
-fn invalid_command(offset: u16) -> Refusal {
-    invalid(ConnectInvalid { offset, in_data: false })
-}
-
-fn invalid_data(offset: u16) -> Refusal {
-    invalid(ConnectInvalid { offset, in_data: true })
-}
-
-fn invalid(which: ConnectInvalid) -> Refusal {
-    Refusal { status: Status::CONNECT_INVALID_PARAMETERS.with_dnr(), dw0: which.to_dw0() }
-}
-
 /// Decides on a Connect.
 ///
 /// # Errors
-/// What the completion of the refused command carries. Nothing changed; the host may try again on
-/// the same connection.
+/// What the completion of the refused command carries; it is counted, and told. Nothing else changed; the host may
+/// try again on the same connection.
 pub fn connect(target: &Target, params: &ConnectParams<'_>) -> Result<Connected, Refusal> {
+    decide(target, params).map_err(|why| {
+        target.refusals.note(Refused::new(params.data, params.path.peer, why), params.now);
+        why.refusal()
+    })
+}
+
+fn decide(target: &Target, params: &ConnectParams<'_>) -> Result<Connected, Why> {
     let command = match Command::parse(params.sqe) {
         Ok(Command::Connect(connect)) => connect,
         // Before Connect nothing else is allowed (section 3.3.2.2).
-        Ok(_) => return Err(Status::COMMAND_SEQUENCE_ERROR.into()),
-        Err(refusal) => return Err(refusal.status().into()),
+        Ok(_) => return Err(Why::NotConnect),
+        Err(refusal) => return Err(Why::Malformed(refusal.status())),
     };
     check_command(&command)?;
-    let subsystem =
-        Nqn::from_field(&params.data.subnqn).map_err(|_| invalid_data(ConnectData::SUBNQN_AT))?;
-    let nqn =
-        Nqn::from_field(&params.data.hostnqn).map_err(|_| invalid_data(ConnectData::HOSTNQN_AT))?;
-    let host = Host { nqn, id: params.data.hostid };
+    let subsystem = Nqn::from_field(&params.data.subnqn).map_err(|_| Why::SubsystemName)?;
+    let host = Host { nqn: host_name(params.data)?, id: params.data.hostid };
     let lease = if command.qid == 0 {
         connect_admin(target, params, &command, subsystem, host)?
     } else {
@@ -114,10 +85,29 @@ pub fn connect(target: &Target, params: &ConnectParams<'_>) -> Result<Connected,
     })
 }
 
+/// The host's name. Section 6.3 wants one; but SPDK's perf tool, with which arrays are measured, sends none unless it
+/// is told to, so that a host without one is admitted where any host is, under a name that says so.
+fn host_name(data: &ConnectData) -> Result<Nqn, Why> {
+    match Nqn::from_field(&data.hostnqn) {
+        Ok(nqn) => Ok(nqn),
+        Err(NqnError::Empty) => Nqn::new(UNNAMED).map_err(|_| Why::HostName),
+        Err(_) => Err(Why::HostName),
+    }
+}
+
+/// Refuses a host that a subsystem does not admit.
+fn admit(admission: &Admission, host: &Nqn) -> Result<(), Why> {
+    match admission.admits(host) {
+        true => Ok(()),
+        false if host.as_str() == UNNAMED => Err(Why::Unnamed),
+        false => Err(Why::HostNotAllowed),
+    }
+}
+
 /// What can be judged from the entry alone.
-fn check_command(command: &Connect) -> Result<(), Refusal> {
+fn check_command(command: &Connect) -> Result<(), Why> {
     if command.recfmt != 0 {
-        return Err(Status::CONNECT_INCOMPATIBLE_FORMAT.into());
+        return Err(Why::RecordFormat);
     }
     let entries_max = match command.qid {
         0 => ADMIN_QUEUE_ENTRIES_MAX,
@@ -125,11 +115,11 @@ fn check_command(command: &Connect) -> Result<(), Refusal> {
     };
     // 0's based: at least two entries, because a queue with one can hold none.
     if command.sqsize == 0 || command.sqsize >= entries_max {
-        return Err(invalid_command(sqe_at::SQSIZE));
+        return Err(Why::QueueSize);
     }
     // On an I/O queue the field is reserved.
     if command.qid == 0 && command.kato > KEEP_ALIVE_MS_MAX {
-        return Err(Status::KEEP_ALIVE_TIMEOUT_INVALID.into());
+        return Err(Why::KeepAlive);
     }
     Ok(())
 }
@@ -142,7 +132,7 @@ fn connect_admin(
     command: &Connect,
     subsystem: Nqn,
     host: Host,
-) -> Result<QueueLease, Refusal> {
+) -> Result<QueueLease, Why> {
     let mut registry = target.lock();
     let listener = registry.listeners.get(&params.path.listener);
     let discovery_only = listener.is_some_and(|info| info.discovery_only);
@@ -150,21 +140,17 @@ fn connect_admin(
     let (kind, controllers) = if subsystem.is_discovery() {
         (Kind::Discovery, &mut registry.discovery)
     } else {
-        let Some(found) = registry.subsystems.get_mut(&subsystem).filter(|_| !discovery_only)
-        else {
-            return Err(invalid_data(ConnectData::SUBNQN_AT));
-        };
-        if !found.admission.admits(&host.nqn) {
-            return Err(Status::CONNECT_INVALID_HOST.into());
+        if discovery_only {
+            return Err(Why::DiscoveryOnly);
         }
+        let found = registry.subsystems.get_mut(&subsystem).ok_or(Why::NoSubsystem)?;
+        admit(&found.admission, &host.nqn)?;
         (Kind::Io, &mut found.controllers)
     };
     if params.data.cntlid.get() != CNTLID_DYNAMIC {
-        return Err(invalid_data(ConnectData::CNTLID_AT));
+        return Err(Why::StaticController);
     }
-    // Not "do not retry": controllers come and go.
-    let cntlid =
-        controllers.free_id().ok_or(Refusal { status: Status::CONNECT_CONTROLLER_BUSY, dw0: 0 })?;
+    let cntlid = controllers.free_id().ok_or(Why::Busy)?;
     let association = Association {
         kind,
         subsystem,
@@ -189,29 +175,33 @@ fn connect_io(
     command: &Connect,
     subsystem: &Nqn,
     host: &Host,
-) -> Result<QueueLease, Refusal> {
+) -> Result<QueueLease, Why> {
     let controller = {
         let registry = target.lock();
         find_associated(&registry, params, subsystem, host)?
     };
     // A discovery controller has no I/O queues.
     if controller.is_discovery() {
-        return Err(invalid_command(sqe_at::QID));
+        return Err(Why::QueueId);
     }
     let mut state = controller.lock();
     if state.queues.ended() {
-        return Err(invalid_data(ConnectData::CNTLID_AT));
+        return Err(Why::NoController);
     }
     if command.qid > state.features.io_queues {
-        return Err(invalid_command(sqe_at::QID));
+        return Err(Why::QueueId);
     }
-    let shutting_down = state.csts.shst() != Some(nvme::property::ShutdownStatus::Normal);
-    let ready = state.cc.enabled() && state.csts.ready();
-    if !ready || shutting_down || state.queues.contains(command.qid) {
-        return Err(Status::COMMAND_SEQUENCE_ERROR.into());
+    if !state.cc.enabled() || !state.csts.ready() {
+        return Err(Why::Disabled);
+    }
+    if state.csts.shst() != Some(nvme::property::ShutdownStatus::Normal) {
+        return Err(Why::ShuttingDown);
+    }
+    if state.queues.contains(command.qid) {
+        return Err(Why::QueueInUse);
     }
     if state.cc.iosqes() != SQE_LOG2 || state.cc.iocqes() != CQE_LOG2 {
-        return Err(invalid_command(sqe_at::SQSIZE));
+        return Err(Why::EntrySize);
     }
     state.features.queues_created = true;
     Ok(state.lease(&controller, command.qid))
@@ -222,25 +212,22 @@ fn find_associated(
     params: &ConnectParams<'_>,
     subsystem: &Nqn,
     host: &Host,
-) -> Result<Arc<Controller>, Refusal> {
+) -> Result<Arc<Controller>, Why> {
     let cntlid = params.data.cntlid.get();
     let found = if subsystem.is_discovery() {
         registry.discovery.get(cntlid)
     } else {
-        let Some(known) = registry.subsystems.get(subsystem) else {
-            return Err(invalid_data(ConnectData::SUBNQN_AT));
-        };
-        if !known.admission.admits(&host.nqn) {
-            return Err(Status::CONNECT_INVALID_HOST.into());
-        }
+        let known = registry.subsystems.get(subsystem).ok_or(Why::NoSubsystem)?;
+        admit(&known.admission, &host.nqn)?;
         known.controllers.get(cntlid)
     };
-    let controller = found.ok_or(invalid_data(ConnectData::CNTLID_AT))?;
+    let controller = found.ok_or(Why::NoController)?;
     if controller.host().nqn != host.nqn {
-        return Err(invalid_data(ConnectData::HOSTNQN_AT));
+        return Err(Why::OtherHost);
     }
-    if controller.host().id != host.id {
-        return Err(invalid_data(ConnectData::HOSTID_AT));
+    // Of an I/O queue 0h is no Host Identifier, and ignored (section 6.3).
+    if host.id != [0; 16] && controller.host().id != host.id {
+        return Err(Why::OtherHostId);
     }
     Ok(Arc::clone(controller))
 }

@@ -7,12 +7,14 @@ use nvme::property::{Cap, Cc, CommandSetSelected, ShutdownNotification, Shutdown
 use nvme::sqe::Sqe;
 use nvme::status::Status;
 
-use super::{Connected, Refusal};
+use super::{Connected, Refusal, Why};
 use crate::admin::Outcome;
 use crate::controller::Controller;
+use crate::host::UNNAMED;
 use crate::listener::ListenerInfo;
 use crate::queue::remote::RemoteQueue;
 use crate::rig::{HOST, Rig, SECOND, START, SUBSYSTEM, execute, get_property, nqn, set_cc};
+use crate::subsystem::SubsystemSpec;
 
 fn enable() -> Cc {
     Cc::enable(CommandSetSelected::Nvm)
@@ -21,6 +23,11 @@ fn enable() -> Cc {
 fn invalid(offset: u16, in_data: bool) -> Refusal {
     let dw0 = ConnectInvalid { offset, in_data }.to_dw0();
     Refusal { status: Status::CONNECT_INVALID_PARAMETERS.with_dnr(), dw0 }
+}
+
+/// The same, but for another attempt.
+fn not_now(offset: u16, in_data: bool) -> Refusal {
+    Refusal { status: Status::CONNECT_INVALID_PARAMETERS, ..invalid(offset, in_data) }
 }
 
 fn refused(status: Status) -> Refusal {
@@ -67,9 +74,7 @@ fn each_wrong_field_of_an_admin_connect_is_named() {
     );
     assert_eq!(try_with(&|a| a.data.subnqn[4] = b'!'), invalid(256, true));
     assert_eq!(try_with(&|a| a.data.subnqn.fill(b'n')), invalid(256, true));
-    assert_eq!(try_with(&|a| a.data.hostnqn.fill(0)), invalid(512, true));
-    let other = nqn("nqn.2026-11.io.flashloom:other").to_field();
-    assert_eq!(try_with(&|a| a.data.subnqn = other), invalid(256, true));
+    assert_eq!(try_with(&|a| a.data.hostnqn[4] = b'!'), invalid(512, true));
     // Only the dynamic controller model: FFFFh and nothing else.
     for cntlid in [0, 1, 0xfffe] {
         assert_eq!(try_with(&|a| a.data.cntlid = cntlid.into()), invalid(16, true));
@@ -90,14 +95,124 @@ fn each_wrong_field_of_an_io_connect_is_named() {
     assert_eq!(try_with(&|a| a.command.sqsize = 1024), invalid(44, false));
     assert_eq!(try_with(&|a| a.command.sqsize = 0), invalid(44, false));
     assert_eq!(try_with(&|a| a.command.qid = 129), invalid(42, false));
-    assert_eq!(try_with(&|a| a.data.cntlid = 77.into()), invalid(16, true));
-    assert_eq!(try_with(&|a| a.data.cntlid = 0xffff.into()), invalid(16, true));
+    assert_eq!(try_with(&|a| a.data.cntlid = 77.into()), not_now(16, true));
+    assert_eq!(try_with(&|a| a.data.cntlid = 0xffff.into()), not_now(16, true));
     assert_eq!(try_with(&|a| a.data.hostid = [8; 16]), invalid(0, true));
     let other = nqn("nqn.2026-11.io.flashloom:another-host").to_field();
     assert_eq!(try_with(&|a| a.data.hostnqn = other), invalid(512, true));
-    assert_eq!(try_with(&|a| a.data.subnqn = other), invalid(256, true));
+    assert_eq!(try_with(&|a| a.data.subnqn = other), not_now(256, true));
     let _first = rig.connect(&rig.io_attempt(1, controller)).unwrap();
-    assert_eq!(try_with(&|_| ()), refused(Status::COMMAND_SEQUENCE_ERROR));
+    let in_use = Refusal { status: Status::COMMAND_SEQUENCE_ERROR, dw0: 0 };
+    assert_eq!(try_with(&|_| ()), in_use);
+}
+
+/// Section 6.3 has the controller ignore the field then; it was compared, and the queue refused.
+#[test]
+fn an_io_queue_without_a_host_identifier_joins_its_controller() {
+    let rig = Rig::new();
+    let admin = rig.enabled();
+    let mut attempt = rig.io_attempt(1, admin.controller());
+    attempt.data.hostid = [0; 16];
+    let io = rig.connect(&attempt).unwrap();
+    assert!(Arc::ptr_eq(io.controller(), admin.controller()));
+}
+
+/// SPDK's perf tool sends no Host NQN unless it is told to, and could not connect at all.
+#[test]
+fn a_host_without_a_name_is_admitted_where_any_host_is() {
+    let rig = Rig::new();
+    let mut attempt = rig.attempt(SUBSYSTEM, HOST);
+    attempt.data.hostnqn.fill(0);
+    let admin = rig.connect(&attempt).unwrap();
+    assert_eq!(admin.controller().host_nqn().as_str(), UNNAMED);
+    set_cc(admin.controller(), enable());
+    let mut io = rig.io_attempt(1, admin.controller());
+    io.data.hostnqn.fill(0);
+    drop(rig.connect(&io).unwrap());
+    drop(admin);
+    // By name: also a list that has the name of those without one admits none of them.
+    rig.target.set_allow_any(&nqn(SUBSYSTEM), false).unwrap();
+    rig.target.allow_host(&nqn(SUBSYSTEM), &nqn(HOST)).unwrap();
+    rig.target.allow_host(&nqn(SUBSYSTEM), &nqn(UNNAMED)).unwrap();
+    assert_eq!(rig.connect(&attempt).unwrap_err(), invalid(512, true));
+    assert!(rig.connect(&rig.attempt(SUBSYSTEM, HOST)).is_ok());
+}
+
+/// Hosts that reconnected while their subsystem was away for a moment were told Do Not Retry, and gave up a controller
+/// with a mounted file system for good.
+#[test]
+fn a_host_may_ask_again_for_what_may_come_back() {
+    let rig = Rig::new();
+    let admin = rig.enabled();
+    let io = rig.io_attempt(1, admin.controller());
+    drop(rig.target.remove_subsystem(&nqn(SUBSYSTEM)).unwrap());
+    assert_eq!(rig.connect(&rig.attempt(SUBSYSTEM, HOST)).unwrap_err(), not_now(256, true));
+    assert_eq!(rig.connect(&io).unwrap_err(), not_now(256, true));
+    rig.target.add_subsystem(SubsystemSpec::new(nqn(SUBSYSTEM))).unwrap();
+    // The association ended meanwhile: a host begins anew with its admin queue.
+    assert_eq!(rig.connect(&io).unwrap_err(), not_now(16, true));
+    assert!(rig.connect(&rig.attempt(SUBSYSTEM, HOST)).is_ok());
+}
+
+/// Nothing on the target's side told of a refused Connect: whoever sought the reason had the host's bare status.
+#[test]
+fn a_refused_connect_is_told_with_its_reason_and_counted() {
+    let rig = Rig::new();
+    rig.target.set_allow_any(&nqn(SUBSYSTEM), false).unwrap();
+    let count = |name: &str| {
+        rig.target.refusal_counts().find(|(reason, _)| *reason == name).map(|(_, count)| count)
+    };
+    assert_eq!(count("host_not_allowed"), Some(0));
+    for _ in 0..3 {
+        assert!(rig.connect(&rig.attempt(SUBSYSTEM, HOST)).is_err());
+    }
+    assert!(rig.connect(&rig.attempt("nqn.2026-11.io.flashloom:none", HOST)).is_err());
+    assert_eq!((count("host_not_allowed"), count("no_subsystem")), (Some(3), Some(1)));
+    let told: Vec<_> = rig.target.refused().refused.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        told,
+        [
+            format!(
+                "host {HOST:?} at 10.9.9.9:50000 was refused by {SUBSYSTEM:?}: it is not on the \
+                 subsystem's list of hosts"
+            ),
+            format!(
+                "host {HOST:?} at 10.9.9.9:50000 was refused by \"nqn.2026-11.io.flashloom:none\": \
+                 there is no such subsystem here"
+            ),
+        ]
+    );
+}
+
+#[test]
+fn each_reason_of_a_refusal_has_a_place_and_a_name_of_its_own() {
+    let all = [
+        Why::NotConnect,
+        Why::Malformed(Status::INVALID_FIELD),
+        Why::RecordFormat,
+        Why::QueueSize,
+        Why::KeepAlive,
+        Why::SubsystemName,
+        Why::HostName,
+        Why::Unnamed,
+        Why::NoSubsystem,
+        Why::DiscoveryOnly,
+        Why::HostNotAllowed,
+        Why::StaticController,
+        Why::Busy,
+        Why::NoController,
+        Why::OtherHost,
+        Why::OtherHostId,
+        Why::QueueId,
+        Why::Disabled,
+        Why::ShuttingDown,
+        Why::QueueInUse,
+        Why::EntrySize,
+    ];
+    let places: Vec<_> = all.iter().map(|why| why.index()).collect();
+    assert_eq!(places, (0..Why::COUNT).collect::<Vec<_>>());
+    let names: std::collections::BTreeSet<_> = Why::NAMES.iter().collect();
+    assert_eq!(names.len(), Why::COUNT);
 }
 
 #[test]
@@ -106,14 +221,16 @@ fn io_queues_need_an_enabled_controller_with_the_right_entry_sizes() {
     let admin = rig.connect(&rig.attempt(SUBSYSTEM, HOST)).unwrap();
     let controller = admin.controller();
     let attempt = rig.io_attempt(1, controller);
-    assert_eq!(rig.connect(&attempt).unwrap_err(), refused(Status::COMMAND_SEQUENCE_ERROR));
+    // Section 6.3: Connect Invalid Parameters. It may be asked again when the controller is enabled.
+    assert_eq!(rig.connect(&attempt).unwrap_err(), not_now(16, true));
     set_cc(controller, Cc(1));
     assert_eq!(rig.connect(&attempt).unwrap_err(), invalid(44, false));
     set_cc(controller, Cc(0));
     set_cc(controller, enable());
     assert!(rig.connect(&attempt).is_ok());
     set_cc(controller, enable().with_shn(ShutdownNotification::Normal));
-    assert_eq!(rig.connect(&attempt).unwrap_err(), refused(Status::COMMAND_SEQUENCE_ERROR));
+    let refusal = rig.connect(&attempt).unwrap_err();
+    assert_eq!(refusal, Refusal { status: Status::COMMAND_SEQUENCE_ERROR, dw0: 0 });
 }
 
 #[test]
@@ -288,7 +405,7 @@ fn io_queues_die_with_their_admin_queue_and_the_controller_after_them() {
     assert!(io.lease.closing());
     assert_eq!(rig.target.controllers().len(), 1, "still draining");
     let late = rig.io_attempt(2, io.controller());
-    assert_eq!(rig.connect(&late).unwrap_err(), invalid(16, true));
+    assert_eq!(rig.connect(&late).unwrap_err(), not_now(16, true));
     drop(io);
     assert!(rig.target.controllers().is_empty());
 }
@@ -304,6 +421,18 @@ fn disconnect_is_for_io_queues() {
     let again = rig.io_attempt(1, controller).command.to_sqe(1);
     let Outcome::Failed(status) = controller.execute_fabrics(1, &again) else { panic!() };
     assert!(status.is(Status::COMMAND_SEQUENCE_ERROR));
+}
+
+/// Section 6.3: a Connect that fails adds no entry; a second one on a queue did.
+#[test]
+fn a_second_connect_fails_and_leaves_no_error_information() {
+    let rig = Rig::new();
+    let admin = rig.enabled();
+    let controller = admin.controller();
+    let again = rig.attempt(SUBSYSTEM, HOST).command.to_sqe(1);
+    let Outcome::Failed(status) = execute(controller, &again).0 else { panic!() };
+    assert!(status.is(Status::COMMAND_SEQUENCE_ERROR) && !status.more());
+    assert_eq!(controller.lock().errors.count(), 0);
 }
 
 fn expires_at(controller: &Controller) -> u64 {

@@ -14,6 +14,9 @@ use fabric::notify::Notify;
 use fabric::payload::Payload;
 use fabric::tcp::listen::Connection;
 use nvme::cqe::Cqe;
+use nvme::fabrics::fctype;
+use nvme::opcode;
+use nvme::sqe::Sqe;
 use nvme::status::Status;
 use reactor::Nanos;
 
@@ -29,8 +32,9 @@ enum Phase {
     #[default]
     Running,
     /// Waits for its host's data or for memory: it has changed nothing, and can be aborted.
-    Waiting(u16, Waker),
-    Aborted,
+    Waiting { cid: u16, nsid: u32, waker: Waker },
+    /// To be completed with this status.
+    Aborted(Status),
 }
 
 /// One queue pair of a controller: a submission and a completion queue over one connection.
@@ -40,6 +44,8 @@ pub struct Queue {
     pub(crate) remote: RemoteQueue,
     /// The queue has to end: no further command is taken.
     pub(crate) ended: Notify,
+    /// The Disconnect that ends the queue, until all its other commands have ended.
+    pub(crate) disconnect: RefCell<Option<Request>>,
     lease: Rc<QueueLease>,
     /// Entries of the submission queue.
     size: u16,
@@ -69,6 +75,7 @@ impl Queue {
             connection,
             remote: RemoteQueue::default(),
             ended: Notify::default(),
+            disconnect: RefCell::default(),
             lease,
             size,
             flow_control,
@@ -93,9 +100,9 @@ impl Queue {
         self.size
     }
 
-    /// Whether the controller has ended this queue.
+    /// Whether the controller has ended this queue, or its host disconnects it.
     pub(crate) fn closing(&self) -> bool {
-        self.lease.closing()
+        self.lease.closing() || self.disconnect.borrow().is_some()
     }
 
     /// Commands taken and not completed.
@@ -189,7 +196,7 @@ impl Queue {
         let status = cqe.status();
         let aborted = [Status::ABORT_REQUESTED, Status::ABORTED_SQ_DELETION];
         let failed = !status.is_success() && !aborted.iter().any(|&other| status.is(other));
-        if failed && self.lease.qid() != 0 {
+        if failed && self.lease.qid() != 0 && !is_connect(request.sqe()) {
             let status = status.with_more();
             let lba = match status.code_type() {
                 metrics::MEDIA_ERRORS => {
@@ -223,38 +230,49 @@ impl Queue {
 
     /// Aborts an outstanding command if it has not begun to change anything; true when it did.
     pub(crate) fn abort(&self, cid: u16) -> bool {
-        let mut phases = self.phases.borrow_mut();
-        let waiting = |phase: &&mut Phase| matches!(phase, Phase::Waiting(c, _) if *c == cid);
-        let Some(phase) = phases.iter_mut().find(waiting) else { return false };
-        if let Phase::Waiting(_, waker) = core::mem::replace(phase, Phase::Aborted) {
-            waker.wake();
-        }
-        true
+        self.abort_where(Status::ABORT_REQUESTED, |other, _| other == cid)
     }
 
     /// Aborts every command that has not begun to change anything: the queue ends.
     pub(crate) fn abort_waiting(&self) {
-        for phase in self.phases.borrow_mut().iter_mut() {
-            if matches!(phase, Phase::Waiting(..))
-                && let Phase::Waiting(_, waker) = core::mem::replace(phase, Phase::Aborted)
-            {
-                waker.wake();
-            }
-        }
+        self.abort_where(Status::ABORTED_SQ_DELETION, |_, _| true);
     }
 
-    /// Notes that the command in slot `tag` waits where it may be aborted; true when it was.
-    fn wait(&self, tag: u16, cid: u16, waker: &Waker) -> bool {
+    /// The same for the commands of a namespace that is gone. The admin queue has none.
+    pub(crate) fn abort_of(&self, nsid: u32) {
+        let status = Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr();
+        self.abort_where(status, |_, other| self.qid() != 0 && other == nsid);
+    }
+
+    /// Aborts the waiting commands that `is_meant` tells by their identifier and namespace; true when
+    /// there was one.
+    fn abort_where(&self, status: Status, is_meant: impl Fn(u16, u32) -> bool) -> bool {
+        let mut any = false;
+        for phase in self.phases.borrow_mut().iter_mut() {
+            if let Phase::Waiting { cid, nsid, waker } = phase
+                && is_meant(*cid, *nsid)
+            {
+                waker.wake_by_ref();
+                *phase = Phase::Aborted(status);
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// Notes that the command in slot `tag` waits where it may be aborted; its status when it was.
+    fn wait(&self, tag: u16, sqe: &Sqe, waker: &Waker) -> Option<Status> {
         let mut phases = self.phases.borrow_mut();
         let index = usize::from(tag);
         if index >= phases.len() {
             phases.resize(index + 1, Phase::Running);
         }
-        if matches!(phases[index], Phase::Aborted) {
-            return true;
+        if let Phase::Aborted(status) = phases[index] {
+            return Some(status);
         }
-        phases[index] = Phase::Waiting(cid, waker.clone());
-        false
+        let (cid, nsid) = (sqe.cid.get(), sqe.nsid.get());
+        phases[index] = Phase::Waiting { cid, nsid, waker: waker.clone() };
+        None
     }
 
     /// Notes that the command in slot `tag` waits no more.
@@ -263,6 +281,12 @@ impl Queue {
             *phase = Phase::Running;
         }
     }
+}
+
+/// A Connect on a queue that is connected fails, and leaves no entry in the Error Information log (Base 2.1,
+/// section 6.3).
+pub(crate) fn is_connect(sqe: &Sqe) -> bool {
+    sqe.opcode == opcode::admin::FABRICS && fctype(sqe) == opcode::fabrics::CONNECT
 }
 
 /// The command identifiers outstanding on a queue: one bit for each there can be.

@@ -7,12 +7,15 @@ use std::rc::Weak;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Queue;
+use crate::command::Done;
 
 /// What others ask of a queue.
 #[derive(Default)]
 struct Asked {
     end: bool,
     aborts: Vec<(u16, Arc<Answer>)>,
+    /// Namespaces that are gone, and who waits for their commands to be aborted.
+    gone_namespaces: Vec<(u32, Done)>,
     /// The queue's own task.
     waker: Option<Waker>,
     /// Nobody attends any more: the queue is gone.
@@ -60,6 +63,11 @@ impl RemoteQueue {
         Aborted(answer)
     }
 
+    /// Aborts the commands of a namespace that is gone which have changed nothing yet. `done` is dropped after.
+    pub(crate) fn abort_of(&self, nsid: u32, done: Done) {
+        self.ask(|asked| asked.gone_namespaces.push((nsid, done)));
+    }
+
     /// Changes what is asked and wakes the queue's task; false when the queue is gone.
     fn ask(&self, change: impl FnOnce(&mut Asked)) -> bool {
         let mut asked = lock(&self.asked);
@@ -79,15 +87,17 @@ impl RemoteQueue {
     pub(crate) async fn attend(&self, queue: Weak<Queue>) {
         let _leave = Leave(self);
         poll_fn(|cx| {
-            let (end, aborts) = {
+            let (end, aborts, gone) = {
                 let mut asked = lock(&self.asked);
                 asked.waker = Some(cx.waker().clone());
-                (asked.end, core::mem::take(&mut asked.aborts))
+                let gone = core::mem::take(&mut asked.gone_namespaces);
+                (asked.end, core::mem::take(&mut asked.aborts), gone)
             };
             let Some(queue) = queue.upgrade() else { return Poll::Ready(()) };
             for (cid, answer) in aborts {
                 answer.give(queue.abort(cid));
             }
+            gone.iter().for_each(|(nsid, _)| queue.abort_of(*nsid));
             if end {
                 queue.ended.notify();
                 return Poll::Ready(());
@@ -106,7 +116,9 @@ impl Drop for Leave<'_> {
         let mut asked = lock(&self.0.asked);
         asked.gone = true;
         let aborts = core::mem::take(&mut asked.aborts);
+        let gone = core::mem::take(&mut asked.gone_namespaces);
         drop(asked);
+        drop(gone);
         for (_, answer) in aborts {
             answer.give(false);
         }

@@ -67,6 +67,16 @@ impl Request {
         self.sqe.dptr.data().map_or(0, |pointer| usize32(pointer.length()))
     }
 
+    /// Takes what keeps the tag.
+    pub fn take_spare(&mut self) -> Option<Spare> {
+        self.spare.take()
+    }
+
+    /// What is left of the command when it has ended.
+    pub fn tail(&self) -> Tail {
+        Tail { queue: self.queue.clone(), tag: self.tag }
+    }
+
     /// Counts this command, from now until it is completed, among those of a namespace; once, however often
     /// it is asked to.
     pub(crate) fn count_in(&mut self, counters: &Rc<Counters>) {
@@ -88,8 +98,9 @@ impl Request {
     /// Has the host send `length` bytes (R2T) to the start of `buffer`.
     ///
     /// # Errors
-    /// Transient Transport Error for a data digest that did not match; Command Abort Requested;
-    /// Command Aborted due to SQ Deletion when the queue ends. The buffer is back in its pool then.
+    /// Transient Transport Error for a data digest that did not match; Command Abort Requested; Invalid Namespace
+    /// or Format when the namespace was removed; Command Aborted due to SQ Deletion when the queue ends. The buffer
+    /// is back in its pool then.
     pub async fn receive(&self, length: u32, buffer: Buffer) -> Result<Buffer, Status> {
         let cid = self.sqe.cid.get();
         let mut transfer = pin!(self.queue.connection.transfer(self.tag, cid, length, buffer));
@@ -99,9 +110,8 @@ impl Request {
                 TransferError::Closed => Status::ABORTED_SQ_DELETION,
             }),
             Err(aborted) => {
-                // The host hears of the abort now; the tag is free once its data has come in.
+                // The host hears of the abort now; see `Tail` for its data.
                 self.send(Cqe::new(cid, aborted), None);
-                let _ = transfer.await;
                 Err(aborted)
             }
         }
@@ -123,8 +133,8 @@ impl Request {
     /// Awaits `wait` while the command may be aborted.
     async fn unless_aborted<F: Future>(&self, mut wait: Pin<&mut F>) -> Result<F::Output, Status> {
         let outcome = poll_fn(|cx| {
-            if self.queue.wait(self.tag, self.sqe.cid.get(), cx.waker()) {
-                return Poll::Ready(Err(Status::ABORT_REQUESTED));
+            if let Some(status) = self.queue.wait(self.tag, &self.sqe, cx.waker()) {
+                return Poll::Ready(Err(status));
             }
             wait.as_mut().poll(cx).map(Ok)
         })
@@ -173,6 +183,20 @@ impl Request {
         if !self.completed.replace(true) {
             self.queue.complete(self, cqe, payload);
         }
+    }
+}
+
+/// Data that an aborted command asked for and that its host has yet to send. Nobody waits for it, and nothing that
+/// the command used is kept for it, but its tag.
+pub struct Tail {
+    queue: Rc<Queue>,
+    tag: u16,
+}
+
+impl Tail {
+    /// Waits until it has come.
+    pub async fn end(self) {
+        self.queue.connection.rest_of_transfer(self.tag).await;
     }
 }
 

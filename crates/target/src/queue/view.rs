@@ -1,7 +1,7 @@
 //! Namespaces as one queue sees them: looked up without a lock, counted without an atomic.
 
-use core::cell::{OnceCell, RefCell};
-use std::rc::Rc;
+use core::cell::{OnceCell, RefCell, RefMut};
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use stdx::num::usize32;
@@ -44,6 +44,19 @@ impl LocalView {
     }
 }
 
+thread_local! {
+    /// The views of this core's queues.
+    static VIEWS: RefCell<Vec<Weak<Views>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Has every queue of this core let go of namespaces that are gone, also those whose host is silent.
+pub fn refresh_all() {
+    let all: Vec<_> = VIEWS.with_borrow(|views| views.iter().filter_map(Weak::upgrade).collect());
+    for views in all {
+        views.current();
+    }
+}
+
 /// A queue's view, refreshed when the target's epoch has moved.
 pub struct Views {
     target: Arc<Target>,
@@ -52,9 +65,14 @@ pub struct Views {
 }
 
 impl Views {
-    pub fn new(target: Arc<Target>, controller: Arc<Controller>) -> Self {
+    pub fn new(target: Arc<Target>, controller: Arc<Controller>) -> Rc<Self> {
         let empty = LocalView { epoch: u64::MAX, namespaces: Vec::new() };
-        Self { target, controller, current: RefCell::new(Rc::new(empty)) }
+        let views = Rc::new(Self { target, controller, current: RefCell::new(Rc::new(empty)) });
+        VIEWS.with_borrow_mut(|all| {
+            all.retain(|known| known.strong_count() > 0);
+            all.push(Rc::downgrade(&views));
+        });
+        views
     }
 
     #[must_use]
@@ -67,14 +85,23 @@ impl Views {
         &self.target
     }
 
+    /// The namespace with this identifier now. Who keeps it keeps no other.
+    pub fn get(&self, nsid: u32) -> Option<Rc<Local>> {
+        self.refreshed().get(nsid).cloned()
+    }
+
     /// The namespaces now.
     pub fn current(&self) -> Rc<LocalView> {
+        self.refreshed().clone()
+    }
+
+    fn refreshed(&self) -> RefMut<'_, Rc<LocalView>> {
         let epoch = self.target.epoch();
         let mut current = self.current.borrow_mut();
         if current.epoch != epoch {
             *current = Rc::new(self.load(epoch, &current));
         }
-        current.clone()
+        current
     }
 
     /// Builds a view, keeping what has not changed so that counters go on.

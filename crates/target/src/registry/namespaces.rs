@@ -4,7 +4,8 @@ use std::sync::{Arc, MutexGuard};
 
 use nvme::nqn::Nqn;
 
-use super::{ManageError, Registry, Target, invalid, raise};
+use super::{Draining, ManageError, Registry, Target, invalid, raise};
+use crate::controller::Controller;
 use crate::event::Event;
 use crate::namespace::{Backend, Namespace, NamespaceIdentity, NamespaceSpec};
 use crate::persistent_event::Happened;
@@ -73,11 +74,13 @@ impl Target {
         Ok(())
     }
 
-    /// Removes a namespace. Commands in flight on it finish; further ones are refused.
+    /// Removes a namespace: its commands that wait for their data are aborted, further ones refused. Those that
+    /// its backend has run on until what is returned is [done](Draining::wait); the backend belongs to the
+    /// namespace until then.
     ///
     /// # Errors
     /// There is no such subsystem or namespace.
-    pub fn remove_namespace(&self, nqn: &Nqn, nsid: u32) -> Result<(), ManageError> {
+    pub fn remove_namespace(&self, nqn: &Nqn, nsid: u32) -> Result<Draining, ManageError> {
         let mut registry = self.lock();
         let subsystem = registry.subsystem(nqn)?;
         let Some(namespace) = subsystem.namespaces.remove(&nsid) else {
@@ -85,24 +88,32 @@ impl Target {
         };
         let deleted = Happened::ChangeNamespace { namespace: &namespace, deleted: true };
         subsystem.events.record(self.event_source(), deleted);
-        self.namespaces_changed(registry, nqn, nsid);
-        Ok(())
+        let controllers = self.namespaces_changed(registry, nqn, nsid);
+        Ok(Draining::gone(&[namespace], &controllers))
     }
 
     /// Gives a namespace another size, in bytes. The backend must have been resized before when
-    /// it grows, and may be after when it shrinks.
+    /// it grows, and may be when what is returned is [done](Draining::wait) where it shrinks: what a late command
+    /// would do behind the new end is refused from now on, what the backend has of them is waited for.
     ///
     /// # Errors
     /// There is no such namespace, or the backend does not hold that much.
-    pub fn resize_namespace(&self, nqn: &Nqn, nsid: u32, bytes: u64) -> Result<(), ManageError> {
+    pub fn resize_namespace(
+        &self,
+        nqn: &Nqn,
+        nsid: u32,
+        bytes: u64,
+    ) -> Result<Draining, ManageError> {
         let mut registry = self.lock();
         let namespace = registry.namespace(nqn, nsid)?;
         let capacity = namespace.backend.capacity();
         check_size(bytes, capacity, namespace.block_size)?;
         let block = u64::from(namespace.block_size);
+        let namespace = Arc::clone(namespace);
+        let shrinks = bytes < namespace.bytes();
         namespace.set_blocks(bytes / block);
         self.namespaces_changed(registry, nqn, nsid);
-        Ok(())
+        Ok(if shrinks { Draining::shrunk(&namespace) } else { Draining::default() })
     }
 
     /// Protects a namespace from writes, or stops protecting it (NSATTR bit 0).
@@ -122,21 +133,23 @@ impl Target {
         Ok(())
     }
 
-    /// What every change of a namespace ends with: views, epoch, and the notice to hosts.
+    /// What every change of a namespace ends with: views, epoch, and the notice to hosts. Returns the subsystem's
+    /// controllers.
     pub(crate) fn namespaces_changed(
         &self,
         mut registry: MutexGuard<'_, Registry>,
         nqn: &Nqn,
         nsid: u32,
-    ) {
-        let Ok(subsystem) = registry.subsystem(nqn) else { return };
+    ) -> Vec<Arc<Controller>> {
+        let Ok(subsystem) = registry.subsystem(nqn) else { return Vec::new() };
         subsystem.rebuild_view();
         let controllers: Vec<_> = subsystem.controllers.iter().cloned().collect();
         drop(registry);
         self.move_epoch();
-        for controller in controllers {
+        for controller in &controllers {
             controller.namespace_changed(nsid);
         }
+        controllers
     }
 }
 

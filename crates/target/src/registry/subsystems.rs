@@ -3,7 +3,7 @@
 use nvme::fabrics::CNTLID_MAX;
 use nvme::nqn::Nqn;
 
-use super::{ManageError, Target, invalid, raise};
+use super::{Draining, ManageError, Target, invalid, raise};
 use crate::event::Event;
 use crate::limits::{NAMESPACES_MAX, SUBSYSTEMS_MAX};
 use crate::persistent_event::Happened;
@@ -35,11 +35,12 @@ impl Target {
         Ok(())
     }
 
-    /// Removes a subsystem; its controllers end, and with them their hosts' connections.
+    /// Removes a subsystem; its controllers end, and with them their hosts' connections. Of its namespaces the
+    /// same holds as when they are [removed](Target::remove_namespace).
     ///
     /// # Errors
     /// There is no such subsystem.
-    pub fn remove_subsystem(&self, nqn: &Nqn) -> Result<(), ManageError> {
+    pub fn remove_subsystem(&self, nqn: &Nqn) -> Result<Draining, ManageError> {
         let mut registry = self.lock();
         let subsystem =
             registry.subsystems.remove(nqn).ok_or_else(|| ManageError::NoSubsystem(nqn.clone()))?;
@@ -50,7 +51,9 @@ impl Target {
             controller.close_queues();
         }
         raise(&told, Event::DiscoveryChange);
-        Ok(())
+        let namespaces: Vec<_> = subsystem.namespaces.values().cloned().collect();
+        let controllers: Vec<_> = subsystem.controllers.iter().cloned().collect();
+        Ok(Draining::gone(&namespaces, &controllers))
     }
 
     /// Replaces what SMART / Health reports of a subsystem, and tells hosts what got worse: also of

@@ -357,6 +357,12 @@ impl Connection {
         poll_fn(|cx| self.transfers.borrow_mut().poll(tag, cx)).await
     }
 
+    /// Waits until the host has sent what a [`Connection::transfer`] asked for that nobody waits for any more. The
+    /// tag is the next command's then.
+    pub async fn rest_of_transfer(&self, tag: u16) {
+        poll_fn(|cx| self.transfers.borrow_mut().poll_rest(tag, cx)).await;
+    }
+
     /// Sends a response capsule.
     pub fn respond(&self, cqe: &Cqe) {
         let head = self.machine.borrow().capsule_resp(cqe);

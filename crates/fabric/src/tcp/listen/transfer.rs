@@ -84,6 +84,14 @@ impl Transfers {
         }
     }
 
+    /// Ready when the tag is idle; what came of its transfer is dropped.
+    pub fn poll_rest(&mut self, tag: u16, cx: &mut Context<'_>) -> Poll<()> {
+        if usize::from(tag) >= self.tags.len() {
+            return Poll::Ready(());
+        }
+        self.poll(tag, cx).map(drop)
+    }
+
     /// The transfer's result, once it has ended; the tag is idle again then.
     pub fn poll(&mut self, tag: u16, cx: &mut Context<'_>) -> Poll<Result<Buffer, TransferError>> {
         let transfer = &mut self.tags[usize::from(tag)];

@@ -3,14 +3,15 @@
 use nvme::identify::{
     Cns, CommandSet, CommandSets, ControllerList, Identify, IdentifyController, IdentifyNamespace,
     IndependentNamespace, NSID_ALL, NamespaceDescriptor, NamespaceList, NvmIdentifyController,
-    bits,
+    bits, namespace_bits,
 };
 use nvme::sqe::Sqe;
 use nvme::status::Status;
 use zerocopy::FromBytes;
 
+use crate::command::tests::double::{On, Place, on_reactor};
 use crate::controller::Controller;
-use crate::limits::{IO_IN_CAPSULE_BYTES, TRANSFER_BYTES_MAX};
+use crate::limits::{IO_IN_CAPSULE_BYTES, TRANSFER_BYTES_MAX, WRITE_ZEROES_BYTES_MAX};
 use crate::namespace::NamespaceSpec;
 use crate::rig::{Rig, SUBSYSTEM, backend, data_of, failure, nqn};
 
@@ -106,6 +107,9 @@ fn inactive_namespaces_are_zero_and_invalid_ones_are_refused() {
             assert_eq!(status, Status::INVALID_NAMESPACE_OR_FORMAT, "{cns} {nsid:#x}");
         }
     }
+    // It was answered as if it named what namespaces have in common.
+    let all = identify(Cns::CommandSetAllocatedNamespace, NSID_ALL);
+    assert_eq!(failure(controller, all, 4096), Status::INVALID_NAMESPACE_OR_FORMAT);
     for nsid in [0, 2, NSID_ALL] {
         let status = failure(controller, identify(Cns::NamespaceDescriptors, nsid), 4096);
         assert_eq!(status, Status::INVALID_NAMESPACE_OR_FORMAT);
@@ -167,6 +171,7 @@ fn only_the_nvm_command_set_is_offered() {
     let nvm = page(controller, Cns::CommandSetController, 0);
     let nvm = NvmIdentifyController::read_from_bytes(&nvm).unwrap();
     assert_eq!(nvm.ver.get(), 0x0001_0100);
+    assert_eq!(4096 << nvm.wzsl, WRITE_ZEROES_BYTES_MAX);
     for cns in [
         Cns::CommandSetNamespace,
         Cns::CommandSetController,
@@ -224,4 +229,24 @@ fn the_data_pointer_is_checked() {
         let crate::admin::Outcome::Failed(status) = outcome else { panic!("{outcome:?}") };
         assert!(status.is(Status::SGL_DESCRIPTOR_TYPE_INVALID));
     }
+}
+
+/// `nvme list` said of an empty volume that all of it was used, and Linux took its blocks of 512 bytes for what it writes
+/// as a whole.
+#[test]
+fn a_volume_is_thin_and_tells_what_it_writes_as_a_whole() {
+    on_reactor(async {
+        for (block_size, atomic) in [(512, 8), (4096, 1)] {
+            let place = Place::new(On::Volume, 1, 2048, block_size).await;
+            let id = crate::describe::namespace(&place.namespace, nvme::ana::State::Optimized);
+            assert_ne!(id.nsfeat & namespace_bits::NSFEAT_THIN, 0);
+            assert_eq!(id.nsfeat & namespace_bits::NSFEAT_ATOMICS != 0, atomic > 1);
+            let zeros_based = [id.nawun, id.nawupf, id.nabsn, id.nabspf].map(|field| field.get());
+            assert_eq!(zeros_based, [atomic - 1; 4]);
+            assert_eq!((id.nabo.get(), id.nacwu.get()), (0, 0));
+        }
+        let place = Place::new(On::Memory, 1, 2048, 512).await;
+        let id = crate::describe::namespace(&place.namespace, nvme::ana::State::Optimized);
+        assert_eq!(id.nsfeat & (namespace_bits::NSFEAT_THIN | namespace_bits::NSFEAT_ATOMICS), 0);
+    });
 }

@@ -144,7 +144,9 @@ fn commands_and_features_listed_as_supported_are_and_others_are_not() {
         let listed = effects.acs[usize::from(opcode)].get() & 1 != 0;
         assert_eq!(listed, !unknown, "{opcode:#x}");
     }
-    assert_ne!(effects.iocs[usize::from(io::WRITE)].get() & 2, 0, "changes content");
+    // What Linux expects of I/O commands, CSUPP and LBCC: of any other bit it warns.
+    assert_eq!(effects.iocs[usize::from(io::WRITE)].get(), 0b11, "changes content");
+    assert!(effects.iocs.iter().all(|effects| effects.get() & !0b11 == 0));
     let of_set = |csi| {
         let bytes = 4096;
         GetLogPage { csi, ..GetLogPage::new(lid::EFFECTS, u32::MAX, bytes) }.to_sqe(1)

@@ -194,7 +194,8 @@ fn reads_and_writes_are_refused_for_what_is_wrong_with_them() {
                 assert_eq!(status(range(u64::MAX, 1), 4096).await, out);
                 assert_eq!(status(range(u64::MAX, 2), 8192).await, out);
                 let invalid = refused(Status::INVALID_FIELD);
-                assert_eq!(status(range(0, 33), 33 * 4096).await, invalid, "above MDTS");
+                let above = TRANSFER_BYTES_MAX / 4096 + 1;
+                assert_eq!(status(range(0, above), above * 4096).await, invalid, "above MDTS");
                 let length = refused(Status::DATA_SGL_LENGTH_INVALID);
                 assert_eq!(status(range(0, 2), 8191).await, length);
                 assert_eq!(status(range(0, 1), 0).await, length);
@@ -358,6 +359,30 @@ fn dataset_management_frees_all_its_ranges_or_none() {
                 assert_eq!((same, chunk.iter().all(|&b| b == 0)), (!freed, freed), "block {block}");
             }
         }
+    });
+}
+
+/// Linux zeroed no more with a command than MDTS, as long as no limit was given.
+#[test]
+fn one_write_zeroes_takes_as_much_as_is_advertised_and_no_more() {
+    on_reactor(async {
+        let place = Place::new(On::Memory, 1, 9000, 4096).await;
+        let at = place.attach(HOST);
+        write(&at, 8191, &pattern(3, 8192), By::R2t).await;
+        let zero = async |blocks| {
+            let command = WriteZeroes {
+                range: range(0, blocks),
+                fua: false,
+                limited_retry: false,
+                deallocate: false,
+            };
+            Double::none().run(&at, &command.to_sqe(1, 1)).await.status
+        };
+        assert_eq!(zero(8193).await, refused(Status::INVALID_FIELD));
+        assert_eq!(zero(8192).await, Status::SUCCESS);
+        let left = read(&at, range(8191, 2)).await;
+        assert!(left[..4096].iter().all(|byte| *byte == 0));
+        assert_eq!(left[4096..], pattern(3, 8192)[4096..]);
     });
 }
 

@@ -63,7 +63,11 @@ impl Rig {
         Prng::new(5).fill(&mut source);
         let crcs = source.chunks_exact(BLOCK).map(crc32c).collect();
         Ok(Self {
-            segments: Segments::new(Arc::new(DriveSet::new(drives, AU)), [1; 16], geometry)?,
+            segments: Segments::new(
+                Arc::new(DriveSet::new(drives, AU, geometry.parity())),
+                [1; 16],
+                geometry,
+            )?,
             geometry,
             source,
             crcs,

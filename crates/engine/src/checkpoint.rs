@@ -4,8 +4,15 @@
 //! that are not used yet: stripes written after it can only lie there, so recovery finds them. Only
 //! once it is complete is the space of dead segments given back.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
+
+use reactor::sync::Signal;
+use reactor::timeout;
 
 use stdx::num::u64_of;
 use zerocopy::IntoBytes;
@@ -14,7 +21,7 @@ use crate::address::{BLOCK, Entry, SegmentId};
 use crate::error::{Error, Kind, Result};
 use crate::format::manifest::{Manifest, SegmentRecord};
 use crate::format::root::{INDEX_MAX, RawEntry, Root};
-use crate::limits::{RECLAIM_RESERVE, RESERVED_MAX};
+use crate::limits::{OPENING_PATIENCE, RECLAIM_RESERVE, RESERVED_MAX};
 use crate::segment::{SegmentInfo, Stream};
 use crate::shard::Shard;
 use crate::table::{Segment, State};
@@ -32,6 +39,34 @@ fn record(segment: &Segment) -> SegmentRecord {
     SegmentRecord { info: SegmentInfo::clone(&segment.info), roll_from, live: segment.live }
 }
 
+/// What becomes of the flush of an opening.
+#[derive(Default)]
+struct Told {
+    done: Cell<Option<Result<()>>>,
+    /// Nobody waits for it any more.
+    is_alone: Cell<bool>,
+    changed: Signal,
+}
+
+impl Told {
+    fn is_done(&self) -> bool {
+        let done = self.done.take();
+        let is_done = done.is_some();
+        self.done.set(done);
+        is_done
+    }
+}
+
+/// Waits for the first of two.
+async fn first(a: impl Future<Output = ()>, b: impl Future<Output = ()>) {
+    let (mut a, mut b) = (pin!(a), pin!(b));
+    poll_fn(|cx| {
+        let is_over = a.as_mut().poll(cx).is_ready() || b.as_mut().poll(cx).is_ready();
+        if is_over { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
 impl Shard {
     /// Writes what the map learnt into runs, and takes a checkpoint of them. What the map learns
     /// meanwhile waits for the next.
@@ -45,6 +80,40 @@ impl Shard {
         self.cut.set(cut);
         self.writer.table.borrow_mut().settle(&applied);
         self.checkpoint().await
+    }
+
+    /// Writes what an opening learnt into runs. Waits for that no longer than drives that have space and answer
+    /// need: without, it goes on behind, so that what is there can be read.
+    ///
+    /// # Errors
+    /// As [`flush_map`](Self::flush_map), but for `Full`.
+    pub async fn flush_opened(self: &Rc<Self>) -> Result<()> {
+        let told = Rc::new(Told::default());
+        let (this, tell) = (Rc::clone(self), Rc::clone(&told));
+        self.run(reactor::spawn(async move {
+            loop {
+                let done = this.flush_map().await;
+                let ends = done.as_ref().err().is_none_or(|error| error.kind != Kind::Full);
+                if ends && !tell.is_alone.get() {
+                    tell.done.set(Some(done));
+                    tell.changed.raise();
+                    return;
+                }
+                tell.is_alone.set(true);
+                tell.changed.raise();
+                if ends && done.is_ok() || !this.goes_on(done).await {
+                    return;
+                }
+            }
+        }));
+        let waits_for_space = async {
+            let patience = self.writer.segments.patience();
+            patience.changed.until(|| patience.is_tried()).await;
+        };
+        let done = told.changed.until(|| told.is_alone.get() || told.is_done());
+        let _ = timeout(OPENING_PATIENCE, first(done, waits_for_space)).await;
+        told.is_alone.set(true);
+        told.done.take().unwrap_or(Ok(()))
     }
 
     /// Takes a checkpoint of the map's runs as they are, reserves segments, and gives the space of

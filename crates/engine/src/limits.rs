@@ -1,5 +1,9 @@
 //! Every bound of this crate, with its reason.
 
+use std::time::Duration;
+
+use media::drive::{PASSING_PATIENCE, TRANSFER_DEADLINE};
+
 use crate::address::BLOCK;
 
 /// Drives of one pool: what a label of one block can list.
@@ -37,6 +41,42 @@ pub(crate) const READ_BYTES: usize = 8 << 20;
 /// single blocks.
 pub(crate) const RECOVER_BYTES: usize = 16 << 20;
 
+/// Bytes of those buffers beyond that, which drives may still have that were too slow to be waited for: as many
+/// reads of the longest kind as are tried in the deadline of the first.
+pub(crate) const SLOW_BYTES: usize = 4 << 20;
+
+/// How long a read of a drive is waited for before its blocks are made of the others' as well: so many times
+/// what reads take on average, within these bounds. A drive that is slow for a while costs a read no more.
+pub(crate) const HEDGE_FACTOR: u64 = 8;
+pub(crate) const HEDGE_MIN: Duration = Duration::from_millis(250);
+pub(crate) const HEDGE_MAX: Duration = Duration::from_secs(1);
+
+/// How long reads go around a drive that was too slow before one of them tries it again. What it still has of
+/// such reads stays within [`SLOW_BYTES`].
+pub(crate) const AVOID_FOR: Duration = Duration::from_secs(1);
+const _: () = assert!(
+    TRANSFER_DEADLINE.as_secs() / AVOID_FOR.as_secs() * (RECOVER_BLOCKS * BLOCK) as u64
+        <= SLOW_BYTES as u64 / 2
+);
+
+/// How long the writes of a stripe, and flushes, wait for a drive when enough others have ended theirs: it is out
+/// of use then. Longer than a healthy drive ever takes (it may erase, or reset, meanwhile), and less than the 30
+/// seconds that hosts give a command.
+pub(crate) const WRITE_PATIENCE: Duration = Duration::from_secs(10);
+/// It is looked so often whether the others have.
+pub(crate) const WRITE_PATIENCE_STEPS: u32 = 10;
+const _: () = assert!(PASSING_PATIENCE.as_secs() < WRITE_PATIENCE.as_secs());
+const _: () = assert!(WRITE_PATIENCE.as_secs() < TRANSFER_DEADLINE.as_secs());
+
+/// How long an opening waits until what it learnt is on the drives: one that hangs is out of use by then.
+pub(crate) const OPENING_PATIENCE: Duration = Duration::from_secs(15);
+const _: () = assert!(WRITE_PATIENCE.as_secs() < OPENING_PATIENCE.as_secs());
+
+/// Read errors and damaged blocks of one drive within [`ERROR_WINDOW`] that take it out of use while the
+/// redundancy bears it: single ones are put right from the others, a medium that falls apart is not.
+pub(crate) const ERRORS_BORNE: u64 = 1000;
+pub(crate) const ERROR_WINDOW: Duration = Duration::from_secs(3600);
+
 /// Blocks of a unit reconstructed at once.
 pub(crate) const RECOVER_BLOCKS: usize = 16;
 
@@ -53,7 +93,7 @@ const _: () = assert!(
 pub(crate) const SALVAGE_ATTEMPTS: usize = 3;
 
 /// How long reclaim leaves a segment alone whose blocks it cannot read for now.
-pub const LEFT_ALONE: std::time::Duration = std::time::Duration::from_secs(60);
+pub const LEFT_ALONE: Duration = Duration::from_secs(60);
 
 /// Allocation units a drive is cut into, about: enough that one segment is a small share, few enough
 /// that a table of them is small.
@@ -86,7 +126,7 @@ pub const DEGRADE_BELOW: u64 = 4;
 pub const DISCARD_WORTH: u64 = 128;
 
 /// How long a write waits before it is tried again that finds no space behind a drive.
-pub const NO_SPACE_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
+pub const NO_SPACE_PAUSE: Duration = Duration::from_millis(100);
 
 /// Segments that only reclaim and metadata may take: without them no space could ever be won.
 pub const RECLAIM_RESERVE: usize = 2;

@@ -5,7 +5,7 @@ mod faulty;
 mod simulated;
 mod storage;
 
-pub use crate::limits::{TRANSFER_DEADLINE, TRANSFER_MAX};
+pub use crate::limits::{PASSING_PATIENCE, TRANSFER_DEADLINE, TRANSFER_MAX};
 pub use faulty::FaultPlan;
 pub use simulated::{
     Refusal, SECTOR, Simulated, SimulatedContents, SimulatedCounters, SimulatedFaults,

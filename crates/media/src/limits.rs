@@ -36,8 +36,9 @@ pub const TRANSFER_DEADLINE: Duration = Duration::from_secs(30);
 /// How long it may take to allocate, free or zero space: drives erase, and file systems write, much at once.
 pub const SPACE_DEADLINE: Duration = Duration::from_secs(120);
 
-/// How long an operation is tried again that failed for a passing reason.
-pub(crate) const PASSING_PATIENCE: Duration = Duration::from_secs(10);
+/// How long an operation is tried again that failed for a passing reason. Less than it takes to give a drive
+/// up that does not answer.
+pub const PASSING_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The pause before the first and before later ones of those attempts: it doubles in between.
 pub(crate) const PASSING_PAUSE: Duration = Duration::from_millis(1);

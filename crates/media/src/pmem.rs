@@ -2,6 +2,7 @@
 //!
 //! What "durable" means is the kind's own matter, and said in [`Pmem::protection`].
 
+mod guard;
 mod mapped;
 mod simulated;
 
@@ -98,18 +99,20 @@ impl Pmem {
     /// [`fence`](Self::fence).
     ///
     /// # Errors
-    /// `OutOfRange`.
+    /// `OutOfRange`; `Medium` when it cannot be reached, and ever after that: what fails in part is written no
+    /// more.
     #[inline]
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
         self.check(Operation::Write, offset, data.len())?;
-        match self {
-            Self::Dax(m) => m.stream(offset, data),
-            Self::Shared(m) => m.copy_in(offset, data, true),
+        let stored = match self {
+            Self::Dax(m) => m.change(|m| m.stream(offset, data)),
+            Self::Shared(m) => m.change(|m| m.copy_in(offset, data, true)),
             // What is stored here is looked at again soon.
-            Self::Anonymous(m) => m.copy_in(offset, data, false),
+            Self::Anonymous(m) => m.change(|m| m.copy_in(offset, data, false)),
             Self::Simulated(s) => s.write(offset, data),
-        }
-        Ok(())
+        };
+        let failed = || Error::new(Kind::Medium, Operation::Write, offset, u64_of(data.len()));
+        if stored { Ok(()) } else { Err(failed()) }
     }
 
     /// Everything this core has written is durable after it.
@@ -124,7 +127,7 @@ impl Pmem {
     /// Fetches `out.len()` bytes from `offset`.
     ///
     /// # Errors
-    /// `OutOfRange`.
+    /// `OutOfRange`, `Medium` when they cannot be had.
     #[inline]
     pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), Error> {
         self.with(offset, out.len(), |bytes| out.copy_from_slice(bytes))
@@ -133,7 +136,7 @@ impl Pmem {
     /// Calls `look` with the bytes where they lie. Nobody may write them meanwhile: `look` must not.
     ///
     /// # Errors
-    /// `OutOfRange`.
+    /// `OutOfRange`; `Medium` when they cannot be had. `look` may then have seen zeroes in their place.
     #[inline]
     pub fn with<R>(
         &self,
@@ -142,10 +145,11 @@ impl Pmem {
         look: impl FnOnce(&[u8]) -> R,
     ) -> Result<R, Error> {
         self.check(Operation::Read, offset, len)?;
-        Ok(match self {
-            Self::Dax(m) | Self::Shared(m) | Self::Anonymous(m) => look(m.bytes(offset, len)),
+        let seen = match self {
+            Self::Dax(m) | Self::Shared(m) | Self::Anonymous(m) => m.look(offset, len, look),
             Self::Simulated(s) => s.with(offset, len, look),
-        })
+        };
+        seen.ok_or_else(|| Error::new(Kind::Medium, Operation::Read, offset, u64_of(len)))
     }
 }
 

@@ -5,9 +5,9 @@
 use crate::buffer::Buffer;
 use crate::core;
 use crate::driver::require_real;
-use crate::limits::BUFFER_ALIGN;
+use crate::limits::{BUFFER_ALIGN, DEADLINE_STEPS};
 use crate::ring::{Hold, OpFuture};
-use crate::timer::{Elapsed, timeout};
+use crate::timer::{Elapsed, timeout, timeout_attended};
 use io_uring::{opcode, squeue, types};
 use std::cell::RefCell;
 use std::ffi::CString;
@@ -519,7 +519,7 @@ async fn finish(
         Ok(mut op) => {
             let ended = match within {
                 None => Ok((&mut op).await),
-                Some(within) => timeout(within, &mut op).await,
+                Some(within) => timeout_attended(within, DEADLINE_STEPS, &mut op).await,
             };
             let Ok((res, hold)) = ended else {
                 if changes {

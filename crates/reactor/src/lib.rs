@@ -62,7 +62,7 @@ pub use spin::{Spun, is_last, spin};
 pub use sys::{Usage, cpu, pin as pin_thread, thread_usage};
 pub use task::{Task, spawn, spawn_late, yield_now};
 pub use time::{Nanos, now, now_exact};
-pub use timer::{Elapsed, Sleep, sleep, sleep_until, timeout};
+pub use timer::{Elapsed, Sleep, sleep, sleep_until, timeout, timeout_attended};
 
 /// How one reactor runs.
 #[derive(Clone, Debug, Default)]

@@ -32,6 +32,10 @@ const _: () = assert!(OPS_MAX + SQ_ENTRIES as usize <= CQ_ENTRIES as usize);
 /// Timers armed at once: one for each task.
 pub(crate) const TIMERS_MAX: usize = TASKS_MAX;
 
+/// Parts in which the deadline of a file operation passes: a stop of the whole process counts as one of them,
+/// however long it is.
+pub(crate) const DEADLINE_STEPS: u32 = 4;
+
 /// Task polls of one turn before sockets and completions are looked at again.
 pub(crate) const POLLS_PER_TURN: usize = 4096;
 

@@ -222,6 +222,25 @@ pub async fn timeout<F: Future>(duration: Duration, future: F) -> Result<F::Outp
     .await
 }
 
+/// As [`timeout`], in `steps` parts: while a process is stopped, nobody sees what ends, and all timers are due
+/// when it goes on. Of such a stop no more than a part counts.
+///
+/// # Errors
+/// As [`timeout`].
+pub async fn timeout_attended<F: Future>(
+    duration: Duration,
+    steps: u32,
+    future: F,
+) -> Result<F::Output, Elapsed> {
+    let mut future = pin!(future);
+    for _ in 1..steps {
+        if let Ok(value) = timeout(duration / steps, future.as_mut()).await {
+            return Ok(value);
+        }
+    }
+    timeout(duration / steps, future).await
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

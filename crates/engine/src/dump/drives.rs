@@ -290,7 +290,8 @@ impl Found {
                 au_count: if can_be { record.au_count } else { 0 },
             }
         });
-        let set = Arc::new(DriveSet::new(slots.collect(), self.label.layout.au_bytes).read_only());
+        let set =
+            Arc::new(DriveSet::new(slots.collect(), self.label.layout.au_bytes, 0).read_only());
         let geometry = geometry_of(&self.label.layout);
         let made = geometry.and_then(|geometry| {
             Ok((geometry, Segments::new(Arc::clone(&set), self.label.pool, geometry)?))

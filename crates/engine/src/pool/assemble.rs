@@ -57,7 +57,7 @@ pub(super) fn drive_set(label: &Label, drives: Vec<Option<Arc<Drive>>>) -> Drive
         begins: at::END + record.log_bytes,
         au_count: record.au_count,
     });
-    DriveSet::new(slots.collect(), label.layout.au_bytes)
+    DriveSet::new(slots.collect(), label.layout.au_bytes, usize::from(label.layout.parity))
 }
 
 /// Whether nothing is left of a commit log: it is blank where the shards have theirs, but for what an
@@ -219,7 +219,7 @@ impl Frame {
             opened.learn(header).await?;
         }
         opened.start();
-        if let Err(error) = opened.flush_map().await {
+        if let Err(error) = opened.flush_opened().await {
             opened.stop().await;
             return Err(error);
         }

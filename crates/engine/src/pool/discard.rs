@@ -123,6 +123,8 @@ impl Shard {
             Err(error) if error.kind == MediaKind::Unsupported => {
                 self.common.allocator.lock().tell(usize32(u32::from(member.drive)), false);
             }
+            // It may still come, and take away what is written there by then.
+            Err(error) if error.kind == MediaKind::Timeout => drives.fail(member.drive),
             Err(_) => {}
         }
     }

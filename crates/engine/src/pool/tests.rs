@@ -14,6 +14,7 @@ use crate::volume::Volume;
 mod at_once;
 mod copies;
 mod discards;
+mod hung;
 mod lasting;
 mod lost;
 mod lost_log;

@@ -1,16 +1,21 @@
 //! The drives of a pool: which can be used, and what each has done.
 
+use super::counters::{Counters, DriveCounters, count};
+use super::health::{Company, Health, Pace};
 use super::patience::Patience;
 use crate::address::BLOCK;
 use crate::error::{Error, Kind, Result};
-use crate::limits::NO_SPACE_PAUSE;
+use crate::limits::{ERRORS_BORNE, NO_SPACE_PAUSE, WRITE_PATIENCE, WRITE_PATIENCE_STEPS};
 use media::memory::SharedRegion;
 use media::{Drive, Refused};
 use reactor::buffer::{Buffer, Pool};
-use reactor::join_all;
+use reactor::{join_all, now, timeout};
+use std::future::Future;
+use std::pin::pin;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use stdx::num::{align_up, u64_of};
 
 /// Whether a drive can be used.
@@ -32,9 +37,12 @@ pub(super) enum Trust {
     Anyone,
 }
 
-const ONLINE: u8 = 0;
-const MISSING: u8 = 1;
-const FAILED: u8 = 2;
+const ONLINE: u32 = 0;
+const MISSING: u32 = 1;
+const FAILED: u32 = 2;
+/// What of a slot's state is the state itself, and what one change adds to the rest.
+const STATE: u32 = 0xff;
+const CHANGE: u32 = 0x100;
 
 /// A drive on its way into a set.
 #[derive(Debug)]
@@ -49,66 +57,17 @@ pub struct DriveSlot {
     pub au_count: u32,
 }
 
-/// What a shard did with a drive since the pool was opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DriveCounters {
-    pub reads: u64,
-    pub writes: u64,
-    pub bytes_read: u64,
-    pub bytes_written: u64,
-    pub read_errors: u64,
-    pub write_errors: u64,
-    /// Blocks read whose checksum was wrong.
-    pub corrupt: u64,
-    /// Blocks of this drive that were reconstructed from others.
-    pub reconstructed: u64,
-    /// Blocks written anew after that.
-    pub repaired: u64,
-}
-
-impl DriveCounters {
-    /// Adds what another shard did.
-    pub fn add(&mut self, other: &Self) {
-        let Self { reads, writes, bytes_read, bytes_written, read_errors, .. } = other;
-        self.reads += reads;
-        self.writes += writes;
-        self.bytes_read += bytes_read;
-        self.bytes_written += bytes_written;
-        self.read_errors += read_errors;
-        self.write_errors += other.write_errors;
-        self.corrupt += other.corrupt;
-        self.reconstructed += other.reconstructed;
-        self.repaired += other.repaired;
-    }
-}
-
-#[derive(Debug, Default)]
-struct Counters {
-    reads: AtomicU64,
-    writes: AtomicU64,
-    bytes_read: AtomicU64,
-    bytes_written: AtomicU64,
-    read_errors: AtomicU64,
-    write_errors: AtomicU64,
-    corrupt: AtomicU64,
-    reconstructed: AtomicU64,
-    repaired: AtomicU64,
-}
-
 /// Whether an error says nothing of the drive.
 const fn is_passing(kind: media::Kind) -> bool {
     matches!(kind, media::Kind::Full | media::Kind::Passing)
 }
 
-/// Only one reactor counts in a set of counters.
-fn count(counter: &AtomicU64, by: usize) {
-    counter.store(counter.load(Ordering::Relaxed) + u64_of(by), Ordering::Relaxed);
-}
-
 #[derive(Debug)]
 struct Slot {
     drive: Option<Arc<Drive>>,
-    state: AtomicU8,
+    /// Its state, and above that how often it changed: whoever sees the one sees the other.
+    state: AtomicU32,
+    health: Health,
     headers_at: u64,
     units_at: u64,
     au_count: u32,
@@ -119,7 +78,10 @@ struct Slot {
 struct Shared {
     slots: Vec<Slot>,
     au_bytes: u64,
-    changes: AtomicU64,
+    /// Drives that may be out of use at once.
+    bears: usize,
+    /// One verdict at a time that depends on what the redundancy bears.
+    verdict: Mutex<()>,
     /// All that are there are memory: reading them needs no waiting.
     in_memory: bool,
 }
@@ -129,6 +91,7 @@ struct Shared {
 pub struct DriveSet {
     shared: Arc<Shared>,
     counters: Vec<Counters>,
+    pace: Pace,
     /// Nothing is ever written to these drives.
     read_only: bool,
 }
@@ -152,14 +115,16 @@ impl DriveSet {
         count
     }
 
+    /// `bears` is how many drives may be out of use at once, what is on the others still being all there is.
     #[must_use]
-    pub fn new(drives: Vec<DriveSlot>, au_bytes: u64) -> Self {
+    pub fn new(drives: Vec<DriveSlot>, au_bytes: u64, bears: usize) -> Self {
         let slots = drives.into_iter().map(|slot| Slot {
-            state: AtomicU8::new(match &slot.drive {
+            state: AtomicU32::new(match &slot.drive {
                 None => MISSING,
                 Some(_) if slot.failed => FAILED,
                 Some(_) => ONLINE,
             }),
+            health: Health::default(),
             drive: slot.drive,
             headers_at: slot.begins,
             units_at: units_at(slot.begins, slot.au_count),
@@ -169,12 +134,13 @@ impl DriveSet {
         let is_memory =
             |slot: &Slot| matches!(slot.drive.as_deref(), None | Some(Drive::Memory(_)));
         let in_memory = slots.iter().all(is_memory);
-        Self::over(Arc::new(Shared { slots, au_bytes, changes: AtomicU64::new(0), in_memory }))
+        let verdict = Mutex::new(());
+        Self::over(Arc::new(Shared { slots, au_bytes, bears, verdict, in_memory }))
     }
 
     fn over(shared: Arc<Shared>) -> Self {
         let counters = shared.slots.iter().map(|_| Counters::default()).collect();
-        Self { shared, counters, read_only: false }
+        Self { shared, counters, pace: Pace::default(), read_only: false }
     }
 
     /// The same drives for another shard, which counts what it does with them by itself. One that
@@ -211,7 +177,7 @@ impl DriveSet {
 
     #[must_use]
     pub fn state(&self, drive: u16) -> DriveState {
-        match self.slot(drive).state.load(Ordering::Acquire) {
+        match self.slot(drive).state.load(Ordering::Acquire) & STATE {
             ONLINE => DriveState::Online,
             MISSING => DriveState::Missing,
             _ => DriveState::Failed,
@@ -231,38 +197,72 @@ impl DriveSet {
 
     /// Takes a drive out of use for good.
     pub fn fail(&self, drive: u16) {
+        let failed =
+            |state| (state & STATE == ONLINE).then_some(((state & !STATE) + CHANGE) | FAILED);
         let state = &self.slot(drive).state;
-        if state.compare_exchange(ONLINE, FAILED, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-            self.shared.changes.fetch_add(1, Ordering::AcqRel);
+        // It may have failed already.
+        let _ = state.fetch_update(Ordering::AcqRel, Ordering::Acquire, failed);
+    }
+
+    /// Takes a drive out of use if the others have all that it has; tells whether it is out of use.
+    pub fn fail_if_spared(&self, drive: u16) -> bool {
+        let _one = self.shared.verdict.lock().unwrap_or_else(PoisonError::into_inner);
+        let out = self.indices().filter(|&d| d != drive && !self.is_online(d)).count();
+        if self.is_online(drive) && out < self.shared.bears {
+            self.fail(drive);
         }
+        !self.is_online(drive)
     }
 
     /// Grows when a drive fails. What was written without a failed drive must not count as durable
     /// before the labels of the others say that it failed.
     #[must_use]
     pub fn changes(&self) -> u64 {
-        self.shared.changes.load(Ordering::Acquire)
+        let changes = |slot: &Slot| slot.state.load(Ordering::Acquire) / CHANGE;
+        self.shared.slots.iter().map(|slot| u64::from(changes(slot))).sum()
     }
 
     #[must_use]
     pub fn counters(&self, drive: u16) -> DriveCounters {
-        let counters = self.counts(drive);
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        DriveCounters {
-            reads: get(&counters.reads),
-            writes: get(&counters.writes),
-            bytes_read: get(&counters.bytes_read),
-            bytes_written: get(&counters.bytes_written),
-            read_errors: get(&counters.read_errors),
-            write_errors: get(&counters.write_errors),
-            corrupt: get(&counters.corrupt),
-            reconstructed: get(&counters.reconstructed),
-            repaired: get(&counters.repaired),
-        }
+        self.counts(drive).get()
     }
 
     pub(super) fn count_corrupt(&self, drive: u16, blocks: usize) {
         count(&self.counts(drive).corrupt, blocks);
+        self.note_errors(drive, u64_of(blocks));
+    }
+
+    /// Of a medium that falls apart, nothing more is wanted while others have what it has.
+    fn note_errors(&self, drive: u16, errors: u64) {
+        if self.slot(drive).health.note_errors(errors) > ERRORS_BORNE {
+            self.fail_if_spared(drive);
+        }
+    }
+
+    /// A read took so long that the others were asked: the next ones go around the drive.
+    pub(super) fn note_slow(&self, drive: u16) {
+        count(&self.counts(drive).slow, 1);
+        self.slot(drive).health.avoid();
+    }
+
+    /// Whether a drive is memory: reading it needs no waiting.
+    pub(super) fn is_memory(&self, drive: u16) -> bool {
+        matches!(self.slot(drive).drive.as_deref(), Some(Drive::Memory(_)))
+    }
+
+    /// Whether a drive was too slow lately.
+    pub(super) fn is_slow(&self, drive: u16) -> bool {
+        self.slot(drive).health.is_slow()
+    }
+
+    /// Whether reads are to go around a drive. Now and then one is to try it.
+    pub(super) fn is_avoided(&self, drive: u16) -> bool {
+        self.slot(drive).health.is_avoided()
+    }
+
+    /// How long a read is waited for before the others are asked.
+    pub(super) fn hedge(&self) -> Duration {
+        self.pace.hedge()
     }
 
     pub(super) fn count_reconstructed(&self, drive: u16, blocks: usize) {
@@ -302,6 +302,12 @@ impl DriveSet {
         Err(Error::new(Kind::Missing, format!("drive {drive} is {:?}", self.state(drive))))
     }
 
+    /// # Errors
+    /// `Missing` when the drive cannot be used.
+    pub(super) fn check_usable(&self, drive: u16) -> Result<()> {
+        self.usable(drive).map(|_| ())
+    }
+
     /// As [`usable`](Self::usable), or with a drive that failed and is still there.
     fn readable(&self, drive: u16, trust: Trust) -> Result<&Slot> {
         let slot = self.slot(drive);
@@ -312,10 +318,19 @@ impl DriveSet {
     }
 
     fn read_failed(&self, drive: u16, error: media::Error) -> Error {
-        count(&self.counts(drive).read_errors, 1);
-        if error.kind == media::Kind::Gone {
-            self.fail(drive);
+        match error.kind {
+            media::Kind::Passing => {
+                return Error::caused(Kind::Busy, format!("drive {drive}"), error);
+            }
+            media::Kind::Gone => self.fail(drive),
+            media::Kind::Timeout => {
+                count(&self.counts(drive).timeouts, 1);
+                self.fail_if_spared(drive);
+            }
+            _ => {}
         }
+        count(&self.counts(drive).read_errors, 1);
+        self.note_errors(drive, 1);
         Error::caused(Kind::Failed, format!("drive {drive}"), error)
     }
 
@@ -338,9 +353,38 @@ impl DriveSet {
     ) -> Result<Buffer> {
         let slot = self.readable(drive, trust)?;
         let Some(media) = &slot.drive else { unreachable!("a usable drive is there") };
+        let buffer = media.buffer(offset, len, &pool).await;
+        self.fill(drive, offset, len, buffer).await
+    }
+
+    /// Memory of `pool` for a read, which then waits for the drive alone.
+    pub(super) async fn buffer(&self, drive: u16, at: u64, len: usize, pool: &Pool) -> Buffer {
+        match &self.slot(drive).drive {
+            Some(media) => media.buffer(at, len, pool).await,
+            None => pool.alloc(len).await,
+        }
+    }
+
+    /// Reads into the buffer made for it, of a drive that is there whatever its state.
+    pub(super) async fn fill(
+        &self,
+        drive: u16,
+        offset: u64,
+        len: usize,
+        buffer: Buffer,
+    ) -> Result<Buffer> {
+        let slot = self.slot(drive);
+        let Some(media) = &slot.drive else {
+            return Err(Error::new(Kind::Missing, format!("drive {drive} is missing")));
+        };
         count(&self.counts(drive).reads, 1);
         count(&self.counts(drive).bytes_read, len);
-        let data = media.read_from(offset, len, pool).await;
+        let begun = now();
+        let data = media.fill(offset, len, buffer).await;
+        let span = now() - begun;
+        if data.is_ok() && self.pace.note(span) {
+            slot.health.answers();
+        }
         data.map_err(|error| self.read_failed(drive, error))
     }
 
@@ -357,11 +401,13 @@ impl DriveSet {
         pool: &Pool,
     ) -> Result<()> {
         let slot = self.usable(drive)?;
-        let Some(media) = &slot.drive else { unreachable!("a usable drive is there") };
-        count(&self.counts(drive).reads, 1);
-        count(&self.counts(drive).bytes_read, out.len());
-        let done = media.read_into(offset, out, pool).await;
-        done.map_err(|error| self.read_failed(drive, error))
+        if let Some(Drive::Memory(region)) = slot.drive.as_deref() {
+            count(&self.counts(drive).reads, 1);
+            count(&self.counts(drive).bytes_read, out.len());
+            return region.copy_out(offset, out).map_err(|error| self.read_failed(drive, error));
+        }
+        out.copy_from_slice(&self.read(drive, offset, out.len(), pool.clone()).await?);
+        Ok(())
     }
 
     /// Whether [`read_at_once`](Self::read_at_once) can be of use.
@@ -411,7 +457,8 @@ impl DriveSet {
     }
 
     /// As [`write`](Self::write), but tries again and again where there is no space behind the drive, or the
-    /// system is short of something: what the drive has is whole, and space may come back.
+    /// system is short of something: what the drive has is whole, and space may come back. A drive that keeps
+    /// its company waiting is taken out of use.
     ///
     /// # Errors
     /// As [`write`](Self::write); `Full` and `Busy` once nobody has the patience any more.
@@ -421,10 +468,15 @@ impl DriveSet {
         offset: u64,
         mut data: Buffer,
         patience: &Patience,
+        company: &Company,
     ) -> Result<()> {
         let mut waiting = None;
         loop {
-            match self.write_or_return(drive, offset, data).await {
+            let write = self.write_or_return(drive, offset, data);
+            let Some(written) = self.in_company(drive, company, write).await else {
+                return Err(Error::new(Kind::Failed, format!("drive {drive} does not answer")));
+            };
+            match written {
                 Err((error, Some(back))) if !patience.has_ended() => {
                     if error.kind == Kind::Full {
                         waiting.get_or_insert_with(|| patience.wait());
@@ -463,6 +515,9 @@ impl DriveSet {
             }
             Err(refused) => {
                 count(&self.counts(drive).write_errors, 1);
+                if refused.error.kind == media::Kind::Timeout {
+                    count(&self.counts(drive).timeouts, 1);
+                }
                 self.fail(drive);
                 let what = format!("drive {drive}");
                 Err((Error::caused(Kind::Failed, what, refused.error), None))
@@ -473,21 +528,52 @@ impl DriveSet {
     /// Makes all completed writes of these drives durable. One that fails is out of use after; so
     /// look at [`Segments::lost`](super::Segments::lost) before relying on it.
     pub async fn flush(&self, drives: impl IntoIterator<Item = u16>) {
-        let flushing = drives.into_iter().filter_map(|index| {
-            let drive = self.drive(index)?;
-            drive.has_volatile_cache().then_some(async move {
-                let mut flushed = drive.flush().await;
-                while flushed.as_ref().is_err_and(|e| e.kind == media::Kind::Passing) {
+        let usable = |&drive: &u16| self.drive(drive).is_some_and(|d| d.has_volatile_cache());
+        let drives: Vec<u16> = drives.into_iter().filter(usable).collect();
+        let company = Company::new(drives.len().saturating_sub(self.shared.bears).max(1));
+        join_all(drives.iter().map(|&drive| self.flush_one(drive, &company))).await;
+    }
+
+    async fn flush_one(&self, drive: u16, company: &Company) {
+        let Some(media) = self.drive(drive) else { return };
+        loop {
+            match self.in_company(drive, company, media.flush()).await {
+                Some(Ok(())) => return,
+                Some(Err(error)) if error.kind == media::Kind::Passing => {
                     reactor::sleep(NO_SPACE_PAUSE).await;
-                    flushed = drive.flush().await;
                 }
-                if flushed.is_err() {
-                    count(&self.counts(index).write_errors, 1);
-                    self.fail(index);
+                _ => break,
+            }
+        }
+        count(&self.counts(drive).write_errors, 1);
+        self.fail(drive);
+    }
+
+    /// Waits for what a drive was asked together with others, for no longer than they make it wait: one that
+    /// does not answer although enough of them have is taken out of use, where it can be spared. `None` then.
+    pub async fn in_company<T, E>(
+        &self,
+        drive: u16,
+        company: &Company,
+        change: impl Future<Output = std::result::Result<T, E>>,
+    ) -> Option<std::result::Result<T, E>> {
+        let mut change = pin!(change);
+        let step = WRITE_PATIENCE / WRITE_PATIENCE_STEPS;
+        let mut steps = 0;
+        loop {
+            // In steps: those in which this process was stopped itself count as one.
+            if let Ok(done) = timeout(step, change.as_mut()).await {
+                if done.is_ok() {
+                    company.one_ended();
                 }
-            })
-        });
-        join_all(flushing).await;
+                return Some(done);
+            }
+            steps += 1;
+            if steps >= WRITE_PATIENCE_STEPS && company.has_ended() && self.fail_if_spared(drive) {
+                count(&self.counts(drive).timeouts, 1);
+                return None;
+            }
+        }
     }
 
     /// The indices of all drives.

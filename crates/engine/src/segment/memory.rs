@@ -2,7 +2,7 @@
 //! the log with buffers of that in their hands, and the log waits for stripes to be written.
 
 use crate::address::BLOCK;
-use crate::limits::{READ_BYTES, RECOVER_BYTES, STRIPES_IN_MEMORY};
+use crate::limits::{READ_BYTES, RECOVER_BYTES, SLOW_BYTES, STRIPES_IN_MEMORY};
 use raid::Geometry;
 use reactor::BUFFER_MAX;
 use reactor::buffer::{Buffer, Pool};
@@ -53,7 +53,7 @@ impl Memory {
             stripes: Pool::new(stripes)?,
             stripe_permits: Semaphore::new(STRIPES_IN_MEMORY),
             reads: Pool::new(READ_BYTES)?,
-            recover: Pool::new(RECOVER_BYTES)?,
+            recover: Pool::new(RECOVER_BYTES + SLOW_BYTES)?,
             recover_permits: Semaphore::new(RECOVER_BYTES),
             repairs: Cell::new(0),
             repaired: Signal::new(),

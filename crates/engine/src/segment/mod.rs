@@ -4,9 +4,12 @@
 //! A stripe is filled through a [`StripeBuilder`], sealed (header, padding, parity) and written with
 //! one write to each member in parallel. A write succeeds while at most m members are lost.
 
+mod around;
 mod builder;
+mod counters;
 mod drives;
 mod header;
+mod health;
 mod memory;
 mod patience;
 mod read;
@@ -18,7 +21,9 @@ mod write;
 
 pub use crate::format::stripe::{Owner, OwnerRecord, Placed, Stream, StripeHeader};
 pub use builder::{Stripe, StripeBuilder};
-pub use drives::{DriveCounters, DriveSet, DriveSlot, DriveState};
+pub use counters::DriveCounters;
+pub use drives::{DriveSet, DriveSlot, DriveState};
+pub use health::Company;
 pub use salvage::Salvaged;
 pub use verify::StripeFaults;
 

@@ -1,5 +1,6 @@
 //! Reading blocks, each verified by its checksum.
 
+use super::around::Got;
 use super::recover::{Target, Unrecoverable};
 use super::{SegmentInfo, Segments};
 use crate::address::BLOCK;
@@ -101,16 +102,21 @@ impl Segments {
         let count = u32_of(crcs.len());
         assert_eq!(info.contiguous(slot, count), count, "blocks in one piece");
         let target = Target::of(info, slot);
-        let (member, at) = self.locate(target);
         let len = crcs.len() * BLOCK;
-        match self.drives.read(member.drive, at, len, pool.clone()).await {
-            Ok(mut data) => {
+        let mut made = None;
+        let make = async || {
+            let data = made.insert(pool.alloc(len).await);
+            self.rebuild(info, slot, crcs, data).await
+        };
+        match self.read_or_make(target, len, &pool, make).await {
+            Ok(Got::Read(mut data)) => {
                 if !all_match(crcs, &data) {
                     self.repair_blocks(info, slot, crcs, &mut data).await?;
                 }
                 Ok(data)
             }
-            Err(_) => {
+            Ok(Got::Made) if let Some(data) = made => Ok(data),
+            _ => {
                 let mut data = pool.alloc(len).await;
                 self.rebuild(info, slot, crcs, &mut data).await?;
                 Ok(data)
@@ -125,12 +131,27 @@ impl Segments {
         crcs: &[u32],
         out: &mut [u8],
     ) -> Result<()> {
-        match self.read_member(Target::of(info, slot), out).await {
-            Ok(()) if all_match(crcs, out) => Ok(()),
-            Ok(()) => self.repair_blocks(info, slot, crcs, out).await,
+        let (target, len) = (Target::of(info, slot), out.len());
+        let (member, at) = self.locate(target);
+        let got = if self.drives.is_memory(member.drive) {
+            let read = self.drives.read_into(member.drive, at, out, &self.memory.reads).await;
+            read.map(|()| None)
+        } else {
+            let make = async || self.rebuild(info, slot, crcs, out).await;
+            let got = self.read_or_make(target, len, &self.memory.reads, make).await;
+            got.map(Some)
+        };
+        match got {
+            Ok(Some(Got::Made)) => return Ok(()),
+            Ok(Some(Got::Read(data))) => out.copy_from_slice(&data),
+            Ok(None) => {}
             // What it says is counted; the rest of the stripe decides what comes of it.
-            Err(_) => self.rebuild(info, slot, crcs, out).await,
+            Err(_) => return self.rebuild(info, slot, crcs, out).await,
         }
+        if all_match(crcs, out) {
+            return Ok(());
+        }
+        self.repair_blocks(info, slot, crcs, out).await
     }
 
     /// Reconstructs those blocks of a piece that were read and are wrong.

@@ -10,8 +10,13 @@ use crate::address::BLOCK;
 use crate::error::{Error, Kind, Result};
 use raid::parity::reconstruct;
 use reactor::buffer::Buffer;
-use reactor::join_all;
+use reactor::{Elapsed, Task, timeout};
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
 use stdx::num::usize32;
 
 use super::memory::{Repair, Workspace};
@@ -56,12 +61,6 @@ impl Segments {
         let member = info.member(stripe, unit);
         let block = info.geometry.member_block(stripe, block);
         (member, self.drives.offset(member.drive, member.au, block))
-    }
-
-    /// Reads blocks as they are.
-    pub(super) async fn read_member(&self, target: Target<'_>, out: &mut [u8]) -> Result<()> {
-        let (member, at) = self.locate(target);
-        self.drives.read_into(member.drive, at, out, &self.memory.reads).await
     }
 
     /// Fills `out` with what the blocks should be, as told by `fits`, and writes it back where their
@@ -112,14 +111,20 @@ impl Segments {
         }
         out.copy_from_slice(&units[target.unit]);
         for (unit, data) in units.into_iter().enumerate() {
-            if unit == target.unit || Some(unit) == wrong {
-                self.put_right(Target { unit, ..target }, data).await;
+            let drive = target.info.member(target.stripe, unit).drive;
+            // What is only slow is not wrong.
+            let is_wrong =
+                Some(unit) == wrong || unit == target.unit && !self.drives.is_slow(drive);
+            if is_wrong && let Some(written) = self.put_right(Target { unit, ..target }, data) {
+                // It is aborted by nobody, and goes on without us where its drive does not answer.
+                let _ = timeout(self.drives.hedge(), written).await;
             }
         }
         Ok(())
     }
 
-    /// Reads as many other units as it takes, data and P first.
+    /// Reads as many other units as it takes, data and P first. Those that are slow are not waited for while
+    /// there are others.
     async fn gather(
         &self,
         target: Target<'_>,
@@ -129,46 +134,62 @@ impl Segments {
     ) -> std::result::Result<Gathered, Unrecoverable> {
         let geometry = target.info.geometry;
         let mut units: Vec<Option<Buffer>> = (0..geometry.width()).map(|_| None).collect();
-        let mut spare: Vec<usize> = (0..geometry.width()).filter(|&u| u != target.unit).collect();
-        // Those that failed come last.
         let drive = |unit: usize| target.info.member(target.stripe, unit).drive;
-        spare.sort_by_key(|&unit| !self.drives.is_online(drive(unit)));
+        let mut spare: VecDeque<usize> =
+            (0..geometry.width()).filter(|&u| u != target.unit).collect();
+        // Those that are slow, and then those that failed, come last.
+        spare.make_contiguous().sort_by_key(|&unit| {
+            (!self.drives.is_online(drive(unit)), self.drives.is_slow(drive(unit)))
+        });
+        let mut reads = Vec::new();
+        let (mut missing, mut in_time) = (geometry.data(), 0);
         let mut first_error = None;
-        loop {
-            let needed = geometry.data() - units.iter().flatten().count();
-            if needed == 0 {
-                return Ok(Gathered { units, spare });
+        while missing > 0 {
+            while in_time < missing
+                && let Some(unit) = spare.pop_front()
+            {
+                reads.push((
+                    unit,
+                    Box::pin(self.read_unit(Target { unit, ..target }, space, len, trust)),
+                ));
+                in_time += 1;
             }
-            if spare.len() < needed {
+            if reads.is_empty() {
                 let error = first_error
                     .unwrap_or_else(|| Error::new(Kind::Failed, "there is no redundancy"));
                 return Err(Unrecoverable::TooFew(error));
             }
-            let these: Vec<usize> = spare.drain(..needed).collect();
-            let read = self.read_units(target, space, len, &these, trust).await;
-            for (unit, read) in these.iter().zip(read) {
-                match read {
-                    Ok(data) => units[*unit] = Some(data),
-                    Err(error) => first_error = first_error.or(Some(error)),
+            let hedge = if spare.is_empty() { Duration::MAX } else { self.drives.hedge() };
+            match timeout(hedge, first_of(&mut reads)).await {
+                Ok((unit, read)) => {
+                    in_time = in_time.saturating_sub(1);
+                    match read {
+                        Ok(data) => {
+                            units[unit] = Some(data);
+                            missing -= 1;
+                        }
+                        Err(error) => first_error = first_error.or(Some(error)),
+                    }
+                }
+                Err(Elapsed) => {
+                    reads.iter().for_each(|(unit, _)| self.drives.note_slow(drive(*unit)));
+                    in_time = 0;
                 }
             }
         }
+        Ok(Gathered { units, spare: spare.into() })
     }
 
-    /// The same blocks of other units of the stripe, in parallel.
-    async fn read_units(
+    /// The same blocks of another unit of the stripe.
+    async fn read_unit(
         &self,
         target: Target<'_>,
         space: &Workspace,
         len: usize,
-        units: &[usize],
         trust: Trust,
-    ) -> Vec<Result<Buffer>> {
-        let reads = units.iter().map(|&unit| {
-            let (member, at) = self.locate(Target { unit, ..target });
-            self.drives.read_trusting(trust, member.drive, at, len, space.pool())
-        });
-        join_all(reads).await
+    ) -> Result<Buffer> {
+        let (member, at) = self.locate(target);
+        self.drives.read_trusting(trust, member.drive, at, len, space.pool()).await
     }
 
     /// Enough units were read, and what they make is wrong: one of them is. With a parity unit to
@@ -209,24 +230,35 @@ impl Segments {
 
     /// Writes reconstructed blocks back, in a task of its own: whoever reads may go at any moment,
     /// and a write under way must not be forgotten. That they cannot be written is the drive's
-    /// failure, not the reader's.
-    pub(super) async fn put_right(&self, target: Target<'_>, data: Buffer) {
+    /// failure, not the reader's. `None` where the drive cannot be used now.
+    pub(super) fn put_right(&self, target: Target<'_>, data: Buffer) -> Option<Task<()>> {
         let (member, at) = self.locate(target);
         let blocks = data.len() / BLOCK;
         self.drives.count_reconstructed(member.drive, blocks);
         if !self.drives.is_online(member.drive) {
-            return;
+            return None;
         }
         let (drives, repair) = (Arc::clone(&self.drives), Repair::new(&self.memory));
-        let written = reactor::spawn(async move {
+        Some(reactor::spawn(async move {
             if drives.write(member.drive, at, data).await.is_ok() {
                 drives.count_repaired(member.drive, blocks);
             }
             drop(repair);
-        });
-        // It is aborted by nobody.
-        let _ = written.await;
+        }))
     }
+}
+
+/// Waits for the first of some reads, and takes it from them.
+async fn first_of<F: Future>(reads: &mut Vec<(usize, Pin<Box<F>>)>) -> (usize, F::Output) {
+    poll_fn(|cx| {
+        for n in 0..reads.len() {
+            if let Poll::Ready(value) = reads[n].1.as_mut().poll(cx) {
+                return Poll::Ready((reads.swap_remove(n).0, value));
+            }
+        }
+        Poll::Pending
+    })
+    .await
 }
 
 /// Computes the units of `lost` that are needed from the others.

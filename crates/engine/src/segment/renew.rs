@@ -58,7 +58,10 @@ impl Segments {
         if !found.is_ok_and(|found| found[..] == *wanted) {
             let mut data = space.buffer().await;
             data.copy_from_slice(wanted);
-            self.put_right(target, data).await;
+            if let Some(written) = self.put_right(target, data) {
+                // Whoever makes a stripe whole flushes it after. It is aborted by nobody.
+                let _ = written.await;
+            }
         }
     }
 }

@@ -49,7 +49,7 @@ impl Rig {
             begins: BEGINS,
             au_count: count,
         });
-        let set = Arc::new(DriveSet::new(slots.collect(), AU));
+        let set = Arc::new(DriveSet::new(slots.collect(), AU, usize::from(parity)));
         let members = (0..geometry.width())
             .map(|n| Member { drive: u16_of(n), au: u32_of(n * 5 + 1) % count });
         let info = SegmentInfo {
@@ -555,7 +555,7 @@ fn units_lie_inside_their_drive() {
     for (capacity, au) in [(8 * AU, AU), (1 << 30, 4 << 20), (BEGINS + AU, AU), (0, AU)] {
         let count = DriveSet::au_count(capacity, BEGINS, au);
         let slot = DriveSlot { drive: None, failed: false, begins: BEGINS, au_count: count };
-        let set = DriveSet::new(vec![slot], au);
+        let set = DriveSet::new(vec![slot], au, 0);
         if count == 0 {
             continue;
         }

@@ -1,6 +1,6 @@
 //! Writing stripes and the headers of allocation units.
 
-use super::{SegmentInfo, Segments, Stripe, StripeHeader};
+use super::{Company, SegmentInfo, Segments, Stripe, StripeHeader};
 use crate::address::BLOCK;
 use crate::error::{Error, Kind, Result};
 use crate::format::Bad;
@@ -42,10 +42,11 @@ impl Segments {
     pub async fn write(&self, stripe: Stripe) -> Result<StripeHeader> {
         let Stripe { info, header, units, permit } = stripe;
         let first = info.geometry.member_block(header.stripe, 0);
+        let company = Company::new(info.geometry.data());
         let writes = units.into_iter().enumerate().map(|(unit, data)| {
             let member = info.member(header.stripe, unit);
             let at = self.drives.offset(member.drive, member.au, first);
-            self.drives.write_when_space(member.drive, at, data, &self.patience)
+            self.drives.write_when_space(member.drive, at, data, &self.patience, &company)
         });
         let outcomes = join_all(writes).await;
         drop(permit);
@@ -59,11 +60,13 @@ impl Segments {
     /// # Errors
     /// As [`write`](Self::write).
     pub async fn write_member_headers(&self, info: &SegmentInfo) -> Result<()> {
+        let company = &Company::new(info.geometry.data());
         let writes = MemberHeader::columns(info).map(|(column, member)| async move {
             let mut block = self.memory.reads.alloc(BLOCK).await;
             MemberHeader::write(info, column, self.pool, &mut block);
             let at = self.drives.header_offset(member.drive, member.au);
-            self.drives.write_when_space(member.drive, at, block, &self.patience).await
+            let (drives, patience) = (&self.drives, &self.patience);
+            drives.write_when_space(member.drive, at, block, patience, company).await
         });
         judge(info, join_all(writes).await.into_iter())
     }

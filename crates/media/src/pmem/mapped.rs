@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "the mapping is shared, raw memory, stored to past the cache")]
 
 use super::LINE;
+use super::guard::Damage;
 use crate::error::{Error, Kind, Operation};
 use crate::limits::REGION_MAX;
 use std::fs::{File, OpenOptions};
@@ -9,6 +10,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use stdx::num::{u64_of, usize64};
 
 /// From this length on stores may go past the cache.
@@ -30,6 +32,21 @@ pub(super) enum Way {
 pub struct Mapped {
     base: NonNull<u8>,
     len: u64,
+    damage: Damage,
+}
+
+/// Bytes of a page of memory: asked once.
+pub(super) fn page_size() -> usize {
+    static BYTES: AtomicUsize = AtomicUsize::new(0);
+    let known = BYTES.load(Ordering::Relaxed);
+    if known != 0 {
+        return known;
+    }
+    // SAFETY: the call takes no pointers.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    let bytes = usize::try_from(bytes).unwrap_or(4096);
+    BYTES.store(bytes, Ordering::Relaxed);
+    bytes
 }
 
 // SAFETY: the mapping belongs to the value and stays until it is dropped. Its bytes are plain memory
@@ -116,7 +133,9 @@ impl Mapped {
         // SAFETY: a new mapping anywhere touches no memory of ours.
         let base = unsafe { libc::mmap(std::ptr::null_mut(), usize64(len), access, flags, fd, 0) };
         match NonNull::new(base.cast::<u8>()) {
-            Some(base) if base.as_ptr().cast() != libc::MAP_FAILED => Ok(Self { base, len }),
+            Some(base) if base.as_ptr().cast() != libc::MAP_FAILED => {
+                Ok(Self { base, len, damage: Damage::new(usize64(len)) })
+            }
             _ => Err(open_error(io::Error::last_os_error(), len)),
         }
     }
@@ -132,9 +151,30 @@ impl Mapped {
         unsafe { self.base.as_ptr().add(usize64(offset)) }
     }
 
-    pub(super) fn bytes(&self, offset: u64, len: usize) -> &[u8] {
+    /// Calls `look` with bytes where they lie; `None` when they cannot be had.
+    #[inline]
+    pub(super) fn look<R>(
+        &self,
+        offset: u64,
+        len: usize,
+        look: impl FnOnce(&[u8]) -> R,
+    ) -> Option<R> {
+        let from = self.at(offset, len);
+        if self.damage.touches(usize64(offset), len) {
+            return None;
+        }
         // SAFETY: `at` asserts the range; nobody writes it while it is looked at, as `Pmem` asks.
-        unsafe { std::slice::from_raw_parts(self.at(offset, len), len) }
+        let bytes = unsafe { std::slice::from_raw_parts(from, len) };
+        self.damage.watch(self.base.as_ptr(), usize64(self.len), || look(bytes))
+    }
+
+    /// Changes bytes by `change`; false when they cannot be reached, or others could not before: what fails in
+    /// part is written no more.
+    #[inline]
+    pub(super) fn change(&self, change: impl FnOnce(&Self)) -> bool {
+        let whole = usize64(self.len);
+        !self.damage.is_any()
+            && self.damage.watch(self.base.as_ptr(), whole, || change(self)).is_some()
     }
 
     /// Stores where the cache is as safe as the memory. With `past` what is long goes past the cache

@@ -4,6 +4,7 @@
 use super::LINE;
 use crate::Power;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use stdx::Prng;
 use stdx::num::{u64_of, usize64};
@@ -12,6 +13,10 @@ struct State {
     bytes: Vec<u8>,
     /// Lines stored to since the last fence: what was in them then.
     unfenced: BTreeMap<usize, [u8; LINE]>,
+    /// Bytes that cannot be reached.
+    bad: Vec<Range<u64>>,
+    /// A store met some of them: nothing more is stored.
+    failed: bool,
     /// Lines that can still be stored before the power goes; `None` while nobody pulls it.
     cut_after: Option<u64>,
 }
@@ -46,8 +51,13 @@ impl SimulatedPmem {
     #[must_use]
     pub fn with_power(len: u64, power: Arc<Power>) -> Self {
         assert!(len.is_multiple_of(u64_of(LINE)), "memory comes in lines");
-        let state =
-            State { bytes: vec![0; usize64(len)], unfenced: BTreeMap::new(), cut_after: None };
+        let state = State {
+            bytes: vec![0; usize64(len)],
+            unfenced: BTreeMap::new(),
+            bad: Vec::new(),
+            failed: false,
+            cut_after: None,
+        };
         Self { state: Mutex::new(state), len, power }
     }
 
@@ -59,15 +69,20 @@ impl SimulatedPmem {
         self.len
     }
 
-    pub(super) fn write(&self, offset: u64, data: &[u8]) {
+    /// False where it cannot be reached.
+    pub(super) fn write(&self, offset: u64, data: &[u8]) -> bool {
         let mut state = self.state();
+        state.failed |= state.is_bad(offset, data.len());
+        if state.failed {
+            return false;
+        }
         let mut at = usize64(offset);
         let mut rest = data;
         while !rest.is_empty() {
             let line = at / LINE;
             let (part, more) = rest.split_at(rest.len().min((line + 1) * LINE - at));
             if !self.power.is_on() {
-                return;
+                return true;
             }
             if state.store(line, at, part) {
                 self.power.cut();
@@ -75,6 +90,7 @@ impl SimulatedPmem {
             at += part.len();
             rest = more;
         }
+        true
     }
 
     pub(super) fn fence(&self) {
@@ -84,8 +100,20 @@ impl SimulatedPmem {
         }
     }
 
-    pub(super) fn with<R>(&self, offset: u64, len: usize, look: impl FnOnce(&[u8]) -> R) -> R {
-        look(&self.state().bytes[usize64(offset)..][..len])
+    /// `None` where it cannot be reached.
+    pub(super) fn with<R>(
+        &self,
+        offset: u64,
+        len: usize,
+        look: impl FnOnce(&[u8]) -> R,
+    ) -> Option<R> {
+        let state = self.state();
+        (!state.is_bad(offset, len)).then(|| look(&state.bytes[usize64(offset)..][..len]))
+    }
+
+    /// From now on these bytes cannot be reached, as a poisoned line's. A store that meets them is the last.
+    pub fn poison(&self, range: Range<u64>) {
+        self.state().bad.push(range);
     }
 
     /// Takes the power away after `lines` more lines have been stored: later stores and fences do
@@ -138,6 +166,11 @@ impl SimulatedPmem {
 }
 
 impl State {
+    fn is_bad(&self, offset: u64, len: usize) -> bool {
+        let end = offset + u64_of(len);
+        self.bad.iter().any(|bad| bad.start < end && offset < bad.end)
+    }
+
     /// True when the power goes after this.
     fn store(&mut self, line: usize, at: usize, part: &[u8]) -> bool {
         let mut before = [0; LINE];

@@ -65,7 +65,7 @@ fn streams_store_what_copies_store_whatever_the_alignment() {
         model[usize64(offset)..][..data.len()].copy_from_slice(&data);
     }
     mapped::fence();
-    assert!(mapped.bytes(0, 1 << 16) == model);
+    assert!(mapped.look(0, 1 << 16, |bytes| bytes == model).unwrap());
 }
 
 #[test]
@@ -94,4 +94,40 @@ fn nothing_is_stored_once_the_power_is_gone() {
     assert_eq!(bytes_of(&pmem, 127, 2), [7, 0]);
     inner.crash(&mut Prng::new(3));
     assert!(!inner.is_cut());
+}
+
+/// The whole daemon died of a bus error, with all it served, for want of one page of its log.
+#[test]
+fn a_mapped_file_that_was_cut_short_fails_as_a_medium_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, other) = (folder.path().join("log"), folder.path().join("mirror"));
+    let pmem = Pmem::shared(&path, Some(1 << 20)).unwrap();
+    let mirror = Pmem::shared(&other, Some(1 << 20)).unwrap();
+    pmem.write(0, b"kept").unwrap();
+    pmem.write(1 << 19, b"gone").unwrap();
+    mirror.write(1 << 19, b"gone").unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len(8192).unwrap();
+    // One within the other, as when copies are compared.
+    let within = mirror.with(1 << 19, 4, |_| pmem.with(1 << 19, 4, <[u8]>::to_vec));
+    assert_eq!(within.unwrap().unwrap_err().kind, Kind::Medium);
+    // Zeroes that were put in the place of what is gone are never taken for it.
+    assert_eq!(pmem.read(1 << 19, &mut [0; 4]).unwrap_err().kind, Kind::Medium);
+    assert_eq!(pmem.write((1 << 19) + 4096, &[7; 9000]).unwrap_err().kind, Kind::Medium);
+    assert_eq!(pmem.write(0, b"more").unwrap_err().kind, Kind::Medium);
+    assert_eq!(bytes_of(&pmem, 0, 4), b"kept");
+    assert_eq!(bytes_of(&mirror, 1 << 19, 4), b"gone");
+    mirror.write(1 << 19, b"more").unwrap();
+}
+
+#[test]
+fn simulated_memory_is_poisoned_as_told() {
+    let (inner, pmem) = simulated(8192);
+    pmem.write(0, &[1; 8192]).unwrap();
+    inner.poison(4096..4160);
+    assert_eq!(pmem.read(4090, &mut [0; 10]).unwrap_err().kind, Kind::Medium);
+    pmem.write(64, &[2; 64]).unwrap();
+    assert_eq!(pmem.write(4100, &[2; 4]).unwrap_err().kind, Kind::Medium);
+    assert_eq!(pmem.write(64, &[3; 64]).unwrap_err().kind, Kind::Medium);
+    assert_eq!(bytes_of(&pmem, 64, 1), [2]);
 }

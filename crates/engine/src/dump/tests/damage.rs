@@ -82,6 +82,7 @@ fn place(media: &Media, segment: &SegmentSeen, stripe: u32, unit: usize) -> (usi
             au_count: DriveSet::au_count(48 * MIB, begins, MIB),
         }],
         MIB,
+        0,
     );
     (usize::from(member.drive), set.offset(0, member.au, geometry.member_block(stripe, 0)))
 }

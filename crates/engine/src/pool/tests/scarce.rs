@@ -66,6 +66,66 @@ fn without_space_behind_the_drives_writers_are_refused_until_it_is_back() {
     });
 }
 
+/// It wrote what it had learnt before it said a word, and waited for the space for ever.
+#[test]
+fn a_pool_opens_although_there_is_no_space_behind_its_drives() {
+    let (media, drives) = simulated(3, 96 * MIB, 0);
+    let log = LogSpec::Bbu(vec![pmem(8 * MIB)]);
+    let spec = PoolSpec { scheme: raid::Scheme::Raid5, ..spec(&drives, log.clone()) };
+    let full = media.clone();
+    let mut model = reactor::simulate(6, async move {
+        let pool = Pool::create(spec, &[]).await.unwrap();
+        let v = pool.create_volume(volume("db", 48 * MIB)).await.unwrap();
+        let mut model = Model::new();
+        scribble(&v, &mut model, 4000, 1).await;
+        full.iter().for_each(|drive| drive.set_full(true));
+        write_until_full(&v, &mut model, 1).await;
+        model
+    });
+    reactor::simulate(7, async move {
+        let opened = Pool::open(drives, log, OpenOptions::default(), &[]);
+        let opened = reactor::timeout(Duration::from_secs(60), opened).await;
+        let pool = opened.expect("it opens").unwrap();
+        let v = pool.volume("db").unwrap();
+        verify(&v, &model).await;
+        media.iter().for_each(|drive| drive.set_full(false));
+        let back = async {
+            while v.write(0, &block(0, 2)).await.is_err() {
+                reactor::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        reactor::timeout(Duration::from_secs(60), back).await.expect("there is space again");
+        model.insert(0, 2);
+        assert_eq!(write_until_full(&v, &mut model, 3).await, v.len() / BLOCK as u64);
+        verify(&v, &model).await;
+        pool.close().await.unwrap();
+    });
+}
+
+/// It waited for the drive for ever, and whoever opens pools one after the other with it.
+#[test]
+fn a_pool_opens_although_one_of_its_drives_hangs_that_it_can_do_without() {
+    let (media, drives) = simulated(6, 96 * MIB, 0);
+    let log = LogSpec::Bbu(vec![pmem(8 * MIB)]);
+    let spec = spec(&drives, log.clone());
+    let model = reactor::simulate(8, async move {
+        let pool = Pool::create(spec, &[]).await.unwrap();
+        let v = pool.create_volume(volume("db", 48 * MIB)).await.unwrap();
+        let mut model = Model::new();
+        scribble(&v, &mut model, 6000, 1).await;
+        model
+    });
+    reactor::simulate(9, async move {
+        media[3].set_hanging(true);
+        let options = OpenOptions { degraded: true, ..OpenOptions::default() };
+        let opened = Pool::open(drives, log, options, &[]);
+        let opened = reactor::timeout(Duration::from_secs(600), opened).await;
+        let pool = opened.expect("there is an answer").unwrap();
+        verify(&pool.volume("db").unwrap(), &model).await;
+        pool.close().await.unwrap();
+    });
+}
+
 /// What is overwritten is held twice until that is found. Those who waited for that found it taken by others.
 #[test]
 fn many_who_overwrite_a_part_of_a_pool_are_never_told_that_it_is_full() {

@@ -293,7 +293,7 @@ fn what_passes_is_tried_again_until_it_has_passed() {
         assert_eq!(refused.error.kind, Kind::Passing);
         assert!(refused.data.unwrap().iter().all(|b| *b == 9));
         let waited = Duration::from_nanos(now() - begun);
-        assert!((10..11).contains(&waited.as_secs()), "{waited:?}");
+        assert!((5..6).contains(&waited.as_secs()), "{waited:?}");
         assert_eq!(drive.read(0, 8192).await.unwrap_err().kind, Kind::Passing);
         assert_eq!(drive.flush().await.unwrap_err().kind, Kind::Passing);
         simulated.refuse_nothing();

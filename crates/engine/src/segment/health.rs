@@ -1,0 +1,107 @@
+//! How drives fare: which are slow, which fall apart, which keep others waiting.
+
+use crate::limits::{AVOID_FOR, ERROR_WINDOW, HEDGE_FACTOR, HEDGE_MAX, HEDGE_MIN};
+use reactor::{Nanos, now};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+fn nanos(span: Duration) -> Nanos {
+    Nanos::try_from(span.as_nanos()).unwrap_or(Nanos::MAX)
+}
+
+/// What all shards know of a drive that is in use. Nothing depends on it but which drive is asked first.
+#[derive(Debug, Default)]
+pub(super) struct Health {
+    /// Until when reads go around it; 0 when they do not.
+    avoided: AtomicU64,
+    /// Errors since then.
+    errors: AtomicU64,
+    since: AtomicU64,
+}
+
+impl Health {
+    pub fn avoid(&self) {
+        self.avoided.store(now() + nanos(AVOID_FOR), Ordering::Relaxed);
+    }
+
+    /// It answers in time again.
+    pub fn answers(&self) {
+        if self.avoided.load(Ordering::Relaxed) != 0 {
+            self.avoided.store(0, Ordering::Relaxed);
+        }
+    }
+
+    pub fn is_slow(&self) -> bool {
+        self.avoided.load(Ordering::Relaxed) != 0
+    }
+
+    /// False for the one read that is to find out whether it still is slow.
+    pub fn is_avoided(&self) -> bool {
+        let until = self.avoided.load(Ordering::Relaxed);
+        if until == 0 {
+            return false;
+        }
+        let next = now() + nanos(AVOID_FOR);
+        let tries = now() >= until;
+        let exchange =
+            |next| self.avoided.compare_exchange(until, next, Ordering::Relaxed, Ordering::Relaxed);
+        !(tries && exchange(next).is_ok())
+    }
+
+    /// Notes so many errors; how many there were lately.
+    pub fn note_errors(&self, errors: u64) -> u64 {
+        let since = self.since.load(Ordering::Relaxed);
+        if now().saturating_sub(since) >= nanos(ERROR_WINDOW) {
+            self.since.store(now(), Ordering::Relaxed);
+            self.errors.store(0, Ordering::Relaxed);
+        }
+        self.errors.fetch_add(errors, Ordering::Relaxed) + errors
+    }
+}
+
+/// How long reads take that one shard makes.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    mean: AtomicU64,
+}
+
+impl Pace {
+    /// Notes a read; tells whether it was in time.
+    pub fn note(&self, span: Nanos) -> bool {
+        let in_time = span < nanos(self.hedge());
+        let mean = self.mean.load(Ordering::Relaxed);
+        // What is far out says nothing of how long reads take.
+        let span = span.min(nanos(HEDGE_MAX));
+        self.mean.store(mean - mean / 64 + span / 64, Ordering::Relaxed);
+        in_time
+    }
+
+    pub fn hedge(&self) -> Duration {
+        let mean = self.mean.load(Ordering::Relaxed);
+        Duration::from_nanos(mean.saturating_mul(HEDGE_FACTOR)).clamp(HEDGE_MIN, HEDGE_MAX)
+    }
+}
+
+/// Drives that are asked for something together, by one task.
+pub struct Company {
+    ended: Cell<usize>,
+    enough: usize,
+}
+
+impl Company {
+    /// Of which so many are enough.
+    #[must_use]
+    pub const fn new(enough: usize) -> Self {
+        Self { ended: Cell::new(0), enough }
+    }
+
+    pub(super) fn one_ended(&self) {
+        self.ended.set(self.ended.get() + 1);
+    }
+
+    /// Whether enough have done what they were asked.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.get() >= self.enough
+    }
+}

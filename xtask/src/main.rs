@@ -20,6 +20,8 @@ const USAGE: &str = "usage: cargo xtask <command>
   conformance  docs/conformance.md names only tests that exist
   floors       a crate imports only crates on lower floors
   tidy         file sizes, forbidden words, sleeps and ignores in tests
+  mutate       leaves out each step the engine relies on, until the simulator misses it
+               (for minutes; `--seeds n` of each workload at most, `--step name` for some)
   licences     every dependency has a licence we accept
   walk         ARCHITECTURE.md names only functions that exist";
 
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
         "check" => check(&root),
         "conformance" => conformance::check(&root),
         "floors" => metadata::load(&root).and_then(|m| floors::check(&m)),
+        "mutate" => mutate(&root),
         "licences" => metadata::load(&root).and_then(|m| licences::check(&m)),
         "tidy" => tidy::check(&root),
         "walk" => walk::check(&root),
@@ -71,6 +74,15 @@ fn check(root: &Path) -> Result<Vec<Finding>, String> {
     findings.extend(walk::check(root)?);
     findings.extend(conformance::check(root)?);
     Ok(findings)
+}
+
+/// Leaves out steps of the engine, one by one, in the simulator.
+fn mutate(root: &Path) -> Result<Vec<Finding>, String> {
+    let more: Vec<String> = std::env::args().skip(2).collect();
+    let mut args = vec!["run", "--release", "--locked", "--package", "sim", "--", "--mutate"];
+    args.extend(more.iter().map(String::as_str));
+    let advice = "change a workload so that what was not missed is, or prove at its place that nothing needs it";
+    Ok(tool(root, &args, advice)?.into_iter().collect())
 }
 
 /// Runs one cargo command; a failure is one finding, its own output says the rest.

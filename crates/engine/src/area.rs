@@ -6,6 +6,7 @@ use reactor::buffer;
 use stdx::num::{u64_of, usize64};
 
 use crate::address::BLOCK;
+use crate::canary::{self, Step};
 use crate::error::Result;
 use crate::format::catalog::Catalog;
 use crate::format::label::Label;
@@ -30,7 +31,7 @@ async fn write(drive: &Drive, offset: u64, bytes: &[u8]) -> Result<()> {
     for piece in bytes.chunks(media::drive::TRANSFER_MAX) {
         let mut data = buffer::alloc(piece.len()).await;
         data.copy_from_slice(piece);
-        drive.write(at, data, true).await?;
+        drive.write(at, data, !canary::skips(Step::SuperblockFua)).await?;
         at += u64_of(piece.len());
     }
     Ok(())

@@ -31,6 +31,77 @@ pub enum Canary {
     /// Without its log a shard goes on with its last checkpoint where the stripes since cannot be read, because drives
     /// are away.
     TakesAbsentForTorn,
+    /// A step is left out.
+    Skips(Step),
+}
+
+/// A step that something relies on: a flush, a fence, a wait, or that somebody is told. Each is left out in turn, and
+/// missed by the simulator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Before the log is trimmed, the labels tell of drives that what was carried is not on.
+    TrimTells,
+    /// Before records are forgotten and their room given away, a control slot says where the log begins.
+    TrimControl,
+    /// Before a root names a checkpoint, all of that is durable.
+    CheckpointFlush,
+    /// Metadata on its way to the drives is there before they are flushed.
+    MetadataInFlight,
+    /// Before space is given back, nobody reads there any more.
+    CheckpointGrace,
+    /// Nor puts anything right there.
+    CheckpointRepairs,
+    /// The same before a shard's end.
+    StopGrace,
+    StopRepairs,
+    /// Before a sweep decides, whoever found a reference has told the log.
+    SweepGrace,
+    /// The same before a segment is called dead.
+    DeadGrace,
+    /// A sweep hears of references the map learns meanwhile.
+    SweepHearsReferences,
+    SweepHearsShared,
+    /// What was moved is in the map before its old place is counted.
+    ReclaimLearnt,
+    /// What a volume had is taken away once nobody writes there any more.
+    TakesAwayWriters,
+    /// What lies beyond a volume's end is taken away before it is made larger.
+    GrowTakesAway,
+    /// Who changes parts of blocks takes turns.
+    PartTurns,
+    /// What was given up half way shows before a part of the block is changed.
+    PartSettles,
+    /// Without its log, a shard goes on with stripes that were made whole once that is durable.
+    WholeFlush,
+    /// What was put right in the log is durable.
+    RepairFence,
+    /// Labels, roots and catalogs are durable when they are written.
+    SuperblockFua,
+}
+
+impl Step {
+    pub const ALL: [Self; 20] = [
+        Self::TrimTells,
+        Self::TrimControl,
+        Self::CheckpointFlush,
+        Self::MetadataInFlight,
+        Self::CheckpointGrace,
+        Self::CheckpointRepairs,
+        Self::StopGrace,
+        Self::StopRepairs,
+        Self::SweepGrace,
+        Self::DeadGrace,
+        Self::SweepHearsReferences,
+        Self::SweepHearsShared,
+        Self::ReclaimLearnt,
+        Self::TakesAwayWriters,
+        Self::GrowTakesAway,
+        Self::PartTurns,
+        Self::PartSettles,
+        Self::WholeFlush,
+        Self::RepairFence,
+        Self::SuperblockFua,
+    ];
 }
 
 impl Canary {
@@ -59,6 +130,12 @@ thread_local! {
 #[cfg(feature = "canary")]
 pub fn plant(canary: Option<Canary>) {
     PLANTED.set(canary);
+}
+
+/// Whether this step is to be left out. Never, without the feature.
+#[inline]
+pub(crate) fn skips(step: Step) -> bool {
+    has(Canary::Skips(step))
 }
 
 /// Whether this bug is planted on this thread. Never, without the feature.

@@ -7,6 +7,7 @@ use std::ops::Range;
 use reactor::sync::Signal;
 
 use crate::address::View;
+use crate::canary::{self, Step};
 use crate::error::Result;
 use crate::log::Log;
 
@@ -37,7 +38,9 @@ impl Locks {
         let meets = |(other, held): &Blocks| {
             *other == view && held.start < range.end && range.start < held.end
         };
-        self.freed.until(|| !self.held.borrow().iter().any(meets)).await;
+        if !canary::skips(Step::PartTurns) {
+            self.freed.until(|| !self.held.borrow().iter().any(meets)).await;
+        }
         self.held.borrow_mut().push((view, range.clone()));
         Held { locks: self, blocks: (view, range), ended: false }
     }
@@ -50,7 +53,9 @@ impl Locks {
     pub async fn settle(&self, log: &Log) -> Result<()> {
         let given_up = self.given_up.get();
         if self.settled.get() < given_up {
-            log.settle().await?;
+            if !canary::skips(Step::PartSettles) {
+                log.settle().await?;
+            }
             self.settled.set(self.settled.get().max(given_up));
         }
         Ok(())

@@ -17,6 +17,7 @@ use stdx::crc32c;
 use stdx::num::{u32_of, u64_of, usize32, usize64};
 
 use crate::address::{BLOCK, Entry, Key, Location, SegmentId, View};
+use crate::canary::{self, Step};
 use crate::common::Common;
 use crate::error::{Error, Kind, Result};
 use crate::log::{Append, Found, Log, RECORD_BLOCKS_MAX};
@@ -363,8 +364,12 @@ impl Shard {
             let _ = task.await;
         }
         // Readers under way, and what they put right.
-        self.grace.pass().await;
-        self.writer.segments.repaired().await;
+        if !canary::skips(Step::StopGrace) {
+            self.grace.pass().await;
+        }
+        if !canary::skips(Step::StopRepairs) {
+            self.writer.segments.repaired().await;
+        }
     }
 
     /// Writes the map's memory out when it is full, and merges runs, until the shard ends.

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use reactor::sync::{Semaphore, Signal};
 
 use crate::address::{Entry, Key, Location, Name, SegmentId, View};
+use crate::canary::{self, Step};
 use crate::common::Common;
 use crate::error::{Error, Kind, Result};
 use crate::limits::{RECLAIM_RESERVE, STRIPES_IN_FLIGHT};
@@ -298,7 +299,9 @@ impl Writer {
     pub async fn flush_metadata(self: &Rc<Self>) -> Result<()> {
         self.seal(Stream::Metadata).await?;
         let idle = || self.metadata_in_flight.get() == 0 || self.check().is_err();
-        self.progress.until(idle).await;
+        if !canary::skips(Step::MetadataInFlight) {
+            self.progress.until(idle).await;
+        }
         self.check()?;
         self.flush().await
     }

@@ -4,8 +4,8 @@ use crate::mode::Mode;
 use crate::run::{Report, carry_out};
 use crate::world::Subject;
 use std::collections::BTreeMap;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How often progress is told.
@@ -29,55 +29,54 @@ struct Tally {
     failed: u64,
 }
 
-/// What is under way, by its number.
 enum Word {
+    /// With a number of its own, and since when.
     Begun(u64, Job, Instant),
     Done(u64, Box<(Job, Report)>),
+    /// A thread has nothing more to do.
+    Idle,
 }
 
-/// Runs `jobs` on so many threads, and hands every failure to `failed` as it comes. A seed that does not end is
-/// one, and the last. Gives how many seeds were run, and how many of them failed.
+/// Runs `jobs` on so many threads, and hands every failure to `failed` as it comes: a seed that does not end is one,
+/// and its thread is left to itself. Gives how many seeds were run, and how many of them failed.
 pub fn run(
     subject: Subject,
-    jobs: impl Iterator<Item = Job> + Send,
+    jobs: impl Iterator<Item = Job> + Send + 'static,
     threads: usize,
     mut failed: impl FnMut(&Outcome),
 ) -> (u64, u64) {
     let (tell, words) = channel();
-    let jobs = Mutex::new((0..).zip(jobs));
+    let jobs = Arc::new(Mutex::new((0..).zip(jobs)));
+    for _ in 0..threads {
+        let (tell, jobs) = (tell.clone(), Arc::clone(&jobs));
+        std::thread::spawn(move || work(subject, &jobs, &tell));
+    }
     let (begun, mut tally) = (real_now(), Tally::default());
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            let (tell, jobs) = (tell.clone(), &jobs);
-            scope.spawn(move || work(subject, jobs, &tell));
-        }
-        drop(tell);
-        let mut running = BTreeMap::new();
-        let mut told = real_now();
-        loop {
-            match words.recv_timeout(TELLS) {
-                Ok(Word::Begun(number, job, at)) => _ = running.insert(number, (job, at)),
-                Ok(Word::Done(number, done)) => {
-                    running.remove(&number);
-                    let (job, report) = *done;
+    let (mut running, mut busy, mut told) = (BTreeMap::new(), threads, begun);
+    while busy > 0 {
+        match words.recv_timeout(TELLS) {
+            Ok(Word::Begun(number, job, at)) => _ = running.insert(number, (job, at)),
+            Ok(Word::Done(number, done)) => {
+                let (job, report) = *done;
+                if running.remove(&number).is_some() {
                     tally.add(&Outcome { job, failure: report.failure }, &mut failed);
                 }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => break,
             }
-            let endless = running.values().find(|(_, since)| since.elapsed() > ENDLESS);
-            if let Some(&(job, _)) = endless {
-                let failure = Some((0, format!("it does not end within {ENDLESS:?}")));
-                tally.add(&Outcome { job, failure }, &mut failed);
-                // Its thread cannot be ended, and the rest would wait for it.
-                std::process::exit(1);
-            }
-            if told.elapsed() >= TELLS {
-                told = real_now();
-                eprintln!("{}", tally.tell(begun.elapsed()));
-            }
+            Ok(Word::Idle) => busy -= 1,
+            Err(_) => {}
         }
-    });
+        let endless = running.iter().find(|(_, (_, since))| since.elapsed() > ENDLESS);
+        if let Some((&number, &(job, _))) = endless {
+            running.remove(&number);
+            busy -= 1;
+            let failure = Some((0, format!("it does not end within {ENDLESS:?}")));
+            tally.add(&Outcome { job, failure }, &mut failed);
+        }
+        if told.elapsed() >= TELLS {
+            told = real_now();
+            eprintln!("{}", tally.tell(begun.elapsed()));
+        }
+    }
     eprintln!("{}", tally.tell(begun.elapsed()));
     (tally.done.values().sum(), tally.failed)
 }
@@ -91,7 +90,10 @@ pub fn real_now() -> Instant {
 fn work(subject: Subject, jobs: &Mutex<impl Iterator<Item = (u64, Job)>>, tell: &Sender<Word>) {
     loop {
         let next = jobs.lock().unwrap_or_else(PoisonError::into_inner).next();
-        let Some((number, job)) = next else { return };
+        let Some((number, job)) = next else {
+            let _ = tell.send(Word::Idle);
+            return;
+        };
         let (mode, seed) = job;
         // Nobody listens once it is over.
         let _ = tell.send(Word::Begun(number, job, real_now()));
@@ -131,13 +133,13 @@ mod tests {
     /// A run of many seeds said nothing until its end, so that nobody knew how many it had made.
     #[test]
     fn every_seed_is_run_once_and_failures_are_handed_on() {
-        let jobs = || (0..30).map(|seed| (Mode::Plain, seed));
+        let jobs = || (0..10).map(|seed| (Mode::Plain, seed));
         let truth = Subject::Reference(Lie::None);
-        assert_eq!(run(truth, jobs(), 3, |_| unreachable!("the truth")), (30, 0));
+        assert_eq!(run(truth, jobs(), 3, |_| unreachable!("the truth")), (10, 0));
         let mut seen = Vec::new();
         let lie = Subject::Reference(Lie::ForgetsZeroes);
         let (done, failed) = run(lie, jobs(), 3, |outcome| seen.push(outcome.job.1));
-        assert_eq!((done, failed), (30, seen.len() as u64));
+        assert_eq!((done, failed), (10, seen.len() as u64));
         assert!(!seen.is_empty());
         let again = seen
             .iter()

@@ -13,6 +13,7 @@ pub mod host;
 pub mod life;
 pub mod mode;
 pub mod model;
+pub mod mutate;
 pub mod plan;
 pub mod reference;
 pub mod rough;

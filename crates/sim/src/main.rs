@@ -4,6 +4,7 @@ use clap::Parser;
 use engine::canary::Canary;
 use sim::crew::{self, Job, Outcome};
 use sim::mode::Mode;
+use sim::mutate;
 use sim::reference::Lie;
 use sim::run::carry_out;
 use sim::world::Subject;
@@ -27,6 +28,13 @@ struct Options {
     /// Run fresh seeds of all workloads by turns for so long.
     #[arg(long, conflicts_with_all = ["seed", "seeds", "start", "moves", "loses_log", "operator", "rough", "reference"])]
     minutes: Option<u64>,
+    /// Leave out each step the engine relies on, one by one, until somebody misses it, for as many seeds of each
+    /// workload as are given at most.
+    #[arg(long, conflicts_with_all = ["seed", "minutes", "reference", "canary"])]
+    mutate: bool,
+    /// Only steps whose name contains this.
+    #[arg(long, requires = "mutate")]
+    step: Option<String>,
     /// Where seeds that fail are kept, one a line with what went wrong.
     #[arg(long)]
     keep: Option<PathBuf>,
@@ -104,6 +112,10 @@ impl Options {
 
 fn main() -> ExitCode {
     let options = Options::parse();
+    if options.mutate {
+        let missed = mutate::run(options.step.as_deref(), options.seeds, options.threads());
+        return if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
     let subject = options.subject();
     let failed = match (options.seed, options.minutes) {
         (Some(seed), _) => u64::from(!one(subject, (options.mode(), seed), &options)),
@@ -130,7 +142,11 @@ fn fresh() -> u64 {
     stdx::Prng::new(since.as_secs() ^ u64::from(since.subsec_nanos()) << 32).next_u64() >> 16
 }
 
-fn many(subject: Subject, jobs: impl Iterator<Item = Job> + Send, options: &Options) -> u64 {
+fn many(
+    subject: Subject,
+    jobs: impl Iterator<Item = Job> + Send + 'static,
+    options: &Options,
+) -> u64 {
     let (done, failed) = crew::run(subject, jobs, options.threads(), |o| options.keep(o));
     println!("{done} seeds, {failed} failed");
     failed

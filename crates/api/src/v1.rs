@@ -14,12 +14,12 @@ pub use node::{
     Event, Listener, ListenerChange, NewListener, PollPolicy, Reactor, Referral, Severity, Status,
 };
 pub use pool::{
-    Drive, DriveCounters, DriveHealth, NewPool, Pool, PoolHealth, PoolImport, PoolLog, PoolSpace,
-    PoolStatus, Raid, SegmentCounts,
+    Drive, DriveCounters, DriveHealth, FoundDrive, FoundPool, NewPool, Pool, PoolHealth,
+    PoolImport, PoolLog, PoolSpace, PoolStatus, Raid, SegmentCounts,
 };
 pub use problem::{Kind, Problem};
 pub use subsystem::{
     Controller, Host, Namespace, NamespaceChange, NewHost, NewNamespace, NewSubsystem, Subsystem,
     SubsystemChange,
 };
-pub use volume::{Mapping, NewMapping, NewVolume, Volume, VolumeChange};
+pub use volume::{Mapping, NewMapping, NewVolume, Volume, VolumeChange, VolumeDeletion};

@@ -1,13 +1,13 @@
 //! The configuration file: TOML in, [`Settings`] and [`Desired`] out, or every fault with its
 //! place, what is wrong, and what would be right.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use api::v1::PollPolicy;
 
 use crate::desired::Desired;
-use crate::limits::CONFIG_BYTES;
+use crate::limits::{CONFIG_BYTES, WAIT_FOR_DRIVES};
 use crate::space::Thresholds;
 
 mod document;
@@ -18,7 +18,7 @@ pub use fault::{Fault, Faults};
 pub use read::closest;
 
 /// What of a configuration takes effect at start only.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// CPUs to run reactors on, one each, pinned; empty leaves number and place to the node.
     pub cpus: Vec<usize>,
@@ -28,8 +28,26 @@ pub struct Settings {
     pub spin: Option<Duration>,
     /// From when on pools are low on space.
     pub space: Thresholds,
+    /// How long pools that lack drives are waited for before they are opened without them.
+    pub wait_for_drives: Duration,
+    /// Folders in which drives are searched for, beside where they were and where the system names them.
+    pub drive_folders: Vec<PathBuf>,
     /// Drives of pools are not told of the space that becomes free.
     pub keeps_free_space: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            cpus: Vec::new(),
+            poll: PollPolicy::default(),
+            spin: None,
+            space: Thresholds::default(),
+            wait_for_drives: WAIT_FOR_DRIVES,
+            drive_folders: Vec::new(),
+            keeps_free_space: false,
+        }
+    }
 }
 
 /// A configuration file, read and checked.

@@ -18,6 +18,7 @@ mod lock;
 pub mod node;
 pub mod pools;
 pub mod reservations;
+pub mod seen;
 pub mod serving;
 pub mod space;
 pub mod state;

@@ -27,6 +27,16 @@ pub const CONNECTIONS: usize = 16 << 10;
 pub const DRAIN: Duration = Duration::from_secs(5);
 /// Interval of looks at how full pools are: fast writers take longer from one level to the next.
 pub const SPACE: Duration = Duration::from_secs(2);
+/// How long pools are waited for that lack drives, before they are opened without them, unless told otherwise:
+/// drives that are powered together with their node are there in this time.
+pub const WAIT_FOR_DRIVES: Duration = Duration::from_secs(30);
+/// How long hosts are kept outside when a node starts, for pools that lack nothing to be open: those that take longer
+/// are served as absent meanwhile.
+pub const START_PATIENCE: Duration = Duration::from_secs(5);
+/// Entries of a folder that are looked at for drives of a pool: more than a shelf has.
+pub const PLACES_SEARCHED: usize = 1024;
+/// Faults of a drive from which on hosts are warned: fewer are mended and forgotten in a drive's life.
+pub const FAULTS_WARNED: u64 = 100;
 /// Looks at which a pool is tried once something of it is there that was not: what probes new drives may hold them
 /// for a moment, and the others may be on their way.
 pub const LATE_TRIES: u32 = 5;

@@ -3,21 +3,25 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use api::v1::{Event, Kind, PollPolicy, Severity};
 use api::value::Address;
 use target::News;
 
+use crate::change::Step;
 use crate::config::{self, Config, Faults, Settings};
 use crate::desired::{self, Desired, ListenerDef};
 use crate::events::Events;
+use crate::limits::{DRAIN, START_PATIENCE};
 use crate::serving::Serving;
+use crate::serving::crew::Crew;
 use crate::state::{State, StateDir};
 use crate::{Error, Result, change, cpus};
 
 mod manage;
+mod opening;
 mod pools;
 mod space;
 mod view;
@@ -61,7 +65,13 @@ pub struct Node {
     settings: Settings,
     pub(crate) started: SystemTime,
     pub(crate) events: Events,
+    crew: Arc<Crew>,
+    /// Held by whoever changes what is served, for as long as that takes; taken before `inner`.
+    changing: Mutex<()>,
+    /// Held for moments only: never while a pool's reactor, or a drive of a pool, is waited for.
     inner: Mutex<Inner>,
+    /// Given whenever a pool is being opened no more.
+    settled: Condvar,
 }
 
 /// What a change goes through, one at a time.
@@ -70,6 +80,8 @@ pub(crate) struct Inner {
     pub(crate) state: State,
     /// `None` once the node has stopped.
     serving: Option<Serving>,
+    /// Pools that are being opened.
+    openings: usize,
 }
 
 /// Why a node did not start, or did not take a new configuration.
@@ -84,13 +96,20 @@ pub enum StartError {
 }
 
 impl Node {
-    /// Starts reactors, target and listeners: all of what is asked for, or nothing.
+    /// Starts reactors, target and listeners: all of what is asked for, or nothing; but for what was served before
+    /// and is not there, which is waited for.
     ///
     /// # Errors
     /// The configuration's faults, or what could not be opened, bound or started.
     pub fn start(options: Options) -> std::result::Result<Arc<Self>, StartError> {
         let dir = StateDir::open(&options.state_dir)?;
         let mut state = dir.load()?;
+        // What was served before may come late; what is asked for the first time is not there by mistake.
+        let patient = match &options.source {
+            Source::State | Source::File(_) => true,
+            Source::Listeners(listeners) => *listeners == state.base.listeners,
+            Source::CommandLine(desired) => *desired == state.base,
+        };
         let (mut settings, base, config) = match options.source {
             Source::State => (Settings::default(), state.base.clone(), None),
             Source::Listeners(listeners) => {
@@ -118,25 +137,51 @@ impl Node {
         settings.cpus = options.cpus.unwrap_or(settings.cpus);
         settings.poll = options.poll.unwrap_or(settings.poll);
         cpus::check_online(&settings.cpus).map_err(Error::from)?;
-        let mut serving = Serving::start(&settings, state.node, dir.path())?;
-        let failed = serving.pools_mut().open_all(&state.pools);
-        if let Err(error) = serving.begin(change::steps(&Desired::default(), &wanted)) {
-            serving.stop();
-            return Err(error.into());
-        }
+        let mut serving = Serving::start(&settings, state.node, dir.path(), state.seen.clone())?;
+        serving.pools_mut().know(&state.pools, settings.wait_for_drives);
         state.base = base;
         state.current = wanted;
-        dir.save(&state)?;
-        let inner = Mutex::new(Inner { state, serving: Some(serving) });
-        let events = Events::default();
-        let node = Self { dir, config, settings: asked, started: SystemTime::now(), events, inner };
-        node.events.record(Severity::Info, node.greeting());
-        failed.into_iter().for_each(|words| node.events.record(Severity::Error, words));
-        if node.is_changed() {
-            let words = "changes made while it ran last are kept; --fresh drops them";
-            node.events.record(Severity::Info, words);
+        let node = Arc::new(Self {
+            dir,
+            config,
+            settings: asked,
+            started: SystemTime::now(),
+            events: Events::default(),
+            crew: serving.crew(),
+            changing: Mutex::new(()),
+            inner: Mutex::new(Inner { state, serving: Some(serving), openings: 0 }),
+            settled: Condvar::new(),
+        });
+        if let Err(error) = node.begin(patient) {
+            node.stop();
+            return Err(error.into());
         }
-        Ok(Arc::new(node))
+        Ok(node)
+    }
+
+    /// Serves what is asked for: what is there at once, pools as they open. Hosts are let in when they see
+    /// everything that they saw before.
+    fn begin(self: &Arc<Self>, patient: bool) -> Result<()> {
+        let mut inner = self.inner();
+        let steps = change::steps(&Desired::default(), &inner.state.current);
+        let (listen, serve): (Vec<_>, Vec<_>) =
+            steps.into_iter().partition(|step| matches!(step, Step::AddListener { .. }));
+        let mut late = inner.serving_mut()?.begin(serve, patient)?;
+        drop(inner);
+        self.events.record(Severity::Info, self.greeting());
+        self.open_due_pools()?;
+        // Those that lack nothing are open in a moment, mostly: hosts need not find them absent.
+        self.wait_for_openings(START_PATIENCE);
+        let mut inner = self.inner();
+        late.append(&mut inner.serving_mut()?.begin(listen, patient)?);
+        self.keep(&mut inner)?;
+        drop(inner);
+        late.into_iter().for_each(|words| self.events.record(Severity::Error, words));
+        if self.is_changed() {
+            let words = "changes made while it ran last are kept; --fresh drops them";
+            self.events.record(Severity::Info, words);
+        }
+        Ok(())
     }
 
     /// Whether more or less is served than the configuration asks for.
@@ -160,6 +205,10 @@ impl Node {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(crate) fn changing(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The state directory, absolute.
     pub fn state_dir(&self) -> &Path {
         self.dir.path()
@@ -175,7 +224,8 @@ impl Node {
     /// # Errors
     /// `Stopping`.
     pub fn pulse(&self) -> Result<Vec<reactor::Call<()>>> {
-        Ok(self.inner().serving()?.pulse())
+        self.inner().serving()?;
+        Ok(self.crew.pulse())
     }
 
     /// Keeps what happened in subsystems, for hosts that ask after a restart.
@@ -237,6 +287,7 @@ impl Node {
 
     fn reload_from(&self, path: &Path) -> std::result::Result<(), StartError> {
         let Config { settings, desired: base } = config::load(path)?;
+        let _changing = self.changing();
         let mut inner = self.inner();
         let wanted = desired::merge(&inner.state.base, &base, &inner.state.current);
         self.go_to(&mut inner, wanted, Some(base))?;
@@ -254,6 +305,7 @@ impl Node {
         what: impl FnOnce(&T) -> String,
         edit: impl FnOnce(&mut Desired) -> Result<T>,
     ) -> Result<T> {
+        let _changing = self.changing();
         let mut inner = self.inner();
         let mut wanted = inner.state.current.clone();
         let answer = edit(&mut wanted)?;
@@ -271,6 +323,7 @@ impl Node {
         let mut state = inner.state.clone();
         state.current = wanted;
         state.pools = serving.pools().defs();
+        state.seen = serving.seen(&state.current);
         if let Some(base) = base {
             state.base = base;
         }
@@ -283,8 +336,23 @@ impl Node {
         Ok(())
     }
 
+    /// Writes down which pools there are, and what hosts see.
+    pub(crate) fn keep(&self, inner: &mut Inner) -> Result<()> {
+        let serving = inner.serving.as_ref().ok_or_else(stopped)?;
+        let mut state = inner.state.clone();
+        state.pools = serving.pools().defs();
+        state.seen = serving.seen(&state.current);
+        self.dir.save(&state)?;
+        inner.state = state;
+        Ok(())
+    }
+
     /// Ends every controller in order and stops the reactors. Later calls fail with `Stopping`.
     pub fn stop(&self) {
+        // What is being opened is closed in order.
+        if !self.wait_for_openings(DRAIN) {
+            tracing::warn!("a pool is still being opened, and is cut off");
+        }
         let serving = self.inner().serving.take();
         if let Some(serving) = serving {
             serving.stop();

@@ -3,65 +3,260 @@
 //! A pool is managed on one reactor: what is asked of it goes there as a call. Its shards live on all
 //! reactors by turns, and its volumes ([`Volume`]) are used from any.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
-use api::v1::{self, Kind, PoolSpace};
+use api::v1::{self, Kind, PoolSpace, Severity};
 use api::value::{LogPlace, Name, VolumePath};
-use engine::format::label::PoolState;
+use engine::format::label::{Label, PoolState};
 use engine::{OpenOptions, Volume};
 use reactor::Call;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::config::Settings;
 use crate::limits::LATE_TRIES;
 use crate::serving::crew::Crew;
 use crate::space::Watch;
 use crate::{Error, Result};
 
 mod blank;
+mod look;
 mod made_of;
 mod open;
 mod view;
 
+use look::Found;
 pub use made_of::MadeOf;
 pub use open::OpenPool;
-pub use view::problem;
+pub use view::{Shown, problem};
 
 /// A pool that this node knows: what it takes to open it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolDef {
     /// What identifies it for ever.
     pub id: Uuid,
-    /// Its drives, absolute.
+    /// Its drives, absolute, by index: where each was last.
     pub drives: Vec<PathBuf>,
     /// Where its commit log lies.
     pub log: Vec<LogPlace>,
 }
 
-impl PoolDef {
-    /// Which of the places it is made of there are.
-    fn present(&self) -> Vec<bool> {
-        let log = self.log.iter().filter_map(LogPlace::path);
-        self.drives.iter().map(PathBuf::as_path).chain(log).map(Path::exists).collect()
-    }
+/// What there is of the places that a pool may be found at: a file's existence, or when a folder changed last.
+type Sight = Vec<Option<SystemTime>>;
+
+/// What there is now of a pool's own places, and of those where drives are searched.
+fn sight(def: &PoolDef, folders: &[PathBuf]) -> Sight {
+    let log = def.log.iter().filter_map(LogPlace::path);
+    let own = def.drives.iter().map(PathBuf::as_path).chain(log);
+    let own = own.map(|path| path.exists().then_some(SystemTime::UNIX_EPOCH));
+    let searched = folders.iter().map(PathBuf::as_path);
+    own.chain(searched.map(|folder| fs::metadata(folder).and_then(|of| of.modified()).ok()))
+        .collect()
+}
+
+/// How a pool is.
+#[derive(Debug)]
+enum Condition {
+    Open(Arc<OpenPool>),
+    /// It is being opened, by a task that holds nothing of the node. Why it was not open before.
+    Opening(Option<String>),
+    Closed(String),
 }
 
 /// A pool, open or not.
 #[derive(Debug)]
 struct Known {
     def: PoolDef,
-    open: std::result::Result<OpenPool, String>,
-    /// Which of its places there were when it was looked at last. Of no meaning while it is open.
-    present: Vec<bool>,
+    condition: Condition,
+    /// What there was of its places when it was looked at last. Of no meaning while it is open.
+    sight: Sight,
     /// How often it is still tried.
     tries: u32,
+    /// When what it lacks has been waited for long enough.
+    deadline: Option<reactor::Nanos>,
+    /// It was said that it is waited for.
+    told: bool,
 }
 
 impl Known {
-    const fn open(def: PoolDef, pool: OpenPool) -> Self {
-        Self { def, open: Ok(pool), present: Vec::new(), tries: 0 }
+    const fn open(def: PoolDef, pool: Arc<OpenPool>) -> Self {
+        let condition = Condition::Open(pool);
+        Self { def, condition, sight: Vec::new(), tries: 0, deadline: None, told: false }
+    }
+
+    fn pool(&self) -> Option<&Arc<OpenPool>> {
+        match &self.condition {
+            Condition::Open(pool) => Some(pool),
+            Condition::Opening(_) | Condition::Closed(_) => None,
+        }
+    }
+}
+
+/// A pool that is to be opened now.
+#[derive(Debug)]
+pub struct Attempt {
+    pub name: Name,
+    def: PoolDef,
+    /// It is opened without what it lacks, if it can be.
+    degraded: bool,
+}
+
+/// What came of an attempt.
+#[derive(Debug)]
+pub enum Outcome {
+    /// It is open; without what these words say.
+    Opened(Arc<OpenPool>, Option<String>),
+    /// It lacks something, which is waited for.
+    Lacking(String),
+    Failed(Error),
+}
+
+/// What opens pools: nothing of the node's own, so that no lock is held meanwhile.
+#[derive(Clone, Debug)]
+pub struct Opener {
+    reactors: Vec<reactor::Handle>,
+    shared: bool,
+    discard: bool,
+    folders: Vec<PathBuf>,
+}
+
+impl Opener {
+    /// The same with another reactor in front: pools that are opened side by side are managed by different ones.
+    #[must_use]
+    pub fn beginning_with(&self, turn: usize) -> Self {
+        let mut opener = self.clone();
+        let count = opener.reactors.len().max(1);
+        opener.reactors.rotate_left(turn % count);
+        opener
+    }
+
+    /// The reactor that looks at drives.
+    fn home(&self) -> Result<&reactor::Handle> {
+        self.reactors.first().ok_or_else(|| Error::new(Kind::Stopping, "the reactors have stopped"))
+    }
+
+    /// Opens a pool that is known. It takes as long as its log is long.
+    pub fn attempt(&self, attempt: &Attempt) -> Outcome {
+        match self.open_known(attempt) {
+            Ok(outcome) => outcome,
+            Err(error) => Outcome::Failed(error),
+        }
+    }
+
+    fn open_known(&self, Attempt { name, def, degraded }: &Attempt) -> Result<Outcome> {
+        let Found { made_of, lacks } = look::find(self.home()?, def, &self.folders)?;
+        let words = match lacks {
+            Some(lacks) if !*degraded => return Ok(Outcome::Lacking(lacks.words)),
+            Some(lacks) if !lacks.is_borne => {
+                let what = format!("{}: it is not opened without that by itself", lacks.words);
+                return Err(Error::new(Kind::Failed, what).help(
+                    "put it back; where it is lost for good, `flashloom pool import --degraded` opens the pool \
+                     without it, if the redundancy bears that",
+                ));
+            }
+            lacks => lacks.map(|lacks| lacks.words),
+        };
+        let degraded = words.is_some();
+        let pool = self.open(made_of, OpenOptions { degraded, ..OpenOptions::default() })?;
+        if pool.name() != name {
+            let context = format!("its drives are those of pool {} now", pool.name());
+            pool.close();
+            return Err(Error::new(Kind::Conflict, context));
+        }
+        Ok(Outcome::Opened(Arc::new(pool), words))
+    }
+
+    fn open(&self, made_of: MadeOf, options: OpenOptions) -> Result<OpenPool> {
+        self.begin_discards(OpenPool::open(self.reactors.clone(), made_of, options)?)
+    }
+
+    fn begin_discards(&self, pool: OpenPool) -> Result<OpenPool> {
+        if self.discard {
+            pool.discard()?;
+        }
+        Ok(pool)
+    }
+
+    /// Makes a pool.
+    ///
+    /// # Errors
+    /// `Conflict` for a drive that is in use, `Invalid` for what cannot be a pool, `Failed` for what cannot be
+    /// opened or written.
+    pub fn create(&self, new: &v1::NewPool) -> Result<(PoolDef, OpenPool)> {
+        let mut made_of = MadeOf::asked(&new.drives, &new.log, new.log_size, self.shared)?;
+        let scheme = made_of::scheme(new.raid, new.drives.len())?;
+        let id = Uuid::new_v4();
+        let asked = open::Asked {
+            name: new.name.to_string(),
+            id,
+            scheme,
+            log_bytes: new.log_size.map(|size| size.bytes()),
+            shards: new.shards,
+        };
+        if !new.force {
+            blank::check(self.home()?, &made_of)?;
+        }
+        made_of.grow(&new.drives)?;
+        let (drives, log) = (made_of.paths(), made_of.places.clone());
+        let made = std::mem::take(&mut made_of.made);
+        let pool = OpenPool::create(self.reactors.clone(), made_of, asked)?;
+        let pool = self.begin_discards(pool)?;
+        made.keep();
+        Ok((PoolDef { id, drives, log }, pool))
+    }
+
+    /// Looks at what an import names, and whether it may be taken: `is_known` says so of a pool that was not
+    /// exported.
+    ///
+    /// # Errors
+    /// `Conflict`, `Failed` when no drive is of a pool.
+    pub fn look(
+        &self,
+        from: &v1::PoolImport,
+        is_known: impl Fn(Uuid) -> bool,
+    ) -> Result<(MadeOf, Label)> {
+        let made_of = MadeOf::imported(from, self.shared, self.home()?)?;
+        let label = made_of.check_import(self.home()?, |id| from.force || is_known(id))?;
+        Ok((made_of, label))
+    }
+
+    /// What the drives that an import names, or those that are found, say of their pools. Everything is only read.
+    ///
+    /// # Errors
+    /// `Stopping`.
+    pub fn find(&self, from: &v1::PoolImport) -> Result<Vec<v1::FoundPool>> {
+        let paths = match from.drives.as_slice() {
+            [] => look::places(&self.folders),
+            named => named.iter().map(|drive| drive.path.clone()).collect(),
+        };
+        look::pools(self.home()?, paths)
+    }
+
+    /// Opens what was looked at.
+    ///
+    /// # Errors
+    /// `Failed` when what it is made of is missing or damaged.
+    pub fn import(
+        &self,
+        from: &v1::PoolImport,
+        (mut made_of, label): (MadeOf, Label),
+    ) -> Result<(PoolDef, OpenPool)> {
+        if label.state == PoolState::Exported {
+            blank::check_new_log(self.home()?, &made_of)?;
+        }
+        // From here on a label may say that the log is there, whether or not the pool opens.
+        std::mem::take(&mut made_of.made).keep();
+        let (given, log) = (made_of.paths(), made_of.places.clone());
+        let v1::PoolImport { degraded, accept_loss, .. } = *from;
+        let asked = OpenOptions { degraded, accept_loss, ..OpenOptions::default() };
+        let pool = self.open(made_of, OpenOptions { import: true, ..asked })?; // By index, as errors and commands count them.
+        let by_index: Option<Vec<_>> = pool.paths().iter().cloned().collect();
+        let drives = by_index.unwrap_or(given);
+        Ok((PoolDef { id: Uuid::from_bytes(label.pool), drives, log }, pool))
     }
 }
 
@@ -70,16 +265,26 @@ impl Known {
 pub struct Pools {
     crew: Arc<Crew>,
     discard: bool,
+    /// Where drives are searched for, beside where they were.
+    folders: Vec<PathBuf>,
     known: BTreeMap<Name, Known>,
+    /// Names of those that are being made or imported.
+    coming: BTreeSet<Name>,
     /// What was told of the space of those that are open.
     watches: BTreeMap<Name, Watch>,
 }
 
 impl Pools {
     /// No pools yet, to be opened on the reactors of `crew`.
-    /// Those tell their drives of free space if `discard`.
-    pub fn new(crew: Arc<Crew>, discard: bool) -> Self {
-        Self { crew, discard, known: BTreeMap::new(), watches: BTreeMap::new() }
+    pub fn new(crew: Arc<Crew>, settings: &Settings) -> Self {
+        Self {
+            crew,
+            discard: !settings.keeps_free_space,
+            folders: settings.drive_folders.clone(),
+            known: BTreeMap::new(),
+            coming: BTreeSet::new(),
+            watches: BTreeMap::new(),
+        }
     }
 
     /// What was told of a pool's space.
@@ -100,7 +305,7 @@ impl Pools {
     /// Asks the open pools how they are doing, and forgets what was known of others.
     pub fn looks(&mut self) -> Vec<(Name, Call<Option<engine::PoolStatus>>)> {
         let known = &self.known;
-        self.watches.retain(|name, _| known.get(name).is_some_and(|known| known.open.is_ok()));
+        self.watches.retain(|name, _| known.get(name).is_some_and(|known| known.pool().is_some()));
         self.open_pools().map(|pool| (pool.name().clone(), pool.look(false))).collect()
     }
 
@@ -109,74 +314,138 @@ impl Pools {
         self.known.iter().map(|(name, known)| (name.clone(), known.def.clone())).collect()
     }
 
-    /// Opens what the node knew; a pool that cannot be opened is kept as that, and told of.
-    pub fn open_all(&mut self, defs: &BTreeMap<Name, PoolDef>) -> Vec<String> {
-        let mut failed = Vec::new();
+    /// Knows these pools from now on. They are [due](Self::due) at once, with all that they are made of, and
+    /// after `wait` without what is missing then.
+    pub fn know(&mut self, defs: &BTreeMap<Name, PoolDef>, wait: Duration) {
+        let wait = reactor::Nanos::try_from(wait.as_nanos()).unwrap_or(reactor::Nanos::MAX);
+        let deadline = Some(reactor::now().saturating_add(wait));
         for (name, def) in defs {
-            let present = def.present();
-            let open = self.open_known(name, def).map_err(|error| {
-                failed.push(format!("pool {name} cannot be opened: {error}"));
-                error.context
-            });
-            self.known.insert(name.clone(), Known { def: def.clone(), open, present, tries: 0 });
+            let known = Known {
+                def: def.clone(),
+                condition: Condition::Closed("it has not been opened yet".to_owned()),
+                sight: Vec::new(),
+                tries: 1,
+                deadline,
+                told: false,
+            };
+            self.known.insert(name.clone(), known);
         }
-        failed
     }
 
-    /// Opens the pools that could not be opened and of which something is there now that was not: when a machine
-    /// starts, drives may come late. Gives those that are open now, and those that are given up, with the error.
-    pub fn open_late(&mut self) -> Vec<(Name, Option<Error>)> {
+    /// The pools that are not open, with what there was of their places: to be looked at under no lock.
+    pub fn closed(&self) -> Vec<(Name, PoolDef)> {
+        let closed = |known: &Known| matches!(known.condition, Condition::Closed(_));
+        let all = self.known.iter().filter(|(_, known)| closed(known));
+        all.map(|(name, known)| (name.clone(), known.def.clone())).collect()
+    }
+
+    /// What to open now: pools of which something is there that was not before (when a machine starts, drives may
+    /// come late, and what probes them may hold them for a moment), and those that have been waited for.
+    pub fn due(&mut self, seen: Vec<(Name, Sight)>) -> Vec<Attempt> {
+        let now = reactor::now();
         let mut due = Vec::new();
-        for (name, known) in self.known.iter_mut().filter(|(_, known)| known.open.is_err()) {
-            let present = known.def.present();
-            if present.iter().zip(&known.present).any(|(now, before)| *now && !before) {
+        for (name, sight) in seen {
+            let Some(known) = self.known.get_mut(&name) else { continue };
+            let Condition::Closed(problem) = &known.condition else { continue };
+            let before = known.sight.iter().chain(std::iter::repeat(&None));
+            let is_new = sight.iter().zip(before).any(|(now, then)| now.is_some() && now != then);
+            if is_new && !known.sight.is_empty() {
                 known.tries = LATE_TRIES;
             }
-            known.present = present;
+            known.sight = sight;
+            if known.deadline.is_some_and(|deadline| deadline <= now) {
+                known.deadline = None;
+                known.tries = known.tries.max(1);
+            }
             if known.tries > 0 {
                 known.tries -= 1;
-                due.push((name.clone(), known.def.clone(), known.tries));
+                known.condition = Condition::Opening(Some(problem.clone()));
+                let degraded = known.deadline.is_none();
+                due.push(Attempt { name, def: known.def.clone(), degraded });
             }
         }
-        let mut outcomes = Vec::new();
-        for (name, def, tries) in due {
-            let opened = self.open_known(&name, &def);
-            let Some(known) = self.known.get_mut(&name) else { continue };
-            match opened {
-                Ok(pool) => {
-                    (known.open, known.tries) = (Ok(pool), 0);
-                    outcomes.push((name, None));
-                }
-                Err(error) => {
-                    known.open = Err(error.context.clone());
-                    if tries == 0 {
-                        outcomes.push((name, Some(error)));
+        due
+    }
+
+    /// Takes what came of an attempt, and gives what is to be said of it. A pool that was forgotten meanwhile is
+    /// given back, to be closed.
+    pub fn finish(
+        &mut self,
+        name: &Name,
+        outcome: Outcome,
+    ) -> std::result::Result<Option<(Severity, String)>, Arc<OpenPool>> {
+        let Some(known) = self.known.get_mut(name) else {
+            return match outcome {
+                Outcome::Opened(pool, _) => Err(pool),
+                Outcome::Lacking(_) | Outcome::Failed(_) => Ok(None),
+            };
+        };
+        let was_told = known.told;
+        Ok(match outcome {
+            Outcome::Opened(pool, words) => {
+                // Where they are now.
+                let moved = known.def.drives.iter_mut().zip(pool.paths());
+                for (at, now) in moved {
+                    if let Some(now) = now {
+                        at.clone_from(now);
                     }
                 }
+                (known.tries, known.deadline, known.told) = (0, None, false);
+                known.condition = Condition::Open(pool);
+                match words {
+                    Some(words) => Some((
+                        Severity::Error,
+                        format!(
+                            "pool {name} was opened without what it lacks, which its redundancy bears: {words}"
+                        ),
+                    )),
+                    None if was_told => Some((
+                        Severity::Info,
+                        format!("pool {name} opened: what it lacked is there"),
+                    )),
+                    None => None,
+                }
             }
-        }
-        outcomes
+            Outcome::Lacking(words) => {
+                known.told = true;
+                known.condition = Condition::Closed(words.clone());
+                (!was_told).then(|| {
+                    (Severity::Warning, format!("pool {name} waits for what it lacks: {words}"))
+                })
+            }
+            Outcome::Failed(error) => {
+                let (again, last) = (known.told, known.tries == 0 && known.deadline.is_none());
+                known.told |= last;
+                known.condition = Condition::Closed(error.context.clone());
+                let still = if again { "still " } else { "" };
+                let words = format!("pool {name} {still}cannot be opened: {error}");
+                (last || !again).then(|| {
+                    known.told = true;
+                    (Severity::Error, words)
+                })
+            }
+        })
     }
 
-    fn open_known(&self, name: &Name, def: &PoolDef) -> Result<OpenPool> {
-        let pool = self.open(MadeOf::known(def)?, OpenOptions::default())?;
-        if pool.name() != name {
-            let context = format!("its drives are those of pool {} now", pool.name());
-            pool.close();
-            return Err(Error::new(Kind::Conflict, context));
+    /// What opens, makes and imports pools.
+    pub fn opener(&self) -> Opener {
+        Opener {
+            reactors: self.reactors(),
+            shared: self.crew.len() > 1,
+            discard: self.discard,
+            folders: self.folders.clone(),
         }
-        Ok(pool)
     }
 
-    /// Whether more than one reactor uses what pools are made of.
-    fn is_shared(&self) -> bool {
-        self.crew.len() > 1
+    /// Where drives are searched for, beside where they were and where the system names them.
+    pub fn folders(&self) -> Vec<PathBuf> {
+        self.folders.clone()
     }
 
     /// The reactors of a pool: all of them, those that manage the fewest pools first.
     fn reactors(&self) -> Vec<reactor::Handle> {
         let managed = |id: u32| {
-            let open = self.known.values().filter_map(|known| known.open.as_ref().ok());
+            let open = self.known.values().filter_map(Known::pool);
             open.filter(|pool| pool.home().id() == id).count()
         };
         let mut handles: Vec<_> =
@@ -185,113 +454,98 @@ impl Pools {
         handles
     }
 
-    fn open(&self, made_of: MadeOf, options: OpenOptions) -> Result<OpenPool> {
-        self.begin_discards(OpenPool::open(self.reactors(), made_of, options)?)
-    }
-
-    fn begin_discards(&self, pool: OpenPool) -> Result<OpenPool> {
-        if self.discard {
-            pool.discard()?;
-        }
-        Ok(pool)
-    }
-
-    /// Refuses a name that is taken, and one pool too many.
-    fn check_new(&self, name: &Name) -> Result<()> {
-        if self.known.contains_key(name) {
+    /// Refuses a name that is taken, and one pool too many, and holds the name until [`add`](Self::add) or
+    /// [`give_up`](Self::give_up).
+    ///
+    /// # Errors
+    /// `Conflict`, `Limit`.
+    pub fn reserve(&mut self, name: &Name) -> Result<()> {
+        if self.known.contains_key(name) || self.coming.contains(name) {
             return Err(Error::new(Kind::Conflict, format!("pool {name} is there already")));
         }
         let most = api::limits::POOLS_MAX;
-        if self.known.len() >= most {
+        if self.known.len() + self.coming.len() >= most {
             return Err(Error::new(Kind::Limit, format!("a node has at most {most} pools")));
         }
+        self.coming.insert(name.clone());
         Ok(())
     }
 
-    /// Makes a pool.
+    /// As [`reserve`](Self::reserve) for an import, which may be of a pool that is known and could not be opened.
     ///
     /// # Errors
-    /// `Conflict` for a name or a drive that is in use, `Invalid` for what cannot be a pool, `Failed`
-    /// for what cannot be opened or written.
-    pub fn create(&mut self, new: &v1::NewPool) -> Result<()> {
-        self.check_new(&new.name)?;
-        let mut made_of = MadeOf::asked(&new.drives, &new.log, new.log_size, self.is_shared())?;
-        let scheme = made_of::scheme(new.raid, new.drives.len())?;
-        let id = Uuid::new_v4();
-        let asked = open::Asked {
-            name: new.name.to_string(),
-            id,
-            scheme,
-            log_bytes: new.log_size.map(|size| size.bytes()),
-            shards: new.shards,
-        };
-        if !new.force {
-            blank::check(self.crew.acceptor(0), &made_of)?;
-        }
-        made_of.grow(&new.drives)?;
-        let (drives, log) = (made_of.paths(), made_of.places.clone());
-        let made = std::mem::take(&mut made_of.made);
-        let pool = OpenPool::create(self.reactors(), made_of, asked)?;
-        let pool = self.begin_discards(pool)?;
-        made.keep();
-        let def = PoolDef { id, drives, log };
-        self.known.insert(new.name.clone(), Known::open(def, pool));
-        Ok(())
-    }
-
-    /// Opens a pool from its drives, and knows it from then on. Gives its name.
-    ///
-    /// # Errors
-    /// `Conflict` when a pool of its name is open, `Invalid` when it was not exported, `Failed` when
-    /// what it is made of is missing or damaged.
-    pub fn import(&mut self, from: &v1::PoolImport) -> Result<Name> {
-        let home = self.crew.acceptor(0);
-        let mut made_of = MadeOf::imported(from, self.is_shared(), home)?;
-        let (drives, log) = (made_of.paths(), made_of.places.clone());
-        let known = |id: Uuid| self.known.values().any(|known| known.def.id == id);
-        let label = made_of.check_import(home, |id| from.force || known(id))?;
-        let (name, id) = (label.name.parse::<Name>()?, Uuid::from_bytes(label.pool));
-        let same =
-            self.known.get(&name).is_none_or(|known| known.def.id == id && known.open.is_err());
-        if !same {
-            return Err(Error::new(Kind::Conflict, format!("a pool {name} is there already"))
-                .help("export the one that is open first"));
-        }
-        if label.state == PoolState::Exported {
-            blank::check_new_log(home, &made_of)?;
-        }
-        // From here on a label may say that the log is there, whether or not the pool opens.
-        std::mem::take(&mut made_of.made).keep();
-        let v1::PoolImport { degraded, accept_loss, .. } = *from;
-        let pool = self.open(made_of, OpenOptions { degraded, accept_loss, import: true })?;
-        let def = PoolDef { id, drives, log };
-        self.known.insert(name.clone(), Known::open(def, pool));
-        Ok(name)
-    }
-
-    /// Closes a pool to be moved, and forgets it. One that could not be opened is forgotten only.
-    ///
-    /// # Errors
-    /// `NotFound`, `Failed` when it could not be closed in order.
-    pub fn export(&mut self, name: &Name) -> Result<()> {
-        let known = self.known.remove(name).ok_or_else(|| no_pool(name))?;
-        match known.open {
-            Ok(pool) => pool.export(),
-            Err(_) => Ok(()),
+    /// `Conflict`, `Limit`.
+    pub fn reserve_import(&mut self, name: &Name, id: Uuid) -> Result<()> {
+        match self.known.get_mut(name) {
+            None => self.reserve(name),
+            Some(known) if known.def.id == id => match &known.condition {
+                Condition::Closed(problem) => {
+                    known.condition = Condition::Opening(Some(problem.clone()));
+                    Ok(())
+                }
+                Condition::Opening(_) => {
+                    let what = format!("pool {name} is being opened just now");
+                    Err(Error::new(Kind::Conflict, what).help("try again in a moment"))
+                }
+                Condition::Open(_) => Err(is_there(name)),
+            },
+            Some(_) => Err(is_there(name)),
         }
     }
 
-    /// Closes a pool and forgets it, as if it had never been: a change that was not taken.
-    pub fn forget(&mut self, name: &Name) {
-        if let Some(Known { open: Ok(pool), .. }) = self.known.remove(name) {
-            pool.close();
+    /// Whether this node has a pool with this identity, open or not.
+    pub fn knows(&self, id: Uuid) -> bool {
+        self.known.values().any(|known| known.def.id == id)
+    }
+
+    /// Whether the pool with this identity is open, or about to be.
+    pub fn is_open(&self, id: Uuid) -> bool {
+        let closed = |known: &Known| matches!(known.condition, Condition::Closed(_));
+        self.known.values().any(|known| known.def.id == id && !closed(known))
+    }
+
+    /// Where the log of the pool with this identity lies, if this node knows it.
+    pub fn log_of(&self, id: Uuid) -> Option<Vec<LogPlace>> {
+        self.known.values().find(|known| known.def.id == id).map(|known| known.def.log.clone())
+    }
+
+    /// Knows a pool that is open from now on.
+    pub fn add(&mut self, name: &Name, def: PoolDef, pool: OpenPool) -> Arc<OpenPool> {
+        let pool = Arc::new(pool);
+        self.coming.remove(name);
+        self.known.insert(name.clone(), Known::open(def, Arc::clone(&pool)));
+        pool
+    }
+
+    /// A pool that was to come does not.
+    pub fn give_up(&mut self, name: &Name) {
+        self.coming.remove(name);
+        if let Some(known) = self.known.get_mut(name)
+            && let Condition::Opening(problem) = &mut known.condition
+        {
+            known.condition = Condition::Closed(problem.take().unwrap_or_default());
         }
+    }
+
+    /// Forgets a pool; gives it if it is open, to be closed.
+    ///
+    /// # Errors
+    /// `NotFound`, `Conflict` while it is being opened.
+    pub fn take(&mut self, name: &Name) -> Result<Option<Arc<OpenPool>>> {
+        let known = self.known.get(name).ok_or_else(|| no_pool(name))?;
+        if let Condition::Opening(_) = known.condition {
+            let what = format!("pool {name} is being opened just now");
+            return Err(Error::new(Kind::Conflict, what).help("try again in a moment"));
+        }
+        let pool = known.pool().cloned();
+        self.known.remove(name);
+        Ok(pool)
     }
 
     /// Closes all pools in order.
     pub fn close(&mut self) {
         for known in std::mem::take(&mut self.known).into_values() {
-            if let Ok(pool) = known.open {
+            if let Condition::Open(pool) = known.condition {
                 pool.close();
             }
         }
@@ -301,32 +555,56 @@ impl Pools {
     ///
     /// # Errors
     /// `NotFound`, `Failed` when it could not be opened.
-    pub fn pool(&self, name: &Name) -> Result<&OpenPool> {
+    pub fn pool(&self, name: &Name) -> Result<Arc<OpenPool>> {
         let known = self.known.get(name).ok_or_else(|| no_pool(name))?;
-        known.open.as_ref().map_err(|problem| not_open(name, problem))
-    }
-
-    /// As [`pool`](Self::pool), to be changed.
-    ///
-    /// # Errors
-    /// As [`pool`](Self::pool).
-    pub fn pool_mut(&mut self, name: &Name) -> Result<&mut OpenPool> {
-        let known = self.known.get_mut(name).ok_or_else(|| no_pool(name))?;
-        known.open.as_mut().map_err(|problem| not_open(name, problem))
+        match &known.condition {
+            Condition::Open(pool) => Ok(Arc::clone(pool)),
+            Condition::Opening(_) => Err(not_open(name, "it is being opened")),
+            Condition::Closed(problem) => Err(not_open(name, problem)),
+        }
     }
 
     /// Whether the pool is known but not open.
     pub fn is_unavailable(&self, name: &Name) -> bool {
-        self.known.get(name).is_none_or(|known| known.open.is_err())
+        self.known.get(name).is_none_or(|known| known.pool().is_none())
+    }
+
+    /// What is wrong with pools, as far as it is known without asking them.
+    pub fn problems(&self) -> Vec<String> {
+        let one = |(name, known): (&Name, &Known)| match &known.condition {
+            Condition::Open(_) => {
+                let problem = self.watches.get(name).and_then(Watch::problem);
+                problem.map(|problem| format!("pool {name} is degraded: {problem}"))
+            }
+            Condition::Opening(_) => Some(format!("pool {name} is being opened")),
+            Condition::Closed(problem) => Some(format!("pool {name} is not open: {problem}")),
+        };
+        self.known.iter().filter_map(one).collect()
     }
 
     /// A volume.
     ///
     /// # Errors
     /// `NotFound`, and as [`pool`](Self::pool).
-    pub fn volume(&self, volume: &VolumePath) -> Result<&Volume> {
+    pub fn volume(&self, volume: &VolumePath) -> Result<Volume> {
         self.pool(&volume.pool)?.volume(&volume.volume)
     }
+}
+
+/// What there is now of the places of each of these pools.
+pub fn sights(pools: Vec<(Name, PoolDef)>, folders: &[PathBuf]) -> Vec<(Name, Sight)> {
+    let by_id = PathBuf::from(look::BY_ID);
+    let searched: Vec<_> = folders.iter().cloned().chain([by_id]).collect();
+    let one = |(name, def): (Name, PoolDef)| {
+        let sight = sight(&def, &searched);
+        (name, sight)
+    };
+    pools.into_iter().map(one).collect()
+}
+
+fn is_there(name: &Name) -> Error {
+    Error::new(Kind::Conflict, format!("a pool {name} is there already"))
+        .help("export the one that is open first")
 }
 
 fn no_pool(name: &Name) -> Error {

@@ -7,28 +7,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::v1::{Controller, Reactor};
-use api::value::{Address, Backend, Name, Nqn, VolumePath};
+use api::value::{Address, Backend, Nqn};
 use target::subsystem::Health;
 use target::{Draining, Identity, News, Target};
 use uuid::Uuid;
 
-use crate::change::Step;
 use crate::config::Settings;
 use crate::desired::{Desired, NamespaceDef};
 use crate::event_logs::EventLogs;
 use crate::limits::DRAIN;
 use crate::pools::Pools;
 use crate::reservations::Reservations;
+use crate::seen::Seen;
 use crate::{Result, identity};
 
+mod absent;
 mod apply;
 mod counters;
 pub(crate) mod crew;
-mod listen;
+pub(crate) mod listen;
 pub(crate) mod media;
 mod signal;
 mod words;
 
+pub(crate) use apply::drained;
 pub use counters::Collector;
 use crew::Crew;
 use listen::Listening;
@@ -36,7 +38,7 @@ use media::Media;
 use words::{ana_state, refused, wire};
 
 /// A namespace's place: subsystem and NSID.
-type Place = (Nqn, u32);
+pub(crate) type Place = (Nqn, u32);
 
 /// The target and everything it stands on.
 #[derive(Debug)]
@@ -47,8 +49,11 @@ pub struct Serving {
     media: BTreeMap<Place, Media>,
     /// Media of namespaces that were removed, and are in use still.
     lingering: Vec<(Media, Draining)>,
-    /// Places of volumes whose pool could not be opened: asked for, and not served.
+    /// Places whose backend is not there and of which nobody knows what they were: asked for, and not listed.
     absent: BTreeSet<Place>,
+    /// Addresses that are not there: asked for, and not listened on.
+    unbound: BTreeSet<Address>,
+    seen: Seen,
     reservations: Reservations,
     event_logs: EventLogs,
     listeners: BTreeMap<Address, Listening>,
@@ -56,21 +61,23 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Starts the reactors and a target that serves nothing yet.
+    /// Starts the reactors and a target that serves nothing yet. `seen` is what namespaces were before.
     ///
     /// # Errors
     /// `Failed` when a reactor cannot be had.
-    pub fn start(settings: &Settings, node: Uuid, state_dir: &Path) -> Result<Self> {
+    pub fn start(settings: &Settings, node: Uuid, state_dir: &Path, seen: Seen) -> Result<Self> {
         let crew = Arc::new(Crew::start(settings)?);
         let target = Target::new(Identity::default());
         Ok(Self {
             node,
             target,
-            pools: Pools::new(Arc::clone(&crew), !settings.keeps_free_space),
+            pools: Pools::new(Arc::clone(&crew), settings),
             crew,
             media: BTreeMap::new(),
             lingering: Vec::new(),
             absent: BTreeSet::new(),
+            unbound: BTreeSet::new(),
+            seen,
             reservations: Reservations::open(state_dir)?,
             event_logs: EventLogs::open(state_dir)?,
             listeners: BTreeMap::new(),
@@ -87,52 +94,24 @@ impl Serving {
         &mut self.pools
     }
 
-    /// As [`apply`](Self::apply), when the node starts: a volume whose pool could not be opened is left
-    /// out, so that one pool does not keep the others from being served.
-    ///
-    /// # Errors
-    /// As [`apply`](Self::apply).
-    pub fn begin(&mut self, steps: Vec<Step>) -> Result<()> {
-        let lacks = |step: &Step| match step {
-            Step::AddNamespace { nqn, nsid, def } => match &def.backend {
-                Backend::Volume(volume) if self.pools.is_unavailable(&volume.pool) => {
-                    Some((nqn.clone(), *nsid))
-                }
-                _ => None,
-            },
-            _ => None,
-        };
-        let absent: BTreeSet<Place> = steps.iter().filter_map(lacks).collect();
-        self.absent.extend(absent.iter().cloned());
-        let there = |step: &Step| match step {
-            Step::AddNamespace { nqn, nsid, .. } => !absent.contains(&(nqn.clone(), *nsid)),
-            _ => true,
-        };
-        self.apply(steps.into_iter().filter(there).collect())
+    /// The reactors.
+    pub fn crew(&self) -> Arc<Crew> {
+        Arc::clone(&self.crew)
     }
 
-    /// Serves the volumes of `pool` that were absent, as `current` wants them.
-    ///
-    /// # Errors
-    /// Why one could not be served.
-    pub fn attach(&mut self, pool: &Name, current: &Desired) -> Result<()> {
-        let mut steps = Vec::new();
-        for (nqn, nsid) in &self.absent {
-            let def = current.subsystem(nqn).and_then(|def| def.namespaces.get(nsid));
-            if let Some(def) = def
-                && matches!(&def.backend, Backend::Volume(volume) if volume.pool == *pool)
-            {
-                let (nqn, nsid, def) = (nqn.clone(), *nsid, def.clone());
-                steps.push(Step::AddNamespace { nqn, nsid, def });
-            }
-        }
-        for step in steps {
-            let Step::AddNamespace { nqn, nsid, .. } = &step else { continue };
-            let place = (nqn.clone(), *nsid);
-            self.apply(vec![step])?;
-            self.absent.remove(&place);
-        }
-        Ok(())
+    /// What hosts see of the namespaces that `current` wants, to be remembered.
+    pub fn seen(&self, current: &Desired) -> Seen {
+        self.seen.of(current)
+    }
+
+    fn remember(&mut self, nqn: &Nqn, nsid: u32, def: &NamespaceDef, bytes: u64) {
+        let uuid = self.uuid(nqn, nsid, def);
+        self.seen.set(nqn, nsid, &def.backend, uuid, bytes);
+    }
+
+    /// Remembers another size of a namespace than hosts see yet.
+    pub fn remember_size(&mut self, (nqn, nsid): &Place, bytes: u64) {
+        self.seen.resize(nqn, *nsid, bytes);
     }
 
     /// The identity that a namespace is served with: a volume's own, whatever it is mapped as.
@@ -143,46 +122,25 @@ impl Serving {
             }
             _ => None,
         };
+        // While the pool is not open, what it was.
+        let before = || self.seen.get(nqn, nsid, &def.backend).map(|seen| seen.uuid);
         let derived = || identity::namespace(self.node, nqn, nsid, &def.backend);
-        def.uuid.or_else(of_volume).unwrap_or_else(derived)
+        def.uuid.or_else(of_volume).or_else(before).unwrap_or_else(derived)
     }
 
-    /// Changes the size of a volume, and of the namespace that it is mapped as, if it is. Growing, the
-    /// volume goes first; shrinking, the namespace does.
+    /// Shows hosts another size of a volume's namespace, which its pool has resized, or is about to make smaller
+    /// when what is returned is done.
     ///
     /// # Errors
-    /// `NotFound`, `Invalid`, `Failed`.
-    pub fn resize_volume(
-        &mut self,
-        volume: &VolumePath,
-        bytes: u64,
-        mapped: Option<&Place>,
-    ) -> Result<()> {
-        let before = self.pools.volume(volume)?.len();
-        let mapped = mapped.filter(|place| self.media.contains_key(place));
-        let name = match mapped {
-            Some((nqn, nsid)) => Some((wire(nqn)?, *nsid)),
-            None => None,
-        };
-        let show = |bytes: u64| match &name {
-            Some((nqn, nsid)) => {
-                let resized = self.target.resize_namespace(nqn, *nsid, bytes);
-                apply::drained(&resized.map_err(refused)?)
-            }
-            None => Ok(()),
-        };
-        let shown = if bytes < before { show(bytes) } else { Ok(()) };
-        let resize = || self.pools.pool(&volume.pool)?.resize_volume(&volume.volume, bytes);
-        let resized = shown.and_then(|()| resize());
-        if let Err(error) = resized {
-            show(before)?;
-            return Err(error);
-        }
-        show(bytes)?;
-        if let Some(media) = mapped.and_then(|place| self.media.get_mut(place)) {
-            media.resize(bytes)?;
-        }
-        Ok(())
+    /// `Invalid`.
+    pub fn show_size(&mut self, place: &Place, bytes: u64) -> Result<Draining> {
+        let Some(media) = self.media.get_mut(place) else { return Ok(Draining::default()) };
+        let (nqn, nsid) = place;
+        let resized = self.target.resize_namespace(&wire(nqn)?, *nsid, bytes);
+        let draining = resized.map_err(refused)?;
+        media.resize(bytes)?;
+        self.seen.resize(nqn, *nsid, bytes);
+        Ok(draining)
     }
 
     /// Has a subsystem's SMART / Health log say this, and tells its hosts what got worse.
@@ -206,6 +164,16 @@ impl Serving {
         self.target.refused()
     }
 
+    /// A subsystem's namespaces as its hosts see them: NSID, blocks, UUID.
+    #[cfg(test)]
+    pub fn listed(&self, nqn: &Nqn) -> Vec<(u32, u64, [u8; 16])> {
+        let name = wire(nqn).ok();
+        let subsystems = self.target.snapshot().subsystems.into_iter();
+        let namespaces = subsystems.filter(|s| Some(&s.nqn) == name.as_ref());
+        let namespaces = namespaces.flat_map(|s| s.namespaces);
+        namespaces.map(|n| (n.nsid, n.blocks, n.identity.uuid)).collect()
+    }
+
     /// Keeps the persistent events of all subsystems over a restart.
     pub fn keep_events(&mut self) {
         for nqn in self.event_logs.subsystems() {
@@ -225,12 +193,12 @@ impl Serving {
 
     /// Whether hosts can use a namespace.
     pub fn is_served(&self, nqn: &Nqn, nsid: u32) -> bool {
-        self.media.contains_key(&(nqn.clone(), nsid))
+        self.media.get(&(nqn.clone(), nsid)).is_some_and(|media| !media.is_absent())
     }
 
     /// How many namespaces hosts can use.
     pub fn namespaces_served(&self) -> usize {
-        self.media.len()
+        self.media.values().filter(|media| !media.is_absent()).count()
     }
 
     /// The address that `listener` is bound to: its own, with the port that port 0 became.
@@ -269,11 +237,6 @@ impl Serving {
     /// Collects counters without holding up changes meanwhile.
     pub fn collector(&self) -> Collector {
         Collector::new(Arc::clone(&self.crew))
-    }
-
-    /// Asks every reactor for a sign of life.
-    pub fn pulse(&self) -> Vec<reactor::Call<()>> {
-        self.crew.pulse()
     }
 
     /// Ends everything in order: no new connections, then every controller, then the reactors.

@@ -6,6 +6,8 @@
 
 use api::v1::PoolSpace;
 
+use crate::limits::FAULTS_WARNED;
+
 /// From which share of a pool's capacity on it is low on space, and when that is critical, in percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thresholds {
@@ -98,6 +100,28 @@ impl Thresholds {
     }
 }
 
+/// What went wrong with a drive since its pool was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    pub read_errors: u64,
+    pub corrupt: u64,
+    pub repaired: u64,
+}
+
+impl Faults {
+    /// How much of `counters` this is about.
+    pub const fn of(counters: &engine::segment::DriveCounters) -> Self {
+        let (read_errors, corrupt) = (counters.read_errors, counters.corrupt);
+        Self { read_errors, corrupt, repaired: counters.repaired }
+    }
+
+    /// Grows with the first of each, and with each power of ten.
+    fn digits(self) -> [u32; 3] {
+        let digits = |count: u64| count.checked_ilog10().map_or(0, |log| log + 1);
+        [digits(self.read_errors), digits(self.corrupt), digits(self.repaired)]
+    }
+}
+
 /// What was told of one pool.
 #[derive(Debug)]
 pub struct Watch {
@@ -113,13 +137,24 @@ pub struct Watch {
     lost: u64,
     /// What it lacks, as it was told of.
     problem: Option<String>,
+    /// Faults of its drives that were told of, by index.
+    faults: Vec<Faults>,
 }
 
 impl Default for Watch {
     fn default() -> Self {
         let usage = Usage { used: 0, capacity: 0, written: 0, refuses: false };
         let told = PoolSpace::Enough;
-        Self { told, asked: None, looks: 0, settled: 0, usage, lost: 0, problem: None }
+        Self {
+            told,
+            asked: None,
+            looks: 0,
+            settled: 0,
+            usage,
+            lost: 0,
+            problem: None,
+            faults: Vec::new(),
+        }
     }
 }
 
@@ -146,6 +181,31 @@ impl Watch {
         let new = self.problem.as_deref() != problem;
         self.problem = problem.map(str::to_owned);
         new
+    }
+
+    /// Takes the faults of its drives; gives those that are worth telling: the first, and ten times as many as
+    /// were told.
+    pub fn faults(&mut self, now: Vec<Faults>) -> Vec<(usize, Faults)> {
+        self.faults.resize(now.len(), Faults::default());
+        let both = self.faults.iter_mut().zip(now).enumerate();
+        both.filter_map(|(index, (told, now))| {
+            let more = now.digits().iter().zip(told.digits()).any(|(now, told)| *now > told);
+            if more {
+                *told = now;
+            }
+            more.then_some((index, now))
+        })
+        .collect()
+    }
+
+    /// Whether a drive had so many faults that it may fail soon.
+    pub fn is_worn(&self) -> bool {
+        self.faults.iter().any(|faults| faults.read_errors + faults.corrupt >= FAULTS_WARNED)
+    }
+
+    /// What it lacks.
+    pub fn problem(&self) -> Option<&str> {
+        self.problem.as_deref()
     }
 
     /// Whether it lacks something: a further failure may cost data.

@@ -22,6 +22,7 @@ use uuid::Uuid;
 use crate::desired::Desired;
 use crate::limits::STATE_BYTES;
 use crate::pools::PoolDef;
+use crate::seen::Seen;
 use crate::{Error, Result, identity};
 
 /// Version of `state.json` that this program writes.
@@ -47,6 +48,9 @@ pub struct State {
     /// The pools that this node opens when it starts.
     #[serde(default)]
     pub pools: BTreeMap<Name, PoolDef>,
+    /// What hosts saw of the namespaces.
+    #[serde(default)]
+    pub seen: Seen,
 }
 
 /// A state directory, held for this process until dropped.
@@ -166,6 +170,7 @@ impl StateDir {
             base: Desired::default(),
             current: Desired::default(),
             pools: BTreeMap::new(),
+            seen: Seen::default(),
         };
         self.save(&state)?;
         Ok(state)

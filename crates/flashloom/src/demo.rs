@@ -96,6 +96,7 @@ fn text<T: std::str::FromStr<Err = api::value::Refused>>(text: &str) -> Outcome<
 /// each part of the load is to stay within.
 fn serve_volume(node: &Node, args: &DemoArgs, dir: &std::path::Path) -> Outcome<u64> {
     let path: VolumePath = text(VOLUME)?;
+    node.wait_for_openings(Duration::from_secs(60));
     let known = node.pools()?.into_iter().find(|pool| pool.name == path.pool);
     let pool = match known {
         Some(pool) if pool.health != PoolHealth::Unavailable => pool,

@@ -5,6 +5,7 @@ mod ask;
 mod attach;
 mod bench;
 mod cli;
+mod confirm;
 mod demo;
 mod dump;
 mod exit;

@@ -53,6 +53,7 @@ fn status_table(status: &Status) -> Table {
         ("controllers".to_owned(), status.controllers.to_string()),
         ("connections".to_owned(), status.connections.to_string()),
     ];
+    rows.extend(status.problems.iter().map(|problem| ("problem".to_owned(), problem.clone())));
     for listener in &status.listeners {
         let only = if listener.discovery_only { " (discovery only)" } else { "" };
         rows.push(("listener".to_owned(), format!("{}{only}", listener.address)));

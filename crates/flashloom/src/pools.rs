@@ -1,13 +1,14 @@
 //! Commands about pools, drives and volumes, which speak to the running daemon.
 
 use api::v1::{
-    Drive, NewMapping, NewPool, NewVolume, Pool, PoolImport, PoolSpace, PoolStatus, Volume,
-    VolumeChange,
+    Drive, FoundPool, NewMapping, NewPool, NewVolume, Pool, PoolImport, PoolSpace, PoolStatus,
+    Volume, VolumeChange,
 };
 use api::value::{DrivePath, LogPlace, Name, Size};
 use comfy_table::Table;
 
 use crate::cli::{DriveVerb, Global, MadeOf, PoolVerb, VolumeVerb};
+use crate::confirm::confirm;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::manage::{ask, whole};
 use crate::output::{facts, or_dash, print, table};
@@ -31,9 +32,22 @@ pub fn pool(global: &Global, verb: PoolVerb) -> Outcome {
             print(global.output, &pool, pool_facts)
         }
         PoolVerb::Export { name } => ask(global, async |client| client.export_pool(&name).await),
-        PoolVerb::Import { of, degraded, accept_loss, force } => {
-            let (drives, log) = absolute(of)?;
-            let from = PoolImport { drives, log, degraded, accept_loss, force };
+        PoolVerb::Import { name, drive, log, dry_run, yes, degraded, accept_loss, force } => {
+            let (drives, log) = absolute(MadeOf { drive, log })?;
+            let from = PoolImport { name, drives, log, degraded, accept_loss, force };
+            if dry_run {
+                let found = ask(global, async |client| client.found_pools(&from).await)?;
+                return print(global.output, &found, |found| found_table(found));
+            }
+            if degraded {
+                let loss =
+                    "Drives that are missing count as failed from then on: what they hold is old.";
+                confirm(loss, yes)?;
+            }
+            if accept_loss {
+                let loss = "Writes that were acknowledged and are in the commit log only may be lost for good.";
+                confirm(loss, yes)?;
+            }
             let opened = ask(global, async |client| client.import_pool(&from).await)?;
             if accept_loss {
                 eprintln!(
@@ -65,6 +79,26 @@ fn absolute(of: MadeOf) -> Outcome<(Vec<DrivePath>, Vec<LogPlace>)> {
         of.drive.into_iter().map(drive).collect::<Outcome<_>>()?,
         of.log.into_iter().map(log).collect::<Outcome<_>>()?,
     ))
+}
+
+fn found_table(all: &[FoundPool]) -> Table {
+    let header = ["pool", "id", "drives", "bears", "log", "state", "missing"];
+    let mut table = table(&header, &[3]);
+    for pool in all {
+        let there = pool.drives.iter().filter(|drive| drive.path.is_some()).count();
+        let missing = pool.drives.iter().filter(|drive| drive.path.is_none() && !drive.failed);
+        let missing: Vec<_> = missing.map(|drive| drive.index.to_string()).collect();
+        table.add_row([
+            pool.name.clone(),
+            pool.id.to_string(),
+            format!("{there} of {}", pool.drives.len()),
+            pool.bears.to_string(),
+            pool.log.clone(),
+            if pool.exported { "exported" } else { "not exported" }.to_owned(),
+            or_dash((!missing.is_empty()).then(|| missing.join(", "))),
+        ]);
+    }
+    table
 }
 
 fn pool_table(all: &[Pool]) -> Table {
@@ -233,15 +267,30 @@ pub fn volume(global: &Global, verb: VolumeVerb) -> Outcome {
             return print(global.output, &all, |all| volume_table(all));
         }
         VolumeVerb::Show { of } => ask(global, async |client| client.volume(&of.volume).await)?,
-        VolumeVerb::Resize { of, size } => {
-            let change = VolumeChange { size: Some(size), name: None };
+        VolumeVerb::Resize { of, size, yes } => {
+            let before = ask(global, async |client| client.volume(&of.volume).await)?.size;
+            let shrink = size < before;
+            if shrink {
+                let (volume, what) = (&of.volume, "and what lies beyond that is lost");
+                confirm(
+                    &format!("Volume {volume} has {before}; it will have {size}, {what}."),
+                    yes,
+                )?;
+            }
+            let change = VolumeChange { size: Some(size), shrink, name: None };
             ask(global, async |client| client.change_volume(&of.volume, &change).await)?
         }
         VolumeVerb::Rename { of, name } => {
-            let change = VolumeChange { size: None, name: Some(name) };
+            let change = VolumeChange { name: Some(name), ..VolumeChange::default() };
             ask(global, async |client| client.change_volume(&of.volume, &change).await)?
         }
-        VolumeVerb::Delete { of } => {
+        VolumeVerb::Delete { of, yes } => {
+            let volume = ask(global, async |client| client.volume(&of.volume).await)?;
+            // One that is mapped is refused, whoever is sure.
+            if volume.mapping.is_none() {
+                let (name, size) = (&volume.name, volume.size);
+                confirm(&format!("Volume {name} of {size} and all it holds will be lost."), yes)?;
+            }
             return ask(global, async |client| client.delete_volume(&of.volume).await);
         }
         VolumeVerb::Map { of, subnqn, nsid, allow_any_host, allow_host } => {

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::v1::Listener;
 use api::value::Address;
@@ -24,6 +25,10 @@ use crate::service::{Asked, Signals, notify, watch, watchdog};
 
 /// Port of NVMe/TCP, where an ad hoc target listens unless told otherwise.
 const PORT: u16 = 4420;
+
+/// How long it takes at most until the service manager is told that pools that lack nothing are open: less than
+/// it waits.
+const READY_PATIENCE: Duration = Duration::from_secs(20);
 
 /// `flashloom serve`
 pub fn run(global: &Global, args: ServeArgs) -> Outcome {
@@ -75,6 +80,10 @@ where
         let server = tokio::spawn(server.serve(Arc::clone(&node), ended));
         let watchdog = tokio::spawn(watchdog(Arc::clone(&node)));
         let space = tokio::spawn(watch(Arc::clone(&node)));
+        // Pools that lack something are not waited for, and hosts and the management socket wait for none.
+        let settling = Arc::clone(&node);
+        let settle = move || settling.wait_for_openings(READY_PATIENCE);
+        let _ = tokio::task::spawn_blocking(settle).await;
         notify(&[NotifyState::Ready]);
         let result = work(Arc::clone(&node), signals).await;
         notify(&[NotifyState::Stopping]);
@@ -194,7 +203,7 @@ pub fn instructions(node: &Node) -> Outcome<String> {
         for namespace in &subsystem.namespaces {
             let size = match namespace.served {
                 true => format!("{} ({} byte blocks)", namespace.size, namespace.block_size),
-                false => "not served: its pool is not open".to_owned(),
+                false => "not served yet: what keeps it is not there".to_owned(),
             };
             text.push_str(&format!(
                 "  namespace {}: {}, {size}\n",

@@ -77,19 +77,27 @@ pub async fn watchdog(node: Arc<Node>) {
     }
 }
 
-/// Has the node look at how its pools are doing, open those that lacked something, and keep what happened,
+/// Has the node look at how its pools are doing and keep what happened, and beside that take up what is late,
 /// until it stops.
 pub async fn watch(node: Arc<Node>) {
-    while node.look_at_space().await.is_ok()
-        && node.keep_events().is_ok()
-        && node.tell_refused().is_ok()
-    {
-        tokio::time::sleep(array::limits::SPACE).await;
-        let late = Arc::clone(&node);
-        // To open a pool takes as long as its log is long.
-        if !matches!(tokio::task::spawn_blocking(move || late.open_late_pools()).await, Ok(Ok(())))
+    let looks = async {
+        while node.look_at_space().await.is_ok()
+            && node.keep_events().is_ok()
+            && node.tell_refused().is_ok()
         {
-            return;
+            tokio::time::sleep(array::limits::SPACE).await;
         }
-    }
+    };
+    let openings = async {
+        loop {
+            tokio::time::sleep(array::limits::SPACE).await;
+            let late = Arc::clone(&node);
+            // Places that hang hold up nothing but this.
+            let open = tokio::task::spawn_blocking(move || late.open_late_pools());
+            if !matches!(open.await, Ok(Ok(()))) {
+                return;
+            }
+        }
+    };
+    tokio::join!(looks, openings);
 }

@@ -6,7 +6,7 @@ STATE=$DAX/state
 # array ARGUMENTS...: the command line against the array in this guest.
 array() { "$PROGRAM" --state-dir "$STATE" "$@"; }
 
-# It listens when its pools are open.
+# It listens when its pools are open, or take too long for that.
 serving() { (: </dev/tcp/127.0.0.1/4420) 2>/dev/null; }
 not_serving() { ! pgrep -x flashloom >/dev/null; }
 
@@ -15,7 +15,10 @@ start() {
     setsid "$PROGRAM" --state-dir "$STATE" serve --cpus 0 --poll interrupt "$@" </dev/null >>/run/array.log 2>&1 3>&- &
     wait_for 120 serving_or_gone
     serving || fail "the array did not start: $(cat /run/array.log)"
+    wait_for 120 settled
 }
+# No pool is being opened.
+settled() { array pool list -o json >pools.json && ! grep -q '"opening"' pools.json; }
 serving_or_gone() { serving || not_serving; }
 
 # The array's own file system, on persistent memory.

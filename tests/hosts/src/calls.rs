@@ -66,17 +66,8 @@ impl Calls {
                 let words: Vec<&str> = words.iter().map(String::as_str).collect();
                 self.target()?.command_line(&words)
             }
-            // KiB that the files of its drives take.
-            ("pool_takes", [name]) => {
-                let mut blocks = 0;
-                for entry in std::fs::read_dir(self.work.path())? {
-                    let entry = entry?;
-                    if entry.file_name().to_string_lossy().starts_with(&format!("{name}-")) {
-                        blocks += std::os::unix::fs::MetadataExt::blocks(&entry.metadata()?);
-                    }
-                }
-                Ok((blocks / 2).to_string())
-            }
+            ("pool_takes", [name]) => self.pool_takes(name),
+            ("drives", [name, which @ ("away" | "back")]) => self.move_drives(name, which),
             ("listen", []) => self.target()?.listen(),
             ("usage", []) => {
                 let (resident, files) = self.target()?.usage()?;
@@ -97,6 +88,35 @@ impl Calls {
             }
             _ => Err(format!("no such call: {line}").into()),
         }
+    }
+
+    /// KiB that the files of a pool's drives take.
+    fn pool_takes(&self, name: &str) -> Result<String> {
+        let mut blocks = 0;
+        for entry in std::fs::read_dir(self.work.path())? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().starts_with(&format!("{name}-")) {
+                blocks += std::os::unix::fs::MetadataExt::blocks(&entry.metadata()?);
+            }
+        }
+        Ok((blocks / 2).to_string())
+    }
+
+    /// Moves the files of a pool's drives where it does not find them, and back.
+    fn move_drives(&self, name: &str, which: &str) -> Result<String> {
+        let aside = self.work.path().join("aside");
+        std::fs::create_dir_all(&aside)?;
+        let (from, to) = match which {
+            "away" => (self.work.path(), aside.as_path()),
+            _ => (aside.as_path(), self.work.path()),
+        };
+        for entry in std::fs::read_dir(from)? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().starts_with(&format!("{name}-")) {
+                std::fs::rename(entry.path(), to.join(entry.file_name()))?;
+            }
+        }
+        Ok(String::new())
     }
 
     /// What the targets wrote, for a failed scenario's report.

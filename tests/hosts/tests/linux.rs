@@ -31,6 +31,7 @@ scenarios! {
     filesystems
     identify
     keep_alive
+    late_drives
     logs
     multipath
     namespaces

@@ -57,6 +57,10 @@ pub struct Status {
     pub controllers: usize,
     /// Number of open connections.
     pub connections: u64,
+    /// What is asked for and is not as it should be, in words: pools that are not open or lack something, drives
+    /// and addresses that are absent.
+    #[serde(default)]
+    pub problems: Vec<String>,
 }
 
 /// One reactor: a thread with its own ring.

@@ -40,7 +40,9 @@ pub enum PoolHealth {
     Online,
     /// Drives or a log device are lost; the redundancy bears it.
     Degraded,
-    /// It could not be opened; `problem` says why.
+    /// It is being opened.
+    Opening,
+    /// It is not open; `problem` says why. It is opened when what it lacks is there.
     Unavailable,
 }
 
@@ -50,6 +52,7 @@ impl PoolHealth {
         match self {
             Self::Online => "online",
             Self::Degraded => "degraded",
+            Self::Opening => "opening",
             Self::Unavailable => "unavailable",
         }
     }
@@ -277,9 +280,13 @@ pub struct NewPool {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PoolImport {
-    /// Its drives.
+    /// Its name, where drives of several pools are found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<Name>,
+    /// Its drives; those that are found where the system names drives, and in the node's folders, when left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drives: Vec<DrivePath>,
-    /// Where its commit log lies, as for a new pool.
+    /// Where its commit log lies, as for a new pool; where the node knows it to be when left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub log: Vec<LogPlace>,
     /// Open it with as many drives missing as the redundancy bears; these count as failed then.
@@ -293,4 +300,37 @@ pub struct PoolImport {
     /// Open it though it was not exported: no other node may have it open.
     #[serde(default)]
     pub force: bool,
+}
+
+/// A pool as its drives' labels describe it: what an import would open.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FoundPool {
+    /// Its name.
+    pub name: String,
+    /// What identifies it for ever.
+    pub id: Uuid,
+    /// Whether it was exported; otherwise it is imported with `force` only, unless this node had it last.
+    pub exported: bool,
+    /// Whether this node knows it.
+    pub known: bool,
+    /// How many of its drives may be missing.
+    pub bears: u8,
+    /// What keeps its commit log: `pmem`, `bbu` or `drives`.
+    pub log: String,
+    /// Its drives, by index.
+    pub drives: Vec<FoundDrive>,
+}
+
+/// A drive of a pool that was found, or misses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FoundDrive {
+    /// Its place in the pool, from 0.
+    pub index: usize,
+    /// What identifies it for ever.
+    pub id: Uuid,
+    /// Where it is; `None` for one that is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// The pool goes without it: what it holds is old.
+    pub failed: bool,
 }

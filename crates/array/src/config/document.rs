@@ -34,6 +34,9 @@ pub struct Node {
     pub pool_low_percent: Option<Spanned<u8>>,
     pub pool_critical_percent: Option<Spanned<u8>>,
     pub pool_discard: Option<bool>,
+    pub wait_for_drives: Option<Spanned<u64>>,
+    #[serde(default)]
+    pub drive_folders: Vec<Spanned<String>>,
 }
 
 /// `[[listener]]`

@@ -16,10 +16,14 @@ use super::document::{Document, Listener, Namespace, Node, Subsystem};
 use super::{Config, Fault, Faults, Settings};
 use crate::cpus;
 use crate::desired::{self, Desired, ListenerDef, NamespaceDef, SubsystemDef};
+use crate::limits::WAIT_FOR_DRIVES;
 use crate::space::Thresholds;
 
 /// Longest time that an adaptive reactor may spin for: past a second it is `busy`.
 const SPIN_US_MAX: u64 = 1_000_000;
+
+/// Longest time that drives may be waited for: past a day nobody waits.
+const WAIT_SECONDS_MAX: u64 = 86_400;
 
 pub(super) fn read(path: &Path, text: &str) -> Result<Config, Faults> {
     let mut reader = Reader {
@@ -128,7 +132,40 @@ impl Reader<'_> {
         });
         let (cpus, poll) = (cpus.unwrap_or_default(), poll.unwrap_or_default());
         let keeps_free_space = node.pool_discard == Some(false);
-        Settings { cpus, poll, spin, space: self.space(node), keeps_free_space }
+        let drive_folders =
+            node.drive_folders.iter().filter_map(|folder| self.folder(folder)).collect();
+        Settings {
+            cpus,
+            poll,
+            spin,
+            space: self.space(node),
+            wait_for_drives: self.wait_for_drives(node),
+            drive_folders,
+            keeps_free_space,
+        }
+    }
+
+    /// Seconds that pools which lack drives are waited for.
+    fn wait_for_drives(&mut self, node: &Node) -> Duration {
+        let Some(asked) = &node.wait_for_drives else { return WAIT_FOR_DRIVES };
+        let seconds = *asked.get_ref();
+        let within =
+            Some(seconds).filter(|seconds| *seconds <= WAIT_SECONDS_MAX).ok_or_else(|| {
+                let right = format!("choose at most {WAIT_SECONDS_MAX}");
+                Refused::new(format!("{seconds} seconds is too long to wait for drives"), right)
+            });
+        self.checked(asked, within).map_or(WAIT_FOR_DRIVES, Duration::from_secs)
+    }
+
+    fn folder(&mut self, text: &Spanned<String>) -> Option<PathBuf> {
+        let path = PathBuf::from(text.get_ref());
+        let whole = path.is_absolute().then_some(path).ok_or_else(|| {
+            Refused::new(
+                format!("\"{}\" is a relative path", text.get_ref()),
+                "write it from the root: a daemon has no directory of its own",
+            )
+        });
+        self.checked(text, whole)
     }
 
     /// From when on pools are low on space: two percentages, the second above the first.

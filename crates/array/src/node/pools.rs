@@ -1,23 +1,22 @@
 //! What the management API asks of pools and volumes.
 
 use std::collections::btree_map::Entry;
+use std::sync::Arc;
 
 use api::v1::{
-    Drive, Kind, Mapping, NewMapping, NewPool, NewVolume, Pool, PoolImport, Severity, Volume,
-    VolumeChange,
+    Drive, FoundPool, Kind, Mapping, NewMapping, NewPool, NewVolume, Pool, PoolImport, Severity,
+    Volume, VolumeChange, VolumeDeletion,
 };
-use api::value::{Backend, Name, Nqn, Size, VolumePath};
+use api::value::{Backend, DrivePath, Name, Nqn, Size, VolumePath};
 use uuid::Uuid;
 
 use super::manage::{check_unused, exists, no_subsystem};
+use super::opening::{log_lost, not_served};
 use super::{Inner, Node};
 use crate::desired::{self, Desired, NamespaceDef, SubsystemDef};
-use crate::pools::OpenPool;
+use crate::pools::{OpenPool, Opener, PoolDef, Shown};
+use crate::serving::drained;
 use crate::{Error, Result};
-
-fn not_served(pool: &Name, error: &Error) -> String {
-    format!("a volume of pool {pool} cannot be served: {error}")
-}
 
 impl Node {
     /// All pools, by name.
@@ -25,7 +24,9 @@ impl Node {
     /// # Errors
     /// `Stopping`.
     pub fn pools(&self) -> Result<Vec<Pool>> {
-        self.inner().serving()?.pools().documents()
+        // Each is asked under no lock.
+        let shown = self.inner().serving()?.pools().shown();
+        shown.into_iter().map(Shown::document).collect()
     }
 
     /// One pool.
@@ -33,7 +34,8 @@ impl Node {
     /// # Errors
     /// `NotFound`, `Stopping`.
     pub fn pool(&self, name: &Name) -> Result<Pool> {
-        self.inner().serving()?.pools().document(name)
+        let shown = self.inner().serving()?.pools().show(name)?;
+        shown.document()
     }
 
     /// The drives of all pools that are open.
@@ -50,17 +52,45 @@ impl Node {
     /// # Errors
     /// `Conflict` for what is in use, `Invalid` for what cannot be a pool, `Failed`.
     pub fn create_pool(&self, new: &NewPool) -> Result<Pool> {
+        let opener = {
+            let mut inner = self.inner();
+            let pools = inner.serving_mut()?.pools_mut();
+            pools.reserve(&new.name)?;
+            pools.opener()
+        };
+        let made = opener.create(new);
+        self.add_pool(&new.name, made)?;
+        self.events.record(Severity::Info, format!("pool {} made", new.name));
+        self.pool(&new.name)
+    }
+
+    /// Knows a pool that was made or imported; one that was not is forgotten. What is not kept must not be served:
+    /// a restart would not find it.
+    fn add_pool(&self, name: &Name, made: Result<(PoolDef, OpenPool)>) -> Result<Arc<OpenPool>> {
+        let _changing = self.changing();
         let mut inner = self.inner();
-        inner.serving_mut()?.pools_mut().create(new)?;
-        if let Err(error) = self.keep_pools(&mut inner) {
-            // What is not kept must not be served: a restart would not find it.
-            inner.serving_mut()?.pools_mut().forget(&new.name);
+        let Ok(serving) = inner.serving_mut() else {
+            drop(inner);
+            made.inspect(|(_, pool)| pool.close())?;
+            return Err(Error::new(Kind::Stopping, "the daemon is stopping"));
+        };
+        let (def, pool) = match made {
+            Ok(made) => made,
+            Err(error) => {
+                serving.pools_mut().give_up(name);
+                return Err(error);
+            }
+        };
+        let pool = serving.pools_mut().add(name, def, pool);
+        if let Err(error) = self.keep(&mut inner) {
+            let taken = inner.serving_mut()?.pools_mut().take(name);
+            drop(inner);
+            if let Ok(Some(pool)) = taken {
+                pool.close();
+            }
             return Err(error);
         }
-        let made = inner.serving()?.pools().document(&new.name);
-        drop(inner);
-        self.events.record(Severity::Info, format!("pool {} made", new.name));
-        made
+        Ok(pool)
     }
 
     /// Opens a pool that this node does not know, or could not open, from its drives. Volumes of it that
@@ -69,57 +99,73 @@ impl Node {
     /// # Errors
     /// `Conflict` for what is in use or was not exported, `Failed` for what is missing or damaged.
     pub fn import_pool(&self, from: &PoolImport) -> Result<Pool> {
-        let mut inner = self.inner();
-        let name = inner.serving_mut()?.pools_mut().import(from)?;
-        if let Err(error) = self.keep_pools(&mut inner) {
-            inner.serving_mut()?.pools_mut().forget(&name);
-            return Err(error);
-        }
-        let current = inner.state.current.clone();
-        let attached = inner.serving_mut()?.attach(&name, &current);
-        let pool = inner.serving()?.pools().document(&name);
-        let log_lost = inner.serving()?.pools().pool(&name).is_ok_and(OpenPool::has_lost_log);
-        drop(inner);
+        let opener = self.inner().serving()?.pools().opener();
+        let knows = |id| {
+            let inner = self.inner();
+            inner.serving().is_ok_and(|serving| serving.pools().knows(id))
+        };
+        let from = &self.completed(&opener, from)?;
+        let looked = opener.look(from, knows)?;
+        let (name, id) = (looked.1.name.parse::<Name>()?, Uuid::from_bytes(looked.1.pool));
+        self.inner().serving_mut()?.pools_mut().reserve_import(&name, id)?;
+        let pool = self.add_pool(&name, opener.import(from, looked))?;
         self.events.record(Severity::Info, format!("pool {name} imported"));
-        if log_lost {
-            let words = format!(
-                "pool {name} was opened without its commit log, which was lost: writes that were \
-                 acknowledged and not on the drives yet may be lost, so check what uses its \
-                 volumes; a new log was made"
-            );
-            self.events.record(Severity::Error, words);
+        if pool.has_lost_log() {
+            self.events.record(Severity::Error, log_lost(&name));
         }
-        if let Err(error) = attached {
+        let _changing = self.changing();
+        let mut inner = self.inner();
+        let current = inner.state.current.clone();
+        let failed = inner.serving_mut()?.attach(&name, &current);
+        self.keep(&mut inner)?;
+        drop(inner);
+        for error in failed {
             self.events.record(Severity::Error, not_served(&name, &error));
         }
-        pool
+        self.pool(&name)
     }
 
-    /// Opens the pools that could not be opened because something was missing which is there now, and serves
-    /// their volumes that are mapped.
+    /// The pools that an import would find. Everything is only read.
     ///
     /// # Errors
     /// `Stopping`.
-    pub fn open_late_pools(&self) -> Result<()> {
-        let mut inner = self.inner();
-        let current = inner.state.current.clone();
-        let mut said = Vec::new();
-        for (name, error) in inner.serving_mut()?.pools_mut().open_late() {
-            if let Some(error) = error {
-                said.push((
-                    Severity::Error,
-                    format!("pool {name} still cannot be opened: {error}"),
-                ));
-                continue;
-            }
-            said.push((Severity::Info, format!("pool {name} opened: what it lacked is there")));
-            if let Err(error) = inner.serving_mut()?.attach(&name, &current) {
-                said.push((Severity::Error, not_served(&name, &error)));
-            }
+    pub fn find_pools(&self, from: &PoolImport) -> Result<Vec<FoundPool>> {
+        let opener = self.inner().serving()?.pools().opener();
+        let mut found = opener.find(from)?;
+        let inner = self.inner();
+        let pools = inner.serving()?.pools();
+        for pool in &mut found {
+            pool.known = pools.knows(pool.id);
         }
-        drop(inner);
-        said.into_iter().for_each(|(severity, words)| self.events.record(severity, words));
-        Ok(())
+        found.retain(|pool| !pools.is_open(pool.id));
+        if let Some(name) = &from.name {
+            found.retain(|pool| pool.name == name.as_str());
+        }
+        Ok(found)
+    }
+
+    /// An import with the drives that are found, and the log where it is known to be, as far as it does not say.
+    fn completed(&self, opener: &Opener, from: &PoolImport) -> Result<PoolImport> {
+        let mut from = from.clone();
+        if from.drives.is_empty() {
+            let mut found = self.find_pools(&from)?;
+            let Some(pool) = found.pop().filter(|_| found.is_empty()) else {
+                let (what, help) = match found.is_empty() {
+                    true => ("no drives of such a pool are found", "name its drives with --drive"),
+                    false => ("drives of several pools are found", "say which, by name"),
+                };
+                return Err(Error::new(Kind::Invalid, what).help(help));
+            };
+            let paths = pool.drives.into_iter().filter_map(|drive| drive.path);
+            from.drives = paths.map(|path| DrivePath { path: path.into(), size: None }).collect();
+        }
+        if from.log.is_empty() {
+            let id = opener.find(&from)?.first().map(|pool| pool.id);
+            let inner = self.inner();
+            from.log =
+                id.and_then(|id| inner.serving().ok()?.pools().log_of(id)).unwrap_or_default();
+        }
+        Ok(from)
     }
 
     /// Closes a pool, to be opened elsewhere, and forgets it.
@@ -127,6 +173,7 @@ impl Node {
     /// # Errors
     /// `NotFound`, `Conflict` while a volume of it is mapped, `Failed`.
     pub fn export_pool(&self, name: &Name) -> Result<()> {
+        let _changing = self.changing();
         let mut inner = self.inner();
         let mapped = inner.mappings().find(|(volume, _)| volume.pool == *name);
         if let Some((volume, at)) = mapped {
@@ -134,20 +181,12 @@ impl Node {
             return Err(Error::new(Kind::Conflict, what)
                 .help(format!("`flashloom volume unmap {volume}` first")));
         }
-        let exported = inner.serving_mut()?.pools_mut().export(name);
-        self.keep_pools(&mut inner)?;
-        exported?;
+        let pool = inner.serving_mut()?.pools_mut().take(name)?;
         drop(inner);
+        let exported = pool.map_or(Ok(()), |pool| pool.export());
+        self.keep(&mut self.inner())?;
+        exported?;
         self.events.record(Severity::Info, format!("pool {name} exported"));
-        Ok(())
-    }
-
-    /// Writes down which pools there are.
-    fn keep_pools(&self, inner: &mut Inner) -> Result<()> {
-        let mut state = inner.state.clone();
-        state.pools = inner.serving()?.pools().defs();
-        self.dir.save(&state)?;
-        inner.state = state;
         Ok(())
     }
 
@@ -159,8 +198,8 @@ impl Node {
         let inner = self.inner();
         let mut volumes = Vec::new();
         for pool in inner.serving()?.pools().open_pools() {
-            for volume in pool.volumes().keys() {
-                let path = VolumePath { pool: pool.name().clone(), volume: volume.clone() };
+            for volume in pool.volumes().into_keys() {
+                let path = VolumePath { pool: pool.name().clone(), volume };
                 volumes.push(inner.volume(&path)?);
             }
         }
@@ -183,14 +222,13 @@ impl Node {
         let block_size = new.block_size.unwrap_or(desired::BLOCK_SIZE);
         desired::check_block_size(block_size)?;
         check_volume_size(new.size)?;
-        let mut inner = self.inner();
-        let open = inner.serving_mut()?.pools_mut().pool_mut(pool)?;
+        let changing = self.changing();
+        let open = self.open_pool_named(pool)?;
         open.create_volume(&new.name, new.size.bytes(), block_size)?;
+        drop(changing);
         let path = VolumePath { pool: pool.clone(), volume: new.name.clone() };
-        let made = inner.volume(&path);
-        drop(inner);
         self.events.record(Severity::Info, format!("volume {path} made"));
-        made
+        self.volume(&path)
     }
 
     /// Changes a volume's size or name; hosts that use it are told of the size.
@@ -201,10 +239,7 @@ impl Node {
         let mut path = path.clone();
         if let Some(size) = change.size {
             check_volume_size(size)?;
-            let mut inner = self.inner();
-            let mapped = inner.mapping(&path).map(|at| (at.subsystem, at.nsid));
-            inner.serving_mut()?.resize_volume(&path, size.bytes(), mapped.as_ref())?;
-            drop(inner);
+            self.resize_volume(&path, size.bytes(), change.shrink)?;
             self.events.record(Severity::Info, format!("volume {path} resized to {size}"));
         }
         if let Some(name) = &change.name {
@@ -215,12 +250,51 @@ impl Node {
         self.volume(&path)
     }
 
+    /// An open pool, to be asked under no lock.
+    fn open_pool_named(&self, pool: &Name) -> Result<Arc<OpenPool>> {
+        self.inner().serving()?.pools().pool(pool)
+    }
+
+    /// Changes the size of a volume, and of the namespace that it is mapped as, if it is. Growing, the
+    /// volume goes first; shrinking, the namespace does.
+    fn resize_volume(&self, path: &VolumePath, bytes: u64, shrink: bool) -> Result<()> {
+        let _changing = self.changing();
+        let pool = self.open_pool_named(&path.pool)?;
+        let before = pool.volume(&path.volume)?.len();
+        if bytes < before && !shrink {
+            let (before, after) = (Size::new(before), Size::new(bytes));
+            let what =
+                format!("volume {path} has {before}: what lies beyond {after} would be lost");
+            return Err(Error::new(Kind::Conflict, what).help("say `shrink` if that is meant"));
+        }
+        let mapped = self.inner().mapping(path).map(|at| (at.subsystem, at.nsid));
+        let Some(place) = mapped else { return pool.resize_volume(&path.volume, bytes) };
+        // Waits under no lock.
+        let show = |bytes| {
+            let draining = self.inner().serving_mut()?.show_size(&place, bytes)?;
+            drained(&draining)
+        };
+        let mut shown = Ok(());
+        if bytes < before {
+            shown = show(bytes);
+        } else {
+            // Whatever happens, hosts are never shown less than they have seen.
+            let mut inner = self.inner();
+            inner.serving_mut()?.remember_size(&place, bytes);
+            self.keep(&mut inner)?;
+        }
+        let resized = shown.and_then(|()| pool.resize_volume(&path.volume, bytes));
+        show(if resized.is_ok() { bytes } else { before })?;
+        self.keep(&mut self.inner())?;
+        resized
+    }
+
     fn rename_volume(&self, path: &VolumePath, to: &Name) -> Result<()> {
-        let mut inner = self.inner();
-        let mapped = inner.mapping(path);
-        let pool = inner.serving_mut()?.pools_mut().pool_mut(&path.pool)?;
+        let _changing = self.changing();
+        let pool = self.open_pool_named(&path.pool)?;
         pool.rename_volume(&path.volume, to)?;
-        let Some(at) = mapped else { return Ok(()) };
+        let mut inner = self.inner();
+        let Some(at) = inner.mapping(path) else { return Ok(()) };
         let mut wanted = inner.state.current.clone();
         let def = wanted.subsystems.get_mut(&at.subsystem);
         if let Some(def) = def.and_then(|def| def.namespaces.get_mut(&at.nsid)) {
@@ -228,8 +302,8 @@ impl Node {
             def.backend = Backend::Volume(renamed);
         }
         let kept = self.go_to(&mut inner, wanted, None);
+        drop(inner);
         if kept.is_err() {
-            let pool = inner.serving_mut()?.pools_mut().pool_mut(&path.pool)?;
             pool.rename_volume(to, &path.volume)?;
         }
         kept
@@ -239,15 +313,20 @@ impl Node {
     ///
     /// # Errors
     /// `NotFound`, `Conflict` while it is mapped, `Failed`.
-    pub fn delete_volume(&self, path: &VolumePath) -> Result<()> {
-        let mut inner = self.inner();
-        if let Some(at) = inner.mapping(path) {
+    pub fn delete_volume(&self, path: &VolumePath, how: VolumeDeletion) -> Result<()> {
+        let _changing = self.changing();
+        if let Some(at) = self.inner().mapping(path) {
             let what = format!("volume {path} is namespace {} of {}", at.nsid, at.subsystem);
             return Err(Error::new(Kind::Conflict, what)
                 .help(format!("`flashloom volume unmap {path}` first")));
         }
-        inner.serving_mut()?.pools_mut().pool_mut(&path.pool)?.delete_volume(&path.volume)?;
-        drop(inner);
+        let pool = self.open_pool_named(&path.pool)?;
+        let size = Size::new(pool.volume(&path.volume)?.len());
+        if !how.force {
+            let what = format!("volume {path} of {size} and all it holds would be lost");
+            return Err(Error::new(Kind::Conflict, what).help("say `force` if that is meant"));
+        }
+        pool.delete_volume(&path.volume)?;
         self.events.record(Severity::Info, format!("volume {path} deleted"));
         Ok(())
     }

@@ -9,7 +9,7 @@ use target::subsystem::Health;
 use super::{Inner, Node};
 use crate::Result;
 use crate::pools::problem;
-use crate::space::{Thresholds, Usage};
+use crate::space::{Faults, Thresholds, Usage};
 
 impl Node {
     /// Looks at all pools, once: records events for those that have less room than was told, or more,
@@ -25,6 +25,7 @@ impl Node {
             let Ok(Some(status)) = look.await else { continue };
             self.tell_lost(&name, status.lost_blocks)?;
             self.tell_problem(&name, problem(&status).as_deref())?;
+            self.tell_faults(&name, &status)?;
             let settle = {
                 let mut inner = self.inner();
                 let pools = inner.serving_mut()?.pools_mut();
@@ -55,6 +56,22 @@ impl Node {
         let new = self.inner().serving_mut()?.pools_mut().watch_mut(name).loses(lost);
         if new > 0 {
             self.events.record(Severity::Error, loss(name, new));
+        }
+        Ok(())
+    }
+
+    /// Records it when a drive of a pool has more faults than was told.
+    fn tell_faults(&self, name: &Name, status: &engine::PoolStatus) -> Result<()> {
+        let faults = status.drives.iter().map(|drive| Faults::of(&drive.counters));
+        let worse =
+            self.inner().serving_mut()?.pools_mut().watch_mut(name).faults(faults.collect());
+        for (index, Faults { read_errors, corrupt, repaired }) in worse {
+            let words = format!(
+                "drive {index} of pool {name} has faults: {read_errors} of its reads failed, {corrupt} of its \
+                 blocks were not what was written, {repaired} were written anew from the others; \
+                 `flashloom drive show {name} {index}` tells more"
+            );
+            self.events.record(Severity::Warning, words);
         }
         Ok(())
     }
@@ -134,7 +151,7 @@ impl Inner {
             *of = spare.min(*of);
             if let Some(health) = told.get_mut(&mapping.subsystem) {
                 (health.available_spare, health.spare_threshold) = *of;
-                health.reliability_degraded |= watch.is_degraded();
+                health.reliability_degraded |= watch.is_degraded() || watch.is_worn();
             }
         }
         told.into_iter().try_for_each(|(nqn, health)| serving.set_health(nqn, health))

@@ -35,6 +35,7 @@ impl Node {
             subsystems: current.subsystems.len(),
             namespaces: serving.namespaces_served(),
             controllers: serving.controllers().len(),
+            problems: serving.problems(current),
         })
     }
 

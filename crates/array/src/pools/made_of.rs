@@ -13,7 +13,6 @@ use media::memory::RegionOptions;
 use media::{Drive, Pmem};
 use uuid::Uuid;
 
-use super::PoolDef;
 use crate::lock::{is_at, lock};
 use crate::{Error, Result};
 
@@ -134,32 +133,6 @@ impl MadeOf {
         Ok(Self { drives: opened, log, places, locks, made })
     }
 
-    /// Opens what a pool that is known is made of; a drive that cannot be opened is left out, and
-    /// missed by the pool if it matters.
-    ///
-    /// # Errors
-    /// `Failed` when the log cannot be opened, or no drive.
-    pub fn known(def: &PoolDef) -> Result<Self> {
-        let (mut opened, mut locks, mut first) = (Vec::new(), Vec::new(), None);
-        for path in &def.drives {
-            match open_drive(path, None) {
-                Ok((member, lock)) => {
-                    opened.push(member);
-                    locks.extend(lock);
-                }
-                Err(error) => {
-                    tracing::error!("{error}");
-                    first = first.or(Some(error));
-                }
-            }
-        }
-        if let (true, Some(error)) = (opened.is_empty(), first) {
-            return Err(error);
-        }
-        let log = open_log(&def.log, None, &mut locks)?;
-        Ok(Self { drives: opened, log, places: def.log.clone(), locks, made: Made::default() })
-    }
-
     /// Gives files that are smaller the sizes that were asked for.
     ///
     /// # Errors
@@ -248,7 +221,11 @@ fn cannot_open(path: &Path, error: media::Error) -> Error {
     Error::cannot_open(path, error, "create it, or name its size as in /srv/d0.img,size=10GiB")
 }
 
-fn open_drive(path: &Path, size: Option<u64>) -> Result<(Member, Option<Arc<File>>)> {
+/// Opens a drive and holds it against others.
+///
+/// # Errors
+/// `Failed` when it cannot be opened, `Conflict` when it is in use.
+pub fn open_drive(path: &Path, size: Option<u64>) -> Result<(Member, Option<Arc<File>>)> {
     if DrivePath::memory(path).is_some() {
         let gone = format!("drive {} was in memory and is gone", path.display());
         return Err(Error::new(Kind::Failed, gone)
@@ -260,6 +237,30 @@ fn open_drive(path: &Path, size: Option<u64>) -> Result<(Member, Option<Arc<File
     let drive = Drive::open(path, options).map_err(failed)?;
     let lock = lock(path, None)?;
     Ok((Member { path: path.to_owned(), drive: Arc::new(drive) }, Some(lock)))
+}
+
+/// Opens what there is of a known pool's log. Gives what keeps it, what holds that, and words of what is missing.
+///
+/// # Errors
+/// `Failed` when nothing of it is there.
+pub fn open_known_log(places: &[LogPlace]) -> Result<(LogSpec, Vec<Arc<File>>, Vec<String>)> {
+    let (mut locks, mut lost, mut first) = (Vec::new(), Vec::new(), None);
+    let mut there = Vec::new();
+    for place in places {
+        // Each on its own: of two that mirror each other, one may be gone.
+        match open_log(std::slice::from_ref(place), None, &mut Vec::new()) {
+            Ok(_) => there.push(place.clone()),
+            Err(error) => {
+                lost.push(format!("the log's copy at {place} is missing: {}", error.context));
+                first = first.or(Some(error));
+            }
+        }
+    }
+    if let (true, Some(error)) = (there.is_empty(), first) {
+        return Err(error);
+    }
+    let log = open_log(&there, None, &mut locks)?;
+    Ok((log, locks, lost))
 }
 
 /// Opens a log's devices, creating files of `create` bytes.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::future::Future;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use api::v1::Kind;
@@ -37,7 +37,8 @@ pub struct Asked {
     pub shards: Option<u16>,
 }
 
-/// An open pool. To be closed by [`OpenPool::close`].
+/// An open pool. To be closed by [`OpenPool::close`]. Whoever asks something of it waits for its reactor: nobody
+/// does so with the node locked.
 #[derive(Debug)]
 pub struct OpenPool {
     name: Name,
@@ -46,9 +47,10 @@ pub struct OpenPool {
     /// By index; `None` for a drive that is missing.
     paths: Vec<Option<PathBuf>>,
     places: Vec<LogPlace>,
-    volumes: BTreeMap<Name, Volume>,
+    volumes: Mutex<BTreeMap<Name, Volume>>,
     log_lost: bool,
-    _locks: Vec<Arc<File>>,
+    /// Until it is closed.
+    locks: Mutex<Vec<Arc<File>>>,
 }
 
 fn stopped<E>(_: E) -> Error {
@@ -148,9 +150,9 @@ impl OpenPool {
             home,
             paths,
             places,
-            volumes: volumes.collect::<Result<_>>()?,
+            volumes: Mutex::new(volumes.collect::<Result<_>>()?),
             log_lost: opened.log_lost,
-            _locks: locks,
+            locks: Mutex::new(locks),
         })
     }
 
@@ -184,17 +186,21 @@ impl OpenPool {
         &self.places
     }
 
+    fn known(&self) -> MutexGuard<'_, BTreeMap<Name, Volume>> {
+        self.volumes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Its volumes, by name.
-    pub const fn volumes(&self) -> &BTreeMap<Name, Volume> {
-        &self.volumes
+    pub fn volumes(&self) -> BTreeMap<Name, Volume> {
+        self.known().clone()
     }
 
     /// A volume.
     ///
     /// # Errors
     /// `NotFound`.
-    pub fn volume(&self, name: &Name) -> Result<&Volume> {
-        self.volumes.get(name).ok_or_else(|| {
+    pub fn volume(&self, name: &Name) -> Result<Volume> {
+        self.known().get(name).cloned().ok_or_else(|| {
             Error::new(Kind::NotFound, format!("there is no volume {}/{name}", self.name))
                 .help("`flashloom volume list` shows those there are")
         })
@@ -249,11 +255,11 @@ impl OpenPool {
     ///
     /// # Errors
     /// `Conflict` for a name that is taken, `Invalid` for a size that cannot be, `Failed`.
-    pub fn create_volume(&mut self, name: &Name, bytes: u64, block_size: u32) -> Result<()> {
+    pub fn create_volume(&self, name: &Name, bytes: u64, block_size: u32) -> Result<()> {
         let id = *Uuid::new_v4().as_bytes();
         let spec = VolumeSpec { name: name.to_string(), id, bytes, block_size };
         let volume = self.call(|pool| async move { pool.create_volume(spec).await })?;
-        self.volumes.insert(name.clone(), volume);
+        self.known().insert(name.clone(), volume);
         Ok(())
     }
 
@@ -261,11 +267,11 @@ impl OpenPool {
     ///
     /// # Errors
     /// `NotFound`, `Failed`.
-    pub fn delete_volume(&mut self, name: &Name) -> Result<()> {
+    pub fn delete_volume(&self, name: &Name) -> Result<()> {
         self.volume(name)?;
         let volume = name.to_string();
         self.call(|pool| async move { pool.delete_volume(&volume).await })?;
-        self.volumes.remove(name);
+        self.known().remove(name);
         Ok(())
     }
 
@@ -282,12 +288,13 @@ impl OpenPool {
     ///
     /// # Errors
     /// `NotFound`, `Conflict`, `Failed`.
-    pub fn rename_volume(&mut self, name: &Name, to: &Name) -> Result<()> {
-        let volume = self.volume(name)?.clone();
+    pub fn rename_volume(&self, name: &Name, to: &Name) -> Result<()> {
+        let volume = self.volume(name)?;
         let (from, new) = (name.to_string(), to.to_string());
         self.call(move |pool| async move { pool.rename_volume(&from, &new).await })?;
-        self.volumes.remove(name);
-        self.volumes.insert(to.clone(), volume);
+        let mut known = self.known();
+        known.remove(name);
+        known.insert(to.clone(), volume);
         Ok(())
     }
 
@@ -295,24 +302,27 @@ impl OpenPool {
     ///
     /// # Errors
     /// `Failed`: it is closed all the same, and not marked as exported.
-    pub fn export(self) -> Result<()> {
+    pub fn export(&self) -> Result<()> {
         self.shut(true)
     }
 
     /// Closes it.
-    pub fn close(self) {
+    pub fn close(&self) {
         let name = self.name.clone();
         if let Err(error) = self.shut(false) {
             tracing::error!("pool {name} was not closed in order: {error}");
         }
     }
 
-    fn shut(self, export: bool) -> Result<()> {
+    fn shut(&self, export: bool) -> Result<()> {
         let id = self.id;
-        self.call(move |pool| async move {
+        let shut = self.call(move |pool| async move {
             HELD.with_borrow_mut(|all| all.remove(&id));
             if export { pool.export().await } else { pool.close().await }
-        })
+        });
+        // Others may have it, though somebody may still hold on to this.
+        self.locks.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        shut
     }
 }
 

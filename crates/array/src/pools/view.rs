@@ -1,66 +1,84 @@
 //! Pools as documents of the management API.
 
+use std::sync::Arc;
+
 use api::v1::{
     Drive, DriveCounters, DriveHealth, Pool, PoolHealth, PoolLog, PoolSpace, PoolStatus,
     SegmentCounts,
 };
 use api::value::Name;
+use engine::format::label::LogKind;
 use engine::segment::DriveState;
 use uuid::Uuid;
 
-use super::{Known, OpenPool, Pools, no_pool};
+use super::{Condition, Known, OpenPool, Pools, no_pool};
 use crate::Result;
+
+/// A pool as it is to be shown. To make the document asks an open one, which is done under no lock.
+#[derive(Debug)]
+pub struct Shown {
+    pool: Pool,
+    open: Option<Arc<OpenPool>>,
+    space: PoolSpace,
+}
 
 impl Pools {
     /// All pools, by name.
-    ///
-    /// # Errors
-    /// `Stopping`.
-    pub fn documents(&self) -> Result<Vec<Pool>> {
-        self.known.iter().map(|(name, known)| self.document_of(name, known)).collect()
+    pub fn shown(&self) -> Vec<Shown> {
+        self.known.iter().map(|(name, known)| self.show_known(name, known)).collect()
     }
 
     /// One pool.
     ///
     /// # Errors
-    /// `NotFound`, `Stopping`.
-    pub fn document(&self, name: &Name) -> Result<Pool> {
-        self.document_of(name, self.known.get(name).ok_or_else(|| no_pool(name))?)
+    /// `NotFound`.
+    pub fn show(&self, name: &Name) -> Result<Shown> {
+        Ok(self.show_known(name, self.known.get(name).ok_or_else(|| no_pool(name))?))
     }
 
-    fn document_of(&self, name: &Name, known: &Known) -> Result<Pool> {
-        document(name, known, self.space(name))
+    fn show_known(&self, name: &Name, known: &Known) -> Shown {
+        let path = |path: &std::path::PathBuf| path.display().to_string();
+        let (health, problem) = match &known.condition {
+            Condition::Open(_) => (PoolHealth::Online, None),
+            Condition::Opening(problem) => (PoolHealth::Opening, problem.clone()),
+            Condition::Closed(problem) => (PoolHealth::Unavailable, Some(problem.clone())),
+        };
+        let pool = Pool {
+            name: name.clone(),
+            id: known.def.id,
+            health,
+            problem,
+            paths: known.def.drives.iter().map(path).collect(),
+            log_places: known.def.log.clone(),
+            status: None,
+        };
+        Shown { pool, open: known.pool().cloned(), space: self.space(name) }
     }
 
     /// The pools that are open.
-    pub fn open_pools(&self) -> impl Iterator<Item = &OpenPool> {
-        self.known.values().filter_map(|known| known.open.as_ref().ok())
+    pub fn open_pools(&self) -> impl Iterator<Item = &Arc<OpenPool>> {
+        self.known.values().filter_map(Known::pool)
     }
 }
 
-fn document(name: &Name, known: &Known, space: PoolSpace) -> Result<Pool> {
-    let path = |path: &std::path::PathBuf| path.display().to_string();
-    let mut pool = Pool {
-        name: name.clone(),
-        id: known.def.id,
-        health: PoolHealth::Unavailable,
-        problem: None,
-        paths: known.def.drives.iter().map(path).collect(),
-        log_places: known.def.log.clone(),
-        status: None,
-    };
-    match &known.open {
-        Err(problem) => pool.problem = Some(problem.clone()),
-        Ok(open) => {
+impl Shown {
+    /// The document.
+    ///
+    /// # Errors
+    /// `Stopping`.
+    pub fn document(self) -> Result<Pool> {
+        let Self { mut pool, open, space } = self;
+        if let Some(open) = open {
             let status = open.status()?;
             pool.problem = problem(&status);
-            pool.health =
-                if pool.problem.is_some() { PoolHealth::Degraded } else { PoolHealth::Online };
+            if pool.problem.is_some() {
+                pool.health = PoolHealth::Degraded;
+            }
             pool.log_places = open.places().to_vec();
-            pool.status = Some(document_of_status(open, &status, space));
+            pool.status = Some(document_of_status(&open, &status, space));
         }
+        Ok(pool)
     }
-    Ok(pool)
 }
 
 /// What an open pool has lost, in words.
@@ -105,12 +123,7 @@ fn document_of_status(
         metadata: status.metadata,
         segments: SegmentCounts { free, reserved, open: filling, sealed },
         log: PoolLog {
-            kind: match status.log.kind {
-                engine::format::label::LogKind::Pmem => "pmem",
-                engine::format::label::LogKind::Bbu => "bbu",
-                engine::format::label::LogKind::Drives => "drives",
-            }
-            .to_owned(),
+            kind: log_kind(status.log.kind).to_owned(),
             protection: status.log.protection.to_owned(),
             size: status.log.bytes,
             used: status.log.used,
@@ -125,6 +138,15 @@ fn document_of_status(
         moved: status.moved,
         segments_reclaimed: status.segments_reclaimed,
         lost_blocks: status.lost_blocks,
+    }
+}
+
+/// The name of what keeps a log.
+pub const fn log_kind(kind: LogKind) -> &'static str {
+    match kind {
+        LogKind::Pmem => "pmem",
+        LogKind::Bbu => "bbu",
+        LogKind::Drives => "drives",
     }
 }
 

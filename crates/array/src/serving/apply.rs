@@ -22,13 +22,15 @@ use crate::{Error, Result, identity};
 
 /// What a change has ready, and what it has taken out of service and may yet have to put back.
 #[derive(Default)]
-struct Batch {
-    fresh_media: BTreeMap<Place, Media>,
+pub(super) struct Batch {
+    pub(super) fresh_media: BTreeMap<Place, Media>,
     fresh_listeners: BTreeMap<Address, Listening>,
     parked_media: BTreeMap<Place, Media>,
     parked_listeners: BTreeMap<Address, Listening>,
     /// Places left absent, and those that were and are asked for no more.
     absent: BTreeSet<Place>,
+    /// Likewise, addresses that are not there.
+    unbound: BTreeSet<Address>,
     /// Namespaces that were removed.
     removed: BTreeMap<Place, Uuid>,
     /// Subsystems that were removed.
@@ -46,7 +48,12 @@ impl Serving {
     /// Why a step could not be taken; everything is as it was before.
     pub fn apply(&mut self, steps: Vec<Step>) -> Result<()> {
         self.lingering.retain(|(_, draining)| !draining.wait(Duration::ZERO));
-        let mut batch = self.prepare(&steps)?;
+        let batch = self.prepare(&steps)?;
+        self.take_all(steps, batch)
+    }
+
+    /// Takes all `steps`, for which `batch` has all that they need, or none.
+    pub(super) fn take_all(&mut self, steps: Vec<Step>, mut batch: Batch) -> Result<()> {
         let mut taken = Vec::new();
         for step in steps {
             if let Err(error) = self.take(&step, &mut batch) {
@@ -82,20 +89,35 @@ impl Serving {
     fn prepare(&self, steps: &[Step]) -> Result<Batch> {
         let mut batch = Batch::default();
         for step in steps {
-            match step {
-                Step::AddNamespace { nqn, nsid, def } => {
-                    let in_use = self.media.get(&(nqn.clone(), *nsid));
-                    let media = Media::open(def, self.crew.len() > 1, in_use, &self.pools)?;
-                    batch.fresh_media.insert((nqn.clone(), *nsid), media);
-                }
-                Step::AddListener { address, .. } if !self.listeners.contains_key(address) => {
-                    let listening = Listening::bind(&self.crew, &self.target, *address)?;
-                    batch.fresh_listeners.insert(*address, listening);
-                }
-                _ => {}
-            }
+            self.prepare_step(step, &mut batch)?;
         }
         Ok(batch)
+    }
+
+    pub(super) fn prepare_step(&self, step: &Step, batch: &mut Batch) -> Result<()> {
+        match step {
+            Step::AddNamespace { nqn, nsid, def } => {
+                let place = (nqn.clone(), *nsid);
+                let media = match self.media.get(&place) {
+                    // It is waited for, and goes on to be.
+                    Some(absent) if absent.is_absent() && self.is_known(&place, def) => {
+                        Media::absent(absent.bytes())
+                    }
+                    in_use => Media::open(def, self.crew.len() > 1, in_use, &self.pools)?,
+                };
+                batch.fresh_media.insert(place, media);
+            }
+            Step::AddListener { address, .. } if !self.listeners.contains_key(address) => {
+                let listening = Listening::bind(&self.crew, &self.target, *address)?;
+                batch.fresh_listeners.insert(*address, listening);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn is_known(&self, (nqn, nsid): &Place, def: &NamespaceDef) -> bool {
+        self.seen.get(nqn, *nsid, &def.backend).is_some()
     }
 
     fn take(&mut self, step: &Step, batch: &mut Batch) -> Result<()> {
@@ -145,7 +167,7 @@ impl Serving {
         self.target.restore_events(&name, self.event_logs.read(nqn)).map_err(refused)
     }
 
-    fn add_namespace(
+    pub(super) fn add_namespace(
         &mut self,
         nqn: &Nqn,
         nsid: u32,
@@ -171,6 +193,7 @@ impl Serving {
         self.target.add_namespace(&name, &spec).map_err(refused)?;
         let bytes = media.bytes();
         self.media.insert(place, media);
+        self.remember(nqn, nsid, def, bytes);
         let _none = self.target.resize_namespace(&name, nsid, bytes).map_err(refused)?;
         Ok(())
     }
@@ -230,6 +253,7 @@ impl Serving {
             }
         }
         batch.sizes.insert(place, before);
+        self.remember(nqn, nsid, to, bytes);
         Ok(())
     }
 
@@ -239,9 +263,21 @@ impl Serving {
         def: &ListenerDef,
         batch: &mut Batch,
     ) -> Result<()> {
+        if batch.back && batch.unbound.remove(&address) {
+            self.unbound.insert(address);
+            return Ok(());
+        }
         let fresh = batch.fresh_listeners.remove(&address);
         let ready = fresh.or_else(|| batch.parked_listeners.remove(&address));
-        let listening = ready.ok_or_else(|| unprepared("listener"))?;
+        self.serve_listener(address, def, ready.ok_or_else(|| unprepared("listener"))?)
+    }
+
+    pub(super) fn serve_listener(
+        &mut self,
+        address: Address,
+        def: &ListenerDef,
+        listening: Listening,
+    ) -> Result<()> {
         let socket = listening.local();
         let advertise = def.advertise.map(|to| (to.ip, to.port.unwrap_or(socket.port())));
         let info = ListenerInfo {
@@ -256,6 +292,10 @@ impl Serving {
     }
 
     fn remove_listener(&mut self, address: Address, batch: &mut Batch) -> Result<()> {
+        if self.unbound.remove(&address) {
+            batch.unbound.insert(address);
+            return Ok(());
+        }
         let listening = self.listeners.remove(&address).ok_or_else(|| unprepared("listener"))?;
         if let Some(id) = listening.id() {
             self.target.remove_listener(id).map_err(refused)?;
@@ -265,6 +305,9 @@ impl Serving {
     }
 
     fn set_ana(&self, address: Address, to: AnaState) -> Result<()> {
+        if self.unbound.contains(&address) {
+            return Ok(());
+        }
         let id = self.listeners.get(&address).and_then(Listening::id);
         let id = id.ok_or_else(|| unprepared("listener"))?;
         self.target.set_listener_ana(id, ana(to)).map_err(refused)
@@ -275,7 +318,7 @@ impl Serving {
 ///
 /// # Errors
 /// They do not end.
-pub(super) fn drained(draining: &Draining) -> Result<()> {
+pub(crate) fn drained(draining: &Draining) -> Result<()> {
     if draining.wait(NAMESPACE_DRAIN) {
         return Ok(());
     }

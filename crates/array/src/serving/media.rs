@@ -30,6 +30,16 @@ impl Media {
         !matches!(self.backend, Backend::Memory(_))
     }
 
+    /// What is not there yet, of `bytes`.
+    pub const fn absent(bytes: u64) -> Self {
+        Self { backend: Backend::Absent { bytes }, bytes, lock: None }
+    }
+
+    /// Whether it is not there yet.
+    pub const fn is_absent(&self) -> bool {
+        self.backend.is_absent()
+    }
+
     /// Opens what `def` names. `shared`: more than one reactor will use it. `in_use` is what the
     /// same place is served from now: its lock is ours already.
     pub fn open(
@@ -56,7 +66,7 @@ impl Media {
                 Self::open_drive(path, asked, def.block_size, in_use)
             }
             Kept::Volume(path) => {
-                let volume = pools.volume(path)?.clone();
+                let volume = pools.volume(path)?;
                 if volume.block_size() != def.block_size {
                     let what = format!("volume {path} has blocks of {} bytes", volume.block_size());
                     return Err(Error::new(Kind::Invalid, what)
@@ -65,6 +75,19 @@ impl Media {
                 let bytes = volume.len();
                 Ok(Self { backend: Backend::Volume(volume), bytes, lock: None })
             }
+        }
+    }
+
+    /// Opens the drive of a namespace that waited for it.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_late(def: &NamespaceDef) -> Result<Self> {
+        match &def.backend {
+            Kept::Drive { path, size } => {
+                Self::open_drive(path, size.map(|size| size.bytes()), def.block_size, None)
+            }
+            other => Err(Error::new(Kind::Failed, format!("{other} is no drive"))),
         }
     }
 
@@ -118,7 +141,12 @@ impl Media {
             Backend::Memory(region) => region.resize(bytes),
             Backend::Drive(drive) => drive.resize(bytes),
             // Resized by its pool.
-            Backend::Volume(_) | Backend::Absent { .. } => Ok(()),
+            Backend::Volume(_) => Ok(()),
+            Backend::Absent { bytes: were } if *were == bytes => Ok(()),
+            Backend::Absent { .. } => {
+                let what = "its drive is not there: its size can be changed when it is";
+                return Err(Error::new(Kind::Failed, what));
+            }
         };
         result.map_err(|error| Error::failed(format!("cannot have {bytes} bytes"), error))?;
         self.bytes = bytes;

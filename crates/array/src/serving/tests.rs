@@ -6,14 +6,14 @@ use std::path::Path;
 use api::v1::{Kind, PollPolicy};
 
 use super::*;
-use crate::change::steps;
+use crate::change::{Step, steps};
 use crate::config;
 use crate::desired::Desired;
 
 fn serving() -> (Serving, tempfile::TempDir) {
     let settings = Settings { poll: PollPolicy::Interrupt, ..Settings::default() };
     let state = tempfile::tempdir().unwrap();
-    (Serving::start(&settings, identity::new_node(), state.path()).unwrap(), state)
+    (Serving::start(&settings, identity::new_node(), state.path(), Seen::default()).unwrap(), state)
 }
 
 fn desired(text: &str) -> Desired {
@@ -130,7 +130,8 @@ fn what_happened_in_a_subsystem_is_known_after_a_restart_until_it_is_removed() {
     serving.stop();
 
     let settings = Settings { poll: PollPolicy::Interrupt, ..Settings::default() };
-    let start = || Serving::start(&settings, identity::new_node(), state.path()).unwrap();
+    let start =
+        || Serving::start(&settings, identity::new_node(), state.path(), Seen::default()).unwrap();
     let mut again = start();
     again.apply(steps(&nothing, &served)).unwrap();
     let after = again.target.persistent_events(&name).unwrap();

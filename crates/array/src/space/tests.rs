@@ -113,3 +113,20 @@ fn what_a_pool_lacks_is_told_when_it_changes() {
     assert!(watch.lacks(Some("drive 1 is failed, drive 2 is failed")));
     assert!(watch.lacks(None) && !watch.is_degraded());
 }
+
+/// Five thousand blocks of a drive were damaged and mended, and nobody was told.
+#[test]
+fn faults_of_a_drive_are_told_at_the_first_and_at_each_power_of_ten() {
+    let mut watch = Watch::default();
+    let faults = |read_errors, corrupt, repaired| Faults { read_errors, corrupt, repaired };
+    let mut look = |now| watch.faults(vec![Faults::default(), now]).len();
+    assert_eq!(look(faults(0, 0, 0)), 0);
+    assert_eq!(look(faults(1, 0, 0)), 1);
+    assert_eq!(look(faults(9, 0, 0)), 0);
+    assert_eq!(look(faults(9, 1, 1)), 1);
+    assert_eq!(look(faults(10, 5, 9)), 1);
+    assert_eq!(look(faults(16, 9, 9)), 0);
+    assert!(!watch.is_worn());
+    assert_eq!(watch.faults(vec![Faults::default(), faults(16, 5035, 5090)]).len(), 1);
+    assert!(watch.is_worn());
+}

@@ -152,7 +152,10 @@ impl Flashloom {
         self.ask(program, "volume unmap bench/v")?;
         self.ask(program, "pool export bench")?;
         let left: String = (2..POOL_DRIVES).filter_map(|n| places.open(n)).collect();
-        self.ask(program, &format!("pool import {left} --log {} --degraded", places.log()))?;
+        let import = format!("pool import {left} --log {} --degraded", places.log());
+        // Programs from before did not ask.
+        let sure = self.ask(program, &format!("{import} --yes"));
+        sure.or_else(|_| self.ask(program, &import))?;
         self.map_volume(program)
     }
 

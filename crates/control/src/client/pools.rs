@@ -1,6 +1,8 @@
 //! Requests about pools, their drives and their volumes.
 
-use api::v1::{Drive, NewMapping, NewPool, NewVolume, Pool, PoolImport, Volume, VolumeChange};
+use api::v1::{
+    Drive, FoundPool, NewMapping, NewPool, NewVolume, Pool, PoolImport, Volume, VolumeChange,
+};
 use api::value::{Name, VolumePath};
 
 use super::{Client, Result};
@@ -41,6 +43,14 @@ impl Client {
     /// As every request: [`Error`](super::Error).
     pub async fn import_pool(&self, from: &PoolImport) -> Result<Pool> {
         self.post("/v1/pool-imports", from).await
+    }
+
+    /// The pools that an import would find; nothing is changed.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn found_pools(&self, from: &PoolImport) -> Result<Vec<FoundPool>> {
+        self.post("/v1/pool-imports/look", from).await
     }
 
     /// Closes a pool to be moved.
@@ -93,12 +103,12 @@ impl Client {
         self.patch(&volume(path, ""), change).await
     }
 
-    /// Deletes a volume.
+    /// Deletes a volume and what it holds.
     ///
     /// # Errors
     /// As every request: [`Error`](super::Error).
     pub async fn delete_volume(&self, path: &VolumePath) -> Result<()> {
-        self.delete(&volume(path, "")).await
+        self.delete(&volume(path, "?force=true")).await
     }
 
     /// Maps a volume as a namespace.

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use api::v1::{
-    Drive, NewMapping, NewPool, NewVolume, Pool, PoolImport, Problem, Volume, VolumeChange,
+    Drive, FoundPool, NewMapping, NewPool, NewVolume, Pool, PoolImport, Problem, Volume,
+    VolumeChange, VolumeDeletion,
 };
 use api::value::{Name, VolumePath};
 use array::node::Node;
@@ -14,7 +15,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::{Shared, part};
-use crate::door::{Answer, Document, Path, blocking};
+use crate::door::{Answer, Document, Path, Query, blocking};
 
 /// All paths of pools.
 pub fn api() -> OpenApiRouter<Arc<Node>> {
@@ -22,6 +23,7 @@ pub fn api() -> OpenApiRouter<Arc<Node>> {
         .routes(routes!(list_pools, create_pool))
         .routes(routes!(show_pool))
         .routes(routes!(import_pool))
+        .routes(routes!(find_pools))
         .routes(routes!(export_pool))
         .routes(routes!(list_drives))
         .routes(routes!(list_all_volumes))
@@ -71,6 +73,18 @@ async fn import_pool(
 ) -> Answer<(StatusCode, Json<Pool>)> {
     let opened = blocking(move || node.import_pool(&from)).await?;
     Ok((StatusCode::CREATED, Json(opened)))
+}
+
+/// Looks at what an import would find, and changes nothing.
+#[utoipa::path(
+    post, path = "/v1/pool-imports/look", tag = "pool", request_body = PoolImport,
+    responses((status = 200, body = Vec<FoundPool>), (status = "4XX", body = Problem))
+)]
+async fn find_pools(
+    State(node): Shared,
+    Document(from): Document<PoolImport>,
+) -> Answer<Json<Vec<FoundPool>>> {
+    blocking(move || node.find_pools(&from)).await.map(Json)
 }
 
 #[utoipa::path(
@@ -153,15 +167,16 @@ async fn change_volume(
 
 #[utoipa::path(
     delete, path = "/v1/pools/{pool}/volumes/{volume}", tag = "volume",
-    params(("pool" = Name, Path), ("volume" = Name, Path)),
+    params(("pool" = Name, Path), ("volume" = Name, Path), VolumeDeletion),
     responses((status = 204), (status = "4XX", body = Problem))
 )]
 async fn delete_volume(
     State(node): Shared,
     Path((pool, volume)): Path<(String, String)>,
+    Query(how): Query<VolumeDeletion>,
 ) -> Answer<StatusCode> {
     let path = volume_part(&pool, &volume)?;
-    blocking(move || node.delete_volume(&path)).await?;
+    blocking(move || node.delete_volume(&path, how)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -17,7 +17,7 @@ pub struct MadeOf {
     pub drive: Vec<DrivePath>,
 
     /// Where the commit log lies: pmem:PATH (a file on DAX), bbu:PATH (memory that survives a power
-    /// loss, such as /dev/shm on a battery) or drives; given twice, the two mirror each other.
+    /// loss and a reboot; /dev/shm is for trials) or drives; given twice, the two mirror each other.
     #[arg(long, value_name = "PLACE", value_parser = value::<LogPlace>)]
     pub log: Vec<LogPlace>,
 }
@@ -53,7 +53,7 @@ pub enum PoolVerb {
     #[command(after_long_help = "\
 Examples:
   flashloom pool create fast --drive /dev/nvme1n1 --drive /dev/nvme2n1 --drive /dev/nvme3n1 --drive /dev/nvme4n1
-  flashloom pool create fast --drive d0,size=4GiB --drive d1,size=4GiB --raid mirror --log bbu:/dev/shm/fast.log --log-size 1GiB
+  flashloom pool create fast --drive d0,size=4GiB --drive d1,size=4GiB --raid mirror --log pmem:/mnt/pmem/fast.log --log-size 1GiB
 
 The daemon opens the pool again whenever it starts.")]
     Create {
@@ -105,14 +105,31 @@ Examples:
         #[arg(value_parser = value::<Name>)]
         name: Name,
     },
-    /// Open a pool from its drives: one that was exported, or that the daemon could not open.
+    /// Open a pool: one that was exported, or that the daemon could not open. Without --drive, its drives are looked
+    /// for in /dev/disk/by-id and the daemon's drive-folders.
     #[command(after_long_help = "\
 Examples:
+  flashloom pool import --dry-run
+  flashloom pool import fast
   flashloom pool import --drive /dev/nvme1n1 --drive /dev/nvme2n1 --drive /dev/nvme3n1 --drive /dev/nvme4n1
   flashloom pool import --drive d0 --drive d2 --drive d3 --log bbu:/dev/shm/fast.log --degraded")]
     Import {
-        #[command(flatten)]
-        of: MadeOf,
+        /// The pool, where drives of several are found.
+        #[arg(value_parser = value::<Name>)]
+        name: Option<Name>,
+        /// A drive of it; given once for each. [default: those that are found]
+        #[arg(long, value_name = "DRIVE", value_parser = value::<DrivePath>)]
+        drive: Vec<DrivePath>,
+        /// Where its commit log lies, unless it is on the drives: pmem:PATH or bbu:PATH.
+        /// [default: where the node knows it to be]
+        #[arg(long, value_name = "PLACE", value_parser = value::<LogPlace>)]
+        log: Vec<LogPlace>,
+        /// Look at what would be imported, and change nothing.
+        #[arg(long)]
+        dry_run: bool,
+        /// Do it without asking.
+        #[arg(long)]
+        yes: bool,
         /// Open it with drives missing, as many as it bears; these count as failed from then on.
         #[arg(long)]
         degraded: bool,
@@ -237,9 +254,12 @@ Examples:
     Resize {
         #[command(flatten)]
         of: OfVolume,
-        /// The new size; what lies beyond a smaller one is lost.
+        /// The new size; what lies beyond a smaller one is lost, which is asked about.
         #[arg(value_parser = value::<Size>)]
         size: Size,
+        /// Do it without asking.
+        #[arg(long)]
+        yes: bool,
     },
     /// Give a volume another name; hosts notice nothing.
     #[command(after_long_help = "\
@@ -255,10 +275,14 @@ Examples:
     /// Delete a volume and what it holds.
     #[command(after_long_help = "\
 Examples:
-  flashloom volume delete fast/db")]
+  flashloom volume delete fast/db
+  flashloom volume delete fast/db --yes")]
     Delete {
         #[command(flatten)]
         of: OfVolume,
+        /// Do it without asking.
+        #[arg(long)]
+        yes: bool,
     },
     /// Map a volume: hosts see it as a namespace of a subsystem.
     #[command(after_long_help = "\

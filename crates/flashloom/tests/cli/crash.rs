@@ -153,6 +153,10 @@ fn pools_and_volumes_come_change_move_and_go() {
     assert!(written.parse::<u64>().unwrap() >= 1 << 20, "{written}");
     assert_eq!(json(dir, "volume rename fast/a b")[0]["name"], "fast/b");
     assert_eq!(json(dir, "volume resize fast/b 2GiB")[0]["size"], 2_u64 << 30);
+    // What cannot be taken back is asked about, and nobody is there to answer.
+    let (_, said) = failure(dir, "volume resize fast/b 1GiB");
+    assert!(said.contains("lost") && said.contains("--yes"), "{said}");
+    assert_eq!(json(dir, "volume show fast/b")[0]["size"], 2_u64 << 30);
     let after = json(dir, &format!("id-ns {to}"));
     assert_eq!((&after["nsze"], &after["nguid"]), (&(4 << 20).into(), &before["nguid"]));
 
@@ -162,9 +166,14 @@ fn pools_and_volumes_come_change_move_and_go() {
     assert!(run(dir, "pool export fast").status.success());
     assert_eq!(json(dir, "pool list").as_array().unwrap().len(), 0);
     let import = format!("pool import {} {}", drive(1), drive(0));
+    let found = &json(dir, &format!("{import} --dry-run"))[0];
+    assert_eq!((&found["name"], &found["exported"]), (&"fast".into(), &true.into()));
+    assert_eq!(json(dir, "pool list").as_array().unwrap().len(), 0);
     assert_eq!(json(dir, &import)["status"]["volumes"], 1);
     assert_eq!(json(dir, "volume list")[0]["size"], 2_u64 << 30);
-    assert!(run(dir, "volume delete fast/b").status.success());
+    let (_, said) = failure(dir, "volume delete fast/b");
+    assert!(said.contains("lost") && said.contains("--yes"), "{said}");
+    assert!(run(dir, "volume delete fast/b --yes").status.success());
     daemon.stop();
 }
 
@@ -198,7 +207,7 @@ fn a_pool_that_lacks_a_drive_is_served_once_that_is_accepted() {
     assert_eq!(served(), false);
     assert!(daemon.announced.iter().any(|line| line.contains("fast/c, not served")));
     assert_eq!(json(dir, "status")["namespaces"], 1);
-    json(dir, &format!("pool import --degraded {}", drive(0)));
+    json(dir, &format!("pool import --degraded --yes {}", drive(0)));
     assert_eq!(json(dir, "pool show fast")["health"], "degraded");
     assert_eq!((served(), &json(dir, "status")["namespaces"]), (true.into(), &2.into()));
     let to = format!("--traddr 127.0.0.1 --trsvcid {port} --subnqn {nqn}");
@@ -230,7 +239,7 @@ fn a_pool_whose_log_is_lost_opens_for_whoever_accepts_that() {
     let (_, said) = failure(dir, &import);
     assert!(said.contains("no such file") && said.contains("--accept-loss"), "{said}");
     assert!(!dir.join("log").exists(), "its path may have been wrong");
-    let output = run(dir, &format!("{import} --accept-loss"));
+    let output = run(dir, &format!("{import} --accept-loss --yes"));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.contains("may be"), "{said}");
     assert_eq!(json(dir, "pool show fast")["health"], "online");

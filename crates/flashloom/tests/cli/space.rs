@@ -61,7 +61,7 @@ fn a_pool_that_fills_up_is_told_of_in_time() {
     assert_eq!(json(dir, &format!("bench {read}"))["jobs"][0]["total_err"], 0);
 
     assert!(run(dir, "volume unmap small/a").status.success());
-    assert!(run(dir, "volume delete small/a").status.success());
+    assert!(run(dir, "volume delete small/a --yes").status.success());
     until_event(dir, "enough again");
     assert_eq!(space(dir), ("enough".to_owned(), true));
     daemon.stop();

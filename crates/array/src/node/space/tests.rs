@@ -6,23 +6,40 @@ use std::sync::Arc;
 use api::v1::{NewMapping, NewPool, NewVolume, PollPolicy, PoolImport};
 use api::value::{DrivePath, Name, VolumePath};
 
-use crate::config;
 use crate::limits::LATE_TRIES;
 use crate::node::{Node, Options, Source};
+
+/// More than any of this takes.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(120);
 
 const NQN: &str = "nqn.2026-11.io.flashloom:a";
 
 fn start(dir: &Path) -> Arc<Node> {
-    let text = format!("[[subsystem]]\nnqn = \"{NQN}\"\nallow-any-host = true\n");
-    let desired = config::parse(Path::new("test.toml"), &text).unwrap().desired;
+    start_waiting(dir, 3600)
+}
+
+/// Starts a node that waits so many seconds for drives.
+fn start_waiting(dir: &Path, seconds: u64) -> Arc<Node> {
+    let subsystem = format!("[[subsystem]]\nnqn = \"{NQN}\"\nallow-any-host = true\n");
+    let text = format!("[node]\nwait-for-drives = {seconds}\n{subsystem}");
+    let config = dir.join("test.toml");
+    std::fs::write(&config, text).unwrap();
     let options = Options {
         state_dir: dir.join("state"),
-        source: Source::CommandLine(desired),
+        source: Source::File(config),
         fresh: false,
         cpus: None,
         poll: Some(PollPolicy::Interrupt),
     };
-    Node::start(options).unwrap()
+    let node = Node::start(options).unwrap();
+    assert!(node.wait_for_openings(PATIENCE));
+    node
+}
+
+/// Opens what is late, and waits for what comes of it.
+fn open_late(node: &Arc<Node>) {
+    node.open_late_pools().unwrap();
+    assert!(node.wait_for_openings(PATIENCE));
 }
 
 fn look(node: &Arc<Node>) {
@@ -100,24 +117,24 @@ fn a_pool_whose_drive_comes_late_is_opened_and_served() {
     let (drive, away) = (dir.join("d1"), dir.join("away"));
     std::fs::rename(&drive, &away).unwrap();
     let node = start(dir);
-    node.open_late_pools().unwrap();
+    open_late(&node);
     assert!(node.pool(&pool).unwrap().status.is_none());
     let served = |node: &Node| node.namespace(&NQN.parse().unwrap(), 1).unwrap().served;
     assert!(!served(&node));
     // What probes a new drive holds it for a moment.
     std::fs::rename(&away, &drive).unwrap();
     let probe = reactor::file::hold(&drive).unwrap();
-    node.open_late_pools().unwrap();
+    open_late(&node);
     assert!(node.pool(&pool).unwrap().status.is_none());
     drop(probe);
-    node.open_late_pools().unwrap();
+    open_late(&node);
     assert!(node.pool(&pool).unwrap().status.is_some());
     assert!(served(&node));
     let opened = |node: &Node| {
         node.events(0).iter().filter(|event| event.message.contains("pool fast opened")).count()
     };
     assert_eq!(opened(&node), 1);
-    node.open_late_pools().unwrap();
+    open_late(&node);
     assert_eq!(opened(&node), 1);
     node.stop();
     drop(node);
@@ -134,10 +151,10 @@ fn a_pool_that_cannot_be_opened_is_not_tried_for_ever() {
     drop(node);
 
     std::fs::remove_file(dir.join("d1")).unwrap();
-    let node = start(dir);
+    let node = start_waiting(dir, 0);
     std::fs::File::create(dir.join("d1")).unwrap().set_len(192 << 20).unwrap();
     for _ in 0..3 * LATE_TRIES {
-        node.open_late_pools().unwrap();
+        open_late(&node);
     }
     let said =
         |words: &str| node.events(0).iter().filter(|event| event.message.contains(words)).count();

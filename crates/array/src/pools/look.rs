@@ -1,0 +1,220 @@
+//! What is there of a pool: its drives are known by their labels, wherever they are now.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use api::v1::{FoundDrive, FoundPool};
+use engine::format::label::{DriveRecord, Label, PoolState};
+use media::Drive;
+use media::drive::OpenDrive;
+use reactor::Handle;
+use uuid::Uuid;
+
+use super::PoolDef;
+use super::made_of::{Made, MadeOf, Member, labels, open_drive, open_known_log};
+use crate::Result;
+use crate::limits::PLACES_SEARCHED;
+
+/// Where the system gives drives names that stay.
+pub const BY_ID: &str = "/dev/disk/by-id";
+
+/// What lies in `folders` and where the system names drives, each once: by the path that comes first.
+pub fn places(folders: &[PathBuf]) -> Vec<PathBuf> {
+    let mut seen = BTreeSet::new();
+    let mut places = Vec::new();
+    for folder in folders.iter().map(PathBuf::as_path).chain([Path::new(BY_ID)]) {
+        let Ok(entries) = fs::read_dir(folder) else { continue };
+        let mut paths: Vec<_> =
+            entries.flatten().take(PLACES_SEARCHED).map(|entry| entry.path()).collect();
+        paths.sort();
+        for path in paths {
+            let Ok(of) = fs::metadata(&path) else { continue };
+            // Anything else may wait for ever to be opened.
+            if !of.is_file() && !of.file_type().is_block_device() {
+                continue;
+            }
+            if path.canonicalize().is_ok_and(|real| seen.insert(real)) {
+                places.push(path);
+            }
+        }
+    }
+    places
+}
+
+/// The labels of what lies at `paths`. It is only read, and taken from nobody.
+pub fn peek(home: &Handle, paths: Vec<PathBuf>) -> Result<Vec<(PathBuf, Label)>> {
+    let block_size = stdx::num::u32_of(engine::address::BLOCK);
+    let open = |path: PathBuf| {
+        let options = OpenDrive { read_only: true, block_size, ..OpenDrive::default() };
+        let drive = Drive::open(&path, options).ok()?;
+        Some(Member { path, drive: Arc::new(drive) })
+    };
+    let members: Vec<_> = paths.into_iter().filter_map(open).collect();
+    let labels = labels(home, &members)?;
+    let both = members.into_iter().zip(labels);
+    Ok(both.filter_map(|(member, label)| Some((member.path, label?))).collect())
+}
+
+/// The pools that these drives are of, as their newest labels describe them.
+pub fn pools(home: &Handle, paths: Vec<PathBuf>) -> Result<Vec<FoundPool>> {
+    let mut by_pool: BTreeMap<[u8; 16], Vec<(PathBuf, Label)>> = BTreeMap::new();
+    for (path, label) in peek(home, paths)? {
+        by_pool.entry(label.pool).or_default().push((path, label));
+    }
+    Ok(by_pool.into_values().filter_map(|drives| described(&drives)).collect())
+}
+
+fn described(found: &[(PathBuf, Label)]) -> Option<FoundPool> {
+    let (_, label) = found.iter().max_by_key(|(_, label)| label.epoch)?;
+    let at = |index: usize| {
+        let here = found.iter().find(|(_, label)| usize::from(label.drive) == index);
+        here.map(|(path, _)| path.display().to_string())
+    };
+    let records = label.drives.iter().enumerate();
+    let drive = |(index, record): (usize, &DriveRecord)| FoundDrive {
+        index,
+        id: Uuid::from_bytes(record.id),
+        path: at(index),
+        failed: record.is_out(),
+    };
+    Some(FoundPool {
+        name: label.name.clone(),
+        id: Uuid::from_bytes(label.pool),
+        exported: label.state == PoolState::Exported,
+        known: false,
+        bears: label.layout.parity,
+        log: super::view::log_kind(label.log).to_owned(),
+        drives: records.map(drive).collect(),
+    })
+}
+
+/// A drive that is held, with what its label says.
+struct Held {
+    member: Member,
+    lock: Option<Arc<File>>,
+    label: Label,
+}
+
+/// What there is of a pool.
+pub struct Found {
+    pub made_of: MadeOf,
+    /// What is missing; `None` when all is there that is not known to be lost.
+    pub lacks: Option<Lacks>,
+}
+
+/// What a pool lacks.
+pub struct Lacks {
+    /// In words, with the paths where it was last.
+    pub words: String,
+    /// Whether the redundancy bears it, and nothing else can have become of the pool meanwhile.
+    pub is_borne: bool,
+}
+
+/// Looks for the pool: at the paths where it was, and if it lacks anything there, among what is in `folders`
+/// and where the system names drives. What carries no label of the pool is left alone, and counts as missing.
+///
+/// # Errors
+/// `Failed` when there is no drive of the pool at all, or none of its log.
+pub fn find(home: &Handle, def: &PoolDef, folders: &[PathBuf]) -> Result<Found> {
+    let mut faults = Vec::new();
+    let mut held = hold(home, def.id, &def.drives, &mut faults)?;
+    let (mut newest, mut absent) = absent(&held);
+    if newest.is_none() || !absent.is_empty() {
+        let wanted = |label: &Label| {
+            Uuid::from_bytes(label.pool) == def.id
+                && (newest.is_none() || absent.contains(&usize::from(label.drive)))
+        };
+        let known: BTreeSet<_> =
+            held.iter().filter_map(|held| held.member.path.canonicalize().ok()).collect();
+        let others = places(folders)
+            .into_iter()
+            .filter(|path| path.canonicalize().is_ok_and(|real| !known.contains(&real)));
+        let moved = peek(home, others.collect())?.into_iter().filter(|(_, label)| wanted(label));
+        let moved: Vec<_> = moved.map(|(path, _)| path).collect();
+        held.extend(hold(home, def.id, &moved, &mut faults)?);
+        (newest, absent) = self::absent(&held);
+    }
+    let Some(newest) = newest else { return Err(none_found(def, &faults)) };
+    let (log, log_locks, mut lost) = open_known_log(&def.log)?;
+    let count = newest.drives.len();
+    // One that could run the pool without those that are here may have done so, elsewhere or before.
+    let is_borne = absent.len() <= usize::from(newest.layout.parity)
+        && absent.len() + usize::from(newest.layout.parity) < count;
+    let mut words: Vec<_> = absent.iter().map(|&index| missing(index, def, &faults)).collect();
+    words.append(&mut lost);
+    let mut locks = log_locks;
+    let mut drives = Vec::new();
+    for Held { member, lock, .. } in held {
+        drives.push(member);
+        locks.extend(lock);
+    }
+    let made_of = MadeOf { drives, log, places: def.log.clone(), locks, made: Made::default() };
+    let words = (!words.is_empty()).then(|| words.join("; "));
+    Ok(Found { made_of, lacks: words.map(|words| Lacks { words, is_borne }) })
+}
+
+/// Holds those of `paths` that are of the pool, and says of the others why not.
+fn hold(
+    home: &Handle,
+    pool: Uuid,
+    paths: &[PathBuf],
+    faults: &mut Vec<(PathBuf, String)>,
+) -> Result<Vec<Held>> {
+    let (mut members, mut locks) = (Vec::new(), Vec::new());
+    for path in paths {
+        match open_drive(path, None) {
+            Ok((member, lock)) => {
+                members.push(member);
+                locks.push(lock);
+            }
+            Err(error) => faults.push((path.clone(), error.context)),
+        }
+    }
+    let labels = labels(home, &members)?;
+    let mut held = Vec::new();
+    for ((member, lock), label) in members.into_iter().zip(locks).zip(labels) {
+        let path = member.path.display();
+        match label {
+            Some(label) if Uuid::from_bytes(label.pool) == pool => {
+                held.push(Held { member, lock, label });
+            }
+            Some(label) => {
+                let what = format!("{path} is of another pool, {}", label.name);
+                faults.push((member.path, what));
+            }
+            None => {
+                let what = format!("{path} carries no label of a pool");
+                faults.push((member.path, what));
+            }
+        }
+    }
+    Ok(held)
+}
+
+/// The newest label, and the drives that are not here though it does not say that they are lost.
+fn absent(held: &[Held]) -> (Option<Label>, Vec<usize>) {
+    let newest = held.iter().map(|held| &held.label).max_by_key(|label| label.epoch).cloned();
+    let Some(label) = newest else { return (None, Vec::new()) };
+    let is_here = |index: usize| held.iter().any(|held| usize::from(held.label.drive) == index);
+    let records = label.drives.iter().enumerate();
+    let absent = records.filter(|(index, record)| !record.is_out() && !is_here(*index));
+    let absent = absent.map(|(index, _)| index).collect();
+    (Some(label), absent)
+}
+
+/// Says of a drive that is missing where it was, and what is there now.
+fn missing(index: usize, def: &PoolDef, faults: &[(PathBuf, String)]) -> String {
+    let Some(path) = def.drives.get(index) else { return format!("drive {index} is missing") };
+    let fault = faults.iter().find(|(at, _)| at == path);
+    let why = fault.map_or_else(String::new, |(_, why)| format!(": {why}"));
+    format!("drive {index} is missing, which was {}{why}", path.display())
+}
+
+fn none_found(def: &PoolDef, faults: &[(PathBuf, String)]) -> crate::Error {
+    let why: Vec<_> = faults.iter().map(|(_, why)| why.as_str()).collect();
+    let what = format!("none of its {} drives is there: {}", def.drives.len(), why.join("; "));
+    crate::Error::new(api::v1::Kind::Failed, what)
+}

@@ -1,0 +1,72 @@
+//! What namespaces were when hosts saw them last. While what keeps their bytes is not there, they are listed as that:
+//! a host takes another identity or another size for another device.
+
+use std::collections::BTreeMap;
+
+use api::value::{Backend, Nqn};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::desired::Desired;
+
+/// What a namespace was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeenAs {
+    backend: Backend,
+    /// Its identity.
+    pub uuid: Uuid,
+    /// Its size.
+    pub bytes: u64,
+}
+
+/// By subsystem and NSID.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Seen(BTreeMap<Nqn, BTreeMap<u32, SeenAs>>);
+
+/// Whether both keep the same bytes.
+fn is_same(one: &Backend, other: &Backend) -> bool {
+    match (one, other) {
+        (Backend::Volume(one), Backend::Volume(other)) => one == other,
+        (Backend::Drive { path: one, .. }, Backend::Drive { path: other, .. }) => one == other,
+        _ => false,
+    }
+}
+
+impl Seen {
+    /// What this namespace was, if it was on the same backend.
+    pub fn get(&self, nqn: &Nqn, nsid: u32, backend: &Backend) -> Option<&SeenAs> {
+        let seen = self.0.get(nqn)?.get(&nsid)?;
+        is_same(&seen.backend, backend).then_some(seen)
+    }
+
+    /// Hosts see it as this now. What is in memory is gone when the node stops.
+    pub fn set(&mut self, nqn: &Nqn, nsid: u32, backend: &Backend, uuid: Uuid, bytes: u64) {
+        if matches!(backend, Backend::Memory { .. }) {
+            return;
+        }
+        let backend = backend.clone();
+        self.0.entry(nqn.clone()).or_default().insert(nsid, SeenAs { backend, uuid, bytes });
+    }
+
+    /// It has another size now.
+    pub fn resize(&mut self, nqn: &Nqn, nsid: u32, bytes: u64) {
+        if let Some(seen) = self.0.get_mut(nqn).and_then(|all| all.get_mut(&nsid)) {
+            seen.bytes = bytes;
+        }
+    }
+
+    /// What of it is still asked for.
+    #[must_use]
+    pub fn of(&self, current: &Desired) -> Self {
+        let mut kept = self.clone();
+        kept.0.retain(|nqn, all| {
+            all.retain(|nsid, seen| {
+                let def = current.subsystem(nqn).and_then(|def| def.namespaces.get(nsid));
+                def.is_some_and(|def| is_same(&def.backend, &seen.backend))
+            });
+            !all.is_empty()
+        });
+        kept
+    }
+}

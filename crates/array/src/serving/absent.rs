@@ -1,0 +1,164 @@
+//! What is asked for and is not there yet: volumes of pools that are not open, drives and addresses that are
+//! absent. The node starts without them, hosts see their namespaces as they were, and they are taken up when they
+//! are there.
+
+use std::collections::BTreeSet;
+
+use api::value::{Address, Backend, Name};
+
+use super::apply::Batch;
+use super::listen::Listening;
+use super::media::Media;
+use super::words::{refused, wire};
+use super::{Place, Serving};
+use crate::change::Step;
+use crate::desired::{Desired, ListenerDef, NamespaceDef};
+use crate::{Error, Result};
+
+/// Whether no interface has the address that was to be listened on: it may get one.
+fn is_address_absent(error: &Error) -> bool {
+    let source = error.source.as_ref().and_then(|source| source.downcast_ref::<std::io::Error>());
+    source.is_some_and(|source| source.kind() == std::io::ErrorKind::AddrNotAvailable)
+}
+
+impl Serving {
+    /// As [`apply`](Self::apply), when the node starts: a volume whose pool is not open keeps nothing else from
+    /// being served, and if `patient` neither does a drive or an address that is not there. Gives what is to be
+    /// said of those.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply).
+    pub fn begin(&mut self, steps: Vec<Step>, patient: bool) -> Result<Vec<String>> {
+        let mut batch = Batch::default();
+        let (mut there, mut said) = (Vec::new(), Vec::new());
+        for step in steps {
+            let Err(error) = self.prepare_step(&step, &mut batch) else {
+                there.push(step);
+                continue;
+            };
+            match &step {
+                Step::AddNamespace { nqn, nsid, def } if self.is_late(def, patient) => {
+                    if matches!(def.backend, Backend::Drive { .. }) {
+                        said.push(format!(
+                            "namespace {nsid} of {nqn} waits for its drive: {error}"
+                        ));
+                    }
+                    let place = (nqn.clone(), *nsid);
+                    if let Some(seen) = self.seen.get(nqn, *nsid, &def.backend) {
+                        batch.fresh_media.insert(place, Media::absent(seen.bytes));
+                        there.push(step);
+                    } else {
+                        self.absent.insert(place);
+                    }
+                }
+                Step::AddListener { address, .. } if patient && is_address_absent(&error) => {
+                    said.push(format!("{error}: it is listened on when it is there"));
+                    self.unbound.insert(*address);
+                }
+                _ => return Err(error),
+            }
+        }
+        self.take_all(there, batch)?;
+        Ok(said)
+    }
+
+    fn is_late(&self, def: &NamespaceDef, patient: bool) -> bool {
+        match &def.backend {
+            Backend::Volume(volume) => self.pools.is_unavailable(&volume.pool),
+            Backend::Drive { .. } => patient,
+            Backend::Memory { .. } => false,
+        }
+    }
+
+    /// Namespaces that are asked for and whose backend is not there, as `current` wants them.
+    fn late(&self, current: &Desired) -> Vec<(Place, NamespaceDef)> {
+        let listed = self.media.iter().filter(|(_, media)| media.is_absent());
+        let places: BTreeSet<_> = listed.map(|(place, _)| place).chain(&self.absent).collect();
+        let def = |(nqn, nsid): &Place| {
+            let def = current.subsystem(nqn)?.namespaces.get(nsid)?;
+            Some(((nqn.clone(), *nsid), def.clone()))
+        };
+        places.into_iter().filter_map(def).collect()
+    }
+
+    /// Those of them that are drives.
+    pub fn late_drives(&self, current: &Desired) -> Vec<(Place, NamespaceDef)> {
+        let mut late = self.late(current);
+        late.retain(|(_, def)| matches!(def.backend, Backend::Drive { .. }));
+        late
+    }
+
+    /// Listeners whose address is not there, as `current` wants them.
+    pub fn late_listeners(&self, current: &Desired) -> Vec<(Address, ListenerDef)> {
+        let def = |address: &Address| Some((*address, current.listeners.get(address)?.clone()));
+        self.unbound.iter().filter_map(def).collect()
+    }
+
+    /// Serves the volumes of `pool` that were absent, as `current` wants them. Gives why some are not.
+    pub fn attach(&mut self, pool: &Name, current: &Desired) -> Vec<Error> {
+        let mut failed = Vec::new();
+        for (place, def) in self.late(current) {
+            if !matches!(&def.backend, Backend::Volume(volume) if volume.pool == *pool) {
+                continue;
+            }
+            let media = Media::open(&def, self.crew.len() > 1, None, &self.pools);
+            if let Err(error) = media.and_then(|media| self.provide(&place, &def, media)) {
+                failed.push(error);
+            }
+        }
+        failed
+    }
+
+    /// Serves a namespace whose backend is there now.
+    ///
+    /// # Errors
+    /// Why it cannot be served.
+    pub fn provide(&mut self, place: &Place, def: &NamespaceDef, media: Media) -> Result<()> {
+        let (nqn, nsid) = place;
+        if self.media.get(place).is_some_and(Media::is_absent) {
+            let (name, bytes) = (wire(nqn)?, media.bytes());
+            let provided = self.target.provide_namespace(&name, *nsid, media.backend(), bytes);
+            provided.map_err(refused)?;
+            self.remember(nqn, *nsid, def, bytes);
+            self.media.insert(place.clone(), media);
+        } else if self.absent.contains(place) {
+            let mut batch = Batch::default();
+            batch.fresh_media.insert(place.clone(), media);
+            self.add_namespace(nqn, *nsid, def, &mut batch)?;
+        }
+        self.absent.remove(place);
+        Ok(())
+    }
+
+    /// Listens on an address that is there now.
+    ///
+    /// # Errors
+    /// Why it cannot be.
+    pub fn listen(
+        &mut self,
+        address: Address,
+        def: &ListenerDef,
+        listening: Listening,
+    ) -> Result<()> {
+        if self.unbound.contains(&address) {
+            self.serve_listener(address, def, listening)?;
+            self.unbound.remove(&address);
+        }
+        Ok(())
+    }
+
+    /// What binds an address that was absent, under no lock.
+    pub fn binder(&self) -> impl Fn(Address) -> Result<Listening> + use<> {
+        let (crew, target) = (self.crew.clone(), self.target.clone());
+        move |address| Listening::bind(&crew, &target, address)
+    }
+
+    /// What is asked for and not there, in words.
+    pub fn problems(&self, current: &Desired) -> Vec<String> {
+        let late = self.late(current).into_iter().map(|((nqn, nsid), def)| {
+            format!("namespace {nsid} of {nqn} waits for {}", def.backend)
+        });
+        let unbound = self.unbound.iter().map(|address| format!("{address} is not listened on"));
+        self.pools.problems().into_iter().chain(late).chain(unbound).collect()
+    }
+}

@@ -38,9 +38,32 @@ pub const HOST_MAX_R2T: u32 = 16;
 /// Sent PDU heads kept before their space is taken back, bytes: a full queue's responses.
 pub const HEADS_KEPT_BYTES: usize = 64 * 1024;
 
-/// Read data a connection may hold that its host has not yet taken, bytes. Further reads wait, so
-/// that a host that does not read ties up this and no more.
+/// What one that shares a [ledger](crate::budget) may hold for each byte or place that is left: alone it gets two
+/// thirds.
+pub const SHARE: usize = 2;
+
+/// What a connection may hold that its host has not yet taken, bytes: data, PDU heads and all. Further reads wait,
+/// and nothing more is received.
 pub const UNSENT_BYTES: usize = 4 * 1024 * 1024;
+
+/// What a connection may hold unsent, bytes, though its host has used up its share: the responses of a short
+/// queue, so that one busy connection of a host does not stop the others.
+pub const UNSENT_FLOOR_BYTES: usize = 4 * 1024;
+const _: () = assert!(UNSENT_FLOOR_BYTES < UNSENT_BYTES);
+
+/// What a piece of data costs that waits to be sent, beside its bytes: its place in the queue.
+pub const SEGMENT_BYTES: usize = 64;
+
+/// How often a reactor looks at its connections for those that do not get on.
+pub const WATCH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How many such looks a PDU may take from its first byte to its last: half a minute. Looks and not time, because
+/// a process that stood still itself must not blame its hosts.
+pub const PDU_LOOKS: u32 = 30;
+
+/// How many looks a connection may owe data that it was asked for, or take none of what it is sent, while hosts
+/// wait that hold less of the memory than its own.
+pub const HOARD_LOOKS: u32 = 5;
 
 /// Commands of one queue: the largest queue size (MQES + 1), and so the transfer tags.
 pub const QUEUE_DEPTH: u16 = 1024;

@@ -13,7 +13,8 @@ use core::time::Duration;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use fabric::limits::{IN_CAPSULE_IO_BYTES, INITIALIZE_TIMEOUT};
+use fabric::budget::Grant;
+use fabric::limits::INITIALIZE_TIMEOUT;
 use fabric::payload::Payload;
 use fabric::tcp::listen::{Capsule, Connection, Flow};
 use nvme::cqe::Cqe;
@@ -27,7 +28,8 @@ use stdx::num::usize32;
 use zerocopy::FromBytes;
 
 use crate::admin::Outcome;
-use crate::command::{self, AtOnce, Attached, Reply, Slot};
+use crate::budget::Share;
+use crate::command::{self, AtOnce, Attached, Reply, Slot, charge};
 use crate::controller::{Controller, Path};
 use crate::fabrics::{ConnectParams, Connected, Refusal, connect};
 use crate::limits::TRANSFER_BYTES_MAX;
@@ -51,7 +53,8 @@ const WATCH: Duration = Duration::from_secs(1);
 pub async fn serve_connection(target: Arc<Target>, stream: TcpStream, listener: ListenerId) {
     let (Ok(local), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) else { return };
     let path = Path { listener, local, peer };
-    let Ok(connection) = Connection::new(stream) else { return };
+    let stranger = Share::of_address(peer.ip());
+    let Ok(connection) = Connection::new(stream, stranger.data.clone()) else { return };
     let handshake = await_connect(&target, &connection, path);
     if let Ok(Some((connected, cid))) = reactor::timeout(INITIALIZE_TIMEOUT, handshake).await {
         serve_queue(&target, connection.clone(), connected, cid).await;
@@ -106,9 +109,11 @@ async fn serve_queue(
     cid: u16,
 ) {
     let flow_control = !connected.flow_control_disabled;
+    let (cid_of_connect, dw0) = (cid, connected.dw0);
     let lease = Rc::new(connected.lease);
-    let queue = Queue::new(connection.clone(), lease.clone(), connected.entries, flow_control);
-    queue.accept_connect(cid, connected.dw0);
+    let Connected { seat, entries, .. } = connected;
+    let queue = Queue::new(connection.clone(), lease.clone(), seat, entries, flow_control);
+    queue.accept_connect(cid_of_connect, dw0);
     let attendant = {
         let remote = queue.remote.clone();
         let queue = Rc::downgrade(&queue);
@@ -159,13 +164,17 @@ where
         let turn =
             connection.receive(|capsule| dispatcher.take(&capsule), || dispatcher.end_turn());
         let received = unless(turn, queue.ended.wait()).await;
-        controller.touch(reactor::now());
+        if dispatcher.took_any() {
+            controller.touch(reactor::now());
+        }
         if !matches!(received, Some(Ok(()))) || dispatcher.overrun() {
             break;
         }
         if dispatcher.starved() {
-            // Until there is a buffer for the next command's data, no more is taken in.
-            drop(reactor::buffer::alloc(usize32(IN_CAPSULE_IO_BYTES)).await);
+            let kept = unless(queue.until_can_keep(), queue.ended.wait()).await;
+            if kept.is_none() {
+                break;
+            }
         }
     }
     queue.abort_waiting();
@@ -237,8 +246,11 @@ async fn admin_work(controller: Arc<Controller>, work: Work) {
 async fn admin_command(controller: &Controller, request: Request) {
     let sqe = *request.sqe();
     let mut out = Vec::new();
-    let outcome = match host_data(&request).await {
-        Ok(data) => controller.execute_admin(&sqe, &data, &mut out),
+    let outcome = match admin_room(&request).await {
+        Ok(_held) => match host_data(&request).await {
+            Ok(data) => controller.execute_admin(&sqe, &data, &mut out),
+            Err(status) => Outcome::Failed(status),
+        },
         Err(status) => Outcome::Failed(status),
     };
     match outcome {
@@ -268,6 +280,18 @@ async fn keep_reservations(controller: &Controller, nsid: u32) -> Result<(), Sta
         }
     }
     Ok(())
+}
+
+/// Waits until the host may have what an admin command brings or returns.
+async fn admin_room(request: &Request) -> Result<Option<Grant>, Status> {
+    let bytes = request.sgl_bytes().min(usize32(TRANSFER_BYTES_MAX));
+    match Direction::of(request.sqe().opcode) {
+        Direction::HostToController if request.in_capsule().is_none_or(|b| b.is_empty()) => {
+            request.hold(charge(bytes)).await.map(Some)
+        }
+        Direction::ControllerToHost => request.hold_to_send(bytes).await.map(Some),
+        _ => Ok(None),
+    }
 }
 
 /// Brings the data that the host has for an admin command.
@@ -414,12 +438,28 @@ impl Slot for IoSlot<'_> {
         self.request.receive(length, buffer).await
     }
 
-    fn has_room(&self) -> bool {
-        self.request.has_room()
+    fn has_room(&self, bytes: usize) -> bool {
+        self.request.has_room(bytes)
     }
 
-    async fn room(&self) {
-        self.request.room().await;
+    fn copies(&self) -> bool {
+        self.request.queue().connection.copies()
+    }
+
+    async fn hold(&self, bytes: usize) -> Result<Grant, Status> {
+        self.request.hold(bytes).await
+    }
+
+    async fn hold_to_send(&self, bytes: usize) -> Result<Grant, Status> {
+        self.request.hold_to_send(bytes).await
+    }
+
+    fn keep(&self, bytes: usize) -> Grant {
+        self.request.keep(bytes)
+    }
+
+    async fn work(&self) -> Result<Grant, Status> {
+        self.request.work().await
     }
 
     fn namespace(&self, nsid: u32) -> Option<Rc<Attached>> {

@@ -1,6 +1,7 @@
 //! The controller side: queues, commands, admin, subsystems, namespaces, discovery, reservations.
 
 pub mod admin;
+pub mod budget;
 pub mod command;
 mod connection;
 pub mod controller;

@@ -1,5 +1,7 @@
 //! Limits of the target, each with its reason.
 
+use stdx::num::usize64;
+
 /// Registrants of one namespace. Clusters that fence by reservation have tens of nodes; the bound
 /// keeps a host that invents Host Identifiers from growing the state without end.
 pub const MAX_REGISTRANTS: usize = 128;
@@ -51,6 +53,36 @@ pub const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 pub const MDTS: u8 = 8;
 const _: () = assert!(TRANSFER_BYTES_MAX as usize <= media::drive::TRANSFER_MAX);
 const _: () = assert!(TRANSFER_BYTES_MAX <= fabric::limits::MAX_H2C_DATA_BYTES);
+
+// ---- What the hosts of one reactor may hold -------------------------------------------------
+
+/// Bytes of data that wait for hosts to send or to take them, and of what is to be sent beside it; most of a reactor's
+/// pool of buffers.
+pub const DATA_HELD_BYTES: usize = 40 << 20;
+/// Bytes of in-capsule data whose commands had to wait.
+pub const CAPSULES_HELD_BYTES: usize = 8 << 20;
+/// Pieces under way of commands that move no data of their host, in all: few, because other hosts' commands wait
+/// behind them.
+pub const WORK_PIECES_MAX: usize = 8;
+/// The most memory of the pool that a piece takes: a power of two, and room to place it in.
+pub const PIECE_POOL_BYTES: usize = 2 * usize64(PIECE_BYTES);
+// What is left is the machine's own.
+const _: () = assert!(
+    DATA_HELD_BYTES + CAPSULES_HELD_BYTES + WORK_PIECES_MAX * PIECE_POOL_BYTES
+        <= reactor::POOL_BYTES - 4 * reactor::BUFFER_MAX
+);
+/// The least that a transfer counts for in bytes: transfers are operations of a drive too, of which a reactor has a
+/// bounded number.
+pub const TRANSFER_CHARGE_MIN: usize = 16 << 10;
+/// Entries of all queues connected on one reactor: each can be a task. The other half is for connections.
+pub const QUEUE_ENTRIES_MAX: usize = reactor::TASKS_MAX / 2;
+const _: () = assert!(QUEUE_ENTRIES_MAX / 3 >= IO_QUEUE_ENTRIES_MAX as usize);
+/// Controllers of one host in one subsystem: one for each of its paths, and those that its last life left.
+pub const HOST_CONTROLLERS_MAX: usize = 64;
+/// Controllers of one address in one subsystem, and in the discovery service, whatever host each says it is.
+pub const ADDRESS_CONTROLLERS_MAX: usize = 512;
+const _: () = assert!(HOST_CONTROLLERS_MAX <= ADDRESS_CONTROLLERS_MAX);
+const _: () = assert!(ADDRESS_CONTROLLERS_MAX * 3 <= CONTROLLERS_MAX * 2);
 
 // ---- Controller ---------------------------------------------------------------------------
 
@@ -106,7 +138,7 @@ const _: () = {
 pub const MAX_RANGES_IN_FLIGHT: usize = 128 * 1024;
 
 /// Bytes that Write Zeroes, Verify and Copy handle at once. A multiple of every block size.
-pub const PIECE_BYTES: u64 = 1 << 20;
+pub const PIECE_BYTES: u64 = 512 << 10;
 const _: () = assert!(PIECE_BYTES <= media::drive::TRANSFER_MAX as u64);
 const _: () = assert!(PIECE_BYTES.is_multiple_of(4096));
 
@@ -117,6 +149,11 @@ pub const WRITE_ZEROES_BYTES_MAX: u64 = 32 << 20;
 pub const WZSL: u8 = 13;
 const _: () = assert!(WRITE_ZEROES_BYTES_MAX == 4096 << WZSL);
 const _: () = assert!(WRITE_ZEROES_BYTES_MAX <= 65_536 * 512);
+
+/// Bytes of a volume that become a hole at once: a record of the log, and some thousands of blocks to take out of the
+/// map. A multiple of every block size.
+pub const HOLE_BYTES: u64 = 16 << 20;
+const _: () = assert!(HOLE_BYTES.is_multiple_of(4096));
 
 /// Bytes in which memory and files give deallocated space back (NPDG): a page.
 pub const DEALLOCATE_BYTES: u32 = 4096;

@@ -1,19 +1,29 @@
 //! What a controller's connection has yet to send.
 
+use std::collections::VecDeque;
 use std::io;
+use std::rc::Rc;
 
 use reactor::net::TcpStream;
 use stdx::num::{u64_of, usize64};
 
 use super::gather::{Gather, Sent};
+use crate::budget::Account;
+use crate::limits::SEGMENT_BYTES;
 use crate::payload::Payload;
 
 /// Read data, responses and R2Ts in sending order, and how much memory they hold.
-#[derive(Default)]
 pub struct Out {
     gather: Gather<Payload>,
-    /// Bytes of memory held.
-    held: usize,
+    /// Who answers for the memory.
+    account: Rc<Account>,
+    /// Bytes of memory that payloads hold.
+    data_held: usize,
+    /// Bytes ever queued, and ever sent.
+    queued: u64,
+    sent: u64,
+    /// Where the responses that are not sent whole end, counted as `queued`.
+    responses: VecDeque<u64>,
     /// Whether any of the data is lent.
     lent: bool,
     /// The socket took less than there was when it was last tried.
@@ -22,18 +32,60 @@ pub struct Out {
 
 impl Out {
     #[must_use]
+    pub fn new(account: Rc<Account>) -> Self {
+        Self {
+            gather: Gather::default(),
+            account,
+            data_held: 0,
+            queued: 0,
+            sent: 0,
+            responses: VecDeque::new(),
+            lent: false,
+            blocked: false,
+        }
+    }
+
+    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.gather.is_empty()
     }
 
-    /// Bytes of memory that wait here.
     #[must_use]
-    pub const fn held(&self) -> usize {
-        self.held
+    pub const fn account(&self) -> &Rc<Account> {
+        &self.account
+    }
+
+    /// Has somebody else answer for what waits here.
+    pub fn charge_to(&mut self, account: Rc<Account>) {
+        account.charge(self.held());
+        let before = core::mem::replace(&mut self.account, account);
+        before.release(self.held());
+    }
+
+    /// Bytes of memory that wait here.
+    #[inline]
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.data_held + self.gather.unsent_heads()
+    }
+
+    /// Responses that have not been sent whole.
+    #[inline]
+    #[must_use]
+    pub fn responses(&self) -> usize {
+        self.responses.len()
+    }
+
+    /// Bytes ever sent.
+    #[must_use]
+    pub const fn sent(&self) -> u64 {
+        self.sent
     }
 
     /// Appends bytes by copy.
     pub fn push_head(&mut self, bytes: &[u8]) {
+        self.account.charge(bytes.len());
+        self.queued += u64_of(bytes.len());
         self.gather.push(bytes);
     }
 
@@ -44,14 +96,23 @@ impl Out {
                 payload.give_back();
             }
             self.lent |= matches!(payload, Payload::Loan(_));
-            self.held += payload.held();
+            let held = SEGMENT_BYTES + payload.held();
+            self.account.charge(held);
+            self.data_held += held;
+            self.queued += u64_of(payload.len());
             self.gather.push_data(payload);
         }
     }
 
+    /// Notes that a response ends here.
+    pub fn end_response(&mut self) {
+        self.responses.push_back(self.queued);
+    }
+
     /// Drops everything unsent: the connection is gone.
     pub fn clear(&mut self) {
-        *self = Self::default();
+        self.account.release(self.held());
+        *self = Self::new(Rc::clone(&self.account));
     }
 
     /// Sends as much as the socket takes, up to a turn's share.
@@ -59,20 +120,36 @@ impl Out {
     /// # Errors
     /// The socket's own, other than "would block".
     pub fn send(&mut self, stream: &TcpStream) -> io::Result<Sent> {
-        let held = &mut self.held;
-        let sent = self.gather.send(
+        let before = self.held();
+        let (data_held, sent_bytes) = (&mut self.data_held, &mut self.sent);
+        let outcome = self.gather.send(
             &(),
             |(), payload| payload.bytes(),
-            |slices, _| stream.try_send_vectored(slices),
-            |payload| *held -= payload.held(),
-        )?;
-        self.blocked = sent == Sent::Blocked;
-        if sent == Sent::All {
+            |slices, _| {
+                let sent = stream.try_send_vectored(slices)?;
+                *sent_bytes += u64_of(sent);
+                Ok(sent)
+            },
+            |payload| *data_held -= SEGMENT_BYTES + payload.held(),
+        );
+        if matches!(outcome, Ok(Sent::All)) {
             self.lent = false;
+            self.responses.clear();
         } else {
             self.settle();
+            while self.responses.front().is_some_and(|&end| end <= self.sent) {
+                self.responses.pop_front();
+            }
         }
-        Ok(sent)
+        self.blocked = matches!(outcome, Ok(Sent::Blocked));
+        let after = self.held();
+        if after < before {
+            self.account.release(before - after);
+        } else {
+            // The rest of a block that was cut is a copy.
+            self.account.charge(after - before);
+        }
+        outcome
     }
 
     /// After a partial send: gives back what is lent, as nobody knows when the host takes the rest, and
@@ -96,7 +173,10 @@ impl Out {
             offset: *offset + u64_of(whole),
             length: *length - whole,
         };
-        self.held += torn.len();
+        self.data_held += torn.len();
+        if !torn.is_empty() && !after.is_empty() {
+            self.data_held += SEGMENT_BYTES;
+        }
         let parts = [Payload::Bytes(torn), after];
         self.gather.replace_front(parts.into_iter().filter(|part| !part.is_empty()));
     }

@@ -58,6 +58,17 @@ impl Blocks {
         usize64(self.length)
     }
 
+    /// The bytes cut where their offset is a multiple of `bytes` (itself one of every block size), in order: offset
+    /// and length.
+    pub fn cuts(self, bytes: u64) -> impl Iterator<Item = (u64, u64)> {
+        let end = self.offset + self.length;
+        let first = self.offset / bytes * bytes;
+        (first..end).step_by(usize64(bytes)).map(move |start| {
+            let start_within = start.max(self.offset);
+            (start_within, end.min(start + bytes) - start_within)
+        })
+    }
+
     /// The bytes in pieces of at most `bytes` (a multiple of every block size), in order: offset
     /// and length.
     pub fn pieces(self, bytes: u64) -> impl Iterator<Item = (u64, usize)> {

@@ -1,11 +1,12 @@
 //! Compare, and Compare and Write fused (NVM Command Set 1.1, sections 3.3.1 and 2.1.4).
 
+use fabric::budget::Grant;
 use nvme::nvm::{Command, Compare, Write};
 use nvme::sqe::Sqe;
 use nvme::status::Status;
 
 use super::blocks::Blocks;
-use super::gather::{Gathered, fetched, gather, kept};
+use super::gather::{Gathered, charge, fetched, gather, kept};
 use super::{Attached, Reply, Slot};
 use crate::limits::ATOMIC_COMPARE_WRITE_BLOCKS;
 use crate::reservation::CommandGroup;
@@ -37,7 +38,7 @@ pub async fn compare_and_write<S: Slot>(
 ) -> (Reply, Reply) {
     let (compare, write) = match prepare(at, first.0, second.0) {
         Ok((run, write)) => match take_data(run.bytes(), first, second).await {
-            Ok((expected, data)) => exchange(at, run, &write, expected, data).await,
+            Ok(both) => exchange(at, run, &write, both).await,
             Err((compare, write)) => (Err(compare), Err(write)),
         },
         Err((compare, write)) => (Err(compare), Err(write)),
@@ -83,31 +84,38 @@ async fn take_data<S: Slot>(
     length: usize,
     first: (&Sqe, &S),
     second: (&Sqe, &S),
-) -> Result<(Vec<u8>, Vec<u8>), (Status, Status)> {
+) -> Result<Both, (Status, Status)> {
     let of_compare = |status: Status| (status, FAILED_FUSED);
     let of_write = |status: Status| (FAILED_FUSED, status);
     let expected = kept(first.0, first.1, length).map_err(of_compare)?;
     let data = kept(second.0, second.1, length).map_err(of_write)?;
+    // For both together: with the data of one in hand nobody waits for his turn to ask for the other's.
+    let asked = expected.is_none() || data.is_none();
+    let held = match asked {
+        true => Some(second.1.hold(2 * charge(length)).await.map_err(of_write)?),
+        false => None,
+    };
     let expected = match expected {
-        Some(bytes) => bytes,
-        None => fetched(first.1, length).await.map_err(of_compare)?,
+        Some(kept) => kept,
+        None => Gathered::of_heap(fetched(first.1, length).await.map_err(of_compare)?, None),
     };
     let data = match data {
-        Some(bytes) => bytes,
-        None => fetched(second.1, length).await.map_err(of_write)?,
+        Some(kept) => kept,
+        None => Gathered::of_heap(fetched(second.1, length).await.map_err(of_write)?, None),
     };
-    Ok((expected, data))
+    Ok(Both { expected, data, _held: held })
+}
+
+/// The data of a Compare and Write, and what is held for what was asked for of it.
+struct Both {
+    expected: Gathered,
+    data: Gathered,
+    _held: Option<Grant>,
 }
 
 type Done = Result<(), Status>;
 
-async fn exchange(
-    at: &Attached,
-    run: Blocks,
-    write: &Write,
-    expected: Vec<u8>,
-    data: Vec<u8>,
-) -> (Done, Done) {
+async fn exchange(at: &Attached, run: Blocks, write: &Write, both: Both) -> (Done, Done) {
     let _held = at.ranges().hold(run.range).await;
     // A reservation may have come while the data was on its way.
     if let Err(status) = at.permit(CommandGroup::Read) {
@@ -121,10 +129,10 @@ async fn exchange(
         Ok(in_use) => in_use,
         Err(status) => return (Err(status), Err(FAILED_FUSED)),
     };
-    if let Err(status) = at.check_equal(run.offset, &expected).await {
+    if let Err(status) = at.check_equal(run.offset, &both.expected).await {
         return (Err(status), Err(FAILED_FUSED));
     }
-    let stored = at.store(run.offset, Gathered::Heap(data), write.fua).await;
+    let stored = at.store(run.offset, both.data, write.fua).await;
     drop(in_use);
     (Ok(()), stored)
 }

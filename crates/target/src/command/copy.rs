@@ -53,7 +53,7 @@ async fn run(at: &Attached, command: &Copy, sqe: &Sqe, slot: &impl Slot) -> Resu
     let list = gather_list(sqe, slot, command.data_bytes()).await?;
     let legs = plan(at, command, &list, slot)?;
     for (leg, index) in legs.iter().zip(0..) {
-        move_blocks(at, leg).await.map_err(|status| Failure { status, range: index })?;
+        move_blocks(at, leg, slot).await.map_err(|status| Failure { status, range: index })?;
     }
     if command.fua {
         at.make_durable().await?;
@@ -123,21 +123,24 @@ fn check(
     Ok(Leg { from, source, destination })
 }
 
-async fn move_blocks(at: &Attached, leg: &Leg) -> Result<(), Status> {
+async fn move_blocks(at: &Attached, leg: &Leg, slot: &impl Slot) -> Result<(), Status> {
     let from = leg.from.as_deref().unwrap_or(at);
     let pieces = leg.source.pieces(PIECE_BYTES).zip(leg.destination.pieces(PIECE_BYTES));
     for ((source, length), (destination, _)) in pieces {
+        let _turn = slot.work().await?;
         from.permit(CommandGroup::Read)?;
         if at.is_beside(from) {
             let _under_way = at.ranges().enter(leg.destination.range).await;
             at.permit_change()?;
             at.copy_within(from, source, destination, length).await?;
+            reactor::yield_now().await;
             continue;
         }
-        let data = Gathered::Pool(from.load(source, length).await?);
+        let data = Gathered::of_pool(from.load(source, length).await?, None);
         let (data, _under_way) = at.enter_with(data, leg.destination.range).await;
         at.permit_change()?;
         at.store(destination, data, false).await?;
+        reactor::yield_now().await;
     }
     Ok(())
 }

@@ -30,7 +30,7 @@ pub async fn dataset_management(
         let run = at.blocks(range)?;
         let _under_way = at.ranges().enter(run.range).await;
         at.permit_change()?;
-        at.deallocate(run).await?;
+        at.deallocate(run, slot).await?;
     }
     Ok(Reply::SUCCESS)
 }

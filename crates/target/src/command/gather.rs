@@ -3,18 +3,25 @@
 use std::cell::Ref;
 use std::ops::Deref;
 
+use fabric::budget::Grant;
 use nvme::nvm::LbaRange;
 use nvme::opcode::Direction;
 use nvme::sqe::{DataPointer, Sqe};
 use nvme::status::Status;
-use reactor::buffer::{self, Buffer};
+use reactor::buffer::{self, Buffer, SEND_START};
 use stdx::num::{u32_of, u64_of, usize64};
 
 use super::ranges::UnderWay;
 use super::{Attached, Slot};
+use crate::limits::TRANSFER_CHARGE_MIN;
 
-/// Data from a host, gathered.
-pub enum Gathered {
+/// Data from a host, gathered, and what of the host's share it takes.
+pub struct Gathered {
+    bytes: Bytes,
+    held: Option<Grant>,
+}
+
+enum Bytes {
     Pool(Buffer),
     /// Small data, or in-capsule data that had to be kept while the pool was empty; never more than
     /// a capsule carries.
@@ -25,33 +32,53 @@ impl Deref for Gathered {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        match self {
-            Self::Pool(buffer) => buffer,
-            Self::Heap(bytes) => bytes,
+        match &self.bytes {
+            Bytes::Pool(buffer) => buffer,
+            Bytes::Heap(bytes) => bytes,
         }
     }
 }
 
 impl Gathered {
+    pub fn of_pool(buffer: Buffer, held: Option<Grant>) -> Self {
+        Self { bytes: Bytes::Pool(buffer), held }
+    }
+
+    pub fn of_heap(bytes: Vec<u8>, held: Option<Grant>) -> Self {
+        Self { bytes: Bytes::Heap(bytes), held }
+    }
+
     /// The data without a pool buffer, for whoever has to wait for what may need one.
     fn onto_heap(self) -> Self {
-        match self {
-            Self::Pool(buffer) => Self::Heap(buffer.to_vec()),
-            heap => heap,
+        match self.bytes {
+            Bytes::Pool(buffer) => Self::of_heap(buffer.to_vec(), self.held),
+            Bytes::Heap(bytes) => Self::of_heap(bytes, self.held),
         }
     }
 
-    /// The data in a pool buffer, as a drive wants it. No other pool buffer may be held.
-    pub async fn into_buffer(self) -> Buffer {
-        match self {
-            Self::Pool(buffer) => buffer,
-            Self::Heap(bytes) => {
+    /// The data in a pool buffer, as a drive wants it, and what is held for it. No other pool buffer may be held.
+    pub async fn into_buffer(self) -> (Buffer, Option<Grant>) {
+        let buffer = match self.bytes {
+            Bytes::Pool(buffer) => buffer,
+            Bytes::Heap(bytes) => {
                 let mut buffer = buffer::alloc(bytes.len()).await;
                 buffer.copy_from_slice(&bytes);
                 buffer
             }
-        }
+        };
+        (buffer, self.held)
     }
+}
+
+/// What a transfer of `bytes` into a pool buffer counts for.
+pub const fn charge(bytes: usize) -> usize {
+    let place = bytes.next_power_of_two();
+    if place < TRANSFER_CHARGE_MIN { TRANSFER_CHARGE_MIN } else { place }
+}
+
+/// What data of `bytes` counts for that is read into a pool buffer and sent from there.
+pub const fn charge_to_send(bytes: usize) -> usize {
+    charge(bytes + SEND_START)
 }
 
 impl Attached {
@@ -93,27 +120,33 @@ pub fn in_capsule<'a>(
 /// The status that completes the command.
 pub async fn gather(sqe: &Sqe, slot: &impl Slot, length: usize) -> Result<Gathered, Status> {
     if let Some(bytes) = in_capsule(sqe, slot, length)? {
+        let held = Some(slot.keep(length));
         return Ok(match buffer::pool().try_alloc(length) {
             Some(mut buffer) => {
                 buffer.copy_from_slice(&bytes);
-                Gathered::Pool(buffer)
+                Gathered::of_pool(buffer, held)
             }
-            None => Gathered::Heap(bytes.to_vec()),
+            None => Gathered::of_heap(bytes.to_vec(), held),
         });
     }
+    let held = slot.hold(charge(length)).await?;
     let buffer = buffer::alloc(length).await;
-    slot.receive(u32_of(length), buffer).await.map(Gathered::Pool)
+    let buffer = slot.receive(u32_of(length), buffer).await?;
+    Ok(Gathered::of_pool(buffer, Some(held)))
 }
 
 /// [`gather`] for a command whose data is a list or keys: small, and kept without a pool buffer.
 ///
 /// # Errors
 /// Data SGL Length Invalid, and as [`gather`].
-pub async fn gather_list(sqe: &Sqe, slot: &impl Slot, length: usize) -> Result<Vec<u8>, Status> {
+pub async fn gather_list(sqe: &Sqe, slot: &impl Slot, length: usize) -> Result<Gathered, Status> {
     check_length(sqe, u64_of(length))?;
     match kept(sqe, slot, length)? {
         Some(bytes) => Ok(bytes),
-        None => fetched(slot, length).await,
+        None => {
+            let held = slot.hold(charge(length)).await?;
+            Ok(Gathered::of_heap(fetched(slot, length).await?, Some(held)))
+        }
     }
 }
 
@@ -121,11 +154,12 @@ pub async fn gather_list(sqe: &Sqe, slot: &impl Slot, length: usize) -> Result<V
 ///
 /// # Errors
 /// As [`in_capsule`].
-pub fn kept(sqe: &Sqe, slot: &impl Slot, length: usize) -> Result<Option<Vec<u8>>, Status> {
-    Ok(in_capsule(sqe, slot, length)?.map(|bytes| bytes.to_vec()))
+pub fn kept(sqe: &Sqe, slot: &impl Slot, length: usize) -> Result<Option<Gathered>, Status> {
+    let kept = |bytes: Ref<'_, [u8]>| Gathered::of_heap(bytes.to_vec(), Some(slot.keep(length)));
+    Ok(in_capsule(sqe, slot, length)?.map(kept))
 }
 
-/// `length` bytes by R2T, the pool buffer given back.
+/// `length` bytes by R2T, the pool buffer given back. The caller holds what they count for.
 ///
 /// # Errors
 /// The status that completes the command.

@@ -32,6 +32,7 @@ use std::cell::Ref;
 use std::rc::Rc;
 
 use engine::Lent;
+use fabric::budget::Grant;
 use fabric::payload::Payload;
 use nvme::cqe::Cqe;
 use nvme::nvm::Command;
@@ -45,6 +46,7 @@ pub use compare::compare_and_write;
 pub use fence::Fence;
 pub(crate) use fence::{Answer as Done, Answers as Pending};
 pub use flush::flush_all;
+pub(crate) use gather::{charge, charge_to_send};
 
 use crate::reservation::{HostId, Notice};
 
@@ -59,11 +61,33 @@ pub trait Slot {
     /// The status that completes the command; the buffer is back in its pool then.
     fn receive(&self, length: u32, buffer: Buffer) -> impl Future<Output = Result<Buffer, Status>>;
 
-    /// Whether the host has taken enough of earlier data that more may be buffered for it.
-    fn has_room(&self) -> bool;
+    /// Whether the host has taken enough of earlier data, and holds little enough of what all hosts share, that
+    /// `bytes` more may be buffered for it.
+    fn has_room(&self, bytes: usize) -> bool;
 
-    /// Waits until there is [room](Self::has_room).
-    fn room(&self) -> impl Future<Output = ()>;
+    /// Whether what is sent is copied, wherever it lies.
+    fn copies(&self) -> bool;
+
+    /// Waits until the host's share allows `bytes` more, which the host is to bring.
+    ///
+    /// # Errors
+    /// The status that completes the command: it was aborted, or its queue ends.
+    fn hold(&self, bytes: usize) -> impl Future<Output = Result<Grant, Status>>;
+
+    /// As [`Slot::hold`], for `bytes` that the host is to take: also until it has taken enough of what there is.
+    ///
+    /// # Errors
+    /// As there.
+    fn hold_to_send(&self, bytes: usize) -> impl Future<Output = Result<Grant, Status>>;
+
+    /// Notes that `bytes` of the capsule are kept until the command is done.
+    fn keep(&self, bytes: usize) -> Grant;
+
+    /// Waits for the host's turn to do a piece of work that moves none of its data; to be dropped after each.
+    ///
+    /// # Errors
+    /// As [`Slot::hold`].
+    fn work(&self) -> impl Future<Output = Result<Grant, Status>>;
 
     /// Another namespace of the same controller, for Copy.
     fn namespace(&self, nsid: u32) -> Option<Rc<Attached>>;
@@ -189,16 +213,17 @@ pub async fn execute(at: &Attached, sqe: &Sqe, slot: &impl Slot) -> Reply {
         // Half of a fused operation is not a command.
         Command::Write(_) | Command::Compare(_) => Err(Status::INVALID_FIELD.with_dnr()),
         Command::Flush => flush::flush(at).await,
-        Command::WriteZeroes(zeroes) => write_zeroes::write_zeroes(at, &zeroes).await,
+        Command::WriteZeroes(zeroes) => write_zeroes::write_zeroes(at, &zeroes, slot).await,
         Command::DatasetManagement(dataset) => {
-            dataset::dataset_management(at, &dataset, sqe, slot).await
+            Box::pin(dataset::dataset_management(at, &dataset, sqe, slot)).await
         }
-        Command::Verify(verify) => verify::verify(at, &verify).await,
-        Command::Copy(copy) => return copy::copy(at, &copy, sqe, slot).await,
+        Command::Verify(verify) => verify::verify(at, &verify, slot).await,
+        // On the heap, as their lists are: too large for the slot that every command has.
+        Command::Copy(copy) => return Box::pin(copy::copy(at, &copy, sqe, slot)).await,
         Command::ReservationRegister(fields) => reservation::register(at, fields, sqe, slot).await,
         Command::ReservationAcquire(fields) => reservation::acquire(at, fields, sqe, slot).await,
         Command::ReservationRelease(fields) => reservation::release(at, fields, sqe, slot).await,
-        Command::ReservationReport(fields) => reservation::report(at, fields, sqe, slot),
+        Command::ReservationReport(fields) => reservation::report(at, fields, sqe, slot).await,
         // ONCS does not offer it.
         Command::WriteUncorrectable(_) => Err(Status::INVALID_OPCODE.with_dnr()),
     };

@@ -7,6 +7,7 @@ use nvme::sqe::Sqe;
 use nvme::status::Status;
 use reactor::buffer;
 
+use super::gather::charge_to_send;
 use super::store::status_of;
 use super::{AtOnce, Attached, Reply, Slot};
 use crate::namespace::Backend;
@@ -53,10 +54,10 @@ fn of_volume(
 ) -> Result<AtOnce, Status> {
     let run = at.transfer(command.range, sqe)?;
     at.permit(CommandGroup::Read)?;
-    if !slot.has_room() {
+    let length = run.bytes();
+    if !slot.has_room(charge_to_send(length)) {
         return Ok(AtOnce::Waits);
     }
-    let length = run.bytes();
     if let Some(lent) = volume.lend(run.offset, length) {
         return Ok(AtOnce::Lent(lent));
     }
@@ -79,7 +80,11 @@ fn of_memory(
     at.permit(CommandGroup::Read)?;
     // Reads wait for nobody: each block is read whole, before or after a write of it.
     let length = run.bytes();
-    if region.is_shared() || (length >= COPIED_BYTES && slot.has_room()) {
+    let has_room = || slot.has_room(charge_to_send(length));
+    if (region.is_shared() || slot.copies()) && !has_room() {
+        return Ok(None);
+    }
+    if region.is_shared() || (length >= COPIED_BYTES && has_room()) {
         if let Some(mut buffer) = buffer::pool().try_alloc_to_send(length) {
             region.copy_out(run.offset, &mut buffer).map_err(|e| status_of(&e))?;
             return Ok(Some(Reply::with_data(Payload::Buffer { buffer, length })));
@@ -104,8 +109,8 @@ pub async fn read(
         return Ok(reply);
     }
     let run = at.transfer(command.range, sqe)?;
+    let _held = slot.hold_to_send(charge_to_send(run.bytes())).await?;
     at.permit(CommandGroup::Read)?;
-    slot.room().await;
     let buffer = at.load(run.offset, run.bytes()).await?;
     Ok(Reply::with_data(Payload::Buffer { buffer, length: run.bytes() }))
 }

@@ -74,7 +74,12 @@ async fn change(at: &Attached, command: &Command, slot: &impl Slot) -> Result<Re
     kept.map(|()| Reply::SUCCESS)
 }
 
-pub fn report(at: &Attached, fields: Report, sqe: &Sqe, slot: &impl Slot) -> Result<Reply, Status> {
+pub async fn report(
+    at: &Attached,
+    fields: Report,
+    sqe: &Sqe,
+    slot: &impl Slot,
+) -> Result<Reply, Status> {
     // Fabrics hosts have 128-bit identifiers, for which the short form has no room.
     if !fields.extended {
         return Err(Status::HOST_IDENTIFIER_INCONSISTENT_FORMAT.with_dnr());
@@ -83,6 +88,7 @@ pub fn report(at: &Attached, fields: Report, sqe: &Sqe, slot: &impl Slot) -> Res
         return Err(Status::INVALID_FIELD.with_dnr());
     }
     check_length(sqe, fields.bytes)?;
+    let _held = slot.hold_to_send(usize64(fields.bytes)).await?;
     let namespace = at.namespace();
     let controllers = slot.controllers(namespace.nsid);
     let mut page = Vec::new();

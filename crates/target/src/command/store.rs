@@ -7,10 +7,10 @@ use nvme::status::Status;
 use reactor::buffer::{self, Buffer};
 use stdx::num::u64_of;
 
-use super::Attached;
 use super::blocks::Blocks;
 use super::gather::Gathered;
-use crate::limits::{PIECE_BYTES, VOLUME_COMPARE_BYTES};
+use super::{Attached, Slot};
+use crate::limits::{HOLE_BYTES, PIECE_BYTES, VOLUME_COMPARE_BYTES};
 use crate::namespace::Backend;
 
 impl Attached {
@@ -66,7 +66,10 @@ impl Attached {
         let _in_use = self.use_backend(offset, u64_of(data.len()))?;
         let stored = match &self.namespace().backend {
             Backend::Memory(region) => region.copy_in(offset, &data),
-            Backend::Drive(drive) => drive.write(offset, data.into_buffer().await, fua).await,
+            Backend::Drive(drive) => {
+                let (buffer, _held) = data.into_buffer().await;
+                drive.write(offset, buffer, fua).await
+            }
             Backend::Absent { .. } => return Err(Status::ANA_INACCESSIBLE),
             Backend::Volume(volume) => {
                 let written = volume.write(offset, &data).await;
@@ -127,28 +130,34 @@ impl Attached {
     /// nothing happens: a host's wish to deallocate is no promise.
     ///
     /// # Errors
-    /// As [`status_of`].
-    pub(super) async fn deallocate(&self, blocks: Blocks) -> Result<(), Status> {
+    /// As [`status_of`]; and the command was aborted.
+    pub(super) async fn deallocate(&self, blocks: Blocks, slot: &impl Slot) -> Result<(), Status> {
         let _in_use = self.use_backend(blocks.offset, blocks.length)?;
-        let freed = match &self.namespace().backend {
-            Backend::Memory(_) => return self.zero(blocks, true).await,
-            Backend::Drive(drive) => drive.deallocate(blocks.offset, blocks.length).await,
-            Backend::Absent { .. } => return Err(Status::ANA_INACCESSIBLE),
-            Backend::Volume(volume) => {
-                let (offset, length) = (blocks.offset, blocks.length);
-                let freed = match volume.write_zeroes(offset, length).await {
-                    // Parts of the volume's own blocks want a write; without room, they stay.
-                    Err(engine::Error { kind: engine::Kind::Full, .. }) => {
-                        volume.deallocate(offset, length).await
-                    }
-                    done => done,
-                };
-                return freed.map_err(|e| status_of_volume(&e, false));
+        match &self.namespace().backend {
+            Backend::Memory(_) => self.zero(blocks, true, slot).await,
+            Backend::Drive(drive) => {
+                let _turn = slot.work().await?;
+                match drive.deallocate(blocks.offset, blocks.length).await {
+                    Err(e) if e.kind != Kind::Unsupported => Err(status_of(&e)),
+                    _ => Ok(()),
+                }
             }
-        };
-        match freed {
-            Err(e) if e.kind != Kind::Unsupported => Err(status_of(&e)),
-            _ => Ok(()),
+            Backend::Absent { .. } => Err(Status::ANA_INACCESSIBLE),
+            Backend::Volume(volume) => {
+                for (offset, length) in blocks.cuts(HOLE_BYTES) {
+                    let _turn = slot.work().await?;
+                    let freed = match volume.write_zeroes(offset, length).await {
+                        // Parts of the volume's own blocks want a write; without room, they stay.
+                        Err(engine::Error { kind: engine::Kind::Full, .. }) => {
+                            volume.deallocate(offset, length).await
+                        }
+                        done => done,
+                    };
+                    freed.map_err(|e| status_of_volume(&e, false))?;
+                    reactor::yield_now().await;
+                }
+                Ok(())
+            }
         }
     }
 
@@ -156,29 +165,39 @@ impl Attached {
     /// zeroes take no space either way.
     ///
     /// # Errors
-    /// As [`status_of`].
-    pub(super) async fn zero(&self, blocks: Blocks, deallocate: bool) -> Result<(), Status> {
+    /// As [`status_of`]; and the command was aborted.
+    pub(super) async fn zero(
+        &self,
+        blocks: Blocks,
+        deallocate: bool,
+        slot: &impl Slot,
+    ) -> Result<(), Status> {
         let _in_use = self.use_backend(blocks.offset, blocks.length)?;
         match &self.namespace().backend {
             Backend::Memory(region) => {
-                for (offset, length) in blocks.pieces(PIECE_BYTES) {
-                    region.deallocate(offset, u64_of(length)).map_err(|e| status_of(&e))?;
-                    // Let others run between the pieces of a long command.
-                    if blocks.length > PIECE_BYTES {
-                        reactor::yield_now().await;
-                    }
+                for (offset, length) in blocks.cuts(PIECE_BYTES) {
+                    let _turn = slot.work().await?;
+                    region.deallocate(offset, length).map_err(|e| status_of(&e))?;
+                    // A piece is a turn's share, also where the next is another range's.
+                    reactor::yield_now().await;
                 }
                 Ok(())
             }
             Backend::Drive(drive) => {
+                let _turn = slot.work().await?;
                 let done = drive.write_zeroes(blocks.offset, blocks.length, deallocate).await;
                 done.map_err(|e| status_of(&e))
             }
             Backend::Absent { .. } => Err(Status::ANA_INACCESSIBLE),
             // The space is given back either way: there is nothing to be had for keeping it.
             Backend::Volume(volume) => {
-                let done = volume.write_zeroes(blocks.offset, blocks.length).await;
-                done.map_err(|e| status_of_volume(&e, false))
+                for (offset, length) in blocks.cuts(HOLE_BYTES) {
+                    let _turn = slot.work().await?;
+                    let done = volume.write_zeroes(offset, length).await;
+                    done.map_err(|e| status_of_volume(&e, false))?;
+                    reactor::yield_now().await;
+                }
+                Ok(())
             }
         }
     }

@@ -3,17 +3,20 @@
 use nvme::nvm::Verify;
 use nvme::status::Status;
 
-use super::{Attached, Reply};
+use super::{Attached, Reply, Slot};
 use crate::limits::PIECE_BYTES;
 use crate::reservation::CommandGroup;
 
-pub async fn verify(at: &Attached, command: &Verify) -> Result<Reply, Status> {
+pub async fn verify(at: &Attached, command: &Verify, slot: &impl Slot) -> Result<Reply, Status> {
     let run = at.blocks(command.range)?;
     at.permit(CommandGroup::Read)?;
     // Memory holds what it holds: there is nothing to find out by reading it.
     if at.region().is_none() {
         for (offset, length) in run.pieces(PIECE_BYTES) {
+            let _turn = slot.work().await?;
             at.load(offset, length).await?;
+            // What is in memory is read without waiting.
+            reactor::yield_now().await;
         }
     }
     Ok(Reply::SUCCESS)

@@ -3,10 +3,14 @@
 use nvme::nvm::WriteZeroes;
 use nvme::status::Status;
 
-use super::{Attached, Reply};
+use super::{Attached, Reply, Slot};
 use crate::limits::WRITE_ZEROES_BYTES_MAX;
 
-pub async fn write_zeroes(at: &Attached, command: &WriteZeroes) -> Result<Reply, Status> {
+pub async fn write_zeroes(
+    at: &Attached,
+    command: &WriteZeroes,
+    slot: &impl Slot,
+) -> Result<Reply, Status> {
     let run = at.blocks(command.range)?;
     if run.length > WRITE_ZEROES_BYTES_MAX {
         return Err(Status::INVALID_FIELD.with_dnr());
@@ -14,7 +18,7 @@ pub async fn write_zeroes(at: &Attached, command: &WriteZeroes) -> Result<Reply,
     at.permit_change()?;
     let _under_way = at.ranges().enter(run.range).await;
     at.permit_change()?;
-    at.zero(run, command.deallocate).await?;
+    at.zero(run, command.deallocate, slot).await?;
     if command.fua {
         at.make_durable().await?;
     }

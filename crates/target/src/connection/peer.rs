@@ -65,6 +65,15 @@ impl Peer {
         let _ = self.stream.send_all(bytes).await;
     }
 
+    /// Sends bytes as they are.
+    ///
+    /// # Errors
+    /// The target closed the connection, or does not take them for as long as a test may wait.
+    pub async fn try_send(&self, bytes: &[u8]) -> std::io::Result<()> {
+        let sent = reactor::timeout(PATIENCE, self.stream.send_all(bytes)).await;
+        sent.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
+    }
+
     /// ICReq and the answer to it.
     pub async fn initialize(&mut self) {
         let request = self.machine.ic_req();
@@ -169,42 +178,98 @@ impl Peer {
 /// What most tests ask for.
 pub const PLAIN: Config = Config { hpda: 0, maxr2t: 1, hdgst: false, ddgst: false, commands: 1024 };
 
+/// Who connects, and to what.
+#[derive(Clone, Copy)]
+pub struct Guest {
+    pub subsystem: &'static str,
+    pub host: &'static str,
+    /// Keep Alive Timeout in ms.
+    pub kato: u32,
+}
+
+impl Default for Guest {
+    fn default() -> Self {
+        Self { subsystem: SUBSYSTEM, host: HOST, kato: 0 }
+    }
+}
+
+impl Guest {
+    /// Connects queue `qid` of controller `cntlid` with `entries` entries; the Connect's completion.
+    pub async fn connect(self, peer: &mut Peer, qid: u16, cntlid: u16, entries: u16) -> Cqe {
+        peer.initialize().await;
+        let connect = Connect {
+            recfmt: 0,
+            qid,
+            sqsize: entries - 1,
+            attributes: ConnectAttributes(ConnectAttributes::DISABLE_SQ_FLOW_CONTROL),
+            kato: if qid == 0 { self.kato } else { 0 },
+        };
+        let data = ConnectData::new(HOST_ID, cntlid, &nqn(self.subsystem), &nqn(self.host));
+        let mut sqe = connect.to_sqe(0);
+        sqe.dptr = Sgl::in_capsule(0, 1024);
+        peer.command(&sqe, data.as_bytes()).await;
+        peer.response().await
+    }
+
+    /// An admin queue with its controller enabled, and the controller's identifier.
+    pub async fn admin(self, address: SocketAddr) -> (Peer, u16) {
+        let mut peer = Peer::connect(address, PLAIN).await;
+        let cqe = self.connect(&mut peer, 0, CNTLID_DYNAMIC, 32).await;
+        assert!(cqe.status().is_success(), "{:?}", cqe.status());
+        let cntlid = ConnectResponse::from_dw0(cqe.dw0.get()).cntlid;
+        let value = u64::from(Cc::enable(CommandSetSelected::Nvm).0);
+        let set = PropertySet { offset: offset::CC, size: PropertySize::Four, value };
+        peer.command(&set.to_sqe(0), &[]).await;
+        assert!(peer.response().await.status().is_success());
+        (peer, cntlid)
+    }
+
+    /// An I/O queue of a controller.
+    pub async fn io(
+        self,
+        address: SocketAddr,
+        cntlid: u16,
+        qid: u16,
+        config: Config,
+        entries: u16,
+    ) -> Peer {
+        let mut peer = Peer::connect(address, config).await;
+        let cqe = self.connect(&mut peer, qid, cntlid, entries).await;
+        assert!(cqe.status().is_success(), "{:?}", cqe.status());
+        peer
+    }
+
+    /// The same for one that another connection may have yet.
+    pub async fn io_when_free(
+        self,
+        address: SocketAddr,
+        cntlid: u16,
+        qid: u16,
+        config: Config,
+        entries: u16,
+    ) -> Peer {
+        loop {
+            let mut peer = Peer::connect(address, config).await;
+            if self.connect(&mut peer, qid, cntlid, entries).await.status().is_success() {
+                return peer;
+            }
+        }
+    }
+}
+
 /// Connects queue `qid` of controller `cntlid` with `entries` entries; the Connect's completion.
 pub async fn connect_queue(peer: &mut Peer, qid: u16, cntlid: u16, entries: u16) -> Cqe {
-    peer.initialize().await;
-    let connect = Connect {
-        recfmt: 0,
-        qid,
-        sqsize: entries - 1,
-        attributes: ConnectAttributes(ConnectAttributes::DISABLE_SQ_FLOW_CONTROL),
-        kato: 0,
-    };
-    let data = ConnectData::new(HOST_ID, cntlid, &nqn(SUBSYSTEM), &nqn(HOST));
-    let mut sqe = connect.to_sqe(0);
-    sqe.dptr = Sgl::in_capsule(0, 1024);
-    peer.command(&sqe, data.as_bytes()).await;
-    peer.response().await
+    Guest::default().connect(peer, qid, cntlid, entries).await
 }
 
 /// An admin queue with its controller enabled, and the controller's identifier.
 pub async fn admin(address: SocketAddr) -> (Peer, u16) {
-    let mut peer = Peer::connect(address, PLAIN).await;
-    let cqe = connect_queue(&mut peer, 0, CNTLID_DYNAMIC, 32).await;
-    assert!(cqe.status().is_success(), "{:?}", cqe.status());
-    let cntlid = ConnectResponse::from_dw0(cqe.dw0.get()).cntlid;
-    let value = u64::from(Cc::enable(CommandSetSelected::Nvm).0);
-    let set = PropertySet { offset: offset::CC, size: PropertySize::Four, value };
-    peer.command(&set.to_sqe(0), &[]).await;
-    assert!(peer.response().await.status().is_success());
-    (peer, cntlid)
+    Guest::default().admin(address).await
 }
 
 /// I/O queue 1 of a controller.
 pub async fn io(address: SocketAddr, cntlid: u16, config: Config, entries: u16) -> Peer {
-    let mut peer = Peer::connect(address, config).await;
-    let cqe = connect_queue(&mut peer, 1, cntlid, entries).await;
-    assert!(cqe.status().is_success(), "{:?}", cqe.status());
-    peer
+    Guest::default().io(address, cntlid, 1, config, entries).await
 }
 
 fn range(lba: u64, blocks: u16) -> LbaRange {

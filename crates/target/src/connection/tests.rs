@@ -1,6 +1,7 @@
 //! Connections over real sockets: what a host may do, and what a hostile one tries.
 
 mod disconnect;
+mod hoarding;
 mod removal;
 
 use std::net::SocketAddr;

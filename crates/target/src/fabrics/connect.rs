@@ -8,10 +8,14 @@ use nvme::nqn::{Nqn, NqnError};
 use nvme::sqe::Sqe;
 
 use super::{Refusal, Why};
+use crate::budget::{Seat, Share};
 use crate::controller::{Association, Controller, Kind, Path, QueueLease};
 use crate::controller::{CQE_LOG2, SQE_LOG2};
 use crate::host::{Admission, Host, UNNAMED};
-use crate::limits::{ADMIN_QUEUE_ENTRIES_MAX, IO_QUEUE_ENTRIES_MAX, KEEP_ALIVE_MS_MAX};
+use crate::limits::{
+    ADDRESS_CONTROLLERS_MAX, ADMIN_QUEUE_ENTRIES_MAX, HOST_CONTROLLERS_MAX, IO_QUEUE_ENTRIES_MAX,
+    KEEP_ALIVE_MS_MAX,
+};
 use crate::refusals::Refused;
 use crate::registry::{Registry, Target};
 
@@ -32,6 +36,8 @@ pub struct ConnectParams<'a> {
 pub struct Connected {
     /// The queue; dropping it ends it.
     pub lease: QueueLease,
+    /// The queue's part of what its host may have of this reactor.
+    pub seat: Seat,
     /// Entries of the submission queue, 1's based.
     pub entries: u16,
     /// SQ flow control is off, as the host asked: SQHD of this and every later completion of the
@@ -70,17 +76,25 @@ fn decide(target: &Target, params: &ConnectParams<'_>) -> Result<Connected, Why>
     check_command(&command)?;
     let subsystem = Nqn::from_field(&params.data.subnqn).map_err(|_| Why::SubsystemName)?;
     let host = Host { nqn: host_name(params.data)?, id: params.data.hostid };
+    let share = if subsystem.is_discovery() {
+        Share::of_address(params.path.peer.ip())
+    } else {
+        Share::of_host(host.nqn.as_str())
+    };
     let lease = if command.qid == 0 {
         connect_admin(target, params, &command, subsystem, host)?
     } else {
         connect_io(target, params, &command, &subsystem, &host)?
     };
+    let entries = command.sqsize.saturating_add(1);
+    let seat = share.seat(entries).ok_or(Why::Busy)?;
     lease.controller().touch(params.now);
     let response = ConnectResponse { cntlid: lease.controller().cntlid(), authreq: 0 };
     Ok(Connected {
         dw0: response.to_dw0(),
         lease,
-        entries: command.sqsize.saturating_add(1),
+        seat,
+        entries,
         flow_control_disabled: command.attributes.disable_sq_flow_control(),
     })
 }
@@ -149,6 +163,12 @@ fn connect_admin(
     };
     if params.data.cntlid.get() != CNTLID_DYNAMIC {
         return Err(Why::StaticController);
+    }
+    let count = |of: &dyn Fn(&Controller) -> bool| controllers.iter().filter(|c| of(c)).count();
+    let of_host = kind == Kind::Io && count(&|c| c.host().nqn == host.nqn) >= HOST_CONTROLLERS_MAX;
+    let address = params.path.peer.ip();
+    if of_host || count(&|c| c.path().peer.ip() == address) >= ADDRESS_CONTROLLERS_MAX {
+        return Err(Why::Busy);
     }
     let cntlid = controllers.free_id().ok_or(Why::Busy)?;
     let association = Association {

@@ -484,3 +484,51 @@ fn a_failed_controller_says_so_and_ends_its_io_queues() {
     assert!(admin.controller().status().fatal() && !admin.controller().serves_io());
     assert_eq!((admin_told.is_ending(), io_told.is_ending()), (false, true));
 }
+
+/// A host whose reactor has no more entries for it may try again; another one's connect.
+#[test]
+fn a_host_cannot_connect_all_the_queue_entries_there_are() {
+    let rig = Rig::new();
+    let admin = rig.enabled();
+    let mut queues = Vec::new();
+    let refusal = loop {
+        let qid = u16::try_from(queues.len() + 1).unwrap();
+        assert!(qid < crate::limits::IO_QUEUES_MAX, "all were connected");
+        let mut attempt = rig.io_attempt(qid, admin.controller());
+        attempt.command.sqsize = crate::limits::IO_QUEUE_ENTRIES_MAX - 1;
+        match rig.connect(&attempt) {
+            Ok(queue) => queues.push(queue),
+            Err(refusal) => break refusal,
+        }
+    };
+    assert_eq!(refusal.status, Status::CONNECT_CONTROLLER_BUSY, "without Do Not Retry");
+    let other = rig.enabled_as(SUBSYSTEM, "nqn.2026-11.io.flashloom:other");
+    let mut attempt = rig.io_attempt(1, other.controller());
+    attempt.command.sqsize = crate::limits::IO_QUEUE_ENTRIES_MAX - 1;
+    assert!(rig.connect(&attempt).is_ok());
+    let retry = rig.io_attempt(u16::try_from(queues.len() + 1).unwrap(), admin.controller());
+    drop(queues);
+    assert!(rig.connect(&retry).is_ok());
+}
+
+/// 1023 controllers of one address, or of one listed host, kept everybody else out.
+#[test]
+fn neither_a_host_nor_an_address_takes_all_controllers() {
+    use crate::limits::{ADDRESS_CONTROLLERS_MAX, HOST_CONTROLLERS_MAX};
+    let rig = Rig::new();
+    let attempt = rig.attempt(SUBSYSTEM, HOST);
+    let mut all: Vec<_> =
+        (0..HOST_CONTROLLERS_MAX).map(|_| rig.connect(&attempt).unwrap()).collect();
+    let refusal = rig.connect(&attempt).unwrap_err();
+    assert_eq!(refusal.status, Status::CONNECT_CONTROLLER_BUSY, "without Do Not Retry");
+    let named = |n: usize| rig.attempt(SUBSYSTEM, &format!("nqn.2026-11.io.flashloom:{n}"));
+    for n in all.len()..ADDRESS_CONTROLLERS_MAX {
+        all.push(rig.connect(&named(n)).unwrap());
+    }
+    assert_eq!(rig.connect(&named(0)).unwrap_err().status, Status::CONNECT_CONTROLLER_BUSY);
+    let mut elsewhere = named(0);
+    elsewhere.path.peer = "10.9.9.8:50000".parse().unwrap();
+    assert!(rig.connect(&elsewhere).is_ok());
+    all.pop();
+    assert!(rig.connect(&named(0)).is_ok());
+}

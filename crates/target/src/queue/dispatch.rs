@@ -14,7 +14,7 @@ use nvme::status::Status;
 use super::Queue;
 use super::request::{InCapsule, Request};
 use super::slots::Slots;
-use crate::command::Reply;
+use crate::command::{Reply, charge_to_send};
 
 /// What runs in a slot.
 pub enum Work {
@@ -57,6 +57,7 @@ pub struct Dispatcher<F, R, A> {
     first: RefCell<Option<Request>>,
     overrun: Cell<bool>,
     starved: Cell<bool>,
+    took_any: Cell<bool>,
 }
 
 impl<F, R, A> Dispatcher<F, R, A>
@@ -77,6 +78,7 @@ where
             first: RefCell::default(),
             overrun: Cell::default(),
             starved: Cell::default(),
+            took_any: Cell::default(),
         }
     }
 
@@ -86,9 +88,14 @@ where
         self.overrun.get()
     }
 
-    /// Whether the pool ran out of buffers; asked once.
+    /// Whether the host's commands keep as much of their capsules as they may; asked once.
     pub fn starved(&self) -> bool {
         self.starved.take()
+    }
+
+    /// Whether commands came since this was asked last.
+    pub fn took_any(&self) -> bool {
+        self.took_any.take()
     }
 
     /// Waits until no command runs any more.
@@ -101,7 +108,12 @@ where
 
     /// Takes one capsule.
     pub fn take(&self, capsule: &Capsule<'_>) -> Flow {
+        self.took_any.set(true);
         let cid = capsule.sqe.cid.get();
+        if self.queue.is_full() {
+            self.overrun.set(true);
+            return Flow::Pause;
+        }
         if !self.queue.admit(cid) {
             self.queue.refuse(cid, Status::COMMAND_ID_CONFLICT.with_dnr());
             return Flow::Continue;
@@ -135,9 +147,9 @@ where
             Some(pair) => self.start(pair),
             None => {}
         }
-        // A command that found no buffer keeps its data on the heap: one such a connection, then it
-        // waits until the pool has memory again.
-        if with_data && reactor::buffer::is_exhausted() {
+        // What commands keep of their capsules is given back without the host: the next is not taken until its share
+        // allows for it, or the pool has memory again.
+        if with_data && !self.queue.can_keep() {
             self.starved.set(true);
             return Flow::Pause;
         }
@@ -165,7 +177,8 @@ where
         let mut lent = self.lent.take();
         for (request, lent) in lent.drain(..) {
             // What is lent is copied where the host does not take it.
-            let loan = if request.has_room() { lent.verified() } else { None };
+            let room = request.has_room(charge_to_send(request.sgl_bytes()));
+            let loan = if room { lent.verified() } else { None };
             match loan {
                 Some(loan) => request.complete(Reply::with_data(Payload::Loan(loan))),
                 // The slow way waits for room, counts damage, and puts it right.

@@ -19,10 +19,13 @@ use nvme::opcode;
 use nvme::sqe::Sqe;
 use nvme::status::Status;
 use reactor::Nanos;
+use stdx::num::usize32;
 
 use self::remote::RemoteQueue;
 use self::request::Request;
+use crate::budget::{Seat, Share};
 use crate::controller::{Failure, QueueLease};
+use crate::limits::IO_IN_CAPSULE_BYTES;
 use crate::metrics;
 
 /// How far the command of a slot is, as Abort must know it.
@@ -47,6 +50,8 @@ pub struct Queue {
     /// The Disconnect that ends the queue, until all its other commands have ended.
     pub(crate) disconnect: RefCell<Option<Request>>,
     lease: Rc<QueueLease>,
+    /// Its part of what its host may have.
+    seat: Seat,
     /// Entries of the submission queue.
     size: u16,
     flow_control: bool,
@@ -56,6 +61,8 @@ pub struct Queue {
     /// Identifiers of commands left to an event.
     parked: RefCell<Vec<u16>>,
     phases: RefCell<Vec<Phase>>,
+    /// Commands do not wait any more: the queue ends.
+    ending: Cell<bool>,
     outstanding: Cell<u32>,
     /// When the queue last had no command outstanding, reactor nanoseconds.
     busy_since: Cell<Nanos>,
@@ -65,24 +72,28 @@ impl Queue {
     pub(crate) fn new(
         connection: Rc<Connection>,
         lease: Rc<QueueLease>,
+        seat: Seat,
         size: u16,
         flow_control: bool,
     ) -> Rc<Self> {
         if !flow_control {
             connection.without_flow_control();
         }
+        connection.charge_to(seat.share().data.clone());
         Rc::new(Self {
             connection,
             remote: RemoteQueue::default(),
             ended: Notify::default(),
             disconnect: RefCell::default(),
             lease,
+            seat,
             size,
             flow_control,
             head: Cell::default(),
             cids: RefCell::default(),
             parked: RefCell::default(),
             phases: RefCell::default(),
+            ending: Cell::default(),
             outstanding: Cell::default(),
             busy_since: Cell::default(),
         })
@@ -109,6 +120,31 @@ impl Queue {
     #[must_use]
     pub fn outstanding(&self) -> u32 {
         self.outstanding.get()
+    }
+
+    /// What its host may have.
+    #[must_use]
+    pub fn share(&self) -> &Rc<Share> {
+        self.seat.share()
+    }
+
+    /// Whether every entry is taken by a command whose completion has not left this side: a further one
+    /// overruns the queue.
+    pub(crate) fn is_full(&self) -> bool {
+        usize32(self.outstanding.get()) + self.connection.unsent_responses()
+            >= usize::from(self.size)
+    }
+
+    /// Whether the data of one more capsule may be kept.
+    pub(crate) fn can_keep(&self) -> bool {
+        self.share().capsules.admits(usize32(IO_IN_CAPSULE_BYTES))
+            && !reactor::buffer::is_exhausted()
+    }
+
+    /// Waits until [it may](Self::can_keep).
+    pub(crate) async fn until_can_keep(&self) {
+        drop(self.share().capsules.take(usize32(IO_IN_CAPSULE_BYTES)).await);
+        drop(reactor::buffer::alloc(usize32(IO_IN_CAPSULE_BYTES)).await);
     }
 
     /// Takes an entry off the submission queue; false when its command identifier is in use
@@ -233,8 +269,10 @@ impl Queue {
         self.abort_where(Status::ABORT_REQUESTED, |other, _| other == cid)
     }
 
-    /// Aborts every command that has not begun to change anything: the queue ends.
+    /// Aborts every command that has not begun to change anything, and those that come to wait from now on: the
+    /// queue ends.
     pub(crate) fn abort_waiting(&self) {
+        self.ending.set(true);
         self.abort_where(Status::ABORTED_SQ_DELETION, |_, _| true);
     }
 
@@ -262,6 +300,9 @@ impl Queue {
 
     /// Notes that the command in slot `tag` waits where it may be aborted; its status when it was.
     fn wait(&self, tag: u16, sqe: &Sqe, waker: &Waker) -> Option<Status> {
+        if self.ending.get() {
+            return Some(Status::ABORTED_SQ_DELETION);
+        }
         let mut phases = self.phases.borrow_mut();
         let index = usize::from(tag);
         if index >= phases.len() {

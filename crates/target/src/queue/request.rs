@@ -6,6 +6,7 @@ use core::pin::{Pin, pin};
 use core::task::Poll;
 use std::rc::Rc;
 
+use fabric::budget::{Account, Grant};
 use fabric::payload::Payload;
 use fabric::tcp::listen::{CapsulePlace, TransferError};
 use nvme::cqe::Cqe;
@@ -110,23 +111,56 @@ impl Request {
                 TransferError::Closed => Status::ABORTED_SQ_DELETION,
             }),
             Err(aborted) => {
-                // The host hears of the abort now; see `Tail` for its data.
+                // The host hears of the abort now; see `Tail` for its data, which has no place any more.
+                self.queue.connection.discard_transfer(self.tag);
                 self.send(Cqe::new(cid, aborted), None);
                 Err(aborted)
             }
         }
     }
 
-    /// Whether the host has taken enough of what this connection already holds for it.
-    pub fn has_room(&self) -> bool {
-        self.queue.connection.has_room()
+    /// Whether the host has taken enough of what this connection already holds for it, and its share has `bytes` more.
+    #[must_use]
+    pub fn has_room(&self, bytes: usize) -> bool {
+        self.queue.connection.has_room() && self.queue.share().data.admits(bytes)
     }
 
-    /// Waits until there is [room](Self::has_room). An aborted command waits no longer.
-    pub async fn room(&self) {
-        if !self.has_room() {
-            // What was aborted is completed as such when it asks for more.
-            let _ = self.unless_aborted(pin!(self.queue.connection.room())).await;
+    /// Waits until the host's share has `bytes` more, which it is to bring.
+    ///
+    /// # Errors
+    /// The command was aborted, or its queue ends.
+    pub async fn hold(&self, bytes: usize) -> Result<Grant, Status> {
+        self.take(&self.queue.share().data, bytes).await
+    }
+
+    /// As [`Request::hold`], for `bytes` that the host is to take, also until it has taken enough of what there is.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn hold_to_send(&self, bytes: usize) -> Result<Grant, Status> {
+        if !self.queue.connection.has_room() {
+            self.unless_aborted(pin!(self.queue.connection.room())).await?;
+        }
+        self.hold(bytes).await
+    }
+
+    /// Notes that `bytes` of the capsule are kept.
+    pub fn keep(&self, bytes: usize) -> Grant {
+        self.queue.share().capsules.grant(bytes)
+    }
+
+    /// Waits for the host's turn to do a piece of work.
+    ///
+    /// # Errors
+    /// As [`Request::hold`].
+    pub async fn work(&self) -> Result<Grant, Status> {
+        self.take(&self.queue.share().work, 1).await
+    }
+
+    async fn take(&self, account: &Rc<Account>, amount: usize) -> Result<Grant, Status> {
+        match account.try_take(amount) {
+            Some(grant) => Ok(grant),
+            None => self.unless_aborted(pin!(account.take(amount))).await,
         }
     }
 

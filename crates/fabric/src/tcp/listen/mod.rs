@@ -5,6 +5,7 @@
 
 mod inbox;
 mod transfer;
+mod watch;
 
 use core::cell::{Cell, Ref, RefCell};
 use core::future::poll_fn;
@@ -27,10 +28,11 @@ use self::transfer::Transfers;
 use super::gather::Sent;
 use super::landing::landing;
 use super::out::Out;
+use crate::budget::Account;
 use crate::limits::{
     DEAD_PEER_TIMEOUT, FINISH_TIMEOUT, IN_CAPSULE_ADMIN_BYTES, IN_CAPSULE_IO_BYTES,
     MAX_H2C_DATA_BYTES, PROBE_COUNT, PROBE_IDLE_SECONDS, PROBE_INTERVAL_SECONDS, QUEUE_DEPTH,
-    RECEIVE_BYTES, TERMINATE_TIMEOUT, UNSENT_BYTES,
+    RECEIVE_BYTES, TERMINATE_TIMEOUT, UNSENT_BYTES, UNSENT_FLOOR_BYTES,
 };
 use crate::notify::{Notify, Waiters};
 use crate::payload::Payload;
@@ -104,14 +106,20 @@ pub struct Connection {
     closed: Cell<bool>,
     /// Bytes asked for by R2T that have not come.
     owed: Cell<usize>,
+    /// PDUs received whole.
+    pdus: Cell<u64>,
+    /// Part of a PDU was received, and the rest of it is waited for.
+    within_pdu: Cell<bool>,
+    seen: watch::Seen,
 }
 
 impl Connection {
-    /// Takes a socket whose host has sent nothing yet, and starts its flusher on this reactor.
+    /// Takes a socket whose host has sent nothing yet, and starts its flusher on this reactor. `account` answers for
+    /// what waits to be sent.
     ///
     /// # Errors
     /// The socket's own: it is gone already.
-    pub fn new(stream: TcpStream) -> io::Result<Rc<Self>> {
+    pub fn new(stream: TcpStream, account: Rc<Account>) -> io::Result<Rc<Self>> {
         stream.set_nodelay(true)?;
         stream.set_user_timeout(DEAD_PEER_TIMEOUT)?;
         stream.set_keepalive(PROBE_IDLE_SECONDS, PROBE_INTERVAL_SECONDS, PROBE_COUNT)?;
@@ -129,7 +137,7 @@ impl Connection {
             inbox: Inbox::of_this_core(),
             carry: RefCell::default(),
             paused: Cell::default(),
-            out: RefCell::default(),
+            out: RefCell::new(Out::new(account)),
             transfers: RefCell::default(),
             turn: Cell::default(),
             in_turn: Cell::default(),
@@ -138,8 +146,12 @@ impl Connection {
             success_flag: Cell::default(),
             closed: Cell::default(),
             owed: Cell::default(),
+            pdus: Cell::default(),
+            within_pdu: Cell::default(),
+            seen: watch::Seen::default(),
         });
         reactor::spawn_late(flusher(connection.clone()));
+        watch::add(&connection);
         Ok(connection)
     }
 
@@ -169,6 +181,24 @@ impl Connection {
         self.success_flag.set(true);
     }
 
+    /// Has somebody else answer for what waits to be sent: the connection became a queue of a host's.
+    pub fn charge_to(&self, account: Rc<Account>) {
+        self.out.borrow_mut().charge_to(account);
+    }
+
+    /// Responses that have not left this side: their commands still have their places in the queue.
+    #[inline]
+    #[must_use]
+    pub fn unsent_responses(&self) -> usize {
+        self.out.borrow().responses()
+    }
+
+    /// Bytes of memory that wait to be sent.
+    #[must_use]
+    pub fn unsent_bytes(&self) -> usize {
+        self.out.borrow().held()
+    }
+
     /// Waits for bytes and gives each command capsule found in them to `sink`, calls `turn_ends`, then sends
     /// what both produced. Data PDUs go to the transfers that wait for them.
     ///
@@ -179,6 +209,13 @@ impl Connection {
         sink: impl FnMut(Capsule<'_>) -> Flow,
         turn_ends: impl FnOnce(),
     ) -> Result<(), Closed> {
+        if !self.may_receive() {
+            // Each byte that leaves asks again, and without any left to leave there is room.
+            self.room.until(|| self.may_receive()).await;
+        }
+        if self.closed.get() {
+            return Err(Closed::Orderly);
+        }
         let filled = if self.paused.take() {
             Ok(0..self.resume())
         } else {
@@ -217,8 +254,10 @@ impl Connection {
         let parsed = self.parse(first, &inbox, &mut sink);
         turn_ends();
         self.in_turn.set(false);
-        let consumed = parsed?;
-        self.carry.borrow_mut().extend_from_slice(&inbox[consumed..]);
+        let rest = &inbox[parsed?..];
+        self.carry.borrow_mut().extend_from_slice(rest);
+        let within = !rest.is_empty() || self.machine.borrow().direct().is_some();
+        self.within_pdu.set(within && !self.paused.get());
         Ok(())
     }
 
@@ -252,7 +291,9 @@ impl Connection {
                     let start = first.wrapping_add(start);
                     let range = start..start.wrapping_add(data.len());
                     let place = CapsulePlace { range, turn: self.turn.get() };
-                    if sink(Capsule { sqe, data, digest_ok, place }) == Flow::Pause {
+                    self.end_pdu();
+                    let flow = sink(Capsule { sqe, data, digest_ok, place });
+                    if flow == Flow::Pause || !self.may_receive() {
                         self.paused.set(true);
                         return Ok(at);
                     }
@@ -265,9 +306,11 @@ impl Connection {
                     }
                 }
                 Event::DataEnd { ttag, complete, digest_ok } => {
+                    self.end_pdu();
                     self.transfers.borrow_mut().end(ttag, complete, digest_ok);
                 }
                 Event::Initialize(_) => {
+                    self.end_pdu();
                     let head = self.machine.borrow().ic_resp();
                     self.out.borrow_mut().push_head(&head);
                 }
@@ -350,11 +393,16 @@ impl Connection {
         if self.closed.get() {
             return Err(TransferError::Closed);
         }
-        self.transfers.borrow_mut().begin(tag, buffer);
+        self.transfers.borrow_mut().begin(tag, buffer, watch::look());
         self.owed.set(self.owed.get() + wide(length));
         let head = self.machine.borrow_mut().begin_transfer(tag, cid, 0, length);
         self.push(|out| out.push_head(&head));
         poll_fn(|cx| self.transfers.borrow_mut().poll(tag, cx)).await
+    }
+
+    /// Gives back the buffer of a [`Connection::transfer`] that nobody waits for any more; its data will be dropped.
+    pub fn discard_transfer(&self, tag: u16) {
+        self.transfers.borrow_mut().discard(tag);
     }
 
     /// Waits until the host has sent what a [`Connection::transfer`] asked for that nobody waits for any more. The
@@ -366,7 +414,10 @@ impl Connection {
     /// Sends a response capsule.
     pub fn respond(&self, cqe: &Cqe) {
         let head = self.machine.borrow().capsule_resp(cqe);
-        self.push(|out| out.push_head(&head));
+        self.push(|out| {
+            out.push_head(&head);
+            out.end_response();
+        });
     }
 
     /// Sends data of command `cid` and its response, which the SUCCESS flag stands for if it may.
@@ -391,13 +442,37 @@ impl Connection {
             if let Some(response) = response {
                 out.push_head(&response);
             }
+            out.end_response();
         });
     }
 
     /// Whether [`Connection::room`] would return at once.
+    #[inline]
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.closed.get() || self.out.borrow().held() <= UNSENT_BYTES
+    }
+
+    /// Whether data is copied before it is sent, wherever it lies.
+    #[inline]
+    #[must_use]
+    pub fn copies(&self) -> bool {
+        self.machine.borrow().data_digest()
+    }
+
+    /// Whether more may be received, though it will be answered: a host that does not read its answers is not
+    /// listened to.
+    #[inline]
+    fn may_receive(&self) -> bool {
+        let out = self.out.borrow();
+        let held = out.held();
+        held <= UNSENT_FLOOR_BYTES
+            || (held <= UNSENT_BYTES && out.account().admits(0))
+            || self.closed.get()
+    }
+
+    fn end_pdu(&self) {
+        self.pdus.set(self.pdus.get() + 1);
     }
 
     /// Waits until the host has taken enough of what was sent that more may be buffered for it.

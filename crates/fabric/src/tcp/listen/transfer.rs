@@ -22,7 +22,11 @@ enum Transfer {
         buffer: Buffer,
         digest_ok: bool,
         waiter: Option<Waker>,
+        /// The look at which it began.
+        since: u32,
     },
+    /// The data is to come, and is not wanted.
+    Discarded(Option<Waker>),
     Ended(Result<Buffer, TransferError>),
 }
 
@@ -33,14 +37,14 @@ pub struct Transfers {
 }
 
 impl Transfers {
-    /// Begins a transfer into the start of `buffer`. The tag must be idle.
-    pub fn begin(&mut self, tag: u16, buffer: Buffer) {
+    /// Begins a transfer into the start of `buffer`, at look `since`. The tag must be idle.
+    pub fn begin(&mut self, tag: u16, buffer: Buffer, since: u32) {
         let index = usize::from(tag);
         if index >= self.tags.len() {
             self.tags.resize_with(index + 1, Transfer::default);
         }
         assert!(matches!(self.tags[index], Transfer::Idle), "transfer tag {tag} is in use");
-        self.tags[index] = Transfer::Active { buffer, digest_ok: true, waiter: None };
+        self.tags[index] = Transfer::Active { buffer, digest_ok: true, waiter: None, since };
     }
 
     /// Where bytes at `offset` of a transfer go; `None` when nobody waits for them any more.
@@ -57,8 +61,12 @@ impl Transfers {
         if let Transfer::Active { digest_ok, .. } = transfer {
             *digest_ok &= pdu_digest_ok;
         }
-        if complete
-            && let Transfer::Active { buffer, digest_ok, waiter } = core::mem::take(transfer)
+        if complete && let Transfer::Discarded(waiter) = transfer {
+            let waiter = waiter.take();
+            *transfer = Transfer::Ended(Err(TransferError::Closed));
+            waiter.into_iter().for_each(Waker::wake);
+        } else if complete
+            && let Transfer::Active { buffer, digest_ok, waiter, .. } = core::mem::take(transfer)
         {
             *transfer = Transfer::Ended(if digest_ok {
                 Ok(buffer)
@@ -71,10 +79,26 @@ impl Transfers {
         }
     }
 
+    /// How many looks before `now` the oldest transfer began that has not ended.
+    pub fn oldest(&self, now: u32) -> Option<u32> {
+        let ages = self.tags.iter().filter_map(|transfer| match transfer {
+            Transfer::Active { since, .. } => Some(now.wrapping_sub(*since)),
+            Transfer::Idle | Transfer::Discarded(_) | Transfer::Ended(_) => None,
+        });
+        ages.max()
+    }
+
+    /// Gives back the buffer of a transfer that has not ended.
+    pub fn discard(&mut self, tag: u16) {
+        if let Some(transfer @ Transfer::Active { .. }) = self.tags.get_mut(usize::from(tag)) {
+            *transfer = Transfer::Discarded(None);
+        }
+    }
+
     /// Fails every transfer that has not ended.
     pub fn close(&mut self) {
         for transfer in &mut self.tags {
-            if let Transfer::Active { waiter, .. } = transfer {
+            if let Transfer::Active { waiter, .. } | Transfer::Discarded(waiter) = transfer {
                 let waiter = waiter.take();
                 *transfer = Transfer::Ended(Err(TransferError::Closed));
                 if let Some(waker) = waiter {
@@ -98,9 +122,13 @@ impl Transfers {
         match core::mem::take(transfer) {
             Transfer::Idle => Poll::Ready(Err(TransferError::Closed)),
             Transfer::Ended(result) => Poll::Ready(result),
-            Transfer::Active { buffer, digest_ok, .. } => {
+            Transfer::Discarded(_) => {
+                *transfer = Transfer::Discarded(Some(cx.waker().clone()));
+                Poll::Pending
+            }
+            Transfer::Active { buffer, digest_ok, since, .. } => {
                 let waiter = Some(cx.waker().clone());
-                *transfer = Transfer::Active { buffer, digest_ok, waiter };
+                *transfer = Transfer::Active { buffer, digest_ok, waiter, since };
                 Poll::Pending
             }
         }

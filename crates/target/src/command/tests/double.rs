@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use fabric::budget::{Account, Grant, Ledger};
 use fabric::payload::Payload;
 use media::Drive;
 use media::drive::OpenDrive;
@@ -144,7 +145,6 @@ pub enum By {
 }
 
 /// The host's side of one command.
-#[derive(Default)]
 pub struct Double {
     data: RefCell<Vec<u8>>,
     in_capsule: bool,
@@ -160,6 +160,27 @@ pub struct Double {
     pub formats: u16,
     pub controllers: Vec<(HostId, u16)>,
     pub notices: RefCell<Vec<Notice>>,
+    /// Its share, of which there is plenty.
+    pub account: Rc<Account>,
+}
+
+impl Default for Double {
+    fn default() -> Self {
+        Self {
+            data: RefCell::default(),
+            in_capsule: false,
+            fresh: Cell::default(),
+            delay: Cell::default(),
+            received: Cell::default(),
+            full: Cell::default(),
+            fails: None,
+            others: Vec::new(),
+            formats: 0,
+            controllers: Vec::new(),
+            notices: RefCell::default(),
+            account: Account::new(&Ledger::new(1 << 30)),
+        }
+    }
 }
 
 impl Double {
@@ -212,11 +233,29 @@ impl Slot for Double {
         self.fails.map_or(Ok(buffer), Err)
     }
 
-    fn has_room(&self) -> bool {
+    fn has_room(&self, _bytes: usize) -> bool {
         !self.full.get()
     }
 
-    async fn room(&self) {}
+    fn copies(&self) -> bool {
+        false
+    }
+
+    async fn hold(&self, bytes: usize) -> Result<Grant, Status> {
+        Ok(self.account.take(bytes).await)
+    }
+
+    async fn hold_to_send(&self, bytes: usize) -> Result<Grant, Status> {
+        Ok(self.account.take(bytes).await)
+    }
+
+    fn keep(&self, bytes: usize) -> Grant {
+        self.account.grant(bytes)
+    }
+
+    async fn work(&self) -> Result<Grant, Status> {
+        Ok(self.account.take(1).await)
+    }
 
     fn namespace(&self, nsid: u32) -> Option<Rc<Attached>> {
         self.others.iter().find(|at| at.namespace().nsid == nsid).cloned()

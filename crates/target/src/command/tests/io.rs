@@ -652,3 +652,46 @@ fn a_write_protected_namespace_can_be_read_and_not_changed() {
         assert_eq!(no_data(&at, Sqe::new(io::FLUSH, 1, 1)).await, Status::SUCCESS);
     });
 }
+
+/// 256 ranges of exactly a mebibyte were one poll: milliseconds in which no other command got on.
+#[test]
+fn a_long_command_lets_others_run_between_its_pieces() {
+    on_reactor(async {
+        for on in [On::Memory, On::Volume] {
+            let place = Place::new(on, 1, 64 << 8, 4096).await;
+            let at = place.attach(HOST);
+            let turns = std::rc::Rc::new(std::cell::Cell::new(0));
+            let counted = turns.clone();
+            let others = reactor::spawn(async move {
+                loop {
+                    counted.set(counted.get() + 1);
+                    reactor::yield_now().await;
+                }
+            });
+            let ranges: Vec<u8> = (0..64_u64)
+                .flat_map(|n| [(256_u64 << 32).to_le_bytes(), (n * 256).to_le_bytes()].concat())
+                .collect();
+            let mut deallocate = Sqe::new(io::DATASET_MANAGEMENT, 1, 1);
+            deallocate.cdw10 = 63.into();
+            deallocate.cdw11 = 4.into();
+            let mut zeroes = Sqe::new(io::WRITE_ZEROES, 1, 1);
+            zeroes.cdw12 = 0x1fff.into();
+            let mut verify = zeroes;
+            verify.opcode = io::VERIFY;
+            for (sqe, pieces) in [(deallocate, 64), (zeroes, 2), (verify, 64)] {
+                if on == On::Memory && sqe.opcode == io::VERIFY {
+                    continue;
+                }
+                let host = Double::with(&ranges, By::Capsule);
+                let mut sqe = sqe;
+                if sqe.opcode == io::DATASET_MANAGEMENT {
+                    host.describe(&mut sqe, ranges.len());
+                }
+                let before = turns.get();
+                assert_eq!(host.run(&at, &sqe).await.status, Status::SUCCESS, "{sqe:?}");
+                assert!(turns.get() - before >= pieces, "{on:?} {sqe:?}");
+            }
+            others.abort();
+        }
+    });
+}

@@ -259,27 +259,41 @@ impl<P: Pages> Map<P> {
         true
     }
 
-    /// Calls `found` with every place the map points to, if all of it is merged into one level; tells
-    /// whether it did. Whole only when nothing is inserted meanwhile.
+    /// Calls `found` with every place that the map will ever report as superseded, each once, if all that was
+    /// flushed is merged into one level and stays so; tells whether it did. Others may insert meanwhile: what the
+    /// memtable has comes last, at one instant (`true`), and what it replaces is in the level all the same.
     ///
     /// # Errors
     /// Those of [`lookup`](Self::lookup).
-    pub async fn places(&self, mut found: impl FnMut(Location, u32)) -> Result<bool> {
+    pub async fn places(&self, mut found: impl FnMut(Location, u32, bool)) -> Result<bool> {
         let (mut held, mut out) = (Vec::new(), Extents::default());
+        let version = self.state.borrow().version;
         let mut at = 0;
-        while at < END {
-            // Levels with filters would be asked about every block there could be.
-            let step = {
+        loop {
+            let said = {
                 let mut state = self.state.borrow_mut();
-                if state.sorted().count() > 1 || !state.runs.is_empty() {
+                let is_one = state.sorted().count() <= 1 && state.runs.is_empty();
+                if !is_one || !state.frozen.is_empty() || state.version != version {
                     return Ok(false);
                 }
+                if at >= END {
+                    state.active.each_place(|location, blocks| found(location, blocks, true));
+                    return Ok(true);
+                }
+                let State { levels, cache, .. } = &mut *state;
+                let level = levels.iter().find(|level| !level.is_empty());
                 out.clear();
-                step(&mut state, &held, at, END, &mut out)?
+                match level {
+                    None => Said::Nothing(END),
+                    Some(level) => {
+                        let mut pages = Cached { cache, held: &held };
+                        ask_level(Filters::PassedBy, level, &mut pages, at, END, &mut out)?
+                    }
+                }
             };
-            match step {
-                Step::Until(next) => at = next,
-                Step::Need(entry, worth) => {
+            match said {
+                Said::Answered(next) | Said::Nothing(next) => at = next.max(at + 1),
+                Said::Need(entry, worth) => {
                     self.fetch(entry, worth, &mut held).await?;
                     continue;
                 }
@@ -287,11 +301,10 @@ impl<P: Pages> Map<P> {
             self.give_back(&mut held);
             for extent in out.iter() {
                 if let super::extents::State::Data { location, .. } = extent.state {
-                    found(location, extent.count);
+                    found(location, extent.count, false);
                 }
             }
         }
-        Ok(true)
     }
 
     /// Calls `found` with everything from `from` on, and before `until`, that has contents: its first

@@ -171,6 +171,13 @@ impl Memtable {
         self.holes.insert(low, high);
     }
 
+    /// Calls `found` with the place of every block.
+    pub fn each_place(&self, mut found: impl FnMut(Location, u32)) {
+        for slot in self.chunks.iter().flatten() {
+            found(slot.entry().location, 1);
+        }
+    }
+
     fn remove(&mut self, from: Flat, to: Flat, dropped: &mut impl FnMut(Location)) {
         if self.chunks.is_empty() {
             return;

@@ -277,7 +277,7 @@ impl Shard {
         } else {
             applied
         };
-        let live = self.recount(applied).await?;
+        let live = self.recount().await?;
         self.room.live.set(live.map(|live| (live, as_of)));
         self.checkpoint().await?;
         self.room.tidied.set(Some(applied));
@@ -294,22 +294,22 @@ impl Shard {
         Ok(())
     }
 
-    /// Counts what is live in every segment, by what the map says, and gives the sum. Counts are kept as
-    /// blocks come and go, but a crash repeats some of that. They are corrected only when the map has
-    /// learnt nothing since stripe `applied`, as of which it was flushed and merged: what merges had yet
-    /// to report would be counted down once more.
-    async fn recount(&self, applied: u64) -> Result<Option<u64>> {
-        let mut live = BTreeMap::new();
-        let count = |at: Location, blocks| {
+    /// Counts what is live in every segment, by what the map says, and corrects the counts, which a crash makes too
+    /// high: it repeats some of what was counted. Gives the sum of what was live when the map was last flushed.
+    async fn recount(&self) -> Result<Option<u64>> {
+        let (mut counted, mut live) = (BTreeMap::new(), 0);
+        let count = |at: Location, blocks, learnt_since: bool| {
             if at.name().is_none() {
-                *live.entry(at.segment()).or_insert(0) += blocks;
+                *counted.entry(at.segment()).or_insert(0) += blocks;
+                live += if learnt_since { 0 } else { u64::from(blocks) };
             }
         };
+        // Nobody runs between the last look at the map and the correction: both know the same.
         let whole = self.map.places(count).await?;
-        if whole && self.applied.get() == applied && self.learning.get() == 0 {
-            self.writer.table.borrow_mut().set_live_data(&live);
+        if whole {
+            self.writer.table.borrow_mut().set_live_data(&counted);
         }
-        Ok(whole.then(|| live.values().map(|&blocks| u64::from(blocks)).sum()))
+        Ok(whole.then_some(live))
     }
 
     /// Has a look for space taken, and waits for it.

@@ -63,9 +63,10 @@ pub struct Namespace {
     pub backend: Backend,
     /// Logical block size in bytes.
     pub block_size: u32,
-    /// Size in bytes; 0 while it is not served.
+    /// Size in bytes. While it is not served what it was, or 0 where nobody knows.
     pub size: Size,
-    /// Whether hosts can use it: not while the pool of its volume is not open.
+    /// Whether hosts can use it: not while the pool of its volume is not open, or its drive is absent. They see it
+    /// as it was meanwhile, and wait.
     pub served: bool,
     /// UUID, kept over restarts.
     pub uuid: Uuid,

@@ -20,9 +20,12 @@ use crate::sync::Semaphore;
 use crate::time::{Nanos, clock};
 use crate::timer::Timers;
 use crate::{Config, sys};
+use std::any::Any;
 use std::cell::{Cell, RefCell};
+use std::error::Error as _;
 use std::future::Future;
 use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -106,7 +109,7 @@ impl Core {
         let registration = Registration::new()?;
         let ring = Ring::new()?;
         let wrap = |source| Error::System { what: "cannot poll the mailbox", source };
-        ring.arm_mail(registration.mailbox.bell()).map_err(wrap)?;
+        ring.arm_mail(registration.mailbox.bell());
         ring.enter().map_err(wrap)?;
         Self::on(Driver::Ring(ring), registration, policy, published)
     }
@@ -214,8 +217,7 @@ impl Core {
             self.worked.set(true);
         }
         if reaped.mail_poll_ended {
-            let wrap = |source| Error::System { what: "cannot poll the mailbox", source };
-            ring.arm_mail(self.mailbox.bell()).map_err(wrap)?;
+            ring.arm_mail(self.mailbox.bell());
         }
         self.fire_timers();
         if self.executor.promote_deferred() {
@@ -418,6 +420,35 @@ pub(crate) fn run_core(
             Ok(())
         }
     }
+}
+
+/// Runs a reactor until it is stopped by mail. What keeps it from going on is told to `failed` before anything else
+/// is done about it.
+pub(crate) fn run_watched(core: Core, failed: impl FnOnce(&str)) -> Result<(), Error> {
+    let running = Running::new(core);
+    let turns = || match &running.core.driver {
+        Driver::Ring(ring) => running.core.turns(ring, &Cell::new(false)),
+        Driver::Simulated(_) => unreachable!("simulated reactors have no thread of their own"),
+    };
+    // Nothing of the core is looked at after a panic, only dropped.
+    match catch_unwind(AssertUnwindSafe(turns)) {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => {
+            let cause = error.source().map_or_else(String::new, |cause| format!(": {cause}"));
+            failed(&format!("{error}{cause}"));
+            Err(error)
+        }
+        Err(panic) => {
+            failed(words(&*panic));
+            resume_unwind(panic)
+        }
+    }
+}
+
+/// What a panic said.
+fn words(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without words")
 }
 
 /// A core at work: however it ends, panics included, its tasks are dropped and the kernel has let

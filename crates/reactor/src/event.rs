@@ -1,7 +1,7 @@
 //! Event counters (eventfd) by which processes wake each other.
 
-use crate::core;
 use crate::driver::require_real;
+use crate::ring::ready;
 use crate::sys;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -47,11 +47,10 @@ impl Event {
     /// Waits until it was signalled since the last wait. One task at a time.
     ///
     /// # Errors
-    /// As read(2); when the ring takes no more operations.
+    /// As read(2).
     pub async fn wait(&self) -> io::Result<()> {
         while !self.take()? {
-            let ready = core::with(|core| core.driver.ring()?.start_poll(&self.fd, libc::POLLIN))?;
-            let _ = ready.await;
+            ready(&self.fd, libc::POLLIN).await?;
         }
         Ok(())
     }

@@ -82,7 +82,7 @@ impl Executor {
     /// Adds a task and queues its first poll.
     ///
     /// # Panics
-    /// When `TASKS_MAX` tasks are alive: whoever spawns bounds itself far below.
+    /// When `TASKS_MAX` tasks are alive, which whoever spawns has looked at.
     pub fn spawn(&self, future: BoxedTask, lane: Lane) -> TaskRef {
         let mut tasks = self.tasks.borrow_mut();
         assert!(tasks.alive < TASKS_MAX, "task limit reached");

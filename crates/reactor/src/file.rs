@@ -318,14 +318,12 @@ impl File {
     /// # Safety
     /// `entry` points to nothing but this file and the bytes of `buffer`.
     unsafe fn start(&self, entry: squeue::Entry, buffer: Option<Buffer>, place: Place) -> Started {
-        core::with(|core| {
-            let file = core.files.local(&self.inner);
-            let hold = Hold::File { file, buffer, place, late: None };
-            match core.driver.ring() {
-                // SAFETY: the operation's slot holds the file and the buffer.
-                Ok(ring) => unsafe { ring.start(entry, hold) },
-                Err(e) => Err((e, hold)),
+        core::with(|core| match core.driver.ring() {
+            // SAFETY: the caller's promise.
+            Ok(ring) => {
+                Ok(unsafe { ring.start_file(entry, core.files.local(&self.inner), buffer, place) })
             }
+            Err(e) => Err((e, buffer)),
         })
     }
 
@@ -333,7 +331,7 @@ impl File {
     /// bytes were there: fewer at the end of the file.
     ///
     /// # Errors
-    /// As pread(2); also when the ring takes no more operations.
+    /// As pread(2).
     pub async fn read_at(
         &self,
         mut buffer: Buffer,
@@ -350,7 +348,7 @@ impl File {
     /// completes (`RWF_DSYNC`). Gives the buffer back, and how many bytes were written.
     ///
     /// # Errors
-    /// As pwritev2(2); also when the ring takes no more operations.
+    /// As pwritev2(2).
     pub async fn write_at(
         &self,
         buffer: Buffer,
@@ -502,7 +500,7 @@ fn direct_align(fd: &OwnedFd, path: &Path, kind: Kind) -> u32 {
     }
 }
 
-type Started = Result<OpFuture, (io::Error, Hold)>;
+type Started = Result<OpFuture, (io::Error, Option<Buffer>)>;
 
 fn timed_out() -> io::Error {
     io::Error::from_raw_os_error(libc::ETIMEDOUT)
@@ -515,25 +513,23 @@ async fn finish(
     within: Option<Duration>,
     changes: bool,
 ) -> (io::Result<usize>, Option<Buffer>) {
-    let (outcome, hold) = match started {
-        Ok(mut op) => {
-            let ended = match within {
-                None => Ok((&mut op).await),
-                Some(within) => timeout_attended(within, DEADLINE_STEPS, &mut op).await,
-            };
-            let Ok((res, hold)) = ended else {
-                if changes {
-                    op.mark_late();
-                }
-                return (Err(timed_out()), None);
-            };
-            (result(res), hold)
-        }
-        Err((e, hold)) => (Err(e), hold),
+    let mut op = match started {
+        Ok(op) => op,
+        Err((e, buffer)) => return (Err(e), buffer),
     };
-    match hold {
-        Hold::File { buffer, .. } => (outcome, buffer),
-        Hold::Nothing | Hold::Fd(_) => (outcome, None),
+    let ended = match within {
+        None => Ok((&mut op).await),
+        Some(within) => timeout_attended(within, DEADLINE_STEPS, &mut op).await,
+    };
+    match ended {
+        Ok((res, Hold::File { buffer, .. })) => (result(res), buffer),
+        Ok((res, Hold::Nothing | Hold::Fd(_))) => (result(res), None),
+        Err(Elapsed) => {
+            if changes {
+                op.mark_late();
+            }
+            (Err(timed_out()), None)
+        }
     }
 }
 

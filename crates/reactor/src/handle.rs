@@ -9,7 +9,6 @@ use crate::metrics::{Metrics, Published};
 use crate::task::spawn;
 use std::future::Future;
 use std::pin::Pin;
-use std::rc::Rc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
@@ -65,7 +64,11 @@ impl Reactor {
                     }
                 };
                 let _ = started.send(Ok((core.id, Arc::clone(core.mailbox()))));
-                core::run_core(core, &Rc::default(), |_, _| {})
+                core::run_watched(core, |why| {
+                    if let Some(tell) = config.on_failure {
+                        tell(&config.name, why);
+                    }
+                })
             })
             .map_err(no_thread)?;
         let (id, mailbox) =

@@ -74,25 +74,32 @@ impl Receiver {
             }
             return Ok(());
         }
-        self.arm(core, cx)
+        if !self.arm(core, cx)? {
+            // Without a wait of the ring, a look every turn.
+            core.executor.defer(cx.waker().clone());
+        }
+        Ok(())
     }
 
-    fn arm(&self, core: &Core, cx: &mut Context<'_>) -> std::io::Result<()> {
-        let mut op = core.driver.ring()?.start_poll(&self.fd, libc::POLLIN | libc::POLLRDHUP)?;
+    /// False when the ring has no slot for one more wait.
+    fn arm(&self, core: &Core, cx: &mut Context<'_>) -> std::io::Result<bool> {
+        let ring = core.driver.ring()?;
+        let Some(mut op) = ring.start_poll(&self.fd, libc::POLLIN | libc::POLLRDHUP) else {
+            return Ok(false);
+        };
         // Fresh: this only leaves the waker.
         let polled = Pin::new(&mut op).poll(cx);
         debug_assert!(polled.is_pending());
         *self.armed.borrow_mut() = Some(op);
-        Ok(())
+        Ok(true)
     }
 
-    /// Leaves the hot set; a poll takes over for whoever waits. On failure the waiter is woken, and
-    /// meets the same failure.
+    /// Leaves the hot set; a poll takes over for whoever waits. Without one, the waiter looks again.
     fn cool(&self, core: &Core) {
         self.hot.set(false);
         self.misses.set(0);
         let Some(waker) = self.waiter.take() else { return };
-        if self.arm(core, &mut Context::from_waker(&waker)).is_err() {
+        if !matches!(self.arm(core, &mut Context::from_waker(&waker)), Ok(true)) {
             waker.wake();
         }
     }

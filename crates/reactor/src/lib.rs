@@ -27,6 +27,7 @@ mod hot;
 mod join;
 mod lent;
 mod limits;
+mod line;
 mod mail;
 pub mod metrics;
 pub mod net;
@@ -52,15 +53,15 @@ pub use handle::{Call, Handle, Reactor};
 pub use join::join_all;
 pub use lent::Lent;
 pub use limits::{
-    BUFFER_ALIGN, BUFFER_MAX, DEFAULT_SPIN, POOL_BYTES, REACTORS_MAX, SCRATCH_BYTES, TASKS_MAX,
-    UBLK_QUEUES_MAX,
+    BUFFER_ALIGN, BUFFER_MAX, CONNECTIONS_MAX, DEFAULT_SPIN, POOL_BYTES, REACTORS_MAX,
+    SCRATCH_BYTES, TASKS_MAX, UBLK_QUEUES_MAX,
 };
 pub use metrics::Metrics;
 pub use policy::{PollPolicy, Spinner};
 pub use simulate::{Order, TURN_NANOS, is_simulated, random, simulate, simulate_in};
 pub use spin::{Spun, is_last, spin};
 pub use sys::{Usage, cpu, pin as pin_thread, thread_usage};
-pub use task::{Task, spawn, spawn_late, yield_now};
+pub use task::{Task, spawn, spawn_late, try_spawn, yield_now};
 pub use time::{Nanos, now, now_exact};
 pub use timer::{Elapsed, Sleep, sleep, sleep_until, timeout, timeout_attended};
 
@@ -72,6 +73,10 @@ pub struct Config {
     pub poll: PollPolicy,
     /// The thread's name, of which the kernel shows 15 bytes.
     pub name: String,
+    /// Told of a reactor with a thread of its own that cannot go on, because a task panicked or its ring failed: on
+    /// that thread, before its tasks are dropped. Others wait for this reactor in vain, so whoever cannot do
+    /// without it ends the process here.
+    pub on_failure: Option<fn(name: &str, why: &str)>,
 }
 
 #[cfg(test)]

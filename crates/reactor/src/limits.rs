@@ -10,6 +10,11 @@ pub const REACTORS_MAX: usize = 1 << waker_bits::REACTOR;
 /// again for connections, timers and the rest.
 pub const TASKS_MAX: usize = 1 << 18;
 
+/// Of them, those that [`try_spawn`](crate::try_spawn) leaves to [`spawn`](crate::spawn): what is
+/// spawned without asking is bounded by connections, some tasks each, and by what is configured.
+pub(crate) const TASKS_SPARED: usize = 1 << 16;
+const _: () = assert!(8 * CONNECTIONS_MAX < TASKS_SPARED && 2 * TASKS_SPARED < TASKS_MAX);
+
 /// How a waker's 64 bits are shared out.
 pub(crate) mod waker_bits {
     pub const SLOT: u32 = 22;
@@ -22,12 +27,23 @@ pub(crate) mod waker_bits {
 /// Submission entries: what one turn may queue before it must enter the kernel midway.
 pub(crate) const SQ_ENTRIES: u32 = 512;
 
-/// Operations in flight on one ring: a poll each way for 4096 connections and as many file
-/// operations. Completions never overflow the queue, which has one entry for each, and one for each
-/// cancellation beside.
-pub(crate) const OPS_MAX: usize = 12 * 1024;
+/// Operations in flight on one ring. Completions never overflow the queue, which has one entry for
+/// each, and one for each cancellation beside.
+pub(crate) const OPS_MAX: usize = 15 * 1024;
 pub(crate) const CQ_ENTRIES: u32 = 16 * 1024;
 const _: () = assert!(OPS_MAX + SQ_ENTRIES as usize <= CQ_ENTRIES as usize);
+
+/// Of them, waits for sockets, events and requests of our block devices: all that files do not need. A wait beyond
+/// is tried again each turn; a file operation has a slot for sure.
+pub(crate) const WAITS_MAX: usize = OPS_MAX - FILE_OPS_MAX;
+
+/// Connections that one reactor may be given by whoever accepts: each waits to receive, which takes one slot, and
+/// one more while its peer does not read.
+pub const CONNECTIONS_MAX: usize = 5 * 1024;
+
+/// Waits beside those: listening sockets, events, connections of ours to others.
+const WAITS_BESIDE: usize = 1024;
+const _: () = assert!(2 * CONNECTIONS_MAX + WAITS_BESIDE <= WAITS_MAX);
 
 /// Timers armed at once: one for each task.
 pub(crate) const TIMERS_MAX: usize = TASKS_MAX;
@@ -97,9 +113,8 @@ pub const POOL_BYTES: usize = 64 * 1024 * 1024;
 /// Bytes of the second pool, for whoever holds a buffer of the first: two of the largest.
 pub const SCRATCH_BYTES: usize = 2 * BUFFER_MAX;
 
-/// File operations in flight on one reactor: more wait. Leaves room in the ring for sockets.
+/// File operations in flight on one reactor: more wait. Each has a slot in the ring that nothing else takes.
 pub(crate) const FILE_OPS_MAX: usize = 4096;
-const _: () = assert!(2 * FILE_OPS_MAX < OPS_MAX);
 
 /// Helper threads running blocking calls at once, over all reactors.
 pub(crate) const BLOCKING_MAX: usize = 8;
@@ -117,7 +132,8 @@ pub const UBLK_DEPTH_MAX: u16 = 512;
 /// Queues of such a device, all served by one reactor: beyond that it has enough with any of them.
 pub const UBLK_QUEUES_MAX: u16 = 16;
 
-const _: () = assert!(UBLK_DEPTH_MAX as usize * UBLK_QUEUES_MAX as usize <= OPS_MAX);
+const _: () =
+    assert!(UBLK_DEPTH_MAX as usize * UBLK_QUEUES_MAX as usize + WAITS_BESIDE <= WAITS_MAX);
 
 /// How long udev may take to make a device's node, and how often it is looked for.
 pub(crate) const UBLK_OPEN_NANOS: u64 = 10_000_000_000;

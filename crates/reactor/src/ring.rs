@@ -9,11 +9,13 @@ use crate::buffer::Buffer;
 use crate::core;
 use crate::error::Error;
 use crate::file::{Late, Local, Place};
-use crate::limits::{COMPLETIONS_PER_TURN, CQ_ENTRIES, OPS_MAX, SQ_ENTRIES};
+use crate::limits::{COMPLETIONS_PER_TURN, CQ_ENTRIES, OPS_MAX, SQ_ENTRIES, WAITS_MAX};
+use crate::task::yield_now;
 use crate::time::Nanos;
 use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -39,6 +41,16 @@ pub(crate) enum Hold {
     },
 }
 
+impl Hold {
+    /// How many of the ring's waits the operation is: file operations have slots of their own.
+    const fn waits(&self) -> usize {
+        match self {
+            Self::Nothing | Self::Fd(_) => 1,
+            Self::File { .. } => 0,
+        }
+    }
+}
+
 enum State {
     /// In flight; the waker is of whoever awaits it.
     Flying(Option<Waker>),
@@ -60,6 +72,10 @@ const MAIL: u64 = u64::MAX - 1;
 pub(crate) struct Ring {
     uring: RefCell<IoUring>,
     ops: RefCell<Slab<Op>>,
+    /// Operations in flight that are not of files.
+    waits: Cell<usize>,
+    /// Entries that found the submission queue full, and the kernel unable to take it: they go with the next ones.
+    later: RefCell<VecDeque<squeue::Entry>>,
     enters: Cell<u64>,
 }
 
@@ -94,6 +110,8 @@ impl Ring {
         Ok(Self {
             uring: RefCell::new(uring),
             ops: RefCell::new(Slab::new(OPS_MAX)),
+            waits: Cell::new(0),
+            later: RefCell::default(),
             enters: Cell::new(0),
         })
     }
@@ -106,69 +124,111 @@ impl Ring {
         self.enters.get()
     }
 
-    /// Queues an entry.
+    /// Queues an entry, for the end of the turn at the latest.
     ///
     /// # Safety
     /// Whatever `entry` points to stays valid until its completion.
-    unsafe fn push(&self, entry: &squeue::Entry) -> io::Result<()> {
-        let mut uring = self.uring.borrow_mut();
-        loop {
+    unsafe fn push(&self, entry: &squeue::Entry) {
+        if self.later.borrow().is_empty() {
             // SAFETY: the caller's promise.
-            if unsafe { uring.submission().push(entry) }.is_ok() {
-                return Ok(());
+            if unsafe { self.uring.borrow_mut().submission().push(entry) }.is_ok() {
+                return;
             }
-            self.enters.set(self.enters.get() + 1);
-            uring.submit()?;
         }
+        self.later.borrow_mut().push_back(entry.clone());
+        // An error is met again, and reported, by the turn that enters with what is still to be taken.
+        let _ = self.enter();
+    }
+
+    /// Moves entries that wait into the submission queue, as many as it takes.
+    fn refill(&self) {
+        let mut later = self.later.borrow_mut();
+        if later.is_empty() {
+            return;
+        }
+        let mut uring = self.uring.borrow_mut();
+        let mut queue = uring.submission();
+        while let Some(entry) = later.front() {
+            // SAFETY: whoever pushed it promised.
+            if unsafe { queue.push(entry) }.is_err() {
+                return;
+            }
+            later.pop_front();
+        }
+    }
+
+    /// Starts an operation on a file: its place implies a slot.
+    ///
+    /// # Safety
+    /// `entry` points to nothing but `file` and the bytes of `buffer`.
+    pub unsafe fn start_file(
+        &self,
+        entry: squeue::Entry,
+        file: Rc<Local>,
+        buffer: Option<Buffer>,
+        place: Place,
+    ) -> OpFuture {
+        // SAFETY: the slot keeps what the entry points to.
+        unsafe { self.start(entry, Hold::File { file, buffer, place, late: None }) }
+    }
+
+    /// Starts an operation on another descriptor; `None` when there are as many waits as there may be.
+    ///
+    /// # Safety
+    /// `entry` points to nothing but `fd`.
+    pub unsafe fn start_wait(&self, entry: squeue::Entry, fd: &Rc<OwnedFd>) -> Option<OpFuture> {
+        if self.waits.get() == WAITS_MAX {
+            return None;
+        }
+        // SAFETY: the descriptor stays open with the slot, so that its number cannot be reused before the kernel has
+        // looked at it.
+        Some(unsafe { self.start(entry, Hold::Fd(Rc::clone(fd))) })
     }
 
     /// Starts an operation that keeps `hold` until its completion.
     ///
     /// # Safety
     /// Whatever `entry` points to is kept alive by `hold`.
-    pub unsafe fn start(
-        &self,
-        entry: squeue::Entry,
-        hold: Hold,
-    ) -> Result<OpFuture, (io::Error, Hold)> {
+    unsafe fn start(&self, entry: squeue::Entry, hold: Hold) -> OpFuture {
+        let waits = self.waits.get() + hold.waits();
         let op = Op { state: State::Flying(None), hold };
-        let id = match self.ops.borrow_mut().insert(op) {
-            Ok(id) => id,
-            Err(op) => return Err((io::Error::from_raw_os_error(libc::EBUSY), op.hold)),
+        let Ok(id) = self.ops.borrow_mut().insert(op) else {
+            unreachable!("there are slots for all waits and for all places of files")
         };
+        self.waits.set(waits);
         // SAFETY: `hold` is in the slot now, and stays there until the completion.
-        match unsafe { self.push(&entry.user_data(u64::from(id))) } {
-            Ok(()) => Ok(OpFuture { id: Some(id) }),
-            Err(e) => {
-                let hold = self.ops.borrow_mut().remove(id).map_or(Hold::Nothing, |op| op.hold);
-                Err((e, hold))
-            }
-        }
+        unsafe { self.push(&entry.user_data(u64::from(id))) };
+        OpFuture { id: Some(id) }
     }
 
-    /// Waits for `events` (`POLLIN`, `POLLOUT`) on `fd`, once.
-    pub fn start_poll(&self, fd: &Rc<OwnedFd>, events: i16) -> io::Result<OpFuture> {
+    /// Takes an operation out of its slot.
+    fn take(&self, ops: &mut Slab<Op>, id: u32) -> Option<Op> {
+        let op = ops.remove(id)?;
+        self.waits.set(self.waits.get() - op.hold.waits());
+        Some(op)
+    }
+
+    /// Waits for `events` (`POLLIN`, `POLLOUT`) on `fd`, once; `None` when there are as many waits as there may be.
+    pub fn start_poll(&self, fd: &Rc<OwnedFd>, events: i16) -> Option<OpFuture> {
         let mask = u32::from(events.cast_unsigned());
         let entry = opcode::PollAdd::new(types::Fd(fd.as_raw_fd()), mask).build();
-        // SAFETY: the entry points to nothing; the descriptor stays open with the slot, so that its
-        // number cannot be reused before the kernel has looked at it.
-        unsafe { self.start(entry, Hold::Fd(Rc::clone(fd))) }.map_err(|(e, _)| e)
+        // SAFETY: the entry points to nothing.
+        unsafe { self.start_wait(entry, fd) }
     }
 
     /// Arms the multishot poll of the mailbox's eventfd, open as long as the ring.
-    pub fn arm_mail(&self, bell: &Bell) -> io::Result<()> {
+    pub fn arm_mail(&self, bell: &Bell) {
         let fd = types::Fd(bell.as_fd().as_raw_fd());
         let mask = u32::from(libc::POLLIN.cast_unsigned());
         let entry = opcode::PollAdd::new(fd, mask).multi(true).build().user_data(MAIL);
         // SAFETY: the entry points to nothing.
-        unsafe { self.push(&entry) }
+        unsafe { self.push(&entry) };
     }
 
     fn cancel(&self, id: u32) {
         let entry = opcode::AsyncCancel::new(u64::from(id)).build().user_data(IGNORED);
-        // SAFETY: the entry points to nothing. When the ring refuses it, the operation ends by
-        // itself or with the ring; its slot keeps what it needs until then.
-        let _ = unsafe { self.push(&entry) };
+        // SAFETY: the entry points to nothing.
+        unsafe { self.push(&entry) };
     }
 
     /// Asks the kernel to end every operation in flight.
@@ -183,6 +243,9 @@ impl Ring {
     /// them (`DEFER_TASKRUN` runs task work only in an enter of ours).
     #[inline]
     pub fn wants_enter(&self) -> bool {
+        if !self.later.borrow().is_empty() {
+            return true;
+        }
         let mut uring = self.uring.borrow_mut();
         let sq = uring.submission();
         !sq.is_empty() || sq.taskrun() || sq.cq_overflow()
@@ -190,13 +253,19 @@ impl Ring {
 
     /// Submits what is queued and runs deferred task work, without waiting.
     pub fn enter(&self) -> io::Result<()> {
+        self.refill();
         self.enters.set(self.enters.get() + 1);
         // The crate asks for events by itself when the task-run flag is set.
-        ignore_transient(self.uring.borrow().submit())
+        ignore_transient(self.uring.borrow().submit())?;
+        self.refill();
+        Ok(())
     }
 
     /// Submits what is queued and sleeps until a completion, or for `nanos`.
     pub fn sleep(&self, nanos: Nanos) -> io::Result<()> {
+        if !self.later.borrow().is_empty() {
+            return self.enter();
+        }
         self.enters.set(self.enters.get() + 1);
         let wait = Timespec::new().sec(nanos / 1_000_000_000).nsec(low32(nanos % 1_000_000_000));
         let args = SubmitArgs::new().timespec(&wait);
@@ -234,11 +303,28 @@ impl Ring {
                 }
             }
             State::Orphan => {
-                let op = ops.remove(id);
+                let op = self.take(&mut ops, id);
                 drop(ops);
                 drop(op);
             }
             State::Done(_) => debug_assert!(false, "an operation completed twice"),
+        }
+    }
+}
+
+/// Waits for `events` (`POLLIN`, `POLLOUT`) on `fd` with this thread's ring, and for a slot there if need be.
+///
+/// # Errors
+/// In simulation, which has no ring.
+pub(crate) async fn ready(fd: &Rc<OwnedFd>, events: i16) -> io::Result<()> {
+    loop {
+        match core::with(|core| Ok::<_, io::Error>(core.driver.ring()?.start_poll(fd, events)))? {
+            Some(op) => {
+                // Whatever the poll says, the next call on the descriptor knows better.
+                let _ = op.await;
+                return Ok(());
+            }
+            None => yield_now().await,
         }
     }
 }
@@ -285,7 +371,7 @@ impl Future for OpFuture {
             let mut ops = ring.ops.borrow_mut();
             let Some(op) = ops.get_mut(id) else { return Poll::Pending };
             if let State::Done(result) = op.state {
-                let hold = ops.remove(id).map_or(Hold::Nothing, |op| op.hold);
+                let hold = ring.take(&mut ops, id).map_or(Hold::Nothing, |op| op.hold);
                 self.id = None;
                 return Poll::Ready((result, hold));
             }
@@ -304,7 +390,7 @@ impl Drop for OpFuture {
             let mut ops = ring.ops.borrow_mut();
             let Some(op) = ops.get_mut(id) else { return };
             if matches!(op.state, State::Done(_)) {
-                let op = ops.remove(id);
+                let op = ring.take(&mut ops, id);
                 drop(ops);
                 drop(op);
                 return;

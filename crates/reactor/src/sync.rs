@@ -1,7 +1,7 @@
 //! Waiting for each other among the tasks of one reactor: no atomics, no locks.
 
+use crate::line::{Line, Place};
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
 
@@ -39,7 +39,6 @@ impl Notify {
 }
 
 struct Waiter {
-    ticket: u64,
     amount: usize,
     waker: Waker,
 }
@@ -47,18 +46,13 @@ struct Waiter {
 /// A bounded amount of something, given out first come first served.
 pub struct Semaphore {
     free: Cell<usize>,
-    next_ticket: Cell<u64>,
-    waiters: RefCell<VecDeque<Waiter>>,
+    waiters: RefCell<Line<Waiter>>,
 }
 
 impl Semaphore {
     #[must_use]
     pub const fn new(amount: usize) -> Self {
-        Self {
-            free: Cell::new(amount),
-            next_ticket: Cell::new(0),
-            waiters: RefCell::new(VecDeque::new()),
-        }
+        Self { free: Cell::new(amount), waiters: RefCell::new(Line::new()) }
     }
 
     #[must_use]
@@ -85,17 +79,24 @@ impl Semaphore {
         if self.try_acquire(amount) {
             return;
         }
-        let ticket = self.next_ticket.get();
-        self.next_ticket.set(ticket + 1);
-        let turn = Turn { semaphore: self, ticket };
+        let turn = Turn { semaphore: self, place: Cell::new(None) };
         poll_fn(|cx| {
             let mut waiters = self.waiters.borrow_mut();
-            match waiters.iter_mut().find(|w| w.ticket == ticket) {
-                None => waiters.push_back(Waiter { ticket, amount, waker: cx.waker().clone() }),
-                Some(waiter) => waiter.waker.clone_from(cx.waker()),
+            let place = match turn.place.get() {
+                None => waiters.join(Waiter { amount, waker: cx.waker().clone() }),
+                Some(place) => {
+                    if let Some(waiter) = waiters.get_mut(place) {
+                        waiter.waker.clone_from(cx.waker());
+                    }
+                    place
+                }
+            };
+            turn.place.set(Some(place));
+            if waiters.is_first(place) && self.take(amount) {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
             }
-            let first = waiters.front().is_some_and(|w| w.ticket == ticket);
-            if first && self.take(amount) { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
         drop(turn);
@@ -113,7 +114,7 @@ impl Semaphore {
     }
 
     fn wake_first(&self) {
-        if let Some(first) = self.waiters.borrow().front()
+        if let Some(first) = self.waiters.borrow().first()
             && first.amount <= self.free.get()
         {
             first.waker.wake_by_ref();
@@ -134,33 +135,41 @@ impl Drop for Held<'_> {
 }
 
 /// Wakes every waiting task, each of which looks whether what it waits for has come true.
-#[derive(Default)]
 pub struct Signal {
-    waiters: RefCell<Vec<Waker>>,
+    waiters: RefCell<Line<Waker>>,
+}
+
+impl Default for Signal {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Signal {
     #[must_use]
     pub const fn new() -> Self {
-        Self { waiters: RefCell::new(Vec::new()) }
+        Self { waiters: RefCell::new(Line::new()) }
     }
 
     /// Has all waiting tasks look again.
     pub fn raise(&self) {
-        for waker in self.waiters.take() {
+        loop {
+            let Some(waker) = self.waiters.borrow_mut().leave_first() else { return };
             waker.wake();
         }
     }
 
     /// Waits until `condition` holds; it is looked at now and whenever the signal is raised.
     pub async fn until(&self, mut condition: impl FnMut() -> bool) {
+        let wait = Wait { signal: self, place: Cell::new(None) };
         poll_fn(|cx| {
             if condition() {
                 return Poll::Ready(());
             }
             let mut waiters = self.waiters.borrow_mut();
-            if !waiters.iter().any(|waiter| waiter.will_wake(cx.waker())) {
-                waiters.push(cx.waker().clone());
+            match wait.place.get().and_then(|place| waiters.get_mut(place)) {
+                Some(waker) => waker.clone_from(cx.waker()),
+                None => wait.place.set(Some(waiters.join(cx.waker().clone()))),
             }
             Poll::Pending
         })
@@ -168,15 +177,32 @@ impl Signal {
     }
 }
 
+/// A wait for a signal, which leaves nothing behind.
+struct Wait<'a> {
+    signal: &'a Signal,
+    place: Cell<Option<Place>>,
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place.get() {
+            let waker = self.signal.waiters.borrow_mut().leave(place);
+            drop(waker);
+        }
+    }
+}
+
 /// Leaves the queue when served or dropped, and lets the next one try.
 struct Turn<'a> {
     semaphore: &'a Semaphore,
-    ticket: u64,
+    place: Cell<Option<Place>>,
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.semaphore.waiters.borrow_mut().retain(|w| w.ticket != self.ticket);
+        let Some(place) = self.place.get() else { return };
+        let waiter = self.semaphore.waiters.borrow_mut().leave(place);
+        drop(waiter);
         self.semaphore.wake_first();
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::core;
 use crate::executor::Lane;
+use crate::limits::{TASKS_MAX, TASKS_SPARED};
 use crate::waker::TaskRef;
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -69,27 +70,42 @@ impl<T> Drop for Ending<T> {
     }
 }
 
-fn spawn_on<F>(future: F, lane: Lane) -> Task<F::Output>
+fn spawn_on<F>(future: F, lane: Lane, limit: usize) -> Option<Task<F::Output>>
 where
     F: Future + 'static,
 {
-    let shared = Rc::new(RefCell::new(Shared { value: None, ended: false, joiner: None }));
-    let ending = Ending(Rc::clone(&shared));
-    let body = Box::pin(async move {
-        let ending = ending;
-        let value = future.await;
-        ending.0.borrow_mut().value = Some(value);
-    });
-    let id = core::with(|core| core.executor.spawn(body, lane));
-    Task { id, shared }
+    core::with(|core| {
+        if core.executor.alive() >= limit {
+            return None;
+        }
+        let shared = Rc::new(RefCell::new(Shared { value: None, ended: false, joiner: None }));
+        let ending = Ending(Rc::clone(&shared));
+        let body = Box::pin(async move {
+            let ending = ending;
+            let value = future.await;
+            ending.0.borrow_mut().value = Some(value);
+        });
+        let id = core.executor.spawn(body, lane);
+        Some(Task { id, shared })
+    })
 }
 
-/// Starts `future` as a task of this reactor.
+/// Starts `future` as a task of this reactor. For tasks whose number is bounded by what is configured or by
+/// connections; what a peer can have any number of is for [`try_spawn`].
 ///
 /// # Panics
 /// Outside a reactor, and past `TASKS_MAX` tasks.
 pub fn spawn<F: Future + 'static>(future: F) -> Task<F::Output> {
-    spawn_on(future, Lane::Normal)
+    spawn_on(future, Lane::Normal, TASKS_MAX).expect("task limit reached")
+}
+
+/// As [`spawn`], unless there are so many tasks that only some are left for it.
+///
+/// # Panics
+/// Outside a reactor.
+#[must_use]
+pub fn try_spawn<F: Future + 'static>(future: F) -> Option<Task<F::Output>> {
+    spawn_on(future, Lane::Normal, TASKS_MAX - TASKS_SPARED)
 }
 
 /// Like [`spawn`], but its wakes run at the end of a loop turn, after everything else that could
@@ -98,7 +114,7 @@ pub fn spawn<F: Future + 'static>(future: F) -> Task<F::Output> {
 /// # Panics
 /// As [`spawn`].
 pub fn spawn_late<F: Future + 'static>(future: F) -> Task<F::Output> {
-    spawn_on(future, Lane::Late)
+    spawn_on(future, Lane::Late, TASKS_MAX).expect("task limit reached")
 }
 
 /// Lets the rest of the reactor run; continues in the next turn.

@@ -1,9 +1,12 @@
-use crate::sync::{Notify, Semaphore};
+use crate::sync::{Notify, Semaphore, Signal};
 use crate::*;
 use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 fn go<F: Future + 'static>(future: F) -> F::Output
@@ -177,6 +180,51 @@ fn a_panic_is_reported_by_join() {
     assert!(matches!(reactor.join(), Err(Error::Panicked(name)) if name == "panics"));
 }
 
+/// A reactor that panicked was noticed by nobody but whoever joined it: the others waited for it for ever.
+#[test]
+fn a_panic_is_told_before_anything_is_dropped() {
+    static TOLD: AtomicU32 = AtomicU32::new(0);
+    struct Last;
+    impl Drop for Last {
+        fn drop(&mut self) {
+            assert_eq!(TOLD.load(Ordering::SeqCst), 1, "told first");
+            TOLD.store(2, Ordering::SeqCst);
+        }
+    }
+    let tell = |name: &str, why: &str| {
+        assert_eq!((name, why), ("told", "on purpose"));
+        TOLD.fetch_add(1, Ordering::SeqCst);
+    };
+    let config = Config { name: "told".into(), on_failure: Some(tell), ..Config::default() };
+    let reactor = Reactor::start(config).unwrap();
+    reactor
+        .call(|| async {
+            let last = Last;
+            drop(spawn(async move {
+                let _last = last;
+                std::future::pending::<()>().await;
+            }));
+        })
+        .wait()
+        .unwrap();
+    let _ = reactor.call(|| async { panic!("on {}", "purpose") }).wait();
+    assert!(reactor.join().is_err());
+    assert_eq!(TOLD.load(Ordering::SeqCst), 2);
+}
+
+/// A host's writes that waited for data were a task each: at `TASKS_MAX` the reactor panicked.
+#[test]
+fn tasks_without_number_are_refused_and_leave_room_for_others() {
+    go(async {
+        let tasks: Vec<_> =
+            std::iter::from_fn(|| try_spawn(std::future::pending::<()>())).collect();
+        assert_eq!(tasks.len() + 1, TASKS_MAX - crate::limits::TASKS_SPARED);
+        assert_eq!(spawn(async { 7 }).await, Some(7));
+        tasks[0].abort();
+        assert!(try_spawn(async {}).is_some());
+    });
+}
+
 #[test]
 fn wakes_cross_threads_in_both_directions() {
     // Two reactors and a plain thread pass a number round, each waking the next.
@@ -255,6 +303,41 @@ fn a_semaphore_serves_in_order_and_forgets_the_impatient() {
         assert_eq!(semaphore.available(), 0);
     });
 }
+
+/// 65 000 writes that waited for buffers cost a reactor seconds when they came and when they left: each looked for its
+/// place among all the others.
+#[test]
+fn a_long_line_costs_its_length() {
+    struct Own;
+    impl std::task::Wake for Own {
+        fn wake(self: Arc<Self>) {}
+    }
+    let (semaphore, signal) = (Semaphore::new(0), Signal::new());
+    let before = thread_usage().user;
+    let mut waits: Vec<Pin<Box<dyn Future<Output = ()>>>> = Vec::new();
+    for n in 0..2 * LONG {
+        waits.push(match n % 2 {
+            0 => Box::pin(semaphore.acquire(1)),
+            _ => Box::pin(signal.until(|| false)),
+        });
+    }
+    let wakers: Vec<_> = waits.iter().map(|_| Waker::from(Arc::new(Own))).collect();
+    for _ in 0..2 {
+        for (wait, waker) in waits.iter_mut().zip(&wakers) {
+            assert!(wait.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
+        }
+    }
+    // The impatient leave from the middle, then from the end.
+    let mut rest = waits.split_off(waits.len() / 2);
+    drop(waits);
+    while rest.pop().is_some() {}
+    assert!(semaphore.try_acquire(0));
+    // Some hundred milliseconds; half a minute and more where each step looks at all of them.
+    let spent = thread_usage().user - before;
+    assert!(spent < Duration::from_secs(5), "{spent:?}");
+}
+
+const LONG: usize = 150_000;
 
 #[test]
 fn two_reactors_on_one_thread_are_refused() {

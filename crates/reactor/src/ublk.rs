@@ -11,7 +11,7 @@ mod wire;
 use crate::blocking;
 use crate::core;
 use crate::limits::{UBLK_DEPTH_MAX, UBLK_OPEN_NANOS, UBLK_OPEN_PAUSE, UBLK_QUEUES_MAX};
-use crate::ring::{Hold, OpFuture};
+use crate::ring::OpFuture;
 use crate::shared::Mapping;
 use crate::time::now;
 use crate::timer::sleep;
@@ -294,8 +294,9 @@ impl Device {
         let entry = opcode::UringCmd16::new(fd, encoded(number, IO_BYTES)).cmd(command).build();
         core::with(|core| {
             let ring = core.driver.ring()?;
-            // SAFETY: the entry points to nothing; the descriptor stays open with the slot.
-            unsafe { ring.start(entry, Hold::Fd(Rc::clone(&self.fd))) }.map_err(|(e, _)| e)
+            // SAFETY: the entry points to nothing.
+            let started = unsafe { ring.start_wait(entry, &self.fd) };
+            started.ok_or_else(|| io::ErrorKind::ResourceBusy.into())
         })
     }
 

@@ -1,6 +1,9 @@
 use super::*;
 use crate::{Config, buffer, run, spawn, timeout};
 use std::time::Duration;
+use stdx::num::usize32;
+
+const FILE_OPS: u32 = u32_of(crate::limits::FILE_OPS_MAX);
 
 /// A file on the build's own file system (temporary folders are often tmpfs, which is a case of
 /// its own).
@@ -210,4 +213,38 @@ fn a_drive_that_hangs_is_waited_for_no_longer_than_its_deadline() {
         }
     })
     .unwrap();
+}
+
+/// Silent connections took every slot of the ring, and file operations were answered EBUSY: a pool's log and drives
+/// were given up for it, all of them, until a restart.
+#[test]
+fn waits_without_number_leave_files_their_slots() {
+    with_file(|file| async move {
+        let silent = Rc::new(crate::sys::eventfd().unwrap());
+        let poll =
+            || core::with(|core| core.driver.ring().unwrap().start_poll(&silent, libc::POLLIN));
+        let mut waits = Vec::new();
+        while let Some(wait) = poll() {
+            waits.push(wait);
+        }
+        assert_eq!(waits.len() + usize32(FILE_OPS), crate::limits::OPS_MAX);
+        let tasks: Vec<_> = (0..2 * FILE_OPS)
+            .map(|n| {
+                let file = file.clone();
+                spawn(async move {
+                    let (read, _) =
+                        file.read_at(filled(4096, 1).await, u64::from(n % 256) * 4096).await;
+                    assert_eq!(read.unwrap(), 4096);
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        file.sync(true).await.unwrap();
+        drop(waits);
+        while poll().is_none() {
+            crate::yield_now().await;
+        }
+    });
 }

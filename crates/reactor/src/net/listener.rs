@@ -1,8 +1,8 @@
 //! Listening sockets.
 
 use super::{TcpStream, sys, unpace_local};
-use crate::core;
 use crate::limits::BACKLOG;
+use crate::ring::ready;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -78,8 +78,7 @@ impl TcpListener {
                     return Ok((fd, peer));
                 }
             }
-            let ready = core::with(|core| core.driver.ring()?.start_poll(&self.fd, libc::POLLIN))?;
-            let _ = ready.await;
+            ready(&self.fd, libc::POLLIN).await?;
         }
     }
 

@@ -3,6 +3,7 @@
 use super::{Behind, sys, unpace_local};
 use crate::core;
 use crate::hot::{Receiver, Waiting};
+use crate::ring::ready;
 use std::future::poll_fn;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
@@ -63,8 +64,7 @@ impl TcpStream {
         let fd = Rc::new(fd);
         match sys::connect(&fd, &addr) {
             Err(e) if e.raw_os_error() == Some(libc::EINPROGRESS) => {
-                let ready = core::with(|core| core.driver.ring()?.start_poll(&fd, libc::POLLOUT))?;
-                let _ = ready.await;
+                ready(&fd, libc::POLLOUT).await?;
                 let error = sys::get_int(&fd, libc::SOL_SOCKET, libc::SO_ERROR)?;
                 if error != 0 {
                     return Err(io::Error::from_raw_os_error(error));
@@ -203,11 +203,9 @@ impl TcpStream {
     /// Waits until the socket takes bytes again (or fails, which the next send reports).
     ///
     /// # Errors
-    /// When the ring takes no more operations.
+    /// In simulation.
     pub async fn writable(&self) -> io::Result<()> {
-        let ready = core::with(|core| core.driver.ring()?.start_poll(&self.fd, libc::POLLOUT))?;
-        let _ = ready.await;
-        Ok(())
+        ready(&self.fd, libc::POLLOUT).await
     }
 
     /// Sends all of `buf`.

@@ -1,7 +1,9 @@
 use super::*;
+use crate::core::with;
 use crate::{Config, PollPolicy, run, sleep, spawn, yield_now};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
+use std::rc::Rc;
 use std::time::Duration;
 
 fn config(poll: PollPolicy) -> Config {
@@ -313,6 +315,37 @@ fn busy_polling_is_asked_for_and_no_card_is_found_within_this_machine() {
         server.send_all(b"x").await.unwrap();
         client.recv_exact(&mut [0]).await.unwrap();
         assert_eq!(client.napi_id().unwrap(), None);
+    })
+    .unwrap();
+}
+
+/// A host whose socket had to wait for data was thrown out without a word when strangers' sockets had all the ring's
+/// slots.
+#[test]
+fn a_connection_without_a_slot_to_wait_in_goes_on() {
+    let config = Config { poll: crate::PollPolicy::Interrupt, ..Config::default() };
+    run(config, async {
+        let silent = Rc::new(crate::sys::eventfd().unwrap());
+        let poll = || with(|core| core.driver.ring().unwrap().start_poll(&silent, libc::POLLIN));
+        let waits: Vec<_> = std::iter::from_fn(poll).collect();
+        assert!(waits.len() >= 2 * crate::CONNECTIONS_MAX);
+        let (here, there) = std::os::unix::net::UnixStream::pair().unwrap();
+        let (here, there) =
+            (TcpStream::from_fd(here.into()).unwrap(), TcpStream::from_fd(there.into()).unwrap());
+        let echo = spawn(async move {
+            let mut bytes = [0; 64 << 10];
+            for _ in 0..64 {
+                there.recv_exact(&mut bytes).await.unwrap();
+                there.send_all(&bytes).await.unwrap();
+            }
+        });
+        let mut bytes = vec![7; 64 << 10];
+        for _ in 0..64 {
+            here.send_all(&bytes).await.unwrap();
+            here.recv_exact(&mut bytes).await.unwrap();
+        }
+        echo.await.unwrap();
+        drop(waits);
     })
     .unwrap();
 }

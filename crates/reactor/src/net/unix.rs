@@ -1,8 +1,8 @@
 //! Listening sockets in the file system.
 
 use super::sys;
-use crate::core;
 use crate::driver::require_real;
+use crate::ring::ready;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -47,8 +47,7 @@ impl UnixListener {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 other => return other,
             }
-            let ready = core::with(|core| core.driver.ring()?.start_poll(&self.fd, libc::POLLIN))?;
-            let _ = ready.await;
+            ready(&self.fd, libc::POLLIN).await?;
         }
     }
 }

@@ -43,7 +43,18 @@ pub const LATE_TRIES: u32 = 5;
 /// How long a taken address is waited for: the kernel lets go of what a killed daemon's rings held
 /// within some tens of milliseconds.
 pub const LEFT_BEHIND: Duration = Duration::from_secs(1);
-
 /// How long a change waits for the commands that the media of a removed or smaller namespace still has: longer than a
 /// read or write of a drive is waited for (30 s). Other changes wait meanwhile.
 pub const NAMESPACE_DRAIN: Duration = Duration::from_secs(40);
+/// How long a reactor may take to answer what is asked of all of them: many turns of the busiest.
+pub const ANSWER: Duration = Duration::from_secs(2);
+/// How long a reactor that is stopping may be silent: it waits for what the kernel still has of it for ten seconds.
+pub const SILENCE: Duration = Duration::from_secs(15);
+/// How long a node may take to stop. Service managers wait for 30 s, and then kill it without a word.
+pub const STOP: Duration = Duration::from_secs(25);
+const _: () = assert!(DRAIN.as_secs() + SILENCE.as_secs() < STOP.as_secs());
+/// The program's exit code when a reactor cannot go on.
+pub const REACTOR_FAILED: i32 = 7;
+/// Hosts whose counters are told by name, the busiest first; the rest are told together. Each is some 150 lines in
+/// what a scrape reads.
+pub const HOSTS_TOLD: usize = 256;

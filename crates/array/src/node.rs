@@ -65,6 +65,7 @@ pub struct Node {
     settings: Settings,
     pub(crate) started: SystemTime,
     pub(crate) events: Events,
+    /// What runs it, to be asked whatever a change is waiting for.
     crew: Arc<Crew>,
     /// Held by whoever changes what is served, for as long as that takes; taken before `inner`.
     changing: Mutex<()>,
@@ -220,12 +221,8 @@ impl Node {
     }
 
     /// Asks every reactor for a sign of life.
-    ///
-    /// # Errors
-    /// `Stopping`.
-    pub fn pulse(&self) -> Result<Vec<reactor::Call<()>>> {
-        self.inner().serving()?;
-        Ok(self.crew.pulse())
+    pub fn pulse(&self) -> Vec<reactor::Call<()>> {
+        self.crew.pulse()
     }
 
     /// Keeps what happened in subsystems, for hosts that ask after a restart.

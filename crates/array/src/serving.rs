@@ -23,6 +23,8 @@ use crate::{Result, identity};
 
 mod absent;
 mod apply;
+#[cfg(feature = "canary")]
+mod canary;
 mod counters;
 pub(crate) mod crew;
 pub(crate) mod listen;
@@ -67,6 +69,8 @@ impl Serving {
     /// `Failed` when a reactor cannot be had.
     pub fn start(settings: &Settings, node: Uuid, state_dir: &Path, seen: Seen) -> Result<Self> {
         let crew = Arc::new(Crew::start(settings)?);
+        #[cfg(feature = "canary")]
+        canary::watch(crew.acceptor(0));
         let target = Target::new(Identity::default());
         Ok(Self {
             node,
@@ -232,11 +236,6 @@ impl Serving {
     /// The reactors.
     pub fn reactors(&self) -> Vec<Reactor> {
         self.crew.documents()
-    }
-
-    /// Collects counters without holding up changes meanwhile.
-    pub fn collector(&self) -> Collector {
-        Collector::new(Arc::clone(&self.crew))
     }
 
     /// Ends everything in order: no new connections, then every controller, then the reactors.

@@ -1,5 +1,7 @@
 //! Bounds of the management socket, each with its reason.
 
+use std::time::Duration;
+
 /// Longest request body: a subsystem with the longest host list allowed (1024 NQNs of 223 bytes)
 /// fits.
 pub const REQUEST_BYTES: usize = 256 << 10;
@@ -7,4 +9,9 @@ pub const REQUEST_BYTES: usize = 256 << 10;
 /// namespaces, is well below.
 pub const RESPONSE_BYTES: usize = 64 << 20;
 
+/// How long a scrape of `/metrics` waits for what only a node that is not in the midst of a change can tell: scrapers
+/// give up after ten seconds.
+pub const SCRAPE: Duration = Duration::from_secs(5);
+
+const _: () = assert!(array::limits::ANSWER.as_secs() < SCRAPE.as_secs());
 const _: () = assert!(REQUEST_BYTES > api::limits::HOSTS_MAX * (api::limits::NQN_BYTES + 3));

@@ -7,6 +7,7 @@ use api::v1::{Counters, Listener, Metrics, Pool, ReactorMetrics, Status, Volume}
 use api::value::AnaState;
 
 mod pools;
+pub mod scrape;
 
 /// Media type of the text format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -63,11 +64,25 @@ fn listeners(text: &mut Text, listeners: &[Listener]) {
     }
 }
 
-/// Everything that is counted.
-pub fn text(status: &Status, metrics: &Metrics, pools: &[Pool], volumes: &[Volume]) -> String {
+/// What the node says of itself.
+pub struct Documents {
+    pub status: Status,
+    pub pools: Vec<Pool>,
+    pub volumes: Vec<Volume>,
+}
+
+/// Everything that is counted; without documents, what reactors count.
+pub fn text(documents: Option<&Documents>, metrics: &Metrics) -> String {
     let mut text = Text(String::new());
-    node(&mut text, status);
-    listeners(&mut text, &status.listeners);
+    let complete = documents.is_some() && metrics.reactors.iter().all(|reactor| reactor.answers);
+    let name = "flashloom_scrape_complete";
+    text.family(name, "gauge", "0 when something did not answer in time, and is missing here.");
+    text.sample(name, &vec![], u8::from(complete));
+    if let Some(Documents { status, pools, volumes }) = documents {
+        node(&mut text, status);
+        listeners(&mut text, &status.listeners);
+        pools::text(&mut text, pools, volumes);
+    }
     reactors(&mut text, &metrics.reactors);
     subsystems(&mut text, metrics);
     let namespaces = metrics.namespaces.iter().map(|entry| {
@@ -78,7 +93,6 @@ pub fn text(status: &Status, metrics: &Metrics, pools: &[Pool], volumes: &[Volum
         (vec![entry.subsystem.clone(), entry.host.clone()], entry.outstanding, &entry.counters)
     });
     scope(&mut text, "host", &["subsystem", "host"], &hosts.collect::<Vec<_>>());
-    pools::text(&mut text, pools, volumes);
     text.0
 }
 
@@ -106,7 +120,10 @@ fn u64_of(count: usize) -> u64 {
 /// A metric of each reactor.
 type OfReactor = (&'static str, &'static str, &'static str, fn(&ReactorMetrics) -> String);
 
-const OF_REACTOR: [OfReactor; 6] = [
+const OF_REACTOR: [OfReactor; 7] = [
+    ("answers", "gauge", "Whether it answered this scrape, 0 or 1.", |r| {
+        u8::from(r.answers).to_string()
+    }),
     ("busy_ratio", "gauge", "Share of the time since start spent on work.", |r| r.busy.to_string()),
     ("busy_seconds_total", "counter", "Time spent on work.", |r| r.busy_seconds.to_string()),
     ("turns_total", "counter", "Turns of the loop.", |r| r.turns.to_string()),

@@ -11,7 +11,7 @@ use api::v1::{
 use api::value::{Address, Nqn, Refused};
 use array::node::Node;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::{Json, Router, routing};
 use serde::Deserialize;
@@ -20,7 +20,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::door::{Answer, Document, Path, Query, Refusal, blocking};
-use crate::metrics;
+use crate::metrics::scrape::Scrapes;
 
 mod pools;
 
@@ -69,9 +69,10 @@ pub fn api() -> OpenApiRouter<Arc<Node>> {
 
 /// The description itself, and `/metrics`.
 pub fn plain(description: utoipa::openapi::OpenApi) -> Router<Arc<Node>> {
+    let scrapes = Scrapes::default();
     Router::new()
         .route("/openapi.json", routing::get(async move || Json(description)))
-        .route("/metrics", routing::get(prometheus))
+        .route("/metrics", routing::get(async move |node: Shared| scrapes.answer(node).await))
 }
 
 pub async fn unknown() -> Refusal {
@@ -116,16 +117,7 @@ async fn events(State(node): Shared, Query(since): Query<Since>) -> Json<Vec<Eve
 
 #[utoipa::path(get, path = "/v1/counters", tag = "node", responses((status = 200, body = Metrics)))]
 async fn counters(State(node): Shared) -> Answer<Json<Metrics>> {
-    blocking(move || node.metrics()).await.map(Json)
-}
-
-async fn prometheus(State(node): Shared) -> Answer<impl IntoResponse> {
-    let all = move || {
-        let (pools, volumes) = (node.pools()?, node.volumes()?);
-        Ok(metrics::text(&node.status()?, &node.metrics()?, &pools, &volumes))
-    };
-    let text = blocking(all).await?;
-    Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text))
+    blocking(move || Ok(node.metrics())).await.map(Json)
 }
 
 #[utoipa::path(

@@ -46,6 +46,7 @@ Exit codes:
   4  no daemon answers on the management socket
   5  the target could not be reached, or refused
   6  commands failed, or data read back was not what was written
+  7  the daemon ended itself: a reactor could not go on
 
 Environment:
   FLASHLOOM_LOG        what to log, such as info, debug or target=trace

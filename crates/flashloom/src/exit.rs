@@ -15,7 +15,11 @@ pub enum Exit {
     Target = 5,
     /// Commands failed, or data read back was not what was written.
     Data = 6,
+    /// The daemon ended itself: a reactor could not go on.
+    Reactor = 7,
 }
+
+const _: () = assert!(Exit::Reactor as i32 == array::limits::REACTOR_FAILED);
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
@@ -25,6 +29,7 @@ impl From<Exit> for ExitCode {
             Exit::NoDaemon => 4,
             Exit::Target => 5,
             Exit::Data => 6,
+            Exit::Reactor => 7,
         })
     }
 }

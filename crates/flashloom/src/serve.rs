@@ -21,7 +21,7 @@ use crate::exit::{Exit, Failure, Outcome};
 use crate::log;
 use crate::manage::absolute;
 use crate::output::emit;
-use crate::service::{Asked, Signals, notify, watch, watchdog};
+use crate::service::{Asked, Signals, notify, out_of_patience, watch, watchdog};
 
 /// Port of NVMe/TCP, where an ad hoc target listens unless told otherwise.
 const PORT: u16 = 4420;
@@ -63,42 +63,60 @@ where
         .enable_all()
         .build()
         .map_err(|error| Failure::new(Exit::Failed, error))?;
-    runtime.block_on(async {
-        let signals = Signals::new()?;
-        let node = Node::start(options)?;
-        let path = socket_path(node.state_dir());
-        let server = Server::bind(&path).map_err(|error| {
-            node.stop();
-            Failure::new(
-                Exit::Failed,
-                format!("cannot make the socket {}: {error}", path.display()),
-            )
+    let outcome = runtime.block_on(served(options, work));
+    // Threads that wait for what never comes do not keep the process.
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn served<F>(options: Options, work: impl FnOnce(Arc<Node>, Signals) -> F) -> Outcome
+where
+    F: Future<Output = Outcome>,
+{
+    let mut signals = Signals::new()?;
+    let starting = tokio::task::spawn_blocking(move || Node::start(options));
+    let node = tokio::select! {
+        started = starting => started.map_err(|error| Failure::new(Exit::Failed, error))??,
+        () = signals.stop() => {
+            return Err(Failure::new(Exit::Failed, "asked to stop while it started"));
+        }
+    };
+    let path = socket_path(node.state_dir());
+    let server = Server::bind(&path).map_err(|error| {
+        node.stop();
+        Failure::new(Exit::Failed, format!("cannot make the socket {}: {error}", path.display()))
             .help("a socket's path has at most 107 bytes: choose a shorter --state-dir")
-        })?;
-        let (end, ended) = tokio::sync::oneshot::channel::<()>();
-        let ended = async { ended.await.unwrap_or(()) };
-        let server = tokio::spawn(server.serve(Arc::clone(&node), ended));
-        let watchdog = tokio::spawn(watchdog(Arc::clone(&node)));
-        let space = tokio::spawn(watch(Arc::clone(&node)));
-        // Pools that lack something are not waited for, and hosts and the management socket wait for none.
-        let settling = Arc::clone(&node);
-        let settle = move || settling.wait_for_openings(READY_PATIENCE);
-        let _ = tokio::task::spawn_blocking(settle).await;
-        notify(&[NotifyState::Ready]);
-        let result = work(Arc::clone(&node), signals).await;
-        notify(&[NotifyState::Stopping]);
-        watchdog.abort();
-        space.abort();
-        drop(end);
-        // Hosts are let go while the last requests are answered.
-        let stopping = Arc::clone(&node);
-        let stopped = tokio::task::spawn_blocking(move || stopping.stop());
-        let (stopped, served) = tokio::join!(stopped, server);
-        let served = served.map_err(|error| Failure::new(Exit::Failed, error));
-        stopped.map_err(|error| Failure::new(Exit::Failed, error))?;
-        served?.map_err(|error| Failure::new(Exit::Failed, error))?;
-        result
-    })
+    })?;
+    let (end, ended) = tokio::sync::oneshot::channel::<()>();
+    let ended = async { ended.await.unwrap_or(()) };
+    let server = tokio::spawn(server.serve(Arc::clone(&node), ended));
+    let watchdog = tokio::spawn(watchdog(Arc::clone(&node)));
+    let space = tokio::spawn(watch(Arc::clone(&node)));
+    // Pools that lack something are not waited for, and hosts and the management socket wait for none.
+    let settling = Arc::clone(&node);
+    let settle = move || settling.wait_for_openings(READY_PATIENCE);
+    let _ = tokio::task::spawn_blocking(settle).await;
+    notify(&[NotifyState::Ready]);
+    let result = work(Arc::clone(&node), signals).await;
+    notify(&[NotifyState::Stopping]);
+    watchdog.abort();
+    space.abort();
+    drop(end);
+    // Hosts are let go while the last requests are answered.
+    let stopping = Arc::clone(&node);
+    let stopped = tokio::task::spawn_blocking(move || stopping.stop());
+    let (stopped, served) = tokio::select! {
+        in_order = async { tokio::join!(stopped, server) } => in_order,
+        why = out_of_patience(&node) => {
+            let why = why?;
+            tracing::error!("{}", why.message);
+            return Err(why);
+        }
+    };
+    let served = served.map_err(|error| Failure::new(Exit::Failed, error));
+    stopped.map_err(|error| Failure::new(Exit::Failed, error))?;
+    served?.map_err(|error| Failure::new(Exit::Failed, error))?;
+    result
 }
 
 /// Serves until asked to stop.
@@ -108,8 +126,8 @@ pub async fn until_stopped(node: &Arc<Node>, mut signals: Signals) {
             Asked::Stop => return,
             Asked::Reload => {
                 let node = Arc::clone(node);
-                // The node logs what came of it.
-                let _ = tokio::task::spawn_blocking(move || node.reload()).await;
+                // The node logs what came of it. Not waited for: the next signal may ask to stop.
+                drop(tokio::task::spawn_blocking(move || node.reload()));
             }
         }
     }

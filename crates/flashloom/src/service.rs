@@ -3,11 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use array::limits::{SILENCE, STOP};
 use array::node::Node;
 use sd_notify::NotifyState;
+use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit::{Exit, Failure, Outcome};
+
+/// Time from one look at whether reactors live to the next, while the node stops.
+const PULSE: Duration = Duration::from_secs(1);
 
 /// Tells the service manager, if there is one.
 pub fn notify(states: &[NotifyState<'_>]) {
@@ -53,22 +58,20 @@ impl Signals {
     }
 }
 
+impl Signals {
+    /// Waits until it is asked to stop.
+    pub async fn stop(&mut self) {
+        while self.next().await != Asked::Stop {}
+    }
+}
+
 /// Pets the watchdog for as long as every reactor answers in time. Returns at once when there is
 /// no watchdog.
 pub async fn watchdog(node: Arc<Node>) {
     let Some(limit) = sd_notify::watchdog_enabled() else { return };
     let period = (limit / 3).max(Duration::from_millis(10));
     loop {
-        let Ok(calls) = node.pulse() else { return };
-        let all = async {
-            for call in calls {
-                if call.await.is_err() {
-                    return false;
-                }
-            }
-            true
-        };
-        match tokio::time::timeout(period, all).await {
+        match tokio::time::timeout(period, all_answer(&node)).await {
             Ok(true) => notify(&[NotifyState::Watchdog]),
             Ok(false) => return,
             Err(_) => tracing::error!("a reactor has not answered for {} ms", period.as_millis()),
@@ -77,14 +80,52 @@ pub async fn watchdog(node: Arc<Node>) {
     }
 }
 
+/// Waits for a sign of life of every reactor; false when one has ended.
+async fn all_answer(node: &Node) -> bool {
+    let mut all = true;
+    for call in node.pulse() {
+        all &= call.await.is_ok();
+    }
+    all
+}
+
+/// Waits until an orderly end is waited for no longer, and says why.
+pub async fn out_of_patience(node: &Node) -> Outcome<Failure> {
+    let mut signals = Signals::new()?;
+    let silent = async {
+        while tokio::time::timeout(SILENCE, all_answer(node)).await.is_ok() {
+            tokio::time::sleep(PULSE).await;
+        }
+    };
+    let failure = tokio::select! {
+        () = signals.stop() => Failure::new(Exit::Failed, "asked to stop again: ended at once"),
+        () = silent => {
+            let seconds = SILENCE.as_secs();
+            let words = format!("a reactor has not answered for {seconds} s: ended without an order");
+            Failure::new(Exit::Reactor, words)
+        }
+        () = tokio::time::sleep(STOP) => {
+            let words = format!("could not end in order within {} s", STOP.as_secs());
+            Failure::new(Exit::Failed, words)
+        }
+    };
+    Ok(failure.help("what was acknowledged is in the commit logs, which the next start replays"))
+}
+
 /// Has the node look at how its pools are doing and keep what happened, and beside that take up what is late,
-/// until it stops.
+/// until it stops. Not on the thread that signals come to: a change that is under way is waited for.
 pub async fn watch(node: Arc<Node>) {
     let looks = async {
-        while node.look_at_space().await.is_ok()
-            && node.keep_events().is_ok()
-            && node.tell_refused().is_ok()
-        {
+        loop {
+            let (looking, runtime) = (Arc::clone(&node), Handle::current());
+            let look = tokio::task::spawn_blocking(move || {
+                runtime.block_on(looking.look_at_space())?;
+                looking.keep_events()?;
+                looking.tell_refused()
+            });
+            if !matches!(look.await, Ok(Ok(()))) {
+                return;
+            }
             tokio::time::sleep(array::limits::SPACE).await;
         }
     };

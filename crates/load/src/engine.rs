@@ -30,7 +30,7 @@ impl Reactors {
             return Ok(handle.clone());
         }
         let name = cpu.map_or_else(|| "load".to_owned(), |cpu| format!("load{cpu}"));
-        let config = reactor::Config { cpu, poll: job.poll, name, on_failure: None };
+        let config = reactor::Config { cpu, poll: job.poll, name };
         let handle = Reactor::start(config).map_err(|source| Error::Reactor { cpu, source })?;
         self.0.push((cpu, handle.clone()));
         Ok(handle)

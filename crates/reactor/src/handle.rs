@@ -12,6 +12,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// Starts reactors.
 #[derive(Debug)]
@@ -47,6 +48,19 @@ impl Reactor {
     /// # Errors
     /// When the thread, its CPU or its ring cannot be had; always in simulation.
     pub fn start(config: Config) -> Result<Handle, Error> {
+        Self::start_watched(config, |_, _| {})
+    }
+
+    /// As [`start`](Self::start). When the reactor cannot go on, because a task panicked or its ring failed,
+    /// `on_failure` is told its name and why: on its thread, before its tasks are dropped. Others wait for it in
+    /// vain, so whoever cannot do without it ends the process there.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_watched(
+        config: Config,
+        on_failure: fn(name: &str, why: &str),
+    ) -> Result<Handle, Error> {
         let no_thread = |source| Error::System { what: "cannot start a thread", source };
         require_real().map_err(no_thread)?;
         let published = Arc::<Published>::default();
@@ -64,11 +78,7 @@ impl Reactor {
                     }
                 };
                 let _ = started.send(Ok((core.id, Arc::clone(core.mailbox()))));
-                core::run_watched(core, |why| {
-                    if let Some(tell) = config.on_failure {
-                        tell(&config.name, why);
-                    }
-                })
+                core::run_watched(core, |why| on_failure(&config.name, why))
             })
             .map_err(no_thread)?;
         let (id, mailbox) =
@@ -186,6 +196,23 @@ impl<T> Drop for Reply<T> {
     fn drop(&mut self) {
         self.give(Err(Gone));
     }
+}
+
+/// Blocks this thread for `limit` at most, until all calls are answered; what was answered, each at its place. Not for
+/// reactor threads.
+pub fn wait_for<T>(calls: Vec<Call<T>>, limit: Duration) -> Vec<Option<Result<T, Gone>>> {
+    let deadline = Instant::now() + limit;
+    let wait = |call: Call<T>| {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let unanswered = |state: &mut CallState<T>| state.answer.is_none();
+        let (mut state, _) = call
+            .slot
+            .answered
+            .wait_timeout_while(lock(&call.slot.state), left, unanswered)
+            .unwrap_or_else(PoisonError::into_inner);
+        state.answer.take()
+    };
+    calls.into_iter().map(wait).collect()
 }
 
 /// The answer of a [`Handle::call`].

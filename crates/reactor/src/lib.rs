@@ -49,7 +49,7 @@ pub use bell::Bell;
 pub use blocking::run as blocking;
 pub use error::{Error, Gone};
 pub use grace::{Grace, Stay};
-pub use handle::{Call, Handle, Reactor};
+pub use handle::{Call, Handle, Reactor, wait_for};
 pub use join::join_all;
 pub use lent::Lent;
 pub use limits::{
@@ -73,10 +73,6 @@ pub struct Config {
     pub poll: PollPolicy,
     /// The thread's name, of which the kernel shows 15 bytes.
     pub name: String,
-    /// Told of a reactor with a thread of its own that cannot go on, because a task panicked or its ring failed: on
-    /// that thread, before its tasks are dropped. Others wait for this reactor in vain, so whoever cannot do
-    /// without it ends the process here.
-    pub on_failure: Option<fn(name: &str, why: &str)>,
 }
 
 #[cfg(test)]

@@ -73,7 +73,7 @@ mod tests {
     use std::rc::Rc;
 
     fn on<T: 'static>(poll: PollPolicy, test: impl Future<Output = T> + 'static) -> T {
-        run(Config { poll, name: "spin".to_owned(), ..Config::default() }, test).unwrap()
+        run(Config { cpu: None, poll, name: "spin".to_owned() }, test).unwrap()
     }
 
     const LONG: Duration = Duration::from_secs(5);

@@ -161,6 +161,27 @@ fn calls_from_other_threads_are_answered() {
     reactor.join().unwrap();
 }
 
+/// Each scrape of the counters left a thread behind that waited for a stuck reactor for ever.
+#[test]
+fn who_does_not_answer_is_not_waited_for() {
+    let reactor = start("stuck");
+    let never = reactor.call(|| async {
+        std::future::pending::<()>().await;
+        1
+    });
+    let answered = reactor.call(|| async { 2 });
+    let (gone, _) = (start("ends"), ());
+    let ended = gone.call(|| async { std::future::pending::<u32>().await });
+    gone.stop();
+    gone.join().unwrap();
+    let answers = wait_for(vec![never, answered, ended], Duration::from_millis(50));
+    assert_eq!(answers[0], None);
+    assert!(matches!(answers[1], None | Some(Ok(2))));
+    assert_eq!(answers[2], Some(Err(Gone)));
+    reactor.stop();
+    reactor.join().unwrap();
+}
+
 #[test]
 fn a_stopped_reactor_says_it_is_gone() {
     let reactor = start("gone");
@@ -195,8 +216,8 @@ fn a_panic_is_told_before_anything_is_dropped() {
         assert_eq!((name, why), ("told", "on purpose"));
         TOLD.fetch_add(1, Ordering::SeqCst);
     };
-    let config = Config { name: "told".into(), on_failure: Some(tell), ..Config::default() };
-    let reactor = Reactor::start(config).unwrap();
+    let config = Config { name: "told".into(), ..Config::default() };
+    let reactor = Reactor::start_watched(config, tell).unwrap();
     reactor
         .call(|| async {
             let last = Last;

@@ -180,6 +180,8 @@ pub const VOLUME_COMPARE_BYTES: usize = 64 << 10;
 
 // ---- Metrics ------------------------------------------------------------------------------
 
-/// Hosts and namespaces a reactor keeps counts for after they are gone; further hosts are counted
-/// together. A host that connects under ever new names must not grow memory without end.
-pub const PAST_LABELS_MAX: usize = 4096;
+/// Hosts that a reactor keeps counts for by name after they are gone; further ones are counted together. A host that
+/// connects under ever new names must grow neither memory nor what a scrape reads without end.
+pub const PAST_HOSTS_MAX: usize = 64;
+/// Sets of counts that it keeps of those, one for each namespace they used: some 25 KiB each.
+pub const PAST_LABELS_MAX: usize = 1024;

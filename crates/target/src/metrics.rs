@@ -2,7 +2,7 @@
 //! when somebody asks.
 
 use core::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::{Rc, Weak};
 
 use nvme::opcode::io;
@@ -10,11 +10,11 @@ use nvme::status::Status;
 use stdx::histogram::Histogram;
 
 use crate::counters::QueueCounters;
-use crate::limits::PAST_LABELS_MAX;
+use crate::limits::{PAST_HOSTS_MAX, PAST_LABELS_MAX};
 use crate::queue::request::Request;
 
-/// The host label under which hosts are counted that came after [`PAST_LABELS_MAX`] others had gone.
-const OTHER_HOSTS: &str = "others";
+/// The host label under which hosts are counted that have no series of their own.
+pub const OTHER_HOSTS: &str = "others";
 
 /// Status Code Type of Media and Data Integrity Errors.
 pub(crate) const MEDIA_ERRORS: u8 = 2;
@@ -116,8 +116,28 @@ pub struct Counters {
 
 thread_local! {
     static LIVE: RefCell<HashMap<Labels, Weak<Counters>>> = RefCell::new(HashMap::new());
-    /// What counters that are gone had counted.
-    static PAST: RefCell<HashMap<Labels, Row>> = RefCell::new(HashMap::new());
+    static PAST: RefCell<Past> = RefCell::default();
+}
+
+/// What counters that are gone had counted.
+#[derive(Default)]
+struct Past {
+    rows: HashMap<Labels, Row>,
+    /// Subsystem and host of those with a name of their own.
+    hosts: HashSet<(String, String)>,
+}
+
+impl Past {
+    fn keep(&mut self, mut labels: Labels, row: &Row) {
+        let host = (labels.subsystem.clone(), labels.host.clone());
+        let full = self.rows.len() >= PAST_LABELS_MAX && !self.rows.contains_key(&labels);
+        if full || (self.hosts.len() >= PAST_HOSTS_MAX && !self.hosts.contains(&host)) {
+            labels.host = OTHER_HOSTS.to_owned();
+        } else {
+            self.hosts.insert(host);
+        }
+        self.rows.entry(labels).or_default().add(row);
+    }
 }
 
 impl Counters {
@@ -171,12 +191,7 @@ impl Drop for Counters {
         row.outstanding = 0;
         // At the end of a thread there is nobody left to ask.
         let _ = PAST.try_with(|past| {
-            let mut past = past.borrow_mut();
-            let mut labels = self.labels.clone();
-            if past.len() >= PAST_LABELS_MAX && !past.contains_key(&labels) {
-                labels.host = OTHER_HOSTS.to_owned();
-            }
-            past.entry(labels).or_default().add(&row);
+            past.borrow_mut().keep(self.labels.clone(), &row);
         });
         let _ = LIVE.try_with(|live| live.borrow_mut().remove(&self.labels));
     }
@@ -208,10 +223,40 @@ pub(crate) fn count_health(counters: &QueueCounters, request: &Request, status: 
 /// Everything counted on this core so far. For a reactor's handle to call.
 #[must_use]
 pub fn collect() -> Vec<(Labels, Row)> {
-    let mut rows = PAST.with_borrow(HashMap::clone);
+    let mut rows = PAST.with_borrow(|past| past.rows.clone());
     let live: Vec<_> = LIVE.with_borrow(|live| live.values().filter_map(Weak::upgrade).collect());
     for counters in live {
         rows.entry(counters.labels.clone()).or_default().add(&counters.snapshot());
     }
     rows.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Hosts that connected under ever new names made 600 000 lines of what a scrape reads, and 750 MiB of memory.
+    #[test]
+    fn hosts_of_ever_new_names_are_counted_together() {
+        for number in 0..10 * PAST_HOSTS_MAX {
+            for nsid in 1..=2 {
+                let host = format!("nqn.2026-11.io.flashloom:host{number}");
+                let counters = Counters::of(Labels { subsystem: "s".into(), host, nsid });
+                counters.row.borrow_mut().sums[0].operations = 1;
+            }
+        }
+        let rows = collect();
+        let hosts: HashSet<_> = rows.iter().map(|(labels, _)| &labels.host).collect();
+        assert_eq!(hosts.len(), PAST_HOSTS_MAX + 1);
+        // None is lost.
+        let operations: u64 = rows.iter().map(|(_, row)| row.sums[0].operations).sum();
+        assert_eq!(operations, 20 * stdx::num::u64_of(PAST_HOSTS_MAX));
+        // One that comes back goes on where it was.
+        let host = "nqn.2026-11.io.flashloom:host0".to_owned();
+        let labels = Labels { subsystem: "s".into(), host, nsid: 1 };
+        let again = Counters::of(labels.clone());
+        again.row.borrow_mut().sums[0].operations = 2;
+        let rows: HashMap<_, _> = collect().into_iter().collect();
+        assert_eq!(rows[&labels].sums[0].operations, 3);
+    }
 }

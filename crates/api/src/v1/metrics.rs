@@ -91,6 +91,8 @@ pub struct HostMetrics {
 pub struct ReactorMetrics {
     /// Index from 0.
     pub id: usize,
+    /// Whether it answered when it was asked; of one that did not, counters of commands are missing.
+    pub answers: bool,
     /// Share of the time since start spent on work, 0 to 1.
     pub busy: f64,
     /// Time spent on work since start, seconds.

@@ -1,5 +1,6 @@
 //! Counters of all reactors, added up.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,9 +10,10 @@ use api::v1::{
 };
 use stdx::histogram::Histogram;
 use stdx::num::u64_of;
-use target::metrics::{Kind, Row, collect};
+use target::metrics::{Kind, OTHER_HOSTS, Row, collect};
 
 use super::crew::{Crew, busy};
+use crate::limits::HOSTS_TOLD;
 
 /// Upper bounds of latency buckets in nanoseconds: three a decade, from what memory takes to what
 /// a host gives up after.
@@ -48,17 +50,18 @@ pub struct Collector {
 }
 
 impl Collector {
-    pub(super) fn new(crew: Arc<Crew>) -> Self {
+    pub fn new(crew: Arc<Crew>) -> Self {
         Self { crew }
     }
 
-    /// All counters now. Waits for every reactor to answer.
+    /// All counters now, of the reactors that answer in time.
     pub fn collect(&self) -> Metrics {
         let mut namespaces: BTreeMap<(String, u32), Row> = BTreeMap::new();
         let mut hosts: BTreeMap<(String, String), Row> = BTreeMap::new();
         let mut reactors = Vec::new();
         let answers = self.crew.ask(collect).into_iter().zip(self.crew.metrics());
         for (id, (rows, (metrics, connections))) in answers.enumerate() {
+            let answers = rows.is_some();
             let mut sum = Row::default();
             for (labels, row) in rows.unwrap_or_default() {
                 sum.add(&row);
@@ -67,6 +70,7 @@ impl Collector {
             }
             reactors.push(ReactorMetrics {
                 id,
+                answers,
                 busy: busy(&metrics),
                 busy_seconds: Duration::from_nanos(metrics.busy_nanos).as_secs_f64(),
                 turns: metrics.turns,
@@ -83,7 +87,7 @@ impl Collector {
             outstanding: row.outstanding,
             counters: counters(&row),
         });
-        let hosts = hosts.into_iter().map(|((subsystem, host), row)| HostMetrics {
+        let hosts = busiest(hosts).into_iter().map(|((subsystem, host), row)| HostMetrics {
             subsystem,
             host,
             outstanding: row.outstanding,
@@ -91,6 +95,25 @@ impl Collector {
         });
         Metrics { namespaces: namespaces.collect(), hosts: hosts.collect(), reactors }
     }
+}
+
+/// Counters by subsystem and host.
+type Hosts = BTreeMap<(String, String), Row>;
+
+/// Has all but the [`HOSTS_TOLD`] busiest hosts counted together, those of each subsystem.
+fn busiest(hosts: Hosts) -> Hosts {
+    if hosts.len() <= HOSTS_TOLD {
+        return hosts;
+    }
+    let operations = |row: &Row| row.sums.iter().map(|sums| sums.operations).sum::<u64>();
+    let mut all: Vec<_> = hosts.into_iter().collect();
+    all.sort_by_key(|(_, row)| Reverse(operations(row)));
+    let rest = all.split_off(HOSTS_TOLD);
+    let mut told: Hosts = all.into_iter().collect();
+    for ((subsystem, _), row) in rest {
+        told.entry((subsystem, OTHER_HOSTS.to_owned())).or_default().add(&row);
+    }
+    told
 }
 
 fn counters(row: &Row) -> Vec<Counters> {
@@ -118,5 +141,26 @@ fn latency(histogram: &Histogram) -> Latency {
         buckets: BOUNDS.into_iter().map(bucket).collect(),
         sum_ns: histogram.sum(),
         count: histogram.count(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A thousand hosts at once are not a thousand times 150 lines.
+    #[test]
+    fn hosts_beyond_the_busiest_are_told_together() {
+        let row = |operations| {
+            let mut row = Row::default();
+            row.sums[0].operations = operations;
+            row
+        };
+        let host = |n: u64| (("s".to_owned(), format!("host{n:04}")), row(n));
+        let told = busiest((0..1000).map(host).collect());
+        assert_eq!(told.len(), HOSTS_TOLD + 1);
+        let others = &told[&("s".to_owned(), OTHER_HOSTS.to_owned())];
+        assert_eq!(others.sums[0].operations, (0..1000 - u64_of(HOSTS_TOLD)).sum());
+        assert!(told.contains_key(&("s".to_owned(), "host0999".to_owned())));
     }
 }

@@ -12,7 +12,7 @@ use target::Target;
 use target::listener::ListenerId;
 
 use crate::config::Settings;
-use crate::limits::{CONNECTIONS, REACTORS_UNASKED};
+use crate::limits::{ANSWER, CONNECTIONS, REACTOR_FAILED, REACTORS_UNASKED};
 use crate::{Error, Result};
 
 /// The reactors of a node.
@@ -67,7 +67,7 @@ impl Crew {
         for (index, cpu) in cpus.into_iter().enumerate() {
             let name = format!("flashloom-{index}");
             let config = reactor::Config { cpu, poll: policy(settings), name };
-            let handle = reactor::Reactor::start(config).map_err(|error| {
+            let handle = reactor::Reactor::start_watched(config, fail_stop).map_err(|error| {
                 let place = cpu.map_or_else(String::new, |cpu| format!(" on CPU {cpu}"));
                 Error::failed(format!("cannot start a reactor{place}"), error)
             });
@@ -151,11 +151,12 @@ impl Crew {
         self.members.iter().map(|member| member.handle.call(|| async {})).collect()
     }
 
-    /// Runs `ask` on every reactor at once; those that have stopped give none.
+    /// Runs `ask` on every reactor at once; those that have stopped, or do not answer in time, give none.
     pub fn ask<T: Send + 'static>(&self, ask: fn() -> T) -> Vec<Option<T>> {
         let call = |member: &Member| member.handle.call(move || async move { ask() });
-        let calls: Vec<_> = self.members.iter().map(call).collect();
-        calls.into_iter().map(|call| call.wait().ok()).collect()
+        let calls = self.members.iter().map(call).collect();
+        let answers = reactor::wait_for(calls, ANSWER);
+        answers.into_iter().map(|answer| answer?.ok()).collect()
     }
 
     /// Each reactor's own counters and connections.
@@ -188,6 +189,13 @@ impl Crew {
             }
         }
     }
+}
+
+/// Ends the process: a reactor that cannot go on leaves its hosts, and whoever waits for it, without an answer for
+/// ever, and what it was about to do half done. What was acknowledged is in the log.
+fn fail_stop(name: &str, why: &str) {
+    tracing::error!("{name} cannot go on: {why}: the daemon ends itself");
+    std::process::exit(REACTOR_FAILED);
 }
 
 /// Share of a reactor's time spent on work.

@@ -160,7 +160,7 @@ fn served_sides(node: &Arc<Node>, bytes: u64) -> Outcome<[Side; 2]> {
     let port = node.bound(Address::loopback(0)).unwrap_or(Address::loopback(0)).socket().port();
     let node = Arc::clone(node);
     let probe = Probe::new(move || {
-        let metrics = node.metrics().ok()?;
+        let metrics = node.metrics();
         let busy: f64 = metrics.reactors.iter().map(|reactor| reactor.busy_seconds).sum();
         Some(Spent { cpu: None, busy: Duration::try_from_secs_f64(busy).ok() })
     });

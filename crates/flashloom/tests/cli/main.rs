@@ -14,6 +14,7 @@ use serde_json::Value;
 mod bench;
 mod crash;
 mod dump;
+mod ends;
 mod kills;
 mod raid;
 mod space;
@@ -63,11 +64,12 @@ struct Daemon {
 impl Daemon {
     /// Starts one and waits for its connect line.
     fn start(dir: &Path, arguments: &str) -> Self {
-        let mut child = flashloom(dir, arguments)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        Self::run(&mut flashloom(dir, arguments), arguments)
+    }
+
+    /// Likewise, with a command of one's own.
+    fn run(command: &mut Command, arguments: &str) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut announced = Vec::new();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         while !announced.last().is_some_and(|line: &String| line.starts_with("nvme connect")) {

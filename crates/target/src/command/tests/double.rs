@@ -116,11 +116,7 @@ impl Place {
             On::Elsewhere => {
                 let poll = reactor::PollPolicy::Interrupt;
                 let start = |name: &str| {
-                    let config = reactor::Config {
-                        poll,
-                        name: name.to_owned(),
-                        ..reactor::Config::default()
-                    };
+                    let config = reactor::Config { cpu: None, poll, name: name.to_owned() };
                     reactor::Reactor::start(config).unwrap()
                 };
                 let handles = vec![start("one"), start("other")];

@@ -66,7 +66,8 @@ pub(crate) fn gather(folder: &Path, files: &mut Vec<PathBuf>) -> std::io::Result
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if path.is_dir() {
-            if name != "target" && !name.starts_with('.') {
+            // Cargo marks the folders that it builds in; a crate may well be called `target`.
+            if !path.join("CACHEDIR.TAG").exists() && !name.starts_with('.') {
                 gather(&path, files)?;
             }
         } else if path.extension().is_some_and(|e| e == "rs") {
@@ -79,6 +80,18 @@ pub(crate) fn gather(folder: &Path, files: &mut Vec<PathBuf>) -> std::io::Result
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The crate `target` was taken for a folder that Cargo builds in: nothing in it was looked at.
+    #[test]
+    fn a_folder_is_skipped_for_its_mark_and_not_for_its_name() {
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates");
+        let mut files = Vec::new();
+        gather(&crates, &mut files).unwrap();
+        assert!(files.iter().any(|file| file.ends_with("target/src/lib.rs")));
+        let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        gather(&built, &mut files).unwrap();
+        assert!(!files.iter().any(|file| file.components().any(|c| c.as_os_str() == "debug")));
+    }
 
     #[test]
     fn a_long_file_and_a_skipped_test_are_found() {

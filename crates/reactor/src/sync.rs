@@ -139,6 +139,12 @@ pub struct Signal {
     waiters: RefCell<Line<Waker>>,
 }
 
+impl std::fmt::Debug for Signal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Signal").finish_non_exhaustive()
+    }
+}
+
 impl Default for Signal {
     fn default() -> Self {
         Self::new()
@@ -174,6 +180,14 @@ impl Signal {
             Poll::Pending
         })
         .await;
+    }
+}
+
+impl Signal {
+    /// Waits until the signal is raised next.
+    pub async fn next(&self) {
+        let mut waited = false;
+        self.until(|| std::mem::replace(&mut waited, true)).await;
     }
 }
 

@@ -137,6 +137,9 @@ const _: () = {
 /// depth 1024. More wait.
 pub const MAX_RANGES_IN_FLIGHT: usize = 128 * 1024;
 
+/// Ranges of a namespace held for compares and writes at once: every command is compared with each. More wait.
+pub const HOLDS_MAX: usize = 64;
+
 /// Bytes that Write Zeroes, Verify and Copy handle at once. A multiple of every block size.
 pub const PIECE_BYTES: u64 = 512 << 10;
 const _: () = assert!(PIECE_BYTES <= media::drive::TRANSFER_MAX as u64);

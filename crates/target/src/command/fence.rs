@@ -6,10 +6,15 @@
 //! within one poll is either over when its core answers, or sees the hold. It is the same with a namespace that
 //! is removed: the cores are told, and each answers when the backend has none of its commands any more.
 
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use nvme::nvm::LbaRange;
+
+use crate::limits::HOLDS_MAX;
 
 /// One of a namespace's holds, named.
 #[derive(Clone, Copy, Debug)]
@@ -70,9 +75,66 @@ impl Core {
 struct State {
     cores: Vec<Arc<Core>>,
     holds: Vec<Hold>,
-    waiting: Vec<Waker>,
+    /// Who waits to claim, in the order in which they came.
+    waiting: BTreeMap<u64, Waker>,
     next: u64,
     closed: bool,
+}
+
+impl State {
+    /// Has those who have waited the longest try again. Those behind them are not forgotten: as long as there are
+    /// holds, a release is to come, and without any the first can claim.
+    fn wake_first(&self) {
+        for waker in self.waiting.values().take(HOLDS_MAX) {
+            waker.wake_by_ref();
+        }
+    }
+
+    fn ticket(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+}
+
+/// Claims a range once it is awaited.
+#[derive(Debug)]
+#[must_use]
+pub(super) struct Claim<'f> {
+    fence: &'f Fence,
+    range: LbaRange,
+    /// Among those who wait.
+    place: Option<u64>,
+}
+
+impl Future for Claim<'_> {
+    type Output = Hold;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Hold> {
+        let Self { fence, range, place } = *self;
+        let mut state = lock(&fence.state);
+        let full = state.holds.len() >= HOLDS_MAX;
+        if full || state.holds.iter().any(|hold| hold.range.overlaps(range)) {
+            let place = place.unwrap_or_else(|| state.ticket());
+            state.waiting.insert(place, cx.waker().clone());
+            self.place = Some(place);
+            return Poll::Pending;
+        }
+        if let Some(place) = self.place.take() {
+            state.waiting.remove(&place);
+        }
+        let hold = Hold { id: state.ticket(), range };
+        state.holds.push(hold);
+        Poll::Ready(hold)
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        let Some(place) = self.place else { return };
+        let mut state = lock(&self.fence.state);
+        state.waiting.remove(&place);
+        state.wake_first();
+    }
 }
 
 /// The cores that serve a namespace, and its holds.
@@ -115,20 +177,9 @@ impl Fence {
         reader.into_iter().for_each(Waker::wake);
     }
 
-    /// Claims `range` among those who hold; pending while somebody else holds a part of it.
-    pub(super) fn poll_claim(&self, range: LbaRange, cx: &mut Context<'_>) -> Poll<Hold> {
-        let mut state = lock(&self.state);
-        if state.holds.iter().any(|hold| hold.range.overlaps(range)) {
-            let waker = cx.waker();
-            if !state.waiting.iter().any(|other| other.will_wake(waker)) {
-                state.waiting.push(waker.clone());
-            }
-            return Poll::Pending;
-        }
-        let hold = Hold { id: state.next, range };
-        state.next += 1;
-        state.holds.push(hold);
-        Poll::Ready(hold)
+    /// Claims `range` among those who hold: ready when nobody else holds a part of it.
+    pub(super) const fn claim(&self, range: LbaRange) -> Claim<'_> {
+        Claim { fence: self, range, place: None }
     }
 
     /// Ends a hold on every core but `own`.
@@ -138,9 +189,7 @@ impl Fence {
         for core in state.cores.iter().filter(|core| !Arc::ptr_eq(core, own)) {
             core.ask(Ask::Release(id));
         }
-        let waiting = std::mem::take(&mut state.waiting);
-        drop(state);
-        waiting.into_iter().for_each(Waker::wake);
+        state.wake_first();
     }
 
     /// Asks every core but `own`; the result is ready when all have answered.
@@ -192,4 +241,65 @@ impl Drop for Answer {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use super::*;
+
+    fn range(first: u64) -> LbaRange {
+        LbaRange::new(stdx::Lba::new(first), 1).unwrap()
+    }
+
+    fn poll(claim: Pin<&mut Claim<'_>>) -> Option<Hold> {
+        match claim.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(hold) => Some(hold),
+            Poll::Pending => None,
+        }
+    }
+
+    /// One host's compares and writes held any number of ranges, each of which every command of every host was
+    /// compared with.
+    #[test]
+    fn no_more_than_some_ranges_are_held_and_the_rest_wait_their_turn() {
+        let (fence, own) = (Fence::default(), Arc::<Core>::default());
+        let claim = |first| poll(pin!(fence.claim(range(first))));
+        let holds: Vec<_> = (0..1000).map_while(claim).collect();
+        assert_eq!(holds.len(), HOLDS_MAX);
+        let mut late = pin!(fence.claim(range(5000)));
+        assert!(poll(late.as_mut()).is_none());
+        fence.release(holds[3].id, &own);
+        let held = poll(late.as_mut()).unwrap();
+        assert!(claim(3).is_none(), "full again");
+        fence.release(held.id, &own);
+        assert!(claim(5).is_none(), "held by another");
+        assert!(claim(3).is_some());
+    }
+
+    /// Who joined those who waited looked through all of them, under a lock that the cores share.
+    #[test]
+    fn waiting_costs_the_same_however_many_wait() {
+        struct Own;
+        impl std::task::Wake for Own {
+            fn wake(self: Arc<Self>) {}
+        }
+        let fence = Fence::default();
+        let hold = poll(pin!(fence.claim(range(0)))).unwrap();
+        let before = reactor::thread_usage().user;
+        let mut claims: Vec<_> = (0..100_000).map(|_| Box::pin(fence.claim(range(0)))).collect();
+        for claim in &mut claims {
+            let waker = Waker::from(Arc::new(Own));
+            assert!(claim.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        }
+        fence.release(hold.id, &Arc::default());
+        let first = poll(claims[0].as_mut()).unwrap();
+        assert!(poll(claims[1].as_mut()).is_none());
+        drop(claims);
+        assert!(lock(&fence.state).waiting.is_empty());
+        fence.release(first.id, &Arc::default());
+        let spent = reactor::thread_usage().user - before;
+        assert!(spent < std::time::Duration::from_secs(5), "{spent:?}");
+    }
 }

@@ -12,9 +12,9 @@ use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::task::{Poll, Waker};
 
 use nvme::nvm::LbaRange;
+use reactor::sync::Signal;
 use reactor::{Grace, Stay};
 use stdx::{Counted, Slab};
 
@@ -28,7 +28,8 @@ pub struct Ranges {
     core: Arc<Core>,
     holds: RefCell<Vec<Hold>>,
     under_way: RefCell<Slab<LbaRange>>,
-    waiting: RefCell<Vec<Waker>>,
+    /// Raised after everything that ends here.
+    ended: Signal,
     /// Commands that want to enter.
     entering: Cell<usize>,
     /// Commands that the backend has.
@@ -63,7 +64,7 @@ impl Ranges {
             core,
             holds: RefCell::new(holds),
             under_way: RefCell::new(Slab::new(MAX_RANGES_IN_FLIGHT)),
-            waiting: RefCell::default(),
+            ended: Signal::new(),
             entering: Cell::new(0),
             in_backend: Grace::default(),
             closed: Cell::new(closed),
@@ -94,7 +95,7 @@ impl Ranges {
 
     /// Holds `range` on every core, and waits for what is under way there.
     pub async fn hold(&self, range: LbaRange) -> Held<'_> {
-        let hold = poll_fn(|cx| self.fence.poll_claim(range, cx)).await;
+        let hold = self.fence.claim(range).await;
         // Released also when this is given up while it waits.
         let held = Held { ranges: self, id: hold.id };
         let others = self.fence.ask_others(&self.core, |answer| Ask::Hold(hold, answer));
@@ -136,7 +137,7 @@ impl Ranges {
 
     fn lift(&self, id: u64) {
         self.holds.borrow_mut().retain(|hold| hold.id != id);
-        self.wake();
+        self.ended.raise();
     }
 
     async fn cleared(&self, range: LbaRange) {
@@ -147,23 +148,11 @@ impl Ranges {
 
     /// Asks `ready` now and after everything that ends here.
     async fn until<T>(&self, ready: impl Fn() -> Option<T>) -> T {
-        poll_fn(|cx| {
+        loop {
             if let Some(value) = ready() {
-                return Poll::Ready(value);
+                return value;
             }
-            let mut waiting = self.waiting.borrow_mut();
-            if !waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
-                waiting.push(cx.waker().clone());
-            }
-            Poll::Pending
-        })
-        .await
-    }
-
-    fn wake(&self) {
-        if !self.waiting.borrow().is_empty() {
-            let waiting = self.waiting.take();
-            waiting.into_iter().for_each(Waker::wake);
+            self.ended.next().await;
         }
     }
 }
@@ -212,7 +201,7 @@ impl Drop for Ranges {
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         self.ranges.under_way.borrow_mut().remove(self.index);
-        self.ranges.wake();
+        self.ranges.ended.raise();
     }
 }
 

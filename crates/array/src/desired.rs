@@ -74,6 +74,18 @@ impl Desired {
         self.subsystems.get(nqn)
     }
 
+    /// Subsystems that any host may use, on addresses that others than this machine reach.
+    pub fn open_to_any_host(&self) -> Vec<Nqn> {
+        let reaches = |(address, def): (&Address, &ListenerDef)| {
+            !def.discovery_only && !address.socket().ip().to_canonical().is_loopback()
+        };
+        if !self.listeners.iter().any(reaches) {
+            return Vec::new();
+        }
+        let open = |(nqn, def): (&Nqn, &SubsystemDef)| def.allow_any_host.then(|| nqn.clone());
+        self.subsystems.iter().filter_map(open).collect()
+    }
+
     /// Checks the bounds that only the whole can exceed.
     pub fn check(&self) -> Result<(), Refused> {
         bound("listeners", self.listeners.len(), LISTENERS_MAX)?;

@@ -2,7 +2,6 @@
 //! directory, the events as they stand in the log page.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -10,7 +9,7 @@ use api::value::Nqn;
 use uuid::Uuid;
 
 use crate::limits::EVENT_LOG_BYTES;
-use crate::state::{read_file, remove_file, replace_file};
+use crate::state::{create_folder, read_file, remove_file, replace_file};
 use crate::{Error, Result};
 
 /// The files of one node.
@@ -33,11 +32,9 @@ impl EventLogs {
     /// `Failed` when the folder for them cannot be had.
     pub fn open(state_dir: &Path) -> Result<Self> {
         let dir = state_dir.join("events");
-        match fs::create_dir(&dir) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                Err(Error::failed(format!("cannot create {}", dir.display()), error))
-            }
-            _ => Ok(Self { dir, kept: BTreeMap::new() }),
+        match create_folder(&dir) {
+            Err(error) => Err(Error::failed(format!("cannot create {}", dir.display()), error)),
+            Ok(()) => Ok(Self { dir, kept: BTreeMap::new() }),
         }
     }
 
@@ -86,6 +83,8 @@ impl EventLogs {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -20,8 +20,16 @@ pub const EVENT_LOG_BYTES: u64 =
     stdx::num::u64_of(stdx::num::usize32(target::limits::PERSISTENT_EVENT_LOG_SIZE)) << 16;
 /// Faults reported of one configuration file: more than a screen helps nobody.
 pub const CONFIG_FAULTS: usize = 20;
-/// Connections open at once: 128 controllers of 128 queues each, and as many descriptors.
+/// Connections open at once: 128 controllers of 128 queues each, and as many descriptors. Fewer where there are few
+/// reactors, of which each takes [`reactor::CONNECTIONS_MAX`].
 pub const CONNECTIONS: usize = 16 << 10;
+/// Connections, of them, that have not become a queue yet. One comes in place of the oldest then.
+pub const NEWCOMERS: usize = 1024;
+/// And of those, from one address: a host connects its queues one after the other, and hosts behind one address are
+/// some tens. More are closed.
+pub const NEWCOMERS_OF_ADDRESS: usize = 64;
+const _: () = assert!(4 * NEWCOMERS <= CONNECTIONS && 4 * NEWCOMERS_OF_ADDRESS <= NEWCOMERS);
+const _: () = assert!(NEWCOMERS < reactor::CONNECTIONS_MAX, "connected hosts keep seats");
 /// How long a stopping node waits for connections to end in order: a command in flight takes
 /// milliseconds; a host that does not read its socket is not waited for longer.
 pub const DRAIN: Duration = Duration::from_secs(5);

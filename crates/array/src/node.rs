@@ -178,6 +178,10 @@ impl Node {
         self.keep(&mut inner)?;
         drop(inner);
         late.into_iter().for_each(|words| self.events.record(Severity::Error, words));
+        for nqn in self.current().open_to_any_host() {
+            let words = "any host that reaches this machine may read and write it";
+            self.events.record(Severity::Warning, format!("{nqn} is open: {words}"));
+        }
         if self.is_changed() {
             let words = "changes made while it ran last are kept; --fresh drops them";
             self.events.record(Severity::Info, words);

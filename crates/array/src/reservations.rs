@@ -1,7 +1,6 @@
 //! Reservations that hosts asked to persist through a loss of power (PTPL): a file for each namespace,
 //! `reservations/UUID.json` in the state directory.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use target::reservation::{Held, HostId, Keeper, Keeping, Registration, Saved, Ty
 use uuid::Uuid;
 
 use crate::limits::RESERVATIONS_BYTES;
-use crate::state::{read_file, remove_file, replace_file};
+use crate::state::{create_folder, read_file, remove_file, replace_file};
 use crate::{Error, Result};
 
 /// Version of the files that this program writes.
@@ -121,11 +120,9 @@ impl Reservations {
     /// `Failed` when the folder for them cannot be had.
     pub fn open(state_dir: &Path) -> Result<Self> {
         let dir = state_dir.join("reservations");
-        match fs::create_dir(&dir) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                Err(Error::failed(format!("cannot create {}", dir.display()), error))
-            }
-            _ => Ok(Self { dir }),
+        match create_folder(&dir) {
+            Err(error) => Err(Error::failed(format!("cannot create {}", dir.display()), error)),
+            Ok(()) => Ok(Self { dir }),
         }
     }
 
@@ -171,6 +168,8 @@ impl Reservations {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     const HOST: HostId = HostId([7; 16]);

@@ -28,7 +28,9 @@ mod canary;
 mod counters;
 pub(crate) mod crew;
 pub(crate) mod listen;
+mod lobby;
 pub(crate) mod media;
+mod seldom;
 mod signal;
 mod words;
 

@@ -9,9 +9,9 @@
 //! | `api.sock` | the management socket, while a daemon runs |
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use api::v1::Kind;
@@ -30,6 +30,9 @@ const VERSION: u32 = 1;
 
 /// The longest number of a process, in bytes.
 const PID_BYTES: u64 = 20;
+
+/// Mode bits of whoever is not the owner and may write.
+const OTHERS_WRITE: u32 = 0o022;
 
 /// The state's file.
 const FILE: &str = "state.json";
@@ -119,19 +122,12 @@ impl StateDir {
             Error::failed(format!("cannot use the state directory {}", path.display()), error)
                 .help("choose another with --state-dir")
         };
-        if !path.exists() {
-            fs::create_dir_all(path).map_err(failed)?;
-            fs::set_permissions(path, fs::Permissions::from_mode(0o700)).map_err(failed)?;
-        }
+        create_folder(path).map_err(failed)?;
         let path = path.canonicalize().map_err(failed)?;
-        let mut lock = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(path.join("lock"))
-            .map_err(failed)?;
+        check_is_ours(&path)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let mut lock = own(&mut options).open(path.join("lock")).map_err(failed)?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(held(&path, &lock)),
@@ -191,6 +187,38 @@ impl StateDir {
     }
 }
 
+/// Makes a folder for its owner alone, and those above it, unless it is there.
+///
+/// # Errors
+/// As mkdir(2).
+pub fn create_folder(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Refuses a directory in which somebody else could put what this process then writes to.
+fn check_is_ours(path: &Path) -> Result<()> {
+    let failed = |error| Error::failed(format!("cannot look at {}", path.display()), error);
+    let found = fs::metadata(path).map_err(failed)?;
+    let (owner, mode) = (found.uid(), found.mode());
+    let (wrong, right) = if owner != reactor::user() {
+        (format!("is of user {owner}"), "have `chown` give it to the user that runs the daemon")
+    } else if mode & OTHERS_WRITE != 0 {
+        (format!("may be written by others (mode {:o})", mode & 0o7777), "`chmod go-w` it")
+    } else {
+        return Ok(());
+    };
+    let context = format!("the state directory {} {wrong}", path.display());
+    Err(Error::new(Kind::Invalid, context).help(format!("{right}, or choose another")))
+}
+
+/// A file of the state: for its owner alone, and itself, not where a link leads.
+fn own(options: &mut OpenOptions) -> &mut OpenOptions {
+    options.mode(0o600).custom_flags(reactor::file::NO_LINK)
+}
+
 /// Whether a file of so many bytes is no longer than it may be.
 fn check_length(bytes: u64, most: u64) -> io::Result<()> {
     if bytes <= most {
@@ -205,7 +233,7 @@ fn check_length(bytes: u64, most: u64) -> io::Result<()> {
 /// As the system calls; `FileTooLarge` for one that is longer.
 pub fn read_file(file: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
-    File::open(file)?.take(most + 1).read_to_end(&mut text)?;
+    own(OpenOptions::new().read(true)).open(file)?.take(most + 1).read_to_end(&mut text)?;
     check_length(stdx::num::u64_of(text.len()), most)?;
     Ok(text)
 }
@@ -217,8 +245,8 @@ pub fn read_file(file: &Path, most: u64) -> io::Result<Vec<u8>> {
 pub fn replace_file(dir: &Path, name: &str, text: &[u8]) -> io::Result<()> {
     let fresh = dir.join(format!("{name}.new"));
     let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600);
-    let mut out = options.open(&fresh)?;
+    options.write(true).create(true).truncate(true);
+    let mut out = own(&mut options).open(&fresh)?;
     out.write_all(text)?;
     out.sync_all()?;
     fs::rename(&fresh, dir.join(name))?;
@@ -293,6 +321,44 @@ mod tests {
         assert!(refused.context.contains("longer than 67108864 bytes"), "{refused}");
         assert!(refused.help.unwrap().contains("backup"));
         assert_eq!(fs::metadata(&path).unwrap().len(), STATE_BYTES + 1);
+    }
+
+    /// A link that somebody else had put into the state directory had the daemon, as root, empty the file it led to.
+    #[test]
+    fn a_link_in_the_state_directory_is_not_followed() {
+        use std::os::unix::fs::symlink;
+        let dir = tempfile::tempdir().unwrap();
+        let (state, victim) = (dir.path().join("state"), dir.path().join("victim"));
+        fs::write(&victim, "precious").unwrap();
+        fs::create_dir(&state).unwrap();
+        symlink(&victim, state.join("lock")).unwrap();
+        assert_eq!(StateDir::open(&state).unwrap_err().kind, Kind::Failed);
+        fs::remove_file(state.join("lock")).unwrap();
+        let held = StateDir::open(&state).unwrap();
+        symlink(&victim, state.join("state.json.new")).unwrap();
+        held.load().unwrap_err();
+        fs::remove_file(state.join("state.json.new")).unwrap();
+        held.load().unwrap();
+        assert_eq!(fs::read(&victim).unwrap(), b"precious");
+    }
+
+    #[test]
+    fn a_state_directory_that_others_may_write_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let mode =
+            |mode| fs::set_permissions(dir.path(), fs::Permissions::from_mode(mode)).unwrap();
+        for open in [0o777, 0o775, 0o1777, 0o722] {
+            mode(open);
+            let refused = StateDir::open(dir.path()).unwrap_err();
+            assert!(refused.context.contains("may be written by others"), "{refused}");
+        }
+        mode(0o755);
+        StateDir::open(dir.path()).unwrap();
+        // One that it makes is nobody else's to look into.
+        let made = dir.path().join("deep/state");
+        StateDir::open(&made).unwrap();
+        assert_eq!(fs::metadata(&made).unwrap().mode() & 0o777, 0o700);
     }
 
     #[test]

@@ -54,6 +54,9 @@ fn status_table(status: &Status) -> Table {
         ("connections".to_owned(), status.connections.to_string()),
     ];
     rows.extend(status.problems.iter().map(|problem| ("problem".to_owned(), problem.clone())));
+    for nqn in &status.open_to_any_host {
+        rows.push(("warning".to_owned(), format!("{nqn} is open to any host that reaches it")));
+    }
     for listener in &status.listeners {
         let only = if listener.discovery_only { " (discovery only)" } else { "" };
         rows.push(("listener".to_owned(), format!("{}{only}", listener.address)));

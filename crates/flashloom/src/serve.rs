@@ -59,6 +59,11 @@ pub fn serve<F>(options: Options, work: impl FnOnce(Arc<Node>, Signals) -> F) ->
 where
     F: Future<Output = Outcome>,
 {
+    // What the daemon makes holds what hosts wrote, or how to get at it.
+    reactor::create_for_owner_only();
+    if let Err(error) = reactor::raise_descriptor_limit() {
+        tracing::warn!("the limit of descriptors cannot be raised: {error}");
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

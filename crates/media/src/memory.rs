@@ -120,6 +120,12 @@ impl Region {
             Some(base) if base.as_ptr().cast() != libc::MAP_FAILED => base,
             _ => {
                 let source = io::Error::last_os_error();
+                let words = format!(
+                    "{} GiB of address space, of which it uses what it needs, are not to be had (`ulimit -v` must be \
+                     unlimited): {source}",
+                    reserved >> 30
+                );
+                let source = io::Error::new(source.kind(), words);
                 return Err(Error { source: Some(source), ..open_error(Kind::Full, len) });
             }
         };

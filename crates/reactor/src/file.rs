@@ -27,7 +27,7 @@ use stdx::num::{u32_of, usize32};
 #[derive(Clone, Copy, Debug)]
 pub struct OpenOptions {
     pub write: bool,
-    /// Creates the file when it is missing.
+    /// Creates the file when it is missing, for its owner alone.
     pub create: bool,
     /// Past the page cache (`O_DIRECT`). Where the file system refuses that, the file is opened
     /// without, and [`File::is_direct`] says so.
@@ -162,6 +162,9 @@ fn unit(res: i32) -> io::Result<()> {
     result(res).map(|_| ())
 }
 
+/// For `custom_flags` of what is opened by name: refuses a symbolic link in place of the thing itself (`O_NOFOLLOW`).
+pub const NO_LINK: i32 = libc::O_NOFOLLOW;
+
 /// Opens `path` only to hold it, until what is returned is dropped: against everybody else who does so on this
 /// machine, and a block device against the kernel's own uses, too. What is mounted, swapped to or a part of
 /// another device (LVM, md) cannot be held, and becomes none of that while it is.
@@ -203,6 +206,7 @@ impl File {
                 .read(true)
                 .write(options.write)
                 .create(options.create && options.write)
+                .mode(0o600)
                 .custom_flags(claim | if direct { libc::O_DIRECT } else { 0 })
                 .open(path)
         };
@@ -319,9 +323,10 @@ impl File {
     /// `entry` points to nothing but this file and the bytes of `buffer`.
     unsafe fn start(&self, entry: squeue::Entry, buffer: Option<Buffer>, place: Place) -> Started {
         core::with(|core| match core.driver.ring() {
-            // SAFETY: the caller's promise.
             Ok(ring) => {
-                Ok(unsafe { ring.start_file(entry, core.files.local(&self.inner), buffer, place) })
+                let file = core.files.local(&self.inner);
+                // SAFETY: the caller's promise.
+                Ok(unsafe { ring.start_file(entry, file, buffer, place) })
             }
             Err(e) => Err((e, buffer)),
         })

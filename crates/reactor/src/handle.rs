@@ -7,12 +7,13 @@ use crate::error::{Error, Gone};
 use crate::mail::Mailbox;
 use crate::metrics::{Metrics, Published};
 use crate::task::spawn;
+use crate::time::{clock, nanos_of};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Starts reactors.
 #[derive(Debug)]
@@ -201,9 +202,9 @@ impl<T> Drop for Reply<T> {
 /// Blocks this thread for `limit` at most, until all calls are answered; what was answered, each at its place. Not for
 /// reactor threads.
 pub fn wait_for<T>(calls: Vec<Call<T>>, limit: Duration) -> Vec<Option<Result<T, Gone>>> {
-    let deadline = Instant::now() + limit;
+    let deadline = clock().saturating_add(nanos_of(limit));
     let wait = |call: Call<T>| {
-        let left = deadline.saturating_duration_since(Instant::now());
+        let left = Duration::from_nanos(deadline.saturating_sub(clock()));
         let unanswered = |state: &mut CallState<T>| state.answer.is_none();
         let (mut state, _) = call
             .slot

@@ -60,7 +60,10 @@ pub use metrics::Metrics;
 pub use policy::{PollPolicy, Spinner};
 pub use simulate::{Order, TURN_NANOS, is_simulated, random, simulate, simulate_in};
 pub use spin::{Spun, is_last, spin};
-pub use sys::{Usage, cpu, pin as pin_thread, thread_usage};
+pub use sys::{
+    Usage, cpu, create_for_owner_only, pin as pin_thread, raise_descriptor_limit, thread_usage,
+    user,
+};
 pub use task::{Task, spawn, spawn_late, try_spawn, yield_now};
 pub use time::{Nanos, now, now_exact};
 pub use timer::{Elapsed, Sleep, sleep, sleep_until, timeout, timeout_attended};

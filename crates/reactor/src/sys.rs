@@ -23,6 +23,36 @@ pub fn pin(cpu: usize) -> io::Result<()> {
     if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Lets this process have as many descriptors as it may: the limit that it may raise itself. Gives how many.
+///
+/// # Errors
+/// As setrlimit(2).
+pub fn raise_descriptor_limit() -> io::Result<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is a valid place for the answer.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    limit.rlim_cur = limit.rlim_max;
+    // SAFETY: `limit` is readable, and filled in.
+    let rc = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+    if rc == 0 { Ok(limit.rlim_cur) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Has what this process creates be for its user alone, files and folders and sockets. To be called before there are
+/// other threads that create any.
+pub fn create_for_owner_only() {
+    // SAFETY: the call takes no pointers and cannot fail.
+    unsafe { libc::umask(0o077) };
+}
+
+/// The user that this process acts as.
+#[must_use]
+pub fn user() -> u32 {
+    // SAFETY: the call takes nothing and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
 /// What the calling thread has cost since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {

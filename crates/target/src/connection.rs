@@ -48,15 +48,21 @@ const NSID_ALL: u32 = u32::MAX;
 /// have set one meanwhile.
 const WATCH: Duration = Duration::from_secs(1);
 
-/// Serves one accepted connection until it ends. To be run as a task of the reactor that owns
-/// `stream`; the queue and its commands stay there.
-pub async fn serve_connection(target: Arc<Target>, stream: TcpStream, listener: ListenerId) {
+/// Serves one accepted connection until it ends, and tells when it has become a queue. To be run as a task of the
+/// reactor that owns `stream`; the queue and its commands stay there. May be dropped until it is told.
+pub async fn serve_connection(
+    target: Arc<Target>,
+    stream: TcpStream,
+    listener: ListenerId,
+    connected_told: impl FnOnce(),
+) {
     let (Ok(local), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) else { return };
     let path = Path { listener, local, peer };
     let stranger = Share::of_address(peer.ip());
     let Ok(connection) = Connection::new(stream, stranger.data.clone()) else { return };
     let handshake = await_connect(&target, &connection, path);
     if let Ok(Some((connected, cid))) = reactor::timeout(INITIALIZE_TIMEOUT, handshake).await {
+        connected_told();
         serve_queue(&target, connection.clone(), connected, cid).await;
     }
     connection.close();

@@ -84,7 +84,7 @@ pub async fn serve(served: Arc<Target>, port: u16) -> u16 {
     let id = served.add_listener(ListenerInfo::new(ip, port)).unwrap();
     reactor::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            reactor::spawn(serve_connection(Arc::clone(&served), stream, id));
+            reactor::spawn(serve_connection(Arc::clone(&served), stream, id, || {}));
         }
     });
     port

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::value::{Address, Advertise, AnaState};
+use crate::value::{Address, Advertise, AnaState, Nqn};
 
 /// How a reactor waits for work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -61,6 +61,9 @@ pub struct Status {
     /// and addresses that are absent.
     #[serde(default)]
     pub problems: Vec<String>,
+    /// Subsystems that any host can use that reaches an address of this machine's networks: it has to name itself, and
+    /// nothing more.
+    pub open_to_any_host: Vec<Nqn>,
 }
 
 /// One reactor: a thread with its own ring.

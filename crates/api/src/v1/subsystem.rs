@@ -48,7 +48,7 @@ pub struct NewSubsystem {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SubsystemChange {
-    /// Let any host connect, or only those on the list. Hosts connected already stay.
+    /// Let any host connect, or only those on the list: the connections of others are ended.
     pub allow_any_host: Option<bool>,
 }
 

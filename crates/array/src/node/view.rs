@@ -38,6 +38,7 @@ impl Node {
             namespaces: serving.namespaces_served(),
             controllers: serving.controllers().len(),
             problems: serving.problems(current),
+            open_to_any_host: current.open_to_any_host(),
         })
     }
 

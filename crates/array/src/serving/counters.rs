@@ -160,7 +160,7 @@ mod tests {
         let told = busiest((0..1000).map(host).collect());
         assert_eq!(told.len(), HOSTS_TOLD + 1);
         let others = &told[&("s".to_owned(), OTHER_HOSTS.to_owned())];
-        assert_eq!(others.sums[0].operations, (0..1000 - u64_of(HOSTS_TOLD)).sum());
+        assert_eq!(others.sums[0].operations, (0..1000 - u64_of(HOSTS_TOLD)).sum::<u64>());
         assert!(told.contains_key(&("s".to_owned(), "host0999".to_owned())));
     }
 }

@@ -1,5 +1,6 @@
 //! The reactors, and which of them gets the next connection.
 
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::available_parallelism;
@@ -11,8 +12,10 @@ use reactor::{Call, Handle};
 use target::Target;
 use target::listener::ListenerId;
 
+use super::lobby::Lobby;
+use super::seldom::Seldom;
 use crate::config::Settings;
-use crate::limits::{ANSWER, CONNECTIONS, REACTOR_FAILED, REACTORS_UNASKED};
+use crate::limits::{ANSWER, CONNECTIONS, NEWCOMERS_OF_ADDRESS, REACTOR_FAILED, REACTORS_UNASKED};
 use crate::{Error, Result};
 
 /// The reactors of a node.
@@ -21,6 +24,9 @@ pub struct Crew {
     members: Vec<Member>,
     poll: v1::PollPolicy,
     load: Mutex<Load>,
+    lobby: Arc<Lobby>,
+    full: Seldom,
+    crowded: Seldom,
     /// Given whenever a connection ends.
     ended: Condvar,
 }
@@ -80,8 +86,16 @@ impl Crew {
             }
         }
         let load = Load { connections: vec![0; members.len()], next: 0 };
-        let (load, ended) = (Mutex::new(load), Condvar::new());
-        Ok(Self { members, poll: settings.poll, load, ended })
+        let poll = settings.poll;
+        Ok(Self {
+            members,
+            poll,
+            load: Mutex::new(load),
+            lobby: Arc::default(),
+            full: Seldom::default(),
+            crowded: Seldom::default(),
+            ended: Condvar::new(),
+        })
     }
 
     fn load(&self) -> MutexGuard<'_, Load> {
@@ -98,14 +112,15 @@ impl Crew {
         &self.members[index % self.members.len()].handle
     }
 
-    /// A seat on the reactor with the fewest connections; `None` when the node is full.
+    /// A seat on the reactor with the fewest connections; `None` when the node is full, or each of them.
     fn seat(self: &Arc<Self>) -> Option<Seat> {
         let mut load = self.load();
         let count = load.connections.len();
         let from = load.next;
         let order = (0..count).map(|step| (from + step) % count);
         let member = order.min_by_key(|member| load.connections[*member])?;
-        if load.connections.iter().sum::<usize>() >= CONNECTIONS {
+        let full = load.connections.iter().sum::<usize>() >= CONNECTIONS;
+        if full || load.connections[member] >= reactor::CONNECTIONS_MAX {
             return None;
         }
         load.connections[member] += 1;
@@ -113,15 +128,29 @@ impl Crew {
         Some(Seat { crew: Arc::clone(self), member })
     }
 
-    /// Gives an accepted connection to the reactor with the fewest, which serves it to its end.
+    /// Gives a connection accepted from `peer` to the reactor with the fewest, which serves it to its end.
     pub fn hand_over(
         self: &Arc<Self>,
         socket: OwnedFd,
+        peer: IpAddr,
         target: &Arc<Target>,
         listener: ListenerId,
     ) {
+        let Some(stay) = self.lobby.enter(peer) else {
+            if let Some(closed) = self.crowded.due(reactor::now()) {
+                let many = NEWCOMERS_OF_ADDRESS;
+                let more = "more, from there or elsewhere alike, are closed";
+                tracing::warn!(
+                    "{many} connections from {peer} have sent no Connect: {closed} {more}"
+                );
+            }
+            return;
+        };
         let Some(seat) = self.seat() else {
-            tracing::warn!("{CONNECTIONS} connections are open: one more is closed");
+            if let Some(closed) = self.full.due(reactor::now()) {
+                let open = self.connections();
+                tracing::warn!("{open} connections are open: {closed} more are closed");
+            }
             return;
         };
         let handle = &self.members[seat.member].handle;
@@ -130,10 +159,20 @@ impl Crew {
         let _ = handle.spawn(move || async move {
             let _seat = seat;
             match TcpStream::from_fd(socket) {
-                Ok(stream) => target::serve_connection(target, stream, listener).await,
+                Ok(stream) => {
+                    let connected = || stay.leave();
+                    let serve = target::serve_connection(target, stream, listener, connected);
+                    // Shown out: closed, and its peer has sent nothing that is kept.
+                    let _ = stay.unless_shown_out(serve).await;
+                }
                 Err(error) => tracing::warn!("a connection is lost: {error}"),
             }
         });
+    }
+
+    /// Open connections.
+    fn connections(&self) -> usize {
+        self.load().connections.iter().sum()
     }
 
     /// Waits until no connection is open; false when some are after `limit`.
@@ -212,5 +251,23 @@ fn policy(settings: &Settings) -> reactor::PollPolicy {
         }
         v1::PollPolicy::Busy => reactor::PollPolicy::Busy,
         v1::PollPolicy::Interrupt => reactor::PollPolicy::Interrupt,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All of the node's 16 384 connections could be one reactor's, whose ring has fewer slots than that.
+    #[test]
+    fn a_reactor_takes_no_more_connections_than_its_ring_has_slots_for() {
+        let settings = Settings { cpus: vec![0], ..Settings::default() };
+        let crew = Arc::new(Crew::start(&settings).unwrap());
+        let mut seats: Vec<_> = std::iter::from_fn(|| crew.seat()).collect();
+        assert_eq!(seats.len(), reactor::CONNECTIONS_MAX);
+        seats.pop();
+        assert!(crew.seat().is_some());
+        drop(seats);
+        crew.stop();
     }
 }

@@ -13,6 +13,7 @@ use target::Target;
 use target::listener::ListenerId;
 
 use super::crew::Crew;
+use super::seldom::Seldom;
 use super::signal::Signal;
 use crate::limits::LEFT_BEHIND;
 use crate::{Error, Result};
@@ -46,6 +47,7 @@ impl Listening {
             id: Arc::default(),
             open: Signal::default(),
             close: Signal::default(),
+            failed: Seldom::default(),
         };
         let (id, open, close) =
             (acceptor.id.clone(), acceptor.open.clone(), acceptor.close.clone());
@@ -135,6 +137,7 @@ struct Acceptor {
     id: Arc<AtomicU16>,
     open: Signal,
     close: Signal,
+    failed: Seldom,
 }
 
 impl Acceptor {
@@ -151,12 +154,15 @@ impl Acceptor {
 
     async fn accept(&self, socket: &TcpListener) {
         match socket.accept_fd().await {
-            Ok((connection, _)) => {
+            Ok((connection, peer)) => {
                 let id = ListenerId(self.id.load(Ordering::Acquire));
-                self.crew.hand_over(connection, &self.target, id);
+                self.crew.hand_over(connection, peer.ip(), &self.target, id);
             }
             Err(error) => {
-                tracing::warn!("cannot accept a connection: {error}");
+                if let Some(times) = self.failed.due(reactor::now()) {
+                    let many = if times > 1 { format!(" ({times} times)") } else { String::new() };
+                    tracing::warn!("cannot accept connections{many}: {error}");
+                }
                 reactor::sleep(PAUSE).await;
             }
         }

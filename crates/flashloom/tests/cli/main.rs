@@ -18,6 +18,7 @@ mod ends;
 mod kills;
 mod raid;
 mod space;
+mod strangers;
 mod taken;
 
 const NQN: &str = "nqn.2026-11.io.flashloom:default";

@@ -8,6 +8,7 @@ use crate::limits::REGION_MAX;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -75,6 +76,7 @@ impl Mapped {
             .read(true)
             .write(way != Way::Private)
             .create_new(create.is_some())
+            .mode(0o600)
             .open(path)
             .map_err(|e| open_error(e, 0))?;
         let mapped = Self::of(&file, path, create, way);

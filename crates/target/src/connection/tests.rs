@@ -37,7 +37,7 @@ where
         let server = reactor::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
-                reactor::spawn(serve_connection(target.clone(), stream, rig.path.listener));
+                reactor::spawn(serve_connection(target.clone(), stream, rig.path.listener, || {}));
             }
         });
         test(address, rig.target.clone()).await;

@@ -59,7 +59,8 @@ impl<F: Future<Output = ()> + 'static> Slots<F> {
         Self { slots: RefCell::default(), free: Rc::default(), limit }
     }
 
-    /// Takes a free slot; `None` when the limit is reached: the host overran its queue.
+    /// Takes a free slot; `None` when the limit is reached: the host overran its queue, or all hosts together what a
+    /// reactor has tasks for.
     pub fn take(&self) -> Option<u16> {
         if let Some(tag) = self.free.tags.borrow_mut().pop() {
             return Some(tag);
@@ -67,7 +68,7 @@ impl<F: Future<Output = ()> + 'static> Slots<F> {
         let mut slots = self.slots.borrow_mut();
         let tag = u16::try_from(slots.len()).ok().filter(|tag| *tag < self.limit)?;
         let slot = Rc::new(Slot { future: RefCell::new(Box::pin(None)), closed: Cell::new(false) });
-        let task = reactor::spawn(drive(slot.clone(), self.free.clone(), tag));
+        let task = reactor::try_spawn(drive(slot.clone(), self.free.clone(), tag))?;
         slots.push((slot, task.waker()));
         Some(tag)
     }

@@ -68,7 +68,7 @@ async fn serve(path: PathBuf) {
     let id = target.add_listener(ListenerInfo::new(ip, port)).unwrap();
     reactor::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            reactor::spawn(serve_connection(Arc::clone(&target), stream, id));
+            reactor::spawn(serve_connection(Arc::clone(&target), stream, id, || {}));
         }
     });
     let remote = Remote {

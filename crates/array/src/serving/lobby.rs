@@ -1,0 +1,167 @@
+//! Connections that have not become a queue yet: whoever reaches the port has these, and no more of them than leave the
+//! others theirs.
+
+use std::collections::{BTreeMap, HashMap};
+use std::future::Future;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::signal::Signal;
+use crate::limits::{NEWCOMERS, NEWCOMERS_OF_ADDRESS};
+
+/// Where connections wait from accept to Connect.
+#[derive(Debug, Default)]
+pub struct Lobby {
+    inside: Mutex<Inside>,
+}
+
+#[derive(Debug, Default)]
+struct Inside {
+    /// Those inside, by when they came.
+    newcomers: BTreeMap<u64, Newcomer>,
+    /// How many of them each address has.
+    addresses: HashMap<IpAddr, usize>,
+    arrivals: u64,
+}
+
+#[derive(Debug)]
+struct Newcomer {
+    address: IpAddr,
+    shown_out: Signal,
+}
+
+/// A connection's stay in the lobby: until it leaves, at the latest when it is dropped.
+#[derive(Debug)]
+pub struct Stay {
+    lobby: Arc<Lobby>,
+    number: u64,
+    shown_out: Signal,
+}
+
+impl Lobby {
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets a connection from `address` in, in place of the one that has been there the longest if need be; `None` when
+    /// its address has as many inside as it may have.
+    pub fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Stay> {
+        let address = whose(address);
+        let mut inside = self.inside();
+        if inside.addresses.get(&address).is_some_and(|count| *count >= NEWCOMERS_OF_ADDRESS) {
+            return None;
+        }
+        let oldest = inside.newcomers.keys().next().copied();
+        let shown_out = oldest.filter(|_| inside.newcomers.len() >= NEWCOMERS);
+        let shown_out = shown_out.and_then(|oldest| inside.leave(oldest));
+        let number = inside.arrivals;
+        inside.arrivals += 1;
+        *inside.addresses.entry(address).or_default() += 1;
+        let newcomer = Newcomer { address, shown_out: Signal::default() };
+        let stay = Stay { lobby: Arc::clone(self), number, shown_out: newcomer.shown_out.clone() };
+        inside.newcomers.insert(number, newcomer);
+        drop(inside);
+        if let Some(newcomer) = shown_out {
+            newcomer.shown_out.give();
+        }
+        Some(stay)
+    }
+
+    /// How many are inside.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.inside().newcomers.len()
+    }
+}
+
+impl Inside {
+    fn leave(&mut self, number: u64) -> Option<Newcomer> {
+        let newcomer = self.newcomers.remove(&number)?;
+        if let Some(count) = self.addresses.get_mut(&newcomer.address) {
+            *count -= 1;
+            if *count == 0 {
+                self.addresses.remove(&newcomer.address);
+            }
+        }
+        Some(newcomer)
+    }
+}
+
+/// Whose address it is: who has one of IPv6 has its whole /64.
+fn whose(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+        address => address,
+    }
+}
+
+impl Stay {
+    /// Leaves the lobby: the connection is a queue's now.
+    pub fn leave(&self) {
+        drop(self.lobby.inside().leave(self.number));
+    }
+
+    /// Runs `future` to its end, unless the connection is shown out of the lobby before.
+    pub async fn unless_shown_out<T>(&self, future: impl Future<Output = T>) -> Option<T> {
+        self.shown_out.unless(future).await
+    }
+}
+
+impl Drop for Stay {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    fn is_shown_out(stay: &Stay) -> bool {
+        let waiting = pin!(stay.unless_shown_out(pending::<()>()));
+        waiting.poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(None)
+    }
+
+    fn address(number: u32) -> IpAddr {
+        IpAddr::from(number.to_be_bytes())
+    }
+
+    /// One address's silent connections had every descriptor of the daemon: no host could connect.
+    #[test]
+    fn an_address_has_its_share_and_no_more() {
+        let lobby = Arc::<Lobby>::default();
+        let mut stays: Vec<_> = std::iter::from_fn(|| lobby.enter(address(1))).collect();
+        assert_eq!(stays.len(), NEWCOMERS_OF_ADDRESS);
+        assert!(lobby.enter(address(2)).is_some());
+        // The same address in other words.
+        assert!(lobby.enter("::ffff:0.0.0.1".parse().unwrap()).is_none());
+        stays[7].leave();
+        stays.push(lobby.enter(address(1)).unwrap());
+        assert!(lobby.enter(address(1)).is_none());
+        assert!(!stays.iter().any(is_shown_out));
+        drop(stays);
+        assert_eq!((lobby.len(), lobby.inside().addresses.len()), (0, 0));
+        // All of a /64 is one's own.
+        let six = |low: u16| IpAddr::from([0x2001, 0xdb8, 0, 1, 0, 0, 0, low]);
+        let stays: Vec<_> = (0..=u16::MAX).map_while(|low| lobby.enter(six(low))).collect();
+        assert_eq!(stays.len(), NEWCOMERS_OF_ADDRESS);
+    }
+
+    #[test]
+    fn the_oldest_makes_room_unless_it_has_connected() {
+        let lobby = Arc::<Lobby>::default();
+        let enter = |number| lobby.enter(address(number)).unwrap();
+        let stays: Vec<_> = (0..u32::try_from(NEWCOMERS).unwrap()).map(enter).collect();
+        stays[0].leave();
+        let later = [enter(1 << 20), enter(1 << 21)];
+        assert_eq!(lobby.len(), NEWCOMERS);
+        assert!(!is_shown_out(&stays[0]) && is_shown_out(&stays[1]) && !is_shown_out(&stays[2]));
+        assert!(!later.iter().any(is_shown_out));
+        drop((stays, later));
+        assert_eq!((lobby.len(), lobby.inside().addresses.len()), (0, 0));
+    }
+}

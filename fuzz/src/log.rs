@@ -38,8 +38,10 @@ async fn append_some(log: &Log) -> engine::Result<()> {
 
 /// Reads all that a log says it has, has it forget that, and opens it again.
 async fn use_log(device: &Device, accept: bool) -> Result<(), engine::Kind> {
-    let opened = Log::open_with(device.clone(), LOG_BYTES_MIN, LANE, accept).await;
-    let (log, opened) = opened.map_err(|error| error.kind)?;
+    let looked = Log::look(device.clone(), LOG_BYTES_MIN, LANE, accept, None).await;
+    let looked = looked.map_err(|error| error.kind)?;
+    let opened = looked.opened();
+    let log = looked.begin().await.map_err(|error| error.kind)?;
     let mut items = Vec::new();
     let mut block = vec![0; BLOCK];
     // What is damaged while it is in use ends the log with an error.

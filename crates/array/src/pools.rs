@@ -161,7 +161,10 @@ impl Opener {
             lacks => lacks.map(|lacks| lacks.words),
         };
         let degraded = words.is_some();
-        let pool = self.open(made_of, OpenOptions { degraded, ..OpenOptions::default() })?;
+        let pool = self.open(
+            made_of,
+            OpenOptions { degraded, unattended: degraded, ..OpenOptions::default() },
+        )?;
         if pool.name() != name {
             let context = format!("its drives are those of pool {} now", pool.name());
             pool.close();

@@ -1,8 +1,10 @@
 //! Pools: drives put together, and the volumes on them.
 
 mod assemble;
+mod copies;
 mod create;
 mod discard;
+mod members;
 mod open;
 mod space;
 mod status;
@@ -19,7 +21,7 @@ use reactor::sync::Semaphore;
 use crate::common::Common;
 use crate::door::Door;
 use crate::error::Result;
-use crate::format::label::{Layout, PoolState};
+use crate::format::label::{Label, Layout, PoolState};
 use crate::shard::Shard;
 use crate::volume;
 
@@ -56,7 +58,7 @@ pub enum LogSpec {
     Pmem(Vec<Arc<Pmem>>),
     /// Memory that the operator says survives; likewise.
     Bbu(Vec<Arc<Pmem>>),
-    /// Zones on the pool's own drives, on two of them if there are two.
+    /// Zones on the pool's own drives, on one more than it bears the loss of.
     Drives,
 }
 
@@ -71,9 +73,23 @@ struct Inner {
     volumes: RefCell<BTreeMap<String, Arc<volume::State>>>,
     /// One change of the volumes at a time.
     changing: Semaphore,
+    /// One change of the log's devices at a time.
+    moving: Semaphore,
     closed: Cell<bool>,
     /// It was opened without its log, which was lost.
     log_lost: Cell<bool>,
+    /// It was opened without devices of its log, in which nothing was.
+    log_anew: Cell<bool>,
+    /// Devices that the log was to be copied to since the pool was opened, and those it was.
+    joined: Cell<u64>,
+    copies_made: Cell<u64>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Who keeps the copies of the log sees that there is no pool any more.
+        self.common.superblock.members.wake();
+    }
 }
 
 impl Inner {
@@ -84,7 +100,11 @@ impl Inner {
             volumes: RefCell::default(),
             changing: Semaphore::new(1),
             closed: Cell::new(false),
+            moving: Semaphore::new(1),
             log_lost: Cell::new(false),
+            log_anew: Cell::new(false),
+            joined: Cell::new(0),
+            copies_made: Cell::new(0),
         }
     }
 }
@@ -123,6 +143,13 @@ impl Pool {
         self.0.log_lost.get()
     }
 
+    /// Whether it was opened without a device of its log, which was closed in order: nothing was in it, and a new one
+    /// was made.
+    #[must_use]
+    pub fn has_new_log(&self) -> bool {
+        self.0.log_anew.get()
+    }
+
     async fn shut(self, state: PoolState) -> Result<()> {
         let inner = &self.0;
         let was_closed = inner.closed.replace(true);
@@ -131,6 +158,9 @@ impl Pool {
         if was_closed {
             return Ok(());
         }
+        inner.common.superblock.members.wake();
+        // So does a copy of the log that is being made.
+        let _copies = inner.moving.hold(1).await;
         for volume in inner.volumes.borrow().values() {
             volume.close();
         }
@@ -144,7 +174,11 @@ impl Pool {
         self.stop().await;
         // Last: from then on the drives may be another machine's.
         if done.is_ok() {
-            done = inner.common.superblock.write_labels(state).await;
+            done = inner.common.superblock.settle_catalog().await;
+        }
+        if done.is_ok() {
+            let close = |label: &mut Label| (label.state, label.closed) = (state, true);
+            done = inner.common.superblock.write_labels(close).await;
         }
         done
     }

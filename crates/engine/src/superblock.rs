@@ -1,25 +1,31 @@
 //! What every drive of a pool carries alike: its label, the roots of the shards, the catalog.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::across::{Lock, Turn};
 use crate::area;
 use crate::error::{Error, Kind, Result};
 use crate::format::catalog::Catalog;
-use crate::format::label::{DriveMark, Label, PoolState};
+use crate::format::label::{DriveMark, Label, LogMember, PoolState};
 use crate::format::root::Root;
+use crate::log::{Members, Tenant};
 use crate::segment::{DriveSet, DriveState};
 
 /// Keeps labels, roots and catalogs alike on all drives that can be used. Whichever reactor changes
 /// something writes it.
 pub struct Superblock {
     pub drives: DriveSet,
+    /// Which devices have the log.
+    pub members: Members,
+    pool: [u8; 16],
     /// As on the first drive; others differ in their index.
     label: Lock<Label>,
     catalog: Lock<Catalog>,
+    /// A change of the catalog that failed is to be taken back on drives that have it.
+    owed: AtomicBool,
     /// One change of labels or catalog at a time. A shard's root is the shard's alone.
     turn: Turn,
-    /// Failures of drives, as [`DriveSet::changes`] counts them, that the labels tell of.
+    /// Failures of drives and of the log's devices, as they are counted, that the labels tell of.
     told: AtomicU64,
 }
 
@@ -32,14 +38,21 @@ enum What<'a> {
 
 impl Superblock {
     #[must_use]
-    pub fn new(drives: DriveSet, label: Label, catalog: Catalog) -> Self {
+    pub fn new(drives: DriveSet, label: Label, catalog: Catalog, members: Members) -> Self {
         Self {
             drives,
+            members,
+            pool: label.pool,
             label: Lock::new(label),
             catalog: Lock::new(catalog),
+            owed: AtomicBool::new(false),
             turn: Turn::default(),
             told: AtomicU64::new(0),
         }
+    }
+
+    pub const fn pool(&self) -> [u8; 16] {
+        self.pool
     }
 
     #[must_use]
@@ -52,58 +65,116 @@ impl Superblock {
         self.catalog.lock().clone()
     }
 
-    /// Writes the labels anew, with a higher epoch, the drives that failed marked as such: a drive
-    /// that missed it is known by its lower epoch.
+    /// Failures so far.
+    fn failures(&self) -> u64 {
+        self.drives.changes() + self.members.reported()
+    }
+
+    /// Whether something failed that the labels do not tell of yet.
+    pub fn has_news(&self) -> bool {
+        self.told.load(Ordering::Acquire) != self.failures()
+    }
+
+    /// Writes the labels anew, changed, and with a higher epoch; drives that failed, and devices of the log, are
+    /// marked as such. A drive that missed it is known by its lower epoch.
     ///
     /// # Errors
     /// `Failed` when so many drives are lost that the pool cannot be opened from the rest.
-    pub async fn write_labels(&self, state: PoolState) -> Result<()> {
+    pub async fn write_labels(&self, change: impl FnOnce(&mut Label)) -> Result<()> {
         let _turn = self.turn.hold().await;
-        self.put_labels(state).await
+        let mut label = self.label();
+        change(&mut label);
+        self.put_labels(label).await
     }
 
-    async fn put_labels(&self, state: PoolState) -> Result<()> {
+    async fn put_labels(&self, mut label: Label) -> Result<()> {
         // Again, if a drive fails on this.
         loop {
-            let told = self.drives.changes();
-            let mut label = self.label.lock().clone();
+            let told = self.failures();
             label.epoch += 1;
-            label.state = state;
-            for (index, drive) in self.drives.indices().zip(&mut label.drives) {
-                if self.drives.state(index) == DriveState::Failed {
-                    drive.set_mark(DriveMark::Failed, label.epoch);
-                }
-            }
-            let lost = label.drives.iter().filter(|drive| drive.is_out()).count();
-            if lost > usize::from(label.layout.parity) {
-                // Should they come back, they have all that was acknowledged: no label may say that
-                // they do not.
-                let context = format!("{lost} drives failed, more than the redundancy bears");
-                return Err(Error::new(Kind::Failed, context));
-            }
+            self.mark_failures(&mut label)?;
             *self.label.lock() = label.clone();
             self.put(What::Label(&label)).await?;
+            if !label.closed {
+                self.members.follow(&label.log_members, label.term);
+            }
             self.told.store(told, Ordering::Release);
-            if self.drives.changes() == told {
+            if self.failures() == told {
                 return Ok(());
             }
         }
     }
 
-    /// Makes sure that the labels tell of every drive that failed: before that, nothing written
-    /// without it counts as durable.
+    /// Has a label say what failed: what was current and is so no more begins a new term.
+    fn mark_failures(&self, label: &mut Label) -> Result<()> {
+        let mut fewer = false;
+        let mut failed = Vec::new();
+        for (index, drive) in self.drives.indices().zip(&mut label.drives) {
+            if self.drives.state(index) == DriveState::Failed {
+                fewer |= !drive.is_out();
+                drive.set_mark(DriveMark::Failed, label.epoch);
+                failed.push(index);
+            }
+        }
+        let lost = label.drives.iter().filter(|drive| drive.is_out()).count();
+        if lost > usize::from(label.layout.parity) {
+            // Should they come back, they have all that was acknowledged: no label may say that
+            // they do not.
+            let context = format!("{lost} drives failed, more than the redundancy bears");
+            return Err(Error::new(Kind::Failed, context));
+        }
+        // Once nothing is in the log, it does not matter who has it.
+        if !label.closed && label.state != PoolState::Exported {
+            for (slot, member) in label.log_members.iter_mut().enumerate() {
+                let gone = member.drive.is_some_and(|drive| failed.contains(&drive));
+                if member.current && (gone || self.members.is_lost(slot)) {
+                    (member.current, fewer) = (false, true);
+                }
+            }
+            if label.current_members().next().is_none() {
+                // As above: the last one to fail has everything.
+                return Err(Error::new(Kind::Failed, "no device takes the commit log's writes"));
+            }
+        }
+        label.term += u64::from(fewer);
+        Ok(())
+    }
+
+    /// Makes sure that the labels tell of every drive, and every device of the log, that failed: before that,
+    /// nothing written without it counts as durable.
     ///
     /// # Errors
     /// As [`write_labels`](Self::write_labels).
     pub async fn tell_failures(&self) -> Result<()> {
-        if self.told.load(Ordering::Acquire) == self.drives.changes() {
+        if !self.has_news() {
             return Ok(());
         }
         let _turn = self.turn.hold().await;
-        if self.told.load(Ordering::Acquire) == self.drives.changes() {
+        if !self.has_news() {
             return Ok(());
         }
-        self.put_labels(PoolState::Active).await
+        let label = self.label();
+        self.put_labels(label).await
+    }
+
+    /// A device that has everything by now is one of the log's from here on.
+    ///
+    /// # Errors
+    /// As [`write_labels`](Self::write_labels); `Failed` when the device failed meanwhile.
+    pub async fn admit(&self, tenant: Tenant, drive: Option<u16>) -> Result<()> {
+        let _turn = self.turn.hold().await;
+        // First: from now on it is not left out in silence.
+        if !self.members.admit(tenant) {
+            return Err(Error::new(Kind::Failed, "the device failed while it was made whole"));
+        }
+        let mut label = self.label();
+        let vacant = LogMember { id: [0; 16], drive: None, current: false };
+        let listed = label.log_members.len().max(tenant.slot + 1);
+        label.log_members.resize(listed, vacant);
+        let id = self.members.id(tenant.slot);
+        label.log_members[tenant.slot] = LogMember { id, drive, current: true };
+        label.term += 1;
+        self.put_labels(label).await
     }
 
     /// Writes a shard's root; durable on every drive that can be used when this returns.
@@ -112,6 +183,10 @@ impl Superblock {
     /// As [`write_labels`](Self::write_labels).
     pub async fn write_root(&self, root: &Root) -> Result<()> {
         self.put(What::Root(root)).await?;
+        if self.owed.load(Ordering::Acquire) {
+            // A checkpoint does not depend on it.
+            let _ = self.settle_catalog().await;
+        }
         self.tell_failures().await
     }
 
@@ -124,15 +199,43 @@ impl Superblock {
         change: impl FnOnce(&mut Catalog) -> Result<R>,
     ) -> Result<R> {
         let turn = self.turn.hold().await;
+        self.take_back().await?;
         let mut changed = self.catalog();
         let result = change(&mut changed)?;
         changed.generation += 1;
-        let pool = self.label.lock().pool;
-        self.put(What::Catalog(pool, &changed)).await?;
+        if let Err(error) = self.put(What::Catalog(self.pool, &changed)).await {
+            // It is not to happen at the next opening, when everybody was told that it did not.
+            self.owed.store(true, Ordering::Release);
+            self.catalog.lock().generation = changed.generation;
+            let _ = self.take_back().await;
+            return Err(error);
+        }
         *self.catalog.lock() = changed;
         drop(turn);
         self.tell_failures().await?;
         Ok(result)
+    }
+
+    /// Writes the catalog as it is over a change that failed, and that some drives may have.
+    async fn take_back(&self) -> Result<()> {
+        if !self.owed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let mut catalog = self.catalog();
+        catalog.generation += 1;
+        self.catalog.lock().generation = catalog.generation;
+        self.put(What::Catalog(self.pool, &catalog)).await?;
+        self.owed.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// Takes a change of the catalog back that failed, if that could not be done so far.
+    ///
+    /// # Errors
+    /// As [`change_catalog`](Self::change_catalog).
+    pub async fn settle_catalog(&self) -> Result<()> {
+        let _turn = self.turn.hold().await;
+        self.take_back().await
     }
 
     async fn put(&self, what: What<'_>) -> Result<()> {

@@ -48,7 +48,8 @@ pub(super) async fn check(look: &Look<'_>, shard: u16, seen: &mut ShardSeen) -> 
     let inspected = match fits {
         true => {
             let device = device(&look.label, log, &look.set, shard);
-            inspect(device, bytes, lane(&look.label, shard), list).await
+            let current: Vec<_> = look.label.current_members().map(|member| member.id).collect();
+            inspect(device, bytes, lane(&look.label, shard), &current, list).await
         }
         false => Err(crate::Error::new(crate::Kind::Invalid, "its length cannot be")),
     };

@@ -194,7 +194,9 @@ async fn dump_shard(look: &Look<'_>, shard: u16, units: &mut checkpoint::Units) 
 
 /// Whether a log must have come along for the pool to be opened.
 const fn needs_log(label: &Label) -> bool {
-    matches!(label.state, PoolState::Active) && !matches!(label.log, LogKind::Drives)
+    matches!(label.state, PoolState::Active)
+        && !label.closed
+        && !matches!(label.log, LogKind::Drives)
 }
 
 #[cfg(test)]

@@ -60,6 +60,7 @@ impl Shared {
         let turn = self.admit(kind).await?;
         let sequence = self.store(kind, &record)?;
         drop(turn);
+        self.settle_trouble().await?;
         if !self.store.is_memory() {
             self.committed(sequence).await?;
         }
@@ -68,7 +69,8 @@ impl Shared {
 
     pub(super) fn append_at_once(&self, record: &Append<'_>) -> Option<u64> {
         let kind = kind_of(record).ok()?;
-        if !self.store.is_memory() || !self.gate.try_acquire(1) {
+        let can = self.store.is_memory() && !self.store.is_troubled();
+        if !can || !self.gate.try_acquire(1) {
             return None;
         }
         let _turn = Turn(&self.gate);
@@ -80,7 +82,14 @@ impl Shared {
         if !takes || self.check_takes(kind).is_err() {
             return None;
         }
-        self.store(kind, record).ok()
+        let sequence = self.store(kind, record).ok()?;
+        // A device failed on this: it is appended once more, and acknowledged when that is told.
+        (!self.store.is_troubled()).then_some(sequence)
+    }
+
+    /// Has it told that a device of memory failed, before what it lacks is acknowledged.
+    async fn settle_trouble(&self) -> Result<()> {
+        self.store.settle_trouble().await.inspect_err(|error| self.end(error.kind))
     }
 
     /// Stores a record for which there is room; gives its sequence. On memory it is durable then.

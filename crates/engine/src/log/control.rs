@@ -24,7 +24,10 @@ struct Slot {
     epoch: U32,
     reserved2: U32,
     settled: U64,
-    reserved3: [u8; 48],
+    term: U64,
+    pool: [u8; 16],
+    member: [u8; 16],
+    reserved3: [u8; 8],
 }
 
 /// No log lives long enough to count so far: nothing computed from counters below it overflows.
@@ -36,6 +39,17 @@ const _: () = assert!(size_of::<Slot>() == SLOT);
 const _: () = assert!(std::mem::offset_of!(Slot, lane) == 16);
 const _: () = assert!(std::mem::offset_of!(Slot, epoch) == 64);
 const _: () = assert!(std::mem::offset_of!(Slot, settled) == 72);
+const _: () = assert!(std::mem::offset_of!(Slot, member) == 104);
+
+/// What a device says of itself beside the control block, which is the same on all of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Holder {
+    pub pool: [u8; 16],
+    /// Which device of the log it is; another number each time it is made whole.
+    pub member: [u8; 16],
+    /// The term of the labels when this was written: labels with a lower one are older.
+    pub term: u64,
+}
 
 /// What the control block says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +75,7 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    pub fn encode(&self) -> [u8; SLOT] {
+    pub fn encode(&self, holder: &Holder) -> [u8; SLOT] {
         let slot = Slot {
             magic: MAGIC,
             crc: 0.into(),
@@ -76,14 +90,17 @@ impl Control {
             epoch: self.epoch.into(),
             reserved2: 0.into(),
             settled: self.settled.into(),
-            reserved3: [0; 48],
+            term: holder.term.into(),
+            pool: holder.pool,
+            member: holder.member,
+            reserved3: [0; 8],
         };
         let mut bytes: [u8; SLOT] = zerocopy::transmute!(slot);
         seal(&mut bytes, MAGIC);
         bytes
     }
 
-    pub fn decode(bytes: &[u8]) -> Result<Self, Bad> {
+    pub fn decode(bytes: &[u8]) -> Result<(Self, Holder), Bad> {
         let bytes = bytes.get(..SLOT).ok_or(Bad::Blank)?;
         check(bytes, MAGIC)?;
         let slot = Slot::ref_from_bytes(bytes).map_err(|_| Bad::Blank)?;
@@ -96,7 +113,8 @@ impl Control {
         if !slot.position.get().is_multiple_of(ALIGN) {
             return Err(Bad::Field("position"));
         }
-        Ok(Self {
+        let holder = Holder { pool: slot.pool, member: slot.member, term: slot.term.get() };
+        let control = Self {
             lane: slot.lane.get(),
             generation: slot.generation.get(),
             epoch: slot.epoch.get(),
@@ -105,21 +123,8 @@ impl Control {
             trimmed: slot.trimmed.get(),
             durable_stripe: slot.durable_stripe.get(),
             settled: slot.settled.get(),
-        })
-    }
-
-    /// Whether a slot has nothing but what a log being made may have left there when power failed: of
-    /// each field what a new log of this lane has, or zeroes.
-    pub fn is_torn_new(bytes: &[u8; SLOT], lane: u64, ring: u64) -> bool {
-        let Ok(slot) = Slot::ref_from_bytes(bytes) else { return false };
-        let magic = [MAGIC, [0; 8]].contains(&slot.magic);
-        let version = [0, VERSION].contains(&slot.version.get());
-        let whose = [0, lane].contains(&slot.lane.get()) && [0, ring].contains(&slot.ring.get());
-        let counters = [slot.position, slot.trimmed, slot.settled];
-        let is_new = counters.iter().all(|c| c.get() == 0) && slot.epoch.get() <= 1;
-        let blank =
-            slot.reserved.get() == 0 && slot.reserved2.get() == 0 && slot.reserved3 == [0; 48];
-        magic && version && whose && is_new && blank
+        };
+        Ok((control, holder))
     }
 
     /// As it is to be after records up to `trimmed` are dropped, which end at `position`, while those up to
@@ -145,6 +150,24 @@ impl Control {
     /// As it is to be when records up to `settled` are durable, and none beyond them.
     pub const fn after_settling(&self, settled: u64) -> Self {
         Self { generation: self.generation + 1, settled, ..*self }
+    }
+
+    /// What bytes are that are no whole slot: `None` for nothing, true for what power left of one that was being
+    /// written for this pool, false for somebody's.
+    pub fn remains(bytes: &[u8; SLOT], pool: [u8; 16]) -> Option<bool> {
+        let (first, second) = bytes.split_at(SLOT / 2);
+        let is_blank = |half: &[u8]| half.iter().all(|byte| *byte == 0);
+        let slot = Slot::ref_from_bytes(bytes).ok()?;
+        match (is_blank(first), is_blank(second)) {
+            (true, true) => None,
+            (false, true) => Some(slot.magic == MAGIC),
+            (blank, false) => Some((blank || slot.magic == MAGIC) && slot.pool == pool),
+        }
+    }
+
+    /// The same once more, for a device that has no slot yet.
+    pub const fn again(&self) -> Self {
+        Self { generation: self.generation + 1, ..*self }
     }
 
     /// Where the slot of this generation lies, in bytes from the log's beginning.

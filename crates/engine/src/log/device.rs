@@ -1,15 +1,20 @@
 //! What the log's bytes lie on. Records are always in memory, where reads find them; on drives that
 //! memory is an image of the ring, and commits write it out.
 
-use super::control::{Control, SLOT};
-use super::limits::{COMMIT_POOL_BYTES, CONTROL_BYTES, PAGE};
+use super::control::{Control, Holder, SLOT};
+use super::limits::{
+    COMMIT_POOL_BYTES, CONTROL_BYTES, PAGE, PASSING_ATTEMPTS, PASSING_PAUSE, TELL_ATTEMPTS,
+};
+use super::members::{MemberId, Owner, Tenant};
 use crate::error::{Error, Kind, Result};
+use crate::limits::LOG_MEMBERS_MAX;
 use media::drive::TRANSFER_MAX;
 use media::{Drive, Pmem};
 use reactor::buffer::{Buffer, Pool};
-use std::cell::Cell;
+use std::cell::{Cell, Ref, RefCell};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 use stdx::num::{u64_of, usize64};
@@ -28,7 +33,7 @@ pub struct Zone {
     pub offset: u64,
 }
 
-/// Where a shard's log lies: one place, or two that mirror each other.
+/// Where a shard's log lies: one place, or several that mirror each other.
 #[derive(Clone, Debug)]
 pub enum Device {
     /// `pmem`, `bbu`, or memory that keeps nothing.
@@ -37,80 +42,215 @@ pub enum Device {
     Drives(Vec<Zone>),
 }
 
-/// A zone and whether a write to it failed: then it is not used any more.
-pub(super) struct Member {
-    pub zone: Zone,
-    pub failed: Cell<bool>,
+/// A place, and which of the log's devices it is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seat {
+    /// Among the pool's log members.
+    pub slot: usize,
+    /// The drive of a zone.
+    pub drive: Option<u16>,
 }
 
-pub(super) enum Store {
-    Memory { areas: Vec<Area> },
-    Drives { image: Pmem, members: Vec<Member>, pool: Pool },
+/// A shard's log: where it lies, and whose it is.
+#[derive(Clone)]
+pub struct Site {
+    pub device: Device,
+    /// Of each place.
+    pub seats: Vec<Seat>,
+    pub owner: Owner,
+}
+
+impl Device {
+    const fn len(&self) -> usize {
+        match self {
+            Self::Memory(areas) => areas.len(),
+            Self::Drives(zones) => zones.len(),
+        }
+    }
+}
+
+impl From<Device> for Site {
+    fn from(device: Device) -> Self {
+        let seats = (0..device.len()).map(|slot| Seat { slot, drive: None }).collect();
+        let owner = Owner::nobody(device.len());
+        Self { device, seats, owner }
+    }
+}
+
+/// One place of a log.
+#[derive(Clone, Debug)]
+pub enum Place {
+    Memory(Area),
+    Zone(Zone),
+}
+
+/// A device that is to be made whole.
+#[derive(Clone, Debug)]
+pub struct Joining {
+    pub tenant: Tenant,
+    /// The drive of a zone.
+    pub drive: Option<u16>,
+    pub place: Place,
+}
+
+/// A place as one of the log's devices.
+pub(super) struct Member {
+    tenant: Tenant,
+    /// The drive of a zone.
+    drive: Option<u16>,
+    id: MemberId,
+    place: Place,
+}
+
+/// What became of a write to a member.
+enum Written {
+    /// It was not to go there.
+    Skipped,
+    Done,
+    Failed(Option<media::Error>),
+}
+
+pub(super) struct Store {
+    owner: Owner,
+    /// By slot.
+    members: RefCell<[Option<Rc<Member>>; LOG_MEMBERS_MAX]>,
+    /// Where the records of zones are looked at, and buffers to write them from; none for memory.
+    image: Option<(Pmem, Pool)>,
+    /// Bytes that recovery puts right on memory, kept aside until the log is opened: looking changes
+    /// nothing.
+    amended: RefCell<Vec<(u64, Vec<u8>)>>,
+    /// A device of memory did not take what was stored: to be told before anything is acknowledged.
+    troubled: Cell<bool>,
+}
+
+fn invalid<T>(what: &str) -> Result<T> {
+    Err(Error::new(Kind::Invalid, format!("commit log: {what}")))
+}
+
+/// Whether a log of so many bytes fits there.
+fn check_place(place: &Place, bytes: u64) -> Result<()> {
+    let fits = |offset: u64, capacity: u64| {
+        offset.is_multiple_of(PAGE) && offset.checked_add(bytes).is_some_and(|e| e <= capacity)
+    };
+    match place {
+        Place::Memory(area) if !fits(area.offset, area.pmem.capacity()) => {
+            invalid("the device is shorter than the log")
+        }
+        Place::Zone(zone) if !fits(zone.offset, zone.drive.capacity()) => {
+            invalid("the drive is shorter than the log's zone")
+        }
+        _ => Ok(()),
+    }
 }
 
 impl Store {
     /// # Errors
-    /// `Invalid` for no device, more than two, or one that is too short.
-    pub fn new(device: Device, bytes: u64) -> Result<Self> {
-        let invalid = |what: &str| Err(Error::new(Kind::Invalid, format!("commit log: {what}")));
-        let fits = |offset: u64, capacity: u64| {
-            offset.is_multiple_of(PAGE) && offset.checked_add(bytes).is_some_and(|e| e <= capacity)
-        };
-        match device {
-            Device::Memory(areas) => {
-                if !(1..=2).contains(&areas.len()) {
-                    return invalid("one device, or two that mirror each other");
-                }
-                if !areas.iter().all(|a| fits(a.offset, a.pmem.capacity())) {
-                    return invalid("the device is shorter than the log");
-                }
-                Ok(Self::Memory { areas })
-            }
+    /// `Invalid` for no device, too many, or one that is too short.
+    pub fn new(site: Site, bytes: u64) -> Result<Self> {
+        let Site { device, seats, owner } = site;
+        if !(1..=LOG_MEMBERS_MAX).contains(&seats.len()) {
+            return invalid("one device, or up to four that mirror each other");
+        }
+        let (places, image): (Vec<Place>, _) = match device {
+            Device::Memory(areas) => (areas.into_iter().map(Place::Memory).collect(), None),
             Device::Drives(zones) => {
-                if !(1..=2).contains(&zones.len()) {
-                    return invalid("zones on one drive, or on two that mirror each other");
-                }
-                if !zones.iter().all(|z| fits(z.offset, z.drive.capacity())) {
-                    return invalid("the drive is shorter than the log's zone");
-                }
                 let image = Pmem::anonymous(bytes - CONTROL_BYTES)?;
                 let pool = Pool::new(COMMIT_POOL_BYTES)
                     .map_err(|e| Error::caused(Kind::Failed, "memory for commits", e))?;
-                let new = |zone| Member { zone, failed: Cell::new(false) };
-                Ok(Self::Drives { image, members: zones.into_iter().map(new).collect(), pool })
+                (zones.into_iter().map(Place::Zone).collect(), Some((image, pool)))
             }
+        };
+        let mut members: [Option<Rc<Member>>; LOG_MEMBERS_MAX] = Default::default();
+        for (seat, place) in seats.into_iter().zip(places) {
+            check_place(&place, bytes)?;
+            let (tenant, id) = (owner.members().tenant(seat.slot), owner.members().id(seat.slot));
+            let member = Member { tenant, drive: seat.drive, id, place };
+            members[seat.slot] = Some(Rc::new(member));
         }
+        let members = RefCell::new(members);
+        let (amended, troubled) = (RefCell::default(), Cell::new(false));
+        Ok(Self { owner, members, image, amended, troubled })
     }
 
     /// Whether an append is durable as soon as it is stored and fenced.
     pub const fn is_memory(&self) -> bool {
-        matches!(self, Self::Memory { .. })
+        self.image.is_none()
     }
 
-    pub const fn members(&self) -> &[Member] {
-        match self {
-            Self::Memory { .. } => &[],
-            Self::Drives { members, .. } => members.as_slice(),
-        }
+    /// Those that are not known as lost.
+    fn members(&self) -> Ref<'_, [Option<Rc<Member>>; LOG_MEMBERS_MAX]> {
+        self.members.borrow()
     }
 
-    /// Where records are stored and looked at, and where its ring begins.
-    fn image(&self) -> (&Pmem, u64) {
-        match self {
-            Self::Memory { areas } => (&areas[0].pmem, areas[0].offset + CONTROL_BYTES),
-            Self::Drives { image, .. } => (image, 0),
-        }
+    /// The areas that take what is stored.
+    fn areas<'a>(
+        &'a self,
+        members: &'a [Option<Rc<Member>>],
+    ) -> impl Iterator<Item = (&'a Member, &'a Area)> {
+        let taking = members.iter().flatten().filter(|m| self.takes(m));
+        taking.filter_map(|member| match &member.place {
+            Place::Memory(area) => Some((&**member, area)),
+            Place::Zone(_) => None,
+        })
+    }
+
+    /// The areas that have everything.
+    fn current_areas<'a>(
+        &'a self,
+        members: &'a [Option<Rc<Member>>],
+    ) -> impl Iterator<Item = &'a Area> {
+        let all = self.areas(members);
+        all.filter(|(m, _)| self.owner.members().is_current(m.tenant)).map(|(_, area)| area)
+    }
+
+    fn takes(&self, member: &Member) -> bool {
+        self.owner.members().takes(member.tenant)
+    }
+
+    fn report(&self, member: &Member) {
+        self.owner.members().report(member.tenant);
+        self.troubled.set(true);
     }
 
     /// Stores bytes at `at` of the ring, on every device that is memory.
     #[inline]
     pub fn put(&self, at: u64, data: &[u8]) -> Result<()> {
-        let (image, base) = self.image();
-        image.write(base + at, data)?;
-        if let Self::Memory { areas } = self {
-            for area in &areas[1..] {
-                area.pmem.write(area.offset + CONTROL_BYTES + at, data)?;
+        if let Some((image, _)) = &self.image {
+            return Ok(image.write(at, data)?);
+        }
+        let (mut taken, mut failure) = (false, None);
+        for (member, area) in self.areas(&*self.members()) {
+            match area.pmem.write(area.offset + CONTROL_BYTES + at, data) {
+                Ok(()) => taken = true,
+                Err(error) => {
+                    self.report(member);
+                    failure = Some(error);
+                }
             }
+        }
+        match failure {
+            Some(error) if !taken => Err(error.into()),
+            None if !taken => invalid("no device is left"),
+            _ => Ok(()),
+        }
+    }
+
+    /// Puts right what recovery found better elsewhere. On memory that waits for
+    /// [`apply`](Self::apply); until then it is looked at as if it were there.
+    pub fn amend(&self, at: u64, data: &[u8]) -> Result<()> {
+        match &self.image {
+            Some((image, _)) => Ok(image.write(at, data)?),
+            None => {
+                self.amended.borrow_mut().push((at, data.to_vec()));
+                Ok(())
+            }
+        }
+    }
+
+    /// Stores what recovery put right.
+    pub fn apply(&self) -> Result<()> {
+        for (at, data) in self.amended.take() {
+            self.put(at, &data)?;
         }
         Ok(())
     }
@@ -118,46 +258,147 @@ impl Store {
     /// Makes what was put durable, on devices that are memory.
     #[inline]
     pub fn fence(&self) {
-        if let Self::Memory { areas } = self {
-            for area in areas {
-                area.pmem.fence();
-            }
+        for (_, area) in self.areas(&*self.members()) {
+            area.pmem.fence();
         }
     }
 
     /// Calls `look` with bytes of the ring where they lie.
     #[inline]
     pub fn with<R>(&self, at: u64, len: usize, look: impl FnOnce(&[u8]) -> R) -> Result<R> {
-        let (image, base) = self.image();
-        Ok(image.with(base + at, len, look)?)
+        if let Some((image, _)) = &self.image {
+            return Ok(image.with(at, len, look)?);
+        }
+        if !self.amended.borrow().is_empty() {
+            return self.with_amended(at, len, look);
+        }
+        let (mut look, mut failure) = (Some(look), None);
+        for area in self.current_areas(&*self.members()) {
+            let seen = area.pmem.with(area.offset + CONTROL_BYTES + at, len, |bytes| {
+                look.take().map(|look| look(bytes))
+            });
+            match seen {
+                Ok(Some(result)) => return Ok(result),
+                Ok(None) => break,
+                Err(error) => failure = Some(error),
+            }
+        }
+        match failure {
+            Some(error) => Err(error.into()),
+            None => invalid("no device is left"),
+        }
     }
 
-    /// How many devices there are, failed ones included.
-    pub const fn devices(&self) -> usize {
-        match self {
-            Self::Memory { areas } => areas.len(),
-            Self::Drives { members, .. } => members.len(),
+    fn with_amended<R>(&self, at: u64, len: usize, look: impl FnOnce(&[u8]) -> R) -> Result<R> {
+        let mut bytes = vec![0; len];
+        let members = self.members();
+        let first = self.current_areas(&*members).next();
+        let Some(area) = first else { return invalid("no device is left") };
+        area.pmem.read(area.offset + CONTROL_BYTES + at, &mut bytes)?;
+        for (from, data) in &*self.amended.borrow() {
+            let (begin, end) = ((*from).max(at), (from + u64_of(data.len())).min(at + u64_of(len)));
+            if begin < end {
+                let there = usize64(begin - from)..usize64(end - from);
+                bytes[usize64(begin - at)..usize64(end - at)].copy_from_slice(&data[there]);
+            }
         }
+        Ok(look(&bytes))
+    }
+
+    /// How many devices there are.
+    pub fn devices(&self) -> usize {
+        self.members().iter().flatten().count()
+    }
+
+    /// How many of them failed.
+    pub fn failed(&self) -> usize {
+        self.members().iter().flatten().filter(|member| !self.takes(member)).count()
+    }
+
+    fn member(&self, n: usize) -> Result<Rc<Member>> {
+        let member = self.members().iter().flatten().nth(n).cloned();
+        member.ok_or_else(|| Error::new(Kind::Invalid, "commit log: there is no such device"))
     }
 
     /// What an operator must know of how safe the contents are.
     pub fn protection(&self) -> &'static str {
-        match self {
-            Self::Memory { areas } => areas[0].pmem.protection(),
-            Self::Drives { .. } => "drives: contents survive power loss",
+        let members = self.members();
+        match members.iter().flatten().next().map(|member| &member.place) {
+            Some(Place::Memory(area)) => area.pmem.protection(),
+            _ => "drives: contents survive power loss",
         }
+    }
+
+    /// Has a device take what is stored from now on.
+    pub fn attach(&self, joining: Joining, bytes: u64) -> Result<()> {
+        let Joining { tenant, drive, place } = joining;
+        check_place(&place, bytes)?;
+        if matches!(place, Place::Memory(_)) != self.is_memory() {
+            return invalid("memory and drives do not mirror each other");
+        }
+        let id = self.owner.members().id(tenant.slot);
+        let member = Member { tenant, drive, id, place };
+        self.members.borrow_mut()[tenant.slot] = Some(Rc::new(member));
+        Ok(())
+    }
+
+    /// Copies bytes of the ring, at most a transfer, to the device in a slot.
+    pub async fn copy_to(&self, slot: usize, at: u64, len: usize) -> Result<()> {
+        let member = self.members()[slot].clone();
+        let Some(member) = member.filter(|member| self.takes(member)) else {
+            return Err(Error::new(Kind::Failed, "the device does not take the log any more"));
+        };
+        match (&member.place, &self.image) {
+            (Place::Memory(area), _) => {
+                let to = area.offset + CONTROL_BYTES + at;
+                self.with(at, len, |bytes| area.pmem.write(to, bytes))??;
+                area.pmem.fence();
+            }
+            (Place::Zone(zone), Some((image, pool))) => {
+                let mut buffer = pool.alloc(len).await;
+                image.read(at, &mut buffer)?;
+                zone.drive.write(zone.offset + CONTROL_BYTES + at, buffer, true).await?;
+            }
+            (Place::Zone(_), None) => {}
+        }
+        Ok(())
+    }
+
+    /// Before anything is acknowledged that a device of memory did not take: makes it durable that it is
+    /// not current.
+    pub async fn settle_trouble(&self) -> Result<()> {
+        if self.troubled.get() {
+            self.tell().await?;
+            self.troubled.set(false);
+        }
+        Ok(())
+    }
+
+    pub const fn is_troubled(&self) -> bool {
+        self.troubled.get()
+    }
+
+    async fn tell(&self) -> Result<()> {
+        for _ in 0..TELL_ATTEMPTS {
+            match self.owner.tell().await {
+                Err(error) if matches!(error.kind, Kind::Full | Kind::Busy) => {
+                    reactor::sleep(PASSING_PAUSE).await;
+                }
+                done => return done,
+            }
+        }
+        Err(Error::new(Kind::Failed, "the labels cannot tell which devices have the commit log"))
     }
 
     /// Bytes of the ring as the `n`th device has them, zeroes where its medium does not give them;
     /// `None` when it does not answer.
     pub async fn read_copy(&self, n: usize, at: u64, len: usize) -> Result<Option<Vec<u8>>> {
         let mut bytes = vec![0; len];
-        match self {
-            Self::Memory { areas } => {
-                areas[n].pmem.read(areas[n].offset + CONTROL_BYTES + at, &mut bytes)?;
+        match &self.member(n)?.place {
+            Place::Memory(area) => {
+                area.pmem.read(area.offset + CONTROL_BYTES + at, &mut bytes)?;
             }
-            Self::Drives { members, .. } => {
-                let zone = &members[n].zone;
+            Place::Zone(zone) => {
                 let mut done = 0;
                 while done < len {
                     let part = (len - done).min(TRANSFER_MAX);
@@ -201,8 +442,10 @@ impl Store {
 
     /// Copies a part of the ring from the `n`th device into the image, if all of it can be read.
     pub async fn load_from(&self, n: usize, at: u64, len: usize) -> Result<()> {
-        let Self::Drives { image, members, .. } = self else { return Ok(()) };
-        let zone = &members[n].zone;
+        let member = self.member(n)?;
+        let (Some((image, _)), Place::Zone(zone)) = (&self.image, &member.place) else {
+            return Ok(());
+        };
         if let Ok(read) = zone.drive.read(zone.offset + CONTROL_BYTES + at, len).await {
             image.write(at, &read)?;
         }
@@ -212,20 +455,21 @@ impl Store {
     /// Fills the image from the zones: from the first, and where it cannot be read from the second.
     /// What neither has is left as it is: no record will be found there.
     pub async fn load(&self, ring: u64) -> Result<()> {
-        let Self::Drives { image, members, .. } = self else { return Ok(()) };
+        let Some((image, _)) = &self.image else { return Ok(()) };
+        let zones: Vec<Zone> = self.members().iter().flatten().filter_map(|m| m.zone()).collect();
         let mut at = 0;
         while at < ring {
             let len = commit_len(at, ring - at, ring);
-            for member in members {
-                let offset = member.zone.offset + CONTROL_BYTES + at;
-                if let Ok(read) = member.zone.drive.read(offset, len).await {
+            for zone in &zones {
+                let offset = zone.offset + CONTROL_BYTES + at;
+                if let Ok(read) = zone.drive.read(offset, len).await {
                     image.write(at, &read)?;
                     break;
                 }
                 // Pages the next member may have. Without it, a sector that cannot be read must not
                 // hide the records around it.
                 let mut bytes = vec![0; len];
-                if read_what_there_is(&member.zone.drive, offset, &mut bytes).await {
+                if read_what_there_is(&zone.drive, offset, &mut bytes).await {
                     image.write(at, &bytes)?;
                 }
             }
@@ -241,9 +485,15 @@ impl Store {
         len: usize,
         look: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>> {
-        let Self::Memory { areas } = self else { return Ok(None) };
-        let Some(area) = areas.get(1) else { return Ok(None) };
+        let members = self.members();
+        let Some(area) = self.current_areas(&*members).nth(1) else { return Ok(None) };
         Ok(Some(area.pmem.with(area.offset + CONTROL_BYTES + at, len, look)?))
+    }
+
+    /// What a device says of itself.
+    fn holder(&self, member: &Member) -> Holder {
+        let term = self.owner.members().term();
+        Holder { pool: self.owner.pool(), member: member.id, term }
     }
 
     /// Writes a control slot to every device; durable when this returns.
@@ -251,37 +501,24 @@ impl Store {
     /// # Errors
     /// `Failed` when no device took it.
     pub async fn write_control(&self, control: &Control) -> Result<()> {
-        self.write_slot(control.offset(), control.encode()).await
-    }
-
-    /// Puts zeroes into both control slots of every device; durable when this returns.
-    ///
-    /// # Errors
-    /// As [`write_control`](Self::write_control).
-    pub async fn erase_controls(&self) -> Result<()> {
-        self.write_slot(0, [0; SLOT]).await?;
-        self.write_slot(PAGE, [0; SLOT]).await
-    }
-
-    async fn write_slot(&self, offset: u64, bytes: [u8; SLOT]) -> Result<()> {
-        match self {
-            Self::Memory { areas } => {
-                for area in areas {
-                    area.pmem.write(area.offset + offset, &bytes)?;
-                    area.pmem.fence();
+        let offset = control.offset();
+        let Some((_, pool)) = &self.image else {
+            for (member, area) in self.areas(&*self.members()) {
+                let slot = control.encode(&self.holder(member));
+                match area.pmem.write(area.offset + offset, &slot) {
+                    Ok(()) => area.pmem.fence(),
+                    Err(_) => self.report(member),
                 }
-                Ok(())
             }
-            Self::Drives { members, pool, .. } => {
-                let page = |_: &Member| async move {
-                    let mut page = pool.alloc(usize64(PAGE)).await;
-                    page.fill(0);
-                    page[..SLOT].copy_from_slice(&bytes);
-                    page
-                };
-                write_members(members, offset, page).await
-            }
-        }
+            return self.settle_trouble().await;
+        };
+        let page = async |member: &Member| {
+            let mut page = pool.alloc(usize64(PAGE)).await;
+            page.fill(0);
+            page[..SLOT].copy_from_slice(&control.encode(&self.holder(member)));
+            page
+        };
+        self.write_zones(offset, page).await
     }
 
     /// Writes bytes of the ring from the image to the zones, at most a transfer and not past the
@@ -291,55 +528,128 @@ impl Store {
     /// `Failed` when no zone took them.
     pub async fn commit(&self, at: u64, len: usize) -> Result<()> {
         debug_assert!(len <= TRANSFER_MAX);
-        let Self::Drives { image, members, pool } = self else { return Ok(()) };
-        let copy = |_: &Member| async move {
+        let Some((image, pool)) = &self.image else { return Ok(()) };
+        let copy = async |_: &Member| {
             let mut buffer = pool.alloc(len).await;
             // In range: the ring is as long as the image.
             let _ = image.read(at, &mut buffer);
             buffer
         };
-        write_members(members, CONTROL_BYTES + at, copy).await
+        self.write_zones(CONTROL_BYTES + at, copy).await
+    }
+
+    /// Writes the same range of every zone that takes it, at once. One that does not is current no more before
+    /// this returns.
+    async fn write_zones(&self, offset: u64, make: impl AsyncFn(&Member) -> Buffer) -> Result<()> {
+        let members: [Option<Rc<Member>>; LOG_MEMBERS_MAX] = self.members().clone();
+        let write = async |slot: usize| match &members[slot] {
+            Some(member) if self.takes(member) => self.write_zone(member, offset, &make).await,
+            _ => Written::Skipped,
+        };
+        let ((a, b), (c, d)) = both(both(write(0), write(1)), both(write(2), write(3))).await;
+        let mut source = None;
+        let mut done = [false; LOG_MEMBERS_MAX];
+        for (slot, written) in [a, b, c, d].into_iter().enumerate() {
+            match written {
+                Written::Skipped => {}
+                Written::Done => done[slot] = true,
+                Written::Failed(error) => {
+                    if let Some(member) = &members[slot] {
+                        self.owner.members().report(member.tenant);
+                    }
+                    source = error.or(source);
+                }
+            }
+        }
+        if self.owner.has_news() {
+            self.tell().await?;
+        }
+        let written = members.iter().zip(done).filter(|(_, done)| *done);
+        let mut written = written.filter_map(|(member, _)| member.as_ref());
+        if written.any(|member| self.owner.members().is_current(member.tenant)) {
+            return Ok(());
+        }
+        let context = "no drive takes the commit log's writes";
+        Err(match source {
+            Some(source) => Error::caused(Kind::Failed, context, source),
+            None => Error::new(Kind::Failed, context),
+        })
+    }
+
+    async fn write_zone(
+        &self,
+        member: &Member,
+        offset: u64,
+        make: &impl AsyncFn(&Member) -> Buffer,
+    ) -> Written {
+        let Place::Zone(zone) = &member.place else { return Written::Skipped };
+        let mut last = None;
+        for attempt in 0..PASSING_ATTEMPTS {
+            // A drive that was taken out, for whatever reason, is taken out of the log too.
+            if !self.owner.has_drive(member.drive) {
+                return Written::Failed(last);
+            }
+            if attempt > 0 {
+                reactor::sleep(PASSING_PAUSE).await;
+            }
+            let buffer = make(member).await;
+            match zone.drive.write(zone.offset + offset, buffer, true).await {
+                Ok(()) => return Written::Done,
+                Err(error) if is_passing(&error) => last = Some(error),
+                Err(error) => return Written::Failed(Some(error)),
+            }
+        }
+        Written::Failed(last)
     }
 
     /// What the `n`th device has in a control slot.
     pub async fn read_slot(&self, n: usize, slot: u64) -> Result<[u8; SLOT]> {
-        let offset = slot * PAGE;
-        match self {
-            Self::Memory { areas } => {
-                let mut bytes = [0; SLOT];
-                areas[n].pmem.read(areas[n].offset + offset, &mut bytes)?;
-                Ok(bytes)
-            }
-            Self::Drives { members, .. } => {
-                let zone = &members[n].zone;
-                let page = zone.drive.read(zone.offset + offset, usize64(PAGE)).await?;
-                Ok(std::array::from_fn(|n| page[n]))
-            }
-        }
-    }
-
-    /// As [`read_slot`](Self::read_slot), zeroes where the medium does not give what is there; `None` where
-    /// the device does not answer.
-    pub async fn read_slot_left(&self, n: usize, slot: u64) -> Result<Option<[u8; SLOT]>> {
-        let Self::Drives { members, .. } = self else {
-            return self.read_slot(n, slot).await.map(Some);
-        };
-        let (zone, mut page) = (&members[n].zone, vec![0; usize64(PAGE)]);
-        let answers = read_what_there_is(&zone.drive, zone.offset + slot * PAGE, &mut page).await;
-        Ok(answers.then(|| std::array::from_fn(|n| page[n])))
+        read_slot(&self.member(n)?.place, slot).await
     }
 
     /// The control slots found, newest first, and what was wrong with one that was not whole.
     pub async fn read_controls(&self) -> (Vec<Control>, Option<Error>) {
         let mut found = Vec::new();
         let mut wrong = None;
+        let members: Vec<Rc<Member>> = self.members().iter().flatten().cloned().collect();
         for slot in 0..2 {
-            for n in 0..self.devices() {
-                note(self.read_slot(n, slot).await, &mut found, &mut wrong);
+            for member in &members {
+                let bytes = read_slot(&member.place, slot).await;
+                note(bytes, member.id, &mut found, &mut wrong);
             }
         }
         found.sort_by_key(|c: &Control| std::cmp::Reverse(c.generation));
         (found, wrong)
+    }
+}
+
+impl Member {
+    fn zone(&self) -> Option<Zone> {
+        match &self.place {
+            Place::Memory(_) => None,
+            Place::Zone(zone) => Some(zone.clone()),
+        }
+    }
+}
+
+/// Whether an error says nothing of the drive.
+fn is_passing(error: &media::Error) -> bool {
+    matches!(error.kind, media::Kind::Full | media::Kind::Passing)
+}
+
+/// What lies in a control slot of a place.
+pub(super) async fn read_slot(place: &Place, slot: u64) -> Result<[u8; SLOT]> {
+    let offset = slot * PAGE;
+    match place {
+        Place::Memory(area) => {
+            let mut bytes = [0; SLOT];
+            area.pmem.read(area.offset + offset, &mut bytes)?;
+            Ok(bytes)
+        }
+        Place::Zone(zone) => {
+            let page = zone.drive.read(zone.offset + offset, usize64(PAGE)).await?;
+            Ok(std::array::from_fn(|n| page[n]))
+        }
     }
 }
 
@@ -367,10 +677,20 @@ async fn read_what_there_is(drive: &Drive, offset: u64, out: &mut [u8]) -> bool 
     true
 }
 
-fn note(bytes: Result<[u8; SLOT]>, found: &mut Vec<Control>, wrong: &mut Option<Error>) {
+fn note(
+    bytes: Result<[u8; SLOT]>,
+    member: MemberId,
+    found: &mut Vec<Control>,
+    wrong: &mut Option<Error>,
+) {
     let control = bytes.and_then(|bytes| {
         let missing = |bad| Error::caused(Kind::Missing, "commit log control block", bad);
-        Control::decode(&bytes).map_err(missing)
+        let (control, holder) = Control::decode(&bytes).map_err(missing)?;
+        if holder.member != member {
+            let context = "what is there of a commit log is another one's, or an old copy";
+            return Err(Error::new(Kind::Missing, context));
+        }
+        Ok(control)
     });
     match control {
         Ok(control) => found.push(control),
@@ -380,32 +700,6 @@ fn note(bytes: Result<[u8; SLOT]>, found: &mut Vec<Control>, wrong: &mut Option<
         }
         Err(_) => {}
     }
-}
-
-/// Writes the same range of every member that works, at once; those that fail are not used again.
-async fn write_members<F: Future<Output = Buffer>>(
-    members: &[Member],
-    offset: u64,
-    make: impl Fn(&Member) -> F,
-) -> Result<()> {
-    let write = async |member: Option<&Member>| -> Option<media::Error> {
-        let member = member.filter(|m| !m.failed.get())?;
-        let buffer = make(member).await;
-        let error = member.zone.drive.write(member.zone.offset + offset, buffer, true).await.err();
-        if error.is_some() {
-            member.failed.set(true);
-        }
-        error
-    };
-    let (a, b) = both(write(members.first()), write(members.get(1))).await;
-    if members.iter().any(|m| !m.failed.get()) {
-        return Ok(());
-    }
-    let context = "no drive takes the commit log's writes";
-    Err(match a.or(b) {
-        Some(source) => Error::caused(Kind::Failed, context, source),
-        None => Error::new(Kind::Failed, context),
-    })
 }
 
 /// Runs two futures side by side.

@@ -8,7 +8,7 @@ use super::loss::{Search, newest_settled};
 use super::record::{HEADER, Kind, Record};
 use super::recover::Expected;
 use super::ring_of;
-use super::{Area, Device};
+use super::{Area, Device, MemberId};
 use crate::address::Key;
 use crate::error::Result;
 use media::Pmem;
@@ -96,7 +96,7 @@ impl Inspection {
 }
 
 /// Looks at all of a log of `bytes` bytes that was created as `lane`; with `list` tells its records
-/// one by one.
+/// one by one. Only the devices that are `current` count, or all where none is named.
 ///
 /// # Errors
 /// `Invalid` for a device that does not fit.
@@ -104,15 +104,21 @@ pub(crate) async fn inspect(
     device: Device,
     bytes: u64,
     lane: u64,
+    current: &[MemberId],
     list: bool,
 ) -> Result<Inspection> {
     let ring = ring_of(bytes)?;
-    let store = Store::new(device, bytes)?;
+    let store = Store::new(device.into(), bytes)?;
     let mut seen = Inspection { devices: store.devices(), ..Inspection::default() };
     for device in 0..store.devices() {
         for slot in 0..2 {
             let found = match store.read_slot(device, slot).await {
-                Ok(bytes) => Control::decode(&bytes).map_err(|bad| bad.to_string()),
+                Ok(bytes) => match Control::decode(&bytes) {
+                    Ok((_, holder)) if !current.is_empty() && !current.contains(&holder.member) => {
+                        Err("it is of a device that is not current".into())
+                    }
+                    read => read.map(|(control, _)| control).map_err(|bad| bad.to_string()),
+                },
                 Err(error) => Err(error.to_string()),
             };
             if let Ok(control) = found
@@ -141,7 +147,7 @@ pub async fn records_left(device: &Arc<Pmem>) -> Result<Option<u64>> {
     while let Some(control) = control_at(device, offset)? {
         let bytes = control.ring.saturating_add(CONTROL_BYTES);
         let area = Area { pmem: Arc::clone(device), offset };
-        let seen = inspect(Device::Memory(vec![area]), bytes, control.lane, false).await;
+        let seen = inspect(Device::Memory(vec![area]), bytes, control.lane, &[], false).await;
         let records = seen.map_or(1, |seen| {
             seen.records + u64_of(seen.damaged.len()) + u64_of(seen.unnamed.len())
         });
@@ -160,7 +166,7 @@ fn control_at(device: &Pmem, offset: u64) -> Result<Option<Control>> {
     for slot in 0..2 {
         let mut bytes = [0; SLOT];
         device.read(offset + slot * PAGE, &mut bytes)?;
-        let control = Control::decode(&bytes).ok();
+        let control = Control::decode(&bytes).ok().map(|(control, _)| control);
         found = control.into_iter().chain(found).max_by_key(|control| control.generation);
     }
     Ok(found)

@@ -55,6 +55,17 @@ pub(super) const SLOW_NANOS_MIN: u64 = 2_000;
 /// may hold all of those.
 pub(super) const COMMIT_POOL_BYTES: usize = 2 * reactor::BUFFER_MAX;
 
+/// Writes to a zone that fail for what passes, want of space or memory, before the log goes on without it; and the
+/// pause between them. Writers wait meanwhile.
+pub(super) const PASSING_ATTEMPTS: usize = 10;
+pub(super) const PASSING_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// How often the labels are tried for that reason while an acknowledgement depends on them: half a minute.
+pub(super) const TELL_ATTEMPTS: usize = 300;
+
+/// Bytes copied at once to a device of memory that is made whole, before other tasks run.
+pub(super) const JOIN_STEP: u64 = 64 << 10;
+
 /// Records whose index entries are dropped before other tasks run.
 pub(super) const TRIM_STEP: usize = 256;
 

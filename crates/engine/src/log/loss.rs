@@ -99,8 +99,8 @@ impl Losses {
             (Kind::Write { key, .. }, Some(best)) => {
                 let mut body = copies.swap_remove(best).1;
                 let lost = mend(&record, &mut body, &copies);
-                store.put(at, &record.encode())?;
-                store.put(at + u64_of(HEADER), &body)?;
+                store.amend(at, &record.encode())?;
+                store.amend(at + u64_of(HEADER), &body)?;
                 let data = lane.head.position + record.kind.bytes();
                 let end = body.len();
                 let place = |n: usize| data - u64_of(end - start_of(end, &record, n));
@@ -109,13 +109,13 @@ impl Losses {
             }
             (Kind::Write { key, blocks } | Kind::Refer { key, blocks }, _) => {
                 let kind = Kind::Lost { key, blocks, bytes: record.kind.bytes() };
-                store.put(at, &Record { kind, ..record }.encode())?;
+                store.amend(at, &Record { kind, ..record }.encode())?;
                 let keys = (0..u64_of(blocks)).map(|n| super::lane::forward(key, n));
                 self.blocks.extend(keys.map(|key| (key, lane.head.position)));
             }
             // Those are whole with their header.
             (Kind::Hole { .. } | Kind::Pad { .. } | Kind::Lost { .. }, _) => {
-                store.put(at, &record.encode())?;
+                store.amend(at, &record.encode())?;
             }
         }
         Ok(true)
@@ -272,7 +272,7 @@ fn skip(lane: &Lane, epoch: u32, next: &Next, store: &Store) -> Result<()> {
             kind: Kind::Pad { bytes },
             data_crc: 0,
         };
-        store.put(lane.at(mark.position), &record.encode())?;
+        store.amend(lane.at(mark.position), &record.encode())?;
         mark = Mark { sequence: mark.sequence + 1, position: mark.position + bytes };
     }
     Ok(())

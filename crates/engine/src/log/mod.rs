@@ -13,11 +13,14 @@ mod append;
 mod commit;
 mod control;
 mod device;
+mod identify;
 mod index;
 mod inspect;
+mod join;
 mod lane;
 pub mod limits;
 mod loss;
+mod members;
 mod rebuild;
 mod record;
 mod recover;
@@ -25,11 +28,13 @@ mod refer;
 mod trim;
 mod types;
 
-pub use device::{Area, Device, Zone};
+pub use device::{Area, Device, Joining, Place, Seat, Site, Zone};
+pub use identify::{Identity, identify};
 pub(crate) use inspect::{Inspection, inspect};
 pub use inspect::{RecordSeen, RecordWhat, records_left};
 pub use limits::{LOG_BYTES_MAX, LOG_BYTES_MIN, RECORD_BLOCKS_MAX};
-pub use rebuild::{Anew, Presence};
+pub use members::{MemberId, Members, Owner, Tenant};
+pub use rebuild::Anew;
 pub use refer::Holding;
 pub use types::{Append, Data, Found, Item, Opened, Reference, Status, What};
 
@@ -43,6 +48,7 @@ use lane::Lane;
 use limits::{CONTROL_BYTES, PAGE, PREFETCH_BYTES};
 use reactor::sync::{Notify, Semaphore};
 use reactor::{spawn_late, yield_now};
+use recover::Recovered;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -78,6 +84,40 @@ struct Shared {
     lost_through: Cell<u64>,
 }
 
+/// A log that was looked at, to be opened.
+pub struct Looked {
+    store: Store,
+    recovered: Recovered,
+    is_anew: bool,
+}
+
+impl Looked {
+    /// Whether its control block is made anew.
+    #[must_use]
+    pub const fn is_anew(&self) -> bool {
+        self.is_anew
+    }
+
+    /// What was found.
+    #[must_use]
+    pub const fn opened(&self) -> Opened {
+        self.recovered.opened
+    }
+
+    /// Opens it: what was found is made the same on all devices.
+    ///
+    /// # Errors
+    /// `Failed` when no device takes writes.
+    pub async fn begin(self) -> Result<Log> {
+        let Self { store, recovered, .. } = self;
+        let lost_through = recovered.opened.lost_through;
+        let lane = recovered.begin(&store).await?;
+        let log = Log::start(store, lane);
+        log.shared.lost_through.set(lost_through);
+        Ok(log)
+    }
+}
+
 /// Checks the length and gives that of the ring.
 fn ring_of(bytes: u64) -> Result<u64> {
     if !(LOG_BYTES_MIN..=LOG_BYTES_MAX).contains(&bytes) || !bytes.is_multiple_of(PAGE) {
@@ -94,7 +134,7 @@ impl Log {
     ///
     /// # Errors
     /// `Invalid` for a device that does not fit, `Failed` when it takes no writes.
-    pub async fn create(device: Device, bytes: u64, lane: u64) -> Result<Self> {
+    pub async fn create(site: impl Into<Site>, bytes: u64, lane: u64) -> Result<Self> {
         let control = Control {
             lane,
             generation: 0,
@@ -105,11 +145,11 @@ impl Log {
             durable_stripe: 0,
             settled: 0,
         };
-        Self::create_as(device, bytes, control).await
+        Self::create_as(site.into(), bytes, control).await
     }
 
-    async fn create_as(device: Device, bytes: u64, mut control: Control) -> Result<Self> {
-        let store = Store::new(device, bytes)?;
+    async fn create_as(site: Site, bytes: u64, mut control: Control) -> Result<Self> {
+        let store = Store::new(site, bytes)?;
         // Both slots, so that none of an older log is left.
         store.write_control(&control).await?;
         control.generation += 1;
@@ -122,29 +162,38 @@ impl Log {
     /// # Errors
     /// `Missing` when there is no log or another pool's, `Invalid` when it has another length, `Loss`
     /// when records that were acknowledged are damaged on every device so that nothing tells which
-    /// blocks they were of, or the control block is and [`rebuild`](Self::rebuild) is called for,
+    /// blocks they were of, or the control block is and it has to be made [anew](Self::lacks_control),
     /// `Failed` when no device takes writes.
-    pub async fn open(device: Device, bytes: u64, lane: u64) -> Result<(Self, Opened)> {
-        Self::open_with(device, bytes, lane, false).await
+    pub async fn open(site: impl Into<Site>, bytes: u64, lane: u64) -> Result<(Self, Opened)> {
+        let looked = Self::look(site, bytes, lane, false, None).await?;
+        let opened = looked.opened();
+        Ok((looked.begin().await?, opened))
     }
 
-    /// As [`open`](Self::open); with `accept_loss` records that say nothing any more are skipped: what
-    /// they were about is as it was before them.
+    /// Finds what the log holds, and changes nothing. With `accept_loss` records that say nothing any more are
+    /// skipped: what they were about is as it was before them. With `anew` its control block is made anew.
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub async fn open_with(
-        device: Device,
+    pub async fn look(
+        site: impl Into<Site>,
         bytes: u64,
         lane: u64,
         accept_loss: bool,
-    ) -> Result<(Self, Opened)> {
-        let ring = ring_of(bytes)?;
-        let store = Store::new(device, bytes)?;
-        let (lane, opened) = recover::recover(&store, ring, lane, accept_loss).await?;
-        let log = Self::start(store, lane);
-        log.shared.lost_through.set(opened.lost_through);
-        Ok((log, opened))
+        anew: Option<Anew>,
+    ) -> Result<Looked> {
+        let (ring, store) = (ring_of(bytes)?, Store::new(site.into(), bytes)?);
+        let recovered = recover::recover(&store, ring, lane, accept_loss, anew).await?;
+        Ok(Looked { store, recovered, is_anew: anew.is_some() })
+    }
+
+    /// Whether a log has records of this lane, and no control block on any device.
+    ///
+    /// # Errors
+    /// `Invalid` for a device that does not fit, and those of reading it.
+    pub async fn lacks_control(site: impl Into<Site>, bytes: u64, lane: u64) -> Result<bool> {
+        let (ring, store) = (ring_of(bytes)?, Store::new(site.into(), bytes)?);
+        rebuild::lacks_control(&store, ring, lane).await
     }
 
     fn start(store: Store, lane: Lane) -> Self {
@@ -433,7 +482,6 @@ impl Drop for Log {
 impl Shared {
     fn status(&self) -> Status {
         let lane = self.lane.borrow();
-        let failed = self.store.members().iter().filter(|m| m.failed.get()).count();
         Status {
             protection: self.store.protection(),
             bytes: lane.control.ring,
@@ -443,7 +491,7 @@ impl Shared {
             waiting: self.waiting.get(),
             indexed: lane.indexed(),
             devices: self.store.devices(),
-            failed_devices: failed,
+            failed_devices: self.store.failed(),
         }
     }
 

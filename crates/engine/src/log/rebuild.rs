@@ -7,7 +7,7 @@
 //! is gone by now: so records count from the one after the last of those.
 
 use super::control::{COUNTERS_END, Control};
-use super::device::{Device, Store, commit_len};
+use super::device::{Site, Store, commit_len};
 use super::record::{HEADER, Kind, Record};
 use super::{Log, ring_of};
 use crate::error::{Error, Kind as ErrorKind, Result};
@@ -159,95 +159,44 @@ pub(super) async fn without_control(store: &Store, ring: u64, lane: u64, wrong: 
     }
 }
 
-/// What there is of a log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Presence {
-    /// Nothing: where its control block was there are zeroes, or what was left when power failed while
-    /// it was made, and it has no records.
-    Blank,
-    /// It was made, and nothing was appended so far.
-    Unused,
-    /// Something, or another's.
-    Used,
-}
-
 impl Log {
-    /// What there is of this log.
-    ///
-    /// # Errors
-    /// `Invalid` for a device that does not fit, and those of reading it.
-    pub async fn presence(device: Device, bytes: u64, lane: u64) -> Result<Presence> {
-        let (ring, store) = (ring_of(bytes)?, Store::new(device, bytes)?);
-        let (found, _) = store.read_controls().await;
-        let is_new = |c: &Control| c.lane == lane && c.trimmed == 0 && c.position == 0;
-        if !found.iter().all(is_new) {
-            return Ok(Presence::Used);
-        }
-        let slots = (0..store.devices()).flat_map(|n| [(n, 0), (n, 1)]);
-        let mut answers = !found.is_empty();
-        for (n, slot) in slots.filter(|_| found.is_empty()) {
-            // One that fails now is as good as missing.
-            let Some(left) = store.read_slot_left(n, slot).await? else { continue };
-            if !Control::is_torn_new(&left, lane, ring) {
-                return Ok(Presence::Used);
-            }
-            answers = true;
-        }
-        if !answers {
-            return Err(Error::new(ErrorKind::Failed, "no drive with the commit log answers"));
-        }
-        let records = Headers::find(&store, ring, lane).await?;
-        Ok(match (records.0.is_empty(), found.is_empty()) {
-            (false, _) => Presence::Used,
-            (true, true) => Presence::Blank,
-            (true, false) => Presence::Unused,
-        })
-    }
-
-    /// Takes back what there is of a log that was made and never used.
-    ///
-    /// # Errors
-    /// As [`create`](Self::create).
-    pub async fn erase(device: Device, bytes: u64) -> Result<()> {
-        Store::new(device, bytes)?.erase_controls().await
-    }
-
     /// Makes an empty log in place of one that is lost, for a shard that goes on with what its drives
     /// have.
     ///
     /// # Errors
     /// As [`create`](Self::create).
-    pub async fn replace(device: Device, bytes: u64, lane: u64, anew: Anew) -> Result<Self> {
+    pub async fn replace(site: impl Into<Site>, bytes: u64, lane: u64, anew: Anew) -> Result<Self> {
         let (generation, durable_stripe) = (generation_of(anew.epoch), anew.durable_stripe);
         let ring = ring_of(bytes)?;
         let (epoch, position, trimmed, settled) = (1, 0, 0, 0);
         let new =
             Control { lane, generation, epoch, ring, position, trimmed, durable_stripe, settled };
-        Self::create_as(device, bytes, new).await
+        Self::create_as(site.into(), bytes, new).await
     }
+}
 
-    /// Whether a log has records of this lane, and no control block on any device.
-    ///
-    /// # Errors
-    /// `Invalid` for a device that does not fit, and those of reading it.
-    pub async fn lacks_control(device: Device, bytes: u64, lane: u64) -> Result<bool> {
-        let (ring, store) = (ring_of(bytes)?, Store::new(device, bytes)?);
-        if !store.read_controls().await.0.is_empty() {
-            return Ok(false);
-        }
-        Ok(!Headers::find(&store, ring, lane).await?.0.is_empty())
+/// Whether a log has records of this lane, and no control block on any device.
+pub(super) async fn lacks_control(store: &Store, ring: u64, lane: u64) -> Result<bool> {
+    if !store.read_controls().await.0.is_empty() {
+        return Ok(false);
     }
+    Ok(!Headers::find(store, ring, lane).await?.0.is_empty())
+}
 
-    /// Writes a control block anew, by the records there are. References, and records before the last of them, do not count
-    /// any more: the blocks of those that were needed are as they were before.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub async fn rebuild(device: Device, bytes: u64, lane: u64, anew: Anew) -> Result<()> {
-        let (ring, store) = (ring_of(bytes)?, Store::new(device, bytes)?);
-        let headers = Headers::find(&store, ring, lane).await?;
-        let control = control_of(&headers, &anew, ring, lane);
-        let missing = || Error::new(ErrorKind::Missing, "there is no commit log");
-        store.write_control(&control.ok_or_else(missing)?).await
-    }
+/// A control block by the records there are, to be written once the log is opened. References, and records
+/// before the last of them, do not count any more: the blocks of those that were needed are as they were before.
+pub(super) async fn control_anew(
+    store: &Store,
+    ring: u64,
+    lane: u64,
+    anew: Anew,
+) -> Result<Control> {
+    let headers = Headers::find(store, ring, lane).await?;
+    let missing = || Error::new(ErrorKind::Missing, "there is no commit log");
+    control_of(&headers, &anew, ring, lane).ok_or_else(missing)
+}
+
+/// Whether there are records of this lane.
+pub(super) async fn has_records(store: &Store, ring: u64, lane: u64) -> Result<bool> {
+    Ok(!Headers::find(store, ring, lane).await?.0.is_empty())
 }

@@ -6,6 +6,7 @@ use super::device::{Store, commit_len};
 use super::lane::Lane;
 use super::limits::PAGE;
 use super::loss::Losses;
+use super::rebuild::Anew;
 use super::record::{HEADER, Record};
 use super::{Found, Opened};
 use crate::address::Key;
@@ -101,7 +102,7 @@ async fn fetch(lane: &Lane, epoch: u32, store: &Store) -> Result<bool> {
         let len = HEADER + usize64(record.body_bytes());
         let Some(bytes) = store.read_copy(n, at, len).await? else { continue };
         if record.is_whole(&bytes[HEADER..]) {
-            store.put(at, &bytes)?;
+            store.amend(at, &bytes)?;
             // What follows is likely to be better there too: a drive that was away for a while has
             // nothing of it.
             let ahead = commit_len(at, expected.free, lane.control.ring);
@@ -153,15 +154,37 @@ fn current(lane: &Lane, blocks: &[(Key, u64)]) -> u64 {
     u64_of(blocks.iter().filter(is_current).count())
 }
 
-/// A lane with everything the log holds, ready for appends of a new epoch. What was acknowledged and
-/// is damaged is known as lost; with `accept_loss` also where nothing tells what it was.
+/// What a log holds, as it was found; nothing is changed so far.
+pub(super) struct Recovered {
+    lane: Lane,
+    /// The last record known as durable.
+    settled: u64,
+    pub opened: Opened,
+}
+
+impl Recovered {
+    /// The lane, ready for appends of a new epoch, once every device holds what was found.
+    pub async fn begin(mut self, store: &Store) -> Result<Lane> {
+        store.apply()?;
+        begin_epoch(&mut self.lane, self.settled, store).await?;
+        Ok(self.lane)
+    }
+}
+
+/// Finds everything the log holds. What was acknowledged and is damaged is known as lost; with
+/// `accept_loss` also where nothing tells what it was. `anew` is what those know who open a log that lost its
+/// control block.
 pub(super) async fn recover(
     store: &Store,
     ring: u64,
     lane: u64,
     accept_loss: bool,
-) -> Result<(Lane, Opened)> {
-    let control = newest_control(store, ring, lane).await?;
+    anew: Option<Anew>,
+) -> Result<Recovered> {
+    let control = match anew {
+        Some(anew) => super::rebuild::control_anew(store, ring, lane, anew).await?,
+        None => newest_control(store, ring, lane).await?,
+    };
     store.load(ring).await?;
     let mut lane = Lane::new(control);
     let (mut epoch, mut settled, mut repaired) = (0, control.trimmed, 0);
@@ -194,6 +217,5 @@ pub(super) async fn recover(
         lost_blocks: current(&lane, &losses.blocks),
         lost_through: losses.through,
     };
-    begin_epoch(&mut lane, settled, store).await?;
-    Ok((lane, opened))
+    Ok(Recovered { lane, settled, opened })
 }

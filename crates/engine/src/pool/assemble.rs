@@ -7,8 +7,9 @@ use std::sync::Arc;
 use media::Drive;
 use reactor::Handle;
 
-use super::create::{device, lane};
-use super::{Inner, LogSpec, Pool, geometry_of};
+use super::create::lane;
+use super::members::LogMedia;
+use super::{Inner, Pool, geometry_of};
 use crate::across::{Pass, gate};
 use crate::allocator::Allocator;
 use crate::canary::{self, Canary};
@@ -19,7 +20,7 @@ use crate::format::area as at;
 use crate::format::catalog::Catalog;
 use crate::format::label::Label;
 use crate::limits::HANDS;
-use crate::log::{Anew, Log, Presence};
+use crate::log::{Anew, Log, Looked, Members, Site};
 use crate::map::{Map, MapLimits};
 use crate::pages::Pages;
 use crate::recover;
@@ -44,9 +45,8 @@ pub(super) enum Begin {
     Found { accept_loss: bool },
     /// From its last checkpoint and the stripes since, without the log, which is lost.
     LogLost,
-    /// From its last checkpoint; an exported pool left nothing in its log, which need not have come
-    /// along.
-    Imported,
+    /// From its last checkpoint; a pool closed in order left nothing in its log.
+    Clean,
 }
 
 /// The drives of a label as a set.
@@ -60,47 +60,46 @@ pub(super) fn drive_set(label: &Label, drives: Vec<Option<Arc<Drive>>>) -> Drive
     DriveSet::new(slots.collect(), label.layout.au_bytes, usize::from(label.layout.parity))
 }
 
-/// Whether nothing is left of a commit log: it is blank where the shards have theirs, but for what an
-/// opening that found it so made of it before it was cut short.
-pub(super) async fn is_log_lost(label: &Label, log: &LogSpec, drives: &DriveSet) -> Result<bool> {
-    let mut blank = false;
-    for shard in 0..label.shards {
-        let device = device(label, log, drives, shard);
-        match Log::presence(device, label.log_bytes, lane(label, shard)).await? {
-            Presence::Blank => blank = true,
-            Presence::Unused => {}
-            Presence::Used => return Ok(false),
-        }
-    }
-    Ok(blank)
-}
-
-/// Takes back what an opening that was cut short made of a new log: it has the number that the label has
-/// now, and would be taken for another pool's once that has the next one.
-pub(super) async fn erase_log(label: &Label, log: &LogSpec, drives: &DriveSet) -> Result<()> {
-    for shard in 0..label.shards {
-        Log::erase(device(label, log, drives, shard), label.log_bytes).await?;
-    }
-    Ok(())
-}
-
 /// What the shards of a pool are made from, on whichever reactor.
 #[derive(Clone)]
 pub(super) struct Frame {
     pub common: Arc<Common>,
+    /// As it is to be once the pool is open.
     label: Arc<Label>,
-    log: LogSpec,
+    log: LogMedia,
     geometry: raid::Geometry,
 }
 
+/// A shard as it was found, to be opened: nothing was changed for it.
+struct Seen {
+    log: SeenLog,
+    found: recover::Found,
+    rolled: recover::Rolled,
+}
+
+enum SeenLog {
+    Found(Box<Looked>),
+    /// To be made anew, relying on these.
+    Lost(Anew),
+    Empty,
+}
+
 impl Frame {
-    pub fn new(label: Label, log: LogSpec, catalog: Catalog, drives: DriveSet) -> Result<Self> {
+    /// Of a pool whose labels say what `before` does, and are to say `label`.
+    pub fn new(
+        before: Label,
+        label: Label,
+        log: LogMedia,
+        catalog: Catalog,
+        drives: DriveSet,
+    ) -> Result<Self> {
         let geometry = geometry_of(&label.layout)?;
         let units: Vec<u32> = label.drives.iter().map(|drive| drive.au_count).collect();
         let allocator = Allocator::new(&units, geometry.width());
         let header = crate::format::stripe::header_blocks(geometry);
         let segment_blocks = u64::from(geometry.stripes() * (geometry.stripe_blocks() - header));
-        let superblock = Superblock::new(drives, label.clone(), catalog);
+        let members = Members::new(&label.log_members, label.term);
+        let superblock = Superblock::new(drives, before, catalog, members);
         let common = Common::new(superblock, allocator, segment_blocks, label.shards);
         Ok(Self { common: Arc::new(common), label: Arc::new(label), log, geometry })
     }
@@ -134,45 +133,76 @@ impl Frame {
         Segments::new(drives, self.label.pool, self.geometry)
     }
 
-    /// A shard's log; the stripe up to which its stripes count, and blocks found lost in it.
-    async fn log(&self, shard: u16, begin: Begin) -> Result<(Log, u64, u64)> {
-        let label = &self.label;
-        let device = device(label, &self.log, &self.common.superblock.drives, shard);
-        let lane = lane(label, shard);
-        if let Begin::Found { accept_loss } = begin {
-            if accept_loss && Log::lacks_control(device.clone(), label.log_bytes, lane).await? {
-                let anew = self.anew(shard).await?;
-                Log::rebuild(device.clone(), label.log_bytes, lane, anew).await?;
+    fn site(&self, shard: u16) -> Site {
+        self.log.site(&self.label, &self.common, shard)
+    }
+
+    /// Finds out all that opening a shard needs, and changes nothing.
+    async fn look(&self, shard: u16, begin: Begin) -> Result<Seen> {
+        let common = &self.common;
+        // What is found damaged is put right once the pool is opened.
+        let drives = Arc::new(common.superblock.drives.for_another().read_only());
+        let segments = Segments::new(drives, self.label.pool, self.geometry)?;
+        let found = recover::find(&common.superblock, &segments, self.geometry, shard).await?;
+        let (log, durable) = match begin {
+            Begin::Found { accept_loss } => {
+                let looked = self.look_at_log(shard, &found, &segments, accept_loss).await;
+                let lane = lane(&self.label, shard);
+                let looked = looked.map_err(|error| Error {
+                    context: format!("shard {shard} (lane {lane:#018x}): {}", error.context),
+                    ..error
+                })?;
+                let durable = looked.opened().durable_stripe;
+                (SeenLog::Found(Box::new(looked)), durable)
             }
-            let opened = Log::open_with(device, label.log_bytes, lane, accept_loss).await;
-            let (log, opened) = opened.map_err(|error| Error {
-                context: format!("shard {shard} (lane {lane:#018x}): {}", error.context),
-                ..error
-            })?;
-            return Ok((log, opened.durable_stripe, opened.lost_blocks));
+            Begin::LogLost => {
+                let anew = self.anew(&found, &segments).await?;
+                (SeenLog::Lost(anew), anew.durable_stripe)
+            }
+            Begin::New | Begin::Clean => (SeenLog::Empty, 0),
+        };
+        let rolled = recover::roll(&found, &segments, &common.allocator, durable).await?;
+        Ok(Seen { log, found, rolled })
+    }
+
+    async fn look_at_log(
+        &self,
+        shard: u16,
+        found: &recover::Found,
+        segments: &Segments,
+        accept_loss: bool,
+    ) -> Result<Looked> {
+        let (bytes, lane) = (self.label.log_bytes, lane(&self.label, shard));
+        let mut anew = None;
+        if accept_loss && Log::lacks_control(self.site(shard), bytes, lane).await? {
+            anew = Some(self.anew(found, segments).await?);
         }
-        if begin == Begin::LogLost {
-            let anew = self.anew(shard).await?;
-            let log = Log::replace(device, label.log_bytes, lane, anew).await?;
-            return Ok((log, anew.durable_stripe, 0));
-        }
-        Ok((Log::create(device, label.log_bytes, lane).await?, 0, 0))
+        Log::look(self.site(shard), bytes, lane, accept_loss, anew).await
     }
 
     /// What a log that lost its control block, or everything, can rely on.
-    async fn anew(&self, shard: u16) -> Result<Anew> {
-        let segments = self.segments()?;
-        let found = recover::find(&self.common.superblock, &segments, self.geometry, shard).await?;
-        let durable_stripe = match recover::last_whole(&found, &segments).await {
+    async fn anew(&self, found: &recover::Found, segments: &Segments) -> Result<Anew> {
+        let durable_stripe = match recover::last_whole(found, segments).await {
             Err(_) if canary::has(Canary::TakesAbsentForTorn) => found.manifest.cut,
             done => done?,
         };
-        Ok(Anew { durable_stripe, epoch: self.common.superblock.label().epoch })
+        // Of the labels that are written before anything else is.
+        Ok(Anew { durable_stripe, epoch: self.common.superblock.label().epoch + 1 })
+    }
+
+    /// Opens a shard's log, now that everything is known that could be in the way of it.
+    async fn begin_log(&self, shard: u16, seen: SeenLog) -> Result<Log> {
+        let (bytes, lane) = (self.label.log_bytes, lane(&self.label, shard));
+        match seen {
+            SeenLog::Found(looked) => looked.begin().await,
+            SeenLog::Lost(anew) => Log::replace(self.site(shard), bytes, lane, anew).await,
+            SeenLog::Empty => Log::create(self.site(shard), bytes, lane).await,
+        }
     }
 
     /// A shard that has nothing yet.
     async fn create_shard(&self, shard: u16) -> Result<Rc<Shard>> {
-        let (log, ..) = self.log(shard, Begin::New).await?;
+        let log = self.begin_log(shard, SeenLog::Empty).await?;
         let writer = self.writer(shard, self.segments()?, Table::default(), 0);
         let pages = Rc::new(Pages::new(Rc::clone(&writer)));
         let made = Rc::new(Shard::new(shard::Parts {
@@ -191,29 +221,43 @@ impl Frame {
     }
 
     /// A shard as its checkpoint and log say it was; `None` when another cannot be opened.
-    async fn open_shard(&self, shard: u16, begin: Begin, pass: Pass) -> Result<Option<Rc<Shard>>> {
-        let common = &self.common;
-        let (log, durable, lost) = self.log(shard, begin).await?;
-        let segments = self.segments()?;
-        let found = recover::find(&common.superblock, &segments, self.geometry, shard).await?;
-        let rolled = recover::roll(&found, &segments, &common.allocator, durable).await?;
-        // No segment is given out before it is known which of them all shards have.
-        if pass.meet().await.is_err() {
+    async fn open_shard(
+        &self,
+        shard: u16,
+        begin: Begin,
+        pass: [Pass; 2],
+    ) -> Result<Option<Rc<Shard>>> {
+        let [looked, told] = pass;
+        let seen = self.look(shard, begin).await?;
+        // No byte is changed, and no segment given out, before it is known that all shards can be opened and which
+        // segments they have.
+        if looked.meet().await.is_err() {
             return Ok(None);
         }
-        let writer = self.writer(shard, segments, rolled.table, rolled.sequence);
-        let pages = Rc::new(Pages::new(Rc::clone(&writer)));
-        let map = Map::open(&found.manifest.map, Rc::clone(&pages), self.map_limits())?;
-        let opened = Rc::new(Shard::new(shard::Parts {
-            log,
-            writer,
-            common: Arc::clone(common),
-            pages,
-            map,
-            cut: found.manifest.cut,
-            generation: found.root.generation,
-            manifest_blocks: found.blocks,
-        }));
+        // Whoever is absent misses what is written from now on.
+        if shard == 0 {
+            self.common.superblock.write_labels(|_| ()).await?;
+        }
+        if told.meet().await.is_err() {
+            return Ok(None);
+        }
+        let Seen { log, found, mut rolled } = seen;
+        let segments = self.segments()?;
+        let lacked = match &log {
+            SeenLog::Found(looked) => looked.is_anew(),
+            SeenLog::Lost(_) => true,
+            SeenLog::Empty => false,
+        };
+        if lacked && !canary::has(Canary::TakesAbsentForTorn) {
+            // Those stripes are relied on from now on: they are made whole.
+            recover::last_whole(&found, &segments).await?;
+        }
+        let lost = match &log {
+            SeenLog::Found(looked) => looked.opened().lost_blocks,
+            SeenLog::Lost(_) | SeenLog::Empty => 0,
+        };
+        let log = self.begin_log(shard, log).await?;
+        let opened = self.shard(log, segments, &mut rolled, found, shard)?;
         opened.counters.lost.set(lost);
         for header in &rolled.headers {
             opened.learn(header).await?;
@@ -226,10 +270,34 @@ impl Frame {
         Ok(Some(opened))
     }
 
-    async fn begin(&self, shard: u16, begin: Begin, pass: Pass) -> Result<Option<Rc<Shard>>> {
+    fn shard(
+        &self,
+        log: Log,
+        segments: Segments,
+        rolled: &mut recover::Rolled,
+        found: recover::Found,
+        shard: u16,
+    ) -> Result<Rc<Shard>> {
+        let table = std::mem::take(&mut rolled.table);
+        let writer = self.writer(shard, segments, table, rolled.sequence);
+        let pages = Rc::new(Pages::new(Rc::clone(&writer)));
+        let map = Map::open(&found.manifest.map, Rc::clone(&pages), self.map_limits())?;
+        Ok(Rc::new(Shard::new(shard::Parts {
+            log,
+            writer,
+            common: Arc::clone(&self.common),
+            pages,
+            map,
+            cut: found.manifest.cut,
+            generation: found.root.generation,
+            manifest_blocks: found.blocks,
+        })))
+    }
+
+    async fn begin(&self, shard: u16, begin: Begin, pass: [Pass; 2]) -> Result<Option<Rc<Shard>>> {
         match begin {
             Begin::New => self.create_shard(shard).await.map(Some),
-            Begin::Found { .. } | Begin::LogLost | Begin::Imported => {
+            Begin::Found { .. } | Begin::LogLost | Begin::Clean => {
                 self.open_shard(shard, begin, pass).await
             }
         }
@@ -259,7 +327,8 @@ impl Pool {
         let shards = frame.label.shards;
         // Any reactor may be given a request, those without a shard as well.
         let hands = if on.len() > 1 { HANDS } else { 0 };
-        let passes = gate(usize::from(shards));
+        let passes = gate(usize::from(shards)).into_iter().zip(gate(usize::from(shards)));
+        let passes = passes.map(|(looked, told)| [looked, told]);
         let all = seats(shards, on).into_iter().zip(passes).zip(0..);
         let building = all.map(|((seat, pass), shard)| {
             let (frame, back) = (frame.clone(), seat.clone());

@@ -8,12 +8,13 @@ use stdx::Prng;
 use stdx::num::u64_of;
 
 use super::assemble::{Begin, Frame, drive_set};
+use super::members::{LogMedia, copies_on_drives, new_members};
 use super::{LogSpec, Pool, PoolSpec};
 use crate::address::BLOCK;
 use crate::area;
 use crate::error::{Error, Kind, Result};
 use crate::format::catalog::Catalog;
-use crate::format::label::{DriveMark, DriveRecord, Label, Layout, LogKind, LogMember, PoolState};
+use crate::format::label::{DriveMark, DriveRecord, Label, Layout, LogKind, PoolState};
 use crate::format::{self, area as at};
 use crate::limits::{
     AU_MAX, AU_MIN, AUS_MIN, AUS_PER_DRIVE, DRIVES_MAX, SHARD_LOG_BYTES, SHARD_SEGMENTS,
@@ -114,7 +115,9 @@ fn plan(spec: &PoolSpec, reactors: usize) -> Result<Label> {
     let mut prng = Prng::new(u64::from_le_bytes(spec.id[..8].try_into().expect("8 bytes")));
     let drives = records(spec, log_bytes * u64::from(shards), au_bytes, &mut prng)?;
     check_shards(shards, &drives, shape.width())?;
-    let log_members = first_members(spec, &mut prng);
+    let indices = (0..).take(spec.drives.len());
+    let copies = copies_on_drives(shape.parity, spec.drives.len());
+    let log_members = new_members(&spec.log, copies, indices, &mut prng);
     Ok(Label {
         pool: spec.id,
         name: spec.name.clone(),
@@ -133,19 +136,6 @@ fn plan(spec: &PoolSpec, reactors: usize) -> Result<Label> {
         created: spec.created,
         drives,
     })
-}
-
-/// Which devices have a new pool's log.
-fn first_members(spec: &PoolSpec, prng: &mut Prng) -> Vec<LogMember> {
-    let mut member = |drive| LogMember { id: random_id(prng), drive, current: true };
-    match &spec.log {
-        LogSpec::Pmem(devices) | LogSpec::Bbu(devices) => {
-            devices.iter().map(|_| member(None)).collect()
-        }
-        LogSpec::Drives => {
-            (0..2.min(spec.drives.len())).map(|n| member(Some(stdx::num::u16_of(n)))).collect()
-        }
-    }
 }
 
 /// The drives as the label lists them, with a zone of so many bytes on each where the log lies on drives: it moves to
@@ -234,11 +224,13 @@ impl Pool {
         }
         let drives = drive_set(&label, spec.drives.iter().cloned().map(Some).collect());
         let catalog = Catalog { generation: 0, next_view: 1, volumes: Vec::new() };
-        let frame = Frame::new(label, spec.log, catalog, drives)?;
+        let media = LogMedia::of(&label, &spec.log);
+        let frame = Frame::new(label.clone(), label, media, catalog, drives)?;
         frame.common.superblock.change_catalog(|_| Ok(())).await?;
         let pool = Self::assemble(frame, on, Begin::New).await?;
         // Labels last: without them there is no pool.
-        pool.or_stop(pool.0.common.superblock.write_labels(PoolState::Active).await).await?;
+        pool.or_stop(pool.0.common.superblock.write_labels(|_| ()).await).await?;
+        pool.keep_copies(Vec::new());
         Ok(pool)
     }
 }

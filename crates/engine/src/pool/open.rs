@@ -4,16 +4,15 @@ use std::sync::Arc;
 
 use media::Drive;
 use reactor::Handle;
-use stdx::Prng;
 
-use super::assemble::{Begin, Frame, drive_set, erase_log, is_log_lost};
-use super::create::random_id;
+use super::assemble::{Begin, Frame, drive_set};
+use super::members::Plan;
 use super::{LogSpec, Pool};
 use crate::area;
 use crate::error::{Error, Kind, Result};
 use crate::format::Bad;
 use crate::format::catalog::Catalog;
-use crate::format::label::{DriveMark, Label, LogKind, PoolState};
+use crate::format::label::{DriveMark, Label, PoolState};
 use crate::segment::DriveSet;
 
 /// How a pool is to be opened.
@@ -26,9 +25,15 @@ pub struct OpenOptions {
     pub import: bool,
     /// Opens without records of the log that were acknowledged and are damaged so that nothing tells
     /// which blocks they were of: those are as they were before. Where nothing tells which records
-    /// are needed, with those that can be. Where the log is blank on every device, with what the
+    /// are needed, with those that can be. Where no device that has the log is there, with what the
     /// drives have, and a new log.
     pub accept_loss: bool,
+    /// Nobody was asked: where the drives that are missing could have gone on without those that are given, only if the
+    /// log says that they did not.
+    pub unattended: bool,
+    /// The term of the labels that whoever opens the pool knows of, 0 for none: with lower ones the drives that went
+    /// on are missing.
+    pub known_term: u64,
 }
 
 fn missing(what: impl Into<String>) -> Error {
@@ -85,6 +90,7 @@ async fn sort(given: Vec<Arc<Drive>>, options: OpenOptions) -> Result<Sorted> {
     let newest = labels.iter().map(|(label, _)| label).max_by_key(|label| label.epoch);
     let newest = newest.ok_or_else(|| Error::new(Kind::Invalid, "a pool needs drives"))?.clone();
     let mut drives: Vec<Option<Arc<Drive>>> = vec![None; newest.drives.len()];
+    let mut epochs = Vec::new();
     for (n, (label, drive)) in labels.into_iter().enumerate() {
         if label.pool != newest.pool {
             let (one, other) = (&label.name, &newest.name);
@@ -93,11 +99,13 @@ async fn sort(given: Vec<Arc<Drive>>, options: OpenOptions) -> Result<Sorted> {
             return Err(Error::new(Kind::Invalid, context));
         }
         let index = usize::from(label.drive);
+        epochs.push((index, label.epoch));
         if index >= drives.len() || drives[index].replace(drive).is_some() {
             let context = format!("drive {n} of those given is there twice, or a copy of another");
             return Err(Error::new(Kind::Invalid, context));
         }
     }
+    check_history(&epochs, &newest)?;
     // One that failed holds what was there before: it is as good as missing.
     for (drive, record) in drives.iter_mut().zip(&newest.drives) {
         if record.is_out() {
@@ -107,7 +115,33 @@ async fn sort(given: Vec<Arc<Drive>>, options: OpenOptions) -> Result<Sorted> {
     Ok(Sorted { label: newest, drives })
 }
 
+/// No label was written on a drive after the others said that it is out: that would be the label of a pool that
+/// went on without them.
+fn check_history(epochs: &[(usize, u64)], newest: &Label) -> Result<()> {
+    for (index, epoch) in epochs {
+        let record = &newest.drives[*index];
+        if record.is_out() && record.mark == DriveMark::Failed && *epoch >= record.since {
+            let context = format!(
+                "drive {index} of pool {} went on by itself after the others had gone on without it: give either, \
+                 not both",
+                newest.name
+            );
+            return Err(Error::new(Kind::Invalid, context));
+        }
+    }
+    Ok(())
+}
+
 impl Sorted {
+    /// Whether the drives that are missing could have been opened without those that are given.
+    fn could_have_gone_on(&self) -> bool {
+        let layout = &self.label.layout;
+        let missing = self.drives.iter().filter(|drive| drive.is_none()).count();
+        let absent = self.drives.iter().zip(&self.label.drives);
+        let is_new = absent.into_iter().any(|(drive, record)| drive.is_none() && !record.is_out());
+        is_new && missing >= self.drives.len() - usize::from(layout.parity)
+    }
+
     fn check(&self, options: OpenOptions) -> Result<()> {
         let name = &self.label.name;
         if self.label.state == PoolState::Exported && !options.import {
@@ -175,77 +209,66 @@ impl Pool {
     ) -> Result<Self> {
         let sorted = sort(drives, options).await?;
         sorted.check(options)?;
+        let risky = options.unattended && sorted.could_have_gone_on();
         let Sorted { mut label, drives } = sorted;
-        if label.log != log.kind() {
-            let context =
-                format!("the log of pool {} is kept in {}", label.name, name_of(label.log));
-            return Err(missing(context));
+        if label.term < options.known_term {
+            return Err(missing(format!(
+                "pool {} was last used with later labels than the drives given have: newer drives are missing",
+                label.name
+            )));
         }
         // Whoever is absent now misses what is written from now on.
+        let mut fewer = false;
         for (drive, record) in drives.iter().zip(&mut label.drives) {
             if drive.is_none() && !record.is_out() {
                 record.set_mark(DriveMark::Failed, label.epoch + 1);
+                fewer = true;
             }
         }
-        let imported = label.state == PoolState::Exported;
-        if imported {
-            label.log_id = next_log_id(&label);
-        }
+        label.term += u64::from(fewer);
         let set = drive_set(&label, drives);
         let catalog = newest_catalog(&set, label.pool).await?;
-        let state = label.state;
-        let accept_loss = options.accept_loss;
-        let mut begin = if imported { Begin::Imported } else { Begin::Found { accept_loss } };
-        if !imported && accept_loss && is_log_lost(&label, &log, &set).await? {
-            erase_log(&label, &log, &set).await?;
-            // What comes to light of the old log is not taken for the new one's.
-            label.log_id = next_log_id(&label);
-            begin = Begin::LogLost;
+        let plan = Plan::new(label, &log, &set, options.accept_loss).await?;
+        if risky && !plan.is_witness() {
+            return Err(missing(format!(
+                "the drives of pool {} that are missing could have gone on without these: give them, or open the \
+                 pool degraded by hand",
+                plan.before.name
+            )));
         }
-        let frame = Frame::new(label.clone(), log.clone(), catalog, set)?;
-        let common = Arc::clone(&frame.common);
-        common.superblock.write_labels(state).await?;
-        let pool = match Self::assemble(frame, on, begin).await {
-            Err(error) if error.kind == Kind::Missing => {
-                let lost = is_log_lost(&label, &log, &common.superblock.drives).await?;
-                return Err(if lost { log_lost(&label, error) } else { error });
-            }
-            done => done?,
-        };
+        Self::open_as(plan, catalog, set, options, on).await
+    }
+
+    async fn open_as(
+        plan: Plan,
+        catalog: Catalog,
+        set: DriveSet,
+        options: OpenOptions,
+        on: &[Handle],
+    ) -> Result<Self> {
+        let Plan { before, after, begin, media, spare, without } = plan;
+        let frame = Frame::new(before, after.clone(), media, catalog, set)?;
+        let pool = Self::assemble(frame, on, begin).await?;
         pool.0.log_lost.set(begin == Begin::LogLost);
-        if imported {
-            // Not before it has a log: an import that is cut short is made again.
-            let written = pool.0.common.superblock.write_labels(PoolState::Active).await;
+        pool.0.log_anew.set(begin == Begin::Clean && without);
+        if matches!(begin, Begin::Clean | Begin::LogLost) {
+            // Not before it has a log: an opening that is cut short is made again.
+            let open = |label: &mut Label| {
+                label.log = after.log;
+                label.log_id = after.log_id;
+                label.log_members = after.log_members;
+                label.log_copies = after.log_copies;
+                label.term = after.term.max(label.term + 1);
+                (label.closed, label.state) = (false, PoolState::Active);
+            };
+            let written = pool.0.common.superblock.write_labels(open).await;
             pool.or_stop(written).await?;
         }
-        if accept_loss {
+        if options.accept_loss {
             pool.or_stop(pool.free_strays().await).await?;
         }
         pool.or_stop(pool.adopt_volumes().await).await?;
+        pool.keep_copies(spare);
         Ok(pool)
-    }
-}
-
-fn log_lost(label: &Label, source: Error) -> Error {
-    let context = format!(
-        "the commit log of pool {} is blank on every device: what was acknowledged and not on the \
-         drives yet was in there, and is lost should it not be found again",
-        label.name
-    );
-    Error::caused(Kind::Loss, context, source)
-}
-
-/// What the log of an imported pool is known by: another number than before, so that the records the old one left
-/// are not taken for the new one's.
-fn next_log_id(label: &Label) -> [u8; 16] {
-    let (half, _) = label.log_id.split_first_chunk().expect("an id has 16 bytes");
-    random_id(&mut Prng::new(u64::from_le_bytes(*half) ^ label.epoch))
-}
-
-const fn name_of(log: LogKind) -> &'static str {
-    match log {
-        LogKind::Pmem => "persistent memory",
-        LogKind::Bbu => "protected memory",
-        LogKind::Drives => "its drives",
     }
 }

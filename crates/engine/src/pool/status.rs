@@ -55,8 +55,13 @@ pub struct LogStatus {
     pub protection: &'static str,
     pub bytes: u64,
     pub used: u64,
+    /// Copies that there are to be, and how many are missing or not current.
     pub devices: usize,
     pub failed_devices: usize,
+    /// The drives that have it.
+    pub drives: Vec<u16>,
+    /// Grows whenever a device of the log or a drive stops being current.
+    pub term: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -181,7 +186,7 @@ impl Pool {
             metadata: sum(&|part| part.metadata) * block,
             segments,
             segment_bytes: inner.common.segment_blocks * block,
-            log: log_status(label.log, &parts),
+            log: self.log_status(&label, &parts),
             volumes: self.volume_statuses(),
             written: sum(&|part| part.written) * block,
             drive_written: drives.iter().map(|drive| drive.counters.bytes_written).sum(),
@@ -221,16 +226,20 @@ impl Pool {
         });
         each.collect()
     }
-}
 
-fn log_status(kind: LogKind, parts: &[Part]) -> LogStatus {
-    let all = || parts.iter().map(|part| &part.log);
-    LogStatus {
-        kind,
-        protection: all().next().map_or("", |status| status.protection),
-        bytes: all().map(|status| status.bytes).sum(),
-        used: all().map(|status| status.used).sum(),
-        devices: all().next().map_or(0, |status| status.devices),
-        failed_devices: all().map(|status| status.failed_devices).max().unwrap_or(0),
+    fn log_status(&self, label: &Label, parts: &[Part]) -> LogStatus {
+        let all = || parts.iter().map(|part| &part.log);
+        let current = self.0.common.superblock.members.current();
+        let devices = current.max(usize::from(label.log_copies));
+        LogStatus {
+            kind: label.log,
+            protection: all().next().map_or("", |status| status.protection),
+            bytes: all().map(|status| status.bytes).sum(),
+            used: all().map(|status| status.used).sum(),
+            devices,
+            failed_devices: devices - current,
+            drives: label.current_members().filter_map(|member| member.drive).collect(),
+            term: label.term,
+        }
     }
 }

@@ -16,6 +16,7 @@ mod copies;
 mod discards;
 mod hung;
 mod lasting;
+mod log_copies;
 mod lost;
 mod lost_log;
 mod scarce;

@@ -155,7 +155,7 @@ async fn damaged_story(seed: u64) {
         Err(error) => {
             // A sector takes what else it has with it.
             assert_eq!(error.kind, ErrorKind::Loss, "{story}: {error}");
-            let (log, _) = Log::open_with(medium.device(), BYTES, LANE, true).await.unwrap();
+            let (log, _) = open_accepting(medium.device(), None).await.unwrap();
             let mut expected = BTreeMap::new();
             let others = ops.iter().enumerate().filter(|(n, _)| *n != hit);
             others.for_each(|(_, op)| apply(op, &mut expected));
@@ -228,6 +228,13 @@ fn first_of(device: &Device) -> Device {
     }
 }
 
+/// Makes a control block anew.
+async fn rebuild(device: &Device, anew: Anew) -> Result<()> {
+    let (log, _) = open_accepting(device.clone(), Some(anew)).await?;
+    log.close().await;
+    Ok(())
+}
+
 const fn anew(durable_stripe: u64, epoch: u64) -> Anew {
     Anew { durable_stripe, epoch }
 }
@@ -257,7 +264,7 @@ fn a_lost_control_block_is_made_anew_by_the_records_there_are() {
         damage_control(&device).await;
         assert_eq!(refused(&device).await, ErrorKind::Loss);
         assert!(Log::lacks_control(device.clone(), BYTES, LANE).await.unwrap());
-        Log::rebuild(device.clone(), BYTES, LANE, anew(7, 1)).await.unwrap();
+        rebuild(&device, anew(7, 1)).await.unwrap();
         for _ in 0..2 {
             let (log, opened) = Log::open(device.clone(), BYTES, LANE).await.unwrap();
             assert_eq!((opened.durable_stripe, opened.lost_blocks), (7, 0));
@@ -284,7 +291,7 @@ fn a_log_made_anew_begins_after_the_last_references() {
         drop(log);
         for (written, epoch) in [(None, 1), (Some(50), 2)] {
             damage_control(&device).await;
-            Log::rebuild(device.clone(), BYTES, LANE, anew(0, epoch)).await.unwrap();
+            rebuild(&device, anew(0, epoch)).await.unwrap();
             let (log, _) = Log::open(device.clone(), BYTES, LANE).await.unwrap();
             let tags: Vec<_> = [0, 1, 9].map(|n| tag(&log, key(1, n))).into();
             assert_eq!(tags, [written, None, None]);
@@ -304,7 +311,7 @@ fn a_control_block_made_anew_twice_holds_against_a_mirror_that_was_away() {
         log.close().await;
         drop(log);
         damage_control(&device).await;
-        Log::rebuild(device.clone(), BYTES, LANE, anew(0, 5)).await.unwrap();
+        rebuild(&device, anew(0, 5)).await.unwrap();
         let (log, _) = Log::open(device.clone(), BYTES, LANE).await.unwrap();
         for stripe in 1..9 {
             write(&log, key(1, 1), 10..11).await;
@@ -316,7 +323,7 @@ fn a_control_block_made_anew_twice_holds_against_a_mirror_that_was_away() {
         drop(log);
         let (first, both) = (first_of(&device), device);
         damage_control(&first).await;
-        Log::rebuild(first.clone(), BYTES, LANE, anew(8, 6)).await.unwrap();
+        rebuild(&first, anew(8, 6)).await.unwrap();
         let (log, _) = Log::open(first, BYTES, LANE).await.unwrap();
         write(&log, key(1, 3), 30..31).await;
         let through = log.next_batch(256, &mut Vec::new()).unwrap();
@@ -337,7 +344,7 @@ fn a_device_without_records_is_not_taken_for_a_log() {
         damage_control(&device).await;
         assert_eq!(refused(&device).await, ErrorKind::Missing);
         assert!(!Log::lacks_control(device.clone(), BYTES, LANE).await.unwrap());
-        let rebuilt = Log::rebuild(device.clone(), BYTES, LANE, anew(7, 1)).await;
+        let rebuilt = rebuild(&device, anew(7, 1)).await;
         assert_eq!(rebuilt.unwrap_err().kind, ErrorKind::Missing);
         let log = Log::create(device.clone(), BYTES, LANE + 1).await.unwrap();
         write(&log, key(1, 0), 0..9).await;

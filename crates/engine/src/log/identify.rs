@@ -1,0 +1,69 @@
+//! Whose log lies in a place, before anything relies on it.
+
+use super::control::{Control, Holder};
+use super::device::{Device, Place, Site, Store, read_slot};
+use super::members::MemberId;
+use super::{rebuild, ring_of};
+use crate::error::{Error, Kind, Result};
+
+/// What lies where a device would have its part of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Identity {
+    /// Nothing.
+    Blank,
+    /// Records of the log, without a control block.
+    Records,
+    /// A device of this pool's log, in that term at least.
+    Member { id: MemberId, term: u64 },
+    /// Another pool's log, or somebody's bytes.
+    Foreign,
+}
+
+/// What lies in the parts of all shards, `lane` being the number of the first one's.
+///
+/// # Errors
+/// `Failed` when the device cannot be read, `Invalid` for one that is too short.
+pub async fn identify(parts: &[Place], bytes: u64, pool: [u8; 16], lane: u64) -> Result<Identity> {
+    let mut newest: Option<(u64, Holder)> = None;
+    let (mut foreign, mut failure, mut answers) = (false, None, false);
+    for place in parts {
+        for slot in 0..2 {
+            let read = match read_slot(place, slot).await {
+                Ok(read) => read,
+                Err(error) => {
+                    failure = Some(error);
+                    continue;
+                }
+            };
+            answers = true;
+            let Ok((_, holder)) = Control::decode(&read) else {
+                foreign |= Control::remains(&read, pool) == Some(false);
+                continue;
+            };
+            foreign |= holder.pool != pool;
+            if holder.pool == pool && newest.is_none_or(|(term, _)| term <= holder.term) {
+                newest = Some((holder.term, holder));
+            }
+        }
+    }
+    if let Some((term, holder)) = newest {
+        return Ok(Identity::Member { id: holder.member, term });
+    }
+    for (part, lane) in parts.iter().zip((0..).map(|n| lane.wrapping_add(n))) {
+        let device = match part {
+            Place::Memory(area) => Device::Memory(vec![area.clone()]),
+            Place::Zone(zone) => Device::Drives(vec![zone.clone()]),
+        };
+        let store = Store::new(Site::from(device), bytes)?;
+        if rebuild::has_records(&store, ring_of(bytes)?, lane).await? {
+            return Ok(Identity::Records);
+        }
+    }
+    match failure {
+        _ if foreign => Ok(Identity::Foreign),
+        Some(error) if !answers => {
+            Err(Error::caused(Kind::Failed, "the commit log's device cannot be read", error))
+        }
+        _ => Ok(Identity::Blank),
+    }
+}

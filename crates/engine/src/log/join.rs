@@ -1,0 +1,59 @@
+//! A device that is made whole: it gets what is appended at once, and what is in the ring behind that.
+
+use super::device::{Joining, commit_len};
+use super::limits::{CONTROL_BYTES, JOIN_STEP, PAGE};
+use super::{Log, Shared, Turn};
+use crate::error::Result;
+use reactor::yield_now;
+use stdx::num::u64_of;
+
+impl Log {
+    /// Has a device take part; when this returns it has everything there is of this log, and its control block says
+    /// that it is the one known by its new name.
+    ///
+    /// # Errors
+    /// When it fails, or the log does.
+    pub async fn join(&self, joining: Joining) -> Result<()> {
+        let slot = joining.tenant.slot;
+        let bytes = self.shared.lane.borrow().control.ring + CONTROL_BYTES;
+        self.shared.store.attach(joining, bytes)?;
+        // What was being written when it came is not written to it.
+        self.settle().await?;
+        self.shared.copy_ring(slot).await?;
+        self.shared.trimming.acquire(1).await;
+        let _turn = Turn(&self.shared.trimming);
+        let control = self.shared.lane.borrow().control.again();
+        self.shared.store.write_control(&control).await?;
+        self.shared.lane.borrow_mut().control = control;
+        Ok(())
+    }
+}
+
+impl Shared {
+    async fn copy_ring(&self, slot: usize) -> Result<()> {
+        let (end, mut position) = {
+            let lane = self.lane.borrow();
+            (lane.settled.position, lane.tail.position / PAGE * PAGE)
+        };
+        let step = if self.store.is_memory() { JOIN_STEP } else { u64::MAX };
+        loop {
+            {
+                // What is copied is not trimmed, and written over, meanwhile.
+                self.trimming.acquire(1).await;
+                let _turn = Turn(&self.trimming);
+                let (at, len) = {
+                    let lane = self.lane.borrow();
+                    position = position.max(lane.tail.position / PAGE * PAGE);
+                    if position >= end {
+                        return Ok(());
+                    }
+                    let rest = (end - position).min(step);
+                    (lane.at(position), commit_len(lane.at(position), rest, lane.control.ring))
+                };
+                self.store.copy_to(slot, at, len).await?;
+                position += u64_of(len);
+            }
+            yield_now().await;
+        }
+    }
+}

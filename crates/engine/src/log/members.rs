@@ -1,0 +1,251 @@
+//! Which devices hold a pool's log: one answer for all of its shards.
+//!
+//! What is durable of it is in the labels. A device that did not take a write is reported here, and nothing is
+//! acknowledged without it before the labels say that it is not current any more: from then on nobody reads it.
+
+use crate::across::{Lock, Watched};
+use crate::common::Common;
+use crate::error::{Error, Kind, Result};
+use crate::format::label::LogMember;
+use crate::limits::LOG_MEMBERS_MAX;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Nothing is written there, and nothing read.
+const VACANT: u64 = 0;
+/// It has everything that was acknowledged.
+const CURRENT: u64 = 1;
+/// It is being made whole: what is written goes there too.
+const JOINING: u64 = 2;
+/// It did not take a write, and the labels do not say so yet.
+const LOST: u64 = 3;
+const STATE_BITS: u32 = 8;
+
+/// What a device's control slots carry for it to be known by.
+pub type MemberId = [u8; 16];
+
+#[derive(Default)]
+struct Slot {
+    /// Its state, and above that how many devices had the slot before: whoever speaks of one of those does
+    /// not speak of this one.
+    word: AtomicU64,
+    id: Lock<MemberId>,
+}
+
+/// A device in its slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tenant {
+    pub slot: usize,
+    turn: u64,
+}
+
+impl Tenant {
+    const fn word(self, state: u64) -> u64 {
+        self.turn << STATE_BITS | state
+    }
+}
+
+/// The devices of a pool's log, in the order of the labels.
+pub struct Members {
+    slots: [Slot; LOG_MEMBERS_MAX],
+    /// As the labels have it.
+    term: AtomicU64,
+    /// How often devices were reported.
+    reported: AtomicU64,
+    changes: Watched<u64>,
+}
+
+impl Members {
+    #[must_use]
+    pub fn new(listed: &[LogMember], term: u64) -> Self {
+        let slots: [Slot; LOG_MEMBERS_MAX] = Default::default();
+        for (slot, member) in slots.iter().zip(listed) {
+            slot.word.store(if member.current { CURRENT } else { VACANT }, Ordering::Relaxed);
+            *slot.id.lock() = member.id;
+        }
+        let term = AtomicU64::new(term);
+        Self { slots, term, reported: AtomicU64::new(0), changes: Watched::default() }
+    }
+
+    /// Of a log that no pool has, with so many devices.
+    fn alone(devices: usize) -> Self {
+        Self::new(&vec![LogMember { id: NOBODYS, drive: None, current: true }; devices], 0)
+    }
+
+    fn word(&self, slot: usize) -> u64 {
+        self.slots[slot].word.load(Ordering::Acquire)
+    }
+
+    /// Who has a slot now.
+    #[must_use]
+    pub fn tenant(&self, slot: usize) -> Tenant {
+        Tenant { slot, turn: self.word(slot) >> STATE_BITS }
+    }
+
+    #[must_use]
+    pub fn is_current(&self, tenant: Tenant) -> bool {
+        self.word(tenant.slot) == tenant.word(CURRENT)
+    }
+
+    /// Whether what is appended goes there.
+    #[must_use]
+    pub fn takes(&self, tenant: Tenant) -> bool {
+        let word = self.word(tenant.slot);
+        word == tenant.word(CURRENT) || word == tenant.word(JOINING)
+    }
+
+    /// Whether the device in a slot was reported, and the labels are to say so.
+    #[must_use]
+    pub fn is_lost(&self, slot: usize) -> bool {
+        self.word(slot) == self.tenant(slot).word(LOST)
+    }
+
+    #[must_use]
+    pub fn id(&self, slot: usize) -> MemberId {
+        *self.slots[slot].id.lock()
+    }
+
+    #[must_use]
+    pub fn term(&self) -> u64 {
+        self.term.load(Ordering::Acquire)
+    }
+
+    /// How many are current.
+    #[must_use]
+    pub fn current(&self) -> usize {
+        (0..LOG_MEMBERS_MAX).filter(|slot| self.is_current(self.tenant(*slot))).count()
+    }
+
+    fn change(&self, tenant: Tenant, from: u64, to: u64) -> bool {
+        let word = &self.slots[tenant.slot].word;
+        let (from, to) = (tenant.word(from), tenant.word(to));
+        word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// A device did not take a write.
+    pub fn report(&self, tenant: Tenant) {
+        // Before it is lost, so that whoever sees that sees that there is something to tell; and after it, in case
+        // labels were written in between.
+        self.reported.fetch_add(1, Ordering::AcqRel);
+        if self.change(tenant, CURRENT, LOST) || self.change(tenant, JOINING, VACANT) {
+            self.reported.fetch_add(1, Ordering::AcqRel);
+            self.wake();
+        }
+    }
+
+    /// How often devices were reported.
+    #[must_use]
+    pub fn reported(&self) -> u64 {
+        self.reported.load(Ordering::Acquire)
+    }
+
+    /// The labels say by now which devices are current.
+    pub fn follow(&self, listed: &[LogMember], term: u64) {
+        self.term.store(term, Ordering::Release);
+        for (slot, member) in listed.iter().enumerate().filter(|(_, member)| !member.current) {
+            let tenant = self.tenant(slot);
+            let is_it = self.id(slot) == member.id;
+            if is_it && (self.change(tenant, LOST, VACANT) || self.change(tenant, CURRENT, VACANT))
+            {
+                self.wake();
+            }
+        }
+    }
+
+    /// A place for a device that is to be made whole, known by `id` from now on; none while all are taken.
+    pub fn begin(&self, id: MemberId) -> Option<Tenant> {
+        let free = |slot: &usize| self.word(*slot) == self.tenant(*slot).word(VACANT);
+        let slot = (0..LOG_MEMBERS_MAX).find(free)?;
+        let tenant = Tenant { slot, turn: self.tenant(slot).turn + 1 };
+        *self.slots[slot].id.lock() = id;
+        self.slots[slot].word.store(tenant.word(JOINING), Ordering::Release);
+        Some(tenant)
+    }
+
+    /// It has everything: from now on it has to be told when it fails. False when it failed already.
+    pub fn admit(&self, tenant: Tenant) -> bool {
+        self.change(tenant, JOINING, CURRENT)
+    }
+
+    /// It is not made whole.
+    pub fn give_up(&self, tenant: Tenant) {
+        self.change(tenant, JOINING, VACANT);
+    }
+
+    /// Has those who wait for changes look again.
+    pub fn wake(&self) {
+        self.changes.change(|changes| *changes += 1);
+    }
+
+    /// Waits for a change after the `seen`th; gives how many there were.
+    pub async fn changed(&self, seen: u64) -> u64 {
+        self.changes.until(|changes| (*changes > seen).then_some(*changes)).await
+    }
+}
+
+/// What the devices of a log are known by that no pool has: nobody tells them apart.
+const NOBODYS: MemberId = [1; 16];
+
+/// Whose log it is, and who makes it durable which of its devices are current.
+#[derive(Clone)]
+pub enum Owner {
+    /// Nobody's: what is known of its devices is so in memory only.
+    Nobody(Arc<Members>),
+    Pool(Arc<Common>),
+}
+
+impl Owner {
+    #[must_use]
+    pub fn nobody(devices: usize) -> Self {
+        Self::Nobody(Arc::new(Members::alone(devices)))
+    }
+
+    pub fn members(&self) -> &Members {
+        match self {
+            Self::Nobody(members) => members,
+            Self::Pool(common) => &common.superblock.members,
+        }
+    }
+
+    pub fn pool(&self) -> [u8; 16] {
+        match self {
+            Self::Nobody(_) => [0; 16],
+            Self::Pool(common) => common.superblock.pool(),
+        }
+    }
+
+    /// Whether the drive of a zone can be used.
+    pub fn has_drive(&self, drive: Option<u16>) -> bool {
+        match (self, drive) {
+            (Self::Pool(common), Some(drive)) => common.superblock.drives.is_online(drive),
+            _ => true,
+        }
+    }
+
+    /// Whether something failed that the labels do not tell of yet.
+    pub fn has_news(&self) -> bool {
+        match self {
+            Self::Nobody(members) => (0..LOG_MEMBERS_MAX).any(|slot| members.is_lost(slot)),
+            Self::Pool(common) => common.superblock.has_news(),
+        }
+    }
+
+    /// Makes it durable which devices are current.
+    ///
+    /// # Errors
+    /// When that cannot be, or none would be left.
+    pub async fn tell(&self) -> Result<()> {
+        match self {
+            Self::Nobody(members) => {
+                for slot in 0..LOG_MEMBERS_MAX {
+                    members.change(members.tenant(slot), LOST, VACANT);
+                }
+                match members.current() {
+                    0 => Err(Error::new(Kind::Failed, "no device takes the commit log's writes")),
+                    _ => Ok(()),
+                }
+            }
+            Self::Pool(common) => common.superblock.tell_failures().await,
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! The copies of the log while a pool is open: when one is lost another takes its place.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use media::Pmem;
+
+use super::Pool;
+use super::members::{area_of, next_member, zone_of};
+use crate::error::{Error, Kind, Result};
+use crate::log::{Joining, Place};
+use crate::shard::Shard;
+use stdx::num::u64_of;
+
+/// Where a further copy can be.
+#[derive(Clone)]
+enum Candidate {
+    Memory(Arc<Pmem>),
+    Drive(u16),
+}
+
+/// Where further copies are looked for.
+struct Places {
+    spare: Vec<Arc<Pmem>>,
+    /// Drives that failed to become one.
+    tried: BTreeSet<u16>,
+}
+
+impl Pool {
+    /// Has the log have as many copies as it is to have, as long as the pool is open: on these devices of memory,
+    /// or other drives.
+    pub(super) fn keep_copies(&self, spare: Vec<Arc<Pmem>>) {
+        let (weak, common) = (Rc::downgrade(&self.0), Arc::clone(&self.0.common));
+        let mut places = Places { spare, tried: BTreeSet::new() };
+        reactor::spawn(async move {
+            let mut seen = 0;
+            loop {
+                match weak.upgrade().map(Pool) {
+                    Some(pool) if !pool.0.closed.get() => pool.make_copies(&mut places).await,
+                    _ => return,
+                }
+                seen = common.superblock.members.changed(seen).await;
+            }
+        });
+    }
+
+    async fn make_copies(&self, places: &mut Places) {
+        loop {
+            let _turn = self.0.moving.hold(1).await;
+            let superblock = &self.0.common.superblock;
+            let enough = superblock.members.current() >= usize::from(superblock.label().log_copies);
+            if enough || self.0.closed.get() {
+                return;
+            }
+            let Some(candidate) = self.candidate(places) else { return };
+            let done = self.add_copy(candidate).await;
+            self.0.copies_made.set(self.0.copies_made.get() + u64::from(done.is_ok()));
+        }
+    }
+
+    /// The next place to try.
+    fn candidate(&self, places: &mut Places) -> Option<Candidate> {
+        if let Some(pmem) = places.spare.pop() {
+            return Some(Candidate::Memory(pmem));
+        }
+        let superblock = &self.0.common.superblock;
+        let label = superblock.label();
+        let holds = |drive: u16, current: bool| {
+            let of = |m: &&crate::format::label::LogMember| m.drive == Some(drive);
+            label.log_members.iter().filter(of).any(|m| m.current || !current)
+        };
+        let free = |index: &u16| {
+            let zone = label.drives[usize::from(*index)].log_bytes > 0;
+            zone && superblock.drives.is_online(*index)
+                && !holds(*index, true)
+                && !places.tried.contains(index)
+        };
+        // One whose zone failed before comes last.
+        let index =
+            superblock.drives.indices().filter(free).min_by_key(|n| (holds(*n, false), *n))?;
+        let on_drives = label.log == crate::format::label::LogKind::Drives;
+        places.tried.insert(index);
+        on_drives.then_some(Candidate::Drive(index))
+    }
+
+    /// Makes a place one of the log's devices: first what is in the log of every shard goes there, then its control
+    /// blocks, and the labels last.
+    async fn add_copy(&self, candidate: Candidate) -> Result<()> {
+        let common = &self.0.common;
+        let nth = self.0.joined.get();
+        self.0.joined.set(nth + 1);
+        let label = common.superblock.label();
+        let id = next_member(&label, nth);
+        let none = || Error::new(Kind::Busy, "the log has no room for another device");
+        let tenant = common.superblock.members.begin(id).ok_or_else(none)?;
+        let drive = match candidate {
+            Candidate::Drive(index) => Some(index),
+            Candidate::Memory(_) => None,
+        };
+        let shards = Arc::clone(common);
+        let join = move |shard: Rc<Shard>| {
+            let (common, label, candidate) =
+                (Arc::clone(&shards), label.clone(), candidate.clone());
+            async move {
+                let number = shard.writer.shard;
+                let place = match &candidate {
+                    Candidate::Memory(pmem) => Place::Memory(area_of(&label, pmem, number)),
+                    Candidate::Drive(index) => {
+                        let zone = zone_of(&label, &common.superblock.drives, *index, number);
+                        let gone = || Error::new(Kind::Failed, format!("drive {index} failed"));
+                        Place::Zone(zone.ok_or_else(gone)?)
+                    }
+                };
+                shard.log.join(Joining { tenant, drive, place }).await
+            }
+        };
+        match self.each(join).await {
+            Ok(_) => common.superblock.admit(tenant, drive).await,
+            Err(error) => {
+                common.superblock.members.give_up(tenant);
+                Err(error)
+            }
+        }
+    }
+
+    /// Copies of the log made since the pool was opened, in place of others or because there were too few.
+    #[must_use]
+    pub fn log_copies_made(&self) -> u64 {
+        self.0.copies_made.get()
+    }
+
+    /// How many copies the log has, and how many it is to have.
+    #[must_use]
+    pub fn log_copies(&self) -> (u64, u64) {
+        let superblock = &self.0.common.superblock;
+        (u64_of(superblock.members.current()), u64::from(superblock.label().log_copies))
+    }
+}

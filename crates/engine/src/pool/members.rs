@@ -1,0 +1,349 @@
+//! Which devices a pool's log is opened from: those that are current, and no others.
+
+use std::sync::Arc;
+
+use media::Pmem;
+use stdx::Prng;
+use stdx::num::{low8, u64_of, usize32};
+
+use super::LogSpec;
+use super::assemble::Begin;
+use super::create::{lane, random_id};
+use crate::common::Common;
+use crate::error::{Error, Kind, Result};
+use crate::format::area as at;
+use crate::format::label::{Label, LogKind, LogMember};
+use crate::limits::LOG_MEMBERS_MAX;
+use crate::log::{Area, Device, Identity, Owner, Place, Seat, Site, Zone, identify};
+use crate::segment::DriveSet;
+
+/// Copies of a log on drives: it bears what the pool bears, and a damaged sector at least.
+pub(super) fn copies_on_drives(parity: u8, drives: usize) -> usize {
+    (usize::from(parity) + 1).max(2).min(drives).min(LOG_MEMBERS_MAX)
+}
+
+/// The devices of a new log: all that are given, or so many of these drives.
+pub(super) fn new_members(
+    log: &LogSpec,
+    copies: usize,
+    drives: impl Iterator<Item = u16>,
+    prng: &mut Prng,
+) -> Vec<LogMember> {
+    let mut member = |drive| LogMember { id: random_id(prng), drive, current: true };
+    match log {
+        LogSpec::Pmem(devices) | LogSpec::Bbu(devices) => {
+            devices.iter().map(|_| member(None)).collect()
+        }
+        LogSpec::Drives => drives.take(copies).map(|drive| member(Some(drive))).collect(),
+    }
+}
+
+/// The media of the log's devices, each with its slot among the members.
+#[derive(Clone)]
+pub(super) enum LogMedia {
+    Memory(Vec<(usize, Arc<Pmem>)>),
+    Drives(Vec<(usize, u16)>),
+}
+
+/// A shard's part of a device of memory.
+pub(super) fn area_of(label: &Label, pmem: &Arc<Pmem>, shard: u16) -> Area {
+    Area { pmem: Arc::clone(pmem), offset: u64::from(shard) * label.log_bytes }
+}
+
+/// A shard's zone on a drive, if that can be used.
+pub(super) fn zone_of(label: &Label, drives: &DriveSet, drive: u16, shard: u16) -> Option<Zone> {
+    let offset = at::END + u64::from(shard) * label.log_bytes;
+    Some(Zone { drive: Arc::clone(drives.drive(drive)?), offset })
+}
+
+impl LogMedia {
+    /// Of members that are all new.
+    pub fn of(label: &Label, log: &LogSpec) -> Self {
+        match log {
+            LogSpec::Pmem(devices) | LogSpec::Bbu(devices) => {
+                Self::Memory(devices.iter().cloned().enumerate().collect())
+            }
+            LogSpec::Drives => {
+                let drives = label.log_members.iter().enumerate();
+                Self::Drives(drives.filter_map(|(n, member)| Some((n, member.drive?))).collect())
+            }
+        }
+    }
+
+    /// Where a shard's log lies.
+    pub fn site(&self, label: &Label, common: &Arc<Common>, shard: u16) -> Site {
+        let owner = Owner::Pool(Arc::clone(common));
+        let (device, seats) = match self {
+            Self::Memory(devices) => {
+                let areas = devices.iter().map(|(_, pmem)| area_of(label, pmem, shard)).collect();
+                let seats = devices.iter().map(|(slot, _)| Seat { slot: *slot, drive: None });
+                (Device::Memory(areas), seats.collect())
+            }
+            Self::Drives(members) => {
+                let zone = |drive| zone_of(label, &common.superblock.drives, drive, shard);
+                let placed = members.iter().filter_map(|(slot, drive)| {
+                    Some((Seat { slot: *slot, drive: Some(*drive) }, zone(*drive)?))
+                });
+                let (seats, zones): (Vec<_>, Vec<_>) = placed.unzip();
+                (Device::Drives(zones), seats)
+            }
+        };
+        Site { device, seats, owner }
+    }
+}
+
+/// How a pool's log is opened.
+pub(super) struct Plan {
+    /// What the labels are to say before anything is changed.
+    pub before: Label,
+    /// What they are to say once the log is there.
+    pub after: Label,
+    pub begin: Begin,
+    pub media: LogMedia,
+    /// Devices of memory that are given and not current: to be made whole.
+    pub spare: Vec<Arc<Pmem>>,
+    /// Devices that had the log are not among those given; it was not needed.
+    pub without: bool,
+}
+
+fn missing(what: impl Into<String>) -> Error {
+    Error::new(Kind::Missing, what)
+}
+
+/// What the devices given have of the log.
+struct Given {
+    /// Of those that are current, by slot.
+    memory: Vec<(usize, Arc<Pmem>)>,
+    drives: Vec<(usize, u16)>,
+    spare: Vec<Arc<Pmem>>,
+    /// The highest term that any device knows of.
+    term: u64,
+}
+
+impl Given {
+    fn has(&self, slot: usize) -> bool {
+        self.memory.iter().any(|(n, _)| *n == slot) || self.drives.iter().any(|(n, _)| *n == slot)
+    }
+}
+
+/// The current member of this name.
+fn slot_of(label: &Label, id: [u8; 16]) -> Option<usize> {
+    label.log_members.iter().position(|member| member.current && member.id == id)
+}
+
+async fn look_at_memory(label: &Label, devices: &[Arc<Pmem>]) -> Result<Given> {
+    let mut given = Given { memory: Vec::new(), drives: Vec::new(), spare: Vec::new(), term: 0 };
+    let (lane, pool) = (lane(label, 0), label.pool);
+    let all_current = label.log_members.iter().all(|member| member.current);
+    let mut nameless = Vec::new();
+    for pmem in devices {
+        if pmem.capacity() < label.log_bytes * u64::from(label.shards) {
+            return Err(Error::new(Kind::Invalid, "the log's device is shorter than the log"));
+        }
+        let parts: Vec<Place> =
+            (0..label.shards).map(|shard| Place::Memory(area_of(label, pmem, shard))).collect();
+        match identify(&parts, label.log_bytes, pool, lane).await? {
+            Identity::Foreign => {
+                return Err(missing(
+                    "the log's device has another pool's commit log, or other data",
+                ));
+            }
+            Identity::Blank => given.spare.push(Arc::clone(pmem)),
+            Identity::Records => nameless.push(Arc::clone(pmem)),
+            Identity::Member { id, term } => {
+                given.term = given.term.max(term);
+                match slot_of(label, id).filter(|slot| !given.has(*slot)) {
+                    Some(slot) => given.memory.push((slot, Arc::clone(pmem))),
+                    None => given.spare.push(Arc::clone(pmem)),
+                }
+            }
+        }
+    }
+    // A device whose control blocks are damaged has no name any more. Where none is stale it can only be current.
+    for pmem in nameless {
+        let free = (0..label.log_members.len()).find(|slot| !given.has(*slot));
+        match free.filter(|_| all_current) {
+            Some(slot) => given.memory.push((slot, pmem)),
+            None => given.spare.push(pmem),
+        }
+    }
+    Ok(given)
+}
+
+async fn look_at_zones(label: &Label, drives: &DriveSet) -> Result<Given> {
+    let mut given = Given { memory: Vec::new(), drives: Vec::new(), spare: Vec::new(), term: 0 };
+    let mut failure = None;
+    for (slot, member) in label.log_members.iter().enumerate().filter(|(_, m)| m.current) {
+        let Some(index) = member.drive else { continue };
+        let part = |shard| zone_of(label, drives, index, shard).map(Place::Zone);
+        let Some(parts) = (0..label.shards).map(part).collect::<Option<Vec<_>>>() else { continue };
+        match identify(&parts, label.log_bytes, label.pool, lane(label, 0)).await {
+            Ok(Identity::Member { id, term }) => {
+                given.term = given.term.max(term);
+                if id == member.id {
+                    given.drives.push((slot, index));
+                }
+            }
+            Ok(Identity::Records) => given.drives.push((slot, index)),
+            // Another's is what the drive forgot to write over.
+            Ok(Identity::Blank | Identity::Foreign) => {}
+            Err(error) => failure = Some(error),
+        }
+    }
+    match failure {
+        Some(error) if given.drives.is_empty() => Err(error),
+        _ => Ok(given),
+    }
+}
+
+/// What the log of a pool is known by that gets a new one: another number than before, so that the records the
+/// old one left are not taken for the new one's.
+fn next_log(label: &Label) -> Prng {
+    let (half, _) = label.log_id.split_first_chunk().expect("an id has 16 bytes");
+    Prng::new(u64::from_le_bytes(*half) ^ label.epoch)
+}
+
+impl Plan {
+    /// Whether the log shows that nobody went on with other drives: it lies apart from them, all of its current devices
+    /// are here, and no later term is in them.
+    pub fn is_witness(&self) -> bool {
+        let all = self.before.current_members().count() == usize::from(self.before.log_copies);
+        let apart = matches!(&self.media, LogMedia::Memory(_));
+        apart && all && matches!(self.begin, Begin::Found { .. })
+    }
+
+    /// With the devices that are current, of a label whose missing drives are marked. Changes nothing.
+    ///
+    /// # Errors
+    /// `Missing` for another kind of device or another pool's log, `Loss` when no device that is current is given,
+    /// nor that loss accepted.
+    pub async fn new(
+        label: Label,
+        log: &LogSpec,
+        drives: &DriveSet,
+        accept_loss: bool,
+    ) -> Result<Self> {
+        let same_kind = label.log == log.kind();
+        if !same_kind && !label.closed {
+            let context =
+                format!("the log of pool {} is kept in {}", label.name, name_of(label.log));
+            return Err(missing(context));
+        }
+        let given = match log {
+            LogSpec::Pmem(devices) | LogSpec::Bbu(devices) => {
+                look_at_memory(&label, devices).await?
+            }
+            LogSpec::Drives => look_at_zones(&label, drives).await?,
+        };
+        if label.closed {
+            let without = label
+                .log_members
+                .iter()
+                .enumerate()
+                .any(|(slot, member)| member.current && !given.has(slot));
+            return Self::anew(label, log, drives, Begin::Clean, without);
+        }
+        if given.term > label.term && !accept_loss {
+            return Err(missing(format!(
+                "the log of pool {} was last used with later labels than the drives given have: \
+                 newer drives are missing",
+                label.name
+            )));
+        }
+        let current = |slot: &usize| label.log_members[*slot].current;
+        let lost: Vec<usize> =
+            (0..label.log_members.len()).filter(current).filter(|slot| !given.has(*slot)).collect();
+        if given.memory.is_empty() && given.drives.is_empty() || given.term > label.term {
+            if accept_loss {
+                return Self::anew(label, log, drives, Begin::LogLost, true);
+            }
+            return Err(log_lost(&label));
+        }
+        let mut after = label;
+        after.term += u64::from(!lost.is_empty());
+        for slot in lost {
+            after.log_members[slot].current = false;
+        }
+        let media = match log {
+            LogSpec::Drives => LogMedia::Drives(given.drives),
+            LogSpec::Pmem(_) | LogSpec::Bbu(_) => LogMedia::Memory(given.memory),
+        };
+        let (begin, spare) = (Begin::Found { accept_loss }, given.spare);
+        Ok(Self { before: after.clone(), after, begin, media, spare, without: false })
+    }
+
+    /// With a new log on the devices given.
+    fn anew(
+        before: Label,
+        log: &LogSpec,
+        drives: &DriveSet,
+        begin: Begin,
+        without: bool,
+    ) -> Result<Self> {
+        let mut after = before.clone();
+        let mut prng = next_log(&before);
+        after.log_id = random_id(&mut prng);
+        let has_zone = |index: &u16| {
+            drives.is_online(*index) && before.drives[usize::from(*index)].log_bytes > 0
+        };
+        let copies = copies_on_drives(before.layout.parity, before.drives.len());
+        let online = drives.indices().filter(has_zone);
+        after.log_members = new_members(log, copies, online, &mut prng);
+        if after.log_members.is_empty() || after.log_members.len() > LOG_MEMBERS_MAX {
+            let context = format!(
+                "the drives of pool {} have no room set aside for a log: name a device for it",
+                before.name
+            );
+            return Err(Error::new(Kind::Invalid, context));
+        }
+        let given = low8(u64_of(after.log_members.len()));
+        after.log_copies = match log {
+            LogSpec::Drives => low8(u64_of(copies)),
+            _ if before.log == log.kind() => before.log_copies.max(given),
+            _ => given,
+        };
+        after.log = log.kind();
+        (after.closed, after.term) = (false, before.term + 1);
+        let media = LogMedia::of(&after, log);
+        Ok(Self { before, after, begin, media, spare: Vec::new(), without })
+    }
+}
+
+/// What a device is known by that is made whole while the pool is open, the `nth` since.
+pub(super) fn next_member(label: &Label, nth: u64) -> [u8; 16] {
+    let mut prng = next_log(label);
+    let mut id = [0; 16];
+    for _ in 0..=nth {
+        id = random_id(&mut prng);
+    }
+    // The epoch is of this opening or later, and no two of one opening have the same number.
+    id[8..].copy_from_slice(&(label.epoch << 16 | nth & 0xffff).to_le_bytes());
+    id
+}
+
+fn log_lost(label: &Label) -> Error {
+    let current: Vec<String> = label
+        .current_members()
+        .map(|member| {
+            member.drive.map_or("the device it was last on".into(), |n| format!("drive {n}"))
+        })
+        .collect();
+    let on = if usize32(u32::from(label.log_copies)) > 1 { "every device" } else { "its device" };
+    Error::new(
+        Kind::Loss,
+        format!(
+            "the commit log of pool {} is missing, blank or an old copy on {on} ({}): what was acknowledged and \
+             not on the drives yet was in there, and is lost should it not be found again",
+            label.name,
+            current.join(", ")
+        ),
+    )
+}
+
+const fn name_of(log: LogKind) -> &'static str {
+    match log {
+        LogKind::Pmem => "persistent memory",
+        LogKind::Bbu => "protected memory",
+        LogKind::Drives => "its drives",
+    }
+}

@@ -1,0 +1,471 @@
+//! Which devices the log is on, and which of them count.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use media::Operation;
+use media::Simulated;
+use media::drive::Refusal;
+
+use super::*;
+use crate::area::read_label;
+use crate::format::area as at;
+use crate::segment::DriveState;
+
+/// Where a drive's log zones lie.
+const ZONES: std::ops::Range<u64> = at::END..at::END + 4 * MIB;
+
+const DEGRADED: OpenOptions = OpenOptions {
+    degraded: true,
+    import: false,
+    accept_loss: false,
+    unattended: false,
+    known_term: 0,
+};
+
+fn array(seed: u64) -> (Vec<Arc<Simulated>>, Vec<Arc<Drive>>) {
+    simulated(6, 128 * MIB, seed * 100)
+}
+
+/// One write to a drive's log fails.
+fn fail_once(drive: &Simulated) {
+    let (operation, kind) = (Some(Operation::Write), media::Kind::Medium);
+    drive.refuse(Refusal { operation, range: ZONES, kind, times: Some(1) });
+}
+
+fn without(drives: &[Arc<Drive>], gone: &[usize]) -> Vec<Arc<Drive>> {
+    let there = drives.iter().enumerate().filter(|(n, _)| !gone.contains(n));
+    there.map(|(_, drive)| Arc::clone(drive)).collect()
+}
+
+async fn create(drives: &[Arc<Drive>], log: &LogSpec) -> (Pool, Volume) {
+    let pool = Pool::create(spec(drives, log.clone()), &[]).await.unwrap();
+    let v = pool.create_volume(volume("db", 16 * MIB)).await.unwrap();
+    (pool, v)
+}
+
+async fn open(drives: &[Arc<Drive>], log: &LogSpec, options: OpenOptions) -> crate::Result<Pool> {
+    Pool::open(drives.to_vec(), log.clone(), options, &[]).await
+}
+
+/// The pool opens and has what it should have.
+async fn has(drives: &[Arc<Drive>], log: &LogSpec, options: OpenOptions, model: &Model) -> Pool {
+    let pool = open(drives, log, options).await.unwrap();
+    verify(&pool.volume("db").unwrap(), model).await;
+    pool
+}
+
+/// Waits until the log has all its copies.
+async fn mirrored(pool: &Pool) {
+    for _ in 0..10_000 {
+        let (current, wanted) = pool.log_copies();
+        if current >= wanted {
+            return;
+        }
+        reactor::sleep(Duration::from_millis(1)).await;
+    }
+    panic!("{:?}", pool.log_copies());
+}
+
+/// A drive answered a few reads with "gone", and was back; then one write of the log failed on another. The log went
+/// on where nobody looked, and a plain restart brought back what the first drive had.
+#[test]
+fn a_log_goes_on_only_where_the_labels_say() {
+    for seed in 0..3 {
+        let (media, all) = array(seed);
+        let drives = all.clone();
+        let model = reactor::simulate(seed, async move {
+            let (pool, v) = create(&drives, &LogSpec::Drives).await;
+            let mut model = Model::new();
+            scribble(&v, &mut model, 1500, 1).await;
+            media[0].fail();
+            verify(&v, &model).await;
+            media[0].revive();
+            assert_eq!(pool.status().await.unwrap().drives[0].state, DriveState::Failed);
+            fail_once(&media[1]);
+            scribble(&v, &mut model, 3000, 2).await;
+            let status = pool.status().await.unwrap();
+            assert!(
+                !status.log.drives.contains(&0) && !status.log.drives.contains(&1),
+                "{status:?}"
+            );
+            model
+        });
+        reactor::simulate(seed, async move {
+            has(&all, &LogSpec::Drives, OpenOptions::default(), &model)
+                .await
+                .close()
+                .await
+                .unwrap();
+        });
+    }
+}
+
+/// One write of the log failed on one drive, and much later another drive died: the pool was opened with what the first had.
+#[test]
+fn a_copy_that_missed_one_write_is_not_read_when_the_other_drive_is_dead() {
+    for (seed, closed) in [(1, false), (2, true)] {
+        let (media, all) = array(seed);
+        let drives = all.clone();
+        let model = reactor::simulate(seed, async move {
+            let (pool, v) = create(&drives, &LogSpec::Drives).await;
+            let mut model = Model::new();
+            scribble(&v, &mut model, 300, 1).await;
+            fail_once(&media[0]);
+            scribble(&v, &mut model, 1500, 2).await;
+            media[1].fail();
+            scribble(&v, &mut model, 500, 3).await;
+            if closed {
+                pool.close().await.unwrap();
+            }
+            model
+        });
+        reactor::simulate(seed, async move {
+            let left = without(&all, &[1]);
+            has(&left, &LogSpec::Drives, OpenOptions::default(), &model)
+                .await
+                .close()
+                .await
+                .unwrap();
+        });
+    }
+}
+
+/// One write of the log failed on a drive, power failed, and the other drives of the log did not come back.
+#[test]
+fn a_copy_that_missed_one_write_is_not_read_when_the_others_are_away() {
+    for seed in 0..4 {
+        let (media, all) = array(seed);
+        let drives = all.clone();
+        let later = seed % 2 == 1;
+        let model = reactor::simulate(seed, async move {
+            let (pool, v) = create(&drives, &LogSpec::Drives).await;
+            let mut model = Model::new();
+            scribble(&v, &mut model, 64, 1).await;
+            fail_once(&media[0]);
+            scribble(&v, &mut model, 64, 2).await;
+            if later {
+                mirrored(&pool).await;
+                scribble(&v, &mut model, 64, 3).await;
+            }
+            model
+        });
+        reactor::simulate(seed, async move {
+            match open(&without(&all, &[1, 2]), &LogSpec::Drives, DEGRADED).await {
+                Ok(pool) => verify(&pool.volume("db").unwrap(), &model).await,
+                Err(error) => assert!(!later && error.kind == Kind::Loss, "{error}"),
+            }
+        });
+    }
+}
+
+fn memories() -> [LogSpec; 3] {
+    let (a, b) = (pmem(16 * MIB), pmem(16 * MIB));
+    [vec![Arc::clone(&a), Arc::clone(&b)], vec![a], vec![b]].map(LogSpec::Bbu)
+}
+
+/// A pool went on with one of two devices of its log; then only the other was given, and its old records were replayed
+/// over newer contents, even after the pool had been closed in order.
+#[test]
+fn a_device_of_the_log_that_was_away_is_not_taken_for_current() {
+    for closed in [false, true] {
+        let ([both, first, second], all) = (memories(), drives(4, 128 * MIB));
+        let (given, log) = (all.clone(), both.clone());
+        let mut model = reactor::simulate(1, async move {
+            let (_, v) = create(&given, &log).await;
+            let mut model = Model::new();
+            scribble(&v, &mut model, 300, 1).await;
+            model
+        });
+        let (given, log) = (all.clone(), second.clone());
+        model = reactor::simulate(2, async move {
+            let pool = has(&given, &log, OpenOptions::default(), &model).await;
+            let log = pool.status().await.unwrap().log;
+            assert_eq!((log.devices, log.failed_devices), (2, 1));
+            scribble(&pool.volume("db").unwrap(), &mut model, 300, 2).await;
+            if closed {
+                pool.close().await.unwrap();
+            }
+            model
+        });
+        reactor::simulate(3, async move {
+            if closed {
+                let pool = has(&all, &first, OpenOptions::default(), &model).await;
+                assert!(pool.has_new_log());
+                return pool.close().await.unwrap();
+            }
+            let error = open(&all, &first, OpenOptions::default()).await.err().unwrap();
+            assert_eq!(error.kind, Kind::Loss, "{error}");
+            has(&all, &second, OpenOptions::default(), &model).await.close().await.unwrap();
+        });
+    }
+}
+
+/// With the other one beside it, it is made whole, and current only then.
+#[test]
+fn a_device_of_the_log_that_comes_back_is_made_whole_behind_the_writes() {
+    let ([both, first, second], all) = (memories(), drives(4, 128 * MIB));
+    let (given, log) = (all.clone(), both.clone());
+    let mut model = reactor::simulate(1, async move {
+        let (_, v) = create(&given, &log).await;
+        let mut model = Model::new();
+        scribble(&v, &mut model, 300, 1).await;
+        model
+    });
+    for (round, log) in (2..).zip([second, both, first.clone()]) {
+        let given = all.clone();
+        model = reactor::simulate(round, async move {
+            let pool = has(&given, &log, OpenOptions::default(), &model).await;
+            let v = pool.volume("db").unwrap();
+            scribble(&v, &mut model, 200, round).await;
+            if round == 3 {
+                mirrored(&pool).await;
+                assert_eq!(pool.log_copies_made(), 1);
+                scribble(&v, &mut model, 200, 100 + round).await;
+            }
+            model
+        });
+    }
+    reactor::simulate(9, async move {
+        has(&all, &first, OpenOptions::default(), &model).await.close().await.unwrap();
+    });
+}
+
+async fn epochs(drives: &[Arc<Drive>]) -> Vec<u64> {
+    let mut epochs = Vec::new();
+    for drive in drives {
+        epochs.push(read_label(drive).await.unwrap().unwrap().epoch);
+    }
+    epochs
+}
+
+/// Healthy drives were marked as failed, for good, by an opening that was refused.
+#[test]
+fn an_opening_that_is_refused_changes_nothing() {
+    let ([both, ..], [others, blank, _], all) = (memories(), memories(), drives(5, 128 * MIB));
+    let (given, log) = (all.clone(), both.clone());
+    let model = reactor::simulate(1, async move {
+        let (_, v) = create(&given, &log).await;
+        let mut model = Model::new();
+        scribble(&v, &mut model, 300, 1).await;
+        model
+    });
+    reactor::simulate(2, async move {
+        let before = epochs(&all).await;
+        for log in [others, blank, LogSpec::Drives] {
+            let error = open(&without(&all, &[4]), &log, DEGRADED).await.err().unwrap();
+            assert!(matches!(error.kind, Kind::Loss | Kind::Missing), "{error}");
+        }
+        assert_eq!(epochs(&all).await, before);
+        let pool = has(&all, &both, OpenOptions::default(), &model).await;
+        let drives = pool.status().await.unwrap().drives;
+        assert!(drives.iter().all(|drive| drive.state == DriveState::Online), "{drives:?}");
+        pool.close().await.unwrap();
+    });
+}
+
+/// The redundancy bears the loss of any two drives; the log was on two of them for ever.
+#[test]
+fn any_two_drives_may_be_away_those_of_the_log_too() {
+    for seed in 0..6 {
+        let (_, all) = array(seed);
+        let closed = seed % 2 == 0;
+        let gone = [[0, 1], [1, 2], [0, 2]][usize64(seed / 2)];
+        let given = all.clone();
+        let model = reactor::simulate(seed, async move {
+            let (pool, v) = create(&given, &LogSpec::Drives).await;
+            let mut model = Model::new();
+            scribble(&v, &mut model, 300, 1).await;
+            match (closed, seed) {
+                (true, 4) => pool.export().await.unwrap(),
+                (true, _) => pool.close().await.unwrap(),
+                (false, _) => {}
+            }
+            model
+        });
+        reactor::simulate(seed, async move {
+            let options = OpenOptions { import: true, ..DEGRADED };
+            let pool = has(&without(&all, &gone), &LogSpec::Drives, options, &model).await;
+            mirrored(&pool).await;
+            pool.close().await.unwrap();
+        });
+    }
+}
+
+/// Both drives of the log died, and writes failed from then on.
+#[test]
+fn two_drives_of_the_log_may_die_at_the_same_instant_and_it_moves_to_others() {
+    for seed in 0..3 {
+        let (media, all) = array(seed);
+        let given = all.clone();
+        let model = reactor::simulate(seed, async move {
+            let (pool, v) = create(&given, &LogSpec::Drives).await;
+            let mut model = Model::new();
+            scribble(&v, &mut model, 300, 1).await;
+            media[0].fail();
+            media[2].fail();
+            scribble(&v, &mut model, 300, 2).await;
+            mirrored(&pool).await;
+            let drives = pool.status().await.unwrap().log.drives;
+            assert!(
+                drives.len() == 3 && !drives.contains(&0) && !drives.contains(&2),
+                "{drives:?}"
+            );
+            scribble(&v, &mut model, 300, 3).await;
+            model
+        });
+        reactor::simulate(seed, async move {
+            let left = without(&all, &[0, 2]);
+            has(&left, &LogSpec::Drives, OpenOptions::default(), &model)
+                .await
+                .close()
+                .await
+                .unwrap();
+        });
+    }
+}
+
+/// A pool that is closed in order leaves nothing in its log, and does not need its device.
+#[test]
+fn a_pool_that_was_closed_in_order_opens_without_its_log() {
+    let ([both, ..], [other, ..], all) = (memories(), memories(), drives(4, 128 * MIB));
+    reactor::simulate(1, async move {
+        let (pool, v) = create(&all, &both).await;
+        let mut model = Model::new();
+        scribble(&v, &mut model, 300, 1).await;
+        pool.close().await.unwrap();
+        let pool = has(&all, &other, OpenOptions::default(), &model).await;
+        assert!(pool.has_new_log() && !pool.has_lost_log());
+        scribble(&pool.volume("db").unwrap(), &mut model, 300, 2).await;
+        pool.close().await.unwrap();
+        let pool = has(&all, &other, OpenOptions::default(), &model).await;
+        assert!(!pool.has_new_log());
+        pool.close().await.unwrap();
+    });
+}
+
+/// One half of a mirror went on by itself; then the other half alone was there.
+#[test]
+fn a_half_that_the_log_knows_to_be_old_is_refused() {
+    let ([both, ..], all) = (memories(), drives(2, 256 * MIB));
+    let (given, log) = (all.clone(), both.clone());
+    let mut model = reactor::simulate(1, async move {
+        let mirror = PoolSpec { scheme: raid::Scheme::Mirror { copies: 2 }, ..spec(&given, log) };
+        let pool = Pool::create(mirror, &[]).await.unwrap();
+        let v = pool.create_volume(volume("db", 16 * MIB)).await.unwrap();
+        let mut model = Model::new();
+        scribble(&v, &mut model, 300, 1).await;
+        model
+    });
+    let unattended = OpenOptions { unattended: true, ..DEGRADED };
+    let (given, log) = (without(&all, &[1]), both.clone());
+    model = reactor::simulate(2, async move {
+        // The log is a witness that the other half did not go on.
+        let pool = has(&given, &log, unattended, &model).await;
+        let v = pool.volume("db").unwrap();
+        scribble(&v, &mut model, 300, 2).await;
+        pool.audit_space().await.unwrap();
+        scribble(&v, &mut model, 3000, 3).await;
+        model
+    });
+    reactor::simulate(3, async move {
+        let error = open(&without(&all, &[0]), &both, DEGRADED).await.err().unwrap();
+        assert_eq!(error.kind, Kind::Missing, "{error}");
+        has(&all, &both, OpenOptions::default(), &model).await.close().await.unwrap();
+    });
+}
+
+/// Where the log is on the drives themselves nothing tells.
+#[test]
+fn a_half_of_a_mirror_is_not_opened_by_itself_with_nobody_asked() {
+    let all = drives(2, 256 * MIB);
+    let given = all.clone();
+    reactor::simulate(1, async move {
+        let mirror = PoolSpec {
+            scheme: raid::Scheme::Mirror { copies: 2 },
+            ..spec(&given, LogSpec::Drives)
+        };
+        Pool::create(mirror, &[]).await.unwrap();
+    });
+    reactor::simulate(2, async move {
+        let half = without(&all, &[1]);
+        let unattended = OpenOptions { unattended: true, ..DEGRADED };
+        let error = open(&half, &LogSpec::Drives, unattended).await.err().unwrap();
+        assert_eq!(error.kind, Kind::Missing, "{error}");
+        open(&half, &LogSpec::Drives, DEGRADED).await.unwrap().close().await.unwrap();
+    });
+}
+
+/// What a host was told of a run of writes that a crash ends.
+#[derive(Default)]
+struct Told {
+    acknowledged: BTreeMap<u64, u64>,
+    /// The last one, which it was told nothing of.
+    under_way: Option<(u64, u64)>,
+}
+
+/// Power fails at one moment after another while the log goes on without one drive and moves to another.
+#[test]
+fn power_may_fail_at_any_step_of_a_change_of_the_log_s_devices() {
+    let mut moved = 0;
+    for step in 0..40 {
+        let (media, all) = array(step);
+        let (given, cut) = (all.clone(), media.clone());
+        let (told, made) = reactor::simulate(step, async move {
+            let (pool, v) = create(&given, &LogSpec::Drives).await;
+            let told = Rc::new(RefCell::new(Told::default()));
+            let book = Rc::clone(&told);
+            let writes = async move {
+                for version in 1_u64.. {
+                    let at = version % 64;
+                    book.borrow_mut().under_way = Some((at, version));
+                    v.write(at * BLOCK as u64, &block(at, version)).await.unwrap();
+                    book.borrow_mut().acknowledged.insert(at, version);
+                }
+            };
+            fail_once(&media[usize64(step % 3)]);
+            let span = Duration::from_micros(100 + step * 400);
+            assert!(reactor::timeout(span, writes).await.is_err());
+            let mut prng = Prng::new(step);
+            media.iter().for_each(|drive| drive.power_cut(&mut prng));
+            (std::mem::take(&mut *told.borrow_mut()), pool.log_copies_made())
+        });
+        moved += made;
+        cut.iter().for_each(|drive| drive.power_on());
+        reactor::simulate(step, async move {
+            let pool = open(&all, &LogSpec::Drives, OpenOptions::default()).await.unwrap();
+            let v = pool.volume("db").unwrap();
+            let mut got = vec![0; BLOCK];
+            for (at, version) in &told.acknowledged {
+                v.read(at * BLOCK as u64, &mut got).await.unwrap();
+                let last = told.under_way.filter(|(block, _)| block == at).map(|(_, last)| last);
+                let fits =
+                    got == block(*at, *version) || last.is_some_and(|v| got == block(*at, v));
+                assert!(fits, "step {step}: block {at}, version {version}");
+            }
+            pool.close().await.unwrap();
+        });
+    }
+    assert!((5..40).contains(&moved), "{moved} of 40 had moved: the moments are chosen badly");
+}
+
+/// A change of the catalog that failed was done at the next restart.
+#[test]
+fn a_volume_whose_deletion_failed_is_there_after_a_restart() {
+    let (media, all) = array(1);
+    let given = all.clone();
+    let model = reactor::simulate(1, async move {
+        let (pool, v) = create(&given, &LogSpec::Drives).await;
+        let mut model = Model::new();
+        scribble(&v, &mut model, 300, 1).await;
+        let range = at::CATALOG..at::CATALOG + 2 * at::CATALOG_SLOT;
+        let (operation, kind) = (Some(Operation::Write), media::Kind::Full);
+        media[5].refuse(Refusal { operation, range, kind, times: Some(1) });
+        assert_eq!(pool.delete_volume("db").await.unwrap_err().kind, Kind::Full);
+        scribble(&v, &mut model, 300, 2).await;
+        model
+    });
+    reactor::simulate(2, async move {
+        has(&all, &LogSpec::Drives, OpenOptions::default(), &model).await.close().await.unwrap();
+    });
+}

@@ -47,6 +47,9 @@ struct Options {
     /// Plant this bug, by its number among all there are, from 0.
     #[arg(long, conflicts_with = "reference")]
     canary: Option<usize>,
+    /// Run the workload with a bit of everything, which is what is run where nothing else is asked for.
+    #[arg(long, conflicts_with_all = ["moves", "loses_log", "operator", "rough"])]
+    plain: bool,
     /// Run the workload that moves things about in a pool with hardly any space.
     #[arg(long)]
     moves: bool,
@@ -66,16 +69,18 @@ struct Options {
 
 impl Options {
     fn mode(&self) -> Mode {
+        self.asked().unwrap_or(Mode::Plain)
+    }
+
+    fn asked(&self) -> Option<Mode> {
         let asked = [
+            (self.plain, Mode::Plain),
             (self.moves, Mode::Moves),
             (self.loses_log, Mode::LosesLog),
             (self.operator, Mode::Operator),
             (self.rough, Mode::Rough),
         ];
-        match asked.iter().find(|(is_asked, _)| *is_asked) {
-            Some((_, mode)) => *mode,
-            None => Mode::Plain,
-        }
+        asked.iter().find(|(is_asked, _)| *is_asked).map(|(_, mode)| *mode)
     }
 
     fn subject(&self) -> Subject {
@@ -113,7 +118,8 @@ impl Options {
 fn main() -> ExitCode {
     let options = Options::parse();
     if options.mutate {
-        let missed = mutate::run(options.step.as_deref(), options.seeds, options.threads());
+        let modes = options.asked().map_or(Mode::ALL.to_vec(), |mode| vec![mode]);
+        let missed = mutate::run(options.step.as_deref(), &modes, options.seeds, options.threads());
         return if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
     let subject = options.subject();

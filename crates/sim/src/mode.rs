@@ -34,7 +34,7 @@ impl Mode {
     /// What asks for it on the command line.
     pub const fn flag(self) -> &'static str {
         match self {
-            Self::Plain => "",
+            Self::Plain => " --plain",
             Self::Moves => " --moves",
             Self::LosesLog => " --loses-log",
             Self::Operator => " --operator",

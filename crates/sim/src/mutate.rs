@@ -15,14 +15,15 @@ struct Missed {
     what: String,
 }
 
-/// Leaves out each step, or those whose name contains `only`, for up to `seeds` seeds of each workload. Prints what
+/// Leaves out each step, or those whose name contains `only`, for up to `seeds` seeds of each of these workloads.
+/// Prints what
 /// came of it, and gives how many steps nobody missed.
-pub fn run(only: Option<&str>, seeds: u64, threads: usize) -> usize {
+pub fn run(only: Option<&str>, modes: &[Mode], seeds: u64, threads: usize) -> usize {
     let wanted = |step: &Step| only.is_none_or(|only| format!("{step:?}").contains(only));
     let mut unmissed = 0;
     println!("{:<22} {:>6}  workload and seed", "left out", "seeds");
     for step in Step::ALL.into_iter().filter(wanted) {
-        match miss(step, seeds, threads) {
+        match miss(step, modes, seeds, threads) {
             Some(Missed { job: (mode, seed), after, what }) => {
                 let what: String = what.chars().take(90).collect();
                 println!("{:<22} {after:>6}  {mode:?} {seed}: {what}", format!("{step:?}"));
@@ -37,9 +38,11 @@ pub fn run(only: Option<&str>, seeds: u64, threads: usize) -> usize {
     unmissed
 }
 
-fn miss(step: Step, seeds: u64, threads: usize) -> Option<Missed> {
+fn miss(step: Step, modes: &[Mode], seeds: u64, threads: usize) -> Option<Missed> {
     let (found, begun) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-    let jobs = (0..seeds).flat_map(|seed| Mode::ALL.map(|mode| (mode, seed)));
+    let modes = modes.to_vec();
+    let jobs =
+        (0..seeds).flat_map(move |seed| modes.clone().into_iter().map(move |mode| (mode, seed)));
     let (enough, count) = (Arc::clone(&found), Arc::clone(&begun));
     let jobs = jobs.take_while(move |_| !enough.load(Ordering::Relaxed)).inspect(move |_| {
         count.fetch_add(1, Ordering::Relaxed);

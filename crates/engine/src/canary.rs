@@ -3,6 +3,8 @@
 //! Only with the feature `canary`, which nothing but the simulator asks for, and only those a thread
 //! was told to have.
 
+use crate::map::MapLimits;
+
 /// A planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Canary {
@@ -124,12 +126,30 @@ impl Canary {
 #[cfg(feature = "canary")]
 thread_local! {
     static PLANTED: std::cell::Cell<Option<Canary>> = const { std::cell::Cell::new(None) };
+    static SMALL_MAPS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+/// Gives every pool this thread opens maps of tiny tables in hardly any memory, which have as many levels as those of
+/// huge pools, or as much as they want.
+#[cfg(feature = "canary")]
+pub fn make_maps_small(small: bool) {
+    SMALL_MAPS.set(small);
 }
 
 /// Plants a bug in every pool this thread opens, or none.
 #[cfg(feature = "canary")]
 pub fn plant(canary: Option<Canary>) {
     PLANTED.set(canary);
+}
+
+/// What a map is limited to: that, or next to nothing where the simulator wants it. Never, without the feature.
+pub(crate) fn limit_map(limits: MapLimits) -> MapLimits {
+    #[cfg(feature = "canary")]
+    if SMALL_MAPS.get() {
+        let least = MapLimits::for_memory(0);
+        return MapLimits { table_leaves: 4, runs: 3, ratio: 2, ratio_last: 3, ..least };
+    }
+    limits
 }
 
 /// Whether this step is to be left out. Never, without the feature.

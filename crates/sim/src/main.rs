@@ -26,7 +26,7 @@ struct Options {
     #[arg(long)]
     seed: Option<u64>,
     /// Run fresh seeds of all workloads by turns for so long.
-    #[arg(long, conflicts_with_all = ["seed", "seeds", "start", "moves", "loses_log", "operator", "rough", "reference"])]
+    #[arg(long, conflicts_with_all = ["seed", "seeds", "start", "moves", "loses_log", "operator", "rough", "large", "reference"])]
     minutes: Option<u64>,
     /// Leave out each step the engine relies on, one by one, until somebody misses it, for as many seeds of each
     /// workload as are given at most.
@@ -48,7 +48,7 @@ struct Options {
     #[arg(long, conflicts_with = "reference")]
     canary: Option<usize>,
     /// Run the workload with a bit of everything, which is what is run where nothing else is asked for.
-    #[arg(long, conflicts_with_all = ["moves", "loses_log", "operator", "rough"])]
+    #[arg(long, conflicts_with_all = ["moves", "loses_log", "operator", "rough", "large"])]
     plain: bool,
     /// Run the workload that moves things about in a pool with hardly any space.
     #[arg(long)]
@@ -62,6 +62,9 @@ struct Options {
     /// Run the workload during which several things go wrong at once.
     #[arg(long, conflicts_with_all = ["moves", "loses_log", "operator", "reference"])]
     rough: bool,
+    /// Run the workload of a large pool that is written to for long.
+    #[arg(long, conflicts_with_all = ["moves", "loses_log", "operator", "rough", "reference"])]
+    large: bool,
     /// Print every event.
     #[arg(long, requires = "seed")]
     trace: bool,
@@ -79,6 +82,7 @@ impl Options {
             (self.loses_log, Mode::LosesLog),
             (self.operator, Mode::Operator),
             (self.rough, Mode::Rough),
+            (self.large, Mode::Large),
         ];
         asked.iter().find(|(is_asked, _)| *is_asked).map(|(_, mode)| *mode)
     }

@@ -15,11 +15,13 @@ pub enum Mode {
     Operator,
     /// Several things go wrong at once.
     Rough,
+    /// A large pool, written to for long.
+    Large,
 }
 
 impl Mode {
-    pub const ALL: [Self; 5] =
-        [Self::Plain, Self::Moves, Self::LosesLog, Self::Operator, Self::Rough];
+    pub const ALL: [Self; 6] =
+        [Self::Plain, Self::Moves, Self::LosesLog, Self::Operator, Self::Rough, Self::Large];
 
     pub fn plan(self, seed: u64) -> Plan {
         match self {
@@ -28,6 +30,7 @@ impl Mode {
             Self::LosesLog => Plan::loses_log(seed),
             Self::Operator => Plan::operator(seed),
             Self::Rough => Plan::rough(seed),
+            Self::Large => Plan::large(seed),
         }
     }
 
@@ -39,6 +42,7 @@ impl Mode {
             Self::LosesLog => " --loses-log",
             Self::Operator => " --operator",
             Self::Rough => " --rough",
+            Self::Large => " --large",
         }
     }
 

@@ -72,6 +72,8 @@ pub struct Plan {
     /// Of a hundred changes of volumes, those that nobody makes room for: hosts go on meanwhile.
     pub beside_percent: u64,
     pub rough: Option<Rough>,
+    /// Maps have tiny tables, and many levels.
+    pub small_maps: bool,
     pub lives: Vec<Ending>,
     pub shape: Shape,
 }
@@ -123,6 +125,7 @@ impl Plan {
             discards: None,
             beside_percent: 0,
             rough: None,
+            small_maps: false,
             shape: Shape::new(p, lives.len()),
             lives,
         };
@@ -200,6 +203,25 @@ impl Plan {
             _ => plan.shape.add_losses_beside_log(&mut prng),
         }
         plan.lives_to_its_disaster();
+        plan
+    }
+
+    /// A pool with room for much more, which hosts write to for long, all over: its maps have many levels.
+    pub fn large(seed: u64) -> Self {
+        let mut plan = Self::new(seed);
+        let mut prng = Prng::new(seed ^ 0x5eed_01a4_6e00_0001);
+        plan.tiny = false;
+        plan.small_maps = true;
+        let more = 4 + prng.below(8);
+        plan.shape.drives.iter_mut().for_each(|bytes| *bytes *= more);
+        plan.sizes = 1 << 13..1 << 15;
+        plan.volumes = 2;
+        (plan.hot_percent, plan.hot_blocks) = (10, 1 << 10);
+        plan.mix.write += 60;
+        plan.longest = [1, 16, 64][usize64(prng.below(3))];
+        (plan.hosts, plan.operations) = (8, 600);
+        plan.lives.truncate(3);
+        plan.lives.push(Ending::Closed);
         plan
     }
 

@@ -198,7 +198,7 @@ impl Shape {
         // One zone is all there is where the other's drive may be lost.
         let is_mirrored = match self.log {
             LogShape::Pmem(_) => devices == 2,
-            LogShape::Drives => devices == 2 && self.faults.drives.is_empty(),
+            LogShape::Drives => self.redundancy() > 0 && self.faults.drives.is_empty(),
         };
         let certain = 1 + prng.below(u64_of(lives) - 1);
         for life in 1..lives {

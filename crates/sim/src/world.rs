@@ -33,6 +33,7 @@ impl World {
             }
             Subject::Array(canary) => {
                 engine::canary::plant(canary);
+                engine::canary::make_maps_small(plan.small_maps);
                 Self::Array(Box::new(Media::new(plan)))
             }
         }

@@ -36,7 +36,7 @@ impl Media {
                 }
             }
         }
-        for drive in &self.drives[..self.drives.len().min(2)] {
+        for drive in self.zones() {
             for at in lines(zones) {
                 let at = engine::format::area::END + at;
                 drive.peek(at, &mut block);
@@ -85,10 +85,10 @@ impl Media {
         engine::format::area::END + if on_drives { self.plan.shape.log_bytes } else { 0 }
     }
 
-    /// The drives that have the log.
+    /// The drives that may have the log: it moves from one to another when one is lost.
     pub(super) fn zones(&self) -> impl Iterator<Item = &Arc<Simulated>> {
-        let zones = if self.plan.shape.log == LogShape::Drives { 2 } else { 0 };
-        self.drives.iter().take(zones)
+        let on_drives = self.plan.shape.log == LogShape::Drives;
+        self.drives.iter().filter(move |_| on_drives)
     }
 
     /// Whether nothing was written to the log since it was lost.

@@ -39,7 +39,7 @@ pub struct Media {
     broken: Rc<Cell<bool>>,
     /// Contents may be lost.
     rotten: Cell<bool>,
-    truth: Rc<RefCell<operator::Truth>>,
+    truth: RefCell<operator::Truth>,
     kept: RefCell<operator::Kept>,
     /// There is no space behind some drives in this life, now or later.
     scarce: Cell<bool>,
@@ -100,7 +100,7 @@ impl Media {
             exported: Rc::default(),
             broken: Rc::default(),
             rotten: Cell::new(false),
-            truth: Rc::default(),
+            truth: RefCell::default(),
             kept: RefCell::default(),
             scarce: Cell::new(false),
             said: RefCell::default(),
@@ -169,7 +169,7 @@ impl Media {
 
     fn array(&self, pool: Pool) -> Array {
         let sound = self.sound();
-        Array { pool, exported: Rc::clone(&self.exported), truth: Rc::clone(&self.truth), sound }
+        Array { pool, exported: Rc::clone(&self.exported), sound }
     }
 
     fn note(&self, what: &str) {
@@ -319,6 +319,8 @@ impl Media {
 
     /// Power fails everywhere at once, and comes back.
     pub fn power_cut(&self, prng: &mut Prng) {
+        // What an operator had put elsewhere loses its power, too.
+        self.swap_back();
         self.power.cut();
         self.drives.iter().for_each(|drive| drive.power_cut(prng));
         self.pmem.borrow().iter().for_each(|pmem| pmem.crash(prng));
@@ -330,7 +332,6 @@ impl Media {
 pub struct Array {
     pool: Pool,
     exported: Rc<Cell<bool>>,
-    truth: Rc<RefCell<operator::Truth>>,
     /// Drives that did nothing wrong in this life.
     sound: BTreeSet<usize>,
 }
@@ -453,9 +454,7 @@ impl Array {
     pub async fn close(&self, export: bool) -> Result<(), Refusal> {
         let pool = self.pool.clone();
         self.exported.set(self.exported.get() || export);
-        told(if export { pool.export().await } else { pool.close().await })?;
-        self.truth.borrow_mut().closed = true;
-        Ok(())
+        told(if export { pool.export().await } else { pool.close().await })
     }
 
     /// Drives that are out of use though nothing but what passes was ever wrong with them.

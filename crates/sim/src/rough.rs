@@ -8,6 +8,8 @@ use stdx::Prng;
 pub struct Rough {
     /// Openings an operator tries before one with everything there is, at most.
     pub tries: u64,
+    /// Among what is tried are copies that drives left of themselves long ago.
+    pub old_copies: bool,
     /// As many drives as the redundancy bears misbehave at once, come back with what they had, or never.
     pub sick: bool,
     /// All drives refuse some operations for reasons that pass.
@@ -20,7 +22,13 @@ impl Rough {
     /// Of a run with everything, by chance.
     pub fn any(prng: &mut Prng) -> Self {
         let mut some = |of: u64| prng.below(of) > 0;
-        Self { tries: 3 * u64::from(some(3)), sick: some(4), passing: some(3), full: !some(4) }
+        Self {
+            tries: 3 * u64::from(some(3)),
+            old_copies: !some(4),
+            sick: some(4),
+            passing: some(3),
+            full: !some(4),
+        }
     }
 }
 

@@ -28,8 +28,6 @@ pub(super) struct Truth {
     replaced: BTreeSet<usize>,
     /// Devices of memory that surely have all of the log.
     current: BTreeSet<usize>,
-    /// Nothing was done since the pool was closed in order.
-    pub closed: bool,
     /// Drives that misbehave in this life, or did in the last.
     pub sick: BTreeSet<usize>,
     /// A drive's contents of long ago.
@@ -76,7 +74,6 @@ impl Media {
             }
             self.note("closed in order, and tried again");
             super::told(pool.close().await)?;
-            self.truth.borrow_mut().closed = true;
         }
         let mut everything = self.everything();
         if let Some(pool) = self.attempt(&everything).await? {
@@ -159,7 +156,8 @@ impl Media {
         let is_current = |n: &usize| truth.current.contains(n) && Some(*n) != *blank;
         let log = match self.plan.shape.log {
             LogShape::Drives => true,
-            LogShape::Pmem(_) => self.exported.get() || log.iter().any(is_current),
+            LogShape::Pmem(_) if self.exported.get() => !log.is_empty(),
+            LogShape::Pmem(_) => log.iter().any(is_current),
         };
         let is_allowed = options.degraded && (options.import || !self.exported.get());
         drives && log && is_allowed && !self.scarce.get()
@@ -238,7 +236,7 @@ impl Media {
     }
 
     /// What was not taken, or cut short in the midst of that, makes room for what there was.
-    fn swap_back(&self) {
+    pub(super) fn swap_back(&self) {
         let Kept { drive, pmem } = self.kept.take();
         if let Some((n, newest)) = drive {
             self.drives[n].restore(&newest);
@@ -298,17 +296,21 @@ impl Media {
         if status.log.failed_devices > 0 {
             let sick = truth.sick.clone();
             truth.out.extend(sick);
+            // Without any that had all of it, what is there now was made of what was given.
+            if truth.current.is_disjoint(&attempt.log) {
+                truth.current.clone_from(&attempt.log);
+            }
         } else {
             truth.current.clone_from(&attempt.log);
         }
-        truth.closed = false;
         Ok(())
     }
 
     /// Puts a copy of some drive aside, for an operator to find later.
     fn put_aside(&self, prng: &mut Prng) {
         let mut truth = self.truth.borrow_mut();
-        if self.plan.shape.redundancy() == 0 {
+        let copies = self.plan.rough.is_some_and(|rough| rough.old_copies);
+        if !copies || self.plan.shape.redundancy() == 0 {
             return;
         }
         if truth.aside.is_none() || prng.below(3) == 0 {

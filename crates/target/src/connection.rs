@@ -60,12 +60,21 @@ pub async fn serve_connection(
     let path = Path { listener, local, peer };
     let stranger = Share::of_address(peer.ip());
     let Ok(connection) = Connection::new(stream, stranger.data.clone()) else { return };
+    let _closing = Closing(connection.clone());
     let handshake = await_connect(&target, &connection, path);
     if let Ok(Some((connected, cid))) = reactor::timeout(INITIALIZE_TIMEOUT, handshake).await {
         connected_told();
         serve_queue(&target, connection.clone(), connected, cid).await;
     }
-    connection.close();
+}
+
+/// Closes a connection however its service ends: also when that is dropped.
+struct Closing(Rc<Connection>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.close();
+    }
 }
 
 /// Answers commands until one is a Connect that succeeds; its queue and command identifier.

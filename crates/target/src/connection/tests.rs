@@ -46,6 +46,28 @@ where
     .unwrap();
 }
 
+/// A connection that was to make room for another, before it had become a queue, stayed open: the task that sends for it
+/// kept it.
+#[test]
+fn a_connection_whose_service_is_dropped_is_closed() {
+    reactor::run(reactor::Config::default(), async {
+        let rig = Rig::new();
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let listener = TcpListener::bind(any, ListenOptions::default()).unwrap();
+        let client =
+            reactor::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        let served = serve_connection(rig.target.clone(), stream, rig.path.listener, || {});
+        let service = reactor::spawn(served);
+        reactor::yield_now().await;
+        service.abort();
+        let mut byte = [0];
+        let ended = reactor::timeout(std::time::Duration::from_secs(30), client.recv(&mut byte));
+        assert_eq!(ended.await.expect("the end of the stream").unwrap(), 0);
+    })
+    .unwrap();
+}
+
 /// Waits, turn by turn, until the target has no controller left.
 async fn until_empty(target: &Target) {
     for _ in 0..2_000 {

@@ -113,6 +113,8 @@ pub const KEEP_ALIVE_MS_MAX: u32 = 3_600_000;
 /// Keep Alive Timeout in ms of a discovery controller whose host asked for none: such a
 /// connection is meant to be short (Base 2.1 section 3.1.3.3.2: two minutes without a command).
 pub const DISCOVERY_IDLE_MS: u32 = 120_000;
+/// How long, in ms, a controller without a Keep Alive Timer and without I/O queues may be silent.
+pub const UNUSED_IDLE_MS: u32 = 120_000;
 /// How long, in ms, an association without an enabled controller is kept (after Connect, reset or
 /// shutdown), so that silent hosts do not hold controllers for ever.
 pub const DISABLED_IDLE_MS: u32 = 120_000;

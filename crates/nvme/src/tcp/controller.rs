@@ -119,7 +119,8 @@ pub struct Machine {
     stage: Stage,
     link: Link,
     payload: Payload,
-    transfers: Box<[Transfer]>,
+    /// As many as were ever in use at once: most connections never ask for data.
+    transfers: Vec<Transfer>,
     config: Config,
 }
 
@@ -138,7 +139,7 @@ impl Machine {
             stage: Stage::Initialize,
             link: Link::new(false, false, 0, config.cpda),
             payload: Payload::default(),
-            transfers: vec![Transfer::default(); usize::from(config.transfers)].into(),
+            transfers: Vec::new(),
             config,
         }
     }
@@ -409,7 +410,12 @@ impl Machine {
     /// # Panics
     /// When the tag is in use or beyond [`Config::transfers`], or the range is empty or beyond 4 GiB.
     pub fn begin_transfer(&mut self, ttag: u16, cid: u16, offset: u32, length: u32) -> ShortHead {
-        let transfer = &mut self.transfers[usize::from(ttag)];
+        assert!(ttag < self.config.transfers, "transfer tag {ttag} is not one");
+        let index = usize::from(ttag);
+        if index >= self.transfers.len() {
+            self.transfers.resize(index + 1, Transfer::default());
+        }
+        let transfer = &mut self.transfers[index];
         assert!(transfer.state == TransferState::Free, "transfer tag {ttag} is in use");
         assert!(length > 0, "an R2T asks for something");
         let end = offset.checked_add(length).expect("a command's data is below 4 GiB");

@@ -74,6 +74,14 @@ impl Peer {
         sent.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
     }
 
+    /// Sends what of `bytes` the socket takes now; how many that were.
+    pub fn send_some(&self, bytes: &[u8]) -> usize {
+        if bytes.is_empty() {
+            return 0;
+        }
+        self.stream.try_send_vectored(&[std::io::IoSlice::new(bytes)]).unwrap_or(0)
+    }
+
     /// ICReq and the answer to it.
     pub async fn initialize(&mut self) {
         let request = self.machine.ic_req();

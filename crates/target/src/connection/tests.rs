@@ -3,6 +3,7 @@
 mod disconnect;
 mod hoarding;
 mod removal;
+mod scripted;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -8,7 +8,7 @@ use nvme::property::Csts;
 use super::queues::end;
 use super::{Controller, State};
 use crate::limits::{
-    DISABLED_IDLE_MS, DISCOVERY_IDLE_MS, KEEP_ALIVE_GRANULARITY, KEEP_ALIVE_MS_MAX,
+    DISABLED_IDLE_MS, DISCOVERY_IDLE_MS, KEEP_ALIVE_GRANULARITY, KEEP_ALIVE_MS_MAX, UNUSED_IDLE_MS,
 };
 use crate::persistent_event::Happened;
 
@@ -53,6 +53,8 @@ impl Controller {
         let after = |start: u64, ms: u32| start.saturating_add(u64::from(ms) * NANOS_PER_MS);
         let idle = match state.features.kato {
             0 if self.is_discovery() => Some(DISCOVERY_IDLE_MS),
+            // Without a timer and without a queue nobody would miss it, and it is one of its host's few.
+            0 if state.queues.io_count() == 0 => Some(UNUSED_IDLE_MS),
             0 => None,
             kato => Some(kato),
         };

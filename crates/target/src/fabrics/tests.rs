@@ -464,7 +464,12 @@ fn an_association_that_is_never_enabled_ends() {
     controller.touch(START + 100 * SECOND);
     assert_eq!(expires_at(controller), START + 120 * SECOND);
     set_cc(controller, enable());
-    assert_eq!(controller.keep_alive_deadline(), None, "no KATO, enabled");
+    // Enabled, and used for nothing: it would be kept for as long as its host's TCP lives.
+    controller.touch(START + 110 * SECOND);
+    assert_eq!(expires_at(controller), START + 230 * SECOND);
+    let queue = rig.connect(&rig.io_attempt(1, controller)).unwrap();
+    assert_eq!(controller.keep_alive_deadline(), None, "no KATO, in use");
+    drop(queue);
 }
 
 #[test]

@@ -98,7 +98,7 @@ fn a_stranger_that_never_reads_its_refusals_fills_no_memory() {
 }
 
 /// What a neighbour's commands take: one R2T write and one read at a time, each of which has to end.
-async fn neighbour_works(address: SocketAddr, nsid: u32, rounds: u16) {
+pub async fn neighbour_works(address: SocketAddr, nsid: u32, rounds: u16) {
     let guest = Guest { host: "nqn.2026-11.io.flashloom:neighbour", ..Guest::default() };
     let (_admin, cntlid) = guest.admin(address).await;
     let mut queue = guest.io(address, cntlid, 1, PLAIN, 32).await;
@@ -219,7 +219,7 @@ fn a_queue_ends_though_its_commands_wait_for_what_it_holds_itself() {
     });
 }
 
-async fn until_gone(target: &crate::Target) {
+pub async fn until_gone(target: &crate::Target) {
     while !target.controllers().is_empty() {
         reactor::sleep(Duration::from_millis(1)).await;
     }

@@ -212,13 +212,15 @@ impl Plan {
         apart && all && matches!(self.begin, Begin::Found { .. })
     }
 
-    /// With the devices that are current, of a label whose missing drives are marked. Changes nothing.
+    /// With the devices that are current, of a label whose missing drives are marked, and that was found with this
+    /// `term`. Changes nothing.
     ///
     /// # Errors
     /// `Missing` for another kind of device or another pool's log, `Loss` when no device that is current is given,
     /// nor that loss accepted.
     pub async fn new(
         label: Label,
+        term: u64,
         log: &LogSpec,
         drives: &DriveSet,
         accept_loss: bool,
@@ -243,7 +245,7 @@ impl Plan {
                 .any(|(slot, member)| member.current && !given.has(slot));
             return Self::anew(label, log, drives, Begin::Clean, without);
         }
-        if given.term > label.term && !accept_loss {
+        if given.term > term && !accept_loss {
             return Err(missing(format!(
                 "the log of pool {} was last used with later labels than the drives given have: \
                  newer drives are missing",
@@ -253,7 +255,7 @@ impl Plan {
         let current = |slot: &usize| label.log_members[*slot].current;
         let lost: Vec<usize> =
             (0..label.log_members.len()).filter(current).filter(|slot| !given.has(*slot)).collect();
-        if given.memory.is_empty() && given.drives.is_empty() || given.term > label.term {
+        if given.memory.is_empty() && given.drives.is_empty() || given.term > term {
             if accept_loss {
                 return Self::anew(label, log, drives, Begin::LogLost, true);
             }

@@ -225,10 +225,11 @@ impl Pool {
                 fewer = true;
             }
         }
+        let found_term = label.term;
         label.term += u64::from(fewer);
         let set = drive_set(&label, drives);
         let catalog = newest_catalog(&set, label.pool).await?;
-        let plan = Plan::new(label, &log, &set, options.accept_loss).await?;
+        let plan = Plan::new(label, found_term, &log, &set, options.accept_loss).await?;
         if risky && !plan.is_witness() {
             return Err(missing(format!(
                 "the drives of pool {} that are missing could have gone on without these: give them, or open the \

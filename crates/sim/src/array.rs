@@ -35,6 +35,8 @@ pub struct Media {
     made: Cell<bool>,
     /// It may have been exported, and was not opened since.
     exported: Rc<Cell<bool>>,
+    /// It was closed in order, and nothing was done since: it needs no log.
+    closed: Rc<Cell<bool>>,
     /// More drives are away than the redundancy bears.
     broken: Rc<Cell<bool>>,
     /// Contents may be lost.
@@ -98,6 +100,7 @@ impl Media {
             power,
             made: Cell::new(false),
             exported: Rc::default(),
+            closed: Rc::default(),
             broken: Rc::default(),
             rotten: Cell::new(false),
             truth: RefCell::default(),
@@ -154,6 +157,7 @@ impl Media {
             self.log_loss.set(self.log_loss.get().filter(|_| !self.is_on()));
             // What a machine without power has read and written, nobody knows of.
             self.exported.set(self.exported.get() && !self.is_on());
+            self.closed.set(self.closed.get() && !self.is_on());
             return Ok(self.array(pool));
         }
         let mut spec = self.plan.shape.spec(self.plan.seed);
@@ -169,7 +173,8 @@ impl Media {
 
     fn array(&self, pool: Pool) -> Array {
         let sound = self.sound();
-        Array { pool, exported: Rc::clone(&self.exported), sound }
+        let (exported, closed) = (Rc::clone(&self.exported), Rc::clone(&self.closed));
+        Array { pool, exported, closed, sound }
     }
 
     fn note(&self, what: &str) {
@@ -199,15 +204,15 @@ impl Media {
         let is_blank = self.is_log_blank();
         if loss.asks && is_blank {
             match open(options).await {
-                // An exported pool needs no log.
-                Ok(pool) if import => return Ok(pool),
+                // A pool that was exported, or closed in order, needs no log.
+                Ok(pool) if import || self.closed.get() => return Ok(pool),
                 Err(error) if error.kind == Kind::Loss => {}
                 Ok(_) => return Err(Refusal::Other("it opens as if nothing were lost".into())),
                 Err(error) => return Err(refusal(&error)),
             }
         }
         let pool = told(open(OpenOptions { accept_loss: true, ..options }).await)?;
-        if is_blank && !import && !pool.has_lost_log() {
+        if is_blank && !import && !self.closed.get() && !pool.has_lost_log() {
             return Err(Refusal::Other("it does not say that its log was lost".into()));
         }
         Ok(pool)
@@ -332,6 +337,7 @@ impl Media {
 pub struct Array {
     pool: Pool,
     exported: Rc<Cell<bool>>,
+    closed: Rc<Cell<bool>>,
     /// Drives that did nothing wrong in this life.
     sound: BTreeSet<usize>,
 }
@@ -454,7 +460,9 @@ impl Array {
     pub async fn close(&self, export: bool) -> Result<(), Refusal> {
         let pool = self.pool.clone();
         self.exported.set(self.exported.get() || export);
-        told(if export { pool.export().await } else { pool.close().await })
+        told(if export { pool.export().await } else { pool.close().await })?;
+        self.closed.set(true);
+        Ok(())
     }
 
     /// Drives that are out of use though nothing but what passes was ever wrong with them.

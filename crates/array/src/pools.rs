@@ -148,7 +148,7 @@ impl Opener {
     }
 
     fn open_known(&self, Attempt { name, def, degraded }: &Attempt) -> Result<Outcome> {
-        let Found { made_of, lacks } = look::find(self.home()?, def, &self.folders)?;
+        let Found { made_of, lacks } = look::find(self.home()?, def, &self.folders, *degraded)?;
         let words = match lacks {
             Some(lacks) if !*degraded => return Ok(Outcome::Lacking(lacks.words)),
             Some(lacks) if !lacks.is_borne => {

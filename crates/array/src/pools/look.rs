@@ -114,11 +114,12 @@ pub struct Lacks {
 }
 
 /// Looks for the pool: at the paths where it was, and if it lacks anything there, among what is in `folders`
-/// and where the system names drives. What carries no label of the pool is left alone, and counts as missing.
+/// and where the system names drives. What carries no label of the pool is left alone, and counts as missing. With
+/// `anew` a log that is gone is made again where nothing was in it.
 ///
 /// # Errors
 /// `Failed` when there is no drive of the pool at all, or none of its log.
-pub fn find(home: &Handle, def: &PoolDef, folders: &[PathBuf]) -> Result<Found> {
+pub fn find(home: &Handle, def: &PoolDef, folders: &[PathBuf], anew: bool) -> Result<Found> {
     let mut faults = Vec::new();
     let mut held = hold(home, def.id, &def.drives, &mut faults)?;
     let (mut newest, mut absent) = absent(&held);
@@ -138,7 +139,10 @@ pub fn find(home: &Handle, def: &PoolDef, folders: &[PathBuf]) -> Result<Found> 
         (newest, absent) = self::absent(&held);
     }
     let Some(newest) = newest else { return Err(none_found(def, &faults)) };
-    let (log, log_locks, mut lost) = open_known_log(&def.log)?;
+    // Closed in order, it left nothing in its log.
+    let size = newest.log_bytes * u64::from(newest.shards);
+    let (log, log_locks, mut lost) =
+        open_known_log(&def.log, (anew && newest.closed).then_some(size))?;
     let count = newest.drives.len();
     // One that could run the pool without those that are here may have done so, elsewhere or before.
     let is_borne = absent.len() <= usize::from(newest.layout.parity)

@@ -240,10 +240,14 @@ pub fn open_drive(path: &Path, size: Option<u64>) -> Result<(Member, Option<Arc<
 }
 
 /// Opens what there is of a known pool's log. Gives what keeps it, what holds that, and words of what is missing.
+/// Where nothing is there, it is made of `anew` bytes.
 ///
 /// # Errors
 /// `Failed` when nothing of it is there.
-pub fn open_known_log(places: &[LogPlace]) -> Result<(LogSpec, Vec<Arc<File>>, Vec<String>)> {
+pub fn open_known_log(
+    places: &[LogPlace],
+    anew: Option<u64>,
+) -> Result<(LogSpec, Vec<Arc<File>>, Vec<String>)> {
     let (mut locks, mut lost, mut first) = (Vec::new(), Vec::new(), None);
     let mut there = Vec::new();
     for place in places {
@@ -257,7 +261,11 @@ pub fn open_known_log(places: &[LogPlace]) -> Result<(LogSpec, Vec<Arc<File>>, V
         }
     }
     if let (true, Some(error)) = (there.is_empty(), first) {
-        return Err(error);
+        if anew.is_none() || places.iter().filter_map(LogPlace::path).any(Path::exists) {
+            return Err(error);
+        }
+        let log = open_log(places, anew, &mut locks)?;
+        return Ok((log, locks, vec!["its log, in which nothing was, is made anew".to_owned()]));
     }
     let log = open_log(&there, None, &mut locks)?;
     Ok((log, locks, lost))

@@ -5,7 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::v1::{Namespace, NewMapping, NewPool, NewVolume, PollPolicy, PoolHealth, VolumeChange};
+use api::v1::{
+    Namespace, NewMapping, NewPool, NewVolume, PollPolicy, PoolHealth, PoolImport, VolumeChange,
+    VolumeDeletion,
+};
 use api::value::{Name, VolumePath};
 
 use crate::node::{Node, Options, Source};
@@ -114,6 +117,56 @@ fn a_pool_that_lacks_what_it_bears_opens_by_itself() {
         node.stop();
         drop(node);
     }
+}
+
+/// What a resize cut off, and what a deleted volume held, was gone at the first slip of the finger.
+#[test]
+fn what_loses_data_wants_to_be_meant() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let node = start(dir, "", "");
+    let path = make(&node, dir, "fast");
+    let size = |node: &Node| node.volume(&path).unwrap().size.bytes();
+    let change = |text: &str| serde_json::from_str::<VolumeChange>(text).unwrap();
+    let refused = node.change_volume(&path, &change(r#"{"size": 524288}"#)).unwrap_err();
+    assert!(refused.context.contains("would be lost"), "{refused}");
+    assert_eq!((size(&node), namespace(&node).size.bytes()), (1 << 20, 1 << 20));
+    node.change_volume(&path, &change(r#"{"size": 524288, "shrink": true}"#)).unwrap();
+    assert_eq!((size(&node), namespace(&node).size.bytes()), (512 << 10, 512 << 10));
+    node.unmap_volume(&path).unwrap();
+    let refused = node.delete_volume(&path, VolumeDeletion::default()).unwrap_err();
+    assert!(refused.context.contains("would be lost"), "{refused}");
+    assert_eq!(node.volumes().unwrap().len(), 1);
+    node.delete_volume(&path, VolumeDeletion { force: true }).unwrap();
+    assert_eq!(node.volumes().unwrap().len(), 0);
+    node.stop();
+    drop(node);
+}
+
+/// An import wanted the paths of all drives; and nothing said what it would take.
+#[test]
+fn an_import_finds_drives_by_itself_and_looks_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let settings = format!("drive-folders = [\"{}\"]", dir.display());
+    let node = start(dir, &settings, "");
+    let path = make(&node, dir, "fast");
+    node.unmap_volume(&path).unwrap();
+    node.export_pool(&named("fast")).unwrap();
+    fs::rename(dir.join("fast2"), dir.join("else")).unwrap();
+    let bytes = |n: u32| fs::read(dir.join(format!("fast{n}"))).unwrap();
+    let before = bytes(0);
+    let from: PoolImport = serde_json::from_str(r#"{"name": "fast"}"#).unwrap();
+    let [found] = node.find_pools(&from).unwrap().try_into().unwrap();
+    assert!(found.exported && !found.known);
+    assert_eq!((found.bears, found.log.as_str(), found.drives.len()), (2, "drives", 4));
+    assert_eq!(found.drives[2].path, Some(dir.join("else").display().to_string()));
+    assert!(before == bytes(0), "looking changes nothing");
+    let pool = node.import_pool(&from).unwrap();
+    assert_eq!(pool.health, PoolHealth::Online);
+    assert!(node.find_pools(&from).unwrap().is_empty(), "it is open");
+    node.stop();
+    drop(node);
 }
 
 /// Two of four drives of RAID 6 could have gone on by themselves, elsewhere or before: then those that are here

@@ -43,6 +43,9 @@ pub struct PoolDef {
     pub drives: Vec<PathBuf>,
     /// Where its commit log lies.
     pub log: Vec<LogPlace>,
+    /// The newest term of its labels that this node knows of: what is older than that is not the pool's newest.
+    #[serde(default)]
+    pub term: u64,
 }
 
 /// What there is of the places that a pool may be found at: a file's existence, or when a folder changed last.
@@ -163,7 +166,12 @@ impl Opener {
         let degraded = words.is_some();
         let pool = self.open(
             made_of,
-            OpenOptions { degraded, unattended: degraded, ..OpenOptions::default() },
+            OpenOptions {
+                degraded,
+                unattended: degraded,
+                known_term: def.term,
+                ..OpenOptions::default()
+            },
         )?;
         if pool.name() != name {
             let context = format!("its drives are those of pool {} now", pool.name());
@@ -209,7 +217,7 @@ impl Opener {
         let pool = OpenPool::create(self.reactors.clone(), made_of, asked)?;
         let pool = self.begin_discards(pool)?;
         made.keep();
-        Ok((PoolDef { id, drives, log }, pool))
+        Ok((PoolDef { id, drives, log, term: pool.term() }, pool))
     }
 
     /// Looks at what an import names, and whether it may be taken: `is_known` says so of a pool that was not
@@ -259,7 +267,8 @@ impl Opener {
         let pool = self.open(made_of, OpenOptions { import: true, ..asked })?; // By index, as errors and commands count them.
         let by_index: Option<Vec<_>> = pool.paths().iter().cloned().collect();
         let drives = by_index.unwrap_or(given);
-        Ok((PoolDef { id: Uuid::from_bytes(label.pool), drives, log }, pool))
+        let (id, term) = (Uuid::from_bytes(label.pool), pool.term());
+        Ok((PoolDef { id, drives, log, term }, pool))
     }
 }
 
@@ -393,6 +402,7 @@ impl Pools {
                         at.clone_from(now);
                     }
                 }
+                known.def.term = pool.term();
                 (known.tries, known.deadline, known.told) = (0, None, false);
                 known.condition = Condition::Open(pool);
                 match words {
@@ -494,6 +504,14 @@ impl Pools {
             },
             Some(_) => Err(is_there(name)),
         }
+    }
+
+    /// Takes the term of an open pool's labels; whether it is another one.
+    pub fn note_term(&mut self, name: &Name, term: u64) -> bool {
+        let Some(known) = self.known.get_mut(name) else { return false };
+        let is_newer = term > known.def.term;
+        known.def.term = known.def.term.max(term);
+        is_newer
     }
 
     /// Whether this node has a pool with this identity, open or not.

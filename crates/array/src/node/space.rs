@@ -24,6 +24,7 @@ impl Node {
             // A pool that was closed meanwhile.
             let Ok(Some(status)) = look.await else { continue };
             self.tell_lost(&name, status.lost_blocks)?;
+            self.note_term(&name, status.log.term);
             self.tell_problem(&name, problem(&status).as_deref())?;
             self.tell_faults(&name, &status)?;
             let settle = {
@@ -58,6 +59,16 @@ impl Node {
             self.events.record(Severity::Error, loss(name, new));
         }
         Ok(())
+    }
+
+    /// Remembers the newest labels of a pool, beside what its drives say.
+    fn note_term(&self, name: &Name, term: u64) {
+        let mut inner = self.inner();
+        let noted = inner.serving_mut().is_ok_and(|s| s.pools_mut().note_term(name, term));
+        if noted && let Err(error) = self.keep(&mut inner) {
+            drop(inner);
+            self.events.record(Severity::Error, error.context);
+        }
     }
 
     /// Records it when a drive of a pool has more faults than was told.

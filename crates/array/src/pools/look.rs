@@ -109,7 +109,7 @@ pub struct Found {
 pub struct Lacks {
     /// In words, with the paths where it was last.
     pub words: String,
-    /// Whether the redundancy bears it, and nothing else can have become of the pool meanwhile.
+    /// Whether the redundancy bears it. Whether something else may have become of the pool meanwhile, the log says.
     pub is_borne: bool,
 }
 
@@ -143,10 +143,7 @@ pub fn find(home: &Handle, def: &PoolDef, folders: &[PathBuf], anew: bool) -> Re
     let size = newest.log_bytes * u64::from(newest.shards);
     let (log, log_locks, mut lost) =
         open_known_log(&def.log, (anew && newest.closed).then_some(size))?;
-    let count = newest.drives.len();
-    // One that could run the pool without those that are here may have done so, elsewhere or before.
-    let is_borne = absent.len() <= usize::from(newest.layout.parity)
-        && absent.len() + usize::from(newest.layout.parity) < count;
+    let is_borne = absent.len() <= usize::from(newest.layout.parity);
     let mut words: Vec<_> = absent.iter().map(|&index| missing(index, def, &faults)).collect();
     words.append(&mut lost);
     let mut locks = log_locks;

@@ -49,6 +49,7 @@ pub struct OpenPool {
     places: Vec<LogPlace>,
     volumes: Mutex<BTreeMap<Name, Volume>>,
     log_lost: bool,
+    term: u64,
     /// Until it is closed.
     locks: Mutex<Vec<Arc<File>>>,
 }
@@ -63,6 +64,7 @@ struct Opened {
     id: [u8; 16],
     volumes: Vec<(String, Volume)>,
     log_lost: bool,
+    term: u64,
 }
 
 async fn hold(pool: Pool) -> engine::Result<Opened> {
@@ -74,7 +76,7 @@ async fn hold(pool: Pool) -> engine::Result<Opened> {
     let volumes = volumes.collect::<engine::Result<_>>()?;
     let log_lost = pool.has_lost_log();
     HELD.with_borrow_mut(|held| held.insert(Uuid::from_bytes(status.id), pool));
-    Ok(Opened { name: status.name, id: status.id, volumes, log_lost })
+    Ok(Opened { name: status.name, id: status.id, volumes, log_lost, term: status.log.term })
 }
 
 fn name_of(text: &str) -> Result<Name> {
@@ -152,6 +154,7 @@ impl OpenPool {
             places,
             volumes: Mutex::new(volumes.collect::<Result<_>>()?),
             log_lost: opened.log_lost,
+            term: opened.term,
             locks: Mutex::new(locks),
         })
     }
@@ -164,6 +167,11 @@ impl OpenPool {
     /// Whether it was opened without its commit log, which was lost.
     pub const fn has_lost_log(&self) -> bool {
         self.log_lost
+    }
+
+    /// The term of its labels when it was opened.
+    pub const fn term(&self) -> u64 {
+        self.term
     }
 
     /// What identifies it for ever.

@@ -34,6 +34,8 @@ pub struct Settings {
     pub drive_folders: Vec<PathBuf>,
     /// Drives of pools are not told of the space that becomes free.
     pub keeps_free_space: bool,
+    /// Hosts without a name are admitted nowhere.
+    pub strict_host_names: bool,
 }
 
 impl Default for Settings {
@@ -46,6 +48,7 @@ impl Default for Settings {
             wait_for_drives: WAIT_FOR_DRIVES,
             drive_folders: Vec::new(),
             keeps_free_space: false,
+            strict_host_names: false,
         }
     }
 }

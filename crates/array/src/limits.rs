@@ -51,9 +51,9 @@ pub const LATE_TRIES: u32 = 5;
 /// How long a taken address is waited for: the kernel lets go of what a killed daemon's rings held
 /// within some tens of milliseconds.
 pub const LEFT_BEHIND: Duration = Duration::from_secs(1);
-/// How long a change waits for the commands that the media of a removed or smaller namespace still has: longer than a
-/// read or write of a drive is waited for (30 s). Other changes wait meanwhile.
-pub const NAMESPACE_DRAIN: Duration = Duration::from_secs(40);
+/// How long a change waits for the commands that the media of a removed or smaller namespace still has: drives answer
+/// within milliseconds, and other changes, and the watchdog, wait meanwhile. Media that take longer stay in use.
+pub const NAMESPACE_DRAIN: Duration = Duration::from_secs(10);
 /// How long a reactor may take to answer what is asked of all of them: many turns of the busiest.
 pub const ANSWER: Duration = Duration::from_secs(2);
 /// How long a reactor that is stopping may be silent: it waits for what the kernel still has of it for ten seconds.

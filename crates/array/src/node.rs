@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use api::v1::{Event, Kind, PollPolicy, Severity};
 use api::value::Address;
-use target::News;
+use target::{News, Target};
 
 use crate::change::Step;
 use crate::config::{self, Config, Faults, Settings};
@@ -67,6 +67,8 @@ pub struct Node {
     pub(crate) events: Events,
     /// What runs it, to be asked whatever a change is waiting for.
     crew: Arc<Crew>,
+    /// What refused Connects are asked of, likewise.
+    target: Arc<Target>,
     /// Held by whoever changes what is served, for as long as that takes; taken before `inner`.
     changing: Mutex<()>,
     /// Held for moments only: never while a pool's reactor, or a drive of a pool, is waited for.
@@ -149,6 +151,7 @@ impl Node {
             started: SystemTime::now(),
             events: Events::default(),
             crew: serving.crew(),
+            target: serving.target(),
             changing: Mutex::new(()),
             inner: Mutex::new(Inner { state, serving: Some(serving), openings: 0 }),
             settled: Condvar::new(),

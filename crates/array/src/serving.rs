@@ -74,6 +74,7 @@ impl Serving {
         #[cfg(feature = "canary")]
         canary::watch(crew.acceptor(0));
         let target = Target::new(Identity::default());
+        target.set_strict_host_names(settings.strict_host_names);
         Ok(Self {
             node,
             target,
@@ -103,6 +104,11 @@ impl Serving {
     /// The reactors.
     pub fn crew(&self) -> Arc<Crew> {
         Arc::clone(&self.crew)
+    }
+
+    /// What is served to hosts.
+    pub fn target(&self) -> Arc<Target> {
+        Arc::clone(&self.target)
     }
 
     /// What hosts see of the namespaces that `current` wants, to be remembered.

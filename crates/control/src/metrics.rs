@@ -83,6 +83,7 @@ pub fn text(documents: Option<&Documents>, metrics: &Metrics) -> String {
         listeners(&mut text, &status.listeners);
         pools::text(&mut text, pools, volumes);
     }
+    refused(&mut text, &metrics.refused_connects);
     reactors(&mut text, &metrics.reactors);
     subsystems(&mut text, metrics);
     let namespaces = metrics.namespaces.iter().map(|entry| {
@@ -94,6 +95,14 @@ pub fn text(documents: Option<&Documents>, metrics: &Metrics) -> String {
     });
     scope(&mut text, "host", &["subsystem", "host"], &hosts.collect::<Vec<_>>());
     text.0
+}
+
+fn refused(text: &mut Text, reasons: &[(String, u64)]) {
+    let name = "flashloom_connects_refused_total";
+    text.family(name, "counter", "Connects that were refused, by reason.");
+    for (reason, count) in reasons {
+        text.sample(name, &vec![("reason", reason.as_str())], count);
+    }
 }
 
 fn node(text: &mut Text, status: &Status) {

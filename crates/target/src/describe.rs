@@ -78,6 +78,7 @@ pub(crate) fn io_controller(
     let mut id = controller_base(target, controller);
     set_ascii(&mut id.sn, &subsystem.spec.serial);
     set_ascii(&mut id.mn, &subsystem.spec.model);
+    id.ctratt = (id.ctratt.get() | bits::CTRATT_RESERVATIONS_NEED_HOSTID).into();
     id.cmic = bits::CMIC_MULTI_PORT | bits::CMIC_MULTI_CONTROLLER | bits::CMIC_ANA;
     id.oaes = (bits::OAES_NAMESPACE_ATTRIBUTE | bits::OAES_ANA_CHANGE).into();
     id.anatt = ANA_TRANSITION_SECONDS;

@@ -12,7 +12,7 @@ mod namespaces;
 mod subsystems;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use nvme::fabrics::CNTLID_MAX;
@@ -100,6 +100,7 @@ pub struct Target {
     /// When it was made, in the reactor's nanoseconds.
     started: u64,
     pub(crate) refusals: Refusals,
+    strict_host_names: AtomicBool,
     registry: Mutex<Registry>,
     itself: Weak<Target>,
 }
@@ -112,6 +113,7 @@ impl Target {
             epoch: Arc::new(AtomicU64::new(1)),
             started: reactor::now(),
             refusals: Refusals::default(),
+            strict_host_names: AtomicBool::new(false),
             registry: Mutex::new(Registry {
                 subsystems: BTreeMap::new(),
                 listeners: BTreeMap::new(),
@@ -130,6 +132,15 @@ impl Target {
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Relaxed)
+    }
+
+    /// Whether hosts without a name are refused as section 6.3 wants it, also where any host is admitted.
+    pub fn set_strict_host_names(&self, strict: bool) {
+        self.strict_host_names.store(strict, Ordering::Relaxed);
+    }
+
+    pub(crate) fn strict_host_names(&self) -> bool {
+        self.strict_host_names.load(Ordering::Relaxed)
     }
 
     /// Refused Connects that were not told yet; to be asked for now and then.

@@ -181,7 +181,7 @@ load_done() {
 # the host's own fault.
 KNOWN='^$'
 kernel_quiet() {
-    ! dmesg | grep -vE "$KNOWN" | grep -E 'BUG:|Oops|WARNING: |hung_task|blocked for more than|identifiers changed|soft lockup|KASAN'
+    ! dmesg | grep -vE "$KNOWN" | grep -E 'BUG:|Oops|WARNING: |hung_task|blocked for more than|identifiers changed|unusual effects|soft lockup|KASAN'
 }
 # For scenarios in which no I/O may fail.
 no_io_error() {

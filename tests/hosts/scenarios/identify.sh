@@ -13,7 +13,7 @@ expect '(.oaes / 256 | floor) % 2 == 1' <id
 expect '.ioccsz * 16 >= 64 + 4096 and .iorcsz == 1 and .icdoff == 0' <id
 expect '.sqes == 102 and .cqes == 68 and .maxcmd > 0' <id
 expect '.sgls % 4 > 0 and (.sgls / 1048576 | floor) % 2 == 1' <id
-expect '(.cmic / 8 | floor) % 2 == 1 and .anagrpmax == 1 and .nanagrpid == 1 and .anatt > 0' <id
+expect '(.cmic / 8 | floor) % 2 == 1 and .anagrpmax >= 1 and .nanagrpid == .anagrpmax and .anatt > 0' <id
 expect '.nn >= 1 and .mnan >= 0 and .vwc >= 0' <id
 
 nvme id-ns "$DEV" -o json >ns
@@ -31,7 +31,11 @@ nvme list-ns "$C" --all -o json | expect '[.nsid_list[].nsid] == [1]'
 nvme list-ctrl "$C" -o json | expect '.num_ctrl >= 1'
 nvme list-ctrl "$C" --namespace-id=1 -o json | expect '.num_ctrl >= 1'
 nvme cmdset-ind-id-ns "$C" --namespace-id=1 -o json | expect '.nstat % 2 == 1'
-nvme nvm-id-ctrl "$C" -o json | expect '.vsl >= 0 and .wzsl >= 0 and .dmrl >= 0'
+nvme nvm-id-ctrl "$C" -o json | expect '.vsl >= 0 and .wzsl == 13 and .dmrl >= 0'
+# What the block layer makes of it: transfers of 1 MiB, zeroes by 32 MiB and not by as much as is transferred.
+queue=/sys/block/${DEV#/dev/}/queue
+[ "$(cat "$queue/max_hw_sectors_kb")" -eq 1024 ] || fail "transfers of $(cat "$queue/max_hw_sectors_kb") KiB"
+[ "$(cat "$queue/write_zeroes_max_bytes")" -eq 33554432 ] || fail "zeroes of $(cat "$queue/write_zeroes_max_bytes") bytes"
 nvme nvm-id-ns "$DEV" -o json | expect 'type == "object"'
 # This one prints no JSON.
 nvme id-iocs "$C" | grep -qi "I/O Command Set"

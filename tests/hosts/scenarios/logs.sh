@@ -25,7 +25,7 @@ nvme persistent-event-log "$C" --action=1 --log_len=4096 >persistent
 grep -qi 'power' persistent
 nvme persistent-event-log "$C" --action=2
 nvme resv-notif-log "$C" -o json | expect 'type == "object"'
-nvme ana-log "$C" -o json | expect '[.. | .state? // empty] == ["optimized"]'
+nvme ana-log "$C" -o json | expect '[.. | objects | select((.nnsids? // 0) > 0) | .state] == ["optimized"]'
 refused 'invalid log page' nvme get-log "$C" --log-id=0xbf --log-len=512
 
 count() { nvme id-ctrl "$C" -o json | jq .elpe; }

@@ -120,6 +120,9 @@ pub struct Metrics {
     pub hosts: Vec<HostMetrics>,
     /// By reactor.
     pub reactors: Vec<ReactorMetrics>,
+    /// Refused Connects, by reason; every reason is there.
+    #[serde(default)]
+    pub refused_connects: Vec<(String, u64)>,
 }
 
 impl Counters {

@@ -37,6 +37,8 @@ pub struct Node {
     pub wait_for_drives: Option<Spanned<u64>>,
     #[serde(default)]
     pub drive_folders: Vec<Spanned<String>>,
+    #[serde(default)]
+    pub strict_host_names: bool,
 }
 
 /// `[[listener]]`

@@ -142,6 +142,7 @@ impl Reader<'_> {
             wait_for_drives: self.wait_for_drives(node),
             drive_folders,
             keeps_free_space,
+            strict_host_names: node.strict_host_names,
         }
     }
 

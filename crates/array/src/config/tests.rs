@@ -8,6 +8,7 @@ cpus = "0"
 poll = "interrupt"
 spin-us = 50
 pool-low-percent = 70
+strict-host-names = true
 
 [[listener]]
 address = "0.0.0.0:4420"
@@ -42,6 +43,7 @@ address = "192.0.2.9:8009"
 fn a_good_file_means_what_it_says() {
     let config = parse(Path::new("good.toml"), GOOD).unwrap();
     assert_eq!(config.settings.cpus, [0]);
+    assert!(config.settings.strict_host_names && !Settings::default().strict_host_names);
     assert_eq!(config.settings.poll, PollPolicy::Interrupt);
     assert_eq!((config.settings.space.low, config.settings.space.critical), (70, 95));
     assert_eq!(config.settings.spin, Some(Duration::from_micros(50)));

@@ -105,7 +105,7 @@ impl Node {
 
     /// All counters now, of the reactors that answer in time.
     pub fn metrics(&self) -> Metrics {
-        Collector::new(Arc::clone(&self.crew)).collect()
+        Collector::new(Arc::clone(&self.crew), Arc::clone(&self.target)).collect()
     }
 }
 

@@ -10,6 +10,7 @@ use api::v1::{
 };
 use stdx::histogram::Histogram;
 use stdx::num::u64_of;
+use target::Target;
 use target::metrics::{Kind, OTHER_HOSTS, Row, collect};
 
 use super::crew::{Crew, busy};
@@ -47,11 +48,12 @@ const BOUNDS: [u64; 23] = [
 #[derive(Debug)]
 pub struct Collector {
     crew: Arc<Crew>,
+    target: Arc<Target>,
 }
 
 impl Collector {
-    pub fn new(crew: Arc<Crew>) -> Self {
-        Self { crew }
+    pub fn new(crew: Arc<Crew>, target: Arc<Target>) -> Self {
+        Self { crew, target }
     }
 
     /// All counters now, of the reactors that answer in time.
@@ -93,7 +95,13 @@ impl Collector {
             outstanding: row.outstanding,
             counters: counters(&row),
         });
-        Metrics { namespaces: namespaces.collect(), hosts: hosts.collect(), reactors }
+        let refused = self.target.refusal_counts();
+        Metrics {
+            namespaces: namespaces.collect(),
+            hosts: hosts.collect(),
+            reactors,
+            refused_connects: refused.map(|(why, count)| (why.to_owned(), count)).collect(),
+        }
     }
 }
 

@@ -45,6 +45,18 @@ fn a_subsystem_is_the_sum_of_its_namespaces() {
 }
 
 #[test]
+fn refused_connects_are_counted_by_reason() {
+    let mut text = Text(String::new());
+    refused(&mut text, &[("busy".into(), 2), ("no_subsystem".into(), 0)]);
+    for line in [
+        "flashloom_connects_refused_total{reason=\"busy\"} 2",
+        "flashloom_connects_refused_total{reason=\"no_subsystem\"} 0",
+    ] {
+        assert!(text.0.lines().any(|other| other == line), "{line}\n---\n{}", text.0);
+    }
+}
+
+#[test]
 fn seconds_are_exact() {
     assert_eq!(seconds(0), "0");
     assert_eq!(seconds(1), "0.000000001");

@@ -348,6 +348,8 @@ pub mod bits {
     pub const CTRATT_MULTI_DOMAIN: u32 = 1 << 10;
     /// CTRATT: Extended LBA Formats Supported.
     pub const CTRATT_EXTENDED_LBA_FORMATS: u32 = 1 << 15;
+    /// CTRATT: reservations need a Host Identifier other than 0h (RHII).
+    pub const CTRATT_RESERVATIONS_NEED_HOSTID: u32 = 1 << 18;
 
     /// CNTRLTYPE: I/O controller.
     pub const CNTRLTYPE_IO: u8 = 1;

@@ -11,7 +11,7 @@ use stdx::num::usize64;
 use super::gather::{check_length, gather_list};
 use super::{Attached, Reply, Slot};
 use crate::limits::TRANSFER_BYTES_MAX;
-use crate::reservation::{Command, Refusal, keep};
+use crate::reservation::{Command, HostId, Refusal, keep};
 
 fn status_of(refusal: Refusal) -> Status {
     match refusal {
@@ -22,12 +22,22 @@ fn status_of(refusal: Refusal) -> Status {
     }
 }
 
+/// Refuses hosts without a Host Identifier (section 8.1.22): by it reservations tell hosts apart, and all of those would be
+/// one.
+fn check_host(at: &Attached) -> Result<(), Status> {
+    match at.host() {
+        HostId(id) if id == [0; 16] => Err(Status::HOST_IDENTIFIER_NOT_INITIALIZED.with_dnr()),
+        _ => Ok(()),
+    }
+}
+
 pub async fn register(
     at: &Attached,
     fields: Register,
     sqe: &Sqe,
     slot: &impl Slot,
 ) -> Result<Reply, Status> {
+    check_host(at)?;
     let data = gather_list(sqe, slot, size_of::<RegisterData>()).await?;
     let keys = RegisterData::read(&data).map_err(|refusal| refusal.status())?;
     change(at, &Command::register(fields, &keys), slot).await
@@ -39,6 +49,7 @@ pub async fn acquire(
     sqe: &Sqe,
     slot: &impl Slot,
 ) -> Result<Reply, Status> {
+    check_host(at)?;
     let data = gather_list(sqe, slot, size_of::<AcquireData>()).await?;
     let keys = AcquireData::read(&data).map_err(|refusal| refusal.status())?;
     change(at, &Command::acquire(fields, &keys).map_err(status_of)?, slot).await
@@ -50,6 +61,7 @@ pub async fn release(
     sqe: &Sqe,
     slot: &impl Slot,
 ) -> Result<Reply, Status> {
+    check_host(at)?;
     let data = gather_list(sqe, slot, size_of::<ReleaseData>()).await?;
     let keys = ReleaseData::read(&data).map_err(|refusal| refusal.status())?;
     change(at, &Command::release(fields, &keys).map_err(status_of)?, slot).await
@@ -80,6 +92,7 @@ pub async fn report(
     sqe: &Sqe,
     slot: &impl Slot,
 ) -> Result<Reply, Status> {
+    check_host(at)?;
     // Fabrics hosts have 128-bit identifiers, for which the short form has no room.
     if !fields.extended {
         return Err(Status::HOST_IDENTIFIER_INCONSISTENT_FORMAT.with_dnr());

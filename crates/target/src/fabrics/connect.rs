@@ -75,7 +75,7 @@ fn decide(target: &Target, params: &ConnectParams<'_>) -> Result<Connected, Why>
     };
     check_command(&command)?;
     let subsystem = Nqn::from_field(&params.data.subnqn).map_err(|_| Why::SubsystemName)?;
-    let host = Host { nqn: host_name(params.data)?, id: params.data.hostid };
+    let host = Host { nqn: host_name(target, params.data)?, id: params.data.hostid };
     let share = if subsystem.is_discovery() {
         Share::of_address(params.path.peer.ip())
     } else {
@@ -101,9 +101,10 @@ fn decide(target: &Target, params: &ConnectParams<'_>) -> Result<Connected, Why>
 
 /// The host's name. Section 6.3 wants one; but SPDK's perf tool, with which arrays are measured, sends none unless it
 /// is told to, so that a host without one is admitted where any host is, under a name that says so.
-fn host_name(data: &ConnectData) -> Result<Nqn, Why> {
+fn host_name(target: &Target, data: &ConnectData) -> Result<Nqn, Why> {
     match Nqn::from_field(&data.hostnqn) {
         Ok(nqn) => Ok(nqn),
+        Err(NqnError::Empty) if target.strict_host_names() => Err(Why::Unnamed),
         Err(NqnError::Empty) => Nqn::new(UNNAMED).map_err(|_| Why::HostName),
         Err(_) => Err(Why::HostName),
     }

@@ -116,7 +116,7 @@ impl Why {
             Self::KeepAlive => "it asks for a Keep Alive Timeout that is too long (KATO)",
             Self::SubsystemName => "its SUBNQN is no NQN",
             Self::HostName => "its HOSTNQN is no NQN",
-            Self::Unnamed => "its HOSTNQN is empty, and the subsystem does not admit any host",
+            Self::Unnamed => "its HOSTNQN is empty, and hosts are admitted by name",
             Self::NoSubsystem => "there is no such subsystem here",
             Self::DiscoveryOnly => "it came to a listener that is for discovery only",
             Self::HostNotAllowed => "it is not on the subsystem's list of hosts",

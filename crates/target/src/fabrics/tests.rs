@@ -130,6 +130,9 @@ fn a_host_without_a_name_is_admitted_where_any_host_is() {
     io.data.hostnqn.fill(0);
     drop(rig.connect(&io).unwrap());
     drop(admin);
+    rig.target.set_strict_host_names(true);
+    assert_eq!(rig.connect(&attempt).unwrap_err(), invalid(512, true));
+    rig.target.set_strict_host_names(false);
     // By name: also a list that has the name of those without one admits none of them.
     rig.target.set_allow_any(&nqn(SUBSYSTEM), false).unwrap();
     rig.target.allow_host(&nqn(SUBSYSTEM), &nqn(HOST)).unwrap();

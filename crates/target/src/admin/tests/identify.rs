@@ -58,6 +58,7 @@ fn the_controller_advertises_what_hosts_need_and_what_is_kept() {
     assert_eq!(id.oacs.get(), 0, "no optional admin command");
     assert_eq!(id.vwc & bits::VWC_PRESENT, 0, "nothing here has a volatile cache");
     assert_ne!(id.ctratt.get() & bits::CTRATT_TBKAS, 0);
+    assert_ne!(id.ctratt.get() & bits::CTRATT_RESERVATIONS_NEED_HOSTID, 0);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use super::double::*;
 use super::io::{range, read, read_sqe, write, write_sqe};
 use crate::command::Attached;
 use crate::namespace::{Backend, Namespace, NamespaceSpec};
-use crate::reservation::{Keeper, Keeping, Notice, NoticeKind, Saved, keep};
+use crate::reservation::{HostId, Keeper, Keeping, Notice, NoticeKind, Saved, keep};
 
 fn keys(first: u64, second: u64) -> Vec<u8> {
     [first.to_le_bytes(), second.to_le_bytes()].concat()
@@ -53,6 +53,22 @@ fn a_reservation_keeps_another_hosts_commands_out_until_it_is_released() {
             assert_eq!(send(&mine, RELEASE, 1 << 8, 7, 0).await, Status::SUCCESS);
             assert_eq!(write(&theirs, 0, &[4; 512], By::Capsule).await, Status::SUCCESS);
         }
+    });
+}
+
+/// Two hosts without a Host Identifier were one registrant: the one was let in by what the other had reserved.
+#[test]
+fn hosts_without_an_identifier_cannot_use_reservations_and_are_kept_out_by_them() {
+    on_reactor(async {
+        let place = Place::new(On::Memory, 1, 16, 512).await;
+        let (named, nameless) = (place.attach(HOST), place.attach(HostId([0; 16])));
+        for (opcode, cdw10) in [(REGISTER, 0), (ACQUIRE, 1 << 8), (RELEASE, 1 << 8)] {
+            let status = send(&nameless, opcode, cdw10, 0, 7).await;
+            assert!(status.is(Status::HOST_IDENTIFIER_NOT_INITIALIZED), "{opcode:#x} {status:?}");
+        }
+        assert_eq!(send(&named, REGISTER, 0, 0, 7).await, Status::SUCCESS);
+        assert_eq!(send(&named, ACQUIRE, 1 << 8, 7, 0).await, Status::SUCCESS);
+        assert!(write(&nameless, 0, &[2; 512], By::Capsule).await.is(CONFLICT));
     });
 }
 

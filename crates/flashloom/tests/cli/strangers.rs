@@ -85,7 +85,7 @@ fn what_the_daemon_makes_is_for_its_user_alone() {
     let daemon = Daemon::run(command.args(["--discovery", "off"]), &serve);
     let log = dir.join("log");
     let drives: Vec<_> =
-        (0..2).map(|n| format!("--drive {}/d{n},size=128MiB", dir.display())).collect();
+        (0..2).map(|n| format!("--drive {}/d{n},size=192MiB", dir.display())).collect();
     let log_of = format!("--log bbu:{} --log-size 12MiB", log.display());
     json(&state, &format!("pool create fast {} {log_of}", drives.join(" ")));
     for path in [&drive, &log, &dir.join("d0"), &state.join("state.json"), &state.join("api.sock")]

@@ -170,27 +170,37 @@ impl Sorted {
     }
 }
 
-async fn newest_catalog(drives: &DriveSet, pool: [u8; 16]) -> Result<Catalog> {
+/// The newest catalog of all drives.
+struct Newest {
+    catalog: Catalog,
+    /// Each of them has it.
+    alike: bool,
+}
+
+async fn newest_catalog(drives: &DriveSet, pool: [u8; 16]) -> Result<Newest> {
     let mut newest: Option<Catalog> = None;
-    let mut unread = None;
+    let (mut unread, mut alike) = (None, true);
     for index in drives.indices() {
         let Some(drive) = drives.drive(index).cloned() else { continue };
         // A drive that cannot be read, or carries a damaged catalog, is outvoted by the others.
         match area::read_catalog(&drive, pool).await {
-            Ok(Ok(catalog))
-                if newest.as_ref().is_none_or(|n| n.generation < catalog.generation) =>
-            {
-                newest = Some(catalog);
+            Ok(Ok(catalog)) => {
+                let other = newest.as_ref().map(|newest| newest.generation);
+                alike &= other.is_none_or(|other| other == catalog.generation);
+                if other.is_none_or(|other| other < catalog.generation) {
+                    newest = Some(catalog);
+                }
             }
-            Ok(_) => {}
-            Err(error) => unread = Some(error),
+            Ok(Err(_)) => alike = false,
+            Err(error) => (unread, alike) = (Some(error), false),
         }
     }
     let what = "no drive has the pool's catalog";
-    newest.ok_or_else(|| match unread {
+    let catalog = newest.ok_or_else(|| match unread {
         Some(error) => Error::caused(Kind::Failed, what, error),
         None => Error::new(Kind::Corrupt, what),
-    })
+    })?;
+    Ok(Newest { catalog, alike })
 }
 
 impl Pool {
@@ -228,7 +238,7 @@ impl Pool {
         let found_term = label.term;
         label.term += u64::from(fewer);
         let set = drive_set(&label, drives);
-        let catalog = newest_catalog(&set, label.pool).await?;
+        let newest = newest_catalog(&set, label.pool).await?;
         let plan = Plan::new(label, found_term, &log, &set, options.accept_loss).await?;
         if risky && !plan.is_witness() {
             return Err(missing(format!(
@@ -237,18 +247,18 @@ impl Pool {
                 plan.before.name
             )));
         }
-        Self::open_as(plan, catalog, set, options, on).await
+        Self::open_as(plan, newest, set, options, on).await
     }
 
     async fn open_as(
         plan: Plan,
-        catalog: Catalog,
+        newest: Newest,
         set: DriveSet,
         options: OpenOptions,
         on: &[Handle],
     ) -> Result<Self> {
         let Plan { before, after, begin, media, spare, without } = plan;
-        let frame = Frame::new(before, after.clone(), media, catalog, set)?;
+        let frame = Frame::new(before, after.clone(), media, newest.catalog, set)?;
         let pool = Self::assemble(frame, on, begin).await?;
         pool.0.log_lost.set(begin == Begin::LogLost);
         pool.0.log_anew.set(begin == Begin::Clean && without);
@@ -263,6 +273,11 @@ impl Pool {
                 (label.closed, label.state) = (false, PoolState::Active);
             };
             let written = pool.0.common.superblock.write_labels(open).await;
+            pool.or_stop(written).await?;
+        }
+        if !newest.alike {
+            // A change that was cut short is on some drives only, and from now on everybody sees it.
+            let written = pool.0.common.superblock.change_catalog(|_| Ok(())).await;
             pool.or_stop(written).await?;
         }
         if options.accept_loss {

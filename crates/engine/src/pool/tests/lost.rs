@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::address::Key;
+use crate::format;
 use crate::log::Found;
 use crate::map::{Contents, Extents};
 
@@ -292,6 +293,35 @@ fn what_is_damaged_in_the_log_is_waited_for_on_its_way_to_the_drives() {
         let mut got = vec![0; BLOCK];
         v.read(1024 * BLOCK as u64, &mut got).await.unwrap();
         assert!(got == block(1024, 0));
+        pool.close().await.unwrap();
+    });
+}
+
+/// A crash had left a new volume in the catalog of one drive. The pool opened with it, and the others never heard of
+/// it: without that drive the volume was gone.
+#[test]
+fn a_change_cut_short_that_an_opening_shows_is_on_all_drives() {
+    reactor::simulate(1, async {
+        let (media, drives) = simulated(3, 160 * MIB, 0);
+        let log = LogSpec::Bbu(vec![pmem(8 * MIB)]);
+        let scheme = raid::Scheme::Mirror { copies: 3 };
+        let spec = PoolSpec { scheme, ..spec(&drives, log.clone()) };
+        let pool = Pool::create(spec, &[]).await.unwrap();
+        let catalogs = |drive: &media::Simulated| {
+            let mut bytes = vec![0; 2 * usize64(format::area::CATALOG_SLOT)];
+            drive.peek(format::area::CATALOG, &mut bytes);
+            bytes
+        };
+        let old = catalogs(&media[1]);
+        pool.create_volume(volume("late", MIB)).await.unwrap();
+        pool.close().await.unwrap();
+        media[1..].iter().for_each(|drive| drive.poke(format::area::CATALOG, &old));
+        let options = OpenOptions { degraded: true, ..OpenOptions::default() };
+        let pool = Pool::open(drives.clone(), log.clone(), options, &[]).await.unwrap();
+        assert_eq!(pool.volumes(), ["late"]);
+        pool.close().await.unwrap();
+        let pool = Pool::open(drives[1..].to_vec(), log, options, &[]).await.unwrap();
+        assert_eq!(pool.volumes(), ["late"]);
         pool.close().await.unwrap();
     });
 }

@@ -88,15 +88,17 @@ impl MadeOf {
         Self::open(drives, log, shared, |_| Ok(Some(bytes)))
     }
 
-    /// Opens what an import names. A log that is not there is made, as long as the drives say it was, where the
-    /// pool was exported or its loss is accepted; otherwise its path may be wrong.
+    /// Opens what an import names. A log that is not there is made, as long as the drives say it was, where nothing
+    /// was left in it (the pool was exported, or closed in order) or its loss is accepted; otherwise its path may be
+    /// wrong.
     ///
     /// # Errors
     /// As [`asked`](Self::asked).
     pub fn imported(from: &PoolImport, shared: bool, home: &reactor::Handle) -> Result<Self> {
         Self::open(&from.drives, &from.log, shared, |members| {
             let Some(label) = newest_label(home, members)? else { return Ok(Some(LOG_BYTES)) };
-            let makes = from.accept_loss || label.state == PoolState::Exported;
+            let empty = label.closed || label.state == PoolState::Exported;
+            let makes = from.accept_loss || empty;
             Ok(makes.then_some(label.log_bytes * u64::from(label.shards)))
         })
     }

@@ -55,7 +55,8 @@ fn silent_connections_leave_hosts_and_pools_alone() {
     let resident = process.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
     let kilobytes = resident.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap();
     assert!(kilobytes < 400 << 10, "{kilobytes} KiB");
-    assert!(served() <= 1024 + 8, "{}", served());
+    // Those that were shown out end in turns of their own.
+    assert!((0..1000).any(|_| served() <= 1024 + 8), "{}", served());
 
     // What was written before and meanwhile is there, and nothing has failed.
     let output = neighbour.wait_with_output().unwrap();

@@ -116,8 +116,9 @@ fn a_pool_whose_name_is_taken_stays_exported() {
     let (code, said) = failure(dir, &format!("pool import --drive {}", place("first")));
     assert!(code == 1 && said.contains("a pool fast is there already"), "{said}");
     json(dir, "pool export fast");
-    let (_, said) = failure(dir, &format!("pool import {first}"));
-    assert!(said.contains("kept in its drives"), "{said}");
+    // An exported pool left nothing in its log, which may lie elsewhere from now on.
+    json(dir, &format!("pool import {first}"));
+    json(dir, "pool export fast");
     json(dir, &format!("pool import --drive {}", place("first")));
     json(dir, "pool export fast");
     daemon.stop();

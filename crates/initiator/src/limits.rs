@@ -58,4 +58,8 @@ pub const POLL_SPIN: Duration = Duration::from_micros(50);
 /// How long the kernel polls a network card's queue for a socket, what its documentation recommends.
 pub const BUSY_POLL: Duration = Duration::from_micros(50);
 
+/// Bytes that one Write Zeroes names at most: what the command has room for in blocks of 512 bytes, which targets that
+/// limit it (WZSL) take.
+pub const ZEROES_BYTES: u32 = 32 << 20;
+
 const _: () = assert!(ADMIN_PAGE_BYTES as usize >= nvme::limits::IDENTIFY_BYTES);

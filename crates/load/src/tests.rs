@@ -187,7 +187,7 @@ fn what_cannot_be_run_is_said_before_it_is() {
     type Change = fn(&mut Job);
     let cases: [(Change, &str); 8] = [
         (|j| j.sizes = Sizes::one(512), "logical block size 4096"),
-        (|j| (j.sizes, j.io_depth) = (Sizes::one(1 << 20), 1024), "goes in 8"),
+        (|j| (j.sizes, j.io_depth) = (Sizes::one(4 << 20), 1024), "goes in 4"),
         (|j| j.io_depth = 0, "iodepth"),
         (|j| j.queues = 0, "queues"),
         (|j| j.offset = 1 << 20, "do not fit"),

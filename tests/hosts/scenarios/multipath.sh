@@ -41,7 +41,7 @@ wait_for 60 is "$A" optimized
 wait_for 60 is "$B" optimized
 nvme list-subsys "$DEV" -o json | expect '[.. | .Paths? // empty | .[]] | length == 2'
 nvme ana-log "/dev/$A" -o json >ana
-expect '[.. | .state? // empty] == ["optimized"]' <ana
+expect '[.. | objects | select((.nnsids? // 0) > 0) | .state] == ["optimized"]' <ana
 for policy in numa round-robin queue-depth; do
     echo "$policy" >/sys/class/nvme-subsystem/*/iopolicy 2>/dev/null || continue
     verify_load --size=4m --io_size=4m

@@ -14,6 +14,7 @@ use zerocopy::IntoBytes;
 use super::life::Effect;
 use super::{Buffer, Deallocate, Fua, Namespace};
 use crate::Error;
+use crate::limits::ZEROES_BYTES;
 use crate::queue::Data;
 
 impl Namespace {
@@ -87,10 +88,11 @@ impl Namespace {
         self.order("Flush", Effect::None, sqe, Data::None).await
     }
 
-    /// Writes zeroes over `blocks` from `lba` on, at most 65,536.
+    /// Writes zeroes over `blocks` from `lba` on, at most 65,536: by several commands, one after the other, where that
+    /// is more than [`ZEROES_BYTES`](crate::limits::ZEROES_BYTES).
     ///
     /// # Errors
-    /// See [`Namespace`].
+    /// See [`Namespace`]. What was before the place that failed may be zero by then.
     pub async fn write_zeroes(
         &self,
         lba: u64,
@@ -98,19 +100,22 @@ impl Namespace {
         deallocate: Deallocate,
         fua: Fua,
     ) -> Result<(), Error> {
-        let command = WriteZeroes {
-            range: self.range(lba, blocks)?,
-            fua: fua == Fua::Yes,
-            limited_retry: false,
-            deallocate: deallocate == Deallocate::Yes,
-        };
-        self.order(
-            "Write Zeroes",
-            Effect::Same,
-            command.to_sqe(0, self.inner.life.nsid()),
-            Data::None,
-        )
-        .await
+        self.range(lba, blocks)?;
+        let step = (ZEROES_BYTES / self.geometry().block_bytes).max(1);
+        let mut done = 0;
+        while done < blocks {
+            let count = (blocks - done).min(step);
+            let command = WriteZeroes {
+                range: self.range(lba + u64::from(done), count)?,
+                fua: fua == Fua::Yes,
+                limited_retry: false,
+                deallocate: deallocate == Deallocate::Yes,
+            };
+            let sqe = command.to_sqe(0, self.inner.life.nsid());
+            self.order("Write Zeroes", Effect::Same, sqe, Data::None).await?;
+            done += count;
+        }
+        Ok(())
     }
 
     /// Reads `blocks` from `lba` on, at most 65,536, at the controller's end only: an error if they cannot be.

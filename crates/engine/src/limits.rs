@@ -68,6 +68,11 @@ pub(crate) const WRITE_PATIENCE_STEPS: u32 = 10;
 const _: () = assert!(PASSING_PATIENCE.as_secs() < WRITE_PATIENCE.as_secs());
 const _: () = assert!(WRITE_PATIENCE.as_secs() < TRANSFER_DEADLINE.as_secs());
 
+/// How long a label, root or catalog is tried on a drive that the system has no means for: until one that alone is
+/// told so is out of use, where it can be spared.
+pub(crate) const PUT_PATIENCE: Duration = Duration::from_secs(20);
+const _: () = assert!(WRITE_PATIENCE.as_secs() < PUT_PATIENCE.as_secs());
+
 /// How long an opening waits until what it learnt is on the drives: one that hangs is out of use by then.
 pub(crate) const OPENING_PATIENCE: Duration = Duration::from_secs(15);
 const _: () = assert!(WRITE_PATIENCE.as_secs() < OPENING_PATIENCE.as_secs());

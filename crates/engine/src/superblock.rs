@@ -1,6 +1,9 @@
 //! What every drive of a pool carries alike: its label, the roots of the shards, the catalog.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use reactor::{join_all, now};
 
 use crate::across::{Lock, Turn};
 use crate::area;
@@ -8,8 +11,9 @@ use crate::error::{Error, Kind, Result};
 use crate::format::catalog::Catalog;
 use crate::format::label::{DriveMark, Label, LogMember, PoolState};
 use crate::format::root::Root;
+use crate::limits::{DRIVES_MAX, NO_SPACE_PAUSE, PUT_PATIENCE};
 use crate::log::{Members, Tenant};
-use crate::segment::{DriveSet, DriveState};
+use crate::segment::{Company, DriveSet, DriveState};
 
 /// Keeps labels, roots and catalogs alike on all drives that can be used. Whichever reactor changes
 /// something writes it.
@@ -21,6 +25,8 @@ pub struct Superblock {
     /// As on the first drive; others differ in their index.
     label: Lock<Label>,
     catalog: Lock<Catalog>,
+    /// Drives that do not have the newest label yet, by their bits.
+    behind: AtomicU64,
     /// A change of the catalog that failed is to be taken back on drives that have it.
     owed: AtomicBool,
     /// One change of labels or catalog at a time. A shard's root is the shard's alone.
@@ -29,7 +35,14 @@ pub struct Superblock {
     told: AtomicU64,
 }
 
+const _: () = assert!(DRIVES_MAX <= u64::BITS as usize);
+
+const fn bit(drive: u16) -> u64 {
+    1 << drive
+}
+
 /// What is written to all drives.
+#[derive(Clone, Copy)]
 enum What<'a> {
     Label(&'a Label),
     Root(&'a Root),
@@ -37,9 +50,17 @@ enum What<'a> {
 }
 
 impl Superblock {
+    /// With the newest label that was found; the drives that have an older one are to be named.
     #[must_use]
-    pub fn new(drives: DriveSet, label: Label, catalog: Catalog, members: Members) -> Self {
+    pub fn new(
+        drives: DriveSet,
+        label: Label,
+        behind: impl IntoIterator<Item = u16>,
+        catalog: Catalog,
+        members: Members,
+    ) -> Self {
         Self {
+            behind: AtomicU64::new(behind.into_iter().map(bit).sum()),
             drives,
             members,
             pool: label.pool,
@@ -87,13 +108,26 @@ impl Superblock {
         self.put_labels(label).await
     }
 
+    /// Writes the newest label to the drives that missed it: no other is begun before. A drive that is not marked is
+    /// therefore one epoch behind the others at most, and known as an old copy where it is further behind.
+    async fn catch_up(&self) -> Result<()> {
+        let behind = self.behind.load(Ordering::Acquire);
+        if behind == 0 {
+            return Ok(());
+        }
+        let label = self.label();
+        self.put_to(What::Label(&label), |drive| behind & bit(drive) != 0).await
+    }
+
     async fn put_labels(&self, mut label: Label) -> Result<()> {
         // Again, if a drive fails on this.
         loop {
+            self.catch_up().await?;
             let told = self.failures();
             label.epoch += 1;
             self.mark_failures(&mut label)?;
             *self.label.lock() = label.clone();
+            self.behind.store(self.drives.indices().map(bit).sum(), Ordering::Release);
             self.put(What::Label(&label)).await?;
             if !label.closed {
                 self.members.follow(&label.log_members, label.term);
@@ -238,40 +272,82 @@ impl Superblock {
         self.take_back().await
     }
 
+    /// # Errors
+    /// `Full` and `Busy` of a drive that cannot be spared, `Failed` when too few are left.
     async fn put(&self, what: What<'_>) -> Result<()> {
-        let mut written = 0;
-        let (mut failure, mut full) = (None, None);
-        for index in self.drives.indices() {
-            let Some(drive) = self.drives.drive(index).cloned() else { continue };
-            let done = match what {
-                What::Label(label) => {
-                    let label = Label { drive: index, ..label.clone() };
-                    area::write_label(&drive, &label).await
-                }
-                What::Root(root) => area::write_root(&drive, root).await,
-                What::Catalog(pool, catalog) => area::write_catalog(&drive, pool, catalog).await,
-            };
+        self.put_to(what, |_| true).await
+    }
+
+    async fn put_to(&self, what: What<'_>, wanted: impl Fn(u16) -> bool) -> Result<()> {
+        let usable = |&index: &u16| self.drives.is_online(index);
+        let (chosen, others): (Vec<u16>, Vec<u16>) =
+            self.drives.indices().filter(usable).partition(|&index| wanted(index));
+        let needed = self.drives.len() - usize::from(self.label.lock().layout.parity);
+        // Those that have it already are company as well.
+        let company = Company::new(needed.saturating_sub(others.len()));
+        let written = join_all(chosen.iter().map(|&index| self.put_one(index, what, &company)));
+        let (mut failure, mut passing) = (None, None);
+        for (&index, done) in chosen.iter().zip(written.await) {
             match done {
-                Ok(()) => written += 1,
+                Ok(()) => {}
                 // What the drive has is whole: it may be tried again.
-                Err(error) if matches!(error.kind, Kind::Full | Kind::Busy) => full = Some(error),
+                Err(error) if matches!(error.kind, Kind::Full | Kind::Busy) => {
+                    passing = Some(error)
+                }
                 Err(error) => {
                     self.drives.fail(index);
                     failure = Some(error);
                 }
             }
         }
-        if let Some(error) = full {
+        if let Some(error) = passing {
             return Err(error);
         }
-        let needed = self.drives.len() - usize::from(self.label.lock().layout.parity);
-        if written >= needed {
+        let left = self.drives.indices().filter(usable).count();
+        if left >= needed {
             return Ok(());
         }
-        let context = format!("only {written} of {} drives can be written", self.drives.len());
+        let context = format!("only {left} of {} drives can be written", self.drives.len());
         Err(match failure {
             Some(cause) => Error::caused(Kind::Failed, context, cause),
             None => Error::new(Kind::Failed, context),
         })
+    }
+
+    async fn put_one(&self, index: u16, what: What<'_>, company: &Company) -> Result<()> {
+        let gone = || Error::new(Kind::Failed, format!("drive {index} does not answer"));
+        let Some(drive) = self.drives.drive(index).cloned() else { return Err(gone()) };
+        let begun = now();
+        let write = async {
+            loop {
+                let written = match what {
+                    What::Label(label) => {
+                        let label = Label { drive: index, ..label.clone() };
+                        area::write_label(&drive, &label).await
+                    }
+                    What::Root(root) => area::write_root(&drive, root).await,
+                    What::Catalog(pool, catalog) => {
+                        area::write_catalog(&drive, pool, catalog).await
+                    }
+                };
+                match written {
+                    // For as long as it takes to tell a drive that is always told so from a system that is short of
+                    // something.
+                    Err(error)
+                        if error.kind == Kind::Busy
+                            && Duration::from_nanos(now() - begun) < PUT_PATIENCE =>
+                    {
+                        reactor::sleep(NO_SPACE_PAUSE).await;
+                    }
+                    done => return done,
+                }
+            }
+        };
+        let written = self.drives.in_company(index, company, write).await;
+        written.unwrap_or_else(|| Err(gone()))?;
+        if matches!(what, What::Label(_)) {
+            self.behind.fetch_and(!bit(index), Ordering::AcqRel);
+        }
+        Ok(())
     }
 }

@@ -60,10 +60,20 @@ pub(super) fn drive_set(label: &Label, drives: Vec<Option<Arc<Drive>>>) -> Drive
     DriveSet::new(slots.collect(), label.layout.au_bytes, usize::from(label.layout.parity))
 }
 
+/// A pool as its drives have it.
+pub(super) struct Found {
+    pub newest: Label,
+    /// Drives that have an older label.
+    pub behind: Vec<u16>,
+    pub drives: DriveSet,
+}
+
 /// What the shards of a pool are made from, on whichever reactor.
 #[derive(Clone)]
 pub(super) struct Frame {
     pub common: Arc<Common>,
+    /// What the labels are to say before anything is changed.
+    before: Arc<Label>,
     /// As it is to be once the pool is open.
     label: Arc<Label>,
     log: LogMedia,
@@ -85,23 +95,25 @@ enum SeenLog {
 }
 
 impl Frame {
-    /// Of a pool whose labels say what `before` does, and are to say `label`.
+    /// Of a pool as it was found, whose labels are to say what `before` does, and then `label`.
     pub fn new(
+        found: Found,
         before: Label,
         label: Label,
         log: LogMedia,
         catalog: Catalog,
-        drives: DriveSet,
     ) -> Result<Self> {
+        let Found { newest, behind, drives } = found;
         let geometry = geometry_of(&label.layout)?;
         let units: Vec<u32> = label.drives.iter().map(|drive| drive.au_count).collect();
         let allocator = Allocator::new(&units, geometry.width());
         let header = crate::format::stripe::header_blocks(geometry);
         let segment_blocks = u64::from(geometry.stripes() * (geometry.stripe_blocks() - header));
         let members = Members::new(&label.log_members, label.term);
-        let superblock = Superblock::new(drives, before, catalog, members);
+        let superblock = Superblock::new(drives, newest, behind, catalog, members);
         let common = Common::new(superblock, allocator, segment_blocks, label.shards);
-        Ok(Self { common: Arc::new(common), label: Arc::new(label), log, geometry })
+        let (before, label) = (Arc::new(before), Arc::new(label));
+        Ok(Self { common: Arc::new(common), before, label, log, geometry })
     }
 
     /// Memory for the map of one shard.
@@ -200,6 +212,17 @@ impl Frame {
         }
     }
 
+    /// Whoever is absent misses what is written from now on: the labels say that it is out, and those it comes back
+    /// with are further behind than a crash leaves any.
+    async fn begin_life(&self) -> Result<()> {
+        let superblock = &self.common.superblock;
+        let before = |label: &mut Label| {
+            *label = Label { epoch: label.epoch, drive: label.drive, ..Label::clone(&self.before) };
+        };
+        superblock.write_labels(before).await?;
+        superblock.write_labels(|_| ()).await
+    }
+
     /// A shard that has nothing yet.
     async fn create_shard(&self, shard: u16) -> Result<Rc<Shard>> {
         let log = self.begin_log(shard, SeenLog::Empty).await?;
@@ -234,9 +257,8 @@ impl Frame {
         if looked.meet().await.is_err() {
             return Ok(None);
         }
-        // Whoever is absent misses what is written from now on.
         if shard == 0 {
-            self.common.superblock.write_labels(|_| ()).await?;
+            self.begin_life().await?;
         }
         if told.meet().await.is_err() {
             return Ok(None);

@@ -7,7 +7,7 @@ use reactor::Handle;
 use stdx::Prng;
 use stdx::num::u64_of;
 
-use super::assemble::{Begin, Frame, drive_set};
+use super::assemble::{Begin, Found, Frame, drive_set};
 use super::members::{LogMedia, copies_on_drives, new_members};
 use super::{LogSpec, Pool, PoolSpec};
 use crate::address::BLOCK;
@@ -225,7 +225,8 @@ impl Pool {
         let drives = drive_set(&label, spec.drives.iter().cloned().map(Some).collect());
         let catalog = Catalog { generation: 0, next_view: 1, volumes: Vec::new() };
         let media = LogMedia::of(&label, &spec.log);
-        let frame = Frame::new(label.clone(), label, media, catalog, drives)?;
+        let found = Found { newest: label.clone(), behind: Vec::new(), drives };
+        let frame = Frame::new(found, label.clone(), label, media, catalog)?;
         frame.common.superblock.change_catalog(|_| Ok(())).await?;
         let pool = Self::assemble(frame, on, Begin::New).await?;
         // Labels last: without them there is no pool.

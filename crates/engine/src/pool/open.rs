@@ -5,7 +5,7 @@ use std::sync::Arc;
 use media::Drive;
 use reactor::Handle;
 
-use super::assemble::{Begin, Frame, drive_set};
+use super::assemble::{Begin, Found, Frame, drive_set};
 use super::members::Plan;
 use super::{LogSpec, Pool};
 use crate::area;
@@ -48,6 +48,10 @@ fn hex(id: [u8; 16]) -> String {
 struct Sorted {
     label: Label,
     drives: Vec<Option<Arc<Drive>>>,
+    /// Drives that missed the newest label: the write of it was cut short.
+    behind: Vec<u16>,
+    /// What was given in place of these is an old copy.
+    old: Vec<u16>,
 }
 
 /// The label of a drive, from which on what is read of it lasts: a process that was killed in the midst of a
@@ -99,7 +103,7 @@ async fn sort(given: Vec<Arc<Drive>>, options: OpenOptions) -> Result<Sorted> {
             return Err(Error::new(Kind::Invalid, context));
         }
         let index = usize::from(label.drive);
-        epochs.push((index, label.epoch));
+        epochs.push((label.drive, label.epoch));
         if index >= drives.len() || drives[index].replace(drive).is_some() {
             let context = format!("drive {n} of those given is there twice, or a copy of another");
             return Err(Error::new(Kind::Invalid, context));
@@ -112,14 +116,28 @@ async fn sort(given: Vec<Arc<Drive>>, options: OpenOptions) -> Result<Sorted> {
             *drive = None;
         }
     }
-    Ok(Sorted { label: newest, drives })
+    let (mut behind, mut old) = (Vec::new(), Vec::new());
+    for (index, epoch) in epochs {
+        let drive = &mut drives[usize::from(index)];
+        if drive.is_none() || epoch == newest.epoch {
+            continue;
+        }
+        if epoch + 1 == newest.epoch {
+            behind.push(index);
+        } else {
+            // No label is begun before all drives in use have the one before, and an opening writes two.
+            *drive = None;
+            old.push(index);
+        }
+    }
+    Ok(Sorted { label: newest, drives, behind, old })
 }
 
 /// No label was written on a drive after the others said that it is out: that would be the label of a pool that
 /// went on without them.
-fn check_history(epochs: &[(usize, u64)], newest: &Label) -> Result<()> {
+fn check_history(epochs: &[(u16, u64)], newest: &Label) -> Result<()> {
     for (index, epoch) in epochs {
-        let record = &newest.drives[*index];
+        let record = &newest.drives[usize::from(*index)];
         if record.is_out() && record.mark == DriveMark::Failed && *epoch >= record.since {
             let context = format!(
                 "drive {index} of pool {} went on by itself after the others had gone on without it: give either, \
@@ -152,7 +170,8 @@ impl Sorted {
         if lost > usize::from(self.label.layout.parity) {
             let bears = self.label.layout.parity;
             return Err(missing(format!(
-                "pool {name} lacks {lost} drives, and bears the loss of {bears}"
+                "pool {name} lacks {lost} drives, and bears the loss of {bears}{}",
+                self.old_copies()
             )));
         }
         let known = self.label.drives.iter().filter(|record| record.is_out()).count();
@@ -162,11 +181,20 @@ impl Sorted {
             let ids: Vec<_> =
                 absent.map(|(n, (_, record))| format!("{n} ({})", hex(record.id))).collect();
             return Err(missing(format!(
-                "pool {name} lacks drive {}: give it, or open the pool degraded",
-                ids.join(", ")
+                "pool {name} lacks drive {}: give it, or open the pool degraded{}",
+                ids.join(", "),
+                self.old_copies()
             )));
         }
         Ok(())
+    }
+
+    fn old_copies(&self) -> String {
+        if self.old.is_empty() {
+            return String::new();
+        }
+        let old: Vec<_> = self.old.iter().map(u16::to_string).collect();
+        format!("; what is given as drive {} is an old copy of it", old.join(", "))
     }
 }
 
@@ -220,7 +248,8 @@ impl Pool {
         let sorted = sort(drives, options).await?;
         sorted.check(options)?;
         let risky = options.unattended && sorted.could_have_gone_on();
-        let Sorted { mut label, drives } = sorted;
+        let Sorted { mut label, drives, behind, old: _ } = sorted;
+        let newest_label = label.clone();
         if label.term < options.known_term {
             return Err(missing(format!(
                 "pool {} was last used with later labels than the drives given have: newer drives are missing",
@@ -247,18 +276,19 @@ impl Pool {
                 plan.before.name
             )));
         }
-        Self::open_as(plan, newest, set, options, on).await
+        let found = Found { newest: newest_label, behind, drives: set };
+        Self::open_as(plan, newest, found, options, on).await
     }
 
     async fn open_as(
         plan: Plan,
         newest: Newest,
-        set: DriveSet,
+        found: Found,
         options: OpenOptions,
         on: &[Handle],
     ) -> Result<Self> {
         let Plan { before, after, begin, media, spare, without } = plan;
-        let frame = Frame::new(before, after.clone(), media, newest.catalog, set)?;
+        let frame = Frame::new(found, before, after.clone(), media, newest.catalog)?;
         let pool = Self::assemble(frame, on, begin).await?;
         pool.0.log_lost.set(begin == Begin::LogLost);
         pool.0.log_anew.set(begin == Begin::Clean && without);

@@ -19,6 +19,7 @@ mod lasting;
 mod log_copies;
 mod lost;
 mod lost_log;
+mod old_copies;
 mod scarce;
 mod shards;
 

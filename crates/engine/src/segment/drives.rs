@@ -472,15 +472,25 @@ impl DriveSet {
     ) -> Result<()> {
         let mut waiting = None;
         loop {
-            let write = self.write_or_return(drive, offset, data);
+            let write = async {
+                loop {
+                    match self.write_or_return(drive, offset, data).await {
+                        Err((error, Some(back)))
+                            if error.kind == Kind::Busy && !patience.has_ended() =>
+                        {
+                            data = back;
+                            reactor::sleep(NO_SPACE_PAUSE).await;
+                        }
+                        done => return done,
+                    }
+                }
+            };
             let Some(written) = self.in_company(drive, company, write).await else {
                 return Err(Error::new(Kind::Failed, format!("drive {drive} does not answer")));
             };
             match written {
-                Err((error, Some(back))) if !patience.has_ended() => {
-                    if error.kind == Kind::Full {
-                        waiting.get_or_insert_with(|| patience.wait());
-                    }
+                Err((error, Some(back))) if error.kind == Kind::Full && !patience.has_ended() => {
+                    waiting.get_or_insert_with(|| patience.wait());
                     data = back;
                     reactor::sleep(NO_SPACE_PAUSE).await;
                 }
@@ -536,14 +546,18 @@ impl DriveSet {
 
     async fn flush_one(&self, drive: u16, company: &Company) {
         let Some(media) = self.drive(drive) else { return };
-        loop {
-            match self.in_company(drive, company, media.flush()).await {
-                Some(Ok(())) => return,
-                Some(Err(error)) if error.kind == media::Kind::Passing => {
-                    reactor::sleep(NO_SPACE_PAUSE).await;
+        let flush = async {
+            loop {
+                match media.flush().await {
+                    Err(error) if error.kind == media::Kind::Passing => {
+                        reactor::sleep(NO_SPACE_PAUSE).await;
+                    }
+                    done => return done,
                 }
-                _ => break,
             }
+        };
+        if let Some(Ok(())) = self.in_company(drive, company, flush).await {
+            return;
         }
         count(&self.counts(drive).write_errors, 1);
         self.fail(drive);

@@ -1,0 +1,145 @@
+//! Drives with older contents than the pool has: copies of earlier lives, and drives that missed a label.
+
+use std::time::Duration;
+
+use media::{Kind as MediaKind, Operation, Refusal};
+use reactor::now;
+
+use super::*;
+use crate::area::read_label;
+use crate::format::area as at;
+use crate::segment::DriveState;
+
+const DEGRADED: OpenOptions = OpenOptions {
+    degraded: true,
+    import: false,
+    accept_loss: false,
+    unattended: false,
+    known_term: 0,
+};
+
+async fn create(drives: &[Arc<Drive>], log: &LogSpec) -> (Pool, Volume) {
+    let pool = Pool::create(spec(drives, log.clone()), &[]).await.unwrap();
+    let volume = pool.create_volume(volume("db", 16 * MIB)).await.unwrap();
+    (pool, volume)
+}
+
+async fn open(drives: &[Arc<Drive>], log: &LogSpec, options: OpenOptions) -> Result<Pool> {
+    Pool::open(drives.to_vec(), log.clone(), options, &[]).await
+}
+
+async fn epochs(drives: &[Arc<Drive>]) -> Vec<u64> {
+    let mut epochs = Vec::new();
+    for drive in drives {
+        epochs.push(read_label(drive).await.unwrap().unwrap().epoch);
+    }
+    epochs
+}
+
+/// The labels said that the drive is one of those in use, and nobody looked how old its own was: what the pool had
+/// written since was read from it, or made of it.
+#[test]
+fn a_copy_from_before_a_life_is_not_a_drive_of_the_pool() {
+    for closed in [false, true] {
+        let (media, all) = simulated(6, 128 * MIB, 0);
+        let log = LogSpec::Drives;
+        let (drives, l) = (all.clone(), log.clone());
+        // The life that the copy is from.
+        let mut model = reactor::simulate(1, async move {
+            let (pool, v) = create(&drives, &l).await;
+            let mut model = Model::new();
+            scribble(&v, &mut model, 500, 1).await;
+            if closed {
+                pool.close().await.unwrap();
+            }
+            model
+        });
+        let copy = media[0].contents();
+        // The one it misses.
+        let (drives, l) = (all.clone(), log.clone());
+        let model = reactor::simulate(2, async move {
+            let pool = open(&drives, &l, OpenOptions::default()).await.unwrap();
+            let v = pool.volume("db").unwrap();
+            scribble(&v, &mut model, 500, 2).await;
+            if closed {
+                pool.close().await.unwrap();
+            }
+            model
+        });
+        media[0].restore(&copy);
+        reactor::simulate(3, async move {
+            let refused = open(&all, &log, OpenOptions::default()).await.err().unwrap();
+            assert_eq!(refused.kind, Kind::Missing, "{refused}");
+            assert!(refused.to_string().contains("old copy"), "{refused}");
+            let pool = open(&all, &log, DEGRADED).await.unwrap();
+            assert_eq!(pool.status().await.unwrap().drives[0].state, DriveState::Missing);
+            verify(&pool.volume("db").unwrap(), &model).await;
+            pool.close().await.unwrap();
+        });
+    }
+}
+
+/// Power fails while labels are written, again and again: each opening finds some with one and some with the one before.
+#[test]
+fn drives_that_missed_a_label_get_it_before_there_is_another() {
+    let (media, all) = simulated(6, 128 * MIB, 0);
+    let log = LogSpec::Drives;
+    reactor::simulate(1, async move {
+        let (pool, v) = create(&all, &log).await;
+        let mut model = Model::new();
+        scribble(&v, &mut model, 500, 1).await;
+        pool.close().await.unwrap();
+        let labels = |drive: &Simulated| {
+            let mut bytes = vec![0; 2 * BLOCK];
+            drive.peek(at::LABEL, &mut bytes);
+            bytes
+        };
+        for cut in 0..4 {
+            let before: Vec<_> = media.iter().map(|drive| labels(drive)).collect();
+            let newest = epochs(&all).await[0];
+            // One drive takes no labels any more after the others have the first of an opening.
+            let slot = at::LABEL + (newest + 1) % 2 * BLOCK as u64;
+            let late = &media[cut];
+            let (operation, kind) = (Some(Operation::Write), MediaKind::Full);
+            let range = slot..slot + BLOCK as u64;
+            late.refuse(Refusal { operation, range, kind, times: None });
+            let refused = open(&all, &log, OpenOptions::default()).await.err().unwrap();
+            assert_eq!(refused.kind, Kind::Full, "{refused}");
+            late.refuse_nothing();
+            let mut wanted = vec![newest + 1; all.len()];
+            wanted[cut] = newest;
+            assert_eq!(epochs(&all).await, wanted);
+            assert!(labels(late) == before[cut]);
+            let pool = open(&all, &log, OpenOptions::default()).await.unwrap();
+            verify(&pool.volume("db").unwrap(), &model).await;
+            let now = epochs(&all).await;
+            assert!(now.iter().all(|epoch| *epoch == now[0] && *epoch >= newest + 3), "{now:?}");
+            pool.close().await.unwrap();
+        }
+    });
+}
+
+/// Labels were refused for good, and a flush was tried for ever.
+#[test]
+fn a_drive_that_never_has_the_means_does_not_stop_the_others() {
+    for operation in [Operation::Write, Operation::Flush] {
+        reactor::simulate(1, async move {
+            let (media, drives) = simulated(6, 128 * MIB, 0);
+            let log = LogSpec::Bbu(vec![pmem(8 * MIB)]);
+            let (pool, v) = create(&drives, &log).await;
+            let mut model = Model::new();
+            scribble(&v, &mut model, 500, 1).await;
+            let (range, kind) = (0..u64::MAX, MediaKind::Passing);
+            media[3].refuse(Refusal { operation: Some(operation), range, kind, times: None });
+            let begun = now();
+            scribble(&v, &mut model, 5000, 2).await;
+            pool.audit_space().await.unwrap();
+            pool.create_volume(self::volume("more", MIB)).await.unwrap();
+            let taken = Duration::from_nanos(now() - begun);
+            assert!(taken < Duration::from_secs(60), "{taken:?}");
+            assert_eq!(pool.status().await.unwrap().drives[3].state, DriveState::Failed);
+            verify(&v, &model).await;
+            pool.close().await.unwrap();
+        });
+    }
+}

@@ -46,12 +46,14 @@ fn what_hosts_give_back_is_discarded_and_nothing_else() {
         let gone = pool.create_volume(gone).await.unwrap();
         fill(&[&gone], 6144).await;
         pool.audit_space().await.unwrap();
-        assert_eq!(pool.status().await.unwrap().discarded_bytes, 0);
+        // At most what checkpoints no longer need.
+        let before = pool.status().await.unwrap().discarded_bytes;
+        assert!(before < 8 * MIB, "{before}");
         drop(gone);
         pool.delete_volume("gone").await.unwrap();
         // 24 MiB of contents, with parity half as much again, less what it shares with the others.
         let discarded = async {
-            while pool.status().await.unwrap().discarded_bytes < 24 * MIB {
+            while pool.status().await.unwrap().discarded_bytes < before + 24 * MIB {
                 reactor::sleep(Duration::from_millis(10)).await;
             }
         };

@@ -6,7 +6,7 @@ use super::*;
 
 /// A pool whose process is killed so long after it began to make a volume.
 fn killed_after(nanos: u64, seed: u64) -> (Vec<Arc<Simulated>>, Vec<Arc<Drive>>, LogSpec) {
-    let (media, drives) = simulated(4, 64 * MIB, seed);
+    let (media, drives) = simulated(2, 64 * MIB, seed);
     let log = LogSpec::Bbu(vec![pmem(4 * MIB)]);
     let scheme = raid::Scheme::Single;
     let spec = PoolSpec { scheme, au_bytes: Some(MIB), ..spec(&drives, log.clone()) };
@@ -33,7 +33,7 @@ fn seen(drives: &[Arc<Drive>], log: &LogSpec, seed: u64) -> Vec<String> {
 fn a_volume_that_was_seen_is_there_after_a_power_cut() {
     let (mut made, mut missed) = (0, 0);
     for seed in 0..200 {
-        let (media, drives, log) = killed_after(seed * 1_000, seed);
+        let (media, drives, log) = killed_after(seed * 100, seed);
         let before = seen(&drives, &log, seed);
         media.iter().for_each(|medium| medium.power_cut(&mut Prng::new(seed)));
         media.iter().for_each(|medium| medium.power_on());

@@ -159,6 +159,9 @@ struct CompareArguments {
     /// The program under test
     #[arg(long, default_value = "target/release/flashloom")]
     flashloom: PathBuf,
+    /// The program before a change: it and the one under test run in turn, each with its own client, and nothing else
+    #[arg(long, conflicts_with = "spdk")]
+    before: Option<PathBuf>,
     /// A folder in which SPDK was built; without it, only what needs none of it runs
     #[arg(long)]
     spdk: Option<PathBuf>,
@@ -211,6 +214,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         What::Sockets(a) => sockets(&a)?,
         What::Compare(a) => compare::run(&compare::Options {
             flashloom: a.flashloom,
+            before: a.before,
             spdk: a.spdk,
             runs: a.runs,
             seconds: a.seconds,

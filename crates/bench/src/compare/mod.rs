@@ -3,6 +3,7 @@
 //! A figure of this machine at this minute says little; the ratio of two medians taken in turn says
 //! much. So every case runs its sides one after the other, several times, and prints both.
 
+mod before;
 mod busy;
 mod case;
 mod client;
@@ -24,9 +25,12 @@ const RESOURCES: &str = "resources";
 const OPEN: &str = "open";
 
 /// What to measure, and with what.
+#[derive(Clone)]
 pub struct Options {
     /// The program under test.
     pub flashloom: PathBuf,
+    /// The same program before a change: nothing else is compared then.
+    pub before: Option<PathBuf>,
     /// A folder in which SPDK was built; `None` leaves out what needs it.
     pub spdk: Option<PathBuf>,
     /// Paired runs of each case.
@@ -82,10 +86,20 @@ pub fn run(options: &Options) -> Result<(), String> {
         return Err(format!("no case `{name}`; there are {}", names.join(", ")));
     }
     println!("{} paired runs of {} s each; medians\n", options.runs, options.seconds);
-    println!("| case | side | IOPS | MB/s | p50 us | p99 us | target busy | ratio |");
-    println!("|---|---|---|---|---|---|---|---|");
     let chosen =
         |case: &&Case| options.cases.is_empty() || options.cases.iter().any(|n| n == case.name);
+    if let Some(before) = &options.before {
+        println!(
+            "| case | side | before: IOPS | p50 us | p99 us | now: IOPS | p50 us | p99 us | ratio |"
+        );
+        println!("|---|---|---|---|---|---|---|---|---|");
+        return CASES
+            .iter()
+            .filter(chosen)
+            .try_for_each(|case| before::print(options, before, case));
+    }
+    println!("| case | side | IOPS | MB/s | p50 us | p99 us | target busy | ratio |");
+    println!("|---|---|---|---|---|---|---|---|");
     for case in CASES.iter().filter(chosen) {
         measure(options, case)?;
     }

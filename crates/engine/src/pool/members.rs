@@ -205,11 +205,17 @@ fn next_log(label: &Label) -> Prng {
 
 impl Plan {
     /// Whether the log shows that nobody went on with other drives: it lies apart from them, all of its current devices
-    /// are here, and no later term is in them.
+    /// are here, and no later term is in them. (Whoever goes on after the pool was closed makes the log anew, which these
+    /// labels do not know.)
     pub fn is_witness(&self) -> bool {
         let all = self.before.current_members().count() == usize::from(self.before.log_copies);
         let apart = matches!(&self.media, LogMedia::Memory(_));
-        apart && all && matches!(self.begin, Begin::Found { .. })
+        let found = match self.begin {
+            Begin::Found { .. } => true,
+            Begin::Clean => !self.without,
+            Begin::New | Begin::LogLost => false,
+        };
+        apart && all && found
     }
 
     /// With the devices that are current, of a label whose missing drives are marked, and that was found with this

@@ -375,6 +375,36 @@ fn a_half_that_the_log_knows_to_be_old_is_refused() {
     });
 }
 
+/// It was refused by itself after an orderly stop, though the log could tell.
+#[test]
+fn a_half_of_a_closed_mirror_opens_by_itself_where_the_log_tells_that_the_other_did_not_go_on() {
+    let ([both, one, _], all) = (memories(), drives(2, 256 * MIB));
+    let unattended = OpenOptions { unattended: true, ..DEGRADED };
+    reactor::simulate(1, async move {
+        let mirror =
+            PoolSpec { scheme: raid::Scheme::Mirror { copies: 2 }, ..spec(&all, both.clone()) };
+        let pool = Pool::create(mirror, &[]).await.unwrap();
+        let v = pool.create_volume(volume("db", 16 * MIB)).await.unwrap();
+        let mut model = Model::new();
+        scribble(&v, &mut model, 300, 1).await;
+        pool.close().await.unwrap();
+        let [half, other] = [without(&all, &[1]), without(&all, &[0])];
+        // One of the log's two devices could have gone on with the other half.
+        let error = open(&half, &one, unattended).await.err().unwrap();
+        assert_eq!(error.kind, Kind::Missing, "{error}");
+        let known = OpenOptions { known_term: u64::MAX, ..unattended };
+        let error = open(&half, &both, known).await.err().unwrap();
+        assert_eq!(error.kind, Kind::Missing, "{error}");
+        let pool = has(&half, &both, unattended, &model).await;
+        scribble(&pool.volume("db").unwrap(), &mut model, 300, 2).await;
+        pool.close().await.unwrap();
+        // Now the log tells that this one is old.
+        let error = open(&other, &both, unattended).await.err().unwrap();
+        assert_eq!(error.kind, Kind::Missing, "{error}");
+        has(&all, &both, OpenOptions::default(), &model).await.close().await.unwrap();
+    });
+}
+
 /// Where the log is on the drives themselves nothing tells.
 #[test]
 fn a_half_of_a_mirror_is_not_opened_by_itself_with_nobody_asked() {

@@ -1,0 +1,89 @@
+//! The program before a change and after it, each with its own target and its own client, in turn.
+
+use std::path::Path;
+
+use super::case::{Case, Figure};
+use super::client::{self, Measured, median};
+use super::server::Server;
+use super::{Options, Side, start};
+
+/// One of the two programs, serving.
+struct Program {
+    options: Options,
+    server: Box<dyn Server>,
+}
+
+impl Program {
+    fn start(options: &Options, program: &Path, case: &Case, side: Side) -> Result<Self, String> {
+        let options = Options { flashloom: program.to_owned(), ..options.clone() };
+        let asked = side.asks().ok_or("nobody serves this")?;
+        let server = start(&options, case, asked)?;
+        // Until it is asked it must not take the core of the other.
+        server.run_while(false)?;
+        Ok(Self { options, server })
+    }
+
+    fn run(&self, case: &Case, side: Side) -> Result<Measured, String> {
+        self.server.run_while(true)?;
+        let measured = client::run(&self.options, case, side, Some(&*self.server));
+        self.server.run_while(false)?;
+        measured
+    }
+}
+
+/// The figure of a case, larger where it is better.
+fn speed(case: &Case, measured: &Measured) -> f64 {
+    match case.figure {
+        Figure::Iops => measured.iops,
+        Figure::P50 => 1e6 / measured.p50_us,
+        Figure::Bandwidth => measured.bytes_per_second,
+    }
+}
+
+fn own_side(case: &Case) -> Option<Side> {
+    let own = |side: &Side| match side {
+        // Its load is the same whoever asks.
+        Side::OwnTarget => Some(Side::Own),
+        Side::Own | Side::OwnBusy | Side::OwnVolume | Side::OwnShared | Side::OwnDegraded => {
+            Some(*side)
+        }
+        _ => None,
+    };
+    case.sides.iter().find_map(own)
+}
+
+/// Measures a case that Flashloom serves with both programs, and prints what the new one makes of the old one's figure:
+/// the median of the ratios of the runs.
+///
+/// # Errors
+/// What could not be started or understood, in words.
+pub fn print(options: &Options, before: &Path, case: &Case) -> Result<(), String> {
+    let Some(side) = own_side(case) else { return Ok(()) };
+    let now = Program::start(options, &options.flashloom, case, side)?;
+    let before = Program::start(options, before, case, side)?;
+    let (mut olds, mut news, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    for run in 0..options.runs {
+        // Each is first by turns: what the machine does meanwhile is shared.
+        let (new, old) = if run % 2 == 0 {
+            let new = now.run(case, side)?;
+            (new, before.run(case, side)?)
+        } else {
+            let old = before.run(case, side)?;
+            (now.run(case, side)?, old)
+        };
+        ratios.push(speed(case, &new) / speed(case, &old));
+        news.push(new);
+        olds.push(old);
+    }
+    let (new, old) = (Measured::median(&news), Measured::median(&olds));
+    let figures = |m: &Measured| format!("{:.0} | {:.1} | {:.1}", m.iops, m.p50_us, m.p99_us);
+    println!(
+        "| {} | {} | {} | {} | {:.2} |",
+        case.name,
+        side.name(),
+        figures(&old),
+        figures(&new),
+        median(ratios)
+    );
+    Ok(())
+}

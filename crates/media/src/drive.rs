@@ -130,6 +130,17 @@ impl Drive {
         }
     }
 
+    /// Whether a change that was given up may still come: nothing else is to be written there before.
+    #[must_use]
+    pub fn has_late_changes(&self) -> bool {
+        match self {
+            Self::File(s) | Self::Block(s) => s.has_late_changes(),
+            // What is given up there has happened or not by then.
+            Self::Memory(_) | Self::Simulated(_) => false,
+            Self::Faulty(f) => f.inner().has_late_changes(),
+        }
+    }
+
     fn check(&self, operation: Operation, offset: u64, len: u64) -> Result<(), Error> {
         match offset.checked_add(len) {
             Some(end) if end <= self.capacity() => Ok(()),

@@ -75,14 +75,37 @@ struct Inner {
     deadline: Option<Deadline>,
     /// Changes past their deadline that the kernel still has.
     late: AtomicUsize,
+    /// Changes that nobody waits for any more and that the kernel still has.
+    left: AtomicUsize,
 }
 
-/// A change past its deadline, until the kernel is done with it.
-pub(crate) struct Late(Rc<Local>);
+/// A change that nobody waits for, until the kernel is done with it.
+pub(crate) struct Late {
+    file: Rc<Local>,
+    why: Unawaited,
+}
+
+/// Why nobody waits for a change.
+#[derive(Clone, Copy)]
+pub(crate) enum Unawaited {
+    /// It is past its deadline.
+    Late,
+    /// Whoever waited is gone.
+    Left,
+}
+
+impl Inner {
+    const fn unawaited(&self, why: Unawaited) -> &AtomicUsize {
+        match why {
+            Unawaited::Late => &self.late,
+            Unawaited::Left => &self.left,
+        }
+    }
+}
 
 impl Drop for Late {
     fn drop(&mut self) {
-        self.0.inner.late.fetch_sub(1, Ordering::AcqRel);
+        self.file.inner.unawaited(self.why).fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -119,10 +142,10 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    /// Notes a change that did not end in time.
-    pub fn late(file: &Rc<Self>) -> Late {
-        file.inner.late.fetch_add(1, Ordering::AcqRel);
-        Late(Rc::clone(file))
+    /// Notes a change that nobody waits for.
+    pub fn late(file: &Rc<Self>, why: Unawaited) -> Late {
+        file.inner.unawaited(why).fetch_add(1, Ordering::AcqRel);
+        Late { file: Rc::clone(file), why }
     }
 }
 
@@ -233,7 +256,8 @@ impl File {
         };
         let align = if direct { direct_align(&fd, path, kind) } else { 1 };
         let (path, deadline, late) = (path.to_path_buf(), options.deadline, AtomicUsize::new(0));
-        let inner = Inner { fd, path, kind, direct, align, deadline, late };
+        let left = AtomicUsize::new(0);
+        let inner = Inner { fd, path, kind, direct, align, deadline, late, left };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -303,6 +327,14 @@ impl File {
     #[must_use]
     pub fn late_changes(&self) -> usize {
         self.inner.late.load(Ordering::Acquire)
+    }
+
+    /// Whether the kernel may still make changes that nobody waits for, be it that they are late or that whoever
+    /// waited is gone.
+    #[must_use]
+    pub fn has_unawaited_changes(&self) -> bool {
+        let some = |why| self.inner.unawaited(why).load(Ordering::Acquire) > 0;
+        some(Unawaited::Late) || some(Unawaited::Left)
     }
 
     fn transfer_time(&self) -> Option<Duration> {
@@ -511,6 +543,20 @@ fn timed_out() -> io::Error {
     io::Error::from_raw_os_error(libc::ETIMEDOUT)
 }
 
+/// An operation that is waited for.
+struct Waiting {
+    op: OpFuture,
+    changes: bool,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if self.changes {
+            self.op.mark_late(Unawaited::Left);
+        }
+    }
+}
+
 /// Waits for an operation, for so long at most. Past that it is the kernel's alone, and counted where it
 /// `changes` what is there.
 async fn finish(
@@ -518,20 +564,21 @@ async fn finish(
     within: Option<Duration>,
     changes: bool,
 ) -> (io::Result<usize>, Option<Buffer>) {
-    let mut op = match started {
-        Ok(op) => op,
+    let mut waiting = match started {
+        Ok(op) => Waiting { op, changes },
         Err((e, buffer)) => return (Err(e), buffer),
     };
+    let op = &mut waiting.op;
     let ended = match within {
-        None => Ok((&mut op).await),
-        Some(within) => timeout_attended(within, DEADLINE_STEPS, &mut op).await,
+        None => Ok(op.await),
+        Some(within) => timeout_attended(within, DEADLINE_STEPS, op).await,
     };
     match ended {
         Ok((res, Hold::File { buffer, .. })) => (result(res), buffer),
         Ok((res, Hold::Nothing | Hold::Fd(_))) => (result(res), None),
         Err(Elapsed) => {
             if changes {
-                op.mark_late();
+                waiting.op.mark_late(Unawaited::Late);
             }
             (Err(timed_out()), None)
         }

@@ -8,7 +8,7 @@ use crate::bell::Bell;
 use crate::buffer::Buffer;
 use crate::core;
 use crate::error::Error;
-use crate::file::{Late, Local, Place};
+use crate::file::{Late, Local, Place, Unawaited};
 use crate::limits::{COMPLETIONS_PER_TURN, CQ_ENTRIES, OPS_MAX, SQ_ENTRIES, WAITS_MAX};
 use crate::task::yield_now;
 use crate::time::Nanos;
@@ -348,14 +348,14 @@ pub(crate) struct OpFuture {
 }
 
 impl OpFuture {
-    /// Has its file know that the kernel has it past its time, for as long as it does.
-    pub fn mark_late(&self) {
+    /// Has its file know that the kernel has it and nobody waits for it, for as long as that is so.
+    pub fn mark_late(&self, why: Unawaited) {
         let Some(id) = self.id else { return };
-        core::with(|core| {
+        core::try_with(|core| {
             let Ok(ring) = core.driver.ring() else { return };
             let mut ops = ring.ops.borrow_mut();
             if let Some(Op { hold: Hold::File { file, late, .. }, .. }) = ops.get_mut(id) {
-                *late = Some(Local::late(file));
+                late.get_or_insert_with(|| Local::late(file, why));
             }
         });
     }

@@ -182,22 +182,45 @@ fn what_is_held_is_held_by_nobody_else() {
     hold(&path).unwrap();
 }
 
-/// A write to a pipe that is full: what a drive is like that does not answer.
+/// A pipe that nobody reads: what a drive is like that does not answer, once the pipe is full.
+fn hanging(writer: std::io::PipeWriter, transfer: Duration) -> File {
+    let inner = Inner {
+        fd: writer.into(),
+        path: PathBuf::new(),
+        kind: Kind::Regular,
+        direct: false,
+        align: 1,
+        deadline: Some(Deadline { transfer, space: transfer }),
+        late: AtomicUsize::new(0),
+        left: AtomicUsize::new(0),
+    };
+    File { inner: Arc::new(inner) }
+}
+
+/// Whoever gave a write up before its deadline once left no trace of it, and could not know that it may still come.
+#[test]
+fn a_write_that_was_given_up_is_known_while_the_kernel_has_it() {
+    run(Config::default(), async {
+        let (_reader, writer) = std::io::pipe().unwrap();
+        let file = hanging(writer, Duration::from_secs(60));
+        let write = async || file.write_at(filled(1 << 16, 1).await, 0, false).await;
+        while crate::timeout(Duration::from_millis(5), write()).await.is_ok() {
+            assert!(!file.has_unawaited_changes());
+        }
+        assert!(file.has_unawaited_changes());
+        assert_eq!(file.late_changes(), 0, "others may write");
+        while file.has_unawaited_changes() {
+            crate::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .unwrap();
+}
+
 #[test]
 fn a_drive_that_hangs_is_waited_for_no_longer_than_its_deadline() {
     run(Config::default(), async {
         let (_reader, writer) = std::io::pipe().unwrap();
-        let transfer = Duration::from_millis(5);
-        let inner = Inner {
-            fd: writer.into(),
-            path: PathBuf::new(),
-            kind: Kind::Regular,
-            direct: false,
-            align: 1,
-            deadline: Some(Deadline { transfer, space: transfer }),
-            late: AtomicUsize::new(0),
-        };
-        let file = File { inner: Arc::new(inner) };
+        let file = hanging(writer, Duration::from_millis(5));
         let (ended, late) = loop {
             let (wrote, buffer) = file.write_at(filled(1 << 16, 1).await, 0, false).await;
             match wrote {

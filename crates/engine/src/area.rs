@@ -152,6 +152,15 @@ pub async fn write_catalog(drive: &Drive, pool: [u8; 16], catalog: &Catalog) -> 
     write(drive, at, &bytes).await
 }
 
+/// Takes roots and catalogs away, of which a drive that was away may have newer ones than those that count.
+///
+/// # Errors
+/// When the drive fails.
+pub async fn wipe_copies(drive: &Drive) -> Result<()> {
+    drive.write_zeroes(area::ROOTS, area::END - area::ROOTS, true).await?;
+    Ok(drive.flush().await?)
+}
+
 /// Makes a drive blank: no label, root or catalog of an earlier pool is found on it again.
 ///
 /// # Errors

@@ -228,7 +228,7 @@ impl Shard {
         // A count alone frees nothing but metadata, whose counts are exact.
         dead.retain(|id| {
             let metadata = table.get(*id).is_some_and(|s| s.info.stream == Stream::Metadata);
-            metadata || verified.contains(id)
+            (metadata || verified.contains(id)) && !self.is_held(*id)
         });
         let alive = table.iter().filter(|segment| !dead.contains(&segment.info.id));
         let mut segments: Vec<SegmentRecord> = alive.map(record).collect();

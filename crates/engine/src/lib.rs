@@ -27,6 +27,7 @@ mod partial;
 mod pool;
 mod reclaim;
 mod recover;
+mod rejoin;
 pub mod segment;
 mod shard;
 mod shared;
@@ -42,8 +43,8 @@ pub use error::{Error, Kind, Result};
 pub use lent::Lent;
 pub use limits::{DRIVES_MAX, FINDINGS_MAX, NAME_MAX, SHARDS_MAX, VOLUME_BYTES_MAX, VOLUMES_MAX};
 pub use pool::{
-    Discards, DriveStatus, LogSpec, LogStatus, OpenOptions, Pool, PoolSpec, PoolStatus, SpaceAudit,
-    VolumeSpec, VolumeStatus,
+    Discards, DriveStatus, LogSpec, LogStatus, OpenOptions, Pool, PoolSpec, PoolStatus, Rejoin,
+    SpaceAudit, VolumeSpec, VolumeStatus,
 };
 pub use segment::DriveState;
 pub use volume::Volume;

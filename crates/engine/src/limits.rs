@@ -82,6 +82,18 @@ const _: () = assert!(WRITE_PATIENCE.as_secs() < OPENING_PATIENCE.as_secs());
 pub(crate) const ERRORS_BORNE: u64 = 1000;
 pub(crate) const ERROR_WINDOW: Duration = Duration::from_secs(3600);
 
+/// How often the drives of one place are taken back while a pool is open: each stays held until it is closed. One that
+/// comes and goes more often is of no use to anybody.
+pub(crate) const RETURNS_MAX: usize = 15;
+
+/// Stripes of a drive that are made anew at once: the other drives have some work waiting, and hosts get their share.
+pub(crate) const STRIPES_ANEW: u32 = 4;
+
+/// Attempts to read what a stripe of a drive is made anew from, and what is waited between: what the others answer may
+/// pass.
+pub(crate) const ANEW_ATTEMPTS: u32 = 5;
+pub(crate) const ANEW_PAUSE: Duration = Duration::from_secs(1);
+
 /// Blocks of a unit reconstructed at once.
 pub(crate) const RECOVER_BLOCKS: usize = 16;
 

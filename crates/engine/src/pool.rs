@@ -6,6 +6,7 @@ mod create;
 mod discard;
 mod members;
 mod open;
+mod rejoin;
 mod space;
 mod status;
 mod volumes;
@@ -28,6 +29,7 @@ use crate::volume;
 pub(crate) use create::{device, lane};
 pub use discard::Discards;
 pub use open::OpenOptions;
+pub use rejoin::Rejoin;
 pub use status::{DriveStatus, LogStatus, PoolStatus, SpaceAudit, VolumeStatus};
 pub use volumes::VolumeSpec;
 
@@ -75,6 +77,13 @@ struct Inner {
     changing: Semaphore,
     /// One change of the log's devices at a time.
     moving: Semaphore,
+    /// One drive is taken back at a time, and one made whole.
+    taking_back: Semaphore,
+    rejoining: Semaphore,
+    /// Drives that were taken back since the pool was opened, by index.
+    returned: RefCell<BTreeMap<u16, rejoin::Returned>>,
+    /// Drives are told of the space that becomes free.
+    discards: Cell<bool>,
     closed: Cell<bool>,
     /// It was opened without its log, which was lost.
     log_lost: Cell<bool>,
@@ -99,6 +108,10 @@ impl Inner {
             doors,
             volumes: RefCell::default(),
             changing: Semaphore::new(1),
+            taking_back: Semaphore::new(1),
+            rejoining: Semaphore::new(1),
+            returned: RefCell::default(),
+            discards: Cell::new(false),
             closed: Cell::new(false),
             moving: Semaphore::new(1),
             log_lost: Cell::new(false),
@@ -159,8 +172,11 @@ impl Pool {
             return Ok(());
         }
         inner.common.superblock.members.wake();
-        // So does a copy of the log that is being made.
+        // So does a copy of the log that is being made; a drive that is being made whole stays away.
         let _copies = inner.moving.hold(1).await;
+        let _taking = inner.taking_back.hold(1).await;
+        inner.returned.borrow().values().for_each(rejoin::Returned::end);
+        let _rejoins = inner.rejoining.hold(1).await;
         for volume in inner.volumes.borrow().values() {
             volume.close();
         }

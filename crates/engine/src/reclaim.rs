@@ -186,6 +186,7 @@ impl Shard {
         let is_data = |id: &SegmentId| {
             table.get(*id).is_some_and(|s| s.info.stream != Stream::Metadata)
                 && !reclaiming.is_left(*id)
+                && !self.is_held(*id)
         };
         table.dead(u64::MAX).into_iter().filter(is_data).collect()
     }

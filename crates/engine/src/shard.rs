@@ -53,6 +53,8 @@ pub struct Shard {
     pub manifest_blocks: RefCell<Vec<Entry>>,
     /// Data segments found, block by block, to hold nothing any more.
     pub verified: RefCell<BTreeSet<SegmentId>>,
+    /// The segment of which a drive's part is being made anew: its space is not given back.
+    pub remaking: Cell<Option<SegmentId>>,
     /// The shared blocks that a sweep looks for references to.
     pub candidates: RefCell<Option<Candidates>>,
     /// How many references had been dropped when the last sweep began; none when the log kept
@@ -296,6 +298,7 @@ impl Shard {
             generation: Cell::new(parts.generation),
             manifest_blocks: RefCell::new(parts.manifest_blocks),
             verified: RefCell::default(),
+            remaking: Cell::new(None),
             candidates: RefCell::default(),
             swept: Cell::new(None),
             flushing: Semaphore::new(1),

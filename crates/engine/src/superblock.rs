@@ -1,8 +1,10 @@
 //! What every drive of a pool carries alike: its label, the roots of the shards, the catalog.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use media::Drive;
 use reactor::{join_all, now};
 
 use crate::across::{Lock, Turn};
@@ -47,6 +49,19 @@ enum What<'a> {
     Label(&'a Label),
     Root(&'a Root),
     Catalog([u8; 16], &'a Catalog),
+}
+
+impl What<'_> {
+    async fn write(self, index: u16, drive: &Drive) -> Result<()> {
+        match self {
+            What::Label(label) => {
+                let label = Label { drive: index, ..label.clone() };
+                area::write_label(drive, &label).await
+            }
+            What::Root(root) => area::write_root(drive, root).await,
+            What::Catalog(pool, catalog) => area::write_catalog(drive, pool, catalog).await,
+        }
+    }
 }
 
 impl Superblock {
@@ -144,10 +159,17 @@ impl Superblock {
         let mut fewer = false;
         let mut failed = Vec::new();
         for (index, drive) in self.drives.indices().zip(&mut label.drives) {
-            if self.drives.state(index) == DriveState::Failed {
-                fewer |= !drive.is_out();
-                drive.set_mark(DriveMark::Failed, label.epoch);
-                failed.push(index);
+            match self.drives.state(index) {
+                DriveState::Failed => {
+                    fewer |= !drive.is_out();
+                    drive.set_mark(DriveMark::Failed, label.epoch);
+                    failed.push(index);
+                }
+                // It stays online in labels that were to say that it is whole.
+                DriveState::Rejoining if drive.is_out() => {
+                    drive.set_mark(DriveMark::Rejoining, label.epoch);
+                }
+                DriveState::Online | DriveState::Missing | DriveState::Rejoining => {}
             }
         }
         let lost = label.drives.iter().filter(|drive| drive.is_out()).count();
@@ -189,6 +211,49 @@ impl Superblock {
         }
         let label = self.label();
         self.put_labels(label).await
+    }
+
+    /// Has a drive take the place of one that is out: what is new is written to it from now on, and the labels say
+    /// that what was there before is old. One at a time.
+    ///
+    /// # Errors
+    /// As [`write_labels`](Self::write_labels) and [`DriveSet::take_back`]; `Failed` when the drive failed at once.
+    pub async fn readmit(&self, index: u16, drive: Arc<Drive>) -> Result<()> {
+        // First: a drive may be taken back that the others are known to have gone on without.
+        self.tell_failures().await?;
+        if !self.label.lock().drives[usize::from(index)].is_out() {
+            return Err(Error::new(Kind::Busy, "the labels do not say that the drive is out"));
+        }
+        self.drives.check_vacant(index)?;
+        // A change that was cut short may be there, newer than what all others have. Nobody waits for it.
+        area::wipe_copies(&drive).await?;
+        let _turn = self.turn.hold().await;
+        self.drives.take_back(index, drive)?;
+        self.put_labels(self.label()).await?;
+        match self.drives.state(index) {
+            DriveState::Rejoining => Ok(()),
+            _ => Err(Error::new(Kind::Failed, "the drive failed as it was taken back")),
+        }
+    }
+
+    /// A drive that was made whole has everything, durable: the labels say so, and then it is relied on.
+    ///
+    /// # Errors
+    /// As [`write_labels`](Self::write_labels); `Failed` when the drive failed meanwhile.
+    pub async fn make_online(&self, index: u16) -> Result<()> {
+        let _turn = self.turn.hold().await;
+        if self.drives.state(index) == DriveState::Rejoining {
+            let mut label = self.label();
+            let epoch = label.epoch + 1;
+            label.drives[usize::from(index)].set_mark(DriveMark::Online, epoch);
+            // Should this fail half-way it is whole all the same: what is new goes there, too, and were that to fail
+            // the labels say so before anything is relied on without it.
+            self.put_labels(label).await?;
+        }
+        match self.drives.make_online(index) {
+            true => Ok(()),
+            false => Err(Error::new(Kind::Failed, "the drive failed while it was made whole")),
+        }
     }
 
     /// A device that has everything by now is one of the log's from here on.
@@ -287,17 +352,14 @@ impl Superblock {
         let company = Company::new(needed.saturating_sub(others.len()));
         let written = join_all(chosen.iter().map(|&index| self.put_one(index, what, &company)));
         let (mut failure, mut passing) = (None, None);
-        for (&index, done) in chosen.iter().zip(written.await) {
+        for done in written.await {
             match done {
                 Ok(()) => {}
                 // What the drive has is whole: it may be tried again.
                 Err(error) if matches!(error.kind, Kind::Full | Kind::Busy) => {
                     passing = Some(error)
                 }
-                Err(error) => {
-                    self.drives.fail(index);
-                    failure = Some(error);
-                }
+                Err(error) => failure = Some(error),
             }
         }
         if let Some(error) = passing {
@@ -305,6 +367,7 @@ impl Superblock {
         }
         let left = self.drives.indices().filter(usable).count();
         if left >= needed {
+            self.put_on_returned(what, wanted).await;
             return Ok(());
         }
         let context = format!("only {left} of {} drives can be written", self.drives.len());
@@ -314,23 +377,27 @@ impl Superblock {
         })
     }
 
+    /// Writes to drives that are being made whole. After all others: what such a drive says is never newer than what
+    /// those have that count. None is waited for once it is late, nor again when it is busy.
+    async fn put_on_returned(&self, what: What<'_>, wanted: impl Fn(u16) -> bool) {
+        for index in self.drives.indices().filter(|&index| wanted(index)) {
+            if self.drives.state(index) == DriveState::Rejoining
+                && self.put_one(index, what, &Company::new(0)).await.is_err()
+                && let Some(drive) = self.drives.written(index)
+            {
+                self.drives.fail_one(index, drive);
+            }
+        }
+    }
+
+    /// Writes to one drive, which is out of use when that fails, but for what passes.
     async fn put_one(&self, index: u16, what: What<'_>, company: &Company) -> Result<()> {
         let gone = || Error::new(Kind::Failed, format!("drive {index} does not answer"));
-        let Some(drive) = self.drives.drive(index).cloned() else { return Err(gone()) };
+        let Some(drive) = self.drives.written(index).cloned() else { return Err(gone()) };
         let begun = now();
         let write = async {
             loop {
-                let written = match what {
-                    What::Label(label) => {
-                        let label = Label { drive: index, ..label.clone() };
-                        area::write_label(&drive, &label).await
-                    }
-                    What::Root(root) => area::write_root(&drive, root).await,
-                    What::Catalog(pool, catalog) => {
-                        area::write_catalog(&drive, pool, catalog).await
-                    }
-                };
-                match written {
+                match what.write(index, &drive).await {
                     // For as long as it takes to tell a drive that is always told so from a system that is short of
                     // something.
                     Err(error)
@@ -344,7 +411,11 @@ impl Superblock {
             }
         };
         let written = self.drives.in_company(index, company, write).await;
-        written.unwrap_or_else(|| Err(gone()))?;
+        let written = written.unwrap_or_else(|| Err(gone()));
+        if written.as_ref().is_err_and(|e| !matches!(e.kind, Kind::Full | Kind::Busy)) {
+            self.drives.fail_one(index, &drive);
+        }
+        written?;
         if matches!(what, What::Label(_)) {
             self.behind.fetch_and(!bit(index), Ordering::AcqRel);
         }

@@ -155,6 +155,12 @@ impl Writer {
         self.sequence.get() - self.written.get() + ready
     }
 
+    /// Does something while no stripe is on its way: all that were begun are written.
+    pub async fn between_stripes<R>(&self, look: impl FnOnce() -> R) -> R {
+        let _all = self.in_flight.hold(STRIPES_IN_FLIGHT).await;
+        look()
+    }
+
     /// Why nothing can be written any more, if so.
     ///
     /// # Errors

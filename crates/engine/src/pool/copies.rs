@@ -23,8 +23,8 @@ enum Candidate {
 /// Where further copies are looked for.
 struct Places {
     spare: Vec<Arc<Pmem>>,
-    /// Drives that failed to become one.
-    tried: BTreeSet<u16>,
+    /// Drives that failed to become one, each with how often it had been taken back.
+    tried: BTreeSet<(u16, usize)>,
 }
 
 impl Pool {
@@ -74,13 +74,13 @@ impl Pool {
             let zone = label.drives[usize::from(*index)].log_bytes > 0;
             zone && superblock.drives.is_online(*index)
                 && !holds(*index, true)
-                && !places.tried.contains(index)
+                && !places.tried.contains(&(*index, superblock.drives.returns(*index)))
         };
         // One whose zone failed before comes last.
         let index =
             superblock.drives.indices().filter(free).min_by_key(|n| (holds(*n, false), *n))?;
         let on_drives = label.log == crate::format::label::LogKind::Drives;
-        places.tried.insert(index);
+        places.tried.insert((index, superblock.drives.returns(index)));
         on_drives.then_some(Candidate::Drive(index))
     }
 

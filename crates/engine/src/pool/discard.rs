@@ -39,17 +39,22 @@ impl Discards {
 }
 
 impl Pool {
+    /// Has a drive be told from now on, if drives are.
+    pub(super) fn tell_of_free_space(&self, index: u16) {
+        let common = &self.0.common;
+        let drive = common.superblock.drives.drive(index);
+        let told = self.0.discards.get() && drive.is_some_and(|drive| drive.has_space_to_free());
+        common.allocator.lock().tell(usize::from(index), told);
+    }
+
     /// From now on, and until the pool is closed, drives are told of the space that becomes free.
     ///
     /// # Errors
     /// `Gone` when a reactor has stopped.
     pub async fn discard(&self, how: Discards) -> Result<()> {
+        self.0.discards.set(true);
         let common = &self.0.common;
-        let drives = &common.superblock.drives;
-        for index in drives.indices() {
-            let told = drives.drive(index).is_some_and(|drive| drive.has_space_to_free());
-            common.allocator.lock().tell(usize::from(index), told);
-        }
+        common.superblock.drives.indices().for_each(|index| self.tell_of_free_space(index));
         let pause = how.pause(common.superblock.label().layout.au_bytes);
         let start = move |shard: Rc<Shard>| async move {
             shard.run(spawn(Rc::clone(&shard).find_freed(how.after)));
@@ -124,7 +129,7 @@ impl Shard {
                 self.common.allocator.lock().tell(usize32(u32::from(member.drive)), false);
             }
             // It may still come, and take away what is written there by then.
-            Err(error) if error.kind == MediaKind::Timeout => drives.fail(member.drive),
+            Err(error) if error.kind == MediaKind::Timeout => drives.fail_one(member.drive, &drive),
             Err(_) => {}
         }
     }

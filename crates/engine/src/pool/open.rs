@@ -52,6 +52,8 @@ struct Sorted {
     behind: Vec<u16>,
     /// What was given in place of these is an old copy.
     old: Vec<u16>,
+    /// Drives that are out, or were old copies: they may be taken back.
+    returned: Vec<Arc<Drive>>,
 }
 
 /// The label of a drive, from which on what is read of it lasts: a process that was killed in the midst of a
@@ -111,9 +113,10 @@ async fn sort(given: Vec<Arc<Drive>>, options: OpenOptions) -> Result<Sorted> {
     }
     check_history(&epochs, &newest)?;
     // One that failed holds what was there before: it is as good as missing.
+    let mut returned = Vec::new();
     for (drive, record) in drives.iter_mut().zip(&newest.drives) {
         if record.is_out() {
-            *drive = None;
+            returned.extend(drive.take());
         }
     }
     let (mut behind, mut old) = (Vec::new(), Vec::new());
@@ -126,11 +129,11 @@ async fn sort(given: Vec<Arc<Drive>>, options: OpenOptions) -> Result<Sorted> {
             behind.push(index);
         } else {
             // No label is begun before all drives in use have the one before, and an opening writes two.
-            *drive = None;
+            returned.extend(drive.take());
             old.push(index);
         }
     }
-    Ok(Sorted { label: newest, drives, behind, old })
+    Ok(Sorted { label: newest, drives, behind, old, returned })
 }
 
 /// No label was written on a drive after the others said that it is out: that would be the label of a pool that
@@ -248,7 +251,7 @@ impl Pool {
         let sorted = sort(drives, options).await?;
         sorted.check(options)?;
         let risky = options.unattended && sorted.could_have_gone_on();
-        let Sorted { mut label, drives, behind, old: _ } = sorted;
+        let Sorted { mut label, drives, behind, old: _, returned } = sorted;
         let newest_label = label.clone();
         if label.term < options.known_term {
             return Err(missing(format!(
@@ -259,9 +262,10 @@ impl Pool {
         // Whoever is absent now misses what is written from now on.
         let mut fewer = false;
         for (drive, record) in drives.iter().zip(&mut label.drives) {
-            if drive.is_none() && !record.is_out() {
+            if drive.is_none() {
+                fewer |= !record.is_out();
+                // One that was being made whole begins again: what is written from now on is not on it.
                 record.set_mark(DriveMark::Failed, label.epoch + 1);
-                fewer = true;
             }
         }
         let found_term = label.term;
@@ -277,7 +281,12 @@ impl Pool {
             )));
         }
         let found = Found { newest: newest_label, behind, drives: set };
-        Self::open_as(plan, newest, found, options, on).await
+        let pool = Self::open_as(plan, newest, found, options, on).await?;
+        if !returned.is_empty() {
+            let back = pool.clone();
+            reactor::spawn(async move { back.take_back_all(returned).await });
+        }
+        Ok(pool)
     }
 
     async fn open_as(

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::Pool;
+use super::{Pool, Rejoin};
 use crate::address::BLOCK;
 use crate::door::Door;
 use crate::error::Result;
@@ -64,13 +64,15 @@ pub struct LogStatus {
     pub term: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct DriveStatus {
     pub id: [u8; 16],
     pub state: DriveState,
     /// Bytes of its allocation units.
     pub bytes: u64,
     pub counters: DriveCounters,
+    /// How it is doing since it was taken back last, if it was away.
+    pub rejoin: Option<Rejoin>,
 }
 
 #[derive(Clone, Debug)]
@@ -211,6 +213,7 @@ impl Pool {
                 state: drives.state(index),
                 bytes: u64::from(record.au_count) * label.layout.au_bytes,
                 counters,
+                rejoin: self.rejoin_status(index),
             }
         });
         each.collect()

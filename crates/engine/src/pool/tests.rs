@@ -20,6 +20,7 @@ mod log_copies;
 mod lost;
 mod lost_log;
 mod old_copies;
+mod rejoin;
 mod scarce;
 mod shards;
 

@@ -1,8 +1,9 @@
 //! The drives of a pool: which can be used, and what each has done.
 
 use super::counters::{Counters, DriveCounters, count};
-use super::health::{Company, Health, Pace};
+use super::health::{Company, Pace};
 use super::patience::Patience;
+use super::slot::{DriveState, Slot};
 use crate::address::BLOCK;
 use crate::error::{Error, Kind, Result};
 use crate::limits::{ERRORS_BORNE, NO_SPACE_PAUSE, WRITE_PATIENCE, WRITE_PATIENCE_STEPS};
@@ -13,36 +14,20 @@ use reactor::{join_all, now, timeout};
 use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use stdx::num::{align_up, u64_of};
-
-/// Whether a drive can be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DriveState {
-    Online,
-    /// Not there when the pool was opened.
-    Missing,
-    /// It failed a write, or went away. Nothing more is written to it, and what it holds may be old.
-    Failed,
-}
 
 /// Which drives to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trust {
     Online,
+    /// Those that are being made whole too: for what can be verified.
+    Written,
     /// Failed ones too: what they hold may be old, so only for what can be verified, and when
     /// nothing else is left.
     Anyone,
 }
-
-const ONLINE: u32 = 0;
-const MISSING: u32 = 1;
-const FAILED: u32 = 2;
-/// What of a slot's state is the state itself, and what one change adds to the rest.
-const STATE: u32 = 0xff;
-const CHANGE: u32 = 0x100;
 
 /// A drive on its way into a set.
 #[derive(Debug)]
@@ -60,17 +45,6 @@ pub struct DriveSlot {
 /// Whether an error says nothing of the drive.
 const fn is_passing(kind: media::Kind) -> bool {
     matches!(kind, media::Kind::Full | media::Kind::Passing)
-}
-
-#[derive(Debug)]
-struct Slot {
-    drive: Option<Arc<Drive>>,
-    /// Its state, and above that how often it changed: whoever sees the one sees the other.
-    state: AtomicU32,
-    health: Health,
-    headers_at: u64,
-    units_at: u64,
-    au_count: u32,
 }
 
 /// What all shards of a pool know of its drives; written to when one fails.
@@ -118,22 +92,13 @@ impl DriveSet {
     /// `bears` is how many drives may be out of use at once, what is on the others still being all there is.
     #[must_use]
     pub fn new(drives: Vec<DriveSlot>, au_bytes: u64, bears: usize) -> Self {
-        let slots = drives.into_iter().map(|slot| Slot {
-            state: AtomicU32::new(match &slot.drive {
-                None => MISSING,
-                Some(_) if slot.failed => FAILED,
-                Some(_) => ONLINE,
-            }),
-            health: Health::default(),
-            drive: slot.drive,
-            headers_at: slot.begins,
-            units_at: units_at(slot.begins, slot.au_count),
-            au_count: slot.au_count,
+        let is_memory =
+            |slot: &DriveSlot| matches!(slot.drive.as_deref(), None | Some(Drive::Memory(_)));
+        let in_memory = drives.iter().all(is_memory);
+        let slots = drives.into_iter().map(|DriveSlot { drive, failed, begins, au_count }| {
+            Slot::new(drive, failed, begins, units_at(begins, au_count), au_count)
         });
         let slots: Vec<Slot> = slots.collect();
-        let is_memory =
-            |slot: &Slot| matches!(slot.drive.as_deref(), None | Some(Drive::Memory(_)));
-        let in_memory = slots.iter().all(is_memory);
         let verdict = Mutex::new(());
         Self::over(Arc::new(Shared { slots, au_bytes, bears, verdict, in_memory }))
     }
@@ -177,11 +142,7 @@ impl DriveSet {
 
     #[must_use]
     pub fn state(&self, drive: u16) -> DriveState {
-        match self.slot(drive).state.load(Ordering::Acquire) & STATE {
-            ONLINE => DriveState::Online,
-            MISSING => DriveState::Missing,
-            _ => DriveState::Failed,
-        }
+        self.slot(drive).state()
     }
 
     #[must_use]
@@ -192,34 +153,79 @@ impl DriveSet {
     /// The drive itself, if it can be used.
     #[must_use]
     pub fn drive(&self, drive: u16) -> Option<&Arc<Drive>> {
-        self.slot(drive).drive.as_ref().filter(|_| self.is_online(drive))
+        self.slot(drive).drive_if(|state| state == DriveState::Online)
     }
 
-    /// Takes a drive out of use for good.
+    /// The drive itself, if it is to have what is new.
+    #[must_use]
+    pub fn written(&self, drive: u16) -> Option<&Arc<Drive>> {
+        self.slot(drive).drive_if(DriveState::is_written)
+    }
+
+    /// Takes a drive out of use, whichever is in this place.
     pub fn fail(&self, drive: u16) {
-        let failed =
-            |state| (state & STATE == ONLINE).then_some(((state & !STATE) + CHANGE) | FAILED);
-        let state = &self.slot(drive).state;
-        // It may have failed already.
-        let _ = state.fetch_update(Ordering::AcqRel, Ordering::Acquire, failed);
+        self.slot(drive).fail();
     }
 
-    /// Takes a drive out of use if the others have all that it has; tells whether it is out of use.
-    pub fn fail_if_spared(&self, drive: u16) -> bool {
+    /// Takes a drive out of use, if it is still this one.
+    pub fn fail_one(&self, drive: u16, media: &Arc<Drive>) {
+        self.slot(drive).fail_one(media);
+    }
+
+    /// Takes a drive out of use if the others have all that it has, which is always so for one that is being made
+    /// whole; tells whether it is out of use.
+    fn fail_if_spared(&self, drive: u16, media: &Arc<Drive>) -> bool {
         let _one = self.shared.verdict.lock().unwrap_or_else(PoisonError::into_inner);
         let out = self.indices().filter(|&d| d != drive && !self.is_online(d)).count();
-        if self.is_online(drive) && out < self.shared.bears {
-            self.fail(drive);
+        if !self.is_online(drive) || out < self.shared.bears {
+            self.fail_one(drive, media);
         }
-        !self.is_online(drive)
+        !self.slot(drive).drive_if(DriveState::is_written).is_some_and(|d| Arc::ptr_eq(d, media))
     }
 
-    /// Grows when a drive fails. What was written without a failed drive must not count as durable
-    /// before the labels of the others say that it failed.
+    /// # Errors
+    /// `Exists` where a drive is in use, or being made whole.
+    pub fn check_vacant(&self, drive: u16) -> Result<()> {
+        match self.state(drive).is_written() {
+            true => Err(Error::new(Kind::Exists, format!("drive {drive} is in use already"))),
+            false => Ok(()),
+        }
+    }
+
+    /// Has a drive take the place of one that is out of use. All that is new is written to it from now on; until it
+    /// is [whole](Self::make_online), nothing else is done with it.
+    ///
+    /// # Errors
+    /// `Invalid` when it is too small, `Busy` while something may still come that one before it was asked, `Exists`
+    /// and `Full` as the slot says.
+    pub fn take_back(&self, drive: u16, media: Arc<Drive>) -> Result<()> {
+        let slot = self.slot(drive);
+        if media.capacity() < slot.units_at + u64::from(slot.au_count) * self.shared.au_bytes {
+            return Err(Error::new(Kind::Invalid, "the drive is smaller than it was"));
+        }
+        if slot.all().any(|before| before.has_late_changes()) {
+            return Err(Error::new(Kind::Busy, "what the drive was asked before may still come"));
+        }
+        slot.take_back(media)
+    }
+
+    /// The drive that is being made whole is whole; false when it failed meanwhile.
+    #[must_use]
+    pub fn make_online(&self, drive: u16) -> bool {
+        self.slot(drive).make_online()
+    }
+
+    /// How often a drive was taken back since the pool was opened.
+    #[must_use]
+    pub fn returns(&self, drive: u16) -> usize {
+        self.slot(drive).returns()
+    }
+
+    /// Grows when a drive fails, or is whole again. What was written without a failed drive must not count as
+    /// durable before the labels of the others say that it failed.
     #[must_use]
     pub fn changes(&self) -> u64 {
-        let changes = |slot: &Slot| slot.state.load(Ordering::Acquire) / CHANGE;
-        self.shared.slots.iter().map(|slot| u64::from(changes(slot))).sum()
+        self.shared.slots.iter().map(|slot| u64::from(slot.changes())).sum()
     }
 
     #[must_use]
@@ -234,8 +240,10 @@ impl DriveSet {
 
     /// Of a medium that falls apart, nothing more is wanted while others have what it has.
     fn note_errors(&self, drive: u16, errors: u64) {
-        if self.slot(drive).health.note_errors(errors) > ERRORS_BORNE {
-            self.fail_if_spared(drive);
+        if self.slot(drive).health.note_errors(errors) > ERRORS_BORNE
+            && let Some(media) = self.drive(drive)
+        {
+            self.fail_if_spared(drive, media);
         }
     }
 
@@ -247,7 +255,7 @@ impl DriveSet {
 
     /// Whether a drive is memory: reading it needs no waiting.
     pub(super) fn is_memory(&self, drive: u16) -> bool {
-        matches!(self.slot(drive).drive.as_deref(), Some(Drive::Memory(_)))
+        matches!(self.drive(drive).map(|drive| &**drive), Some(Drive::Memory(_)))
     }
 
     /// Whether a drive was too slow lately.
@@ -295,11 +303,12 @@ impl DriveSet {
         slot.headers_at + u64::from(au) * u64_of(BLOCK)
     }
 
-    fn usable(&self, drive: u16) -> Result<&Slot> {
-        if self.is_online(drive) {
-            return Ok(self.slot(drive));
-        }
-        Err(Error::new(Kind::Missing, format!("drive {drive} is {:?}", self.state(drive))))
+    fn usable(&self, drive: u16) -> Result<&Arc<Drive>> {
+        self.drive(drive).ok_or_else(|| self.unusable(drive))
+    }
+
+    fn unusable(&self, drive: u16) -> Error {
+        Error::new(Kind::Missing, format!("drive {drive} is {:?}", self.state(drive)))
     }
 
     /// # Errors
@@ -308,24 +317,25 @@ impl DriveSet {
         self.usable(drive).map(|_| ())
     }
 
-    /// As [`usable`](Self::usable), or with a drive that failed and is still there.
-    fn readable(&self, drive: u16, trust: Trust) -> Result<&Slot> {
-        let slot = self.slot(drive);
-        match trust {
-            Trust::Anyone if slot.drive.is_some() => Ok(slot),
-            _ => self.usable(drive),
-        }
+    /// A drive that may be read, its state being what is asked for.
+    fn readable(&self, drive: u16, trust: Trust) -> Result<&Arc<Drive>> {
+        let found = self.slot(drive).drive_if(|state| match trust {
+            Trust::Online => state == DriveState::Online,
+            Trust::Written => state.is_written(),
+            Trust::Anyone => true,
+        });
+        found.ok_or_else(|| self.unusable(drive))
     }
 
-    fn read_failed(&self, drive: u16, error: media::Error) -> Error {
+    fn read_failed(&self, drive: u16, media: &Arc<Drive>, error: media::Error) -> Error {
         match error.kind {
             media::Kind::Passing => {
                 return Error::caused(Kind::Busy, format!("drive {drive}"), error);
             }
-            media::Kind::Gone => self.fail(drive),
+            media::Kind::Gone => self.fail_one(drive, media),
             media::Kind::Timeout => {
                 count(&self.counts(drive).timeouts, 1);
-                self.fail_if_spared(drive);
+                self.fail_if_spared(drive, media);
             }
             _ => {}
         }
@@ -351,15 +361,14 @@ impl DriveSet {
         len: usize,
         pool: Pool,
     ) -> Result<Buffer> {
-        let slot = self.readable(drive, trust)?;
-        let Some(media) = &slot.drive else { unreachable!("a usable drive is there") };
+        let media = self.readable(drive, trust)?;
         let buffer = media.buffer(offset, len, &pool).await;
-        self.fill(drive, offset, len, buffer).await
+        self.fill_from(drive, media, offset, len, buffer).await
     }
 
     /// Memory of `pool` for a read, which then waits for the drive alone.
     pub(super) async fn buffer(&self, drive: u16, at: u64, len: usize, pool: &Pool) -> Buffer {
-        match &self.slot(drive).drive {
+        match self.slot(drive).drive_if(|_| true) {
             Some(media) => media.buffer(at, len, pool).await,
             None => pool.alloc(len).await,
         }
@@ -373,19 +382,27 @@ impl DriveSet {
         len: usize,
         buffer: Buffer,
     ) -> Result<Buffer> {
-        let slot = self.slot(drive);
-        let Some(media) = &slot.drive else {
-            return Err(Error::new(Kind::Missing, format!("drive {drive} is missing")));
-        };
+        let media = self.readable(drive, Trust::Anyone)?;
+        self.fill_from(drive, media, offset, len, buffer).await
+    }
+
+    async fn fill_from(
+        &self,
+        drive: u16,
+        media: &Arc<Drive>,
+        offset: u64,
+        len: usize,
+        buffer: Buffer,
+    ) -> Result<Buffer> {
         count(&self.counts(drive).reads, 1);
         count(&self.counts(drive).bytes_read, len);
         let begun = now();
         let data = media.fill(offset, len, buffer).await;
         let span = now() - begun;
         if data.is_ok() && self.pace.note(span) {
-            slot.health.answers();
+            self.slot(drive).health.answers();
         }
-        data.map_err(|error| self.read_failed(drive, error))
+        data.map_err(|error| self.read_failed(drive, media, error))
     }
 
     /// Reads to where the bytes are wanted, by way of a buffer of `pool` where the drive cannot do
@@ -400,11 +417,12 @@ impl DriveSet {
         out: &mut [u8],
         pool: &Pool,
     ) -> Result<()> {
-        let slot = self.usable(drive)?;
-        if let Some(Drive::Memory(region)) = slot.drive.as_deref() {
+        let media = self.usable(drive)?;
+        if let Drive::Memory(region) = &**media {
             count(&self.counts(drive).reads, 1);
             count(&self.counts(drive).bytes_read, out.len());
-            return region.copy_out(offset, out).map_err(|error| self.read_failed(drive, error));
+            let read = region.copy_out(offset, out);
+            return read.map_err(|error| self.read_failed(drive, media, error));
         }
         out.copy_from_slice(&self.read(drive, offset, out.len(), pool.clone()).await?);
         Ok(())
@@ -418,7 +436,8 @@ impl DriveSet {
 
     /// The memory of each drive that is memory of one core; empty when none is.
     pub(super) fn regions(&self) -> Vec<Option<SharedRegion>> {
-        let regions = self.shared.slots.iter().map(|slot| match slot.drive.as_deref() {
+        let drive = |slot: &'_ Slot| slot.drive_if(|_| true).cloned();
+        let regions = self.shared.slots.iter().map(|slot| match drive(slot).as_deref() {
             Some(Drive::Memory(region)) if !region.is_shared() => Some(Rc::new(Arc::clone(region))),
             _ => None,
         });
@@ -426,9 +445,10 @@ impl DriveSet {
         if regions.iter().any(Option::is_some) { regions } else { Vec::new() }
     }
 
-    /// Counts what was read where it lies; false for a drive that cannot be used.
+    /// Counts what was read where it lies; false for a drive that cannot be used, or is another one than when the
+    /// pool was opened.
     pub(super) fn read_in_place(&self, drive: u16, len: usize) -> bool {
-        let usable = self.drive(drive).is_some();
+        let usable = self.drive(drive).is_some() && self.returns(drive) == 0;
         if usable {
             count(&self.counts(drive).reads, 1);
             count(&self.counts(drive).bytes_read, len);
@@ -447,7 +467,7 @@ impl DriveSet {
     }
 
     /// Writes. The first failure takes the drive out of use, save that a lack of space behind it is
-    /// none of its own, nor is what passes.
+    /// none of its own, nor is what passes. One that is being made whole is waited for in no case.
     ///
     /// # Errors
     /// `Missing` when the drive cannot be used, `Full` when there is no space behind it, `Busy` when the system
@@ -509,8 +529,7 @@ impl DriveSet {
             let error = Error::new(Kind::Invalid, format!("drive {drive} is only to be read"));
             return Err((error, None));
         }
-        let slot = self.usable(drive).map_err(|error| (error, None))?;
-        let Some(media) = &slot.drive else { unreachable!("a usable drive is there") };
+        let Some(media) = self.written(drive) else { return Err((self.unusable(drive), None)) };
         let len = data.len();
         match media.write_or_return(offset, data, false).await {
             Ok(()) => {
@@ -518,7 +537,7 @@ impl DriveSet {
                 count(&self.counts(drive).bytes_written, len);
                 Ok(())
             }
-            Err(refused) if is_passing(refused.error.kind) => {
+            Err(refused) if is_passing(refused.error.kind) && self.is_online(drive) => {
                 let Refused { error, data } = refused;
                 let kind = if error.kind == media::Kind::Full { Kind::Full } else { Kind::Busy };
                 Err((Error::caused(kind, format!("drive {drive}"), error), data))
@@ -528,7 +547,7 @@ impl DriveSet {
                 if refused.error.kind == media::Kind::Timeout {
                     count(&self.counts(drive).timeouts, 1);
                 }
-                self.fail(drive);
+                self.fail_one(drive, media);
                 let what = format!("drive {drive}");
                 Err((Error::caused(Kind::Failed, what, refused.error), None))
             }
@@ -538,18 +557,19 @@ impl DriveSet {
     /// Makes all completed writes of these drives durable. One that fails is out of use after; so
     /// look at [`Segments::lost`](super::Segments::lost) before relying on it.
     pub async fn flush(&self, drives: impl IntoIterator<Item = u16>) {
-        let usable = |&drive: &u16| self.drive(drive).is_some_and(|d| d.has_volatile_cache());
+        // Those that are being made whole, too: what is on its way when they are is relied on once it is flushed.
+        let usable = |&drive: &u16| self.written(drive).is_some_and(|d| d.has_volatile_cache());
         let drives: Vec<u16> = drives.into_iter().filter(usable).collect();
         let company = Company::new(drives.len().saturating_sub(self.shared.bears).max(1));
         join_all(drives.iter().map(|&drive| self.flush_one(drive, &company))).await;
     }
 
     async fn flush_one(&self, drive: u16, company: &Company) {
-        let Some(media) = self.drive(drive) else { return };
+        let Some(media) = self.written(drive) else { return };
         let flush = async {
             loop {
                 match media.flush().await {
-                    Err(error) if error.kind == media::Kind::Passing => {
+                    Err(error) if error.kind == media::Kind::Passing && self.is_online(drive) => {
                         reactor::sleep(NO_SPACE_PAUSE).await;
                     }
                     done => return done,
@@ -560,7 +580,7 @@ impl DriveSet {
             return;
         }
         count(&self.counts(drive).write_errors, 1);
-        self.fail(drive);
+        self.fail_one(drive, media);
     }
 
     /// Waits for what a drive was asked together with others, for no longer than they make it wait: one that
@@ -572,6 +592,7 @@ impl DriveSet {
         change: impl Future<Output = std::result::Result<T, E>>,
     ) -> Option<std::result::Result<T, E>> {
         let mut change = pin!(change);
+        let media = self.written(drive);
         let step = WRITE_PATIENCE / WRITE_PATIENCE_STEPS;
         let mut steps = 0;
         loop {
@@ -583,7 +604,8 @@ impl DriveSet {
                 return Some(done);
             }
             steps += 1;
-            if steps >= WRITE_PATIENCE_STEPS && company.has_ended() && self.fail_if_spared(drive) {
+            let spared = || media.is_none_or(|media| self.fail_if_spared(drive, media));
+            if steps >= WRITE_PATIENCE_STEPS && company.has_ended() && spared() {
                 count(&self.counts(drive).timeouts, 1);
                 return None;
             }

@@ -25,6 +25,12 @@ impl Health {
         self.avoided.store(now() + nanos(AVOID_FOR), Ordering::Relaxed);
     }
 
+    /// Another drive is there.
+    pub fn forget(&self) {
+        self.avoided.store(0, Ordering::Relaxed);
+        self.errors.store(0, Ordering::Relaxed);
+    }
+
     /// It answers in time again.
     pub fn answers(&self) {
         if self.avoided.load(Ordering::Relaxed) != 0 {

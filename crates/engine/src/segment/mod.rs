@@ -4,6 +4,7 @@
 //! A stripe is filled through a [`StripeBuilder`], sealed (header, padding, parity) and written with
 //! one write to each member in parallel. A write succeeds while at most m members are lost.
 
+mod anew;
 mod around;
 mod builder;
 mod counters;
@@ -16,15 +17,17 @@ mod read;
 mod recover;
 mod renew;
 mod salvage;
+mod slot;
 mod verify;
 mod write;
 
 pub use crate::format::stripe::{Owner, OwnerRecord, Placed, Stream, StripeHeader};
 pub use builder::{Stripe, StripeBuilder};
 pub use counters::DriveCounters;
-pub use drives::{DriveSet, DriveSlot, DriveState};
+pub use drives::{DriveSet, DriveSlot};
 pub use health::Company;
 pub use salvage::Salvaged;
+pub use slot::DriveState;
 pub use verify::StripeFaults;
 
 use crate::address::SegmentId;

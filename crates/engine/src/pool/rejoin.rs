@@ -1,0 +1,179 @@
+//! Taking drives back that were away: what is new is written to them from then on, the rest is made anew from the
+//! others, and once all of it is there, durable, they count again. `docs/decisions/0016-rejoin.md` has the reasons.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use media::Drive;
+
+use super::Pool;
+use crate::area;
+use crate::error::{Error, Kind, Result};
+use crate::format::label::{DriveMark, Label};
+use crate::rejoin::Progress;
+use crate::segment::DriveState;
+use crate::shard::Shard;
+
+/// How a drive is doing that was taken back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejoin {
+    /// Its allocation units that are made anew, as far as that is known, and those that were.
+    pub units: u64,
+    pub done: u64,
+    /// Blocks found meanwhile that nothing gives.
+    pub lost: u64,
+    /// Why it was given up, if it was.
+    pub failure: Option<String>,
+}
+
+/// A drive that was taken back last in its place.
+#[derive(Default)]
+pub(super) struct Returned {
+    progress: Arc<Progress>,
+    /// It is being made whole.
+    is_under_way: bool,
+    failure: Option<String>,
+}
+
+impl Returned {
+    fn status(&self) -> Rejoin {
+        let count = |of: &std::sync::atomic::AtomicU64| of.load(Ordering::Relaxed);
+        let Progress { units, done, lost, .. } = &*self.progress;
+        Rejoin {
+            units: count(units),
+            done: count(done),
+            lost: count(lost),
+            failure: self.failure.clone(),
+        }
+    }
+
+    pub(super) fn end(&self) {
+        self.progress.ends.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Pool {
+    /// Takes a drive back that was away, in the place that its label says, and begins to make it whole.
+    /// [`status`](Self::status) tells how that goes.
+    ///
+    /// # Errors
+    /// `Missing` for a drive that has no label of the pool, or is not the one that it was made with; `Exists` when it
+    /// is in use already; `Invalid` when it went on by itself, or is too small; `Busy` when it may be taken back later;
+    /// `Full` when it came and went too often; `Gone` when the pool is closed; `Failed` when it fails at once.
+    pub async fn rejoin(&self, drive: Arc<Drive>) -> Result<u16> {
+        let label = match area::read_label(&drive).await? {
+            Ok(label) => label,
+            Err(bad) => {
+                let context = "the drive carries no label: it is not taken back by itself";
+                return Err(Error::caused(Kind::Missing, context, bad));
+            }
+        };
+        let progress = Arc::<Progress>::default();
+        let _turn = self.0.taking_back.hold(1).await;
+        let index = self.place_of(&label)?;
+        if self.0.closed.get() {
+            return Err(Error::new(Kind::Gone, "the pool was closed"));
+        }
+        if self.0.returned.borrow().get(&index).is_some_and(|returned| returned.is_under_way) {
+            let context = format!("drive {index} failed just now, while it was made whole");
+            return Err(Error::new(Kind::Busy, context));
+        }
+        self.0.common.superblock.readmit(index, drive).await?;
+        let progress_too = Arc::clone(&progress);
+        let returned = Returned { progress: progress_too, is_under_way: true, failure: None };
+        self.0.returned.borrow_mut().insert(index, returned);
+        let pool = self.clone();
+        reactor::spawn(async move {
+            let made = pool.make_whole(index, progress).await;
+            let superblock = &pool.0.common.superblock;
+            if made.is_err() && superblock.drives.state(index) == DriveState::Rejoining {
+                // Whatever it was: the drive is not whole, and nothing more is to go there.
+                superblock.drives.fail(index);
+            }
+            if let Some(returned) = pool.0.returned.borrow_mut().get_mut(&index) {
+                returned.is_under_way = false;
+                returned.failure = made.err().map(|error| error.to_string());
+            }
+            superblock.members.wake();
+        });
+        Ok(index)
+    }
+
+    /// Which place a drive had that carries this label, if it may have it again.
+    fn place_of(&self, label: &Label) -> Result<u16> {
+        let superblock = &self.0.common.superblock;
+        let (index, current) = (label.drive, superblock.label());
+        if label.pool != current.pool {
+            let context = format!("the drive is of pool {}, not of {}", label.name, current.name);
+            return Err(Error::new(Kind::Missing, context));
+        }
+        let same = |label: &Label| label.drives.get(usize::from(index)).map(|record| record.id);
+        let Some(record) = current.drives.get(usize::from(index)) else {
+            return Err(Error::new(
+                Kind::Missing,
+                format!("pool {} has no drive {index}", current.name),
+            ));
+        };
+        if same(label) != Some(record.id) {
+            let context = format!("another drive is drive {index} of pool {} by now", current.name);
+            return Err(Error::new(Kind::Missing, context));
+        }
+        if superblock.drives.state(index).is_written() {
+            let context = format!("drive {index} of pool {} is in use", current.name);
+            return Err(Error::new(Kind::Exists, context));
+        }
+        if record.mark == DriveMark::Failed && label.epoch >= record.since {
+            let context = format!(
+                "drive {index} of pool {} went on by itself after the others had gone on without it",
+                current.name
+            );
+            return Err(Error::new(Kind::Invalid, context));
+        }
+        Ok(index)
+    }
+
+    /// Makes a drive whole that was taken back; one at a time.
+    async fn make_whole(&self, index: u16, progress: Arc<Progress>) -> Result<()> {
+        let _turn = self.0.rejoining.hold(1).await;
+        if progress.ends.load(Ordering::Relaxed) {
+            return Err(Error::new(Kind::Gone, "the pool was closed"));
+        }
+        let superblock = &self.0.common.superblock;
+        let job = Arc::clone(&progress);
+        let make = move |shard: Rc<Shard>| {
+            let job = Arc::clone(&job);
+            async move { shard.make_anew(index, &job).await }
+        };
+        self.each(make).await?;
+        // As the roots, which are on it since the shards' checkpoints.
+        superblock.change_catalog(|_| Ok(())).await?;
+        superblock.drives.flush([index]).await;
+        loop {
+            match superblock.make_online(index).await {
+                Err(error) if matches!(error.kind, Kind::Full | Kind::Busy) => {
+                    if progress.ends.load(Ordering::Relaxed) {
+                        return Err(error);
+                    }
+                    reactor::sleep(crate::limits::ANEW_PAUSE).await;
+                }
+                done => break done?,
+            }
+        }
+        self.tell_of_free_space(index);
+        self.0.common.follow_drives();
+        Ok(())
+    }
+
+    /// Drives that were away when an opening found them.
+    pub(super) async fn take_back_all(&self, drives: Vec<Arc<Drive>>) {
+        for drive in drives {
+            // One that cannot be is out as before, and may be given again.
+            let _ = self.rejoin(drive).await;
+        }
+    }
+
+    pub(super) fn rejoin_status(&self, index: u16) -> Option<Rejoin> {
+        self.0.returned.borrow().get(&index).map(Returned::status)
+    }
+}

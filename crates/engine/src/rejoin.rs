@@ -1,0 +1,153 @@
+//! Making a drive whole that was away: what a shard has on it is made anew from the other drives, while everything
+//! goes on. What is new is written to the drive meanwhile; what was written before it was taken back is made anew.
+
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use stdx::num::u64_of;
+
+use crate::address::SegmentId;
+use crate::error::{Error, Kind, Result};
+use crate::limits::{ANEW_ATTEMPTS, ANEW_PAUSE, STRIPES_ANEW};
+use crate::segment::{DriveState, SegmentInfo};
+use crate::shard::Shard;
+use crate::table::State;
+
+/// How far a drive is being made whole. All shards count in it.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Its allocation units that are to be made anew, as far as that is known, and those that were.
+    pub units: AtomicU64,
+    pub done: AtomicU64,
+    /// Blocks that nothing gives, of stripes that have a part on it.
+    pub lost: AtomicU64,
+    /// Nobody wants it any more.
+    pub ends: AtomicBool,
+}
+
+impl Progress {
+    fn add(counter: &AtomicU64, by: u64) {
+        counter.fetch_add(by, Ordering::Relaxed);
+    }
+}
+
+/// A segment with a part on the drive.
+struct Part {
+    info: Rc<SegmentInfo>,
+    column: usize,
+    /// Stripes begun before the drive was written again, or soon after.
+    stripes: u32,
+    has_live: bool,
+}
+
+/// Keeps a segment's space from being given back.
+struct Hold<'a>(&'a Shard);
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        self.0.remaking.set(None);
+        // It may be dead by now.
+        self.0.wake.raise();
+        self.0.advanced.raise();
+    }
+}
+
+impl Shard {
+    /// Makes anew all that the shard has on a drive that is being made whole, and takes a checkpoint, whose root is on
+    /// the drive too. Durable after the drive's next flush.
+    ///
+    /// # Errors
+    /// `Failed` when the drive fails or too many others do, `Gone` when nobody wants it any more.
+    pub async fn make_anew(&self, drive: u16, progress: &Progress) -> Result<()> {
+        // Those begun later go to the drive as they are written.
+        let parts = self.writer.between_stripes(|| self.parts_on(drive)).await;
+        Progress::add(&progress.units, u64_of(parts.len()));
+        for part in parts {
+            if let Some(_held) = self.hold_segment(&part.info).await {
+                self.make_part(&part, drive, progress).await?;
+            }
+            Progress::add(&progress.done, 1);
+        }
+        self.checkpoint().await
+    }
+
+    fn parts_on(&self, drive: u16) -> Vec<Part> {
+        let table = self.table();
+        let on_it = table.iter().filter(|segment| segment.state != State::Reserved);
+        let part = |segment: &crate::table::Segment| {
+            let info = Rc::clone(&segment.info);
+            let column = info.members.iter().position(|member| member.drive == drive)?;
+            Some(Part { info, column, stripes: segment.stripes, has_live: segment.live > 0 })
+        };
+        on_it.filter_map(part).collect()
+    }
+
+    /// Holds a segment, if it is still there.
+    async fn hold_segment(&self, info: &SegmentInfo) -> Option<Hold<'_>> {
+        self.remaking.set(Some(info.id));
+        let hold = Hold(self);
+        // A checkpoint under way may have decided already.
+        drop(self.checkpointing.hold(1).await);
+        let there = self.table().get(info.id).is_some_and(|s| s.info.generation == info.generation);
+        there.then_some(hold)
+    }
+
+    async fn make_part(&self, part: &Part, drive: u16, progress: &Progress) -> Result<()> {
+        self.writer.segments.make_member_header(&part.info, part.column).await?;
+        let (mut bare, mut lost) = (0, 0);
+        let mut stripe = 0;
+        while stripe < part.stripes {
+            let end = part.stripes.min(stripe + STRIPES_ANEW);
+            let some = (stripe..end).map(|stripe| self.make_stripe(part, stripe, drive, progress));
+            for made in reactor::join_all(some).await {
+                match made? {
+                    Some(blocks) => {
+                        // Stripes are written in order: the header of those before is lost.
+                        lost += blocks + bare * stdx::num::usize32(part.info.room());
+                        bare = 0;
+                    }
+                    None => bare += usize::from(part.has_live),
+                }
+            }
+            stripe = end;
+            reactor::yield_now().await;
+        }
+        Progress::add(&progress.lost, u64_of(lost));
+        Ok(())
+    }
+
+    /// Again, as long as the drive itself is not the cause.
+    async fn make_stripe(
+        &self,
+        part: &Part,
+        stripe: u32,
+        drive: u16,
+        progress: &Progress,
+    ) -> Result<Option<usize>> {
+        let segments = &self.writer.segments;
+        let mut attempt = 0;
+        loop {
+            if self.ended.get() || progress.ends.load(Ordering::Relaxed) {
+                return Err(Error::new(
+                    Kind::Gone,
+                    "nobody waits for the drive to be whole any more",
+                ));
+            }
+            self.writer.check()?;
+            attempt += 1;
+            match segments.make_anew(&part.info, stripe, part.column).await {
+                Err(error) if segments.drives().state(drive) != DriveState::Rejoining => {
+                    return Err(error);
+                }
+                Err(error) if attempt >= ANEW_ATTEMPTS => return Err(error),
+                Err(_) => reactor::sleep(ANEW_PAUSE).await,
+                made => return made,
+            }
+        }
+    }
+
+    /// Whether a segment's space must stay its own for now.
+    pub fn is_held(&self, id: SegmentId) -> bool {
+        self.remaking.get() == Some(id)
+    }
+}

@@ -48,6 +48,12 @@ pub const FAULTS_WARNED: u64 = 100;
 /// Looks at which a pool is tried once something of it is there that was not: what probes new drives may hold them
 /// for a moment, and the others may be on their way.
 pub const LATE_TRIES: u32 = 5;
+/// How long a drive that failed is left alone before it is taken back where it answers, and what the pause grows to
+/// with each attempt: one that comes and goes is of little use.
+pub const RETURN_PAUSE: Duration = Duration::from_secs(5);
+pub const RETURN_PAUSE_MAX: Duration = Duration::from_secs(600);
+/// How often drives that a pool lacks are looked for at all places, although nothing new is seen there.
+pub const LOOK_AGAIN: Duration = Duration::from_secs(30);
 /// How long a taken address is waited for: the kernel lets go of what a killed daemon's rings held
 /// within some tens of milliseconds.
 pub const LEFT_BEHIND: Duration = Duration::from_secs(1);

@@ -27,11 +27,13 @@ mod blank;
 mod look;
 mod made_of;
 mod open;
+mod returning;
 mod view;
 
 use look::Found;
 pub use made_of::MadeOf;
 pub use open::OpenPool;
+pub use returning::{Away, Search, Searched};
 pub use view::{Shown, problem};
 
 /// A pool that this node knows: what it takes to open it.
@@ -284,6 +286,8 @@ pub struct Pools {
     coming: BTreeSet<Name>,
     /// What was told of the space of those that are open.
     watches: BTreeMap<Name, Watch>,
+    /// What is known of the drives that open pools lack.
+    away: BTreeMap<Name, Away>,
 }
 
 impl Pools {
@@ -296,6 +300,7 @@ impl Pools {
             known: BTreeMap::new(),
             coming: BTreeSet::new(),
             watches: BTreeMap::new(),
+            away: BTreeMap::new(),
         }
     }
 
@@ -399,7 +404,7 @@ impl Pools {
                 let moved = known.def.drives.iter_mut().zip(pool.paths());
                 for (at, now) in moved {
                     if let Some(now) = now {
-                        at.clone_from(now);
+                        *at = now;
                     }
                 }
                 known.def.term = pool.term();
@@ -448,6 +453,32 @@ impl Pools {
             discard: self.discard,
             folders: self.folders.clone(),
         }
+    }
+
+    /// The open pools, each to be looked for the drives that it lacks.
+    pub fn searches(&mut self) -> Vec<Search> {
+        let mut away = std::mem::take(&mut self.away);
+        let open = self.known.iter().filter_map(|(name, known)| Some((name, known, known.pool()?)));
+        let search = |(name, known, pool): (&Name, &Known, &Arc<OpenPool>)| {
+            let away = away.remove(name).unwrap_or_default();
+            let (pool, def) = (Arc::clone(pool), known.def.clone());
+            Search::new(name.clone(), pool, def, self.folders.clone(), away)
+        };
+        open.map(search).collect()
+    }
+
+    /// Takes what came of a search; whether drives are elsewhere now.
+    pub fn searched(&mut self, name: Name, away: Away, moved: Vec<(usize, PathBuf)>) -> bool {
+        let Some(known) = self.known.get_mut(&name) else { return false };
+        let mut is_elsewhere = false;
+        for (index, path) in moved {
+            if let Some(place) = known.def.drives.get_mut(index) {
+                is_elsewhere |= *place != path;
+                *place = path;
+            }
+        }
+        self.away.insert(name, away);
+        is_elsewhere
     }
 
     /// Where drives are searched for, beside where they were and where the system names them.
@@ -612,10 +643,15 @@ impl Pools {
     }
 }
 
+/// All folders that drives are searched in.
+fn searched(folders: &[PathBuf]) -> Vec<PathBuf> {
+    let by_id = PathBuf::from(look::BY_ID);
+    folders.iter().cloned().chain([by_id]).collect()
+}
+
 /// What there is now of the places of each of these pools.
 pub fn sights(pools: Vec<(Name, PoolDef)>, folders: &[PathBuf]) -> Vec<(Name, Sight)> {
-    let by_id = PathBuf::from(look::BY_ID);
-    let searched: Vec<_> = folders.iter().cloned().chain([by_id]).collect();
+    let searched = searched(folders);
     let one = |(name, def): (Name, PoolDef)| {
         let sight = sight(&def, &searched);
         (name, sight)

@@ -1,8 +1,8 @@
 //! Commands about pools, drives and volumes, which speak to the running daemon.
 
 use api::v1::{
-    Drive, FoundPool, NewMapping, NewPool, NewVolume, Pool, PoolImport, PoolSpace, PoolStatus,
-    Volume, VolumeChange,
+    Drive, DriveHealth, DriveRejoin, FoundPool, NewMapping, NewPool, NewVolume, Pool, PoolImport,
+    PoolSpace, PoolStatus, Volume, VolumeChange,
 };
 use api::value::{DrivePath, LogPlace, Name, Size};
 use comfy_table::Table;
@@ -189,7 +189,7 @@ fn status_facts(status: &PoolStatus, rows: &mut Vec<(String, String)>) {
     row("write amplification", or_dash(amplification));
     for drive in &status.drives {
         let at = drive.path.as_deref().unwrap_or("-");
-        let (health, bytes) = (drive.health.name(), size(drive.size));
+        let (health, bytes) = (drive_health(drive), size(drive.size));
         row(&format!("drive {}", drive.index), format!("{at}, {bytes}, {health}"));
     }
 }
@@ -212,6 +212,20 @@ fn no_drive(pool: &Name, index: usize) -> Failure {
         .help("`flashloom drive list` shows those there are")
 }
 
+/// A drive's health, with how far it is being made whole.
+fn drive_health(drive: &Drive) -> String {
+    let health = drive.health.name();
+    match &drive.rejoin {
+        Some(rejoin) if drive.health == DriveHealth::Rejoining => {
+            format!("{health}, {} of {} units", rejoin.done, rejoin.units)
+        }
+        Some(DriveRejoin { failure: Some(why), .. }) if drive.health != DriveHealth::Online => {
+            format!("{health} ({why})")
+        }
+        _ => health.to_owned(),
+    }
+}
+
 fn drive_table(all: &[Drive]) -> Table {
     let header = ["pool", "drive", "path", "health", "size", "read", "written", "errors"];
     let mut table = table(&header, &[1, 4, 5, 6, 7]);
@@ -222,7 +236,7 @@ fn drive_table(all: &[Drive]) -> Table {
             drive.pool.to_string(),
             drive.index.to_string(),
             or_dash(drive.path.as_ref()),
-            drive.health.name().to_owned(),
+            drive_health(drive),
             Size::new(drive.size).to_string(),
             Size::new(counters.bytes_read).to_string(),
             Size::new(counters.bytes_written).to_string(),
@@ -240,7 +254,7 @@ fn drive_facts(drive: &Drive) -> Table {
         ("drive".to_owned(), drive.index.to_string()),
         ("path".to_owned(), or_dash(drive.path.as_ref())),
         ("id".to_owned(), drive.id.to_string()),
-        ("health".to_owned(), drive.health.name().to_owned()),
+        ("health".to_owned(), drive_health(drive)),
         ("size".to_owned(), Size::new(drive.size).to_string()),
         count("reads", counters.reads),
         count("writes", counters.writes),

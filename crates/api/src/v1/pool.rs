@@ -190,6 +190,8 @@ pub enum DriveHealth {
     Missing,
     /// It failed; what it holds is no longer used.
     Failed,
+    /// It was away and is made whole: what is new is on it, and nobody counts on it yet.
+    Rejoining,
 }
 
 impl DriveHealth {
@@ -199,8 +201,23 @@ impl DriveHealth {
             Self::Online => "online",
             Self::Missing => "missing",
             Self::Failed => "failed",
+            Self::Rejoining => "rejoining",
         }
     }
+}
+
+/// How a drive is doing since it was taken back last.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DriveRejoin {
+    /// Its allocation units that are made anew from the others, as far as that is known.
+    pub units: u64,
+    /// Those that were.
+    pub done: u64,
+    /// Blocks that turned out to be damaged beyond what the redundancy gives back.
+    pub lost_blocks: u64,
+    /// Why it was given up, if it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
 }
 
 /// A drive of a pool.
@@ -217,6 +234,9 @@ pub struct Drive {
     pub path: Option<String>,
     /// How it is.
     pub health: DriveHealth,
+    /// Of one that was away since the pool was opened: how far it is being made whole, or was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rejoin: Option<DriveRejoin>,
     /// Bytes that it gives to the pool.
     pub size: u64,
     /// What it did since the pool was opened.

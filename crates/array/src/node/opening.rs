@@ -10,7 +10,7 @@ use api::value::Name;
 
 use super::Node;
 use crate::Result;
-use crate::pools::{Attempt, Opener, Outcome, sights};
+use crate::pools::{Attempt, Opener, Outcome, Searched, sights};
 use crate::serving::media::Media;
 
 impl Node {
@@ -21,6 +21,7 @@ impl Node {
     /// `Stopping`.
     pub fn open_late_pools(self: &Arc<Self>) -> Result<()> {
         self.open_due_pools()?;
+        self.take_back_drives()?;
         self.take_up_drives()?;
         self.take_up_listeners()
     }
@@ -105,6 +106,24 @@ impl Node {
             self.settled.wait_timeout_while(self.inner(), limit, |inner| inner.openings > 0);
         let (inner, _) = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
         inner.openings == 0
+    }
+
+    /// Looks for the drives that open pools lack, and takes back those that are here again.
+    fn take_back_drives(&self) -> Result<()> {
+        let searches = self.inner().serving_mut()?.pools_mut().searches();
+        for search in searches {
+            // A pool that was closed meanwhile.
+            let Ok(Searched { name, away, moved, said }) = search.run() else { continue };
+            let mut inner = self.inner();
+            let is_elsewhere = inner.serving_mut()?.pools_mut().searched(name, away, moved);
+            let kept = if is_elsewhere { self.keep(&mut inner) } else { Ok(()) };
+            drop(inner);
+            said.into_iter().for_each(|(severity, words)| self.events.record(severity, words));
+            if let Err(error) = kept {
+                self.events.record(Severity::Error, error.context);
+            }
+        }
+        Ok(())
     }
 
     /// Takes up the drives of namespaces that were absent.

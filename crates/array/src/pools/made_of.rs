@@ -233,12 +233,29 @@ pub fn open_drive(path: &Path, size: Option<u64>) -> Result<(Member, Option<Arc<
         return Err(Error::new(Kind::Failed, gone)
             .help("`flashloom pool export` forgets a pool of such drives"));
     }
-    let failed = |error| cannot_open(path, error);
+    let drive = open_file(path, size)?;
+    let lock = lock(path, None)?;
+    Ok((Member { path: path.to_owned(), drive }, Some(lock)))
+}
+
+/// Opens a drive of a pool again, which may be held for it already.
+///
+/// # Errors
+/// As [`open_drive`].
+pub fn open_drive_again(
+    path: &Path,
+    own: impl FnOnce(&Path) -> Option<Arc<File>>,
+) -> Result<(Member, Arc<File>)> {
+    let drive = open_file(path, None)?;
+    let lock = lock(path, own(path).as_ref())?;
+    Ok((Member { path: path.to_owned(), drive }, lock))
+}
+
+fn open_file(path: &Path, size: Option<u64>) -> Result<Arc<Drive>> {
     let block_size = stdx::num::u32_of(engine::address::BLOCK);
     let options = OpenDrive { create: size, block_size, ..OpenDrive::default() };
-    let drive = Drive::open(path, options).map_err(failed)?;
-    let lock = lock(path, None)?;
-    Ok((Member { path: path.to_owned(), drive: Arc::new(drive) }, Some(lock)))
+    let drive = Drive::open(path, options).map_err(|error| cannot_open(path, error))?;
+    Ok(Arc::new(drive))
 }
 
 /// Opens what there is of a known pool's log. Gives what keeps it, what holds that, and words of what is missing.

@@ -4,18 +4,20 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::future::Future;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use api::v1::Kind;
 use api::value::{LogPlace, Name};
 use engine::{Discards, OpenOptions, Pool, PoolSpec, PoolStatus, Volume, VolumeSpec};
+use media::Drive;
 use reactor::{Call, Handle};
 use uuid::Uuid;
 
 use super::made_of::{MadeOf, Member, labels};
 use super::told;
+use crate::lock::is_at;
 use crate::{Error, Result};
 
 /// Space is looked for when hosts have had a while to give back more, and what a drive is told of in a
@@ -45,7 +47,7 @@ pub struct OpenPool {
     id: Uuid,
     home: Handle,
     /// By index; `None` for a drive that is missing.
-    paths: Vec<Option<PathBuf>>,
+    paths: Mutex<Vec<Option<PathBuf>>>,
     places: Vec<LogPlace>,
     volumes: Mutex<BTreeMap<Name, Volume>>,
     log_lost: bool,
@@ -150,7 +152,7 @@ impl OpenPool {
             name: name_of(&opened.name)?,
             id: Uuid::from_bytes(opened.id),
             home,
-            paths,
+            paths: Mutex::new(paths),
             places,
             volumes: Mutex::new(volumes.collect::<Result<_>>()?),
             log_lost: opened.log_lost,
@@ -185,8 +187,35 @@ impl OpenPool {
     }
 
     /// Its drives by index; `None` for one that is missing.
-    pub fn paths(&self) -> &[Option<PathBuf>] {
-        &self.paths
+    pub fn paths(&self) -> Vec<Option<PathBuf>> {
+        self.paths.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What holds this path, if the pool has it.
+    pub fn own_lock(&self, path: &Path) -> Option<Arc<File>> {
+        let locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+        locks.iter().find(|own| is_at(own, path)).cloned()
+    }
+
+    /// Takes a drive back that was away, to be made whole; which one it is.
+    ///
+    /// # Errors
+    /// As the engine says why it cannot be.
+    pub fn rejoin(&self, drive: Arc<Drive>) -> Result<u16> {
+        self.call(|pool| async move { pool.rejoin(drive).await })
+    }
+
+    /// A drive is here now, which this holds.
+    pub fn moved(&self, index: usize, path: PathBuf, lock: Arc<File>) {
+        let mut paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(place) = paths.get_mut(index) {
+            *place = Some(path);
+        }
+        drop(paths);
+        let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+        if !locks.iter().any(|own| Arc::ptr_eq(own, &lock)) {
+            locks.push(lock);
+        }
     }
 
     /// Where its log lies.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use api::v1::{
-    Drive, DriveCounters, DriveHealth, Pool, PoolHealth, PoolLog, PoolSpace, PoolStatus,
-    SegmentCounts,
+    Drive, DriveCounters, DriveHealth, DriveRejoin, Pool, PoolHealth, PoolLog, PoolSpace,
+    PoolStatus, SegmentCounts,
 };
 use api::value::Name;
 use engine::format::label::LogKind;
@@ -102,6 +102,7 @@ const fn health(state: DriveState) -> DriveHealth {
         DriveState::Online => DriveHealth::Online,
         DriveState::Missing => DriveHealth::Missing,
         DriveState::Failed => DriveHealth::Failed,
+        DriveState::Rejoining => DriveHealth::Rejoining,
     }
 }
 
@@ -157,13 +158,19 @@ fn amplification(written: u64, drive_written: u64) -> Option<f64> {
 
 fn drive_document(open: &OpenPool, index: usize, drive: &engine::DriveStatus) -> Drive {
     let counters = drive.counters;
-    let path = open.paths().get(index).and_then(Option::as_ref);
+    let path = open.paths().get_mut(index).and_then(Option::take);
     Drive {
         pool: open.name().clone(),
         index,
         id: Uuid::from_bytes(drive.id),
         path: path.map(|path| path.display().to_string()),
         health: health(drive.state),
+        rejoin: drive.rejoin.as_ref().map(|rejoin| DriveRejoin {
+            units: rejoin.units,
+            done: rejoin.done,
+            lost_blocks: rejoin.lost,
+            failure: rejoin.failure.clone(),
+        }),
         size: drive.bytes,
         counters: DriveCounters {
             reads: counters.reads,

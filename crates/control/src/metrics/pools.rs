@@ -106,6 +106,13 @@ fn drives(text: &mut Text, pools: &[Pool]) {
         let index = drive.index.to_string();
         text.sample(name, &vec![("pool", drive.pool.as_str()), ("drive", &index)], online);
     }
+    let name = "flashloom_drive_rejoining";
+    text.family(name, "gauge", "Whether a drive that was away is being made whole, 0 or 1.");
+    for drive in all() {
+        let rejoining = u8::from(drive.health == DriveHealth::Rejoining);
+        let index = drive.index.to_string();
+        text.sample(name, &vec![("pool", drive.pool.as_str()), ("drive", &index)], rejoining);
+    }
     for (suffix, help, value) in OF_DRIVE {
         let name = format!("flashloom_drive_{suffix}");
         text.family(&name, "counter", help);

@@ -13,6 +13,8 @@ use api::value::{Name, VolumePath};
 
 use crate::node::{Node, Options, Source};
 
+mod returned;
+
 const NQN: &str = "nqn.2026-11.io.flashloom:a";
 
 /// More than any of this takes.

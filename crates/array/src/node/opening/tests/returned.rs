@@ -1,0 +1,89 @@
+//! Drives of open pools that were away, and come back.
+
+use api::v1::DriveHealth;
+
+use super::*;
+
+/// Looks for what is late until a pool is whole.
+fn wait_until_whole(node: &Arc<Node>, name: &str) {
+    let begun = reactor::now();
+    while health(node, name) != PoolHealth::Online {
+        open_late(node);
+        let waited = Duration::from_nanos(reactor::now() - begun);
+        assert!(waited < PATIENCE, "{:?}", node.events(0));
+    }
+    // What is to be said of it is said with the next look.
+    open_late(node);
+}
+
+fn drive(node: &Node, index: usize) -> api::v1::Drive {
+    node.drives().unwrap().swap_remove(index)
+}
+
+/// A drive that was seconds late once stayed out until somebody made the pool anew: with the next one that failed, the
+/// redundancy was used up.
+#[test]
+fn a_drive_that_comes_late_is_taken_back_and_made_whole_by_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let shelf = dir.join("shelf");
+    fs::create_dir(&shelf).unwrap();
+    let node = start(dir, "", "");
+    make(&node, dir, "fast");
+    node.stop();
+    drop(node);
+    let (own, other) = (dir.join("fast1"), shelf.join("moved"));
+    // Each of them once, where it was or elsewhere.
+    for (n, back) in [(1, own), (2, other)] {
+        let away = dir.join("away");
+        fs::rename(dir.join(format!("fast{n}")), &away).unwrap();
+        let settings = format!("wait-for-drives = 0\ndrive-folders = [\"{}\"]", shelf.display());
+        let node = start(dir, &settings, "");
+        assert_eq!(health(&node, "fast"), PoolHealth::Degraded);
+        assert_eq!(drive(&node, n).health, DriveHealth::Missing);
+        let volume: NewVolume =
+            serde_json::from_str(&format!(r#"{{"name": "v{n}", "size": 1048576}}"#)).unwrap();
+        node.create_volume(&named("fast"), &volume).unwrap();
+        open_late(&node);
+        assert_eq!(health(&node, "fast"), PoolHealth::Degraded);
+        fs::rename(&away, &back).unwrap();
+        wait_until_whole(&node, "fast");
+        let found = drive(&node, n);
+        assert_eq!(found.health, DriveHealth::Online);
+        assert_eq!(found.path, Some(back.display().to_string()));
+        assert_eq!(found.rejoin.unwrap().failure, None);
+        let at = format!("drive {n} of pool fast is back at {}", back.display());
+        assert_eq!(said(&node, &at), 1, "{:?}", node.events(0));
+        assert_eq!(said(&node, &format!("drive {n} of pool fast is whole again")), 1);
+        node.stop();
+        drop(node);
+    }
+    // Two others are lost for good: what is there has everything.
+    fs::remove_file(dir.join("fast0")).unwrap();
+    let node = start(dir, "wait-for-drives = 0", "");
+    assert_eq!(health(&node, "fast"), PoolHealth::Degraded);
+    assert_eq!(node.volumes().unwrap().len(), 3);
+    node.stop();
+    drop(node);
+}
+
+/// What is blank, or of another pool, is never written to because it lies where a drive was.
+#[test]
+fn nothing_else_is_taken_in_a_drives_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let node = start(dir, "", "");
+    make(&node, dir, "fast");
+    node.stop();
+    drop(node);
+    let place = dir.join("fast1");
+    fs::remove_file(&place).unwrap();
+    let node = start(dir, "wait-for-drives = 0", "");
+    fs::File::create(&place).unwrap().set_len(192 << 20).unwrap();
+    open_late(&node);
+    assert_eq!(drive(&node, 1).health, DriveHealth::Missing);
+    let blank = fs::read(&place).unwrap();
+    assert!(blank.iter().all(|byte| *byte == 0));
+    node.stop();
+    drop(node);
+}

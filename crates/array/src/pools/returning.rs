@@ -1,0 +1,237 @@
+//! Drives of open pools that were away, and are here again: found where they were or by their labels, and given back
+//! to their pools.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::v1::Severity;
+use api::value::Name;
+use engine::format::label::Label;
+use engine::segment::DriveState;
+use reactor::Nanos;
+use uuid::Uuid;
+
+use super::look::{peek, places};
+use super::made_of::open_drive_again;
+use super::{OpenPool, PoolDef, Sight, sight};
+use crate::limits::{LOOK_AGAIN, RETURN_PAUSE, RETURN_PAUSE_MAX};
+use crate::{Error, Result};
+
+/// What is known of the drives that one pool lacks.
+#[derive(Debug, Default)]
+pub struct Away {
+    drives: BTreeMap<usize, Lacked>,
+    /// How often each failed since the pool was opened.
+    failures: BTreeMap<usize, u32>,
+    /// What there was of its places when it was looked last.
+    sight: Sight,
+}
+
+/// A drive that a pool lacks, or lacked when it was looked last.
+#[derive(Clone, Debug, Default)]
+struct Lacked {
+    /// It failed lately, and is left alone until then.
+    rests: Nanos,
+    /// When it is looked for again although nothing new is seen.
+    next: Nanos,
+    /// It is known to be away.
+    is_known: bool,
+    /// It is being made whole.
+    is_coming: bool,
+    /// What was said of it last.
+    said: Option<String>,
+}
+
+impl Lacked {
+    fn say(&mut self, words: String) -> Option<String> {
+        if self.said.as_ref() == Some(&words) {
+            return None;
+        }
+        self.said = Some(words.clone());
+        Some(words)
+    }
+}
+
+fn from_now(pause: Duration) -> Nanos {
+    reactor::now().saturating_add(Nanos::try_from(pause.as_nanos()).unwrap_or(Nanos::MAX))
+}
+
+/// A pool whose drives are looked for.
+#[derive(Debug)]
+pub struct Search {
+    pub name: Name,
+    pub pool: Arc<OpenPool>,
+    pub def: PoolDef,
+    pub folders: Vec<PathBuf>,
+    away: Away,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Searched {
+    pub name: Name,
+    pub away: Away,
+    /// Where drives are now.
+    pub moved: Vec<(usize, PathBuf)>,
+    pub said: Vec<(Severity, String)>,
+}
+
+impl Search {
+    /// Of a pool that is open, with what is known of the drives that it lacks.
+    pub const fn new(
+        name: Name,
+        pool: Arc<OpenPool>,
+        def: PoolDef,
+        folders: Vec<PathBuf>,
+        away: Away,
+    ) -> Self {
+        Self { name, pool, def, folders, away }
+    }
+
+    /// Sees how the pool's drives are doing, and looks for those that it lacks. Waits for its reactor, and for drives:
+    /// to be done under no lock.
+    ///
+    /// # Errors
+    /// `Stopping`; the pool was closed.
+    pub fn run(mut self) -> Result<Searched> {
+        let status = self.pool.status()?;
+        let mut said = self.follow(&status);
+        let mut moved = Vec::new();
+        let due = self.due();
+        if !due.is_empty() {
+            for (index, found) in self.find(&due)? {
+                let lacked = self.away.drives.entry(index).or_default();
+                let Some((path, label)) = found else { continue };
+                let at = path.display();
+                let what = format!("drive {index} of pool {}", self.name);
+                let taken = take_back(&self.pool, &path, &label);
+                let came_itself = taken.is_err() && is_back(&self.pool, index);
+                match taken {
+                    Ok(()) => {
+                        lacked.is_coming = true;
+                        let words = format!("{what} is back at {at}, and is made whole");
+                        lacked.said = None;
+                        said.push((Severity::Info, words));
+                        moved.push((index, path));
+                    }
+                    // It came back by itself when the pool was opened.
+                    Err(_) if came_itself => {}
+                    Err(error) => {
+                        let words = format!("{what} at {at} is not taken back: {}", error.context);
+                        let words = lacked.say(words).map(|words| (Severity::Warning, words));
+                        said.extend(words);
+                    }
+                }
+            }
+        }
+        Ok(Searched { name: self.name, away: self.away, moved, said })
+    }
+
+    /// Takes notice of drives that went, came, or are whole; what is to be said of it.
+    fn follow(&mut self, status: &engine::PoolStatus) -> Vec<(Severity, String)> {
+        let mut said = Vec::new();
+        for (index, drive) in status.drives.iter().enumerate() {
+            let what = format!("drive {index} of pool {}", self.name);
+            let (lost, failure) = match &drive.rejoin {
+                Some(rejoin) => (rejoin.lost, rejoin.failure.clone()),
+                None => (0, None),
+            };
+            match drive.state {
+                DriveState::Online => {
+                    if self.away.drives.remove(&index).is_some() {
+                        said.push((Severity::Info, format!("{what} is whole again")));
+                        if lost > 0 {
+                            let words = format!(
+                                "{lost} blocks beside {what} are damaged beyond what the redundancy gives back"
+                            );
+                            said.push((Severity::Error, words));
+                        }
+                    }
+                }
+                DriveState::Rejoining => {
+                    self.away.drives.entry(index).or_default().is_coming = true;
+                }
+                DriveState::Missing | DriveState::Failed => {
+                    let lacked = self.away.drives.entry(index).or_default();
+                    let came = std::mem::take(&mut lacked.is_coming);
+                    let is_new = !std::mem::replace(&mut lacked.is_known, true);
+                    if came {
+                        let why = failure.unwrap_or_else(|| "it failed".to_owned());
+                        let words = format!("{what} could not be made whole: {why}");
+                        said.push((Severity::Warning, words));
+                    }
+                    if came || is_new && drive.state == DriveState::Failed {
+                        // Not at once: it failed for a reason.
+                        let failures = self.away.failures.entry(index).or_default();
+                        let pause = RETURN_PAUSE * 2_u32.saturating_pow(*failures);
+                        *failures += 1;
+                        lacked.rests = from_now(pause.min(RETURN_PAUSE_MAX));
+                    }
+                }
+            }
+        }
+        said
+    }
+
+    /// Drives to look for now.
+    fn due(&mut self) -> BTreeSet<usize> {
+        let now = reactor::now();
+        let lacked = self.away.drives.iter().filter(|(_, lacked)| !lacked.is_coming);
+        let lacked: Vec<usize> = lacked.map(|(index, _)| *index).collect();
+        if lacked.is_empty() {
+            return BTreeSet::new();
+        }
+        let seen = sight(&self.def, &super::searched(&self.folders));
+        let is_new = seen != self.away.sight;
+        self.away.sight = seen;
+        let is_due = |index: &usize| {
+            let of = &self.away.drives[index];
+            of.rests <= now && (is_new || of.next <= now)
+        };
+        lacked.into_iter().filter(is_due).collect()
+    }
+
+    /// Finds drives by their labels, at the paths where they were first.
+    fn find(&mut self, due: &BTreeSet<usize>) -> Result<BTreeMap<usize, Option<(PathBuf, Label)>>> {
+        let mut found: BTreeMap<usize, _> = due.iter().map(|index| (*index, None)).collect();
+        let own = due.iter().filter_map(|index| self.def.drives.get(*index).cloned());
+        let mut look = |paths: Vec<PathBuf>| -> Result<bool> {
+            for (path, label) in peek(self.pool.home(), paths)? {
+                let index = usize::from(label.drive);
+                if Uuid::from_bytes(label.pool) == self.pool.id()
+                    && let Some(place) = found.get_mut(&index)
+                {
+                    place.get_or_insert((path, label));
+                }
+            }
+            Ok(found.values().all(Option::is_some))
+        };
+        if !look(own.collect())? {
+            look(places(&self.folders))?;
+        }
+        for index in due {
+            if let Some(lacked) = self.away.drives.get_mut(index) {
+                lacked.next = from_now(LOOK_AGAIN);
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn is_back(pool: &OpenPool, index: usize) -> bool {
+    let is_written = |drive: &engine::DriveStatus| drive.state.is_written();
+    pool.status().is_ok_and(|status| status.drives.get(index).is_some_and(is_written))
+}
+
+fn take_back(pool: &OpenPool, path: &std::path::Path, label: &Label) -> Result<()> {
+    let (member, lock) = open_drive_again(path, |path| pool.own_lock(path))?;
+    let taken = pool.rejoin(Arc::clone(&member.drive))?;
+    if taken != label.drive {
+        let what = format!("it is drive {taken} by now");
+        return Err(Error::new(api::v1::Kind::Conflict, what));
+    }
+    pool.moved(usize::from(taken), member.path, lock);
+    Ok(())
+}

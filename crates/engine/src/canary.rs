@@ -33,6 +33,14 @@ pub enum Canary {
     /// Without its log a shard goes on with its last checkpoint where the stripes since cannot be read, because drives
     /// are away.
     TakesAbsentForTorn,
+    /// A copy that a drive left of itself long ago is taken for the drive.
+    TakesOldCopies,
+    /// An opening writes labels before it knows whether the pool can be opened.
+    WritesFirst,
+    /// The labels go on saying that the pool was closed in order, with nothing in its log, while it is in use.
+    StaysClosed,
+    /// A drive that refuses a write for a reason that passes is given up.
+    CondemnsPassing,
     /// A step is left out.
     Skips(Step),
 }
@@ -79,10 +87,28 @@ pub enum Step {
     RepairFence,
     /// Labels, roots and catalogs are durable when they are written.
     SuperblockFua,
+    /// What is read of labels, roots and catalogs at an opening lasts from then on.
+    OpeningFlush,
+    /// Before an opening changes anything else, the labels say which drives miss that.
+    OpeningTells,
+    /// Twice, so that those are known that missed a whole life.
+    OpeningTwice,
+    /// A change of the catalog that an opening shows is on all drives.
+    OpeningCatalog,
+    /// What recovery stores again in memory is durable.
+    RecoverFence,
+    /// A control slot in memory is durable.
+    ControlFence,
+    /// What a new device of the log is made whole with is durable.
+    CopyFence,
+    /// Before anything is acknowledged that a device of the log did not take, the labels say so.
+    LogTells,
+    /// Before a pool is called closed in order, nothing is left in its log.
+    CloseDrains,
 }
 
 impl Step {
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 29] = [
         Self::TrimTells,
         Self::TrimControl,
         Self::CheckpointFlush,
@@ -103,11 +129,20 @@ impl Step {
         Self::WholeFlush,
         Self::RepairFence,
         Self::SuperblockFua,
+        Self::OpeningFlush,
+        Self::OpeningTells,
+        Self::OpeningTwice,
+        Self::OpeningCatalog,
+        Self::RecoverFence,
+        Self::ControlFence,
+        Self::CopyFence,
+        Self::LogTells,
+        Self::CloseDrains,
     ];
 }
 
 impl Canary {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 16] = [
         Self::AcknowledgesEarly,
         Self::SkipsFence,
         Self::TrimsEarly,
@@ -120,6 +155,10 @@ impl Canary {
         Self::ForgetsStripes,
         Self::TakesDamagedForTorn,
         Self::TakesAbsentForTorn,
+        Self::TakesOldCopies,
+        Self::WritesFirst,
+        Self::StaysClosed,
+        Self::CondemnsPassing,
     ];
 }
 

@@ -68,7 +68,9 @@ pub fn run(
         let endless = running.iter().find(|(_, (_, since))| since.elapsed() > ENDLESS);
         if let Some((&number, &(job, _))) = endless {
             running.remove(&number);
-            busy -= 1;
+            // Its thread is left to itself, and another goes on with the rest.
+            let (tell, jobs) = (tell.clone(), Arc::clone(&jobs));
+            std::thread::spawn(move || work(subject, &jobs, &tell));
             let failure = Some((0, format!("it does not end within {ENDLESS:?}")));
             tally.add(&Outcome { job, failure }, &mut failed);
         }

@@ -26,6 +26,9 @@ const SMALL: usize = 512;
 /// More than there can be hosts.
 const PLACES: usize = 1 << 10;
 
+/// What hosts wait between operations that are refused because too many drives are away.
+const REFUSED_PAUSE: Duration = Duration::from_micros(200);
+
 struct Yard {
     volumes: Vec<Volume>,
 }
@@ -82,6 +85,11 @@ async fn host(life: &Rc<Life>, yard: &Yard, number: u32) {
     let mut done = 0;
     while done < life.operations && !life.is_over() {
         done += 1;
+        if life.run.world.is_broken() {
+            // All that is asked is refused at once: who asks again at once asks without end while hardly any time
+            // goes by, and each write that failed is one more that any block may hold.
+            sleep(REFUSED_PAUSE).await;
+        }
         let at = usize64(prng.below(u64_of(yard.volumes.len())));
         let volume = &yard.volumes[at];
         if prng.below(if life.run.plan.beside_percent > 0 { 50 } else { 200 }) == 0 {

@@ -11,7 +11,7 @@ use crate::store::Store;
 use crate::trace::Trace;
 use crate::world::World;
 use answer::Answer;
-use reactor::{Nanos, now, sleep, spawn, timeout};
+use reactor::{Nanos, metrics, now, sleep, spawn, timeout};
 use std::cell::{Cell, RefCell};
 use std::fmt::Arguments;
 use std::future::poll_fn;
@@ -32,6 +32,15 @@ const VERIFY_BLOCKS: u64 = 64;
 
 /// How often a life looks whether the power is still on.
 const POWER_LOOK: Duration = Duration::from_micros(20);
+
+/// The longest that a life lasts, in virtual time: all that an operator tries, and then work that is not stuck.
+const LONGEST: Duration = Duration::from_hours(12);
+
+/// The most turns of the reactor in a life: whoever takes more goes round in circles. The longest takes a fifteenth.
+const TURNS_MOST: u64 = 30_000_000;
+
+/// How often that is looked at.
+const TURNS_LOOK: Duration = Duration::from_millis(10);
 
 /// What all lives of a run share.
 pub struct Run {
@@ -252,10 +261,10 @@ pub async fn live(run: Rc<Run>, number: usize, ending: Ending) -> Result<bool, V
     if let Some(loss) = run.plan.shape.faults.log_loss(number) {
         run.note(format_args!("{loss:?}"));
     }
-    let body = spawn(body(Rc::clone(&run), number, ending));
+    let body = bounded(spawn(body(Rc::clone(&run), number, ending)), TURNS_MOST);
     let span = match ending {
         Ending::Closed | Ending::Exported => {
-            return body.await.unwrap_or(Ok(())).map(|()| false);
+            return body.await?.unwrap_or(Ok(())).map(|()| false);
         }
         Ending::Killed(span) | Ending::PowerCut(span) => span,
         Ending::PowerCutInStore(lines, span) => {
@@ -270,9 +279,25 @@ pub async fn live(run: Rc<Run>, number: usize, ending: Ending) -> Result<bool, V
     };
     let ended = either(body, timeout(span, powerless)).await;
     // Of itself only where the pool could not be opened: what was to end it is called off.
-    ended.flatten().unwrap_or(Ok(()))?;
+    ended.transpose()?.flatten().unwrap_or(Ok(()))?;
     run.note(format_args!("{ending:?}"));
     Ok(true)
+}
+
+/// What `life` gives, which ends at some time, and is not forever at it.
+async fn bounded<T>(life: impl Future<Output = T>, turns: u64) -> Result<T, Violation> {
+    let begun = now();
+    let endless = async {
+        while now() - begun < u64::try_from(LONGEST.as_nanos()).unwrap_or(Nanos::MAX)
+            && metrics::here().turns < turns
+        {
+            sleep(TURNS_LOOK).await;
+        }
+    };
+    either(life, endless).await.ok_or_else(|| {
+        let (turns, seconds) = (metrics::here().turns, (now() - begun) / 1_000_000_000);
+        Violation(format!("the life does not end: {turns} turns in {seconds} s"))
+    })
 }
 
 /// What `a` gives, or `None` when `b` ends first.
@@ -357,4 +382,26 @@ async fn body(run: Rc<Run>, number: usize, ending: Ending) -> Result<(), Violati
         life.close(ending == Ending::Exported).await;
     }
     life.violation.take().map_or(Ok(()), Err)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A life that went round in circles ended with the patience of whoever had begun it, and with no word of its seed.
+    #[test]
+    fn a_life_that_does_not_end_fails() {
+        let circles = |pause| async move {
+            loop {
+                sleep(pause).await;
+            }
+        };
+        for pause in [Duration::from_micros(1), Duration::from_hours(1)] {
+            let ended =
+                reactor::simulate(1, async move { bounded::<()>(circles(pause), 100_000).await });
+            let why = ended.expect_err("nothing ended it").0;
+            assert!(why.contains("does not end"), "{why}");
+        }
+        assert_eq!(reactor::simulate(1, bounded(async { 7 }, 100_000)), Ok(7));
+    }
 }

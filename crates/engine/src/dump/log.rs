@@ -4,7 +4,7 @@ use super::report::{Finding, LogSeen, ShardSeen, Structure};
 use super::{Look, advice, needs_log};
 use crate::address::BLOCK;
 use crate::format::area as at;
-use crate::format::label::{LogKind, PoolState};
+use crate::format::label::LogKind;
 use crate::log::{Inspection, RecordSeen, RecordWhat, inspect};
 use crate::pool::{LogSpec, device, lane};
 use stdx::num::{u64_of, usize64};
@@ -22,8 +22,8 @@ fn named(look: &Look<'_>, shard: u16, device: usize) -> (String, u64) {
     (name.unwrap_or_else(|| format!("log device {device}")), skip)
 }
 
-/// Looks at a shard's log. Gives the last stripe that it counts as durable; 0 for the log of an
-/// exported pool, which is empty; `None` when that is not known.
+/// Looks at a shard's log. Gives the last stripe that it counts as durable; 0 for the log of a
+/// pool closed in order, which is empty; `None` when that is not known.
 pub(super) async fn check(look: &Look<'_>, shard: u16, seen: &mut ShardSeen) -> Option<u64> {
     let on_drives = LogSpec::Drives;
     let given = match look.label.log {
@@ -40,7 +40,7 @@ pub(super) async fn check(look: &Look<'_>, shard: u16, seen: &mut ShardSeen) -> 
             ));
             look.not_checked("the commit log, and what was written since the last checkpoint");
         }
-        return (look.label.state == PoolState::Exported).then_some(0);
+        return look.label.closed.then_some(0);
     };
     let bytes = look.label.log_bytes;
     let fits = u64::from(shard).checked_mul(bytes).is_some_and(|skip| skip < u64::MAX >> 1);
@@ -65,9 +65,10 @@ pub(super) async fn check(look: &Look<'_>, shard: u16, seen: &mut ShardSeen) -> 
 
 /// What is lost with a log: something, if the pool is in use.
 fn lost(look: &Look<'_>, what: String) -> Finding {
-    if look.label.state == PoolState::Exported {
-        return Finding::note(Structure::LogControl, what)
-            .advise("an exported pool has nothing in its log, which need not come along");
+    if look.label.closed {
+        return Finding::note(Structure::LogControl, what).advise(
+            "a pool that was closed in order has nothing in its log, and opens with a new one",
+        );
     }
     Finding::error(Structure::LogControl, what).advise(
         "what was acknowledged last may be lost: restore the log from a copy, if there is one. With \
@@ -97,7 +98,7 @@ fn tell(look: &Look<'_>, shard: u16, found: Inspection, seen: &mut ShardSeen) ->
         let (name, begins) = named(look, shard, 0);
         let what = "no control block of the log is whole: where it begins is not known";
         look.add(lost(look, what.into()).shard(shard).on(name).at(begins));
-        return (look.label.state == PoolState::Exported).then_some(0);
+        return look.label.closed.then_some(0);
     };
     for device in 0..found.devices {
         let mut lacking = found.lacking.iter().filter(|lacking| lacking.device == device);

@@ -229,6 +229,30 @@ fn an_exported_pool_needs_no_log() {
     });
 }
 
+/// The opening of a pool that was closed in order makes its log anew, and was cut short in the midst of that: the pool
+/// was called damaged, which opens as if nothing had happened.
+#[test]
+fn a_closed_pool_whose_log_is_made_anew_is_whole() {
+    for memories in [0, 1] {
+        reactor::simulate(3, async move {
+            let mut media = Media::new(4, memories);
+            let pool = media.create(raid::Scheme::Raid6).await;
+            let v = volume(&pool, "db", 8 * MIB).await;
+            scribble(&v, 300, 1).await;
+            pool.close().await.unwrap();
+            if memories == 0 {
+                let zone = vec![0; 3 << 20];
+                media.drives.iter().for_each(|drive| drive.poke(crate::format::area::END, &zone));
+            }
+            media.pmem = Media::new(0, memories).pmem;
+            whole(&dump(&media.spec(true), &mut |_| {}).await);
+            let again = media.open().await;
+            assert!(!again.has_lost_log());
+            again.close().await.unwrap();
+        });
+    }
+}
+
 #[test]
 fn drives_that_are_missing_blank_or_foreign_are_told_apart() {
     reactor::simulate(4, async {

@@ -9,6 +9,7 @@ use super::assemble::{Begin, Found, Frame, drive_set};
 use super::members::Plan;
 use super::{LogSpec, Pool};
 use crate::area;
+use crate::canary::{self, Canary, Step};
 use crate::error::{Error, Kind, Result};
 use crate::format::Bad;
 use crate::format::catalog::Catalog;
@@ -59,7 +60,7 @@ struct Sorted {
 /// The label of a drive, from which on what is read of it lasts: a process that was killed in the midst of a
 /// write of labels, roots or catalog may have left it in the drive's cache, where power takes it away.
 async fn lasting_label(drive: &Drive) -> Result<std::result::Result<Label, Bad>> {
-    if drive.has_volatile_cache() {
+    if drive.has_volatile_cache() && !canary::skips(Step::OpeningFlush) {
         drive.flush().await?;
     }
     area::read_label(drive).await
@@ -125,7 +126,7 @@ async fn sort(given: Vec<Arc<Drive>>, options: OpenOptions) -> Result<Sorted> {
         if drive.is_none() || epoch == newest.epoch {
             continue;
         }
-        if epoch + 1 == newest.epoch {
+        if epoch + 1 == newest.epoch || canary::has(Canary::TakesOldCopies) {
             behind.push(index);
         } else {
             // No label is begun before all drives in use have the one before, and an opening writes two.
@@ -309,12 +310,13 @@ impl Pool {
                 label.log_members = after.log_members;
                 label.log_copies = after.log_copies;
                 label.term = after.term.max(label.term + 1);
-                (label.closed, label.state) = (false, PoolState::Active);
+                label.closed = canary::has(Canary::StaysClosed);
+                label.state = PoolState::Active;
             };
             let written = pool.0.common.superblock.write_labels(open).await;
             pool.or_stop(written).await?;
         }
-        if !newest.alike {
+        if !newest.alike && !canary::skips(Step::OpeningCatalog) {
             // A change that was cut short is on some drives only, and from now on everybody sees it.
             let written = pool.0.common.superblock.change_catalog(|_| Ok(())).await;
             pool.or_stop(written).await?;

@@ -5,6 +5,7 @@ use super::health::{Company, Pace};
 use super::patience::Patience;
 use super::slot::{DriveState, Slot};
 use crate::address::BLOCK;
+use crate::canary::{self, Canary};
 use crate::error::{Error, Kind, Result};
 use crate::limits::{ERRORS_BORNE, NO_SPACE_PAUSE, WRITE_PATIENCE, WRITE_PATIENCE_STEPS};
 use media::memory::SharedRegion;
@@ -537,7 +538,11 @@ impl DriveSet {
                 count(&self.counts(drive).bytes_written, len);
                 Ok(())
             }
-            Err(refused) if is_passing(refused.error.kind) && self.is_online(drive) => {
+            Err(refused)
+                if is_passing(refused.error.kind)
+                    && self.is_online(drive)
+                    && !canary::has(Canary::CondemnsPassing) =>
+            {
                 let Refused { error, data } = refused;
                 let kind = if error.kind == media::Kind::Full { Kind::Full } else { Kind::Busy };
                 Err((Error::caused(kind, format!("drive {drive}"), error), data))

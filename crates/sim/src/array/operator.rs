@@ -28,6 +28,8 @@ pub(super) struct Truth {
     replaced: BTreeSet<usize>,
     /// Devices of memory that surely have all of the log.
     current: BTreeSet<usize>,
+    /// The pool was closed in order, and an opening was cut short since: it has a new log, or needs none.
+    between_logs: bool,
     /// Drives that misbehave in this life, or did in the last.
     pub sick: BTreeSet<usize>,
     /// A drive's contents of long ago.
@@ -44,6 +46,13 @@ struct Attempt {
     log: BTreeSet<usize>,
     blank: Option<usize>,
     options: OpenOptions,
+}
+
+impl Attempt {
+    /// The devices of the log that are given, but for a blank one.
+    fn with_contents(&self) -> BTreeSet<usize> {
+        self.log.iter().copied().filter(|n| Some(*n) != self.blank).collect()
+    }
 }
 
 /// What an operator has put something else in the place of, until that is taken.
@@ -72,8 +81,13 @@ impl Media {
             if prng.below(2) == 0 {
                 return Ok(pool);
             }
-            self.note("closed in order, and tried again");
-            super::told(pool.close().await)?;
+            self.note("closed, and tried again");
+            match super::told(pool.close().await) {
+                Ok(()) => self.closed.set(self.is_on()),
+                // Without space behind the drives it ends with what is in its log.
+                Err(Refusal::Full) if self.scarce.get() => {}
+                Err(refusal) => return Err(refusal),
+            }
         }
         let mut everything = self.everything();
         if let Some(pool) = self.attempt(&everything).await? {
@@ -123,10 +137,18 @@ impl Media {
         let old = truth.aside.as_ref().map(|(n, _)| *n);
         let old = old.filter(|n| !hidden.contains(n) && *n != witness);
         let blank = (prng.below(6) == 0).then(|| usize64(prng.below(2)));
+        // Often all the devices that the pool went on without, and nothing else: from a source of its own.
+        let mut aside = Prng::new(prng.clone().next_u64() ^ 0x5eed_0571_a1e0_0001);
+        let stale: BTreeSet<usize> =
+            devices.clone().filter(|n| !truth.current.contains(n)).collect();
+        let takes_stale = !stale.is_empty() && aside.below(3) == 0;
         Attempt {
             hidden,
             old: old.filter(|_| prng.below(2) == 0),
-            log: devices.clone().filter(|_| prng.below(3) > 0).collect(),
+            log: {
+                let some = devices.clone().filter(|_| prng.below(3) > 0).collect();
+                if takes_stale { stale } else { some }
+            },
             blank: blank.filter(|n| devices.contains(n)),
             options: OpenOptions {
                 degraded: prng.below(4) > 0,
@@ -156,7 +178,8 @@ impl Media {
         let is_current = |n: &usize| truth.current.contains(n) && Some(*n) != *blank;
         let log = match self.plan.shape.log {
             LogShape::Drives => true,
-            LogShape::Pmem(_) if self.exported.get() => !log.is_empty(),
+            // Nothing is in the log of a pool that was closed in order.
+            LogShape::Pmem(_) if self.exported.get() || self.closed.get() => !log.is_empty(),
             LogShape::Pmem(_) => log.iter().any(is_current),
         };
         let is_allowed = options.degraded && (options.import || !self.exported.get());
@@ -188,7 +211,8 @@ impl Media {
         self.swap_in(attempt);
         let before = self.before();
         // Cut short, it may have done any of it.
-        self.believe_the_worst(attempt);
+        let was_closed = self.closed.replace(false);
+        self.believe_the_worst(attempt, was_closed);
         let drives = self.drives.iter().enumerate().filter(|(n, _)| !attempt.hidden.contains(n));
         let drives = drives.map(|(_, drive)| Arc::new(Drive::Simulated(Arc::clone(drive))));
         let drives = drives.filter(|drive| drive.failure().is_none()).collect();
@@ -219,6 +243,7 @@ impl Media {
         }
         self.swap_back();
         *self.truth.borrow_mut() = was;
+        self.closed.set(was_closed);
         Ok(None)
     }
 
@@ -231,7 +256,9 @@ impl Media {
         }
         if let Some(n) = attempt.blank.filter(|n| attempt.log.contains(n)) {
             let blank = memory(&self.plan, &self.power);
-            kept.pmem = Some((n, std::mem::replace(&mut self.pmem.borrow_mut()[n], blank)));
+            let replaced = std::mem::replace(&mut self.pmem.borrow_mut()[n], blank);
+            // One that is not needed any more goes for good: cut short, the opening may have made the blank one the log.
+            kept.pmem = (!self.closed.get()).then_some((n, replaced));
         }
     }
 
@@ -247,15 +274,20 @@ impl Media {
         }
     }
 
-    fn believe_the_worst(&self, attempt: &Attempt) {
+    fn believe_the_worst(&self, attempt: &Attempt, was_closed: bool) {
         let mut truth = self.truth.borrow_mut();
         truth.out.extend(&attempt.hidden);
         truth.out.extend(attempt.old);
         truth.replaced.extend(attempt.old);
-        let with_it: BTreeSet<usize> =
-            attempt.log.iter().copied().filter(|n| Some(*n) != attempt.blank).collect();
-        if truth.current.intersection(&with_it).next().is_some() {
+        let with_it = attempt.with_contents();
+        if was_closed {
+            truth.current.clone_from(&attempt.log);
+            truth.between_logs = true;
+        } else if !truth.current.is_disjoint(&with_it) {
             truth.current = &truth.current & &with_it;
+        } else if truth.between_logs {
+            // It is on these, or on those.
+            truth.current.clear();
         }
     }
 
@@ -281,7 +313,10 @@ impl Media {
             return (drives.collect(), LogSpec::Drives);
         }
         let pmem = self.pmem.borrow();
-        let log = truth.current.iter().map(|n| Arc::new(Pmem::Simulated(Arc::clone(&pmem[*n]))));
+        // Where nobody knows, the labels do.
+        let is_given = |n: &usize| truth.current.is_empty() || truth.current.contains(n);
+        let log = (0..pmem.len()).filter(is_given);
+        let log = log.map(|n| Arc::new(Pmem::Simulated(Arc::clone(&pmem[n]))));
         (drives.collect(), LogSpec::Pmem(log.collect()))
     }
 
@@ -292,12 +327,13 @@ impl Media {
         let is_out = |n: &usize| status.drives[*n].state != DriveState::Online;
         truth.out = (0..self.drives.len()).filter(is_out).collect();
         truth.replaced = &truth.replaced & &truth.out;
+        truth.between_logs = false;
         // A zone of the log may lie where a drive was sick, until another has taken its place.
         if status.log.failed_devices > 0 {
             let sick = truth.sick.clone();
             truth.out.extend(sick);
             // Without any that had all of it, what is there now was made of what was given.
-            if truth.current.is_disjoint(&attempt.log) {
+            if truth.current.is_disjoint(&attempt.with_contents()) {
                 truth.current.clone_from(&attempt.log);
             }
         } else {

@@ -142,8 +142,9 @@ pub const MAX_RANGES_IN_FLIGHT: usize = 128 * 1024;
 /// Ranges of a namespace held for compares and writes at once: every command is compared with each. More wait.
 pub const HOLDS_MAX: usize = 64;
 
-/// Bytes that Write Zeroes, Verify and Copy handle at once. A multiple of every block size.
-pub const PIECE_BYTES: u64 = 512 << 10;
+/// Bytes that Write Zeroes, Verify and Copy handle at once: in memory some ten microseconds, which is what a neighbour's
+/// command may wait for each of them. A multiple of every block size.
+pub const PIECE_BYTES: u64 = 128 << 10;
 const _: () = assert!(PIECE_BYTES <= media::drive::TRANSFER_MAX as u64);
 const _: () = assert!(PIECE_BYTES.is_multiple_of(4096));
 

@@ -92,6 +92,15 @@ pub fn read_waiting(program: &Path, seconds: u32, server: &dyn Server) -> Result
     Ok(fio_json(&text, 0)?.p50_us)
 }
 
+/// Reads of 4 KiB one at a time, by a host that spins.
+///
+/// # Errors
+/// As [`run`].
+pub fn read_beside(options: &Options, server: &dyn Server) -> Result<Measured, String> {
+    let args = own_args("randread", 4096, 1, 1, options.seconds, server);
+    fio_json(&output(&options.flashloom.display().to_string(), &args)?, 0)
+}
+
 /// Flashloom's own load generator: both loads from one process, as two that spin on one core would
 /// measure the scheduler.
 fn own(options: &Options, case: &Case, server: &dyn Server) -> Result<Measured, String> {

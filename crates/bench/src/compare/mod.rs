@@ -8,6 +8,7 @@ mod busy;
 mod case;
 mod client;
 mod cures;
+mod hostile;
 mod nbd;
 mod open;
 mod process;
@@ -23,6 +24,8 @@ use self::server::{Drives, Flashloom, Server, Spdk};
 /// The cases that are not loads: idle processor share and resident size; opening after a kill.
 const RESOURCES: &str = "resources";
 const OPEN: &str = "open";
+/// A neighbour beside hosts at their worst.
+const HOSTILE: &str = "hostile";
 
 /// What to measure, and with what.
 #[derive(Clone)]
@@ -74,15 +77,19 @@ enum Side {
 /// What could not be started or understood, in words.
 pub fn run(options: &Options) -> Result<(), String> {
     let known = |name: &String| {
-        [RESOURCES, OPEN, nbd::NAME].contains(&&**name)
+        [RESOURCES, OPEN, HOSTILE, nbd::NAME].contains(&&**name)
             || CASES.iter().any(|c| c.name == *name)
             || cures::CASES.iter().any(|c| c.name == *name)
     };
     let unknown = options.cases.iter().find(|name| !known(name));
     if let Some(name) = unknown {
         let cures = cures::CASES.iter().map(|c| c.name);
-        let names: Vec<_> =
-            CASES.iter().map(|c| c.name).chain(cures).chain([RESOURCES, OPEN, nbd::NAME]).collect();
+        let names: Vec<_> = CASES
+            .iter()
+            .map(|c| c.name)
+            .chain(cures)
+            .chain([RESOURCES, OPEN, HOSTILE, nbd::NAME])
+            .collect();
         return Err(format!("no case `{name}`; there are {}", names.join(", ")));
     }
     println!("{} paired runs of {} s each; medians\n", options.runs, options.seconds);
@@ -112,6 +119,9 @@ pub fn run(options: &Options) -> Result<(), String> {
     }
     if wanted(RESOURCES) {
         resources::print(&options.flashloom)?;
+    }
+    if wanted(HOSTILE) {
+        hostile::print(options)?;
     }
     if wanted(OPEN) {
         open::print(&options.flashloom, options.runs)?;

@@ -107,7 +107,10 @@ fn cpu_seconds(id: u32) -> Result<f64, String> {
 }
 
 /// Resident size of a process, MiB, the pages of its namespace that the load touched included.
-fn resident_mib(id: u32) -> Result<f64, String> {
+///
+/// # Errors
+/// That it is gone.
+pub fn resident_mib(id: u32) -> Result<f64, String> {
     let path = format!("/proc/{id}/status");
     let status = std::fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
     let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"));

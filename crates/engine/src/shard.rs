@@ -366,6 +366,8 @@ impl Shard {
             // A task that was dropped with its reactor has nothing left to end.
             let _ = task.await;
         }
+        // Stripes on their way that nobody waited for: who opens the pool next finds the drives at rest.
+        self.writer.between_stripes(|| ()).await;
         // Readers under way, and what they put right.
         if !canary::skips(Step::StopGrace) {
             self.grace.pass().await;

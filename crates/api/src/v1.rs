@@ -14,8 +14,8 @@ pub use node::{
     Event, Listener, ListenerChange, NewListener, PollPolicy, Reactor, Referral, Severity, Status,
 };
 pub use pool::{
-    Drive, DriveCounters, DriveHealth, DriveRejoin, FoundDrive, FoundPool, NewPool, Pool,
-    PoolHealth, PoolImport, PoolLog, PoolSpace, PoolStatus, Raid, SegmentCounts,
+    Drive, DriveCounters, DriveHealth, DriveRejoin, FoundDrive, FoundPool, LogMove, LogMoved,
+    NewPool, Pool, PoolHealth, PoolImport, PoolLog, PoolSpace, PoolStatus, Raid, SegmentCounts,
 };
 pub use problem::{Kind, Problem};
 pub use subsystem::{

@@ -72,3 +72,7 @@ pub const REACTOR_FAILED: i32 = 7;
 /// Hosts whose counters are told by name, the busiest first; the rest are told together. Each is some 150 lines in
 /// what a scrape reads.
 pub const HOSTS_TOLD: usize = 256;
+
+/// How long pools are waited for that are asked how they are: hardly ever more than a moment, and less than whoever asks
+/// has patience for.
+pub const STATUS_PATIENCE: Duration = Duration::from_secs(5);

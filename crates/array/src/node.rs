@@ -14,13 +14,14 @@ use crate::change::Step;
 use crate::config::{self, Config, Faults, Settings};
 use crate::desired::{self, Desired, ListenerDef};
 use crate::events::Events;
-use crate::limits::{DRAIN, START_PATIENCE};
+use crate::limits::{DRAIN, NAMESPACE_DRAIN, START_PATIENCE};
 use crate::serving::Serving;
 use crate::serving::crew::Crew;
 use crate::state::{State, StateDir};
 use crate::{Error, Result, change, cpus};
 
 mod manage;
+mod move_log;
 mod opening;
 mod pools;
 mod space;
@@ -291,11 +292,13 @@ impl Node {
 
     fn reload_from(&self, path: &Path) -> std::result::Result<(), StartError> {
         let Config { settings, desired: base } = config::load(path)?;
-        let _changing = self.changing();
-        let mut inner = self.inner();
-        let wanted = desired::merge(&inner.state.base, &base, &inner.state.current);
-        self.go_to(&mut inner, wanted, Some(base))?;
-        drop(inner);
+        {
+            let _changing = self.changing();
+            let mut inner = self.inner();
+            let wanted = desired::merge(&inner.state.base, &base, &inner.state.current);
+            self.go_to(&mut inner, wanted, Some(base))?;
+        }
+        self.wait_for_removed();
         if settings != self.settings {
             let words = "what changed under [node] takes effect at the next start";
             self.events.record(Severity::Warning, words);
@@ -309,14 +312,36 @@ impl Node {
         what: impl FnOnce(&T) -> String,
         edit: impl FnOnce(&mut Desired) -> Result<T>,
     ) -> Result<T> {
-        let _changing = self.changing();
-        let mut inner = self.inner();
-        let mut wanted = inner.state.current.clone();
-        let answer = edit(&mut wanted)?;
-        self.go_to(&mut inner, wanted, None)?;
-        drop(inner);
+        let answer = {
+            let _changing = self.changing();
+            let mut inner = self.inner();
+            let mut wanted = inner.state.current.clone();
+            let answer = edit(&mut wanted)?;
+            self.go_to(&mut inner, wanted, None)?;
+            answer
+        };
         self.events.record(Severity::Info, what(&answer));
+        self.wait_for_removed();
         Ok(answer)
+    }
+
+    /// Waits, with nothing held, until the commands of namespaces that were removed have ended: what they were kept in
+    /// can be used by others then. Those that do not end are told of.
+    fn wait_for_removed(&self) {
+        let late = self.inner().serving().map(Serving::lingering).unwrap_or_default();
+        for ((nqn, nsid), draining) in late {
+            if !draining.wait(NAMESPACE_DRAIN) {
+                let words = format!(
+                    "namespace {nsid} of {nqn} is removed, but commands of it have not ended in {} s: what it was \
+                     kept in stays in use until they have",
+                    NAMESPACE_DRAIN.as_secs()
+                );
+                self.events.record(Severity::Error, words);
+            }
+        }
+        if let Ok(serving) = self.inner().serving_mut() {
+            serving.let_go();
+        }
     }
 
     /// Takes the steps to `wanted` and keeps it; on any error everything is as before.

@@ -32,9 +32,9 @@ mod view;
 
 use look::Found;
 pub use made_of::MadeOf;
-pub use open::OpenPool;
+pub use open::{NotMoved, OpenPool};
 pub use returning::{Away, Search, Searched};
-pub use view::{Shown, problem};
+pub use view::{documents, problem};
 
 /// A pool that this node knows: what it takes to open it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +45,9 @@ pub struct PoolDef {
     pub drives: Vec<PathBuf>,
     /// Where its commit log lies.
     pub log: Vec<LogPlace>,
+    /// Where it is on its way to, if it is: it is at one of the two, and its drives say which.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub log_to: Vec<LogPlace>,
     /// The newest term of its labels that this node knows of: what is older than that is not the pool's newest.
     #[serde(default)]
     pub term: u64,
@@ -55,7 +58,7 @@ type Sight = Vec<Option<SystemTime>>;
 
 /// What there is now of a pool's own places, and of those where drives are searched.
 fn sight(def: &PoolDef, folders: &[PathBuf]) -> Sight {
-    let log = def.log.iter().filter_map(LogPlace::path);
+    let log = def.log.iter().chain(&def.log_to).filter_map(LogPlace::path);
     let own = def.drives.iter().map(PathBuf::as_path).chain(log);
     let own = own.map(|path| path.exists().then_some(SystemTime::UNIX_EPOCH));
     let searched = folders.iter().map(PathBuf::as_path);
@@ -152,7 +155,24 @@ impl Opener {
         }
     }
 
-    fn open_known(&self, Attempt { name, def, degraded }: &Attempt) -> Result<Outcome> {
+    fn open_known(&self, attempt: &Attempt) -> Result<Outcome> {
+        let opened = self.open_with(attempt, &attempt.def);
+        if attempt.def.log_to.is_empty() || matches!(opened, Ok(Outcome::Opened(..))) {
+            return opened;
+        }
+        // Its log was on its way when the node ended. What is not its log is refused, and left as it is.
+        let arrived = PoolDef { log: attempt.def.log_to.clone(), ..attempt.def.clone() };
+        match self.open_with(attempt, &arrived) {
+            Ok(Outcome::Opened(pool, words)) => Ok(Outcome::Opened(pool, words)),
+            _ => opened,
+        }
+    }
+
+    fn open_with(
+        &self,
+        Attempt { name, degraded, .. }: &Attempt,
+        def: &PoolDef,
+    ) -> Result<Outcome> {
         let Found { made_of, lacks } = look::find(self.home()?, def, &self.folders, *degraded)?;
         let words = match lacks {
             Some(lacks) if !*degraded => return Ok(Outcome::Lacking(lacks.words)),
@@ -219,7 +239,7 @@ impl Opener {
         let pool = OpenPool::create(self.reactors.clone(), made_of, asked)?;
         let pool = self.begin_discards(pool)?;
         made.keep();
-        Ok((PoolDef { id, drives, log, term: pool.term() }, pool))
+        Ok((PoolDef { id, drives, log, log_to: Vec::new(), term: pool.term() }, pool))
     }
 
     /// Looks at what an import names, and whether it may be taken: `is_known` says so of a pool that was not
@@ -270,7 +290,7 @@ impl Opener {
         let by_index: Option<Vec<_>> = pool.paths().iter().cloned().collect();
         let drives = by_index.unwrap_or(given);
         let (id, term) = (Uuid::from_bytes(label.pool), pool.term());
-        Ok((PoolDef { id, drives, log, term }, pool))
+        Ok((PoolDef { id, drives, log, log_to: Vec::new(), term }, pool))
     }
 }
 
@@ -408,6 +428,7 @@ impl Pools {
                     }
                 }
                 known.def.term = pool.term();
+                (known.def.log, known.def.log_to) = (pool.places(), Vec::new());
                 (known.tries, known.deadline, known.told) = (0, None, false);
                 known.condition = Condition::Open(pool);
                 match words {
@@ -545,6 +566,28 @@ impl Pools {
         is_newer
     }
 
+    /// Notes where the log of an open pool is about to go. Gives the pool, and where its log is.
+    ///
+    /// # Errors
+    /// `NotFound`, `Failed` when it is not open, `Conflict` while its log moves already.
+    pub fn begin_move(&mut self, name: &Name, to: &[LogPlace]) -> Result<Arc<OpenPool>> {
+        let pool = self.pool(name)?;
+        let known = self.known.get_mut(name).ok_or_else(|| no_pool(name))?;
+        if !known.def.log_to.is_empty() {
+            let what = format!("the log of pool {name} is being moved just now");
+            return Err(Error::new(Kind::Conflict, what).help("try again in a moment"));
+        }
+        known.def.log_to = to.to_vec();
+        Ok(pool)
+    }
+
+    /// Notes where the log of a pool is by now; where it may be at either place, both stay known.
+    pub fn end_move(&mut self, name: &Name, now: Option<Vec<LogPlace>>) {
+        if let (Some(known), Some(now)) = (self.known.get_mut(name), now) {
+            (known.def.log, known.def.log_to) = (now, Vec::new());
+        }
+    }
+
     /// Whether this node has a pool with this identity, open or not.
     pub fn knows(&self, id: Uuid) -> bool {
         self.known.values().any(|known| known.def.id == id)
@@ -596,11 +639,14 @@ impl Pools {
 
     /// Closes all pools in order.
     pub fn close(&mut self) {
-        for known in std::mem::take(&mut self.known).into_values() {
-            if let Condition::Open(pool) = known.condition {
-                pool.close();
+        let known = std::mem::take(&mut self.known).into_values();
+        let open: Vec<_> = known.filter_map(|known| known.pool().cloned()).collect();
+        // Side by side: what one waits for is nothing to the others.
+        std::thread::scope(|scope| {
+            for pool in &open {
+                scope.spawn(|| pool.close());
             }
-        }
+        });
     }
 
     /// An open pool.

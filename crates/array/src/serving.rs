@@ -34,6 +34,7 @@ mod seldom;
 mod signal;
 mod words;
 
+use apply::Lingering;
 pub(crate) use apply::drained;
 pub use counters::Collector;
 use crew::Crew;
@@ -52,7 +53,7 @@ pub struct Serving {
     crew: Arc<Crew>,
     media: BTreeMap<Place, Media>,
     /// Media of namespaces that were removed, and are in use still.
-    lingering: Vec<(Media, Draining)>,
+    lingering: Vec<Lingering>,
     /// Places whose backend is not there and of which nobody knows what they were: asked for, and not listed.
     absent: BTreeSet<Place>,
     /// Addresses that are not there: asked for, and not listened on.

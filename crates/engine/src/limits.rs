@@ -9,9 +9,11 @@ use crate::address::BLOCK;
 /// Drives of one pool: what a label of one block can list.
 pub const DRIVES_MAX: usize = 64;
 
-/// Devices that the label lists for a pool's log: as many copies as the highest redundancy bears losses, and one
-/// more, which takes the place of one that is lost.
-pub const LOG_MEMBERS_MAX: usize = 4;
+/// Copies of a pool's log: as many as the highest redundancy bears losses, and one more.
+pub const LOG_COPIES_MAX: usize = 4;
+
+/// Devices that the label lists for a pool's log: while it is moved, those it has and those it is to have.
+pub const LOG_MEMBERS_MAX: usize = 2 * LOG_COPIES_MAX;
 
 /// Shards of one pool: as many root slots as the label area has room for.
 pub const SHARDS_MAX: usize = 64;

@@ -5,6 +5,7 @@ mod copies;
 mod create;
 mod discard;
 mod members;
+mod move_log;
 mod open;
 mod rejoin;
 mod space;
@@ -86,6 +87,8 @@ struct Inner {
     /// Drives are told of the space that becomes free.
     discards: Cell<bool>,
     closed: Cell<bool>,
+    /// The drives that have its log are being looked at.
+    looking: Cell<bool>,
     /// It was opened without its log, which was lost.
     log_lost: Cell<bool>,
     /// It was opened without devices of its log, in which nothing was.
@@ -114,6 +117,7 @@ impl Inner {
             returned: RefCell::default(),
             discards: Cell::new(false),
             closed: Cell::new(false),
+            looking: Cell::new(false),
             moving: Semaphore::new(1),
             log_lost: Cell::new(false),
             log_anew: Cell::new(false),

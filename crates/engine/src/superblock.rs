@@ -11,7 +11,7 @@ use crate::across::{Lock, Turn};
 use crate::area;
 use crate::error::{Error, Kind, Result};
 use crate::format::catalog::Catalog;
-use crate::format::label::{DriveMark, Label, LogMember, PoolState};
+use crate::format::label::{DriveMark, Label, LogKind, LogMember, PoolState};
 use crate::format::root::Root;
 use crate::limits::{DRIVES_MAX, NO_SPACE_PAUSE, PUT_PATIENCE};
 use crate::log::{Members, Tenant};
@@ -256,22 +256,34 @@ impl Superblock {
         }
     }
 
-    /// A device that has everything by now is one of the log's from here on.
+    /// Devices that have everything by now, each with the drive of its zone, are the log's from here on: beside
+    /// those it has, or in place of all of them, of this kind and so many.
     ///
     /// # Errors
-    /// As [`write_labels`](Self::write_labels); `Failed` when the device failed meanwhile.
-    pub async fn admit(&self, tenant: Tenant, drive: Option<u16>) -> Result<()> {
+    /// As [`write_labels`](Self::write_labels); `Failed` when one of them failed meanwhile.
+    pub async fn admit(
+        &self,
+        new: &[(Tenant, Option<u16>)],
+        instead: Option<(LogKind, u8)>,
+    ) -> Result<()> {
         let _turn = self.turn.hold().await;
-        // First: from now on it is not left out in silence.
-        if !self.members.admit(tenant) {
-            return Err(Error::new(Kind::Failed, "the device failed while it was made whole"));
+        // First: from now on they are not left out in silence.
+        if !new.iter().all(|(tenant, _)| self.members.admit(*tenant)) {
+            return Err(Error::new(Kind::Failed, "a device failed while it was made whole"));
         }
         let mut label = self.label();
+        if let Some((kind, copies)) = instead {
+            (label.log, label.log_copies) = (kind, copies);
+            label.log_members.iter_mut().for_each(|member| member.current = false);
+        }
         let vacant = LogMember { id: [0; 16], drive: None, current: false };
-        let listed = label.log_members.len().max(tenant.slot + 1);
+        let listed = new.iter().map(|(tenant, _)| tenant.slot + 1);
+        let listed = listed.chain([label.log_members.len()]).max().unwrap_or(0);
         label.log_members.resize(listed, vacant);
-        let id = self.members.id(tenant.slot);
-        label.log_members[tenant.slot] = LogMember { id, drive, current: true };
+        for (tenant, drive) in new {
+            let id = self.members.id(tenant.slot);
+            label.log_members[tenant.slot] = LogMember { id, drive: *drive, current: true };
+        }
         label.term += 1;
         self.put_labels(label).await
     }

@@ -20,7 +20,7 @@ pub use hosts::{AskArgs, DiscoverArgs, IdNsArgs, To, duration};
 pub use manage::{
     ControllerVerb, EventsArgs, HostVerb, ListenerVerb, NamespaceVerb, ReferralVerb, SubsystemVerb,
 };
-pub use pools::{DriveVerb, DumpArgs, MadeOf, PoolVerb, VolumeVerb};
+pub use pools::{DriveVerb, DumpArgs, LogVerb, MadeOf, PoolVerb, VolumeVerb};
 pub use raid::{MemberSpec, RaidVerb, SetArgs, UseArgs};
 pub use serve::{Cpus, DemoArgs, Discovery, Poll, ServeArgs};
 

@@ -1,13 +1,13 @@
 //! Commands about pools, drives and volumes, which speak to the running daemon.
 
 use api::v1::{
-    Drive, DriveHealth, DriveRejoin, FoundPool, NewMapping, NewPool, NewVolume, Pool, PoolImport,
-    PoolSpace, PoolStatus, Volume, VolumeChange,
+    Drive, DriveHealth, DriveRejoin, FoundPool, LogMove, LogMoved, NewMapping, NewPool, NewVolume,
+    Pool, PoolImport, PoolSpace, PoolStatus, Volume, VolumeChange,
 };
 use api::value::{DrivePath, LogPlace, Name, Size};
 use comfy_table::Table;
 
-use crate::cli::{DriveVerb, Global, MadeOf, PoolVerb, VolumeVerb};
+use crate::cli::{DriveVerb, Global, LogVerb, MadeOf, PoolVerb, VolumeVerb};
 use crate::confirm::confirm;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::manage::{ask, whole};
@@ -58,8 +58,36 @@ pub fn pool(global: &Global, verb: PoolVerb) -> Outcome {
             }
             print(global.output, &opened, pool_facts)
         }
+        PoolVerb::Log { verb: LogVerb::Move { name, to, dry_run } } => {
+            let change =
+                LogMove { to: to.into_iter().map(whole_place).collect::<Outcome<_>>()?, dry_run };
+            let moved = ask(global, async |client| client.move_log(&name, &change).await)?;
+            print(global.output, &moved, moved_facts)
+        }
         PoolVerb::Dump(args) => crate::dump::run(global, args),
     }
+}
+
+/// A log's place, with a path that means the same to the daemon as it does here.
+fn whole_place(place: LogPlace) -> Outcome<LogPlace> {
+    Ok(match place {
+        LogPlace::Pmem(path) => LogPlace::Pmem(whole(&path)?),
+        LogPlace::Bbu(path) => LogPlace::Bbu(whole(&path)?),
+        LogPlace::Drives => LogPlace::Drives,
+    })
+}
+
+fn moved_facts(moved: &LogMoved) -> Table {
+    let words =
+        |places: &[LogPlace]| places.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let done = if moved.moved { "yes" } else { "no, this is what would be done" };
+    facts([
+        ("pool".to_owned(), moved.pool.to_string()),
+        ("log from".to_owned(), words(&moved.from)),
+        ("log to".to_owned(), words(&moved.to)),
+        ("size".to_owned(), Size::new(moved.size).to_string()),
+        ("moved".to_owned(), done.to_owned()),
+    ])
 }
 
 /// What a pool is made of, with paths that mean the same to the daemon as they do here.
@@ -68,16 +96,9 @@ fn absolute(of: MadeOf) -> Outcome<(Vec<DrivePath>, Vec<LogPlace>)> {
         Some(_) => Ok(drive),
         None => Ok(DrivePath { path: whole(&drive.path)?, ..drive }),
     };
-    let log = |place| {
-        Ok(match place {
-            LogPlace::Pmem(path) => LogPlace::Pmem(whole(&path)?),
-            LogPlace::Bbu(path) => LogPlace::Bbu(whole(&path)?),
-            LogPlace::Drives => LogPlace::Drives,
-        })
-    };
     Ok((
         of.drive.into_iter().map(drive).collect::<Outcome<_>>()?,
-        of.log.into_iter().map(log).collect::<Outcome<_>>()?,
+        of.log.into_iter().map(whole_place).collect::<Outcome<_>>()?,
     ))
 }
 
@@ -166,6 +187,15 @@ fn status_facts(status: &PoolStatus, rows: &mut Vec<(String, String)>) {
     row("volumes", format!("{}, of {} together", status.volumes, size(status.provisioned)));
     let log = &status.log;
     row("log", format!("{} of {} in use, {}", size(log.used), size(log.size), log.kind));
+    row(
+        "log copies",
+        format!("{} of {}", log.devices.saturating_sub(log.failed_devices), log.devices),
+    );
+    if log.lost {
+        row("log lost", "opened without it: what was in it only is lost".to_owned());
+    } else if log.made_anew {
+        row("log made anew", "opened without it: nothing was in it".to_owned());
+    }
     row("protection", log.protection.clone());
     let segments = status.segments;
     row(
@@ -265,6 +295,8 @@ fn drive_facts(drive: &Drive) -> Table {
         count("corrupt blocks", counters.corrupt),
         count("reconstructed blocks", counters.reconstructed),
         count("repaired blocks", counters.repaired),
+        count("timeouts", counters.timeouts),
+        count("slow reads", counters.slow),
     ])
 }
 

@@ -176,8 +176,14 @@ pub struct PoolLog {
     pub used: u64,
     /// Devices, each with all of it.
     pub devices: usize,
-    /// Devices of these that failed.
+    /// Devices of these that are missing, or failed.
     pub failed_devices: usize,
+    /// The pool, closed in order, was opened without it: a new one was made, and nothing is lost.
+    #[serde(default)]
+    pub made_anew: bool,
+    /// The pool was opened without it: what was acknowledged and not on the drives yet is lost.
+    #[serde(default)]
+    pub lost: bool,
 }
 
 /// How a pool's drive is.
@@ -264,6 +270,12 @@ pub struct DriveCounters {
     pub reconstructed: u64,
     /// Blocks written anew after that.
     pub repaired: u64,
+    /// Operations that had no answer in time.
+    #[serde(default)]
+    pub timeouts: u64,
+    /// Reads that took so long that other drives were asked.
+    #[serde(default)]
+    pub slow: u64,
 }
 
 /// A pool to make. What its drives hold is lost.
@@ -320,6 +332,32 @@ pub struct PoolImport {
     /// Open it though it was not exported: no other node may have it open.
     #[serde(default)]
     pub force: bool,
+}
+
+/// Where the commit log of an open pool is to go.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LogMove {
+    /// The places, as for a new pool: one, or two of a kind that mirror each other. Files that are not there are made.
+    pub to: Vec<LogPlace>,
+    /// Only say what would be done.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// A commit log that was moved, or would be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LogMoved {
+    /// Its pool.
+    pub pool: Name,
+    /// Where it was.
+    pub from: Vec<LogPlace>,
+    /// Where it is, or would be.
+    pub to: Vec<LogPlace>,
+    /// Bytes that it takes at each place.
+    pub size: u64,
+    /// Whether it was moved.
+    pub moved: bool,
 }
 
 /// A pool as its drives' labels describe it: what an import would open.

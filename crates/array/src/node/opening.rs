@@ -90,6 +90,9 @@ impl Node {
             if pool.has_lost_log() {
                 said.push((Severity::Error, log_lost(name)));
             }
+            if pool.has_new_log() {
+                said.push((Severity::Warning, log_anew(name)));
+            }
             let failed = serving.attach(name, &current);
             said.extend(failed.iter().map(|error| (Severity::Error, not_served(name, error))));
             if let Err(error) = self.keep(&mut inner) {
@@ -179,6 +182,14 @@ pub(super) fn log_lost(name: &Name) -> String {
         "pool {name} was opened without its commit log, which was lost: writes that were \
          acknowledged and not on the drives yet may be lost, so check what uses its \
          volumes; a new log was made"
+    )
+}
+
+/// What is to be said of a pool that was closed in order and opened without its log.
+pub(super) fn log_anew(name: &Name) -> String {
+    format!(
+        "pool {name} was opened without a device of its commit log, and a new log was made: nothing is lost, for the \
+         pool had been closed in order and nothing was in it"
     )
 }
 

@@ -11,10 +11,10 @@ use api::value::{Backend, DrivePath, Name, Nqn, Size, VolumePath};
 use uuid::Uuid;
 
 use super::manage::{check_unused, exists, no_subsystem};
-use super::opening::{log_lost, not_served};
+use super::opening::{log_anew, log_lost, not_served};
 use super::{Inner, Node};
 use crate::desired::{self, Desired, NamespaceDef, SubsystemDef};
-use crate::pools::{OpenPool, Opener, PoolDef, Shown};
+use crate::pools::{OpenPool, Opener, PoolDef, documents};
 use crate::serving::drained;
 use crate::{Error, Result};
 
@@ -26,7 +26,7 @@ impl Node {
     pub fn pools(&self) -> Result<Vec<Pool>> {
         // Each is asked under no lock.
         let shown = self.inner().serving()?.pools().shown();
-        shown.into_iter().map(Shown::document).collect()
+        documents(shown)
     }
 
     /// One pool.
@@ -35,7 +35,8 @@ impl Node {
     /// `NotFound`, `Stopping`.
     pub fn pool(&self, name: &Name) -> Result<Pool> {
         let shown = self.inner().serving()?.pools().show(name)?;
-        shown.document()
+        let shown = documents(vec![shown])?;
+        shown.into_iter().next().ok_or_else(|| Error::new(Kind::NotFound, "there is no such pool"))
     }
 
     /// The drives of all pools that are open.
@@ -112,6 +113,9 @@ impl Node {
         self.events.record(Severity::Info, format!("pool {name} imported"));
         if pool.has_lost_log() {
             self.events.record(Severity::Error, log_lost(&name));
+        }
+        if pool.has_new_log() {
+            self.events.record(Severity::Warning, log_anew(&name));
         }
         let _changing = self.changing();
         let mut inner = self.inner();

@@ -290,6 +290,17 @@ pub fn open_known_log(
     Ok((log, locks, lost))
 }
 
+/// Opens what a log is to be moved to. Gives what keeps it, what holds that, and the files that were made for it.
+///
+/// # Errors
+/// `Invalid` for relative paths and places that do not go together, `Conflict` for what is in use, `Failed`.
+pub fn open_new_log(places: &[LogPlace], bytes: u64) -> Result<(LogSpec, Vec<Arc<File>>, Made)> {
+    let (mut locks, mut made) = (Vec::new(), Made::default());
+    places.iter().filter_map(LogPlace::path).for_each(|path| made.expect(path, true));
+    let log = open_log(places, Some(bytes), &mut locks)?;
+    Ok((log, locks, made))
+}
+
 /// Opens a log's devices, creating files of `create` bytes.
 fn open_log(
     places: &[LogPlace],

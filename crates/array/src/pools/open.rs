@@ -15,7 +15,7 @@ use media::Drive;
 use reactor::{Call, Handle};
 use uuid::Uuid;
 
-use super::made_of::{MadeOf, Member, labels};
+use super::made_of::{self, MadeOf, Member, labels};
 use super::told;
 use crate::lock::is_at;
 use crate::{Error, Result};
@@ -27,6 +27,12 @@ const DISCARDS: Discards = Discards { after: Duration::from_secs(5), bytes_per_s
 thread_local! {
     /// The pools of this reactor.
     static HELD: RefCell<BTreeMap<Uuid, Pool>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// A log that was not moved, and whether it is where it was for sure.
+pub struct NotMoved {
+    pub error: Error,
+    pub is_sure: bool,
 }
 
 /// What a pool to make is to be, beside what it is made of.
@@ -48,9 +54,10 @@ pub struct OpenPool {
     home: Handle,
     /// By index; `None` for a drive that is missing.
     paths: Mutex<Vec<Option<PathBuf>>>,
-    places: Vec<LogPlace>,
+    places: Mutex<Vec<LogPlace>>,
     volumes: Mutex<BTreeMap<Name, Volume>>,
     log_lost: bool,
+    log_anew: bool,
     term: u64,
     /// Until it is closed.
     locks: Mutex<Vec<Arc<File>>>,
@@ -66,6 +73,7 @@ struct Opened {
     id: [u8; 16],
     volumes: Vec<(String, Volume)>,
     log_lost: bool,
+    log_anew: bool,
     term: u64,
 }
 
@@ -76,9 +84,10 @@ async fn hold(pool: Pool) -> engine::Result<Opened> {
         Ok((name, volume))
     });
     let volumes = volumes.collect::<engine::Result<_>>()?;
-    let log_lost = pool.has_lost_log();
+    let (log_lost, log_anew) = (pool.has_lost_log(), pool.has_new_log());
     HELD.with_borrow_mut(|held| held.insert(Uuid::from_bytes(status.id), pool));
-    Ok(Opened { name: status.name, id: status.id, volumes, log_lost, term: status.log.term })
+    let (name, id, term) = (status.name, status.id, status.log.term);
+    Ok(Opened { name, id, volumes, log_lost, log_anew, term })
 }
 
 fn name_of(text: &str) -> Result<Name> {
@@ -153,9 +162,10 @@ impl OpenPool {
             id: Uuid::from_bytes(opened.id),
             home,
             paths: Mutex::new(paths),
-            places,
+            places: Mutex::new(places),
             volumes: Mutex::new(volumes.collect::<Result<_>>()?),
             log_lost: opened.log_lost,
+            log_anew: opened.log_anew,
             term: opened.term,
             locks: Mutex::new(locks),
         })
@@ -169,6 +179,11 @@ impl OpenPool {
     /// Whether it was opened without its commit log, which was lost.
     pub const fn has_lost_log(&self) -> bool {
         self.log_lost
+    }
+
+    /// Whether its log was made anew when it was opened, with nothing lost.
+    pub const fn has_new_log(&self) -> bool {
+        self.log_anew
     }
 
     /// The term of its labels when it was opened.
@@ -219,8 +234,36 @@ impl OpenPool {
     }
 
     /// Where its log lies.
-    pub fn places(&self) -> &[LogPlace] {
-        &self.places
+    pub fn places(&self) -> Vec<LogPlace> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Moves its log while it is written.
+    ///
+    /// # Errors
+    /// `Invalid` for what cannot have the log, `Conflict` for what is in use, `Failed`.
+    pub fn move_log(&self, to: &[LogPlace]) -> std::result::Result<(), NotMoved> {
+        let sure = |error| NotMoved { error, is_sure: true };
+        let before = self.status().map_err(sure)?.log;
+        let (log, locks, made) = made_of::open_new_log(to, before.device_bytes).map_err(sure)?;
+        if let Err(error) = self.call(|pool| async move { pool.move_log(log).await }) {
+            // What was written to the labels, and did not reach all of them, has another term.
+            let is_sure = self.status().is_ok_and(|after| after.log.term == before.term);
+            if !is_sure {
+                made.keep();
+            }
+            return Err(NotMoved { error, is_sure });
+        }
+        made.keep();
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_old = |lock: &Arc<File>| {
+            places.iter().filter_map(LogPlace::path).any(|path| is_at(lock, path))
+        };
+        held.retain(|lock| !is_old(lock));
+        held.extend(locks);
+        *places = to.to_vec();
+        Ok(())
     }
 
     fn known(&self) -> MutexGuard<'_, BTreeMap<Name, Volume>> {
@@ -281,6 +324,13 @@ impl OpenPool {
         let id = self.id;
         self.home.call(move || async move {
             let pool = HELD.with_borrow(|held| held.get(&id).cloned())?;
+            let here = pool.clone();
+            // It may wait for a drive that hangs.
+            reactor::spawn(async move {
+                if let Err(error) = here.look_for_log_drives().await {
+                    tracing::warn!("pool {id} cannot tell which drives have its log: {error}");
+                }
+            });
             if settle && let Err(error) = pool.settle_space().await {
                 tracing::warn!("pool {id} cannot find out how much it holds: {error}");
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api::v1::{
-    Drive, DriveCounters, DriveHealth, DriveRejoin, Pool, PoolHealth, PoolLog, PoolSpace,
+    Drive, DriveCounters, DriveHealth, DriveRejoin, Kind, Pool, PoolHealth, PoolLog, PoolSpace,
     PoolStatus, SegmentCounts,
 };
 use api::value::Name;
@@ -12,7 +12,8 @@ use engine::segment::DriveState;
 use uuid::Uuid;
 
 use super::{Condition, Known, OpenPool, Pools, no_pool};
-use crate::Result;
+use crate::limits::STATUS_PATIENCE;
+use crate::{Error, Result};
 
 /// A pool as it is to be shown. To make the document asks an open one, which is done under no lock.
 #[derive(Debug)]
@@ -61,20 +62,45 @@ impl Pools {
     }
 }
 
+/// The documents of pools. The open ones are asked side by side, under no lock; of one that does not answer in time
+/// it is said that it does not.
+///
+/// # Errors
+/// `Stopping`.
+pub fn documents(shown: Vec<Shown>) -> Result<Vec<Pool>> {
+    let calls = shown.iter().filter_map(|shown| shown.open.as_ref()).map(|open| open.look(false));
+    let mut answers = reactor::wait_for(calls.collect(), STATUS_PATIENCE).into_iter();
+    let documents = shown.into_iter().map(|shown| match shown.open {
+        Some(_) => shown.document(answers.next().flatten()),
+        None => Ok(shown.pool),
+    });
+    documents.collect()
+}
+
 impl Shown {
-    /// The document.
-    ///
-    /// # Errors
-    /// `Stopping`.
-    pub fn document(self) -> Result<Pool> {
+    /// The document, with what the pool answered.
+    fn document(
+        self,
+        answer: Option<std::result::Result<Option<engine::PoolStatus>, reactor::Gone>>,
+    ) -> Result<Pool> {
         let Self { mut pool, open, space } = self;
-        if let Some(open) = open {
-            let status = open.status()?;
+        let Some(open) = open else { return Ok(pool) };
+        let Some(answer) = answer else {
+            pool.problem = Some(format!(
+                "it did not say in {} s how it is: a reactor is stuck",
+                STATUS_PATIENCE.as_secs()
+            ));
+            pool.log_places = open.places();
+            return Ok(pool);
+        };
+        let answer = answer.map_err(|_| Error::new(Kind::Stopping, "the reactors have stopped"))?;
+        // Closed meanwhile, it is not open.
+        if let Some(status) = answer {
             pool.problem = problem(&status);
             if pool.problem.is_some() {
                 pool.health = PoolHealth::Degraded;
             }
-            pool.log_places = open.places().to_vec();
+            pool.log_places = open.places();
             pool.status = Some(document_of_status(&open, &status, space));
         }
         Ok(pool)
@@ -89,10 +115,10 @@ pub fn problem(status: &engine::PoolStatus) -> Option<String> {
         .map(|(index, drive)| (index, health(drive.state)))
         .filter(|(_, health)| *health != DriveHealth::Online)
         .map(|(index, health)| format!("drive {index} is {}", health.name()))
-        .chain(
-            (log.failed_devices > 0)
-                .then(|| format!("{} of {} log devices failed", log.failed_devices, log.devices)),
-        )
+        .chain((log.failed_devices > 0).then(|| {
+            let has = log.devices - log.failed_devices;
+            format!("its log has {has} of {} copies", log.devices)
+        }))
         .collect();
     (!lost.is_empty()).then(|| lost.join(", "))
 }
@@ -130,6 +156,8 @@ fn document_of_status(
             used: status.log.used,
             devices: status.log.devices,
             failed_devices: status.log.failed_devices,
+            made_anew: open.has_new_log(),
+            lost: open.has_lost_log(),
         },
         drives: drives.map(|(index, drive)| drive_document(open, index, drive)).collect(),
         volumes: status.volumes.len(),
@@ -157,7 +185,20 @@ fn amplification(written: u64, drive_written: u64) -> Option<f64> {
 }
 
 fn drive_document(open: &OpenPool, index: usize, drive: &engine::DriveStatus) -> Drive {
-    let counters = drive.counters;
+    // Each of them, or this does not compile.
+    let engine::segment::DriveCounters {
+        reads,
+        writes,
+        bytes_read,
+        bytes_written,
+        read_errors,
+        write_errors,
+        corrupt,
+        reconstructed,
+        repaired,
+        timeouts,
+        slow,
+    } = drive.counters;
     let path = open.paths().get_mut(index).and_then(Option::take);
     Drive {
         pool: open.name().clone(),
@@ -173,15 +214,17 @@ fn drive_document(open: &OpenPool, index: usize, drive: &engine::DriveStatus) ->
         }),
         size: drive.bytes,
         counters: DriveCounters {
-            reads: counters.reads,
-            writes: counters.writes,
-            bytes_read: counters.bytes_read,
-            bytes_written: counters.bytes_written,
-            read_errors: counters.read_errors,
-            write_errors: counters.write_errors,
-            corrupt: counters.corrupt,
-            reconstructed: counters.reconstructed,
-            repaired: counters.repaired,
+            reads,
+            writes,
+            bytes_read,
+            bytes_written,
+            read_errors,
+            write_errors,
+            corrupt,
+            reconstructed,
+            repaired,
+            timeouts,
+            slow,
         },
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use api::v1::Kind;
-use api::value::{Address, AnaState, Nqn};
+use api::value::{Address, AnaState, Backend, Nqn};
 use target::Draining;
 use target::listener::ListenerInfo;
 use target::namespace::NamespaceSpec;
@@ -41,13 +41,48 @@ pub(super) struct Batch {
     back: bool,
 }
 
+/// What a namespace was kept in that is removed, while commands of it have not ended.
+#[derive(Debug)]
+pub(super) struct Lingering {
+    place: Place,
+    backend: Backend,
+    _media: Media,
+    draining: Draining,
+}
+
 impl Serving {
+    /// Lets go of what removed namespaces were kept in, as far as nothing is left of their commands.
+    pub fn let_go(&mut self) {
+        self.lingering.retain(|lingering| !lingering.draining.wait(Duration::ZERO));
+    }
+
+    /// What has to end before all of that is let go of, by namespace: to be waited for with nothing held.
+    pub fn lingering(&self) -> Vec<(Place, Draining)> {
+        let each = |lingering: &Lingering| (lingering.place.clone(), lingering.draining.clone());
+        self.lingering.iter().map(each).collect()
+    }
+
+    /// Refuses to serve anew what has late commands of a namespace that is removed.
+    fn check_unused(&self, def: &NamespaceDef) -> Result<()> {
+        // Memory is made anew for each.
+        let shares = !matches!(def.backend, Backend::Memory { .. });
+        let late = self.lingering.iter().find(|late| shares && late.backend == def.backend);
+        late.map_or(Ok(()), |late| {
+            let (nqn, nsid) = &late.place;
+            let what = format!(
+                "{} was namespace {nsid} of {nqn}, and commands of that have not ended",
+                def.backend
+            );
+            Err(Error::new(Kind::Conflict, what).help("try again in a moment"))
+        })
+    }
+
     /// Takes all `steps`, or none of them.
     ///
     /// # Errors
     /// Why a step could not be taken; everything is as it was before.
     pub fn apply(&mut self, steps: Vec<Step>) -> Result<()> {
-        self.lingering.retain(|(_, draining)| !draining.wait(Duration::ZERO));
+        self.let_go();
         let batch = self.prepare(&steps)?;
         self.take_all(steps, batch)
     }
@@ -98,6 +133,7 @@ impl Serving {
         match step {
             Step::AddNamespace { nqn, nsid, def } => {
                 let place = (nqn.clone(), *nsid);
+                self.check_unused(def)?;
                 let media = match self.media.get(&place) {
                     // It is waited for, and goes on to be.
                     Some(absent) if absent.is_absent() && self.is_known(&place, def) => {
@@ -213,14 +249,14 @@ impl Serving {
         let place = (nqn.clone(), nsid);
         batch.removed.insert(place.clone(), self.uuid(nqn, nsid, def));
         let Some(media) = self.media.remove(&place) else { return Ok(()) };
-        // A late write must not meet the media's next owner.
-        if !draining.wait(NAMESPACE_DRAIN) {
-            tracing::error!(
-                "namespace {nsid} of {nqn} is removed, but commands of it have not ended in {} s: \
-                 what it was kept in stays in use until they have",
-                NAMESPACE_DRAIN.as_secs()
-            );
-            self.lingering.push((media.clone(), draining));
+        // A late write must not meet the media's next owner: it is kept until there is none, and whoever holds the
+        // node waits for that only where the next owner is in this very change.
+        let is_replaced = !batch.back && batch.fresh_media.contains_key(&place);
+        let limit = if is_replaced { NAMESPACE_DRAIN } else { Duration::ZERO };
+        if !draining.wait(limit) {
+            let backend = def.backend.clone();
+            let (place, media) = (place.clone(), media.clone());
+            self.lingering.push(Lingering { place, backend, _media: media, draining });
         }
         if !batch.back {
             batch.parked_media.insert(place, media);

@@ -144,3 +144,77 @@ fn what_happened_in_a_subsystem_is_known_after_a_restart_until_it_is_removed() {
     assert_eq!(third.target.persistent_events(&name).unwrap().len(), before.len());
     third.stop();
 }
+
+/// A host that writes to namespace 1 until it is told otherwise.
+fn write_to(address: std::net::SocketAddr, subnqn: &str) -> std::thread::JoinHandle<()> {
+    let remote = initiator::Remote {
+        traddr: address.ip().to_string(),
+        trsvcid: address.port(),
+        subnqn: subnqn.to_owned(),
+        host: initiator::HostIdentity::of_machine(),
+        options: initiator::Options::default(),
+    };
+    std::thread::spawn(move || {
+        let write = async move {
+            let namespace = initiator::Namespace::attach(&remote, 1).await.unwrap();
+            let mut buffer = namespace.buffer(4096).await;
+            // It ends when its namespace is gone.
+            while namespace.write(0, 1, &mut buffer, initiator::Fua::No).await.is_ok() {}
+        };
+        reactor::run(reactor::Config::default(), write).unwrap();
+    })
+}
+
+/// Removing a namespace held the node for ten seconds where a drive did not answer: no other change, no list, and no
+/// start of a pool went on.
+#[test]
+fn a_namespace_whose_drive_is_slow_is_removed_without_waiting_for_it() {
+    const SLOW: Duration = Duration::from_secs(3);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("drive");
+    let (mut serving, _state) = serving();
+    let first = wanted("127.0.0.1:0", &[&format!("drive:{},size=1MiB", path.display())]);
+    serving.apply(steps(&Desired::default(), &first)).unwrap();
+    let nqn = first.subsystems.keys().next().unwrap();
+    let name = wire(nqn).unwrap();
+    let plan = ::media::drive::FaultPlan {
+        delay_ppm: 1_000_000,
+        delay: SLOW..2 * SLOW,
+        ..Default::default()
+    };
+    let slow = ::media::Drive::memory(1 << 20, ::media::memory::RegionOptions::default());
+    let slow = target::namespace::Backend::Drive(Arc::new(slow.unwrap().with_faults(plan)));
+    drop(serving.target.remove_namespace(&name, 1).unwrap());
+    let spec = target::namespace::NamespaceSpec {
+        nsid: Some(1),
+        ..target::namespace::NamespaceSpec::new(slow, 512)
+    };
+    serving.target.add_namespace(&name, &spec).unwrap();
+    let address = serving.bound("127.0.0.1:0".parse().unwrap()).unwrap().socket();
+    let host = write_to(address, nqn.as_str());
+    // Until the write is at the drive.
+    let mut without = first.clone();
+    without.subsystems.values_mut().for_each(|def| def.namespaces.clear());
+    let since = reactor::now_exact();
+    let waiting = |serving: &Serving| -> u64 {
+        let rows = serving.crew.ask(target::metrics::collect).into_iter().flatten().flatten();
+        rows.map(|(_, row)| row.outstanding).sum()
+    };
+    while waiting(&serving) == 0 {
+        assert!(reactor::now_exact() - since < 30_000_000_000, "no write came");
+        std::thread::yield_now();
+    }
+    let begun = reactor::now_exact();
+    serving.apply(steps(&first, &without)).unwrap();
+    let took = Duration::from_nanos(reactor::now_exact() - begun);
+    assert!(took < SLOW / 2, "{took:?}");
+    let late = serving.lingering();
+    assert_eq!(late.len(), 1, "nothing of it is left");
+    // Its drive is nobody's yet.
+    let error = serving.apply(steps(&without, &first)).unwrap_err();
+    assert_eq!(error.kind, Kind::Conflict, "{error}");
+    assert!(late[0].1.wait(4 * SLOW));
+    host.join().unwrap();
+    serving.apply(steps(&without, &first)).unwrap();
+    serving.stop();
+}

@@ -1,7 +1,8 @@
 //! Requests about pools, their drives and their volumes.
 
 use api::v1::{
-    Drive, FoundPool, NewMapping, NewPool, NewVolume, Pool, PoolImport, Volume, VolumeChange,
+    Drive, FoundPool, LogMove, LogMoved, NewMapping, NewPool, NewVolume, Pool, PoolImport, Volume,
+    VolumeChange,
 };
 use api::value::{Name, VolumePath};
 
@@ -61,6 +62,14 @@ impl Client {
         self.send(hyper::Method::POST, &format!("/v1/pools/{name}/export"), Vec::new())
             .await
             .map(drop)
+    }
+
+    /// Moves a pool's commit log, or says what that would do.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn move_log(&self, name: &Name, change: &LogMove) -> Result<LogMoved> {
+        self.post(&format!("/v1/pools/{name}/log/move"), change).await
     }
 
     /// The drives of all open pools.

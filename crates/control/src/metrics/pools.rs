@@ -7,7 +7,7 @@ use super::Text;
 /// A metric of a pool that is open.
 type OfPool = (&'static str, &'static str, &'static str, fn(&PoolStatus) -> u64);
 
-const OF_POOL: [OfPool; 13] = [
+const OF_POOL: [OfPool; 16] = [
     ("capacity_bytes", "gauge", "Bytes of contents that a pool can hold.", |s| s.capacity),
     ("used_bytes", "gauge", "Bytes of contents that a pool holds.", |s| s.used),
     ("provisioned_bytes", "gauge", "Bytes of a pool's volumes together.", |s| s.provisioned),
@@ -22,6 +22,15 @@ const OF_POOL: [OfPool; 13] = [
     ("log_used_bytes", "gauge", "Bytes of the commit log in use.", |s| s.log.used),
     ("log_failed_devices", "gauge", "Devices of the commit log that failed.", |s| {
         u64::try_from(s.log.failed_devices).unwrap_or(u64::MAX)
+    }),
+    ("log_copies", "gauge", "Copies of the commit log that are current.", |s| {
+        u64::try_from(s.log.devices.saturating_sub(s.log.failed_devices)).unwrap_or(u64::MAX)
+    }),
+    ("log_made_anew", "gauge", "Whether the log was made anew when a pool was opened.", |s| {
+        u64::from(s.log.made_anew)
+    }),
+    ("log_lost", "gauge", "Whether a pool was opened without its log, which was lost.", |s| {
+        u64::from(s.log.lost)
     }),
     ("written_bytes_total", "counter", "Bytes that hosts wrote.", |s| s.written),
     ("drive_written_bytes_total", "counter", "Bytes that the drives wrote.", |s| s.drive_written),
@@ -40,7 +49,7 @@ const OF_POOL: [OfPool; 13] = [
 /// A metric of a drive.
 type OfDrive = (&'static str, &'static str, fn(&Drive) -> u64);
 
-const OF_DRIVE: [OfDrive; 9] = [
+const OF_DRIVE: [OfDrive; 11] = [
     ("reads_total", "Reads.", |d| d.counters.reads),
     ("writes_total", "Writes.", |d| d.counters.writes),
     ("read_bytes_total", "Bytes read.", |d| d.counters.bytes_read),
@@ -50,6 +59,8 @@ const OF_DRIVE: [OfDrive; 9] = [
     ("corrupt_blocks_total", "Blocks read with a wrong checksum.", |d| d.counters.corrupt),
     ("reconstructed_blocks_total", "Blocks made from other drives.", |d| d.counters.reconstructed),
     ("repaired_blocks_total", "Blocks written anew after that.", |d| d.counters.repaired),
+    ("timeouts_total", "Operations without an answer in time.", |d| d.counters.timeouts),
+    ("slow_reads_total", "Reads so slow that others were asked.", |d| d.counters.slow),
 ];
 
 pub fn text(text: &mut Text, pools: &[Pool], volumes: &[Volume]) {

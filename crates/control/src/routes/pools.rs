@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use api::v1::{
-    Drive, FoundPool, NewMapping, NewPool, NewVolume, Pool, PoolImport, Problem, Volume,
-    VolumeChange, VolumeDeletion,
+    Drive, FoundPool, LogMove, LogMoved, NewMapping, NewPool, NewVolume, Pool, PoolImport, Problem,
+    Volume, VolumeChange, VolumeDeletion,
 };
 use api::value::{Name, VolumePath};
 use array::node::Node;
@@ -25,6 +25,7 @@ pub fn api() -> OpenApiRouter<Arc<Node>> {
         .routes(routes!(import_pool))
         .routes(routes!(find_pools))
         .routes(routes!(export_pool))
+        .routes(routes!(move_log))
         .routes(routes!(list_drives))
         .routes(routes!(list_all_volumes))
         .routes(routes!(list_volumes, create_volume))
@@ -95,6 +96,21 @@ async fn export_pool(State(node): Shared, Path(pool): Path<String>) -> Answer<St
     let pool = part(&pool)?;
     blocking(move || node.export_pool(&pool)).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Moves the commit log of an open pool to other places, while hosts write.
+#[utoipa::path(
+    post, path = "/v1/pools/{pool}/log/move", tag = "pool", params(("pool" = Name, Path)),
+    request_body = LogMove,
+    responses((status = 200, body = LogMoved), (status = "4XX", body = Problem))
+)]
+async fn move_log(
+    State(node): Shared,
+    Path(pool): Path<String>,
+    Document(change): Document<LogMove>,
+) -> Answer<Json<LogMoved>> {
+    let pool = part(&pool)?;
+    blocking(move || node.move_log(&pool, &change)).await.map(Json)
 }
 
 #[utoipa::path(get, path = "/v1/drives", tag = "pool", responses((status = 200, body = Vec<Drive>)))]

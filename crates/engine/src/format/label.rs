@@ -151,10 +151,10 @@ struct Head {
     members: [RawMember; LOG_MEMBERS_MAX],
     name: [u8; NAME_MAX],
 }
-const _: () = assert!(size_of::<Head>() == 296);
+const _: () = assert!(size_of::<Head>() == 424);
 const _: () = assert!(std::mem::offset_of!(Head, epoch) == 32);
 const _: () = assert!(std::mem::offset_of!(Head, members) == 104);
-const _: () = assert!(std::mem::offset_of!(Head, name) == 232);
+const _: () = assert!(std::mem::offset_of!(Head, name) == 360);
 
 /// What stands for no drive.
 const NO_DRIVE: u16 = u16::MAX;

@@ -137,7 +137,7 @@ impl Shared {
     }
 
     /// Waits until a record finds room; whoever calls holds the gate.
-    async fn wait_for_room(&self, kind: Kind) -> Result<()> {
+    pub(super) async fn wait_for_room(&self, kind: Kind) -> Result<()> {
         while !self.lane.borrow().has_room(kind, &self.store) {
             self.check_takes(kind)?;
             self.more.notify();

@@ -19,6 +19,8 @@ pub(super) struct Commits {
     /// Records wait to be written, or the log ends.
     wanted: Notify,
     writing: Cell<bool>,
+    /// There is a task that writes them.
+    running: Cell<bool>,
     /// Appends waiting for their record to be durable, by sequence.
     waiters: RefCell<VecDeque<(u64, Waker)>>,
 }
@@ -28,12 +30,22 @@ impl Commits {
         Self {
             wanted: Notify::new(),
             writing: Cell::new(false),
+            running: Cell::new(false),
             waiters: RefCell::new(VecDeque::new()),
         }
     }
 
     pub const fn is_writing(&self) -> bool {
         self.writing.get()
+    }
+
+    pub const fn is_running(&self) -> bool {
+        self.running.get()
+    }
+
+    /// Has the task that writes look whether it is still to.
+    pub fn look(&self) {
+        self.wanted.notify();
     }
 
     pub fn end(&self) {
@@ -64,9 +76,15 @@ impl Commits {
     }
 }
 
-/// The task that writes commits, until the log ends.
+/// The task that writes commits, until the log ends or its records go straight to memory.
 pub(super) async fn run(shared: Rc<Shared>) {
-    while shared.ended.get().is_none() {
+    shared.commits.running.set(true);
+    write_all(&shared).await;
+    shared.commits.running.set(false);
+}
+
+async fn write_all(shared: &Shared) {
+    while shared.ended.get().is_none() && !shared.store.is_memory() {
         shared.commits.writing.set(true);
         let result = shared.commit_all().await;
         shared.commits.writing.set(false);

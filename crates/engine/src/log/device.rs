@@ -2,22 +2,20 @@
 //! memory is an image of the ring, and commits write it out.
 
 use super::control::{Control, Holder, SLOT};
-use super::limits::{
-    COMMIT_POOL_BYTES, CONTROL_BYTES, PAGE, PASSING_ATTEMPTS, PASSING_PAUSE, TELL_ATTEMPTS,
-};
+use super::image::Image;
+use super::limits::{CONTROL_BYTES, PAGE, PASSING_ATTEMPTS, PASSING_PAUSE, TELL_ATTEMPTS};
 use super::members::{MemberId, Owner, Tenant};
 use crate::canary::{self, Step};
 use crate::error::{Error, Kind, Result};
 use crate::limits::LOG_MEMBERS_MAX;
+use crate::segment::Company;
 use media::drive::TRANSFER_MAX;
 use media::{Drive, Pmem};
-use reactor::buffer::{Buffer, Pool};
+use reactor::buffer::Buffer;
+use reactor::join_all;
 use std::cell::{Cell, Ref, RefCell};
-use std::future::{Future, poll_fn};
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 use stdx::num::{u64_of, usize64};
 
 /// A range of persistent memory, from `offset` on.
@@ -114,9 +112,11 @@ enum Written {
 pub(super) struct Store {
     owner: Owner,
     /// By slot.
-    members: RefCell<[Option<Rc<Member>>; LOG_MEMBERS_MAX]>,
-    /// Where the records of zones are looked at, and buffers to write them from; none for memory.
-    image: Option<(Pmem, Pool)>,
+    pub(super) members: RefCell<[Option<Rc<Member>>; LOG_MEMBERS_MAX]>,
+    /// Where records gather that group commit writes; none where they go straight to memory.
+    pub(super) image: RefCell<Option<Rc<Image>>>,
+    /// Records go straight to devices of memory: one is durable as soon as it is stored and fenced.
+    pub(super) direct: Cell<bool>,
     /// Bytes that recovery puts right on memory, kept aside until the log is opened: looking changes
     /// nothing.
     amended: RefCell<Vec<(u64, Vec<u8>)>>,
@@ -155,10 +155,8 @@ impl Store {
         let (places, image): (Vec<Place>, _) = match device {
             Device::Memory(areas) => (areas.into_iter().map(Place::Memory).collect(), None),
             Device::Drives(zones) => {
-                let image = Pmem::anonymous(bytes - CONTROL_BYTES)?;
-                let pool = Pool::new(COMMIT_POOL_BYTES)
-                    .map_err(|e| Error::caused(Kind::Failed, "memory for commits", e))?;
-                (zones.into_iter().map(Place::Zone).collect(), Some((image, pool)))
+                let image = Image::new(bytes - CONTROL_BYTES)?;
+                (zones.into_iter().map(Place::Zone).collect(), Some(image))
             }
         };
         let mut members: [Option<Rc<Member>>; LOG_MEMBERS_MAX] = Default::default();
@@ -170,12 +168,18 @@ impl Store {
         }
         let members = RefCell::new(members);
         let (amended, troubled) = (RefCell::default(), Cell::new(false));
-        Ok(Self { owner, members, image, amended, troubled })
+        let direct = Cell::new(image.is_none());
+        Ok(Self { owner, members, image: RefCell::new(image), direct, amended, troubled })
     }
 
     /// Whether an append is durable as soon as it is stored and fenced.
+    #[inline]
     pub const fn is_memory(&self) -> bool {
-        self.image.is_none()
+        self.direct.get()
+    }
+
+    pub(super) fn image(&self) -> Option<Rc<Image>> {
+        self.image.borrow().clone()
     }
 
     /// Those that are not known as lost.
@@ -204,7 +208,7 @@ impl Store {
         all.filter(|(m, _)| self.owner.members().is_current(m.tenant)).map(|(_, area)| area)
     }
 
-    fn takes(&self, member: &Member) -> bool {
+    pub(super) fn takes(&self, member: &Member) -> bool {
         self.owner.members().takes(member.tenant)
     }
 
@@ -216,8 +220,11 @@ impl Store {
     /// Stores bytes at `at` of the ring, on every device that is memory.
     #[inline]
     pub fn put(&self, at: u64, data: &[u8]) -> Result<()> {
-        if let Some((image, _)) = &self.image {
-            return Ok(image.write(at, data)?);
+        if let Some(image) = &*self.image.borrow() {
+            image.ring.write(at, data)?;
+            if !self.direct.get() {
+                return Ok(());
+            }
         }
         let (mut taken, mut failure) = (false, None);
         for (member, area) in self.areas(&*self.members()) {
@@ -239,8 +246,8 @@ impl Store {
     /// Puts right what recovery found better elsewhere. On memory that waits for
     /// [`apply`](Self::apply); until then it is looked at as if it were there.
     pub fn amend(&self, at: u64, data: &[u8]) -> Result<()> {
-        match &self.image {
-            Some((image, _)) => Ok(image.write(at, data)?),
+        match &*self.image.borrow() {
+            Some(image) => Ok(image.ring.write(at, data)?),
             None => {
                 self.amended.borrow_mut().push((at, data.to_vec()));
                 Ok(())
@@ -267,8 +274,10 @@ impl Store {
     /// Calls `look` with bytes of the ring where they lie.
     #[inline]
     pub fn with<R>(&self, at: u64, len: usize, look: impl FnOnce(&[u8]) -> R) -> Result<R> {
-        if let Some((image, _)) = &self.image {
-            return Ok(image.with(at, len, look)?);
+        if !self.direct.get() {
+            let image = self.image.borrow();
+            let Some(image) = &*image else { return invalid("there is no image") };
+            return Ok(image.ring.with(at, len, look)?);
         }
         if !self.amended.borrow().is_empty() {
             return self.with_amended(at, len, look);
@@ -324,7 +333,7 @@ impl Store {
     /// What an operator must know of how safe the contents are.
     pub fn protection(&self) -> &'static str {
         let members = self.members();
-        match members.iter().flatten().next().map(|member| &member.place) {
+        match members.iter().flatten().find(|m| self.takes(m)).map(|member| &member.place) {
             Some(Place::Memory(area)) => area.pmem.protection(),
             _ => "drives: contents survive power loss",
         }
@@ -334,8 +343,8 @@ impl Store {
     pub fn attach(&self, joining: Joining, bytes: u64) -> Result<()> {
         let Joining { tenant, drive, place } = joining;
         check_place(&place, bytes)?;
-        if matches!(place, Place::Memory(_)) != self.is_memory() {
-            return invalid("memory and drives do not mirror each other");
+        if self.is_memory() && matches!(place, Place::Zone(_)) {
+            return invalid("what is stored straight to memory is not written to drives");
         }
         let id = self.owner.members().id(tenant.slot);
         let member = Member { tenant, drive, id, place };
@@ -349,7 +358,7 @@ impl Store {
         let Some(member) = member.filter(|member| self.takes(member)) else {
             return Err(Error::new(Kind::Failed, "the device does not take the log any more"));
         };
-        match (&member.place, &self.image) {
+        match (&member.place, self.image()) {
             (Place::Memory(area), _) => {
                 let to = area.offset + CONTROL_BYTES + at;
                 self.with(at, len, |bytes| area.pmem.write(to, bytes))??;
@@ -357,9 +366,9 @@ impl Store {
                     area.pmem.fence();
                 }
             }
-            (Place::Zone(zone), Some((image, pool))) => {
-                let mut buffer = pool.alloc(len).await;
-                image.read(at, &mut buffer)?;
+            (Place::Zone(zone), Some(image)) => {
+                let mut buffer = image.pool.alloc(len).await;
+                image.ring.read(at, &mut buffer)?;
                 zone.drive.write(zone.offset + CONTROL_BYTES + at, buffer, true).await?;
             }
             (Place::Zone(_), None) => {}
@@ -449,11 +458,11 @@ impl Store {
     /// Copies a part of the ring from the `n`th device into the image, if all of it can be read.
     pub async fn load_from(&self, n: usize, at: u64, len: usize) -> Result<()> {
         let member = self.member(n)?;
-        let (Some((image, _)), Place::Zone(zone)) = (&self.image, &member.place) else {
+        let (Some(image), Place::Zone(zone)) = (self.image(), &member.place) else {
             return Ok(());
         };
         if let Ok(read) = zone.drive.read(zone.offset + CONTROL_BYTES + at, len).await {
-            image.write(at, &read)?;
+            image.ring.write(at, &read)?;
         }
         Ok(())
     }
@@ -461,7 +470,7 @@ impl Store {
     /// Fills the image from the zones: from the first, and where it cannot be read from the second.
     /// What neither has is left as it is: no record will be found there.
     pub async fn load(&self, ring: u64) -> Result<()> {
-        let Some((image, _)) = &self.image else { return Ok(()) };
+        let Some(image) = self.image() else { return Ok(()) };
         let zones: Vec<Zone> = self.members().iter().flatten().filter_map(|m| m.zone()).collect();
         let mut at = 0;
         while at < ring {
@@ -469,14 +478,14 @@ impl Store {
             for zone in &zones {
                 let offset = zone.offset + CONTROL_BYTES + at;
                 if let Ok(read) = zone.drive.read(offset, len).await {
-                    image.write(at, &read)?;
+                    image.ring.write(at, &read)?;
                     break;
                 }
                 // Pages the next member may have. Without it, a sector that cannot be read must not
                 // hide the records around it.
                 let mut bytes = vec![0; len];
                 if read_what_there_is(&zone.drive, offset, &mut bytes).await {
-                    image.write(at, &bytes)?;
+                    image.ring.write(at, &bytes)?;
                 }
             }
             at += u64_of(len);
@@ -508,7 +517,7 @@ impl Store {
     /// `Failed` when no device took it.
     pub async fn write_control(&self, control: &Control) -> Result<()> {
         let offset = control.offset();
-        let Some((_, pool)) = &self.image else {
+        let Some(image) = self.image().filter(|_| !self.is_memory()) else {
             for (member, area) in self.areas(&*self.members()) {
                 let slot = control.encode(&self.holder(member));
                 match area.pmem.write(area.offset + offset, &slot) {
@@ -520,43 +529,52 @@ impl Store {
             return self.settle_trouble().await;
         };
         let page = async |member: &Member| {
-            let mut page = pool.alloc(usize64(PAGE)).await;
+            let mut page = image.pool.alloc(usize64(PAGE)).await;
             page.fill(0);
             page[..SLOT].copy_from_slice(&control.encode(&self.holder(member)));
             page
         };
-        self.write_zones(offset, page).await
+        self.write_members(offset, page).await
     }
 
-    /// Writes bytes of the ring from the image to the zones, at most a transfer and not past the
-    /// ring's end; durable when this returns. Nothing to do for memory.
+    /// Writes bytes of the ring from the image to the devices, at most a transfer and not past the
+    /// ring's end; durable when this returns. Nothing to do where records go straight to memory.
     ///
     /// # Errors
-    /// `Failed` when no zone took them.
+    /// `Failed` when no device took them.
     pub async fn commit(&self, at: u64, len: usize) -> Result<()> {
         debug_assert!(len <= TRANSFER_MAX);
-        let Some((image, pool)) = &self.image else { return Ok(()) };
+        let Some(image) = self.image().filter(|_| !self.is_memory()) else { return Ok(()) };
         let copy = async |_: &Member| {
-            let mut buffer = pool.alloc(len).await;
+            let mut buffer = image.pool.alloc(len).await;
             // In range: the ring is as long as the image.
-            let _ = image.read(at, &mut buffer);
+            let _ = image.ring.read(at, &mut buffer);
             buffer
         };
-        self.write_zones(CONTROL_BYTES + at, copy).await
+        self.write_members(CONTROL_BYTES + at, copy).await
     }
 
-    /// Writes the same range of every zone that takes it, at once. One that does not is current no more before
+    /// Writes the same range of every device that takes it, at once. One that does not is current no more before
     /// this returns.
-    async fn write_zones(&self, offset: u64, make: impl AsyncFn(&Member) -> Buffer) -> Result<()> {
+    async fn write_members(
+        &self,
+        offset: u64,
+        make: impl AsyncFn(&Member) -> Buffer,
+    ) -> Result<()> {
         let members: [Option<Rc<Member>>; LOG_MEMBERS_MAX] = self.members().clone();
+        // One that is current has it: no drive is waited for until its deadline then.
+        let company = Company::new(1);
         let write = async |slot: usize| match &members[slot] {
-            Some(member) if self.takes(member) => self.write_zone(member, offset, &make).await,
+            Some(member) if self.takes(member) => {
+                self.write_member(member, offset, &make, &company).await
+            }
             _ => Written::Skipped,
         };
-        let ((a, b), (c, d)) = both(both(write(0), write(1)), both(write(2), write(3))).await;
+        // On the heap: all of them side by side are too long for a stack that holds many such calls.
+        let all = join_all((0..LOG_MEMBERS_MAX).map(write)).await;
         let mut source = None;
         let mut done = [false; LOG_MEMBERS_MAX];
-        for (slot, written) in [a, b, c, d].into_iter().enumerate() {
+        for (slot, written) in all.into_iter().enumerate() {
             match written {
                 Written::Skipped => {}
                 Written::Done => done[slot] = true,
@@ -583,13 +601,21 @@ impl Store {
         })
     }
 
-    async fn write_zone(
+    async fn write_member(
         &self,
         member: &Member,
         offset: u64,
         make: &impl AsyncFn(&Member) -> Buffer,
+        company: &Company,
     ) -> Written {
-        let Place::Zone(zone) = &member.place else { return Written::Skipped };
+        let zone = match &member.place {
+            Place::Zone(zone) => zone,
+            Place::Memory(area) => {
+                let written = area.pmem.write(area.offset + offset, &make(member).await);
+                area.pmem.fence();
+                return written.map_or_else(|e| Written::Failed(Some(e)), |()| Written::Done);
+            }
+        };
         let mut last = None;
         for attempt in 0..PASSING_ATTEMPTS {
             // A drive that was taken out, for whatever reason, is taken out of the log too.
@@ -600,10 +626,12 @@ impl Store {
                 reactor::sleep(PASSING_PAUSE).await;
             }
             let buffer = make(member).await;
-            match zone.drive.write(zone.offset + offset, buffer, true).await {
-                Ok(()) => return Written::Done,
-                Err(error) if is_passing(&error) => last = Some(error),
-                Err(error) => return Written::Failed(Some(error)),
+            let write = zone.drive.write(zone.offset + offset, buffer, true);
+            match self.owner.in_company((member.tenant, member.drive), company, write).await {
+                Some(Ok(())) => return Written::Done,
+                Some(Err(error)) if is_passing(&error) => last = Some(error),
+                Some(Err(error)) => return Written::Failed(Some(error)),
+                None => return Written::Failed(last),
             }
         }
         Written::Failed(last)
@@ -707,32 +735,6 @@ fn note(
         }
         Err(_) => {}
     }
-}
-
-/// Runs two futures side by side.
-async fn both<A, B>(a: impl Future<Output = A>, b: impl Future<Output = B>) -> (A, B) {
-    let (mut a, mut b) = (pin!(a), pin!(b));
-    let (mut of_a, mut of_b) = (None, None);
-    poll_fn(|cx| {
-        if of_a.is_none()
-            && let Poll::Ready(value) = a.as_mut().poll(cx)
-        {
-            of_a = Some(value);
-        }
-        if of_b.is_none()
-            && let Poll::Ready(value) = b.as_mut().poll(cx)
-        {
-            of_b = Some(value);
-        }
-        match (of_a.take(), of_b.take()) {
-            (Some(a), Some(b)) => Poll::Ready((a, b)),
-            (a, b) => {
-                (of_a, of_b) = (a, b);
-                Poll::Pending
-            }
-        }
-    })
-    .await
 }
 
 /// Bytes of the longest commit from `at` on that stays within a transfer and the ring.

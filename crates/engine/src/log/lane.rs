@@ -165,6 +165,14 @@ impl Lane {
         if over == 0 { Ok(()) } else { self.pad(PAGE - over, store) }
     }
 
+    /// As [`pad_page`](Self::pad_page), durable when this returns: on memory.
+    pub fn pad_at_once(&mut self, store: &Store) -> Result<()> {
+        self.pad_page(store)?;
+        store.fence();
+        self.settled = self.head;
+        Ok(())
+    }
+
     /// Lets lookups find the record just stored, whose checksums are in the list.
     fn publish(&mut self, mark: Mark, kind: Kind) {
         match kind {

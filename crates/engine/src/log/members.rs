@@ -8,6 +8,8 @@ use crate::common::Common;
 use crate::error::{Error, Kind, Result};
 use crate::format::label::LogMember;
 use crate::limits::LOG_MEMBERS_MAX;
+use crate::segment::Company;
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -167,9 +169,11 @@ impl Members {
         self.change(tenant, JOINING, CURRENT)
     }
 
-    /// It is not made whole.
+    /// It is not to be one of the log's devices, which the labels never said it is.
     pub fn give_up(&self, tenant: Tenant) {
-        self.change(tenant, JOINING, VACANT);
+        for state in [JOINING, CURRENT, LOST] {
+            self.change(tenant, state, VACANT);
+        }
     }
 
     /// Has those who wait for changes look again.
@@ -220,6 +224,23 @@ impl Owner {
             (Self::Pool(common), Some(drive)) => common.superblock.drives.is_online(drive),
             _ => true,
         }
+    }
+
+    /// Waits for a drive's write for no longer than those make it wait that have ended theirs: `None` for one that
+    /// is out of use since. What a device writes that is not current yet is no reason to give up another.
+    pub async fn in_company(
+        &self,
+        (tenant, drive): (Tenant, Option<u16>),
+        company: &Company,
+        write: impl Future<Output = std::result::Result<(), media::Error>>,
+    ) -> Option<std::result::Result<(), media::Error>> {
+        let (Self::Pool(common), Some(drive)) = (self, drive) else { return Some(write.await) };
+        let drives = &common.superblock.drives;
+        if self.members().is_current(tenant) {
+            return drives.in_company(drive, company, write).await;
+        }
+        let uncounted = async { Err::<(), _>(write.await) };
+        drives.in_company(drive, company, uncounted).await.and_then(std::result::Result::err)
     }
 
     /// Whether something failed that the labels do not tell of yet.

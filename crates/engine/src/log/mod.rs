@@ -10,10 +10,12 @@
 //! and a task of the log's writes what has gathered there to the zones, one write at a time.
 
 mod append;
+mod change;
 mod commit;
 mod control;
 mod device;
 mod identify;
+mod image;
 mod index;
 mod inspect;
 mod join;

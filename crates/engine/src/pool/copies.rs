@@ -8,14 +8,16 @@ use media::Pmem;
 
 use super::Pool;
 use super::members::{area_of, next_member, zone_of};
+use crate::address::BLOCK;
 use crate::error::{Error, Kind, Result};
-use crate::log::{Joining, Place};
+use crate::format::label::LogKind;
+use crate::log::{Joining, Place, Tenant};
 use crate::shard::Shard;
 use stdx::num::u64_of;
 
 /// Where a further copy can be.
 #[derive(Clone)]
-enum Candidate {
+pub(super) enum Candidate {
     Memory(Arc<Pmem>),
     Drive(u16),
 }
@@ -61,11 +63,12 @@ impl Pool {
 
     /// The next place to try.
     fn candidate(&self, places: &mut Places) -> Option<Candidate> {
-        if let Some(pmem) = places.spare.pop() {
-            return Some(Candidate::Memory(pmem));
-        }
         let superblock = &self.0.common.superblock;
         let label = superblock.label();
+        let on_drives = label.log == LogKind::Drives;
+        if !on_drives {
+            return places.spare.pop().map(Candidate::Memory);
+        }
         let holds = |drive: u16, current: bool| {
             let of = |m: &&crate::format::label::LogMember| m.drive == Some(drive);
             label.log_members.iter().filter(of).any(|m| m.current || !current)
@@ -79,14 +82,19 @@ impl Pool {
         // One whose zone failed before comes last.
         let index =
             superblock.drives.indices().filter(free).min_by_key(|n| (holds(*n, false), *n))?;
-        let on_drives = label.log == crate::format::label::LogKind::Drives;
         places.tried.insert((index, superblock.drives.returns(index)));
-        on_drives.then_some(Candidate::Drive(index))
+        Some(Candidate::Drive(index))
     }
 
-    /// Makes a place one of the log's devices: first what is in the log of every shard goes there, then its control
-    /// blocks, and the labels last.
+    /// Makes a place one of the log's devices: the labels say so last.
     async fn add_copy(&self, candidate: Candidate) -> Result<()> {
+        let new = [self.bring_copy(candidate).await?];
+        self.0.common.superblock.admit(&new, None).await
+    }
+
+    /// Has a place take what is in the log: first what is in the log of every shard goes there, then its control
+    /// blocks. Nothing relies on it yet.
+    pub(super) async fn bring_copy(&self, candidate: Candidate) -> Result<(Tenant, Option<u16>)> {
         let common = &self.0.common;
         let nth = self.0.joined.get();
         self.0.joined.set(nth + 1);
@@ -116,12 +124,38 @@ impl Pool {
             }
         };
         match self.each(join).await {
-            Ok(_) => common.superblock.admit(tenant, drive).await,
+            Ok(_) => Ok((tenant, drive)),
             Err(error) => {
                 common.superblock.members.give_up(tenant);
                 Err(error)
             }
         }
+    }
+
+    /// Looks whether the drives that have the log are there: of a pool that nobody writes to, nothing else would tell.
+    /// Cheap, to be done every few seconds.
+    ///
+    /// # Errors
+    /// When the labels cannot say of one that it is gone.
+    pub async fn look_for_log_drives(&self) -> Result<()> {
+        if self.0.closed.get() || self.0.looking.replace(true) {
+            return Ok(());
+        }
+        let told = self.tell_log_drives().await;
+        self.0.looking.set(false);
+        told
+    }
+
+    async fn tell_log_drives(&self) -> Result<()> {
+        let superblock = &self.0.common.superblock;
+        for index in superblock.label().current_members().filter_map(|member| member.drive) {
+            let Some(drive) = superblock.drives.drive(index).cloned() else { continue };
+            let there = drive.read(crate::format::area::END, BLOCK).await;
+            if there.is_err_and(|error| error.kind == media::Kind::Gone) {
+                superblock.drives.fail_if_spared(index, &drive);
+            }
+        }
+        superblock.tell_failures().await
     }
 
     /// Copies of the log made since the pool was opened, in place of others or because there were too few.

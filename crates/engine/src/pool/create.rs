@@ -27,6 +27,9 @@ use crate::segment::DriveSet;
 const LOG_DEFAULT: u64 = 256 << 20;
 const LOG_SHARE: u64 = 16;
 
+/// The share of a drive that is set aside at most for a log that lies elsewhere, to be moved to the drives one day.
+const ZONE_SHARE: u64 = 64;
+
 impl LogSpec {
     pub(crate) const fn kind(&self) -> LogKind {
         match self {
@@ -139,9 +142,11 @@ fn plan(spec: &PoolSpec, reactors: usize) -> Result<Label> {
 }
 
 /// The drives as the label lists them, with a zone of so many bytes on each where the log lies on drives: it moves to
-/// another one when one of its own is lost.
+/// another one when one of its own is lost. Where it does not, and it costs little, so that it can be moved there.
 fn records(spec: &PoolSpec, zone: u64, au_bytes: u64, prng: &mut Prng) -> Result<Vec<DriveRecord>> {
-    let zone = if matches!(spec.log, LogSpec::Drives) { zone } else { 0 };
+    let smallest = spec.drives.iter().map(|drive| drive.capacity()).min().unwrap_or(0);
+    let sets_aside = matches!(spec.log, LogSpec::Drives) || zone <= smallest / ZONE_SHARE;
+    let zone = if sets_aside { zone } else { 0 };
     let each = spec.drives.iter().enumerate().map(|(index, drive)| {
         let au_count = DriveSet::au_count(drive.capacity(), at::END + zone, au_bytes);
         if u64::from(au_count) < AUS_MIN {

@@ -13,13 +13,13 @@ use crate::common::Common;
 use crate::error::{Error, Kind, Result};
 use crate::format::area as at;
 use crate::format::label::{Label, LogKind, LogMember};
-use crate::limits::LOG_MEMBERS_MAX;
+use crate::limits::LOG_COPIES_MAX;
 use crate::log::{Area, Device, Identity, Owner, Place, Seat, Site, Zone, identify};
 use crate::segment::DriveSet;
 
 /// Copies of a log on drives: it bears what the pool bears, and a damaged sector at least.
 pub(super) fn copies_on_drives(parity: u8, drives: usize) -> usize {
-    (usize::from(parity) + 1).max(2).min(drives).min(LOG_MEMBERS_MAX)
+    (usize::from(parity) + 1).max(2).min(drives).min(LOG_COPIES_MAX)
 }
 
 /// The devices of a new log: all that are given, or so many of these drives.
@@ -297,7 +297,7 @@ impl Plan {
         let copies = copies_on_drives(before.layout.parity, before.drives.len());
         let online = drives.indices().filter(has_zone);
         after.log_members = new_members(log, copies, online, &mut prng);
-        if after.log_members.is_empty() || after.log_members.len() > LOG_MEMBERS_MAX {
+        if after.log_members.is_empty() || after.log_members.len() > LOG_COPIES_MAX {
             let context = format!(
                 "the drives of pool {} have no room set aside for a log: name a device for it",
                 before.name

@@ -55,6 +55,8 @@ pub struct LogStatus {
     pub protection: &'static str,
     pub bytes: u64,
     pub used: u64,
+    /// Bytes that each of its devices has to have.
+    pub device_bytes: u64,
     /// Copies that there are to be, and how many are missing or not current.
     pub devices: usize,
     pub failed_devices: usize,
@@ -239,6 +241,7 @@ impl Pool {
             protection: all().next().map_or("", |status| status.protection),
             bytes: all().map(|status| status.bytes).sum(),
             used: all().map(|status| status.used).sum(),
+            device_bytes: label.log_bytes * u64::from(label.shards),
             devices,
             failed_devices: devices - current,
             drives: label.current_members().filter_map(|member| member.drive).collect(),

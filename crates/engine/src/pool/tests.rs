@@ -17,6 +17,7 @@ mod discards;
 mod hung;
 mod lasting;
 mod log_copies;
+mod log_moves;
 mod lost;
 mod lost_log;
 mod old_copies;

@@ -175,7 +175,7 @@ impl DriveSet {
 
     /// Takes a drive out of use if the others have all that it has, which is always so for one that is being made
     /// whole; tells whether it is out of use.
-    fn fail_if_spared(&self, drive: u16, media: &Arc<Drive>) -> bool {
+    pub fn fail_if_spared(&self, drive: u16, media: &Arc<Drive>) -> bool {
         let _one = self.shared.verdict.lock().unwrap_or_else(PoisonError::into_inner);
         let out = self.indices().filter(|&d| d != drive && !self.is_online(d)).count();
         if !self.is_online(drive) || out < self.shared.bears {

@@ -96,6 +96,11 @@ Examples:
         #[arg(value_parser = value::<Name>)]
         name: Name,
     },
+    /// Change where a pool's commit log lies.
+    Log {
+        #[command(subcommand)]
+        verb: LogVerb,
+    },
     /// Close a pool so that another node can import it.
     #[command(after_long_help = "\
 Examples:
@@ -154,6 +159,32 @@ daemon is stopped. Drives and log are opened for reading only.
 Findings are errors (data or a structure is lost), warnings (redundancy is less than it should be, or a
 hint is wrong) and notes. The exit code is 1 when there are errors, else 0.")]
     Dump(DumpArgs),
+}
+
+/// What to do with a pool's commit log.
+#[derive(Debug, Subcommand)]
+pub enum LogVerb {
+    /// Move the commit log of an open pool to another place, of another kind too; hosts go on writing.
+    #[command(after_long_help = "\
+Examples:
+  flashloom pool log move fast pmem:/mnt/pmem/fast.log
+  flashloom pool log move fast pmem:/mnt/pmem0/fast.log pmem:/mnt/pmem1/fast.log
+  flashloom pool log move fast drives --dry-run -o json
+
+What it was on before is not used any more, and can be taken away once this is done. To move it to the pool's
+drives, room has to be set aside there since the pool was made: docs/management.md says when it is.")]
+    Move {
+        /// The pool.
+        #[arg(value_parser = value::<Name>)]
+        name: Name,
+        /// Where to: pmem:PATH (a file on DAX), bbu:PATH (memory that survives a power loss and a reboot) or
+        /// drives; given twice, the two mirror each other. Files that are not there are made.
+        #[arg(value_name = "PLACE", required = true, value_parser = value::<LogPlace>)]
+        to: Vec<LogPlace>,
+        /// Say what would be done, and change nothing.
+        #[arg(long)]
+        dry_run: bool,
+    },
 }
 
 /// What to dump.

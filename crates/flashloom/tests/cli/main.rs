@@ -16,6 +16,7 @@ mod crash;
 mod dump;
 mod ends;
 mod kills;
+mod log_move;
 mod raid;
 mod space;
 mod strangers;

@@ -12,7 +12,7 @@ use crate::namespace::Namespace;
 
 /// What a namespace's backend still has of its commands, on every core. It may be let go of, or cut off, when they
 /// have ended, and not before: a command may be a write to it.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 #[must_use = "the backend is in use until it is done"]
 pub struct Draining(Pending);
 

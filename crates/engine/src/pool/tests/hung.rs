@@ -32,6 +32,43 @@ fn seconds_since(begun: u64) -> u64 {
     Duration::from_nanos(now() - begun).as_secs()
 }
 
+/// Writes stood still for as long as a drive has to answer, though other drives had what was in the log.
+#[test]
+fn a_drive_that_hangs_under_the_log_is_waited_for_no_longer_than_under_a_stripe() {
+    reactor::simulate(3, async {
+        let (media, drives, pool, v) = raid6(LogSpec::Drives).await;
+        media[0].set_hanging(true);
+        let begun = now();
+        v.write(0, &block(0, 1)).await.unwrap();
+        assert!(seconds_since(begun) < 15, "{} s", seconds_since(begun));
+        let status = pool.status().await.unwrap();
+        assert!(!status.log.drives.contains(&0), "{status:?}");
+        // What the drive has of it is not read again.
+        drop((v, pool));
+        reactor::sleep(Duration::from_secs(60)).await;
+        media[0].set_hanging(false);
+        let pool = Pool::open(drives, LogSpec::Drives, OpenOptions::default(), &[]).await.unwrap();
+        read(&pool.volume("db").unwrap(), 0, 1).await;
+        pool.close().await.unwrap();
+    });
+}
+
+/// Nobody noticed until the next write, whenever that was.
+#[test]
+fn a_drive_of_the_log_that_is_gone_is_noticed_though_nobody_writes() {
+    reactor::simulate(4, async {
+        let (media, _, pool, _) = raid6(LogSpec::Drives).await;
+        media[1].fail();
+        pool.look_for_log_drives().await.unwrap();
+        let status = pool.status().await.unwrap();
+        assert_eq!(status.drives[1].state, DriveState::Failed);
+        while pool.log_copies() != (3, 3) {
+            reactor::sleep(Duration::from_millis(10)).await;
+        }
+        pool.close().await.unwrap();
+    });
+}
+
 /// Of 170 reads 50 did not end within a minute, and writes stopped for good once the log was full.
 #[test]
 fn a_drive_that_hangs_does_not_stop_a_pool_that_can_do_without_it() {

@@ -1,0 +1,84 @@
+//! The commit log of a pool is moved to other places while hosts write. Both places are known to the node before
+//! anything is written there: whatever ends it, the pool opens with the one that its drives say has the log.
+
+use api::v1::{Kind, LogMove, LogMoved, Severity};
+use api::value::{LogPlace, Name};
+
+use super::Node;
+use crate::pools::NotMoved;
+use crate::{Error, Result};
+
+impl Node {
+    /// Moves the log of an open pool.
+    ///
+    /// # Errors
+    /// `NotFound`, `Invalid` for places that cannot have it, `Conflict` for what is in use, `Failed`.
+    pub fn move_log(&self, name: &Name, change: &LogMove) -> Result<LogMoved> {
+        let pool = self.inner().serving()?.pools().pool(name)?;
+        let to = &change.to;
+        // Under no lock: the pool's reactors are waited for.
+        let status = pool.status()?;
+        let from = pool.places();
+        check(&from, to)?;
+        let size = status.log.device_bytes;
+        let mut moved = LogMoved { pool: name.clone(), from, to: to.clone(), size, moved: false };
+        if change.dry_run {
+            return Ok(moved);
+        }
+        {
+            let mut inner = self.inner();
+            inner.serving_mut()?.pools_mut().begin_move(name, to)?;
+            if let Err(error) = self.keep(&mut inner) {
+                inner.serving_mut()?.pools_mut().end_move(name, Some(moved.from));
+                return Err(error);
+            }
+        }
+        let done = pool.move_log(to);
+        let now = match &done {
+            Ok(()) => Some(to.clone()),
+            Err(NotMoved { is_sure: true, .. }) => Some(moved.from.clone()),
+            Err(NotMoved { is_sure: false, .. }) => None,
+        };
+        let kept = {
+            let mut inner = self.inner();
+            inner.serving_mut()?.pools_mut().end_move(name, now);
+            self.keep(&mut inner)
+        };
+        let (before, after) = (words(&moved.from), words(to));
+        match done {
+            Ok(()) => {
+                let words = format!("the log of pool {name} was moved from {before} to {after}");
+                self.events.record(Severity::Info, words);
+            }
+            Err(NotMoved { error, .. }) => {
+                let words = format!("the log of pool {name} was not moved to {after}: {error}");
+                self.events.record(Severity::Error, words);
+                return Err(error);
+            }
+        }
+        // It is there, and both places are known.
+        kept?;
+        moved.moved = true;
+        Ok(moved)
+    }
+}
+
+fn words(places: &[LogPlace]) -> String {
+    places.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ")
+}
+
+fn check(from: &[LogPlace], to: &[LogPlace]) -> Result<()> {
+    if to.is_empty() {
+        return Err(Error::new(Kind::Invalid, "nothing says where the log is to go")
+            .help("name pmem:PATH, bbu:PATH or drives"));
+    }
+    if let Some(same) = to.iter().find(|place| from.contains(place)) {
+        return Err(Error::new(Kind::Invalid, format!("the log is at {same} already"))
+            .help("name places that do not have it"));
+    }
+    if let Some(path) = to.iter().filter_map(LogPlace::path).find(|path| !path.is_absolute()) {
+        let wrong = format!("\"{}\" is a relative path", path.display());
+        return Err(Error::new(Kind::Invalid, wrong).help("write it from the root"));
+    }
+    Ok(())
+}

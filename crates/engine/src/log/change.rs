@@ -1,0 +1,94 @@
+//! A log that goes to devices of another kind: what records go through changes between two of them.
+
+use super::device::commit_len;
+use super::limits::{JOIN_STEP, PAGE};
+use super::record::Kind;
+use super::{Log, Shared, Turn, commit};
+use crate::error::Result;
+use reactor::{spawn_late, yield_now};
+use std::rc::Rc;
+use stdx::Counted;
+use stdx::num::u64_of;
+
+impl Log {
+    /// Has records gather in an image of the ring, from which group commit writes them: zones can [join](Self::join)
+    /// the devices of memory then.
+    ///
+    /// # Errors
+    /// `Failed` when the log does, or there is no memory.
+    pub async fn gather(&self) -> Result<()> {
+        let shared = &self.shared;
+        if !shared.store.is_memory() {
+            return Ok(());
+        }
+        shared.store.begin_image(shared.lane.borrow().control.ring)?;
+        shared.fill_image().await?;
+        shared.gate.acquire(1).await;
+        let _turn = Turn(&shared.gate);
+        // Commits begin with pages, as zones are written.
+        let page = Kind::Pad { bytes: PAGE };
+        if !shared.lane.borrow().has_room(page, &shared.store) {
+            let _full = Counted::new(&shared.full);
+            shared.wait_for_room(page).await?;
+        }
+        shared.lane.borrow_mut().pad_at_once(&shared.store)?;
+        shared.store.go_behind();
+        if !shared.commits.is_running() {
+            spawn_late(commit::run(Rc::clone(shared)));
+        }
+        Ok(())
+    }
+
+    /// Has records go straight to the devices, which are all memory by now.
+    ///
+    /// # Errors
+    /// `Failed` when the log does.
+    pub async fn go_straight(&self) -> Result<()> {
+        let shared = &self.shared;
+        if shared.store.is_memory() {
+            // Or was to gather, and did not.
+            shared.store.go_direct();
+            return Ok(());
+        }
+        // Nothing is stored meanwhile: all there is is committed then.
+        shared.gate.acquire(1).await;
+        let _turn = Turn(&shared.gate);
+        self.settle().await?;
+        // A control block is being written through the image until then.
+        shared.trimming.acquire(1).await;
+        let _trims = Turn(&shared.trimming);
+        shared.store.go_direct();
+        shared.commits.look();
+        Ok(())
+    }
+
+    /// Lets go of the devices that are the log's no more.
+    pub fn drop_retired(&self) {
+        self.shared.store.drop_retired();
+    }
+}
+
+impl Shared {
+    /// Copies what is in the ring into its image. What is appended meanwhile goes there by itself.
+    async fn fill_image(&self) -> Result<()> {
+        let (end, mut position) = {
+            let lane = self.lane.borrow();
+            (lane.head.position, lane.tail.position)
+        };
+        while position < end {
+            {
+                let lane = self.lane.borrow();
+                position = position.max(lane.tail.position);
+                if position >= end {
+                    return Ok(());
+                }
+                let at = lane.at(position);
+                let len = commit_len(at, (end - position).min(JOIN_STEP), lane.control.ring);
+                self.store.copy_to_image(at, len)?;
+                position += u64_of(len);
+            }
+            yield_now().await;
+        }
+        Ok(())
+    }
+}

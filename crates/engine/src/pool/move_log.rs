@@ -1,0 +1,125 @@
+//! The log goes to other devices, of another kind too, while it is written.
+//!
+//! Those it is to have are made whole beside those it has; then one label says that they are current and the others are
+//! not. Whoever opens the pool finds the ones or the others, as that label is there or not, and they have everything.
+
+use super::copies::Candidate;
+use super::members::{area_of, copies_on_drives};
+use super::{LogSpec, Pool};
+use crate::error::{Error, Kind, Result};
+use crate::format::label::{Label, LogKind};
+use crate::log::{Identity, Place, Tenant, identify};
+use stdx::num::{low8, u64_of};
+
+fn invalid<T>(what: impl Into<String>) -> Result<T> {
+    Err(Error::new(Kind::Invalid, what))
+}
+
+impl Pool {
+    /// Moves the log: from its devices to others. Writes go on. It is on the old ones or the new ones, whatever ends it.
+    ///
+    /// # Errors
+    /// `Invalid` for devices that are too short or have something already, and for drives without room set aside;
+    /// `Failed` when one of them fails: the log stays where it is.
+    pub async fn move_log(&self, to: LogSpec) -> Result<()> {
+        let _turn = self.0.moving.hold(1).await;
+        if self.0.closed.get() {
+            return Err(Error::new(Kind::Gone, "the pool was closed"));
+        }
+        let label = self.0.common.superblock.label();
+        let places = match &to {
+            LogSpec::Drives => self.zones(&label)?,
+            LogSpec::Pmem(_) | LogSpec::Bbu(_) => blank_devices(&label, &to).await?,
+        };
+        let mut new = Vec::new();
+        let moved = self.bring(&to, places, &mut new).await;
+        if moved.is_err() {
+            let listed = self.0.common.superblock.label();
+            let members = &self.0.common.superblock.members;
+            let is_listed = |tenant: Tenant| {
+                let id = members.id(tenant.slot);
+                listed.current_members().any(|member| member.id == id)
+            };
+            for (tenant, _) in new.into_iter().filter(|(tenant, _)| !is_listed(*tenant)) {
+                members.give_up(tenant);
+            }
+        }
+        let label = self.0.common.superblock.label();
+        let is_memory = label.log != LogKind::Drives;
+        let settle = move |shard: std::rc::Rc<crate::shard::Shard>| async move {
+            shard.log.drop_retired();
+            if is_memory { shard.log.go_straight().await } else { Ok(()) }
+        };
+        let settled = self.each(settle).await;
+        moved?;
+        settled.map(drop)
+    }
+
+    async fn bring(
+        &self,
+        to: &LogSpec,
+        places: Vec<Candidate>,
+        new: &mut Vec<(Tenant, Option<u16>)>,
+    ) -> Result<()> {
+        if matches!(to, LogSpec::Drives) {
+            self.each(|shard| async move { shard.log.gather().await }).await?;
+        }
+        let copies = low8(u64_of(places.len()));
+        for place in places {
+            new.push(self.bring_copy(place).await?);
+        }
+        self.0.common.superblock.admit(new, Some((to.kind(), copies))).await
+    }
+
+    /// The drives whose zones are to have it.
+    fn zones(&self, label: &Label) -> Result<Vec<Candidate>> {
+        if label.log == LogKind::Drives {
+            return invalid("the log is on the pool's drives already");
+        }
+        let drives = &self.0.common.superblock.drives;
+        let has_zone = |index: &u16| {
+            drives.is_online(*index) && label.drives[usize::from(*index)].log_bytes > 0
+        };
+        let copies = copies_on_drives(label.layout.parity, label.drives.len());
+        let zones: Vec<_> = drives.indices().filter(has_zone).take(copies).collect();
+        if zones.len() < copies {
+            return invalid(format!(
+                "{} of the {copies} drives that the log would be on have room set aside for it: it was too long for \
+                 that when the pool was made, or drives are missing",
+                zones.len()
+            ));
+        }
+        Ok(zones.into_iter().map(Candidate::Drive).collect())
+    }
+}
+
+/// Devices of memory that have nothing, and room for the log.
+async fn blank_devices(label: &Label, to: &LogSpec) -> Result<Vec<Candidate>> {
+    let devices = to.devices();
+    if devices.is_empty() || devices.len() > crate::limits::LOG_COPIES_MAX {
+        return invalid("name one device for the log, or two that mirror each other");
+    }
+    let mut places = Vec::new();
+    for pmem in devices {
+        let needs = label.log_bytes * u64::from(label.shards);
+        if pmem.capacity() < needs {
+            let has = pmem.capacity();
+            return invalid(format!("a device of {has} bytes is too short: the log has {needs}"));
+        }
+        let parts = (0..label.shards).map(|shard| Place::Memory(area_of(label, pmem, shard)));
+        let parts: Vec<_> = parts.collect();
+        let lane = super::lane(label, 0);
+        match identify(&parts, label.log_bytes, label.pool, lane).await? {
+            Identity::Blank => places.push(Candidate::Memory(std::sync::Arc::clone(pmem))),
+            // A copy that it had before is written over from end to end.
+            Identity::Member { id, .. } if !label.current_members().any(|m| m.id == id) => {
+                places.push(Candidate::Memory(std::sync::Arc::clone(pmem)));
+            }
+            Identity::Member { .. } => return invalid("the device has the log already"),
+            Identity::Records | Identity::Foreign => {
+                return invalid("the device has something already: another log, or other data");
+            }
+        }
+    }
+    Ok(places)
+}

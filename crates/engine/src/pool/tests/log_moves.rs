@@ -1,0 +1,254 @@
+//! The log goes to other devices while it is written.
+
+use std::cell::{Cell, RefCell};
+use std::time::Duration;
+
+use media::drive::Refusal;
+use media::{Operation, Power, Simulated, SimulatedPmem};
+
+use super::*;
+use crate::area::read_label;
+use crate::format::area as at;
+use crate::format::label::LogKind;
+
+const LOG: u64 = 6 * MIB;
+const BLOCKS: u64 = 256;
+
+/// A machine whose power goes at one moment.
+struct Machine {
+    media: Vec<Arc<Simulated>>,
+    drives: Vec<Arc<Drive>>,
+    memories: Vec<Arc<SimulatedPmem>>,
+    devices: Vec<Arc<Pmem>>,
+}
+
+impl Machine {
+    fn new(seed: u64) -> Self {
+        let power = Arc::<Power>::default();
+        let options = |n| SimulatedOptions {
+            capacity: 512 * MIB,
+            seed: seed * 100 + n,
+            power: Arc::clone(&power),
+            ..SimulatedOptions::default()
+        };
+        let media: Vec<_> = (0..5).map(|n| Simulated::new(options(n))).collect();
+        let drives = media.iter().map(|d| Arc::new(Drive::Simulated(Arc::clone(d)))).collect();
+        let memory = |_| Arc::new(SimulatedPmem::with_power(LOG, Arc::clone(&power)));
+        let memories: Vec<_> = (0..3).map(memory).collect();
+        let devices = memories.iter().map(|m| Arc::new(Pmem::Simulated(Arc::clone(m)))).collect();
+        Self { media, drives, memories, devices }
+    }
+
+    fn cut(&self, seed: u64) {
+        let mut prng = Prng::new(seed);
+        self.media.iter().for_each(|drive| drive.power_cut(&mut prng));
+        self.memories.iter().for_each(|memory| memory.crash(&mut prng));
+    }
+
+    fn pmem(&self, which: &[usize]) -> LogSpec {
+        LogSpec::Pmem(which.iter().map(|n| Arc::clone(&self.devices[*n])).collect())
+    }
+
+    fn bbu(&self, which: &[usize]) -> LogSpec {
+        LogSpec::Bbu(which.iter().map(|n| Arc::clone(&self.devices[*n])).collect())
+    }
+
+    async fn create(&self, log: LogSpec, shards: u16) -> (Pool, Volume) {
+        let spec =
+            PoolSpec { shards: Some(shards), log_bytes: Some(LOG), ..spec(&self.drives, log) };
+        let pool = Pool::create(spec, &[]).await.unwrap();
+        let v = pool.create_volume(volume("db", BLOCKS * 256 * BLOCK as u64)).await.unwrap();
+        (pool, v)
+    }
+
+    async fn open(&self, log: LogSpec) -> crate::Result<Pool> {
+        Pool::open(self.drives.clone(), log, OpenOptions::default(), &[]).await
+    }
+
+    async fn kind(&self) -> LogKind {
+        let mut labels = Vec::new();
+        for drive in &self.drives {
+            labels.push(read_label(drive).await.unwrap().unwrap());
+        }
+        labels.iter().max_by_key(|label| label.epoch).unwrap().log
+    }
+}
+
+/// What a host was told of writes to blocks, one in each stretch of a shard.
+#[derive(Default)]
+struct Told {
+    acknowledged: BTreeMap<u64, u64>,
+    under_way: Option<(u64, u64)>,
+}
+
+impl Told {
+    /// The last version that was acknowledged.
+    fn last(&self) -> u64 {
+        self.acknowledged.values().max().copied().unwrap_or(0)
+    }
+}
+
+/// Writes until it is told to stop; nothing may fail.
+async fn write_on(v: Volume, told: Rc<RefCell<Told>>, stop: Rc<Cell<bool>>) {
+    let from = told.borrow().last() + 1;
+    for version in from.. {
+        if stop.get() {
+            return;
+        }
+        let at = version * 97 % (BLOCKS * 256);
+        told.borrow_mut().under_way = Some((at, version));
+        v.write(at * BLOCK as u64, &block(at, version)).await.unwrap();
+        told.borrow_mut().acknowledged.insert(at, version);
+        // A host that is not infinitely fast.
+        reactor::sleep(Duration::from_micros(20)).await;
+    }
+}
+
+async fn check(v: &Volume, told: &Told, what: &str) {
+    let mut got = vec![0; BLOCK];
+    for (at, version) in &told.acknowledged {
+        v.read(at * BLOCK as u64, &mut got).await.unwrap();
+        let last = told.under_way.filter(|(block, _)| block == at).map(|(_, last)| last);
+        let fits = got == block(*at, *version) || last.is_some_and(|v| got == block(*at, v));
+        assert!(fits, "{what}: block {at}, version {version}");
+    }
+}
+
+/// The log could be moved only by making the pool anew.
+#[test]
+fn a_log_moves_to_every_kind_of_device_and_back_while_it_is_written() {
+    for shards in [1, 2] {
+        let machine = Rc::new(Machine::new(u64::from(shards)));
+        let here = Rc::clone(&machine);
+        let told = reactor::simulate(1, async move {
+            let (pool, v) = here.create(here.pmem(&[0]), shards).await;
+            let told = Rc::new(RefCell::new(Told::default()));
+            let hops = [
+                (LogSpec::Drives, LogKind::Drives, 3),
+                (here.bbu(&[1, 2]), LogKind::Bbu, 2),
+                (here.pmem(&[0]), LogKind::Pmem, 1),
+                (LogSpec::Drives, LogKind::Drives, 3),
+                (here.pmem(&[1]), LogKind::Pmem, 1),
+                (here.bbu(&[2, 0]), LogKind::Bbu, 2),
+            ];
+            for (to, kind, copies) in hops {
+                let stop = Rc::new(Cell::new(false));
+                let writes = write_on(v.clone(), Rc::clone(&told), Rc::clone(&stop));
+                let moves = async {
+                    reactor::sleep(Duration::from_millis(5)).await;
+                    let before = told.borrow().last();
+                    pool.move_log(to).await.unwrap();
+                    reactor::sleep(Duration::from_millis(5)).await;
+                    assert!(told.borrow().last() > before, "writes stood still");
+                    stop.set(true);
+                };
+                reactor::join_all([
+                    Box::pin(writes) as std::pin::Pin<Box<dyn Future<Output = ()>>>,
+                    Box::pin(moves),
+                ])
+                .await;
+                let log = pool.status().await.unwrap().log;
+                assert_eq!((log.kind, log.devices, log.failed_devices), (kind, copies, 0));
+                let so_far = told.take();
+                check(&v, &so_far, "while open").await;
+                told.replace(so_far);
+            }
+            here.cut(1);
+            told.take()
+        });
+        machine.media.iter().for_each(|drive| drive.power_on());
+        reactor::simulate(2, async move {
+            // What it was on before is not taken for it.
+            for old in [LogSpec::Drives, machine.pmem(&[1]), machine.bbu(&[1])] {
+                assert!(machine.open(old).await.is_err());
+            }
+            let pool = machine.open(machine.bbu(&[0, 2])).await.unwrap();
+            check(&pool.volume("db").unwrap(), &told, "after a crash").await;
+            pool.close().await.unwrap();
+        });
+    }
+}
+
+/// Power fails at one moment after another while the log moves.
+#[test]
+fn power_may_fail_at_any_moment_of_a_move_of_the_log() {
+    let (mut old, mut new) = (0, 0);
+    for step in 0..40 {
+        let machine = Rc::new(Machine::new(step));
+        let here = Rc::clone(&machine);
+        let to_drives = step % 2 == 0;
+        let told = reactor::simulate(step, async move {
+            let memory = here.bbu(&[0, 1]);
+            let (from, to) =
+                if to_drives { (memory, LogSpec::Drives) } else { (LogSpec::Drives, memory) };
+            let (pool, v) = here.create(from, 1 + (step / 2 % 2) as u16).await;
+            let told = Rc::new(RefCell::new(Told::default()));
+            let stop = Rc::new(Cell::new(false));
+            let writes = write_on(v.clone(), Rc::clone(&told), stop);
+            assert!(reactor::timeout(Duration::from_millis(3), writes).await.is_err());
+            let writes = write_on(v, Rc::clone(&told), Rc::default());
+            reactor::spawn(async move {
+                // Until the power is off.
+                let _ = pool.move_log(to).await;
+                std::future::pending::<()>().await;
+            });
+            let span = Duration::from_micros(20 + step * 40);
+            assert!(reactor::timeout(span, writes).await.is_err());
+            here.cut(step);
+            told.take()
+        });
+        machine.media.iter().for_each(|drive| drive.power_on());
+        let is_moved = reactor::simulate(step, async move {
+            let kind = machine.kind().await;
+            let log = if kind == LogKind::Drives { LogSpec::Drives } else { machine.bbu(&[1, 0]) };
+            let pool = machine.open(log).await.unwrap();
+            check(&pool.volume("db").unwrap(), &told, &format!("step {step}")).await;
+            pool.close().await.unwrap();
+            (kind == LogKind::Drives) == to_drives
+        });
+        *if is_moved { &mut new } else { &mut old } += 1;
+    }
+    assert!(old >= 8 && new >= 8, "{old} before and {new} after: the moments are chosen badly");
+}
+
+/// A move that fails leaves the log where it is, and it can be tried again.
+#[test]
+fn a_log_stays_where_it_is_when_a_drive_does_not_take_it() {
+    let machine = Machine::new(1);
+    reactor::simulate(1, async move {
+        let (pool, v) = machine.create(machine.bbu(&[0]), 2).await;
+        let mut model = Model::new();
+        scribble(&v, &mut model, 500, 1).await;
+        let zone = at::END..at::END + LOG;
+        let (operation, kind) = (Some(Operation::Write), media::Kind::Medium);
+        machine.media[1].refuse(Refusal { operation, range: zone, kind, times: Some(1) });
+        let error = pool.move_log(LogSpec::Drives).await.unwrap_err();
+        assert_eq!(error.kind, Kind::Failed, "{error}");
+        assert_eq!(pool.status().await.unwrap().log.kind, LogKind::Bbu);
+        scribble(&v, &mut model, 500, 2).await;
+        for not_blank in [machine.bbu(&[0]), machine.pmem(&[0])] {
+            assert_eq!(pool.move_log(not_blank).await.unwrap_err().kind, Kind::Invalid);
+        }
+        pool.move_log(LogSpec::Drives).await.unwrap();
+        scribble(&v, &mut model, 500, 3).await;
+        verify(&v, &model).await;
+        assert_eq!(pool.move_log(LogSpec::Drives).await.unwrap_err().kind, Kind::Invalid);
+        pool.close().await.unwrap();
+        let pool = machine.open(LogSpec::Drives).await.unwrap();
+        verify(&pool.volume("db").unwrap(), &model).await;
+        pool.close().await.unwrap();
+    });
+}
+
+/// A log too long to have room set aside for it says so.
+#[test]
+fn a_log_that_is_long_for_its_drives_does_not_move_to_them() {
+    reactor::simulate(1, async move {
+        let (_, all) = simulated(5, 128 * MIB, 1);
+        let log = LogSpec::Bbu(vec![pmem(16 * MIB)]);
+        let pool = Pool::create(spec(&all, log), &[]).await.unwrap();
+        let error = pool.move_log(LogSpec::Drives).await.unwrap_err();
+        assert!(error.kind == Kind::Invalid && error.to_string().contains("too long"), "{error}");
+        pool.close().await.unwrap();
+    });
+}

@@ -79,6 +79,11 @@ const _: () = assert!(WRITE_PATIENCE.as_secs() < PUT_PATIENCE.as_secs());
 pub(crate) const OPENING_PATIENCE: Duration = Duration::from_secs(15);
 const _: () = assert!(WRITE_PATIENCE.as_secs() < OPENING_PATIENCE.as_secs());
 
+/// How long a drive out of use that did not answer within a deadline is not even asked for what nothing else gives:
+/// each block would wait for as long as that.
+pub(crate) const HUNG_FOR: Duration = Duration::from_mins(5);
+const _: () = assert!(TRANSFER_DEADLINE.as_secs() < HUNG_FOR.as_secs());
+
 /// Read errors and damaged blocks of one drive within [`ERROR_WINDOW`] that take it out of use while the
 /// redundancy bears it: single ones are put right from the others, a medium that falls apart is not.
 pub(crate) const ERRORS_BORNE: u64 = 1000;

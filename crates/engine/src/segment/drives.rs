@@ -248,6 +248,12 @@ impl DriveSet {
         }
     }
 
+    /// It did not answer within a deadline.
+    fn note_hang(&self, drive: u16) {
+        count(&self.counts(drive).timeouts, 1);
+        self.slot(drive).health.hangs();
+    }
+
     /// A read took so long that the others were asked: the next ones go around the drive.
     pub(super) fn note_slow(&self, drive: u16) {
         count(&self.counts(drive).slow, 1);
@@ -320,10 +326,11 @@ impl DriveSet {
 
     /// A drive that may be read, its state being what is asked for.
     fn readable(&self, drive: u16, trust: Trust) -> Result<&Arc<Drive>> {
-        let found = self.slot(drive).drive_if(|state| match trust {
+        let slot = self.slot(drive);
+        let found = slot.drive_if(|state| match trust {
             Trust::Online => state == DriveState::Online,
             Trust::Written => state.is_written(),
-            Trust::Anyone => true,
+            Trust::Anyone => state == DriveState::Online || !slot.health.is_hung(),
         });
         found.ok_or_else(|| self.unusable(drive))
     }
@@ -335,7 +342,7 @@ impl DriveSet {
             }
             media::Kind::Gone => self.fail_one(drive, media),
             media::Kind::Timeout => {
-                count(&self.counts(drive).timeouts, 1);
+                self.note_hang(drive);
                 self.fail_if_spared(drive, media);
             }
             _ => {}
@@ -550,7 +557,7 @@ impl DriveSet {
             Err(refused) => {
                 count(&self.counts(drive).write_errors, 1);
                 if refused.error.kind == media::Kind::Timeout {
-                    count(&self.counts(drive).timeouts, 1);
+                    self.note_hang(drive);
                 }
                 self.fail_one(drive, media);
                 let what = format!("drive {drive}");
@@ -611,7 +618,7 @@ impl DriveSet {
             steps += 1;
             let spared = || media.is_none_or(|media| self.fail_if_spared(drive, media));
             if steps >= WRITE_PATIENCE_STEPS && company.has_ended() && spared() {
-                count(&self.counts(drive).timeouts, 1);
+                self.note_hang(drive);
                 return None;
             }
         }

@@ -1,6 +1,6 @@
 //! How drives fare: which are slow, which fall apart, which keep others waiting.
 
-use crate::limits::{AVOID_FOR, ERROR_WINDOW, HEDGE_FACTOR, HEDGE_MAX, HEDGE_MIN};
+use crate::limits::{AVOID_FOR, ERROR_WINDOW, HEDGE_FACTOR, HEDGE_MAX, HEDGE_MIN, HUNG_FOR};
 use reactor::{Nanos, now};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,6 +15,8 @@ fn nanos(span: Duration) -> Nanos {
 pub(super) struct Health {
     /// Until when reads go around it; 0 when they do not.
     avoided: AtomicU64,
+    /// Until when a drive out of use is not asked for anything; 0 when it may be.
+    hung: AtomicU64,
     /// Errors since then.
     errors: AtomicU64,
     since: AtomicU64,
@@ -25,8 +27,19 @@ impl Health {
         self.avoided.store(now() + nanos(AVOID_FOR), Ordering::Relaxed);
     }
 
+    /// It did not answer within its deadline.
+    pub fn hangs(&self) {
+        self.hung.store(now() + nanos(HUNG_FOR), Ordering::Relaxed);
+    }
+
+    /// Whether it did not answer lately: whoever can do without it does not wait for it.
+    pub fn is_hung(&self) -> bool {
+        now() < self.hung.load(Ordering::Relaxed)
+    }
+
     /// Another drive is there.
     pub fn forget(&self) {
+        self.hung.store(0, Ordering::Relaxed);
         self.avoided.store(0, Ordering::Relaxed);
         self.errors.store(0, Ordering::Relaxed);
     }

@@ -196,3 +196,28 @@ fn a_drive_whose_medium_falls_apart_is_taken_out_of_use_while_it_can_be_spared()
         pool.close().await.unwrap();
     });
 }
+
+/// Each block that only a drive gives that hangs was waited for, as long as a deadline is: writes stood for minutes
+/// behind reclaim.
+#[test]
+fn a_drive_out_of_use_that_hangs_is_not_waited_for_block_by_block() {
+    reactor::simulate(1, async {
+        let (media, _, pool, v) = raid6(LogSpec::Bbu(vec![pmem(8 * MIB)])).await;
+        [2, 5].iter().for_each(|n: &usize| media[*n].set_hanging(true));
+        for at in 0..20 * MIB / BLOCK as u64 {
+            v.write(at * BLOCK as u64, &block(at, 7)).await.unwrap();
+        }
+        let status = pool.status().await.unwrap();
+        assert!([2, 5].iter().all(|n: &usize| status.drives[*n].state == DriveState::Failed));
+        // Beyond what the redundancy gives back.
+        media[0].damage(12 * MIB, 40 * MIB);
+        let (begun, mut lost) = (now(), 0);
+        let mut got = vec![0; BLOCK];
+        for at in 0..BLOCKS {
+            lost += u32::from(v.read(at * BLOCK as u64, &mut got).await.is_err());
+        }
+        assert!(lost > 20, "{lost}");
+        assert!(seconds_since(begun) < 60, "{} s", seconds_since(begun));
+        pool.close().await.unwrap();
+    });
+}

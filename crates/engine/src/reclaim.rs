@@ -37,10 +37,25 @@ struct Live {
     is_new: bool,
 }
 
+/// What became of a segment that was to be emptied, the better before the worse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Emptied {
+    /// Everything live in it was moved.
+    Whole,
+    /// Some of it cannot be read for now.
+    Unreadable,
+    /// There is no segment to move the rest to.
+    NoRoom,
+}
+
 /// What reclaim knows of the segments it looked at.
 #[derive(Debug, Default)]
 struct Reclaiming {
     emptied: BTreeSet<SegmentId>,
+    /// The last look found nothing that it had room to empty.
+    lacks_room: bool,
+    /// Segments of metadata emptied last.
+    evacuated: Vec<SegmentId>,
     /// Those with blocks that cannot be read for now, and until when they are left alone.
     left: BTreeMap<SegmentId, reactor::Nanos>,
 }
@@ -66,6 +81,10 @@ struct Stripes {
     bare: BTreeSet<u32>,
     /// Drives are away that may have the header of one.
     unknown: bool,
+}
+
+fn blocks(live: &[Live]) -> u32 {
+    live.iter().map(|live| u32_of(live.crcs.len())).sum()
 }
 
 /// A segment's stripes, some at a time.
@@ -133,11 +152,11 @@ impl Shard {
     /// Gives back what is dead or was emptied; empties a few segments if there is nothing of the
     /// kind; waits for change if there are none with anything to give.
     async fn reclaim_some(&self, reclaiming: &mut Reclaiming) -> Result<()> {
-        let sparse = self.table().sparse_metadata();
-        if sparse.len() >= METADATA_AT_ONCE {
-            for id in sparse {
-                self.map.evacuate(id).await?;
+        if let Some(sparse) = self.worth_evacuating(reclaiming) {
+            for id in &sparse {
+                self.map.evacuate(*id).await?;
             }
+            reclaiming.evacuated = sparse;
             self.checkpoint().await?;
         }
         let mut dead = self.dead_by_count(reclaiming);
@@ -145,19 +164,26 @@ impl Shard {
         if !dead.is_empty() {
             return self.give_back_dead(&dead, reclaiming).await;
         }
+        reclaiming.lacks_room = false;
         while reclaiming.emptied.len() < SEGMENTS_AT_ONCE {
             let skip = |id| reclaiming.emptied.contains(&id) || reclaiming.is_left(id);
             let victim = self.table().victim(skip);
             let Some((victim, live)) = victim else { break };
-            // What was emptied is given back before its successor lacks room.
-            if self.writer.room_for_moves() < u64::from(live) && !reclaiming.emptied.is_empty() {
+            // What was emptied, or dies meanwhile, is given back before its successor lacks room: nobody else can.
+            if self.writer.room_for_moves() < u64::from(live) {
+                reclaiming.lacks_room = true;
                 break;
             }
-            if self.empty(victim).await? {
-                reclaiming.emptied.insert(victim);
-                count(&self.counters.segments_reclaimed, 1);
-            } else {
-                reclaiming.leave(victim);
+            match self.empty(victim).await? {
+                Emptied::Whole => {
+                    reclaiming.emptied.insert(victim);
+                    count(&self.counters.segments_reclaimed, 1);
+                }
+                Emptied::Unreadable => reclaiming.leave(victim),
+                Emptied::NoRoom => {
+                    reclaiming.lacks_room = true;
+                    break;
+                }
             }
         }
         if reclaiming.emptied.is_empty() {
@@ -165,13 +191,28 @@ impl Shard {
             let found = || {
                 self.ended.get()
                     || self.applied.get() != applied
-                    || self.table().victim(|id| reclaiming.is_left(id)).is_some()
+                    || self.can_empty_some(reclaiming)
                     || !self.dead_by_count(reclaiming).is_empty()
+                    || self.worth_evacuating(reclaiming).is_some()
             };
             // Those left alone are looked at again, whatever happens.
             let _ = reactor::timeout(LEFT_ALONE, self.advanced.until(found)).await;
         }
         Ok(())
+    }
+
+    /// Whether there is a segment to empty, and room for what is live in it.
+    fn can_empty_some(&self, reclaiming: &Reclaiming) -> bool {
+        let victim = self.table().victim(|id| reclaiming.is_left(id));
+        victim.is_some_and(|(_, live)| self.writer.room_for_moves() >= u64::from(live))
+    }
+
+    /// Segments of metadata with little in them, where there are enough of them, or where nothing else gives
+    /// reclaim room to work with.
+    fn worth_evacuating(&self, reclaiming: &Reclaiming) -> Option<Vec<SegmentId>> {
+        let sparse = self.table().sparse_metadata();
+        let enough = if reclaiming.lacks_room { 1 } else { METADATA_AT_ONCE };
+        (sparse.len() >= enough && sparse != reclaiming.evacuated).then_some(sparse)
     }
 
     /// Gives back what is dead although space is not short: there was a look for it.
@@ -222,28 +263,29 @@ impl Shard {
         self.writer.check()
     }
 
-    /// Moves everything live in a segment to the reclaim stream. False when some of it cannot be
-    /// read for now.
-    pub async fn empty(&self, victim: SegmentId) -> Result<bool> {
+    /// Moves everything live in a segment to the reclaim stream, as far as there is room.
+    pub async fn empty(&self, victim: SegmentId) -> Result<Emptied> {
         let Some((info, counted)) = self.table().get(victim).map(|s| (Rc::clone(&s.info), s.live))
         else {
-            return Ok(true);
+            return Ok(Emptied::Whole);
         };
-        let (mut all, mut found, mut bare) = (true, 0, BTreeSet::new());
+        let (mut all, mut found, mut bare) = (Emptied::Whole, 0, BTreeSet::new());
         for stripes in batches(&info) {
             let mut seen = self.live_of(&info, stripes).await?;
             bare.append(&mut seen.bare);
-            all &= !seen.unknown;
-            for live in seen.live {
-                found += u32_of(live.crcs.len());
-                all &= self.relocate(&info, live).await?;
+            if seen.unknown {
+                all = Emptied::Unreadable;
+            }
+            found += blocks(&seen.live);
+            all = all.max(self.relocate(&info, seen.live).await?);
+            if all == Emptied::NoRoom {
+                return Ok(all);
             }
         }
         // Only then may there be blocks whose header is lost.
         if found < counted && !bare.is_empty() {
-            for live in self.live_by_map(&info, &bare).await? {
-                all &= self.relocate(&info, live).await?;
-            }
+            let live = self.live_by_map(&info, &bare).await?;
+            all = all.max(self.relocate(&info, live).await?);
         }
         Ok(all)
     }
@@ -387,12 +429,24 @@ impl Shard {
         }))
     }
 
-    /// Moves blocks; those that are lost are carried along as lost. False when some can neither be
-    /// read now nor be given up.
-    async fn relocate(&self, info: &Rc<SegmentInfo>, live: Live) -> Result<bool> {
+    /// Moves blocks of a segment, as far as there is room.
+    async fn relocate(&self, info: &Rc<SegmentInfo>, live: Vec<Live>) -> Result<Emptied> {
+        let mut all = Emptied::Whole;
+        for live in live {
+            all = all.max(self.relocate_some(info, live).await?);
+            if all == Emptied::NoRoom {
+                break;
+            }
+        }
+        Ok(all)
+    }
+
+    /// Moves blocks; those that are lost are carried along as lost. Those that can neither be read now
+    /// nor be given up stay.
+    async fn relocate_some(&self, info: &Rc<SegmentInfo>, live: Live) -> Result<Emptied> {
         let mut data = vec![0; live.crcs.len() * BLOCK];
         let read = self.writer.segments.read(info, live.at.slot(), &live.crcs, &mut data).await;
-        let mut all = true;
+        let mut all = Emptied::Whole;
         for (n, (crc, block)) in live.crcs.iter().zip(data.chunks_exact_mut(BLOCK)).enumerate() {
             let n = u32_of(n);
             if read.is_err() {
@@ -401,7 +455,7 @@ impl Shard {
                     Salvaged::Whole | Salvaged::KnownLost => {}
                     Salvaged::Lost => count(&self.counters.lost, 1),
                     Salvaged::Unknown => {
-                        all = false;
+                        all = Emptied::Unreadable;
                         continue;
                     }
                 }
@@ -412,7 +466,9 @@ impl Shard {
                 false => Owner::Move { key, old: live.at.offset(n) },
             };
             while self.writer.try_append(Stream::Reclaim, owner, &[*crc], block).is_none() {
-                self.writer.make_room(Stream::Reclaim).await?;
+                if !self.writer.has_room(Stream::Reclaim).await? {
+                    return Ok(Emptied::NoRoom);
+                }
             }
         }
         Ok(all)
@@ -438,7 +494,6 @@ impl Shard {
     /// How many blocks of a segment are live. `None` when drives are away that may know of some.
     async fn count_live(&self, info: &Rc<SegmentInfo>) -> Result<Option<u32>> {
         let (mut live, mut bare) = (0, BTreeSet::new());
-        let blocks = |list: &[Live]| list.iter().map(|l| u32_of(l.crcs.len())).sum::<u32>();
         for stripes in batches(info) {
             let mut seen = self.live_of(info, stripes).await?;
             if seen.unknown {

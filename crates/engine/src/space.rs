@@ -74,6 +74,12 @@ impl Space {
         self.free.fetch_add(signed(blocks) - signed(before), Ordering::AcqRel);
     }
 
+    /// Whether shards hold more, or have leave to, than there is room for.
+    #[must_use]
+    pub fn is_overdrawn(&self) -> bool {
+        self.free.load(Ordering::Acquire) < 0
+    }
+
     /// Blocks that a shard may hold beyond its share while it replaces what is there.
     #[must_use]
     pub const fn slack(&self) -> u64 {
@@ -125,8 +131,10 @@ mod tests {
         // More was held than there should be: nothing is to be had until that much came back.
         space.claim(500);
         space.give_back(400);
+        assert!(space.is_overdrawn());
         assert_eq!(space.take(1), None);
         space.give_back(101);
+        assert!(!space.is_overdrawn());
         assert_eq!(space.take(1), Some(1));
         // A drive is lost, and more is held than there is room for.
         space.set_capacity(9_000);

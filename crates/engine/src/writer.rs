@@ -78,6 +78,14 @@ const fn index(stream: Stream) -> usize {
     }
 }
 
+/// How many of the reserved segments a stream leaves to others.
+const fn kept_from(stream: Stream) -> usize {
+    match stream {
+        Stream::User => RECLAIM_RESERVE,
+        Stream::Reclaim | Stream::Metadata => 0,
+    }
+}
+
 /// What a writer is made from.
 pub struct Parts {
     pub pool: [u8; 16],
@@ -268,9 +276,23 @@ impl Writer {
     /// # Errors
     /// `Failed` when drives failed beyond the redundancy, `Full` when metadata finds no space.
     pub async fn make_room(self: &Rc<Self>, stream: Stream) -> Result<()> {
+        // Whoever waits for a segment has no turn: what is in the stripe can be sealed, and space be won by that.
+        while !self.has_room(stream).await? {
+            let fed =
+                || self.table.borrow().reserved() > kept_from(stream) || self.check().is_err();
+            self.progress.until(fed).await;
+        }
+        Ok(())
+    }
+
+    /// As [`make_room`](Self::make_room), but for waiting for segments: tells whether there is room.
+    ///
+    /// # Errors
+    /// As [`make_room`](Self::make_room).
+    pub async fn has_room(self: &Rc<Self>, stream: Stream) -> Result<bool> {
         self.check()?;
         let _turn = self.turns[index(stream)].hold(1).await;
-        if self.room(stream) > 0 { Ok(()) } else { self.next_stripe(stream).await }
+        if self.room(stream) > 0 { Ok(true) } else { self.next_stripe(stream).await }
     }
 
     /// Writes one block of metadata. It can be read at once, and is durable after
@@ -361,8 +383,9 @@ impl Writer {
         Ok(())
     }
 
-    /// Makes room: the stripe is given to be written, the next one begun.
-    async fn next_stripe(self: &Rc<Self>, stream: Stream) -> Result<()> {
+    /// Makes room: the stripe is given to be written, the next one begun. False where that takes a segment and
+    /// there is none.
+    async fn next_stripe(self: &Rc<Self>, stream: Stream) -> Result<bool> {
         if self.has_partial(stream) {
             self.submit(stream).await;
         }
@@ -374,7 +397,7 @@ impl Writer {
             self.table.borrow_mut().seal(ended.info.id);
         }
         if place.borrow().is_none() {
-            let info = self.open_segment(stream).await?;
+            let Some(info) = self.open_segment(stream)? else { return Ok(false) };
             self.segments.write_member_headers(&info).await.inspect_err(|e| self.fail(e))?;
             *place.borrow_mut() = Some(Open { info, builder: None, next: 0 });
         }
@@ -386,25 +409,16 @@ impl Writer {
                 open.next = stripe + 1;
             }
         }
-        Ok(())
+        Ok(true)
     }
 
-    async fn open_segment(&self, stream: Stream) -> Result<Rc<SegmentInfo>> {
-        let keep = match stream {
-            Stream::Metadata => return self.open_for_metadata(),
-            Stream::Reclaim => 0,
-            Stream::User => RECLAIM_RESERVE,
-        };
-        loop {
-            self.check()?;
-            let opened = self.table.borrow_mut().open(stream, keep);
-            self.look_for_hunger();
-            if let Some(info) = opened {
-                return Ok(info);
-            }
-            let fed = || self.table.borrow().reserved() > keep || self.check().is_err();
-            self.progress.until(fed).await;
+    fn open_segment(&self, stream: Stream) -> Result<Option<Rc<SegmentInfo>>> {
+        if stream == Stream::Metadata {
+            return self.open_for_metadata().map(Some);
         }
+        let opened = self.table.borrow_mut().open(stream, kept_from(stream));
+        self.look_for_hunger();
+        Ok(opened)
     }
 
     /// Metadata takes what is free, and where nothing is, what was kept for contents: without it

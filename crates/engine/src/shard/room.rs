@@ -308,6 +308,8 @@ impl Shard {
         let whole = self.map.places(count).await?;
         if whole {
             self.writer.table.borrow_mut().set_live_data(&counted);
+            // Before a writer takes for room what was counted twice.
+            self.give_space_back(self.common.space.portion());
         }
         Ok(whole.then_some(live))
     }
@@ -446,8 +448,10 @@ impl Shard {
         taken.is_some()
     }
 
-    /// Gives back what the shard does not use of its share, but for `keep` blocks.
+    /// Gives back what the shard does not use of its share, but for `keep` blocks, or none where more was
+    /// dealt out than there is: a crash has counted blocks twice, or a drive is gone.
     pub fn give_space_back(&self, keep: u64) {
+        let keep = if self.common.space.is_overdrawn() { 0 } else { keep };
         let used = self.held() + self.room.promised.get() + self.room.queued.get();
         let spare = self.room.allowed.get().saturating_sub(used);
         // Not every block that becomes free: only what is more than what was kept.

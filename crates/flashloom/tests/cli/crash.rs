@@ -22,7 +22,7 @@ impl Load {
     }
 
     /// Waits until `bytes` more of acknowledgements have been noted; false when the load is over before.
-    fn goes_on(&mut self, bytes: u64) -> bool {
+    pub fn goes_on(&mut self, bytes: u64) -> bool {
         let from = self.noted();
         while self.noted() < from + bytes {
             if self.is_over() {

@@ -30,7 +30,7 @@ const POOLS: [(&str, u32, &str, &str, u32); 4] = [
 
 const NQN: &str = "nqn.2026-11.io.flashloom:kills";
 
-fn number(name: &str, default: u64) -> u64 {
+pub fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap())
 }
 
@@ -56,8 +56,8 @@ fn make(dir: &Path) -> Vec<Value> {
 }
 
 /// Starts a daemon and kills it `after` that time, or as soon as it is open.
-fn cut_opening_short(dir: &Path, after: Duration) {
-    let mut command = flashloom(dir, "serve");
+pub fn cut_opening_short(dir: &Path, serve: &str, after: Duration) {
+    let mut command = flashloom(dir, serve);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let output = BufReader::new(child.stdout.take().unwrap());
     let (tell, open) = mpsc::channel();
@@ -150,7 +150,7 @@ fn pools_keep_what_they_acknowledged_however_often_the_daemon_is_killed() {
             drop(daemon);
             killed += 1;
             if prng.below(3) == 0 {
-                cut_opening_short(dir, Duration::from_millis(prng.below(OPENING_MAX_MS)));
+                cut_opening_short(dir, "serve", Duration::from_millis(prng.below(OPENING_MAX_MS)));
             }
             // Nothing named: what was served last, pools and all. Shards share a reactor now and then.
             let on = if prng.below(3) == 0 { "serve --cpus 0" } else { several };

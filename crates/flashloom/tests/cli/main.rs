@@ -18,6 +18,8 @@ mod ends;
 mod kills;
 mod log_move;
 mod raid;
+mod returns;
+mod shelf;
 mod space;
 mod strangers;
 mod taken;

@@ -124,13 +124,16 @@ impl Superblock {
     }
 
     /// Writes the newest label to the drives that missed it: no other is begun before. A drive that is not marked is
-    /// therefore one epoch behind the others at most, and known as an old copy where it is further behind.
+    /// therefore one epoch behind the others at most, and known as an old copy where it is further behind. One that is
+    /// marked does not get it: whoever has a label that calls it failed seems to have gone on without the others.
     async fn catch_up(&self) -> Result<()> {
-        let behind = self.behind.load(Ordering::Acquire);
+        let label = self.label();
+        let marked = self.drives.indices().zip(&label.drives).filter(|(_, record)| record.is_out());
+        let marked: u64 = marked.map(|(index, _)| bit(index)).sum();
+        let behind = self.behind.load(Ordering::Acquire) & !marked;
         if behind == 0 {
             return Ok(());
         }
-        let label = self.label();
         self.put_to(What::Label(&label), |drive| behind & bit(drive) != 0).await
     }
 

@@ -69,8 +69,10 @@ pub fn pools(home: &Handle, paths: Vec<PathBuf>) -> Result<Vec<FoundPool>> {
 
 fn described(found: &[(PathBuf, Label)]) -> Option<FoundPool> {
     let (_, label) = found.iter().max_by_key(|(_, label)| label.epoch)?;
+    // The first of those that are as new.
     let at = |index: usize| {
-        let here = found.iter().find(|(_, label)| usize::from(label.drive) == index);
+        let here = found.iter().rev().filter(|(_, of)| usize::from(of.drive) == index);
+        let here = here.max_by_key(|(_, of)| of.epoch).filter(|(_, of)| !is_old(of, label));
         here.map(|(path, _)| path.display().to_string())
     };
     let records = label.drives.iter().enumerate();
@@ -121,7 +123,7 @@ pub struct Lacks {
 /// `Failed` when there is no drive of the pool at all, or none of its log.
 pub fn find(home: &Handle, def: &PoolDef, folders: &[PathBuf], anew: bool) -> Result<Found> {
     let mut faults = Vec::new();
-    let mut held = hold(home, def.id, &def.drives, &mut faults)?;
+    let mut held = one_of_each(hold(home, def.id, &def.drives, &mut faults)?, def);
     let (mut newest, mut absent) = absent(&held);
     if newest.is_none() || !absent.is_empty() {
         let wanted = |label: &Label| {
@@ -136,9 +138,17 @@ pub fn find(home: &Handle, def: &PoolDef, folders: &[PathBuf], anew: bool) -> Re
         let moved = peek(home, others.collect())?.into_iter().filter(|(_, label)| wanted(label));
         let moved: Vec<_> = moved.map(|(path, _)| path).collect();
         held.extend(hold(home, def.id, &moved, &mut faults)?);
+        held = one_of_each(held, def);
         (newest, absent) = self::absent(&held);
     }
     let Some(newest) = newest else { return Err(none_found(def, &faults)) };
+    // They are given all the same: they may be made whole.
+    let old = held.iter().filter(|held| is_old(&held.label, &newest));
+    faults.extend(old.map(|held| {
+        let path = held.member.path.clone();
+        let what = format!("{} is an old copy of it", path.display());
+        (path, what)
+    }));
     // Closed in order, it left nothing in its log.
     let size = newest.log_bytes * u64::from(newest.shards);
     let (log, log_locks, mut lost) =
@@ -195,11 +205,31 @@ fn hold(
     Ok(held)
 }
 
+/// Whether this is the label of a drive that the others do not know to be out, and that lacks what they have.
+fn is_old(label: &Label, newest: &Label) -> bool {
+    let record = newest.drives.get(usize::from(label.drive));
+    record.is_none_or(|record| !record.is_out()) && newest.shows_old(label.epoch)
+}
+
+/// Of several that say to be the same drive, the newest: others are copies of it. Of those that are as new, the one at
+/// its place; where that says nothing, whoever opens them has to refuse.
+fn one_of_each(mut held: Vec<Held>, def: &PoolDef) -> Vec<Held> {
+    let rank = |held: &Held| {
+        let place = def.drives.get(usize::from(held.label.drive));
+        (held.label.epoch, place == Some(&held.member.path))
+    };
+    held.sort_by_key(|held| (held.label.drive, std::cmp::Reverse(rank(held))));
+    held.dedup_by(|next, first| next.label.drive == first.label.drive && rank(next) < rank(first));
+    held
+}
+
 /// The newest label, and the drives that are not here though it does not say that they are lost.
 fn absent(held: &[Held]) -> (Option<Label>, Vec<usize>) {
     let newest = held.iter().map(|held| &held.label).max_by_key(|label| label.epoch).cloned();
     let Some(label) = newest else { return (None, Vec::new()) };
-    let is_here = |index: usize| held.iter().any(|held| usize::from(held.label.drive) == index);
+    let here = held.iter().filter(|held| !is_old(&held.label, &label));
+    let here: BTreeSet<_> = here.map(|held| usize::from(held.label.drive)).collect();
+    let is_here = |index: usize| here.contains(&index);
     let records = label.drives.iter().enumerate();
     let absent = records.filter(|(index, record)| !record.is_out() && !is_here(*index));
     let absent = absent.map(|(index, _)| index).collect();

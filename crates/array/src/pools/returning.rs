@@ -193,23 +193,22 @@ impl Search {
         lacked.into_iter().filter(is_due).collect()
     }
 
-    /// Finds drives by their labels, at the paths where they were first.
+    /// Finds drives by their labels; of several that say to be the same one the newest, and of those that are as new
+    /// the one at the path where it was.
     fn find(&mut self, due: &BTreeSet<usize>) -> Result<BTreeMap<usize, Option<(PathBuf, Label)>>> {
         let mut found: BTreeMap<usize, _> = due.iter().map(|index| (*index, None)).collect();
         let own = due.iter().filter_map(|index| self.def.drives.get(*index).cloned());
-        let mut look = |paths: Vec<PathBuf>| -> Result<bool> {
-            for (path, label) in peek(self.pool.home(), paths)? {
-                let index = usize::from(label.drive);
-                if Uuid::from_bytes(label.pool) == self.pool.id()
-                    && let Some(place) = found.get_mut(&index)
-                {
-                    place.get_or_insert((path, label));
-                }
+        let paths = own.chain(places(&self.folders)).collect();
+        for (path, label) in peek(self.pool.home(), paths)? {
+            let index = usize::from(label.drive);
+            if Uuid::from_bytes(label.pool) == self.pool.id()
+                && let Some(place) = found.get_mut(&index)
+                && place
+                    .as_ref()
+                    .is_none_or(|(_, other): &(PathBuf, Label)| label.epoch > other.epoch)
+            {
+                *place = Some((path, label));
             }
-            Ok(found.values().all(Option::is_some))
-        };
-        if !look(own.collect())? {
-            look(places(&self.folders))?;
         }
         for index in due {
             if let Some(lacked) = self.away.drives.get_mut(index) {

@@ -248,6 +248,14 @@ impl Label {
         self.log_members.iter().filter(|member| member.current)
     }
 
+    /// Whether a drive with a label of this epoch, which nobody knows to be out, is an old copy. One that missed nothing
+    /// is one epoch behind at most: no label is begun before all drives in use have the one before, and an opening
+    /// writes two.
+    #[must_use]
+    pub const fn shows_old(&self, epoch: u64) -> bool {
+        epoch + 1 < self.epoch
+    }
+
     /// The label as a block.
     #[must_use]
     pub fn to_block(&self) -> Box<[u8; BLOCK]> {

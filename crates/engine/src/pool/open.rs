@@ -126,10 +126,9 @@ async fn sort(given: Vec<Arc<Drive>>, options: OpenOptions) -> Result<Sorted> {
         if drive.is_none() || epoch == newest.epoch {
             continue;
         }
-        if epoch + 1 == newest.epoch || canary::has(Canary::TakesOldCopies) {
+        if !newest.shows_old(epoch) || canary::has(Canary::TakesOldCopies) {
             behind.push(index);
         } else {
-            // No label is begun before all drives in use have the one before, and an opening writes two.
             returned.extend(drive.take());
             old.push(index);
         }

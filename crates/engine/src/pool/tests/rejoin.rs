@@ -364,3 +364,39 @@ fn a_drive_that_is_whole_again_may_have_the_log_again() {
         verify(&rig.v, &rig.model).await;
     });
 }
+
+/// The label that calls a drive failed was written to the drive itself, before the one that takes it back. A process
+/// killed in between left a drive that seemed to have gone on without the others, and a pool that nobody could open.
+#[test]
+fn a_process_killed_while_it_takes_a_drive_back_leaves_one_that_can_be_taken_back() {
+    let mut rig = reactor::simulate(12, async {
+        let mut rig = rig(4, raid::Scheme::Raid5, bbu(), 1, 12).await;
+        rig.pool.clone().close().await.unwrap();
+        let away = rig.drives.remove(2);
+        rig.open(OpenOptions { degraded: true, ..OpenOptions::default() }).await.unwrap();
+        rig.pool.clone().close().await.unwrap();
+        rig.drives.insert(2, away);
+        rig
+    });
+    let labels = |drive: &Simulated| {
+        let mut slots = vec![0; 2 * BLOCK];
+        drive.peek(crate::format::area::LABEL, &mut slots);
+        slots
+    };
+    let mut rig = reactor::simulate(13, async move {
+        let before = labels(&rig.media[2]);
+        rig.open(OpenOptions::default()).await.unwrap();
+        while labels(&rig.media[2]) == before {
+            reactor::sleep(Duration::from_micros(1)).await;
+        }
+        rig
+    });
+    reactor::simulate(14, async move {
+        rig.open(OpenOptions::default()).await.unwrap();
+        while states(&rig.pool).await[2] == DriveState::Missing {
+            reactor::yield_now().await;
+        }
+        assert_eq!(settled(&rig.pool, 2).await.0, DriveState::Online);
+        verify(&rig.v, &rig.model).await;
+    });
+}

@@ -87,3 +87,84 @@ fn nothing_else_is_taken_in_a_drives_place() {
     node.stop();
     drop(node);
 }
+
+/// Has a pool live on, so that a copy of a drive from before is old.
+fn live_on(dir: &Path, name: &str) {
+    let node = start(dir, "", "");
+    let volume: NewVolume =
+        serde_json::from_str(&format!(r#"{{"name": "{name}", "size": 1048576}}"#)).unwrap();
+    node.create_volume(&named("fast"), &volume).unwrap();
+    node.stop();
+    drop(node);
+}
+
+/// It was refused as if it were there, and waited for as if it were not: the pool stayed closed for ever.
+#[test]
+fn an_old_copy_in_a_drives_place_counts_as_missing_and_is_made_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let node = start(dir, "", "");
+    make(&node, dir, "fast");
+    node.stop();
+    drop(node);
+    let (place, old) = (dir.join("fast1"), dir.join("old"));
+    fs::copy(&place, &old).unwrap();
+    live_on(dir, "later");
+    fs::rename(&old, &place).unwrap();
+
+    let node = start(dir, "wait-for-drives = 3600", "");
+    let problem = node.pool(&named("fast")).unwrap().problem.unwrap();
+    assert!(problem.contains("drive 1 is missing") && problem.contains("an old copy"), "{problem}");
+    node.stop();
+    drop(node);
+    let node = start(dir, "wait-for-drives = 0", "");
+    assert_eq!(said(&node, "pool fast was opened without what it lacks"), 1);
+    wait_until_whole(&node, "fast");
+    node.stop();
+    drop(node);
+    // It counts: another can be spared.
+    fs::remove_file(dir.join("fast0")).unwrap();
+    let node = start(dir, "wait-for-drives = 0", "");
+    assert_eq!(node.volumes().unwrap().len(), 2);
+    node.stop();
+    drop(node);
+}
+
+/// They were given both, and refused; or the one that comes first by its name was taken, and written to.
+#[test]
+fn an_old_copy_beside_the_drive_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let shelf = dir.join("shelf");
+    fs::create_dir(&shelf).unwrap();
+    let node = start(dir, "", "");
+    make(&node, dir, "fast");
+    node.stop();
+    drop(node);
+    let (place, old, real) = (dir.join("fast1"), shelf.join("a.bak"), shelf.join("moved"));
+    fs::copy(&place, &old).unwrap();
+    let was = fs::read(&old).unwrap();
+    live_on(dir, "later");
+    let settings =
+        |wait: u32| format!("wait-for-drives = {wait}\ndrive-folders = [\"{}\"]", shelf.display());
+    fs::rename(&place, &real).unwrap();
+    let node = start(dir, &settings(3600), "");
+    assert_eq!(health(&node, "fast"), PoolHealth::Online, "{:?}", node.events(0));
+    assert_eq!(drive(&node, 1).path, Some(real.display().to_string()));
+    node.stop();
+    drop(node);
+
+    // The same of one that comes back while the pool is open.
+    let away = dir.join("away");
+    fs::rename(&real, &away).unwrap();
+    fs::rename(&old, dir.join("bak")).unwrap();
+    let node = start(dir, &settings(0), "");
+    assert_eq!(health(&node, "fast"), PoolHealth::Degraded);
+    fs::rename(dir.join("bak"), &old).unwrap();
+    fs::rename(&away, &real).unwrap();
+    wait_until_whole(&node, "fast");
+    assert_eq!(drive(&node, 1).path, Some(real.display().to_string()));
+    node.stop();
+    drop(node);
+    assert!(fs::read(&old).unwrap() == was, "a copy was written to");
+}

@@ -8,9 +8,9 @@ use stdx::num::{u64_of, usize64};
 use zerocopy::IntoBytes;
 
 use crate::controller::Path;
+use crate::host::Admission;
 use crate::limits::ADMIN_QUEUE_ENTRIES_MAX;
-use crate::listener::ListenerId;
-use crate::registry::Registry;
+use crate::listener::{ListenerId, ListenerInfo, Referral};
 
 /// Log Specific Parameter bits that a host may set. Extended entries are not among them.
 pub(crate) const LSP_SUPPORTED: u8 = bits::LSP_PORT_LOCAL | bits::LSP_ALL_SUBSYSTEMS;
@@ -20,6 +20,17 @@ const UNIT: u64 = 1024;
 
 #[cfg(test)]
 mod tests;
+
+/// What every host's log is made of, as it was at one generation: read under no lock.
+#[derive(Debug)]
+pub(crate) struct Listed {
+    pub generation: u64,
+    /// The discovery subsystem's own name.
+    pub service: Nqn,
+    pub listeners: Vec<(ListenerId, ListenerInfo)>,
+    pub subsystems: Vec<(Nqn, Admission)>,
+    pub referrals: Vec<Referral>,
+}
 
 /// One row of the log, before it becomes an [`Entry`].
 struct Row<'a> {
@@ -33,21 +44,20 @@ struct Row<'a> {
 /// Writes the bytes of `host`'s log that lie at `offset` and behind into `out`; what is behind the
 /// log's end stays as it is. Returns the length of the whole log in bytes.
 pub(crate) fn read(
-    registry: &Registry,
+    listed: &Listed,
     host: &Nqn,
     path: &Path,
     lsp: u8,
     offset: u64,
     out: &mut [u8],
 ) -> u64 {
-    let rows = rows(registry, host, path, lsp);
-    let count = u64_of(rows.len());
-    let header = Header::new(registry.generation, count);
-    place(header.as_bytes(), 0, offset, out);
+    let log = Log::of(listed, host, path, lsp);
+    let count = u64_of(log.rows().count());
+    place(Header::new(listed.generation, count).as_bytes(), 0, offset, out);
     let end = offset.saturating_add(u64_of(out.len()));
-    for (row, at) in rows.iter().zip((UNIT..).step_by(usize64(UNIT))) {
+    for (row, at) in log.rows().zip((UNIT..).step_by(usize64(UNIT))) {
         if at < end && at + UNIT > offset {
-            place(entry(row).as_bytes(), at, offset, out);
+            place(entry(&row).as_bytes(), at, offset, out);
         }
     }
     UNIT * (count + 1)
@@ -62,35 +72,52 @@ fn place(bytes: &[u8], at: u64, offset: u64, out: &mut [u8]) {
     room[..length].copy_from_slice(&bytes[..length]);
 }
 
-/// The rows a host gets: the discovery service itself, the subsystems that admit the host, both
-/// for every listener that it can reach, and the referrals.
-fn rows<'a>(registry: &'a Registry, host: &Nqn, path: &Path, lsp: u8) -> Vec<Row<'a>> {
-    let local = path.local.ip();
-    let mut rows = Vec::new();
-    for (&id, info) in &registry.listeners {
-        let is_own = id == path.listener;
-        if lsp & bits::LSP_PORT_LOCAL != 0 && !is_own {
-            continue;
-        }
-        let Some(address) = info.reachable_at(local, is_own) else { continue };
-        let ListenerId(port) = id;
-        let nqn = &registry.discovery_name;
-        let flags = bits::EFLAGS_DUPLICATE | bits::EFLAGS_PERSISTENT;
-        rows.push(Row { subtype: SubsystemType::CurrentDiscovery, nqn, address, port, flags });
-        if info.discovery_only {
-            continue;
-        }
-        let admitting = registry.subsystems.iter().filter(|(_, s)| s.admission.admits(host));
-        for (nqn, _) in admitting {
-            rows.push(Row { subtype: SubsystemType::Nvm, nqn, address, port, flags: 0 });
-        }
+/// What one host gets of it: the discovery service itself and the subsystems that admit the host, both for every
+/// listener that it can reach, and the referrals.
+struct Log<'a> {
+    listed: &'a Listed,
+    reachable: Vec<(u16, (IpAddr, u16), &'a ListenerInfo)>,
+    admitting: Vec<&'a Nqn>,
+}
+
+impl<'a> Log<'a> {
+    fn of(listed: &'a Listed, host: &Nqn, path: &Path, lsp: u8) -> Self {
+        let local = path.local.ip();
+        let reachable = listed.listeners.iter().filter_map(|&(id, ref info)| {
+            let is_own = id == path.listener;
+            let is_asked_for = is_own || lsp & bits::LSP_PORT_LOCAL == 0;
+            let address = info.reachable_at(local, is_own).filter(|_| is_asked_for)?;
+            let ListenerId(port) = id;
+            Some((port, address, info))
+        });
+        let admitting = listed.subsystems.iter().filter(|(_, admission)| admission.admits(host));
+        let admitting = admitting.map(|(nqn, _)| nqn).collect();
+        Self { listed, reachable: reachable.collect(), admitting }
     }
-    for referral in &registry.referrals {
-        let address = (referral.traddr, referral.trsvcid);
-        let (subtype, nqn) = (SubsystemType::Referral, &referral.nqn);
-        rows.push(Row { subtype, nqn, address, port: 0, flags: 0 });
+
+    fn rows(&self) -> impl Iterator<Item = Row<'a>> {
+        let reached = self.reachable.iter().flat_map(|&(port, address, info)| {
+            let own = Row {
+                subtype: SubsystemType::CurrentDiscovery,
+                nqn: &self.listed.service,
+                address,
+                port,
+                flags: bits::EFLAGS_DUPLICATE | bits::EFLAGS_PERSISTENT,
+            };
+            let admitting = if info.discovery_only { &[][..] } else { &self.admitting[..] };
+            let subtype = SubsystemType::Nvm;
+            let nvm = admitting.iter().map(move |&nqn| Row { subtype, nqn, address, port, flags: 0 });
+            core::iter::once(own).chain(nvm)
+        });
+        let referred = self.listed.referrals.iter().map(|referral| Row {
+            subtype: SubsystemType::Referral,
+            nqn: &referral.nqn,
+            address: (referral.traddr, referral.trsvcid),
+            port: 0,
+            flags: 0,
+        });
+        reached.chain(referred)
     }
-    rows
 }
 
 fn entry(row: &Row<'_>) -> Entry {

@@ -1,6 +1,7 @@
 //! Hosts: who they are, and which of them a subsystem admits.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use nvme::nqn::Nqn;
 
@@ -18,18 +19,18 @@ pub struct Host {
     pub id: [u8; 16],
 }
 
-/// Which hosts a subsystem admits.
+/// Which hosts a subsystem admits. Cheap to clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Admission {
     any: bool,
-    listed: BTreeSet<Nqn>,
+    listed: Arc<BTreeSet<Nqn>>,
 }
 
 impl Admission {
     /// Admits every host, or (`false`) nobody until hosts are listed.
     #[must_use]
     pub fn new(any: bool) -> Self {
-        Self { any, listed: BTreeSet::new() }
+        Self { any, listed: Arc::default() }
     }
 
     /// Whether `host` may connect and sees the subsystem in discovery. No list admits hosts without a name.
@@ -58,12 +59,12 @@ impl Admission {
         if self.listed.len() >= HOSTS_MAX && !self.listed.contains(&host) {
             return false;
         }
-        self.listed.insert(host);
+        Arc::make_mut(&mut self.listed).insert(host);
         true
     }
 
     /// Takes a host off the list; `false` when it was not on it.
     pub(crate) fn remove(&mut self, host: &Nqn) -> bool {
-        self.listed.remove(host)
+        self.listed.contains(host) && Arc::make_mut(&mut self.listed).remove(host)
     }
 }

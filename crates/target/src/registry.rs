@@ -21,6 +21,7 @@ use nvme::nqn::Nqn;
 pub use draining::Draining;
 
 use crate::controller::Controller;
+use crate::discovery::Listed;
 use crate::event::Event;
 use crate::fabrics::Why;
 use crate::limits::{CONTROLLERS_MAX, LISTENERS_MAX};
@@ -89,6 +90,8 @@ pub(crate) struct Registry {
     pub discovery: Controllers,
     /// Generation counter of the discovery log (GENCTR).
     pub generation: u64,
+    /// What discovery logs of this generation are made of, once somebody has asked.
+    listed: Option<Arc<Listed>>,
     next_listener: u16,
 }
 
@@ -121,6 +124,7 @@ impl Target {
                 discovery_name: Nqn::discovery(),
                 discovery: Controllers::new(1, CNTLID_MAX),
                 generation: 1,
+                listed: None,
                 next_listener: 1,
             }),
             itself: Weak::clone(itself),
@@ -157,6 +161,14 @@ impl Target {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What discovery logs are made of. Made once a generation: strangers may ask for their log as often as they like,
+    /// and everybody's Connect waits for this lock.
+    pub(crate) fn listed(&self) -> Arc<Listed> {
+        let mut registry = self.lock();
+        let made = registry.listed.take().unwrap_or_else(|| Arc::new(registry.list()));
+        Arc::clone(registry.listed.insert(made))
+    }
+
     pub(crate) fn started(&self) -> u64 {
         self.started
     }
@@ -185,10 +197,22 @@ impl Registry {
         namespace.ok_or_else(|| ManageError::NoNamespace(nqn.clone(), nsid))
     }
 
+    fn list(&self) -> Listed {
+        let subsystems = self.subsystems.iter();
+        Listed {
+            generation: self.generation,
+            service: self.discovery_name.clone(),
+            listeners: self.listeners.iter().map(|(&id, info)| (id, info.clone())).collect(),
+            subsystems: subsystems.map(|(nqn, s)| (nqn.clone(), s.admission.clone())).collect(),
+            referrals: self.referrals.clone(),
+        }
+    }
+
     /// Moves the generation counter, and returns the discovery controllers of the hosts whose log
     /// changed: others are not told, as the change is none of their business.
     fn discovery_changed(&mut self, sees: impl Fn(&Nqn) -> bool) -> Vec<Arc<Controller>> {
         self.generation = self.generation.wrapping_add(1);
+        self.listed = None;
         self.discovery.iter().filter(|c| sees(&c.host().nqn)).cloned().collect()
     }
 }

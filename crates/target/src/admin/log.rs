@@ -180,8 +180,7 @@ impl Controller {
             return Err(Fault::field(10, 8));
         }
         let target = self.target().ok_or(Fault::from(Status::INTERNAL_ERROR))?;
-        let registry = target.lock();
         let (host, path) = (self.host_nqn(), self.path());
-        Ok(discovery::read(&registry, host, path, command.lsp, offset, out))
+        Ok(discovery::read(&target.listed(), host, path, command.lsp, offset, out))
     }
 }

@@ -1,5 +1,7 @@
 //! The discovery log: what which host sees, and how it hears of changes.
 
+use std::sync::Arc;
+
 use nvme::discovery::{Entry, Header};
 use nvme::identify::{Cns, Identify, IdentifyController, bits as id_bits};
 use nvme::log::{GetLogPage, LogOffset, SupportedPages, lid};
@@ -185,4 +187,24 @@ fn a_connection_without_a_timeout_is_closed_when_idle() {
     crate::rig::set_cc(admin.controller(), nvme::property::Cc(1));
     let deadline = admin.controller().keep_alive_deadline();
     assert_eq!(deadline, Some(crate::rig::START + 120 * crate::rig::SECOND));
+}
+
+/// Each Get Log Page made all rows of the log anew, with everybody's Connect waiting for the lock, as often as a
+/// stranger liked to ask.
+#[test]
+fn what_logs_are_made_of_is_gathered_once_a_generation() {
+    let rig = Rig::new();
+    let first = rig.target.listed();
+    let admin = discover(&rig, OTHER_HOST);
+    for _ in 0..3 {
+        log(admin.controller(), 0);
+    }
+    assert!(Arc::ptr_eq(&first, &rig.target.listed()));
+    let private = nqn("nqn.2026-11.io.flashloom:private");
+    let spec = SubsystemSpec { allow_any_host: false, ..SubsystemSpec::new(private.clone()) };
+    rig.target.add_subsystem(spec).unwrap();
+    assert!(!Arc::ptr_eq(&first, &rig.target.listed()));
+    rig.target.allow_host(&private, &nqn(OTHER_HOST)).unwrap();
+    let (header, entries) = log(admin.controller(), 0);
+    assert_eq!((header.genctr.get(), entries.len()), (rig.target.listed().generation, 3));
 }

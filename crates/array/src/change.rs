@@ -3,6 +3,7 @@
 use api::value::{Address, AnaState, Nqn};
 
 use crate::desired::{Desired, ListenerDef, NamespaceDef, SubsystemDef};
+use crate::serving::is_same_medium;
 
 /// One step. Each has an inverse, so that steps taken can be taken back.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,6 +90,22 @@ pub fn steps(old: &Desired, new: &Desired) -> Vec<Step> {
         }
     }
     steps
+}
+
+/// Namespaces among `steps` that go, and come back in another way from the same drive or volume: what they were.
+pub fn replaced(steps: &[Step]) -> Vec<((Nqn, u32), NamespaceDef)> {
+    let comes_back = |was: &NamespaceDef| {
+        steps.iter().any(|step| {
+            matches!(step, Step::AddNamespace { def, .. } if is_same_medium(&was.backend, &def.backend))
+        })
+    };
+    let gone = steps.iter().filter_map(|step| match step {
+        Step::RemoveNamespace { nqn, nsid, def } if comes_back(def) => {
+            Some(((nqn.clone(), *nsid), def.clone()))
+        }
+        _ => None,
+    });
+    gone.collect()
 }
 
 /// Whether `a` can become `b` by a change of ANA state.

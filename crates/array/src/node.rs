@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use api::v1::{Event, Kind, PollPolicy, Severity};
 use api::value::Address;
@@ -12,11 +12,11 @@ use target::{News, Target};
 
 use crate::change::Step;
 use crate::config::{self, Config, Faults, Settings};
-use crate::desired::{self, Desired, ListenerDef};
+use crate::desired::{self, Desired, ListenerDef, NamespaceDef};
 use crate::events::Events;
 use crate::limits::{DRAIN, NAMESPACE_DRAIN, START_PATIENCE};
-use crate::serving::Serving;
 use crate::serving::crew::Crew;
+use crate::serving::{Cut, Place, Serving};
 use crate::state::{State, StateDir};
 use crate::{Error, Result, change, cpus};
 
@@ -292,18 +292,65 @@ impl Node {
 
     fn reload_from(&self, path: &Path) -> std::result::Result<(), StartError> {
         let Config { settings, desired: base } = config::load(path)?;
-        {
+        // What is to be served anew from where it is: first nothing of the old one must be left there.
+        let taken = self.take_out_replaced(&base)?;
+        let result = {
             let _changing = self.changing();
             let mut inner = self.inner();
             let wanted = desired::merge(&inner.state.base, &base, &inner.state.current);
-            self.go_to(&mut inner, wanted, Some(base))?;
-        }
-        self.wait_for_removed();
+            let result = self.go_to(&mut inner, wanted, Some(base));
+            if result.is_err() && !taken.is_empty() {
+                self.put_back(&mut inner, taken);
+            }
+            result
+        };
+        self.finish_change();
+        result?;
         if settings != self.settings {
             let words = "what changed under [node] takes effect at the next start";
             self.events.record(Severity::Warning, words);
         }
         Ok(())
+    }
+
+    /// Takes namespaces out of service that `base` would serve in another way from the same drive or volume, and waits
+    /// with nothing held until their commands have ended. Gives what they were.
+    fn take_out_replaced(&self, base: &Desired) -> Result<Vec<(Place, NamespaceDef)>> {
+        let taken = {
+            let _changing = self.changing();
+            let mut inner = self.inner();
+            let current = &inner.state.current;
+            let wanted = desired::merge(&inner.state.base, base, current);
+            let taken = change::replaced(&change::steps(current, &wanted));
+            if taken.is_empty() {
+                return Ok(taken);
+            }
+            wanted.check()?;
+            let mut without = current.clone();
+            for ((nqn, nsid), _) in &taken {
+                if let Some(def) = without.subsystems.get_mut(nqn) {
+                    def.namespaces.remove(nsid);
+                }
+            }
+            self.go_to(&mut inner, without, None)?;
+            taken
+        };
+        self.finish_change();
+        Ok(taken)
+    }
+
+    /// Serves again what was taken out for a change that failed.
+    fn put_back(&self, inner: &mut Inner, taken: Vec<(Place, NamespaceDef)>) {
+        let mut wanted = inner.state.current.clone();
+        for ((nqn, nsid), was) in taken {
+            if let Some(def) = wanted.subsystems.get_mut(&nqn) {
+                def.namespaces.entry(nsid).or_insert(was);
+            }
+        }
+        if let Err(error) = self.go_to(inner, wanted, None) {
+            let words = format!("namespaces taken out for a change are not served again: {error}");
+            self.events.record(Severity::Error, words);
+        }
     }
 
     /// Changes what is served: `edit` makes the wish, then all of it is taken or none.
@@ -321,16 +368,24 @@ impl Node {
             answer
         };
         self.events.record(Severity::Info, what(&answer));
-        self.wait_for_removed();
+        self.finish_change();
         Ok(answer)
     }
 
-    /// Waits, with nothing held, until the commands of namespaces that were removed have ended: what they were kept in
-    /// can be used by others then. Those that do not end are told of.
-    fn wait_for_removed(&self) {
-        let late = self.inner().serving().map(Serving::lingering).unwrap_or_default();
+    /// Waits, with nothing held, until the commands of namespaces that were removed or made smaller have ended: what
+    /// they were kept in can be used by others then, or cut. Those that do not end are told of.
+    fn finish_change(&self) {
+        let (late, cuts) = match self.inner().serving() {
+            Ok(serving) => (serving.lingering(), serving.cuts()),
+            Err(_) => return,
+        };
+        let begun = reactor::now_exact();
+        let left = || {
+            let gone = Duration::from_nanos(reactor::now_exact().saturating_sub(begun));
+            NAMESPACE_DRAIN.saturating_sub(gone)
+        };
         for ((nqn, nsid), draining) in late {
-            if !draining.wait(NAMESPACE_DRAIN) {
+            if !draining.wait(left()) {
                 let words = format!(
                     "namespace {nsid} of {nqn} is removed, but commands of it have not ended in {} s: what it was \
                      kept in stays in use until they have",
@@ -339,9 +394,37 @@ impl Node {
                 self.events.record(Severity::Error, words);
             }
         }
+        cuts.iter().for_each(|cut| self.cut(cut, left()));
         if let Ok(serving) = self.inner().serving_mut() {
             serving.let_go();
         }
+    }
+
+    fn cut(&self, cut: &Cut, limit: Duration) {
+        let result = cut.finish(limit);
+        if let Err(error) = &result {
+            let (nqn, nsid) = &cut.place;
+            let words =
+                format!("namespace {nsid} of {nqn} is smaller, but not what keeps it: {error}");
+            self.events.record(Severity::Error, words);
+        }
+        // Those whose commands have not ended are cut when they have.
+        if (result.is_ok() || cut.is_due())
+            && let Ok(serving) = self.inner().serving_mut()
+        {
+            serving.cut_is_over(cut);
+        }
+    }
+
+    /// Finishes what a change had to leave, as far as that waits for nothing. To be called now and then.
+    ///
+    /// # Errors
+    /// `Stopping`.
+    pub fn finish_changes(&self) -> Result<()> {
+        let cuts = self.inner().serving()?.cuts();
+        cuts.iter().filter(|cut| cut.is_due()).for_each(|cut| self.cut(cut, Duration::ZERO));
+        self.inner().serving_mut()?.let_go();
+        Ok(())
     }
 
     /// Takes the steps to `wanted` and keeps it; on any error everything is as before.
@@ -362,6 +445,7 @@ impl Node {
             return Err(error);
         }
         inner.state = state;
+        inner.serving_mut()?.kept();
         Ok(())
     }
 

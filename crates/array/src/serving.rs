@@ -27,6 +27,7 @@ mod apply;
 mod canary;
 mod counters;
 pub(crate) mod crew;
+mod cuts;
 pub(crate) mod listen;
 mod lobby;
 pub(crate) mod media;
@@ -35,9 +36,10 @@ mod signal;
 mod words;
 
 use apply::Lingering;
-pub(crate) use apply::drained;
+pub(crate) use apply::is_same_medium;
 pub use counters::Collector;
 use crew::Crew;
+pub(crate) use cuts::{Cut, drained};
 use listen::Listening;
 use media::Media;
 use words::{ana_state, refused, wire};
@@ -54,6 +56,8 @@ pub struct Serving {
     media: BTreeMap<Place, Media>,
     /// Media of namespaces that were removed, and are in use still.
     lingering: Vec<Lingering>,
+    cuts: Vec<Cut>,
+    cuts_made: u64,
     /// Places whose backend is not there and of which nobody knows what they were: asked for, and not listed.
     absent: BTreeSet<Place>,
     /// Addresses that are not there: asked for, and not listened on.
@@ -83,6 +87,8 @@ impl Serving {
             crew,
             media: BTreeMap::new(),
             lingering: Vec::new(),
+            cuts: Vec::new(),
+            cuts_made: 0,
             absent: BTreeSet::new(),
             unbound: BTreeSet::new(),
             seen,

@@ -121,6 +121,7 @@ pub async fn watch(node: Arc<Node>) {
             let look = tokio::task::spawn_blocking(move || {
                 runtime.block_on(looking.look_at_space())?;
                 looking.keep_events()?;
+                looking.finish_changes()?;
                 looking.tell_refused()
             });
             if !matches!(look.await, Ok(Ok(()))) {

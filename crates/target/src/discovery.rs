@@ -106,7 +106,8 @@ impl<'a> Log<'a> {
             };
             let admitting = if info.discovery_only { &[][..] } else { &self.admitting[..] };
             let subtype = SubsystemType::Nvm;
-            let nvm = admitting.iter().map(move |&nqn| Row { subtype, nqn, address, port, flags: 0 });
+            let nvm =
+                admitting.iter().map(move |&nqn| Row { subtype, nqn, address, port, flags: 0 });
             core::iter::once(own).chain(nvm)
         });
         let referred = self.listed.referrals.iter().map(|referral| Row {

@@ -14,6 +14,7 @@ use super::manage::{check_unused, exists, no_subsystem};
 use super::opening::{log_anew, log_lost, not_served};
 use super::{Inner, Node};
 use crate::desired::{self, Desired, NamespaceDef, SubsystemDef};
+use crate::limits::NAMESPACE_DRAIN;
 use crate::pools::{OpenPool, Opener, PoolDef, documents};
 use crate::serving::drained;
 use crate::{Error, Result};
@@ -276,7 +277,7 @@ impl Node {
         // Waits under no lock.
         let show = |bytes| {
             let draining = self.inner().serving_mut()?.show_size(&place, bytes)?;
-            drained(&draining)
+            drained(&draining, NAMESPACE_DRAIN)
         };
         let mut shown = Ok(());
         if bytes < before {

@@ -17,7 +17,6 @@ use super::words::{ana, referral, refused, wire};
 use super::{Place, Serving};
 use crate::change::Step;
 use crate::desired::{ListenerDef, MODEL, NamespaceDef, SubsystemDef};
-use crate::limits::NAMESPACE_DRAIN;
 use crate::{Error, Result, identity};
 
 /// What a change has ready, and what it has taken out of service and may yet have to put back.
@@ -37,6 +36,8 @@ pub(super) struct Batch {
     forgotten: BTreeSet<Nqn>,
     /// Sizes before they were changed, in bytes.
     sizes: BTreeMap<Place, u64>,
+    /// Namespaces that became smaller.
+    cuts: BTreeMap<Place, Draining>,
     /// Steps are being taken back.
     back: bool,
 }
@@ -48,6 +49,22 @@ pub(super) struct Lingering {
     backend: Backend,
     _media: Media,
     draining: Draining,
+}
+
+impl Lingering {
+    /// Whether a namespace of this definition would be kept in the same.
+    fn is_kept_in(&self, def: &NamespaceDef) -> bool {
+        is_same_medium(&self.backend, &def.backend)
+    }
+}
+
+/// Whether what is written to `a` is in `b`. Memory is made anew for each namespace.
+pub(crate) fn is_same_medium(a: &Backend, b: &Backend) -> bool {
+    match (a, b) {
+        (Backend::Drive { path: a, .. }, Backend::Drive { path: b, .. }) => a == b,
+        (Backend::Volume(a), Backend::Volume(b)) => a == b,
+        _ => false,
+    }
 }
 
 impl Serving {
@@ -64,9 +81,7 @@ impl Serving {
 
     /// Refuses to serve anew what has late commands of a namespace that is removed.
     fn check_unused(&self, def: &NamespaceDef) -> Result<()> {
-        // Memory is made anew for each.
-        let shares = !matches!(def.backend, Backend::Memory { .. });
-        let late = self.lingering.iter().find(|late| shares && late.backend == def.backend);
+        let late = self.lingering.iter().find(|late| late.is_kept_in(def));
         late.map_or(Ok(()), |late| {
             let (nqn, nsid) = &late.place;
             let what = format!(
@@ -83,6 +98,7 @@ impl Serving {
     /// Why a step could not be taken; everything is as it was before.
     pub fn apply(&mut self, steps: Vec<Step>) -> Result<()> {
         self.let_go();
+        self.drop_cuts();
         let batch = self.prepare(&steps)?;
         self.take_all(steps, batch)
     }
@@ -115,6 +131,9 @@ impl Serving {
                 self.event_logs.forget(&nqn);
             }
         }
+        for (place, draining) in batch.cuts {
+            self.cut_later(place, draining);
+        }
         self.keep_events();
         Ok(())
     }
@@ -146,6 +165,13 @@ impl Serving {
             Step::AddListener { address, .. } if !self.listeners.contains_key(address) => {
                 let listening = Listening::bind(&self.crew, &self.target, *address)?;
                 batch.fresh_listeners.insert(*address, listening);
+            }
+            Step::Resize { nqn, nsid, to, .. } => {
+                let place = (nqn.clone(), *nsid);
+                let before = self.media.get(&place).map_or(0, Media::bytes);
+                if Media::size_asked(to).is_some_and(|bytes| bytes > before) {
+                    self.check_uncut(&place)?;
+                }
             }
             _ => {}
         }
@@ -215,6 +241,10 @@ impl Serving {
             self.absent.insert(place);
             return Ok(());
         }
+        if !batch.back {
+            // By what it was in this very change, perhaps.
+            self.check_unused(def)?;
+        }
         let ready = if batch.back { &mut batch.parked_media } else { &mut batch.fresh_media };
         let media = ready.remove(&place).ok_or_else(|| unprepared("namespace"))?;
         let uuid = self.uuid(nqn, nsid, def);
@@ -249,11 +279,8 @@ impl Serving {
         let place = (nqn.clone(), nsid);
         batch.removed.insert(place.clone(), self.uuid(nqn, nsid, def));
         let Some(media) = self.media.remove(&place) else { return Ok(()) };
-        // A late write must not meet the media's next owner: it is kept until there is none, and whoever holds the
-        // node waits for that only where the next owner is in this very change.
-        let is_replaced = !batch.back && batch.fresh_media.contains_key(&place);
-        let limit = if is_replaced { NAMESPACE_DRAIN } else { Duration::ZERO };
-        if !draining.wait(limit) {
+        // A late write must not meet the media's next owner: it is kept until there is none.
+        if !draining.wait(Duration::ZERO) {
             let backend = def.backend.clone();
             let (place, media) = (place.clone(), media.clone());
             self.lingering.push(Lingering { place, backend, _media: media, draining });
@@ -265,7 +292,8 @@ impl Serving {
     }
 
     /// Growing, the media goes first; shrinking, the namespace does: at no time does a host see
-    /// more than there is.
+    /// more than there is. What is behind a new end is cut off later: when the change is kept, and no command is
+    /// there any more.
     fn resize(&mut self, nqn: &Nqn, nsid: u32, to: &NamespaceDef, batch: &mut Batch) -> Result<()> {
         let place = (nqn.clone(), nsid);
         if self.absent.contains(&place) {
@@ -277,15 +305,18 @@ impl Serving {
             Some(bytes) if batch.back => *bytes,
             _ => Media::size_asked(to).unwrap_or(before),
         };
-        let name = wire(nqn)?;
-        if bytes > before {
+        if batch.back && batch.cuts.remove(&place).is_some() {
+            media.serve(bytes);
+        } else if bytes > before || media.is_absent() {
             media.resize(bytes)?;
-            let _none = self.target.resize_namespace(&name, nsid, bytes).map_err(refused)?;
-        } else {
-            let draining = self.target.resize_namespace(&name, nsid, bytes).map_err(refused)?;
-            if let Err(error) = drained(&draining).and_then(|()| media.resize(bytes)) {
-                let _none = self.target.resize_namespace(&name, nsid, before).map_err(refused)?;
-                return Err(error);
+        }
+        let draining = self.target.resize_namespace(&wire(nqn)?, nsid, bytes).map_err(refused)?;
+        if bytes < before {
+            media.serve(bytes);
+            if !batch.back {
+                batch.cuts.insert(place.clone(), draining);
+            } else if draining.wait(Duration::ZERO) {
+                media.cut()?;
             }
         }
         batch.sizes.insert(place, before);
@@ -348,19 +379,6 @@ impl Serving {
         let id = id.ok_or_else(|| unprepared("listener"))?;
         self.target.set_listener_ana(id, ana(to)).map_err(refused)
     }
-}
-
-/// Waits for what commands still have behind a namespace's new end.
-///
-/// # Errors
-/// They do not end.
-pub(crate) fn drained(draining: &Draining) -> Result<()> {
-    if draining.wait(NAMESPACE_DRAIN) {
-        return Ok(());
-    }
-    let seconds = NAMESPACE_DRAIN.as_secs();
-    Err(Error::new(Kind::Failed, format!("commands have not ended in {seconds} s"))
-        .help("look at the drive: it does not answer"))
 }
 
 /// A step out of order: a fault of this program.

@@ -135,6 +135,25 @@ impl Media {
         }
     }
 
+    /// Has this much of it be served, and leaves it as long as it is.
+    pub const fn serve(&mut self, bytes: u64) {
+        self.bytes = bytes;
+    }
+
+    /// Cuts off what is not served.
+    ///
+    /// # Errors
+    /// What the drive says.
+    pub fn cut(&self) -> Result<()> {
+        let result = match &self.backend {
+            Backend::Memory(region) if region.len() > self.bytes => region.resize(self.bytes),
+            Backend::Drive(drive) if drive.capacity() > self.bytes => drive.resize(self.bytes),
+            _ => Ok(()),
+        };
+        let what = || format!("cannot cut off what is behind {} bytes", self.bytes);
+        result.map_err(|error| Error::failed(what(), error))
+    }
+
     /// Makes the media larger or smaller. A device keeps its size; less of it is served.
     pub fn resize(&mut self, bytes: u64) -> Result<()> {
         let result = match &self.backend {

@@ -165,24 +165,19 @@ fn write_to(address: std::net::SocketAddr, subnqn: &str) -> std::thread::JoinHan
     })
 }
 
-/// Removing a namespace held the node for ten seconds where a drive did not answer: no other change, no list, and no
-/// start of a pool went on.
-#[test]
-fn a_namespace_whose_drive_is_slow_is_removed_without_waiting_for_it() {
-    const SLOW: Duration = Duration::from_secs(3);
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("drive");
-    let (mut serving, _state) = serving();
-    let first = wanted("127.0.0.1:0", &[&format!("drive:{},size=1MiB", path.display())]);
-    serving.apply(steps(&Desired::default(), &first)).unwrap();
-    let nqn = first.subsystems.keys().next().unwrap();
+/// How long the drive of [`slow_namespace`] takes at least.
+const SLOW: Duration = Duration::from_secs(3);
+
+/// Serves namespace 1 of `served` from a drive that is slow, with a write of a host on its way there.
+fn slow_namespace(serving: &Serving, served: &Desired) -> std::thread::JoinHandle<()> {
+    let nqn = served.subsystems.keys().next().unwrap();
     let name = wire(nqn).unwrap();
     let plan = ::media::drive::FaultPlan {
         delay_ppm: 1_000_000,
         delay: SLOW..2 * SLOW,
         ..Default::default()
     };
-    let slow = ::media::Drive::memory(1 << 20, ::media::memory::RegionOptions::default());
+    let slow = ::media::Drive::memory(2 << 20, ::media::memory::RegionOptions::default());
     let slow = target::namespace::Backend::Drive(Arc::new(slow.unwrap().with_faults(plan)));
     drop(serving.target.remove_namespace(&name, 1).unwrap());
     let spec = target::namespace::NamespaceSpec {
@@ -192,29 +187,112 @@ fn a_namespace_whose_drive_is_slow_is_removed_without_waiting_for_it() {
     serving.target.add_namespace(&name, &spec).unwrap();
     let address = serving.bound("127.0.0.1:0".parse().unwrap()).unwrap().socket();
     let host = write_to(address, nqn.as_str());
-    // Until the write is at the drive.
-    let mut without = first.clone();
-    without.subsystems.values_mut().for_each(|def| def.namespaces.clear());
     let since = reactor::now_exact();
-    let waiting = |serving: &Serving| -> u64 {
+    let waiting = || -> u64 {
         let rows = serving.crew.ask(target::metrics::collect).into_iter().flatten().flatten();
         rows.map(|(_, row)| row.outstanding).sum()
     };
-    while waiting(&serving) == 0 {
+    while waiting() == 0 {
         assert!(reactor::now_exact() - since < 30_000_000_000, "no write came");
         std::thread::yield_now();
     }
+    host
+}
+
+/// The steps, taken without waiting for the drive.
+fn at_once(serving: &mut Serving, steps: Vec<Step>) -> Result<()> {
     let begun = reactor::now_exact();
-    serving.apply(steps(&first, &without)).unwrap();
+    let result = serving.apply(steps);
     let took = Duration::from_nanos(reactor::now_exact() - begun);
     assert!(took < SLOW / 2, "{took:?}");
+    result
+}
+
+/// Removing a namespace held the node for ten seconds where a drive did not answer: no other change, no list, and no
+/// start of a pool went on.
+#[test]
+fn a_namespace_whose_drive_is_slow_is_removed_without_waiting_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("drive");
+    let (mut serving, _state) = serving();
+    let first = wanted("127.0.0.1:0", &[&format!("drive:{},size=2MiB", path.display())]);
+    serving.apply(steps(&Desired::default(), &first)).unwrap();
+    let host = slow_namespace(&serving, &first);
+    let mut without = first.clone();
+    without.subsystems.values_mut().for_each(|def| def.namespaces.clear());
+    at_once(&mut serving, steps(&first, &without)).unwrap();
     let late = serving.lingering();
     assert_eq!(late.len(), 1, "nothing of it is left");
-    // Its drive is nobody's yet.
+    // Its drive is nobody's yet, whatever length is asked for.
+    let longer = wanted("127.0.0.1:0", &[&format!("drive:{},size=3MiB", path.display())]);
+    let error = serving.apply(steps(&without, &longer)).unwrap_err();
+    assert_eq!(error.kind, Kind::Conflict, "{error}");
     let error = serving.apply(steps(&without, &first)).unwrap_err();
     assert_eq!(error.kind, Kind::Conflict, "{error}");
     assert!(late[0].1.wait(4 * SLOW));
     host.join().unwrap();
     serving.apply(steps(&without, &first)).unwrap();
+    serving.stop();
+}
+
+/// Making a namespace smaller, or replacing it, held the node for ten seconds where its drive did not answer; and then
+/// the new one was served beside what the old one still had there.
+#[test]
+fn a_namespace_whose_drive_is_slow_shrinks_without_waiting_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("drive");
+    let drive = |size: &str| format!("drive:{},size={size}", path.display());
+    let (mut serving, _state) = serving();
+    let first = wanted("127.0.0.1:0", &[&drive("2MiB")]);
+    serving.apply(steps(&Desired::default(), &first)).unwrap();
+    let host = slow_namespace(&serving, &first);
+    let length = || std::fs::metadata(&path).unwrap().len();
+
+    let half = wanted("127.0.0.1:0", &[&drive("1MiB")]);
+    at_once(&mut serving, steps(&first, &half)).unwrap();
+    serving.kept();
+    let nqn = first.subsystems.keys().next().unwrap();
+    assert_eq!(serving.listed(nqn)[0].1, 1 << 20 >> 9, "hosts see it");
+    assert_eq!(length(), 2 << 20, "a write may be on its way there");
+    let [cut] = &serving.cuts()[..] else { panic!("nothing is to be cut") };
+    assert!(!cut.is_due());
+    // What is behind the end is not to be seen again.
+    let error = at_once(&mut serving, steps(&half, &first)).unwrap_err();
+    assert_eq!(error.kind, Kind::Conflict, "{error}");
+
+    let mut replaced = half.clone();
+    for def in replaced.subsystems.values_mut().flat_map(|def| def.namespaces.values_mut()) {
+        def.block_size = 512;
+    }
+    let error = at_once(&mut serving, steps(&half, &replaced)).unwrap_err();
+    assert_eq!(error.kind, Kind::Conflict, "{error}");
+    assert_eq!(serving.listed(nqn)[0].1, 1 << 20 >> 12, "as it was");
+
+    let cut = cut.clone();
+    cut.finish(4 * SLOW).unwrap();
+    serving.cut_is_over(&cut);
+    assert_eq!(length(), 1 << 20);
+    serving.apply(steps(&half, &first)).unwrap();
+    assert_eq!(length(), 2 << 20);
+    serving.stop();
+    host.join().unwrap();
+}
+
+/// A change that was taken back, because it could not be written down, had lost what it had cut off.
+#[test]
+fn a_size_that_is_taken_back_has_lost_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("drive");
+    let drive = |size: &str| format!("drive:{},size={size}", path.display());
+    let (mut serving, _state) = serving();
+    let first = wanted("127.0.0.1:0", &[&drive("2MiB")]);
+    serving.apply(steps(&Desired::default(), &first)).unwrap();
+    let contents = vec![0x5a; 2 << 20];
+    std::fs::write(&path, &contents).unwrap();
+    let half = wanted("127.0.0.1:0", &[&drive("1MiB")]);
+    serving.apply(steps(&first, &half)).unwrap();
+    serving.apply(steps(&half, &first)).unwrap();
+    assert!(std::fs::read(&path).unwrap() == contents, "cut off");
+    assert!(serving.cuts().is_empty());
     serving.stop();
 }

@@ -4,7 +4,6 @@
 //! listen side hands command capsules up and carries data and responses back; it knows neither
 //! queues nor controllers.
 
-pub mod budget;
 pub mod limits;
 pub mod notify;
 pub mod payload;

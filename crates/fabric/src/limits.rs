@@ -38,10 +38,6 @@ pub const HOST_MAX_R2T: u32 = 16;
 /// Sent PDU heads kept before their space is taken back, bytes: a full queue's responses.
 pub const HEADS_KEPT_BYTES: usize = 64 * 1024;
 
-/// What one that shares a [ledger](crate::budget) may hold for each byte or place that is left: alone it gets two
-/// thirds.
-pub const SHARE: usize = 2;
-
 /// What a connection may hold that its host has not yet taken, bytes: data, PDU heads and all. Further reads wait,
 /// and nothing more is received.
 pub const UNSENT_BYTES: usize = 4 * 1024 * 1024;

@@ -1,6 +1,7 @@
 //! The loop of one reactor.
 #![allow(unsafe_code, reason = "the current reactor is reached through a thread-local pointer")]
 
+use crate::budget::Ledger;
 use crate::buffer::Pool;
 use crate::driver::Driver;
 use crate::error::Error;
@@ -16,7 +17,6 @@ use crate::metrics::{Metrics, Published};
 use crate::policy::{PollPolicy, Spinner};
 use crate::ring::Ring;
 use crate::simulate::World;
-use crate::sync::Semaphore;
 use crate::time::{Nanos, clock};
 use crate::timer::Timers;
 use crate::{Config, sys};
@@ -72,7 +72,7 @@ pub(crate) struct Core {
     pub scratch: Pool,
     pub files: Files,
     /// Places for file operations in flight.
-    pub file_ops: Rc<Semaphore>,
+    pub file_ops: Rc<Ledger>,
     /// The time this turn began.
     pub now: Cell<Nanos>,
     pub turn: Cell<u64>,
@@ -140,7 +140,7 @@ impl Core {
             pool,
             scratch,
             files: Files::default(),
-            file_ops: Rc::new(Semaphore::new(FILE_OPS_MAX)),
+            file_ops: Ledger::new(FILE_OPS_MAX),
             now: Cell::new(clock()),
             turn: Cell::new(0),
             worked: Cell::new(false),

@@ -2,10 +2,11 @@
 //! completes: a future dropped early leaves it there.
 #![allow(unsafe_code, reason = "operations carry pointers, and ioctl has no safe wrapper")]
 
+use crate::budget::{Account, Grant, Ledger};
 use crate::buffer::Buffer;
 use crate::core;
 use crate::driver::require_real;
-use crate::limits::{BUFFER_ALIGN, DEADLINE_STEPS};
+use crate::limits::{BUFFER_ALIGN, DEADLINE_STEPS, FILE_OP_BYTES, FILE_OPS_OF_ONE};
 use crate::ring::{Hold, OpFuture};
 use crate::timer::{Elapsed, timeout, timeout_attended};
 use io_uring::{opcode, squeue, types};
@@ -34,8 +35,9 @@ pub struct OpenOptions {
     pub direct: bool,
     /// Holds it as [`hold`] does, until it is closed.
     pub exclusive: bool,
-    /// How long the kernel may take for an operation, and for one that changes what is allocated. After that it
-    /// ends with `TimedOut`, and what it was given stays with the kernel until that is done with it.
+    /// How long the kernel may take for an operation, and for one that changes what is allocated, and how long one
+    /// may wait for others of the file before. After that it ends with `TimedOut`, and what the kernel was given, buffer
+    /// and descriptor, stays in the operation's slot until that is done with it: it may write there still.
     pub deadline: Option<Deadline>,
 }
 
@@ -139,6 +141,8 @@ pub struct File {
 /// A file as one reactor holds it: operations count references here, without atomics.
 pub(crate) struct Local {
     inner: Arc<Inner>,
+    /// Of the reactor's operations, those of this file.
+    operations: Rc<Account>,
 }
 
 impl Local {
@@ -158,12 +162,13 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    fn local(&self, file: &Arc<Inner>) -> Rc<Local> {
+    fn local(&self, file: &Arc<Inner>, operations: &Rc<Ledger>) -> Rc<Local> {
         let mut list = self.list.borrow_mut();
         if let Some(local) = list.iter().find(|l| Arc::ptr_eq(&l.inner, file)) {
             return Rc::clone(local);
         }
-        let local = Rc::new(Local { inner: Arc::clone(file) });
+        let operations = Account::of_at_most(operations, FILE_OPS_OF_ONE);
+        let local = Rc::new(Local { inner: Arc::clone(file), operations });
         list.push(Rc::clone(&local));
         local
     }
@@ -349,6 +354,25 @@ impl File {
         self.inner.fd.as_raw_fd()
     }
 
+    /// Waits for the place of an operation that moves `bytes`, for `within` at most: those before it may be with a
+    /// drive that does not answer, and whoever waits holds what is to be moved.
+    async fn place(&self, bytes: usize, within: Option<Duration>) -> io::Result<Place> {
+        let operations =
+            core::with(|core| Rc::clone(&core.files.local(&self.inner, &core.file_ops).operations));
+        let amount = bytes.div_ceil(FILE_OP_BYTES).max(1);
+        if let Some(grant) = operations.at_once(amount) {
+            return Ok(Place(grant));
+        }
+        let turn = operations.take(amount);
+        let grant = match within {
+            None => turn.await,
+            Some(within) => timeout_attended(within, DEADLINE_STEPS, std::pin::pin!(turn))
+                .await
+                .map_err(|Elapsed| timed_out())?,
+        };
+        Ok(Place(grant))
+    }
+
     /// Starts an operation that holds this file and `buffer`.
     ///
     /// # Safety
@@ -356,7 +380,7 @@ impl File {
     unsafe fn start(&self, entry: squeue::Entry, buffer: Option<Buffer>, place: Place) -> Started {
         core::with(|core| match core.driver.ring() {
             Ok(ring) => {
-                let file = core.files.local(&self.inner);
+                let file = core.files.local(&self.inner, &core.file_ops);
                 // SAFETY: the caller's promise.
                 Ok(unsafe { ring.start_file(entry, file, buffer, place) })
             }
@@ -374,7 +398,10 @@ impl File {
         mut buffer: Buffer,
         offset: u64,
     ) -> (io::Result<usize>, Option<Buffer>) {
-        let place = Place::wait().await;
+        let place = match self.place(buffer.len(), self.transfer_time()).await {
+            Ok(place) => place,
+            Err(e) => return (Err(e), Some(buffer)),
+        };
         let (address, len) = (buffer.as_mut_ptr(), u32_of(buffer.len()));
         let entry = opcode::Read::new(types::Fd(self.fd()), address, len).offset(offset).build();
         // SAFETY: the entry points into `buffer`, whose memory does not move with it.
@@ -392,7 +419,10 @@ impl File {
         offset: u64,
         dsync: bool,
     ) -> (io::Result<usize>, Option<Buffer>) {
-        let place = Place::wait().await;
+        let place = match self.place(buffer.len(), self.transfer_time()).await {
+            Ok(place) => place,
+            Err(e) => return (Err(e), Some(buffer)),
+        };
         let entry = opcode::Write::new(types::Fd(self.fd()), buffer.as_ptr(), u32_of(buffer.len()))
             .offset(offset)
             .rw_flags(if dsync { libc::RWF_DSYNC } else { 0 })
@@ -409,14 +439,14 @@ impl File {
         let flags =
             if data_only { types::FsyncFlags::DATASYNC } else { types::FsyncFlags::empty() };
         let entry = opcode::Fsync::new(types::Fd(self.fd())).flags(flags).build();
-        let place = Place::wait().await;
+        let place = self.place(0, self.transfer_time()).await?;
         // SAFETY: the entry points to nothing but the file.
         let started = unsafe { self.start(entry, None, place) };
         finish(started, self.transfer_time(), false).await.0.map(|_| ())
     }
 
     async fn fallocate(&self, mode: i32, offset: u64, len: u64) -> io::Result<()> {
-        let place = Place::wait().await;
+        let place = self.place(0, self.space_time()).await?;
         let entry =
             opcode::Fallocate::new(types::Fd(self.fd()), len).offset(offset).mode(mode).build();
         // SAFETY: the entry points to nothing but the file.
@@ -585,23 +615,9 @@ async fn finish(
     }
 }
 
-/// One of the `FILE_OPS_MAX` places for operations in flight. Belongs to the operation's slot, and
-/// so is given back when the kernel is done, whoever still waits.
-pub(crate) struct Place;
-
-impl Place {
-    async fn wait() -> Self {
-        let places = core::with(|core| Rc::clone(&core.file_ops));
-        places.acquire(1).await;
-        Self
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        core::try_with(|core| core.file_ops.release(1));
-    }
-}
+/// What an operation has of the `FILE_OPS_MAX`. Belongs to the operation's slot, and so is given back when the
+/// kernel is done, whoever still waits.
+pub(crate) struct Place(#[allow(dead_code, reason = "given back when dropped")] Grant);
 
 const _: () = assert!(usize32(u32::MAX) > crate::limits::BUFFER_MAX);
 

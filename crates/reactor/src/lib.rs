@@ -14,6 +14,7 @@
 
 mod bell;
 mod blocking;
+pub mod budget;
 pub mod buffer;
 mod core;
 mod driver;

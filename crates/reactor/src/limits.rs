@@ -113,8 +113,23 @@ pub const POOL_BYTES: usize = 64 * 1024 * 1024;
 /// Bytes of the second pool, for whoever holds a buffer of the first: two of the largest.
 pub const SCRATCH_BYTES: usize = 2 * BUFFER_MAX;
 
-/// File operations in flight on one reactor: more wait. Each has a slot in the ring that nothing else takes.
+/// File operations in flight on one reactor: more wait. Each has a slot in the ring that nothing else takes, and
+/// counts as several where it moves more than [`FILE_OP_BYTES`].
 pub(crate) const FILE_OPS_MAX: usize = 4096;
+
+/// Bytes that one of them moves: so that all together hold no more than the pool.
+pub(crate) const FILE_OP_BYTES: usize = 16 * 1024;
+const _: () = assert!(FILE_OPS_MAX * FILE_OP_BYTES == POOL_BYTES);
+
+/// Of them, those of one file: 512, or 8 MiB, which is more than any drive needs to be busy. One that does not answer
+/// keeps what it was given, buffers and all, past every deadline; the other drives of its reactor go on with the rest,
+/// of which no file gets more than twice what it then leaves: some fifteen that hang still leave something.
+pub(crate) const FILE_OPS_OF_ONE: usize = FILE_OPS_MAX / 8;
+const _: () = assert!(BUFFER_MAX / FILE_OP_BYTES <= FILE_OPS_OF_ONE);
+
+/// What one that shares a [ledger](crate::budget) may hold for each byte or place that is left: alone it gets two
+/// thirds.
+pub(crate) const SHARE: usize = 2;
 
 /// Helper threads running blocking calls at once, over all reactors.
 pub(crate) const BLOCKING_MAX: usize = 8;

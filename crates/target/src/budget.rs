@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::rc::{Rc, Weak};
 
-use fabric::budget::{Account, Grant, Ledger};
+use reactor::budget::{Account, Grant, Ledger};
 
 use crate::limits::{CAPSULES_HELD_BYTES, DATA_HELD_BYTES, QUEUE_ENTRIES_MAX, WORK_PIECES_MAX};
 

@@ -13,7 +13,6 @@ use core::time::Duration;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use fabric::budget::Grant;
 use fabric::limits::INITIALIZE_TIMEOUT;
 use fabric::payload::Payload;
 use fabric::tcp::listen::{Capsule, Connection, Flow};
@@ -22,6 +21,7 @@ use nvme::fabrics::ConnectData;
 use nvme::opcode::{self, Direction, io};
 use nvme::sqe::{DataPointer, Sqe};
 use nvme::status::Status;
+use reactor::budget::Grant;
 use reactor::buffer::Buffer;
 use reactor::net::TcpStream;
 use stdx::num::usize32;

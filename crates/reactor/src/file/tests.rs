@@ -7,6 +7,9 @@ const FILE_OPS: u32 = u32_of(crate::limits::FILE_OPS_MAX);
 
 /// A file on the build's own file system (temporary folders are often tmpfs, which is a case of
 /// its own).
+/// More than any of this takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 fn folder() -> tempfile::TempDir {
     let near = std::env::current_exe().unwrap();
     tempfile::TempDir::new_in(near.parent().unwrap()).unwrap()
@@ -236,6 +239,72 @@ fn a_drive_that_hangs_is_waited_for_no_longer_than_its_deadline() {
         }
     })
     .unwrap();
+}
+
+/// What the kernel has of a drive that hangs, it may still use: neither is the buffer given to somebody else, nor the
+/// descriptor closed, whoever has given up.
+#[test]
+fn what_a_drive_that_hangs_was_given_is_kept_until_it_is_done() {
+    run(Config::default(), async {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let file = hanging(writer, Duration::from_secs(60));
+        let kept = Arc::downgrade(&file.inner);
+        let free = || crate::buffer::pool().available();
+        let all = free();
+        let mut writes = Vec::new();
+        // A pipe takes 64 KiB: the later one stays with the kernel.
+        for _ in 0..2 {
+            let (file, buffer) = (file.clone(), filled(1 << 16, 1).await);
+            writes.push(Box::pin(async move { file.write_at(buffer, 0, false).await }));
+        }
+        let mut second = writes.pop().unwrap();
+        crate::timeout(PATIENCE, writes.pop().unwrap()).await.unwrap().0.unwrap();
+        assert!(crate::timeout(Duration::from_millis(5), &mut second).await.is_err());
+        drop((second, file));
+        assert!(free() < all && kept.upgrade().is_some(), "given up, and not done");
+        crate::timeout(PATIENCE, async {
+            while free() < all || kept.upgrade().is_some() {
+                crate::sleep(Duration::from_millis(1)).await;
+            }
+        })
+        .await
+        .unwrap();
+        drop(reader);
+    })
+    .unwrap();
+}
+
+/// One drive that did not answer held every operation and every buffer that its reactor had: the others stopped
+/// with it, and so did whoever waited for a place behind it, for ever.
+#[test]
+fn a_drive_that_hangs_leaves_the_others_what_they_need() {
+    with_file(|other| async move {
+        let (_reader, writer) = std::io::pipe().unwrap();
+        let file = hanging(writer, Duration::from_millis(200));
+        // What timed out stays with the kernel: as on a drive that never answers.
+        let operations =
+            core::with(|core| Rc::clone(&core.files.local(&file.inner, &core.file_ops).operations));
+        let mut held = Vec::new();
+        while let Some(grant) = operations.try_take(1) {
+            held.push(grant);
+        }
+        assert_eq!(held.len(), crate::limits::FILE_OPS_OF_ONE);
+        let (wrote, buffer) = file.write_at(filled(1 << 20, 1).await, 0, false).await;
+        assert_eq!(wrote.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert!(buffer.is_some(), "it was never given to the kernel");
+        assert!(!file.has_unawaited_changes());
+        let reads = (0..2 * FILE_OPS).map(|n| {
+            let other = other.clone();
+            spawn(async move {
+                let (read, _) =
+                    other.read_at(filled(4096, 1).await, u64::from(n % 256) * 4096).await;
+                assert_eq!(read.unwrap(), 4096);
+            })
+        });
+        for read in reads.collect::<Vec<_>>() {
+            crate::timeout(PATIENCE, read).await.unwrap().unwrap();
+        }
+    });
 }
 
 /// Silent connections took every slot of the ring, and file operations were answered EBUSY: a pool's log and drives

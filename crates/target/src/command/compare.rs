@@ -1,9 +1,9 @@
 //! Compare, and Compare and Write fused (NVM Command Set 1.1, sections 3.3.1 and 2.1.4).
 
-use fabric::budget::Grant;
 use nvme::nvm::{Command, Compare, Write};
 use nvme::sqe::Sqe;
 use nvme::status::Status;
+use reactor::budget::Grant;
 
 use super::blocks::Blocks;
 use super::gather::{Gathered, charge, fetched, gather, kept};

@@ -3,11 +3,11 @@
 use std::cell::Ref;
 use std::ops::Deref;
 
-use fabric::budget::Grant;
 use nvme::nvm::LbaRange;
 use nvme::opcode::Direction;
 use nvme::sqe::{DataPointer, Sqe};
 use nvme::status::Status;
+use reactor::budget::Grant;
 use reactor::buffer::{self, Buffer, SEND_START};
 use stdx::num::{u32_of, u64_of, usize64};
 

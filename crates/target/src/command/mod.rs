@@ -32,13 +32,13 @@ use std::cell::Ref;
 use std::rc::Rc;
 
 use engine::Lent;
-use fabric::budget::Grant;
 use fabric::payload::Payload;
 use nvme::cqe::Cqe;
 use nvme::nvm::Command;
 use nvme::opcode::io;
 use nvme::sqe::Sqe;
 use nvme::status::Status;
+use reactor::budget::Grant;
 use reactor::buffer::Buffer;
 
 pub use attached::Attached;

@@ -6,13 +6,13 @@ use core::pin::{Pin, pin};
 use core::task::Poll;
 use std::rc::Rc;
 
-use fabric::budget::{Account, Grant};
 use fabric::payload::Payload;
 use fabric::tcp::listen::{CapsulePlace, TransferError};
 use nvme::cqe::Cqe;
 use nvme::sqe::Sqe;
 use nvme::status::Status;
 use reactor::Nanos;
+use reactor::budget::{Account, Grant};
 use reactor::buffer::Buffer;
 use stdx::num::usize32;
 

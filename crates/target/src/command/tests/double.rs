@@ -7,7 +7,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use fabric::budget::{Account, Grant, Ledger};
 use fabric::payload::Payload;
 use media::Drive;
 use media::drive::OpenDrive;
@@ -15,6 +14,7 @@ use media::memory::{Region, RegionOptions};
 use nvme::nqn::Nqn;
 use nvme::sqe::{Sgl, Sqe};
 use nvme::status::Status;
+use reactor::budget::{Account, Grant, Ledger};
 use reactor::buffer::Buffer;
 use stdx::num::{u32_of, u64_of, usize32};
 

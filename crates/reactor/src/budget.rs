@@ -23,6 +23,8 @@ pub struct Ledger {
     total: usize,
     /// What the accounts hold together. More than `total` where something had to be [charged](Account::charge).
     used: Cell<usize>,
+    /// How often what was asked for was not there, or more than one's share.
+    missed: Cell<u64>,
     /// Accounts that somebody waits in, the next to be served first.
     turns: RefCell<VecDeque<Rc<Account>>>,
 }
@@ -31,6 +33,8 @@ pub struct Ledger {
 #[derive(Debug)]
 pub struct Account {
     ledger: Rc<Ledger>,
+    /// More than this is never its share.
+    most: usize,
     held: Cell<usize>,
     waiters: RefCell<VecDeque<Rc<Waiter>>>,
     /// Of `waiters`, those that gave up.
@@ -64,7 +68,28 @@ enum Turn {
 impl Ledger {
     #[must_use]
     pub fn new(total: usize) -> Rc<Self> {
-        Rc::new(Self { total, used: Cell::new(0), turns: RefCell::default() })
+        Rc::new(Self { total, used: Cell::new(0), missed: Cell::new(0), turns: RefCell::default() })
+    }
+
+    #[must_use]
+    pub const fn total(&self) -> usize {
+        self.total
+    }
+
+    #[must_use]
+    pub const fn used(&self) -> usize {
+        self.used.get()
+    }
+
+    /// How often somebody was refused, or had to wait.
+    #[must_use]
+    pub const fn missed(&self) -> u64 {
+        self.missed.get()
+    }
+
+    /// Counts one who was refused, or has to wait.
+    pub fn miss(&self) {
+        self.missed.set(self.missed.get() + 1);
     }
 
     #[must_use]
@@ -103,8 +128,15 @@ impl Ledger {
 impl Account {
     #[must_use]
     pub fn new(ledger: &Rc<Ledger>) -> Rc<Self> {
+        Self::of_at_most(ledger, ledger.total)
+    }
+
+    /// One that never gets more than `most`, however much is free.
+    #[must_use]
+    pub fn of_at_most(ledger: &Rc<Ledger>, most: usize) -> Rc<Self> {
         Rc::new(Self {
             ledger: Rc::clone(ledger),
+            most,
             held: Cell::default(),
             waiters: RefCell::default(),
             gone: Cell::default(),
@@ -122,13 +154,13 @@ impl Account {
         self.held.get()
     }
 
-    /// Whether its share allows `amount` more.
+    /// Whether its share allows `amount` more. Who is refused for it is to be [counted](Ledger::miss).
     #[inline]
     #[must_use]
     pub fn admits(&self, amount: usize) -> bool {
         let Some(left) = self.ledger.free().checked_sub(amount) else { return false };
         let held = self.held.get();
-        held == 0 || held + amount <= SHARE * left
+        held == 0 || held + amount <= self.most.min(SHARE * left)
     }
 
     /// Takes `amount`, which is there whether the account may have it or not.
@@ -157,13 +189,23 @@ impl Account {
     /// Takes `amount` if the share allows it and nobody of this account waits.
     #[must_use]
     pub fn try_take(self: &Rc<Self>, amount: usize) -> Option<Grant> {
+        let now = self.at_once(amount);
+        if now.is_none() {
+            self.ledger.miss();
+        }
+        now
+    }
+
+    /// As [`try_take`](Self::try_take), for those who wait then.
+    #[inline]
+    pub(crate) fn at_once(self: &Rc<Self>, amount: usize) -> Option<Grant> {
         let now = !self.somebody_waits() && self.admits(amount);
         now.then(|| self.grant(amount))
     }
 
     /// Takes `amount` when it is this account's turn and its share allows it.
     pub async fn take(self: &Rc<Self>, amount: usize) -> Grant {
-        debug_assert!(amount <= self.ledger.total, "more than there is");
+        debug_assert!(amount <= self.most, "more than there ever is");
         if let Some(grant) = self.try_take(amount) {
             return grant;
         }
@@ -313,6 +355,15 @@ mod tests {
         assert!(poor.try_take(1).is_none());
         drop(whole);
         assert!(poor.try_take(1).is_some());
+    }
+
+    #[test]
+    fn nobody_gets_more_than_its_most() {
+        let ledger = Ledger::new(100);
+        let account = Account::of_at_most(&ledger, 10);
+        let grants = hoard(&account);
+        assert_eq!((grants.len(), ledger.used(), ledger.missed()), (10, 10, 1));
+        assert_eq!(hoard(&Account::new(&ledger)).len(), 60, "two thirds of the rest");
     }
 
     #[test]

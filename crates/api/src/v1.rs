@@ -8,7 +8,8 @@ mod subsystem;
 mod volume;
 
 pub use metrics::{
-    Counters, HostMetrics, Latency, Metrics, NamespaceMetrics, Operation, ReactorMetrics,
+    BudgetMetrics, Counters, HostMetrics, Latency, Metrics, NamespaceMetrics, Operation,
+    ReactorMetrics,
 };
 pub use node::{
     Event, Listener, ListenerChange, NewListener, PollPolicy, Reactor, Referral, Severity, Status,

@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use api::v1::PollPolicy;
+use media::drive::Deadline;
+use target::limits::{HOST_CONTROLLERS, QUEUE_ENTRIES_MAX};
 
 use crate::desired::Desired;
-use crate::limits::{CONFIG_BYTES, WAIT_FOR_DRIVES};
+use crate::limits::{CONFIG_BYTES, CONNECTIONS, WAIT_FOR_DRIVES};
 use crate::space::Thresholds;
 
 mod document;
@@ -36,6 +38,31 @@ pub struct Settings {
     pub keeps_free_space: bool,
     /// Hosts without a name are admitted nowhere.
     pub strict_host_names: bool,
+    /// What hosts may have.
+    pub bounds: Bounds,
+    /// How long drives may take.
+    pub deadline: Deadline,
+}
+
+/// What hosts may have of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Connections open at once.
+    pub connections: usize,
+    /// Controllers of one host in one subsystem.
+    pub host_controllers: usize,
+    /// Entries of all queues of one reactor.
+    pub queue_entries: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            connections: CONNECTIONS,
+            host_controllers: HOST_CONTROLLERS,
+            queue_entries: QUEUE_ENTRIES_MAX,
+        }
+    }
 }
 
 impl Default for Settings {
@@ -49,6 +76,8 @@ impl Default for Settings {
             drive_folders: Vec::new(),
             keeps_free_space: false,
             strict_host_names: false,
+            bounds: Bounds::default(),
+            deadline: media::drive::DEADLINE,
         }
     }
 }

@@ -23,6 +23,13 @@ pub const CONFIG_FAULTS: usize = 20;
 /// Connections open at once: 128 controllers of 128 queues each, and as many descriptors. Fewer where there are few
 /// reactors, of which each takes [`reactor::CONNECTIONS_MAX`].
 pub const CONNECTIONS: usize = 16 << 10;
+/// What an operator may lower it to: newcomers have places beside those of some hosts with a queue for each CPU.
+pub const CONNECTIONS_LEAST: usize = 2 * NEWCOMERS;
+/// What the entries of queues on one reactor may be lowered to: a host that is alone gets a long queue and an admin queue
+/// out of its two thirds, and another one still finds some.
+pub const QUEUE_ENTRIES_LEAST: usize = 4096;
+const _: () = assert!(CONNECTIONS_LEAST <= CONNECTIONS);
+const _: () = assert!(QUEUE_ENTRIES_LEAST <= target::limits::QUEUE_ENTRIES_MAX);
 /// Connections, of them, that have not become a queue yet. One comes in place of the oldest then.
 pub const NEWCOMERS: usize = 1024;
 /// And of those, from one address: a host connects its queues one after the other, and hosts behind one address are

@@ -307,7 +307,8 @@ impl Node {
         self.finish_change();
         result?;
         if settings != self.settings {
-            let words = "what changed under [node] takes effect at the next start";
+            let words =
+                "what changed under [node], [serving] and [drives] takes effect at the next start";
             self.events.record(Severity::Warning, words);
         }
         Ok(())

@@ -80,6 +80,8 @@ impl Serving {
         canary::watch(crew.acceptor(0));
         let target = Target::new(Identity::default());
         target.set_strict_host_names(settings.strict_host_names);
+        target.set_host_controllers(settings.bounds.host_controllers);
+        ::media::drive::set_deadline(settings.deadline);
         Ok(Self {
             node,
             target,

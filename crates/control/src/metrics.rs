@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use api::v1::{Counters, Listener, Metrics, Pool, ReactorMetrics, Status, Volume};
+use api::v1::{BudgetMetrics, Counters, Listener, Metrics, Pool, ReactorMetrics, Status, Volume};
 use api::value::AnaState;
 
 mod pools;
@@ -141,12 +141,32 @@ const OF_REACTOR: [OfReactor; 7] = [
     ("connections", "gauge", "Connections served.", |r| r.connections.to_string()),
 ];
 
+/// A metric of what hosts share on each reactor.
+type OfBudget = (&'static str, &'static str, &'static str, fn(&BudgetMetrics) -> u64);
+
+const OF_BUDGET: [OfBudget; 3] = [
+    ("used", "gauge", "What hosts use of what they share.", |b| b.used),
+    ("limit", "gauge", "How much there is of it.", |b| b.limit),
+    ("missed_total", "counter", "Times that somebody was refused it, or waited.", |b| b.missed),
+];
+
 fn reactors(text: &mut Text, reactors: &[ReactorMetrics]) {
     for (suffix, kind, help, value) in OF_REACTOR {
         let name = format!("flashloom_reactor_{suffix}");
         text.family(&name, kind, help);
         for reactor in reactors {
             text.sample(&name, &vec![("reactor", &reactor.id.to_string())], value(reactor));
+        }
+    }
+    for (suffix, kind, help, value) in OF_BUDGET {
+        let name = format!("flashloom_budget_{suffix}");
+        text.family(&name, kind, help);
+        for reactor in reactors {
+            let id = reactor.id.to_string();
+            for budget in &reactor.budgets {
+                let labels = vec![("reactor", id.as_str()), ("what", budget.name.as_str())];
+                text.sample(&name, &labels, value(budget));
+            }
         }
     }
     let rows = reactors

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use media::drive::{PASSING_PATIENCE, TRANSFER_DEADLINE};
+use media::drive::{PASSING_PATIENCE, TRANSFER_DEADLINES};
 
 use crate::address::BLOCK;
 
@@ -57,8 +57,8 @@ pub(crate) const HEDGE_MAX: Duration = Duration::from_secs(1);
 /// such reads stays within [`SLOW_BYTES`].
 pub(crate) const AVOID_FOR: Duration = Duration::from_secs(1);
 const _: () = assert!(
-    TRANSFER_DEADLINE.as_secs() / AVOID_FOR.as_secs() * (RECOVER_BLOCKS * BLOCK) as u64
-        <= SLOW_BYTES as u64 / 2
+    TRANSFER_DEADLINES.1.as_secs() / AVOID_FOR.as_secs() * (RECOVER_BLOCKS * BLOCK) as u64
+        <= SLOW_BYTES as u64
 );
 
 /// How long the writes of a stripe, and flushes, wait for a drive when enough others have ended theirs: it is out
@@ -68,7 +68,7 @@ pub(crate) const WRITE_PATIENCE: Duration = Duration::from_secs(10);
 /// It is looked so often whether the others have.
 pub(crate) const WRITE_PATIENCE_STEPS: u32 = 10;
 const _: () = assert!(PASSING_PATIENCE.as_secs() < WRITE_PATIENCE.as_secs());
-const _: () = assert!(WRITE_PATIENCE.as_secs() < TRANSFER_DEADLINE.as_secs());
+const _: () = assert!(WRITE_PATIENCE.as_secs() < TRANSFER_DEADLINES.0.as_secs());
 
 /// How long a label, root or catalog is tried on a drive that the system has no means for: until one that alone is
 /// told so is out of use, where it can be spared.
@@ -82,7 +82,7 @@ const _: () = assert!(WRITE_PATIENCE.as_secs() < OPENING_PATIENCE.as_secs());
 /// How long a drive out of use that did not answer within a deadline is not even asked for what nothing else gives:
 /// each block would wait for as long as that.
 pub(crate) const HUNG_FOR: Duration = Duration::from_mins(5);
-const _: () = assert!(TRANSFER_DEADLINE.as_secs() < HUNG_FOR.as_secs());
+const _: () = assert!(TRANSFER_DEADLINES.1.as_secs() < HUNG_FOR.as_secs());
 
 /// Read errors and damaged blocks of one drive within [`ERROR_WINDOW`] that take it out of use while the
 /// redundancy bears it: single ones are put right from the others, a medium that falls apart is not.

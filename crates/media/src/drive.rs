@@ -5,13 +5,16 @@ mod faulty;
 mod simulated;
 mod storage;
 
-pub use crate::limits::{PASSING_PATIENCE, TRANSFER_DEADLINE, TRANSFER_MAX};
+pub use crate::limits::{
+    PASSING_PATIENCE, SPACE_DEADLINES, TRANSFER_DEADLINE, TRANSFER_DEADLINES, TRANSFER_MAX,
+};
 pub use faulty::FaultPlan;
+pub use reactor::file::Deadline;
 pub use simulated::{
     Refusal, SECTOR, Simulated, SimulatedContents, SimulatedCounters, SimulatedFaults,
     SimulatedOptions,
 };
-pub use storage::OpenDrive;
+pub use storage::{DEADLINE, OpenDrive, deadline, set_deadline};
 
 use crate::error::{Error, Kind, Operation, Refused};
 use crate::limits::COMPARE_CHUNK;

@@ -33,8 +33,17 @@ const _: () = assert!(COMPARE_CHUNK < TRANSFER_MAX);
 /// resets the controller. Whoever has other drives to turn to waits less.
 pub const TRANSFER_DEADLINE: Duration = Duration::from_secs(30);
 
+/// What an operator may have it be instead: longer than writes wait for one drive beside others, and not much longer than
+/// hosts wait for a command.
+pub const TRANSFER_DEADLINES: (Duration, Duration) =
+    (Duration::from_secs(15), Duration::from_secs(60));
+
 /// How long it may take to allocate, free or zero space: drives erase, and file systems write, much at once.
 pub const SPACE_DEADLINE: Duration = Duration::from_secs(120);
+
+/// What an operator may have that be instead.
+pub const SPACE_DEADLINES: (Duration, Duration) =
+    (Duration::from_secs(60), Duration::from_secs(3600));
 
 /// How long an operation is tried again that failed for a passing reason. Less than it takes to give a drive
 /// up that does not answer.
@@ -43,4 +52,4 @@ pub const PASSING_PATIENCE: Duration = Duration::from_secs(5);
 /// The pause before the first and before later ones of those attempts: it doubles in between.
 pub(crate) const PASSING_PAUSE: Duration = Duration::from_millis(1);
 pub(crate) const PASSING_PAUSE_MAX: Duration = Duration::from_millis(100);
-const _: () = assert!(PASSING_PATIENCE.as_secs() < TRANSFER_DEADLINE.as_secs());
+const _: () = assert!(PASSING_PATIENCE.as_secs() < TRANSFER_DEADLINES.0.as_secs());

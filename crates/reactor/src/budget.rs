@@ -20,7 +20,7 @@ use crate::limits::SHARE;
 /// An amount of something that accounts share.
 #[derive(Debug)]
 pub struct Ledger {
-    total: usize,
+    total: Cell<usize>,
     /// What the accounts hold together. More than `total` where something had to be [charged](Account::charge).
     used: Cell<usize>,
     /// How often what was asked for was not there, or more than one's share.
@@ -68,12 +68,19 @@ enum Turn {
 impl Ledger {
     #[must_use]
     pub fn new(total: usize) -> Rc<Self> {
+        let total = Cell::new(total);
         Rc::new(Self { total, used: Cell::new(0), missed: Cell::new(0), turns: RefCell::default() })
     }
 
     #[must_use]
     pub const fn total(&self) -> usize {
-        self.total
+        self.total.get()
+    }
+
+    /// Has there be less of it, or more. What is held stays with its holders.
+    pub fn set_total(&self, total: usize) {
+        self.total.set(total);
+        self.serve();
     }
 
     #[must_use]
@@ -94,7 +101,7 @@ impl Ledger {
 
     #[must_use]
     pub const fn free(&self) -> usize {
-        self.total.saturating_sub(self.used.get())
+        self.total.get().saturating_sub(self.used.get())
     }
 
     /// What the poorest of those who wait holds; `None` while nobody waits.
@@ -128,7 +135,7 @@ impl Ledger {
 impl Account {
     #[must_use]
     pub fn new(ledger: &Rc<Ledger>) -> Rc<Self> {
-        Self::of_at_most(ledger, ledger.total)
+        Self::of_at_most(ledger, usize::MAX)
     }
 
     /// One that never gets more than `most`, however much is free.
@@ -205,7 +212,7 @@ impl Account {
 
     /// Takes `amount` when it is this account's turn and its share allows it.
     pub async fn take(self: &Rc<Self>, amount: usize) -> Grant {
-        debug_assert!(amount <= self.most, "more than there ever is");
+        debug_assert!(amount <= self.most.min(self.ledger.total.get()), "more than there ever is");
         if let Some(grant) = self.try_take(amount) {
             return grant;
         }

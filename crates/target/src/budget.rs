@@ -44,6 +44,41 @@ thread_local!(static BUDGET: Rc<Budget> = Rc::new(Budget {
     shares: RefCell::default(),
 }));
 
+/// How much there is of one thing on this reactor, and how much of it is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    pub name: &'static str,
+    pub used: usize,
+    pub limit: usize,
+    /// How often somebody was refused it, or had to wait for it.
+    pub missed: u64,
+}
+
+/// What this reactor's hosts use.
+#[must_use]
+pub fn usage() -> Vec<Usage> {
+    BUDGET.with(|budget| {
+        let of = [
+            ("data_bytes", &budget.data),
+            ("capsule_bytes", &budget.capsules),
+            ("work_pieces", &budget.work),
+            ("queue_entries", &budget.entries),
+        ];
+        let usage = of.map(|(name, ledger)| Usage {
+            name,
+            used: ledger.used(),
+            limit: ledger.total(),
+            missed: ledger.missed(),
+        });
+        usage.to_vec()
+    })
+}
+
+/// Has this reactor's queues have no more entries than this, together: each may take memory.
+pub fn set_queue_entries(entries: usize) {
+    BUDGET.with(|budget| budget.entries.set_total(entries.min(QUEUE_ENTRIES_MAX)));
+}
+
 /// What one host has of this reactor, as long as it has a connection to it.
 #[derive(Debug)]
 pub struct Share {
@@ -123,6 +158,19 @@ impl Seat {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Nobody could see how much of what hosts share was in use, nor that anybody was refused.
+    #[test]
+    fn what_is_used_and_who_was_refused_is_told() {
+        set_queue_entries(300);
+        let host = Share::of_host("a");
+        let seat = host.seat(200).unwrap();
+        assert!(host.seat(100).is_none());
+        let entries = usage().into_iter().find(|usage| usage.name == "queue_entries").unwrap();
+        assert_eq!((entries.used, entries.limit, entries.missed), (200, 300, 1));
+        drop(seat);
+        assert!(usage().iter().all(|usage| usage.used == 0 && usage.limit > 0));
+    }
 
     #[test]
     fn a_host_has_one_share_and_gives_it_back_with_its_last_connection() {

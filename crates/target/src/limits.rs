@@ -77,11 +77,12 @@ pub const TRANSFER_CHARGE_MIN: usize = 16 << 10;
 /// Entries of all queues connected on one reactor: each can be a task. The other half is for connections.
 pub const QUEUE_ENTRIES_MAX: usize = reactor::TASKS_MAX / 2;
 const _: () = assert!(QUEUE_ENTRIES_MAX / 3 >= IO_QUEUE_ENTRIES_MAX as usize);
-/// Controllers of one host in one subsystem: one for each of its paths, and those that its last life left.
-pub const HOST_CONTROLLERS_MAX: usize = 64;
+/// Controllers of one host in one subsystem, unless told otherwise: one for each of its paths, and those that its last
+/// life left.
+pub const HOST_CONTROLLERS: usize = 64;
 /// Controllers of one address in one subsystem, and in the discovery service, whatever host each says it is.
 pub const ADDRESS_CONTROLLERS_MAX: usize = 512;
-const _: () = assert!(HOST_CONTROLLERS_MAX <= ADDRESS_CONTROLLERS_MAX);
+const _: () = assert!(HOST_CONTROLLERS <= ADDRESS_CONTROLLERS_MAX);
 const _: () = assert!(ADDRESS_CONTROLLERS_MAX * 3 <= CONTROLLERS_MAX * 2);
 
 // ---- Controller ---------------------------------------------------------------------------

@@ -12,7 +12,7 @@ mod namespaces;
 mod subsystems;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use nvme::fabrics::CNTLID_MAX;
@@ -24,7 +24,7 @@ use crate::controller::Controller;
 use crate::discovery::Listed;
 use crate::event::Event;
 use crate::fabrics::Why;
-use crate::limits::{CONTROLLERS_MAX, LISTENERS_MAX};
+use crate::limits::{CONTROLLERS_MAX, HOST_CONTROLLERS, LISTENERS_MAX};
 use crate::listener::{ListenerId, ListenerInfo, Referral};
 use crate::namespace::Namespace;
 use crate::refusals::{News, Refusals};
@@ -104,6 +104,7 @@ pub struct Target {
     started: u64,
     pub(crate) refusals: Refusals,
     strict_host_names: AtomicBool,
+    host_controllers: AtomicUsize,
     registry: Mutex<Registry>,
     itself: Weak<Target>,
 }
@@ -117,6 +118,7 @@ impl Target {
             started: reactor::now(),
             refusals: Refusals::default(),
             strict_host_names: AtomicBool::new(false),
+            host_controllers: AtomicUsize::new(HOST_CONTROLLERS),
             registry: Mutex::new(Registry {
                 subsystems: BTreeMap::new(),
                 listeners: BTreeMap::new(),
@@ -141,6 +143,15 @@ impl Target {
     /// Whether hosts without a name are refused as section 6.3 wants it, also where any host is admitted.
     pub fn set_strict_host_names(&self, strict: bool) {
         self.strict_host_names.store(strict, Ordering::Relaxed);
+    }
+
+    /// Has one host have this many controllers in a subsystem at most.
+    pub fn set_host_controllers(&self, most: usize) {
+        self.host_controllers.store(most, Ordering::Relaxed);
+    }
+
+    pub(crate) fn host_controllers(&self) -> usize {
+        self.host_controllers.load(Ordering::Relaxed)
     }
 
     pub(crate) fn strict_host_names(&self) -> bool {

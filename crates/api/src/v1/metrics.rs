@@ -86,6 +86,19 @@ pub struct HostMetrics {
     pub counters: Vec<Counters>,
 }
 
+/// How much of what hosts share on a reactor there is, and in use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct BudgetMetrics {
+    /// What it is, with its unit.
+    pub name: String,
+    /// In use.
+    pub used: u64,
+    /// How much there is.
+    pub limit: u64,
+    /// How often somebody was refused it, or had to wait for it.
+    pub missed: u64,
+}
+
 /// Counters of one reactor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ReactorMetrics {
@@ -109,6 +122,9 @@ pub struct ReactorMetrics {
     pub outstanding: u64,
     /// One entry per kind of command.
     pub counters: Vec<Counters>,
+    /// What its hosts share.
+    #[serde(default)]
+    pub budgets: Vec<BudgetMetrics>,
 }
 
 /// All counters at one moment.

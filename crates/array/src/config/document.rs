@@ -10,6 +10,10 @@ pub struct Document {
     #[serde(default)]
     pub node: Node,
     #[serde(default)]
+    pub serving: Serving,
+    #[serde(default)]
+    pub drives: Drives,
+    #[serde(default)]
     pub listener: Vec<Listener>,
     #[serde(default)]
     pub subsystem: Vec<Subsystem>,
@@ -39,6 +43,23 @@ pub struct Node {
     pub drive_folders: Vec<Spanned<String>>,
     #[serde(default)]
     pub strict_host_names: bool,
+}
+
+/// `[serving]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Serving {
+    pub connections: Option<Spanned<u64>>,
+    pub host_controllers: Option<Spanned<u64>>,
+    pub queue_entries: Option<Spanned<u64>>,
+}
+
+/// `[drives]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Drives {
+    pub answer_within: Option<Spanned<u64>>,
+    pub space_within: Option<Spanned<u64>>,
 }
 
 /// `[[listener]]`

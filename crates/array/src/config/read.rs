@@ -2,21 +2,24 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
 use api::v1::PollPolicy;
 use api::value::{Address, Advertise, AnaState, Backend, Nqn, Refused, VolumePath};
+use media::drive::{DEADLINE, Deadline, SPACE_DEADLINES, TRANSFER_DEADLINES};
+use stdx::num::{u64_of, usize64};
+use target::limits::{ADDRESS_CONTROLLERS_MAX, QUEUE_ENTRIES_MAX};
 use toml::Spanned;
 use uuid::Uuid;
 
-use super::document::{Document, Listener, Namespace, Node, Subsystem};
-use super::{Config, Fault, Faults, Settings};
+use super::document::{Document, Drives, Listener, Namespace, Node, Serving, Subsystem};
+use super::{Bounds, Config, Fault, Faults, Settings};
 use crate::cpus;
 use crate::desired::{self, Desired, ListenerDef, NamespaceDef, SubsystemDef};
-use crate::limits::WAIT_FOR_DRIVES;
+use crate::limits::{CONNECTIONS, CONNECTIONS_LEAST, QUEUE_ENTRIES_LEAST, WAIT_FOR_DRIVES};
 use crate::space::Thresholds;
 
 /// Longest time that an adaptive reactor may spin for: past a second it is `busy`.
@@ -94,7 +97,7 @@ impl Reader<'_> {
     }
 
     fn config(&mut self, document: &Document) -> Config {
-        let settings = self.settings(&document.node);
+        let settings = self.settings(document);
         let mut desired = Desired::default();
         for listener in &document.listener {
             self.listener(listener, &mut desired);
@@ -111,7 +114,8 @@ impl Reader<'_> {
         Config { settings, desired }
     }
 
-    fn settings(&mut self, node: &Node) -> Settings {
+    fn settings(&mut self, document: &Document) -> Settings {
+        let node = &document.node;
         let cpus = node.cpus.as_ref().and_then(|text| {
             let cpus = cpus::parse(text.get_ref());
             let cpus = cpus.and_then(|cpus| cpus::check_online(&cpus).map(|()| cpus));
@@ -143,7 +147,52 @@ impl Reader<'_> {
             drive_folders,
             keeps_free_space,
             strict_host_names: node.strict_host_names,
+            bounds: self.bounds(&document.serving),
+            deadline: self.deadline(&document.drives),
         }
+    }
+
+    /// A number within what is sane.
+    fn within(
+        &mut self,
+        asked: Option<&Spanned<u64>>,
+        range: RangeInclusive<u64>,
+        what: &str,
+    ) -> Option<u64> {
+        let asked = asked?;
+        let value = *asked.get_ref();
+        let within = Some(value).filter(|value| range.contains(value)).ok_or_else(|| {
+            let right = format!("choose {} to {}", range.start(), range.end());
+            Refused::new(format!("{value} {what}"), right)
+        });
+        self.checked(asked, within)
+    }
+
+    fn bounds(&mut self, serving: &Serving) -> Bounds {
+        let mut bounds = Bounds::default();
+        let mut take = |asked: &Option<Spanned<u64>>, (least, most), what, place: &mut usize| {
+            let range = u64_of(least)..=u64_of(most);
+            *place = self.within(asked.as_ref(), range, what).map_or(*place, usize64);
+        };
+        let connections = (CONNECTIONS_LEAST, CONNECTIONS);
+        take(&serving.connections, connections, "connections", &mut bounds.connections);
+        let (asked, most) = (&serving.host_controllers, ADDRESS_CONTROLLERS_MAX);
+        take(asked, (1, most), "controllers of a host", &mut bounds.host_controllers);
+        let (asked, range) = (&serving.queue_entries, (QUEUE_ENTRIES_LEAST, QUEUE_ENTRIES_MAX));
+        take(asked, range, "entries of queues", &mut bounds.queue_entries);
+        bounds
+    }
+
+    fn deadline(&mut self, drives: &Drives) -> Deadline {
+        let mut deadline = DEADLINE;
+        let mut take = |asked: &Option<Spanned<u64>>, (least, most), place: &mut Duration| {
+            let range = Duration::as_secs(&least)..=Duration::as_secs(&most);
+            let seconds = self.within(asked.as_ref(), range, "seconds");
+            *place = seconds.map_or(*place, Duration::from_secs);
+        };
+        take(&drives.answer_within, TRANSFER_DEADLINES, &mut deadline.transfer);
+        take(&drives.space_within, SPACE_DEADLINES, &mut deadline.space);
+        deadline
     }
 
     /// Seconds that pools which lack drives are waited for.

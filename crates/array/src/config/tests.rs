@@ -10,6 +10,14 @@ spin-us = 50
 pool-low-percent = 70
 strict-host-names = true
 
+[serving]
+connections = 4096
+host-controllers = 128
+queue-entries = 16384
+
+[drives]
+answer-within = 20
+
 [[listener]]
 address = "0.0.0.0:4420"
 advertise = "10.0.2.2"
@@ -47,6 +55,10 @@ fn a_good_file_means_what_it_says() {
     assert_eq!(config.settings.poll, PollPolicy::Interrupt);
     assert_eq!((config.settings.space.low, config.settings.space.critical), (70, 95));
     assert_eq!(config.settings.spin, Some(Duration::from_micros(50)));
+    let bounds = Bounds { connections: 4096, host_controllers: 128, queue_entries: 16384 };
+    assert_eq!(config.settings.bounds, bounds);
+    let deadline = Deadline { transfer: Duration::from_secs(20), ..media::drive::DEADLINE };
+    assert_eq!(config.settings.deadline, deadline);
     assert_eq!(config.desired.listeners.len(), 2);
     assert_eq!(config.desired.referrals.first().unwrap().to_string(), "192.0.2.9:8009");
     let (nqn, a) = config.desired.subsystems.first_key_value().unwrap();
@@ -223,4 +235,22 @@ fn the_packaged_file_is_a_good_one() {
 fn a_file_that_is_not_there_is_named() {
     let text = load(Path::new("/nowhere/f.toml")).unwrap_err().to_string();
     assert!(text.starts_with("/nowhere/f.toml: No such file"), "{text}");
+}
+
+/// How long drives may take, how many controllers a host may have, and what bounds the daemon's memory could not be set.
+#[test]
+fn what_hosts_and_drives_may_have_is_bounded() {
+    let text = "[serving]\nconnections = 10\nqueue-entries = 200000\nhost-controllers = 0\n\
+                [drives]\nanswer-within = 5\nspace-within = 4000\n";
+    let faults = parse(Path::new("bad.toml"), text).unwrap_err().to_string();
+    for words in [
+        "10 connections",
+        "choose 2048 to 16384",
+        "200000 entries of queues",
+        "0 controllers of a host",
+        "choose 15 to 60",
+        "choose 60 to 3600",
+    ] {
+        assert!(faults.contains(words), "{words}: {faults}");
+    }
 }

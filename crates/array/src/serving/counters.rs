@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::v1::{
-    Counters, HostMetrics, Latency, Metrics, NamespaceMetrics, Operation, ReactorMetrics,
+    BudgetMetrics, Counters, HostMetrics, Latency, Metrics, NamespaceMetrics, Operation,
+    ReactorMetrics,
 };
 use stdx::histogram::Histogram;
 use stdx::num::u64_of;
 use target::Target;
+use target::budget::{Usage, usage};
 use target::metrics::{Kind, OTHER_HOSTS, Row, collect};
 
 use super::crew::{Crew, busy};
@@ -61,9 +63,10 @@ impl Collector {
         let mut namespaces: BTreeMap<(String, u32), Row> = BTreeMap::new();
         let mut hosts: BTreeMap<(String, String), Row> = BTreeMap::new();
         let mut reactors = Vec::new();
-        let answers = self.crew.ask(collect).into_iter().zip(self.crew.metrics());
-        for (id, (rows, (metrics, connections))) in answers.enumerate() {
-            let answers = rows.is_some();
+        let answers = self.crew.ask(|| (collect(), usage())).into_iter().zip(self.crew.metrics());
+        for (id, (answer, (metrics, connections))) in answers.enumerate() {
+            let answers = answer.is_some();
+            let (rows, budgets) = answer.unzip();
             let mut sum = Row::default();
             for (labels, row) in rows.unwrap_or_default() {
                 sum.add(&row);
@@ -81,6 +84,7 @@ impl Collector {
                 connections: u64_of(connections),
                 outstanding: sum.outstanding,
                 counters: counters(&sum),
+                budgets: budgets.unwrap_or_default().iter().map(budget).collect(),
             });
         }
         let namespaces = namespaces.into_iter().map(|((subsystem, nsid), row)| NamespaceMetrics {
@@ -102,6 +106,15 @@ impl Collector {
             reactors,
             refused_connects: refused.map(|(why, count)| (why.to_owned(), count)).collect(),
         }
+    }
+}
+
+fn budget(usage: &Usage) -> BudgetMetrics {
+    BudgetMetrics {
+        name: usage.name.to_owned(),
+        used: u64_of(usage.used),
+        limit: u64_of(usage.limit),
+        missed: usage.missed,
     }
 }
 

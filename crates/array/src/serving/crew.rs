@@ -15,7 +15,7 @@ use target::listener::ListenerId;
 use super::lobby::Lobby;
 use super::seldom::Seldom;
 use crate::config::Settings;
-use crate::limits::{ANSWER, CONNECTIONS, NEWCOMERS_OF_ADDRESS, REACTOR_FAILED, REACTORS_UNASKED};
+use crate::limits::{ANSWER, NEWCOMERS_OF_ADDRESS, REACTOR_FAILED, REACTORS_UNASKED};
 use crate::{Error, Result};
 
 /// The reactors of a node.
@@ -23,6 +23,7 @@ use crate::{Error, Result};
 pub struct Crew {
     members: Vec<Member>,
     poll: v1::PollPolicy,
+    connections_max: usize,
     load: Mutex<Load>,
     lobby: Arc<Lobby>,
     full: Seldom,
@@ -85,11 +86,18 @@ impl Crew {
                 }
             }
         }
+        let entries = settings.bounds.queue_entries;
+        for member in &members {
+            // Before any connection.
+            let bound = move || async move { target::budget::set_queue_entries(entries) };
+            let _ = member.handle.spawn(bound);
+        }
         let load = Load { connections: vec![0; members.len()], next: 0 };
         let poll = settings.poll;
         Ok(Self {
             members,
             poll,
+            connections_max: settings.bounds.connections,
             load: Mutex::new(load),
             lobby: Arc::default(),
             full: Seldom::default(),
@@ -119,7 +127,7 @@ impl Crew {
         let from = load.next;
         let order = (0..count).map(|step| (from + step) % count);
         let member = order.min_by_key(|member| load.connections[*member])?;
-        let full = load.connections.iter().sum::<usize>() >= CONNECTIONS;
+        let full = load.connections.iter().sum::<usize>() >= self.connections_max;
         if full || load.connections[member] >= reactor::CONNECTIONS_MAX {
             return None;
         }

@@ -57,6 +57,33 @@ fn refused_connects_are_counted_by_reason() {
 }
 
 #[test]
+fn what_hosts_share_is_told_of_each_reactor() {
+    let budget = BudgetMetrics { name: "queue_entries".into(), used: 256, limit: 4096, missed: 3 };
+    let reactor = ReactorMetrics {
+        id: 1,
+        answers: true,
+        busy: 0.0,
+        busy_seconds: 0.0,
+        turns: 0,
+        sleeps: 0,
+        tasks: 0,
+        connections: 0,
+        outstanding: 0,
+        counters: Vec::new(),
+        budgets: vec![budget],
+    };
+    let mut text = Text(String::new());
+    reactors(&mut text, &[reactor]);
+    for line in [
+        "flashloom_budget_used{reactor=\"1\",what=\"queue_entries\"} 256",
+        "flashloom_budget_limit{reactor=\"1\",what=\"queue_entries\"} 4096",
+        "flashloom_budget_missed_total{reactor=\"1\",what=\"queue_entries\"} 3",
+    ] {
+        assert!(text.0.lines().any(|other| other == line), "{line}\n---\n{}", text.0);
+    }
+}
+
+#[test]
 fn seconds_are_exact() {
     assert_eq!(seconds(0), "0");
     assert_eq!(seconds(1), "0.000000001");

@@ -8,9 +8,9 @@ use reactor::net::TcpStream;
 use stdx::num::{u64_of, usize64};
 
 use super::gather::{Gather, Sent};
-use crate::budget::Account;
 use crate::limits::SEGMENT_BYTES;
 use crate::payload::Payload;
+use reactor::budget::Account;
 
 /// Read data, responses and R2Ts in sending order, and how much memory they hold.
 pub struct Out {

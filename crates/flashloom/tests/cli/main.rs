@@ -17,6 +17,7 @@ mod dump;
 mod ends;
 mod kills;
 mod log_move;
+mod memory;
 mod raid;
 mod returns;
 mod shelf;

@@ -8,7 +8,35 @@ use reactor::yield_now;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
 use stdx::num::{align_down, align_up, u64_of, usize32, usize64};
+
+/// How long drives may take, unless told otherwise.
+pub const DEADLINE: Deadline = Deadline { transfer: TRANSFER_DEADLINE, space: SPACE_DEADLINE };
+
+/// How long drives of this process may take, in nanoseconds: the operator's word on all of them, wherever they are opened.
+static WITHIN: [AtomicU64; 2] =
+    [AtomicU64::new(nanos(DEADLINE.transfer)), AtomicU64::new(nanos(DEADLINE.space))];
+
+#[allow(clippy::cast_possible_truncation, reason = "500 years fit")]
+const fn nanos(duration: Duration) -> u64 {
+    duration.as_nanos() as u64
+}
+
+/// Has drives that are opened from now on take so long at most.
+pub fn set_deadline(deadline: Deadline) {
+    for (place, within) in WITHIN.iter().zip([deadline.transfer, deadline.space]) {
+        place.store(nanos(within), Ordering::Relaxed);
+    }
+}
+
+/// How long drives that are opened now may take.
+#[must_use]
+pub fn deadline() -> Deadline {
+    let [transfer, space] =
+        [0, 1].map(|place: usize| Duration::from_nanos(WITHIN[place].load(Ordering::Relaxed)));
+    Deadline { transfer, space }
+}
 
 /// How a file or device is opened as a drive.
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,7 +77,7 @@ impl Storage {
                 create,
                 direct: !options.buffered,
                 exclusive: options.exclusive,
-                deadline: Some(Deadline { transfer: TRANSFER_DEADLINE, space: SPACE_DEADLINE }),
+                deadline: Some(deadline()),
             },
         )
         .map_err(wrap)?;

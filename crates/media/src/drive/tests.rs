@@ -276,3 +276,13 @@ fn a_file_that_cannot_have_its_size_is_not_left_behind() {
     assert_eq!(Drive::open(&path, options).unwrap_err().kind, Kind::Full);
     assert!(!path.exists());
 }
+
+#[test]
+fn deadlines_are_the_operators() {
+    let before = deadline();
+    assert_eq!(before, DEADLINE);
+    let asked = Deadline { transfer: TRANSFER_DEADLINES.0, space: SPACE_DEADLINES.1 };
+    set_deadline(asked);
+    assert_eq!(deadline(), asked);
+    set_deadline(before);
+}

@@ -13,8 +13,7 @@ use crate::controller::{Association, Controller, Kind, Path, QueueLease};
 use crate::controller::{CQE_LOG2, SQE_LOG2};
 use crate::host::{Admission, Host, UNNAMED};
 use crate::limits::{
-    ADDRESS_CONTROLLERS_MAX, ADMIN_QUEUE_ENTRIES_MAX, HOST_CONTROLLERS_MAX, IO_QUEUE_ENTRIES_MAX,
-    KEEP_ALIVE_MS_MAX,
+    ADDRESS_CONTROLLERS_MAX, ADMIN_QUEUE_ENTRIES_MAX, IO_QUEUE_ENTRIES_MAX, KEEP_ALIVE_MS_MAX,
 };
 use crate::refusals::Refused;
 use crate::registry::{Registry, Target};
@@ -166,7 +165,8 @@ fn connect_admin(
         return Err(Why::StaticController);
     }
     let count = |of: &dyn Fn(&Controller) -> bool| controllers.iter().filter(|c| of(c)).count();
-    let of_host = kind == Kind::Io && count(&|c| c.host().nqn == host.nqn) >= HOST_CONTROLLERS_MAX;
+    let of_host =
+        kind == Kind::Io && count(&|c| c.host().nqn == host.nqn) >= target.host_controllers();
     let address = params.path.peer.ip();
     if of_host || count(&|c| c.path().peer.ip() == address) >= ADDRESS_CONTROLLERS_MAX {
         return Err(Why::Busy);

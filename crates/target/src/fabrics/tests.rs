@@ -522,11 +522,10 @@ fn a_host_cannot_connect_all_the_queue_entries_there_are() {
 /// 1023 controllers of one address, or of one listed host, kept everybody else out.
 #[test]
 fn neither_a_host_nor_an_address_takes_all_controllers() {
-    use crate::limits::{ADDRESS_CONTROLLERS_MAX, HOST_CONTROLLERS_MAX};
+    use crate::limits::{ADDRESS_CONTROLLERS_MAX, HOST_CONTROLLERS};
     let rig = Rig::new();
     let attempt = rig.attempt(SUBSYSTEM, HOST);
-    let mut all: Vec<_> =
-        (0..HOST_CONTROLLERS_MAX).map(|_| rig.connect(&attempt).unwrap()).collect();
+    let mut all: Vec<_> = (0..HOST_CONTROLLERS).map(|_| rig.connect(&attempt).unwrap()).collect();
     let refusal = rig.connect(&attempt).unwrap_err();
     assert_eq!(refusal.status, Status::CONNECT_CONTROLLER_BUSY, "without Do Not Retry");
     let named = |n: usize| rig.attempt(SUBSYSTEM, &format!("nqn.2026-11.io.flashloom:{n}"));

@@ -143,6 +143,7 @@ impl Queue {
 
     /// Waits until [it may](Self::can_keep).
     pub(crate) async fn until_can_keep(&self) {
+        self.share().capsules.ledger().miss();
         drop(self.share().capsules.take(usize32(IO_IN_CAPSULE_BYTES)).await);
         drop(reactor::buffer::alloc(usize32(IO_IN_CAPSULE_BYTES)).await);
     }

@@ -28,7 +28,6 @@ use self::transfer::Transfers;
 use super::gather::Sent;
 use super::landing::landing;
 use super::out::Out;
-use crate::budget::Account;
 use crate::limits::{
     DEAD_PEER_TIMEOUT, FINISH_TIMEOUT, IN_CAPSULE_ADMIN_BYTES, IN_CAPSULE_IO_BYTES,
     MAX_H2C_DATA_BYTES, PROBE_COUNT, PROBE_IDLE_SECONDS, PROBE_INTERVAL_SECONDS, QUEUE_DEPTH,
@@ -36,6 +35,7 @@ use crate::limits::{
 };
 use crate::notify::{Notify, Waiters};
 use crate::payload::Payload;
+use reactor::budget::Account;
 
 /// From this many bytes of a data PDU on, the socket's bytes go straight to the command's buffer.
 const DIRECT_BYTES: usize = 8 * 1024;

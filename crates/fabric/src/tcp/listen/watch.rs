@@ -109,8 +109,8 @@ mod tests {
     use reactor::net::{ListenOptions, TcpListener, TcpStream};
 
     use super::*;
-    use crate::budget::{Account, Ledger};
     use crate::tcp::listen::Flow;
+    use reactor::budget::{Account, Ledger};
 
     /// After its Connect a host could take for ever to send one command.
     #[test]

@@ -36,7 +36,12 @@ pub const NEWCOMERS: usize = 1024;
 /// some tens. More are closed.
 pub const NEWCOMERS_OF_ADDRESS: usize = 64;
 const _: () = assert!(4 * NEWCOMERS <= CONNECTIONS && 4 * NEWCOMERS_OF_ADDRESS <= NEWCOMERS);
-const _: () = assert!(NEWCOMERS < reactor::CONNECTIONS_MAX, "connected hosts keep seats");
+/// What connected queues, which count for some entries each, and newcomers can have together is no more than there is:
+/// whoever has its share of entries finds a seat.
+const _: () = assert!(
+    target::limits::QUEUE_ENTRIES_MAX / target::limits::QUEUE_CHARGE_MIN as usize + NEWCOMERS
+        <= reactor::CONNECTIONS_MAX
+);
 /// How long a stopping node waits for connections to end in order: a command in flight takes
 /// milliseconds; a host that does not read its socket is not waited for longer.
 pub const DRAIN: Duration = Duration::from_secs(5);

@@ -131,6 +131,7 @@ impl Node {
                 (Settings::default(), desired, None)
             }
         };
+        let known = (state.base.clone(), state.current.clone());
         let wanted = if options.fresh {
             base.clone()
         } else {
@@ -145,6 +146,7 @@ impl Node {
         serving.pools_mut().know(&state.pools, settings.wait_for_drives);
         state.base = base;
         state.current = wanted;
+        let is_known = known == (state.base.clone(), state.current.clone());
         let node = Arc::new(Self {
             dir,
             config,
@@ -157,7 +159,7 @@ impl Node {
             inner: Mutex::new(Inner { state, serving: Some(serving), openings: 0 }),
             settled: Condvar::new(),
         });
-        if let Err(error) = node.begin(patient) {
+        if let Err(error) = node.begin(patient, is_known) {
             node.stop();
             return Err(error.into());
         }
@@ -166,7 +168,7 @@ impl Node {
 
     /// Serves what is asked for: what is there at once, pools as they open. Hosts are let in when they see
     /// everything that they saw before.
-    fn begin(self: &Arc<Self>, patient: bool) -> Result<()> {
+    fn begin(self: &Arc<Self>, patient: bool, is_known: bool) -> Result<()> {
         let mut inner = self.inner();
         let steps = change::steps(&Desired::default(), &inner.state.current);
         let (listen, serve): (Vec<_>, Vec<_>) =
@@ -179,7 +181,11 @@ impl Node {
         self.wait_for_openings(START_PATIENCE);
         let mut inner = self.inner();
         late.append(&mut inner.serving_mut()?.begin(listen, patient)?);
-        self.keep(&mut inner)?;
+        match self.keep(&mut inner) {
+            // What was served before is, wherever that is to be written down again.
+            Err(error) if is_known => late.push(format!("what is served is not kept: {error}")),
+            kept => kept?,
+        }
         drop(inner);
         late.into_iter().for_each(|words| self.events.record(Severity::Error, words));
         for nqn in self.current().open_to_any_host() {

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::config::Settings;
-use crate::limits::LATE_TRIES;
+use crate::limits::{LATE_TRIES, LOOK_AGAIN};
 use crate::serving::crew::Crew;
 use crate::space::Watch;
 use crate::{Error, Result};
@@ -53,6 +53,8 @@ pub struct PoolDef {
     pub term: u64,
 }
 
+const LOOK_AGAIN_NANOS: reactor::Nanos = LOOK_AGAIN.as_secs() * 1_000_000_000;
+
 /// What there is of the places that a pool may be found at: a file's existence, or when a folder changed last.
 type Sight = Vec<Option<SystemTime>>;
 
@@ -86,6 +88,10 @@ struct Known {
     tries: u32,
     /// When what it lacks has been waited for long enough.
     deadline: Option<reactor::Nanos>,
+    /// When it is tried again although nothing new is seen: what held a drive may have let it go.
+    again: reactor::Nanos,
+    /// It was tried for that alone.
+    is_routine: bool,
     /// It was said that it is waited for.
     told: bool,
 }
@@ -93,7 +99,16 @@ struct Known {
 impl Known {
     const fn open(def: PoolDef, pool: Arc<OpenPool>) -> Self {
         let condition = Condition::Open(pool);
-        Self { def, condition, sight: Vec::new(), tries: 0, deadline: None, told: false }
+        Self {
+            def,
+            condition,
+            sight: Vec::new(),
+            tries: 0,
+            deadline: None,
+            again: 0,
+            is_routine: false,
+            told: false,
+        }
     }
 
     fn pool(&self) -> Option<&Arc<OpenPool>> {
@@ -269,7 +284,15 @@ impl Opener {
         look::pools(self.home()?, paths)
     }
 
-    /// Opens what was looked at.
+    /// What these paths say of their pools, those that can be read.
+    ///
+    /// # Errors
+    /// `Stopping`.
+    pub fn labelled(&self, paths: Vec<PathBuf>) -> Result<Vec<v1::FoundPool>> {
+        look::pools(self.home()?, paths)
+    }
+
+    /// Opens what was looked at, with what this node knows of the pool.
     ///
     /// # Errors
     /// `Failed` when what it is made of is missing or damaged.
@@ -277,18 +300,24 @@ impl Opener {
         &self,
         from: &v1::PoolImport,
         (mut made_of, label): (MadeOf, Label),
+        known: Option<&PoolDef>,
     ) -> Result<(PoolDef, OpenPool)> {
         if label.state == PoolState::Exported {
             blank::check_new_log(self.home()?, &made_of)?;
         }
         // From here on a label may say that the log is there, whether or not the pool opens.
         std::mem::take(&mut made_of.made).keep();
-        let (given, log) = (made_of.paths(), made_of.places.clone());
+        let log = made_of.places.clone();
         let v1::PoolImport { degraded, accept_loss, .. } = *from;
-        let asked = OpenOptions { degraded, accept_loss, ..OpenOptions::default() };
-        let pool = self.open(made_of, OpenOptions { import: true, ..asked })?; // By index, as errors and commands count them.
-        let by_index: Option<Vec<_>> = pool.paths().iter().cloned().collect();
-        let drives = by_index.unwrap_or(given);
+        // What is older than what was used last is taken by those only who accept the loss.
+        let known_term = known.filter(|_| !accept_loss).map_or(0, |known| known.term);
+        let asked = OpenOptions { degraded, accept_loss, known_term, ..OpenOptions::default() };
+        let pool = self.open(made_of, OpenOptions { import: true, ..asked })?;
+        // By index, as errors and commands count them; those that are missing where they were last.
+        let before = |index: usize| known.and_then(|known| known.drives.get(index).cloned());
+        let paths = pool.paths().into_iter().enumerate();
+        let by_index = paths.map(|(index, path)| path.or_else(|| before(index)));
+        let drives = by_index.map(Option::unwrap_or_default).collect();
         let (id, term) = (Uuid::from_bytes(label.pool), pool.term());
         Ok((PoolDef { id, drives, log, log_to: Vec::new(), term }, pool))
     }
@@ -363,6 +392,8 @@ impl Pools {
                 sight: Vec::new(),
                 tries: 1,
                 deadline,
+                again: 0,
+                is_routine: false,
                 told: false,
             };
             self.known.insert(name.clone(), known);
@@ -394,8 +425,13 @@ impl Pools {
                 known.deadline = None;
                 known.tries = known.tries.max(1);
             }
+            known.is_routine = known.tries == 0 && known.again <= now;
+            if known.is_routine {
+                known.tries = 1;
+            }
             if known.tries > 0 {
                 known.tries -= 1;
+                known.again = now.saturating_add(LOOK_AGAIN_NANOS);
                 known.condition = Condition::Opening(Some(problem.clone()));
                 let degraded = known.deadline.is_none();
                 due.push(Attempt { name, def: known.def.clone(), degraded });
@@ -454,6 +490,7 @@ impl Pools {
             }
             Outcome::Failed(error) => {
                 let (again, last) = (known.told, known.tries == 0 && known.deadline.is_none());
+                let last = last && !known.is_routine;
                 known.told |= last;
                 known.condition = Condition::Closed(error.context.clone());
                 let still = if again { "still " } else { "" };
@@ -599,9 +636,30 @@ impl Pools {
         self.known.values().any(|known| known.def.id == id && !closed(known))
     }
 
-    /// Where the log of the pool with this identity lies, if this node knows it.
-    pub fn log_of(&self, id: Uuid) -> Option<Vec<LogPlace>> {
-        self.known.values().find(|known| known.def.id == id).map(|known| known.def.log.clone())
+    /// What this node knows of the pool with this identity.
+    pub fn def_of(&self, id: Uuid) -> Option<PoolDef> {
+        self.known.values().find(|known| known.def.id == id).map(|known| known.def.clone())
+    }
+
+    /// Whether this node has a pool with this identity that is not open.
+    pub fn waits_for(&self, id: Uuid) -> bool {
+        self.known.values().any(|known| known.def.id == id && known.pool().is_none())
+    }
+
+    /// Refuses what is known as the place of a pool's drive: the pool may be waiting for it.
+    ///
+    /// # Errors
+    /// `Conflict`.
+    pub fn check_no_drive(&self, path: &Path) -> Result<()> {
+        for (name, known) in &self.known {
+            let waits = known.pool().is_none();
+            if waits && known.def.drives.iter().any(|drive| drive == path) {
+                let what = format!("{} is a drive of pool {name}", path.display());
+                return Err(Error::new(Kind::Conflict, what)
+                    .help("export the pool first, or choose another drive"));
+            }
+        }
+        Ok(())
     }
 
     /// Knows a pool that is open from now on.

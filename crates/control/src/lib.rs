@@ -4,6 +4,7 @@
 //! description is generated from the code and served at `/openapi.json`; counters are at
 //! `/metrics` in the Prometheus text format.
 
+mod bounded;
 pub mod client;
 mod door;
 pub mod limits;

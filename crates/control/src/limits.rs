@@ -9,6 +9,11 @@ pub const REQUEST_BYTES: usize = 256 << 10;
 /// namespaces, is well below.
 pub const RESPONSE_BYTES: usize = 64 << 20;
 
+/// Connections open at once: commands, scrapers and consoles are some tens. More wait to be accepted.
+pub const CONNECTIONS: usize = 256;
+/// How long one may be silent: longer than any request takes to be answered.
+pub const SILENCE: Duration = Duration::from_secs(600);
+
 /// How long a scrape of `/metrics` waits for what only a node that is not in the midst of a change can tell: scrapers
 /// give up after ten seconds.
 pub const SCRAPE: Duration = Duration::from_secs(5);

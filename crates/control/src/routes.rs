@@ -10,8 +10,10 @@ use api::v1::{
 };
 use api::value::{Address, Nqn, Refused};
 use array::node::Node;
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use axum::{Json, Router, routing};
 use serde::Deserialize;
@@ -70,8 +72,11 @@ pub fn api() -> OpenApiRouter<Arc<Node>> {
 /// The description itself, and `/metrics`.
 pub fn plain(description: utoipa::openapi::OpenApi) -> Router<Arc<Node>> {
     let scrapes = Scrapes::default();
+    // Made once, and shared: each connection has its own routes.
+    let description = Bytes::from(serde_json::to_vec(&description).unwrap_or_default());
+    let described = async move || ([(CONTENT_TYPE, "application/json")], description.clone());
     Router::new()
-        .route("/openapi.json", routing::get(async move || Json(description)))
+        .route("/openapi.json", routing::get(described))
         .route("/metrics", routing::get(async move |node: Shared| scrapes.answer(node).await))
 }
 

@@ -13,7 +13,8 @@ use axum::extract::DefaultBodyLimit;
 use tokio::net::UnixListener;
 use utoipa::openapi::OpenApi;
 
-use crate::limits::REQUEST_BYTES;
+use crate::bounded::Bounded;
+use crate::limits::{CONNECTIONS, REQUEST_BYTES, SILENCE};
 use crate::routes;
 
 /// The management socket, bound and ready to be served.
@@ -64,7 +65,8 @@ impl Server {
         node: Arc<Node>,
         end: impl Future<Output = ()> + Send + 'static,
     ) -> io::Result<()> {
-        let result = axum::serve(self.listener, router(node)).with_graceful_shutdown(end).await;
+        let listener = Bounded::new(self.listener, CONNECTIONS, SILENCE);
+        let result = axum::serve(listener, router(node)).with_graceful_shutdown(end).await;
         match fs::remove_file(&self.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 tracing::warn!("cannot remove {}: {error}", self.path.display());

@@ -18,7 +18,9 @@ use std::rc::{Rc, Weak};
 
 use reactor::budget::{Account, Grant, Ledger};
 
-use crate::limits::{CAPSULES_HELD_BYTES, DATA_HELD_BYTES, QUEUE_ENTRIES_MAX, WORK_PIECES_MAX};
+use crate::limits::{
+    CAPSULES_HELD_BYTES, DATA_HELD_BYTES, QUEUE_CHARGE_MIN, QUEUE_ENTRIES_MAX, WORK_PIECES_MAX,
+};
 
 /// Who has a share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -123,7 +125,7 @@ impl Share {
     /// A queue of `entries` entries; `None` where that is more than this host may have of this reactor.
     #[must_use]
     pub fn seat(self: &Rc<Self>, entries: u16) -> Option<Seat> {
-        let entries = self.entries.try_take(usize::from(entries))?;
+        let entries = self.entries.try_take(usize::from(entries.max(QUEUE_CHARGE_MIN)))?;
         Some(Seat { share: Rc::clone(self), _entries: entries })
     }
 }
@@ -182,6 +184,15 @@ mod tests {
         assert_eq!((shares(), entries()), (2, QUEUE_ENTRIES_MAX - 3 * 1024 - 128));
         drop((seats, other));
         assert_eq!((shares(), entries()), (0, QUEUE_ENTRIES_MAX));
+    }
+
+    /// 5,118 queues of two entries were all the connections that a reactor takes, and a hundredth of its entries: nobody
+    /// else could connect.
+    #[test]
+    fn one_host_cannot_take_all_connections_with_short_queues() {
+        let host = Share::of_host("greedy");
+        let queues: Vec<_> = std::iter::from_fn(|| host.seat(2)).collect();
+        assert!(queues.len() < reactor::CONNECTIONS_MAX * 2 / 3, "{} queues", queues.len());
     }
 
     /// 264 queues of 1024 entries, each with a command that waited, were more tasks than a reactor has.

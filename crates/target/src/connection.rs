@@ -32,7 +32,7 @@ use crate::budget::Share;
 use crate::command::{self, AtOnce, Attached, Reply, Slot, charge};
 use crate::controller::{Controller, Path};
 use crate::fabrics::{ConnectParams, Connected, Refusal, connect};
-use crate::limits::TRANSFER_BYTES_MAX;
+use crate::limits::{ADMIN_DATA_BYTES, TRANSFER_BYTES_MAX};
 use crate::listener::ListenerId;
 use crate::queue::Queue;
 use crate::queue::dispatch::{Dispatcher, Tried, When, Work};
@@ -299,12 +299,16 @@ async fn keep_reservations(controller: &Controller, nsid: u32) -> Result<(), Sta
 
 /// Waits until the host may have what an admin command brings or returns.
 async fn admin_room(request: &Request) -> Result<Option<Grant>, Status> {
-    let bytes = request.sgl_bytes().min(usize32(TRANSFER_BYTES_MAX));
-    match Direction::of(request.sqe().opcode) {
-        Direction::HostToController if request.in_capsule().is_none_or(|b| b.is_empty()) => {
-            request.hold(charge(bytes)).await.map(Some)
+    let sqe = request.sqe();
+    match (Direction::of(sqe.opcode), sqe.dptr.data()) {
+        // Whatever else its capsule has.
+        (Direction::HostToController, Some(DataPointer::Transport { .. })) => {
+            request.hold(charge(ADMIN_DATA_BYTES)).await.map(Some)
         }
-        Direction::ControllerToHost => request.hold_to_send(bytes).await.map(Some),
+        (Direction::ControllerToHost, _) => {
+            let bytes = request.sgl_bytes().min(usize32(TRANSFER_BYTES_MAX));
+            request.hold_to_send(bytes).await.map(Some)
+        }
         _ => Ok(None),
     }
 }
@@ -325,6 +329,10 @@ async fn host_data(request: &Request) -> Result<Vec<u8>, Status> {
         Some(DataPointer::Transport { length }) => {
             if length > TRANSFER_BYTES_MAX {
                 return Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr());
+            }
+            // No command that there is brings more, and what there is not needs none.
+            if usize32(length) > ADMIN_DATA_BYTES {
+                return Ok(Vec::new());
             }
             let buffer = reactor::buffer::alloc(usize32(length)).await;
             Ok(request.receive(length, buffer).await?.to_vec())

@@ -42,6 +42,8 @@ pub const IO_QUEUES_MAX: u16 = 128;
 pub const IO_QUEUE_ENTRIES_MAX: u16 = 1024;
 /// Entries of the admin queue; advertised as ASQSZ in discovery. Hosts use 32.
 pub const ADMIN_QUEUE_ENTRIES_MAX: u16 = 128;
+/// Bytes that admin commands bring beside their capsule: a page is more than any feature has.
+pub const ADMIN_DATA_BYTES: usize = 4096;
 /// Bytes of in-capsule data of an I/O queue (IOCCSZ).
 pub const IO_IN_CAPSULE_BYTES: u32 = 16 << 10;
 /// Bytes of in-capsule data of the admin queue, which NVMe/TCP fixes (TCP transport 1.1).
@@ -76,6 +78,9 @@ const _: () = assert!(
 pub const TRANSFER_CHARGE_MIN: usize = 16 << 10;
 /// Entries of all queues connected on one reactor: each can be a task. The other half is for connections.
 pub const QUEUE_ENTRIES_MAX: usize = reactor::TASKS_MAX / 2;
+/// The least that a queue counts for in entries: queues are connections too, of which a reactor has a bounded number.
+pub const QUEUE_CHARGE_MIN: u16 = 32;
+const _: () = assert!(QUEUE_ENTRIES_MAX / QUEUE_CHARGE_MIN as usize <= reactor::CONNECTIONS_MAX);
 const _: () = assert!(QUEUE_ENTRIES_MAX / 3 >= IO_QUEUE_ENTRIES_MAX as usize);
 /// Controllers of one host in one subsystem, unless told otherwise: one for each of its paths, and those that its last
 /// life left.

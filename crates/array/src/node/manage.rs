@@ -96,6 +96,9 @@ impl Node {
             desired::check_nsid(nsid)?;
         }
         let backend = absolute(new.backend)?;
+        if let Backend::Drive { path, .. } = &backend {
+            self.check_unknown(vec![path.clone()])?;
+        }
         let size = match &backend {
             Backend::Memory { size } | Backend::Drive { size: Some(size), .. } => size.bytes(),
             Backend::Drive { size: None, .. } | Backend::Volume(_) => 0,

@@ -1,13 +1,14 @@
 //! What the management API asks of pools and volumes.
 
 use std::collections::btree_map::Entry;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use api::v1::{
     Drive, FoundPool, Kind, Mapping, NewMapping, NewPool, NewVolume, Pool, PoolImport, Severity,
     Volume, VolumeChange, VolumeDeletion,
 };
-use api::value::{Backend, DrivePath, Name, Nqn, Size, VolumePath};
+use api::value::{Backend, DrivePath, LogPlace, Name, Nqn, Size, VolumePath};
 use uuid::Uuid;
 
 use super::manage::{check_unused, exists, no_subsystem};
@@ -54,6 +55,8 @@ impl Node {
     /// # Errors
     /// `Conflict` for what is in use, `Invalid` for what cannot be a pool, `Failed`.
     pub fn create_pool(&self, new: &NewPool) -> Result<Pool> {
+        // Also where it is forced: what this node waits for is nobody else's.
+        self.check_unknown(new.drives.iter().map(|drive| drive.path.clone()).collect())?;
         let opener = {
             let mut inner = self.inner();
             let pools = inner.serving_mut()?.pools_mut();
@@ -64,6 +67,22 @@ impl Node {
         self.add_pool(&new.name, made)?;
         self.events.record(Severity::Info, format!("pool {} made", new.name));
         self.pool(&new.name)
+    }
+
+    /// Refuses to give anybody else what is of a pool that this node knows and has not open.
+    pub(super) fn check_unknown(&self, paths: Vec<PathBuf>) -> Result<()> {
+        let opener = self.inner().serving()?.pools().opener();
+        // Labels are read with nothing held.
+        for found in opener.labelled(paths)? {
+            if self.inner().serving()?.pools().waits_for(found.id) {
+                let paths: Vec<_> =
+                    found.drives.into_iter().filter_map(|drive| drive.path).collect();
+                let what = format!("{} is a drive of pool {}", paths.join(", "), found.name);
+                return Err(Error::new(Kind::Conflict, what)
+                    .help("export the pool first, or choose another drive"));
+            }
+        }
+        Ok(())
     }
 
     /// Knows a pool that was made or imported; one that was not is forgotten. What is not kept must not be served:
@@ -106,11 +125,28 @@ impl Node {
             let inner = self.inner();
             inner.serving().is_ok_and(|serving| serving.pools().knows(id))
         };
-        let from = &self.completed(&opener, from)?;
-        let looked = opener.look(from, knows)?;
+        let (from, arrived) = self.completed(&opener, from)?;
+        let looked = opener.look(&from, knows)?;
         let (name, id) = (looked.1.name.parse::<Name>()?, Uuid::from_bytes(looked.1.pool));
-        self.inner().serving_mut()?.pools_mut().reserve_import(&name, id)?;
-        let pool = self.add_pool(&name, opener.import(from, looked))?;
+        let known = {
+            let mut inner = self.inner();
+            let pools = inner.serving_mut()?.pools_mut();
+            pools.reserve_import(&name, id)?;
+            pools.def_of(id)
+        };
+        let import = |from: &PoolImport, looked| opener.import(from, looked, known.as_ref());
+        let imported = match arrived {
+            None => import(&from, looked),
+            // Its log was on its way: no loss is accepted while it may be whole at the other place.
+            Some(arrived) => {
+                let sure = PoolImport { accept_loss: false, ..from.clone() };
+                let there = PoolImport { log: arrived, ..sure.clone() };
+                import(&sure, looked)
+                    .or_else(|_| import(&there, opener.look(&there, knows)?))
+                    .or_else(|_| import(&from, opener.look(&from, knows)?))
+            }
+        };
+        let pool = self.add_pool(&name, imported)?;
         self.events.record(Severity::Info, format!("pool {name} imported"));
         if pool.has_lost_log() {
             self.events.record(Severity::Error, log_lost(&name));
@@ -150,7 +186,12 @@ impl Node {
     }
 
     /// An import with the drives that are found, and the log where it is known to be, as far as it does not say.
-    fn completed(&self, opener: &Opener, from: &PoolImport) -> Result<PoolImport> {
+    /// Where the log was on its way to, the other place.
+    fn completed(
+        &self,
+        opener: &Opener,
+        from: &PoolImport,
+    ) -> Result<(PoolImport, Option<Vec<LogPlace>>)> {
         let mut from = from.clone();
         if from.drives.is_empty() {
             let mut found = self.find_pools(&from)?;
@@ -167,10 +208,12 @@ impl Node {
         if from.log.is_empty() {
             let id = opener.find(&from)?.first().map(|pool| pool.id);
             let inner = self.inner();
-            from.log =
-                id.and_then(|id| inner.serving().ok()?.pools().log_of(id)).unwrap_or_default();
+            if let Some(def) = id.and_then(|id| inner.serving().ok()?.pools().def_of(id)) {
+                from.log = def.log;
+                return Ok((from, Some(def.log_to).filter(|to| !to.is_empty())));
+            }
         }
-        Ok(from)
+        Ok((from, None))
     }
 
     /// Closes a pool, to be opened elsewhere, and forgets it.
@@ -279,15 +322,16 @@ impl Node {
             let draining = self.inner().serving_mut()?.show_size(&place, bytes)?;
             drained(&draining, NAMESPACE_DRAIN)
         };
-        let mut shown = Ok(());
-        if bytes < before {
-            shown = show(bytes);
-        } else {
-            // Whatever happens, hosts are never shown less than they have seen.
-            let mut inner = self.inner();
-            inner.serving_mut()?.remember_size(&place, bytes);
-            self.keep(&mut inner)?;
+        // Before anything is done, so that what cannot be written down is not done. Of a larger size: whatever happens,
+        // hosts are never shown less than they have seen.
+        let mut inner = self.inner();
+        inner.serving_mut()?.remember_size(&place, bytes);
+        if let Err(error) = self.keep(&mut inner) {
+            inner.serving_mut()?.remember_size(&place, before);
+            return Err(error);
         }
+        drop(inner);
+        let shown = if bytes < before { show(bytes) } else { Ok(()) };
         let resized = shown.and_then(|()| pool.resize_volume(&path.volume, bytes));
         show(if resized.is_ok() { bytes } else { before })?;
         self.keep(&mut self.inner())?;

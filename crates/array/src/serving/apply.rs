@@ -153,6 +153,9 @@ impl Serving {
             Step::AddNamespace { nqn, nsid, def } => {
                 let place = (nqn.clone(), *nsid);
                 self.check_unused(def)?;
+                if let Backend::Drive { path, .. } = &def.backend {
+                    self.pools.check_no_drive(path)?;
+                }
                 let media = match self.media.get(&place) {
                     // It is waited for, and goes on to be.
                     Some(absent) if absent.is_absent() && self.is_known(&place, def) => {

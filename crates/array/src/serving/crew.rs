@@ -10,12 +10,15 @@ use api::v1;
 use reactor::net::TcpStream;
 use reactor::{Call, Handle};
 use target::Target;
+use target::limits::QUEUE_CHARGE_MIN;
 use target::listener::ListenerId;
 
 use super::lobby::Lobby;
 use super::seldom::Seldom;
 use crate::config::Settings;
-use crate::limits::{ANSWER, NEWCOMERS_OF_ADDRESS, REACTOR_FAILED, REACTORS_UNASKED};
+use crate::limits::{
+    ANSWER, NEWCOMERS, NEWCOMERS_OF_ADDRESS, QUEUE_ENTRIES_LEAST, REACTOR_FAILED, REACTORS_UNASKED,
+};
 use crate::{Error, Result};
 
 /// The reactors of a node.
@@ -86,7 +89,10 @@ impl Crew {
                 }
             }
         }
-        let entries = settings.bounds.queue_entries;
+        // Connections of the whole node that are no newcomers are as many as the reactors' entries allow.
+        let seats = settings.bounds.connections.saturating_sub(NEWCOMERS) / members.len().max(1);
+        let entries = seats * usize::from(QUEUE_CHARGE_MIN);
+        let entries = entries.clamp(QUEUE_ENTRIES_LEAST, settings.bounds.queue_entries);
         for member in &members {
             // Before any connection.
             let bound = move || async move { target::budget::set_queue_entries(entries) };

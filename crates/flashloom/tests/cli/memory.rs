@@ -65,7 +65,8 @@ fn connect(port: u16, host: &str, qid: u16, cntlid: u16) -> Option<(TcpStream, u
 /// A host that sends a command with `data` for each entry of all queues it gets, as far as it is listened to, and takes
 /// no answer.
 fn flood(port: u16, host: &str, sqe: &Sqe, data: &[u8]) -> Vec<TcpStream> {
-    let (mut admin, dw0) = connect(port, host, 0, CNTLID_DYNAMIC).unwrap();
+    // Whoever comes last may find too little.
+    let Some((mut admin, dw0)) = connect(port, host, 0, CNTLID_DYNAMIC) else { return Vec::new() };
     let cntlid = ConnectResponse::from_dw0(dw0).cntlid;
     let value = u64::from(Cc::enable(CommandSetSelected::Nvm).0);
     let enable = PropertySet { offset: offset::CC, size: PropertySize::Four, value };
@@ -81,7 +82,6 @@ fn flood(port: u16, host: &str, sqe: &Sqe, data: &[u8]) -> Vec<TcpStream> {
         }
         sockets.push(socket);
     }
-    assert!(sockets.len() > 1, "{host} got no queue");
     sockets
 }
 
@@ -140,6 +140,8 @@ fn hosts_at_their_worst_take_no_more_memory_than_the_manual_says() {
         let flush = command(io::FLUSH, 1, Sgl::transport(0));
         hosts.push(flood(port, &host("takes-no-answer"), &flush, &[]));
     }
+    // Those that come late get less, and the first ones not all.
+    assert!(hosts[0].len() > 1);
     let resident = resident_mib(&daemon);
     assert!(resident < BOUND_MIB, "{resident} MiB of {BOUND_MIB}");
 

@@ -1,7 +1,7 @@
 //! Nodes that start without some of what they had.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use api::value::{Name, VolumePath};
 
 use crate::node::{Node, Options, Source};
 
+mod by_hand;
 mod returned;
 
 const NQN: &str = "nqn.2026-11.io.flashloom:a";

@@ -1,0 +1,154 @@
+//! What operators do while a pool is not open, and what the node remembers of it.
+
+use super::*;
+
+const TWO_AWAY: [usize; 2] = [0, 1];
+
+/// A node with a pool that waits for two of its drives, and more time than any test has.
+fn waiting(dir: &Path) -> Arc<Node> {
+    let node = start(dir, "", "");
+    make(&node, dir, "fast");
+    node.stop();
+    drop(node);
+    for n in TWO_AWAY {
+        fs::rename(dir.join(format!("fast{n}")), dir.join(format!("away{n}"))).unwrap();
+    }
+    let node = start(dir, "wait-for-drives = 3600", "");
+    assert_eq!(health(&node, "fast"), PoolHealth::Unavailable);
+    node
+}
+
+fn import(drives: &[PathBuf], more: &str) -> PoolImport {
+    let drives: Vec<_> = drives.iter().map(|path| format!("{path:?}")).collect();
+    serde_json::from_str(&format!("{{\"drives\": [{}] {more}}}", drives.join(","))).unwrap()
+}
+
+fn def(node: &Node) -> crate::pools::PoolDef {
+    node.inner().state.pools[&named("fast")].clone()
+}
+
+/// While a pool waited for a drive, its others could be served raw to hosts, or be made another pool's.
+#[test]
+fn drives_of_a_pool_that_waits_are_nobody_elses() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let node = waiting(dir);
+    let nqn = NQN.parse().unwrap();
+    // Under the name that the node knows, and another one.
+    std::os::unix::fs::symlink(dir.join("fast2"), dir.join("other")).unwrap();
+    for name in ["fast2", "other"] {
+        let new = format!(r#"{{"backend": "drive:{}/{name}"}}"#, dir.display());
+        let error = node.add_namespace(&nqn, serde_json::from_str(&new).unwrap()).unwrap_err();
+        assert!(error.context.contains("is a drive of pool fast"), "{error}");
+    }
+    let new = format!(
+        r#"{{"name": "b", "drives": ["{0}/fast2", "{0}/fast3"], "force": true}}"#,
+        dir.display()
+    );
+    let error = node.create_pool(&serde_json::from_str(&new).unwrap()).unwrap_err();
+    assert!(error.context.contains("is a drive of pool fast"), "{error}");
+    for n in TWO_AWAY {
+        fs::rename(dir.join(format!("away{n}")), dir.join(format!("fast{n}"))).unwrap();
+    }
+    open_late(&node);
+    assert_eq!(health(&node, "fast"), PoolHealth::Online);
+    node.stop();
+}
+
+/// A pool that was imported without some of its drives forgot where those had been, and took the others for them.
+#[test]
+fn an_import_without_a_drive_remembers_where_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let node = waiting(dir);
+    let before = def(&node);
+    let here = [dir.join("fast3"), dir.join("fast2")];
+    node.import_pool(&import(&here, r#", "degraded": true"#)).unwrap();
+    let after = def(&node);
+    assert_eq!(after.drives, before.drives);
+    assert!(after.term > before.term, "they missed it");
+    // Those that were away do not make the pool without those that went on, whoever says so.
+    node.stop();
+    drop(node);
+    for n in TWO_AWAY {
+        fs::rename(dir.join(format!("away{n}")), dir.join(format!("fast{n}"))).unwrap();
+        fs::rename(dir.join(format!("fast{}", n + 2)), dir.join(format!("gone{n}"))).unwrap();
+    }
+    let node = start(dir, "wait-for-drives = 3600", "");
+    let old = TWO_AWAY.map(|n| dir.join(format!("fast{n}")));
+    let error = node.import_pool(&import(&old, r#", "degraded": true"#)).unwrap_err();
+    assert!(error.context.contains("later labels"), "{error}");
+    node.import_pool(&import(&old, r#", "degraded": true, "accept_loss": true"#)).unwrap();
+    node.stop();
+}
+
+/// Killed at the end of a move of its log, a pool imported by hand was looked for at the old place only, and the new one
+/// given up with all that was in it where the loss was accepted.
+#[test]
+fn an_import_looks_where_the_log_was_on_its_way_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let node = start(dir, "", "");
+    make(&node, dir, "fast");
+    let place = |name: &str| format!("bbu:{}", dir.join(name).display());
+    let go = |name: &str| {
+        let to = format!(r#"{{"to": ["{}"]}}"#, place(name));
+        node.move_log(&named("fast"), &serde_json::from_str(&to).unwrap()).unwrap();
+    };
+    go("log0");
+    let at_first = def(&node).log;
+    go("log1");
+    // As it was written down when the move began.
+    {
+        let mut inner = node.inner();
+        let mut state = inner.state.clone();
+        let def = state.pools.get_mut(&named("fast")).unwrap();
+        def.log_to = std::mem::replace(&mut def.log, at_first);
+        inner.state = state;
+    }
+    let state = node.inner().state.clone();
+    // As a kill leaves it: closed in order it would not need its log.
+    let files = ["fast2", "fast3", "log0", "log1"];
+    for name in files {
+        fs::copy(dir.join(name), dir.join(format!("{name}.killed"))).unwrap();
+    }
+    node.stop();
+    node.dir.save(&state).unwrap();
+    drop(node);
+    for name in files {
+        fs::rename(dir.join(format!("{name}.killed")), dir.join(name)).unwrap();
+    }
+    for n in TWO_AWAY {
+        fs::rename(dir.join(format!("fast{n}")), dir.join(format!("away{n}"))).unwrap();
+    }
+    let node = start(dir, "wait-for-drives = 3600", "");
+    let here = [dir.join("fast2"), dir.join("fast3")];
+    node.import_pool(&import(&here, r#", "degraded": true, "accept_loss": true"#)).unwrap();
+    assert_eq!(said(&node, "without its commit log"), 0);
+    assert_eq!(def(&node).log, [place("log1").parse().unwrap()]);
+    node.stop();
+}
+
+/// With no space for its state a node that had crashed did not come back, although nothing new was asked for; and what
+/// it refused to do was done all the same.
+#[test]
+fn a_node_whose_state_cannot_be_written_serves_what_it_served() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let node = start(dir, "", "");
+    let volume = make(&node, dir, "fast");
+    node.change_volume(&volume, &serde_json::from_str(r#"{"size": 2097152}"#).unwrap()).unwrap();
+    node.stop();
+    drop(node);
+    fs::create_dir(dir.join("state/state.json.new")).unwrap();
+    let node = start(dir, "", "");
+    assert!(said(&node, "is not kept") > 0);
+    assert_eq!(health(&node, "fast"), PoolHealth::Online);
+    let before = node.volume(&volume).unwrap().size;
+    let change: VolumeChange =
+        serde_json::from_str(r#"{"size": 1048576, "shrink": true}"#).unwrap();
+    node.change_volume(&volume, &change).unwrap_err();
+    assert_eq!(node.volume(&volume).unwrap().size, before);
+    assert_eq!(namespace(&node).size, before);
+    node.stop();
+}

@@ -1,0 +1,127 @@
+//! The management socket's connections: so many at once, and none that is silent for ever.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::serve::Listener;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::unix::SocketAddr;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, Sleep, sleep};
+
+/// Accepts while fewer than so many are open.
+pub struct Bounded {
+    listener: UnixListener,
+    places: Arc<Semaphore>,
+    silence: Duration,
+}
+
+/// A connection, closed when nothing was received or sent for so long.
+pub struct Connection {
+    stream: UnixStream,
+    silence: Duration,
+    until: Pin<Box<Sleep>>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Bounded {
+    pub fn new(listener: UnixListener, most: usize, silence: Duration) -> Self {
+        Self { listener, places: Arc::new(Semaphore::new(most)), silence }
+    }
+}
+
+impl Listener for Bounded {
+    type Io = Connection;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        let place = loop {
+            // Never closed.
+            if let Ok(place) = Arc::clone(&self.places).acquire_owned().await {
+                break place;
+            }
+        };
+        let (stream, from) = Listener::accept(&mut self.listener).await;
+        let (silence, until) = (self.silence, Box::pin(sleep(self.silence)));
+        (Connection { stream, silence, until, _place: place }, from)
+    }
+
+    fn local_addr(&self) -> io::Result<Self::Addr> {
+        self.listener.local_addr()
+    }
+}
+
+impl Connection {
+    /// The end of its silence is later now.
+    fn moved<T>(&mut self, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if result.is_ready() {
+            self.until.as_mut().reset(Instant::now() + self.silence);
+        }
+        result
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        if read.is_pending() && self.until.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        self.moved(read)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.moved(written)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    /// A thousand connections to the management socket were a gigabyte, and none was ever closed.
+    #[tokio::test]
+    async fn connections_are_bounded_and_silent_ones_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let listener = UnixListener::bind(&path).unwrap();
+        let mut bounded = Bounded::new(listener, 1, Duration::from_millis(20));
+        let mut first = UnixStream::connect(&path).await.unwrap();
+        let _second = UnixStream::connect(&path).await.unwrap();
+        let (mut one, _) = bounded.accept().await;
+        first.write_all(b"x").await.unwrap();
+        assert_eq!(one.read_u8().await.unwrap(), b'x');
+        let mut another = Box::pin(bounded.accept());
+        let more = tokio::time::timeout(Duration::from_millis(1), &mut another).await;
+        assert!(more.is_err(), "one is open");
+        assert_eq!(one.read_u8().await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        drop(one);
+        another.await;
+    }
+}

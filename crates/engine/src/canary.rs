@@ -41,6 +41,8 @@ pub enum Canary {
     StaysClosed,
     /// A drive that refuses a write for a reason that passes is given up.
     CondemnsPassing,
+    /// A drive that is taken back counts before it is made whole.
+    CountsReturned,
     /// A step is left out.
     Skips(Step),
 }
@@ -105,10 +107,28 @@ pub enum Step {
     LogTells,
     /// Before a pool is called closed in order, nothing is left in its log.
     CloseDrains,
+    /// Stripes on their way when a shard stops are there before it has.
+    StopStripes,
+    /// Roots and catalogs on a drive that is taken back are wiped: they may be newer than what all others have.
+    RejoinWipe,
+    /// Stripes begun before a drive is written again are made anew there.
+    RejoinBetween,
+    /// What is made anew in a segment is not another one's by then.
+    RejoinHold,
+    /// A drive that is made whole has the headers of its allocation units.
+    RejoinHeaders,
+    /// It has the roots before it counts.
+    RejoinRoot,
+    /// And the catalog.
+    RejoinCatalog,
+    /// What was made anew there is durable before it counts.
+    RejoinFlush,
+    /// What goes there while it is made whole is flushed with the others.
+    RejoinFlushesToo,
 }
 
 impl Step {
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 38] = [
         Self::TrimTells,
         Self::TrimControl,
         Self::CheckpointFlush,
@@ -138,11 +158,20 @@ impl Step {
         Self::CopyFence,
         Self::LogTells,
         Self::CloseDrains,
+        Self::StopStripes,
+        Self::RejoinWipe,
+        Self::RejoinBetween,
+        Self::RejoinHold,
+        Self::RejoinHeaders,
+        Self::RejoinRoot,
+        Self::RejoinCatalog,
+        Self::RejoinFlush,
+        Self::RejoinFlushesToo,
     ];
 }
 
 impl Canary {
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::AcknowledgesEarly,
         Self::SkipsFence,
         Self::TrimsEarly,
@@ -159,6 +188,7 @@ impl Canary {
         Self::WritesFirst,
         Self::StaysClosed,
         Self::CondemnsPassing,
+        Self::CountsReturned,
     ];
 }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stdx::num::u64_of;
 
 use crate::address::SegmentId;
+use crate::canary::{self, Step};
 use crate::error::{Error, Kind, Result};
 use crate::limits::{ANEW_ATTEMPTS, ANEW_PAUSE, STRIPES_ANEW};
 use crate::segment::{DriveState, SegmentInfo};
@@ -60,7 +61,10 @@ impl Shard {
     /// `Failed` when the drive fails or too many others do, `Gone` when nobody wants it any more.
     pub async fn make_anew(&self, drive: u16, progress: &Progress) -> Result<()> {
         // Those begun later go to the drive as they are written.
-        let parts = self.writer.between_stripes(|| self.parts_on(drive)).await;
+        let parts = match canary::skips(Step::RejoinBetween) {
+            false => self.writer.between_stripes(|| self.parts_on(drive)).await,
+            true => self.parts_on(drive),
+        };
         Progress::add(&progress.units, u64_of(parts.len()));
         for part in parts {
             if let Some(_held) = self.hold_segment(&part.info).await {
@@ -68,7 +72,10 @@ impl Shard {
             }
             Progress::add(&progress.done, 1);
         }
-        self.checkpoint().await
+        match canary::skips(Step::RejoinRoot) {
+            false => self.checkpoint().await,
+            true => Ok(()),
+        }
     }
 
     fn parts_on(&self, drive: u16) -> Vec<Part> {
@@ -84,7 +91,7 @@ impl Shard {
 
     /// Holds a segment, if it is still there.
     async fn hold_segment(&self, info: &SegmentInfo) -> Option<Hold<'_>> {
-        self.remaking.set(Some(info.id));
+        self.remaking.set((!canary::skips(Step::RejoinHold)).then_some(info.id));
         let hold = Hold(self);
         // A checkpoint under way may have decided already.
         drop(self.checkpointing.hold(1).await);
@@ -93,7 +100,9 @@ impl Shard {
     }
 
     async fn make_part(&self, part: &Part, drive: u16, progress: &Progress) -> Result<()> {
-        self.writer.segments.make_member_header(&part.info, part.column).await?;
+        if !canary::skips(Step::RejoinHeaders) {
+            self.writer.segments.make_member_header(&part.info, part.column).await?;
+        }
         let (mut bare, mut lost) = (0, 0);
         let mut stripe = 0;
         while stripe < part.stripes {

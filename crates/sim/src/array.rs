@@ -2,6 +2,7 @@
 
 mod damage;
 mod operator;
+mod returning;
 mod sick;
 
 use crate::contents::BLOCK;
@@ -41,12 +42,13 @@ pub struct Media {
     broken: Rc<Cell<bool>>,
     /// Contents may be lost.
     rotten: Cell<bool>,
-    truth: RefCell<operator::Truth>,
+    truth: Rc<RefCell<operator::Truth>>,
     kept: RefCell<operator::Kept>,
     /// There is no space behind some drives in this life, now or later.
     scarce: Cell<bool>,
     /// What happens to the media, for the trace.
-    said: RefCell<Vec<String>>,
+    said: Rc<RefCell<Vec<String>>>,
+    stage: Rc<Cell<returning::Stage>>,
 }
 
 fn refusal(error: &engine::Error) -> Refusal {
@@ -103,10 +105,11 @@ impl Media {
             closed: Rc::default(),
             broken: Rc::default(),
             rotten: Cell::new(false),
-            truth: RefCell::default(),
+            truth: Rc::default(),
             kept: RefCell::default(),
             scarce: Cell::new(false),
-            said: RefCell::default(),
+            said: Rc::default(),
+            stage: Rc::default(),
         }
     }
 
@@ -153,6 +156,9 @@ impl Media {
             if self.plan.rough.is_some_and(|rough| rough.sick) {
                 self.fall_sick(life);
             }
+            if self.plan.rough.is_some_and(|rough| rough.returns) {
+                self.come_and_go(life, &pool);
+            }
             self.discard(&pool).await?;
             self.log_loss.set(self.log_loss.get().filter(|_| !self.is_on()));
             // What a machine without power has read and written, nobody knows of.
@@ -172,9 +178,11 @@ impl Media {
     }
 
     fn array(&self, pool: Pool) -> Array {
-        let sound = self.sound();
+        let returns = self.plan.rough.is_some_and(|rough| rough.returns);
+        let sound = if returns { BTreeSet::new() } else { self.sound() };
         let (exported, closed) = (Rc::clone(&self.exported), Rc::clone(&self.closed));
-        Array { pool, exported, closed, sound }
+        let stage = Rc::clone(&self.stage);
+        Array { pool, exported, closed, sound, returns, stage }
     }
 
     fn note(&self, what: &str) {
@@ -252,7 +260,18 @@ impl Media {
         let is_wrong = |finding: &&Finding| {
             let contents = matches!(finding.structure, Structure::Data | Structure::LogRecord);
             let lost = self.rotten.get() && contents;
-            finding.severity == Severity::Error && !lost
+            // What is whole again lacks nothing, though the others would give it back.
+            let is_lacking = self.closed.get()
+                && self.stage.get() == returning::Stage::Whole
+                && finding.severity == Severity::Warning
+                && matches!(
+                    finding.structure,
+                    Structure::Data
+                        | Structure::Parity
+                        | Structure::StripeHeader
+                        | Structure::MemberHeader
+                );
+            finding.severity == Severity::Error && !lost || is_lacking
         };
         match report.findings.iter().find(is_wrong) {
             None => Ok(()),
@@ -340,6 +359,9 @@ pub struct Array {
     closed: Rc<Cell<bool>>,
     /// Drives that did nothing wrong in this life.
     sound: BTreeSet<usize>,
+    /// Drives come and go.
+    returns: bool,
+    stage: Rc<Cell<returning::Stage>>,
 }
 
 /// How often the space is looked at until it adds up: what is moved in between counts twice.

@@ -88,6 +88,9 @@ impl Run {
 
     pub fn note(&self, what: Arguments<'_>) {
         let at = now().saturating_sub(self.begun.get());
+        for what in self.world.said() {
+            self.trace.borrow_mut().note(at, format_args!("{what}"));
+        }
         self.trace.borrow_mut().note(at, what);
     }
 }
@@ -233,6 +236,12 @@ impl Life {
 
     async fn close(&self, export: bool) {
         let what = if export { "export" } else { "close" };
+        if !self.run.world.is_broken() {
+            let patience = Some(Duration::from_hours(1));
+            let whole = self.store.make_whole();
+            let whole = self.settled_within("make whole", whole, patience).await;
+            self.expect("make whole", whole);
+        }
         self.note(format_args!("{what}"));
         let answer = self.settled(what, self.store.close(export)).await;
         let closed = self.expect(what, answer).is_some();
@@ -332,7 +341,6 @@ pub fn crash(run: &Run, number: usize, ending: Ending) {
 async fn body(run: Rc<Run>, number: usize, ending: Ending) -> Result<(), Violation> {
     let patience = if run.plan.rough.is_some() { OPENINGS_PATIENCE } else { PATIENCE };
     let opened = timeout(patience, run.world.open(number)).await;
-    run.world.said().iter().for_each(|what| run.note(format_args!("{what}")));
     let store = match opened {
         Ok(Ok(store)) => store,
         // Whatever it says, nobody heard it.

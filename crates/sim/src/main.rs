@@ -26,7 +26,7 @@ struct Options {
     #[arg(long)]
     seed: Option<u64>,
     /// Run fresh seeds of all workloads by turns for so long.
-    #[arg(long, conflicts_with_all = ["seed", "seeds", "start", "moves", "loses_log", "operator", "rough", "large", "reference"])]
+    #[arg(long, conflicts_with_all = ["seed", "seeds", "start", "moves", "loses_log", "operator", "rough", "large", "returns", "reference"])]
     minutes: Option<u64>,
     /// Leave out each step the engine relies on, one by one, until somebody misses it, for as many seeds of each
     /// workload as are given at most.
@@ -48,7 +48,7 @@ struct Options {
     #[arg(long, conflicts_with = "reference")]
     canary: Option<usize>,
     /// Run the workload with a bit of everything, which is what is run where nothing else is asked for.
-    #[arg(long, conflicts_with_all = ["moves", "loses_log", "operator", "rough", "large"])]
+    #[arg(long, conflicts_with_all = ["moves", "loses_log", "operator", "rough", "large", "returns"])]
     plain: bool,
     /// Run the workload that moves things about in a pool with hardly any space.
     #[arg(long)]
@@ -65,6 +65,9 @@ struct Options {
     /// Run the workload of a large pool that is written to for long.
     #[arg(long, conflicts_with_all = ["moves", "loses_log", "operator", "rough", "reference"])]
     large: bool,
+    /// Run the workload of a pool whose drives come and go while it is open.
+    #[arg(long, conflicts_with_all = ["moves", "loses_log", "operator", "rough", "large", "reference"])]
+    returns: bool,
     /// Print every event.
     #[arg(long, requires = "seed")]
     trace: bool,
@@ -83,6 +86,7 @@ impl Options {
             (self.operator, Mode::Operator),
             (self.rough, Mode::Rough),
             (self.large, Mode::Large),
+            (self.returns, Mode::Returns),
         ];
         asked.iter().find(|(is_asked, _)| *is_asked).map(|(_, mode)| *mode)
     }

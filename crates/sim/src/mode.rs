@@ -17,11 +17,20 @@ pub enum Mode {
     Rough,
     /// A large pool, written to for long.
     Large,
+    /// Drives come and go while the pool is open.
+    Returns,
 }
 
 impl Mode {
-    pub const ALL: [Self; 6] =
-        [Self::Plain, Self::Moves, Self::LosesLog, Self::Operator, Self::Rough, Self::Large];
+    pub const ALL: [Self; 7] = [
+        Self::Plain,
+        Self::Moves,
+        Self::LosesLog,
+        Self::Operator,
+        Self::Rough,
+        Self::Large,
+        Self::Returns,
+    ];
 
     pub fn plan(self, seed: u64) -> Plan {
         match self {
@@ -31,6 +40,7 @@ impl Mode {
             Self::Operator => Plan::operator(seed),
             Self::Rough => Plan::rough(seed),
             Self::Large => Plan::large(seed),
+            Self::Returns => Plan::returns(seed),
         }
     }
 
@@ -43,6 +53,7 @@ impl Mode {
             Self::Operator => " --operator",
             Self::Rough => " --rough",
             Self::Large => " --large",
+            Self::Returns => " --returns",
         }
     }
 

@@ -235,6 +235,33 @@ impl Plan {
         Self::roughly(seed, Rough::any)
     }
 
+    /// Drives come and go while the pool is open, and an operator opens it with whatever is at hand.
+    pub fn returns(seed: u64) -> Self {
+        let rough = Rough { tries: 2, old_copies: true, returns: true, ..Rough::default() };
+        let mut plan = Self::roughly(seed, |_| rough);
+        let mut prng = Prng::new(seed ^ 0x5eed_04e7_0245_0001);
+        if plan.shape.redundancy() == 0 || prng.below(2) == 0 {
+            plan.shape.bear_two();
+        }
+        if plan.shape.log != LogShape::Drives && prng.below(2) == 0 {
+            plan.shape.log = LogShape::Drives;
+            plan.shape.drives.iter_mut().for_each(|bytes| *bytes += plan.shape.log_bytes);
+        }
+        // Little that hosts do, over lives so long that drives become whole in most of them.
+        plan.hosts = plan.hosts.min(4);
+        plan.mix.rest += 60;
+        plan.operations = plan.operations.max(100);
+        for ending in &mut plan.lives {
+            let span = span(&mut prng, Duration::from_millis(4), 9);
+            match ending {
+                Ending::Killed(after) | Ending::PowerCut(after) => *after = span,
+                Ending::PowerCutInStore(..) => *ending = Ending::PowerCut(span),
+                Ending::Closed | Ending::Exported => {}
+            }
+        }
+        plan
+    }
+
     fn roughly(seed: u64, rough: impl FnOnce(&mut Prng) -> Rough) -> Self {
         let mut plan = Self::new(seed);
         let mut prng = Prng::new(seed ^ 0x5eed_0906_4000_0001);

@@ -16,6 +16,8 @@ pub struct Rough {
     pub passing: bool,
     /// There is no space behind the drives for a while, while the pool is opened too.
     pub full: bool,
+    /// Drives come and go while the pool is open, as many at once as the redundancy bears.
+    pub returns: bool,
 }
 
 impl Rough {
@@ -28,6 +30,7 @@ impl Rough {
             sick: some(4),
             passing: some(3),
             full: !some(4),
+            returns: false,
         }
     }
 }

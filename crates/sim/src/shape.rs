@@ -242,6 +242,13 @@ impl Shape {
         self.faults.disaster = Some(Disaster { life, after, drives });
     }
 
+    /// Two drives may be lost.
+    pub fn bear_two(&mut self) {
+        self.scheme = Scheme::Raid6;
+        let bytes = self.drives[0];
+        self.drives.resize(self.drives.len().max(4), bytes);
+    }
+
     /// Drives that may be lost.
     pub fn redundancy(&self) -> usize {
         usize::from(self.scheme.shape(self.drives.len()).map_or(0, |shape| shape.parity))

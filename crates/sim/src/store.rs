@@ -171,6 +171,14 @@ impl Store {
         }
     }
 
+    /// Has all drives given back that came and went.
+    pub async fn make_whole(&self) -> Result<(), Refusal> {
+        match self {
+            Self::Reference(_) => Ok(()),
+            Self::Array(pool) => pool.make_whole().await,
+        }
+    }
+
     pub async fn close(&self, export: bool) -> Result<(), Refusal> {
         match self {
             Self::Reference(_) => Ok(()),

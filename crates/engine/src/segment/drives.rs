@@ -5,7 +5,7 @@ use super::health::{Company, Pace};
 use super::patience::Patience;
 use super::slot::{DriveState, Slot};
 use crate::address::BLOCK;
-use crate::canary::{self, Canary};
+use crate::canary::{self, Canary, Step};
 use crate::error::{Error, Kind, Result};
 use crate::limits::{ERRORS_BORNE, NO_SPACE_PAUSE, WRITE_PATIENCE, WRITE_PATIENCE_STEPS};
 use media::memory::SharedRegion;
@@ -570,7 +570,11 @@ impl DriveSet {
     /// look at [`Segments::lost`](super::Segments::lost) before relying on it.
     pub async fn flush(&self, drives: impl IntoIterator<Item = u16>) {
         // Those that are being made whole, too: what is on its way when they are is relied on once it is flushed.
-        let usable = |&drive: &u16| self.written(drive).is_some_and(|d| d.has_volatile_cache());
+        let only_online = canary::skips(Step::RejoinFlushesToo);
+        let usable = |&drive: &u16| {
+            self.written(drive).is_some_and(|d| d.has_volatile_cache())
+                && (!only_online || self.is_online(drive))
+        };
         let drives: Vec<u16> = drives.into_iter().filter(usable).collect();
         let company = Company::new(drives.len().saturating_sub(self.shared.bears).max(1));
         join_all(drives.iter().map(|&drive| self.flush_one(drive, &company))).await;

@@ -25,7 +25,7 @@ pub(super) struct Truth {
     /// Drives that may lack something, for it was done without them, or that cannot be relied upon.
     pub out: BTreeSet<usize>,
     /// Drives that hold an old copy of themselves.
-    replaced: BTreeSet<usize>,
+    pub replaced: BTreeSet<usize>,
     /// Devices of memory that surely have all of the log.
     current: BTreeSet<usize>,
     /// The pool was closed in order, and an opening was cut short since: it has a new log, or needs none.
@@ -33,7 +33,7 @@ pub(super) struct Truth {
     /// Drives that misbehave in this life, or did in the last.
     pub sick: BTreeSet<usize>,
     /// A drive's contents of long ago.
-    aside: Option<(usize, SimulatedContents)>,
+    pub aside: Option<(usize, SimulatedContents)>,
 }
 
 /// An opening with some of what there is.

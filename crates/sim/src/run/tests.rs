@@ -115,7 +115,12 @@ fn volumes_are_changed_beside_what_hosts_do() {
 #[test]
 fn every_canary_is_found() {
     for canary in Canary::ALL {
-        let elsewhere = [&LOSES_LOG_CANARIES[..], &ROUGH_CANARIES[..], &OPERATOR_CANARIES[..]];
+        let elsewhere = [
+            &LOSES_LOG_CANARIES[..],
+            &ROUGH_CANARIES[..],
+            &OPERATOR_CANARIES[..],
+            &RETURNS_CANARIES[..],
+        ];
         if canary == Canary::SweepsWhatLogRefersTo
             || elsewhere.iter().any(|those| those.contains(&canary))
         {
@@ -242,6 +247,22 @@ const ROUGH_CANARIES: [Canary; 2] = [Canary::CondemnsPassing, Canary::TakesOldCo
 #[test]
 fn the_canaries_of_misbehaving_drives_are_found() {
     find(Mode::Rough, ROUGH_CANARIES, ROUGH_FOUND);
+}
+
+/// Seeds of a pool whose drives come and go while it is open, each of some seconds.
+const RETURNS_SEEDS: u64 = 4;
+
+#[test]
+fn drives_that_come_and_go_cost_nothing() {
+    keep(Mode::Returns, 0..RETURNS_SEEDS);
+}
+
+/// Bugs in how drives are taken back.
+const RETURNS_CANARIES: [Canary; 1] = [Canary::CountsReturned];
+
+#[test]
+fn the_canary_of_returns_is_found() {
+    find(Mode::Returns, RETURNS_CANARIES, []);
 }
 
 /// Seeds of a large pool, each of some seconds.

@@ -174,6 +174,9 @@ impl Media {
         // A machine without power has made nothing.
         self.made.set(self.is_on());
         self.log_was_made();
+        if self.plan.rough.is_some_and(|rough| rough.returns) {
+            self.come_and_go(life, &pool);
+        }
         Ok(self.array(pool))
     }
 

@@ -9,10 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use api::v1::{self, Kind, PoolSpace, Severity};
+use api::v1::{Kind, PoolSpace, Severity};
 use api::value::{LogPlace, Name, VolumePath};
-use engine::format::label::{Label, PoolState};
-use engine::{OpenOptions, Volume};
+use engine::Volume;
 use reactor::Call;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -27,12 +26,13 @@ mod blank;
 mod look;
 mod made_of;
 mod open;
+mod opener;
 mod returning;
 mod view;
 
-use look::Found;
 pub use made_of::MadeOf;
 pub use open::{NotMoved, OpenPool};
+pub use opener::{Attempt, Opener, Outcome};
 pub use returning::{Away, Search, Searched};
 pub use view::{documents, problem};
 
@@ -116,210 +116,6 @@ impl Known {
             Condition::Open(pool) => Some(pool),
             Condition::Opening(_) | Condition::Closed(_) => None,
         }
-    }
-}
-
-/// A pool that is to be opened now.
-#[derive(Debug)]
-pub struct Attempt {
-    pub name: Name,
-    def: PoolDef,
-    /// It is opened without what it lacks, if it can be.
-    degraded: bool,
-}
-
-/// What came of an attempt.
-#[derive(Debug)]
-pub enum Outcome {
-    /// It is open; without what these words say.
-    Opened(Arc<OpenPool>, Option<String>),
-    /// It lacks something, which is waited for.
-    Lacking(String),
-    Failed(Error),
-}
-
-/// What opens pools: nothing of the node's own, so that no lock is held meanwhile.
-#[derive(Clone, Debug)]
-pub struct Opener {
-    reactors: Vec<reactor::Handle>,
-    shared: bool,
-    discard: bool,
-    folders: Vec<PathBuf>,
-}
-
-impl Opener {
-    /// The same with another reactor in front: pools that are opened side by side are managed by different ones.
-    #[must_use]
-    pub fn beginning_with(&self, turn: usize) -> Self {
-        let mut opener = self.clone();
-        let count = opener.reactors.len().max(1);
-        opener.reactors.rotate_left(turn % count);
-        opener
-    }
-
-    /// The reactor that looks at drives.
-    fn home(&self) -> Result<&reactor::Handle> {
-        self.reactors.first().ok_or_else(|| Error::new(Kind::Stopping, "the reactors have stopped"))
-    }
-
-    /// Opens a pool that is known. It takes as long as its log is long.
-    pub fn attempt(&self, attempt: &Attempt) -> Outcome {
-        match self.open_known(attempt) {
-            Ok(outcome) => outcome,
-            Err(error) => Outcome::Failed(error),
-        }
-    }
-
-    fn open_known(&self, attempt: &Attempt) -> Result<Outcome> {
-        let opened = self.open_with(attempt, &attempt.def);
-        if attempt.def.log_to.is_empty() || matches!(opened, Ok(Outcome::Opened(..))) {
-            return opened;
-        }
-        // Its log was on its way when the node ended. What is not its log is refused, and left as it is.
-        let arrived = PoolDef { log: attempt.def.log_to.clone(), ..attempt.def.clone() };
-        match self.open_with(attempt, &arrived) {
-            Ok(Outcome::Opened(pool, words)) => Ok(Outcome::Opened(pool, words)),
-            _ => opened,
-        }
-    }
-
-    fn open_with(
-        &self,
-        Attempt { name, degraded, .. }: &Attempt,
-        def: &PoolDef,
-    ) -> Result<Outcome> {
-        let Found { made_of, lacks } = look::find(self.home()?, def, &self.folders, *degraded)?;
-        let words = match lacks {
-            Some(lacks) if !*degraded => return Ok(Outcome::Lacking(lacks.words)),
-            Some(lacks) if !lacks.is_borne => {
-                let what = format!("{}: it is not opened without that by itself", lacks.words);
-                return Err(Error::new(Kind::Failed, what).help(
-                    "put it back; where it is lost for good, `flashloom pool import --degraded` opens the pool \
-                     without it, if the redundancy bears that",
-                ));
-            }
-            lacks => lacks.map(|lacks| lacks.words),
-        };
-        let degraded = words.is_some();
-        let pool = self.open(
-            made_of,
-            OpenOptions {
-                degraded,
-                unattended: degraded,
-                known_term: def.term,
-                ..OpenOptions::default()
-            },
-        )?;
-        if pool.name() != name {
-            let context = format!("its drives are those of pool {} now", pool.name());
-            pool.close();
-            return Err(Error::new(Kind::Conflict, context));
-        }
-        Ok(Outcome::Opened(Arc::new(pool), words))
-    }
-
-    fn open(&self, made_of: MadeOf, options: OpenOptions) -> Result<OpenPool> {
-        self.begin_discards(OpenPool::open(self.reactors.clone(), made_of, options)?)
-    }
-
-    fn begin_discards(&self, pool: OpenPool) -> Result<OpenPool> {
-        if self.discard {
-            pool.discard()?;
-        }
-        Ok(pool)
-    }
-
-    /// Makes a pool.
-    ///
-    /// # Errors
-    /// `Conflict` for a drive that is in use, `Invalid` for what cannot be a pool, `Failed` for what cannot be
-    /// opened or written.
-    pub fn create(&self, new: &v1::NewPool) -> Result<(PoolDef, OpenPool)> {
-        let mut made_of = MadeOf::asked(&new.drives, &new.log, new.log_size, self.shared)?;
-        let scheme = made_of::scheme(new.raid, new.drives.len())?;
-        let id = Uuid::new_v4();
-        let asked = open::Asked {
-            name: new.name.to_string(),
-            id,
-            scheme,
-            log_bytes: new.log_size.map(|size| size.bytes()),
-            shards: new.shards,
-        };
-        if !new.force {
-            blank::check(self.home()?, &made_of)?;
-        }
-        made_of.grow(&new.drives)?;
-        let (drives, log) = (made_of.paths(), made_of.places.clone());
-        let made = std::mem::take(&mut made_of.made);
-        let pool = OpenPool::create(self.reactors.clone(), made_of, asked)?;
-        let pool = self.begin_discards(pool)?;
-        made.keep();
-        Ok((PoolDef { id, drives, log, log_to: Vec::new(), term: pool.term() }, pool))
-    }
-
-    /// Looks at what an import names, and whether it may be taken: `is_known` says so of a pool that was not
-    /// exported.
-    ///
-    /// # Errors
-    /// `Conflict`, `Failed` when no drive is of a pool.
-    pub fn look(
-        &self,
-        from: &v1::PoolImport,
-        is_known: impl Fn(Uuid) -> bool,
-    ) -> Result<(MadeOf, Label)> {
-        let made_of = MadeOf::imported(from, self.shared, self.home()?)?;
-        let label = made_of.check_import(self.home()?, |id| from.force || is_known(id))?;
-        Ok((made_of, label))
-    }
-
-    /// What the drives that an import names, or those that are found, say of their pools. Everything is only read.
-    ///
-    /// # Errors
-    /// `Stopping`.
-    pub fn find(&self, from: &v1::PoolImport) -> Result<Vec<v1::FoundPool>> {
-        let paths = match from.drives.as_slice() {
-            [] => look::places(&self.folders),
-            named => named.iter().map(|drive| drive.path.clone()).collect(),
-        };
-        look::pools(self.home()?, paths)
-    }
-
-    /// What these paths say of their pools, those that can be read.
-    ///
-    /// # Errors
-    /// `Stopping`.
-    pub fn labelled(&self, paths: Vec<PathBuf>) -> Result<Vec<v1::FoundPool>> {
-        look::pools(self.home()?, paths)
-    }
-
-    /// Opens what was looked at, with what this node knows of the pool.
-    ///
-    /// # Errors
-    /// `Failed` when what it is made of is missing or damaged.
-    pub fn import(
-        &self,
-        from: &v1::PoolImport,
-        (mut made_of, label): (MadeOf, Label),
-        known: Option<&PoolDef>,
-    ) -> Result<(PoolDef, OpenPool)> {
-        if label.state == PoolState::Exported {
-            blank::check_new_log(self.home()?, &made_of)?;
-        }
-        // From here on a label may say that the log is there, whether or not the pool opens.
-        std::mem::take(&mut made_of.made).keep();
-        let log = made_of.places.clone();
-        let v1::PoolImport { degraded, accept_loss, .. } = *from;
-        // What is older than what was used last is taken by those only who accept the loss.
-        let known_term = known.filter(|_| !accept_loss).map_or(0, |known| known.term);
-        let asked = OpenOptions { degraded, accept_loss, known_term, ..OpenOptions::default() };
-        let pool = self.open(made_of, OpenOptions { import: true, ..asked })?;
-        // By index, as errors and commands count them; those that are missing where they were last.
-        let before = |index: usize| known.and_then(|known| known.drives.get(index).cloned());
-        let paths = pool.paths().into_iter().enumerate();
-        let by_index = paths.map(|(index, path)| path.or_else(|| before(index)));
-        let drives = by_index.map(Option::unwrap_or_default).collect();
-        let (id, term) = (Uuid::from_bytes(label.pool), pool.term());
-        Ok((PoolDef { id, drives, log, log_to: Vec::new(), term }, pool))
     }
 }
 

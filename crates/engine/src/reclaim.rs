@@ -466,7 +466,7 @@ impl Shard {
                 false => Owner::Move { key, old: live.at.offset(n) },
             };
             while self.writer.try_append(Stream::Reclaim, owner, &[*crc], block).is_none() {
-                if !self.writer.has_room(Stream::Reclaim).await? {
+                if !self.writer.try_make_room(Stream::Reclaim).await? {
                     return Ok(Emptied::NoRoom);
                 }
             }

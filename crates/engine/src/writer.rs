@@ -277,7 +277,7 @@ impl Writer {
     /// `Failed` when drives failed beyond the redundancy, `Full` when metadata finds no space.
     pub async fn make_room(self: &Rc<Self>, stream: Stream) -> Result<()> {
         // Whoever waits for a segment has no turn: what is in the stripe can be sealed, and space be won by that.
-        while !self.has_room(stream).await? {
+        while !self.try_make_room(stream).await? {
             let fed =
                 || self.table.borrow().reserved() > kept_from(stream) || self.check().is_err();
             self.progress.until(fed).await;
@@ -289,7 +289,7 @@ impl Writer {
     ///
     /// # Errors
     /// As [`make_room`](Self::make_room).
-    pub async fn has_room(self: &Rc<Self>, stream: Stream) -> Result<bool> {
+    pub async fn try_make_room(self: &Rc<Self>, stream: Stream) -> Result<bool> {
         self.check()?;
         let _turn = self.turns[index(stream)].hold(1).await;
         if self.room(stream) > 0 { Ok(true) } else { self.next_stripe(stream).await }

@@ -66,13 +66,14 @@ fn a_stuck_reactor_keeps_neither_a_scrape_nor_the_daemon() {
     fs::write(dir.path().join("stuck"), []).unwrap();
     // It reads no more: what it was asked is not answered.
     until(|| scrape().contains("\nflashloom_reactor_answers{reactor=\"0\"} 0\n"));
-    // Of those that the scrapes and the daemon itself use, none is added by one more.
+    // Each left a thread; threads that wait for the next scrape may come, and go when idle, but not with each.
+    const SCRAPES: usize = 8;
     let before = threads();
-    for _ in 0..4 {
+    for _ in 0..SCRAPES {
         let text = scrape();
         assert!(text.contains("\nflashloom_reactor_turns_total{reactor=\"0\"}"), "{text}");
     }
-    assert!(threads() <= before, "{} threads, {before} before", threads());
+    assert!(threads() < before + SCRAPES / 2, "{} threads, {before} before", threads());
     daemon.signal("-TERM");
     let mut daemon = daemon;
     // Asked again, it does not insist on order.

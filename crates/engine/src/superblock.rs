@@ -30,7 +30,7 @@ pub struct Superblock {
     catalog: Lock<Catalog>,
     /// Drives that do not have the newest label yet, by their bits.
     behind: AtomicU64,
-    /// A change of the catalog that failed is to be taken back on drives that have it.
+    /// The catalog is to be written anew: to take back a change that failed, or to drives that missed one.
     owed: AtomicBool,
     /// One change of labels or catalog at a time. A shard's root is the shard's alone.
     turn: Turn,
@@ -333,6 +333,38 @@ impl Superblock {
         Ok(result)
     }
 
+    /// Has every drive carry the catalog, of which an older one was found on some. What a drive has no space for is
+    /// owed to it as long as no opening can miss the newest one.
+    ///
+    /// # Errors
+    /// As [`change_catalog`](Self::change_catalog).
+    pub async fn spread_catalog(&self) -> Result<()> {
+        self.owed.store(true, Ordering::Release);
+        match self.settle_catalog().await {
+            Err(error)
+                if matches!(error.kind, Kind::Full | Kind::Busy)
+                    && self.is_catalog_spread().await => {}
+            done => done?,
+        }
+        self.tell_failures().await
+    }
+
+    /// Whether more drives have the contents of the catalog than an opening may lack.
+    async fn is_catalog_spread(&self) -> bool {
+        let (catalog, label) = (self.catalog(), self.label());
+        let out = label.drives.iter().filter(|drive| drive.is_out()).count();
+        let mut having = 0;
+        for index in self.drives.indices() {
+            if let Some(drive) = self.drives.drive(index)
+                && let Ok(Ok(found)) = area::read_catalog(drive, self.pool).await
+            {
+                let generation = catalog.generation;
+                having += usize::from(Catalog { generation, ..found } == catalog);
+            }
+        }
+        having + out > usize::from(label.layout.parity)
+    }
+
     /// Writes the catalog as it is over a change that failed, and that some drives may have.
     async fn take_back(&self) -> Result<()> {
         if !self.owed.load(Ordering::Acquire) {
@@ -430,6 +462,7 @@ impl Superblock {
         };
         let written = self.drives.in_company(index, company, write).await;
         let written = written.unwrap_or_else(|| Err(gone()));
+        let written = written.map_err(|e| Error::caused(e.kind, format!("drive {index}"), e));
         if written.as_ref().is_err_and(|e| !matches!(e.kind, Kind::Full | Kind::Busy)) {
             self.drives.fail_one(index, &drive);
         }

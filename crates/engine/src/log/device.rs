@@ -120,7 +120,8 @@ pub(super) struct Store {
     /// Bytes that recovery puts right on memory, kept aside until the log is opened: looking changes
     /// nothing.
     amended: RefCell<Vec<(u64, Vec<u8>)>>,
-    /// A device of memory did not take what was stored: to be told before anything is acknowledged.
+    /// A device of memory did not take what was stored, or does not give it: to be told before anything is
+    /// acknowledged.
     troubled: Cell<bool>,
 }
 
@@ -203,15 +204,15 @@ impl Store {
     fn current_areas<'a>(
         &'a self,
         members: &'a [Option<Rc<Member>>],
-    ) -> impl Iterator<Item = &'a Area> {
-        let all = self.areas(members);
-        all.filter(|(m, _)| self.owner.members().is_current(m.tenant)).map(|(_, area)| area)
+    ) -> impl Iterator<Item = (&'a Member, &'a Area)> {
+        self.areas(members).filter(|(m, _)| self.owner.members().is_current(m.tenant))
     }
 
     pub(super) fn takes(&self, member: &Member) -> bool {
         self.owner.members().takes(member.tenant)
     }
 
+    /// A device did not take what was stored, or does not give it.
     fn report(&self, member: &Member) {
         self.owner.members().report(member.tenant);
         self.troubled.set(true);
@@ -271,7 +272,8 @@ impl Store {
         }
     }
 
-    /// Calls `look` with bytes of the ring where they lie.
+    /// Calls `look` with bytes of the ring where they lie. A device that does not give them is the log's no more:
+    /// the next opening would need them of it.
     #[inline]
     pub fn with<R>(&self, at: u64, len: usize, look: impl FnOnce(&[u8]) -> R) -> Result<R> {
         if !self.direct.get() {
@@ -283,14 +285,17 @@ impl Store {
             return self.with_amended(at, len, look);
         }
         let (mut look, mut failure) = (Some(look), None);
-        for area in self.current_areas(&*self.members()) {
+        for (member, area) in self.current_areas(&*self.members()) {
             let seen = area.pmem.with(area.offset + CONTROL_BYTES + at, len, |bytes| {
                 look.take().map(|look| look(bytes))
             });
             match seen {
                 Ok(Some(result)) => return Ok(result),
                 Ok(None) => break,
-                Err(error) => failure = Some(error),
+                Err(error) => {
+                    self.report(member);
+                    failure = Some(error);
+                }
             }
         }
         match failure {
@@ -303,7 +308,7 @@ impl Store {
         let mut bytes = vec![0; len];
         let members = self.members();
         let first = self.current_areas(&*members).next();
-        let Some(area) = first else { return invalid("no device is left") };
+        let Some((_, area)) = first else { return invalid("no device is left") };
         area.pmem.read(area.offset + CONTROL_BYTES + at, &mut bytes)?;
         for (from, data) in &*self.amended.borrow() {
             let (begin, end) = ((*from).max(at), (from + u64_of(data.len())).min(at + u64_of(len)));
@@ -501,7 +506,7 @@ impl Store {
         look: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>> {
         let members = self.members();
-        let Some(area) = self.current_areas(&*members).nth(1) else { return Ok(None) };
+        let Some((_, area)) = self.current_areas(&*members).nth(1) else { return Ok(None) };
         Ok(Some(area.pmem.with(area.offset + CONTROL_BYTES + at, len, look)?))
     }
 

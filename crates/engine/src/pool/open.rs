@@ -317,7 +317,7 @@ impl Pool {
         }
         if !newest.alike && !canary::skips(Step::OpeningCatalog) {
             // A change that was cut short is on some drives only, and from now on everybody sees it.
-            let written = pool.0.common.superblock.change_catalog(|_| Ok(())).await;
+            let written = pool.0.common.superblock.spread_catalog().await;
             pool.or_stop(written).await?;
         }
         if options.accept_loss {

@@ -231,6 +231,52 @@ fn a_device_of_the_log_that_comes_back_is_made_whole_behind_the_writes() {
     });
 }
 
+/// Its memory was cut short, and the first to notice was one who read: every write failed from then on, and the log
+/// went on being called whole.
+#[test]
+fn a_device_of_the_log_that_does_not_give_what_it_holds_is_the_logs_no_more() {
+    for devices in [1, 2] {
+        let all = drives(4, 128 * MIB);
+        let memories: Vec<_> =
+            (0..devices).map(|_| Arc::new(media::SimulatedPmem::new(16 * MIB))).collect();
+        let log = memories.iter().map(|m| Arc::new(Pmem::Simulated(Arc::clone(m))));
+        let log = LogSpec::Bbu(log.collect());
+        let (given, with) = (all.clone(), log.clone());
+        let model = reactor::simulate(1, async move {
+            let (pool, v) = create(&given, &with).await;
+            let mut model = Model::new();
+            for at in 0..64 {
+                v.write(at * BLOCK as u64, &block(at, 1)).await.unwrap();
+                model.insert(at, 1);
+            }
+            // But not of what is written next.
+            memories[0].poison(0..4 * MIB);
+            let mut bytes = vec![0; BLOCK];
+            let read = v.read(0, &mut bytes).await;
+            assert_eq!(pool.log_copies().0, devices - 1);
+            let written = v.write(0, &block(0, 2)).await;
+            if devices == 1 {
+                assert!(read.is_err() && written.is_err());
+                return None;
+            }
+            assert!(read.is_ok() && bytes == block(0, 1));
+            written.unwrap();
+            model.insert(0, 2);
+            let record = read_label(&given[0]).await.unwrap().unwrap();
+            assert_eq!(record.current_members().count(), 1, "it is told before the write is");
+            Some(model)
+        });
+        let Some(model) = model else { continue };
+        reactor::simulate(2, async move {
+            let second = match log {
+                LogSpec::Bbu(all) => LogSpec::Bbu(all[1..].to_vec()),
+                other => other,
+            };
+            has(&all, &second, OpenOptions::default(), &model).await.close().await.unwrap();
+        });
+    }
+}
+
 async fn epochs(drives: &[Arc<Drive>]) -> Vec<u64> {
     let mut epochs = Vec::new();
     for drive in drives {

@@ -3,7 +3,10 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use media::{Operation, Refusal};
+
 use super::*;
+use crate::format::area as at;
 use crate::shard::Shard;
 
 /// Overwrites a volume block by block until the pool has no space; how many it took.
@@ -98,6 +101,92 @@ fn a_pool_opens_although_there_is_no_space_behind_its_drives() {
         model.insert(0, 2);
         assert_eq!(write_until_full(&v, &mut model, 3).await, v.len() / BLOCK as u64);
         verify(&v, &model).await;
+        pool.close().await.unwrap();
+    });
+}
+
+/// What drives answer to whoever writes catalogs.
+fn refuse_catalogs(drives: &[Arc<Simulated>], kind: media::Kind) {
+    let range = at::CATALOG..at::CATALOG + 2 * at::CATALOG_SLOT;
+    let refusal = Refusal { operation: Some(Operation::Write), range, kind, times: None };
+    for drive in drives {
+        drive.refuse_nothing();
+        drive.refuse(refusal.clone());
+    }
+}
+
+/// One drive had no space where its catalog lies: a change was refused, and after the next crash the whole pool stayed
+/// closed, since that drive could not be given the catalog that all others had.
+#[test]
+fn a_pool_opens_although_a_drive_has_no_space_for_the_catalog_that_the_others_have() {
+    let (media, drives) = simulated(6, 96 * MIB, 0);
+    let log = LogSpec::Bbu(vec![pmem(8 * MIB)]);
+    let spec = spec(&drives, log.clone());
+    let full = media.clone();
+    let model = reactor::simulate(6, async move {
+        let pool = Pool::create(spec, &[]).await.unwrap();
+        let v = pool.create_volume(volume("db", 48 * MIB)).await.unwrap();
+        let mut model = Model::new();
+        scribble(&v, &mut model, 1000, 1).await;
+        refuse_catalogs(&full[3..4], media::Kind::Full);
+        let refused = pool.create_volume(volume("more", MIB)).await.err().unwrap();
+        assert_eq!(refused.kind, Kind::Full, "{refused}");
+        assert!(refused.to_string().contains("drive 3"), "{refused}");
+        model
+    });
+    for round in 7..9 {
+        let (media, drives) = (media.clone(), drives.clone());
+        let (log, model) = (log.clone(), model.clone());
+        reactor::simulate(round, async move {
+            let pool = Pool::open(drives, log, OpenOptions::default(), &[]).await.unwrap();
+            assert_eq!(pool.volumes(), ["db"]);
+            verify(&pool.volume("db").unwrap(), &model).await;
+            let refused = pool.rename_volume("db", "other").await.err().unwrap();
+            assert_eq!(refused.kind, Kind::Full, "{refused}");
+            if round == 8 {
+                // Whoever tries again finds that there is space again.
+                media[3].refuse_nothing();
+                pool.rename_volume("db", "other").await.unwrap();
+                pool.rename_volume("other", "db").await.unwrap();
+                pool.close().await.unwrap();
+            }
+        });
+    }
+    // The one that missed them has them as well.
+    reactor::simulate(9, async move {
+        let found = crate::area::read_catalog(&drives[3], [7; 16]).await.unwrap().unwrap();
+        let other = crate::area::read_catalog(&drives[0], [7; 16]).await.unwrap().unwrap();
+        assert_eq!(found, other);
+    });
+}
+
+/// A change that was cut short, and that so few drives have that an opening may miss it, is not shown to anybody.
+#[test]
+fn a_pool_stays_closed_while_there_is_no_space_for_a_catalog_that_hardly_a_drive_has() {
+    let (media, drives) = simulated(6, 96 * MIB, 0);
+    let log = LogSpec::Bbu(vec![pmem(8 * MIB)]);
+    let spec = spec(&drives, log.clone());
+    let busy = media.clone();
+    reactor::simulate(6, async move {
+        let pool = Pool::create(spec, &[]).await.unwrap();
+        refuse_catalogs(&busy[2..], media::Kind::Passing);
+        let (all, had) = (busy.clone(), busy[1].counters().writes);
+        let changing = reactor::spawn(async move { pool.create_volume(volume("db", MIB)).await });
+        while all[1].counters().writes == had {
+            reactor::sleep(Duration::from_millis(1)).await;
+        }
+        drop(changing);
+    });
+    reactor::simulate(7, async move {
+        refuse_catalogs(&media[2..], media::Kind::Full);
+        let open = || Pool::open(drives.clone(), log.clone(), OpenOptions::default(), &[]);
+        let refused = open().await.err().unwrap();
+        assert_eq!(refused.kind, Kind::Full, "{refused}");
+        refuse_catalogs(&media[3..], media::Kind::Full);
+        media[2].refuse_nothing();
+        let pool = open().await.unwrap();
+        assert_eq!(pool.volumes(), ["db"]);
+        media.iter().for_each(|drive| drive.refuse_nothing());
         pool.close().await.unwrap();
     });
 }

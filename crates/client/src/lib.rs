@@ -16,7 +16,6 @@ pub mod limits;
 mod namespace;
 mod options;
 mod queue;
-mod ring;
 mod serve;
 #[cfg(test)]
 mod tests;

@@ -5,17 +5,17 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Duration;
 
+use reactor::spsc::{Putter, Taker, ring};
 use reactor::{Bell, Nanos, Spinner, now_exact};
 
 use crate::buffer::Buffer;
 use crate::command::{Command, Raw};
 use crate::limits::{DEPTH_MAX, SPINS_A_LOOK};
-use crate::ring::{Putter, Taker, ring};
-use crate::serve::{End, NOBODY, Order, Shared, serve};
+use crate::serve::{End, Order, Shared, serve};
 use crate::thread::Thread;
 use crate::{Error, Geometry};
 
@@ -155,10 +155,7 @@ impl Queue {
             return;
         }
         self.orders.publish();
-        // Either we see that the serving side dozes, or it sees the orders.
-        fence(Ordering::SeqCst);
-        let dozing = &self.shared.dozing;
-        if dozing.load(Ordering::Relaxed) && dozing.swap(false, Ordering::Relaxed) {
+        if self.shared.dozing.is_due() {
             self.waker.wake_by_ref();
         }
     }
@@ -275,7 +272,7 @@ impl Queue {
         self.spinner.sleeping();
         self.shared.bell.wait(timeout);
         self.spinner.woke(now_exact() - asleep);
-        self.shared.wanted.store(NOBODY, Ordering::Relaxed);
+        self.shared.wanted.withdraw();
     }
 
     /// For event loops: has the queue's descriptor become readable when a command has ended that was not reaped.
@@ -290,12 +287,10 @@ impl Queue {
     fn arm_for(&mut self, least: usize) -> bool {
         let Shared { bell, wanted, gone, .. } = &*self.shared;
         bell.silence();
-        wanted.store(self.ends.count() + least, Ordering::Relaxed);
-        // Either the serving side sees what is wanted, or we see what it has put.
-        fence(Ordering::SeqCst);
+        wanted.ask(self.ends.count() + least);
         let ready = self.ends.look() >= least || gone.load(Ordering::Acquire);
         if ready {
-            wanted.store(NOBODY, Ordering::Relaxed);
+            wanted.withdraw();
         }
         ready
     }

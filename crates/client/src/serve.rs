@@ -6,16 +6,16 @@ use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use initiator::Namespace;
+use reactor::spsc::{Doze, Putter, Taker, Wanted};
 use reactor::sync::Notify;
 use reactor::{Bell, Task};
 
 use crate::Error;
 use crate::command::{Command, Raw};
-use crate::ring::{Putter, Taker};
 
 /// A command on its way to the serving side. Its memory is lent until its end comes back.
 pub struct Order {
@@ -29,15 +29,12 @@ pub struct End {
     pub result: Result<(), Error>,
 }
 
-/// [`Shared::wanted`] when nobody sleeps.
-pub const NOBODY: usize = usize::MAX;
-
 /// What both sides of a queue look at.
 pub struct Shared {
     /// The serving side has workers without work, and looks for orders only when it is woken.
-    pub dozing: AtomicBool,
+    pub dozing: Doze,
     /// Ring the bell when so many ends have been put.
-    pub wanted: AtomicUsize,
+    pub wanted: Wanted,
     /// The queue is dropped.
     pub closing: AtomicBool,
     /// The serving side has ended.
@@ -48,8 +45,8 @@ pub struct Shared {
 impl Shared {
     pub fn new(bell: Bell) -> Self {
         Self {
-            dozing: AtomicBool::new(false),
-            wanted: AtomicUsize::new(NOBODY),
+            dozing: Doze::default(),
+            wanted: Wanted::default(),
             closing: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             bell,
@@ -166,13 +163,8 @@ async fn tell(serving: Rc<Serving>) {
     loop {
         serving.tell.notified().await;
         serving.untold.set(false);
-        // Either we see that the other side wants to be told, or it sees what was published.
-        fence(Ordering::SeqCst);
-        let wanted = &serving.shared.wanted;
         let count = serving.ends.borrow().count();
-        if count >= wanted.load(Ordering::Relaxed)
-            && wanted.swap(NOBODY, Ordering::Relaxed) != NOBODY
-        {
+        if serving.shared.wanted.is_due(count) {
             serving.shared.bell.ring();
         }
     }
@@ -193,8 +185,7 @@ impl Serving {
 
     /// Asks to be woken for orders. Look once more after that: either the other side saw it, or we see its order.
     fn doze(&self) {
-        self.shared.dozing.store(true, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
+        self.shared.dozing.doze();
     }
 
     fn hand_out(&self) {

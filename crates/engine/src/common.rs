@@ -1,10 +1,10 @@
 //! What all shards of a pool share, whichever reactors they are on. All of it is touched rarely.
 
-use crate::across::{Lock, Watched};
 use crate::allocator::Allocator;
 use crate::limits::{DEGRADE_BELOW, METADATA_RESERVE};
 use crate::space::Space;
 use crate::superblock::Superblock;
+use reactor::across::{Lock, Watched};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub struct Common {

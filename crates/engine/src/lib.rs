@@ -5,7 +5,6 @@
 //! still current into full stripes, the map learns where it lies, and the log is trimmed. Nothing is
 //! ever overwritten in place, and nothing is read from a drive in order to write.
 
-mod across;
 pub mod address;
 mod allocator;
 mod area;

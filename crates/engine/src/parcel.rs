@@ -9,12 +9,12 @@ use std::task::{Context, Poll, Waker};
 
 use stdx::num::usize64;
 
-use crate::across::Lock;
 use crate::door::gone;
 use crate::error::Result;
 use crate::limits::{PARCEL_BYTES_KEPT, PARCELS_KEPT};
 use crate::shard::{Copy, Shard};
 use crate::volume::State;
+use reactor::across::Lock;
 
 /// What is asked of the shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,6 @@ use std::rc::Rc;
 
 use stdx::num::usize64;
 
-use crate::across::Lock;
 use crate::address::{BLOCK, Entry, Location, SegmentId};
 use crate::allocator::Allocator;
 use crate::area;
@@ -17,6 +16,7 @@ use crate::format::root::{RawEntry, Root};
 use crate::segment::{SegmentInfo, Segments, StripeHeader};
 use crate::superblock::Superblock;
 use crate::table::{Segment, State, Table};
+use reactor::across::Lock;
 
 /// A shard's last checkpoint, as found on the drives.
 pub struct Found {

@@ -7,7 +7,6 @@ use std::time::Duration;
 use media::Drive;
 use reactor::{join_all, now};
 
-use crate::across::{Lock, Turn};
 use crate::area;
 use crate::canary::{self, Step};
 use crate::error::{Error, Kind, Result};
@@ -17,6 +16,7 @@ use crate::format::root::Root;
 use crate::limits::{DRIVES_MAX, NO_SPACE_PAUSE, PUT_PATIENCE};
 use crate::log::{Members, Tenant};
 use crate::segment::{Company, DriveSet, DriveState};
+use reactor::across::{Lock, Turn};
 
 /// Keeps labels, roots and catalogs alike on all drives that can be used. Whichever reactor changes
 /// something writes it.

@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use stdx::num::{u64_of, usize64};
 
-use crate::across::Lock;
 use crate::address::{BLOCK, Key, View};
 use crate::door::Door;
 use crate::error::{Error, Kind, Result};
 use crate::format::catalog::VolumeRecord;
 use crate::lent::Lent;
 use crate::shard::Copy;
+use reactor::across::Lock;
 use reactor::join_all;
 
 pub const BLOCK_BYTES: u64 = BLOCK as u64;

@@ -12,10 +12,13 @@
 //! [`simulate`] runs the same executor, timers, buffers and mailbox on one thread in virtual time,
 //! from a seed and without a ring: for tests of everything above that keeps its files behind `media`.
 
+pub mod across;
+#[cfg_attr(loom, path = "bell/model.rs")]
 mod bell;
 mod blocking;
 pub mod budget;
 pub mod buffer;
+mod concurrent;
 mod core;
 mod driver;
 mod error;
@@ -37,6 +40,7 @@ mod ring;
 pub mod shared;
 mod simulate;
 mod spin;
+pub mod spsc;
 pub mod sync;
 mod sys;
 mod task;
@@ -79,5 +83,6 @@ pub struct Config {
     pub name: String,
 }
 
+#[cfg(not(loom))]
 #[cfg(test)]
 mod tests;

@@ -1,11 +1,12 @@
 //! Mailboxes: how other threads reach a reactor.
 
 use crate::bell::Bell;
+use crate::concurrent::{AtomicBool, Mutex, MutexGuard, fence};
 use crate::error::Error;
 use crate::limits::{MAIL_MAX, MAIL_WAKES_MAX, REACTORS_MAX};
 use crate::waker::TaskRef;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{self, Arc, PoisonError};
 use stdx::num::{u32_of, usize32};
 
 pub(crate) type Errand = Box<dyn FnOnce() + Send>;
@@ -35,12 +36,17 @@ pub(crate) struct Mailbox {
     bell: Bell,
 }
 
-static REGISTRY: [Mutex<Option<Arc<Mailbox>>>; REACTORS_MAX] =
-    [const { Mutex::new(None) }; REACTORS_MAX];
+static REGISTRY: [sync::Mutex<Option<Arc<Mailbox>>>; REACTORS_MAX] =
+    [const { sync::Mutex::new(None) }; REACTORS_MAX];
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is inside is valid after every single statement, whoever panicked.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+// What is inside of either lock is valid after every single statement, whoever panicked.
+
+fn registered(id: u32) -> sync::MutexGuard<'static, Option<Arc<Mailbox>>> {
+    REGISTRY[usize32(id)].lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn lock(inside: &Mutex<Inside>) -> MutexGuard<'_, Inside> {
+    inside.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Mailbox {
@@ -67,10 +73,12 @@ impl Mailbox {
             }
             put(&mut inside.mail);
         }
-        // Sequentially consistent with `prepare_sleep`: either it sees the mail, or we see it
-        // sleeping.
-        if !self.pending.swap(true, Ordering::SeqCst) && self.sleeping.load(Ordering::SeqCst) {
-            self.bell.ring();
+        if !self.pending.swap(true, Ordering::Relaxed) {
+            // As in `prepare_sleep`: either it sees the mail, or we see it sleeping.
+            fence(Ordering::SeqCst);
+            if self.sleeping.load(Ordering::Relaxed) {
+                self.bell.ring();
+            }
         }
         true
     }
@@ -106,14 +114,16 @@ impl Mailbox {
 
     /// Takes all mail; the reactor only.
     pub fn take(&self) -> Mail {
-        self.pending.store(false, Ordering::SeqCst);
+        // Whoever puts something in after this took it out, under the lock, is the later one to write here.
+        self.pending.store(false, Ordering::Relaxed);
         std::mem::take(&mut lock(&self.inside).mail)
     }
 
     /// Asks for the bell. False when there is mail already: do not sleep then.
     pub fn prepare_sleep(&self) -> bool {
-        self.sleeping.store(true, Ordering::SeqCst);
-        !self.pending.load(Ordering::SeqCst)
+        self.sleeping.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        !self.pending.load(Ordering::Relaxed)
     }
 
     pub fn awake(&self) {
@@ -137,11 +147,11 @@ pub(crate) struct Registration {
 impl Registration {
     pub fn new() -> Result<Self, Error> {
         let mailbox = Arc::new(Mailbox::new()?);
-        for (id, place) in REGISTRY.iter().enumerate() {
-            let mut place = lock(place);
+        for id in 0..u32_of(REACTORS_MAX) {
+            let mut place = registered(id);
             if place.is_none() {
                 *place = Some(Arc::clone(&mailbox));
-                return Ok(Self { id: u32_of(id), mailbox });
+                return Ok(Self { id, mailbox });
             }
         }
         Err(Error::TooMany)
@@ -152,7 +162,7 @@ impl Registration {
     /// Gives the place back and refuses mail. Errands dropped here tell whoever waits for them that
     /// the reactor is gone.
     pub fn close(&self) {
-        let mut place = lock(&REGISTRY[usize32(self.id)]);
+        let mut place = registered(self.id);
         if place.as_ref().is_some_and(|there| Arc::ptr_eq(there, &self.mailbox)) {
             *place = None;
         }
@@ -169,8 +179,70 @@ impl Drop for Registration {
 
 /// Wakes a task of another thread's reactor, if that still lives.
 pub(crate) fn wake(task: TaskRef) {
-    let mailbox = lock(&REGISTRY[usize32(task.reactor)]).clone();
+    let mailbox = registered(task.reactor).clone();
     if let Some(mailbox) = mailbox {
         mailbox.wake(task);
+    }
+}
+
+#[cfg(loom)]
+#[cfg(test)]
+mod loom_tests {
+    use super::*;
+    use crate::concurrent::explore;
+    use loom::sync::atomic::AtomicUsize;
+    use loom::thread;
+
+    /// Lives as a reactor does until it is asked to stop.
+    fn live(mailbox: &Mailbox) {
+        loop {
+            let mail = mailbox.take();
+            mail.errands.into_iter().for_each(|errand| errand());
+            if mail.stop {
+                return;
+            }
+            if mailbox.prepare_sleep() {
+                mailbox.bell().wait(None);
+                mailbox.bell().silence();
+            }
+            mailbox.awake();
+        }
+    }
+
+    #[test]
+    fn loom_mail_wakes_a_reactor_that_goes_to_sleep() {
+        explore(|| {
+            let mailbox = Arc::new(Mailbox::new().unwrap());
+            let ran = Arc::new(AtomicUsize::new(0));
+            let bringing = {
+                let (mailbox, ran) = (Arc::clone(&mailbox), Arc::clone(&ran));
+                thread::spawn(move || {
+                    let errand = move || {
+                        ran.fetch_add(1, Ordering::Relaxed);
+                    };
+                    assert!(mailbox.run(Box::new(errand)));
+                    mailbox.stop();
+                })
+            };
+            live(&mailbox);
+            bringing.join().unwrap();
+            assert_eq!(ran.load(Ordering::Relaxed), 1);
+        });
+    }
+
+    #[test]
+    fn loom_an_errand_is_run_or_refused_or_dropped_when_a_reactor_ends() {
+        explore(|| {
+            let mailbox = Arc::new(Mailbox::new().unwrap());
+            let kept = loom::sync::Arc::new(());
+            let bringing = {
+                let (mailbox, kept) = (Arc::clone(&mailbox), loom::sync::Arc::clone(&kept));
+                thread::spawn(move || mailbox.run(Box::new(move || drop(kept))))
+            };
+            drop(mailbox.close());
+            let _ = bringing.join().unwrap();
+            assert!(!mailbox.run(Box::new(|| ())));
+            assert_eq!(loom::sync::Arc::strong_count(&kept), 1, "nothing is left inside");
+        });
     }
 }

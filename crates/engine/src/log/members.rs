@@ -3,12 +3,12 @@
 //! What is durable of it is in the labels. A device that did not take a write is reported here, and nothing is
 //! acknowledged without it before the labels say that it is not current any more: from then on nobody reads it.
 
-use crate::across::{Lock, Watched};
 use crate::common::Common;
 use crate::error::{Error, Kind, Result};
 use crate::format::label::LogMember;
 use crate::limits::LOG_MEMBERS_MAX;
 use crate::segment::Company;
+use reactor::across::{Lock, Watched};
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -10,7 +10,6 @@ use reactor::Handle;
 use super::create::lane;
 use super::members::LogMedia;
 use super::{Inner, Pool, geometry_of};
-use crate::across::{Pass, gate};
 use crate::allocator::Allocator;
 use crate::canary::{self, Canary, Step};
 use crate::common::Common;
@@ -30,6 +29,7 @@ use crate::space::Space;
 use crate::superblock::Superblock;
 use crate::table::Table;
 use crate::writer::{self, Writer};
+use reactor::across::{Pass, gate};
 use reactor::join_all;
 
 /// Memory of one shard's map.

@@ -1,8 +1,9 @@
 //! What reactors share and wait for each other with. For what is rare: nothing of this is on the way
 //! of a command.
 
+use crate::concurrent::{Mutex, MutexGuard};
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::{Poll, Waker};
 
 /// What one reactor at a time looks at or changes, for a moment.
@@ -11,7 +12,7 @@ pub struct Lock<T>(Mutex<T>);
 
 impl<T> Lock<T> {
     #[must_use]
-    pub const fn new(value: T) -> Self {
+    pub fn new(value: T) -> Self {
         Self(Mutex::new(value))
     }
 
@@ -38,7 +39,7 @@ impl<T: Default> Default for Watched<T> {
 
 impl<T> Watched<T> {
     #[must_use]
-    pub const fn new(value: T) -> Self {
+    pub fn new(value: T) -> Self {
         Self(Lock::new(Inside { value, waiting: Vec::new() }))
     }
 
@@ -135,6 +136,69 @@ impl Drop for Pass {
     }
 }
 
+#[cfg(loom)]
+#[cfg(test)]
+mod loom_tests {
+    use super::*;
+    use crate::concurrent::explore;
+    use loom::future::block_on;
+    use loom::thread;
+
+    #[test]
+    fn loom_turns_are_taken_one_at_a_time_and_nobody_waits_for_ever() {
+        explore(|| {
+            let shared = Arc::new((Turn::default(), loom::cell::Cell::new(0)));
+            let others: Vec<_> = (0..2)
+                .map(|_| {
+                    let shared = Arc::clone(&shared);
+                    thread::spawn(move || {
+                        block_on(async {
+                            let _held = shared.0.hold().await;
+                            // The cell fails when two threads are in it at once.
+                            shared.1.set(shared.1.get() + 1);
+                        });
+                    })
+                })
+                .collect();
+            others.into_iter().for_each(|other| other.join().unwrap());
+            assert_eq!(shared.1.get(), 2);
+        });
+    }
+
+    #[test]
+    fn loom_who_waits_for_a_change_sees_it() {
+        explore(|| {
+            let watched = Arc::new(Watched::new(0));
+            let theirs = Arc::clone(&watched);
+            let other = thread::spawn(move || {
+                theirs.change(|value| *value += 1);
+                theirs.change(|value| *value += 1);
+            });
+            block_on(watched.until(|value| (*value == 2).then_some(())));
+            other.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn loom_a_gate_opens_for_all_or_for_nobody() {
+        explore(|| {
+            let mut passes = gate(2);
+            let theirs = passes.pop().unwrap();
+            let other = thread::spawn(move || block_on(theirs.meet()).is_ok());
+            let mine = block_on(passes.pop().unwrap().meet()).is_ok();
+            assert!(mine && other.join().unwrap());
+        });
+        explore(|| {
+            let mut passes = gate(2);
+            let theirs = passes.pop().unwrap();
+            let other = thread::spawn(move || drop(theirs));
+            assert!(block_on(passes.pop().unwrap().meet()).is_err());
+            other.join().unwrap();
+        });
+    }
+}
+
+#[cfg(not(loom))]
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,16 +207,16 @@ mod tests {
 
     #[test]
     fn turns_are_taken_one_at_a_time() {
-        reactor::simulate(1, async {
+        crate::simulate(1, async {
             let (turn, inside) = (Rc::new(Turn::default()), Rc::new(Cell::new(0)));
             let tasks: Vec<_> = (0..5)
                 .map(|_| {
                     let (turn, inside) = (Rc::clone(&turn), Rc::clone(&inside));
-                    reactor::spawn(async move {
+                    crate::spawn(async move {
                         let _held = turn.hold().await;
                         inside.set(inside.get() + 1);
                         assert_eq!(inside.get(), 1);
-                        reactor::yield_now().await;
+                        crate::yield_now().await;
                         inside.set(0);
                     })
                 })
@@ -165,8 +229,8 @@ mod tests {
 
     #[test]
     fn a_gate_opens_for_all_or_for_nobody() {
-        reactor::simulate(2, async {
-            let both = reactor::join_all(gate(2).into_iter().map(Pass::meet)).await;
+        crate::simulate(2, async {
+            let both = crate::join_all(gate(2).into_iter().map(Pass::meet)).await;
             assert!(both.iter().all(Result::is_ok));
             let mut passes = gate(2);
             drop(passes.pop());

@@ -1,7 +1,7 @@
 //! Bugs planted on purpose, so that it can be seen that the simulator finds their like.
 //!
-//! Only with the feature `canary`, which nothing but the simulator asks for, and only those a thread
-//! was told to have.
+//! Only with the feature `canary`, which nothing but the simulator asks for, or in this crate's tests, and only those a
+//! thread was told to have.
 
 use crate::map::MapLimits;
 
@@ -48,7 +48,7 @@ pub enum Canary {
 }
 
 /// A step that something relies on: a flush, a fence, a wait, or that somebody is told. Each is left out in turn, and
-/// missed by the simulator.
+/// missed by the simulator, or by a test that plays the moment it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Before the log is trimmed, the labels tell of drives that what was carried is not on.
@@ -101,8 +101,6 @@ pub enum Step {
     RecoverFence,
     /// A control slot in memory is durable.
     ControlFence,
-    /// What a new device of the log is made whole with is durable.
-    CopyFence,
     /// Before anything is acknowledged that a device of the log did not take, the labels say so.
     LogTells,
     /// Before a pool is called closed in order, nothing is left in its log.
@@ -128,7 +126,7 @@ pub enum Step {
 }
 
 impl Step {
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 37] = [
         Self::TrimTells,
         Self::TrimControl,
         Self::CheckpointFlush,
@@ -155,7 +153,6 @@ impl Step {
         Self::OpeningCatalog,
         Self::RecoverFence,
         Self::ControlFence,
-        Self::CopyFence,
         Self::LogTells,
         Self::CloseDrains,
         Self::StopStripes,
@@ -192,7 +189,7 @@ impl Canary {
     ];
 }
 
-#[cfg(feature = "canary")]
+#[cfg(any(test, feature = "canary"))]
 thread_local! {
     static PLANTED: std::cell::Cell<Option<Canary>> = const { std::cell::Cell::new(None) };
     static SMALL_MAPS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
@@ -200,20 +197,20 @@ thread_local! {
 
 /// Gives every pool this thread opens maps of tiny tables in hardly any memory, which have as many levels as those of
 /// huge pools, or as much as they want.
-#[cfg(feature = "canary")]
+#[cfg(any(test, feature = "canary"))]
 pub fn make_maps_small(small: bool) {
     SMALL_MAPS.set(small);
 }
 
 /// Plants a bug in every pool this thread opens, or none.
-#[cfg(feature = "canary")]
+#[cfg(any(test, feature = "canary"))]
 pub fn plant(canary: Option<Canary>) {
     PLANTED.set(canary);
 }
 
 /// What a map is limited to: that, or next to nothing where the simulator wants it. Never, without the feature.
 pub(crate) fn limit_map(limits: MapLimits) -> MapLimits {
-    #[cfg(feature = "canary")]
+    #[cfg(any(test, feature = "canary"))]
     if SMALL_MAPS.get() {
         let least = MapLimits::for_memory(0);
         return MapLimits { table_leaves: 4, runs: 3, ratio: 2, ratio_last: 3, ..least };
@@ -230,11 +227,29 @@ pub(crate) fn skips(step: Step) -> bool {
 /// Whether this bug is planted on this thread. Never, without the feature.
 #[inline]
 pub(crate) fn has(canary: Canary) -> bool {
-    #[cfg(feature = "canary")]
+    #[cfg(any(test, feature = "canary"))]
     return PLANTED.get() == Some(canary);
-    #[cfg(not(feature = "canary"))]
+    #[cfg(not(any(test, feature = "canary")))]
     {
         let _ = canary;
         false
     }
+}
+
+/// Runs a story, which is a test itself and ends well, without a step that it relies on: something in it fails, and says
+/// this. A story that no longer needs the step is found by that.
+///
+/// # Panics
+/// When nobody misses the step, or something else fails.
+#[cfg(test)]
+pub(crate) fn misses(step: Step, says: &str, story: fn()) {
+    // On a thread of its own: no other test has the step left out.
+    let ended = std::thread::spawn(move || {
+        plant(Some(Canary::Skips(step)));
+        story();
+    });
+    let Err(panic) = ended.join() else { panic!("nobody misses {step:?}") };
+    let said = panic.downcast_ref::<String>().map(String::as_str);
+    let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default();
+    assert!(said.contains(says), "without {step:?}: {said}");
 }

@@ -476,7 +476,7 @@ impl Shard {
 
     /// Counts what is live in a segment, block by block where the count so far is a hint; one without
     /// any is free to be used again. False when that cannot be said now.
-    async fn verify_dead(&self, id: SegmentId) -> Result<bool> {
+    pub async fn verify_dead(&self, id: SegmentId) -> Result<bool> {
         let of = |segment: &Segment| (Rc::clone(&segment.info), segment.is_surely_dead());
         let Some((info, surely)) = self.table().get(id).map(of) else { return Ok(true) };
         let counted = if surely { Some(0) } else { self.count_live(&info).await? };

@@ -42,7 +42,7 @@ struct Part {
 }
 
 /// Keeps a segment's space from being given back.
-struct Hold<'a>(&'a Shard);
+pub struct Hold<'a>(&'a Shard);
 
 impl Drop for Hold<'_> {
     fn drop(&mut self) {
@@ -90,7 +90,7 @@ impl Shard {
     }
 
     /// Holds a segment, if it is still there.
-    async fn hold_segment(&self, info: &SegmentInfo) -> Option<Hold<'_>> {
+    pub async fn hold_segment(&self, info: &SegmentInfo) -> Option<Hold<'_>> {
         self.remaking.set((!canary::skips(Step::RejoinHold)).then_some(info.id));
         let hold = Hold(self);
         // A checkpoint under way may have decided already.

@@ -27,7 +27,7 @@ pub struct Candidates {
 }
 
 impl Candidates {
-    fn new(slots: u32) -> Self {
+    pub fn new(slots: u32) -> Self {
         Self { segments: BTreeMap::new(), words: usize32(slots).div_ceil(64) }
     }
 
@@ -37,7 +37,7 @@ impl Candidates {
     }
 
     /// Adds shared blocks; false when there is no room.
-    fn add(&mut self, name: Name, count: u32) -> bool {
+    pub fn add(&mut self, name: Name, count: u32) -> bool {
         let at = name.birth();
         if self.is_full() && !self.segments.contains_key(&at.segment()) {
             return false;

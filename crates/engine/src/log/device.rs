@@ -357,7 +357,8 @@ impl Store {
         Ok(())
     }
 
-    /// Copies bytes of the ring, at most a transfer, to the device in a slot.
+    /// Copies bytes of the ring, at most a transfer, to the device in a slot. On memory durable after the next fence of
+    /// that device.
     pub async fn copy_to(&self, slot: usize, at: u64, len: usize) -> Result<()> {
         let member = self.members()[slot].clone();
         let Some(member) = member.filter(|member| self.takes(member)) else {
@@ -367,9 +368,6 @@ impl Store {
             (Place::Memory(area), _) => {
                 let to = area.offset + CONTROL_BYTES + at;
                 self.with(at, len, |bytes| area.pmem.write(to, bytes))??;
-                if !canary::skips(Step::CopyFence) {
-                    area.pmem.fence();
-                }
             }
             (Place::Zone(zone), Some(image)) => {
                 let mut buffer = image.pool.alloc(len).await;

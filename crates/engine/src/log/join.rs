@@ -23,6 +23,8 @@ impl Log {
         self.shared.trimming.acquire(1).await;
         let _turn = Turn(&self.shared.trimming);
         let control = self.shared.lane.borrow().control.again();
+        // On memory, the fence behind this makes what was copied durable, too: it was stored before, by the same core.
+        // A control block that is there without all of that means nothing, as long as no label names the device.
         self.shared.store.write_control(&control).await?;
         self.shared.lane.borrow_mut().control = control;
         Ok(())

@@ -14,6 +14,8 @@ use crate::volume::Volume;
 mod at_once;
 mod copies;
 mod discards;
+mod graces;
+mod halves;
 mod hung;
 mod lasting;
 mod log_copies;
@@ -22,8 +24,10 @@ mod lost;
 mod lost_log;
 mod old_copies;
 mod rejoin;
+mod rejoin_power;
 mod scarce;
 mod shards;
+mod steps;
 
 const MIB: u64 = 1 << 20;
 

@@ -133,7 +133,7 @@ fn a_copy_that_missed_one_write_is_not_read_when_the_other_drive_is_dead() {
 
 /// One write of the log failed on a drive, power failed, and the other drives of the log did not come back.
 #[test]
-fn a_copy_that_missed_one_write_is_not_read_when_the_others_are_away() {
+pub(super) fn a_copy_that_missed_one_write_is_not_read_when_the_others_are_away() {
     for seed in 0..4 {
         let (media, all) = array(seed);
         let drives = all.clone();

@@ -300,7 +300,7 @@ fn what_is_damaged_in_the_log_is_waited_for_on_its_way_to_the_drives() {
 /// A crash had left a new volume in the catalog of one drive. The pool opened with it, and the others never heard of
 /// it: without that drive the volume was gone.
 #[test]
-fn a_change_cut_short_that_an_opening_shows_is_on_all_drives() {
+pub(super) fn a_change_cut_short_that_an_opening_shows_is_on_all_drives() {
     reactor::simulate(1, async {
         let (media, drives) = simulated(3, 160 * MIB, 0);
         let log = LogSpec::Bbu(vec![pmem(8 * MIB)]);

@@ -39,7 +39,7 @@ async fn epochs(drives: &[Arc<Drive>]) -> Vec<u64> {
 /// The labels said that the drive is one of those in use, and nobody looked how old its own was: what the pool had
 /// written since was read from it, or made of it.
 #[test]
-fn a_copy_from_before_a_life_is_not_a_drive_of_the_pool() {
+pub(super) fn a_copy_from_before_a_life_is_not_a_drive_of_the_pool() {
     for closed in [false, true] {
         let (media, all) = simulated(6, 128 * MIB, 0);
         let log = LogSpec::Drives;

@@ -9,17 +9,23 @@ use crate::segment::DriveState;
 const BLOCKS: u64 = 6144;
 
 /// A pool of simulated drives, and what is in it.
-struct Rig {
-    media: Vec<Arc<Simulated>>,
-    drives: Vec<Arc<Drive>>,
-    log: LogSpec,
-    pool: Pool,
-    v: Volume,
-    model: Model,
+pub(super) struct Rig {
+    pub(super) media: Vec<Arc<Simulated>>,
+    pub(super) drives: Vec<Arc<Drive>>,
+    pub(super) log: LogSpec,
+    pub(super) pool: Pool,
+    pub(super) v: Volume,
+    pub(super) model: Model,
 }
 
 /// Small enough that reclaim has work: twice what is written fits, or less.
-async fn rig(count: u64, scheme: raid::Scheme, log: LogSpec, shards: u16, seed: u64) -> Rig {
+pub(super) async fn rig(
+    count: u64,
+    scheme: raid::Scheme,
+    log: LogSpec,
+    shards: u16,
+    seed: u64,
+) -> Rig {
     let (media, drives) = simulated(count, 96 * MIB, seed * 100);
     let made = PoolSpec { scheme, au_bytes: Some(MIB), ..spec(&drives, log.clone()) };
     let pool = Pool::create(PoolSpec { shards: Some(shards), ..made }, &[]).await.unwrap();
@@ -29,16 +35,16 @@ async fn rig(count: u64, scheme: raid::Scheme, log: LogSpec, shards: u16, seed: 
     Rig { media, drives, log, pool, v, model }
 }
 
-fn bbu() -> LogSpec {
+pub(super) fn bbu() -> LogSpec {
     LogSpec::Bbu(vec![pmem(8 * MIB)])
 }
 
-async fn states(pool: &Pool) -> Vec<DriveState> {
+pub(super) async fn states(pool: &Pool) -> Vec<DriveState> {
     pool.status().await.unwrap().drives.iter().map(|drive| drive.state).collect()
 }
 
 /// Waits until a drive that was taken back is whole, or was given up.
-async fn settled(pool: &Pool, index: usize) -> (DriveState, Option<crate::Rejoin>) {
+pub(super) async fn settled(pool: &Pool, index: usize) -> (DriveState, Option<crate::Rejoin>) {
     loop {
         let drive = pool.status().await.unwrap().drives.swap_remove(index);
         if drive.state != DriveState::Rejoining {
@@ -50,7 +56,7 @@ async fn settled(pool: &Pool, index: usize) -> (DriveState, Option<crate::Rejoin
 
 impl Rig {
     /// The drive goes, and the pool notices.
-    async fn pull(&mut self, index: usize, seed: u64) {
+    pub(super) async fn pull(&mut self, index: usize, seed: u64) {
         self.media[index].fail();
         while states(&self.pool).await[index] == DriveState::Online {
             scribble(&self.v, &mut self.model, 200, seed).await;
@@ -58,13 +64,13 @@ impl Rig {
         }
     }
 
-    async fn give_back(&self, index: usize) {
+    pub(super) async fn give_back(&self, index: usize) {
         self.media[index].revive();
         let back = self.pool.rejoin(Arc::clone(&self.drives[index])).await.unwrap();
         assert_eq!(usize::from(back), index);
     }
 
-    async fn open(&mut self, options: OpenOptions) -> Result<()> {
+    pub(super) async fn open(&mut self, options: OpenOptions) -> Result<()> {
         let pool = Pool::open(self.drives.clone(), self.log.clone(), options, &[]).await?;
         self.v = pool.volume("db")?;
         self.pool = pool;
@@ -318,7 +324,7 @@ fn only_the_drive_that_was_there_is_taken_back_and_not_for_ever() {
 
 /// A change of the catalog that was cut short may be on the drive that was away, newer than all others have.
 #[test]
-fn what_a_drive_alone_has_of_catalog_and_roots_does_not_come_back_with_it() {
+pub(super) fn what_a_drive_alone_has_of_catalog_and_roots_does_not_come_back_with_it() {
     reactor::simulate(10, async {
         let mut rig = rig(4, raid::Scheme::Raid5, bbu(), 1, 10).await;
         let newer =

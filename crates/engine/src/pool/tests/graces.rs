@@ -1,0 +1,326 @@
+//! What is given back, or forgotten, while somebody still has it in hand.
+
+use std::time::Duration;
+
+use media::drive::SimulatedOptions;
+
+use super::*;
+use crate::address::{Entry, Key, Location, Name, SegmentId, View};
+use crate::canary::{Step, misses};
+use crate::log::Append;
+use crate::map::{Contents, Extents};
+use crate::segment::Stream;
+use crate::sweep::Candidates;
+use crate::table::Segment;
+
+const BLOCKS: u64 = 4096;
+
+/// A moment in which everything that waits for nobody is done.
+const WHILE: Duration = Duration::from_secs(1);
+
+/// A pool of one shard whose second drive is slow, with a volume that is on the drives.
+async fn filled() -> (Vec<Arc<Simulated>>, Pool, View) {
+    let options = |n| {
+        let fast = SimulatedOptions { capacity: 96 * MIB, seed: n, ..Default::default() };
+        let slow = Duration::from_millis(20);
+        if n == 1 { SimulatedOptions { transfer: slow..slow, ..fast } } else { fast }
+    };
+    let media: Vec<_> = (0..4).map(|n| Simulated::new(options(n))).collect();
+    let drives: Vec<_> = media.iter().map(|d| Arc::new(Drive::Simulated(Arc::clone(d)))).collect();
+    let spec = spec(&drives, LogSpec::Bbu(vec![pmem(8 * MIB)]));
+    let spec = PoolSpec { scheme: raid::Scheme::Raid5, au_bytes: Some(MIB), ..spec };
+    let pool = Pool::create(spec, &[]).await.unwrap();
+    let v = pool.create_volume(volume("db", BLOCKS * BLOCK as u64)).await.unwrap();
+    for at in 0..BLOCKS {
+        v.write(at * BLOCK as u64, &block(at, 1)).await.unwrap();
+    }
+    pool.audit_space().await.unwrap();
+    let view = pool.0.volumes.borrow()["db"].view;
+    (media, pool, view)
+}
+
+/// Does something with the shard, and tells whether that ended well.
+fn with_shard<F>(
+    story: impl Fn(Vec<Arc<Simulated>>, Rc<Shard>, View) -> F + Clone + Send + 'static,
+) -> bool
+where
+    F: Future<Output = bool> + 'static,
+{
+    reactor::simulate(1, async move {
+        let (media, pool, view) = filled().await;
+        let work = move |shard: Rc<Shard>| {
+            let done = story(media.clone(), shard, view);
+            async move { Ok(done.await) }
+        };
+        pool.each(work).await.unwrap() == [true]
+    })
+}
+
+async fn found(shard: &Shard, view: View, at: u64) -> Entry {
+    let mut extents = Extents::default();
+    shard.map.lookup(view, at, 1, &mut extents).await.unwrap();
+    match extents.iter().next().unwrap().state {
+        Contents::Data { location, crcs } => Entry { location, crc: crcs[0] },
+        Contents::Hole => panic!("block {at} is nowhere"),
+    }
+}
+
+async fn is_right(shard: &Shard, view: View, at: u64, wanted: &[u8]) -> bool {
+    let mut got = vec![0; BLOCK];
+    shard.read(view, at, &mut got).await.is_ok() && got == wanted
+}
+
+/// Takes all away that the volume had, and gives the segments that nothing needs from now on.
+async fn emptied(shard: &Shard, view: View) -> Vec<SegmentId> {
+    shard.punch(view, 0, BLOCKS).await.unwrap();
+    shard.drain().await.unwrap();
+    let is_full = |segment: &&Segment| {
+        segment.info.stream == Stream::User && segment.stripes == segment.info.geometry.stripes()
+    };
+    let full: Vec<_> = shard.table().iter().filter(is_full).map(|s| s.info.id).collect();
+    for id in &full {
+        shard.writer.table.borrow_mut().set_live(*id, 0);
+    }
+    // Only what was dead before it is given back by the next one.
+    shard.flush_map().await.unwrap();
+    let dead = shard.table().dead(shard.cut.get());
+    let dead: Vec<_> = dead.into_iter().filter(|id| full.contains(id)).collect();
+    assert!(!dead.is_empty(), "no segment is dead");
+    shard.verified.borrow_mut().extend(&dead);
+    dead
+}
+
+fn are_there(shard: &Shard, segments: &[SegmentId]) -> bool {
+    segments.iter().all(|id| shard.table().get(*id).is_some())
+}
+
+/// Who had found a block there read what another segment had in its place.
+#[test]
+fn space_is_not_given_back_while_somebody_reads_there() {
+    let done = with_shard(|_, shard, view| async move {
+        let dead = emptied(&shard, view).await;
+        let reading = shard.grace.enter();
+        let _ = reactor::timeout(WHILE, shard.checkpoint()).await;
+        let waited = are_there(&shard, &dead);
+        drop(reading);
+        shard.checkpoint().await.unwrap();
+        waited && !are_there(&shard, &dead)
+    });
+    assert!(done, "given back too early, or never");
+}
+
+#[test]
+fn the_wait_for_readers_before_space_is_given_back_is_missed() {
+    misses(Step::CheckpointGrace, "given back", space_is_not_given_back_while_somebody_reads_there);
+}
+
+/// Whether something is being put right.
+async fn repairs(shard: &Shard) -> bool {
+    reactor::timeout(Duration::from_nanos(1), shard.writer.segments.repaired()).await.is_err()
+}
+
+/// It was written over what another segment had there by then.
+#[test]
+fn space_is_not_given_back_while_something_is_put_right_there() {
+    let done = with_shard(|media, shard, view| async move {
+        let entry = {
+            let mut at = 0;
+            loop {
+                // A block on the slow drive.
+                let entry = found(&shard, view, at).await;
+                let reads = media[1].counters().reads;
+                let info = Rc::clone(shard.table().info(entry.location).unwrap());
+                let mut out = vec![0; BLOCK];
+                let slot = entry.location.slot();
+                shard.writer.segments.read(&info, slot, &[entry.crc], &mut out).await.unwrap();
+                if media[1].counters().reads > reads {
+                    break entry;
+                }
+                at += 1;
+            }
+        };
+        let dead = emptied(&shard, view).await;
+        assert!(dead.contains(&entry.location.segment()));
+        media[1].rot_where(1_000_000, |offset, _| offset >= crate::format::area::END);
+        let reader = Rc::clone(&shard);
+        let reader = reactor::spawn(async move {
+            let info = Rc::clone(reader.table().info(entry.location).unwrap());
+            let (slot, mut out) = (entry.location.slot(), vec![0; BLOCK]);
+            let _ = reader.writer.segments.read(&info, slot, &[entry.crc], &mut out).await;
+        });
+        while !repairs(&shard).await {
+            reactor::sleep(Duration::from_micros(100)).await;
+        }
+        media[1].set_hanging(true);
+        let checkpoint = Rc::clone(&shard);
+        let checkpoint = reactor::spawn(async move { checkpoint.checkpoint().await });
+        let mut waited = true;
+        while repairs(&shard).await {
+            waited &= are_there(&shard, &dead);
+            reactor::sleep(Duration::from_millis(10)).await;
+        }
+        media[1].set_hanging(false);
+        checkpoint.await.unwrap().unwrap();
+        reader.await.unwrap();
+        waited && !are_there(&shard, &dead)
+    });
+    assert!(done, "given back too early, or never");
+}
+
+#[test]
+fn the_wait_for_repairs_before_space_is_given_back_is_missed() {
+    misses(
+        Step::CheckpointRepairs,
+        "given back",
+        space_is_not_given_back_while_something_is_put_right_there,
+    );
+}
+
+/// What was made anew of it came over what another segment had there by then.
+#[test]
+fn space_is_not_given_back_while_a_drive_s_part_of_it_is_made_anew() {
+    let done = with_shard(|_, shard, view| async move {
+        let dead = emptied(&shard, view).await;
+        let info = Rc::clone(&shard.table().get(dead[0]).unwrap().info);
+        let held = shard.hold_segment(&info).await.unwrap();
+        shard.checkpoint().await.unwrap();
+        let waited = are_there(&shard, &dead[..1]);
+        drop(held);
+        shard.checkpoint().await.unwrap();
+        waited && !are_there(&shard, &dead)
+    });
+    assert!(done, "given back too early, or never");
+}
+
+#[test]
+fn the_hold_of_a_segment_that_is_made_anew_is_missed() {
+    misses(
+        Step::RejoinHold,
+        "given back",
+        space_is_not_given_back_while_a_drive_s_part_of_it_is_made_anew,
+    );
+}
+
+/// Has a block refer to what a copier found, which tells the log only now.
+async fn refer(shard: &Shard, view: View, at: u64, to: Entry) {
+    let (key, source) = (Key::new(view, at), Key::new(view, 0));
+    shard.log.append(Append::Refer { key, source, entries: &[to] }).await.unwrap();
+}
+
+/// A copier had found a block; before it told the log, all of the segment was called dead and given back.
+#[test]
+fn what_a_copier_has_found_is_not_called_dead() {
+    let done = with_shard(|_, shard, view| async move {
+        let entry = found(&shard, view, 0).await;
+        shard.punch(view, 0, BLOCKS).await.unwrap();
+        shard.drain().await.unwrap();
+        // As if it had begun before.
+        let copying = shard.grace.enter();
+        let looking = Rc::clone(&shard);
+        let looking =
+            reactor::spawn(async move { looking.verify_dead(entry.location.segment()).await });
+        reactor::sleep(WHILE).await;
+        refer(&shard, view, 9, entry).await;
+        drop(copying);
+        assert!(looking.await.unwrap().unwrap());
+        shard.flush_map().await.unwrap();
+        shard.flush_map().await.unwrap();
+        is_right(&shard, view, 9, &block(0, 1)).await
+    });
+    assert!(done, "what a copier had found is gone");
+}
+
+#[test]
+fn the_wait_for_copiers_before_a_segment_is_called_dead_is_missed() {
+    misses(Step::DeadGrace, "is gone", what_a_copier_has_found_is_not_called_dead);
+}
+
+/// A copier had found the last reference to a shared block that had been moved; before it told the log, that was gone,
+/// and a sweep forgot where the block was.
+#[test]
+fn what_a_copier_has_found_is_not_swept_away() {
+    let done = with_shard(|_, shard, view| async move {
+        let entry = found(&shard, view, 0).await;
+        let birth = entry.location.segment();
+        refer(&shard, view, 9, entry).await;
+        shard.drain().await.unwrap();
+        shard.empty(birth).await.unwrap();
+        shard.settle_reclaim().await.unwrap();
+        while shard.table().get(birth).is_some() {
+            shard.verify_dead(birth).await.unwrap();
+            shard.flush_map().await.unwrap();
+        }
+        let reference = found(&shard, view, 9).await;
+        assert!(reference.location.name().is_some());
+        shard.punch(view, 0, BLOCKS).await.unwrap();
+        shard.drain().await.unwrap();
+        // As if it had begun before.
+        let copying = shard.grace.enter();
+        // As a merge of the map has it that finds a reference superseded.
+        shard.swept.set(None);
+        let sweeping = Rc::clone(&shard);
+        let sweeping = reactor::spawn(async move { sweeping.sweep().await });
+        reactor::sleep(WHILE).await;
+        refer(&shard, view, 20, reference).await;
+        drop(copying);
+        sweeping.await.unwrap().unwrap();
+        is_right(&shard, view, 20, &block(0, 1)).await
+    });
+    assert!(done, "what a copier had found is gone");
+}
+
+#[test]
+fn the_wait_for_copiers_before_a_sweep_decides_is_missed() {
+    misses(Step::SweepGrace, "is gone", what_a_copier_has_found_is_not_swept_away);
+}
+
+/// A block that a sweep looks for references to, which has come by the key the reference is to be learnt for.
+async fn looked_for(shard: &Shard, view: View) -> (Name, u32) {
+    let Entry { location, crc } = found(shard, view, 0).await;
+    let name = Name::of(Location::new(location.segment(), location.slot()));
+    let mut candidates = Candidates::new(shard.writer.geometry().slots());
+    assert!(candidates.add(name, 1));
+    *shard.candidates.borrow_mut() = Some(candidates);
+    (name, crc)
+}
+
+/// Whether the sweep would make a hole of it.
+fn is_doomed(shard: &Shard, name: Name) -> bool {
+    shard.candidates.take().unwrap().keep(name, 1)
+}
+
+/// The sweep had looked at that key already, and the log forgot the reference.
+#[test]
+fn a_sweep_hears_of_references_learnt_behind_its_look() {
+    let done = with_shard(|_, shard, view| async move {
+        let (name, crc) = looked_for(&shard, view).await;
+        shard.learn_references(Key::new(view, 9), name, &[crc]).await.unwrap();
+        !is_doomed(&shard, name)
+    });
+    assert!(done, "a sweep makes a hole of what is referred to");
+}
+
+#[test]
+fn that_a_sweep_hears_of_references_is_missed() {
+    misses(
+        Step::SweepHearsReferences,
+        "a hole",
+        a_sweep_hears_of_references_learnt_behind_its_look,
+    );
+}
+
+/// The same of the block that was copied, which refers to what it has from then on.
+#[test]
+fn a_sweep_hears_of_blocks_shared_behind_its_look() {
+    let done = with_shard(|_, shard, view| async move {
+        let (name, crc) = looked_for(&shard, view).await;
+        shard.learn_shared(Key::new(view, 0), name, &[crc]).await.unwrap();
+        !is_doomed(&shard, name)
+    });
+    assert!(done, "a sweep makes a hole of what is referred to");
+}
+
+#[test]
+fn that_a_sweep_hears_of_shared_blocks_is_missed() {
+    misses(Step::SweepHearsShared, "a hole", a_sweep_hears_of_blocks_shared_behind_its_look);
+}

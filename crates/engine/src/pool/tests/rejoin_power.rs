@@ -1,0 +1,166 @@
+//! Power fails in the moment in which a drive that was away counts again: it has everything, and lastingly.
+
+use std::time::Duration;
+
+use media::Operation;
+use media::drive::Refusal;
+
+use super::rejoin::{self, Rig, bbu, rig, settled, states};
+use super::*;
+use crate::canary::{Step, misses};
+use crate::format::area as at;
+use crate::segment::DriveState;
+
+const DEGRADED: OpenOptions = OpenOptions {
+    degraded: true,
+    import: false,
+    accept_loss: false,
+    unattended: false,
+    known_term: 0,
+};
+
+const MIRROR: raid::Scheme = raid::Scheme::Mirror { copies: 2 };
+
+fn cut(rig: &Rig, seed: u64) {
+    rig.media.iter().for_each(|drive| drive.power_cut(&mut Prng::new(seed)));
+    rig.media.iter().for_each(|drive| drive.power_on());
+}
+
+async fn is_whole(rig: &Rig, index: usize) {
+    while states(&rig.pool).await[index] != DriveState::Online {
+        assert_eq!(states(&rig.pool).await[index], DriveState::Rejoining);
+        reactor::sleep(Duration::from_micros(1)).await;
+    }
+}
+
+/// The pool opens without a drive, and has everything.
+fn has_all_without(mut rig: Rig, gone: usize, seed: u64) {
+    rig.drives.remove(gone);
+    reactor::simulate(seed, async move {
+        rig.open(DEGRADED).await.unwrap();
+        verify(&rig.v, &rig.model).await;
+    });
+}
+
+/// A drive is away, comes back, and power fails when it counts; then another is gone.
+fn comes_back(count: u64, gone: usize, seed: u64) {
+    let rig = reactor::simulate(seed, async move {
+        let mut rig = rig(count, MIRROR, bbu(), 1, seed).await;
+        rig.pull(1, seed).await;
+        scribble(&rig.v, &mut rig.model, 300, seed + 1).await;
+        rig.pool.audit_space().await.unwrap();
+        rig.give_back(1).await;
+        is_whole(&rig, 1).await;
+        cut(&rig, seed);
+        rig
+    });
+    has_all_without(rig, gone, seed);
+}
+
+#[test]
+fn half_of_a_mirror_that_was_away_is_all_it_takes() {
+    (20..23).for_each(|seed| comes_back(2, 0, seed));
+}
+
+#[test]
+fn the_roots_on_a_drive_that_is_whole_are_missed() {
+    misses(Step::RejoinRoot, "root", half_of_a_mirror_that_was_away_is_all_it_takes);
+}
+
+#[test]
+fn the_catalog_on_a_drive_that_is_whole_is_missed() {
+    misses(Step::RejoinCatalog, "catalog", half_of_a_mirror_that_was_away_is_all_it_takes);
+}
+
+#[test]
+fn what_was_made_anew_is_durable_before_the_drive_counts() {
+    for seed in 30..36 {
+        comes_back(4, [0, 2, 3][usize64(seed % 3)], seed);
+    }
+}
+
+#[test]
+fn the_flush_of_what_was_made_anew_is_missed() {
+    misses(
+        Step::RejoinFlush,
+        "reconstructed",
+        what_was_made_anew_is_durable_before_the_drive_counts,
+    );
+}
+
+#[test]
+fn the_wipe_of_a_drive_that_is_taken_back_is_missed() {
+    misses(
+        Step::RejoinWipe,
+        "",
+        rejoin::what_a_drive_alone_has_of_catalog_and_roots_does_not_come_back_with_it,
+    );
+}
+
+/// What came to a drive after it was made whole, and before it counted, was in its cache alone, and the log forgot it.
+#[test]
+fn what_comes_to_a_drive_that_is_about_to_count_is_durable_with_the_others() {
+    let seed = 40;
+    let rig = reactor::simulate(seed, async move {
+        let mut rig = rig(2, MIRROR, bbu(), 1, seed).await;
+        rig.pull(1, seed).await;
+        rig.give_back(1).await;
+        // The label that says it waits for space.
+        let range = at::LABEL..at::LABEL + 2 * BLOCK as u64;
+        let (operation, kind) = (Some(Operation::Write), media::Kind::Full);
+        rig.media[0].refuse(Refusal { operation, range, kind, times: None });
+        let refused = rig.media[0].counters().errors;
+        while rig.media[0].counters().errors == refused {
+            reactor::sleep(Duration::from_micros(10)).await;
+        }
+        scribble(&rig.v, &mut rig.model, 500, seed + 1).await;
+        rig.pool.audit_space().await.unwrap();
+        assert_eq!(states(&rig.pool).await[1], DriveState::Rejoining);
+        rig.media[0].refuse_nothing();
+        is_whole(&rig, 1).await;
+        cut(&rig, seed);
+        rig
+    });
+    has_all_without(rig, 0, seed);
+}
+
+#[test]
+fn the_flush_of_a_drive_that_is_about_to_count_is_missed() {
+    misses(
+        Step::RejoinFlushesToo,
+        "reconstructed",
+        what_comes_to_a_drive_that_is_about_to_count_is_durable_with_the_others,
+    );
+}
+
+/// A stripe was on its way while a drive was taken back: begun without it, and not yet to be seen on the others.
+#[test]
+fn a_stripe_that_was_on_its_way_when_a_drive_came_back_is_made_anew_there() {
+    let seed = 50;
+    let rig = reactor::simulate(seed, async move {
+        let mut rig = rig(2, MIRROR, bbu(), 1, seed).await;
+        rig.pull(1, seed).await;
+        rig.pool.audit_space().await.unwrap();
+        let (operation, kind) = (Some(Operation::Write), media::Kind::Full);
+        rig.media[0].refuse(Refusal { operation, range: at::END..u64::MAX, kind, times: None });
+        scribble(&rig.v, &mut rig.model, 150, seed + 1).await;
+        reactor::sleep(Duration::from_millis(1)).await;
+        rig.give_back(1).await;
+        // As long as everything else that is made anew takes.
+        reactor::sleep(Duration::from_millis(500)).await;
+        rig.media[0].refuse_nothing();
+        assert_eq!(settled(&rig.pool, 1).await.0, DriveState::Online);
+        rig.pool.audit_space().await.unwrap();
+        rig
+    });
+    has_all_without(rig, 0, seed);
+}
+
+#[test]
+fn the_wait_for_stripes_before_a_drive_is_made_whole_is_missed() {
+    misses(
+        Step::RejoinBetween,
+        "reconstructed",
+        a_stripe_that_was_on_its_way_when_a_drive_came_back_is_made_anew_there,
+    );
+}

@@ -2,7 +2,6 @@
 //! them open.
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,14 +12,14 @@ use engine::dump::{Given, Spec};
 use media::drive::OpenDrive;
 use media::{Drive, Pmem};
 
-use crate::lock::lock;
+use crate::lock::{Lock, lock};
 use crate::{Error, Result, state};
 
 /// Media to look at, held against programs that would write to them.
 #[derive(Debug, Default)]
 pub struct Held {
     pub spec: Spec,
-    locks: Vec<Arc<File>>,
+    locks: Vec<Arc<Lock>>,
 }
 
 /// What is to be looked at.
@@ -69,7 +68,7 @@ pub fn open(asked: Asked, log: &[LogPlace]) -> Result<Held> {
 }
 
 /// Takes a path for this process.
-fn hold(path: &Path) -> Result<Arc<File>> {
+fn hold(path: &Path) -> Result<Arc<Lock>> {
     lock(path, None).map_err(|error| match error.kind {
         Kind::Conflict => {
             let what =

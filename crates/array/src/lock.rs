@@ -3,26 +3,56 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use api::v1::Kind;
 
 use crate::{Error, Result};
 
+/// What is held, for as long as this is there.
+#[derive(Debug)]
+pub struct Lock {
+    file: File,
+    /// What a loop device has its bytes in.
+    _behind: Option<File>,
+}
+
 /// Holds what is at `path` against other programs, and against the kernel: what is mounted is not served.
 ///
 /// # Errors
 /// `Conflict` when it is in use, unless that is by the holder of `own`, which it is then.
-pub fn lock(path: &Path, own: Option<&Arc<File>>) -> Result<Arc<File>> {
-    match reactor::file::hold(path) {
-        Ok(file) => Ok(Arc::new(file)),
+pub fn lock(path: &Path, own: Option<&Arc<Lock>>) -> Result<Arc<Lock>> {
+    match hold(path) {
+        Ok(lock) => Ok(Arc::new(lock)),
         Err(error) if error.kind() == io::ErrorKind::ResourceBusy => match own {
             Some(own) if is_at(own, path) => Ok(Arc::clone(own)),
             _ => Err(busy(path)),
         },
         Err(error) => Err(Error::failed(format!("cannot lock {}", path.display()), error)),
     }
+}
+
+/// A loop device is its file under another name: whoever has that alone has the device too.
+fn hold(path: &Path) -> io::Result<Lock> {
+    let file = reactor::file::hold(path)?;
+    let behind =
+        file.metadata()?.file_type().is_block_device().then(|| behind(SYS_BLOCK.as_ref(), path));
+    // One that was deleted, or is elsewhere, nobody can take.
+    let behind = behind.flatten().filter(|file| file.exists());
+    let behind = behind.map(|file| reactor::file::hold_with_others(&file)).transpose()?;
+    Ok(Lock { file, _behind: behind })
+}
+
+/// Where the system tells of block devices, by their names.
+const SYS_BLOCK: &str = "/sys/class/block";
+
+/// The file of a loop device, or of one that this is a partition of.
+fn behind(devices: &Path, path: &Path) -> Option<PathBuf> {
+    let device = devices.join(path.canonicalize().ok()?.file_name()?).canonicalize().ok()?;
+    let told = |device: &Path| fs::read_to_string(device.join("loop/backing_file")).ok();
+    let file = told(&device).or_else(|| told(device.parent()?))?;
+    Some(PathBuf::from(file.trim_end_matches('\n')))
 }
 
 fn busy(path: &Path) -> Error {
@@ -36,9 +66,54 @@ fn busy(path: &Path) -> Error {
     Error::new(Kind::Conflict, format!("{} is in use", path.display())).help(help)
 }
 
-/// Whether `file` is what is at `path`.
-pub fn is_at(file: &File, path: &Path) -> bool {
+/// Whether what is held is what is at `path`.
+pub fn is_at(lock: &Lock, path: &Path) -> bool {
     let id = |of: fs::Metadata| (of.dev(), of.ino());
-    let held = file.metadata().map(id).ok();
+    let held = lock.file.metadata().map(id).ok();
     held.is_some() && held == fs::metadata(path).map(id).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// A loop device over the file of an open pool's drive was served to hosts.
+    #[test]
+    fn a_loop_device_and_its_partitions_are_their_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let (real, devices) = (dir.path().join("devices"), dir.path().join("class"));
+        for device in ["loop7/loop", "loop7/loop7p1", "sda/sda1"] {
+            fs::create_dir_all(real.join(device)).unwrap();
+        }
+        fs::write(real.join("loop7/loop/backing_file"), "/srv/d 0.img\n").unwrap();
+        fs::create_dir(&devices).unwrap();
+        for (name, device) in
+            [("loop7", "loop7"), ("loop7p1", "loop7/loop7p1"), ("sda", "sda"), ("sda1", "sda/sda1")]
+        {
+            symlink(real.join(device), devices.join(name)).unwrap();
+            fs::write(dir.path().join(name), "").unwrap();
+        }
+        let behind = |name: &str| behind(&devices, &dir.path().join(name));
+        for name in ["loop7", "loop7p1"] {
+            assert_eq!(behind(name).unwrap(), Path::new("/srv/d 0.img"));
+        }
+        assert_eq!((behind("sda"), behind("sda1"), behind("none")), (None, None, None));
+    }
+
+    #[test]
+    fn what_is_held_alone_is_not_held_with_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("d0");
+        fs::write(&file, "").unwrap();
+        let alone = lock(&file, None).unwrap();
+        let error = reactor::file::hold_with_others(&file).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ResourceBusy);
+        drop(alone);
+        let both = [&file; 2].map(|file| reactor::file::hold_with_others(file).unwrap());
+        assert_eq!(lock(&file, None).unwrap_err().kind, Kind::Conflict);
+        drop(both);
+        lock(&file, None).unwrap();
+    }
 }

@@ -32,7 +32,7 @@ mod view;
 
 pub use made_of::MadeOf;
 pub use open::{NotMoved, OpenPool};
-pub use opener::{Attempt, Opener, Outcome};
+pub use opener::{Attempt, New, Opener, Outcome};
 pub use returning::{Away, Search, Searched};
 pub use view::{documents, problem};
 
@@ -79,7 +79,7 @@ enum Condition {
 
 /// A pool, open or not.
 #[derive(Debug)]
-struct Known {
+pub struct Known {
     def: PoolDef,
     condition: Condition,
     /// What there was of its places when it was looked at last. Of no meaning while it is open.
@@ -111,7 +111,8 @@ impl Known {
         }
     }
 
-    fn pool(&self) -> Option<&Arc<OpenPool>> {
+    /// The pool, if it is open.
+    pub fn pool(&self) -> Option<&Arc<OpenPool>> {
         match &self.condition {
             Condition::Open(pool) => Some(pool),
             Condition::Opening(_) | Condition::Closed(_) => None,
@@ -450,20 +451,16 @@ impl Pools {
         for (name, known) in &self.known {
             let waits = known.pool().is_none();
             if waits && known.def.drives.iter().any(|drive| drive == path) {
-                let what = format!("{} is a drive of pool {name}", path.display());
-                return Err(Error::new(Kind::Conflict, what)
-                    .help("export the pool first, or choose another drive"));
+                return Err(is_drive_of(path, name));
             }
         }
         Ok(())
     }
 
-    /// Knows a pool that is open from now on.
-    pub fn add(&mut self, name: &Name, def: PoolDef, pool: OpenPool) -> Arc<OpenPool> {
-        let pool = Arc::new(pool);
+    /// Knows a pool that is open from now on. Gives what was known of it before.
+    pub fn add(&mut self, name: &Name, def: PoolDef, pool: Arc<OpenPool>) -> Option<Known> {
         self.coming.remove(name);
-        self.known.insert(name.clone(), Known::open(def, Arc::clone(&pool)));
-        pool
+        self.known.insert(name.clone(), Known::open(def, pool))
     }
 
     /// A pool that was to come does not.
@@ -476,19 +473,22 @@ impl Pools {
         }
     }
 
-    /// Forgets a pool; gives it if it is open, to be closed.
+    /// Forgets a pool; gives what was known of it, to be closed if it is open.
     ///
     /// # Errors
     /// `NotFound`, `Conflict` while it is being opened.
-    pub fn take(&mut self, name: &Name) -> Result<Option<Arc<OpenPool>>> {
+    pub fn take(&mut self, name: &Name) -> Result<Known> {
         let known = self.known.get(name).ok_or_else(|| no_pool(name))?;
         if let Condition::Opening(_) = known.condition {
             let what = format!("pool {name} is being opened just now");
             return Err(Error::new(Kind::Conflict, what).help("try again in a moment"));
         }
-        let pool = known.pool().cloned();
-        self.known.remove(name);
-        Ok(pool)
+        self.known.remove(name).ok_or_else(|| no_pool(name))
+    }
+
+    /// Knows again what was taken.
+    pub fn put_back(&mut self, name: &Name, known: Known) {
+        self.known.insert(name.clone(), known);
     }
 
     /// Closes all pools in order.
@@ -541,6 +541,12 @@ impl Pools {
     pub fn volume(&self, volume: &VolumePath) -> Result<Volume> {
         self.pool(&volume.pool)?.volume(&volume.volume)
     }
+}
+
+/// What is at `path` is a known pool's, open or not.
+pub fn is_drive_of(path: &Path, pool: impl std::fmt::Display) -> Error {
+    let what = format!("{} is a drive of pool {pool}", path.display());
+    Error::new(Kind::Conflict, what).help("export the pool first, or choose another drive")
 }
 
 /// All folders that drives are searched in.

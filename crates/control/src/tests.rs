@@ -54,7 +54,13 @@ fn new_subsystem(name: &str) -> NewSubsystem {
 }
 
 fn new_namespace(backend: &str) -> NewNamespace {
-    NewNamespace { nsid: None, backend: backend.parse().unwrap(), block_size: None, uuid: None }
+    NewNamespace {
+        nsid: None,
+        backend: backend.parse().unwrap(),
+        block_size: None,
+        uuid: None,
+        force: false,
+    }
 }
 
 /// The kind of a refusal.

@@ -127,8 +127,9 @@ fn subsystem_table(all: &[Subsystem]) -> Table {
 /// `flashloom namespace ...`
 pub fn namespace(global: &Global, verb: NamespaceVerb) -> Outcome {
     match verb {
-        NamespaceVerb::Add { backend, of, nsid, block_size, uuid } => {
-            let new = NewNamespace { nsid, backend: absolute(backend)?, block_size, uuid };
+        NamespaceVerb::Add { backend, of, nsid, block_size, uuid, force } => {
+            let backend = absolute(backend)?;
+            let new = NewNamespace { nsid, backend, block_size, uuid, force };
             let added = ask(global, async |client| client.add_namespace(&of.subnqn, &new).await)?;
             print(global.output, &[added], |added| namespace_table(added))
         }

@@ -205,6 +205,16 @@ pub fn hold(path: &Path) -> io::Result<std::fs::File> {
     Ok(file)
 }
 
+/// Opens `path` only to hold it beside others who do so in this way, and against everybody who [holds](hold) it alone.
+///
+/// # Errors
+/// As [`hold`].
+pub fn hold_with_others(path: &Path) -> io::Result<std::fs::File> {
+    let file = std::fs::File::open(path)?;
+    file.try_lock_shared().map_err(not_locked)?;
+    Ok(file)
+}
+
 /// `O_EXCL` claims a block device (open(2)); for files it means something else.
 fn claim_flag(path: &Path) -> i32 {
     let is_device = std::fs::metadata(path).is_ok_and(|of| of.file_type().is_block_device());
@@ -212,12 +222,16 @@ fn claim_flag(path: &Path) -> i32 {
 }
 
 fn lock(file: &std::fs::File) -> io::Result<()> {
-    file.try_lock().map_err(|e| match e {
+    file.try_lock().map_err(not_locked)
+}
+
+fn not_locked(error: std::fs::TryLockError) -> io::Error {
+    match error {
         std::fs::TryLockError::WouldBlock => {
             io::Error::new(io::ErrorKind::ResourceBusy, "in use by another")
         }
-        std::fs::TryLockError::Error(e) => e,
-    })
+        std::fs::TryLockError::Error(error) => error,
+    }
 }
 
 impl File {

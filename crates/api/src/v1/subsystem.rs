@@ -89,6 +89,9 @@ pub struct NewNamespace {
     /// UUID; made from the node's identity when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uuid: Option<Uuid>,
+    /// Also a drive that carries a pool's label: that pool is lost once hosts write to it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
 }
 
 /// What to change of a namespace.

@@ -97,7 +97,7 @@ impl Node {
         }
         let backend = absolute(new.backend)?;
         if let Backend::Drive { path, .. } = &backend {
-            self.check_unknown(vec![path.clone()])?;
+            self.check_no_pools(vec![path.clone()], new.force)?;
         }
         let size = match &backend {
             Backend::Memory { size } | Backend::Drive { size: Some(size), .. } => size.bytes(),

@@ -16,7 +16,7 @@ use super::opening::{log_anew, log_lost, not_served};
 use super::{Inner, Node};
 use crate::desired::{self, Desired, NamespaceDef, SubsystemDef};
 use crate::limits::NAMESPACE_DRAIN;
-use crate::pools::{OpenPool, Opener, PoolDef, documents};
+use crate::pools::{New, OpenPool, Opener, documents, is_drive_of};
 use crate::serving::drained;
 use crate::{Error, Result};
 
@@ -55,10 +55,12 @@ impl Node {
     /// # Errors
     /// `Conflict` for what is in use, `Invalid` for what cannot be a pool, `Failed`.
     pub fn create_pool(&self, new: &NewPool) -> Result<Pool> {
-        // Also where it is forced: what this node waits for is nobody else's.
-        self.check_unknown(new.drives.iter().map(|drive| drive.path.clone()).collect())?;
+        // What they hold is looked at when they are held.
+        self.check_no_pools(new.drives.iter().map(|drive| drive.path.clone()).collect(), true)?;
         let opener = {
             let mut inner = self.inner();
+            // What cannot be written down is not begun.
+            self.keep(&mut inner)?;
             let pools = inner.serving_mut()?.pools_mut();
             pools.reserve(&new.name)?;
             pools.opener()
@@ -69,17 +71,20 @@ impl Node {
         self.pool(&new.name)
     }
 
-    /// Refuses to give anybody else what is of a pool that this node knows and has not open.
-    pub(super) fn check_unknown(&self, paths: Vec<PathBuf>) -> Result<()> {
+    /// Refuses to give anybody else what is of a pool, `forced` only what is of one that this node knows and has not
+    /// open.
+    pub(super) fn check_no_pools(&self, paths: Vec<PathBuf>, forced: bool) -> Result<()> {
         let opener = self.inner().serving()?.pools().opener();
         // Labels are read with nothing held.
-        for found in opener.labelled(paths)? {
-            if self.inner().serving()?.pools().waits_for(found.id) {
-                let paths: Vec<_> =
-                    found.drives.into_iter().filter_map(|drive| drive.path).collect();
-                let what = format!("{} is a drive of pool {}", paths.join(", "), found.name);
-                return Err(Error::new(Kind::Conflict, what)
-                    .help("export the pool first, or choose another drive"));
+        for (path, label) in opener.labelled(paths)? {
+            if self.inner().serving()?.pools().waits_for(Uuid::from_bytes(label.pool)) {
+                return Err(is_drive_of(&path, &label.name));
+            }
+            if !forced {
+                return Err(is_drive_of(&path, &label.name).help(
+                    "`flashloom pool import` opens that pool; --force takes the drive, and the pool is lost once \
+                     hosts write to it",
+                ));
             }
         }
         Ok(())
@@ -87,30 +92,35 @@ impl Node {
 
     /// Knows a pool that was made or imported; one that was not is forgotten. What is not kept must not be served:
     /// a restart would not find it.
-    fn add_pool(&self, name: &Name, made: Result<(PoolDef, OpenPool)>) -> Result<Arc<OpenPool>> {
+    fn add_pool(&self, name: &Name, made: Result<New>) -> Result<Arc<OpenPool>> {
         let _changing = self.changing();
         let mut inner = self.inner();
         let Ok(serving) = inner.serving_mut() else {
             drop(inner);
-            made.inspect(|(_, pool)| pool.close())?;
+            made?.give_up();
             return Err(Error::new(Kind::Stopping, "the daemon is stopping"));
         };
-        let (def, pool) = match made {
-            Ok(made) => made,
+        let new = match made {
+            Ok(new) => new,
             Err(error) => {
                 serving.pools_mut().give_up(name);
                 return Err(error);
             }
         };
-        let pool = serving.pools_mut().add(name, def, pool);
+        let pool = Arc::clone(&new.pool);
+        let before = serving.pools_mut().add(name, new.def.clone(), Arc::clone(&pool));
         if let Err(error) = self.keep(&mut inner) {
-            let taken = inner.serving_mut()?.pools_mut().take(name);
-            drop(inner);
-            if let Ok(Some(pool)) = taken {
-                pool.close();
+            let pools = inner.serving_mut()?.pools_mut();
+            pools.take(name)?;
+            if let Some(before) = before {
+                pools.put_back(name, before);
+                pools.give_up(name);
             }
+            drop(inner);
+            new.give_up();
             return Err(error);
         }
+        new.keep();
         Ok(pool)
     }
 
@@ -130,6 +140,8 @@ impl Node {
         let (name, id) = (looked.1.name.parse::<Name>()?, Uuid::from_bytes(looked.1.pool));
         let known = {
             let mut inner = self.inner();
+            // What cannot be written down is not begun.
+            self.keep(&mut inner)?;
             let pools = inner.serving_mut()?.pools_mut();
             pools.reserve_import(&name, id)?;
             pools.def_of(id)
@@ -141,9 +153,13 @@ impl Node {
             Some(arrived) => {
                 let sure = PoolImport { accept_loss: false, ..from.clone() };
                 let there = PoolImport { log: arrived, ..sure.clone() };
-                import(&sure, looked)
-                    .or_else(|_| import(&there, opener.look(&there, knows)?))
-                    .or_else(|_| import(&from, opener.look(&from, knows)?))
+                let found = import(&sure, looked).or_else(|error| {
+                    import(&there, opener.look(&there, knows)?).map_err(|_| error)
+                });
+                match from.accept_loss {
+                    true => found.or_else(|_| import(&from, opener.look(&from, knows)?)),
+                    false => found,
+                }
             }
         };
         let pool = self.add_pool(&name, imported)?;
@@ -158,9 +174,10 @@ impl Node {
         let mut inner = self.inner();
         let current = inner.state.current.clone();
         let failed = inner.serving_mut()?.attach(&name, &current);
-        self.keep(&mut inner)?;
+        let kept = self.keep(&mut inner);
         drop(inner);
-        for error in failed {
+        // The pool is: only what hosts are shown of it is not written down.
+        for error in failed.into_iter().chain(kept.err()) {
             self.events.record(Severity::Error, not_served(&name, &error));
         }
         self.pool(&name)
@@ -172,7 +189,7 @@ impl Node {
     /// `Stopping`.
     pub fn find_pools(&self, from: &PoolImport) -> Result<Vec<FoundPool>> {
         let opener = self.inner().serving()?.pools().opener();
-        let mut found = opener.find(from)?;
+        let mut found = opener.find(from, self.closed_drives()?)?;
         let inner = self.inner();
         let pools = inner.serving()?.pools();
         for pool in &mut found {
@@ -183,6 +200,12 @@ impl Node {
             found.retain(|pool| pool.name == name.as_str());
         }
         Ok(found)
+    }
+
+    /// Where the drives were of pools that are not open.
+    fn closed_drives(&self) -> Result<Vec<PathBuf>> {
+        let closed = self.inner().serving()?.pools().closed();
+        Ok(closed.into_iter().flat_map(|(_, def)| def.drives).collect())
     }
 
     /// An import with the drives that are found, and the log where it is known to be, as far as it does not say.
@@ -206,7 +229,7 @@ impl Node {
             from.drives = paths.map(|path| DrivePath { path: path.into(), size: None }).collect();
         }
         if from.log.is_empty() {
-            let id = opener.find(&from)?.first().map(|pool| pool.id);
+            let id = opener.find(&from, Vec::new())?.first().map(|pool| pool.id);
             let inner = self.inner();
             if let Some(def) = id.and_then(|id| inner.serving().ok()?.pools().def_of(id)) {
                 from.log = def.log;
@@ -229,11 +252,16 @@ impl Node {
             return Err(Error::new(Kind::Conflict, what)
                 .help(format!("`flashloom volume unmap {volume}` first")));
         }
-        let pool = inner.serving_mut()?.pools_mut().take(name)?;
+        let known = inner.serving_mut()?.pools_mut().take(name)?;
+        // First: what cannot be written down is not done.
+        if let Err(error) = self.keep(&mut inner) {
+            inner.serving_mut()?.pools_mut().put_back(name, known);
+            return Err(error);
+        }
         drop(inner);
-        let exported = pool.map_or(Ok(()), |pool| pool.export());
-        self.keep(&mut self.inner())?;
-        exported?;
+        if let Some(pool) = known.pool() {
+            pool.export()?;
+        }
         self.events.record(Severity::Info, format!("pool {name} exported"));
         Ok(())
     }

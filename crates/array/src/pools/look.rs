@@ -1,7 +1,7 @@
 //! What is there of a pool: its drives are known by their labels, wherever they are now.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use super::PoolDef;
 use super::made_of::{Made, MadeOf, Member, labels, open_drive, open_known_log};
 use crate::Result;
 use crate::limits::PLACES_SEARCHED;
+use crate::lock::Lock;
 
 /// Where the system gives drives names that stay.
 pub const BY_ID: &str = "/dev/disk/by-id";
@@ -96,7 +97,7 @@ fn described(found: &[(PathBuf, Label)]) -> Option<FoundPool> {
 /// A drive that is held, with what its label says.
 struct Held {
     member: Member,
-    lock: Option<Arc<File>>,
+    lock: Option<Arc<Lock>>,
     label: Label,
 }
 

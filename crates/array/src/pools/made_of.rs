@@ -1,6 +1,5 @@
 //! What a pool is made of, opened and held against other processes.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,7 +12,7 @@ use media::memory::RegionOptions;
 use media::{Drive, Pmem};
 use uuid::Uuid;
 
-use crate::lock::{is_at, lock};
+use crate::lock::{Lock, is_at, lock};
 use crate::{Error, Result};
 
 /// Bytes of a commit log in memory, unless told otherwise: seconds of writing at full speed, and
@@ -33,7 +32,7 @@ pub struct MadeOf {
     /// Where the log lies, as it was asked for.
     pub places: Vec<LogPlace>,
     /// Held while the pool is.
-    pub locks: Vec<Arc<File>>,
+    pub locks: Vec<Arc<Lock>>,
     /// The files that were made for it.
     pub made: Made,
 }
@@ -203,7 +202,7 @@ fn absolute(path: &Path) -> Result<()> {
 }
 
 /// Refuses a path that leads to what `locks` has already.
-fn named_once(locks: &[Arc<File>], path: &Path) -> Result<()> {
+fn named_once(locks: &[Arc<Lock>], path: &Path) -> Result<()> {
     if !locks.iter().any(|lock| is_at(lock, path)) {
         return Ok(());
     }
@@ -227,7 +226,7 @@ fn cannot_open(path: &Path, error: media::Error) -> Error {
 ///
 /// # Errors
 /// `Failed` when it cannot be opened, `Conflict` when it is in use.
-pub fn open_drive(path: &Path, size: Option<u64>) -> Result<(Member, Option<Arc<File>>)> {
+pub fn open_drive(path: &Path, size: Option<u64>) -> Result<(Member, Option<Arc<Lock>>)> {
     if DrivePath::memory(path).is_some() {
         let gone = format!("drive {} was in memory and is gone", path.display());
         return Err(Error::new(Kind::Failed, gone)
@@ -244,8 +243,8 @@ pub fn open_drive(path: &Path, size: Option<u64>) -> Result<(Member, Option<Arc<
 /// As [`open_drive`].
 pub fn open_drive_again(
     path: &Path,
-    own: impl FnOnce(&Path) -> Option<Arc<File>>,
-) -> Result<(Member, Arc<File>)> {
+    own: impl FnOnce(&Path) -> Option<Arc<Lock>>,
+) -> Result<(Member, Arc<Lock>)> {
     let drive = open_file(path, None)?;
     let lock = lock(path, own(path).as_ref())?;
     Ok((Member { path: path.to_owned(), drive }, lock))
@@ -266,7 +265,7 @@ fn open_file(path: &Path, size: Option<u64>) -> Result<Arc<Drive>> {
 pub fn open_known_log(
     places: &[LogPlace],
     anew: Option<u64>,
-) -> Result<(LogSpec, Vec<Arc<File>>, Vec<String>)> {
+) -> Result<(LogSpec, Vec<Arc<Lock>>, Vec<String>)> {
     let (mut locks, mut lost, mut first) = (Vec::new(), Vec::new(), None);
     let mut there = Vec::new();
     for place in places {
@@ -294,7 +293,7 @@ pub fn open_known_log(
 ///
 /// # Errors
 /// `Invalid` for relative paths and places that do not go together, `Conflict` for what is in use, `Failed`.
-pub fn open_new_log(places: &[LogPlace], bytes: u64) -> Result<(LogSpec, Vec<Arc<File>>, Made)> {
+pub fn open_new_log(places: &[LogPlace], bytes: u64) -> Result<(LogSpec, Vec<Arc<Lock>>, Made)> {
     let (mut locks, mut made) = (Vec::new(), Made::default());
     places.iter().filter_map(LogPlace::path).for_each(|path| made.expect(path, true));
     let log = open_log(places, Some(bytes), &mut locks)?;
@@ -305,7 +304,7 @@ pub fn open_new_log(places: &[LogPlace], bytes: u64) -> Result<(LogSpec, Vec<Arc
 fn open_log(
     places: &[LogPlace],
     create: Option<u64>,
-    locks: &mut Vec<Arc<File>>,
+    locks: &mut Vec<Arc<Lock>>,
 ) -> Result<LogSpec> {
     let mut devices = Vec::new();
     for place in places {

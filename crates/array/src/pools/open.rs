@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +16,7 @@ use uuid::Uuid;
 
 use super::made_of::{self, MadeOf, Member, labels};
 use super::told;
-use crate::lock::is_at;
+use crate::lock::{Lock, is_at};
 use crate::{Error, Result};
 
 /// Space is looked for when hosts have had a while to give back more, and what a drive is told of in a
@@ -60,7 +59,7 @@ pub struct OpenPool {
     log_anew: bool,
     term: u64,
     /// Until it is closed.
-    locks: Mutex<Vec<Arc<File>>>,
+    locks: Mutex<Vec<Arc<Lock>>>,
 }
 
 fn stopped<E>(_: E) -> Error {
@@ -153,7 +152,7 @@ impl OpenPool {
         opened: Opened,
         paths: Vec<Option<PathBuf>>,
         places: Vec<LogPlace>,
-        locks: Vec<Arc<File>>,
+        locks: Vec<Arc<Lock>>,
     ) -> Result<Self> {
         let volumes = opened.volumes.into_iter();
         let volumes = volumes.map(|(name, volume)| Ok((name_of(&name)?, volume)));
@@ -207,7 +206,7 @@ impl OpenPool {
     }
 
     /// What holds this path, if the pool has it.
-    pub fn own_lock(&self, path: &Path) -> Option<Arc<File>> {
+    pub fn own_lock(&self, path: &Path) -> Option<Arc<Lock>> {
         let locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
         locks.iter().find(|own| is_at(own, path)).cloned()
     }
@@ -221,7 +220,7 @@ impl OpenPool {
     }
 
     /// A drive is here now, which this holds.
-    pub fn moved(&self, index: usize, path: PathBuf, lock: Arc<File>) {
+    pub fn moved(&self, index: usize, path: PathBuf, lock: Arc<Lock>) {
         let mut paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(place) = paths.get_mut(index) {
             *place = Some(path);
@@ -257,7 +256,7 @@ impl OpenPool {
         made.keep();
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         let mut held = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_old = |lock: &Arc<File>| {
+        let is_old = |lock: &Arc<Lock>| {
             places.iter().filter_map(LogPlace::path).any(|path| is_at(lock, path))
         };
         held.retain(|lock| !is_old(lock));

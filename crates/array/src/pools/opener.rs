@@ -10,6 +10,7 @@ use engine::format::label::{Label, PoolState};
 use uuid::Uuid;
 
 use super::look::Found;
+use super::made_of::Made;
 use super::{MadeOf, OpenPool, PoolDef, blank, look, made_of, open};
 use crate::{Error, Result};
 
@@ -30,6 +31,32 @@ pub enum Outcome {
     /// It lacks something, which is waited for.
     Lacking(String),
     Failed(Error),
+}
+
+/// A pool that was made or imported, and that nobody knows yet.
+pub struct New {
+    pub def: PoolDef,
+    pub pool: Arc<OpenPool>,
+    /// Files that were made for it: gone with it, should nobody come to know it.
+    made: Made,
+    was_exported: bool,
+}
+
+impl New {
+    /// It is known.
+    pub fn keep(self) {
+        self.made.keep();
+    }
+
+    /// Leaves it as it was found, as far as that can be.
+    pub fn give_up(self) {
+        if !self.was_exported {
+            return self.pool.close();
+        }
+        if let Err(error) = self.pool.export() {
+            tracing::error!("pool {} was not exported again: {error}", self.pool.name());
+        }
+    }
 }
 
 /// What opens pools: nothing of the node's own, so that no lock is held meanwhile.
@@ -128,7 +155,7 @@ impl Opener {
     /// # Errors
     /// `Conflict` for a drive that is in use, `Invalid` for what cannot be a pool, `Failed` for what cannot be
     /// opened or written.
-    pub fn create(&self, new: &v1::NewPool) -> Result<(PoolDef, OpenPool)> {
+    pub fn create(&self, new: &v1::NewPool) -> Result<New> {
         let mut made_of = MadeOf::asked(&new.drives, &new.log, new.log_size, self.shared)?;
         let scheme = made_of::scheme(new.raid, new.drives.len())?;
         let id = Uuid::new_v4();
@@ -147,8 +174,8 @@ impl Opener {
         let made = std::mem::take(&mut made_of.made);
         let pool = OpenPool::create(self.reactors.clone(), made_of, asked)?;
         let pool = self.begin_discards(pool)?;
-        made.keep();
-        Ok((PoolDef { id, drives, log, log_to: Vec::new(), term: pool.term() }, pool))
+        let def = PoolDef { id, drives, log, log_to: Vec::new(), term: pool.term() };
+        Ok(New { def, pool: Arc::new(pool), made, was_exported: false })
     }
 
     /// Looks at what an import names, and whether it may be taken: `is_known` says so of a pool that was not
@@ -166,24 +193,25 @@ impl Opener {
         Ok((made_of, label))
     }
 
-    /// What the drives that an import names, or those that are found, say of their pools. Everything is only read.
+    /// What the drives that an import names, or those that are found where they are `known` to have been and elsewhere,
+    /// say of their pools. Everything is only read.
     ///
     /// # Errors
     /// `Stopping`.
-    pub fn find(&self, from: &v1::PoolImport) -> Result<Vec<v1::FoundPool>> {
+    pub fn find(&self, from: &v1::PoolImport, known: Vec<PathBuf>) -> Result<Vec<v1::FoundPool>> {
         let paths = match from.drives.as_slice() {
-            [] => look::places(&self.folders),
+            [] => known.into_iter().chain(look::places(&self.folders)).collect(),
             named => named.iter().map(|drive| drive.path.clone()).collect(),
         };
         look::pools(self.home()?, paths)
     }
 
-    /// What these paths say of their pools, those that can be read.
+    /// What the labels at these paths say, where there are any and they can be read.
     ///
     /// # Errors
     /// `Stopping`.
-    pub fn labelled(&self, paths: Vec<PathBuf>) -> Result<Vec<v1::FoundPool>> {
-        look::pools(self.home()?, paths)
+    pub fn labelled(&self, paths: Vec<PathBuf>) -> Result<Vec<(PathBuf, Label)>> {
+        look::peek(self.home()?, paths)
     }
 
     /// Opens what was looked at, with what this node knows of the pool.
@@ -195,8 +223,9 @@ impl Opener {
         from: &v1::PoolImport,
         (mut made_of, label): (MadeOf, Label),
         known: Option<&PoolDef>,
-    ) -> Result<(PoolDef, OpenPool)> {
-        if label.state == PoolState::Exported {
+    ) -> Result<New> {
+        let was_exported = label.state == PoolState::Exported;
+        if was_exported {
             blank::check_new_log(self.home()?, &made_of)?;
         }
         // From here on a label may say that the log is there, whether or not the pool opens.
@@ -213,6 +242,7 @@ impl Opener {
         let by_index = paths.map(|(index, path)| path.or_else(|| before(index)));
         let drives = by_index.map(Option::unwrap_or_default).collect();
         let (id, term) = (Uuid::from_bytes(label.pool), pool.term());
-        Ok((PoolDef { id, drives, log, log_to: Vec::new(), term }, pool))
+        let def = PoolDef { id, drives, log, log_to: Vec::new(), term };
+        Ok(New { def, pool: Arc::new(pool), made: Made::default(), was_exported })
     }
 }

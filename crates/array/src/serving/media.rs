@@ -1,6 +1,5 @@
 //! What the bytes of a namespace are kept in, opened for this process alone.
 
-use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,7 +10,7 @@ use media::memory::{Region, RegionOptions};
 use target::namespace::Backend;
 
 use crate::desired::NamespaceDef;
-use crate::lock::lock;
+use crate::lock::{Lock, lock};
 use crate::pools::Pools;
 use crate::{Error, Result};
 
@@ -21,7 +20,7 @@ pub struct Media {
     backend: Backend,
     bytes: u64,
     /// Held against other processes that would write to the same drive.
-    lock: Option<Arc<File>>,
+    lock: Option<Arc<Lock>>,
 }
 
 impl Media {

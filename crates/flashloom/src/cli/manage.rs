@@ -90,6 +90,9 @@ Examples:
         /// Its UUID. [default: made from the node's identity]
         #[arg(long)]
         uuid: Option<uuid::Uuid>,
+        /// Also a drive that carries a pool's label: that pool is lost once hosts write to it.
+        #[arg(long)]
+        force: bool,
     },
     /// Change a namespace's size; connected hosts notice.
     #[command(after_long_help = "\

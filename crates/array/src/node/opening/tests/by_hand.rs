@@ -55,6 +55,100 @@ fn drives_of_a_pool_that_waits_are_nobody_elses() {
     node.stop();
 }
 
+/// A drive of any pool was served raw at once, and what hosts wrote to it was that pool's end.
+#[test]
+fn a_drive_of_a_pool_that_nobody_knows_is_served_only_where_that_is_meant() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let node = waiting(dir);
+    node.export_pool(&named("fast")).unwrap_err();
+    node.unmap_volume(&"fast/v".parse().unwrap()).unwrap();
+    node.export_pool(&named("fast")).unwrap();
+    let nqn = NQN.parse().unwrap();
+    let add = |more: &str| {
+        let new = format!(r#"{{"backend": "drive:{}/fast2" {more}}}"#, dir.display());
+        node.add_namespace(&nqn, serde_json::from_str(&new).unwrap())
+    };
+    let error = add("").unwrap_err();
+    assert!(error.context.contains("fast2 is a drive of pool fast"), "{error}");
+    add(r#", "force": true"#).unwrap();
+    node.stop();
+}
+
+/// It was found in configured folders only, and the operator had to type where the node knew it to be.
+#[test]
+fn an_import_of_a_known_pool_looks_where_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let node = waiting(dir);
+    for n in TWO_AWAY {
+        fs::rename(dir.join(format!("away{n}")), dir.join(format!("fast{n}"))).unwrap();
+    }
+    let by_name: PoolImport = serde_json::from_str(r#"{"name": "fast", "drives": []}"#).unwrap();
+    let found = node.find_pools(&by_name).unwrap();
+    assert!(found[0].drives.iter().all(|drive| drive.path.is_some()), "{found:?}");
+    node.import_pool(&by_name).unwrap();
+    assert_eq!(health(&node, "fast"), PoolHealth::Online);
+    node.stop();
+}
+
+/// What could not be written down happened all the same: the pool was exported and gone from the list, and an import
+/// that was refused for it left labels that wanted `--force` at the next.
+#[test]
+fn no_pool_comes_or_goes_that_the_state_cannot_tell_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let node = start(dir, "", "");
+    let volume = make(&node, dir, "fast");
+    node.unmap_volume(&volume).unwrap();
+    let blocker = dir.join("state/state.json.new");
+    fs::create_dir(&blocker).unwrap();
+    node.export_pool(&named("fast")).unwrap_err();
+    assert_eq!(health(&node, "fast"), PoolHealth::Online);
+    node.volume(&volume).unwrap();
+    fs::remove_dir(&blocker).unwrap();
+    node.export_pool(&named("fast")).unwrap();
+    assert!(node.pools().unwrap().is_empty());
+
+    fs::create_dir(&blocker).unwrap();
+    let all = import(&[0, 1, 2, 3].map(|n| dir.join(format!("fast{n}"))), "");
+    node.import_pool(&all).unwrap_err();
+    let drive = |n| format!("{}/other{n},size=192MiB", dir.display());
+    let new = format!(r#"{{"name": "other", "drives": ["{}", "{}"]}}"#, drive(0), drive(1));
+    let new: NewPool = serde_json::from_str(&new).unwrap();
+    node.create_pool(&new).unwrap_err();
+    assert!(node.pools().unwrap().is_empty());
+    assert!(!dir.join("other0").exists());
+    fs::remove_dir(&blocker).unwrap();
+    node.create_pool(&new).unwrap();
+    // It is still one that was exported.
+    assert!(node.find_pools(&all).unwrap()[0].exported);
+    node.import_pool(&all).unwrap();
+    node.stop();
+}
+
+/// As above, where it is noticed only after the pool was opened.
+#[test]
+fn a_pool_that_is_given_up_is_left_as_it_was_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let node = start(dir, "", "");
+    let volume = make(&node, dir, "fast");
+    node.unmap_volume(&volume).unwrap();
+    node.export_pool(&named("fast")).unwrap();
+    let all = import(&[0, 1, 2, 3].map(|n| dir.join(format!("fast{n}"))), "");
+    let opener = node.inner().serving().unwrap().pools().opener();
+    let looked = opener.look(&all, |_| false).unwrap();
+    opener.import(&all, looked, None).unwrap().give_up();
+    assert!(node.find_pools(&all).unwrap()[0].exported);
+    let drive = |n| format!("{}/other{n},size=192MiB", dir.display());
+    let new = format!(r#"{{"name": "other", "drives": ["{}", "{}"]}}"#, drive(0), drive(1));
+    opener.create(&serde_json::from_str(&new).unwrap()).unwrap().give_up();
+    assert!(!dir.join("other0").exists());
+    node.import_pool(&all).unwrap();
+    node.stop();
+}
+
 /// A pool that was imported without some of its drives forgot where those had been, and took the others for them.
 #[test]
 fn an_import_without_a_drive_remembers_where_it_was() {

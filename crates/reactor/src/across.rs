@@ -23,12 +23,14 @@ impl<T> Lock<T> {
     }
 }
 
+#[derive(Debug)]
 struct Inside<T> {
     value: T,
     waiting: Vec<Waker>,
 }
 
 /// A value whose changes tasks of any reactor wait for.
+#[derive(Debug)]
 pub struct Watched<T>(Lock<Inside<T>>);
 
 impl<T: Default> Default for Watched<T> {

@@ -25,6 +25,64 @@ pub struct Keeping {
     pub keeper: Arc<dyn Keeper>,
 }
 
+/// Attempts at keeping the reservations of one namespace, of which one is under way at a time: what changed before it
+/// began is in it, so that whoever waits shares its outcome, and a flood of commands is a flood to nobody else.
+#[derive(Debug, Default)]
+pub(super) struct Attempts {
+    /// How many began, whether the last of them still goes on, the last that ended, and the last that was good.
+    begun: u64,
+    under_way: bool,
+    ended: u64,
+    kept: u64,
+}
+
+impl Attempts {
+    /// The end of attempt `wanted` or a later one, or leave to make the next one.
+    fn look(&mut self, wanted: u64) -> Option<Turn> {
+        if self.kept >= wanted {
+            return Some(Turn::Over(Ok(())));
+        }
+        if self.ended >= wanted {
+            return Some(Turn::Over(Err(Status::INTERNAL_ERROR)));
+        }
+        if std::mem::replace(&mut self.under_way, true) {
+            return None;
+        }
+        self.begun += 1;
+        Some(Turn::Mine(self.begun))
+    }
+}
+
+enum Turn {
+    Mine(u64),
+    Over(Result<(), Status>),
+}
+
+/// The attempt under way. Dropped without an outcome it was none: the next in line makes one.
+struct Attempt {
+    namespace: Arc<Namespace>,
+    number: u64,
+}
+
+impl Attempt {
+    fn make(self) -> io::Result<()> {
+        let outcome = self.namespace.reservation.keep();
+        self.namespace.reservation.attempts.change(|attempts| {
+            attempts.ended = self.number;
+            if outcome.is_ok() {
+                attempts.kept = self.number;
+            }
+        });
+        outcome
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        self.namespace.reservation.attempts.change(|attempts| attempts.under_way = false);
+    }
+}
+
 /// Has what persists through a loss of power reach stable storage, which a command that changed it
 /// waits for. Nothing, as a rule: reservations persist where a host asked for it.
 ///
@@ -35,7 +93,16 @@ pub async fn keep(namespace: &Arc<Namespace>) -> Result<(), Status> {
     if !namespace.reservation.is_to_be_kept() {
         return Ok(());
     }
-    let namespace = Arc::clone(namespace);
-    let kept = reactor::blocking(move || namespace.reservation.keep()).await;
-    kept.map_err(|_| Status::INTERNAL_ERROR)
+    let attempts = &namespace.reservation.attempts;
+    let wanted = attempts.change(|attempts| attempts.begun + 1);
+    loop {
+        let number = match attempts.until(|attempts| attempts.look(wanted)).await {
+            Turn::Over(outcome) => return outcome,
+            Turn::Mine(number) => number,
+        };
+        let attempt = Attempt { namespace: Arc::clone(namespace), number };
+        if reactor::blocking(move || attempt.make()).await.is_err() {
+            return Err(Status::INTERNAL_ERROR);
+        }
+    }
 }

@@ -5,6 +5,9 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use reactor::across::Watched;
+
+use super::keep::Attempts;
 use super::{Access, Command, Effects, HostId, Keeper, Keeping, PowerLoss, Refusal, State};
 
 /// One per namespace.
@@ -14,6 +17,7 @@ pub struct Shared {
     epoch: AtomicU32,
     state: Mutex<State>,
     kept: Option<Kept>,
+    pub(super) attempts: Watched<Attempts>,
 }
 
 /// The state as it is kept through a loss of power.
@@ -22,8 +26,6 @@ struct Kept {
     keeper: Arc<dyn Keeper>,
     /// Whether something is kept.
     something: AtomicBool,
-    /// Held while what is kept is replaced: the last to do so knows the newest state.
-    replacing: Mutex<()>,
 }
 
 /// A host's access to a namespace, as a queue remembers it.
@@ -42,10 +44,9 @@ impl Shared {
         let kept = keeping.map(|Keeping { saved, keeper }| Kept {
             keeper,
             something: AtomicBool::new(saved.is_some()),
-            replacing: Mutex::new(()),
         });
         let state = Mutex::new(State::power_on(power_loss, saved)?);
-        Some(Self { epoch: AtomicU32::new(0), state, kept })
+        Some(Self { epoch: AtomicU32::new(0), state, kept, attempts: Watched::default() })
     }
 
     /// Whether there is something to keep, or to keep no longer.
@@ -54,13 +55,12 @@ impl Shared {
         self.with(State::persists) || kept.something.load(Ordering::Acquire)
     }
 
-    /// Keeps what persists through a loss of power, as it is now. Blocks.
+    /// Keeps what persists through a loss of power, as it is now; for the attempt under way. Blocks.
     ///
     /// # Errors
     /// As [`Keeper::keep`].
-    pub fn keep(&self) -> io::Result<()> {
+    pub(super) fn keep(&self) -> io::Result<()> {
         let Some(kept) = &self.kept else { return Ok(()) };
-        let _replacing = kept.replacing.lock().unwrap_or_else(PoisonError::into_inner);
         let saved = self.with(State::saved);
         kept.keeper.keep(saved.as_ref())?;
         kept.something.store(saved.is_some(), Ordering::Release);

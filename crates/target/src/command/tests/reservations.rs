@@ -1,5 +1,6 @@
 use std::io::Error;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use media::memory::{Region, RegionOptions};
@@ -174,11 +175,13 @@ fn keys_that_are_cut_short_are_refused() {
     });
 }
 
-/// Keeps what it is told to, unless it is to fail.
+/// Keeps what it is told to, unless it is to fail, and not while it is held up.
 #[derive(Debug, Default)]
 struct Store {
     kept: Mutex<Option<Saved>>,
     fails: Mutex<bool>,
+    held_up: AtomicBool,
+    attempts: AtomicUsize,
 }
 
 impl Store {
@@ -189,6 +192,10 @@ impl Store {
 
 impl Keeper for Store {
     fn keep(&self, saved: Option<&Saved>) -> std::io::Result<()> {
+        self.attempts.fetch_add(1, Ordering::Relaxed);
+        while self.held_up.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
         if *self.fails.lock().unwrap() {
             return Err(Error::other("no space"));
         }
@@ -247,5 +254,35 @@ fn a_change_that_cannot_be_kept_is_an_error_and_another_attempt_keeps_it() {
         // Registering the same key again is no error.
         assert_eq!(send(&mine, REGISTER, 3 << 30, 0, 7).await, Status::SUCCESS);
         assert_eq!(store.kept().unwrap().registrations[0].key, 7);
+    });
+}
+
+/// Each command took a helper thread, of which there are few, to wait for the one before it: a host's flood of
+/// reservations of its own delayed those of everybody else by seconds.
+#[test]
+fn a_flood_of_commands_to_be_kept_is_kept_at_once_and_delays_no_other_namespace() {
+    on_reactor(async {
+        let (flooded, other) = (Arc::new(Store::default()), Arc::new(Store::default()));
+        let (mine, others) = (kept_by(&flooded), kept_by(&other));
+        flooded.held_up.store(true, Ordering::Release);
+        let register = |at: &Rc<Attached>, key| {
+            let at = Rc::clone(at);
+            reactor::spawn(async move { send(&at, REGISTER, 3 << 30, 0, key).await })
+        };
+        let first = register(&mine, 7);
+        while flooded.attempts.load(Ordering::Relaxed) == 0 {
+            reactor::yield_now().await;
+        }
+        // The same key again is no error.
+        let flood: Vec<_> = (0..50).map(|_| register(&mine, 7)).collect();
+        assert_eq!(register(&others, 9).await, Some(Status::SUCCESS));
+        assert_eq!(other.kept().unwrap().registrations[0].key, 9);
+        flooded.held_up.store(false, Ordering::Release);
+        assert_eq!(first.await, Some(Status::SUCCESS));
+        for command in flood {
+            assert_eq!(command.await, Some(Status::SUCCESS));
+        }
+        assert_eq!(flooded.attempts.load(Ordering::Relaxed), 2, "one for all that waited");
+        assert_eq!(flooded.kept().unwrap().registrations[0].key, 7);
     });
 }

@@ -253,3 +253,12 @@ pub(crate) fn misses(step: Step, says: &str, story: fn()) {
     let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default();
     assert!(said.contains(says), "without {step:?}: {said}");
 }
+
+/// Who adds a step has to know who misses it.
+#[test]
+fn the_docs_say_of_each_step_who_misses_it() {
+    let docs = include_str!("../../../docs/simulator.md");
+    for step in Step::ALL {
+        assert!(docs.contains(&format!("`{step:?}`")), "{step:?}");
+    }
+}

@@ -5,7 +5,7 @@ use super::*;
 use crate::canary::{Step, misses};
 use media::Power;
 use media::drive::{Simulated, SimulatedFaults, SimulatedOptions};
-use reactor::{Order, simulate, simulate_in, sleep};
+use reactor::{Order, simulate, simulate_in, sleep, timeout};
 use std::time::Duration;
 use stdx::Prng;
 
@@ -328,4 +328,52 @@ fn what_was_put_right_from_a_mirror_stays_right() {
 #[test]
 fn the_fence_behind_what_was_put_right_is_missed() {
     misses(Step::RepairFence, "seed", what_was_put_right_from_a_mirror_stays_right);
+}
+
+/// The log had forgotten a record, and the first one to come over it was cut short: what says where the log begins was
+/// gone with it, and the blocks that the drives had were lost in the log.
+#[test]
+fn where_the_log_begins_is_there_before_anything_is_written_over() {
+    for seed in 0..32 {
+        simulate(seed, async move {
+            let (memories, mut prng) = (Memories::new(1), Prng::new(seed));
+            let log = Log::create(memories.device(), BYTES, LANE).await.unwrap();
+            // The first record alone fits a batch.
+            write(&log, key(2, 0), 5000..5000 + u64_of(RECORD_BLOCKS_MAX)).await;
+            let mut full = 0;
+            let next = |n: u64| write(&log, key(1, n), n..n + 1);
+            while timeout(Duration::from_millis(1), next(full)).await.is_ok() {
+                full += 1;
+            }
+            let mut items = Vec::new();
+            let through = log.next_batch(RECORD_BLOCKS_MAX, &mut items).unwrap();
+            assert_eq!(through, 1);
+            log.trim(through, 0).await.unwrap();
+            // The next one comes to lie over that, as far as it gets.
+            memories.sides[0].cut_after(1 + 300 * (seed % 8));
+            let blocks = [16, 64, 128, 200][usize64(seed / 8)];
+            let over = write(&log, key(2, 0), 1000..1000 + blocks);
+            let _ = timeout(Duration::from_millis(1), over).await;
+            memories.sides[0].cut_after(0);
+            drop(log);
+            memories.crash(&mut prng);
+            let opened = Log::open(memories.device(), BYTES, LANE).await;
+            let (log, opened) = opened.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            // What was trimmed is on the drives: nobody may be told that it is lost.
+            assert_eq!(opened.lost_blocks, 0, "seed {seed}");
+            assert!(full > 8);
+            for n in 0..full {
+                assert_eq!(tag(&log, key(1, n)), Some(n), "seed {seed}: record {n} of {full}");
+            }
+        });
+    }
+}
+
+#[test]
+fn the_fence_behind_a_control_block_is_missed() {
+    misses(
+        Step::ControlFence,
+        "seed",
+        where_the_log_begins_is_there_before_anything_is_written_over,
+    );
 }

@@ -1,4 +1,5 @@
-//! Changes that are given up half way: what of them shows later takes nothing back and brings nothing back.
+//! Changes of parts of blocks beside others, and changes that are given up half way: nothing of them takes others back,
+//! or comes back itself.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -96,4 +97,66 @@ fn what_was_cut_off_does_not_come_back_when_a_volume_grows() {
 #[test]
 fn taking_away_before_a_volume_grows_is_missed() {
     misses(Step::GrowTakesAway, "is back", what_was_cut_off_does_not_come_back_when_a_volume_grows);
+}
+
+/// Two hosts wrote the two halves of a block at once, and one of them was gone.
+#[test]
+fn halves_of_a_block_that_are_written_at_once_are_both_there() {
+    for step in 0..10 {
+        reactor::simulate(step, async move {
+            let pool = pool(step).await;
+            let spec = VolumeSpec { block_size: 512, ..volume("db", MIB) };
+            let v = pool.create_volume(spec).await.unwrap();
+            let other = v.clone();
+            let first = reactor::spawn(async move { other.write(0, &[1; 512]).await });
+            reactor::sleep(Duration::from_micros(10 * step)).await;
+            v.write(512, &[2; 512]).await.unwrap();
+            first.await.unwrap().unwrap();
+            let mut both = [0; 1024];
+            v.read(0, &mut both).await.unwrap();
+            assert!(
+                both[..512] == [1; 512] && both[512..] == [2; 512],
+                "step {step}: a half is gone"
+            );
+        });
+    }
+}
+
+#[test]
+fn the_turns_of_those_who_change_parts_are_missed() {
+    misses(
+        Step::PartTurns,
+        "a half is gone",
+        halves_of_a_block_that_are_written_at_once_are_both_there,
+    );
+}
+
+/// A host changed a part of a block, and had read the rest, when the volume was deleted: what it wrote behind that was
+/// nobody's for ever.
+#[test]
+fn what_is_written_beside_a_deletion_is_gone_with_the_volume() {
+    for step in 0..10 {
+        reactor::simulate(step, async move {
+            let pool = pool(step).await;
+            let spec = VolumeSpec { block_size: 512, ..volume("db", MIB) };
+            let v = pool.create_volume(spec).await.unwrap();
+            v.write(0, &[7; BLOCK]).await.unwrap();
+            assert_eq!(pool.audit_space().await.unwrap().live, 1);
+            let writer = reactor::spawn(async move { v.write(0, &[1; 512]).await });
+            reactor::sleep(Duration::from_micros(step)).await;
+            pool.delete_volume("db").await.unwrap();
+            let _ = writer.await.unwrap();
+            let live = pool.audit_space().await.unwrap().live;
+            assert_eq!(live, 0, "step {step}: blocks of a volume that is gone");
+        });
+    }
+}
+
+#[test]
+fn the_wait_for_writers_before_a_volume_is_taken_away_is_missed() {
+    misses(
+        Step::TakesAwayWriters,
+        "that is gone",
+        what_is_written_beside_a_deletion_is_gone_with_the_volume,
+    );
 }

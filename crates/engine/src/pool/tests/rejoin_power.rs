@@ -92,7 +92,7 @@ fn the_flush_of_what_was_made_anew_is_missed() {
 fn the_wipe_of_a_drive_that_is_taken_back_is_missed() {
     misses(
         Step::RejoinWipe,
-        "",
+        "no volume",
         rejoin::what_a_drive_alone_has_of_catalog_and_roots_does_not_come_back_with_it,
     );
 }

@@ -35,7 +35,7 @@ pub enum NqnError {
     Date,
     #[error("NQN has no valid reverse domain name behind its date")]
     Domain,
-    #[error("NQN has nothing, or control characters, behind its colon")]
+    #[error("NQN has nothing, or characters that are not seen, behind its colon")]
     Suffix,
     #[error("NQN does not end in a UUID")]
     Uuid,
@@ -112,11 +112,16 @@ fn validate(name: &str) -> Result<(), NqnError> {
         return Err(NqnError::Domain);
     }
     match suffix {
-        Some(suffix) if suffix.is_empty() || suffix.chars().any(char::is_control) => {
-            Err(NqnError::Suffix)
-        }
+        Some(suffix) if suffix.is_empty() || suffix.chars().any(is_unseen) => Err(NqnError::Suffix),
         _ => Ok(()),
     }
+}
+
+/// Characters that are not seen, or have others shown in another order: two names would look the same.
+fn is_unseen(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
+        || matches!(c, '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 fn is_date(date: &str) -> bool {
@@ -207,6 +212,8 @@ mod tests {
             ("nqn.2019-01.com.-example:x", NqnError::Domain),
             ("nqn.2019-01.com.example:", NqnError::Suffix),
             ("nqn.2019-01.com.example:a\nb", NqnError::Suffix),
+            ("nqn.2019-01.com.example:a\u{202e}b", NqnError::Suffix),
+            ("nqn.2019-01.com.example:a\u{200b}", NqnError::Suffix),
             ("nqn.2014-08.org.nvmexpress:uuid:f81d4fae", NqnError::Uuid),
         ] {
             assert_eq!(Nqn::new(name), Err(error), "{name:?}");

@@ -86,7 +86,7 @@ fn decide(target: &Target, params: &ConnectParams<'_>) -> Result<Connected, Why>
         connect_io(target, params, &command, &subsystem, &host)?
     };
     let entries = command.sqsize.saturating_add(1);
-    let seat = share.seat(entries).ok_or(Why::Busy)?;
+    let seat = share.seat(entries).ok_or(Why::NoEntries)?;
     lease.controller().touch(params.now);
     let response = ConnectResponse { cntlid: lease.controller().cntlid(), authreq: 0 };
     Ok(Connected {

@@ -46,11 +46,13 @@ pub enum Why {
     ShuttingDown,
     QueueInUse,
     EntrySize,
+    /// The host has its share of the entries that queues may have.
+    NoEntries,
 }
 
 impl Why {
     /// How many there are.
-    pub const COUNT: usize = 21;
+    pub const COUNT: usize = 22;
 
     /// Its place among them.
     #[must_use]
@@ -77,6 +79,7 @@ impl Why {
             Self::ShuttingDown => 18,
             Self::QueueInUse => 19,
             Self::EntrySize => 20,
+            Self::NoEntries => 21,
         }
     }
 
@@ -103,6 +106,7 @@ impl Why {
         "shutting_down",
         "queue_in_use",
         "entry_size",
+        "queue_entries",
     ];
 
     /// What is said of it in events.
@@ -122,6 +126,7 @@ impl Why {
             Self::HostNotAllowed => "it is not on the subsystem's list of hosts",
             Self::StaticController => "it asks for a controller by number (CNTLID)",
             Self::Busy => "no controller is left for it",
+            Self::NoEntries => "no queue entries are left for it ([serving] queue-entries)",
             Self::NoController => "its association has ended (CNTLID)",
             Self::OtherHost => "the controller is another host's (HOSTNQN)",
             Self::OtherHostId => "the controller has another Host Identifier (HOSTID)",
@@ -144,7 +149,7 @@ impl Why {
             Self::RecordFormat => (Status::CONNECT_INCOMPATIBLE_FORMAT, false),
             Self::KeepAlive => (Status::KEEP_ALIVE_TIMEOUT_INVALID, false),
             Self::HostNotAllowed => (Status::CONNECT_INVALID_HOST, false),
-            Self::Busy => (Status::CONNECT_CONTROLLER_BUSY, true),
+            Self::Busy | Self::NoEntries => (Status::CONNECT_CONTROLLER_BUSY, true),
             Self::ShuttingDown | Self::QueueInUse => (Status::COMMAND_SEQUENCE_ERROR, true),
             Self::NoSubsystem | Self::NoController | Self::Disabled => {
                 (Status::CONNECT_INVALID_PARAMETERS, true)

@@ -211,6 +211,7 @@ fn each_reason_of_a_refusal_has_a_place_and_a_name_of_its_own() {
         Why::ShuttingDown,
         Why::QueueInUse,
         Why::EntrySize,
+        Why::NoEntries,
     ];
     let places: Vec<_> = all.iter().map(|why| why.index()).collect();
     assert_eq!(places, (0..Why::COUNT).collect::<Vec<_>>());

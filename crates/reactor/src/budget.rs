@@ -1,11 +1,14 @@
 //! How much of what a reactor has, bytes or places, each of those it serves may hold.
 //!
-//! A [`Ledger`] has an amount of it, and an [`Account`] for each host. An account gets what it asks for as long as
+//! A [`Ledger`] has an amount of it, and an [`Account`] for each of them. An account gets what it asks for as long as
 //! it then holds no more than [`SHARE`] times what is left free: alone it gets two thirds and never the last
 //! third, the next one two thirds of that, and so on, so that whoever comes last finds something, however much the
 //! others hoard (dynamic thresholds, as switches share the memory of their ports). One that holds nothing gets
 //! any of what is free. Who has to wait is served first come first served within its account, and the accounts
 //! take turns.
+//!
+//! Accounts may be in a [`Group`], which then has that share, and whose accounts share in the same way what it can
+//! have: names cost nothing, and no number of them gets one address more than another.
 //!
 //! All of it is one core's: plain cells.
 
@@ -29,10 +32,18 @@ pub struct Ledger {
     turns: RefCell<VecDeque<Rc<Account>>>,
 }
 
+/// Accounts of a ledger that have a share together.
+#[derive(Debug)]
+pub struct Group {
+    ledger: Rc<Ledger>,
+    held: Cell<usize>,
+}
+
 /// What one of those who share a ledger holds.
 #[derive(Debug)]
 pub struct Account {
     ledger: Rc<Ledger>,
+    group: Option<Rc<Group>>,
     /// More than this is never its share.
     most: usize,
     held: Cell<usize>,
@@ -132,17 +143,51 @@ impl Ledger {
     }
 }
 
+impl Group {
+    #[must_use]
+    pub fn new(ledger: &Rc<Ledger>) -> Rc<Self> {
+        Rc::new(Self { ledger: Rc::clone(ledger), held: Cell::default() })
+    }
+
+    #[must_use]
+    pub const fn held(&self) -> usize {
+        self.held.get()
+    }
+
+    /// How much more its accounts could have if one of them got `amount`; `None` where that is too much.
+    fn room_after(&self, amount: usize) -> Option<usize> {
+        let left = self.ledger.free().checked_sub(amount)?;
+        if self.held.get() == 0 {
+            return Some(left);
+        }
+        let over = (SHARE * left).checked_sub(self.held.get() + amount)?;
+        // What they get is not left any more.
+        Some(over / (SHARE + 1))
+    }
+}
+
 impl Account {
+    /// One in no group.
     #[must_use]
     pub fn new(ledger: &Rc<Ledger>) -> Rc<Self> {
         Self::of_at_most(ledger, usize::MAX)
     }
 
-    /// One that never gets more than `most`, however much is free.
+    /// One in no group that never gets more than `most`, however much is free.
     #[must_use]
     pub fn of_at_most(ledger: &Rc<Ledger>, most: usize) -> Rc<Self> {
+        Self::with(ledger, None, most)
+    }
+
+    #[must_use]
+    pub fn among(group: &Rc<Group>) -> Rc<Self> {
+        Self::with(&group.ledger, Some(Rc::clone(group)), usize::MAX)
+    }
+
+    fn with(ledger: &Rc<Ledger>, group: Option<Rc<Group>>, most: usize) -> Rc<Self> {
         Rc::new(Self {
             ledger: Rc::clone(ledger),
+            group,
             most,
             held: Cell::default(),
             waiters: RefCell::default(),
@@ -161,27 +206,41 @@ impl Account {
         self.held.get()
     }
 
-    /// Whether its share allows `amount` more. Who is refused for it is to be [counted](Ledger::miss).
+    /// Whether its share, and its group's, allow `amount` more. Who is refused for it is to be [counted](Ledger::miss).
     #[inline]
     #[must_use]
     pub fn admits(&self, amount: usize) -> bool {
-        let Some(left) = self.ledger.free().checked_sub(amount) else { return false };
+        let room = match &self.group {
+            Some(group) => group.room_after(amount),
+            None => self.ledger.free().checked_sub(amount),
+        };
+        let Some(room) = room else { return false };
         let held = self.held.get();
-        held == 0 || held + amount <= self.most.min(SHARE * left)
+        held == 0 || held + amount <= self.most.min(SHARE * room)
     }
 
     /// Takes `amount`, which is there whether the account may have it or not.
     #[inline]
     pub fn charge(&self, amount: usize) {
         self.held.set(self.held.get() + amount);
+        if let Some(group) = &self.group {
+            group.held.set(group.held.get() + amount);
+        }
         self.ledger.used.set(self.ledger.used.get() + amount);
+    }
+
+    fn take_off(&self, amount: usize) {
+        self.held.set(self.held.get() - amount);
+        if let Some(group) = &self.group {
+            group.held.set(group.held.get() - amount);
+        }
+        self.ledger.used.set(self.ledger.used.get() - amount);
     }
 
     /// Gives back what was taken by [`Account::charge`].
     #[inline]
     pub fn release(&self, amount: usize) {
-        self.held.set(self.held.get() - amount);
-        self.ledger.used.set(self.ledger.used.get() - amount);
+        self.take_off(amount);
         if !self.ledger.turns.borrow().is_empty() {
             self.ledger.serve();
         }
@@ -266,8 +325,7 @@ impl Account {
 
 impl Drop for Account {
     fn drop(&mut self) {
-        let used = &self.ledger.used;
-        used.set(used.get() - self.held.get());
+        self.take_off(self.held.get());
     }
 }
 
@@ -350,6 +408,19 @@ mod tests {
         assert_eq!(ledger.free(), 4);
         drop(grants);
         assert_eq!(ledger.free(), 900);
+    }
+
+    /// Each name had a share of its own: six of one address took all there was.
+    #[test]
+    fn however_many_accounts_a_group_has_others_find_a_third() {
+        let ledger = Ledger::new(900);
+        let group = Group::new(&ledger);
+        let accounts: Vec<_> = (0..100).map(|_| Account::among(&group)).collect();
+        let _grants: Vec<_> = accounts.iter().map(hoard).collect();
+        assert!(accounts[1].held() > 100, "a second one of the same group finds something");
+        assert!((590..=600).contains(&group.held()), "{}", group.held());
+        let other = Account::new(&ledger);
+        assert_eq!(hoard(&other).len(), 200);
     }
 
     #[test]

@@ -3,8 +3,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use target::budget::address_owner;
 
 use super::signal::Signal;
 use crate::limits::{NEWCOMERS, NEWCOMERS_OF_ADDRESS};
@@ -46,7 +48,7 @@ impl Lobby {
     /// Lets a connection from `address` in, in place of the one that has been there the longest if need be; `None` when
     /// its address has as many inside as it may have.
     pub fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Stay> {
-        let address = whose(address);
+        let address = address_owner(address);
         let mut inside = self.inside();
         if inside.addresses.get(&address).is_some_and(|count| *count >= NEWCOMERS_OF_ADDRESS) {
             return None;
@@ -84,14 +86,6 @@ impl Inside {
             }
         }
         Some(newcomer)
-    }
-}
-
-/// Whose address it is: who has one of IPv6 has its whole /64.
-fn whose(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
-        address => address,
     }
 }
 

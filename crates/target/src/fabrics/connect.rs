@@ -8,7 +8,7 @@ use nvme::nqn::{Nqn, NqnError};
 use nvme::sqe::Sqe;
 
 use super::{Refusal, Why};
-use crate::budget::{Seat, Share};
+use crate::budget::{Seat, Share, address_owner};
 use crate::controller::{Association, Controller, Kind, Path, QueueLease};
 use crate::controller::{CQE_LOG2, SQE_LOG2};
 use crate::host::{Admission, Host, UNNAMED};
@@ -75,10 +75,11 @@ fn decide(target: &Target, params: &ConnectParams<'_>) -> Result<Connected, Why>
     check_command(&command)?;
     let subsystem = Nqn::from_field(&params.data.subnqn).map_err(|_| Why::SubsystemName)?;
     let host = Host { nqn: host_name(target, params.data)?, id: params.data.hostid };
+    let address = params.path.peer.ip();
     let share = if subsystem.is_discovery() {
-        Share::of_address(params.path.peer.ip())
+        Share::of_address(address)
     } else {
-        Share::of_host(host.nqn.as_str())
+        Share::of_host(host.nqn.as_str(), address)
     };
     let lease = if command.qid == 0 {
         connect_admin(target, params, &command, subsystem, host)?
@@ -167,8 +168,10 @@ fn connect_admin(
     let count = |of: &dyn Fn(&Controller) -> bool| controllers.iter().filter(|c| of(c)).count();
     let of_host =
         kind == Kind::Io && count(&|c| c.host().nqn == host.nqn) >= target.host_controllers();
-    let address = params.path.peer.ip();
-    if of_host || count(&|c| c.path().peer.ip() == address) >= ADDRESS_CONTROLLERS_MAX {
+    let address = address_owner(params.path.peer.ip());
+    if of_host
+        || count(&|c| address_owner(c.path().peer.ip()) == address) >= ADDRESS_CONTROLLERS_MAX
+    {
         return Err(Why::Busy);
     }
     let cntlid = controllers.free_id().ok_or(Why::Busy)?;

@@ -131,7 +131,7 @@ async fn play(address: SocketAddr, seed: u64) -> Rc<Share> {
             next: 0,
         });
     }
-    let share = Share::of_host(HOST);
+    let share = Share::of_host(HOST, address.ip());
     for _ in 0..STEPS {
         let queue = &mut queues[usize64(prng.below(3))];
         match prng.next_u64() % 16 {

@@ -8,7 +8,7 @@ use crate::core;
 use crate::driver::require_real;
 use crate::limits::{BUFFER_ALIGN, DEADLINE_STEPS, FILE_OP_BYTES, FILE_OPS_OF_ONE};
 use crate::ring::{Hold, OpFuture};
-use crate::timer::{Elapsed, timeout, timeout_attended};
+use crate::timer::{Elapsed, sleep, timeout, timeout_attended};
 use io_uring::{opcode, squeue, types};
 use std::cell::RefCell;
 use std::ffi::CString;
@@ -20,7 +20,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::time::Duration;
 use stdx::num::{u32_of, usize32};
 
@@ -79,6 +79,8 @@ struct Inner {
     late: AtomicUsize,
     /// Changes that nobody waits for any more and that the kernel still has.
     left: AtomicUsize,
+    /// A helper thread discards.
+    discarding: AtomicBool,
 }
 
 /// A change that nobody waits for, until the kernel is done with it.
@@ -129,6 +131,33 @@ impl Call {
             (DONE, LATE) => _ = self.file.late.fetch_sub(1, Ordering::AcqRel),
             _ => {}
         }
+    }
+}
+
+/// A call on its way to a helper thread, or there: done when dropped.
+struct Running(Arc<Call>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.reach(DONE);
+    }
+}
+
+/// Leave to discard. One at a time for each file: a device that hangs keeps one of the helper threads.
+struct Discarding(Arc<Inner>);
+
+impl Discarding {
+    async fn begin(file: Arc<Inner>) -> Self {
+        while file.discarding.swap(true, Ordering::Acquire) {
+            sleep(Duration::from_millis(1)).await;
+        }
+        Self(file)
+    }
+}
+
+impl Drop for Discarding {
+    fn drop(&mut self) {
+        self.0.discarding.store(false, Ordering::Release);
     }
 }
 
@@ -275,8 +304,8 @@ impl File {
         };
         let align = if direct { direct_align(&fd, path, kind) } else { 1 };
         let (path, deadline, late) = (path.to_path_buf(), options.deadline, AtomicUsize::new(0));
-        let left = AtomicUsize::new(0);
-        let inner = Inner { fd, path, kind, direct, align, deadline, late, left };
+        let (left, discarding) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let inner = Inner { fd, path, kind, direct, align, deadline, late, left, discarding };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -501,17 +530,18 @@ impl File {
     /// As the ioctl: `Unsupported` where the device has no such command.
     pub async fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         let call = Arc::new(Call { file: Arc::clone(&self.inner), stage: AtomicU8::new(RUNNING) });
-        let running = Arc::clone(&call);
-        let ioctl = move || {
-            let range = [offset, len];
-            let fd = running.file.fd.as_raw_fd();
-            // SAFETY: BLKDISCARD reads two u64, and `range` holds two.
-            let rc = unsafe { libc::ioctl(fd, BLKDISCARD, range.as_ptr()) };
-            let done = if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
-            running.reach(DONE);
-            done
+        let running = Running(Arc::clone(&call));
+        let answer = async move {
+            let discarding = Discarding::begin(Arc::clone(&running.0.file)).await;
+            let ioctl = move || {
+                let (range, _running) = ([offset, len], running);
+                let fd = discarding.0.fd.as_raw_fd();
+                // SAFETY: BLKDISCARD reads two u64, and `range` holds two.
+                let rc = unsafe { libc::ioctl(fd, BLKDISCARD, range.as_ptr()) };
+                if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+            };
+            crate::blocking::run(ioctl).await
         };
-        let answer = crate::blocking::run(ioctl);
         let Some(within) = self.space_time() else { return answer.await };
         timeout(within, answer).await.unwrap_or_else(|Elapsed| {
             call.reach(LATE);

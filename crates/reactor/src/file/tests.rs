@@ -1,4 +1,5 @@
 use super::*;
+use crate::limits::BLOCKING_MAX;
 use crate::{Config, buffer, run, spawn, timeout};
 use std::time::Duration;
 use stdx::num::usize32;
@@ -170,6 +171,27 @@ fn discarding_is_for_block_devices() {
     });
 }
 
+/// A device that hung had all helper threads with eight discards, and so those of the other drives, and what keeps
+/// reservations. What never got that far counted as a change that the kernel still has.
+#[test]
+fn discards_of_a_device_that_hangs_leave_the_helper_threads_to_others() {
+    crate::run(crate::Config::default(), async {
+        let (_reader, writer) = std::io::pipe().unwrap();
+        let file = hanging(writer, Duration::from_millis(5));
+        let hangs = Discarding::begin(Arc::clone(&file.inner)).await;
+        let discards = (0..BLOCKING_MAX * 2).map(|_| file.discard(0, 4096));
+        for outcome in crate::join_all(discards).await {
+            assert_eq!(outcome.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        }
+        assert_eq!(file.inner.late.load(Ordering::Acquire), 0);
+        crate::blocking(|| Ok(())).await.unwrap();
+        drop(hangs);
+        let error = file.discard(0, 4096).await.unwrap_err();
+        assert_ne!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+    })
+    .unwrap();
+}
+
 #[test]
 fn what_is_held_is_held_by_nobody_else() {
     let folder = folder();
@@ -196,6 +218,7 @@ fn hanging(writer: std::io::PipeWriter, transfer: Duration) -> File {
         deadline: Some(Deadline { transfer, space: transfer }),
         late: AtomicUsize::new(0),
         left: AtomicUsize::new(0),
+        discarding: AtomicBool::new(false),
     };
     File { inner: Arc::new(inner) }
 }

@@ -1,6 +1,7 @@
 //! The engine's pool over simulated media.
 
 mod damage;
+mod log_moves;
 mod operator;
 mod returning;
 mod sick;
@@ -13,7 +14,7 @@ use engine::dump::{Finding, Given, Severity, Spec, Structure};
 use engine::format::Bad;
 use engine::{DriveState, Kind, LogSpec, OpenOptions, Pool, VolumeSpec};
 use media::drive::{SimulatedFaults, SimulatedOptions};
-use media::{Drive, Pmem, Power, Simulated, SimulatedPmem};
+use media::{Drive, Power, Simulated, SimulatedPmem};
 use reactor::{random, sleep, spawn};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -29,7 +30,9 @@ pub struct Media {
     plan: Plan,
     power: Arc<Power>,
     drives: Vec<Arc<Simulated>>,
-    pmem: RefCell<Vec<Arc<SimulatedPmem>>>,
+    pmem: Rc<RefCell<Vec<Arc<SimulatedPmem>>>>,
+    /// Where the log moves, and where it may be where nobody knows how far it came.
+    others: Rc<RefCell<Vec<Arc<SimulatedPmem>>>>,
     /// Devices of the log that are blank since the pool was open last.
     log_loss: Cell<Option<LogLoss>>,
     /// The pool was made; before that there is none to open.
@@ -93,10 +96,12 @@ impl Media {
             LogShape::Pmem(count) => count,
             LogShape::Drives => 0,
         };
+        let others = if plan.moves_log { memories } else { 0 };
         let memory = |_| memory(plan, &power);
         Self {
             drives: shape.drives.iter().enumerate().map(drive).collect(),
-            pmem: RefCell::new((0..memories).map(memory).collect()),
+            pmem: Rc::new(RefCell::new((0..memories).map(memory).collect())),
+            others: Rc::new(RefCell::new((0..others).map(memory).collect())),
             log_loss: Cell::default(),
             plan: plan.clone(),
             power,
@@ -116,11 +121,7 @@ impl Media {
     fn log(&self) -> LogSpec {
         match self.plan.shape.log {
             LogShape::Drives => LogSpec::Drives,
-            LogShape::Pmem(_) => {
-                let device =
-                    |pmem: &Arc<SimulatedPmem>| Arc::new(Pmem::Simulated(Arc::clone(pmem)));
-                LogSpec::Pmem(self.pmem.borrow().iter().map(device).collect())
-            }
+            LogShape::Pmem(_) => log_moves::spec(&self.pmem.borrow(), &[]),
         }
     }
 
@@ -185,7 +186,8 @@ impl Media {
         let sound = if returns { BTreeSet::new() } else { self.sound() };
         let (exported, closed) = (Rc::clone(&self.exported), Rc::clone(&self.closed));
         let stage = Rc::clone(&self.stage);
-        Array { pool, exported, closed, sound, returns, stage }
+        let log = self.plan.moves_log.then(|| self.movable_log());
+        Array { pool, exported, closed, sound, returns, stage, log }
     }
 
     fn note(&self, what: &str) {
@@ -206,8 +208,17 @@ impl Media {
     async fn open_again(&self) -> Result<Pool, Refusal> {
         let import = self.exported.get();
         let options = OpenOptions { degraded: true, import, ..OpenOptions::default() };
-        let drives = self.labelled().await;
-        let open = |options| Pool::open(drives.clone(), self.log(), options, &[]);
+        let open = async |options| {
+            let drives = self.labelled().await;
+            let all = Pool::open(drives.clone(), self.log_anywhere(), options, &[]).await;
+            match all {
+                // It may have been closed, and has no log: a new one is made on some devices, not on all.
+                Err(error) if error.kind == Kind::Invalid && self.plan.moves_log => {
+                    Pool::open(drives, self.log(), options, &[]).await
+                }
+                opened => opened,
+            }
+        };
         let Some(loss) = self.log_loss.get().filter(|loss| loss.device.is_none()) else {
             return told(open(options).await);
         };
@@ -218,15 +229,26 @@ impl Media {
                 // A pool that was exported, or closed in order, needs no log.
                 Ok(pool) if import || self.closed.get() => return Ok(pool),
                 Err(error) if error.kind == Kind::Loss => {}
+                // A drive that died meanwhile may have had it, for all the pool knows.
+                Err(error) if error.kind == Kind::Failed && self.has_deaths() => {}
                 Ok(_) => return Err(Refusal::Other("it opens as if nothing were lost".into())),
                 Err(error) => return Err(refusal(&error)),
             }
         }
-        let pool = told(open(OpenOptions { accept_loss: true, ..options }).await)?;
+        let accepting = OpenOptions { accept_loss: true, ..options };
+        let pool = match open(accepting).await {
+            Err(error) if error.kind == Kind::Failed && self.has_deaths() => open(accepting).await,
+            opened => opened,
+        };
+        let pool = told(pool)?;
         if is_blank && !import && !self.closed.get() && !pool.has_lost_log() {
             return Err(Refusal::Other("it does not say that its log was lost".into()));
         }
         Ok(pool)
+    }
+
+    fn has_deaths(&self) -> bool {
+        self.plan.shape.faults.death.is_some()
     }
 
     async fn discard(&self, pool: &Pool) -> Result<(), Refusal> {
@@ -251,7 +273,7 @@ impl Media {
         let given = |(n, drive)| Given { name: format!("drive {n}"), drive: Ok(drive) };
         let (drives, log) = match self.plan.rough {
             Some(_) => self.sound_media(),
-            None => (self.drives(), self.log()),
+            None => (self.drives(), self.log_anywhere()),
         };
         let spec = Spec {
             drives: drives.into_iter().enumerate().map(given).collect(),
@@ -340,6 +362,13 @@ impl Media {
         }
     }
 
+    /// Power fails in place of a fence.
+    pub fn cut_at_fence(&self, fence: u64) {
+        // Wherever the log is.
+        let (pmem, others) = (self.pmem.borrow(), self.others.borrow());
+        pmem.iter().chain(&*others).for_each(|pmem| pmem.cut_at_fence(fence));
+    }
+
     pub fn is_on(&self) -> bool {
         self.power.is_on()
     }
@@ -351,6 +380,7 @@ impl Media {
         self.power.cut();
         self.drives.iter().for_each(|drive| drive.power_cut(prng));
         self.pmem.borrow().iter().for_each(|pmem| pmem.crash(prng));
+        self.others.borrow().iter().for_each(|pmem| pmem.crash(prng));
         self.drives.iter().for_each(|drive| drive.power_on());
     }
 }
@@ -365,6 +395,8 @@ pub struct Array {
     /// Drives come and go.
     returns: bool,
     stage: Rc<Cell<returning::Stage>>,
+    /// Where the log may move.
+    log: Option<log_moves::MovableLog>,
 }
 
 /// How often the space is looked at until it adds up: what is moved in between counts twice.
@@ -476,6 +508,14 @@ impl Array {
 
     pub fn flush(&self, name: &str) -> Result<(), Refusal> {
         told(self.volume(name)?.flush())
+    }
+
+    /// Has the log move to other devices, unless it is on its way.
+    pub async fn move_log(&self) -> Result<(), Refusal> {
+        match &self.log {
+            Some(log) => log.move_on(&self.pool).await,
+            None => Ok(()),
+        }
     }
 
     pub async fn describe(&self) -> String {

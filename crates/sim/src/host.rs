@@ -29,6 +29,9 @@ const PLACES: usize = 1 << 10;
 /// What hosts wait between operations that are refused because too many drives are away.
 const REFUSED_PAUSE: Duration = Duration::from_micros(200);
 
+/// Of so many operations one moves the log, where it moves.
+const LOG_MOVES: u64 = 100;
+
 struct Yard {
     volumes: Vec<Volume>,
 }
@@ -101,6 +104,10 @@ async fn host(life: &Rc<Life>, yard: &Yard, number: u32) {
             manage(life, volume, &mut prng).await;
             volume.turn.release(1);
             volume.places.release(places);
+            continue;
+        }
+        if life.run.plan.moves_log && prng.below(LOG_MOVES) == 0 {
+            life.move_log().await;
             continue;
         }
         let settles = life.run.plan.settles;

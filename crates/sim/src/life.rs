@@ -71,6 +71,8 @@ pub struct Counts {
     pub missed: u64,
     /// Times that what had been answered was seen to have left the log.
     pub carried: u64,
+    /// Moves of the log.
+    pub log_moves: u64,
 }
 
 impl Run {
@@ -153,6 +155,16 @@ impl Life {
         }
     }
 
+    /// Has the log move from its devices to others.
+    pub async fn move_log(&self) {
+        self.note(format_args!("move the log"));
+        let answer = self.settled("move the log", self.store.move_log()).await;
+        if self.expect("move the log", answer).is_some() {
+            self.note(format_args!("the log moved"));
+            self.count(|c| c.log_moves += 1);
+        }
+    }
+
     /// Looks whether what was answered some time ago has left the log: then the drives have it, in stripes that no
     /// checkpoint knows of perhaps. Costs the pool nothing, and changes nothing of what it does.
     fn watch_log(&self) {
@@ -174,9 +186,10 @@ impl Life {
         });
     }
 
-    /// The space adds up, as far as the volumes say.
+    /// The space adds up, as far as the volumes say. What is in the log for want of space is not counted: the next
+    /// life looks.
     async fn audit(&self) {
-        if self.is_over() || self.run.world.is_broken() {
+        if self.is_over() || self.run.world.is_broken() || self.run.world.is_scarce() {
             return;
         }
         let bounds = self.run.model.borrow().population();
@@ -244,7 +257,8 @@ impl Life {
         }
         self.note(format_args!("{what}"));
         let answer = self.settled(what, self.store.close(export)).await;
-        let closed = self.expect(what, answer).is_some();
+        // Without space behind the drives it ends with what is in its log.
+        let closed = !self.lacks_space(&answer) && self.expect(what, answer).is_some();
         // What was given up has a fate now.
         let mut model = self.run.model.borrow_mut();
         model.crash();
@@ -278,6 +292,10 @@ pub async fn live(run: Rc<Run>, number: usize, ending: Ending) -> Result<bool, V
         Ending::Killed(span) | Ending::PowerCut(span) => span,
         Ending::PowerCutInStore(lines, span) => {
             run.world.cut_after(lines);
+            span
+        }
+        Ending::PowerCutAtFence(fence, span) => {
+            run.world.cut_at_fence(fence);
             span
         }
     };

@@ -86,6 +86,13 @@ struct Copying {
     at: Moment,
 }
 
+impl Copying {
+    /// Whether it copies this block.
+    fn gives(&self, volume: Serial, block: u64) -> bool {
+        self.source == volume && (self.from..self.from + self.count).contains(&block)
+    }
+}
+
 /// All volumes of a pool, as the outside knows them.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
@@ -158,19 +165,19 @@ impl Model {
 
     /// Copies under way may give on what a block may have from now on.
     fn spread(&mut self, volume: Serial, block: u64, origins: Vec<Origin>) {
+        if !self.copies.iter().any(|copy| copy.gives(volume, block)) {
+            return;
+        }
         let mut open = vec![(volume, block, origins)];
         while let Some((volume, block, origins)) = open.pop() {
-            let from_here =
-                |c: &&Copying| c.source == volume && (c.from..c.from + c.count).contains(&block);
-            let copies: Vec<Copying> = self.copies.iter().filter(from_here).cloned().collect();
+            let from_here = self.copies.iter().filter(|copy| copy.gives(volume, block));
+            let copies: Vec<Copying> = from_here.cloned().collect();
             for copy in copies {
                 let to = copy.to + (block - copy.from);
                 let register = self.register(copy.target, to);
                 let version = register.versions.iter_mut().find(|v| v.begun == copy.at);
                 let Some(version) = version else { continue };
-                let mut new = origins.clone();
-                new.retain(|origin| !version.origins.contains(origin));
-                version.origins.extend_from_slice(&new);
+                let new = version.add(&origins);
                 if !new.is_empty() {
                     open.push((copy.target, to, new));
                 }

@@ -22,6 +22,8 @@ pub enum Ending {
     /// Power fails when so many lines were stored to persistent memory: in the midst of whatever
     /// stores them. Where there is none, or not so much is stored, after this long.
     PowerCutInStore(u64, Duration),
+    /// Power fails in place of this fence of persistent memory. Likewise.
+    PowerCutAtFence(u64, Duration),
 }
 
 /// How often a host does what, in parts of their sum.
@@ -74,6 +76,8 @@ pub struct Plan {
     pub rough: Option<Rough>,
     /// Maps have tiny tables, and many levels.
     pub small_maps: bool,
+    /// The log moves from some devices to others beside what hosts do.
+    pub moves_log: bool,
     pub lives: Vec<Ending>,
     pub shape: Shape,
 }
@@ -126,6 +130,7 @@ impl Plan {
             beside_percent: 0,
             rough: None,
             small_maps: false,
+            moves_log: false,
             shape: Shape::new(p, lives.len()),
             lives,
         };
@@ -150,7 +155,22 @@ impl Plan {
             // Whose parts are lost with the whole: the model knows whole blocks only.
             plan.small_percent = 0;
         }
+        plan.cuts_at_fences(&mut Prng::new(seed ^ 0x5eed_0fe4_ce00_0001));
+        let mut prng = Prng::new(seed ^ 0x5eed_0109_304e_0001);
+        let is_memory = matches!(plan.shape.log, LogShape::Pmem(_));
+        plan.moves_log = is_memory && plan.shape.faults.rot.is_none() && prng.below(3) == 0;
         plan
+    }
+
+    /// Power fails between stores and what makes them last, too: chance has that hardly ever.
+    fn cuts_at_fences(&mut self, prng: &mut Prng) {
+        for ending in &mut self.lives {
+            if let Ending::PowerCutInStore(_, span) = *ending
+                && prng.below(2) == 0
+            {
+                *ending = Ending::PowerCutAtFence(length(prng, 1 << 8), span);
+            }
+        }
     }
 
     /// A workload that moves things about in a pool with hardly any space: shared blocks are emptied out
@@ -176,6 +196,7 @@ impl Plan {
         plan.volumes = 2;
         plan.impatience = 0;
         plan.small_percent = 0;
+        plan.moves_log = false;
         plan.copy_percent = 50;
         plan.move_percent = 50 + prng.below(50);
         plan.lives = vec![Ending::Killed(Duration::from_millis(20)), Ending::Closed];
@@ -188,6 +209,7 @@ impl Plan {
         let mut prng = Prng::new(seed ^ 0x5eed_0109_1055_0001);
         let rot = plan.shape.faults.rot.take();
         plan.shape.faults.disaster = None;
+        plan.moves_log = false;
         plan.settles = [0, 20, 200, 1000][usize64(prng.below(4))];
         plan.shape.add_log_losses(&mut prng, plan.lives.len());
         let mut prng = Prng::new(seed ^ 0x5eed_070a_4e57_0001);
@@ -255,7 +277,9 @@ impl Plan {
             let span = span(&mut prng, Duration::from_millis(4), 9);
             match ending {
                 Ending::Killed(after) | Ending::PowerCut(after) => *after = span,
-                Ending::PowerCutInStore(..) => *ending = Ending::PowerCut(span),
+                Ending::PowerCutInStore(..) | Ending::PowerCutAtFence(..) => {
+                    *ending = Ending::PowerCut(span);
+                }
                 Ending::Closed | Ending::Exported => {}
             }
         }
@@ -269,6 +293,7 @@ impl Plan {
         plan.shape.faults = Faults { slow_ppm, ..Faults::default() };
         plan.shape.faults.kinds.slow_ppm = slow_ppm;
         plan.rough = Some(rough(&mut prng));
+        plan.moves_log = false;
         plan.beside_percent = [0, 30, 100][usize64(prng.below(3))];
         // Of what is opened often there is little to look at each time.
         plan.operations = plan.operations.min(300);
@@ -281,8 +306,10 @@ impl Plan {
     fn lives_to_its_disaster(&mut self) {
         let Some(disaster) = &self.shape.faults.disaster else { return };
         let least = 2 * disaster.after;
-        let (Ending::Killed(span) | Ending::PowerCut(span) | Ending::PowerCutInStore(_, span)) =
-            &mut self.lives[disaster.life]
+        let (Ending::Killed(span)
+        | Ending::PowerCut(span)
+        | Ending::PowerCutInStore(_, span)
+        | Ending::PowerCutAtFence(_, span)) = &mut self.lives[disaster.life]
         else {
             return;
         };

@@ -179,6 +179,14 @@ impl Store {
         }
     }
 
+    /// Has the log move to other devices.
+    pub async fn move_log(&self) -> Result<(), Refusal> {
+        match self {
+            Self::Reference(_) => Ok(()),
+            Self::Array(pool) => pool.move_log().await,
+        }
+    }
+
     pub async fn close(&self, export: bool) -> Result<(), Refusal> {
         match self {
             Self::Reference(_) => Ok(()),

@@ -85,6 +85,13 @@ impl World {
         }
     }
 
+    /// Power fails in place of a fence of persistent memory, if there is any.
+    pub fn cut_at_fence(&self, fence: u64) {
+        if let Self::Array(media) = self {
+            media.cut_at_fence(fence);
+        }
+    }
+
     /// More drives are away than the redundancy bears: operations may fail.
     pub fn is_broken(&self) -> bool {
         match self {

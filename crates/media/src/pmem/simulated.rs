@@ -19,6 +19,8 @@ struct State {
     failed: bool,
     /// Lines that can still be stored before the power goes; `None` while nobody pulls it.
     cut_after: Option<u64>,
+    /// Fences until the one that does not come any more; `None` likewise.
+    cut_at_fence: Option<u64>,
 }
 
 /// Shared by the simulated machine's lives.
@@ -57,6 +59,7 @@ impl SimulatedPmem {
             bad: Vec::new(),
             failed: false,
             cut_after: None,
+            cut_at_fence: None,
         };
         Self { state: Mutex::new(state), len, power }
     }
@@ -95,7 +98,13 @@ impl SimulatedPmem {
 
     pub(super) fn fence(&self) {
         let mut state = self.state();
-        if self.power.is_on() {
+        if !self.power.is_on() {
+            return;
+        }
+        state.cut_at_fence = state.cut_at_fence.map(|left| left.saturating_sub(1));
+        if state.cut_at_fence == Some(0) {
+            self.power.cut();
+        } else {
             state.unfenced.clear();
         }
     }
@@ -125,6 +134,12 @@ impl SimulatedPmem {
         }
     }
 
+    /// Takes the power away in place of the `n`th fence from now: of what was stored since the one before, any lines
+    /// are there.
+    pub fn cut_at_fence(&self, n: u64) {
+        self.state().cut_at_fence = Some(n.max(1));
+    }
+
     /// Whether the power is gone.
     #[must_use]
     pub fn is_cut(&self) -> bool {
@@ -140,7 +155,7 @@ impl SimulatedPmem {
                 state.bytes[line * LINE..][..LINE].copy_from_slice(&before);
             }
         }
-        state.cut_after = None;
+        (state.cut_after, state.cut_at_fence) = (None, None);
         self.power.restore();
     }
 

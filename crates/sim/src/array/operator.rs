@@ -4,6 +4,7 @@
 //! refused has changed nothing. And where what was given bears it, it opens.
 
 use super::{Media, memory};
+use crate::contents::BLOCK;
 use crate::shape::LogShape;
 use crate::store::Refusal;
 use engine::{DriveState, LogSpec, OpenOptions, Pool};
@@ -32,8 +33,19 @@ pub(super) struct Truth {
     between_logs: bool,
     /// Drives that misbehave in this life, or did in the last.
     pub sick: BTreeSet<usize>,
+    /// Drives that forgot what was written to them, and were not made whole since: they seem sound.
+    pub rotten: BTreeSet<usize>,
     /// A drive's contents of long ago.
-    pub aside: Option<(usize, SimulatedContents)>,
+    pub aside: Option<Aside>,
+}
+
+/// A copy that a drive left of itself.
+#[derive(Clone, Debug)]
+pub(super) struct Aside {
+    pub drive: usize,
+    pub contents: SimulatedContents,
+    /// The newest label of all drives at that time.
+    epoch: u64,
 }
 
 /// An opening with some of what there is.
@@ -134,7 +146,11 @@ impl Media {
         let mut hidden = hidden;
         hidden.remove(&witness);
         let devices = 0..self.pmem.borrow().len();
-        let old = truth.aside.as_ref().map(|(n, _)| *n);
+        // No opening has come to its end since where they have the label of that time: nothing tells the copy from the
+        // drive then, and it is as good.
+        let newest = self.newest_epoch();
+        let old = truth.aside.as_ref().filter(|aside| aside.epoch + 1 < newest);
+        let old = old.map(|aside| aside.drive);
         let old = old.filter(|n| !hidden.contains(n) && *n != witness);
         let blank = (prng.below(6) == 0).then(|| usize64(prng.below(2)));
         // Often all the devices that the pool went on without, and nothing else: from a source of its own.
@@ -149,7 +165,8 @@ impl Media {
                 let some = devices.clone().filter(|_| prng.below(3) > 0).collect();
                 if takes_stale { stale } else { some }
             },
-            blank: blank.filter(|n| devices.contains(n)),
+            // Not where nobody knows whether a new log was made: the one it would take the place of may be that.
+            blank: blank.filter(|n| devices.contains(n) && !truth.between_logs),
             options: OpenOptions {
                 degraded: prng.below(4) > 0,
                 import: self.exported.get() || prng.below(4) == 0,
@@ -227,6 +244,8 @@ impl Media {
             Ok(pool) => {
                 self.note("it opens");
                 self.kept.take();
+                // Nobody needs to import it again.
+                self.exported.set(false);
                 self.learn(attempt, &pool).await?;
                 return Ok(Some(pool));
             }
@@ -250,9 +269,10 @@ impl Media {
     /// Puts the old copy of a drive, and a blank device of the log, where they are to be given.
     fn swap_in(&self, attempt: &Attempt) {
         let (truth, mut kept) = (self.truth.borrow(), self.kept.borrow_mut());
-        if let Some((n, old)) = truth.aside.as_ref().filter(|(of, _)| Some(*of) == attempt.old) {
-            kept.drive = Some((*n, self.drives[*n].contents()));
-            self.drives[*n].restore(old);
+        if let Some(old) = truth.aside.as_ref().filter(|aside| Some(aside.drive) == attempt.old) {
+            let drive = &self.drives[old.drive];
+            kept.drive = Some((old.drive, drive.contents()));
+            drive.restore(&old.contents);
         }
         if let Some(n) = attempt.blank.filter(|n| attempt.log.contains(n)) {
             let blank = memory(&self.plan, &self.power);
@@ -326,6 +346,9 @@ impl Media {
         let mut truth = self.truth.borrow_mut();
         let is_out = |n: &usize| status.drives[*n].state != DriveState::Online;
         truth.out = (0..self.drives.len()).filter(is_out).collect();
+        // What is out is made whole before it is relied upon again.
+        truth.rotten = &truth.rotten - &truth.out;
+        truth.out = &truth.out | &truth.rotten;
         truth.replaced = &truth.replaced & &truth.out;
         truth.between_logs = false;
         // A zone of the log may lie where a drive was sick, until another has taken its place.
@@ -351,8 +374,23 @@ impl Media {
         }
         if truth.aside.is_none() || prng.below(3) == 0 {
             let n = usize64(prng.below(u64_of(self.drives.len())));
-            truth.aside = Some((n, self.drives[n].contents()));
+            let (contents, epoch) = (self.drives[n].contents(), self.newest_epoch());
+            truth.aside = Some(Aside { drive: n, contents, epoch });
         }
+    }
+
+    /// Of all labels there are.
+    fn newest_epoch(&self) -> u64 {
+        use engine::format::{area, label::Label};
+        let slots = [area::LABEL, area::LABEL + u64_of(BLOCK)];
+        let labels = self.drives.iter().flat_map(|drive| {
+            slots.iter().filter_map(|at| {
+                let mut block = [0; BLOCK];
+                drive.peek(*at, &mut block);
+                Label::from_block(&block).ok()
+            })
+        });
+        labels.map(|label| label.epoch).max().unwrap_or(0)
     }
 
     /// All devices of the log have it.

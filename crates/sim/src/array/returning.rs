@@ -188,11 +188,11 @@ impl Shelf {
             return;
         }
         let aside = self.truth.borrow().aside.clone();
-        if let Some((_, old)) = aside.filter(|(of, _)| *of == n)
+        if let Some(old) = aside.filter(|aside| aside.drive == n)
             && self.prng.below(2) == 0
         {
             self.note(format!("drive {n} is an old copy"));
-            drive.restore(&old);
+            drive.restore(&old.contents);
             self.truth.borrow_mut().replaced.insert(n);
         }
         match self.pool.rejoin(Arc::new(Drive::Simulated(drive))).await {

@@ -98,6 +98,9 @@ impl Media {
         for &n in &some {
             let (sickness, after) = (Sickness::any(&mut prng), moment(&mut prng, 17));
             self.note(&format!("drive {n} after {after:?}: {sickness:?}"));
+            if matches!(sickness, Sickness::Rots) {
+                self.truth.borrow_mut().rotten.insert(n);
+            }
             let (drive, zone) = (Arc::clone(&self.drives[n]), self.zone());
             drop(spawn(async move {
                 sleep(after).await;

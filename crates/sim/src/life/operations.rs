@@ -208,7 +208,7 @@ impl Life {
     }
 
     /// Whether a change of a volume was refused because there is no space: then nothing of it was done.
-    fn lacks_space<T>(&self, answer: &Answer<T>) -> bool {
+    pub(super) fn lacks_space<T>(&self, answer: &Answer<T>) -> bool {
         matches!(answer, Answer::Refused(Refusal::Full)) && self.run.world.is_scarce()
     }
 

@@ -32,7 +32,7 @@ impl Origin {
 
 #[derive(Clone, Debug)]
 pub(super) struct Version {
-    /// What it is: one of several for a copy, of whatever its source had meanwhile.
+    /// What it is: one of several for a copy, of whatever its source had meanwhile. In order.
     pub origins: Vec<Origin>,
     pub begun: Moment,
     /// `None` while it is under way.
@@ -47,6 +47,21 @@ impl Version {
     pub fn zeroes(begun: Moment) -> Self {
         let (origins, kind) = (vec![Origin::ZERO], Kind::Written);
         Self { origins, begun, ended: None, certain: false, kind }
+    }
+
+    pub fn may_be(&self, origin: Origin) -> bool {
+        self.origins.binary_search(&origin).is_ok()
+    }
+
+    /// Those of `more`, in order, that it was not known to be so far: it may be those as well from now on.
+    pub fn add(&mut self, more: &[Origin]) -> Vec<Origin> {
+        let new: Vec<Origin> =
+            more.iter().copied().filter(|origin| !self.may_be(*origin)).collect();
+        if !new.is_empty() {
+            self.origins.extend_from_slice(&new);
+            self.origins.sort();
+        }
+        new
     }
 }
 
@@ -113,23 +128,24 @@ impl Register {
     /// What it is known to be when a read shows `origin`, if it may: that, or lost already where it
     /// came out of memory.
     pub fn shows(&self, origin: Origin, reading: Moment) -> Option<Vec<Origin>> {
-        let possible = |v: &&Version| v.origins.contains(&origin) && !self.superseded(v, reading);
+        let possible = |v: &&Version| v.may_be(origin) && !self.superseded(v, reading);
         let mut possible = self.versions.iter().filter(possible).peekable();
         possible.peek()?;
-        let lost = possible.any(|v| v.origins.contains(&Origin::LOST));
+        let lost = possible.any(|v| v.may_be(Origin::LOST));
         Some([origin].into_iter().chain(lost.then_some(Origin::LOST)).collect())
     }
 
     pub fn may_be_lost(&self, reading: Moment) -> bool {
-        self.allowed(reading).contains(&Origin::LOST)
+        self.possible(reading).any(|v| v.may_be(Origin::LOST))
     }
 
     pub fn allowed(&self, reading: Moment) -> Vec<Origin> {
-        let possible = self.versions.iter().filter(|v| !self.superseded(v, reading));
-        let mut allowed: Vec<Origin> = possible.flat_map(|v| v.origins.iter().copied()).collect();
-        allowed.sort_unstable();
-        allowed.dedup();
-        allowed
+        merged(self.possible(reading))
+    }
+
+    /// What a read begun at `reading` may show.
+    fn possible(&self, reading: Moment) -> impl Iterator<Item = &Version> {
+        self.versions.iter().filter(move |v| !self.superseded(v, reading))
     }
 
     pub fn end(&mut self, begun: Moment, now: Moment, certain: bool) {
@@ -147,8 +163,10 @@ impl Register {
 
     /// Forgets what no read that runs or will run can show, unless it may come back without the log.
     pub fn prune(&mut self, oldest_read: Moment) {
-        let all = self.versions.clone();
-        let gone = self.versions.extract_if(.., |v| is_superseded(&all, v, oldest_read));
+        let all = self.versions.iter();
+        let gone: Vec<bool> = all.map(|v| self.superseded(v, oldest_read)).collect();
+        let mut gone = gone.into_iter();
+        let gone = self.versions.extract_if(.., |_| gone.next().unwrap_or(false));
         match &mut self.older {
             Some(older) => older.extend(gone.filter(|v| !self.carried.is_after(v))),
             None => drop(gone),
@@ -170,7 +188,7 @@ impl Register {
         for version in self.versions.iter_mut().chain(self.older.iter_mut().flatten()) {
             // Zeroes are holes.
             if version.origins.iter().any(|origin| *origin != Origin::ZERO) {
-                version.origins.push(Origin::LOST);
+                version.add(&[Origin::LOST]);
             }
         }
     }
@@ -204,9 +222,7 @@ impl Register {
     /// The log is lost: any version since those that were on the drives may be left.
     pub fn lose_log(&mut self, now: Moment) {
         let all = self.versions.iter().chain(self.older.iter().flatten());
-        let mut origins: Vec<Origin> = all.flat_map(|v| v.origins.iter().copied()).collect();
-        origins.sort_unstable();
-        origins.dedup();
+        let origins = merged(all);
         let (begun, ended) = (now, Some(now));
         self.versions = vec![Version { origins, begun, ended, certain: true, kind: Kind::Left }];
         self.older = Some(Vec::new());
@@ -216,13 +232,22 @@ impl Register {
 
     /// A read showed `origin`: if that can only be what was left when the log was lost, that is it.
     pub fn know_left(&mut self, origin: Origin) {
-        let mut with = self.versions.iter_mut().filter(|v| v.origins.contains(&origin));
+        let mut with = self.versions.iter_mut().filter(|v| v.may_be(origin));
         if let (Some(left), None) = (with.next(), with.next())
             && left.kind == Kind::Left
         {
             left.origins.retain(|other| [origin, Origin::LOST].contains(other));
         }
     }
+}
+
+/// All that these may be, in order.
+fn merged<'a>(versions: impl Iterator<Item = &'a Version>) -> Vec<Origin> {
+    let mut all: Vec<Origin> = versions.flat_map(|v| v.origins.iter().copied()).collect();
+    // Those of each version are in order, and of some there are many: a sort that knows what is in order already.
+    all.sort();
+    all.dedup();
+    all
 }
 
 /// Whether a read begun at `reading` can no longer show `old`, one of all `versions`.

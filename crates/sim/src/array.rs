@@ -15,7 +15,7 @@ use engine::format::Bad;
 use engine::{DriveState, Kind, LogSpec, OpenOptions, Pool, VolumeSpec};
 use media::drive::{SimulatedFaults, SimulatedOptions};
 use media::{Drive, Power, Simulated, SimulatedPmem};
-use reactor::{random, sleep, spawn};
+use reactor::{Nanos, random, sleep, spawn};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -49,6 +49,8 @@ pub struct Media {
     kept: RefCell<operator::Kept>,
     /// There is no space behind some drives in this life, now or later.
     scarce: Cell<bool>,
+    /// Until when there is no space behind some drive, or was last.
+    lacked_space: Rc<Cell<Option<Nanos>>>,
     /// What happens to the media, for the trace.
     said: Rc<RefCell<Vec<String>>>,
     stage: Rc<Cell<returning::Stage>>,
@@ -113,6 +115,7 @@ impl Media {
             truth: Rc::default(),
             kept: RefCell::default(),
             scarce: Cell::new(false),
+            lacked_space: Rc::default(),
             said: Rc::default(),
             stage: Rc::default(),
         }
@@ -202,6 +205,11 @@ impl Media {
     /// There may be no space behind the drives in this life.
     pub const fn is_scarce(&self) -> bool {
         self.scarce.get()
+    }
+
+    /// There was no space behind some drive then, or later.
+    pub fn has_lacked_space(&self, since: Nanos) -> bool {
+        self.lacked_space.get().is_some_and(|until| until >= since)
     }
 
     /// Opens the pool there is; where its log is lost, for whoever accepts that.

@@ -256,9 +256,12 @@ impl Life {
             self.expect("make whole", whole);
         }
         self.note(format_args!("{what}"));
+        let begun = now();
         let answer = self.settled(what, self.store.close(export)).await;
-        // Without space behind the drives it ends with what is in its log.
-        let closed = !self.lacks_space(&answer) && self.expect(what, answer).is_some();
+        // What is not written anywhere else stays in the log where there is no space behind a drive while it is to be
+        // carried off: only then may it be full.
+        let is_full = self.lacks_space(&answer) && self.run.world.has_lacked_space(begun);
+        let closed = !is_full && self.expect(what, answer).is_some();
         // What was given up has a fate now.
         let mut model = self.run.model.borrow_mut();
         model.crash();

@@ -97,6 +97,16 @@ fn span(prng: &mut Prng, least: Duration, doublings: u64) -> Duration {
 
 impl Plan {
     pub fn new(seed: u64) -> Self {
+        let mut plan = Self::base(seed);
+        plan.cuts_at_fences(&mut Prng::new(seed ^ 0x5eed_0fe4_ce00_0001));
+        let mut prng = Prng::new(seed ^ 0x5eed_0109_304e_0001);
+        let is_memory = matches!(plan.shape.log, LogShape::Pmem(_));
+        plan.moves_log = is_memory && plan.shape.faults.rot.is_none() && prng.below(3) == 0;
+        plan
+    }
+
+    /// Power fails anywhere but in place of fences, and the log stays where it is.
+    fn base(seed: u64) -> Self {
         let mut prng = Prng::new(seed);
         let p = &mut prng;
         let mix = Mix {
@@ -155,10 +165,6 @@ impl Plan {
             // Whose parts are lost with the whole: the model knows whole blocks only.
             plan.small_percent = 0;
         }
-        plan.cuts_at_fences(&mut Prng::new(seed ^ 0x5eed_0fe4_ce00_0001));
-        let mut prng = Prng::new(seed ^ 0x5eed_0109_304e_0001);
-        let is_memory = matches!(plan.shape.log, LogShape::Pmem(_));
-        plan.moves_log = is_memory && plan.shape.faults.rot.is_none() && prng.below(3) == 0;
         plan
     }
 
@@ -205,11 +211,10 @@ impl Plan {
 
     /// What the seed means otherwise, and the commit log is lost between lives.
     pub fn loses_log(seed: u64) -> Self {
-        let mut plan = Self::new(seed);
+        let mut plan = Self::base(seed);
         let mut prng = Prng::new(seed ^ 0x5eed_0109_1055_0001);
         let rot = plan.shape.faults.rot.take();
         plan.shape.faults.disaster = None;
-        plan.moves_log = false;
         plan.settles = [0, 20, 200, 1000][usize64(prng.below(4))];
         plan.shape.add_log_losses(&mut prng, plan.lives.len());
         let mut prng = Prng::new(seed ^ 0x5eed_070a_4e57_0001);

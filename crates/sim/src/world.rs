@@ -6,6 +6,7 @@ use crate::reference::{Disk, Lie, Reference};
 use crate::shape::{LogLoss, Rot};
 use crate::store::{Refusal, Store};
 use engine::canary::Canary;
+use reactor::Nanos;
 use std::rc::Rc;
 use stdx::Prng;
 
@@ -105,6 +106,14 @@ impl World {
         match self {
             Self::Reference(_) => false,
             Self::Array(media) => media.is_scarce(),
+        }
+    }
+
+    /// There was no space behind some drive then, or later.
+    pub fn has_lacked_space(&self, since: Nanos) -> bool {
+        match self {
+            Self::Reference(_) => false,
+            Self::Array(media) => media.has_lacked_space(since),
         }
     }
 

@@ -5,10 +5,12 @@ use crate::rough::{Rough, Sickness, moment};
 use crate::shape::LogShape;
 use media::drive::SimulatedFaults;
 use media::{Kind, Operation, Refusal, Simulated};
-use reactor::{sleep, spawn};
+use reactor::{Nanos, now, sleep, spawn};
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 use stdx::Prng;
 use stdx::num::{u64_of, usize64};
 
@@ -72,12 +74,19 @@ impl Media {
             "no space behind {one:?} after {after:?} (or at once: {at_once}) for {span:?}"
         ));
         self.scarce.set(true);
+        let lacked = Rc::clone(&self.lacked_space);
+        let lack = move |span: Duration| {
+            let until = Nanos::try_from((Duration::from_nanos(now()) + span).as_nanos());
+            lacked.set(lacked.get().max(Some(until.unwrap_or(Nanos::MAX))));
+        };
         if at_once {
             drives.iter().for_each(|drive| drive.set_full(true));
+            lack(after + span);
         }
         drop(spawn(async move {
             sleep(after).await;
             drives.iter().for_each(|drive| drive.set_full(true));
+            lack(span);
             sleep(span).await;
             drives.iter().for_each(|drive| drive.set_full(false));
         }));
@@ -87,6 +96,7 @@ impl Media {
     pub(super) fn give_space(&self) {
         self.drives.iter().for_each(|drive| drive.set_full(false));
         self.scarce.set(false);
+        self.lacked_space.set(None);
     }
 
     /// Once the pool is open: drives fall sick, no more than it bears beside those it is without.

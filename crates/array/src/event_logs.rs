@@ -9,7 +9,7 @@ use api::value::Nqn;
 use uuid::Uuid;
 
 use crate::limits::EVENT_LOG_BYTES;
-use crate::state::{create_folder, read_file, remove_file, replace_file};
+use crate::state::{create_own_folder, read_file, remove_file, replace_file};
 use crate::{Error, Result};
 
 /// The files of one node.
@@ -32,7 +32,7 @@ impl EventLogs {
     /// `Failed` when the folder for them cannot be had.
     pub fn open(state_dir: &Path) -> Result<Self> {
         let dir = state_dir.join("events");
-        match create_folder(&dir) {
+        match create_own_folder(&dir) {
             Err(error) => Err(Error::failed(format!("cannot create {}", dir.display()), error)),
             Ok(()) => Ok(Self { dir, kept: BTreeMap::new() }),
         }

@@ -11,7 +11,7 @@ use target::reservation::{Held, HostId, Keeper, Keeping, Registration, Saved, Ty
 use uuid::Uuid;
 
 use crate::limits::RESERVATIONS_BYTES;
-use crate::state::{create_folder, read_file, remove_file, replace_file};
+use crate::state::{create_own_folder, read_file, remove_file, replace_file};
 use crate::{Error, Result};
 
 /// Version of the files that this program writes.
@@ -120,7 +120,7 @@ impl Reservations {
     /// `Failed` when the folder for them cannot be had.
     pub fn open(state_dir: &Path) -> Result<Self> {
         let dir = state_dir.join("reservations");
-        match create_folder(&dir) {
+        match create_own_folder(&dir) {
             Err(error) => Err(Error::failed(format!("cannot create {}", dir.display()), error)),
             Ok(()) => Ok(Self { dir }),
         }

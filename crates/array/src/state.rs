@@ -32,7 +32,7 @@ const VERSION: u32 = 1;
 const PID_BYTES: u64 = 20;
 
 /// Mode bits of whoever is not the owner and may write.
-const OTHERS_WRITE: u32 = 0o022;
+pub const OTHERS_WRITE: u32 = 0o022;
 
 /// The state's file.
 const FILE: &str = "state.json";
@@ -198,6 +198,18 @@ pub fn create_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
+/// As [`create_folder`], in the state directory: itself, not where a link leads.
+///
+/// # Errors
+/// As mkdir(2); `NotADirectory` for a link.
+pub fn create_own_folder(path: &Path) -> io::Result<()> {
+    create_folder(path)?;
+    match fs::symlink_metadata(path)?.is_dir() {
+        true => Ok(()),
+        false => Err(io::Error::new(io::ErrorKind::NotADirectory, "it is a link")),
+    }
+}
+
 /// Refuses a directory in which somebody else could put what this process then writes to.
 fn check_is_ours(path: &Path) -> Result<()> {
     let failed = |error| Error::failed(format!("cannot look at {}", path.display()), error);
@@ -233,7 +245,13 @@ fn check_length(bytes: u64, most: u64) -> io::Result<()> {
 /// As the system calls; `FileTooLarge` for one that is longer.
 pub fn read_file(file: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
-    own(OpenOptions::new().read(true)).open(file)?.take(most + 1).read_to_end(&mut text)?;
+    let file = own(OpenOptions::new().read(true))
+        .custom_flags(reactor::file::NO_LINK | reactor::file::NO_WAIT)
+        .open(file)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no file"));
+    }
+    file.take(most + 1).read_to_end(&mut text)?;
     check_length(stdx::num::u64_of(text.len()), most)?;
     Ok(text)
 }
@@ -340,6 +358,24 @@ mod tests {
         fs::remove_file(state.join("state.json.new")).unwrap();
         held.load().unwrap();
         assert_eq!(fs::read(&victim).unwrap(), b"precious");
+        let folder = dir.path().join("folder");
+        fs::create_dir(&folder).unwrap();
+        symlink(&folder, state.join("events")).unwrap();
+        symlink(&folder, state.join("reservations")).unwrap();
+        assert_eq!(crate::event_logs::EventLogs::open(&state).unwrap_err().kind, Kind::Failed);
+        assert_eq!(crate::reservations::Reservations::open(&state).unwrap_err().kind, Kind::Failed);
+    }
+
+    /// A pipe in place of the state had the start wait for ever, without a word.
+    #[test]
+    fn a_state_that_is_no_file_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = StateDir::open(dir.path()).unwrap();
+        let pipe = dir.path().join(FILE);
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        assert_eq!(held.load().unwrap_err().kind, Kind::Failed);
+        fs::remove_file(&pipe).unwrap();
+        held.load().unwrap();
     }
 
     #[test]

@@ -222,6 +222,9 @@ fn unit(res: i32) -> io::Result<()> {
 /// For `custom_flags` of what is opened by name: refuses a symbolic link in place of the thing itself (`O_NOFOLLOW`).
 pub const NO_LINK: i32 = libc::O_NOFOLLOW;
 
+/// As [`NO_LINK`]: a pipe that nobody writes to is not waited for (`O_NONBLOCK`).
+pub const NO_WAIT: i32 = libc::O_NONBLOCK;
+
 /// Opens `path` only to hold it, until what is returned is dropped: against everybody else who does so on this
 /// machine, and a block device against the kernel's own uses, too. What is mounted, swapped to or a part of
 /// another device (LVM, md) cannot be held, and becomes none of that while it is.

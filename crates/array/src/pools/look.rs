@@ -190,6 +190,11 @@ fn hold(
     for ((member, lock), label) in members.into_iter().zip(locks).zip(labels) {
         let path = member.path.display();
         match label {
+            Some(label) if member.drive.capacity() < label.drive_bytes(label.drive) => {
+                let (has, had) = (member.drive.capacity(), label.drive_bytes(label.drive));
+                let what = format!("{path} has {has} bytes, and had {had}: it was cut short");
+                faults.push((member.path, what));
+            }
             Some(label) if Uuid::from_bytes(label.pool) == pool => {
                 held.push(Held { member, lock, label });
             }

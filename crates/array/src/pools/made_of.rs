@@ -1,5 +1,7 @@
 //! What a pool is made of, opened and held against other processes.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,6 +15,7 @@ use media::{Drive, Pmem};
 use uuid::Uuid;
 
 use crate::lock::{Lock, is_at, lock};
+use crate::state::OTHERS_WRITE;
 use crate::{Error, Result};
 
 /// Bytes of a commit log in memory, unless told otherwise: seconds of writing at full speed, and
@@ -72,7 +75,8 @@ pub struct Member {
 }
 
 impl MadeOf {
-    /// Opens what a request names. `shared`: more than one reactor will use it.
+    /// Opens what a request names. `shared`: more than one reactor will use it. `forced`: also a log that others may
+    /// write.
     ///
     /// # Errors
     /// `Invalid` for relative paths and logs that do not go together, `Conflict` for what another
@@ -82,8 +86,12 @@ impl MadeOf {
         log: &[LogPlace],
         log_size: Option<Size>,
         shared: bool,
+        forced: bool,
     ) -> Result<Self> {
         let bytes = log_size.map_or(LOG_BYTES, |size| size.bytes());
+        if !forced {
+            check_are_ours(log)?;
+        }
         Self::open(drives, log, shared, |_| Ok(Some(bytes)))
     }
 
@@ -94,6 +102,9 @@ impl MadeOf {
     /// # Errors
     /// As [`asked`](Self::asked).
     pub fn imported(from: &PoolImport, shared: bool, home: &reactor::Handle) -> Result<Self> {
+        if !from.force {
+            check_are_ours(&from.log)?;
+        }
         Self::open(&from.drives, &from.log, shared, |members| {
             let Some(label) = newest_label(home, members)? else { return Ok(Some(LOG_BYTES)) };
             let empty = label.closed || label.state == PoolState::Exported;
@@ -294,10 +305,31 @@ pub fn open_known_log(
 /// # Errors
 /// `Invalid` for relative paths and places that do not go together, `Conflict` for what is in use, `Failed`.
 pub fn open_new_log(places: &[LogPlace], bytes: u64) -> Result<(LogSpec, Vec<Arc<Lock>>, Made)> {
+    check_are_ours(places)?;
     let (mut locks, mut made) = (Vec::new(), Made::default());
     places.iter().filter_map(LogPlace::path).for_each(|path| made.expect(path, true));
     let log = open_log(places, Some(bytes), &mut locks)?;
     Ok((log, locks, made))
+}
+
+/// Refuses a file for the log that somebody else has made, or may write: what is in it is what hosts wrote last, and
+/// what they read. Shared memory is a folder for everybody.
+fn check_are_ours(places: &[LogPlace]) -> Result<()> {
+    for path in places.iter().filter_map(LogPlace::path) {
+        // The link itself, and what it leads to.
+        let (Ok(entry), Ok(file)) = (fs::symlink_metadata(path), fs::metadata(path)) else {
+            continue;
+        };
+        let is_ours = [&entry, &file].iter().all(|of| of.uid() == reactor::user());
+        if file.is_file() && (!is_ours || file.mode() & OTHERS_WRITE != 0) {
+            let what = format!("{} is another user's, or may be written by others", path.display());
+            return Err(Error::new(Kind::Conflict, what).help(
+                "remove it, or have it be of the user that runs the daemon (`chown`) and of nobody else \
+                 (`chmod 600`); --force takes it as it is where a pool is made or imported",
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Opens a log's devices, creating files of `create` bytes.

@@ -156,7 +156,8 @@ impl Opener {
     /// `Conflict` for a drive that is in use, `Invalid` for what cannot be a pool, `Failed` for what cannot be
     /// opened or written.
     pub fn create(&self, new: &v1::NewPool) -> Result<New> {
-        let mut made_of = MadeOf::asked(&new.drives, &new.log, new.log_size, self.shared)?;
+        let mut made_of =
+            MadeOf::asked(&new.drives, &new.log, new.log_size, self.shared, new.force)?;
         let scheme = made_of::scheme(new.raid, new.drives.len())?;
         let id = Uuid::new_v4();
         let asked = open::Asked {

@@ -3,7 +3,7 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{Bad, VERSION, check, name_from_bytes, name_to_bytes, seal};
+use super::{Bad, VERSION, area, check, name_from_bytes, name_to_bytes, seal};
 use crate::address::BLOCK;
 use crate::limits::{AU_MAX, AU_MIN, DRIVES_MAX, LOG_MEMBERS_MAX, NAME_MAX, SHARDS_MAX};
 
@@ -246,6 +246,14 @@ impl Label {
     /// The devices of the log that have everything.
     pub fn current_members(&self) -> impl Iterator<Item = &LogMember> {
         self.log_members.iter().filter(|member| member.current)
+    }
+
+    /// Bytes that a drive has, at least: one that is shorter was cut off, or is another.
+    #[must_use]
+    pub fn drive_bytes(&self, drive: u16) -> u64 {
+        self.drives.get(usize::from(drive)).map_or(0, |record| {
+            area::END + record.log_bytes + u64::from(record.au_count) * self.layout.au_bytes
+        })
     }
 
     /// Whether a drive with a label of this epoch, which nobody knows to be out, is an old copy. One that missed nothing

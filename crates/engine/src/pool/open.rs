@@ -113,6 +113,10 @@ async fn sort(given: Vec<Arc<Drive>>, options: OpenOptions) -> Result<Sorted> {
         }
     }
     check_history(&epochs, &newest)?;
+    // What is beyond its end is lost, and nobody knows what was there.
+    for (index, place) in (0..).zip(&mut drives) {
+        let _ = place.take_if(|drive| drive.capacity() < newest.drive_bytes(index));
+    }
     // One that failed holds what was there before: it is as good as missing.
     let mut returned = Vec::new();
     for (drive, record) in drives.iter_mut().zip(&newest.drives) {

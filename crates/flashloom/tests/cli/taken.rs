@@ -1,7 +1,7 @@
 //! What a pool is made of held nothing before, unless that is forced.
 
 use std::fs;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 
 use crate::{Daemon, failure, free_port, json};
@@ -10,6 +10,8 @@ use crate::{Daemon, failure, free_port, json};
 fn file(path: &Path, len: u64, at: u64, mark: &[u8]) {
     let file = fs::File::create(path).unwrap();
     file.set_len(len).unwrap();
+    // Whatever the umask: a log that others may write is refused for that.
+    file.set_permissions(fs::Permissions::from_mode(0o600)).unwrap();
     file.write_all_at(mark, at).unwrap();
 }
 
@@ -92,7 +94,7 @@ fn the_new_log_of_an_imported_pool_takes_no_other_ones_place() {
     let (code, said) = failure(other.path(), &import("two-log"));
     assert!(code == 1 && said.contains("holds the commit log of a pool"), "{said}");
     assert!(fs::read(place("two-log")).unwrap() == before, "a log that was refused has changed");
-    fs::write(place("notes"), vec![7; 16 << 20]).unwrap();
+    file(Path::new(&place("notes")), 16 << 20, 0, &[7; 4096]);
     let (_, said) = failure(other.path(), &import("notes"));
     assert!(said.contains("holds data"), "{said}");
     // Its own is empty since it was exported.

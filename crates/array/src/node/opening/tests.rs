@@ -76,11 +76,11 @@ fn said(node: &Node, words: &str) -> usize {
     node.events(0).iter().filter(|event| event.message.contains(words)).count()
 }
 
-/// Of a drive that is gone, one that is another's, one that has lost its label: each was an outage until somebody
+/// Of a drive that is gone, one that is another's, one that has lost its label or a half of itself: each was an outage until somebody
 /// typed all paths of the pool.
 #[test]
 fn a_pool_that_lacks_what_it_bears_opens_by_itself() {
-    for what in ["gone", "blank", "foreign"] {
+    for what in ["gone", "blank", "foreign", "short"] {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path();
         let node = start(dir, "", "");
@@ -91,7 +91,11 @@ fn a_pool_that_lacks_what_it_bears_opens_by_itself() {
         node.stop();
         drop(node);
         let lost = dir.join("fast1");
-        fs::remove_file(&lost).unwrap();
+        if what == "short" {
+            fs::File::options().write(true).open(&lost).unwrap().set_len(96 << 20).unwrap();
+        } else {
+            fs::remove_file(&lost).unwrap();
+        }
         match what {
             "blank" => fs::File::create(&lost).unwrap().set_len(192 << 20).unwrap(),
             "foreign" => fs::rename(dir.join("other0"), &lost).unwrap(),
@@ -106,6 +110,7 @@ fn a_pool_that_lacks_what_it_bears_opens_by_itself() {
         match what {
             "blank" => assert!(problem.contains("carries no label of a pool"), "{problem}"),
             "foreign" => assert!(problem.contains("is of another pool, other"), "{problem}"),
+            "short" => assert!(problem.contains("it was cut short"), "{problem}"),
             _ => {}
         }
         assert_eq!(said(&node, "pool fast waits for what it lacks"), 1);

@@ -143,3 +143,35 @@ fn a_drive_that_never_has_the_means_does_not_stop_the_others() {
         });
     }
 }
+
+/// A drive file that was cut to half was "online" for as long as nobody read what was behind its end.
+#[test]
+fn a_drive_that_is_shorter_than_its_label_says_is_missing() {
+    let (media, mut drives) = simulated(4, 96 * MIB, 0);
+    let log = LogSpec::Bbu(vec![pmem(8 * MIB)]);
+    let spec = spec(&drives, log.clone());
+    let model = reactor::simulate(1, async move {
+        let pool = Pool::create(spec, &[]).await.unwrap();
+        let v = pool.create_volume(volume("db", 16 * MIB)).await.unwrap();
+        let mut model = Model::new();
+        scribble(&v, &mut model, 200, 1).await;
+        pool.close().await.unwrap();
+        model
+    });
+    let half = SimulatedOptions { capacity: 48 * MIB, seed: 1, ..Default::default() };
+    let half = Simulated::new(half);
+    half.restore(&media[1].contents());
+    drives[1] = Arc::new(Drive::Simulated(half));
+    reactor::simulate(2, async move {
+        let open = |options| Pool::open(drives.clone(), log.clone(), options, &[]);
+        let refused = open(OpenOptions::default()).await.err().unwrap();
+        assert_eq!(refused.kind, Kind::Missing, "{refused}");
+        let pool = open(OpenOptions { degraded: true, ..OpenOptions::default() }).await.unwrap();
+        verify(&pool.volume("db").unwrap(), &model).await;
+        let drives = pool.status().await.unwrap().drives;
+        let states = drives.iter().map(|drive| drive.state);
+        let is_online = states.map(|state| state == crate::segment::DriveState::Online);
+        assert!(is_online.eq([true, false, true, true]));
+        pool.close().await.unwrap();
+    });
+}

@@ -75,6 +75,41 @@ fn a_drive_of_a_pool_that_nobody_knows_is_served_only_where_that_is_meant() {
     node.stop();
 }
 
+/// In a folder for everybody, such as shared memory, somebody else makes the file first, and reads and changes what hosts
+/// wrote last.
+#[test]
+fn a_log_that_others_may_write_is_taken_only_where_that_is_meant() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let node = start(dir, "", "");
+    let log = dir.join("log");
+    fs::File::create(&log).unwrap().set_len(16 << 20).unwrap();
+    fs::set_permissions(&log, fs::Permissions::from_mode(0o666)).unwrap();
+    std::os::unix::fs::symlink(&log, dir.join("link")).unwrap();
+    let create = |log: &str, more: &str| {
+        let new = format!(
+            r#"{{"name": "a", "drives": ["{0}/a0,size=192MiB"], "log": ["bbu:{0}/{log}"] {more}}}"#,
+            dir.display()
+        );
+        node.create_pool(&serde_json::from_str(&new).unwrap())
+    };
+    for log in ["log", "link"] {
+        let refused = create(log, "").unwrap_err();
+        assert!(refused.context.contains("may be written by others"), "{refused}");
+    }
+    create("log", r#", "force": true"#).unwrap();
+    let to = format!(r#"{{"to": ["bbu:{}"]}}"#, dir.join("other").display());
+    fs::File::create(dir.join("other")).unwrap().set_len(16 << 20).unwrap();
+    fs::set_permissions(dir.join("other"), fs::Permissions::from_mode(0o606)).unwrap();
+    let to = serde_json::from_str(&to).unwrap();
+    let refused = node.move_log(&named("a"), &to).unwrap_err();
+    assert!(refused.context.contains("may be written by others"), "{refused}");
+    fs::set_permissions(dir.join("other"), fs::Permissions::from_mode(0o600)).unwrap();
+    node.move_log(&named("a"), &to).unwrap();
+    node.stop();
+}
+
 /// It was found in configured folders only, and the operator had to type where the node knew it to be.
 #[test]
 fn an_import_of_a_known_pool_looks_where_it_was() {

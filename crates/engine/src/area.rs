@@ -66,6 +66,19 @@ pub async fn write_label(drive: &Drive, label: &Label) -> Result<()> {
     write(drive, slot, &label.to_block()[..]).await
 }
 
+/// Writes the older one of a drive's label slots again, as it is: nothing changes, but whether the drive takes writes
+/// is known.
+///
+/// # Errors
+/// When the drive fails.
+pub async fn rewrite_older_label(drive: &Drive) -> Result<()> {
+    let epoch = |label: &std::result::Result<Label, Bad>| label.as_ref().ok().map(|l| l.epoch);
+    let [a, b] = label_slots(drive).await?;
+    let older = area::LABEL + if epoch(&a) < epoch(&b) { 0 } else { u64_of(BLOCK) };
+    let held = drive.read(older, BLOCK).await?;
+    write(drive, older, &held).await
+}
+
 /// Where a shard's root slot is on every drive, in bytes from its beginning.
 pub fn root_at(shard: u16, slot: u64) -> u64 {
     area::ROOTS + (u64::from(shard) * 2 + slot) * u64_of(BLOCK)

@@ -91,6 +91,8 @@ pub enum Step {
     SuperblockFua,
     /// What is read of labels, roots and catalogs at an opening lasts from then on.
     OpeningFlush,
+    /// Before the labels call drives out, enough of the others are known to take writes.
+    OpeningTries,
     /// Before an opening changes anything else, the labels say which drives miss that.
     OpeningTells,
     /// Twice, so that those are known that missed a whole life.
@@ -126,7 +128,7 @@ pub enum Step {
 }
 
 impl Step {
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 38] = [
         Self::TrimTells,
         Self::TrimControl,
         Self::CheckpointFlush,
@@ -148,6 +150,7 @@ impl Step {
         Self::RepairFence,
         Self::SuperblockFua,
         Self::OpeningFlush,
+        Self::OpeningTries,
         Self::OpeningTells,
         Self::OpeningTwice,
         Self::OpeningCatalog,

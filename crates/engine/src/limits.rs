@@ -1,5 +1,6 @@
 //! Every bound of this crate, with its reason.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use media::drive::{PASSING_PATIENCE, TRANSFER_DEADLINES};
@@ -92,6 +93,11 @@ pub(crate) const ERROR_WINDOW: Duration = Duration::from_secs(3600);
 /// How often the drives of one place are taken back while a pool is open: each stays held until it is closed. One that
 /// comes and goes more often is of no use to anybody.
 pub(crate) const RETURNS_MAX: usize = 15;
+
+/// How long a drive waits that failed to take a copy of the log, or lost it again, before it is tried once more: the
+/// first time, and however often it was tried.
+pub(crate) const COPY_PAUSES: RangeInclusive<Duration> =
+    Duration::from_secs(10)..=Duration::from_mins(10);
 
 /// Stripes of a drive that are made anew at once: the other drives have some work waiting, and hosts get their share.
 pub(crate) const STRIPES_ANEW: u32 = 4;

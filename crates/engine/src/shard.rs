@@ -249,6 +249,7 @@ impl Shard {
         self.look_at_log();
         self.append(Append::Hole { key: Key::new(view, first), count: blocks }).await?;
         self.freed.set(self.freed.get().saturating_add(blocks.min(self.held())));
+        self.room.note_hole();
         Ok(())
     }
 

@@ -50,6 +50,8 @@ enum What<'a> {
     Label(&'a Label),
     Root(&'a Root),
     Catalog([u8; 16], &'a Catalog),
+    /// Something that is there already.
+    Again,
 }
 
 impl What<'_> {
@@ -61,6 +63,7 @@ impl What<'_> {
             }
             What::Root(root) => area::write_root(drive, root).await,
             What::Catalog(pool, catalog) => area::write_catalog(drive, pool, catalog).await,
+            What::Again => area::rewrite_older_label(drive).await,
         }
     }
 }
@@ -110,6 +113,19 @@ impl Superblock {
     /// Whether something failed that the labels do not tell of yet.
     pub fn has_news(&self) -> bool {
         self.told.load(Ordering::Acquire) != self.failures()
+    }
+
+    /// Makes sure that enough drives take writes, and changes nothing: labels that were written by an opening that then
+    /// comes to nothing call drives out that were only away. Those that do not are out of use.
+    ///
+    /// # Errors
+    /// `Failed` when too few do.
+    pub async fn try_writes(&self) -> Result<()> {
+        let _turn = self.turn.hold().await;
+        match self.put(What::Again).await {
+            Err(error) if matches!(error.kind, Kind::Full | Kind::Busy) => Ok(()),
+            tried => tried,
+        }
     }
 
     /// Writes the labels anew, changed, and with a higher epoch; drives that failed, and devices of the log, are
@@ -315,12 +331,16 @@ impl Superblock {
         &self,
         change: impl FnOnce(&mut Catalog) -> Result<R>,
     ) -> Result<R> {
-        let turn = self.turn.hold().await;
+        let _turn = self.turn.hold().await;
         self.take_back().await?;
         let mut changed = self.catalog();
         let result = change(&mut changed)?;
         changed.generation += 1;
-        if let Err(error) = self.put(What::Catalog(self.pool, &changed)).await {
+        let put = match self.put(What::Catalog(self.pool, &changed)).await {
+            Ok(()) if self.has_news() => self.put_labels(self.label()).await,
+            put => put,
+        };
+        if let Err(error) = put {
             // It is not to happen at the next opening, when everybody was told that it did not.
             self.owed.store(true, Ordering::Release);
             self.catalog.lock().generation = changed.generation;
@@ -328,8 +348,6 @@ impl Superblock {
             return Err(error);
         }
         *self.catalog.lock() = changed;
-        drop(turn);
-        self.tell_failures().await?;
         Ok(result)
     }
 

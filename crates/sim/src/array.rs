@@ -291,7 +291,11 @@ impl Media {
         };
         let report = engine::dump::dump(&spec, &mut |_| {}).await;
         let is_wrong = |finding: &&Finding| {
-            let contents = matches!(finding.structure, Structure::Data | Structure::LogRecord);
+            // A header on a drive that is out is made of the others', which have rotted.
+            let contents = matches!(
+                finding.structure,
+                Structure::Data | Structure::LogRecord | Structure::StripeHeader
+            );
             let lost = self.rotten.get() && contents;
             // What is whole again lacks nothing, though the others would give it back.
             let is_lacking = self.closed.get()

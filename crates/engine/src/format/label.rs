@@ -264,6 +264,30 @@ impl Label {
         epoch + 1 < self.epoch
     }
 
+    /// Whether the pool may have gone on with the drive that carries `other`, after these labels' drives had gone on
+    /// without it. A label that fewer drives have than a pool opens with is an opening that was cut short: nothing came
+    /// of it. `epoch_of` tells what the labels of drives say that are there.
+    #[must_use]
+    pub fn is_forked_by(&self, other: &Self, epoch_of: impl Fn(u16) -> Option<u64>) -> bool {
+        let record = &self.drives[usize::from(other.drive)];
+        if record.mark != DriveMark::Failed || other.epoch < record.since {
+            return false;
+        }
+        // Nobody goes on without a drive before the labels say that it is out.
+        let mut both = self.drives.iter().zip(&other.drives);
+        if !both.any(|(here, there)| !here.is_out() && there.is_out()) {
+            return false;
+        }
+        let takes_part = |index: u16, here: &DriveRecord, there: &DriveRecord| {
+            let was_in = !there.is_out() || there.since >= record.since;
+            here.is_out() && was_in && epoch_of(index).is_none_or(|epoch| epoch >= record.since)
+        };
+        let lists = (0..).zip(self.drives.iter().zip(&other.drives));
+        let others = lists.filter(|&(index, _)| index != other.drive);
+        let others = others.filter(|&(index, (here, there))| takes_part(index, here, there));
+        1 + others.count() >= self.drives.len() - usize::from(self.layout.parity)
+    }
+
     /// The label as a block.
     #[must_use]
     pub fn to_block(&self) -> Box<[u8; BLOCK]> {

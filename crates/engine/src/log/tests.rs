@@ -92,6 +92,50 @@ fn what_was_appended_is_found_until_it_is_trimmed() {
     });
 }
 
+/// A block that had been a hole before it was written read as zeroes for a moment: while the log forgot many records,
+/// what it had of the data went first, and the hole last.
+#[test]
+fn the_older_of_two_records_is_not_found_while_the_newer_is_forgotten() {
+    // Memory has room for so many records.
+    run(Config::default(), async {
+        let log = Rc::new(Log::create(simulated(), BYTES, LANE).await.unwrap());
+        let hole = |key| log.append(Append::Hole { key, count: 1 });
+        hole(key(1, 1)).await.unwrap();
+        write(&log, key(1, 1), 7..8).await;
+        write(&log, key(1, 5), 8..9).await;
+        hole(key(1, 5)).await.unwrap();
+        // So many that they are forgotten in several turns.
+        for n in 0..u64_of(2 * limits::TRIM_STEP) {
+            hole(key(2, 2 * n)).await.unwrap();
+        }
+        let mut items = Vec::new();
+        let through = log.next_batch(usize::MAX, &mut items).unwrap();
+        assert_eq!(items.len(), 2 * limits::TRIM_STEP + 3);
+        let trimmed = Rc::new(std::cell::Cell::new(false));
+        let trim = spawn({
+            let (log, trimmed) = (Rc::clone(&log), Rc::clone(&trimmed));
+            async move {
+                log.trim(through, 0).await.unwrap();
+                trimmed.set(true);
+            }
+        });
+        let mut without_data = 0;
+        for _ in 0..1_000_000 {
+            if trimmed.get() {
+                break;
+            }
+            let (written, emptied) = (log.lookup(key(1, 1), 1).0, log.lookup(key(1, 5), 1).0);
+            assert!(matches!(written, Found::Data(_) | Found::Nothing), "{written:?}");
+            assert!(matches!(emptied, Found::Hole | Found::Nothing), "{emptied:?}");
+            without_data += usize::from(written == Found::Nothing);
+            reactor::yield_now().await;
+        }
+        assert!(without_data > 1, "it was seen in the midst");
+        trim.await.unwrap();
+    })
+    .unwrap();
+}
+
 #[test]
 fn blocks_that_lie_one_behind_another_are_carried_out_together() {
     on_each(|device| async {

@@ -27,19 +27,18 @@ impl Shared {
         }
         self.lane.borrow_mut().control = control;
         self.forget(through).await?;
-        let mut lane = self.lane.borrow_mut();
-        lane.stretches.trim(next.position);
-        lane.tail = next;
-        drop(lane);
+        self.lane.borrow_mut().tail = next;
         self.room.notify();
         Ok(())
     }
 
-    /// Drops the index entries of records up to `through`, a few at a time.
+    /// Drops the index entries of records up to `through`, a few at a time: in the order of the records, data and
+    /// stretches alike. Without the newer of two that have a block, lookups would find the older one.
     async fn forget(&self, through: u64) -> Result<()> {
         let mut mark: Mark = self.lane.borrow().tail;
         loop {
             mark = self.lane.borrow_mut().forget(mark, through, TRIM_STEP, &self.store)?;
+            self.lane.borrow_mut().stretches.trim(mark.position);
             if mark.sequence > through {
                 return Ok(());
             }

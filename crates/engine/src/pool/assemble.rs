@@ -216,6 +216,9 @@ impl Frame {
     /// with are further behind than a crash leaves any.
     async fn begin_life(&self) -> Result<()> {
         let superblock = &self.common.superblock;
+        if !canary::skips(Step::OpeningTries) {
+            superblock.try_writes().await?;
+        }
         let before = |label: &mut Label| {
             *label = Label { epoch: label.epoch, drive: label.drive, ..Label::clone(&self.before) };
         };

@@ -1,16 +1,19 @@
 //! The copies of the log while a pool is open: when one is lost another takes its place.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use media::Pmem;
+use reactor::{Nanos, now};
 
 use super::Pool;
 use super::members::{area_of, next_member, zone_of};
 use crate::address::BLOCK;
 use crate::error::{Error, Kind, Result};
 use crate::format::label::LogKind;
+use crate::limits::COPY_PAUSES;
 use crate::log::{Joining, Place, Tenant};
 use crate::shard::Shard;
 use stdx::num::u64_of;
@@ -25,8 +28,22 @@ pub(super) enum Candidate {
 /// Where further copies are looked for.
 struct Places {
     spare: Vec<Arc<Pmem>>,
-    /// Drives that failed to become one, each with how often it had been taken back.
-    tried: BTreeSet<(u16, usize)>,
+    /// Drives that were tried, each with how often it had been taken back: what made it fail may have passed, but a
+    /// zone that cannot be written is not tried without end.
+    tried: BTreeMap<(u16, usize), Tried>,
+}
+
+struct Tried {
+    times: u32,
+    last: Nanos,
+}
+
+impl Tried {
+    /// Whether it is time to try again.
+    fn is_due(&self) -> bool {
+        let pause = COPY_PAUSES.start().saturating_mul(1 << self.times.min(16));
+        Duration::from_nanos(now() - self.last) >= pause.min(*COPY_PAUSES.end())
+    }
 }
 
 impl Pool {
@@ -34,28 +51,33 @@ impl Pool {
     /// or other drives.
     pub(super) fn keep_copies(&self, spare: Vec<Arc<Pmem>>) {
         let (weak, common) = (Rc::downgrade(&self.0), Arc::clone(&self.0.common));
-        let mut places = Places { spare, tried: BTreeSet::new() };
+        let mut places = Places { spare, tried: BTreeMap::new() };
         reactor::spawn(async move {
             let mut seen = 0;
             loop {
-                match weak.upgrade().map(Pool) {
+                let enough = match weak.upgrade().map(Pool) {
                     Some(pool) if !pool.0.closed.get() => pool.make_copies(&mut places).await,
                     _ => return,
-                }
-                seen = common.superblock.members.changed(seen).await;
+                };
+                let changed = common.superblock.members.changed(seen);
+                let pause = if enough { Duration::MAX } else { *COPY_PAUSES.start() };
+                seen = reactor::timeout(pause, changed).await.unwrap_or(seen);
             }
         });
     }
 
-    async fn make_copies(&self, places: &mut Places) {
+    /// Tells whether there are enough then, or nothing more will be tried.
+    async fn make_copies(&self, places: &mut Places) -> bool {
         loop {
             let _turn = self.0.moving.hold(1).await;
             let superblock = &self.0.common.superblock;
             let enough = superblock.members.current() >= usize::from(superblock.label().log_copies);
             if enough || self.0.closed.get() {
-                return;
+                return true;
             }
-            let Some(candidate) = self.candidate(places) else { return };
+            let Some(candidate) = self.candidate(places) else {
+                return superblock.label().log != LogKind::Drives;
+            };
             let done = self.add_copy(candidate).await;
             self.0.copies_made.set(self.0.copies_made.get() + u64::from(done.is_ok()));
         }
@@ -73,16 +95,18 @@ impl Pool {
             let of = |m: &&crate::format::label::LogMember| m.drive == Some(drive);
             label.log_members.iter().filter(of).any(|m| m.current || !current)
         };
+        let place = |index: u16| (index, superblock.drives.returns(index));
         let free = |index: &u16| {
             let zone = label.drives[usize::from(*index)].log_bytes > 0;
             zone && superblock.drives.is_online(*index)
                 && !holds(*index, true)
-                && !places.tried.contains(&(*index, superblock.drives.returns(*index)))
+                && places.tried.get(&place(*index)).is_none_or(Tried::is_due)
         };
         // One whose zone failed before comes last.
         let index =
             superblock.drives.indices().filter(free).min_by_key(|n| (holds(*n, false), *n))?;
-        places.tried.insert((index, superblock.drives.returns(index)));
+        let times = places.tried.get(&place(index)).map_or(0, |tried| tried.times + 1);
+        places.tried.insert(place(index), Tried { times, last: now() });
         Some(Candidate::Drive(index))
     }
 

@@ -97,7 +97,8 @@ async fn sort(given: Vec<Arc<Drive>>, options: OpenOptions) -> Result<Sorted> {
     let newest = labels.iter().map(|(label, _)| label).max_by_key(|label| label.epoch);
     let newest = newest.ok_or_else(|| Error::new(Kind::Invalid, "a pool needs drives"))?.clone();
     let mut drives: Vec<Option<Arc<Drive>>> = vec![None; newest.drives.len()];
-    let mut epochs = Vec::new();
+    let epochs: Vec<_> = labels.iter().map(|(label, _)| (label.drive, label.epoch)).collect();
+    let mut others = Vec::new();
     for (n, (label, drive)) in labels.into_iter().enumerate() {
         if label.pool != newest.pool {
             let (one, other) = (&label.name, &newest.name);
@@ -106,13 +107,13 @@ async fn sort(given: Vec<Arc<Drive>>, options: OpenOptions) -> Result<Sorted> {
             return Err(Error::new(Kind::Invalid, context));
         }
         let index = usize::from(label.drive);
-        epochs.push((label.drive, label.epoch));
         if index >= drives.len() || drives[index].replace(drive).is_some() {
             let context = format!("drive {n} of those given is there twice, or a copy of another");
             return Err(Error::new(Kind::Invalid, context));
         }
+        others.push(label);
     }
-    check_history(&epochs, &newest)?;
+    check_history(&others, &newest)?;
     // What is beyond its end is lost, and nobody knows what was there.
     for (index, place) in (0..).zip(&mut drives) {
         let _ = place.take_if(|drive| drive.capacity() < newest.drive_bytes(index));
@@ -140,21 +141,19 @@ async fn sort(given: Vec<Arc<Drive>>, options: OpenOptions) -> Result<Sorted> {
     Ok(Sorted { label: newest, drives, behind, old, returned })
 }
 
-/// No label was written on a drive after the others said that it is out: that would be the label of a pool that
-/// went on without them.
-fn check_history(epochs: &[(u16, u64)], newest: &Label) -> Result<()> {
-    for (index, epoch) in epochs {
-        let record = &newest.drives[usize::from(*index)];
-        if record.is_out() && record.mark == DriveMark::Failed && *epoch >= record.since {
+/// The pool did not go on with drives after the others had gone on without them.
+fn check_history(labels: &[Label], newest: &Label) -> Result<()> {
+    let epoch_of = |index| labels.iter().find(|l| l.drive == index).map(|l| l.epoch);
+    match labels.iter().find(|label| newest.is_forked_by(label, epoch_of)) {
+        None => Ok(()),
+        Some(Label { drive, name, .. }) => {
             let context = format!(
-                "drive {index} of pool {} went on by itself after the others had gone on without it: give either, \
-                 not both",
-                newest.name
+                "drive {drive} of pool {name} went on by itself after the others had gone on without it: give either, \
+                 not both"
             );
-            return Err(Error::new(Kind::Invalid, context));
+            Err(Error::new(Kind::Invalid, context))
         }
     }
-    Ok(())
 }
 
 impl Sorted {

@@ -11,7 +11,7 @@ use super::Pool;
 use crate::area;
 use crate::canary::{self, Canary, Step};
 use crate::error::{Error, Kind, Result};
-use crate::format::label::{DriveMark, Label};
+use crate::format::label::Label;
 use crate::rejoin::Progress;
 use crate::segment::DriveState;
 use crate::shard::Shard;
@@ -124,7 +124,7 @@ impl Pool {
             let context = format!("drive {index} of pool {} is in use", current.name);
             return Err(Error::new(Kind::Exists, context));
         }
-        if record.mark == DriveMark::Failed && label.epoch >= record.since {
+        if current.is_forked_by(label, |_| None) {
             let context = format!(
                 "drive {index} of pool {} went on by itself after the others had gone on without it",
                 current.name

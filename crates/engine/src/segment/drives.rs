@@ -500,6 +500,7 @@ impl DriveSet {
     ) -> Result<()> {
         let mut waiting = None;
         loop {
+            let tried = now();
             let write = async {
                 loop {
                     match self.write_or_return(drive, offset, data).await {
@@ -519,6 +520,7 @@ impl DriveSet {
             match written {
                 Err((error, Some(back))) if error.kind == Kind::Full && !patience.has_ended() => {
                     waiting.get_or_insert_with(|| patience.wait());
+                    patience.refused(tried);
                     data = back;
                     reactor::sleep(NO_SPACE_PAUSE).await;
                 }

@@ -5,6 +5,7 @@ use super::{SegmentInfo, Segments};
 use crate::address::BLOCK;
 use crate::error::{Error, Kind, Result};
 use crate::format::stripe::StripeHeader;
+use crate::limits::SALVAGE_ATTEMPTS;
 use stdx::num::usize32;
 
 impl Segments {
@@ -33,7 +34,16 @@ impl Segments {
         if read && let Some(header) = parse(&bytes) {
             return Ok(Some(header));
         }
-        match self.recover(target, &mut bytes, &|bytes| parse(bytes).is_some()).await {
+        let fits = |bytes: &[u8]| parse(bytes).is_some();
+        let mut recovered = self.recover(target, &mut bytes, &fits).await;
+        for _ in 1..SALVAGE_ATTEMPTS {
+            // A read may fail once and not again, and a header that was there once is relied on.
+            if !matches!(recovered, Err(Unrecoverable::TooFew(_))) {
+                break;
+            }
+            recovered = self.recover(target, &mut bytes, &fits).await;
+        }
+        match recovered {
             Ok(()) => Ok(parse(&bytes)),
             Err(Unrecoverable::NoneFits) => Ok(None),
             // What lies there was read and is of no stripe of this life: past the last one that is

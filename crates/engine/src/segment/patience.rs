@@ -1,13 +1,16 @@
 //! Writes that wait until there is space again behind their drives.
 
+use reactor::Nanos;
 use reactor::sync::Signal;
 use std::cell::Cell;
 
 /// A shard's writes that wait for space.
 pub struct Patience {
     waiting: Cell<usize>,
+    /// When the latest of those that found no space was tried.
+    refused: Cell<Option<Nanos>>,
     ended: Cell<bool>,
-    /// Raised when the first begins to wait, when the last need not any more, and when all is over.
+    /// Raised when one found no space, when it need not wait any more, and when all is over.
     pub changed: Signal,
 }
 
@@ -23,20 +26,35 @@ impl Drop for Waiting<'_> {
 
 impl Default for Patience {
     fn default() -> Self {
-        Self { waiting: Cell::new(0), ended: Cell::new(false), changed: Signal::new() }
+        Self {
+            waiting: Cell::new(0),
+            refused: Cell::new(None),
+            ended: Cell::new(false),
+            changed: Signal::new(),
+        }
     }
 }
 
 impl Patience {
     pub(super) fn wait(&self) -> Waiting<'_> {
         self.waiting.set(self.waiting.get() + 1);
-        self.changed.raise();
         Waiting(self)
+    }
+
+    /// One that was tried then found no space.
+    pub(super) fn refused(&self, tried: Nanos) {
+        self.refused.set(self.refused.get().max(Some(tried)));
+        self.changed.raise();
     }
 
     /// Whether writes wait.
     pub const fn is_tried(&self) -> bool {
         self.waiting.get() > 0
+    }
+
+    /// When the latest of those that found no space was tried.
+    pub const fn last_refused(&self) -> Option<Nanos> {
+        self.refused.get()
     }
 
     /// No write waits any longer.

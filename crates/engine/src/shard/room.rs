@@ -8,11 +8,12 @@
 //! whoever comes later leaves room for those who wait, and whether the pool is full is told by what
 //! the look found live, not by what is held when it ends.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
+use reactor::now;
 use reactor::sync::Signal;
 
 use stdx::Counted;
@@ -28,6 +29,9 @@ use crate::map::{Contents, Extent, Extents};
 /// that happens in its shard wake it: other shards give space back too.
 const STARVED: Duration = Duration::from_millis(50);
 
+/// Looks for space that a writer waits for at most because hosts give something back meanwhile: that may be nothing.
+const LOOKS_FOR_HOLES: u32 = 4;
+
 /// Room in a shard, as far as writers are concerned.
 #[derive(Default)]
 pub struct Room {
@@ -41,6 +45,8 @@ pub struct Room {
     let_in: Cell<u64>,
     /// Blocks let in, ever, but for those known to replace others.
     fresh: Cell<u64>,
+    /// Holes that hosts made, ever.
+    holes: Cell<u64>,
     /// Blocks that the last look found live, and `fresh` as of which it knows them all.
     live: Cell<Option<(u64, u64)>>,
     /// Looks for space: asked for, begun, ended. Each has a number.
@@ -63,6 +69,11 @@ impl Room {
             self.changed.raise();
         }
         self.asked.get()
+    }
+
+    /// A host gave something back, which the next look may find.
+    pub(super) fn note_hole(&self) {
+        self.holes.set(self.holes.get() + 1);
     }
 
     /// Has whoever waits look again.
@@ -143,8 +154,9 @@ impl Shard {
             }
             return Ok(promise);
         }
+        let mut looks_for_holes = LOOKS_FOR_HOLES;
         loop {
-            let others = self.room.let_in.get();
+            let (others, holes) = (self.room.let_in.get(), self.room.holes.get());
             let queued = Queued::new(&self.room, blocks);
             self.find_space().await;
             drop(queued);
@@ -158,7 +170,11 @@ impl Shard {
             // As long as others are let in, and leave what they replaced to be found, a turn comes.
             let is_full = !replaces && self.was_found_full(blocks);
             if is_full || self.room.let_in.get() == others {
-                break;
+                // What was given back while the look was under way is found by the next one.
+                if self.room.holes.get() == holes || looks_for_holes == 0 {
+                    break;
+                }
+                looks_for_holes -= 1;
             }
         }
         self.common.ask_others(self.writer.shard).await;
@@ -334,11 +350,12 @@ impl Shard {
     /// Has the log refuse writes while there is no space behind the drives, until the shard ends.
     pub(super) async fn watch_drives(self: Rc<Self>) {
         let patience = self.writer.segments.patience();
-        let mut refuses = false;
+        let now = || (patience.is_tried(), patience.last_refused());
+        let mut seen = (false, None);
         while !self.ended.get() {
-            let changed = || self.ended.get() || patience.is_tried() != refuses;
-            patience.changed.until(changed).await;
-            refuses = patience.is_tried();
+            patience.changed.until(|| self.ended.get() || now() != seen).await;
+            seen = now();
+            let refuses = patience.is_tried();
             self.log.refuse_writes(refuses || self.room.starved.get() > 0);
             self.room.changed.raise();
             self.advanced.raise();
@@ -368,14 +385,19 @@ impl Shard {
     /// after that the log is not needed to open the shard.
     ///
     /// # Errors
-    /// As [`Shard::flush_map`].
-    pub async fn drain(&self) -> Result<()> {
+    /// As [`Shard::flush_map`]; `Full` where a write that was tried from now on found no space behind a drive.
+    pub async fn drain(self: &Rc<Self>) -> Result<()> {
+        let begun = now();
+        let no_space = || {
+            self.lacks_drive_space()
+                && self.writer.segments.patience().last_refused() >= Some(begun)
+        };
         {
             let _draining = Counted::new(&self.draining);
             self.filling.raise();
             let drained = || {
                 let is_carried = self.log.tail() >= self.log.head();
-                is_carried || self.writer.check().is_err() || self.lacks_drive_space()
+                is_carried || self.writer.check().is_err() || no_space()
             };
             self.advanced.until(drained).await;
         }
@@ -384,7 +406,17 @@ impl Shard {
             let failed = Error::new(Kind::Failed, "the commit log failed");
             return Err(if self.log.has_ended() { failed } else { no_drive_space() });
         }
-        self.flush_map().await
+        // Beside, so that it has not to be given up in the midst.
+        let flushed = Rc::new(RefCell::new(None));
+        let (this, tell) = (Rc::clone(self), Rc::clone(&flushed));
+        self.run(reactor::spawn(async move {
+            let done = this.flush_map().await;
+            *tell.borrow_mut() = Some(done);
+            this.advanced.raise();
+        }));
+        self.advanced.until(|| flushed.borrow().is_some() || no_space()).await;
+        let done = flushed.take();
+        done.unwrap_or_else(|| Err(no_drive_space()))
     }
 
     /// What a background task makes of its outcome. Without space for metadata it waits and tries

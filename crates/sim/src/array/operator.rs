@@ -31,6 +31,8 @@ pub(super) struct Truth {
     current: BTreeSet<usize>,
     /// The pool was closed in order, and an opening was cut short since: it has a new log, or needs none.
     between_logs: bool,
+    /// The last openings were cut short: perhaps they left nobody out of the current ones.
+    unsure: bool,
     /// Drives that misbehave in this life, or did in the last.
     pub sick: BTreeSet<usize>,
     /// Drives that forgot what was written to them, and were not made whole since: they seem sound.
@@ -158,9 +160,18 @@ impl Media {
         let stale: BTreeSet<usize> =
             devices.clone().filter(|n| !truth.current.contains(n)).collect();
         let takes_stale = !stale.is_empty() && aside.below(3) == 0;
+        let mut old = old.filter(|_| prng.below(2) == 0);
+        let bears = self.plan.shape.redundancy();
+        let mut lacking = &(&truth.out - &truth.rotten) | &hidden;
+        lacking.extend(old);
+        if lacking.len() <= bears && (&lacking | &truth.rotten).len() > bears {
+            // It opens, and what rots on a drive is one loss too many.
+            hidden = &hidden & &truth.out;
+            old = None;
+        }
         Attempt {
             hidden,
-            old: old.filter(|_| prng.below(2) == 0),
+            old,
             log: {
                 let some = devices.clone().filter(|_| prng.below(3) > 0).collect();
                 if takes_stale { stale } else { some }
@@ -304,8 +315,10 @@ impl Media {
             truth.current.clone_from(&attempt.log);
             truth.between_logs = true;
         } else if !truth.current.is_disjoint(&with_it) {
-            truth.current = &truth.current & &with_it;
-        } else if truth.between_logs {
+            let narrowed = &truth.current & &with_it;
+            truth.unsure |= narrowed != truth.current;
+            truth.current = narrowed;
+        } else if truth.between_logs || truth.unsure {
             // It is on these, or on those.
             truth.current.clear();
         }
@@ -350,13 +363,13 @@ impl Media {
         truth.rotten = &truth.rotten - &truth.out;
         truth.out = &truth.out | &truth.rotten;
         truth.replaced = &truth.replaced & &truth.out;
-        truth.between_logs = false;
+        (truth.between_logs, truth.unsure) = (false, false);
         // A zone of the log may lie where a drive was sick, until another has taken its place.
         if status.log.failed_devices > 0 {
             let sick = truth.sick.clone();
             truth.out.extend(sick);
             // Without any that had all of it, what is there now was made of what was given.
-            if truth.current.is_disjoint(&attempt.with_contents()) {
+            if !truth.current.is_empty() && truth.current.is_disjoint(&attempt.with_contents()) {
                 truth.current.clone_from(&attempt.log);
             }
         } else {

@@ -79,8 +79,8 @@ const FOUND: [u64; 21] = [
 
 /// What a crash had counted twice was never found while others wrote: the pool said that it was full.
 const FOUND_FULL: u64 = 2_501_633_055;
-/// The same, with moves.
-const MOVES_FOUND_FULL: u64 = 2_501_631_901;
+/// The same, with moves; and a write that waited was refused for what was given back meanwhile.
+const MOVES_FOUND_FULL: [u64; 2] = [2_501_631_901, 189_772_342_633_026];
 
 #[test]
 fn what_was_found_once_stays_mended() {
@@ -145,7 +145,7 @@ const MOVES_CANARY_SEEDS: u64 = 40;
 
 #[test]
 fn what_is_moved_about_stays() {
-    for seed in (0..MOVES_SEEDS).chain([MOVES_FOUND_FULL]) {
+    for seed in (0..MOVES_SEEDS).chain(MOVES_FOUND_FULL) {
         let failure = carry_out(ENGINE, Plan::moves(seed), false).failure;
         assert_eq!(failure, None, "replay: cargo run -p sim -- --seed {seed} --moves --trace");
     }
@@ -175,8 +175,24 @@ const LOSES_LOG_SEEDS: u64 = 60;
 /// 950404: a control slot of the lost log that could not be read was called a failed drive.
 /// 7001213: reclaim waited for a segment, and with it those that it alone could give back, in a pool that held more
 /// than it may: what a crash had counted twice was room for writers from then on.
-const LOSES_LOG_FOUND: [u64; 13] = [
-    59, 284, 349, 556, 1389, 3487, 800_702, 800_810, 801_591, 900_622, 901_076, 950_404, 7_001_213,
+/// 189772342632490: a stripe that the opening relied on was missing once its header had not been read the first time.
+/// 189772342632823: a volume whose deletion had failed could be written, and not made larger.
+const LOSES_LOG_FOUND: [u64; 15] = [
+    59,
+    284,
+    349,
+    556,
+    1389,
+    3487,
+    800_702,
+    800_810,
+    801_591,
+    900_622,
+    901_076,
+    950_404,
+    7_001_213,
+    189_772_342_632_490,
+    189_772_342_632_823,
 ];
 
 #[test]
@@ -256,9 +272,13 @@ fn the_canaries_of_misbehaving_drives_are_found() {
 /// Seeds of a pool whose drives come and go while it is open, each of some seconds.
 const RETURNS_SEEDS: u64 = 4;
 
+/// 58666978677145, 189772342632900: an opening that was refused had called drives out that were only away.
+/// 58666978676670: a copy of the log that was lost a second time was not made again.
+const RETURNS_FOUND: [u64; 3] = [58_666_978_677_145, 189_772_342_632_900, 58_666_978_676_670];
+
 #[test]
 fn drives_that_come_and_go_cost_nothing() {
-    keep(Mode::Returns, 0..RETURNS_SEEDS);
+    keep(Mode::Returns, (0..RETURNS_SEEDS).chain(RETURNS_FOUND));
 }
 
 /// Bugs in how drives are taken back.

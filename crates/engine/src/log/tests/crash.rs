@@ -270,7 +270,7 @@ fn two_drives_bear_one_that_lies() {
 #[test]
 fn what_an_opening_stores_again_is_there_before_the_log_says_so() {
     for seed in 0..60 {
-        for lines in 1..8 {
+        for lines in 1..16 {
             simulate(seed, async move {
                 let (memories, mut prng) = (Memories::new(2), Prng::new(seed));
                 let log = Log::create(memories.device(), BYTES, LANE).await.unwrap();

@@ -71,7 +71,7 @@ async fn is_right(shard: &Shard, view: View, at: u64, wanted: &[u8]) -> bool {
 }
 
 /// Takes all away that the volume had, and gives the segments that nothing needs from now on.
-async fn emptied(shard: &Shard, view: View) -> Vec<SegmentId> {
+async fn emptied(shard: &Rc<Shard>, view: View) -> Vec<SegmentId> {
     shard.punch(view, 0, BLOCKS).await.unwrap();
     shard.drain().await.unwrap();
     let is_full = |segment: &&Segment| {

@@ -545,3 +545,31 @@ fn a_volume_whose_deletion_failed_is_there_after_a_restart() {
         has(&all, &LogSpec::Drives, OpenOptions::default(), &model).await.close().await.unwrap();
     });
 }
+
+/// A drive that had lost its copy of the log to a passing error, and then once more, was never tried again: with no other
+/// to take it the log went on with a copy too few.
+#[test]
+fn a_copy_that_was_lost_twice_is_made_a_third_time() {
+    let (media, all) = simulated(3, 256 * MIB, 0);
+    reactor::simulate(1, async move {
+        let spec =
+            PoolSpec { scheme: raid::Scheme::Mirror { copies: 3 }, ..spec(&all, LogSpec::Drives) };
+        let pool = Pool::create(spec, &[]).await.unwrap();
+        let v = pool.create_volume(volume("db", 16 * MIB)).await.unwrap();
+        let mut model = Model::new();
+        for seed in 1..6 {
+            fail_once(&media[0]);
+            scribble(&v, &mut model, 20, seed).await;
+            let made = async {
+                while pool.log_copies() != (3, 3) || pool.log_copies_made() < seed {
+                    reactor::sleep(Duration::from_secs(1)).await;
+                }
+            };
+            reactor::timeout(Duration::from_mins(10), made).await.expect("all copies of the log");
+        }
+        assert_eq!(pool.status().await.unwrap().drives[0].state, DriveState::Online);
+        pool.close().await.unwrap();
+        let pool = open(&all, &LogSpec::Drives, OpenOptions::default()).await.unwrap();
+        verify(&pool.volume("db").unwrap(), &model).await;
+    });
+}

@@ -6,8 +6,9 @@ use media::{Kind as MediaKind, Operation, Refusal};
 use reactor::now;
 
 use super::*;
-use crate::area::read_label;
+use crate::area::{read_label, write_label};
 use crate::format::area as at;
+use crate::format::label::DriveMark;
 use crate::segment::DriveState;
 
 const DEGRADED: OpenOptions = OpenOptions {
@@ -172,6 +173,82 @@ fn a_drive_that_is_shorter_than_its_label_says_is_missing() {
         let states = drives.iter().map(|drive| drive.state);
         let is_online = states.map(|state| state == crate::segment::DriveState::Online);
         assert!(is_online.eq([true, false, true, true]));
+        pool.close().await.unwrap();
+    });
+}
+
+/// Two drives were away, and a third could be read and not written. The labels of the others called those two out before
+/// the opening was refused, and once they were back with other drives away nobody opened the pool any more.
+#[test]
+pub(super) fn an_opening_that_too_few_drives_take_the_writes_of_changes_nothing() {
+    let (media, all) = simulated(6, 128 * MIB, 0);
+    reactor::simulate(1, async move {
+        let log = LogSpec::Pmem(vec![pmem(8 * MIB)]);
+        let (pool, v) = create(&all, &log).await;
+        let mut model = Model::new();
+        scribble(&v, &mut model, 200, 1).await;
+        pool.close().await.unwrap();
+        let before = epochs(&all).await;
+        let (operation, kind) = (Some(Operation::Write), MediaKind::Medium);
+        media[3].refuse(Refusal { operation, range: 0..u64::MAX, kind, times: None });
+        let refused = open(&all[..4], &log, DEGRADED).await.err().unwrap();
+        assert_eq!(refused.kind, Kind::Failed, "{refused}");
+        media[3].refuse_nothing();
+        let pool = open(&all[2..], &log, DEGRADED).await.unwrap();
+        verify(&pool.volume("db").unwrap(), &model).await;
+        pool.close().await.unwrap();
+        assert_eq!(epochs(&all[..2]).await, before[..2]);
+    });
+}
+
+/// Half of the drives were given, and the opening was cut short when one of them had its label. Then another half went
+/// on, and the one drive was taken for having gone on without it.
+#[test]
+fn a_half_whose_opening_was_cut_short_is_no_fork() {
+    let (_media, all) = simulated(4, 128 * MIB, 0);
+    reactor::simulate(1, async move {
+        let log = LogSpec::Pmem(vec![pmem(8 * MIB)]);
+        let (pool, v) = create(&all, &log).await;
+        let mut model = Model::new();
+        scribble(&v, &mut model, 200, 1).await;
+        pool.close().await.unwrap();
+        let mut cut = read_label(&all[2]).await.unwrap().unwrap();
+        cut.epoch += 1;
+        cut.term += 1;
+        for out in [0, 3] {
+            cut.drives[out].set_mark(DriveMark::Failed, cut.epoch);
+        }
+        write_label(&all[2], &cut).await.unwrap();
+        let pool = open(&all[..2], &log, DEGRADED).await.unwrap();
+        scribble(&pool.volume("db").unwrap(), &mut model, 200, 2).await;
+        pool.close().await.unwrap();
+        let pool = open(&all, &log, DEGRADED).await.unwrap();
+        verify(&pool.volume("db").unwrap(), &model).await;
+        pool.close().await.unwrap();
+    });
+}
+
+/// A label that calls nobody out was on two drives of four when power failed. The others went on without them, and those
+/// were taken for having gone on by themselves.
+#[test]
+fn a_half_that_was_first_to_have_a_label_is_no_fork() {
+    let (_media, all) = simulated(4, 128 * MIB, 0);
+    reactor::simulate(1, async move {
+        let log = LogSpec::Pmem(vec![pmem(8 * MIB)]);
+        let (pool, v) = create(&all, &log).await;
+        let mut model = Model::new();
+        scribble(&v, &mut model, 200, 1).await;
+        pool.close().await.unwrap();
+        for drive in &all[..2] {
+            let mut cut = read_label(drive).await.unwrap().unwrap();
+            cut.epoch += 1;
+            write_label(drive, &cut).await.unwrap();
+        }
+        let pool = open(&all[2..], &log, DEGRADED).await.unwrap();
+        scribble(&pool.volume("db").unwrap(), &mut model, 200, 2).await;
+        pool.close().await.unwrap();
+        let pool = open(&all, &log, DEGRADED).await.unwrap();
+        verify(&pool.volume("db").unwrap(), &model).await;
         pool.close().await.unwrap();
     });
 }

@@ -395,3 +395,25 @@ fn a_full_pool_that_loses_a_drive_reads_overwrites_and_frees() {
         pool.close().await.unwrap();
     });
 }
+
+/// There was space again, but nobody had written since: a close took the last refusal for an answer, and left everything
+/// in the log.
+#[test]
+fn a_pool_that_there_is_space_for_again_is_closed_in_order() {
+    reactor::simulate(1, async {
+        let (media, drives) = simulated(3, 96 * MIB, 0);
+        let log = LogSpec::Bbu(vec![pmem(8 * MIB)]);
+        let spec = PoolSpec { scheme: raid::Scheme::Raid5, ..spec(&drives, log.clone()) };
+        let pool = Pool::create(spec, &[]).await.unwrap();
+        let v = pool.create_volume(volume("db", 48 * MIB)).await.unwrap();
+        let mut model = Model::new();
+        media.iter().for_each(|drive| drive.set_full(true));
+        assert!(write_until_full(&v, &mut model, 1).await < v.len() / BLOCK as u64);
+        media.iter().for_each(|drive| drive.set_full(false));
+        pool.close().await.unwrap();
+        let other = LogSpec::Bbu(vec![pmem(8 * MIB)]);
+        let pool = Pool::open(drives, other, OpenOptions::default(), &[]).await.unwrap();
+        verify(&pool.volume("db").unwrap(), &model).await;
+        pool.close().await.unwrap();
+    });
+}

@@ -38,6 +38,12 @@ fn the_second_labels_of_an_opening_are_missed() {
 }
 
 #[test]
+fn the_try_of_an_opening_is_missed() {
+    let story = old_copies::an_opening_that_too_few_drives_take_the_writes_of_changes_nothing;
+    misses(Step::OpeningTries, "lacks 4 drives", story);
+}
+
+#[test]
 fn the_labels_of_an_opening_are_missed() {
     let story = old_copies::a_copy_from_before_a_life_is_not_a_drive_of_the_pool;
     misses(Step::OpeningTells, "None", story);

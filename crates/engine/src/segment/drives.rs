@@ -622,10 +622,26 @@ impl DriveSet {
                 return Some(done);
             }
             steps += 1;
+            if steps == 1 {
+                self.probe_others(drive);
+            }
+            let silent = steps.max(self.slot(drive).health.silent_steps());
             let spared = || media.is_none_or(|media| self.fail_if_spared(drive, media));
-            if steps >= WRITE_PATIENCE_STEPS && company.has_ended() && spared() {
+            if silent >= WRITE_PATIENCE_STEPS && company.has_ended() && spared() {
                 self.note_hang(drive);
                 return None;
+            }
+        }
+    }
+
+    /// One drive does not answer. What takes one may take several, and those that are asked for nothing now would be
+    /// waited for once this one is out of use, just as long: they are asked at once whether they answer.
+    fn probe_others(&self, but: u16) {
+        for drive in self.indices().filter(|&drive| drive != but) {
+            let Some(media) = self.written(drive).cloned() else { continue };
+            if self.slot(drive).health.begin_probe() {
+                let probe = probe(Arc::clone(&self.shared), usize::from(drive), media);
+                drop(reactor::spawn(probe));
             }
         }
     }
@@ -646,4 +662,16 @@ impl DriveSet {
     pub fn au_blocks(&self) -> u32 {
         stdx::num::low32(self.shared.au_bytes / u64_of(BLOCK))
     }
+}
+
+/// Reads a block of a drive, and notes for how long it does not come.
+async fn probe(shared: Arc<Shared>, drive: usize, media: Arc<Drive>) {
+    let health = &shared.slots[drive].health;
+    let buffer = media.buffer(0, BLOCK, &reactor::buffer::pool()).await;
+    let mut read = pin!(media.fill(0, BLOCK, buffer));
+    // In steps, as where its writes are waited for.
+    while timeout(WRITE_PATIENCE / WRITE_PATIENCE_STEPS, read.as_mut()).await.is_err() {
+        health.stays_silent();
+    }
+    health.end_probe();
 }

@@ -3,7 +3,7 @@
 use crate::limits::{AVOID_FOR, ERROR_WINDOW, HEDGE_FACTOR, HEDGE_MAX, HEDGE_MIN, HUNG_FOR};
 use reactor::{Nanos, now};
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 fn nanos(span: Duration) -> Nanos {
@@ -20,6 +20,10 @@ pub(super) struct Health {
     /// Errors since then.
     errors: AtomicU64,
     since: AtomicU64,
+    /// It is being asked whether it answers.
+    probed: AtomicBool,
+    /// Steps of [`WRITE_PATIENCE`](crate::limits::WRITE_PATIENCE) for which it has not answered that.
+    silent: AtomicU32,
 }
 
 impl Health {
@@ -35,6 +39,26 @@ impl Health {
     /// Whether it did not answer lately: whoever can do without it does not wait for it.
     pub fn is_hung(&self) -> bool {
         now() < self.hung.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is to be asked if it answers; whoever is told so asks, and [ends](Self::end_probe) that.
+    pub fn begin_probe(&self) -> bool {
+        !self.probed.swap(true, Ordering::Relaxed)
+    }
+
+    /// It did not answer for one step more.
+    pub fn stays_silent(&self) {
+        self.silent.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn end_probe(&self) {
+        self.silent.store(0, Ordering::Relaxed);
+        self.probed.store(false, Ordering::Relaxed);
+    }
+
+    /// For how many steps it has answered nothing.
+    pub fn silent_steps(&self) -> u32 {
+        self.silent.load(Ordering::Relaxed)
     }
 
     /// Another drive is there.

@@ -53,6 +53,29 @@ fn a_drive_that_hangs_under_the_log_is_waited_for_no_longer_than_under_a_stripe(
     });
 }
 
+/// The second one was noticed only when the labels had to tell of the first, and waited for as long again.
+#[test]
+fn two_drives_that_hang_at_once_are_waited_for_once() {
+    reactor::simulate(5, async {
+        let (media, drives, pool, v) = raid6(LogSpec::Drives).await;
+        // One of them has a copy of the log, the other has none.
+        assert_eq!(pool.status().await.unwrap().log.drives, [0, 1, 2]);
+        [0, 5].iter().for_each(|n: &usize| media[*n].set_hanging(true));
+        let begun = now();
+        v.write(0, &block(0, 1)).await.unwrap();
+        assert!(seconds_since(begun) < 14, "{} s", seconds_since(begun));
+        let begun = now();
+        pool.close().await.unwrap();
+        assert!(seconds_since(begun) < 14, "{} s", seconds_since(begun));
+        drop(v);
+        reactor::sleep(Duration::from_secs(60)).await;
+        media.iter().for_each(|drive| drive.set_hanging(false));
+        let pool = Pool::open(drives, LogSpec::Drives, OpenOptions::default(), &[]).await.unwrap();
+        read(&pool.volume("db").unwrap(), 0, 1).await;
+        pool.close().await.unwrap();
+    });
+}
+
 /// Nobody noticed until the next write, whenever that was.
 #[test]
 fn a_drive_of_the_log_that_is_gone_is_noticed_though_nobody_writes() {

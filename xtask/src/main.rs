@@ -8,6 +8,7 @@ mod conformance;
 mod floors;
 mod licences;
 mod metadata;
+mod planted;
 mod tidy;
 mod walk;
 
@@ -23,6 +24,7 @@ const USAGE: &str = "usage: cargo xtask <command>
   mutate       leaves out each step the engine relies on, until the simulator misses it
                (for minutes; `--seeds n` of each workload at most, `--step name` for some)
   licences     every dependency has a licence we accept
+  planted      no planted bug is compiled into what users build
   walk         ARCHITECTURE.md names only functions that exist";
 
 /// One broken rule, as it is shown: where, what is wrong, what to do.
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
         "floors" => metadata::load(&root).and_then(|m| floors::check(&m)),
         "mutate" => mutate(&root),
         "licences" => metadata::load(&root).and_then(|m| licences::check(&m)),
+        "planted" => planted::check(&root),
         "tidy" => tidy::check(&root),
         "walk" => walk::check(&root),
         _ => Err(USAGE.to_owned()),
@@ -70,6 +73,7 @@ fn check(root: &Path) -> Result<Vec<Finding>, String> {
     findings.extend(tool(root, &clippy, "mend what clippy printed above")?);
     findings.extend(floors::check(&metadata)?);
     findings.extend(licences::check(&metadata)?);
+    findings.extend(planted::check(root)?);
     findings.extend(tidy::check(root)?);
     findings.extend(walk::check(root)?);
     findings.extend(conformance::check(root)?);

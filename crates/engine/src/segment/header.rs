@@ -26,30 +26,35 @@ impl Segments {
         let len = usize32(info.header_blocks()) * BLOCK;
         let mut bytes = vec![0; len];
         let target = Target { info, stripe, unit: 0, block: 0 };
-        let found = self.read_unless_slow(target, len, &self.memory.reads).await;
-        let read = matches!(&found, Some(Ok(found)) if found.len() == len);
-        if let Some(Ok(found)) = found {
-            bytes.copy_from_slice(&found);
-        }
-        if read && let Some(header) = parse(&bytes) {
-            return Ok(Some(header));
-        }
         let fits = |bytes: &[u8]| parse(bytes).is_some();
-        let mut recovered = self.recover(target, &mut bytes, &fits).await;
-        for _ in 1..SALVAGE_ATTEMPTS {
-            // A read may fail once and not again, and a header that was there once is relied on.
-            if !matches!(recovered, Err(Unrecoverable::TooFew(_))) {
-                break;
+        let (mut read, mut attempts) = (false, 0);
+        let why = loop {
+            attempts += 1;
+            let found = self.read_unless_slow(target, len, &self.memory.reads).await;
+            if let Some(Ok(found)) = found
+                && found.len() == len
+            {
+                read = true;
+                bytes.copy_from_slice(&found);
+                if let Some(header) = parse(&bytes) {
+                    return Ok(Some(header));
+                }
             }
-            recovered = self.recover(target, &mut bytes, &fits).await;
-        }
-        match recovered {
-            Ok(()) => Ok(parse(&bytes)),
-            Err(Unrecoverable::NoneFits) => Ok(None),
+            match self.recover(target, &mut bytes, &fits).await {
+                Ok(()) => return Ok(parse(&bytes)),
+                // A read may fail once and not again, and a header that was there once is relied on: nothing is said of
+                // it by a copy that its stripe's tear left as it was.
+                Err(why) if attempts == SALVAGE_ATTEMPTS => break why,
+                Err(Unrecoverable::NoneFits) if read => return Ok(None),
+                Err(_) => {}
+            }
+        };
+        match why {
+            Unrecoverable::NoneFits => Ok(None),
             // What lies there was read and is of no stripe of this life: past the last one that is
             // what to expect, however many members are lost.
-            Err(Unrecoverable::TooFew(_)) if read => Ok(None),
-            Err(Unrecoverable::TooFew(error)) => {
+            Unrecoverable::TooFew(_) if read => Ok(None),
+            Unrecoverable::TooFew(error) => {
                 let what = format!("header of stripe {stripe}, segment {}", info.id.get());
                 Err(Error::caused(Kind::Failed, what, error))
             }

@@ -176,8 +176,9 @@ const LOSES_LOG_SEEDS: u64 = 60;
 /// 7001213: reclaim waited for a segment, and with it those that it alone could give back, in a pool that held more
 /// than it may: what a crash had counted twice was room for writers from then on.
 /// 189772342632490: a stripe that the opening relied on was missing once its header had not been read the first time.
+/// 171344380629468: the same, where the only other copy of the header was the one that had been torn.
 /// 189772342632823: a volume whose deletion had failed could be written, and not made larger.
-const LOSES_LOG_FOUND: [u64; 15] = [
+const LOSES_LOG_FOUND: [u64; 16] = [
     59,
     284,
     349,
@@ -192,6 +193,7 @@ const LOSES_LOG_FOUND: [u64; 15] = [
     950_404,
     7_001_213,
     189_772_342_632_490,
+    171_344_380_629_468,
     189_772_342_632_823,
 ];
 

@@ -275,6 +275,12 @@ impl Pool {
         label.term += u64::from(fewer);
         let set = drive_set(&label, drives);
         let newest = newest_catalog(&set, label.pool).await?;
+        if canary::has(Canary::WritesFirst) {
+            for (index, drive) in set.indices().filter_map(|n| Some((n, set.drive(n)?))) {
+                let early = Label { epoch: label.epoch + 1, drive: index, ..label.clone() };
+                area::write_label(drive, &early).await?;
+            }
+        }
         let plan = Plan::new(label, found_term, &log, &set, options.accept_loss).await?;
         if risky && !plan.is_witness() {
             return Err(missing(format!(

@@ -1,6 +1,7 @@
 //! What a simulated drive holds: what reads see, and what would be left after a power cut.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use stdx::Prng;
 use stdx::num::{align_down, u64_of, usize64};
 
@@ -10,7 +11,8 @@ const PAGE: u64 = 4096;
 /// What is written whole or not at all when power fails, in bytes.
 pub const SECTOR: u64 = 512;
 
-type Page = Box<[u8; 4096]>;
+/// Shared by an image and its copies until one of them writes to it.
+type Page = Arc<[u8; 4096]>;
 
 /// What reads see of a drive, by page.
 pub(super) type Pages = BTreeMap<u64, Page>;
@@ -70,7 +72,7 @@ fn parts(offset: u64, len: u64) -> impl Iterator<Item = (u64, usize, usize, usiz
 }
 
 fn zeroes() -> Page {
-    Box::new([0; 4096])
+    Arc::new([0; 4096])
 }
 
 impl Image {
@@ -110,9 +112,10 @@ impl Image {
     /// Where it first holds something else than that.
     pub fn difference(&self, other: &Pages) -> Option<u64> {
         let hole = [0; 4096];
-        let differs = |page: &&u64| {
-            let of = |pages: &Pages| pages.get(page).map_or(hole, |page| **page);
-            of(&self.pages) != of(other)
+        let differs = |page: &&u64| match (self.pages.get(page), other.get(page)) {
+            (Some(one), Some(other)) => !Arc::ptr_eq(one, other) && one != other,
+            (Some(one), None) | (None, Some(one)) => **one != hole,
+            (None, None) => false,
         };
         let mut all = self.pages.keys().chain(other.keys());
         all.find(differs).map(|page| page * PAGE)
@@ -237,9 +240,9 @@ impl Image {
     pub fn flip(&mut self, offset: u64, bit: u32) {
         let (page, at) = (offset / PAGE, usize64(offset % PAGE));
         let mask = 1u8 << (bit % 8);
-        self.pages.entry(page).or_insert_with(zeroes)[at] ^= mask;
+        Arc::make_mut(self.pages.entry(page).or_insert_with(zeroes))[at] ^= mask;
         if let Some(durable) = self.durable.get_mut(&page) {
-            durable.contents.get_or_insert_with(zeroes)[at] ^= mask;
+            Arc::make_mut(durable.contents.get_or_insert_with(zeroes))[at] ^= mask;
         }
     }
 }
@@ -258,6 +261,7 @@ impl Cached {
     fn apply(&self, page: u64, target: &mut Page, mut keep: impl FnMut(u64) -> bool) {
         let begin = self.offset.max(page * PAGE);
         let end = (self.offset + self.len).min((page + 1) * PAGE);
+        let target = Arc::make_mut(target);
         let mut at = begin;
         while at < end {
             let next = (align_down(at, SECTOR) + SECTOR).min(end);

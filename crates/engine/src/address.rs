@@ -213,29 +213,39 @@ pub struct Entry {
     pub crc: u32,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// How far a shard's log had come when something was written to the drives: records up to this one were durable in it.
+/// A log that ends before is an old copy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogMark {
+    /// Which log: another number each time a pool gets a new one.
+    pub lane: u64,
+    pub sequence: u64,
+}
 
-    #[test]
-    fn names_are_told_from_places_and_come_back_from_their_keys() {
-        let last = Location::new(SegmentId::new(SEGMENTS_END - 1), (1 << SLOT_BITS) - 1);
-        for at in
-            [Location::new(SegmentId::new(0), 0), Location::new(SegmentId::new(70_000), 9), last]
-        {
-            let name = Name::of(at);
-            assert_eq!((at.name(), name.reference().name()), (None, Some(name)));
-            assert_eq!((name.birth(), Name::of_key(name.key())), (at, Some(name)));
-            assert!(name.key().view.is_shared());
+impl LogMark {
+    /// Bits of the sequence that a stripe's header has.
+    pub const BITS: u32 = 40;
+
+    /// The sequence as a stripe's header has it.
+    #[must_use]
+    pub const fn low(self) -> u64 {
+        self.sequence & ((1 << Self::BITS) - 1)
+    }
+
+    /// The whole sequence of one that has these low bits, and is not half of what they count away from this one.
+    #[must_use]
+    pub const fn near(self, low: u64) -> u64 {
+        let ahead = (low.wrapping_sub(self.sequence) << (64 - Self::BITS)).cast_signed();
+        self.sequence.saturating_add_signed(ahead >> (64 - Self::BITS))
+    }
+}
+
+#[test]
+fn a_mark_is_known_by_its_low_bits() {
+    let mark = |sequence| LogMark { lane: 1, sequence };
+    for sequence in [0_u64, 5, 1 << 39, (1 << 40) - 1, 1 << 40, 3 << 41, 1 << 61] {
+        for other in [sequence.saturating_sub(1000), sequence, sequence + 1, sequence + (1 << 38)] {
+            assert_eq!(mark(sequence).near(mark(other).low()), other);
         }
-        let (one, next) =
-            (Name::of(Location::new(SegmentId::new(9), 6)), Location::new(SegmentId::new(9), 7));
-        assert_eq!(
-            (one.offset(1), one.key().block + 1),
-            (Name::of(next), Name::of(next).key().block)
-        );
-        assert_eq!(Name::of_key(Key::new(View::new(1), 0)), None);
-        let beyond = Key::new(View::new(u32::MAX), 0);
-        assert_eq!(Name::of_key(beyond), None);
     }
 }

@@ -91,6 +91,8 @@ pub enum Step {
     SuperblockFua,
     /// What is read of labels, roots and catalogs at an opening lasts from then on.
     OpeningFlush,
+    /// A log ends no earlier than what the drives have of it.
+    OpeningMarks,
     /// Before the labels call drives out, enough of the others are known to take writes.
     OpeningTries,
     /// Before an opening changes anything else, the labels say which drives miss that.
@@ -128,7 +130,7 @@ pub enum Step {
 }
 
 impl Step {
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 39] = [
         Self::TrimTells,
         Self::TrimControl,
         Self::CheckpointFlush,
@@ -150,6 +152,7 @@ impl Step {
         Self::RepairFence,
         Self::SuperblockFua,
         Self::OpeningFlush,
+        Self::OpeningMarks,
         Self::OpeningTries,
         Self::OpeningTells,
         Self::OpeningTwice,

@@ -202,6 +202,7 @@ impl Shard {
             pool: self.writer.pool,
             shard: self.writer.shard,
             generation,
+            log: self.writer.log(),
             bytes: u64_of(bytes.len()),
             index: index.clone(),
             segments,

@@ -77,6 +77,7 @@ impl Shard {
     async fn destage_batch(&self, items: &mut Vec<Item>) -> Result<()> {
         items.clear();
         let through = self.log.next_batch(BATCH, items)?;
+        self.writer.note_log(through);
         let (mut last, mut at, mut in_turn) = (None, 0, 0);
         while at < items.len() {
             let (taken, location) = self.destage_some(&items[at..]).await?;

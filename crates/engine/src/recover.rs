@@ -171,6 +171,23 @@ async fn since<'a>(
     Ok(since.counting())
 }
 
+/// The last record of its log that a shard's drives know of: nothing leaves a log before it is durable there.
+pub async fn newest_of_log(found: &Found, segments: &Segments, lane: u64) -> u64 {
+    let root = found.root.log;
+    if root.lane != lane {
+        return 0;
+    }
+    let mut newest = root.sequence;
+    for (record, from) in found.open() {
+        for stripe in from..record.info.geometry.stripes() {
+            // What cannot be read says nothing.
+            let Ok(Some(header)) = segments.read_header(&record.info, stripe).await else { break };
+            newest = newest.max(root.near(header.log));
+        }
+    }
+    newest
+}
+
 /// The last ordered stripe up to which all since a checkpoint can be read whole, for a log that does not say
 /// any more which are durable: those it relied on are among them. Durable when this returns.
 ///

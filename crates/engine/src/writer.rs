@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use reactor::sync::{Semaphore, Signal};
 
-use crate::address::{Entry, Key, Location, Name, SegmentId, View};
+use crate::address::{Entry, Key, Location, LogMark, Name, SegmentId, View};
 use crate::canary::{self, Step};
 use crate::common::Common;
 use crate::error::{Error, Kind, Result};
@@ -62,6 +62,8 @@ pub struct Writer {
     /// High half: the epoch the pool was opened in. So no stripe left over from before a crash is
     /// taken for a new one.
     generation: Cell<u64>,
+    /// How far the log had come of which something is in stripes, or about to be.
+    log: Cell<LogMark>,
     failure: RefCell<Option<String>>,
     /// Raised when a stripe was written, or one failed, or segments arrived.
     pub progress: Signal,
@@ -98,6 +100,8 @@ pub struct Parts {
     pub epoch: u64,
     /// The last ordered stripe there is.
     pub sequence: u64,
+    /// The shard's log.
+    pub lane: u64,
 }
 
 impl Writer {
@@ -122,6 +126,7 @@ impl Writer {
             dirty: RefCell::default(),
             flushing: Semaphore::new(1),
             generation: Cell::new(parts.epoch << 32),
+            log: Cell::new(LogMark { lane: parts.lane, sequence: 0 }),
             failure: RefCell::default(),
             progress: Signal::new(),
             hungry: Signal::new(),
@@ -132,6 +137,18 @@ impl Writer {
     #[must_use]
     pub const fn geometry(&self) -> raid::Geometry {
         self.geometry
+    }
+
+    /// Records of the log up to this one, which are durable there, are about to be in stripes.
+    pub fn note_log(&self, sequence: u64) {
+        let LogMark { lane, sequence: before } = self.log.get();
+        self.log.set(LogMark { lane, sequence: sequence.max(before) });
+    }
+
+    /// How far the log had come that far.
+    #[must_use]
+    pub const fn log(&self) -> LogMark {
+        self.log.get()
     }
 
     /// Up to here every ordered stripe is on its drives, though perhaps in their caches.
@@ -444,7 +461,8 @@ impl Writer {
             let mut open = self.open[index(stream)].borrow_mut();
             open.as_mut().and_then(|open| open.builder.take())
         };
-        let Some(builder) = builder else { return self.in_flight.release(1) };
+        let Some(mut builder) = builder else { return self.in_flight.release(1) };
+        builder.note_log(self.log.get());
         let sequence = if stream == Stream::Metadata {
             self.metadata_in_flight.set(self.metadata_in_flight.get() + 1);
             UNORDERED

@@ -4,9 +4,9 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{Bad, VERSION, check, seal};
-use crate::address::{BLOCK, Entry, Location};
+use crate::address::{BLOCK, Entry, Location, LogMark};
 
-const MAGIC: [u8; 8] = *b"FLASHROO";
+const MAGIC: [u8; 8] = *b"FLSHROOT";
 
 /// Where one shard's checkpoint is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub struct Root {
     pub shard: u16,
     /// Grows with every checkpoint.
     pub generation: u64,
+    /// How far the log had come.
+    pub log: LogMark,
     /// Bytes of the manifest.
     pub bytes: u64,
     /// The blocks that list the manifest's blocks.
@@ -42,8 +44,10 @@ struct Head {
     index: U16,
     segments: U16,
     reserved: [u8; 4],
+    log_lane: U64,
+    log_sequence: U64,
 }
-const _: () = assert!(size_of::<Head>() == 56);
+const _: () = assert!(size_of::<Head>() == 72);
 
 /// An [`Entry`] on media.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -88,6 +92,8 @@ impl Root {
             index: stdx::num::u16_of(self.index.len()).into(),
             segments: stdx::num::u16_of(self.segments.len()).into(),
             reserved: [0; 4],
+            log_lane: self.log.lane.into(),
+            log_sequence: self.log.sequence.into(),
         };
         let mut bytes = head.as_bytes().to_vec();
         for entry in &self.index {
@@ -134,6 +140,7 @@ impl Root {
             pool,
             shard,
             generation: head.generation.get(),
+            log: LogMark { lane: head.log_lane.get(), sequence: head.log_sequence.get() },
             bytes: head.bytes.get(),
             index,
             segments,
@@ -153,6 +160,7 @@ mod tests {
             pool: [1; 16],
             shard: 3,
             generation: 99,
+            log: LogMark { lane: 1, sequence: 2 },
             bytes: 123_456,
             index: (1..=64).map(entry).collect(),
             segments: vec![vec![1; 200], vec![], vec![2; 90]],

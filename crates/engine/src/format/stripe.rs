@@ -5,7 +5,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{Bad, VERSION, check, seal};
-use crate::address::{BLOCK, BLOCK_BITS, Key, Location, Name, SLOT_BITS, SegmentId, View};
+use crate::address::{BLOCK, BLOCK_BITS, Key, Location, LogMark, Name, SLOT_BITS, SegmentId, View};
 use raid::Geometry;
 use stdx::num::{u16_of, u32_of, usize32};
 
@@ -115,6 +115,9 @@ pub struct StripeHeader {
     pub stream: Stream,
     /// The order of a shard's stripes.
     pub sequence: u64,
+    /// Nothing in it was carried from a later record of the log: the low bits of that one's
+    /// [sequence](LogMark::low).
+    pub log: u64,
     /// The first slot after the header.
     pub(crate) first_slot: u32,
     pub(crate) records: Vec<OwnerRecord>,
@@ -167,18 +170,20 @@ struct Head {
     generation: U64,
     sequence: U64,
     segment: U32,
-    stripe: U32,
+    stripe: U16,
     records: U16,
     /// Data blocks, without the header's own.
     blocks: U16,
     stream: u8,
-    reserved: [u8; 3],
+    log: [u8; 5],
 }
 const _: () = assert!(size_of::<Head>() == 64);
+const _: () = assert!(LogMark::BITS == 5 * 8);
 const _: () = assert!(std::mem::offset_of!(Head, pool) == 16);
 const _: () = assert!(std::mem::offset_of!(Head, generation) == 32);
 const _: () = assert!(std::mem::offset_of!(Head, segment) == 48);
-const _: () = assert!(std::mem::offset_of!(Head, records) == 56);
+const _: () = assert!(std::mem::offset_of!(Head, records) == 54);
+const _: () = assert!(std::mem::offset_of!(Head, log) == 59);
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -305,11 +310,11 @@ impl StripeHeader {
             generation: self.generation.into(),
             sequence: self.sequence.into(),
             segment: self.segment.get().into(),
-            stripe: self.stripe.into(),
+            stripe: u16_of(usize32(self.stripe)).into(),
             records: u16_of(self.records.len()).into(),
             blocks: u16_of(self.crcs.len()).into(),
             stream: self.stream.to_byte(),
-            reserved: [0; 3],
+            log: low_bytes(self.log),
         };
         let (front, rest) = bytes.split_at_mut(HEAD);
         front.copy_from_slice(head.as_bytes());
@@ -336,7 +341,7 @@ impl StripeHeader {
         if head.pool != pool {
             return Err(Bad::Field("pool"));
         }
-        let stripe = head.stripe.get();
+        let stripe = u32::from(head.stripe.get());
         let blocks = usize::from(head.blocks.get());
         let header_blocks = header_blocks(geometry);
         if stripe >= geometry.stripes() || head.blocks.get() > most_blocks(geometry) {
@@ -363,12 +368,22 @@ impl StripeHeader {
             shard: head.shard.get(),
             stream: Stream::from_byte(head.stream).ok_or(Bad::Field("stream"))?,
             sequence: head.sequence.get(),
+            log: from_low_bytes(head.log),
             first_slot: geometry.stripe_slot(stripe) + header_blocks,
             records,
             crcs: crcs.chunks_exact(CRC).map(crc).collect(),
             references: references.chunks_exact(CRC).map(crc).collect(),
         })
     }
+}
+
+fn low_bytes(number: u64) -> [u8; 5] {
+    let [a, b, c, d, e, ..] = number.to_le_bytes();
+    [a, b, c, d, e]
+}
+
+const fn from_low_bytes([a, b, c, d, e]: [u8; 5]) -> u64 {
+    u64::from_le_bytes([a, b, c, d, e, 0, 0, 0])
 }
 
 fn most_blocks(geometry: Geometry) -> u16 {

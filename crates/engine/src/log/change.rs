@@ -71,6 +71,7 @@ impl Log {
 impl Shared {
     /// Copies what is in the ring into its image. What is appended meanwhile goes there by itself.
     async fn fill_image(&self) -> Result<()> {
+        self.mend_ring().await?;
         let (end, mut position) = {
             let lane = self.lane.borrow();
             (lane.head.position, lane.tail.position)

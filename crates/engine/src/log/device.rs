@@ -304,6 +304,43 @@ impl Store {
         }
     }
 
+    /// Whether more than one device of memory has the log.
+    pub fn is_mirrored(&self) -> bool {
+        self.direct.get() && self.current_areas(&*self.members()).count() > 1
+    }
+
+    /// What the first device gives that has these bytes of the ring as they were stored, which `look` tells. The others get
+    /// them from it: no other copy may be left when they are wanted again.
+    pub fn find<R>(
+        &self,
+        at: u64,
+        len: usize,
+        look: impl Fn(&[u8]) -> Option<R>,
+    ) -> Result<Option<R>> {
+        if let Some(found) = self.with(at, len, &look)? {
+            return Ok(Some(found));
+        }
+        if !self.direct.get() || !self.amended.borrow().is_empty() {
+            return Ok(None);
+        }
+        let mut good = None;
+        for (_, area) in self.current_areas(&*self.members()).skip(1) {
+            let seen = area.pmem.with(area.offset + CONTROL_BYTES + at, len, |bytes| {
+                look(bytes).map(|found| (found, bytes.to_vec()))
+            });
+            if let Ok(Some(seen)) = seen {
+                good = Some(seen);
+                break;
+            }
+        }
+        let Some((found, bytes)) = good else { return Ok(None) };
+        self.put(at, &bytes)?;
+        if !canary::skips(Step::RepairFence) {
+            self.fence();
+        }
+        Ok(Some(found))
+    }
+
     fn with_amended<R>(&self, at: u64, len: usize, look: impl FnOnce(&[u8]) -> R) -> Result<R> {
         let mut bytes = vec![0; len];
         let members = self.members();
@@ -494,18 +531,6 @@ impl Store {
             at += u64_of(len);
         }
         Ok(())
-    }
-
-    /// Calls `look` with bytes of the ring as the mirror has them, if there is one in memory.
-    pub fn with_mirror<R>(
-        &self,
-        at: u64,
-        len: usize,
-        look: impl FnOnce(&[u8]) -> R,
-    ) -> Result<Option<R>> {
-        let members = self.members();
-        let Some((_, area)) = self.current_areas(&*members).nth(1) else { return Ok(None) };
-        Ok(Some(area.pmem.with(area.offset + CONTROL_BYTES + at, len, look)?))
     }
 
     /// What a device says of itself.

@@ -19,6 +19,7 @@ impl Log {
         self.shared.store.attach(joining, bytes)?;
         // What was being written when it came is not written to it.
         self.settle().await?;
+        self.shared.mend_ring().await?;
         self.shared.copy_ring(slot).await?;
         self.shared.trimming.acquire(1).await;
         let _turn = Turn(&self.shared.trimming);
@@ -32,6 +33,32 @@ impl Log {
 }
 
 impl Shared {
+    /// Has each device of memory have each record as it was stored, as long as any of them has it: what is copied from one
+    /// is all there is once the others are the log's no more.
+    pub(super) async fn mend_ring(&self) -> Result<()> {
+        let (mut mark, end) = {
+            let lane = self.lane.borrow();
+            (lane.tail, lane.settled.position)
+        };
+        while self.store.is_mirrored() && mark.position < end {
+            {
+                // What is looked at is not trimmed, and written over, meanwhile.
+                self.trimming.acquire(1).await;
+                let _turn = Turn(&self.trimming);
+                let lane = self.lane.borrow();
+                if mark.sequence < lane.tail.sequence {
+                    mark = lane.tail;
+                }
+                let until = end.min(mark.position + JOIN_STEP);
+                while mark.position < until {
+                    mark = lane.mend(mark, &self.store)?;
+                }
+            }
+            yield_now().await;
+        }
+        Ok(())
+    }
+
     async fn copy_ring(&self, slot: usize) -> Result<()> {
         let (end, mut position) = {
             let lane = self.lane.borrow();

@@ -212,11 +212,12 @@ impl Lane {
     pub fn reference(&self, position: u64, n: usize, store: &Store) -> Result<Reference> {
         let mark = Mark { position, ..Mark::default() };
         let at = self.at(position);
-        let header = store.with(at, HEADER, Record::decode)?;
-        let record = header.filter(|record| matches!(record.kind, Kind::Refer { .. }));
-        let record = record.ok_or_else(|| corrupt(mark))?;
+        let refers = |header: &[u8]| {
+            Record::decode(header).filter(|record| matches!(record.kind, Kind::Refer { .. }))
+        };
+        let record = store.find(at, HEADER, refers)?.ok_or_else(|| corrupt(mark))?;
         let whole = |body: &[u8]| record.is_whole(body).then(|| reference_at(body, n)).flatten();
-        let found = store.with(at + u64_of(HEADER), usize64(record.body_bytes()), whole)?;
+        let found = store.find(at + u64_of(HEADER), usize64(record.body_bytes()), whole)?;
         let (source, entry) = found.ok_or_else(|| corrupt(mark))?;
         Ok(Reference { source, entry })
     }
@@ -224,11 +225,35 @@ impl Lane {
     /// The record at a mark that was stored here.
     fn record(&self, mark: Mark, store: &Store) -> Result<Record> {
         let at = self.at(mark.position);
-        let record = store.with(at, HEADER, Record::decode)?;
-        match record {
-            Some(r) if r.sequence == mark.sequence && r.lane == self.control.lane => Ok(r),
-            _ => Err(corrupt(mark)),
+        let is_it = |r: &Record| r.sequence == mark.sequence && r.lane == self.control.lane;
+        let found = store.find(at, HEADER, |header| Record::decode(header).filter(is_it))?;
+        found.ok_or_else(|| corrupt(mark))
+    }
+
+    /// Has every device of memory have the record at a mark as it was stored, as far as any of them has it; gives the mark
+    /// after it.
+    pub fn mend(&self, mark: Mark, store: &Store) -> Result<Mark> {
+        let record = self.record(mark, store)?;
+        let at = self.at(mark.position) + u64_of(HEADER);
+        let whole = |body: &[u8]| record.is_whole(body).then_some(());
+        let next = Self::after(mark, record.kind);
+        if store.find(at, usize64(record.body_bytes()), whole)?.is_some() {
+            return Ok(next);
         }
+        // Not all of it on any one of them.
+        let Kind::Write { blocks, .. } = record.kind else { return Ok(next) };
+        let bytes = usize64(list_bytes(blocks));
+        let list = |list: &[u8]| {
+            let is_good = blocks == 1 || crc32c(list) == record.data_crc;
+            is_good.then(|| list.to_vec())
+        };
+        let Some(list) = store.find(at, bytes, list)? else { return Ok(next) };
+        for n in 0..blocks {
+            let block = at + u64_of(bytes + n * BLOCK);
+            let crc = record.block_crc(&list, n);
+            let _ = store.find(block, BLOCK, |block| (crc32c(block) == crc).then_some(()))?;
+        }
+        Ok(next)
     }
 
     /// The mark of the record after this one.

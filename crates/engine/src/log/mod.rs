@@ -41,7 +41,7 @@ pub use refer::Holding;
 pub use types::{Append, Data, Found, Item, Opened, Reference, Status, What};
 
 use crate::address::{BLOCK, Key};
-use crate::canary::{self, Step};
+
 use crate::error::{Error, Kind, Result};
 use commit::Commits;
 use control::Control;
@@ -522,20 +522,12 @@ impl Shared {
 
     /// Makes sure a block in the ring is what was written, from the mirror if need be.
     fn repair_block(&self, at: u64, data: Data) -> Result<()> {
-        let is_good = |block: &[u8]| stdx::crc32c(block) == data.crc;
-        if self.store.with(at, BLOCK, is_good)? {
-            return Ok(());
-        }
-        let copy = |block: &[u8]| is_good(block).then(|| block.to_vec());
-        let Some(block) = self.store.with_mirror(at, BLOCK, copy)?.flatten() else {
+        let is_good = |block: &[u8]| (stdx::crc32c(block) == data.crc).then_some(());
+        let found = self.store.find(at, BLOCK, is_good)?;
+        found.ok_or_else(|| {
             let context = format!("a block of the commit log at {} is damaged", data.position);
-            return Err(Error::new(Kind::Corrupt, context));
-        };
-        self.store.put(at, &block)?;
-        if !canary::skips(Step::RepairFence) {
-            self.store.fence();
-        }
-        Ok(())
+            Error::new(Kind::Corrupt, context)
+        })
     }
 }
 

@@ -94,6 +94,16 @@ enum SeenLog {
     Empty,
 }
 
+/// What was copied while the pool was open looks like the log itself, but for what has left the log since.
+fn old_log(name: &str, last: u64, known: u64) -> Error {
+    let context = format!(
+        "the commit log of pool {name} is an old copy: it ends with record {last}, and the drives have contents of record \
+         {known}; what was acknowledged since and is not on the drives yet is in the newest one alone, and is lost should \
+         that not be found"
+    );
+    Error::new(Kind::Loss, context)
+}
+
 impl Frame {
     /// Of a pool as it was found, whose labels are to say what `before` does, and then `label`.
     pub fn new(
@@ -136,6 +146,7 @@ impl Frame {
             geometry: self.geometry,
             epoch: self.common.superblock.label().epoch,
             sequence,
+            lane: lane(&self.label, shard),
         }))
     }
 
@@ -164,7 +175,12 @@ impl Frame {
                     context: format!("shard {shard} (lane {lane:#018x}): {}", error.context),
                     ..error
                 })?;
-                let durable = looked.opened().durable_stripe;
+                let opened = looked.opened();
+                let (durable, last) = (opened.durable_stripe, opened.trimmed + opened.records);
+                let known = recover::newest_of_log(&found, &segments, lane).await;
+                if known > last && !canary::skips(Step::OpeningMarks) {
+                    return Err(old_log(&self.label.name, last, known));
+                }
                 (SeenLog::Found(Box::new(looked)), durable)
             }
             Begin::LogLost => {
@@ -309,6 +325,7 @@ impl Frame {
     ) -> Result<Rc<Shard>> {
         let table = std::mem::take(&mut rolled.table);
         let writer = self.writer(shard, segments, table, rolled.sequence);
+        writer.note_log(log.tail() - 1);
         let pages = Rc::new(Pages::new(Rc::clone(&writer)));
         let map = Map::open(&found.manifest.map, Rc::clone(&pages), self.map_limits())?;
         Ok(Rc::new(Shard::new(shard::Parts {

@@ -131,15 +131,39 @@ fn slot_of(label: &Label, id: [u8; 16]) -> Option<usize> {
     label.log_members.iter().position(|member| member.current && member.id == id)
 }
 
+fn is_long_enough(label: &Label, pmem: &Arc<Pmem>) -> bool {
+    pmem.capacity() >= label.log_bytes * u64::from(label.shards)
+}
+
+/// The log on those devices that are as long as it: one that was cut short has lost what was behind its end, and others
+/// may have that.
+fn fitting(label: &Label, log: &LogSpec) -> Result<LogSpec> {
+    let fits = |devices: &[Arc<Pmem>]| -> Result<Vec<Arc<Pmem>>> {
+        let long = devices.iter().filter(|pmem| is_long_enough(label, pmem)).cloned();
+        let long: Vec<_> = long.collect();
+        if long.is_empty() && !devices.is_empty() {
+            let context = format!(
+                "the log's device is shorter than the log of pool {}, which has {} bytes",
+                label.name,
+                label.log_bytes * u64::from(label.shards)
+            );
+            return Err(Error::new(Kind::Invalid, context));
+        }
+        Ok(long)
+    };
+    Ok(match log {
+        LogSpec::Pmem(devices) => LogSpec::Pmem(fits(devices)?),
+        LogSpec::Bbu(devices) => LogSpec::Bbu(fits(devices)?),
+        LogSpec::Drives => LogSpec::Drives,
+    })
+}
+
 async fn look_at_memory(label: &Label, devices: &[Arc<Pmem>]) -> Result<Given> {
     let mut given = Given { memory: Vec::new(), drives: Vec::new(), spare: Vec::new(), term: 0 };
     let (lane, pool) = (lane(label, 0), label.pool);
     let all_current = label.log_members.iter().all(|member| member.current);
     let mut nameless = Vec::new();
     for pmem in devices {
-        if pmem.capacity() < label.log_bytes * u64::from(label.shards) {
-            return Err(Error::new(Kind::Invalid, "the log's device is shorter than the log"));
-        }
         let parts: Vec<Place> =
             (0..label.shards).map(|shard| Place::Memory(area_of(label, pmem, shard))).collect();
         match identify(&parts, label.log_bytes, pool, lane).await? {
@@ -237,6 +261,7 @@ impl Plan {
                 format!("the log of pool {} is kept in {}", label.name, name_of(label.log));
             return Err(missing(context));
         }
+        let log = &fitting(&label, log)?;
         let given = match log {
             LogSpec::Pmem(devices) | LogSpec::Bbu(devices) => {
                 look_at_memory(&label, devices).await?
@@ -278,6 +303,12 @@ impl Plan {
         };
         let (begin, spare) = (Begin::Found { accept_loss }, given.spare);
         Ok(Self { before: after.clone(), after, begin, media, spare, without: false })
+    }
+
+    /// Without what the devices have: for whoever accepts that loss.
+    pub fn without_log(label: Label, log: &LogSpec, drives: &DriveSet) -> Result<Self> {
+        let log = &fitting(&label, log)?;
+        Self::anew(label, log, drives, Begin::LogLost, true)
     }
 
     /// With a new log on the devices given.

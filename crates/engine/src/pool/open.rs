@@ -273,7 +273,7 @@ impl Pool {
         }
         let found_term = label.term;
         label.term += u64::from(fewer);
-        let set = drive_set(&label, drives);
+        let set = drive_set(&label, drives.clone());
         let newest = newest_catalog(&set, label.pool).await?;
         if canary::has(Canary::WritesFirst) {
             for (index, drive) in set.indices().filter_map(|n| Some((n, set.drive(n)?))) {
@@ -281,6 +281,7 @@ impl Pool {
                 area::write_label(drive, &early).await?;
             }
         }
+        let without_log = Plan::without_log(label.clone(), &log, &set);
         let plan = Plan::new(label, found_term, &log, &set, options.accept_loss).await?;
         if risky && !plan.is_witness() {
             return Err(missing(format!(
@@ -289,8 +290,19 @@ impl Pool {
                 plan.before.name
             )));
         }
-        let found = Found { newest: newest_label, behind, drives: set };
-        let pool = Self::open_as(plan, newest, found, options, on).await?;
+        let has_log = matches!(plan.begin, Begin::Found { .. });
+        let found = |drives| Found { newest: newest_label.clone(), behind: behind.clone(), drives };
+        let opened = Self::open_as(plan, newest, found(set), options, on).await;
+        let pool = match opened {
+            Err(error) if error.kind == Kind::Loss && has_log && options.accept_loss => {
+                // An old copy is no log at all.
+                let without_log = without_log?;
+                let set = drive_set(&without_log.before, drives);
+                let newest = newest_catalog(&set, without_log.before.pool).await?;
+                Self::open_as(without_log, newest, found(set), options, on).await?
+            }
+            opened => opened?,
+        };
         if !returned.is_empty() {
             let back = pool.clone();
             reactor::spawn(async move { back.take_back_all(returned).await });

@@ -2,7 +2,7 @@
 
 use super::memory::StripePermit;
 use super::{Owner, OwnerRecord, SegmentInfo, Segments, StripeHeader};
-use crate::address::{BLOCK, Key, Location, Name};
+use crate::address::{BLOCK, Key, Location, LogMark, Name};
 use crate::canary::{self, Canary};
 use crate::format::stripe;
 use reactor::buffer::Buffer;
@@ -25,6 +25,7 @@ pub struct StripeBuilder {
     references: Vec<u32>,
     permit: StripePermit,
     pool: [u8; 16],
+    log: LogMark,
 }
 
 /// A sealed stripe: all its bytes, ready to be written.
@@ -53,6 +54,7 @@ impl Segments {
             permit,
             pool: self.pool,
             info,
+            log: LogMark::default(),
         }
     }
 
@@ -252,6 +254,11 @@ impl StripeBuilder {
         assert!(taken.contains(&slot), "slot {slot} is not among {taken:?}");
     }
 
+    /// How far the log had come from which something was taken into the stripe last.
+    pub const fn note_log(&mut self, mark: LogMark) {
+        self.log = mark;
+    }
+
     /// Completes the stripe: zeroes what is unused, writes the header, computes parity.
     #[must_use]
     pub fn seal(mut self, sequence: u64) -> Stripe {
@@ -269,6 +276,7 @@ impl StripeBuilder {
             shard: self.info.shard,
             stream: self.info.stream,
             sequence,
+            log: self.log.low(),
             first_slot: geometry.stripe_slot(self.stripe) + self.header_blocks,
             records: self.records,
             crcs: self.crcs,

@@ -16,6 +16,7 @@ fn header() -> StripeHeader {
         shard: 9,
         stream: Stream::Reclaim,
         sequence: 12345,
+        log: (1 << 40) - 77,
         first_slot: 2 * 128 + 1,
         records: vec![
             OwnerRecord { owner: Owner::Write { key: key(1) }, count: 2 },

@@ -573,3 +573,107 @@ fn a_copy_that_was_lost_twice_is_made_a_third_time() {
         verify(&pool.volume("db").unwrap(), &model).await;
     });
 }
+
+/// A device with the same contents, as `cp` makes one.
+fn copy(device: &Pmem) -> Arc<Pmem> {
+    let mut bytes = vec![0; usize64(device.capacity())];
+    device.read(0, &mut bytes).unwrap();
+    let copy = pmem(device.capacity());
+    copy.write(0, &bytes).unwrap();
+    copy
+}
+
+/// A copy of the log that was made while the pool was open was taken for the log: thousands of acknowledged blocks were
+/// old, and nobody was told.
+#[test]
+pub(super) fn a_copy_of_the_log_from_the_same_life_is_not_the_log() {
+    let (_media, all) = array(1);
+    let device = pmem(8 * MIB);
+    let log = |device: &Arc<Pmem>| LogSpec::Bbu(vec![Arc::clone(device)]);
+    let (given, first) = (all.clone(), log(&device));
+    let (old, model) = reactor::simulate(1, async move {
+        let (_pool, v) = create(&given, &first).await;
+        let mut model = Model::new();
+        scribble(&v, &mut model, 500, 1).await;
+        let LogSpec::Bbu(devices) = &first else { panic!("bbu") };
+        let old = copy(&devices[0]);
+        scribble(&v, &mut model, 1500, 2).await;
+        (old, model)
+    });
+    let (given, first, second) = (all.clone(), log(&device), log(&old));
+    reactor::simulate(2, async move {
+        let refused = open(&given, &second, OpenOptions::default()).await.err();
+        let refused = refused.expect("an old copy was taken for the log");
+        assert_eq!(refused.kind, Kind::Loss, "{refused}");
+        assert!(refused.to_string().contains("is an old copy"), "{refused}");
+        // The right one has all; a crash, so that it is needed again.
+        has(&given, &first, OpenOptions::default(), &model).await;
+    });
+    reactor::simulate(3, async move {
+        // For whoever accepts the loss it is no log at all, and what is made in its place is one.
+        let accepting = OpenOptions { accept_loss: true, ..OpenOptions::default() };
+        let second = log(&old);
+        let pool = open(&all, &second, accepting).await.unwrap();
+        assert!(pool.has_lost_log());
+        let (v, mut model) = (pool.volume("db").unwrap(), Model::new());
+        v.deallocate(0, v.len()).await.unwrap();
+        scribble(&v, &mut model, 300, 3).await;
+        pool.close().await.unwrap();
+        has(&all, &second, OpenOptions::default(), &model).await.close().await.unwrap();
+    });
+}
+
+/// One of two devices rotted, records and contents. Writes failed until a restart, and a move of the log took what was
+/// there for all there is, and gave the good one up.
+#[test]
+fn what_one_of_two_memories_lost_is_taken_from_the_other() {
+    let (_media, all) = array(2);
+    let devices: Vec<_> = (0..3).map(|_| pmem(8 * MIB)).collect();
+    let both = LogSpec::Bbu(devices[..2].to_vec());
+    let third = LogSpec::Bbu(vec![Arc::clone(&devices[2])]);
+    let (given, moved) = (all.clone(), third.clone());
+    let model = reactor::simulate(1, async move {
+        let (pool, v) = create(&given, &both).await;
+        let mut model = Model::new();
+        scribble(&v, &mut model, 800, 1).await;
+        let rot = || devices[0].write(64 << 10, &vec![0; 7 << 20]).unwrap();
+        rot();
+        // The log is carried out, trimmed, and filled again.
+        scribble(&v, &mut model, 3000, 2).await;
+        rot();
+        pool.move_log(moved).await.unwrap();
+        model
+    });
+    reactor::simulate(2, async move {
+        has(&all, &third, OpenOptions::default(), &model).await.close().await.unwrap();
+    });
+}
+
+/// It kept the pool closed, though the other had everything.
+#[test]
+fn a_memory_that_was_cut_short_is_no_reason_to_stay_closed() {
+    for closed in [false, true] {
+        let (_media, all) = array(3);
+        let (whole, cut) = (pmem(8 * MIB), pmem(4 * MIB));
+        let both = LogSpec::Bbu(vec![Arc::clone(&whole), pmem(8 * MIB)]);
+        let given = all.clone();
+        let model = reactor::simulate(1, async move {
+            let (pool, v) = create(&given, &both).await;
+            let mut model = Model::new();
+            scribble(&v, &mut model, 300, 1).await;
+            if closed {
+                pool.close().await.unwrap();
+            }
+            model
+        });
+        reactor::simulate(2, async move {
+            let alone = LogSpec::Bbu(vec![Arc::clone(&cut)]);
+            let refused = open(&all, &alone, OpenOptions::default()).await.err().unwrap();
+            assert!(refused.to_string().contains("shorter than the log"), "{refused}");
+            let log = LogSpec::Bbu(vec![cut, whole]);
+            let pool = has(&all, &log, OpenOptions::default(), &model).await;
+            assert_eq!(pool.log_copies(), (1, 2));
+            pool.close().await.unwrap();
+        });
+    }
+}

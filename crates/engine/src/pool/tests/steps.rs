@@ -38,6 +38,12 @@ fn the_second_labels_of_an_opening_are_missed() {
 }
 
 #[test]
+fn the_look_at_how_far_the_log_had_come_is_missed() {
+    let story = log_copies::a_copy_of_the_log_from_the_same_life_is_not_the_log;
+    misses(Step::OpeningMarks, "an old copy was taken", story);
+}
+
+#[test]
 fn the_try_of_an_opening_is_missed() {
     let story = old_copies::an_opening_that_too_few_drives_take_the_writes_of_changes_nothing;
     misses(Step::OpeningTries, "lacks 4 drives", story);

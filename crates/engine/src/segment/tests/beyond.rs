@@ -1,6 +1,7 @@
 //! Opening without the log while more drives are away than the redundancy bears.
 
 use super::*;
+use crate::address::LogMark;
 use crate::format::manifest::{Manifest, SegmentRecord};
 use crate::format::root::Root;
 use crate::recover::{Found, last_whole};
@@ -14,7 +15,8 @@ fn checkpoint(rig: &Rig) -> Found {
     let (map, index, segments) = (Vec::new(), Vec::new(), vec![record]);
     let manifest = Manifest { shard, generation, cut, next_segment: 12, segments, map };
     let segments = Vec::new();
-    let root = Root { pool: POOL, shard, generation, bytes: 0, index, segments };
+    let log = LogMark::default();
+    let root = Root { pool: POOL, shard, generation, log, bytes: 0, index, segments };
     Found { root, manifest, blocks: Vec::new(), segments: Vec::new() }
 }
 

@@ -421,7 +421,7 @@ fn home(on: &[Handle]) -> Result<Handle> {
 fn help(why: engine::Kind, given: &str) -> String {
     match why {
         engine::Kind::Loss => {
-            "restore the log from a copy, or open the pool without what is lost: \
+            "give the log's newest devices, not copies of them, or open the pool without what is lost: \
                                `flashloom pool import --accept-loss` with its drives and log; \
                                `flashloom pool dump` tells more"
                 .to_owned()

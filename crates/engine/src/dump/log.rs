@@ -71,7 +71,7 @@ fn lost(look: &Look<'_>, what: String) -> Finding {
         );
     }
     Finding::error(Structure::LogControl, what).advise(
-        "what was acknowledged last may be lost: restore the log from a copy, if there is one. With \
+        "what was acknowledged last may be lost: give the log's other devices, if there are any, not old copies. With \
          records in it the pool opens for whoever accepts that (`pool import --accept-loss`)",
     )
 }
@@ -127,8 +127,8 @@ fn tell(look: &Look<'_>, shard: u16, found: Inspection, seen: &mut ShardSeen) ->
     for (first, what) in &found.unnamed {
         let (name, begins) = named(look, shard, first.device);
         let finding = Finding::error(Structure::LogRecord, what.clone()).advise(
-            "the pool opens only for whoever accepts that (`pool import --accept-loss`): restore \
-             the log from a copy, if there is one",
+            "the pool opens only for whoever accepts that (`pool import --accept-loss`): give the \
+             log's other devices, if there are any, not old copies",
         );
         look.add(finding.shard(shard).on(name).at(begins + first.at));
     }

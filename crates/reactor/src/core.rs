@@ -346,14 +346,13 @@ impl Core {
         true
     }
 
-    /// What a turn of a simulated reactor does before it runs tasks.
-    pub fn begin_turn(&self) {
+    /// What a turn of a simulated reactor does before it runs tasks; tells whether it is asked to end.
+    pub fn begin_turn(&self) -> bool {
         self.turn.set(self.turn.get() + 1);
-        if self.mailbox.has_mail() {
-            self.take_mail();
-        }
+        let stop = self.mailbox.has_mail() && self.take_mail();
         self.fire_timers();
         self.executor.promote_deferred();
+        stop
     }
 
     /// Starts the task whose end ends the reactor.
@@ -428,7 +427,7 @@ pub(crate) fn run_watched(core: Core, failed: impl FnOnce(&str)) -> Result<(), E
     let running = Running::new(core);
     let turns = || match &running.core.driver {
         Driver::Ring(ring) => running.core.turns(ring, &Cell::new(false)),
-        Driver::Simulated(_) => unreachable!("simulated reactors have no thread of their own"),
+        Driver::Simulated(_) => unreachable!("simulated reactors have nobody who watches them"),
     };
     // Nothing of the core is looked at after a panic, only dropped.
     match catch_unwind(AssertUnwindSafe(turns)) {

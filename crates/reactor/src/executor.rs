@@ -176,7 +176,13 @@ impl Executor {
     /// Runs the normal queue until it is empty (or the turn's budget is used), then what the
     /// turn-end queue holds.
     pub fn run_turn(&self) {
-        for _ in 0..POLLS_PER_TURN {
+        self.run_some(POLLS_PER_TURN);
+    }
+
+    /// As [`run_turn`](Self::run_turn), with a budget of so many polls.
+    #[inline]
+    pub fn run_some(&self, polls: usize) {
+        for _ in 0..polls {
             let Some(slot) = self.normal.borrow_mut().pop_front() else { break };
             self.poll(slot);
         }
@@ -188,8 +194,8 @@ impl Executor {
     }
 
     /// As [`run_turn`](Self::run_turn), each queue in an order of chance.
-    pub fn run_turn_shuffled(&self, prng: &mut Prng) {
-        for _ in 0..POLLS_PER_TURN {
+    pub fn run_turn_shuffled(&self, prng: &mut Prng, polls: usize) {
+        for _ in 0..polls {
             let Some(slot) = pick(&self.normal, prng) else { break };
             self.poll(slot);
         }

@@ -90,6 +90,17 @@ impl Reactor {
 }
 
 impl Handle {
+    /// Of a reactor whose thread is somebody else's matter.
+    pub(crate) fn of(core: &core::Core, name: String) -> Self {
+        let (mailbox, published) = (Arc::clone(core.mailbox()), Arc::default());
+        let thread = Mutex::new(None);
+        Self { shared: Arc::new(Shared { id: core.id, name, mailbox, published, thread }) }
+    }
+
+    pub(crate) fn mailbox(&self) -> &Arc<Mailbox> {
+        &self.shared.mailbox
+    }
+
     /// Its number among the reactors alive in this process.
     #[must_use]
     pub fn id(&self) -> u32 {

@@ -11,6 +11,7 @@
 //!
 //! [`simulate`] runs the same executor, timers, buffers and mailbox on one thread in virtual time,
 //! from a seed and without a ring: for tests of everything above that keeps its files behind `media`.
+//! [`simulate_on`] runs several of them, each on a thread of its own, of which one at a time goes on.
 
 pub mod across;
 #[cfg_attr(loom, path = "bell/model.rs")]
@@ -63,7 +64,7 @@ pub use limits::{
 };
 pub use metrics::Metrics;
 pub use policy::{PollPolicy, Spinner};
-pub use simulate::{Order, TURN_NANOS, is_simulated, random, simulate, simulate_in};
+pub use simulate::{Order, TURN_NANOS, is_simulated, random, simulate, simulate_in, simulate_on};
 pub use spin::{Spun, is_last, spin};
 pub use sys::{
     Usage, cpu, create_for_owner_only, pin as pin_thread, raise_descriptor_limit, thread_usage,

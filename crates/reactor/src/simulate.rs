@@ -1,14 +1,20 @@
-//! A reactor in virtual time: the same executor, tasks, timers, buffers and mailbox on the calling
-//! thread, without a ring.
+//! Reactors in virtual time: the same executor, tasks, timers, buffers and mailbox on the calling
+//! thread, without a ring; or on several threads, one of which runs at a time.
 //!
 //! A turn costs [`TURN_NANOS`] of virtual time; when nothing can run, time jumps to the next timer.
 //! Everything a future can learn here follows from its seed: two runs take the same steps.
 
+mod cores;
+
 use crate::core::{self, Core};
 use crate::driver::Driver;
-use crate::limits::SIMULATED_START_NANOS;
+use crate::handle::Handle;
+use crate::limits::{POLLS_PER_TURN, SIMULATED_START_NANOS};
+use crate::time::Nanos;
+use cores::{Crew, Seat};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use stdx::Prng;
 
@@ -28,30 +34,44 @@ pub(crate) struct World {
     prng: RefCell<Prng>,
     /// For the order of tasks; its own, so that either order draws the same numbers otherwise.
     order: Option<RefCell<Prng>>,
+    /// Its place among several cores.
+    seat: Option<Seat>,
 }
 
 impl World {
-    fn new(seed: u64, order: Order) -> Self {
+    fn new(seed: u64, order: Order, seat: Option<Seat>) -> Self {
         let shuffle = || RefCell::new(Prng::new(seed ^ 0x6f72_6465_7220_6f66));
         Self {
             seed,
             prng: RefCell::new(Prng::new(seed)),
             order: (order == Order::Shuffled).then(shuffle),
+            seat,
         }
     }
 
     /// Runs turns until `done`.
     ///
     /// # Panics
-    /// When every task waits and no timer is armed: nothing would ever happen again.
+    /// When every task waits and no timer is armed: nothing would ever happen again. When another core panicked.
     pub fn turns(&self, core: &Core, done: &Cell<bool>) {
+        match &self.seat {
+            None => self.turns_alone(core, done),
+            Some(seat) => seat.turns(core, done, |polls| self.run_tasks(core, polls)),
+        }
+    }
+
+    fn run_tasks(&self, core: &Core, polls: usize) {
+        match &self.order {
+            None => core.executor.run_some(polls),
+            Some(prng) => core.executor.run_turn_shuffled(&mut prng.borrow_mut(), polls),
+        }
+    }
+
+    fn turns_alone(&self, core: &Core, done: &Cell<bool>) {
         core.now.set(SIMULATED_START_NANOS);
         loop {
             core.begin_turn();
-            match &self.order {
-                None => core.executor.run_turn(),
-                Some(prng) => core.executor.run_turn_shuffled(&mut prng.borrow_mut()),
-            }
+            self.run_tasks(core, POLLS_PER_TURN);
             if done.get() {
                 return;
             }
@@ -65,13 +85,15 @@ impl World {
     }
 
     fn deadlock(&self, core: &Core) -> ! {
-        panic!(
-            "deadlock in simulation: {} tasks wait and no timer is armed (seed {}, {} ns in)",
-            core.executor.alive(),
-            self.seed,
-            core.now.get() - SIMULATED_START_NANOS
-        )
+        panic!("{}", deadlock(core.executor.alive(), self.seed, core.now.get()))
     }
+}
+
+fn deadlock(tasks: usize, seed: u64, now: Nanos) -> String {
+    let into = now - SIMULATED_START_NANOS;
+    format!(
+        "deadlock in simulation: {tasks} tasks wait and no timer is armed (seed {seed}, {into} ns in)"
+    )
 }
 
 /// What one turn of a simulated reactor takes, in nanoseconds of virtual time: about what a real one
@@ -100,10 +122,48 @@ where
     F: Future + 'static,
     F::Output: 'static,
 {
-    let core = match Core::simulated(World::new(seed, order)) {
-        Ok(core) => core,
-        Err(e) => panic!("no simulated reactor: {e}"),
-    };
+    run(simulated(World::new(seed, order, None)), future)
+}
+
+/// As [`simulate_in`], on so many reactors, which reach each other by handles, the first one's among them: that runs
+/// `main`. Each has a thread of its own, of which one at a time goes on; which one, and for how long, follows from the
+/// seed, as do times in which one stands still. All have the same time. When `main` is done, the first one's tasks
+/// are dropped, and then those of the others in their order: as a kill drops them.
+///
+/// # Panics
+/// As [`simulate`], whichever of them a task panics on, and when all of them wait.
+pub fn simulate_on<M, F>(seed: u64, order: Order, reactors: usize, main: M) -> F::Output
+where
+    M: FnOnce(Vec<Handle>) -> F,
+    F: Future + 'static,
+    F::Output: 'static,
+{
+    if reactors <= 1 {
+        let core = simulated(World::new(seed, order, None));
+        let handles = vec![Handle::of(&core, cores::name(0))];
+        return run(core, main(handles));
+    }
+    let crew = Crew::new(seed, reactors);
+    let ran = catch_unwind(AssertUnwindSafe(|| {
+        let (core, handles) = crew.begin(seed, order);
+        run(core, main(handles))
+    }));
+    match (ran, crew.end()) {
+        (Ok(output), None) => output,
+        (Err(panic), _) | (Ok(_), Some(panic)) => resume_unwind(panic),
+    }
+}
+
+fn simulated(world: World) -> Core {
+    Core::simulated(world).unwrap_or_else(|e| panic!("no simulated reactor: {e}"))
+}
+
+/// Runs `future` on this reactor until it is done.
+fn run<F>(core: Core, future: F) -> F::Output
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
     let output = Rc::new(Cell::new(None));
     let to = Rc::clone(&output);
     let ran = core::run_core(core, &Rc::default(), move |core, done| {

@@ -43,6 +43,8 @@ pub enum Canary {
     CondemnsPassing,
     /// A drive that is taken back counts before it is made whole.
     CountsReturned,
+    /// What was asked of a shard on another reactor happens although its sender is gone.
+    AttendsForgotten,
     /// A step is left out.
     Skips(Step),
 }
@@ -174,7 +176,7 @@ impl Step {
 }
 
 impl Canary {
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::AcknowledgesEarly,
         Self::SkipsFence,
         Self::TrimsEarly,
@@ -192,6 +194,7 @@ impl Canary {
         Self::StaysClosed,
         Self::CondemnsPassing,
         Self::CountsReturned,
+        Self::AttendsForgotten,
     ];
 }
 

@@ -3,27 +3,29 @@
 mod damage;
 mod log_moves;
 mod operator;
+mod pool;
 mod returning;
 mod sick;
 
-use crate::contents::BLOCK;
+pub use pool::Array;
+
 use crate::plan::Plan;
 use crate::shape::{LogLoss, LogShape};
-use crate::store::{Refusal, Volumes};
+use crate::store::Refusal;
+use crate::world::plant;
+use engine::canary::Canary;
 use engine::dump::{Finding, Given, Severity, Spec, Structure};
 use engine::format::Bad;
-use engine::{DriveState, Kind, LogSpec, OpenOptions, Pool, VolumeSpec};
+use engine::{Kind, LogSpec, OpenOptions, Pool};
 use media::drive::{SimulatedFaults, SimulatedOptions};
 use media::{Drive, Power, Simulated, SimulatedPmem};
-use reactor::{Nanos, random, sleep, spawn};
+use reactor::{Handle, Nanos, sleep, spawn};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
-use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 use stdx::Prng;
-use stdx::num::{u64_of, usize64};
+use stdx::num::u64_of;
 
 /// What is left of an array between its lives.
 pub struct Media {
@@ -54,6 +56,9 @@ pub struct Media {
     /// What happens to the media, for the trace.
     said: Rc<RefCell<Vec<String>>>,
     stage: Rc<Cell<returning::Stage>>,
+    canary: Option<Canary>,
+    /// The reactors of this life, in the order in which shards take them; none where there is but one.
+    reactors: RefCell<Vec<Handle>>,
 }
 
 fn refusal(error: &engine::Error) -> Refusal {
@@ -82,7 +87,7 @@ fn memory(plan: &Plan, power: &Arc<Power>) -> Arc<SimulatedPmem> {
 }
 
 impl Media {
-    pub fn new(plan: &Plan) -> Self {
+    pub fn new(plan: &Plan, canary: Option<Canary>) -> Self {
         let shape = &plan.shape;
         let power = Arc::<Power>::default();
         let drive = |(n, &capacity): (usize, &u64)| {
@@ -118,7 +123,28 @@ impl Media {
             lacked_space: Rc::default(),
             said: Rc::default(),
             stage: Rc::default(),
+            canary,
+            reactors: RefCell::default(),
         }
+    }
+
+    /// The reactors of a life, which are all to have the bug that is planted.
+    pub async fn move_to(&self, mut reactors: Vec<Handle>) {
+        if reactors.len() == 1 {
+            return;
+        }
+        let (canary, small_maps) = (self.canary, self.plan.small_maps);
+        for reactor in &reactors {
+            let planted = reactor.call(move || async move { plant(canary, small_maps) });
+            planted.await.expect("a simulated reactor lives as long as the first");
+        }
+        reactors.rotate_left(self.plan.first_reactor);
+        self.reactors.replace(reactors);
+    }
+
+    /// The reactors that shards live on.
+    fn on(&self) -> Vec<Handle> {
+        self.reactors.borrow().clone()
     }
 
     fn log(&self) -> LogSpec {
@@ -173,7 +199,7 @@ impl Media {
         let mut spec = self.plan.shape.spec(self.plan.seed);
         spec.drives = self.drives();
         spec.log = self.log();
-        let pool = told(Pool::create(spec, &[]).await)?;
+        let pool = told(Pool::create(spec, &self.on()).await)?;
         self.discard(&pool).await?;
         // A machine without power has made nothing.
         self.made.set(self.is_on());
@@ -190,7 +216,7 @@ impl Media {
         let (exported, closed) = (Rc::clone(&self.exported), Rc::clone(&self.closed));
         let stage = Rc::clone(&self.stage);
         let log = self.plan.moves_log.then(|| self.movable_log());
-        Array { pool, exported, closed, sound, returns, stage, log }
+        Array { pool, exported, closed, sound, returns, stage, log, reactors: self.on() }
     }
 
     fn note(&self, what: &str) {
@@ -218,11 +244,11 @@ impl Media {
         let options = OpenOptions { degraded: true, import, ..OpenOptions::default() };
         let open = async |options| {
             let drives = self.labelled().await;
-            let all = Pool::open(drives.clone(), self.log_anywhere(), options, &[]).await;
+            let all = Pool::open(drives.clone(), self.log_anywhere(), options, &self.on()).await;
             match all {
                 // It may have been closed, and has no log: a new one is made on some devices, not on all.
                 Err(error) if error.kind == Kind::Invalid && self.plan.moves_log => {
-                    Pool::open(drives, self.log(), options, &[]).await
+                    Pool::open(drives, self.log(), options, &self.on()).await
                 }
                 opened => opened,
             }
@@ -394,158 +420,5 @@ impl Media {
         self.pmem.borrow().iter().for_each(|pmem| pmem.crash(prng));
         self.others.borrow().iter().for_each(|pmem| pmem.crash(prng));
         self.drives.iter().for_each(|drive| drive.power_on());
-    }
-}
-
-/// The engine's pool as the workload sees it.
-pub struct Array {
-    pool: Pool,
-    exported: Rc<Cell<bool>>,
-    closed: Rc<Cell<bool>>,
-    /// Drives that did nothing wrong in this life.
-    sound: BTreeSet<usize>,
-    /// Drives come and go.
-    returns: bool,
-    stage: Rc<Cell<returning::Stage>>,
-    /// Where the log may move.
-    log: Option<log_moves::MovableLog>,
-}
-
-/// How often the space is looked at until it adds up: what is moved in between counts twice.
-const AUDITS: usize = 50;
-
-impl Array {
-    pub fn volumes(&self) -> Volumes {
-        let sized = |name: String| {
-            let volume = self.pool.volume(&name).ok()?;
-            Some((name, volume.len() / u64::from(volume.block_size())))
-        };
-        self.pool.volumes().into_iter().filter_map(sized).collect()
-    }
-
-    fn volume(&self, name: &str) -> Result<engine::Volume, Refusal> {
-        told(self.pool.volume(name))
-    }
-
-    pub async fn create(&self, name: &str, size: u64, unit: usize) -> Result<(), Refusal> {
-        let mut id = [0; 16];
-        Prng::new(random()).fill(&mut id);
-        let bytes = size * u64_of(unit);
-        let block_size = stdx::num::u32_of(unit);
-        let spec = VolumeSpec { name: name.to_owned(), id, bytes, block_size };
-        told(self.pool.create_volume(spec).await).map(|_| ())
-    }
-
-    pub async fn rename(&self, name: &str, to: &str) -> Result<(), Refusal> {
-        told(self.pool.rename_volume(name, to).await)
-    }
-
-    /// Blocks the pool may hold; none when it was closed.
-    pub async fn capacity(&self) -> u64 {
-        self.pool.status().await.map_or(0, |status| status.capacity / u64_of(BLOCK))
-    }
-
-    /// What of the space does not add up, while nobody writes.
-    pub async fn audit(&self, (least, most): (u64, u64)) -> Option<String> {
-        for _ in 0..AUDITS {
-            let audit = self.pool.audit_space().await.ok()?;
-            let adds_up = (least..=most).contains(&audit.live) && audit.taken == audit.owned;
-            if adds_up {
-                return None;
-            }
-            sleep(Duration::from_millis(20)).await;
-        }
-        let audit = self.pool.audit_space().await.ok()?;
-        Some(format!("{audit:?}, and volumes have {least} to {most} blocks"))
-    }
-
-    /// Has everything carried to the drives that was answered so far.
-    pub async fn settle(&self) -> Result<(), Refusal> {
-        told(self.pool.audit_space().await).map(drop)
-    }
-
-    /// As [`Pool::uncarried`].
-    pub fn uncarried(&self) -> Option<Vec<Range<u64>>> {
-        self.pool.uncarried()
-    }
-
-    pub async fn delete(&self, name: &str) -> Result<(), Refusal> {
-        told(self.pool.delete_volume(name).await)
-    }
-
-    pub async fn resize(&self, name: &str, size: u64) -> Result<(), Refusal> {
-        let bytes = size * u64::from(self.volume(name)?.block_size());
-        told(self.pool.resize_volume(name, bytes).await)
-    }
-
-    pub async fn read(&self, name: &str, first: u64, count: u64) -> Result<Vec<u8>, Refusal> {
-        let volume = self.volume(name)?;
-        let unit = u64::from(volume.block_size());
-        let mut out = vec![0xEE; usize64(count * unit)];
-        told(volume.read(first * unit, &mut out).await)?;
-        Ok(out)
-    }
-
-    pub async fn write(&self, name: &str, first: u64, data: &[u8]) -> Result<(), Refusal> {
-        let volume = self.volume(name)?;
-        told(volume.write(first * u64::from(volume.block_size()), data).await)
-    }
-
-    pub async fn copy(
-        &self,
-        (source, from): (&str, u64),
-        (target, to): (&str, u64),
-        count: u64,
-    ) -> Result<(), Refusal> {
-        let (source, target) = (self.volume(source)?, self.volume(target)?);
-        let unit = u64::from(target.block_size());
-        told(target.copy_from(&source, from * unit, to * unit, count * unit).await)
-    }
-
-    pub async fn zero(
-        &self,
-        name: &str,
-        first: u64,
-        count: u64,
-        deallocate: bool,
-    ) -> Result<(), Refusal> {
-        let volume = self.volume(name)?;
-        let unit = u64::from(volume.block_size());
-        let (offset, len) = (first * unit, count * unit);
-        told(match deallocate {
-            true => volume.deallocate(offset, len).await,
-            false => volume.write_zeroes(offset, len).await,
-        })
-    }
-
-    pub fn flush(&self, name: &str) -> Result<(), Refusal> {
-        told(self.volume(name)?.flush())
-    }
-
-    /// Has the log move to other devices, unless it is on its way.
-    pub async fn move_log(&self) -> Result<(), Refusal> {
-        match &self.log {
-            Some(log) => log.move_on(&self.pool).await,
-            None => Ok(()),
-        }
-    }
-
-    pub async fn describe(&self) -> String {
-        format!("{:#?}", self.pool.status().await)
-    }
-
-    pub async fn close(&self, export: bool) -> Result<(), Refusal> {
-        let pool = self.pool.clone();
-        self.exported.set(self.exported.get() || export);
-        told(if export { pool.export().await } else { pool.close().await })?;
-        self.closed.set(true);
-        Ok(())
-    }
-
-    /// Drives that are out of use though nothing but what passes was ever wrong with them.
-    pub async fn condemned(&self) -> Vec<usize> {
-        let Ok(status) = self.pool.status().await else { return Vec::new() };
-        let is_out = |n: &&usize| status.drives[**n].state != DriveState::Online;
-        self.sound.iter().filter(is_out).copied().collect()
     }
 }

@@ -153,7 +153,7 @@ async fn manage(life: &Life, volume: &Volume, prng: &mut Prng) {
 fn patience(life: &Life, prng: &mut Prng) -> Option<Duration> {
     let impatient = prng.below(100) < life.run.plan.impatience;
     impatient.then(|| {
-        let most = 1 << prng.below(24);
+        let most = 1 << prng.below(life.run.plan.patience);
         Duration::from_nanos(prng.below(most))
     })
 }

@@ -11,7 +11,7 @@ use crate::store::Store;
 use crate::trace::Trace;
 use crate::world::World;
 use answer::Answer;
-use reactor::{Nanos, metrics, now, sleep, spawn, timeout};
+use reactor::{Handle, Nanos, metrics, now, sleep, spawn, timeout};
 use std::cell::{Cell, RefCell};
 use std::fmt::Arguments;
 use std::future::poll_fn;
@@ -281,8 +281,14 @@ impl Life {
 
 /// Lives once, on a reactor of its own; whether the life ended with a [`crash`], which is for when that reactor has
 /// gone: its tasks may run on until then, and must not meet media that have power again.
-pub async fn live(run: Rc<Run>, number: usize, ending: Ending) -> Result<bool, Violation> {
+pub async fn live(
+    run: Rc<Run>,
+    reactors: Vec<Handle>,
+    number: usize,
+    ending: Ending,
+) -> Result<bool, Violation> {
     run.begun.set(now());
+    run.world.move_to(reactors).await;
     run.note(format_args!("life {number}, to be ended by {ending:?}"));
     if let Some(loss) = run.plan.shape.faults.log_loss(number) {
         run.note(format_args!("{loss:?}"));

@@ -26,7 +26,7 @@ struct Options {
     #[arg(long)]
     seed: Option<u64>,
     /// Run fresh seeds of all workloads by turns for so long.
-    #[arg(long, conflicts_with_all = ["seed", "seeds", "start", "moves", "loses_log", "operator", "rough", "large", "returns", "reference"])]
+    #[arg(long, conflicts_with_all = ["seed", "seeds", "start", "moves", "loses_log", "operator", "rough", "large", "returns", "crosses", "reference"])]
     minutes: Option<u64>,
     /// Leave out each step the engine relies on, one by one, until somebody misses it, for as many seeds of each
     /// workload as are given at most.
@@ -48,7 +48,7 @@ struct Options {
     #[arg(long, conflicts_with = "reference")]
     canary: Option<usize>,
     /// Run the workload with a bit of everything, which is what is run where nothing else is asked for.
-    #[arg(long, conflicts_with_all = ["moves", "loses_log", "operator", "rough", "large", "returns"])]
+    #[arg(long, conflicts_with_all = ["moves", "loses_log", "operator", "rough", "large", "returns", "crosses"])]
     plain: bool,
     /// Run the workload that moves things about in a pool with hardly any space.
     #[arg(long)]
@@ -68,6 +68,12 @@ struct Options {
     /// Run the workload of a pool whose drives come and go while it is open.
     #[arg(long, conflicts_with_all = ["moves", "loses_log", "operator", "rough", "large", "reference"])]
     returns: bool,
+    /// Run the workload of a pool on several reactors, from each of which hosts reach all of it.
+    #[arg(long, conflicts_with_all = ["moves", "loses_log", "operator", "rough", "large", "returns", "reference"])]
+    crosses: bool,
+    /// Run it as seeds were run before there were several reactors: the known ones that found something are.
+    #[arg(long, requires = "seed")]
+    known: bool,
     /// Print every event.
     #[arg(long, requires = "seed")]
     trace: bool,
@@ -87,6 +93,7 @@ impl Options {
             (self.rough, Mode::Rough),
             (self.large, Mode::Large),
             (self.returns, Mode::Returns),
+            (self.crosses, Mode::Crosses),
         ];
         asked.iter().find(|(is_asked, _)| *is_asked).map(|(_, mode)| *mode)
     }
@@ -168,7 +175,8 @@ fn many(
 
 fn one(subject: Subject, job: Job, options: &Options) -> bool {
     let (mode, seed) = job;
-    let report = carry_out(subject, mode.plan(seed), options.trace);
+    let plan = if options.known { mode.plan_known(seed) } else { mode.plan(seed) };
+    let report = carry_out(subject, plan, options.trace);
     println!("{:?}", report.counts);
     println!("{} events, trace {:#018x}", report.events, report.trace);
     let outcome = Outcome { job, failure: report.failure };

@@ -19,10 +19,12 @@ pub enum Mode {
     Large,
     /// Drives come and go while the pool is open.
     Returns,
+    /// Shards and hosts on several reactors, of whom many go away.
+    Crosses,
 }
 
 impl Mode {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Plain,
         Self::Moves,
         Self::LosesLog,
@@ -30,9 +32,19 @@ impl Mode {
         Self::Rough,
         Self::Large,
         Self::Returns,
+        Self::Crosses,
     ];
 
     pub fn plan(self, seed: u64) -> Plan {
+        self.base(seed).spread()
+    }
+
+    /// What a seed meant before there were several reactors: known ones were found on one.
+    pub fn plan_known(self, seed: u64) -> Plan {
+        self.base(seed).alone()
+    }
+
+    fn base(self, seed: u64) -> Plan {
         match self {
             Self::Plain => Plan::new(seed),
             Self::Moves => Plan::moves(seed),
@@ -41,6 +53,7 @@ impl Mode {
             Self::Rough => Plan::rough(seed),
             Self::Large => Plan::large(seed),
             Self::Returns => Plan::returns(seed),
+            Self::Crosses => Plan::crosses(seed),
         }
     }
 
@@ -54,11 +67,17 @@ impl Mode {
             Self::Rough => " --rough",
             Self::Large => " --large",
             Self::Returns => " --returns",
+            Self::Crosses => " --crosses",
         }
     }
 
     /// How one of its seeds is run again.
     pub fn replay(self, seed: u64) -> String {
         format!("cargo run --release -p sim -- --seed {seed}{} --trace", self.flag())
+    }
+
+    /// Likewise, as known ones are.
+    pub fn replay_known(self, seed: u64) -> String {
+        format!("{} --known", self.replay(seed))
     }
 }

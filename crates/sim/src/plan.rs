@@ -59,6 +59,8 @@ pub struct Plan {
     pub volumes: u64,
     /// Of a hundred operations, those whose host goes away before they are answered.
     pub impatience: u64,
+    /// How long such hosts wait at most, in doublings of a nanosecond.
+    pub patience: u64,
     /// Of a hundred operations, those that copy.
     pub copy_percent: u64,
     /// Of a hundred copies, those whose source is deallocated at the same time.
@@ -78,6 +80,9 @@ pub struct Plan {
     pub small_maps: bool,
     /// The log moves from some devices to others beside what hosts do.
     pub moves_log: bool,
+    /// Reactors: the shards live on them by turns, beginning with this one, and hosts are on all of them.
+    pub reactors: usize,
+    pub first_reactor: usize,
     pub lives: Vec<Ending>,
     pub shape: Shape,
 }
@@ -131,6 +136,7 @@ impl Plan {
             sizes: 1..1 << (4 + p.below(10)),
             volumes: 1 + p.below(4),
             impatience: 0,
+            patience: 24,
             copy_percent: 0,
             move_percent: 0,
             small_percent: 0,
@@ -141,6 +147,8 @@ impl Plan {
             rough: None,
             small_maps: false,
             moves_log: false,
+            reactors: 1,
+            first_reactor: 0,
             shape: Shape::new(p, lives.len()),
             lives,
         };
@@ -291,6 +299,33 @@ impl Plan {
         plan
     }
 
+    /// Shards and hosts on several reactors. Many hosts go away while what they asked for is on its way to another one,
+    /// and others come to the same blocks.
+    pub fn crosses(seed: u64) -> Self {
+        let mut plan = Self::new(seed);
+        let mut prng = Prng::new(seed ^ 0x5eed_0c40_55e5_0001);
+        let shards = 2 + prng.below(3);
+        let more = (8 + 18 * shards) << 20;
+        plan.shape.drives.iter_mut().for_each(|bytes| *bytes = (*bytes).max(more));
+        if plan.shape.shards < 2 {
+            let log = plan.shape.log_bytes * (shards - 1);
+            plan.shape.log_bytes += log;
+            plan.shape.drives.iter_mut().for_each(|bytes| *bytes += more + log);
+            plan.shape.shards = stdx::num::low16(shards);
+        }
+        plan.tiny = false;
+        plan.hosts = 4 << prng.below(3);
+        plan.operations = plan.operations.min(100);
+        plan.mix.write += 60;
+        plan.mix.read += 30;
+        (plan.impatience, plan.patience) = (20 + prng.below(50), 10 + prng.below(8));
+        (plan.hot_percent, plan.hot_blocks) = (80, 1 << prng.below(5));
+        plan.longest = [1, 8, 64][usize64(prng.below(3))];
+        plan.reactors = 2 + usize64(prng.below(2));
+        plan.first_reactor = usize64(prng.below(3)) % plan.reactors;
+        plan
+    }
+
     fn roughly(seed: u64, rough: impl FnOnce(&mut Prng) -> Rough) -> Self {
         let mut plan = Self::new(seed);
         let mut prng = Prng::new(seed ^ 0x5eed_0906_4000_0001);
@@ -374,6 +409,29 @@ impl Plan {
             self.hot_percent /= 2;
         }
         self.shape.add(p, self.lives.len(), self.tiny);
+    }
+
+    /// Of pools with several shards some have several reactors, and so have a few of those with one. From a source of
+    /// its own, which has nothing to do with the workload: what seeds meant before stays otherwise.
+    #[must_use]
+    pub fn spread(mut self) -> Self {
+        if self.reactors > 1 {
+            return self;
+        }
+        let mut prng = Prng::new(self.seed ^ 0x5eed_0c02_e500_0001);
+        let most = if self.shape.shards > 1 { 3 } else { 8 };
+        let several = if self.shape.shards > 1 { 2 } else { 1 };
+        if prng.below(most) < several {
+            self.reactors = 2 + usize64(prng.below(2));
+            self.first_reactor = usize64(prng.below(3)) % self.reactors;
+        }
+        self
+    }
+
+    /// As it is on one reactor.
+    #[must_use]
+    pub fn alone(self) -> Self {
+        Self { reactors: 1, first_reactor: 0, ..self }
     }
 
     /// The order in which tasks run.

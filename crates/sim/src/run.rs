@@ -1,6 +1,7 @@
 //! One seed: all lives of one array.
 
 use crate::life::{Counts, Run, crash, live, lose_log};
+use crate::mode::Mode;
 use crate::model::Violation;
 use crate::plan::Plan;
 use crate::world::{Subject, World};
@@ -22,7 +23,7 @@ pub struct Report {
 
 /// Runs what `seed` means on `subject`. With `echo` every event is printed.
 pub fn run(subject: Subject, seed: u64, echo: bool) -> Report {
-    carry_out(subject, Plan::new(seed), echo)
+    carry_out(subject, Mode::Plain.plan(seed), echo)
 }
 
 /// Carries out a plan on `subject`. With `echo` every event is printed.
@@ -43,8 +44,8 @@ fn lives(run: &Rc<Run>) -> Option<(usize, String)> {
         let seed = run.plan.seed ^ (u64_of(number) + 1) << 48;
         let life = || {
             lose_log(run, number);
-            let life = live(Rc::clone(run), number, ending);
-            if reactor::simulate_in(seed, run.plan.order(), life)? {
+            let life = |reactors| live(Rc::clone(run), reactors, number, ending);
+            if reactor::simulate_on(seed, run.plan.order(), run.plan.reactors, life)? {
                 crash(run, number, ending);
             }
             let run = Rc::clone(run);

@@ -104,18 +104,31 @@ impl Store {
         }
     }
 
-    pub async fn read(&self, name: &str, first: u64, count: u64) -> Result<Vec<u8>, Refusal> {
+    /// With `patient`, for a host that waits for the answer.
+    pub async fn read(
+        &self,
+        name: &str,
+        first: u64,
+        count: u64,
+        patient: bool,
+    ) -> Result<Vec<u8>, Refusal> {
         match self {
             Self::Reference(pool) => pool.read(name, first, count).await,
-            Self::Array(pool) => pool.read(name, first, count).await,
+            Self::Array(pool) => pool.read(name, first, count, patient).await,
         }
     }
 
     /// Writes whole blocks.
-    pub async fn write(&self, name: &str, first: u64, data: Vec<u8>) -> Result<(), Refusal> {
+    pub async fn write(
+        &self,
+        name: &str,
+        first: u64,
+        data: Vec<u8>,
+        patient: bool,
+    ) -> Result<(), Refusal> {
         match self {
             Self::Reference(pool) => pool.write(name, first, &data).await,
-            Self::Array(pool) => pool.write(name, first, &data).await,
+            Self::Array(pool) => pool.write(name, first, data, patient).await,
         }
     }
 
@@ -125,13 +138,14 @@ impl Store {
         (source, from): (&str, u64),
         (target, to): (&str, u64),
         count: u64,
+        patient: bool,
     ) -> Result<(), Refusal> {
         match self {
             Self::Reference(pool) => {
                 let data = pool.read(source, from, count).await?;
                 pool.write(target, to, &data).await
             }
-            Self::Array(pool) => pool.copy((source, from), (target, to), count).await,
+            Self::Array(pool) => pool.copy((source, from), (target, to), count, patient).await,
         }
     }
 
@@ -141,10 +155,11 @@ impl Store {
         first: u64,
         count: u64,
         deallocate: bool,
+        patient: bool,
     ) -> Result<(), Refusal> {
         match self {
             Self::Reference(pool) => pool.zero(name, first, count).await,
-            Self::Array(pool) => pool.zero(name, first, count, deallocate).await,
+            Self::Array(pool) => pool.zero(name, first, count, deallocate, patient).await,
         }
     }
 

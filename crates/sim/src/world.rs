@@ -6,7 +6,7 @@ use crate::reference::{Disk, Lie, Reference};
 use crate::shape::{LogLoss, Rot};
 use crate::store::{Refusal, Store};
 use engine::canary::Canary;
-use reactor::Nanos;
+use reactor::{Handle, Nanos};
 use std::rc::Rc;
 use stdx::Prng;
 
@@ -24,6 +24,12 @@ pub enum World {
     Array(Box<Media>),
 }
 
+/// Plants a bug in what this thread does, or none.
+pub fn plant(canary: Option<Canary>, small_maps: bool) {
+    engine::canary::plant(canary);
+    engine::canary::make_maps_small(small_maps);
+}
+
 impl World {
     pub fn new(subject: Subject, plan: &Plan) -> Self {
         match subject {
@@ -33,10 +39,16 @@ impl World {
                 Self::Reference(Rc::new(disk))
             }
             Subject::Array(canary) => {
-                engine::canary::plant(canary);
-                engine::canary::make_maps_small(plan.small_maps);
-                Self::Array(Box::new(Media::new(plan)))
+                plant(canary, plan.small_maps);
+                Self::Array(Box::new(Media::new(plan, canary)))
             }
+        }
+    }
+
+    /// The reactors of the life that begins.
+    pub async fn move_to(&self, reactors: Vec<Handle>) {
+        if let Self::Array(media) = self {
+            media.move_to(reactors).await;
         }
     }
 

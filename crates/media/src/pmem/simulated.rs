@@ -6,13 +6,15 @@ use crate::Power;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{ThreadId, current};
 use stdx::Prng;
 use stdx::num::{u64_of, usize64};
 
 struct State {
     bytes: Vec<u8>,
-    /// Lines stored to since the last fence: what was in them then.
-    unfenced: BTreeMap<usize, [u8; LINE]>,
+    /// Lines stored to since the last fence: what was in them then, and which core stored there last. A fence is of
+    /// its core.
+    unfenced: BTreeMap<usize, ([u8; LINE], ThreadId)>,
     /// Bytes that cannot be reached.
     bad: Vec<Range<u64>>,
     /// A store met some of them: nothing more is stored.
@@ -105,7 +107,8 @@ impl SimulatedPmem {
         if state.cut_at_fence == Some(0) {
             self.power.cut();
         } else {
-            state.unfenced.clear();
+            let here = current().id();
+            state.unfenced.retain(|_, (_, core)| *core != here);
         }
     }
 
@@ -150,7 +153,7 @@ impl SimulatedPmem {
     /// stored or what it held before, as `prng` says.
     pub fn crash(&self, prng: &mut Prng) {
         let mut state = self.state();
-        for (line, before) in std::mem::take(&mut state.unfenced) {
+        for (line, (before, _)) in std::mem::take(&mut state.unfenced) {
             if prng.next_u64() & 1 == 0 {
                 state.bytes[line * LINE..][..LINE].copy_from_slice(&before);
             }
@@ -190,7 +193,8 @@ impl State {
     fn store(&mut self, line: usize, at: usize, part: &[u8]) -> bool {
         let mut before = [0; LINE];
         before.copy_from_slice(&self.bytes[line * LINE..][..LINE]);
-        self.unfenced.entry(line).or_insert(before);
+        let here = current().id();
+        self.unfenced.entry(line).or_insert((before, here)).1 = here;
         self.bytes[at..at + part.len()].copy_from_slice(part);
         self.cut_after.as_mut().is_some_and(|left| {
             *left -= 1;

@@ -84,6 +84,20 @@ fn a_crash_keeps_what_was_fenced_and_some_lines_of_the_rest() {
     assert_eq!(&after[..100], [1; 100]);
 }
 
+/// A fence has only what its own core stored last: another core's is to have a fence of its own.
+#[test]
+fn a_fence_is_of_its_core() {
+    let (inner, pmem) = simulated(4096);
+    std::thread::scope(|scope| {
+        scope.spawn(|| pmem.write(0, &[1; 2048]).unwrap());
+    });
+    pmem.write(2048, &[1; 2048]).unwrap();
+    pmem.fence();
+    inner.crash(&mut Prng::new(1));
+    assert!(bytes_of(&pmem, 0, 2048).contains(&0));
+    assert_eq!(bytes_of(&pmem, 2048, 2048), [1; 2048]);
+}
+
 #[test]
 fn nothing_is_stored_once_the_power_is_gone() {
     let (inner, pmem) = simulated(4096);

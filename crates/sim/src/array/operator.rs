@@ -244,7 +244,8 @@ impl Media {
         let drives = self.drives.iter().enumerate().filter(|(n, _)| !attempt.hidden.contains(n));
         let drives = drives.map(|(_, drive)| Arc::new(Drive::Simulated(Arc::clone(drive))));
         let drives = drives.filter(|drive| drive.failure().is_none()).collect();
-        let open = Pool::open(drives, self.log_given(attempt), attempt.options, &[]);
+        let on = self.on();
+        let open = Pool::open(drives, self.log_given(attempt), attempt.options, &on);
         let Ok(opened) = timeout(OPENING, open).await else {
             return Err(Refusal::Other("an opening neither succeeds nor is refused".into()));
         };

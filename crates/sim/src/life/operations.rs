@@ -34,7 +34,7 @@ impl Life {
         let begun = self.begin_write(v, first, count, stamp);
         let what = format!("{stamp}: {count} at {first} of {}", v.name);
         self.note(format_args!("{what}"));
-        let write = self.store.write(&v.name, first, data);
+        let write = self.store.write(&v.name, first, data, patience.is_none());
         let answer = self.settled_within(&what, write, patience).await;
         if matches!(answer, Answer::Refused(Refusal::Full)) {
             self.check_full(&what, count).await;
@@ -79,7 +79,7 @@ impl Life {
         let ratio = if deallocate { u64_of(contents::BLOCK / v.unit) } else { 1 };
         let (from, to) = (range.start.next_multiple_of(ratio), range.end / ratio * ratio);
         let begun = self.begin_write(v, from, to.saturating_sub(from), Stamp::ZERO);
-        let zero = self.store.zero(&v.name, first, count, deallocate);
+        let zero = self.store.zero(&v.name, first, count, deallocate, patience.is_none());
         let answer = self.settled_within(&what, zero, patience).await;
         self.end_write(&what, &begun, answer);
         self.count(|c| c.others += 1);
@@ -99,7 +99,8 @@ impl Life {
             let mut model = self.run.model.borrow_mut();
             model.begin_copy((source.serial, from), (target.serial, to), count)
         };
-        let copy = self.store.copy((&source.name, from), (&target.name, to), count);
+        let (from, to) = ((source.name.as_str(), from), (target.name.as_str(), to));
+        let copy = self.store.copy(from, to, count, patience.is_none());
         let answer = self.settled_within(&what, copy, patience).await;
         self.end_write(&what, &begun, answer);
         self.count(|c| c.copies += 1);
@@ -129,7 +130,7 @@ impl Life {
     pub async fn read(&self, v: &Target, first: u64, count: u64, patience: Option<Duration>) {
         let begun = self.run.model.borrow_mut().begin_read(v.serial, first, count);
         let what = format!("read {count} at {first} of {}", v.name);
-        let read = self.store.read(&v.name, first, count);
+        let read = self.store.read(&v.name, first, count, patience.is_none());
         let answer = self.settled_within(&what, read, patience).await;
         self.count(|c| c.reads += 1);
         if let Answer::Refused(Refusal::NotFound | Refusal::OutOfRange) = answer

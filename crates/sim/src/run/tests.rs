@@ -1,5 +1,4 @@
 use super::*;
-use crate::mode::Mode;
 use crate::reference::Lie;
 use engine::canary::Canary;
 
@@ -84,9 +83,7 @@ const MOVES_FOUND_FULL: [u64; 2] = [2_501_631_901, 189_772_342_633_026];
 
 #[test]
 fn what_was_found_once_stays_mended() {
-    for seed in FOUND.into_iter().chain([FOUND_FULL]) {
-        assert_eq!(run(ENGINE, seed, false).failure, None, "seed {seed}");
-    }
+    keep_known(Mode::Plain, FOUND.into_iter().chain([FOUND_FULL]));
 }
 
 #[test]
@@ -120,6 +117,7 @@ fn every_canary_is_found() {
             &ROUGH_CANARIES[..],
             &OPERATOR_CANARIES[..],
             &RETURNS_CANARIES[..],
+            &CROSSES_CANARIES[..],
         ];
         if canary == Canary::SweepsWhatLogRefersTo
             || elsewhere.iter().any(|those| those.contains(&canary))
@@ -145,17 +143,15 @@ const MOVES_CANARY_SEEDS: u64 = 40;
 
 #[test]
 fn what_is_moved_about_stays() {
-    for seed in (0..MOVES_SEEDS).chain(MOVES_FOUND_FULL) {
-        let failure = carry_out(ENGINE, Plan::moves(seed), false).failure;
-        assert_eq!(failure, None, "replay: cargo run -p sim -- --seed {seed} --moves --trace");
-    }
+    keep(Mode::Moves, 0..MOVES_SEEDS);
+    keep_known(Mode::Moves, MOVES_FOUND_FULL);
 }
 
 #[test]
 fn the_canary_of_moves_is_found() {
     let subject = Subject::Array(Some(Canary::SweepsWhatLogRefersTo));
-    let fails = |&seed: &u64| carry_out(subject, Plan::moves(seed), false).failure.is_some();
-    assert!((0..MOVES_CANARY_SEEDS).any(|seed| fails(&seed)));
+    let fails = |seed| carry_out(subject, Mode::Moves.plan(seed), false).failure.is_some();
+    assert!((0..MOVES_CANARY_SEEDS).any(fails));
 }
 
 /// Seeds during which the commit log is lost, or one of its two devices.
@@ -199,10 +195,8 @@ const LOSES_LOG_FOUND: [u64; 16] = [
 
 #[test]
 fn without_its_log_a_pool_keeps_what_its_drives_were_known_to_have() {
-    for seed in (0..LOSES_LOG_SEEDS).chain(LOSES_LOG_FOUND).chain(LOSES_LOG_FIRST) {
-        let failure = carry_out(ENGINE, Plan::loses_log(seed), false).failure;
-        assert_eq!(failure, None, "replay: cargo run -p sim -- --seed {seed} --loses-log --trace");
-    }
+    keep(Mode::LosesLog, 0..LOSES_LOG_SEEDS);
+    keep_known(Mode::LosesLog, LOSES_LOG_FOUND.into_iter().chain(LOSES_LOG_FIRST));
 }
 
 /// Found late, and so looked for first: 390 finds `TakesAbsentForTorn`.
@@ -218,12 +212,8 @@ const LOSES_LOG_CANARIES: [Canary; 4] = [
 
 #[test]
 fn the_canaries_of_lost_logs_are_found() {
-    for canary in LOSES_LOG_CANARIES {
-        let subject = Subject::Array(Some(canary));
-        let fails = |seed: u64| carry_out(subject, Plan::loses_log(seed), false).failure;
-        let mut seeds = LOSES_LOG_FIRST.into_iter().chain(LOSES_LOG_FOUND).chain(0..CANARY_SEEDS);
-        assert!(seeds.any(|seed| fails(seed).is_some()), "{canary:?}");
-    }
+    let first = LOSES_LOG_FIRST.into_iter().chain(LOSES_LOG_FOUND);
+    find(Mode::LosesLog, LOSES_LOG_CANARIES, first);
 }
 
 /// Seeds of an operator who opens the pool with whatever is at hand.
@@ -237,7 +227,8 @@ const OPERATOR_FOUND: [u64; 5] = [49, 53, 57, 7_000_024, 7_000_060];
 
 #[test]
 fn whatever_an_operator_opens_has_everything() {
-    keep(Mode::Operator, (0..OPERATOR_SEEDS).chain(OPERATOR_FOUND));
+    keep(Mode::Operator, 0..OPERATOR_SEEDS);
+    keep_known(Mode::Operator, OPERATOR_FOUND);
 }
 
 /// Bugs of opening a pool with what there is.
@@ -260,7 +251,8 @@ const ROUGH_FOUND: [u64; 7] = [36, 50, 9019, 7_000_057, 7_000_084, 7_000_166, 7_
 
 #[test]
 fn several_things_that_go_wrong_at_once_cost_nothing() {
-    keep(Mode::Rough, (0..ROUGH_SEEDS).chain(ROUGH_FOUND));
+    keep(Mode::Rough, 0..ROUGH_SEEDS);
+    keep_known(Mode::Rough, ROUGH_FOUND);
 }
 
 /// Bugs in what is done about drives that misbehave.
@@ -280,7 +272,8 @@ const RETURNS_FOUND: [u64; 3] = [58_666_978_677_145, 189_772_342_632_900, 58_666
 
 #[test]
 fn drives_that_come_and_go_cost_nothing() {
-    keep(Mode::Returns, (0..RETURNS_SEEDS).chain(RETURNS_FOUND));
+    keep(Mode::Returns, 0..RETURNS_SEEDS);
+    keep_known(Mode::Returns, RETURNS_FOUND);
 }
 
 /// Bugs in how drives are taken back.
@@ -289,6 +282,40 @@ const RETURNS_CANARIES: [Canary; 1] = [Canary::CountsReturned];
 #[test]
 fn the_canary_of_returns_is_found() {
     find(Mode::Returns, RETURNS_CANARIES, []);
+}
+
+/// Seeds of a pool on several reactors.
+const CROSSES_SEEDS: u64 = 60;
+
+#[test]
+fn what_crosses_reactors_is_done_once_and_in_order() {
+    keep(Mode::Crosses, 0..CROSSES_SEEDS);
+}
+
+/// Bugs on the way from one reactor to another. One seed in five finds this one.
+const CROSSES_CANARIES: [Canary; 1] = [Canary::AttendsForgotten];
+
+#[test]
+fn the_canary_of_what_crosses_is_found() {
+    find(Mode::Crosses, CROSSES_CANARIES, []);
+}
+
+#[test]
+fn several_reactors_replay_bit_for_bit() {
+    for seed in 0..8 {
+        let run = || carry_out(ENGINE, Mode::Crosses.plan(seed), false);
+        assert_eq!(run(), run(), "seed {seed}");
+    }
+}
+
+/// Known seeds are of one reactor, and others have several in every workload.
+#[test]
+fn every_workload_has_several_reactors_in_some_seeds() {
+    for mode in Mode::ALL {
+        let several = (0..100).filter(|seed| mode.plan(*seed).reactors > 1).count();
+        assert!(several >= 10, "{mode:?}: {several}");
+        assert!((0..100).all(|seed| mode.plan_known(seed).reactors == 1), "{mode:?}");
+    }
 }
 
 /// Seeds of a large pool, each of some seconds.
@@ -307,11 +334,25 @@ fn keep(mode: Mode, seeds: impl IntoIterator<Item = u64>) {
     }
 }
 
+/// Likewise of seeds that found something once, as they were then.
+fn keep_known(mode: Mode, seeds: impl IntoIterator<Item = u64>) {
+    for seed in seeds {
+        let failure = carry_out(ENGINE, mode.plan_known(seed), false).failure;
+        assert_eq!(failure, None, "replay: {}", mode.replay_known(seed));
+    }
+}
+
 /// Each of these bugs is found, by seeds that found something or by others.
-fn find<const N: usize, const S: usize>(mode: Mode, canaries: [Canary; N], first: [u64; S]) {
+fn find<const N: usize>(
+    mode: Mode,
+    canaries: [Canary; N],
+    first: impl IntoIterator<Item = u64, IntoIter: Clone>,
+) {
+    let first = first.into_iter();
     for canary in canaries {
-        let fails = |seed| carry_out(Subject::Array(Some(canary)), mode.plan(seed), false).failure;
-        let mut seeds = first.into_iter().chain(0..CANARY_SEEDS);
-        assert!(seeds.any(|seed| fails(seed).is_some()), "{canary:?}");
+        let fails = |plan| carry_out(Subject::Array(Some(canary)), plan, false).failure.is_some();
+        let mut first = first.clone().map(|seed| mode.plan_known(seed));
+        let mut others = (0..CANARY_SEEDS).map(|seed| mode.plan(seed));
+        assert!(first.any(fails) || others.any(fails), "{canary:?}");
     }
 }

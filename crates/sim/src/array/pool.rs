@@ -1,0 +1,210 @@
+//! The engine's pool as the workload sees it.
+
+use super::{log_moves, returning, told};
+use crate::contents::BLOCK;
+use crate::store::{Refusal, Volumes};
+use engine::{DriveState, Pool, VolumeSpec};
+use reactor::{Handle, random, sleep};
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::rc::Rc;
+use std::time::Duration;
+use stdx::Prng;
+use stdx::num::{u64_of, usize64};
+
+/// An open pool.
+pub struct Array {
+    pub(super) pool: Pool,
+    pub(super) exported: Rc<Cell<bool>>,
+    pub(super) closed: Rc<Cell<bool>>,
+    /// Drives that did nothing wrong in this life.
+    pub(super) sound: BTreeSet<usize>,
+    /// Drives come and go.
+    pub(super) returns: bool,
+    pub(super) stage: Rc<Cell<returning::Stage>>,
+    /// Where the log may move.
+    pub(super) log: Option<log_moves::MovableLog>,
+    pub(super) reactors: Vec<Handle>,
+}
+
+/// How often the space is looked at until it adds up: what is moved in between counts twice.
+const AUDITS: usize = 50;
+
+impl Array {
+    pub fn volumes(&self) -> Volumes {
+        let sized = |name: String| {
+            let volume = self.pool.volume(&name).ok()?;
+            Some((name, volume.len() / u64::from(volume.block_size())))
+        };
+        self.pool.volumes().into_iter().filter_map(sized).collect()
+    }
+
+    fn volume(&self, name: &str) -> Result<engine::Volume, Refusal> {
+        told(self.pool.volume(name))
+    }
+
+    pub async fn create(&self, name: &str, size: u64, unit: usize) -> Result<(), Refusal> {
+        let mut id = [0; 16];
+        Prng::new(random()).fill(&mut id);
+        let bytes = size * u64_of(unit);
+        let block_size = stdx::num::u32_of(unit);
+        let spec = VolumeSpec { name: name.to_owned(), id, bytes, block_size };
+        told(self.pool.create_volume(spec).await).map(|_| ())
+    }
+
+    pub async fn rename(&self, name: &str, to: &str) -> Result<(), Refusal> {
+        told(self.pool.rename_volume(name, to).await)
+    }
+
+    /// Blocks the pool may hold; none when it was closed.
+    pub async fn capacity(&self) -> u64 {
+        self.pool.status().await.map_or(0, |status| status.capacity / u64_of(BLOCK))
+    }
+
+    /// What of the space does not add up, while nobody writes.
+    pub async fn audit(&self, (least, most): (u64, u64)) -> Option<String> {
+        for _ in 0..AUDITS {
+            let audit = self.pool.audit_space().await.ok()?;
+            let adds_up = (least..=most).contains(&audit.live) && audit.taken == audit.owned;
+            if adds_up {
+                return None;
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+        let audit = self.pool.audit_space().await.ok()?;
+        Some(format!("{audit:?}, and volumes have {least} to {most} blocks"))
+    }
+
+    /// Has everything carried to the drives that was answered so far.
+    pub async fn settle(&self) -> Result<(), Refusal> {
+        told(self.pool.audit_space().await).map(drop)
+    }
+
+    /// As [`Pool::uncarried`].
+    pub fn uncarried(&self) -> Option<Vec<Range<u64>>> {
+        self.pool.uncarried()
+    }
+
+    pub async fn delete(&self, name: &str) -> Result<(), Refusal> {
+        told(self.pool.delete_volume(name).await)
+    }
+
+    pub async fn resize(&self, name: &str, size: u64) -> Result<(), Refusal> {
+        let bytes = size * u64::from(self.volume(name)?.block_size());
+        told(self.pool.resize_volume(name, bytes).await)
+    }
+
+    /// Does what a host asks for on its reactor. One that may go away is on this one: what it asked for goes with it.
+    async fn host<T, F>(
+        &self,
+        patient: bool,
+        work: impl FnOnce() -> F + Send + 'static,
+    ) -> Result<T, Refusal>
+    where
+        T: Send + 'static,
+        F: Future<Output = engine::Result<T>> + 'static,
+    {
+        if self.reactors.is_empty() || !patient {
+            return told(work().await);
+        }
+        let at = usize64(random() % u64_of(self.reactors.len()));
+        let answer = self.reactors[at].call(work).await;
+        told(answer.expect("a simulated reactor lives as long as the first"))
+    }
+
+    pub async fn read(
+        &self,
+        name: &str,
+        first: u64,
+        count: u64,
+        patient: bool,
+    ) -> Result<Vec<u8>, Refusal> {
+        let volume = self.volume(name)?;
+        let unit = u64::from(volume.block_size());
+        let read = move || async move {
+            let mut out = vec![0xEE; usize64(count * unit)];
+            volume.read(first * unit, &mut out).await?;
+            Ok(out)
+        };
+        self.host(patient, read).await
+    }
+
+    pub async fn write(
+        &self,
+        name: &str,
+        first: u64,
+        data: Vec<u8>,
+        patient: bool,
+    ) -> Result<(), Refusal> {
+        let volume = self.volume(name)?;
+        let offset = first * u64::from(volume.block_size());
+        self.host(patient, move || async move { volume.write(offset, &data).await }).await
+    }
+
+    pub async fn copy(
+        &self,
+        (source, from): (&str, u64),
+        (target, to): (&str, u64),
+        count: u64,
+        patient: bool,
+    ) -> Result<(), Refusal> {
+        let (source, target) = (self.volume(source)?, self.volume(target)?);
+        let unit = u64::from(target.block_size());
+        let copy = move || async move {
+            target.copy_from(&source, from * unit, to * unit, count * unit).await
+        };
+        self.host(patient, copy).await
+    }
+
+    pub async fn zero(
+        &self,
+        name: &str,
+        first: u64,
+        count: u64,
+        deallocate: bool,
+        patient: bool,
+    ) -> Result<(), Refusal> {
+        let volume = self.volume(name)?;
+        let unit = u64::from(volume.block_size());
+        let (offset, len) = (first * unit, count * unit);
+        let zero = move || async move {
+            match deallocate {
+                true => volume.deallocate(offset, len).await,
+                false => volume.write_zeroes(offset, len).await,
+            }
+        };
+        self.host(patient, zero).await
+    }
+
+    pub fn flush(&self, name: &str) -> Result<(), Refusal> {
+        told(self.volume(name)?.flush())
+    }
+
+    /// Has the log move to other devices, unless it is on its way.
+    pub async fn move_log(&self) -> Result<(), Refusal> {
+        match &self.log {
+            Some(log) => log.move_on(&self.pool).await,
+            None => Ok(()),
+        }
+    }
+
+    pub async fn describe(&self) -> String {
+        format!("{:#?}", self.pool.status().await)
+    }
+
+    pub async fn close(&self, export: bool) -> Result<(), Refusal> {
+        let pool = self.pool.clone();
+        self.exported.set(self.exported.get() || export);
+        told(if export { pool.export().await } else { pool.close().await })?;
+        self.closed.set(true);
+        Ok(())
+    }
+
+    /// Drives that are out of use though nothing but what passes was ever wrong with them.
+    pub async fn condemned(&self) -> Vec<usize> {
+        let Ok(status) = self.pool.status().await else { return Vec::new() };
+        let is_out = |n: &&usize| status.drives[**n].state != DriveState::Online;
+        self.sound.iter().filter(is_out).copied().collect()
+    }
+}

@@ -53,6 +53,8 @@ pub const WAIT_FOR_DRIVES: Duration = Duration::from_secs(30);
 /// How long hosts are kept outside when a node starts, for pools that lack nothing to be open: those that take longer
 /// are served as absent meanwhile.
 pub const START_PATIENCE: Duration = Duration::from_secs(5);
+/// How often it is looked meanwhile whether they wait for drives that do not answer: those keep nobody outside.
+pub const OPENING_LOOK: Duration = Duration::from_millis(100);
 /// Entries of a folder that are looked at for drives of a pool: more than a shelf has.
 pub const PLACES_SEARCHED: usize = 1024;
 /// Faults of a drive from which on hosts are warned: fewer are mended and forgotten in a drive's life.

@@ -178,7 +178,7 @@ impl Node {
         self.events.record(Severity::Info, self.greeting());
         self.open_due_pools()?;
         // Those that lack nothing are open in a moment, mostly: hosts need not find them absent.
-        self.wait_for_openings(START_PATIENCE);
+        self.wait_for_prompt_openings(START_PATIENCE);
         let mut inner = self.inner();
         late.append(&mut inner.serving_mut()?.begin(listen, patient)?);
         match self.keep(&mut inner) {

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use api::v1::{Kind, PoolSpace, Severity};
@@ -31,6 +31,7 @@ mod returning;
 mod view;
 
 pub use made_of::MadeOf;
+use made_of::Progress;
 pub use open::{NotMoved, OpenPool};
 pub use opener::{Attempt, New, Opener, Outcome};
 pub use returning::{Away, Search, Searched};
@@ -72,9 +73,27 @@ fn sight(def: &PoolDef, folders: &[PathBuf]) -> Sight {
 #[derive(Debug)]
 enum Condition {
     Open(Arc<OpenPool>),
-    /// It is being opened, by a task that holds nothing of the node. Why it was not open before.
-    Opening(Option<String>),
+    /// It is being opened, by a task that holds nothing of the node.
+    Opening {
+        /// Why it was not open before.
+        before: Option<String>,
+        /// What the task waits for.
+        progress: Progress,
+    },
     Closed(String),
+}
+
+impl Condition {
+    /// It is being opened now; why it was not open before.
+    fn opening(before: String, progress: &Progress) -> Self {
+        Self::Opening { before: Some(before), progress: Arc::clone(progress) }
+    }
+}
+
+/// What a task that opens a pool waits for, if it is known to wait.
+fn waits_for(progress: &Progress) -> Option<String> {
+    let words = progress.lock().unwrap_or_else(PoisonError::into_inner);
+    (!words.is_empty()).then(|| words.clone())
 }
 
 /// A pool, open or not.
@@ -115,7 +134,7 @@ impl Known {
     pub fn pool(&self) -> Option<&Arc<OpenPool>> {
         match &self.condition {
             Condition::Open(pool) => Some(pool),
-            Condition::Opening(_) | Condition::Closed(_) => None,
+            Condition::Opening { .. } | Condition::Closed(_) => None,
         }
     }
 }
@@ -229,9 +248,10 @@ impl Pools {
             if known.tries > 0 {
                 known.tries -= 1;
                 known.again = now.saturating_add(LOOK_AGAIN_NANOS);
-                known.condition = Condition::Opening(Some(problem.clone()));
+                let progress = Progress::default();
+                known.condition = Condition::opening(problem.clone(), &progress);
                 let degraded = known.deadline.is_none();
-                due.push(Attempt { name, def: known.def.clone(), degraded });
+                due.push(Attempt { name, def: known.def.clone(), degraded, progress });
             }
         }
         due
@@ -298,6 +318,15 @@ impl Pools {
                 })
             }
         })
+    }
+
+    /// How many pools are being opened and wait for drives that do not answer.
+    pub fn waiting(&self) -> usize {
+        let waits = |known: &&Known| match &known.condition {
+            Condition::Opening { progress, .. } => waits_for(progress).is_some(),
+            Condition::Open(_) | Condition::Closed(_) => false,
+        };
+        self.known.values().filter(waits).count()
     }
 
     /// What opens, makes and imports pools.
@@ -379,10 +408,10 @@ impl Pools {
             None => self.reserve(name),
             Some(known) if known.def.id == id => match &known.condition {
                 Condition::Closed(problem) => {
-                    known.condition = Condition::Opening(Some(problem.clone()));
+                    known.condition = Condition::opening(problem.clone(), &Progress::default());
                     Ok(())
                 }
-                Condition::Opening(_) => {
+                Condition::Opening { .. } => {
                     let what = format!("pool {name} is being opened just now");
                     Err(Error::new(Kind::Conflict, what).help("try again in a moment"))
                 }
@@ -467,9 +496,9 @@ impl Pools {
     pub fn give_up(&mut self, name: &Name) {
         self.coming.remove(name);
         if let Some(known) = self.known.get_mut(name)
-            && let Condition::Opening(problem) = &mut known.condition
+            && let Condition::Opening { before, .. } = &mut known.condition
         {
-            known.condition = Condition::Closed(problem.take().unwrap_or_default());
+            known.condition = Condition::Closed(before.take().unwrap_or_default());
         }
     }
 
@@ -479,7 +508,7 @@ impl Pools {
     /// `NotFound`, `Conflict` while it is being opened.
     pub fn take(&mut self, name: &Name) -> Result<Known> {
         let known = self.known.get(name).ok_or_else(|| no_pool(name))?;
-        if let Condition::Opening(_) = known.condition {
+        if let Condition::Opening { .. } = known.condition {
             let what = format!("pool {name} is being opened just now");
             return Err(Error::new(Kind::Conflict, what).help("try again in a moment"));
         }
@@ -511,7 +540,10 @@ impl Pools {
         let known = self.known.get(name).ok_or_else(|| no_pool(name))?;
         match &known.condition {
             Condition::Open(pool) => Ok(Arc::clone(pool)),
-            Condition::Opening(_) => Err(not_open(name, "it is being opened")),
+            Condition::Opening { progress, .. } => {
+                let waits = waits_for(progress).map(|words| format!(": {words}"));
+                Err(not_open(name, &format!("it is being opened{}", waits.unwrap_or_default())))
+            }
             Condition::Closed(problem) => Err(not_open(name, problem)),
         }
     }
@@ -528,7 +560,10 @@ impl Pools {
                 let problem = self.watches.get(name).and_then(Watch::problem);
                 problem.map(|problem| format!("pool {name} is degraded: {problem}"))
             }
-            Condition::Opening(_) => Some(format!("pool {name} is being opened")),
+            Condition::Opening { progress, .. } => Some(match waits_for(progress) {
+                Some(words) => format!("pool {name} is being opened: {words}"),
+                None => format!("pool {name} is being opened"),
+            }),
             Condition::Closed(problem) => Some(format!("pool {name} is not open: {problem}")),
         };
         self.known.iter().filter_map(one).collect()

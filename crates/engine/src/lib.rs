@@ -43,7 +43,7 @@ pub use lent::Lent;
 pub use limits::{DRIVES_MAX, FINDINGS_MAX, NAME_MAX, SHARDS_MAX, VOLUME_BYTES_MAX, VOLUMES_MAX};
 pub use pool::{
     Discards, DriveStatus, LogSpec, LogStatus, OpenOptions, Pool, PoolSpec, PoolStatus, Rejoin,
-    SpaceAudit, VolumeSpec, VolumeStatus,
+    SpaceAudit, Unknown, VolumeSpec, VolumeStatus, look_at_labels,
 };
 pub use segment::DriveState;
 pub use volume::Volume;

@@ -76,6 +76,15 @@ const _: () = assert!(WRITE_PATIENCE.as_secs() < TRANSFER_DEADLINES.0.as_secs())
 pub(crate) const PUT_PATIENCE: Duration = Duration::from_secs(20);
 const _: () = assert!(WRITE_PATIENCE.as_secs() < PUT_PATIENCE.as_secs());
 
+/// How long a drive has to say what it is of: one that takes longer is as good as missing. Drives that work answer in
+/// milliseconds, those that were just powered in a second or two.
+pub(crate) const LABEL_PATIENCE: Duration = Duration::from_secs(5);
+/// It is told which ones have not answered for so long.
+pub(crate) const LABEL_SILENCE: Duration = Duration::from_millis(500);
+/// Attempts to read a label, and what is waited between: one error may pass.
+pub(crate) const LABEL_ATTEMPTS: u32 = 4;
+pub(crate) const LABEL_PAUSE: Duration = Duration::from_millis(100);
+
 /// How long an opening waits until what it learnt is on the drives: one that hangs is out of use by then.
 pub(crate) const OPENING_PATIENCE: Duration = Duration::from_secs(15);
 const _: () = assert!(WRITE_PATIENCE.as_secs() < OPENING_PATIENCE.as_secs());

@@ -4,6 +4,7 @@ mod assemble;
 mod copies;
 mod create;
 mod discard;
+mod labels;
 mod members;
 mod move_log;
 mod open;
@@ -30,6 +31,7 @@ use crate::volume;
 
 pub(crate) use create::{device, lane};
 pub use discard::Discards;
+pub use labels::{Unknown, look_at_labels};
 pub use open::OpenOptions;
 pub use rejoin::Rejoin;
 pub use status::{DriveStatus, LogStatus, PoolStatus, SpaceAudit, VolumeStatus};

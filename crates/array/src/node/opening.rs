@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use api::v1::Severity;
 use api::value::Name;
 
 use super::Node;
 use crate::Result;
+use crate::limits::OPENING_LOOK;
 use crate::pools::{Attempt, Opener, Outcome, Searched, sights};
 use crate::serving::media::Media;
 
@@ -109,6 +110,21 @@ impl Node {
             self.settled.wait_timeout_while(self.inner(), limit, |inner| inner.openings > 0);
         let (inner, _) = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
         inner.openings == 0
+    }
+
+    /// Waits until no pool is being opened but those that are known to wait for a drive, or for so long.
+    pub(super) fn wait_for_prompt_openings(&self, limit: Duration) {
+        let begun = Instant::now();
+        let is_done = |inner: &super::Inner| {
+            let waiting = inner.serving().map_or(0, |serving| serving.pools().waiting());
+            inner.openings <= waiting
+        };
+        let mut inner = self.inner();
+        while !is_done(&inner) && begun.elapsed() < limit {
+            // What tells that a drive is waited for holds nothing of the node: it is looked at.
+            let waited = self.settled.wait_timeout(inner, OPENING_LOOK);
+            (inner, _) = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
     }
 
     /// Looks for the drives that open pools lack, and takes back those that are here again.

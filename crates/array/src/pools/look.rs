@@ -14,7 +14,7 @@ use reactor::Handle;
 use uuid::Uuid;
 
 use super::PoolDef;
-use super::made_of::{Made, MadeOf, Member, labels, open_drive, open_known_log};
+use super::made_of::{Made, MadeOf, Member, Progress, labels, open_drive, open_known_log, seen};
 use crate::Result;
 use crate::limits::PLACES_SEARCHED;
 use crate::lock::Lock;
@@ -101,6 +101,14 @@ struct Held {
     label: Label,
 }
 
+/// Why what is at a path is not taken for a drive of the pool.
+struct Fault {
+    path: PathBuf,
+    what: String,
+    /// The drive did not say what it is of, or that does not last.
+    is_drives: bool,
+}
+
 /// What there is of a pool.
 pub struct Found {
     pub made_of: MadeOf,
@@ -122,23 +130,31 @@ pub struct Lacks {
 ///
 /// # Errors
 /// `Failed` when there is no drive of the pool at all, or none of its log.
-pub fn find(home: &Handle, def: &PoolDef, folders: &[PathBuf], anew: bool) -> Result<Found> {
+pub fn find(
+    home: &Handle,
+    def: &PoolDef,
+    folders: &[PathBuf],
+    anew: bool,
+    progress: &Progress,
+) -> Result<Found> {
     let mut faults = Vec::new();
-    let mut held = one_of_each(hold(home, def.id, &def.drives, &mut faults)?, def);
+    let mut held = one_of_each(hold(home, def.id, &def.drives, &mut faults, progress)?, def);
     let (mut newest, mut absent) = absent(&held);
     if newest.is_none() || !absent.is_empty() {
         let wanted = |label: &Label| {
             Uuid::from_bytes(label.pool) == def.id
                 && (newest.is_none() || absent.contains(&usize::from(label.drive)))
         };
-        let known: BTreeSet<_> =
-            held.iter().filter_map(|held| held.member.path.canonicalize().ok()).collect();
+        // Whose label is not known by now is not waited for once more.
+        let asked = faults.iter().filter(|fault| fault.is_drives).map(|fault| &fault.path);
+        let known = held.iter().map(|held| &held.member.path).chain(asked);
+        let known: BTreeSet<_> = known.filter_map(|path| path.canonicalize().ok()).collect();
         let others = places(folders)
             .into_iter()
             .filter(|path| path.canonicalize().is_ok_and(|real| !known.contains(&real)));
         let moved = peek(home, others.collect())?.into_iter().filter(|(_, label)| wanted(label));
         let moved: Vec<_> = moved.map(|(path, _)| path).collect();
-        held.extend(hold(home, def.id, &moved, &mut faults)?);
+        held.extend(hold(home, def.id, &moved, &mut faults, progress)?);
         held = one_of_each(held, def);
         (newest, absent) = self::absent(&held);
     }
@@ -148,7 +164,7 @@ pub fn find(home: &Handle, def: &PoolDef, folders: &[PathBuf], anew: bool) -> Re
     faults.extend(old.map(|held| {
         let path = held.member.path.clone();
         let what = format!("{} is an old copy of it", path.display());
-        (path, what)
+        Fault { path, what, is_drives: false }
     }));
     // Closed in order, it left nothing in its log.
     let size = newest.log_bytes * u64::from(newest.shards);
@@ -173,7 +189,8 @@ fn hold(
     home: &Handle,
     pool: Uuid,
     paths: &[PathBuf],
-    faults: &mut Vec<(PathBuf, String)>,
+    faults: &mut Vec<Fault>,
+    progress: &Progress,
 ) -> Result<Vec<Held>> {
     let (mut members, mut locks) = (Vec::new(), Vec::new());
     for path in paths {
@@ -182,31 +199,30 @@ fn hold(
                 members.push(member);
                 locks.push(lock);
             }
-            Err(error) => faults.push((path.clone(), error.context)),
+            Err(error) => {
+                let (path, what) = (path.clone(), error.context);
+                faults.push(Fault { path, what, is_drives: false });
+            }
         }
     }
-    let labels = labels(home, &members)?;
+    let is_its = move |label: &Label| Uuid::from_bytes(label.pool) == pool;
+    let labels = seen(home, &members, is_its, progress)?;
     let mut held = Vec::new();
     for ((member, lock), label) in members.into_iter().zip(locks).zip(labels) {
         let path = member.path.display();
-        match label {
-            Some(label) if member.drive.capacity() < label.drive_bytes(label.drive) => {
+        let (what, is_drives) = match label {
+            Ok(label) if member.drive.capacity() < label.drive_bytes(label.drive) => {
                 let (has, had) = (member.drive.capacity(), label.drive_bytes(label.drive));
-                let what = format!("{path} has {has} bytes, and had {had}: it was cut short");
-                faults.push((member.path, what));
+                (format!("{path} has {has} bytes, and had {had}: it was cut short"), false)
             }
-            Some(label) if Uuid::from_bytes(label.pool) == pool => {
+            Ok(label) if Uuid::from_bytes(label.pool) == pool => {
                 held.push(Held { member, lock, label });
+                continue;
             }
-            Some(label) => {
-                let what = format!("{path} is of another pool, {}", label.name);
-                faults.push((member.path, what));
-            }
-            None => {
-                let what = format!("{path} carries no label of a pool");
-                faults.push((member.path, what));
-            }
-        }
+            Ok(label) => (format!("{path} is of another pool, {}", label.name), false),
+            Err(unknown) => (format!("{path} {unknown}"), unknown.is_faulty()),
+        };
+        faults.push(Fault { path: member.path, what, is_drives });
     }
     Ok(held)
 }
@@ -243,15 +259,15 @@ fn absent(held: &[Held]) -> (Option<Label>, Vec<usize>) {
 }
 
 /// Says of a drive that is missing where it was, and what is there now.
-fn missing(index: usize, def: &PoolDef, faults: &[(PathBuf, String)]) -> String {
+fn missing(index: usize, def: &PoolDef, faults: &[Fault]) -> String {
     let Some(path) = def.drives.get(index) else { return format!("drive {index} is missing") };
-    let fault = faults.iter().find(|(at, _)| at == path);
-    let why = fault.map_or_else(String::new, |(_, why)| format!(": {why}"));
+    let fault = faults.iter().find(|fault| fault.path == *path);
+    let why = fault.map_or_else(String::new, |fault| format!(": {}", fault.what));
     format!("drive {index} is missing, which was {}{why}", path.display())
 }
 
-fn none_found(def: &PoolDef, faults: &[(PathBuf, String)]) -> crate::Error {
-    let why: Vec<_> = faults.iter().map(|(_, why)| why.as_str()).collect();
+fn none_found(def: &PoolDef, faults: &[Fault]) -> crate::Error {
+    let why: Vec<_> = faults.iter().map(|fault| fault.what.as_str()).collect();
     let what = format!("none of its {} drives is there: {}", def.drives.len(), why.join("; "));
     crate::Error::new(api::v1::Kind::Failed, what)
 }

@@ -1,14 +1,15 @@
 //! What a pool is made of, opened and held against other processes.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use api::v1::{Kind, PoolImport, Raid};
 use api::value::{DrivePath, LogPlace, Size};
-use engine::LogSpec;
 use engine::format::label::{Label, PoolState};
+use engine::{LogSpec, Unknown};
 use media::drive::OpenDrive;
 use media::memory::RegionOptions;
 use media::{Drive, Pmem};
@@ -186,17 +187,42 @@ impl MadeOf {
     }
 }
 
+/// What a drive's label says, or why that is not known.
+pub type Seen = std::result::Result<Label, Unknown>;
+
+/// What is waited for, in words.
+pub type Progress = Arc<Mutex<String>>;
+
+/// What each drive's label says. The drives are looked at side by side, and one that does not answer in time is waited
+/// for no longer; `progress` says which ones that may be. `lasts` tells of which labels what they say has to last.
+pub fn seen(
+    home: &reactor::Handle,
+    drives: &[Member],
+    lasts: impl Fn(&Label) -> bool + Send + 'static,
+    progress: &Progress,
+) -> Result<Vec<Seen>> {
+    let paths: Vec<_> = drives.iter().map(|member| member.path.clone()).collect();
+    let drives: Vec<_> = drives.iter().map(|member| Arc::clone(&member.drive)).collect();
+    let note = |progress: &Progress, words| {
+        *progress.lock().unwrap_or_else(PoisonError::into_inner) = words;
+    };
+    let told = Arc::clone(progress);
+    let call = home.call(move || async move {
+        let waits = |silent: &BTreeSet<usize>| {
+            let silent: Vec<_> = silent.iter().map(|&n| paths[n].display().to_string()).collect();
+            note(&told, format!("it waits for an answer of {}", silent.join(", ")));
+        };
+        engine::look_at_labels(&drives, lasts, waits).await
+    });
+    let seen = call.wait().map_err(|_| Error::new(Kind::Stopping, "the reactors have stopped"));
+    note(progress, String::new());
+    seen
+}
+
 /// What each drive's label says; `None` where there is none that can be read.
 pub fn labels(home: &reactor::Handle, drives: &[Member]) -> Result<Vec<Option<Label>>> {
-    let drives: Vec<_> = drives.iter().map(|member| Arc::clone(&member.drive)).collect();
-    let call = home.call(move || async move {
-        let mut labels = Vec::new();
-        for drive in drives {
-            labels.push(engine::read_label(&drive).await.ok().and_then(std::result::Result::ok));
-        }
-        labels
-    });
-    call.wait().map_err(|_| Error::new(Kind::Stopping, "the reactors have stopped"))
+    let seen = seen(home, drives, |_| false, &Progress::default())?;
+    Ok(seen.into_iter().map(Seen::ok).collect())
 }
 
 /// The newest of the drives' labels; `None` where no drive has one.

@@ -9,12 +9,13 @@ use std::time::{Duration, SystemTime};
 
 use api::v1::Kind;
 use api::value::{LogPlace, Name};
+use engine::format::label::Label;
 use engine::{Discards, OpenOptions, Pool, PoolSpec, PoolStatus, Volume, VolumeSpec};
 use media::Drive;
 use reactor::{Call, Handle};
 use uuid::Uuid;
 
-use super::made_of::{self, MadeOf, Member, labels};
+use super::made_of::{self, MadeOf, Member, Progress, seen};
 use super::told;
 use crate::lock::{Lock, is_at};
 use crate::{Error, Result};
@@ -125,10 +126,10 @@ impl OpenPool {
     /// As the engine says: missing or stale drives, damage.
     pub fn open(on: Vec<Handle>, made_of: MadeOf, options: OpenOptions) -> Result<Self> {
         let home = home(&on)?;
-        let labels = labels(&home, &made_of.drives)?;
-        let MadeOf { drives, log, places, locks, .. } = made_of;
+        let MadeOf { mut drives, log, places, locks, .. } = made_of;
+        let labels = given_labels(&home, &mut drives, options.degraded)?;
         let known = drives.iter().zip(&labels);
-        let index = |label: &engine::format::label::Label| usize::from(label.drive);
+        let index = |label: &Label| usize::from(label.drive);
         let count = labels.iter().flatten().map(|label| label.drives.len()).max().unwrap_or(0);
         let mut paths = vec![None; count];
         for (member, label) in known {
@@ -417,6 +418,39 @@ fn home(on: &[Handle]) -> Result<Handle> {
     on.first().cloned().ok_or_else(|| Error::new(Kind::Stopping, "the reactors have stopped"))
 }
 
+/// What the labels of these drives say. One that does not answer, or is otherwise at fault, is left out of a pool that
+/// may be opened without it: what it says counts for nothing.
+///
+/// # Errors
+/// `Failed` with its name otherwise.
+fn given_labels(
+    home: &Handle,
+    drives: &mut Vec<Member>,
+    degraded: bool,
+) -> Result<Vec<Option<Label>>> {
+    let seen = seen(home, drives, |_| true, &Progress::default())?;
+    let (mut left, mut known, mut faults) = (Vec::new(), Vec::new(), Vec::new());
+    for (member, label) in std::mem::take(drives).into_iter().zip(seen) {
+        match label {
+            Err(unknown) if unknown.is_faulty() => {
+                faults.push(format!("{} {unknown}", member.path.display()));
+            }
+            label => {
+                left.push(member);
+                known.push(label.ok());
+            }
+        }
+    }
+    if !faults.is_empty() && (!degraded || left.is_empty()) {
+        return Err(Error::new(Kind::Failed, faults.join("; ")).help(
+            "put that right, or open the pool without it, if its redundancy bears that: \
+             `flashloom pool import --degraded`",
+        ));
+    }
+    *drives = left;
+    Ok(known)
+}
+
 /// What to do about a pool that does not open.
 fn help(why: engine::Kind, given: &str) -> String {
     match why {
@@ -436,3 +470,6 @@ fn given(drives: &[Member]) -> String {
     let paths: Vec<_> = numbered.map(|(n, d)| format!("{n} is {}", d.path.display())).collect();
     paths.join(", ")
 }
+
+#[cfg(test)]
+mod tests;

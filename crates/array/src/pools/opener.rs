@@ -10,7 +10,7 @@ use engine::format::label::{Label, PoolState};
 use uuid::Uuid;
 
 use super::look::Found;
-use super::made_of::Made;
+use super::made_of::{Made, Progress};
 use super::{MadeOf, OpenPool, PoolDef, blank, look, made_of, open};
 use crate::{Error, Result};
 
@@ -21,6 +21,8 @@ pub struct Attempt {
     pub(super) def: PoolDef,
     /// It is opened without what it lacks, if it can be.
     pub(super) degraded: bool,
+    /// What it waits for.
+    pub(super) progress: Progress,
 }
 
 /// What came of an attempt.
@@ -106,10 +108,11 @@ impl Opener {
 
     fn open_with(
         &self,
-        Attempt { name, degraded, .. }: &Attempt,
+        Attempt { name, degraded, progress, .. }: &Attempt,
         def: &PoolDef,
     ) -> Result<Outcome> {
-        let Found { made_of, lacks } = look::find(self.home()?, def, &self.folders, *degraded)?;
+        let Found { made_of, lacks } =
+            look::find(self.home()?, def, &self.folders, *degraded, progress)?;
         let words = match lacks {
             Some(lacks) if !*degraded => return Ok(Outcome::Lacking(lacks.words)),
             Some(lacks) if !lacks.is_borne => {

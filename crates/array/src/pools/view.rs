@@ -11,7 +11,7 @@ use engine::format::label::LogKind;
 use engine::segment::DriveState;
 use uuid::Uuid;
 
-use super::{Condition, Known, OpenPool, Pools, no_pool};
+use super::{Condition, Known, OpenPool, Pools, no_pool, waits_for};
 use crate::limits::STATUS_PATIENCE;
 use crate::{Error, Result};
 
@@ -41,7 +41,10 @@ impl Pools {
         let path = |path: &std::path::PathBuf| path.display().to_string();
         let (health, problem) = match &known.condition {
             Condition::Open(_) => (PoolHealth::Online, None),
-            Condition::Opening(problem) => (PoolHealth::Opening, problem.clone()),
+            Condition::Opening { before, progress } => {
+                let problem = waits_for(progress).or_else(|| before.clone());
+                (PoolHealth::Opening, problem)
+            }
             Condition::Closed(problem) => (PoolHealth::Unavailable, Some(problem.clone())),
         };
         let pool = Pool {

@@ -59,7 +59,7 @@ struct Sorted {
 
 /// The label of a drive, from which on what is read of it lasts: a process that was killed in the midst of a
 /// write of labels, roots or catalog may have left it in the drive's cache, where power takes it away.
-async fn lasting_label(drive: &Drive) -> Result<std::result::Result<Label, Bad>> {
+pub(super) async fn lasting_label(drive: &Drive) -> Result<std::result::Result<Label, Bad>> {
     if drive.has_volatile_cache() && !canary::skips(Step::OpeningFlush) {
         drive.flush().await?;
     }

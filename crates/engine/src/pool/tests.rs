@@ -17,6 +17,7 @@ mod discards;
 mod graces;
 mod halves;
 mod hung;
+mod labels;
 mod lasting;
 mod log_copies;
 mod log_moves;

@@ -1,0 +1,46 @@
+use media::{Kind as MediaKind, Operation, Refusal, Simulated};
+use reactor::{Config, PollPolicy, Reactor};
+
+use super::*;
+use engine::LogSpec;
+use media::drive::SimulatedOptions;
+
+fn made_of(media: &[Arc<Simulated>]) -> MadeOf {
+    let member = |(n, medium): (usize, &Arc<Simulated>)| Member {
+        path: format!("/drives/{n}").into(),
+        drive: Arc::new(Drive::Simulated(Arc::clone(medium))),
+    };
+    let drives = media.iter().enumerate().map(member).collect();
+    let places = vec![LogPlace::Drives];
+    MadeOf { drives, log: LogSpec::Drives, places, locks: Vec::new(), made: Default::default() }
+}
+
+/// "drive 5 of those given cannot be read: flush of 0 bytes": it could be read, had a name, and its pool did not open.
+#[test]
+fn a_drive_that_takes_no_flushes_is_named_and_done_without() {
+    let config = Config { cpu: None, poll: PollPolicy::Interrupt, name: "test".into() };
+    let on = vec![Reactor::start(config).unwrap()];
+    let options = |seed| SimulatedOptions { capacity: 192 << 20, seed, ..Default::default() };
+    let media: Vec<_> = (0..6).map(|n| Simulated::new(options(n))).collect();
+    let asked = Asked {
+        name: "fast".into(),
+        id: Uuid::from_bytes([7; 16]),
+        scheme: raid::Scheme::Raid6,
+        log_bytes: Some(16 << 20),
+        shards: Some(1),
+    };
+    OpenPool::create(on.clone(), made_of(&media), asked).unwrap().close();
+    let (operation, kind) = (Some(Operation::Flush), MediaKind::Medium);
+    media[5].refuse(Refusal { operation, range: 0..u64::MAX, kind, times: None });
+    let before: Vec<_> = media.iter().map(|medium| medium.contents()).collect();
+    let refused = OpenPool::open(on.clone(), made_of(&media), OpenOptions::default());
+    let words = refused.unwrap_err().to_string();
+    assert!(words.contains("/drives/5 does not make durable what it holds"), "{words}");
+    assert!(media.iter().zip(&before).all(|(medium, then)| medium.difference(then).is_none()));
+    let degraded = OpenOptions { degraded: true, unattended: true, ..OpenOptions::default() };
+    let pool = OpenPool::open(on.clone(), made_of(&media), degraded).unwrap();
+    let paths = pool.paths();
+    assert!(paths[5].is_none() && paths[..5].iter().all(Option::is_some), "{paths:?}");
+    pool.close();
+    on.iter().for_each(Handle::stop);
+}

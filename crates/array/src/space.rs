@@ -139,6 +139,8 @@ pub struct Watch {
     problem: Option<String>,
     /// Faults of its drives that were told of, by index.
     faults: Vec<Faults>,
+    /// How often the labels of each were written anew, as it was told of.
+    labels_anew: Vec<u64>,
 }
 
 impl Default for Watch {
@@ -154,6 +156,7 @@ impl Default for Watch {
             lost: 0,
             problem: None,
             faults: Vec::new(),
+            labels_anew: Vec::new(),
         }
     }
 }
@@ -196,6 +199,15 @@ impl Watch {
             more.then_some((index, now))
         })
         .collect()
+    }
+
+    /// Takes how often the labels of its drives were written anew; gives the drives of which that was not told.
+    pub fn labels_anew(&mut self, now: Vec<u64>) -> Vec<usize> {
+        self.labels_anew.resize(now.len(), 0);
+        let both = now.iter().zip(&self.labels_anew).enumerate();
+        let new = both.filter(|(_, (now, told))| now > told).map(|(index, _)| index).collect();
+        self.labels_anew = now;
+        new
     }
 
     /// Whether a drive had so many faults that it may fail soon.

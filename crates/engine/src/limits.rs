@@ -85,6 +85,13 @@ pub(crate) const LABEL_SILENCE: Duration = Duration::from_millis(500);
 pub(crate) const LABEL_ATTEMPTS: u32 = 4;
 pub(crate) const LABEL_PAUSE: Duration = Duration::from_millis(100);
 
+/// How often the drives that have the log of an open pool are made to take a write that changes nothing, at most.
+pub(crate) const LOG_TRY_PAUSE: Duration = Duration::from_secs(10);
+/// How long a drive is left alone whose labels were written anew and are gone again.
+pub(crate) const LABEL_ANEW_PAUSE: Duration = Duration::from_mins(1);
+/// Looks in a row, a few seconds apart, at which a drive gives nothing: then it is of no use. One may pass.
+pub(crate) const MUTE_LOOKS: u32 = 3;
+
 /// How long an opening waits until what it learnt is on the drives: one that hangs is out of use by then.
 pub(crate) const OPENING_PATIENCE: Duration = Duration::from_secs(15);
 const _: () = assert!(WRITE_PATIENCE.as_secs() < OPENING_PATIENCE.as_secs());

@@ -5,6 +5,7 @@ mod copies;
 mod create;
 mod discard;
 mod labels;
+mod look;
 mod members;
 mod move_log;
 mod open;
@@ -89,8 +90,11 @@ struct Inner {
     /// Drives are told of the space that becomes free.
     discards: Cell<bool>,
     closed: Cell<bool>,
-    /// The drives that have its log are being looked at.
+    /// Its drives are being looked at.
     looking: Cell<bool>,
+    /// Something is written for what such a look found.
+    look_writes: Semaphore,
+    looks: RefCell<look::Looks>,
     /// It was opened without its log, which was lost.
     log_lost: Cell<bool>,
     /// It was opened without devices of its log, in which nothing was.
@@ -120,6 +124,8 @@ impl Inner {
             discards: Cell::new(false),
             closed: Cell::new(false),
             looking: Cell::new(false),
+            look_writes: Semaphore::new(1),
+            looks: RefCell::default(),
             moving: Semaphore::new(1),
             log_lost: Cell::new(false),
             log_anew: Cell::new(false),
@@ -182,6 +188,7 @@ impl Pool {
         // So does a copy of the log that is being made; a drive that is being made whole stays away.
         let _copies = inner.moving.hold(1).await;
         let _taking = inner.taking_back.hold(1).await;
+        let _looks = inner.look_writes.hold(1).await;
         inner.returned.borrow().values().for_each(rejoin::Returned::end);
         let _rejoins = inner.rejoining.hold(1).await;
         for volume in inner.volumes.borrow().values() {

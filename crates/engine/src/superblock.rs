@@ -121,8 +121,16 @@ impl Superblock {
     /// # Errors
     /// `Failed` when too few do.
     pub async fn try_writes(&self) -> Result<()> {
+        self.try_some(|_| true).await
+    }
+
+    /// As [`try_writes`](Self::try_writes), of some drives.
+    ///
+    /// # Errors
+    /// As [`try_writes`](Self::try_writes).
+    pub async fn try_some(&self, wanted: impl Fn(u16) -> bool) -> Result<()> {
         let _turn = self.turn.hold().await;
-        match self.put(What::Again).await {
+        match self.put_to(What::Again, wanted).await {
             Err(error) if matches!(error.kind, Kind::Full | Kind::Busy) => Ok(()),
             tried => tried,
         }

@@ -78,6 +78,17 @@ impl Drive {
         }
     }
 
+    /// What its capacity is by now, which is less where something was cut off; `None` when that cannot be said. Asks the
+    /// system, and may block where that hangs.
+    #[must_use]
+    pub fn capacity_now(&self) -> Option<u64> {
+        match self {
+            Self::File(s) | Self::Block(s) => s.capacity_now(),
+            Self::Faulty(f) => f.inner().capacity_now(),
+            Self::Memory(_) | Self::Simulated(_) => Some(self.capacity()),
+        }
+    }
+
     /// The smallest unit the drive writes without reading, in bytes; at least 512. Smaller writes
     /// work, and cost a read and their turn.
     #[must_use]

@@ -27,6 +27,7 @@ impl Node {
             self.note_term(&name, status.log.term);
             self.tell_problem(&name, problem(&status).as_deref())?;
             self.tell_faults(&name, &status)?;
+            self.tell_labels_anew(&name, &status)?;
             let settle = {
                 let mut inner = self.inner();
                 let pools = inner.serving_mut()?.pools_mut();
@@ -81,6 +82,20 @@ impl Node {
                 "drive {index} of pool {name} has faults: {read_errors} of its reads failed, {corrupt} of its \
                  blocks were not what was written, {repaired} were written anew from the others; \
                  `flashloom drive show {name} {index}` tells more"
+            );
+            self.events.record(Severity::Warning, words);
+        }
+        Ok(())
+    }
+
+    /// Records it when drives of a pool had lost their labels.
+    fn tell_labels_anew(&self, name: &Name, status: &engine::PoolStatus) -> Result<()> {
+        let anew = status.drives.iter().map(|drive| drive.labels_anew).collect();
+        let new = self.inner().serving_mut()?.pools_mut().watch_mut(name).labels_anew(anew);
+        for index in new {
+            let words = format!(
+                "drive {index} of pool {name} had lost its labels, or somebody had written over them: they were \
+                 written anew; look what else uses that drive"
             );
             self.events.record(Severity::Warning, words);
         }

@@ -327,8 +327,10 @@ impl OpenPool {
             let here = pool.clone();
             // It may wait for a drive that hangs.
             reactor::spawn(async move {
-                if let Err(error) = here.look_for_log_drives().await {
-                    tracing::warn!("pool {id} cannot tell which drives have its log: {error}");
+                if let Err(error) = here.look_at_drives().await {
+                    tracing::warn!(
+                        "pool {id} cannot put right what is wrong with its drives: {error}"
+                    );
                 }
             });
             if settle && let Err(error) = pool.settle_space().await {

@@ -10,7 +10,6 @@ use reactor::{Nanos, now};
 
 use super::Pool;
 use super::members::{area_of, next_member, zone_of};
-use crate::address::BLOCK;
 use crate::error::{Error, Kind, Result};
 use crate::format::label::LogKind;
 use crate::limits::COPY_PAUSES;
@@ -154,32 +153,6 @@ impl Pool {
                 Err(error)
             }
         }
-    }
-
-    /// Looks whether the drives that have the log are there: of a pool that nobody writes to, nothing else would tell.
-    /// Cheap, to be done every few seconds.
-    ///
-    /// # Errors
-    /// When the labels cannot say of one that it is gone.
-    pub async fn look_for_log_drives(&self) -> Result<()> {
-        if self.0.closed.get() || self.0.looking.replace(true) {
-            return Ok(());
-        }
-        let told = self.tell_log_drives().await;
-        self.0.looking.set(false);
-        told
-    }
-
-    async fn tell_log_drives(&self) -> Result<()> {
-        let superblock = &self.0.common.superblock;
-        for index in superblock.label().current_members().filter_map(|member| member.drive) {
-            let Some(drive) = superblock.drives.drive(index).cloned() else { continue };
-            let there = drive.read(crate::format::area::END, BLOCK).await;
-            if there.is_err_and(|error| error.kind == media::Kind::Gone) {
-                superblock.drives.fail_if_spared(index, &drive);
-            }
-        }
-        superblock.tell_failures().await
     }
 
     /// Copies of the log made since the pool was opened, in place of others or because there were too few.

@@ -73,6 +73,8 @@ pub struct DriveStatus {
     /// Bytes of its allocation units.
     pub bytes: u64,
     pub counters: DriveCounters,
+    /// How often its labels were gone, and were written anew.
+    pub labels_anew: u64,
     /// How it is doing since it was taken back last, if it was away.
     pub rejoin: Option<Rejoin>,
 }
@@ -215,6 +217,7 @@ impl Pool {
                 state: drives.state(index),
                 bytes: u64::from(record.au_count) * label.layout.au_bytes,
                 counters,
+                labels_anew: self.labels_anew(index),
                 rejoin: self.rejoin_status(index),
             }
         });

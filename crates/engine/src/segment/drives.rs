@@ -201,7 +201,7 @@ impl DriveSet {
     /// and `Full` as the slot says.
     pub fn take_back(&self, drive: u16, media: Arc<Drive>) -> Result<()> {
         let slot = self.slot(drive);
-        if media.capacity() < slot.units_at + u64::from(slot.au_count) * self.shared.au_bytes {
+        if media.capacity() < self.bytes(drive) {
             return Err(Error::new(Kind::Invalid, "the drive is smaller than it was"));
         }
         if slot.all().any(|before| before.has_late_changes()) {
@@ -649,6 +649,13 @@ impl DriveSet {
     /// The indices of all drives.
     pub fn indices(&self) -> impl Iterator<Item = u16> + use<> {
         0..stdx::num::u16_of(self.shared.slots.len())
+    }
+
+    /// Bytes of a drive that the set has something in, from its beginning.
+    #[must_use]
+    pub fn bytes(&self, drive: u16) -> u64 {
+        let slot = self.slot(drive);
+        slot.units_at + u64::from(slot.au_count) * self.shared.au_bytes
     }
 
     /// Allocation units of a drive.

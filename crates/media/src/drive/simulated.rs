@@ -322,6 +322,11 @@ impl Simulated {
         self.state().image.difference(&since.0)
     }
 
+    /// What is beyond `len` bytes is gone.
+    pub fn cut_short(&self, len: u64) {
+        self.state().capacity = len;
+    }
+
     /// Puts something there, durable at once, past all faults and without taking time.
     pub fn poke(&self, offset: u64, data: &[u8]) {
         self.state().image.write(offset, u64_of(data.len()), Some(data.into()), true);

@@ -117,6 +117,10 @@ impl Storage {
         self.capacity.load(Ordering::Relaxed)
     }
 
+    pub(super) fn capacity_now(&self) -> Option<u64> {
+        self.file.size().ok()
+    }
+
     pub(super) fn logical_block(&self) -> u32 {
         self.file.logical_block()
     }

@@ -162,3 +162,36 @@ fn a_pool_that_cannot_be_opened_is_not_tried_for_ever() {
     node.stop();
     drop(node);
 }
+
+/// Looks until that was said.
+fn look_for(node: &Arc<Node>, words: &str) {
+    let begun = std::time::Instant::now();
+    while !node.events(0).iter().any(|event| event.message.contains(words)) {
+        assert!(begun.elapsed() < PATIENCE, "{words}: {:?}", node.events(0));
+        look(node);
+    }
+}
+
+/// Both were online, and nothing was said, until the pool could not be opened any more.
+#[test]
+fn drives_that_lose_their_labels_or_an_end_are_told_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let node = start(dir);
+    mirror(&node, dir);
+    let drive = |n: usize| {
+        let path = dir.join(format!("d{n}"));
+        std::fs::File::options().write(true).open(path).unwrap()
+    };
+    std::os::unix::fs::FileExt::write_all_at(&drive(0), &[0; 64 << 10], 0).unwrap();
+    look_for(&node, "drive 0 of pool fast had lost its labels");
+    assert_eq!(told(&node), (false, 0));
+    drive(1).set_len(100 << 20).unwrap();
+    look_for(&node, "pool fast is degraded: drive 1 is failed");
+    node.stop();
+    drop(node);
+    let node = start_waiting(dir, 0);
+    assert!(node.pool(&"fast".parse().unwrap()).unwrap().status.is_some());
+    node.stop();
+    drop(node);
+}

@@ -82,7 +82,7 @@ fn a_drive_of_the_log_that_is_gone_is_noticed_though_nobody_writes() {
     reactor::simulate(4, async {
         let (media, _, pool, _) = raid6(LogSpec::Drives).await;
         media[1].fail();
-        pool.look_for_log_drives().await.unwrap();
+        pool.look_at_drives().await.unwrap();
         let status = pool.status().await.unwrap();
         assert_eq!(status.drives[1].state, DriveState::Failed);
         while pool.log_copies() != (3, 3) {

@@ -1,0 +1,185 @@
+//! Looks at the drives of an open pool, every few seconds: of one that nobody uses, nothing else would tell how they are.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::time::Duration;
+
+use reactor::{Nanos, buffer, join_all, now};
+
+use super::Pool;
+use crate::address::BLOCK;
+use crate::error::{Error, Kind, Result};
+use crate::format::area as at;
+use crate::format::label::Label;
+use crate::limits::{LABEL_ANEW_PAUSE, LOG_TRY_PAUSE, MUTE_LOOKS};
+use crate::segment::Company;
+use stdx::num::u64_of;
+
+/// What is known of a pool's drives from looks at them.
+#[derive(Default)]
+pub(super) struct Looks {
+    /// When the drives that have the log were last made to take a write.
+    tried: Nanos,
+    drives: BTreeMap<u16, Known>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Known {
+    /// How often its labels were written anew, and when last.
+    anew: u64,
+    last: Nanos,
+    /// Looks in a row at which it gave nothing.
+    mute: u32,
+}
+
+/// What one look at a drive gave.
+#[derive(Clone, Copy, Default)]
+struct Sight {
+    /// It does not give a label of the pool.
+    is_bare: bool,
+    /// It does not give the last of what the pool has there.
+    lacks_end: bool,
+    /// It does not give the beginning of its part of the log.
+    lacks_log: bool,
+    /// It gave nothing at all.
+    is_mute: bool,
+}
+
+fn is_due(last: Nanos, pause: Duration) -> bool {
+    last == 0 || Duration::from_nanos(now().saturating_sub(last)) >= pause
+}
+
+/// Of an error that passes nothing is learnt.
+fn fails<T>(read: &Result<T>) -> bool {
+    read.as_ref().is_err_and(|error: &Error| error.kind != Kind::Busy)
+}
+
+impl Pool {
+    /// Looks whether the pool's drives are there, as long as they were, and carry its label, and whether those that have
+    /// the log take writes. What is wrong is put right, or taken out of use where it can be spared. Cheap, to be done
+    /// every few seconds.
+    ///
+    /// # Errors
+    /// When the labels cannot say of a drive that it is gone.
+    pub async fn look_at_drives(&self) -> Result<()> {
+        if self.0.closed.get() || self.0.looking.replace(true) {
+            return Ok(());
+        }
+        let done = self.look_at_all().await;
+        self.0.looking.set(false);
+        done
+    }
+
+    /// How often a drive's labels were written anew, for they were not there any more.
+    #[must_use]
+    pub fn labels_anew(&self, drive: u16) -> u64 {
+        self.0.looks.borrow().drives.get(&drive).map_or(0, |known| known.anew)
+    }
+
+    async fn look_at_all(&self) -> Result<()> {
+        let superblock = &self.0.common.superblock;
+        let (drives, label) = (&superblock.drives, superblock.label());
+        let online: Vec<u16> = drives.indices().filter(|&n| drives.is_online(n)).collect();
+        let enough = drives.len().saturating_sub(usize::from(label.layout.parity));
+        let company = Company::new(enough.max(1));
+        let looks = online.iter().map(|&index| {
+            let (label, company) = (&label, &company);
+            async move {
+                let look = async { Ok::<_, Infallible>(self.see(index, label).await) };
+                let Ok(sight) = drives.in_company(index, company, look).await?;
+                Some((index, sight))
+            }
+        });
+        let seen: Vec<(u16, Sight)> = join_all(looks).await.into_iter().flatten().collect();
+        let bare = self.judge(&label, &seen);
+        // Nothing is written once the pool is closed: then the drives may be another's.
+        let _turn = self.0.look_writes.hold(1).await;
+        if self.0.closed.get() {
+            return Ok(());
+        }
+        self.label_anew(&bare).await?;
+        let well = seen.iter().filter(|(_, sight)| !sight.is_bare).map(|(index, _)| *index);
+        self.try_log_drives(&label, &well.collect::<Vec<_>>()).await?;
+        superblock.tell_failures().await
+    }
+
+    /// Looks at one drive. What it answers is counted as ever.
+    async fn see(&self, index: u16, label: &Label) -> Sight {
+        let drives = &self.0.common.superblock.drives;
+        let read = |offset, len| drives.read(index, offset, len, buffer::pool());
+        let labels = read(at::LABEL, 2 * BLOCK).await;
+        let is_its = |block: &[u8]| {
+            Label::from_block(block).is_ok_and(|l| l.pool == label.pool && l.drive == index)
+        };
+        let has_label = labels.as_ref().is_ok_and(|both| both.chunks_exact(BLOCK).any(is_its));
+        let unread = fails(&labels);
+        drop(labels);
+        let lacks_end = fails(&read(drives.bytes(index) - u64_of(BLOCK), BLOCK).await);
+        let has_log = label.current_members().any(|member| member.drive == Some(index));
+        let lacks_log = has_log && fails(&read(at::END, BLOCK).await);
+        let is_bare = unread || !has_label;
+        Sight { is_bare, lacks_end, lacks_log, is_mute: unread && lacks_end }
+    }
+
+    /// Takes out of use what is of no use any more; gives the drives that lack their labels.
+    fn judge(&self, label: &Label, seen: &[(u16, Sight)]) -> Vec<u16> {
+        let superblock = &self.0.common.superblock;
+        let mut looks = self.0.looks.borrow_mut();
+        let mut bare = Vec::new();
+        for (index, sight) in seen {
+            let Some(drive) = superblock.drives.drive(*index).cloned() else { continue };
+            let known = looks.drives.entry(*index).or_default();
+            known.mute = if sight.is_mute { known.mute + 1 } else { 0 };
+            let has = if sight.lacks_end { drive.capacity_now() } else { Some(u64::MAX) };
+            let is_short = has.is_none_or(|has| has < superblock.drives.bytes(*index));
+            if (is_short || known.mute >= MUTE_LOOKS)
+                && superblock.drives.fail_if_spared(*index, &drive)
+            {
+                continue;
+            }
+            for (slot, member) in label.log_members.iter().enumerate() {
+                let is_lost = sight.lacks_log && member.current && member.drive == Some(*index);
+                // The last one is relied on, whatever it gives.
+                if is_lost && superblock.members.current() > 1 {
+                    superblock.members.report(superblock.members.tenant(slot));
+                }
+            }
+            if sight.is_bare && is_due(known.last, LABEL_ANEW_PAUSE) {
+                known.last = now();
+                bare.push(*index);
+            }
+        }
+        bare
+    }
+
+    /// Writes what these drives have lost: were the pool not closed in order, it would not be found on them.
+    async fn label_anew(&self, bare: &[u16]) -> Result<()> {
+        if bare.is_empty() {
+            return Ok(());
+        }
+        let superblock = &self.0.common.superblock;
+        // One for each of the two places.
+        superblock.write_labels(|_| ()).await?;
+        superblock.write_labels(|_| ()).await?;
+        // What lies beside the labels may be gone with them. It is on other drives too, and written again anyhow.
+        let _ = superblock.spread_catalog().await;
+        let _ = self.each(|shard| async move { shard.checkpoint().await }).await;
+        for index in bare.iter().filter(|&&index| superblock.drives.is_online(index)) {
+            self.0.looks.borrow_mut().drives.entry(*index).or_default().anew += 1;
+        }
+        Ok(())
+    }
+
+    /// Has those of these drives that have the log take a write which changes nothing: where nobody writes, one that
+    /// takes none would be found out when what it is there for has come.
+    async fn try_log_drives(&self, label: &Label, well: &[u16]) -> Result<()> {
+        if !is_due(self.0.looks.borrow().tried, LOG_TRY_PAUSE) {
+            return Ok(());
+        }
+        self.0.looks.borrow_mut().tried = now();
+        let has_log =
+            |index: u16| label.current_members().any(|member| member.drive == Some(index));
+        let tried = |index| well.contains(&index) && has_log(index);
+        self.0.common.superblock.try_some(tried).await
+    }
+}

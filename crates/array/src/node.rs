@@ -24,6 +24,7 @@ mod manage;
 mod move_log;
 mod opening;
 mod pools;
+mod reopening;
 mod space;
 mod view;
 

@@ -22,6 +22,7 @@ use crate::serving::crew::Crew;
 use crate::space::Watch;
 use crate::{Error, Result};
 
+mod again;
 mod blank;
 mod look;
 mod made_of;
@@ -30,12 +31,13 @@ mod opener;
 mod returning;
 mod view;
 
+pub use again::Reopening;
 pub use made_of::MadeOf;
 use made_of::Progress;
 pub use open::{NotMoved, OpenPool};
 pub use opener::{Attempt, New, Opener, Outcome};
 pub use returning::{Away, Search, Searched};
-pub use view::{documents, problem};
+pub use view::{condition, documents, problem};
 
 /// A pool that this node knows: what it takes to open it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,6 +115,8 @@ pub struct Known {
     is_routine: bool,
     /// It was said that it is waited for.
     told: bool,
+    /// It was open, and is to be opened again.
+    again_open: bool,
 }
 
 impl Known {
@@ -127,6 +131,7 @@ impl Known {
             again: 0,
             is_routine: false,
             told: false,
+            again_open: false,
         }
     }
 
@@ -153,6 +158,8 @@ pub struct Pools {
     watches: BTreeMap<Name, Watch>,
     /// What is known of the drives that open pools lack.
     away: BTreeMap<Name, Away>,
+    /// How often pools were opened again whose drives had failed.
+    reopened: BTreeMap<Name, again::Pause>,
 }
 
 impl Pools {
@@ -166,6 +173,7 @@ impl Pools {
             coming: BTreeSet::new(),
             watches: BTreeMap::new(),
             away: BTreeMap::new(),
+            reopened: BTreeMap::new(),
         }
     }
 
@@ -211,6 +219,7 @@ impl Pools {
                 again: 0,
                 is_routine: false,
                 told: false,
+                again_open: false,
             };
             self.known.insert(name.clone(), known);
         }
@@ -283,6 +292,7 @@ impl Pools {
                 known.def.term = pool.term();
                 (known.def.log, known.def.log_to) = (pool.places(), Vec::new());
                 (known.tries, known.deadline, known.told) = (0, None, false);
+                let again_open = std::mem::take(&mut known.again_open);
                 known.condition = Condition::Open(pool);
                 match words {
                     Some(words) => Some((
@@ -290,6 +300,10 @@ impl Pools {
                         format!(
                             "pool {name} was opened without what it lacks, which its redundancy bears: {words}"
                         ),
+                    )),
+                    None if again_open => Some((
+                        Severity::Info,
+                        format!("pool {name} is opened again: its drives answer"),
                     )),
                     None if was_told => Some((
                         Severity::Info,
@@ -557,8 +571,7 @@ impl Pools {
     pub fn problems(&self) -> Vec<String> {
         let one = |(name, known): (&Name, &Known)| match &known.condition {
             Condition::Open(_) => {
-                let problem = self.watches.get(name).and_then(Watch::problem);
-                problem.map(|problem| format!("pool {name} is degraded: {problem}"))
+                self.watches.get(name).and_then(Watch::problem).map(str::to_owned)
             }
             Condition::Opening { progress, .. } => Some(match waits_for(progress) {
                 Some(words) => format!("pool {name} is being opened: {words}"),

@@ -179,7 +179,7 @@ impl Watch {
         new
     }
 
-    /// Takes what the pool lacks, if anything. `true` when that is something else than was told.
+    /// Takes how the pool is that lacks something, in words. `true` when that is something else than was told.
     pub fn lacks(&mut self, problem: Option<&str>) -> bool {
         let new = self.problem.as_deref() != problem;
         self.problem = problem.map(str::to_owned);
@@ -215,7 +215,7 @@ impl Watch {
         self.faults.iter().any(|faults| faults.read_errors + faults.corrupt >= FAULTS_WARNED)
     }
 
-    /// What it lacks.
+    /// How it is, if it lacks something.
     pub fn problem(&self) -> Option<&str> {
         self.problem.as_deref()
     }

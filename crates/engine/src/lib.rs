@@ -37,7 +37,7 @@ mod table;
 mod volume;
 mod writer;
 
-pub use area::read_label;
+pub use area::{read_label, rewrite_older_label};
 pub use error::{Error, Kind, Result};
 pub use lent::Lent;
 pub use limits::{DRIVES_MAX, FINDINGS_MAX, NAME_MAX, SHARDS_MAX, VOLUME_BYTES_MAX, VOLUMES_MAX};

@@ -20,7 +20,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use media::{Drive, Pmem};
-use reactor::sync::Semaphore;
+use reactor::sync::{Held, Semaphore};
 
 use crate::canary::{self, Step};
 use crate::common::Common;
@@ -176,24 +176,42 @@ impl Pool {
         self.0.log_anew.get()
     }
 
-    async fn shut(self, state: PoolState) -> Result<()> {
+    /// Ends the pool as it is, like a process that is killed: what the log holds stays there, and the labels do not say
+    /// that the pool was closed. The next opening finds everything that was acknowledged. For one whose drives failed
+    /// and answer again: what it knows of them cannot be put right while it is open. The drives may be given to
+    /// an opening when nobody has them any more, nor [late changes](media::Drive::has_late_changes) to come.
+    pub async fn abandon(self) {
+        if let Some(_quiet) = self.quiet().await {
+            self.stop().await;
+        }
+    }
+
+    /// Has what is done beside hosts' requests come to its end, and requests be refused; `None` when the pool was closed
+    /// already.
+    async fn quiet(&self) -> Option<[Held<'_>; 5]> {
         let inner = &self.0;
         let was_closed = inner.closed.replace(true);
         // A change of the volumes under way comes to its end first.
-        let _turn = inner.changing.hold(1).await;
+        let turn = inner.changing.hold(1).await;
         if was_closed {
-            return Ok(());
+            return None;
         }
         inner.common.superblock.members.wake();
         // So does a copy of the log that is being made; a drive that is being made whole stays away.
-        let _copies = inner.moving.hold(1).await;
-        let _taking = inner.taking_back.hold(1).await;
-        let _looks = inner.look_writes.hold(1).await;
+        let copies = inner.moving.hold(1).await;
+        let taking = inner.taking_back.hold(1).await;
+        let looks = inner.look_writes.hold(1).await;
         inner.returned.borrow().values().for_each(rejoin::Returned::end);
-        let _rejoins = inner.rejoining.hold(1).await;
+        let rejoins = inner.rejoining.hold(1).await;
         for volume in inner.volumes.borrow().values() {
             volume.close();
         }
+        Some([turn, copies, taking, looks, rejoins])
+    }
+
+    async fn shut(self, state: PoolState) -> Result<()> {
+        let inner = &self.0;
+        let Some(_quiet) = self.quiet().await else { return Ok(()) };
         // Writers that passed that check before are refused where they append: nothing is
         // acknowledged that the drain would not carry to the drives.
         let drain = |shard: Rc<Shard>| async move {

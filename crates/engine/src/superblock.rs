@@ -36,6 +36,8 @@ pub struct Superblock {
     turn: Turn,
     /// Failures of drives and of the log's devices, as they are counted, that the labels tell of.
     told: AtomicU64,
+    /// The term of the labels that were written last as a whole; 0 before any was.
+    durable_term: AtomicU64,
 }
 
 const _: () = assert!(DRIVES_MAX <= u64::BITS as usize);
@@ -88,6 +90,7 @@ impl Superblock {
             owed: AtomicBool::new(false),
             turn: Turn::default(),
             told: AtomicU64::new(0),
+            durable_term: AtomicU64::new(0),
         }
     }
 
@@ -176,10 +179,24 @@ impl Superblock {
                 self.members.follow(&label.log_members, label.term);
             }
             self.told.store(told, Ordering::Release);
+            self.durable_term.store(label.term, Ordering::Release);
             if self.failures() == told {
                 return Ok(());
             }
         }
+    }
+
+    /// Why more is lost than the redundancy bears, if so: no labels can say what failed, and nothing becomes durable
+    /// any more. What the drives and their labels have is all that was acknowledged: an opening finds it.
+    #[must_use]
+    pub fn beyond(&self) -> Option<String> {
+        let mut label = self.label();
+        self.mark_failures(&mut label).err().map(|error| error.context)
+    }
+
+    /// The newest term that the drives are known to have.
+    pub fn durable_term(&self) -> u64 {
+        self.durable_term.load(Ordering::Acquire)
     }
 
     /// Has a label say what failed: what was current and is so no more begins a new term.

@@ -40,6 +40,8 @@ pub enum PoolHealth {
     Online,
     /// Drives or a log device are lost; the redundancy bears it.
     Degraded,
+    /// More is lost than the redundancy bears: writes fail. It is opened again when enough of its drives answer.
+    BeyondRedundancy,
     /// It is being opened.
     Opening,
     /// It is not open; `problem` says why. It is opened when what it lacks is there.
@@ -52,6 +54,7 @@ impl PoolHealth {
         match self {
             Self::Online => "online",
             Self::Degraded => "degraded",
+            Self::BeyondRedundancy => "beyond-redundancy",
             Self::Opening => "opening",
             Self::Unavailable => "unavailable",
         }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use api::v1::Severity;
 use api::value::Name;
@@ -55,19 +55,19 @@ impl Node {
         Ok(())
     }
 
-    fn open_pool(&self, opener: &Opener, attempt: &Attempt) {
+    pub(super) fn open_pool(&self, opener: &Opener, attempt: &Attempt) {
         let outcome = opener.attempt(attempt);
         self.take_opened(&attempt.name, outcome);
         self.end_opening();
     }
 
-    fn end_opening(&self) {
+    pub(super) fn end_opening(&self) {
         self.inner().openings -= 1;
         self.settled.notify_all();
     }
 
     /// Takes what came of an attempt.
-    fn take_opened(&self, name: &Name, outcome: Outcome) {
+    pub(super) fn take_opened(&self, name: &Name, outcome: Outcome) {
         let _changing = self.changing();
         let mut inner = self.inner();
         let current = inner.state.current.clone();
@@ -114,13 +114,13 @@ impl Node {
 
     /// Waits until no pool is being opened but those that are known to wait for a drive, or for so long.
     pub(super) fn wait_for_prompt_openings(&self, limit: Duration) {
-        let begun = Instant::now();
+        let begun = reactor::now_exact();
         let is_done = |inner: &super::Inner| {
             let waiting = inner.serving().map_or(0, |serving| serving.pools().waiting());
             inner.openings <= waiting
         };
         let mut inner = self.inner();
-        while !is_done(&inner) && begun.elapsed() < limit {
+        while !is_done(&inner) && Duration::from_nanos(reactor::now_exact() - begun) < limit {
             // What tells that a drive is waited for holds nothing of the node: it is looked at.
             let waited = self.settled.wait_timeout(inner, OPENING_LOOK);
             (inner, _) = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -128,11 +128,12 @@ impl Node {
     }
 
     /// Looks for the drives that open pools lack, and takes back those that are here again.
-    fn take_back_drives(&self) -> Result<()> {
+    fn take_back_drives(self: &Arc<Self>) -> Result<()> {
         let searches = self.inner().serving_mut()?.pools_mut().searches();
         for search in searches {
             // A pool that was closed meanwhile.
-            let Ok(Searched { name, away, moved, said }) = search.run() else { continue };
+            let Ok(searched) = search.run() else { continue };
+            let Searched { name, away, moved, said, reopening } = searched;
             let mut inner = self.inner();
             let is_elsewhere = inner.serving_mut()?.pools_mut().searched(name, away, moved);
             let kept = if is_elsewhere { self.keep(&mut inner) } else { Ok(()) };
@@ -140,6 +141,9 @@ impl Node {
             said.into_iter().for_each(|(severity, words)| self.events.record(severity, words));
             if let Err(error) = kept {
                 self.events.record(Severity::Error, error.context);
+            }
+            if let Some(again) = reopening {
+                self.open_again(again)?;
             }
         }
         Ok(())

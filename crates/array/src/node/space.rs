@@ -8,7 +8,7 @@ use target::subsystem::Health;
 
 use super::{Inner, Node};
 use crate::Result;
-use crate::pools::problem;
+use crate::pools::{condition, problem};
 use crate::space::{Faults, Thresholds, Usage};
 
 impl Node {
@@ -24,8 +24,10 @@ impl Node {
             // A pool that was closed meanwhile.
             let Ok(Some(status)) = look.await else { continue };
             self.tell_lost(&name, status.lost_blocks)?;
-            self.note_term(&name, status.log.term);
-            self.tell_problem(&name, problem(&status).as_deref())?;
+            self.note_term(&name, status.log.durable_term);
+            let is_beyond = status.beyond.is_some();
+            let words = problem(&status).map(|problem| condition(&name, &problem, is_beyond));
+            self.tell_problem(&name, words)?;
             self.tell_faults(&name, &status)?;
             self.tell_labels_anew(&name, &status)?;
             let settle = {
@@ -103,13 +105,10 @@ impl Node {
     }
 
     /// Records it when a pool lacks something that it had, or has it again.
-    fn tell_problem(&self, name: &Name, problem: Option<&str>) -> Result<()> {
-        if self.inner().serving_mut()?.pools_mut().watch_mut(name).lacks(problem) {
-            match problem {
-                Some(problem) => {
-                    let words = format!("pool {name} is degraded: {problem}");
-                    self.events.record(Severity::Error, words);
-                }
+    fn tell_problem(&self, name: &Name, words: Option<String>) -> Result<()> {
+        if self.inner().serving_mut()?.pools_mut().watch_mut(name).lacks(words.as_deref()) {
+            match words {
+                Some(words) => self.events.record(Severity::Error, words),
                 None => self.events.record(Severity::Info, format!("pool {name} is whole again")),
             }
         }

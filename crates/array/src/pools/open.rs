@@ -61,6 +61,8 @@ pub struct OpenPool {
     term: u64,
     /// Until it is closed.
     locks: Mutex<Vec<Arc<Lock>>>,
+    /// Every drive that it was given: what one was asked to do may outlive the pool.
+    media: Mutex<Vec<Arc<Drive>>>,
 }
 
 fn stopped<E>(_: E) -> Error {
@@ -86,7 +88,7 @@ async fn hold(pool: Pool) -> engine::Result<Opened> {
     let volumes = volumes.collect::<engine::Result<_>>()?;
     let (log_lost, log_anew) = (pool.has_lost_log(), pool.has_new_log());
     HELD.with_borrow_mut(|held| held.insert(Uuid::from_bytes(status.id), pool));
-    let (name, id, term) = (status.name, status.id, status.log.term);
+    let (name, id, term) = (status.name, status.id, status.log.durable_term);
     Ok(Opened { name, id, volumes, log_lost, log_anew, term })
 }
 
@@ -101,11 +103,12 @@ impl OpenPool {
     /// `Invalid`, `Failed`.
     pub fn create(on: Vec<Handle>, made_of: MadeOf, asked: Asked) -> Result<Self> {
         let home = home(&on)?;
+        let media: Vec<_> = made_of.drives.iter().map(|d| Arc::clone(&d.drive)).collect();
         let created = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let spec = PoolSpec {
             name: asked.name.clone(),
             id: *asked.id.as_bytes(),
-            drives: made_of.drives.iter().map(|member| Arc::clone(&member.drive)).collect(),
+            drives: media.clone(),
             scheme: asked.scheme,
             log: made_of.log,
             log_bytes: asked.log_bytes,
@@ -117,7 +120,7 @@ impl OpenPool {
         let context = format!("pool {} cannot be made", asked.name);
         let opened = call.wait().map_err(stopped)?.map_err(|error| told(&context, &error))?;
         let paths = made_of.drives.into_iter().map(|member| Some(member.path)).collect();
-        Self::assemble(home, opened, paths, made_of.places, made_of.locks)
+        Self::assemble(home, opened, paths, media, (made_of.places, made_of.locks))
     }
 
     /// Opens the pool that drives make.
@@ -138,22 +141,23 @@ impl OpenPool {
             }
         }
         let given = given(&drives);
-        let drives = drives.into_iter().map(|member: Member| member.drive).collect();
+        let drives: Vec<_> = drives.into_iter().map(|member: Member| member.drive).collect();
+        let media = drives.clone();
         let call = home
             .call(move || async move { hold(Pool::open(drives, log, options, &on).await?).await });
         let opened = call
             .wait()
             .map_err(stopped)?
             .map_err(|error| told("", &error).help(help(error.kind, &given)))?;
-        Self::assemble(home, opened, paths, places, locks)
+        Self::assemble(home, opened, paths, media, (places, locks))
     }
 
     fn assemble(
         home: Handle,
         opened: Opened,
         paths: Vec<Option<PathBuf>>,
-        places: Vec<LogPlace>,
-        locks: Vec<Arc<Lock>>,
+        media: Vec<Arc<Drive>>,
+        (places, locks): (Vec<LogPlace>, Vec<Arc<Lock>>),
     ) -> Result<Self> {
         let volumes = opened.volumes.into_iter();
         let volumes = volumes.map(|(name, volume)| Ok((name_of(&name)?, volume)));
@@ -168,6 +172,7 @@ impl OpenPool {
             log_anew: opened.log_anew,
             term: opened.term,
             locks: Mutex::new(locks),
+            media: Mutex::new(media),
         })
     }
 
@@ -217,6 +222,11 @@ impl OpenPool {
     /// # Errors
     /// As the engine says why it cannot be.
     pub fn rejoin(&self, drive: Arc<Drive>) -> Result<u16> {
+        let mut media = self.media();
+        // Those that were refused before are nobody's any more.
+        media.retain_mut(|drive| !is_at_rest(drive));
+        media.push(Arc::clone(&drive));
+        drop(media);
         self.call(|pool| async move { pool.rejoin(drive).await })
     }
 
@@ -264,6 +274,51 @@ impl OpenPool {
         held.extend(locks);
         *places = to.to_vec();
         Ok(())
+    }
+
+    fn media(&self) -> MutexGuard<'_, Vec<Arc<Drive>>> {
+        self.media.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How it is doing, once drives are out of use that take no writes.
+    ///
+    /// # Errors
+    /// `Stopping`.
+    pub fn tried(&self) -> Result<PoolStatus> {
+        self.call(|pool| async move {
+            // Whether they are too few, the drives' states say.
+            let _ = pool.try_drives().await;
+            pool.status().await
+        })
+    }
+
+    /// Whether the kernel may still change what a drive holds, with nobody waiting for it.
+    pub fn has_late_changes(&self) -> bool {
+        self.media().iter().any(|drive| drive.has_late_changes())
+    }
+
+    /// Ends it as the end of the process would: what was acknowledged is in its log, and nothing says that it was
+    /// closed. It is to be [let go of](Self::let_go) then.
+    pub fn abandon(&self) {
+        let id = self.id;
+        // A reactor that has stopped has nothing of it left.
+        let _ = self.call(move |pool| async move {
+            HELD.with_borrow_mut(|all| all.remove(&id));
+            pool.abandon().await;
+            Ok(())
+        });
+    }
+
+    /// Lets go of what it is made of, once it was abandoned and nothing can come any more of what its drives were
+    /// asked to do; whether it did.
+    pub fn let_go(&self) -> bool {
+        let mut media = self.media();
+        if !media.iter_mut().all(is_at_rest) {
+            return false;
+        }
+        media.clear();
+        self.locks.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        true
     }
 
     fn known(&self) -> MutexGuard<'_, BTreeMap<Name, Volume>> {
@@ -413,6 +468,12 @@ impl OpenPool {
         self.locks.lock().unwrap_or_else(PoisonError::into_inner).clear();
         shut
     }
+}
+
+/// Whether nobody else has a drive, and the kernel has nothing of it: a task that is left of a closed pool could write
+/// to it, and so could the kernel.
+fn is_at_rest(drive: &mut Arc<Drive>) -> bool {
+    Arc::get_mut(drive).is_some_and(|drive| !drive.has_late_changes())
 }
 
 /// The reactor that manages a pool of these.

@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::look::{peek, places};
 use super::made_of::open_drive_again;
-use super::{OpenPool, PoolDef, Sight, sight};
+use super::{OpenPool, PoolDef, Reopening, Sight, again, sight};
 use crate::limits::{LOOK_AGAIN, RETURN_PAUSE, RETURN_PAUSE_MAX};
 use crate::{Error, Result};
 
@@ -76,6 +76,8 @@ pub struct Searched {
     /// Where drives are now.
     pub moved: Vec<(usize, PathBuf)>,
     pub said: Vec<(Severity, String)>,
+    /// It is beyond its redundancy, and enough of its drives answer for it to be opened again.
+    pub reopening: Option<Reopening>,
 }
 
 impl Search {
@@ -98,6 +100,13 @@ impl Search {
     pub fn run(mut self) -> Result<Searched> {
         let status = self.pool.status()?;
         let mut said = self.follow(&status);
+        if let Some(why) = &status.beyond {
+            // Nothing can be taken back: no labels could say so.
+            let reopening = again::is_time(&self.pool, &self.def, &self.folders)?
+                .then(|| Reopening { pool: Arc::clone(&self.pool), why: why.clone() });
+            let Self { name, away, .. } = self;
+            return Ok(Searched { name, away, moved: Vec::new(), said, reopening });
+        }
         let mut moved = Vec::new();
         let due = self.due();
         if !due.is_empty() {
@@ -126,7 +135,7 @@ impl Search {
                 }
             }
         }
-        Ok(Searched { name: self.name, away: self.away, moved, said })
+        Ok(Searched { name: self.name, away: self.away, moved, said, reopening: None })
     }
 
     /// Takes notice of drives that went, came, or are whole; what is to be said of it.

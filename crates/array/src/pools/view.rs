@@ -100,7 +100,9 @@ impl Shown {
         // Closed meanwhile, it is not open.
         if let Some(status) = answer {
             pool.problem = problem(&status);
-            if pool.problem.is_some() {
+            if status.beyond.is_some() {
+                pool.health = PoolHealth::BeyondRedundancy;
+            } else if pool.problem.is_some() {
                 pool.health = PoolHealth::Degraded;
             }
             pool.log_places = open.places();
@@ -123,7 +125,19 @@ pub fn problem(status: &engine::PoolStatus) -> Option<String> {
             format!("its log has {has} of {} copies", log.devices)
         }))
         .collect();
-    (!lost.is_empty()).then(|| lost.join(", "))
+    let lost = lost.join(", ");
+    match &status.beyond {
+        Some(why) => Some(format!("beyond redundancy, writes fail: {why}; {lost}")),
+        None => (!lost.is_empty()).then_some(lost),
+    }
+}
+
+/// How a pool is with such a problem, in words.
+pub fn condition(name: &Name, problem: &str, is_beyond: bool) -> String {
+    match is_beyond {
+        true => format!("pool {name} is {problem}"),
+        false => format!("pool {name} is degraded: {problem}"),
+    }
 }
 
 const fn health(state: DriveState) -> DriveHealth {

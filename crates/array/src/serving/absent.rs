@@ -109,6 +109,28 @@ impl Serving {
         failed
     }
 
+    /// Has the volumes of `pool` be absent from now on, as hosts saw them last, until they are [attached](Self::attach).
+    /// Gives why some are not.
+    pub fn withdraw(&mut self, pool: &Name, current: &Desired) -> Vec<Error> {
+        let mut failed = Vec::new();
+        for ((nqn, nsid), media) in &mut self.media {
+            let def = current.subsystem(nqn).and_then(|def| def.namespaces.get(nsid));
+            let backend = def.map(|def| &def.backend);
+            if !matches!(backend, Some(Backend::Volume(volume)) if volume.pool == *pool)
+                || media.is_absent()
+            {
+                continue;
+            }
+            let withdrawn = wire(nqn)
+                .and_then(|name| self.target.withdraw_namespace(&name, *nsid).map_err(refused));
+            match withdrawn {
+                Ok(()) => *media = Media::absent(media.bytes()),
+                Err(error) => failed.push(error),
+            }
+        }
+        failed
+    }
+
     /// Serves a namespace whose backend is there now.
     ///
     /// # Errors

@@ -101,6 +101,15 @@ impl Pool {
         Ok(index)
     }
 
+    /// Takes those drives out of use that take no writes, by one that changes nothing: the log may have noticed alone
+    /// that they do not.
+    ///
+    /// # Errors
+    /// `Failed` when too few do.
+    pub async fn try_drives(&self) -> Result<()> {
+        self.0.common.superblock.try_writes().await
+    }
+
     /// Which place a drive had that carries this label, if it may have it again.
     fn place_of(&self, label: &Label) -> Result<u16> {
         let superblock = &self.0.common.superblock;

@@ -45,6 +45,8 @@ pub struct PoolStatus {
     pub discarded_bytes: u64,
     /// There is no space behind a drive, whose file system is full: writes are refused until there is.
     pub refuses: bool,
+    /// Why more is lost than the redundancy bears, if so: writes fail until the pool is opened again.
+    pub beyond: Option<String>,
 }
 
 /// The commit logs of all shards together.
@@ -64,12 +66,16 @@ pub struct LogStatus {
     pub drives: Vec<u16>,
     /// Grows whenever a device of the log or a drive stops being current.
     pub term: u64,
+    /// As far as the drives are known to have it.
+    pub durable_term: u64,
 }
 
 #[derive(Clone, Debug)]
 pub struct DriveStatus {
     pub id: [u8; 16],
     pub state: DriveState,
+    /// The labels say that it is out: what it has is old, whatever its state.
+    pub out: bool,
     /// Bytes of its allocation units.
     pub bytes: u64,
     pub counters: DriveCounters,
@@ -201,6 +207,7 @@ impl Pool {
             lost_blocks: sum(&|part| part.lost),
             discarded_bytes: sum(&|part| part.discarded),
             refuses: parts.iter().any(|part| part.refuses),
+            beyond: inner.common.superblock.beyond(),
             drives,
         })
     }
@@ -215,6 +222,7 @@ impl Pool {
             DriveStatus {
                 id: record.id,
                 state: drives.state(index),
+                out: record.is_out(),
                 bytes: u64::from(record.au_count) * label.layout.au_bytes,
                 counters,
                 labels_anew: self.labels_anew(index),
@@ -249,6 +257,7 @@ impl Pool {
             failed_devices: devices - current,
             drives: label.current_members().filter_map(|member| member.drive).collect(),
             term: label.term,
+            durable_term: self.0.common.superblock.durable_term(),
         }
     }
 }

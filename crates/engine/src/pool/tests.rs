@@ -12,6 +12,7 @@ use crate::error::Kind;
 use crate::volume::Volume;
 
 mod at_once;
+mod beyond;
 mod copies;
 mod discards;
 mod graces;

@@ -12,6 +12,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 mod bench;
+mod beyond;
 mod crash;
 mod dump;
 mod ends;

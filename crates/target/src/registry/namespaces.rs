@@ -66,8 +66,33 @@ impl Target {
         }
         check_size(bytes, backend.capacity(), absent.block_size)?;
         let provided = Arc::new(absent.on(backend, bytes));
+        self.replace(registry, nqn, provided)
+    }
+
+    /// Takes from a namespace what keeps its bytes, which is expected to come again: it is
+    /// [absent](crate::namespace::Backend::Absent) until it is [provided](Self::provide_namespace). Hosts are told, and
+    /// hold back what they send; commands that the backend has go on there, and end as it lets them.
+    ///
+    /// # Errors
+    /// There is no such subsystem or namespace.
+    pub fn withdraw_namespace(&self, nqn: &Nqn, nsid: u32) -> Result<(), ManageError> {
+        let mut registry = self.lock();
+        let there = registry.namespace(nqn, nsid)?;
+        let bytes = there.bytes();
+        let withdrawn = Arc::new(there.on(Backend::Absent { bytes }, bytes));
+        self.replace(registry, nqn, withdrawn)
+    }
+
+    /// Puts the same namespace on another backend, and tells the hosts.
+    fn replace(
+        &self,
+        mut registry: MutexGuard<'_, Registry>,
+        nqn: &Nqn,
+        namespace: Arc<Namespace>,
+    ) -> Result<(), ManageError> {
+        let nsid = namespace.nsid;
         let subsystem = registry.subsystem(nqn)?;
-        subsystem.namespaces.insert(nsid, provided);
+        subsystem.namespaces.insert(nsid, namespace);
         let told: Vec<_> = subsystem.controllers.iter().cloned().collect();
         self.namespaces_changed(registry, nqn, nsid);
         raise(&told, Event::AnaChange);

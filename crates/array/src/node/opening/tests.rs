@@ -13,6 +13,7 @@ use api::value::{Name, VolumePath};
 
 use crate::node::{Node, Options, Source};
 
+mod again;
 mod by_hand;
 mod returned;
 

@@ -165,9 +165,13 @@ fn a_pool_that_cannot_be_opened_is_not_tried_for_ever() {
 
 /// Looks until that was said.
 fn look_for(node: &Arc<Node>, words: &str) {
-    let begun = std::time::Instant::now();
+    let begun = reactor::now_exact();
     while !node.events(0).iter().any(|event| event.message.contains(words)) {
-        assert!(begun.elapsed() < PATIENCE, "{words}: {:?}", node.events(0));
+        assert!(
+            std::time::Duration::from_nanos(reactor::now_exact() - begun) < PATIENCE,
+            "{words}: {:?}",
+            node.events(0)
+        );
         look(node);
     }
 }

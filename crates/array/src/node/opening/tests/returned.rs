@@ -5,7 +5,7 @@ use api::v1::DriveHealth;
 use super::*;
 
 /// Looks for what is late until a pool is whole.
-fn wait_until_whole(node: &Arc<Node>, name: &str) {
+pub(super) fn wait_until_whole(node: &Arc<Node>, name: &str) {
     let begun = reactor::now();
     while health(node, name) != PoolHealth::Online {
         open_late(node);

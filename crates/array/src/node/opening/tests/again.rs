@@ -75,7 +75,10 @@ fn a_pool_beyond_its_redundancy_is_opened_again_when_its_drives_answer() {
         assert_eq!(said(&node, "pool fast is opened again: its drives answer"), round + 1);
         assert_eq!(namespace(&node), before);
         for block in 0..=round {
-            assert_eq!(read(&node, &path, block as u64), vec![block as u8 + 1; 4096]);
+            assert_eq!(
+                read(&node, &path, block as u64),
+                vec![u8::try_from(block).unwrap() + 1; 4096]
+            );
         }
         write(&node, &path, 100, byte).unwrap();
     }

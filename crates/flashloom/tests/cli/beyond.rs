@@ -23,7 +23,7 @@ const NOTED: u64 = 16_000;
 fn wait_until(dir: &Path, health: &str) {
     let begun = SystemTime::now();
     loop {
-        let pool = json(dir, "pool show fast")[0].take();
+        let pool = json(dir, "pool show fast");
         if pool["health"] == health {
             return;
         }
@@ -50,8 +50,9 @@ fn a_pool_beyond_its_redundancy_comes_back_without_a_restart_and_has_everything(
     json(dir, &format!("pool create fast {} --raid raid6 --shards 2", drives.join(" ")));
     json(dir, "volume create fast/v --size 64MiB");
     json(dir, &format!("volume map fast/v --subnqn {NQN} --allow-any-host"));
-    let to = format!("--traddr 127.0.0.1 --trsvcid {port} --subnqn {NQN} --poll interrupt");
-    let before = json(dir, &format!("id-ns {to}"));
+    let at = format!("--traddr 127.0.0.1 --trsvcid {port} --subnqn {NQN}");
+    let to = format!("{at} --poll interrupt");
+    let before = json(dir, &format!("id-ns {at} --nsid 1"));
     let load = "--rw randwrite --bs 8k --iodepth 8 --rate-iops 1500 --verify --size 64MiB";
     for (round, failing) in [&[0, 1, 2, 3, 4, 5][..], &[4, 5, 3]].into_iter().enumerate() {
         let journal = dir.join(format!("acks{round}"));
@@ -65,7 +66,7 @@ fn a_pool_beyond_its_redundancy_comes_back_without_a_restart_and_has_everything(
         failing.iter().for_each(|&drive| shelf.give_back(drive, false));
         wait_until(dir, "online");
         until_event(dir, "pool fast is opened again: its drives answer");
-        assert_eq!(json(dir, &format!("id-ns {to}")), before);
+        assert_eq!(json(dir, &format!("id-ns {at} --nsid 1")), before);
         let check = format!("bench --check --journal {} {to}", journal.display());
         let verify = json(dir, &check)["jobs"][0]["flashloom"]["verify"].take();
         assert_eq!(verify["verified_bytes"], verify["acknowledged_bytes"], "{verify}");

@@ -30,9 +30,6 @@ pub enum Canary {
     ForgetsStripes,
     /// Without its log a shard takes a stripe for torn that the redundancy would give back.
     TakesDamagedForTorn,
-    /// Without its log a shard goes on with its last checkpoint where the stripes since cannot be read, because drives
-    /// are away.
-    TakesAbsentForTorn,
     /// A copy that a drive left of itself long ago is taken for the drive.
     TakesOldCopies,
     /// An opening writes labels before it knows whether the pool can be opened.
@@ -176,7 +173,7 @@ impl Step {
 }
 
 impl Canary {
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 17] = [
         Self::AcknowledgesEarly,
         Self::SkipsFence,
         Self::TrimsEarly,
@@ -188,7 +185,6 @@ impl Canary {
         Self::TrustsHeaders,
         Self::ForgetsStripes,
         Self::TakesDamagedForTorn,
-        Self::TakesAbsentForTorn,
         Self::TakesOldCopies,
         Self::WritesFirst,
         Self::StaysClosed,

@@ -11,7 +11,7 @@ use super::create::lane;
 use super::members::LogMedia;
 use super::{Inner, Pool, geometry_of};
 use crate::allocator::Allocator;
-use crate::canary::{self, Canary, Step};
+use crate::canary::{self, Step};
 use crate::common::Common;
 use crate::door::{Door, run_on};
 use crate::error::{Error, Kind, Result};
@@ -210,10 +210,7 @@ impl Frame {
 
     /// What a log that lost its control block, or everything, can rely on.
     async fn anew(&self, found: &recover::Found, segments: &Segments) -> Result<Anew> {
-        let durable_stripe = match recover::last_whole(found, segments).await {
-            Err(_) if canary::has(Canary::TakesAbsentForTorn) => found.manifest.cut,
-            done => done?,
-        };
+        let durable_stripe = recover::last_whole(found, segments).await?;
         // Of the labels that are written before anything else is.
         Ok(Anew { durable_stripe, epoch: self.common.superblock.label().epoch + 1 })
     }
@@ -232,8 +229,7 @@ impl Frame {
     /// with are further behind than a crash leaves any.
     async fn begin_life(&self) -> Result<()> {
         let superblock = &self.common.superblock;
-        // Drives that are away take no writes either: the bug is not seen behind this.
-        if !canary::skips(Step::OpeningTries) && !canary::has(Canary::TakesAbsentForTorn) {
+        if !canary::skips(Step::OpeningTries) {
             superblock.try_writes().await?;
         }
         let before = |label: &mut Label| {
@@ -293,7 +289,7 @@ impl Frame {
             SeenLog::Lost(_) => true,
             SeenLog::Empty => false,
         };
-        if lacked && !canary::has(Canary::TakesAbsentForTorn) {
+        if lacked {
             // Those stripes are relied on from now on: they are made whole.
             recover::last_whole(&found, &segments).await?;
         }

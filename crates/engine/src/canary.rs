@@ -42,6 +42,8 @@ pub enum Canary {
     CountsReturned,
     /// What was asked of a shard on another reactor happens although its sender is gone.
     AttendsForgotten,
+    /// What volumes use is counted without what is in the log only.
+    CountsWithoutLog,
     /// A step is left out.
     Skips(Step),
 }
@@ -173,7 +175,7 @@ impl Step {
 }
 
 impl Canary {
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::AcknowledgesEarly,
         Self::SkipsFence,
         Self::TrimsEarly,
@@ -191,6 +193,7 @@ impl Canary {
         Self::CondemnsPassing,
         Self::CountsReturned,
         Self::AttendsForgotten,
+        Self::CountsWithoutLog,
     ];
 }
 

@@ -4,6 +4,7 @@ use crate::allocator::Allocator;
 use crate::limits::{DEGRADE_BELOW, METADATA_RESERVE};
 use crate::space::Space;
 use crate::superblock::Superblock;
+use crate::used::Used;
 use reactor::across::{Lock, Watched};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,6 +15,8 @@ pub struct Common {
     /// How many segments the pool has space for in all.
     pub segments: u64,
     pub space: Space,
+    /// What volumes use.
+    pub used: Used,
     /// Blocks of data a segment has room for.
     pub segment_blocks: u64,
     pub shards: u16,
@@ -68,8 +71,18 @@ impl Common {
         let seats = vec![Seat::default(); usize::from(shards)];
         let circle = Watched::new(Circle { seats, ..Circle::default() });
         let followed = AtomicU64::new(superblock.drives.changes());
-        let allocator = Lock::new(allocator);
-        Self { superblock, allocator, segments, space, segment_blocks, shards, followed, circle }
+        let (allocator, used) = (Lock::new(allocator), Used::new(shards));
+        Self {
+            superblock,
+            allocator,
+            segments,
+            space,
+            used,
+            segment_blocks,
+            shards,
+            followed,
+            circle,
+        }
     }
 
     /// Allows for the drives that failed since this was last called: nothing new is to lie there,

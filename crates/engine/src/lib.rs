@@ -34,6 +34,7 @@ mod space;
 mod superblock;
 mod sweep;
 mod table;
+mod used;
 mod volume;
 mod writer;
 

@@ -204,5 +204,20 @@ pub const FINDINGS_MAX: u64 = 1000;
 /// in one go. For more of them the map is looked through again.
 pub const SWEEP_BYTES: usize = 8 << 20;
 
+/// How long a shard waits after a change before it counts what its volumes use: more will have changed by then.
+pub(crate) const COUNT_PAUSE: Duration = Duration::from_secs(1);
+
+/// After each piece of a count so many times what that took is waited: a count has less than 5 percent of its core,
+/// and of the time in which the drives could be read.
+pub(crate) const COUNT_PAUSE_FACTOR: u32 = 20;
+
+/// Pages of the map in a piece of a count: space that becomes free waits for some milliseconds at most. The first ones
+/// of each run and level are read again for the next piece, which makes small ones dear.
+pub(crate) const COUNT_PAGES: usize = 1024;
+
+/// Blocks of the log that a count has in mind at once: half a megabyte of them. With more of them in the log its index
+/// is gone through as often as that.
+pub(crate) const COUNT_KEYS: usize = 32 << 10;
+
 /// Blocks copied with their contents at once: those in the log, and those just moved.
 pub const COPY_CONTENTS_BLOCKS: u64 = 64;

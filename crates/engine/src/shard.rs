@@ -4,6 +4,7 @@
 mod at_once;
 mod bytes;
 mod copy;
+mod count;
 mod room;
 
 use std::cell::{Cell, Ref, RefCell};
@@ -28,6 +29,7 @@ use crate::sweep::Candidates;
 use crate::table::Table;
 use crate::writer::Writer;
 pub use copy::Copy;
+use count::Counting;
 use room::Room;
 
 /// A shard of an open pool. Belongs to one reactor.
@@ -87,6 +89,8 @@ pub struct Shard {
     /// Entries the map's memtable takes when it is empty.
     map_entries: usize,
     pub counters: Counters,
+    /// Of what its volumes use.
+    counting: Counting,
     /// Lists to look blocks up into, used again and again.
     spare_extents: RefCell<Vec<Extents>>,
 }
@@ -256,7 +260,10 @@ impl Shard {
     /// As [`Log::append`], but for the error: a log that takes no more because the shard failed says why that was.
     async fn append(&self, record: Append<'_>) -> Result<()> {
         match self.log.append(record).await {
-            Ok(_) => Ok(()),
+            Ok(_) => {
+                self.note_change();
+                Ok(())
+            }
             Err(error) => self.writer.check().and(Err(error)),
         }
     }
@@ -317,6 +324,7 @@ impl Shard {
             ended: Cell::new(false),
             tasks: RefCell::default(),
             counters: Counters::default(),
+            counting: Counting::default(),
             spare_extents: RefCell::default(),
         }
     }
@@ -338,6 +346,7 @@ impl Shard {
             reactor::spawn(Rc::clone(self).look_for_space()),
             reactor::spawn(Rc::clone(self).watch_drives()),
             reactor::spawn(Rc::clone(self).watch_log()),
+            reactor::spawn(Rc::clone(self).count_used()),
         ];
     }
 
@@ -352,6 +361,7 @@ impl Shard {
         while !self.ended.get() {
             self.log.wait_for_more().await;
             self.look_at_log();
+            self.note_change();
             if self.log.has_ended() {
                 // Who waits for all of it to be carried waits for less now.
                 self.advanced.raise();
@@ -459,6 +469,7 @@ impl Shard {
         self.room.raise();
         self.writer.hungry.raise();
         self.writer.progress.raise();
+        self.counting.changed.raise();
         self.writer.segments.patience().changed.raise();
     }
 }

@@ -34,6 +34,9 @@ pub fn shard_of(key: Key, shards: usize) -> usize {
     usize64(chunk % u64_of(shards))
 }
 
+/// Nobody knows how many: no volume has so many blocks.
+const UNCOUNTED: u64 = u64::MAX;
+
 /// What all users of a volume share. Changes when the volume does.
 #[derive(Debug)]
 pub struct State {
@@ -41,6 +44,8 @@ pub struct State {
     pub id: [u8; 16],
     pub name: Lock<String>,
     bytes: AtomicU64,
+    /// Blocks that have contents, as of the last count; [`UNCOUNTED`] before the first.
+    used: AtomicU64,
     pub block_size: u32,
     /// Set when the volume or its pool went: whoever still holds it is told.
     gone: AtomicBool,
@@ -56,6 +61,7 @@ impl State {
             id: record.id,
             name: Lock::new(record.name.clone()),
             bytes: AtomicU64::new(record.bytes),
+            used: AtomicU64::new(UNCOUNTED),
             block_size: record.block_size,
             gone: AtomicBool::new(false),
             failed: AtomicBool::new(false),
@@ -69,6 +75,18 @@ impl State {
 
     pub fn set_bytes(&self, bytes: u64) {
         self.bytes.store(bytes, Ordering::Release);
+    }
+
+    /// Bytes that have contents, as of the last count; `None` before the first.
+    #[must_use]
+    pub fn used(&self) -> Option<u64> {
+        let blocks = self.used.load(Ordering::Acquire);
+        (blocks != UNCOUNTED).then(|| blocks.saturating_mul(BLOCK_BYTES).min(self.bytes()))
+    }
+
+    /// So many blocks have contents.
+    pub fn set_used(&self, blocks: u64) {
+        self.used.store(blocks, Ordering::Release);
     }
 
     /// From now on every request is refused.
@@ -134,6 +152,13 @@ impl Volume {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Bytes that have contents, at most its size: those of blocks written and not deallocated since, also where others
+    /// share them. As of a few seconds ago, longer where there is much to count; `None` soon after its pool was opened.
+    #[must_use]
+    pub fn used(&self) -> Option<u64> {
+        self.state.used()
     }
 
     /// The logical block hosts see, in bytes: 512 or 4096.

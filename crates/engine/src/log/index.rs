@@ -3,6 +3,7 @@
 
 use super::limits::{ALIGN, STRETCHES_MAX};
 use crate::address::{BLOCK, Key, View};
+use std::ops::Range;
 use stdx::num::{low32, u64_of, usize64};
 use zerocopy::IntoBytes;
 
@@ -21,6 +22,8 @@ pub(super) struct Blocks {
     ring: u64,
     salt: u64,
     len: usize,
+    /// Blocks forgotten, ever: each may have moved others to slots before theirs.
+    removals: u64,
 }
 
 const fn word(view: View, position: u64) -> u64 {
@@ -38,11 +41,24 @@ impl Blocks {
             ring,
             salt,
             len: 0,
+            removals: 0,
         }
     }
 
     pub const fn len(&self) -> usize {
         self.len
+    }
+
+    pub const fn removals(&self) -> u64 {
+        self.removals
+    }
+
+    /// The blocks in some of the slots; `None` behind the last.
+    pub fn in_slots(&self, slots: Range<usize>) -> Option<impl Iterator<Item = Key>> {
+        let end = slots.end.min(self.slots.len());
+        let slots = self.slots.get(slots.start..end).filter(|slots| !slots.is_empty())?;
+        let used = slots.iter().filter(|slot| slot[0] != 0);
+        Some(used.map(|slot| Key::new(View::new(low32(slot[1] >> 32)), slot[0] - 1)))
     }
 
     fn home(&self, key: Key) -> usize {
@@ -133,6 +149,7 @@ impl Blocks {
         }
         self.slots[hole] = [0; 2];
         self.len -= 1;
+        self.removals += 1;
     }
 }
 
@@ -188,6 +205,11 @@ impl Stretches {
     /// The first at or after a block, within its view.
     pub fn next(&self, view: View, block: u64) -> Option<&Stretch> {
         self.list.get(self.after(view, block)).filter(|h| h.view == view)
+    }
+
+    /// Those that end after a block, in order, whatever their view.
+    pub fn from(&self, key: Key) -> impl Iterator<Item = &Stretch> {
+        self.list[self.after(key.view, key.block)..].iter()
     }
 
     /// Adds one newer than all there are.

@@ -73,3 +73,6 @@ pub(super) const TRIM_STEP: usize = 256;
 /// blocks, about so many of those: the processor fetches what each needs while others are dealt with.
 pub(super) const RECORDS_AHEAD: usize = 16;
 pub(super) const BLOCKS_AHEAD: usize = 64;
+
+/// Slots of the index that are looked at before other tasks run.
+pub(super) const SLOTS_A_TURN: usize = 4096;

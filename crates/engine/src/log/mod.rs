@@ -23,6 +23,7 @@ mod lane;
 pub mod limits;
 mod loss;
 mod members;
+mod newest;
 mod rebuild;
 mod record;
 mod recover;
@@ -36,6 +37,7 @@ pub(crate) use inspect::{Inspection, inspect};
 pub use inspect::{RecordSeen, RecordWhat, records_left};
 pub use limits::{LOG_BYTES_MAX, LOG_BYTES_MIN, RECORD_BLOCKS_MAX};
 pub use members::{MemberId, Members, Owner, Tenant};
+pub use newest::Newest;
 pub use rebuild::Anew;
 pub use refer::Holding;
 pub use types::{Append, Data, Found, Item, Opened, Reference, Status, What};
@@ -452,6 +454,12 @@ impl Log {
     pub fn head(&self) -> u64 {
         let lane = self.shared.lane.borrow();
         if self.has_ended() { lane.settled.sequence } else { lane.head.sequence }
+    }
+
+    /// The sequence of the first record that lookups do not find yet.
+    #[must_use]
+    pub fn settled(&self) -> u64 {
+        self.shared.lane.borrow().settled.sequence
     }
 
     /// Whether it failed or was closed: nothing becomes durable in it any more.

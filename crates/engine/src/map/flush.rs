@@ -83,6 +83,7 @@ impl<P: Pages> Map<P> {
         let tables = tables.into_iter().map(|t| state.admit(t, Group::Run(0))).collect();
         state.runs.push(Level::from_tables(tables));
         state.version += 1;
+        state.flushed += 1;
         state.frozen.clear();
         turn.keep();
         Ok(())

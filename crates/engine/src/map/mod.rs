@@ -16,6 +16,7 @@
 mod bits;
 mod cache;
 mod check;
+mod count;
 mod extents;
 mod filter;
 mod flat;
@@ -36,6 +37,7 @@ mod tests;
 mod writer;
 
 pub(crate) use check::{Checked, News, PageKind, empty_page};
+pub use count::Span;
 pub use extents::{Extent, Extents, State as Contents};
 pub use limits::MapLimits;
 

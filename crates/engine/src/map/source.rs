@@ -31,6 +31,9 @@ pub(super) struct Source {
     low: Flat,
     current: Option<Item>,
     checksum: usize,
+    /// The index page in memory is that of the table it would open next.
+    has_index: bool,
+    reads: usize,
 }
 
 impl Source {
@@ -53,7 +56,25 @@ impl Source {
             low: 0,
             current: None,
             checksum: 0,
+            has_index: false,
+            reads: 0,
         }
+    }
+
+    /// As [`new`](Self::new), without what the first table says of what is before `from`.
+    pub fn cut(level: &Level, from: Flat) -> Self {
+        let mut source = Self::new(level, from);
+        if let Some(first) = source.tables.first_mut()
+            && first.low < from
+        {
+            *first = Rc::new(first.cut(from));
+        }
+        source
+    }
+
+    /// Pages read so far.
+    pub const fn reads(&self) -> usize {
+        self.reads
     }
 
     /// The item it stands at.
@@ -69,6 +90,7 @@ impl Source {
     /// Passes by the table it would open next.
     pub const fn skip_table(&mut self) {
         self.next_table += 1;
+        self.has_index = false;
     }
 
     /// Checksums of the first `blocks` blocks of the current item, which has contents.
@@ -91,15 +113,37 @@ impl Source {
     /// Opens the next table and stands at its first item.
     pub async fn open<P: Pages>(&mut self, pages: &P) -> Result<()> {
         let Some(table) = self.tables.get(self.next_table).cloned() else { return Ok(()) };
-        self.next_table += 1;
-        self.low = table.low;
         let index = table.index;
-        pages.read(index.location, &[index.crc], &mut self.index[..]).await?;
+        self.read_index(pages).await?;
+        self.skip_table();
+        self.low = table.low;
         self.leaves.clear();
         let before = leaves_before(&self.index, table.low, &mut self.leaves);
         self.next_leaf = before.map_err(|bad| corrupt(index.location, bad))?;
         (self.page, self.pages, self.next_item, self.parsed) = (0, 0, 0, None);
         self.advance(pages).await
+    }
+
+    /// Reads the index page of the table it would open next, if it was not read yet.
+    pub async fn read_index<P: Pages>(&mut self, pages: &P) -> Result<()> {
+        let Some(table) = self.tables.get(self.next_table) else { return Ok(()) };
+        if !self.has_index {
+            let index = table.index;
+            pages.read(index.location, &[index.crc], &mut self.index[..]).await?;
+            (self.has_index, self.reads) = (true, self.reads + 1);
+        }
+        Ok(())
+    }
+
+    /// Whether the table it would open next still speaks of all that it was built with; `None` before its index page
+    /// was read.
+    pub fn is_whole(&self) -> Result<Option<bool>> {
+        let Some(table) = self.tables.get(self.next_table).filter(|_| self.has_index) else {
+            return Ok(None);
+        };
+        let page = Page::parse(&self.index, Kind::Index);
+        let page = page.map_err(|bad| corrupt(table.index.location, bad))?;
+        Ok(Some(page.start(0) == table.low))
     }
 
     /// Gives up everything before `to` of the current item, and goes on to the next one when that
@@ -192,6 +236,7 @@ impl Source {
         self.ahead.resize(count * BLOCK, 0);
         pages.read(first.location, &crcs[..count], &mut self.ahead).await?;
         self.next_leaf += count;
+        self.reads += count;
         (self.page, self.pages, self.next_item, self.parsed) = (0, count, 0, None);
         super::pause().await;
         Ok(true)

@@ -22,6 +22,8 @@ pub(super) struct State {
     pub next_table: u64,
     /// Changes whenever tables do.
     pub version: u64,
+    /// Memtables that became runs, ever.
+    pub flushed: u64,
     /// Where the next merge out of each level begins.
     pub cursors: [Flat; LEVELS],
     /// Oldest runs that are being merged together: a round begun with them ends with them.
@@ -46,6 +48,7 @@ impl State {
             cache: Cache::new(limits.cache),
             next_table: 1,
             version: 0,
+            flushed: 0,
             cursors: [0; LEVELS],
             sweeping: 0,
             compacting: 0,

@@ -1,5 +1,6 @@
 //! The map against models of it.
 
+mod count;
 mod hostile;
 mod model;
 
@@ -18,6 +19,7 @@ pub(super) struct Memory {
     pub trusting: Cell<bool>,
     pub fail_in: Cell<Option<u32>>,
     pub superseded: RefCell<BTreeMap<Location, u32>>,
+    pub reads: Cell<usize>,
 }
 
 /// Segments of user data begin here, those of pages at 0.
@@ -34,6 +36,7 @@ impl Memory {
 impl Pages for Rc<Memory> {
     async fn read(&self, first: Location, crcs: &[u32], out: &mut [u8]) -> Result<()> {
         self.may_fail()?;
+        self.reads.set(self.reads.get() + crcs.len());
         let pages = self.pages.borrow();
         for (n, (crc, out)) in crcs.iter().zip(out.chunks_exact_mut(BLOCK)).enumerate() {
             let Some(page) = pages.get(&first.offset(stdx::num::u32_of(n))) else {

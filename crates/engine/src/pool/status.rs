@@ -91,6 +91,8 @@ pub struct VolumeStatus {
     pub id: [u8; 16],
     pub bytes: u64,
     pub block_size: u32,
+    /// As [`Volume::used`](crate::Volume::used).
+    pub used: Option<u64>,
 }
 
 /// What the space of a pool adds up to.
@@ -160,6 +162,15 @@ impl Pool {
         }
         audit.taken = self.0.common.allocator.lock().taken();
         Ok(audit)
+    }
+
+    /// Waits until what volumes use is known as of now, or later; false where it cannot be counted.
+    ///
+    /// # Errors
+    /// `Gone` when the pool was closed.
+    pub async fn counted(&self) -> Result<bool> {
+        let all = self.each(|shard| async move { Ok(shard.counted().await) }).await?;
+        Ok(all.into_iter().all(|counted| counted))
     }
 
     /// The records of each shard's log that are not on the drives yet, by sequence: the first, and the one after
@@ -239,6 +250,7 @@ impl Pool {
             id: state.id,
             bytes: state.bytes(),
             block_size: state.block_size,
+            used: state.used(),
         });
         each.collect()
     }

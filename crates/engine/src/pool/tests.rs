@@ -30,6 +30,7 @@ mod rejoin_power;
 mod scarce;
 mod shards;
 mod steps;
+mod used;
 
 const MIB: u64 = 1 << 20;
 

@@ -113,6 +113,7 @@ impl Pool {
                 continue;
             }
             let state = Arc::new(State::new(record));
+            self.0.common.used.add(Arc::clone(&state));
             self.0.volumes.borrow_mut().insert(record.name.clone(), state);
             if record.shrunk_from > record.bytes {
                 self.finish_shrink(&record.name).await?;
@@ -176,6 +177,8 @@ impl Pool {
         };
         let record = self.0.common.superblock.change_catalog(add).await?;
         let state = Arc::new(State::new(&record));
+        state.set_used(0);
+        self.0.common.used.add(Arc::clone(&state));
         self.0.volumes.borrow_mut().insert(record.name, state);
         self.volume(&spec.name)
     }
@@ -194,6 +197,7 @@ impl Pool {
         let (view, bytes) = self.0.common.superblock.change_catalog(mark).await?;
         if let Some(state) = self.0.volumes.borrow_mut().remove(name) {
             state.close();
+            self.0.common.used.remove(state.view);
         }
         self.finish_delete(view, bytes).await
     }

@@ -167,6 +167,7 @@ impl Shard {
         let done = self.log.append_at_once(&record).is_some();
         if done {
             promise.kept(u64_of(blocks));
+            self.note_change();
             count(&self.counters.written, u64_of(blocks));
         }
         done

@@ -15,11 +15,35 @@ const BLOCKS: u64 = 12_000;
 
 #[derive(Clone, Debug)]
 enum Op {
-    Insert { view: u32, first: u64, count: u32 },
-    Scatter { view: u32, seed: u64, count: u32 },
-    Hole { view: u32, first: u64, count: u64 },
-    Move { view: u32, block: u64 },
-    Lookup { view: u32, first: u64, count: u32 },
+    Insert {
+        view: u32,
+        first: u64,
+        count: u32,
+    },
+    Scatter {
+        view: u32,
+        seed: u64,
+        count: u32,
+    },
+    Hole {
+        view: u32,
+        first: u64,
+        count: u64,
+    },
+    Move {
+        view: u32,
+        block: u64,
+    },
+    Lookup {
+        view: u32,
+        first: u64,
+        count: u32,
+    },
+    /// Counts, with stretches newer than all there is, in pieces of so many pages.
+    Count {
+        newer: Vec<(u64, u64, bool)>,
+        pages: usize,
+    },
     Begin(Work),
     Poll(u32),
     Fail(u32),
@@ -51,6 +75,8 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         3 => (view(), 0..BLOCKS).prop_map(|(view, block)| Op::Move { view, block }),
         6 => (view(), 0..BLOCKS, 1u32..300)
             .prop_map(|(view, first, count)| Op::Lookup { view, first, count }),
+        2 => (prop::collection::vec((0..4 * BLOCKS, 1..BLOCKS, any::<bool>()), 0..6), 1usize..60)
+            .prop_map(|(newer, pages)| Op::Count { newer, pages }),
         8 => work.prop_map(Op::Begin),
         8 => (1u32..60).prop_map(Op::Poll),
         1 => (0u32..30).prop_map(Op::Fail),
@@ -212,6 +238,63 @@ impl Bench {
         assert_eq!(next, first + u64::from(count));
     }
 
+    /// Counts while what was begun goes on.
+    fn count(&mut self, newer: &[(u64, u64, bool)], pages: usize) {
+        let mut spans = Vec::new();
+        // Those that come first win, and lie beyond each other in the order of their keys.
+        let mut next = (0, 0);
+        let mut newer = newer.to_vec();
+        newer.sort_unstable();
+        for (first, blocks, has_contents) in newer {
+            let (view, first) = (low32(first / BLOCKS), first % BLOCKS);
+            if (view, first) >= next {
+                next = (view, first + blocks);
+                let first = Key::new(View::new(view), first);
+                spans.push(Span { first, blocks, has_contents });
+            }
+        }
+        let mut expected = self.contents.clone();
+        for span in &spans {
+            for n in 0..span.blocks {
+                let at = (span.first.view.get(), span.first.block + n);
+                match span.has_contents {
+                    true => expected.insert(at, (user(0), 0)),
+                    false => expected.remove(&at),
+                };
+            }
+        }
+        let mut model = BTreeMap::new();
+        expected.keys().for_each(|(view, _)| *model.entry(View::new(*view)).or_insert(0) += 1);
+        if let Some(counted) = self.counted(&spans, pages) {
+            assert_eq!(counted, model);
+        }
+    }
+
+    /// What a count finds; none when a page could not be read.
+    fn counted(&mut self, newer: &[Span], pages: usize) -> Option<BTreeMap<View, u64>> {
+        let (mut counts, end) = (BTreeMap::new(), Key::new(View::SHARED, 0));
+        let mut at = Key::new(View::METADATA, 0);
+        let map = Rc::clone(&self.map);
+        while at < end {
+            let count = map.count(
+                at..end,
+                newer,
+                pages,
+                || false,
+                |v, n| *counts.entry(v).or_insert(0) += n,
+            );
+            let mut count = std::pin::pin!(count);
+            let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+            at = loop {
+                match count.as_mut().poll(&mut cx) {
+                    Poll::Ready(reached) => break reached.ok()?,
+                    Poll::Pending => self.poll(1),
+                }
+            };
+        }
+        Some(counts)
+    }
+
     fn checkpoint(&mut self) {
         self.pages.fail_in.set(None);
         // A flush in progress may have to end first; a merge may stay as it is.
@@ -363,6 +446,7 @@ fn run(ops: Vec<Op>) {
             Op::Hole { view, first, count } => bench.hole(view, first, count),
             Op::Move { view, block } => bench.relocate(view, block),
             Op::Lookup { view, first, count } => bench.lookup(view, first, count),
+            Op::Count { newer, pages } => bench.count(&newer, pages),
             Op::Begin(work) => bench.begin(work),
             Op::Poll(times) => bench.poll(times),
             Op::Fail(n) => bench.pages.fail_in.set(Some(n)),
@@ -380,11 +464,14 @@ fn run(ops: Vec<Op>) {
     for view in 1..4 {
         bench.lookup(view, 0, u32_of(usize64(BLOCKS + 300)));
     }
+    bench.count(&[], 1000);
     bench.account();
     while now(bench.map.maintain()).unwrap() {}
     bench.account();
+    bench.count(&[], 1000);
     bench.checkpoint();
     bench.crash();
+    bench.count(&[], 1000);
     for view in 1..4 {
         bench.lookup(view, 0, u32_of(usize64(BLOCKS + 300)));
     }

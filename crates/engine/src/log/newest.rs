@@ -1,0 +1,158 @@
+//! Which blocks have contents, as far as the log says: it is newer than the map.
+
+use super::index::{Stretch, StretchOf};
+use super::limits::SLOTS_A_TURN;
+use super::{Found, Log};
+use crate::address::Key;
+use crate::map::Span;
+use reactor::yield_now;
+use std::ops::Range;
+
+/// What the log says of a range of keys.
+#[derive(Debug)]
+pub struct Newest {
+    /// In order, without overlaps.
+    pub spans: Vec<Span>,
+    /// Where the range ends.
+    pub until: Key,
+    /// Nothing was forgotten while it was looked at: blocks that the log had may be missing otherwise.
+    pub is_whole: bool,
+}
+
+impl Log {
+    /// What the log says of the keys of a range, as far as that are about `most` blocks at most. What is appended
+    /// meanwhile may be missing, and whoever asks the map for all else has to do that afterwards: what is trimmed
+    /// meanwhile is there.
+    pub async fn newest(&self, range: Range<Key>, most: usize) -> Newest {
+        let (mut keys, mut until, mut at) = (Vec::new(), range.end, 0);
+        let removals = self.shared.lane.borrow().blocks.removals();
+        loop {
+            {
+                let lane = self.shared.lane.borrow();
+                let Some(some) = lane.blocks.in_slots(at..at + SLOTS_A_TURN) else { break };
+                let wanted = some.filter(|key| (range.start..until).contains(key));
+                keys.extend(wanted.filter(|key| matches!(lane.lookup(*key, 1).0, Found::Data(_))));
+            }
+            at += SLOTS_A_TURN;
+            until = keep_first(&mut keys, most).unwrap_or(until);
+            if self.shared.lane.borrow().blocks.len() > 0 {
+                yield_now().await;
+            }
+        }
+        keys.sort_unstable();
+        // One that was moved may have been met twice.
+        keys.dedup();
+        let lane = self.shared.lane.borrow();
+        let is_whole = lane.blocks.removals() == removals;
+        let stretches = lane.stretches.from(range.start);
+        Newest { spans: spans(&keys, stretches, range.start..until), until, is_whole }
+    }
+}
+
+/// Leaves the first `most` keys. Gives the first of those that go.
+fn keep_first(keys: &mut Vec<Key>, most: usize) -> Option<Key> {
+    if keys.len() <= most {
+        return None;
+    }
+    let (_, first, _) = keys.select_nth_unstable(most);
+    let first = *first;
+    keys.truncate(most);
+    Some(first)
+}
+
+/// The blocks at `keys`, which have contents, over stretches, within a range.
+fn spans<'a>(
+    keys: &[Key],
+    stretches: impl Iterator<Item = &'a Stretch>,
+    range: Range<Key>,
+) -> Vec<Span> {
+    let mut spans = Vec::new();
+    let mut keys = keys.iter().copied().peekable();
+    for stretch in stretches {
+        let (view, has_contents) = (stretch.view, stretch.of != StretchOf::Holes);
+        let mut first = Key::new(view, stretch.first).max(range.start);
+        let end =
+            if view == range.end.view { stretch.end.min(range.end.block) } else { stretch.end };
+        if first >= range.end {
+            break;
+        }
+        while let Some(key) = keys.next_if(|key| (key.view, key.block) < (view, end)) {
+            // Those before the stretch are none of its business.
+            let within = key >= first;
+            if within && key > first {
+                push(&mut spans, first, key.block - first.block, has_contents);
+            }
+            push(&mut spans, key, 1, true);
+            if within {
+                first.block = key.block + 1;
+            }
+        }
+        if first.block < end {
+            push(&mut spans, first, end - first.block, has_contents);
+        }
+    }
+    keys.for_each(|key| push(&mut spans, key, 1, true));
+    spans
+}
+
+/// Adds blocks; those that go on after the last ones become a part of them.
+fn push(spans: &mut Vec<Span>, first: Key, blocks: u64, has_contents: bool) {
+    match spans.last_mut() {
+        Some(last)
+            if last.has_contents == has_contents
+                && last.first.view == first.view
+                && last.first.block + last.blocks == first.block =>
+        {
+            last.blocks += blocks;
+        }
+        _ => spans.push(Span { first, blocks, has_contents }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::address::View;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn key((view, block): (u32, u64)) -> Key {
+        Key::new(View::new(view), block)
+    }
+
+    proptest! {
+        #[test]
+        fn spans_say_what_keys_over_stretches_say(
+            keys in proptest::collection::btree_set((1u32..4, 0u64..60), 0..60),
+            stretches in proptest::collection::vec((1u32..4, 0u64..50, 1u64..20, any::<bool>()), 0..12),
+            from in (1u32..4, 0u64..60),
+            until in (1u32..5, 0u64..60),
+        ) {
+            let mut list = super::super::index::Stretches::new();
+            let mut model = BTreeMap::new();
+            for (view, first, count, holes) in stretches {
+                let (end, view_) = (first + count, View::new(view));
+                let of = if holes { StretchOf::Holes } else { StretchOf::Lost };
+                list.insert(Stretch { view: view_, first, end, position: 0, of });
+                model.extend((first..end).map(|block| ((view, block), !holes)));
+            }
+            model.extend(keys.iter().map(|at| (*at, true)));
+            let range = key(from)..key(until);
+            let within = |at: &Key| range.contains(at);
+            let keys: Vec<Key> = keys.into_iter().map(key).filter(within).collect();
+            let spans = spans(&keys, list.from(range.start), range.clone());
+            let mut said = BTreeMap::new();
+            for span in &spans {
+                for n in 0..span.blocks {
+                    let at = (span.first.view.get(), span.first.block + n);
+                    prop_assert!(said.insert(at, span.has_contents).is_none(), "twice");
+                }
+            }
+            let is_asked = |(at, _): &((u32, u64), bool)| range.contains(&key(*at));
+            let expected: BTreeMap<_, _> = model.into_iter().filter(is_asked).collect();
+            prop_assert_eq!(said, expected);
+            let order = spans.windows(2).all(|pair| pair[0].first < pair[1].first);
+            prop_assert!(order);
+        }
+    }
+}

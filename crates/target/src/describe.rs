@@ -137,7 +137,7 @@ pub(crate) fn namespace(namespace: &Namespace, access: ana::State) -> IdentifyNa
     // Section 8.1.1: utilization is not known where the namespace cannot be looked at.
     let blind =
         matches!(namespace.ana(access), ana::State::Inaccessible | ana::State::PersistentLoss);
-    id.nuse = if blind { 0.into() } else { blocks.into() };
+    id.nuse = if blind { 0.into() } else { namespace.used_blocks().into() };
     id.anagrpid = namespace.ana_group().into();
     id.nsfeat = namespace_bits::NSFEAT_NO_ID_REUSE | namespace_bits::NSFEAT_OPTPERF;
     if namespace.backend.is_thin() {

@@ -45,6 +45,16 @@ impl Backend {
         }
     }
 
+    /// Bytes that are allocated, at most its capacity: all of them where blocks take space whatever is in them, and
+    /// where nobody knows (yet).
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        match self {
+            Self::Volume(volume) => volume.used().unwrap_or_else(|| volume.len()),
+            Self::Memory(_) | Self::Drive(_) | Self::Absent { .. } => self.capacity(),
+        }
+    }
+
     /// Whether an acknowledged write may still be lost with power until a Flush: what VWC
     /// advertises. Memory keeps nothing over a power loss, flushed or not, so it has no cache to
     /// flush; a volume acknowledges what is durable in its pool's log.
@@ -222,6 +232,12 @@ impl Namespace {
     #[must_use]
     pub fn blocks(&self) -> u64 {
         self.blocks.load(Ordering::Relaxed)
+    }
+
+    /// Logical blocks that are allocated (NUSE), at most all of them.
+    #[must_use]
+    pub fn used_blocks(&self) -> u64 {
+        self.backend.used().div_ceil(u64::from(self.block_size)).min(self.blocks())
     }
 
     /// Size in bytes.

@@ -1,5 +1,8 @@
 //! Identify, CNS by CNS.
 
+use std::time::Duration;
+
+use nvme::ana::State;
 use nvme::identify::{
     Cns, CommandSet, CommandSets, ControllerList, Identify, IdentifyController, IdentifyNamespace,
     IndependentNamespace, NSID_ALL, NamespaceDescriptor, NamespaceList, NvmIdentifyController,
@@ -12,7 +15,7 @@ use zerocopy::FromBytes;
 use crate::command::tests::double::{On, Place, on_reactor};
 use crate::controller::Controller;
 use crate::limits::{IO_IN_CAPSULE_BYTES, TRANSFER_BYTES_MAX, WRITE_ZEROES_BYTES_MAX};
-use crate::namespace::NamespaceSpec;
+use crate::namespace::{Backend, NamespaceSpec};
 use crate::rig::{Rig, SUBSYSTEM, backend, data_of, failure, nqn};
 
 fn identify(cns: Cns, nsid: u32) -> Sqe {
@@ -239,7 +242,7 @@ fn a_volume_is_thin_and_tells_what_it_writes_as_a_whole() {
     on_reactor(async {
         for (block_size, atomic) in [(512, 8), (4096, 1)] {
             let place = Place::new(On::Volume, 1, 2048, block_size).await;
-            let id = crate::describe::namespace(&place.namespace, nvme::ana::State::Optimized);
+            let id = crate::describe::namespace(&place.namespace, State::Optimized);
             assert_ne!(id.nsfeat & namespace_bits::NSFEAT_THIN, 0);
             assert_eq!(id.nsfeat & namespace_bits::NSFEAT_ATOMICS != 0, atomic > 1);
             let zeros_based = [id.nawun, id.nawupf, id.nabsn, id.nabspf].map(|field| field.get());
@@ -247,7 +250,42 @@ fn a_volume_is_thin_and_tells_what_it_writes_as_a_whole() {
             assert_eq!((id.nabo.get(), id.nacwu.get()), (0, 0));
         }
         let place = Place::new(On::Memory, 1, 2048, 512).await;
-        let id = crate::describe::namespace(&place.namespace, nvme::ana::State::Optimized);
+        let id = crate::describe::namespace(&place.namespace, State::Optimized);
         assert_eq!(id.nsfeat & (namespace_bits::NSFEAT_THIN | namespace_bits::NSFEAT_ATOMICS), 0);
+    });
+}
+
+#[test]
+fn nuse_is_what_is_used_of_a_volume() {
+    on_reactor(async {
+        for (block_size, of_a_block) in [(512, 8), (4096, 1)] {
+            let place = Place::new(On::Volume, 1, 2048, block_size).await;
+            let namespace = &place.namespace;
+            let Backend::Volume(volume) = &namespace.backend else { panic!("it is one") };
+            let nuse = |access| crate::describe::namespace(namespace, access).nuse.get();
+            let reaches = async |blocks: u64| {
+                let look = async {
+                    while nuse(State::Optimized) != blocks * of_a_block {
+                        reactor::sleep(Duration::from_millis(10)).await;
+                    }
+                };
+                let in_time = reactor::timeout(Duration::from_secs(60), look).await.is_ok();
+                assert!(in_time, "{} in place of {blocks}", nuse(State::Optimized));
+            };
+            reaches(0).await;
+            volume.write(0, &[0x5a; 10 * 4096]).await.unwrap();
+            reaches(10).await;
+            volume.deallocate(4096, 8192).await.unwrap();
+            reaches(8).await;
+            assert_eq!(nuse(State::Inaccessible), 0);
+            // Whatever is counted, it is no more than there is.
+            namespace.set_blocks(3);
+            assert_eq!(nuse(State::Optimized), 3);
+        }
+        for on in [On::Memory, On::File] {
+            let place = Place::new(on, 1, 2048, 512).await;
+            let id = crate::describe::namespace(&place.namespace, State::Optimized);
+            assert_eq!(id.nuse.get(), 2048, "{on:?} is not thin");
+        }
     });
 }

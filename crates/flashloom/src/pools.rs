@@ -351,12 +351,14 @@ pub fn volume(global: &Global, verb: VolumeVerb) -> Outcome {
 }
 
 fn volume_table(all: &[Volume]) -> Table {
-    let mut table = table(&["volume", "size", "block", "subsystem", "nsid", "uuid"], &[1, 2, 4]);
+    let mut table =
+        table(&["volume", "size", "used", "block", "subsystem", "nsid", "uuid"], &[1, 2, 3, 5]);
     for volume in all {
         let mapping = volume.mapping.as_ref();
         table.add_row([
             volume.name.to_string(),
             volume.size.to_string(),
+            or_dash(volume.used),
             volume.block_size.to_string(),
             or_dash(mapping.map(|at| at.subsystem.to_string())),
             or_dash(mapping.map(|at| at.nsid)),

@@ -15,6 +15,10 @@ pub struct Volume {
     pub id: Uuid,
     /// Size in bytes; it takes the space of what is written only.
     pub size: Size,
+    /// Bytes that are used, as of the last count: what was written and not deallocated since, shared or not. Left out until
+    /// it is counted, soon after the pool was opened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used: Option<Size>,
     /// Logical block size in bytes.
     pub block_size: u32,
     /// What it is mapped as.

@@ -511,6 +511,7 @@ impl Inner {
             name: path.clone(),
             id: Uuid::from_bytes(volume.id()),
             size: Size::new(volume.len()),
+            used: volume.used().map(Size::new),
             block_size: volume.block_size(),
             mapping: self.mapping(path),
         })

@@ -2,7 +2,7 @@
 
 use api::v1::{Drive, DriveHealth, Pool, PoolSpace, PoolStatus, Volume};
 
-use super::Text;
+use super::{Labels, Text};
 
 /// A metric of a pool that is open.
 type OfPool = (&'static str, &'static str, &'static str, fn(&PoolStatus) -> u64);
@@ -79,17 +79,28 @@ pub fn text(text: &mut Text, pools: &[Pool], volumes: &[Volume]) {
     }
     segments(text, pools);
     drives(text, pools);
-    let name = "flashloom_volume_size_bytes";
-    text.family(name, "gauge", "Size of a volume.");
-    for volume in volumes {
-        let labels =
-            vec![("pool", volume.name.pool.as_str()), ("volume", volume.name.volume.as_str())];
-        text.sample(name, &labels, volume.size.bytes());
-    }
+    of_volumes(text, volumes);
 }
 
 fn open(pools: &[Pool]) -> impl Iterator<Item = (&str, &PoolStatus)> {
     pools.iter().filter_map(|pool| Some((pool.name.as_str(), pool.status.as_ref()?)))
+}
+
+fn labels_of(volume: &Volume) -> Labels<'_> {
+    vec![("pool", volume.name.pool.as_str()), ("volume", volume.name.volume.as_str())]
+}
+
+fn of_volumes(text: &mut Text, volumes: &[Volume]) {
+    let name = "flashloom_volume_size_bytes";
+    text.family(name, "gauge", "Size of a volume.");
+    for volume in volumes {
+        text.sample(name, &labels_of(volume), volume.size.bytes());
+    }
+    let name = "flashloom_volume_used_bytes";
+    text.family(name, "gauge", "Bytes of a volume that are used.");
+    for (volume, used) in volumes.iter().filter_map(|volume| Some((volume, volume.used?))) {
+        text.sample(name, &labels_of(volume), used.bytes());
+    }
 }
 
 fn segments(text: &mut Text, pools: &[Pool]) {

@@ -25,6 +25,7 @@ mod shelf;
 mod space;
 mod strangers;
 mod taken;
+mod used;
 
 const NQN: &str = "nqn.2026-11.io.flashloom:default";
 

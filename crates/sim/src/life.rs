@@ -207,6 +207,22 @@ impl Life {
         }
     }
 
+    /// Volumes use what the model says that they hold. Counting is a leisurely business: this is for a life's end.
+    async fn check_used(&self) {
+        if self.is_over() || self.run.world.is_broken() {
+            return;
+        }
+        let volumes = self.run.model.borrow().used();
+        let check = async { Ok(self.store.check_used(&volumes).await) };
+        let patience = Some(Duration::from_hours(1));
+        let answer = self.settled_within("count what is used", check, patience).await;
+        if let Answer::Done(Some(what)) = answer
+            && !self.run.world.is_broken()
+        {
+            self.violate(Violation(what));
+        }
+    }
+
     /// Gives everything back, and fills half of the pool again.
     async fn empty_and_fill(&self) {
         let present = self.run.model.borrow().present();
@@ -405,6 +421,8 @@ async fn body(run: Rc<Run>, number: usize, ending: Ending) -> Result<(), Violati
     if !life.is_over() {
         life.verify().await;
     }
+    // Before everything is carried to the drives.
+    life.check_used().await;
     life.audit().await;
     if !life.is_over() {
         life.look_at_drives().await;

@@ -65,6 +65,14 @@ impl Store {
         }
     }
 
+    /// What volumes do not use as they should: each of these has so many blocks, at least and at most.
+    pub async fn check_used(&self, volumes: &[(String, u64, u64)]) -> Option<String> {
+        match self {
+            Self::Reference(_) => None,
+            Self::Array(pool) => pool.check_used(volumes).await,
+        }
+    }
+
     /// Has everything carried to the drives that was answered so far.
     pub async fn settle(&self) -> Result<(), Refusal> {
         match self {

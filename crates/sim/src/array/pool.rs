@@ -76,6 +76,20 @@ impl Array {
         Some(format!("{audit:?}, and volumes have {least} to {most} blocks"))
     }
 
+    /// What volumes do not use as they should, while nobody writes: each of these has so many blocks, at least and at
+    /// most.
+    pub async fn check_used(&self, volumes: &[(String, u64, u64)]) -> Option<String> {
+        // Where too many drives are away nobody can count.
+        if !self.pool.counted().await.ok()? {
+            return None;
+        }
+        volumes.iter().find_map(|(name, least, most)| {
+            let used = self.pool.volume(name).ok()?.used()?;
+            let fits = (least * u64_of(BLOCK)..=most * u64_of(BLOCK)).contains(&used);
+            (!fits).then(|| format!("`{name}` uses {used} bytes, and has {least} to {most} blocks"))
+        })
+    }
+
     /// Has everything carried to the drives that was answered so far.
     pub async fn settle(&self) -> Result<(), Refusal> {
         told(self.pool.audit_space().await).map(drop)

@@ -203,6 +203,16 @@ impl Model {
         ranges
     }
 
+    /// For each volume that is surely there, blocks of 4096 bytes that surely have contents, and those that may.
+    pub fn used(&self) -> Vec<(String, u64, u64)> {
+        let there = self.volumes.iter().filter(|v| v.presence == Presence::Present);
+        let used = |volume: &Volume| {
+            let (least, most) = volume.used();
+            (volume.name.clone(), least, most)
+        };
+        there.filter(|v| v.renaming.is_none() && v.sizes.len() == 1).map(used).collect()
+    }
+
     /// Blocks of 4096 bytes that surely hold data, and those that may, over all volumes that are
     /// there. Exact when nothing is open and no volume has smaller blocks.
     pub fn population(&self) -> (u64, u64) {
@@ -235,6 +245,24 @@ impl Model {
 }
 
 impl Volume {
+    fn used(&self) -> (u64, u64) {
+        let size = self.sizes.iter().copied().max().unwrap_or(0);
+        let ratio = u64_of(BLOCK / self.unit);
+        let (mut sure, mut possible) = (BTreeSet::new(), BTreeSet::new());
+        for (&block, register) in self.blocks.range(..size) {
+            let allowed = register.allowed(Moment::MAX);
+            let empty = allowed.iter().filter(|&&origin| origin == Origin::ZERO).count();
+            if empty == 0 {
+                sure.insert(block / ratio);
+            }
+            // Zeroes written to a part of a block take as much as anything.
+            if empty < allowed.len() || ratio > 1 {
+                possible.insert(block / ratio);
+            }
+        }
+        (u64_of(sure.len()), u64_of(possible.len()))
+    }
+
     /// Whether a part of the block of 4096 bytes that `block` lies in was copied.
     fn is_copied(&self, block: u64, ratio: u64) -> bool {
         let first = block / ratio * ratio;

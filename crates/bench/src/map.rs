@@ -27,6 +27,9 @@ const LOOKUPS: u64 = 100_000;
 /// Blocks whose lookups are warm: few enough that every page they need is cached.
 const WARM: u64 = 32;
 
+/// Pages of a piece of a count, as shards have it.
+const COUNT_PAGES: usize = 1024;
+
 const VIEW: View = View::new(1);
 
 /// What to measure.
@@ -144,6 +147,7 @@ fn log_structured(space: u64, o: &Options) -> Result<(), Box<dyn Error>> {
     };
     println!("log-structured merge, 1 in {scale} of the blocks");
     bench.fill()?;
+    measure_count(&bench, "written in their order")?;
     // Long enough for every level to fill, then to be merged down twice over.
     bench.overwrite(bench.blocks / 3)?;
     let (written, read, flushes) = (pages.appended.get(), pages.read.get(), bench.flushes);
@@ -170,6 +174,7 @@ fn log_structured(space: u64, o: &Options) -> Result<(), Box<dyn Error>> {
         ratio((pages.read.get() - read) * 4096, window),
     );
     measure_lookups(&mut bench)?;
+    measure_count(&bench, "overwritten at random")?;
     measure_open(&mut bench, limits, scale)
 }
 
@@ -186,6 +191,31 @@ fn measure_lookups(bench: &mut Bench) -> Result<(), Box<dyn Error>> {
     }
     let (memtable, reads) = bench.lookups(WARM, blocks / WARM)?;
     println!("  a warm lookup (memtable): {reads:.3} media reads, {memtable:.0} ns");
+    Ok(())
+}
+
+/// What a thread has had of a core, in nanoseconds, whoever else wants it.
+fn cpu_time() -> Result<u64, Box<dyn Error>> {
+    let all = std::fs::read_to_string("/proc/thread-self/schedstat")?;
+    let first = all.split_whitespace().next().ok_or("no figures in schedstat")?;
+    Ok(first.parse()?)
+}
+
+fn measure_count(bench: &Bench, what: &str) -> Result<(), Box<dyn Error>> {
+    let (read, begun) = (bench.pages.read.get(), cpu_time()?);
+    let (mut at, end) = (Key::new(VIEW, 0), Key::new(View::new(VIEW.get() + 1), 0));
+    let (mut counted, mut pieces) = (0, 0_u32);
+    while at < end {
+        let found = |_, blocks| counted += blocks;
+        at = now(bench.map.count(at..end, &[], COUNT_PAGES, || false, found))?;
+        pieces += 1;
+    }
+    let (nanos, read) = (cpu_time()? - begun, bench.pages.read.get() - read);
+    println!(
+        "  a count of {counted} blocks, {what}: {:.0} ms of CPU, {read} pages read in {pieces} pieces, {:.1} ns a block",
+        ratio(nanos, 1_000_000),
+        ratio(nanos, counted),
+    );
     Ok(())
 }
 

@@ -23,4 +23,6 @@ pub use subsystem::{
     Controller, Host, Namespace, NamespaceChange, NewHost, NewNamespace, NewSubsystem, Subsystem,
     SubsystemChange,
 };
-pub use volume::{Mapping, NewMapping, NewVolume, Volume, VolumeChange, VolumeDeletion};
+pub use volume::{
+    Mapping, NewMapping, NewVolume, Volume, VolumeChange, VolumeDeletion, VolumeState,
+};

@@ -24,6 +24,7 @@ use crate::{Error, Result};
 
 mod again;
 mod blank;
+mod export;
 mod look;
 mod made_of;
 mod open;
@@ -32,6 +33,7 @@ mod returning;
 mod view;
 
 pub use again::Reopening;
+pub use look::needs;
 pub use made_of::MadeOf;
 use made_of::Progress;
 pub use open::{NotMoved, OpenPool};
@@ -54,6 +56,9 @@ pub struct PoolDef {
     /// The newest term of its labels that this node knows of: what is older than that is not the pool's newest.
     #[serde(default)]
     pub term: u64,
+    /// It is being exported: it is known for as long as its drives do not say that it was.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub exporting: bool,
 }
 
 const LOOK_AGAIN_NANOS: reactor::Nanos = LOOK_AGAIN.as_secs() * 1_000_000_000;
@@ -276,7 +281,7 @@ impl Pools {
         let Some(known) = self.known.get_mut(name) else {
             return match outcome {
                 Outcome::Opened(pool, _) => Err(pool),
-                Outcome::Lacking(_) | Outcome::Failed(_) => Ok(None),
+                Outcome::Lacking(_) | Outcome::Exported | Outcome::Failed(_) => Ok(None),
             };
         };
         let was_told = known.told;
@@ -290,6 +295,7 @@ impl Pools {
                     }
                 }
                 known.def.term = pool.term();
+                known.def.exporting = false;
                 (known.def.log, known.def.log_to) = (pool.places(), Vec::new());
                 (known.tries, known.deadline, known.told) = (0, None, false);
                 let again_open = std::mem::take(&mut known.again_open);
@@ -318,6 +324,12 @@ impl Pools {
                 (!was_told).then(|| {
                     (Severity::Warning, format!("pool {name} waits for what it lacks: {words}"))
                 })
+            }
+            Outcome::Exported => {
+                self.known.remove(name);
+                let words =
+                    format!("pool {name} exported: the node had ended in the midst of that");
+                Some((Severity::Info, words))
             }
             Outcome::Failed(error) => {
                 let (again, last) = (known.told, known.tries == 0 && known.deadline.is_none());

@@ -4,12 +4,13 @@
 //! goes to the shard that has its blocks, wherever that is, and one whose blocks several have goes to
 //! all of them at once.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use stdx::num::{u64_of, usize64};
 
 use crate::address::{BLOCK, Key, View};
+use crate::common::Common;
 use crate::door::Door;
 use crate::error::{Error, Kind, Result};
 use crate::format::catalog::VolumeRecord;
@@ -119,10 +120,18 @@ impl State {
 }
 
 /// An open volume. Cloning shares it; used from any reactor.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Volume {
     doors: Arc<[Door]>,
     pub(crate) state: Arc<State>,
+    /// Who holds a volume does not hold the drives of its pool.
+    common: Weak<Common>,
+}
+
+impl std::fmt::Debug for Volume {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Volume").field("state", &self.state).finish_non_exhaustive()
+    }
 }
 
 /// A part of a request that belongs to one shard: `len` bytes from `offset` on.
@@ -139,8 +148,8 @@ fn together(done: Vec<Result<()>>) -> Result<()> {
 }
 
 impl Volume {
-    pub(crate) const fn new(doors: Arc<[Door]>, state: Arc<State>) -> Self {
-        Self { doors, state }
+    pub(crate) fn new(doors: Arc<[Door]>, state: Arc<State>, common: &Arc<Common>) -> Self {
+        Self { doors, state, common: Arc::downgrade(common) }
     }
 
     /// Size in bytes.
@@ -182,6 +191,13 @@ impl Volume {
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.state.failed.load(Ordering::Relaxed)
+    }
+
+    /// Whether the pool lost more than its redundancy bears, or was let go of since: what failed then may be done once it
+    /// is open again.
+    #[must_use]
+    pub fn is_beyond_redundancy(&self) -> bool {
+        self.common.upgrade().is_none_or(|common| common.superblock.beyond().is_some())
     }
 
     /// Passes a result on, having noted what it says of the volume.

@@ -103,7 +103,7 @@ fn absolute(of: MadeOf) -> Outcome<(Vec<DrivePath>, Vec<LogPlace>)> {
 }
 
 fn found_table(all: &[FoundPool]) -> Table {
-    let header = ["pool", "id", "drives", "bears", "log", "state", "missing"];
+    let header = ["pool", "id", "drives", "bears", "log", "state", "missing", "import needs"];
     let mut table = table(&header, &[3]);
     for pool in all {
         let there = pool.drives.iter().filter(|drive| drive.path.is_some()).count();
@@ -117,6 +117,7 @@ fn found_table(all: &[FoundPool]) -> Table {
             pool.log.clone(),
             if pool.exported { "exported" } else { "not exported" }.to_owned(),
             or_dash((!missing.is_empty()).then(|| missing.join(", "))),
+            or_dash((!pool.needs.is_empty()).then(|| pool.needs.join("; "))),
         ]);
     }
     table
@@ -351,12 +352,15 @@ pub fn volume(global: &Global, verb: VolumeVerb) -> Outcome {
 }
 
 fn volume_table(all: &[Volume]) -> Table {
-    let mut table =
-        table(&["volume", "size", "used", "block", "subsystem", "nsid", "uuid"], &[1, 2, 3, 5]);
+    let mut table = table(
+        &["volume", "state", "size", "used", "block", "subsystem", "nsid", "uuid"],
+        &[2, 3, 4, 6],
+    );
     for volume in all {
         let mapping = volume.mapping.as_ref();
         table.add_row([
             volume.name.to_string(),
+            volume.state.name().to_owned(),
             volume.size.to_string(),
             or_dash(volume.used),
             volume.block_size.to_string(),

@@ -34,6 +34,17 @@ impl Backend {
         matches!(self, Self::Absent { .. })
     }
 
+    /// Whether hosts are to hold back what they have for it: it is absent, or its pool lost more than its redundancy
+    /// bears and is opened again once its drives answer.
+    #[must_use]
+    pub fn is_inaccessible(&self) -> bool {
+        match self {
+            Self::Absent { .. } => true,
+            Self::Volume(volume) => volume.is_beyond_redundancy(),
+            Self::Memory(_) | Self::Drive(_) => false,
+        }
+    }
+
     /// Capacity in bytes.
     #[must_use]
     pub fn capacity(&self) -> u64 {

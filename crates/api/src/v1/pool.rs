@@ -40,7 +40,7 @@ pub enum PoolHealth {
     Online,
     /// Drives or a log device are lost; the redundancy bears it.
     Degraded,
-    /// More is lost than the redundancy bears: writes fail. It is opened again when enough of its drives answer.
+    /// More is lost than the redundancy bears: hosts wait. It is opened again when enough of its drives answer.
     BeyondRedundancy,
     /// It is being opened.
     Opening,
@@ -380,6 +380,9 @@ pub struct FoundPool {
     pub log: String,
     /// Its drives, by index.
     pub drives: Vec<FoundDrive>,
+    /// What an import as it was asked for is refused for, by what is known before the pool's log is read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub needs: Vec<String>,
 }
 
 /// A drive of a pool that was found, or misses.

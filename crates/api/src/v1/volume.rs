@@ -24,6 +24,31 @@ pub struct Volume {
     /// What it is mapped as.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mapping: Option<Mapping>,
+    /// Whether it can be used. Of a pool that is not open those are known that are mapped, as hosts saw them last.
+    #[serde(default)]
+    pub state: VolumeState,
+}
+
+/// Whether a volume can be used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum VolumeState {
+    /// Its pool is open.
+    #[default]
+    Online,
+    /// Its pool is not open, or lost more than its redundancy bears: hosts wait.
+    Inaccessible,
+}
+
+impl VolumeState {
+    /// As it is written.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Online => "online",
+            Self::Inaccessible => "inaccessible",
+        }
+    }
 }
 
 /// The namespace that a volume is mapped as.

@@ -79,6 +79,7 @@ impl Node {
             return;
         };
         let mut said = Vec::new();
+        let mut is_news = matches!(outcome, Outcome::Exported);
         match serving.pools_mut().finish(name, outcome) {
             Ok(words) => said.extend(words),
             Err(pool) => {
@@ -96,9 +97,10 @@ impl Node {
             }
             let failed = serving.attach(name, &current);
             said.extend(failed.iter().map(|error| (Severity::Error, not_served(name, error))));
-            if let Err(error) = self.keep(&mut inner) {
-                said.push((Severity::Error, format!("what is served is not kept: {error}")));
-            }
+            is_news = true;
+        }
+        if is_news && let Err(error) = self.keep(&mut inner) {
+            said.push((Severity::Error, format!("what is served is not kept: {error}")));
         }
         drop(inner);
         said.into_iter().for_each(|(severity, words)| self.events.record(severity, words));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use api::v1::{
     Drive, FoundPool, Kind, Mapping, NewMapping, NewPool, NewVolume, Pool, PoolImport, Severity,
-    Volume, VolumeChange, VolumeDeletion,
+    Volume, VolumeChange, VolumeDeletion, VolumeState,
 };
 use api::value::{Backend, DrivePath, LogPlace, Name, Nqn, Size, VolumePath};
 use uuid::Uuid;
@@ -16,7 +16,7 @@ use super::opening::{log_anew, log_lost, not_served};
 use super::{Inner, Node};
 use crate::desired::{self, Desired, NamespaceDef, SubsystemDef};
 use crate::limits::NAMESPACE_DRAIN;
-use crate::pools::{New, OpenPool, Opener, documents, is_drive_of};
+use crate::pools::{New, OpenPool, Opener, documents, is_drive_of, needs};
 use crate::serving::drained;
 use crate::{Error, Result};
 
@@ -194,6 +194,8 @@ impl Node {
         let pools = inner.serving()?.pools();
         for pool in &mut found {
             pool.known = pools.knows(pool.id);
+            let has_log = !from.log.is_empty() || pools.def_of(pool.id).is_some();
+            pool.needs = needs(pool, from, has_log);
         }
         found.retain(|pool| !pools.is_open(pool.id));
         if let Some(name) = &from.name {
@@ -252,21 +254,32 @@ impl Node {
             return Err(Error::new(Kind::Conflict, what)
                 .help(format!("`flashloom volume unmap {volume}` first")));
         }
-        let known = inner.serving_mut()?.pools_mut().take(name)?;
+        let open = inner.serving_mut()?.pools_mut().begin_export(name)?;
         // First: what cannot be written down is not done.
         if let Err(error) = self.keep(&mut inner) {
-            inner.serving_mut()?.pools_mut().put_back(name, known);
+            inner.serving_mut()?.pools_mut().refuse_export(name);
             return Err(error);
         }
         drop(inner);
-        if let Some(pool) = known.pool() {
-            pool.export()?;
+        let exported = open.map_or(Ok(()), |pool| pool.export());
+        let mut inner = self.inner();
+        let pools = inner.serving_mut()?.pools_mut();
+        if let Err(error) = exported {
+            pools.fail_export(name, &error, self.settings.wait_for_drives);
+            return Err(error.help("it is closed, and opened again by itself unless its drives say that it was exported"));
         }
+        pools.end_export(name);
+        let kept = self.keep(&mut inner);
+        drop(inner);
         self.events.record(Severity::Info, format!("pool {name} exported"));
+        if let Err(error) = kept {
+            // The next start finds out.
+            self.events.record(Severity::Warning, format!("that is not written down: {error}"));
+        }
         Ok(())
     }
 
-    /// All volumes of the pools that are open, by pool and name.
+    /// All volumes of the pools that are open, and those that are mapped of others, by pool and name.
     ///
     /// # Errors
     /// `Stopping`.
@@ -279,6 +292,8 @@ impl Node {
                 volumes.push(inner.volume(&path)?);
             }
         }
+        volumes.extend(inner.inaccessible_volumes()?);
+        volumes.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(volumes)
     }
 
@@ -514,6 +529,31 @@ impl Inner {
             used: volume.used().map(Size::new),
             block_size: volume.block_size(),
             mapping: self.mapping(path),
+            state: match volume.is_beyond_redundancy() {
+                true => VolumeState::Inaccessible,
+                false => VolumeState::Online,
+            },
         })
+    }
+
+    /// The volumes of pools that are not open, as hosts saw them last.
+    fn inaccessible_volumes(&self) -> Result<Vec<Volume>> {
+        let serving = self.serving()?;
+        let inaccessible = |(path, mapping): (&VolumePath, Mapping)| {
+            let def = self.state.current.subsystem(&mapping.subsystem)?;
+            let def = def.namespaces.get(&mapping.nsid)?;
+            let seen = self.state.seen.get(&mapping.subsystem, mapping.nsid, &def.backend)?;
+            Some(Volume {
+                name: path.clone(),
+                id: seen.uuid,
+                size: Size::new(seen.bytes),
+                used: None,
+                block_size: def.block_size,
+                mapping: Some(mapping),
+                state: VolumeState::Inaccessible,
+            })
+        };
+        let closed = self.mappings().filter(|(path, _)| serving.pools().pool(&path.pool).is_err());
+        Ok(closed.filter_map(inaccessible).collect())
     }
 }

@@ -6,7 +6,8 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use api::v1::{FoundDrive, FoundPool};
+use api::v1::{FoundDrive, FoundPool, PoolImport};
+use api::value::LogPlace;
 use engine::format::label::{DriveRecord, Label, PoolState};
 use media::Drive;
 use media::drive::OpenDrive;
@@ -91,7 +92,29 @@ fn described(found: &[(PathBuf, Label)]) -> Option<FoundPool> {
         bears: label.layout.parity,
         log: super::view::log_kind(label.log).to_owned(),
         drives: records.map(drive).collect(),
+        needs: Vec::new(),
     })
+}
+
+/// What an import of a pool that was found is refused for; `log` says whether its log's devices are named or known.
+pub fn needs(pool: &FoundPool, from: &PoolImport, has_log: bool) -> Vec<String> {
+    let mut needs = Vec::new();
+    let lacks = |drive: &&FoundDrive| drive.path.is_none() || drive.failed;
+    let lacking = pool.drives.iter().filter(lacks).count();
+    let absent = pool.drives.iter().filter(|drive| drive.path.is_none() && !drive.failed).count();
+    let bears = usize::from(pool.bears);
+    if lacking > bears {
+        needs.push(format!("{} more of its drives", lacking - bears));
+    } else if absent > 0 && !from.degraded {
+        needs.push("all its drives, or --degraded".to_owned());
+    }
+    if !(pool.exported || pool.known || from.force) {
+        needs.push("--force, for it was not exported".to_owned());
+    }
+    if !(pool.exported || has_log || pool.log == LogPlace::Drives.to_string()) {
+        needs.push("--log, where its log is".to_owned());
+    }
+    needs
 }
 
 /// A drive that is held, with what its label says.
@@ -114,6 +137,8 @@ pub struct Found {
     pub made_of: MadeOf,
     /// What is missing; `None` when all is there that is not known to be lost.
     pub lacks: Option<Lacks>,
+    /// Its drives say that it was exported.
+    pub exported: bool,
 }
 
 /// What a pool lacks.
@@ -181,7 +206,8 @@ pub fn find(
     }
     let made_of = MadeOf { drives, log, places: def.log.clone(), locks, made: Made::default() };
     let words = (!words.is_empty()).then(|| words.join("; "));
-    Ok(Found { made_of, lacks: words.map(|words| Lacks { words, is_borne }) })
+    let lacks = words.map(|words| Lacks { words, is_borne });
+    Ok(Found { made_of, lacks, exported: newest.state == PoolState::Exported })
 }
 
 /// Holds those of `paths` that are of the pool, and says of the others why not.

@@ -32,6 +32,8 @@ pub enum Outcome {
     Opened(Arc<OpenPool>, Option<String>),
     /// It lacks something, which is waited for.
     Lacking(String),
+    /// Its export was begun before the node ended, and done as far as its drives go.
+    Exported,
     Failed(Error),
 }
 
@@ -111,8 +113,11 @@ impl Opener {
         Attempt { name, degraded, progress, .. }: &Attempt,
         def: &PoolDef,
     ) -> Result<Outcome> {
-        let Found { made_of, lacks } =
+        let Found { made_of, lacks, exported } =
             look::find(self.home()?, def, &self.folders, *degraded, progress)?;
+        if exported && def.exporting {
+            return Ok(Outcome::Exported);
+        }
         let words = match lacks {
             Some(lacks) if !*degraded => return Ok(Outcome::Lacking(lacks.words)),
             Some(lacks) if !lacks.is_borne => {
@@ -178,7 +183,8 @@ impl Opener {
         let made = std::mem::take(&mut made_of.made);
         let pool = OpenPool::create(self.reactors.clone(), made_of, asked)?;
         let pool = self.begin_discards(pool)?;
-        let def = PoolDef { id, drives, log, log_to: Vec::new(), term: pool.term() };
+        let def =
+            PoolDef { id, drives, log, log_to: Vec::new(), term: pool.term(), exporting: false };
         Ok(New { def, pool: Arc::new(pool), made, was_exported: false })
     }
 
@@ -246,7 +252,7 @@ impl Opener {
         let by_index = paths.map(|(index, path)| path.or_else(|| before(index)));
         let drives = by_index.map(Option::unwrap_or_default).collect();
         let (id, term) = (Uuid::from_bytes(label.pool), pool.term());
-        let def = PoolDef { id, drives, log, log_to: Vec::new(), term };
+        let def = PoolDef { id, drives, log, log_to: Vec::new(), term, exporting: false };
         Ok(New { def, pool: Arc::new(pool), made: Made::default(), was_exported })
     }
 }

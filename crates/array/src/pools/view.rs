@@ -127,7 +127,7 @@ pub fn problem(status: &engine::PoolStatus) -> Option<String> {
         .collect();
     let lost = lost.join(", ");
     match &status.beyond {
-        Some(why) => Some(format!("beyond redundancy, writes fail: {why}; {lost}")),
+        Some(why) => Some(format!("beyond redundancy, hosts wait: {why}; {lost}")),
         None => (!lost.is_empty()).then_some(lost),
     }
 }

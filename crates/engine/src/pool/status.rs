@@ -45,7 +45,7 @@ pub struct PoolStatus {
     pub discarded_bytes: u64,
     /// There is no space behind a drive, whose file system is full: writes are refused until there is.
     pub refuses: bool,
-    /// Why more is lost than the redundancy bears, if so: writes fail until the pool is opened again.
+    /// Why more is lost than the redundancy bears, if so: nothing more is acknowledged until the pool is opened again.
     pub beyond: Option<String>,
 }
 

@@ -168,6 +168,9 @@ fn pools_and_volumes_come_change_move_and_go() {
     let import = format!("pool import {} {}", drive(1), drive(0));
     let found = &json(dir, &format!("{import} --dry-run"))[0];
     assert_eq!((&found["name"], &found["exported"]), (&"fast".into(), &true.into()));
+    assert_eq!(found["needs"], Value::Null);
+    let half = &json(dir, &format!("pool import {} --dry-run", drive(0)))[0];
+    assert_eq!(half["needs"][0], "all its drives, or --degraded");
     assert_eq!(json(dir, "pool list").as_array().unwrap().len(), 0);
     assert_eq!(json(dir, &import)["status"]["volumes"], 1);
     assert_eq!(json(dir, "volume list")[0]["size"], 2_u64 << 30);
@@ -190,6 +193,15 @@ fn a_pool_that_lacks_a_drive_is_served_once_that_is_accepted() {
     json(dir, &format!("pool create fast {}", sized.join(" ")));
     json(dir, "volume create fast/c --size 1GiB");
     json(dir, &format!("volume map fast/c --subnqn {nqn} --allow-any-host"));
+    let listed = || {
+        let mut all = json(dir, "volume list");
+        assert_eq!(all.as_array().unwrap().len(), 1);
+        let volume = all[0].as_object_mut().unwrap();
+        volume.remove("used");
+        (volume.remove("state").unwrap(), all[0].take())
+    };
+    let before = listed();
+    assert_eq!(before.0, "online");
     daemon.stop();
 
     // The rest is served, and what to do is said.
@@ -197,6 +209,8 @@ fn a_pool_that_lacks_a_drive_is_served_once_that_is_accepted() {
     let daemon = Daemon::start(dir, &serve);
     let pool = &json(dir, "pool list")[0];
     assert_eq!(pool["health"], "unavailable");
+    // It is listed as what it was: hosts wait for it.
+    assert_eq!(listed(), ("inaccessible".into(), before.1.clone()));
     let (_, said) = failure(dir, "volume show fast/c");
     assert!(said.contains("--degraded"), "{said}");
     let served = || {
@@ -209,6 +223,7 @@ fn a_pool_that_lacks_a_drive_is_served_once_that_is_accepted() {
     assert_eq!(json(dir, "status")["namespaces"], 1);
     json(dir, &format!("pool import --degraded --yes {}", drive(0)));
     assert_eq!(json(dir, "pool show fast")["health"], "degraded");
+    assert_eq!(listed(), before);
     assert_eq!((served(), &json(dir, "status")["namespaces"]), (true.into(), &2.into()));
     let to = format!("--traddr 127.0.0.1 --trsvcid {port} --subnqn {nqn}");
     assert_eq!(json(dir, &format!("id-ns {to}"))["nsze"], 1 << 18);

@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
@@ -242,10 +242,16 @@ fn what_was_served_last_is_served_where_the_command_line_says() {
     daemon.stop();
 }
 
+/// More than any event takes to be told, with as many daemons beside as there are tests.
+const EVENT_PATIENCE: Duration = Duration::from_secs(60);
+
 /// Asks for events until one contains `words`.
 fn until_event(dir: &Path, words: &str) {
-    let found = (0..1000).any(|_| json(dir, "events").to_string().contains(words));
-    assert!(found, "no event says {words}: {}", json(dir, "events"));
+    let begun = SystemTime::now();
+    while !json(dir, "events").to_string().contains(words) {
+        let patient = begun.elapsed().unwrap() < EVENT_PATIENCE;
+        assert!(patient, "no event says {words}: {}", json(dir, "events"));
+    }
 }
 
 #[test]

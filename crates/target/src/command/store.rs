@@ -31,7 +31,7 @@ impl Attached {
             Backend::Volume(volume) => {
                 let mut buffer = buffer::pool().alloc_to_send(length).await;
                 let read = volume.read(offset, &mut buffer[..length]).await;
-                read.map_err(|e| status_of_volume(&e, true))?;
+                read.map_err(|e| status_of_volume(volume, &e, true))?;
                 Ok(buffer)
             }
         }
@@ -49,7 +49,7 @@ impl Attached {
             Backend::Absent { .. } => Err(Status::ANA_INACCESSIBLE),
             Backend::Volume(volume) => {
                 let differs = mismatch(volume, offset, data).await;
-                differs.map_err(|e| status_of_volume(&e, true))
+                differs.map_err(|e| status_of_volume(volume, &e, true))
             }
         };
         match differs? {
@@ -73,7 +73,7 @@ impl Attached {
             Backend::Absent { .. } => return Err(Status::ANA_INACCESSIBLE),
             Backend::Volume(volume) => {
                 let written = volume.write(offset, &data).await;
-                return written.map_err(|e| status_of_volume(&e, false));
+                return written.map_err(|e| status_of_volume(volume, &e, false));
             }
         };
         stored.map_err(|e| status_of(&e))
@@ -123,7 +123,7 @@ impl Attached {
         };
         // On the heap: too large for the slot that every command has.
         let copied = Box::pin(to.copy_from(from, source, destination, u64_of(length))).await;
-        copied.map_err(|e| status_of_volume(&e, false))
+        copied.map_err(|e| status_of_volume(to, &e, false))
     }
 
     /// Gives the space of the blocks back as far as the backend can. Where the backend cannot,
@@ -153,7 +153,7 @@ impl Attached {
                         }
                         done => done,
                     };
-                    freed.map_err(|e| status_of_volume(&e, false))?;
+                    freed.map_err(|e| status_of_volume(volume, &e, false))?;
                     reactor::yield_now().await;
                 }
                 Ok(())
@@ -194,7 +194,7 @@ impl Attached {
                 for (offset, length) in blocks.cuts(HOLE_BYTES) {
                     let _turn = slot.work().await?;
                     let done = volume.write_zeroes(offset, length).await;
-                    done.map_err(|e| status_of_volume(&e, false))?;
+                    done.map_err(|e| status_of_volume(volume, &e, false))?;
                     reactor::yield_now().await;
                 }
                 Ok(())
@@ -212,7 +212,9 @@ impl Attached {
             Backend::Memory(_) => Ok(()),
             Backend::Drive(drive) => drive.flush().await.map_err(|e| status_of(&e)),
             Backend::Absent { .. } => Err(Status::ANA_INACCESSIBLE),
-            Backend::Volume(volume) => volume.flush().map_err(|e| status_of_volume(&e, false)),
+            Backend::Volume(volume) => {
+                volume.flush().map_err(|e| status_of_volume(volume, &e, false))
+            }
         }
     }
 }
@@ -251,9 +253,13 @@ pub(super) fn status_of(error: &media::Error) -> Status {
 }
 
 /// A volume's failure as what the host can act on.
-fn status_of_volume(error: &engine::Error, reading: bool) -> Status {
+fn status_of_volume(volume: &Volume, error: &engine::Error, reading: bool) -> Status {
     use engine::Kind;
     match error.kind {
+        // Its pool is opened again once its drives answer: hosts wait for that.
+        Kind::Corrupt | Kind::Loss | Kind::Failed if volume.is_beyond_redundancy() => {
+            Status::ANA_INACCESSIBLE
+        }
         // The volume shrank under the command.
         Kind::OutOfRange => Status::LBA_OUT_OF_RANGE.with_dnr(),
         Kind::Full => Status::CAPACITY_EXCEEDED.with_dnr(),

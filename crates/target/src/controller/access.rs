@@ -1,6 +1,6 @@
 //! Asymmetric Namespace Access of one controller (Base 2.1, section 8.1.1). The namespaces of a subsystem are in
 //! one ANA group, whose state is that of the listener which the controller was connected through; but for those
-//! whose backend is absent: these are in another, which is inaccessible. Hosts hold back what they have for
+//! whose backend cannot be reached for now: these are in another, which is inaccessible. Hosts hold back what they have for
 //! such a namespace, for as long as it takes; to one that was not listed they would have given up at once.
 
 use std::sync::atomic::Ordering;
@@ -14,20 +14,20 @@ use crate::namespace::Namespace;
 
 /// ANA group (ANAGRPID) of the namespaces that are there.
 pub(crate) const GROUP: u32 = 1;
-/// ANA group of the namespaces whose backend is absent.
-pub(crate) const ABSENT_GROUP: u32 = 2;
+/// ANA group of the namespaces whose backend cannot be reached for now.
+pub(crate) const INACCESSIBLE_GROUP: u32 = 2;
 /// How many ANA groups there are (NANAGRPID), which is the highest identifier of one, too (ANAGRPMAX).
 pub(crate) const GROUPS: u32 = 2;
 
 impl Namespace {
     /// The ANA group that it is in now.
     pub(crate) fn ana_group(&self) -> u32 {
-        if self.backend.is_absent() { ABSENT_GROUP } else { GROUP }
+        if self.backend.is_inaccessible() { INACCESSIBLE_GROUP } else { GROUP }
     }
 
     /// Its ANA state on a controller whose listener has `state`.
     pub(crate) fn ana(&self, state: ana::State) -> ana::State {
-        if self.backend.is_absent() { ana::State::Inaccessible } else { state }
+        if self.backend.is_inaccessible() { ana::State::Inaccessible } else { state }
     }
 }
 
@@ -116,7 +116,7 @@ impl Controller {
         let of = |group| {
             view.iter().filter(|namespace| namespace.ana_group() == group).map(|n| n.nsid).collect()
         };
-        let nsids: [Vec<u32>; 2] = [of(GROUP), of(ABSENT_GROUP)];
+        let nsids: [Vec<u32>; 2] = [of(GROUP), of(INACCESSIBLE_GROUP)];
         let mut state = self.lock();
         let access = &mut state.access;
         if access.nsids.replace(nsids.clone()).is_some_and(|before| before != nsids) {
@@ -127,7 +127,7 @@ impl Controller {
         let groups = [
             Group { id: GROUP, change_count, state, nsids: here },
             Group {
-                id: ABSENT_GROUP,
+                id: INACCESSIBLE_GROUP,
                 change_count,
                 state: ana::State::Inaccessible,
                 nsids: absent,

@@ -162,6 +162,62 @@ fn no_pool_comes_or_goes_that_the_state_cannot_tell_of() {
     node.stop();
 }
 
+/// A daemon killed in the midst of an export had forgotten the pool, and the drives did not say that it was exported: an
+/// import wanted `--force`.
+#[test]
+fn a_pool_whose_export_was_cut_short_is_known_or_exported() {
+    for is_done in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        let node = start(dir, "", "");
+        let volume = make(&node, dir, "fast");
+        node.unmap_volume(&volume).unwrap();
+        let open = {
+            let mut inner = node.inner();
+            let open = inner.serving_mut().unwrap().pools_mut().begin_export(&named("fast"));
+            node.keep(&mut inner).unwrap();
+            open.unwrap().unwrap()
+        };
+        if is_done {
+            open.export().unwrap();
+        }
+        drop(open);
+        node.stop();
+        drop(node);
+        let node = start(dir, "", "");
+        if !is_done {
+            assert_eq!(health(&node, "fast"), PoolHealth::Online);
+            assert!(!def(&node).exporting);
+            node.export_pool(&named("fast")).unwrap();
+        }
+        assert!(node.pools().unwrap().is_empty());
+        let all = import(&[0, 1, 2, 3].map(|n| dir.join(format!("fast{n}"))), "");
+        assert!(node.find_pools(&all).unwrap()[0].exported);
+        node.import_pool(&all).unwrap();
+        node.volume(&volume).unwrap();
+        node.stop();
+    }
+}
+
+/// A pool that could not be marked as exported was closed and forgotten.
+#[test]
+fn a_pool_whose_export_failed_is_opened_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let node = start(dir, "", "");
+    let volume = make(&node, dir, "fast");
+    node.unmap_volume(&volume).unwrap();
+    let open = node.inner().serving().unwrap().pools().pool(&named("fast")).unwrap();
+    // What is closed cannot be exported.
+    open.close();
+    node.export_pool(&named("fast")).unwrap_err();
+    drop(open);
+    open_late(&node);
+    assert_eq!(health(&node, "fast"), PoolHealth::Online);
+    node.volume(&volume).unwrap();
+    node.stop();
+}
+
 /// As above, where it is noticed only after the pool was opened.
 #[test]
 fn a_pool_that_is_given_up_is_left_as_it_was_found() {

@@ -123,7 +123,7 @@ impl From<initiator::Error> for Failure {
 impl From<load::Error> for Failure {
     fn from(error: load::Error) -> Self {
         let exit = match error {
-            load::Error::Host { .. } | load::Error::Away { .. } | load::Error::Stalled => {
+            load::Error::Host { .. } | load::Error::Away { .. } | load::Error::Stalled(_) => {
                 Exit::Target
             }
             load::Error::Job(_)

@@ -11,7 +11,7 @@ use crate::cost::Costs;
 use crate::gate::{Gate, Stage};
 use crate::job::{Job, Plan, Verify};
 use crate::journal::{Acks, History, Journal, Region};
-use crate::limits::{CLOSE_NS, PROGRESS_NS, STALL_NS};
+use crate::limits::{CLOSE_NS, PROGRESS_NS};
 use crate::session::{Message, Post, Task, hold_files, tell_session};
 use crate::share::{Session, Share, shares};
 use crate::sizes::Sizes;
@@ -207,9 +207,13 @@ impl Run<'_> {
             match self.told.recv_timeout(Duration::from_nanos(PROGRESS_NS)) {
                 Ok(Message::Failed(error)) => return Err(error),
                 Ok(message) => return Ok(message),
-                Err(RecvTimeoutError::Disconnected) => return Err(Error::Stalled),
-                Err(RecvTimeoutError::Timeout) if now_exact() - started > STALL_NS => {
-                    return Err(Error::Stalled);
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Error::Stalled(self.plan.patience()));
+                }
+                Err(RecvTimeoutError::Timeout)
+                    if Duration::from_nanos(now_exact() - started) > self.plan.patience() =>
+                {
+                    return Err(Error::Stalled(self.plan.patience()));
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
@@ -276,7 +280,9 @@ impl Run<'_> {
                     left -= usize::from(done(&mut message));
                     continue;
                 }
-                Err(RecvTimeoutError::Disconnected) => return Err(Error::Stalled),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Error::Stalled(self.plan.patience()));
+                }
                 Err(RecvTimeoutError::Timeout) => {}
             }
             let now = now_exact();
@@ -287,7 +293,7 @@ impl Run<'_> {
             }
             let progress = watch.look(now);
             if watch.stalled(now) {
-                return Err(Error::Stalled);
+                return Err(Error::Stalled(self.plan.patience()));
             }
             if (self.progress)(&progress).is_break() {
                 self.gate.stop();

@@ -45,9 +45,9 @@ pub enum Error {
         /// What went wrong.
         source: reactor::Error,
     },
-    /// Commands were outstanding and none completed for [`crate::limits::STALL_NS`].
-    #[error("the target answered no command for {} s; the run was given up", crate::limits::STALL_NS / 1_000_000_000)]
-    Stalled,
+    /// Commands were outstanding and none completed for as long as [`Plan::patience`](crate::Plan::patience).
+    #[error("the target answered no command for {} s; the run was given up", .0.as_secs())]
+    Stalled(std::time::Duration),
     /// The progress callback ended the run before it began.
     #[error("stopped while connecting")]
     Stopped,
@@ -63,7 +63,7 @@ impl Error {
     pub fn advice(&self) -> Option<&'static str> {
         match self {
             Self::Host { source, .. } | Self::Away { source, .. } => source.advice(),
-            Self::Stalled => Some("look at the target's log and at the network path"),
+            Self::Stalled(_) => Some("look at the target's log and at the network path"),
             Self::Journal(_)
             | Self::Job(_)
             | Self::File { .. }

@@ -10,6 +10,7 @@ use crate::Error;
 use crate::cost::Probe;
 use crate::limits::{
     BLOCK_SIZE_MAX, IO_DEPTH_MAX, JOBS_MAX, KEEP_ALIVE, QUEUES_MAX, SERIES_INTERVAL_MIN_NS,
+    STALL_NS,
 };
 use crate::order::Distribution;
 use crate::pace::Think;
@@ -22,6 +23,15 @@ pub struct Plan {
     pub jobs: Vec<Job>,
     /// Asks what the load costs the target.
     pub probe: Option<Probe>,
+}
+
+impl Plan {
+    /// How long no command may complete: as long as a target may be away, whose namespace may be inaccessible as long.
+    #[must_use]
+    pub fn patience(&self) -> Duration {
+        let away = self.jobs.iter().filter_map(|job| job.reconnect).max();
+        away.unwrap_or_default().max(Duration::from_nanos(STALL_NS))
+    }
 }
 
 impl From<Job> for Plan {

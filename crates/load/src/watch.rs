@@ -7,7 +7,6 @@ use std::time::Duration;
 use reactor::Nanos;
 
 use crate::job::Plan;
-use crate::limits::STALL_NS;
 use crate::report::{rate, ratio};
 use crate::share::Share;
 use crate::worker::Live;
@@ -38,6 +37,8 @@ pub struct Watch {
     last: (Nanos, Sums),
     /// When the number of completions last moved.
     moved: Nanos,
+    /// How long it may not.
+    patience: Nanos,
 }
 
 impl Watch {
@@ -58,6 +59,7 @@ impl Watch {
             at_entry: Sums::default(),
             last: (0, Sums::default()),
             moved: 0,
+            patience: Nanos::try_from(plan.patience().as_nanos()).unwrap_or(Nanos::MAX),
         }
     }
 
@@ -129,6 +131,6 @@ impl Watch {
 
     /// Whether commands are outstanding and none has completed for too long.
     pub fn stalled(&self, now: Nanos) -> bool {
-        now.saturating_sub(self.moved) > STALL_NS
+        now.saturating_sub(self.moved) > self.patience
     }
 }

@@ -28,7 +28,7 @@ use stdx::num::{u32_of, usize32};
 #[derive(Clone, Copy, Debug)]
 pub struct OpenOptions {
     pub write: bool,
-    /// Creates the file when it is missing, for its owner alone.
+    /// Creates the file when it is missing, for its owner alone; none where a link leads to.
     pub create: bool,
     /// Past the page cache (`O_DIRECT`). Where the file system refuses that, the file is opened
     /// without, and [`File::is_direct`] says so.
@@ -274,6 +274,9 @@ impl File {
     /// simulation.
     pub fn open(path: &Path, options: OpenOptions) -> io::Result<Self> {
         require_real()?;
+        if options.create && path.is_symlink() && !path.exists() {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "a link that leads to nothing"));
+        }
         let claim = if options.exclusive { claim_flag(path) } else { 0 };
         let open = |direct: bool| {
             std::fs::OpenOptions::new()

@@ -166,6 +166,12 @@ impl Node {
         self.events.record(Severity::Info, format!("pool {name} imported"));
         if pool.has_lost_log() {
             self.events.record(Severity::Error, log_lost(&name));
+        } else if from.accept_loss {
+            let words = format!(
+                "pool {name} was imported without what its log lost, if anything: writes that were acknowledged may be \
+                 lost, so check what uses its volumes"
+            );
+            self.events.record(Severity::Warning, words);
         }
         if pool.has_new_log() {
             self.events.record(Severity::Warning, log_anew(&name));

@@ -381,6 +381,9 @@ fn open_log(
         let device = opened.map_err(|error| {
             Error::failed(format!("cannot open the commit log {place}"), error).help(match place {
                 _ if create.is_none() && !path.exists() => LOG_GONE,
+                _ if fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() == 0) => {
+                    "it is empty: remove it where a log is to be made"
+                }
                 LogPlace::Pmem(_) => "pmem: wants a file on a file system mounted with DAX",
                 _ => "bbu: wants a file in shared memory, such as /dev/shm/log",
             })

@@ -363,3 +363,17 @@ fn waits_without_number_leave_files_their_slots() {
         }
     });
 }
+
+/// The file appeared where nobody had asked for one, in another folder and of root perhaps.
+#[test]
+fn nothing_is_made_through_a_link() {
+    let dir = tempfile::tempdir().unwrap();
+    let (link, target) = (dir.path().join("link"), dir.path().join("target"));
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    let options = OpenOptions { create: true, ..OpenOptions::default() };
+    let error = File::open(&link, options).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    assert!(!target.exists());
+    std::fs::write(&target, [0; 8192]).unwrap();
+    File::open(&link, options).unwrap();
+}

@@ -1,5 +1,6 @@
 # The target is killed under a mounted ext4 and started while the drives of its pool are away, and killed and started
 # once more in the midst of that: the host waits. When the drives come, the file system goes on as if nothing had been.
+# Then all drives of the running target refuse what is written, and take it again: the host waits for that, too.
 serve memory:1MiB
 call pool fast 4 192MiB >/dev/null
 flashloom volume create fast/v --size 256MiB >/dev/null
@@ -43,6 +44,15 @@ done
 call drives fast back
 goes_on
 flashloom pool show fast -o json | expect '.health == "online"'
+
+health() { [ "$(flashloom pool show fast -o json | jq -r .health)" = "$1" ]; }
+call drives fast refuse
+wait_for 60 health beyond-redundancy
+stays_live 5
+call drives fast take
+wait_for 120 health online
+goes_on
+[ "/dev/$(node 2)" = "$DEV" ] || fail "another block device: $(node 2)"
 touch late.stop
 wait "$WRITER"
 [ ! -e late.failed ] || fail "a write failed"

@@ -2,7 +2,8 @@
 use crate::attached::Attached;
 use crate::capture::Capture;
 use crate::target::Target;
-use crate::{Result, cache};
+use crate::{Result, cache, shell};
+use std::process::Command;
 use tempfile::TempDir;
 
 /// The state of one scenario outside the guest: gone when the scenario is over.
@@ -24,7 +25,9 @@ impl Calls {
 
     /// A target runs already.
     pub fn with(target: Target) -> Result<Self> {
-        Ok(Self { targets: vec![target], ..Self::new()? })
+        let mut calls = Self::new()?;
+        calls.targets.push(target);
+        Ok(calls)
     }
 
     /// Carries out one line `VERB ARGUMENTS...` and returns what the scenario reads as answer.
@@ -68,6 +71,8 @@ impl Calls {
             }
             ("pool_takes", [name]) => self.pool_takes(name),
             ("drives", [name, which @ ("away" | "back")]) => self.move_drives(name, which),
+            ("drives", [name, "refuse"]) => self.have_drives_change(name, "+i"),
+            ("drives", [name, "take"]) => self.have_drives_change(name, "-i"),
             ("listen", []) => self.target()?.listen(),
             ("usage", []) => {
                 let (resident, files) = self.target()?.usage()?;
@@ -102,6 +107,17 @@ impl Calls {
         Ok((blocks / 2).to_string())
     }
 
+    /// Has the files of a pool's drives refuse changes (`+i`), also of a program that has them open, or take them again.
+    fn have_drives_change(&self, name: &str, how: &str) -> Result<String> {
+        for entry in std::fs::read_dir(self.work.path())? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().starts_with(&format!("{name}-")) {
+                shell::run(Command::new("chattr").arg(how).arg(entry.path()))?;
+            }
+        }
+        Ok(String::new())
+    }
+
     /// Moves the files of a pool's drives where it does not find them, and back.
     fn move_drives(&self, name: &str, which: &str) -> Result<String> {
         let aside = self.work.path().join("aside");
@@ -130,5 +146,12 @@ impl Calls {
 
     fn target(&mut self) -> Result<&mut Target> {
         self.targets.last_mut().ok_or_else(|| "no target was started".into())
+    }
+}
+
+impl Drop for Calls {
+    fn drop(&mut self) {
+        // What refuses changes could not be removed.
+        let _ = Command::new("chattr").args(["-R", "-f", "-i"]).arg(self.work.path()).status();
     }
 }

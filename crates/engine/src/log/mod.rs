@@ -43,7 +43,6 @@ pub use refer::Holding;
 pub use types::{Append, Data, Found, Item, Opened, Reference, Status, What};
 
 use crate::address::{BLOCK, Key};
-
 use crate::error::{Error, Kind, Result};
 use commit::Commits;
 use control::Control;

@@ -78,7 +78,8 @@ async fn read_label(drive: &Drive) -> Result<std::result::Result<Label, Bad>> {
 }
 
 /// What the labels of these drives say, of each what it gave within [`LABEL_PATIENCE`]. `lasts` tells of which labels
-/// that has to last, which takes a flush: nothing is asked of another's drive but what it holds. `waits` is told once which ones keep the others waiting.
+/// that has to last, which takes a flush: nothing is asked of another's drive but what it holds. `waits` is told once
+/// which ones keep the others waiting.
 pub async fn look_at_labels(
     drives: &[Arc<Drive>],
     lasts: impl Fn(&Label) -> bool,

@@ -13,6 +13,11 @@ LIBDIR ?= $(PREFIX)/lib
 demo:
 	$(CARGO) run --release --locked --package flashloom -- demo
 
+# What the tests of the same command build, for the tests with other systems: a release build for them alone takes minutes.
+BUILT = $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/debug
+test: export FLASHLOOM_BIN ?= $(BUILT)/flashloom
+test: export FLASHLOOM_LIBRARY ?= $(BUILT)/deps/libflashloom.so
+
 ## Every test: units, properties, wire, and real Linux kernels in a virtual machine.
 test:
 	$(CARGO) test --workspace --locked --no-fail-fast

@@ -1,0 +1,169 @@
+//! What single devices hold, whatever the others do: for recovery, and for whoever looks at a log as it lies.
+
+use super::{CONTROL_BYTES, Control, Error, Kind, Member, MemberId, PAGE, Place, Result, SLOT};
+use super::{Drive, Rc, Store, TRANSFER_MAX, Zone, commit_len, u64_of, usize64};
+
+impl Store {
+    /// Bytes of the ring as the `n`th device has them, zeroes where its medium does not give them;
+    /// `None` when it does not answer.
+    pub async fn read_copy(&self, n: usize, at: u64, len: usize) -> Result<Option<Vec<u8>>> {
+        let mut bytes = vec![0; len];
+        match &self.member(n)?.place {
+            Place::Memory(area) => {
+                area.pmem.read(area.offset + CONTROL_BYTES + at, &mut bytes)?;
+            }
+            Place::Zone(zone) => {
+                let mut done = 0;
+                while done < len {
+                    let part = (len - done).min(TRANSFER_MAX);
+                    let offset = zone.offset + CONTROL_BYTES + at + u64_of(done);
+                    let out = &mut bytes[done..done + part];
+                    if !read_what_there_is(&zone.drive, offset, out).await {
+                        return Ok(None);
+                    }
+                    done += part;
+                }
+            }
+        }
+        Ok(Some(bytes))
+    }
+
+    /// Whether every device has these bytes of the ring as the image has them.
+    pub async fn is_everywhere(&self, at: u64, len: usize) -> Result<bool> {
+        // Memory's image is its first device.
+        let first = usize::from(self.is_memory());
+        for n in first..self.devices() {
+            let same = match self.read_copy(n, at, len).await? {
+                Some(copy) => self.with(at, len, |image| image == copy)?,
+                None => false,
+            };
+            if !same {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Copies a part of the ring from the `n`th device into the image, if all of it can be read.
+    pub async fn load_from(&self, n: usize, at: u64, len: usize) -> Result<()> {
+        let member = self.member(n)?;
+        let (Some(image), Place::Zone(zone)) = (self.image(), &member.place) else {
+            return Ok(());
+        };
+        if let Ok(read) = zone.drive.read(zone.offset + CONTROL_BYTES + at, len).await {
+            image.ring.write(at, &read)?;
+        }
+        Ok(())
+    }
+
+    /// Fills the image from the zones: from the first, and where it cannot be read from the second.
+    /// What neither has is left as it is: no record will be found there.
+    pub async fn load(&self, ring: u64) -> Result<()> {
+        let Some(image) = self.image() else { return Ok(()) };
+        let zones: Vec<Zone> = self.members().iter().flatten().filter_map(|m| m.zone()).collect();
+        let mut at = 0;
+        while at < ring {
+            let len = commit_len(at, ring - at, ring);
+            for zone in &zones {
+                let offset = zone.offset + CONTROL_BYTES + at;
+                if let Ok(read) = zone.drive.read(offset, len).await {
+                    image.ring.write(at, &read)?;
+                    break;
+                }
+                // Pages the next member may have. Without it, a sector that cannot be read must not
+                // hide the records around it.
+                let mut bytes = vec![0; len];
+                if read_what_there_is(&zone.drive, offset, &mut bytes).await {
+                    image.ring.write(at, &bytes)?;
+                }
+            }
+            at += u64_of(len);
+        }
+        Ok(())
+    }
+
+    /// What the `n`th device has in a control slot.
+    pub async fn read_slot(&self, n: usize, slot: u64) -> Result<[u8; SLOT]> {
+        read_slot(&self.member(n)?.place, slot).await
+    }
+
+    /// The control slots found, newest first, and what was wrong with one that was not whole.
+    pub async fn read_controls(&self) -> (Vec<Control>, Option<Error>) {
+        let mut found = Vec::new();
+        let mut wrong = None;
+        let members: Vec<Rc<Member>> = self.members().iter().flatten().cloned().collect();
+        for slot in 0..2 {
+            for member in &members {
+                let bytes = read_slot(&member.place, slot).await;
+                note(bytes, member.id, &mut found, &mut wrong);
+            }
+        }
+        found.sort_by_key(|c: &Control| std::cmp::Reverse(c.generation));
+        (found, wrong)
+    }
+}
+
+/// What lies in a control slot of a place.
+pub(in crate::log) async fn read_slot(place: &Place, slot: u64) -> Result<[u8; SLOT]> {
+    let offset = slot * PAGE;
+    match place {
+        Place::Memory(area) => {
+            let mut bytes = [0; SLOT];
+            area.pmem.read(area.offset + offset, &mut bytes)?;
+            Ok(bytes)
+        }
+        Place::Zone(zone) => {
+            let page = zone.drive.read(zone.offset + offset, usize64(PAGE)).await?;
+            Ok(std::array::from_fn(|n| page[n]))
+        }
+    }
+}
+
+/// Reads a range, at most a transfer; pages that the medium does not give are zeroes. False when the
+/// drive does not answer.
+async fn read_what_there_is(drive: &Drive, offset: u64, out: &mut [u8]) -> bool {
+    match drive.read(offset, out.len()).await {
+        Ok(read) => {
+            out.copy_from_slice(&read);
+            return true;
+        }
+        Err(error) if error.kind == media::Kind::Medium => {}
+        Err(_) => return false,
+    }
+    let mut done = 0;
+    while done < out.len() {
+        let at = offset + u64_of(done);
+        let part = usize64(PAGE - at % PAGE).min(out.len() - done);
+        match drive.read(at, part).await {
+            Ok(read) => out[done..done + part].copy_from_slice(&read),
+            Err(_) => out[done..done + part].fill(0),
+        }
+        done += part;
+    }
+    true
+}
+
+fn note(
+    bytes: Result<[u8; SLOT]>,
+    member: MemberId,
+    found: &mut Vec<Control>,
+    wrong: &mut Option<Error>,
+) {
+    let control = bytes.and_then(|bytes| {
+        let missing = |bad| Error::caused(Kind::Missing, "commit log control block", bad);
+        let (control, holder) = Control::decode(&bytes).map_err(missing)?;
+        if holder.member != member {
+            let context = "what is there of a commit log is another one's, or an old copy";
+            return Err(Error::new(Kind::Missing, context));
+        }
+        Ok(control)
+    });
+    match control {
+        Ok(control) => found.push(control),
+        // A slot that was read says more of what there is than one that was not.
+        Err(error) if wrong.as_ref().is_none_or(|w| w.kind != Kind::Missing) => {
+            *wrong = Some(error);
+        }
+        Err(_) => {}
+    }
+}

@@ -3,12 +3,15 @@
 
 use super::LINE;
 use crate::Power;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{ThreadId, current};
 use stdx::Prng;
 use stdx::num::{u64_of, usize64};
+
+/// What a mapping loses where something of it cannot be reached.
+const PAGE: u64 = 4096;
 
 struct State {
     bytes: Vec<u8>,
@@ -17,8 +20,8 @@ struct State {
     unfenced: BTreeMap<usize, ([u8; LINE], ThreadId)>,
     /// Bytes that cannot be reached.
     bad: Vec<Range<u64>>,
-    /// A store met some of them: nothing more is stored.
-    failed: bool,
+    /// Pages of which somebody met such bytes: as a mapping's, they have nothing any more, and nothing more is stored.
+    lost: BTreeSet<u64>,
     /// Lines that can still be stored before the power goes; `None` while nobody pulls it.
     cut_after: Option<u64>,
     /// Fences until the one that does not come any more; `None` likewise.
@@ -59,7 +62,7 @@ impl SimulatedPmem {
             bytes: vec![0; usize64(len)],
             unfenced: BTreeMap::new(),
             bad: Vec::new(),
-            failed: false,
+            lost: BTreeSet::new(),
             cut_after: None,
             cut_at_fence: None,
         };
@@ -77,8 +80,7 @@ impl SimulatedPmem {
     /// False where it cannot be reached.
     pub(super) fn write(&self, offset: u64, data: &[u8]) -> bool {
         let mut state = self.state();
-        state.failed |= state.is_bad(offset, data.len());
-        if state.failed {
+        if !state.reach(offset, data.len()) || !state.lost.is_empty() {
             return false;
         }
         let mut at = usize64(offset);
@@ -119,13 +121,30 @@ impl SimulatedPmem {
         len: usize,
         look: impl FnOnce(&[u8]) -> R,
     ) -> Option<R> {
-        let state = self.state();
-        (!state.is_bad(offset, len)).then(|| look(&state.bytes[usize64(offset)..][..len]))
+        let mut state = self.state();
+        state.reach(offset, len).then(|| look(&state.bytes[usize64(offset)..][..len]))
     }
 
-    /// From now on these bytes cannot be reached, as a poisoned line's. A store that meets them is the last.
+    /// From now on these bytes cannot be reached, as a poisoned line's. Once that shows, none of their pages can be
+    /// read, and nothing is stored anywhere.
     pub fn poison(&self, range: Range<u64>) {
         self.state().bad.push(range);
+    }
+
+    /// It is mapped anew, as a process does that begins: what cannot be reached shows again.
+    pub fn remap(&self) {
+        self.state().lost.clear();
+    }
+
+    /// All of it can be reached again, as it was; or with zeroes for what could not, as whoever copies what there is
+    /// to another device has it.
+    pub fn cure(&self, as_it_was: bool) {
+        let mut state = self.state();
+        let bad = std::mem::take(&mut state.bad);
+        state.lost.clear();
+        for range in bad.iter().filter(|_| !as_it_was) {
+            state.bytes[usize64(range.start)..usize64(range.end)].fill(0);
+        }
     }
 
     /// Takes the power away after `lines` more lines have been stored: later stores and fences do
@@ -184,9 +203,14 @@ impl SimulatedPmem {
 }
 
 impl State {
-    fn is_bad(&self, offset: u64, len: usize) -> bool {
+    /// False where something cannot be reached.
+    fn reach(&mut self, offset: u64, len: usize) -> bool {
         let end = offset + u64_of(len);
-        self.bad.iter().any(|bad| bad.start < end && offset < bad.end)
+        for bad in self.bad.iter().filter(|bad| bad.start < end && offset < bad.end) {
+            let (from, to) = (bad.start.max(offset), bad.end.min(end));
+            self.lost.extend(from / PAGE..to.div_ceil(PAGE));
+        }
+        self.lost.range(offset / PAGE..end.div_ceil(PAGE)).next().is_none()
     }
 
     /// True when the power goes after this.

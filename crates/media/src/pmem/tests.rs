@@ -140,8 +140,17 @@ fn simulated_memory_is_poisoned_as_told() {
     pmem.write(0, &[1; 8192]).unwrap();
     inner.poison(4096..4160);
     assert_eq!(pmem.read(4090, &mut [0; 10]).unwrap_err().kind, Kind::Medium);
-    pmem.write(64, &[2; 64]).unwrap();
-    assert_eq!(pmem.write(4100, &[2; 4]).unwrap_err().kind, Kind::Medium);
+    // As of a mapping: the rest of the page is gone with the line, and nothing is stored any more.
+    assert_eq!(pmem.read(8000, &mut [0; 10]).unwrap_err().kind, Kind::Medium);
     assert_eq!(pmem.write(64, &[3; 64]).unwrap_err().kind, Kind::Medium);
-    assert_eq!(bytes_of(&pmem, 64, 1), [2]);
+    assert_eq!(bytes_of(&pmem, 64, 1), [1]);
+    inner.remap();
+    pmem.write(64, &[2; 64]).unwrap();
+    assert_eq!(bytes_of(&pmem, 8000, 1), [1]);
+    assert_eq!(pmem.write(4100, &[2; 4]).unwrap_err().kind, Kind::Medium);
+    inner.cure(false);
+    assert_eq!(bytes_of(&pmem, 4095, 66), [[1].as_slice(), &[0; 64], &[1]].concat());
+    inner.poison(0..8192);
+    inner.cure(true);
+    assert_eq!(bytes_of(&pmem, 63, 2), [1, 2]);
 }

@@ -241,10 +241,24 @@ impl Store {
                 }
             }
         }
+        // After that: one that took it was not lost by then.
+        self.note_lost();
         match failure {
             Some(error) if !taken => Err(error.into()),
             None if !taken => invalid("no device is left"),
             _ => Ok(()),
+        }
+    }
+
+    /// A device that another shard reported does not take what this one stores either, and the labels may not say so
+    /// yet.
+    #[inline]
+    fn note_lost(&self) {
+        let is_lost = |member: &Rc<Member>| {
+            !self.takes(member) && self.owner.members().is_lost(member.tenant.slot)
+        };
+        if self.members().iter().flatten().any(is_lost) {
+            self.troubled.set(true);
         }
     }
 
@@ -258,6 +272,11 @@ impl Store {
                 Ok(())
             }
         }
+    }
+
+    /// Forgets what recovery put right.
+    pub fn forget_amended(&self) {
+        self.amended.borrow_mut().clear();
     }
 
     /// Stores what recovery put right.
@@ -288,6 +307,12 @@ impl Store {
         if !self.amended.borrow().is_empty() {
             return self.with_amended(at, len, look);
         }
+        self.with_first(at, len, look)
+    }
+
+    /// Calls `look` with bytes of the ring as the first device of memory has them that gives them.
+    #[inline]
+    fn with_first<R>(&self, at: u64, len: usize, look: impl FnOnce(&[u8]) -> R) -> Result<R> {
         let (mut look, mut failure) = (Some(look), None);
         for (member, area) in self.current_areas(&*self.members()) {
             let seen = area.pmem.with(area.offset + CONTROL_BYTES + at, len, |bytes| {
@@ -346,11 +371,7 @@ impl Store {
     }
 
     fn with_amended<R>(&self, at: u64, len: usize, look: impl FnOnce(&[u8]) -> R) -> Result<R> {
-        let mut bytes = vec![0; len];
-        let members = self.members();
-        let first = self.current_areas(&*members).next();
-        let Some((_, area)) = first else { return invalid("no device is left") };
-        area.pmem.read(area.offset + CONTROL_BYTES + at, &mut bytes)?;
+        let mut bytes = self.with_first(at, len, <[u8]>::to_vec)?;
         for (from, data) in &*self.amended.borrow() {
             let (begin, end) = ((*from).max(at), (from + u64_of(data.len())).min(at + u64_of(len)));
             if begin < end {
@@ -480,6 +501,7 @@ impl Store {
                     Err(_) => self.report(member),
                 }
             }
+            self.note_lost();
             return self.settle_trouble().await;
         };
         let page = async |member: &Member| {

@@ -186,7 +186,7 @@ impl Log {
         anew: Option<Anew>,
     ) -> Result<Looked> {
         let (ring, store) = (ring_of(bytes)?, Store::new(site.into(), bytes)?);
-        let recovered = recover::recover(&store, ring, lane, accept_loss, anew).await?;
+        let recovered = recover::recover_surely(&store, ring, lane, accept_loss, anew).await?;
         Ok(Looked { store, recovered, is_anew: anew.is_some() })
     }
 

@@ -85,8 +85,12 @@ fn find_header(lane: &Lane, epoch: u32, store: &Store) -> Result<Option<Record>>
 fn find(lane: &Lane, epoch: u32, store: &Store) -> Result<Option<Record>> {
     let at = lane.at(lane.head.position);
     let Some(record) = find_header(lane, epoch, store)? else { return Ok(None) };
-    let body = usize64(record.body_bytes());
-    let whole = store.with(at + u64_of(HEADER), body, |body| record.is_whole(body))?;
+    // All of it at once: a header on one device and what follows it on another are no record.
+    let is_it = |bytes: &[u8]| {
+        let (header, body) = bytes.split_at(HEADER);
+        Record::decode(header).is_some_and(|other| other == record) && record.is_whole(body)
+    };
+    let whole = store.with(at, HEADER + usize64(record.body_bytes()), is_it)?;
     Ok(whole.then_some(record))
 }
 
@@ -120,6 +124,7 @@ async fn begin_epoch(lane: &mut Lane, settled: u64, store: &Store) -> Result<()>
     let control = lane.control.after_open();
     store.write_control(&control).await?;
     lane.control = control;
+    store.apply()?;
     // What was in flight may be on one device only, or not be durable yet. Nobody has seen it so
     // far; from now on everybody may.
     let unsettled = lane.mark_after(settled.max(control.trimmed), store)?.position;
@@ -168,16 +173,55 @@ pub(super) struct Recovered {
 impl Recovered {
     /// The lane, ready for appends of a new epoch, once every device holds what was found.
     pub async fn begin(mut self, store: &Store) -> Result<Lane> {
-        store.apply()?;
         begin_epoch(&mut self.lane, self.settled, store).await?;
         Ok(self.lane)
     }
 }
 
+/// As [`recover`], from devices that give what they have. One that did not is left out by whoever begins again: what
+/// was read of it, and nobody was told of, is on no other perhaps.
+pub(super) async fn recover_surely(
+    store: &Store,
+    ring: u64,
+    lane: u64,
+    accept_loss: bool,
+    anew: Option<Anew>,
+) -> Result<Recovered> {
+    loop {
+        let before = store.failed();
+        let recovered = recover(store, ring, lane, accept_loss, anew).await?;
+        // What only a device had that is lost by now may not be found any more, which is no failure.
+        let kept = keep_unsettled(&recovered, store);
+        if store.failed() == before {
+            return kept.map(|()| recovered);
+        }
+        store.forget_amended();
+    }
+}
+
+/// Keeps what nobody was told of so far, and everybody may see from now on: the one device that has it may be lost
+/// before the others have it, too.
+fn keep_unsettled(recovered: &Recovered, store: &Store) -> Result<()> {
+    if !store.is_memory() {
+        return Ok(());
+    }
+    let lane = &recovered.lane;
+    let settled = recovered.settled.max(lane.control.trimmed);
+    let mut position = lane.mark_after(settled, store)?.position;
+    while position < lane.head.position {
+        let at = lane.at(position);
+        let len = commit_len(at, lane.head.position - position, lane.control.ring);
+        let bytes = store.with(at, len, <[u8]>::to_vec)?;
+        store.amend(at, &bytes)?;
+        position += u64_of(len);
+    }
+    Ok(())
+}
+
 /// Finds everything the log holds. What was acknowledged and is damaged is known as lost; with
 /// `accept_loss` also where nothing tells what it was. `anew` is what those know who open a log that lost its
 /// control block.
-pub(super) async fn recover(
+async fn recover(
     store: &Store,
     ring: u64,
     lane: u64,

@@ -118,9 +118,16 @@ struct Given {
     spare: Vec<Arc<Pmem>>,
     /// The highest term that any device knows of.
     term: u64,
+    /// Why one cannot be read that may have been current.
+    failure: Option<Error>,
 }
 
 impl Given {
+    fn nothing() -> Self {
+        let (memory, drives, spare) = (Vec::new(), Vec::new(), Vec::new());
+        Self { memory, drives, spare, term: 0, failure: None }
+    }
+
     fn has(&self, slot: usize) -> bool {
         self.memory.iter().any(|(n, _)| *n == slot) || self.drives.iter().any(|(n, _)| *n == slot)
     }
@@ -159,14 +166,21 @@ fn fitting(label: &Label, log: &LogSpec) -> Result<LogSpec> {
 }
 
 async fn look_at_memory(label: &Label, devices: &[Arc<Pmem>]) -> Result<Given> {
-    let mut given = Given { memory: Vec::new(), drives: Vec::new(), spare: Vec::new(), term: 0 };
+    let mut given = Given::nothing();
     let (lane, pool) = (lane(label, 0), label.pool);
     let all_current = label.log_members.iter().all(|member| member.current);
     let mut nameless = Vec::new();
     for pmem in devices {
         let parts: Vec<Place> =
             (0..label.shards).map(|shard| Place::Memory(area_of(label, pmem, shard))).collect();
-        match identify(&parts, label.log_bytes, pool, lane).await? {
+        let identity = match identify(&parts, label.log_bytes, pool, lane).await {
+            Ok(identity) => identity,
+            Err(error) => {
+                given.failure = Some(error);
+                continue;
+            }
+        };
+        match identity {
             Identity::Foreign => {
                 return Err(missing(
                     "the log's device has another pool's commit log, or other data",
@@ -194,9 +208,8 @@ async fn look_at_memory(label: &Label, devices: &[Arc<Pmem>]) -> Result<Given> {
     Ok(given)
 }
 
-async fn look_at_zones(label: &Label, drives: &DriveSet) -> Result<Given> {
-    let mut given = Given { memory: Vec::new(), drives: Vec::new(), spare: Vec::new(), term: 0 };
-    let mut failure = None;
+async fn look_at_zones(label: &Label, drives: &DriveSet) -> Given {
+    let mut given = Given::nothing();
     for (slot, member) in label.log_members.iter().enumerate().filter(|(_, m)| m.current) {
         let Some(index) = member.drive else { continue };
         let part = |shard| zone_of(label, drives, index, shard).map(Place::Zone);
@@ -211,13 +224,10 @@ async fn look_at_zones(label: &Label, drives: &DriveSet) -> Result<Given> {
             Ok(Identity::Records) => given.drives.push((slot, index)),
             // Another's is what the drive forgot to write over.
             Ok(Identity::Blank | Identity::Foreign) => {}
-            Err(error) => failure = Some(error),
+            Err(error) => given.failure = Some(error),
         }
     }
-    match failure {
-        Some(error) if given.drives.is_empty() => Err(error),
-        _ => Ok(given),
-    }
+    given
 }
 
 /// What the log of a pool is known by that gets a new one: another number than before, so that the records the
@@ -266,7 +276,7 @@ impl Plan {
             LogSpec::Pmem(devices) | LogSpec::Bbu(devices) => {
                 look_at_memory(&label, devices).await?
             }
-            LogSpec::Drives => look_at_zones(&label, drives).await?,
+            LogSpec::Drives => look_at_zones(&label, drives).await,
         };
         if label.closed {
             let without = label
@@ -275,6 +285,13 @@ impl Plan {
                 .enumerate()
                 .any(|(slot, member)| member.current && !given.has(slot));
             return Self::anew(label, log, drives, Begin::Clean, without);
+        }
+        if given.memory.is_empty()
+            && given.drives.is_empty()
+            && let Some(error) = given.failure
+        {
+            // Whoever goes on without it leaves it out.
+            return Err(error);
         }
         if given.term > term && !accept_loss {
             return Err(missing(format!(

@@ -30,6 +30,7 @@ mod rejoin_power;
 mod scarce;
 mod shards;
 mod steps;
+mod unreachable;
 mod used;
 
 const MIB: u64 = 1 << 20;

@@ -10,7 +10,15 @@ impl Store {
         let mut bytes = vec![0; len];
         match &self.member(n)?.place {
             Place::Memory(area) => {
-                area.pmem.read(area.offset + CONTROL_BYTES + at, &mut bytes)?;
+                let from = area.offset + CONTROL_BYTES + at;
+                if area.pmem.read(from, &mut bytes).is_err() {
+                    // A page that cannot be read must not hide the records around it.
+                    for (offset, out) in pages(from, &mut bytes) {
+                        if area.pmem.read(offset, out).is_err() {
+                            out.fill(0);
+                        }
+                    }
+                }
             }
             Place::Zone(zone) => {
                 let mut done = 0;
@@ -130,17 +138,22 @@ async fn read_what_there_is(drive: &Drive, offset: u64, out: &mut [u8]) -> bool 
         Err(error) if error.kind == media::Kind::Medium => {}
         Err(_) => return false,
     }
-    let mut done = 0;
-    while done < out.len() {
-        let at = offset + u64_of(done);
-        let part = usize64(PAGE - at % PAGE).min(out.len() - done);
-        match drive.read(at, part).await {
-            Ok(read) => out[done..done + part].copy_from_slice(&read),
-            Err(_) => out[done..done + part].fill(0),
+    for (at, out) in pages(offset, out) {
+        match drive.read(at, out.len()).await {
+            Ok(read) => out.copy_from_slice(&read),
+            Err(_) => out.fill(0),
         }
-        done += part;
     }
     true
+}
+
+/// What lies from `offset` on, cut at the borders of pages.
+fn pages(offset: u64, out: &mut [u8]) -> impl Iterator<Item = (u64, &mut [u8])> {
+    let head = usize64((PAGE - offset % PAGE) % PAGE).min(out.len());
+    let (head, rest) = out.split_at_mut(head);
+    let from = offset + u64_of(head.len());
+    let rest = (from..).step_by(usize64(PAGE)).zip(rest.chunks_mut(usize64(PAGE)));
+    std::iter::once((offset, head)).filter(|(_, head)| !head.is_empty()).chain(rest)
 }
 
 fn note(

@@ -353,13 +353,17 @@ impl Store {
             return Ok(None);
         }
         let mut good = None;
-        for (_, area) in self.current_areas(&*self.members()).skip(1) {
+        for (member, area) in self.current_areas(&*self.members()).skip(1) {
             let seen = area.pmem.with(area.offset + CONTROL_BYTES + at, len, |bytes| {
                 look(bytes).map(|found| (found, bytes.to_vec()))
             });
-            if let Ok(Some(seen)) = seen {
-                good = Some(seen);
-                break;
+            match seen {
+                Ok(None) => {}
+                Ok(seen) => {
+                    good = seen;
+                    break;
+                }
+                Err(_) => self.report(member),
             }
         }
         let Some((found, bytes)) = good else { return Ok(None) };

@@ -53,6 +53,29 @@ fn what_one_shard_saw_of_a_device_all_tell_before_they_answer() {
     });
 }
 
+/// What had rotted on the first device the second did not give, and it went on being called current: the next opening
+/// would have needed all of it.
+#[test]
+fn a_mirror_that_does_not_give_what_the_first_one_lost_is_the_logs_no_more() {
+    let (drives, all) = simulated(4, 256 * MIB, 1);
+    let ([first, second], log) = sides();
+    reactor::simulate(1, async move {
+        let pool = Pool::create(spec(&all, log), &[]).await.unwrap();
+        let v = pool.create_volume(volume("db", 16 * MIB)).await.unwrap();
+        v.write(0, &block(0, 1)).await.unwrap();
+        let there = first.contents();
+        let mut lines = (0..there.len() - BLOCK).step_by(media::pmem::LINE);
+        let at = lines.find(|at| there[*at..][..BLOCK] == block(0, 1)).unwrap() as u64;
+        first.rot(at);
+        second.poison(at..at + 64);
+        let read = v.read(0, &mut vec![0; BLOCK]).await;
+        assert_eq!(read.unwrap_err().kind, Kind::Corrupt);
+        assert_eq!(pool.log_copies().0, 1);
+        v.write(MIB, &block(1, 1)).await.unwrap();
+        assert_eq!(current(&drives), 1, "it is told before the write is");
+    });
+}
+
 /// What lay beside a line that could not be read, or all of a device, was beside another device that had everything:
 /// the pool was not opened all the same.
 #[test]

@@ -44,6 +44,8 @@ pub enum Canary {
     AttendsForgotten,
     /// What volumes use is counted without what is in the log only.
     CountsWithoutLog,
+    /// A device of memory that does not take what is stored in the log, or does not give it, counts as before.
+    KeepsUnreachable,
     /// A step is left out.
     Skips(Step),
 }
@@ -175,7 +177,7 @@ impl Step {
 }
 
 impl Canary {
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::AcknowledgesEarly,
         Self::SkipsFence,
         Self::TrimsEarly,
@@ -194,6 +196,7 @@ impl Canary {
         Self::CountsReturned,
         Self::AttendsForgotten,
         Self::CountsWithoutLog,
+        Self::KeepsUnreachable,
     ];
 }
 

@@ -3,6 +3,7 @@
 mod damage;
 mod log_moves;
 mod operator;
+mod poison;
 mod pool;
 mod returning;
 mod sick;
@@ -186,6 +187,7 @@ impl Media {
             if self.plan.rough.is_some_and(|rough| rough.sick) {
                 self.fall_sick(life);
             }
+            self.poison_later(life);
             if self.plan.rough.is_some_and(|rough| rough.returns) {
                 self.come_and_go(life, &pool);
             }
@@ -204,6 +206,7 @@ impl Media {
         // A machine without power has made nothing.
         self.made.set(self.is_on());
         self.log_was_made();
+        self.poison_later(life);
         if self.plan.rough.is_some_and(|rough| rough.returns) {
             self.come_and_go(life, &pool);
         }
@@ -346,6 +349,7 @@ impl Media {
     }
 
     fn set_faults(&self, life: usize) {
+        self.treat_memory(life);
         let faults = &self.plan.shape.faults;
         for (n, drive) in self.drives.iter().enumerate() {
             let healthy = SimulatedFaults { slow_ppm: faults.slow_ppm, ..Default::default() };

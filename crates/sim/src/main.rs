@@ -71,7 +71,8 @@ struct Options {
     /// Run the workload of a pool on several reactors, from each of which hosts reach all of it.
     #[arg(long, conflicts_with_all = ["moves", "loses_log", "operator", "rough", "large", "returns", "reference"])]
     crosses: bool,
-    /// Run it as seeds were run before there were several reactors: the known ones that found something are.
+    /// Run it as seeds were run before there were several reactors, and memory that cannot be reached: the known ones
+    /// that found something are.
     #[arg(long, requires = "seed")]
     known: bool,
     /// Print every event.

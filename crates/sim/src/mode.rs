@@ -36,10 +36,11 @@ impl Mode {
     ];
 
     pub fn plan(self, seed: u64) -> Plan {
-        self.base(seed).spread()
+        self.base(seed).spread().poison()
     }
 
-    /// What a seed meant before there were several reactors: known ones were found on one.
+    /// What a seed meant before there were several reactors, and memory that cannot be reached: known ones were found
+    /// without.
     pub fn plan_known(self, seed: u64) -> Plan {
         self.base(seed).alone()
     }

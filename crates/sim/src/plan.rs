@@ -1,5 +1,7 @@
 //! What a seed means: the shape of the pool, the workload, and how each life of the array ends.
 
+mod later;
+
 use crate::rough::Rough;
 use crate::shape::{Faults, LogShape, Shape};
 use engine::Discards;
@@ -409,29 +411,6 @@ impl Plan {
             self.hot_percent /= 2;
         }
         self.shape.add(p, self.lives.len(), self.tiny);
-    }
-
-    /// Of pools with several shards some have several reactors, and so have a few of those with one. From a source of
-    /// its own, which has nothing to do with the workload: what seeds meant before stays otherwise.
-    #[must_use]
-    pub fn spread(mut self) -> Self {
-        if self.reactors > 1 {
-            return self;
-        }
-        let mut prng = Prng::new(self.seed ^ 0x5eed_0c02_e500_0001);
-        let most = if self.shape.shards > 1 { 3 } else { 8 };
-        let several = if self.shape.shards > 1 { 2 } else { 1 };
-        if prng.below(most) < several {
-            self.reactors = 2 + usize64(prng.below(2));
-            self.first_reactor = usize64(prng.below(3)) % self.reactors;
-        }
-        self
-    }
-
-    /// As it is on one reactor.
-    #[must_use]
-    pub fn alone(self) -> Self {
-        Self { reactors: 1, first_reactor: 0, ..self }
     }
 
     /// The order in which tasks run.

@@ -16,6 +16,8 @@ pub struct Rough {
     pub passing: bool,
     /// There is no space behind the drives for a while, while the pool is opened too.
     pub full: bool,
+    /// Of two devices of the log, one has bytes now and then that cannot be reached.
+    pub poison: bool,
     /// Drives come and go while the pool is open, as many at once as the redundancy bears.
     pub returns: bool,
 }
@@ -30,6 +32,7 @@ impl Rough {
             sick: some(4),
             passing: some(3),
             full: !some(4),
+            poison: false,
             returns: false,
         }
     }

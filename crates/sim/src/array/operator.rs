@@ -28,11 +28,13 @@ pub(super) struct Truth {
     /// Drives that hold an old copy of themselves.
     pub replaced: BTreeSet<usize>,
     /// Devices of memory that surely have all of the log.
-    current: BTreeSet<usize>,
+    pub current: BTreeSet<usize>,
+    /// Those of which some cannot be reached, perhaps.
+    pub poisoned: BTreeSet<usize>,
     /// The pool was closed in order, and an opening was cut short since: it has a new log, or needs none.
     between_logs: bool,
     /// The last openings were cut short: perhaps they left nobody out of the current ones.
-    unsure: bool,
+    pub unsure: bool,
     /// Drives that misbehave in this life, or did in the last.
     pub sick: BTreeSet<usize>,
     /// Drives that forgot what was written to them, and were not made whole since: they seem sound.
@@ -234,6 +236,7 @@ impl Media {
 
     async fn attempt(&self, attempt: &Attempt) -> Result<Option<Pool>, Refusal> {
         self.note(&format!("an operator tries {attempt:?}"));
+        self.cure_without_others(&attempt.with_contents());
         let was = self.truth.borrow().clone();
         let must_open = self.must_open(attempt, &was);
         self.swap_in(attempt);
@@ -313,7 +316,7 @@ impl Media {
         truth.replaced.extend(attempt.old);
         let with_it = attempt.with_contents();
         if was_closed {
-            truth.current.clone_from(&attempt.log);
+            truth.current = &attempt.log - &truth.poisoned;
             truth.between_logs = true;
         } else if !truth.current.is_disjoint(&with_it) {
             let narrowed = &truth.current & &with_it;
@@ -371,10 +374,10 @@ impl Media {
             truth.out.extend(sick);
             // Without any that had all of it, what is there now was made of what was given.
             if !truth.current.is_empty() && truth.current.is_disjoint(&attempt.with_contents()) {
-                truth.current.clone_from(&attempt.log);
+                truth.current = &attempt.log - &truth.poisoned;
             }
         } else {
-            truth.current.clone_from(&attempt.log);
+            truth.current = &attempt.log - &truth.poisoned;
         }
         Ok(())
     }

@@ -1,0 +1,43 @@
+//! What came to be drawn after all else, for whatever workload.
+
+use super::Plan;
+use crate::shape::LogShape;
+use stdx::Prng;
+use stdx::num::usize64;
+
+impl Plan {
+    /// Of pools with several shards some have several reactors, and so have a few of those with one. From a source of
+    /// its own, which has nothing to do with the workload: what seeds meant before stays otherwise.
+    #[must_use]
+    pub fn spread(mut self) -> Self {
+        if self.reactors > 1 {
+            return self;
+        }
+        let mut prng = Prng::new(self.seed ^ 0x5eed_0c02_e500_0001);
+        let most = if self.shape.shards > 1 { 3 } else { 8 };
+        let several = if self.shape.shards > 1 { 2 } else { 1 };
+        if prng.below(most) < several {
+            self.reactors = 2 + usize64(prng.below(2));
+            self.first_reactor = usize64(prng.below(3)) % self.reactors;
+        }
+        self
+    }
+
+    /// Where the log is in two memories that mirror each other, one of them has bytes that cannot be reached in some
+    /// runs with an operator, who gives it back or another. Likewise.
+    #[must_use]
+    pub fn poison(mut self) -> Self {
+        let mut prng = Prng::new(self.seed ^ 0x5eed_0907_5000_0001);
+        let poisons = self.shape.log == LogShape::Pmem(2) && prng.below(4) > 0;
+        if let Some(rough) = &mut self.rough {
+            rough.poison = poisons;
+        }
+        self
+    }
+
+    /// As it is on one reactor.
+    #[must_use]
+    pub fn alone(self) -> Self {
+        Self { reactors: 1, first_reactor: 0, ..self }
+    }
+}

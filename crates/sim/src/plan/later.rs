@@ -2,8 +2,12 @@
 
 use super::Plan;
 use crate::shape::LogShape;
+use std::time::Duration;
 use stdx::Prng;
 use stdx::num::usize64;
+
+/// The least time that free space is kept for before drives are told of it, where there are several reactors.
+const DISCARDS_AFTER: Duration = Duration::from_millis(1);
 
 impl Plan {
     /// Of pools with several shards some have several reactors, and so have a few of those with one. From a source of
@@ -19,6 +23,11 @@ impl Plan {
         if prng.below(most) < several {
             self.reactors = 2 + usize64(prng.below(2));
             self.first_reactor = usize64(prng.below(3)) % self.reactors;
+            // Reactors take their turns on threads, a hundred times as long as on one: long lives, with shards that are
+            // asked for free space at every moment, would take minutes.
+            if let Some(discards) = &mut self.discards {
+                discards.after = discards.after.max(DISCARDS_AFTER);
+            }
         }
         self
     }

@@ -284,14 +284,20 @@ impl Frame {
         }
         let Seen { log, found, mut rolled } = seen;
         let segments = self.segments()?;
-        let lacked = match &log {
-            SeenLog::Found(looked) => looked.is_anew(),
-            SeenLog::Lost(_) => true,
-            SeenLog::Empty => false,
+        let relied_on = match &log {
+            SeenLog::Found(looked) => looked.is_anew().then(|| looked.opened().durable_stripe),
+            SeenLog::Lost(anew) => Some(anew.durable_stripe),
+            SeenLog::Empty => None,
         };
-        if lacked {
+        if let Some(until) = relied_on {
             // Those stripes are relied on from now on: they are made whole.
-            recover::last_whole(&found, &segments).await?;
+            let whole = recover::last_whole(&found, &segments).await?;
+            if whole < until {
+                segments.repaired().await;
+                let what =
+                    format!("stripes {} to {until} of shard {shard} are not whole", whole + 1);
+                return Err(Error::caused(Kind::Failed, what, WentSince));
+            }
         }
         let lost = match &log {
             SeenLog::Found(looked) => looked.opened().lost_blocks,
@@ -344,6 +350,16 @@ impl Frame {
             }
         }
     }
+}
+
+/// A drive went after it was looked at what it has.
+#[derive(Debug, thiserror::Error)]
+#[error("a drive went since they were looked at")]
+struct WentSince;
+
+/// Whether an opening failed for what the next one does without.
+pub(super) fn is_for_one_that_went(error: &Error) -> bool {
+    error.source.as_ref().is_some_and(|source| source.is::<WentSince>())
 }
 
 /// How the reactor of each shard is reached: those of `on` by turns. `None` is this one.

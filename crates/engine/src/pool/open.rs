@@ -5,7 +5,7 @@ use std::sync::Arc;
 use media::Drive;
 use reactor::Handle;
 
-use super::assemble::{Begin, Found, Frame, drive_set};
+use super::assemble::{Begin, Found, Frame, drive_set, is_for_one_that_went};
 use super::members::Plan;
 use super::{LogSpec, Pool};
 use crate::area;
@@ -246,6 +246,21 @@ impl Pool {
     /// one pool, or it was exported; `Corrupt` when what they say is damaged beyond the redundancy; `Loss` when
     /// that is acknowledged contents nobody can name, and `options` do not accept it.
     pub async fn open(
+        drives: Vec<Arc<Drive>>,
+        log: LogSpec,
+        options: OpenOptions,
+        on: &[Handle],
+    ) -> Result<Self> {
+        for _ in 1..drives.len() {
+            match Self::try_open(drives.clone(), log.clone(), options, on).await {
+                Err(error) if is_for_one_that_went(&error) => {}
+                opened => return opened,
+            }
+        }
+        Self::try_open(drives, log, options, on).await
+    }
+
+    async fn try_open(
         drives: Vec<Arc<Drive>>,
         log: LogSpec,
         options: OpenOptions,

@@ -174,7 +174,8 @@ const LOSES_LOG_SEEDS: u64 = 60;
 /// 189772342632490: a stripe that the opening relied on was missing once its header had not been read the first time.
 /// 171344380629468: the same, where the only other copy of the header was the one that had been torn.
 /// 189772342632823: a volume whose deletion had failed could be written, and not made larger.
-const LOSES_LOG_FOUND: [u64; 16] = [
+/// 169331293824620: a drive went between the look at the stripes that a lost log relied on and their making whole.
+const LOSES_LOG_FOUND: [u64; 17] = [
     59,
     284,
     349,
@@ -191,6 +192,7 @@ const LOSES_LOG_FOUND: [u64; 16] = [
     189_772_342_632_490,
     171_344_380_629_468,
     189_772_342_632_823,
+    169_331_293_824_620,
 ];
 
 #[test]

@@ -1,24 +1,27 @@
 //! What a host, or strangers, can do to the others: a neighbour's reads alone, and beside each of those at its worst.
 
+mod flood;
+mod floods;
+mod host;
+mod neighbour;
+
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use nvme::fabrics::{CNTLID_DYNAMIC, Connect, ConnectAttributes, ConnectData, ConnectResponse};
-use nvme::fabrics::{PropertySet, PropertySize};
-use nvme::nqn::Nqn;
 use nvme::opcode::io;
-use nvme::pdu::{CapsuleCmd, CapsuleResp, CommonHeader, IcReq, IcResp, PduType};
-use nvme::property::{Cc, CommandSetSelected, offset};
+use nvme::pdu::CapsuleResp;
 use nvme::sqe::{Sgl, Sqe};
 use reactor::net::TcpStream as Stream;
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::FromBytes;
 
-use super::Options;
+pub use self::floods::{is_choice, print as print_floods};
+use self::host::{Host, capsule};
 use super::client::{median, read_beside};
 use super::resources::resident_mib;
 use super::server::{Flashloom, Server};
+use super::{Options, Outcome};
 
 /// Connections of strangers, if this process may have as many files.
 const STRANGERS: usize = 16_000;
@@ -35,11 +38,7 @@ const BLOCK: u32 = 4096;
 const CAPSULE_BLOCKS: u16 = 4;
 /// How long a socket may take no more before it counts as full.
 const FULL_AFTER: Duration = Duration::from_millis(50);
-/// How long a queue's Connect may take.
-const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:0b7d0f0e-1f2f-4b0e-9a57-3f0f4d1f0c13";
-
-type Outcome<T> = Result<T, String>;
 
 /// What somebody does at its worst.
 struct Attack {
@@ -154,11 +153,6 @@ impl Held {
     }
 }
 
-fn dial(server: &Flashloom) -> Outcome<TcpStream> {
-    let address = SocketAddr::from(([127, 0, 0, 1], server.port()));
-    TcpStream::connect(address).map_err(|e| format!("{address}: {e}"))
-}
-
 fn strangers(server: &Flashloom, say: &'static [u8]) -> Outcome<Held> {
     let to = SocketAddr::from((Ipv4Addr::LOCALHOST, server.port()));
     let dial = async move {
@@ -176,17 +170,6 @@ fn strangers(server: &Flashloom, say: &'static [u8]) -> Outcome<Held> {
     let sockets: std::io::Result<_> =
         reactor::run(reactor::Config::default(), dial).map_err(|e| e.to_string())?;
     Ok(Held { sockets: sockets.map_err(|e| format!("a stranger: {e}"))?, again: None })
-}
-
-fn capsule(sqe: &Sqe, data: &[u8]) -> Vec<u8> {
-    let mut ch = CommonHeader::whole(PduType::CapsuleCmd);
-    if !data.is_empty() {
-        ch.pdo = ch.hlen;
-        ch.plen = (u32::from(ch.hlen) + u32::try_from(data.len()).unwrap_or(0)).into();
-    }
-    let mut bytes = CapsuleCmd { ch, sqe: *sqe }.as_bytes().to_vec();
-    bytes.extend_from_slice(data);
-    bytes
 }
 
 fn command(opcode: u8, blocks: u16) -> Sqe {
@@ -208,44 +191,14 @@ fn write_here() -> Sqe {
     Sqe { dptr: Sgl::in_capsule(0, bytes), ..command(io::WRITE, CAPSULE_BLOCKS) }
 }
 
-fn ask(socket: &mut TcpStream, sqe: &Sqe, data: &[u8]) -> Outcome<u32> {
-    let fail = |e: std::io::Error| format!("a host's connection: {e}");
-    socket.write_all(&capsule(sqe, data)).map_err(fail)?;
-    let mut response = [0; size_of::<CapsuleResp>()];
-    socket.read_exact(&mut response).map_err(fail)?;
-    let response = CapsuleResp::read_from_bytes(&response).map_err(|_| "a response")?;
-    let status = response.cqe.status();
-    if status.is_success() { Ok(response.cqe.dw0.get()) } else { Err(format!("{status:?}")) }
-}
-
-fn connect(server: &Flashloom, qid: u16, cntlid: u16, entries: u16) -> Outcome<(TcpStream, u32)> {
-    let fail = |e: std::io::Error| format!("a host's connection: {e}");
-    let mut socket = dial(server)?;
-    socket.set_nodelay(true).map_err(fail)?;
-    socket.set_read_timeout(Some(ANSWER_WITHIN)).map_err(fail)?;
-    socket.write_all(IcReq::new(0, 0, 0).as_bytes()).map_err(fail)?;
-    socket.read_exact(&mut [0; size_of::<IcResp>()]).map_err(fail)?;
-    let attributes = ConnectAttributes(ConnectAttributes::DISABLE_SQ_FLOW_CONTROL);
-    let request = Connect { recfmt: 0, qid, sqsize: entries - 1, attributes, kato: 0 };
-    let name = |name: &str| Nqn::new(name).map_err(|e| format!("{name}: {e}"));
-    let data = ConnectData::new([0xa5; 16], cntlid, &name(server.nqn())?, &name(HOST)?);
-    let mut sqe = request.to_sqe(0);
-    sqe.dptr = Sgl::in_capsule(0, 1024);
-    let dw0 = ask(&mut socket, &sqe, data.as_bytes())?;
-    Ok((socket, dw0))
-}
-
 /// A host that fills all its queues with a command, as far as the target takes them, and reads no answer.
 fn flood(server: &Flashloom, sqe: &Sqe, data: &[u8]) -> Outcome<Held> {
-    let (mut admin, dw0) = connect(server, 0, CNTLID_DYNAMIC, 32)?;
-    let cntlid = ConnectResponse::from_dw0(dw0).cntlid;
-    let value = u64::from(Cc::enable(CommandSetSelected::Nvm).0);
-    let enable = PropertySet { offset: offset::CC, size: PropertySize::Four, value };
-    ask(&mut admin, &enable.to_sqe(0), &[])?;
+    let host = Host { nqn: HOST, address: Ipv4Addr::LOCALHOST };
+    let (admin, cntlid) = host.admin(server)?;
     let mut sockets = Vec::new();
     for qid in 1..=QUEUES {
         // The target may give fewer entries to one host.
-        let Ok((mut socket, _)) = connect(server, qid, cntlid, ENTRIES) else { break };
+        let Ok(mut socket) = host.queue(server, qid, cntlid, ENTRIES) else { break };
         socket.set_write_timeout(Some(FULL_AFTER)).map_err(|e| e.to_string())?;
         for cid in 0..ENTRIES - 1 {
             let sqe = Sqe { cid: cid.into(), ..*sqe };

@@ -26,6 +26,11 @@ const RESOURCES: &str = "resources";
 const OPEN: &str = "open";
 /// A neighbour beside hosts at their worst.
 const HOSTILE: &str = "hostile";
+/// Of them, those that do only what they may, on namespaces in memory, in a file and in a pool, or where a further case
+/// says.
+const FLOODS: &str = "floods";
+
+type Outcome<T> = Result<T, String>;
 
 /// What to measure, and with what.
 #[derive(Clone)]
@@ -77,7 +82,8 @@ enum Side {
 /// What could not be started or understood, in words.
 pub fn run(options: &Options) -> Result<(), String> {
     let known = |name: &String| {
-        [RESOURCES, OPEN, HOSTILE, nbd::NAME].contains(&&**name)
+        [RESOURCES, OPEN, HOSTILE, FLOODS, nbd::NAME].contains(&&**name)
+            || hostile::is_choice(name)
             || CASES.iter().any(|c| c.name == *name)
             || cures::CASES.iter().any(|c| c.name == *name)
     };
@@ -88,7 +94,7 @@ pub fn run(options: &Options) -> Result<(), String> {
             .iter()
             .map(|c| c.name)
             .chain(cures)
-            .chain([RESOURCES, OPEN, HOSTILE, nbd::NAME])
+            .chain([RESOURCES, OPEN, HOSTILE, FLOODS, nbd::NAME])
             .collect();
         return Err(format!("no case `{name}`; there are {}", names.join(", ")));
     }
@@ -122,6 +128,9 @@ pub fn run(options: &Options) -> Result<(), String> {
     }
     if wanted(HOSTILE) {
         hostile::print(options)?;
+    }
+    if wanted(HOSTILE) || wanted(FLOODS) {
+        hostile::print_floods(options)?;
     }
     if wanted(OPEN) {
         open::print(&options.flashloom, options.runs)?;

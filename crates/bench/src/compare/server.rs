@@ -44,6 +44,8 @@ pub struct Flashloom {
     state: Folder,
     /// Its pool, if it has one.
     pool: Option<PoolPlaces>,
+    /// Of the file that is its namespace.
+    _file: Option<Folder>,
 }
 
 /// Where a pool lies.
@@ -93,6 +95,14 @@ impl Flashloom {
     /// Starts it with a namespace in memory and waits until it accepts.
     pub fn start(program: &Path, poll: &str) -> Result<Self, String> {
         Self::serve(program, poll, "memory:1GiB")
+    }
+
+    /// Starts it with a file as its namespace, on the disk of the folder for temporary files.
+    pub fn with_file(program: &Path, poll: &str) -> Result<Self, String> {
+        let folder = Folder::new("flashloom-compare-drives")?;
+        let mut this = Self::serve(program, poll, &format!("drive:{}/d,size={BYTES}", folder.0))?;
+        this._file = Some(folder);
+        Ok(this)
     }
 
     /// Starts it with a volume of a pool as its namespace: of the same size, thin, its log in shared
@@ -164,7 +174,7 @@ impl Flashloom {
         let state = Folder::new("flashloom-compare")?;
         let process = start_daemon(program, poll, &state, port, Some(backend))?;
         await_port(port, "flashloom serve")?;
-        Ok(Self { process, port, state, pool: None })
+        Ok(Self { process, port, state, pool: None, _file: None })
     }
 
     /// Kills it where it is and starts it again on what it left, without waiting for it.

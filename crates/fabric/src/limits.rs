@@ -21,6 +21,15 @@ pub const MAX_H2C_DATA_BYTES: u32 = 1024 * 1024;
 /// a small command of another queue by no more than the time to copy this.
 pub const SEND_BUDGET_BYTES: usize = 256 * 1024;
 
+/// Bytes that a connection receives or sends with one call where others are active: what they wait for it at least.
+pub const PART_BYTES: usize = 32 * 1024;
+
+/// What a call to receive or to send counts for in bytes, and what a command does, beside what they move: they take as
+/// long.
+pub const CALL_BYTES: usize = 4 * 1024;
+pub const COMMAND_BYTES: usize = 4 * 1024;
+const _: () = assert!(PART_BYTES <= RECEIVE_BYTES && PART_BYTES <= SEND_BUDGET_BYTES);
+
 /// Pieces of one gather send; the kernel's own limit is 1024, the gain is gone long before.
 pub const SEND_PIECES: usize = 128;
 

@@ -22,6 +22,7 @@ use crate::memory::{Region, RegionOptions};
 use again::Again;
 use faulty::Faulty;
 use reactor::buffer::{self, Buffer, Pool};
+use reactor::turns::{self, Party};
 use std::path::Path;
 use std::sync::Arc;
 use stdx::num::u64_of;
@@ -321,7 +322,13 @@ impl Drive {
     async fn write_once(&self, offset: u64, data: Buffer, fua: bool) -> Result<(), Refused> {
         match self {
             Self::File(s) | Self::Block(s) => s.write(offset, data, fua).await,
-            Self::Memory(region) => Ok(region.copy_in(offset, &data)?),
+            Self::Memory(region) => {
+                // A stripe's members are written together: those who are served wait for one at a time.
+                if Party::is_bounded() {
+                    turns::own().work(data.len()).await;
+                }
+                Ok(region.copy_in(offset, &data)?)
+            }
             Self::Faulty(f) => {
                 f.before(Operation::Write, offset, u64_of(data.len())).await?;
                 Box::pin(f.inner().write_or_return(offset, data, fua)).await

@@ -19,6 +19,7 @@ use crate::ring::Ring;
 use crate::simulate::World;
 use crate::time::{Nanos, clock};
 use crate::timer::Timers;
+use crate::turns::Sharing;
 use crate::{Config, sys};
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -68,6 +69,7 @@ pub(crate) struct Core {
     pub driver: Driver,
     pub timers: RefCell<Timers>,
     pub hot: HotSet,
+    pub turns: Sharing,
     pub pool: Pool,
     pub scratch: Pool,
     pub files: Files,
@@ -137,6 +139,7 @@ impl Core {
             driver,
             timers: RefCell::new(Timers::new()),
             hot: HotSet::default(),
+            turns: Sharing::default(),
             pool,
             scratch,
             files: Files::default(),
@@ -223,6 +226,7 @@ impl Core {
         if self.executor.promote_deferred() {
             self.worked.set(true);
         }
+        self.turns.begin(self);
         self.hot.wake(self, last_turn_worked);
         self.executor.run_turn();
         if ring.wants_enter() {
@@ -352,6 +356,7 @@ impl Core {
         let stop = self.mailbox.has_mail() && self.take_mail();
         self.fire_timers();
         self.executor.promote_deferred();
+        self.turns.begin(self);
         stop
     }
 

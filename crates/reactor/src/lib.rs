@@ -47,6 +47,7 @@ mod sys;
 mod task;
 mod time;
 mod timer;
+pub mod turns;
 pub mod ublk;
 mod waker;
 

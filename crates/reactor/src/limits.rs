@@ -127,6 +127,14 @@ const _: () = assert!(FILE_OPS_MAX * FILE_OP_BYTES == POOL_BYTES);
 pub(crate) const FILE_OPS_OF_ONE: usize = FILE_OPS_MAX / 8;
 const _: () = assert!(BUFFER_MAX / FILE_OP_BYTES <= FILE_OPS_OF_ONE);
 
+/// Bytes of work that those of one address may do in a turn while others are active: some ten microseconds, which is
+/// what others wait for. See [`turns`](crate::turns).
+pub(crate) const TURN_BYTES: i64 = 64 * 1024;
+
+/// How long somebody who did something counts as active: longer than it takes until hosts that wait for each answer ask
+/// again, drives included.
+pub(crate) const LATELY_NANOS: u64 = 100_000_000;
+
 /// What one that shares a [ledger](crate::budget) may hold for each byte or place that is left: alone it gets two
 /// thirds.
 pub(crate) const SHARE: usize = 2;

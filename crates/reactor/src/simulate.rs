@@ -76,7 +76,8 @@ impl World {
                 return;
             }
             core.now.set(core.now.get() + TURN_NANOS);
-            if core.executor.has_runnable() || core.mailbox().has_mail() {
+            let runs = core.executor.has_runnable() || core.turns.somebody_waits();
+            if runs || core.mailbox().has_mail() {
                 continue;
             }
             let Some(next) = core.timers.borrow().next_deadline() else { self.deadlock(core) };

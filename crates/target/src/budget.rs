@@ -19,6 +19,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::rc::{Rc, Weak};
 
 use reactor::budget::{Account, Grant, Group, Ledger};
+use reactor::turns::{self, Party};
 
 use crate::limits::{
     CAPSULES_HELD_BYTES, DATA_HELD_BYTES, QUEUE_CHARGE_MIN, QUEUE_ENTRIES_MAX, WORK_PIECES_MAX,
@@ -69,6 +70,7 @@ impl Budget {
             capsules: Group::new(&self.capsules),
             work: Group::new(&self.work),
             entries: Group::new(&self.entries),
+            turns: turns::Group::new(),
         });
         groups.insert(from, Rc::downgrade(&new));
         new
@@ -83,6 +85,7 @@ struct Groups {
     capsules: Rc<Group>,
     work: Rc<Group>,
     entries: Rc<Group>,
+    turns: Rc<turns::Group>,
 }
 
 impl Drop for Groups {
@@ -153,6 +156,8 @@ pub struct Share {
     pub capsules: Rc<Account>,
     pub work: Rc<Account>,
     pub entries: Rc<Account>,
+    /// Its turns of the core.
+    pub turns: Rc<Party>,
 }
 
 impl Share {
@@ -182,6 +187,7 @@ impl Share {
                 capsules: Account::among(&groups.capsules),
                 work: Account::among(&groups.work),
                 entries: Account::among(&groups.entries),
+                turns: Party::of(&groups.turns),
                 _groups: groups,
             });
             shares.insert(who, Rc::downgrade(&share));

@@ -59,7 +59,10 @@ pub async fn serve_connection(
     let (Ok(local), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) else { return };
     let path = Path { listener, local, peer };
     let stranger = Share::of_address(peer.ip());
-    let Ok(connection) = Connection::new(stream, stranger.data.clone()) else { return };
+    let Ok(connection) = Connection::new(stream, stranger.data.clone(), stranger.turns.clone())
+    else {
+        return;
+    };
     let _closing = Closing(connection.clone());
     let handshake = await_connect(&target, &connection, path);
     if let Ok(Some((connected, cid))) = reactor::timeout(INITIALIZE_TIMEOUT, handshake).await {
@@ -481,8 +484,8 @@ impl Slot for IoSlot<'_> {
         self.request.keep(bytes)
     }
 
-    async fn work(&self) -> Result<Grant, Status> {
-        self.request.work().await
+    async fn work(&self, bytes: usize) -> Result<Grant, Status> {
+        self.request.work(bytes).await
     }
 
     fn namespace(&self, nsid: u32) -> Option<Rc<Attached>> {

@@ -154,6 +154,10 @@ pub const PIECE_BYTES: u64 = 128 << 10;
 const _: () = assert!(PIECE_BYTES <= media::drive::TRANSFER_MAX as u64);
 const _: () = assert!(PIECE_BYTES.is_multiple_of(4096));
 
+/// Bytes of a write that are copied to memory at once where other hosts are active. A multiple of every block size.
+pub const PART_BYTES: usize = 16 << 10;
+const _: () = assert!(PART_BYTES.is_multiple_of(4096));
+
 /// Bytes of one Write Zeroes (WZSL): what the command can name of 512-byte blocks, which is all that Linux hosts, who
 /// do not look at the width of its field, may be told.
 pub const WRITE_ZEROES_BYTES_MAX: u64 = 32 << 20;

@@ -126,10 +126,24 @@ impl<D> Gather<D> {
         &mut self,
         area: &A,
         bytes: impl for<'x> Fn(&'x A, &'x D) -> &'x [u8],
+        send: impl FnMut(&[IoSlice<'_>], Behind) -> io::Result<usize>,
+        sent_whole: impl FnMut(D),
+    ) -> io::Result<Sent> {
+        self.send_share(SEND_BUDGET_BYTES, area, bytes, send, sent_whole)
+    }
+
+    /// As [`Gather::send`], with another share than most have.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn send_share<A: ?Sized>(
+        &mut self,
+        mut share: usize,
+        area: &A,
+        bytes: impl for<'x> Fn(&'x A, &'x D) -> &'x [u8],
         mut send: impl FnMut(&[IoSlice<'_>], Behind) -> io::Result<usize>,
         mut sent_whole: impl FnMut(D),
     ) -> io::Result<Sent> {
-        let mut share = SEND_BUDGET_BYTES;
         while !self.segments.is_empty() {
             if share == 0 {
                 return Ok(Sent::Share);

@@ -115,14 +115,15 @@ impl Out {
         *self = Self::new(Rc::clone(&self.account));
     }
 
-    /// Sends as much as the socket takes, up to a turn's share.
+    /// Sends as much as the socket takes, `most` bytes at most.
     ///
     /// # Errors
     /// The socket's own, other than "would block".
-    pub fn send(&mut self, stream: &TcpStream) -> io::Result<Sent> {
+    pub fn send(&mut self, stream: &TcpStream, most: usize) -> io::Result<Sent> {
         let before = self.held();
         let (data_held, sent_bytes) = (&mut self.data_held, &mut self.sent);
-        let outcome = self.gather.send(
+        let outcome = self.gather.send_share(
+            most,
             &(),
             |(), payload| payload.bytes(),
             |slices, _| {

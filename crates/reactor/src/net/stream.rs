@@ -149,6 +149,11 @@ impl TcpStream {
         })
     }
 
+    /// Does not wait to receive any more, until it is tried again.
+    pub fn rest(&self) {
+        self.receiver.served();
+    }
+
     /// Receives now or says `WouldBlock`. Does not count against the turn.
     ///
     /// # Errors

@@ -3,11 +3,12 @@
 use nvme::nvm::LbaRange;
 use nvme::sqe::Sqe;
 use nvme::status::Status;
+use reactor::turns::Party;
 use stdx::num::usize64;
 
 use super::Attached;
 use super::gather::check_length;
-use crate::limits::TRANSFER_BYTES_MAX;
+use crate::limits::{HOLE_BYTES, PIECE_BYTES, TRANSFER_BYTES_MAX};
 
 /// Logical blocks known to be within the namespace, and where their bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +18,16 @@ pub struct Blocks {
     pub offset: u64,
     /// Bytes.
     pub length: u64,
+}
+
+/// A piece of work is this much shorter while other hosts are active: they wait for one each time. What is left of a
+/// piece is still a multiple of every block size.
+const PARTS_SHARED: u64 = 8;
+const _: () = assert!((PIECE_BYTES / PARTS_SHARED).is_multiple_of(4096));
+const _: () = assert!((HOLE_BYTES / PARTS_SHARED).is_multiple_of(4096));
+
+fn bytes_now(bytes: u64) -> u64 {
+    if Party::is_bounded() { bytes / PARTS_SHARED } else { bytes }
 }
 
 impl Attached {
@@ -58,24 +69,25 @@ impl Blocks {
         usize64(self.length)
     }
 
-    /// The bytes cut where their offset is a multiple of `bytes` (itself one of every block size), in order: offset
-    /// and length.
+    /// The bytes cut where their offset is a multiple of `bytes`, or of the [part](PARTS_SHARED) of it that one piece has
+    /// now, in order: offset and length.
     pub fn cuts(self, bytes: u64) -> impl Iterator<Item = (u64, u64)> {
-        let end = self.offset + self.length;
-        let first = self.offset / bytes * bytes;
-        (first..end).step_by(usize64(bytes)).map(move |start| {
-            let start_within = start.max(self.offset);
-            (start_within, end.min(start + bytes) - start_within)
+        let (mut at, end) = (self.offset, self.offset + self.length);
+        std::iter::from_fn(move || {
+            let start = at;
+            at = end.min((start / bytes_now(bytes) + 1) * bytes_now(bytes));
+            (start < end).then(|| (start, at - start))
         })
     }
 
-    /// The bytes in pieces of at most `bytes` (a multiple of every block size), in order: offset
+    /// The bytes in pieces of at most `bytes`, or the [part](PARTS_SHARED) of it that one has now, in order: offset
     /// and length.
     pub fn pieces(self, bytes: u64) -> impl Iterator<Item = (u64, usize)> {
-        let end = self.offset + self.length;
-        (0..self.length.div_ceil(bytes)).map(move |piece| {
-            let offset = self.offset + piece * bytes;
-            (offset, usize64(bytes.min(end - offset)))
+        let (mut at, end) = (self.offset, self.offset + self.length);
+        std::iter::from_fn(move || {
+            let start = at;
+            at = end.min(start + bytes_now(bytes));
+            (start < end).then(|| (start, usize64(at - start)))
         })
     }
 }

@@ -127,7 +127,7 @@ async fn move_blocks(at: &Attached, leg: &Leg, slot: &impl Slot) -> Result<(), S
     let from = leg.from.as_deref().unwrap_or(at);
     let pieces = leg.source.pieces(PIECE_BYTES).zip(leg.destination.pieces(PIECE_BYTES));
     for ((source, length), (destination, _)) in pieces {
-        let _turn = slot.work().await?;
+        let _turn = slot.work(4 * length).await?;
         from.permit(CommandGroup::Read)?;
         if at.is_beside(from) {
             let _under_way = at.ranges().enter(leg.destination.range).await;

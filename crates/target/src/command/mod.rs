@@ -83,11 +83,12 @@ pub trait Slot {
     /// Notes that `bytes` of the capsule are kept until the command is done.
     fn keep(&self, bytes: usize) -> Grant;
 
-    /// Waits for the host's turn to do a piece of work that moves none of its data; to be dropped after each.
+    /// Waits for the host's turn to do a piece of work that moves none of its data, and takes as long as to move `bytes`;
+    /// to be dropped after each.
     ///
     /// # Errors
     /// As [`Slot::hold`].
-    fn work(&self) -> impl Future<Output = Result<Grant, Status>>;
+    fn work(&self, bytes: usize) -> impl Future<Output = Result<Grant, Status>>;
 
     /// Another namespace of the same controller, for Copy.
     fn namespace(&self, nsid: u32) -> Option<Rc<Attached>>;

@@ -3,14 +3,16 @@
 
 use engine::Volume;
 use media::Kind;
+use media::memory::Region;
 use nvme::status::Status;
 use reactor::buffer::{self, Buffer};
-use stdx::num::u64_of;
+use reactor::turns::Party;
+use stdx::num::{u64_of, usize64};
 
 use super::blocks::Blocks;
 use super::gather::Gathered;
 use super::{Attached, Slot};
-use crate::limits::{HOLE_BYTES, PIECE_BYTES, VOLUME_COMPARE_BYTES};
+use crate::limits::{HOLE_BYTES, PART_BYTES, PIECE_BYTES, VOLUME_COMPARE_BYTES};
 use crate::namespace::Backend;
 
 impl Attached {
@@ -65,7 +67,7 @@ impl Attached {
     pub(super) async fn store(&self, offset: u64, data: Gathered, fua: bool) -> Result<(), Status> {
         let _in_use = self.use_backend(offset, u64_of(data.len()))?;
         let stored = match &self.namespace().backend {
-            Backend::Memory(region) => region.copy_in(offset, &data),
+            Backend::Memory(region) => copy_in(region, offset, &data).await,
             Backend::Drive(drive) => {
                 let (buffer, _held) = data.into_buffer().await;
                 drive.write(offset, buffer, fua).await
@@ -136,7 +138,7 @@ impl Attached {
         match &self.namespace().backend {
             Backend::Memory(_) => self.zero(blocks, true, slot).await,
             Backend::Drive(drive) => {
-                let _turn = slot.work().await?;
+                let _turn = slot.work(usize64(PIECE_BYTES)).await?;
                 match drive.deallocate(blocks.offset, blocks.length).await {
                     Err(e) if e.kind != Kind::Unsupported => Err(status_of(&e)),
                     _ => Ok(()),
@@ -145,7 +147,7 @@ impl Attached {
             Backend::Absent { .. } => Err(Status::ANA_INACCESSIBLE),
             Backend::Volume(volume) => {
                 for (offset, length) in blocks.cuts(HOLE_BYTES) {
-                    let _turn = slot.work().await?;
+                    let _turn = slot.work(hole_work(length)).await?;
                     let freed = match volume.write_zeroes(offset, length).await {
                         // Parts of the volume's own blocks want a write; without room, they stay.
                         Err(engine::Error { kind: engine::Kind::Full, .. }) => {
@@ -176,7 +178,7 @@ impl Attached {
         match &self.namespace().backend {
             Backend::Memory(region) => {
                 for (offset, length) in blocks.cuts(PIECE_BYTES) {
-                    let _turn = slot.work().await?;
+                    let _turn = slot.work(usize64(length)).await?;
                     region.deallocate(offset, length).map_err(|e| status_of(&e))?;
                     // A piece is a turn's share, also where the next is another range's.
                     reactor::yield_now().await;
@@ -184,7 +186,7 @@ impl Attached {
                 Ok(())
             }
             Backend::Drive(drive) => {
-                let _turn = slot.work().await?;
+                let _turn = slot.work(usize64(PIECE_BYTES)).await?;
                 let done = drive.write_zeroes(blocks.offset, blocks.length, deallocate).await;
                 done.map_err(|e| status_of(&e))
             }
@@ -192,7 +194,7 @@ impl Attached {
             // The space is given back either way: there is nothing to be had for keeping it.
             Backend::Volume(volume) => {
                 for (offset, length) in blocks.cuts(HOLE_BYTES) {
-                    let _turn = slot.work().await?;
+                    let _turn = slot.work(hole_work(length)).await?;
                     let done = volume.write_zeroes(offset, length).await;
                     done.map_err(|e| status_of_volume(volume, &e, false))?;
                     reactor::yield_now().await;
@@ -217,6 +219,25 @@ impl Attached {
             }
         }
     }
+}
+
+/// Copies `data` to memory, in parts where others are active.
+async fn copy_in(region: &Region, offset: u64, data: &[u8]) -> Result<(), media::Error> {
+    if !Party::is_bounded() {
+        return region.copy_in(offset, data);
+    }
+    for (part, at) in data.chunks(PART_BYTES).zip((offset..).step_by(PART_BYTES)) {
+        if at > offset {
+            reactor::yield_now().await;
+        }
+        region.copy_in(at, part)?;
+    }
+    Ok(())
+}
+
+/// What a hole of so many bytes takes as long as, in bytes moved.
+fn hole_work(bytes: u64) -> usize {
+    usize64(bytes) / 32
 }
 
 /// The index of the first byte of a volume that differs from `data` at `offset`, if any does.

@@ -79,7 +79,7 @@ impl Queue {
         if !flow_control {
             connection.without_flow_control();
         }
-        connection.charge_to(seat.share().data.clone());
+        connection.charge_to(seat.share().data.clone(), seat.share().turns.clone());
         Rc::new(Self {
             connection,
             remote: RemoteQueue::default(),

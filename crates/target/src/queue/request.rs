@@ -14,6 +14,7 @@ use nvme::status::Status;
 use reactor::Nanos;
 use reactor::budget::{Account, Grant};
 use reactor::buffer::Buffer;
+use reactor::turns::Party;
 use stdx::num::usize32;
 
 use super::Queue;
@@ -106,10 +107,15 @@ impl Request {
         let cid = self.sqe.cid.get();
         let mut transfer = pin!(self.queue.connection.transfer(self.tag, cid, length, buffer));
         match self.unless_aborted(transfer.as_mut()).await {
-            Ok(received) => received.map_err(|e| match e {
-                TransferError::DataDigest => Status::TRANSIENT_TRANSPORT_ERROR,
-                TransferError::Closed => Status::ABORTED_SQ_DELETION,
-            }),
+            Ok(received) => {
+                let buffer = received.map_err(|e| match e {
+                    TransferError::DataDigest => Status::TRANSIENT_TRANSPORT_ERROR,
+                    TransferError::Closed => Status::ABORTED_SQ_DELETION,
+                })?;
+                // What is done with it takes at least as long as a copy of it.
+                self.turn(usize32(length)).await?;
+                Ok(buffer)
+            }
             Err(aborted) => {
                 // The host hears of the abort now; see `Tail` for its data, which has no place any more.
                 self.queue.connection.discard_transfer(self.tag);
@@ -149,15 +155,29 @@ impl Request {
         self.queue.share().capsules.grant(bytes)
     }
 
-    /// Waits for the host's turn to do a piece of work.
+    /// Waits for the host's turn to do a piece of work that takes as long as to move so many bytes.
     ///
     /// # Errors
     /// As [`Request::hold`].
-    pub async fn work(&self) -> Result<Grant, Status> {
-        self.take(&self.queue.share().work, 1).await
+    pub async fn work(&self, bytes: usize) -> Result<Grant, Status> {
+        let grant = self.take(&self.queue.share().work, 1).await?;
+        self.turn(bytes).await?;
+        Ok(grant)
     }
 
-    async fn take(&self, account: &Rc<Account>, amount: usize) -> Result<Grant, Status> {
+    /// Waits for the host's turn of the core, to do what takes as long as to move so many bytes.
+    async fn turn(&self, bytes: usize) -> Result<(), Status> {
+        if Party::is_bounded() {
+            self.unless_aborted(pin!(self.queue.share().turns.work(bytes))).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until an account of the host's has `amount` more.
+    ///
+    /// # Errors
+    /// As [`Request::hold`].
+    pub async fn take(&self, account: &Rc<Account>, amount: usize) -> Result<Grant, Status> {
         match account.try_take(amount) {
             Some(grant) => Ok(grant),
             None => self.unless_aborted(pin!(account.take(amount))).await,

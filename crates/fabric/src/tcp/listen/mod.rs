@@ -21,6 +21,7 @@ use nvme::tcp::controller::{Config, Event, Machine, term_req};
 use nvme::tcp::{Fatal, Step, TermReqBytes, ddgst};
 use reactor::buffer::Buffer;
 use reactor::net::TcpStream;
+use stdx::num::usize64;
 
 use self::inbox::Inbox;
 pub use self::transfer::TransferError;
@@ -29,13 +30,15 @@ use super::gather::Sent;
 use super::landing::landing;
 use super::out::Out;
 use crate::limits::{
-    DEAD_PEER_TIMEOUT, FINISH_TIMEOUT, IN_CAPSULE_ADMIN_BYTES, IN_CAPSULE_IO_BYTES,
-    MAX_H2C_DATA_BYTES, PROBE_COUNT, PROBE_IDLE_SECONDS, PROBE_INTERVAL_SECONDS, QUEUE_DEPTH,
-    RECEIVE_BYTES, TERMINATE_TIMEOUT, UNSENT_BYTES, UNSENT_FLOOR_BYTES,
+    CALL_BYTES, COMMAND_BYTES, DEAD_PEER_TIMEOUT, FINISH_TIMEOUT, IN_CAPSULE_ADMIN_BYTES,
+    IN_CAPSULE_IO_BYTES, MAX_H2C_DATA_BYTES, PART_BYTES, PROBE_COUNT, PROBE_IDLE_SECONDS,
+    PROBE_INTERVAL_SECONDS, QUEUE_DEPTH, RECEIVE_BYTES, SEND_BUDGET_BYTES, TERMINATE_TIMEOUT,
+    UNSENT_BYTES, UNSENT_FLOOR_BYTES,
 };
 use crate::notify::{Notify, Waiters};
 use crate::payload::Payload;
 use reactor::budget::Account;
+use reactor::turns::{Party, Seat, Turn};
 
 /// From this many bytes of a data PDU on, the socket's bytes go straight to the command's buffer.
 const DIRECT_BYTES: usize = 8 * 1024;
@@ -95,6 +98,8 @@ pub struct Connection {
     carry: RefCell<Vec<u8>>,
     paused: Cell<bool>,
     out: RefCell<Out>,
+    /// Who takes turns with others for what this connection does.
+    party: RefCell<Rc<Party>>,
     transfers: RefCell<Transfers>,
     /// Counts calls of `receive`; an in-capsule place of an older turn is void.
     turn: Cell<u64>,
@@ -115,11 +120,11 @@ pub struct Connection {
 
 impl Connection {
     /// Takes a socket whose host has sent nothing yet, and starts its flusher on this reactor. `account` answers for
-    /// what waits to be sent.
+    /// what waits to be sent, and it takes turns as `party`.
     ///
     /// # Errors
     /// The socket's own: it is gone already.
-    pub fn new(stream: TcpStream, account: Rc<Account>) -> io::Result<Rc<Self>> {
+    pub fn new(stream: TcpStream, account: Rc<Account>, party: Rc<Party>) -> io::Result<Rc<Self>> {
         stream.set_nodelay(true)?;
         stream.set_user_timeout(DEAD_PEER_TIMEOUT)?;
         stream.set_keepalive(PROBE_IDLE_SECONDS, PROBE_INTERVAL_SECONDS, PROBE_COUNT)?;
@@ -138,6 +143,7 @@ impl Connection {
             carry: RefCell::default(),
             paused: Cell::default(),
             out: RefCell::new(Out::new(account)),
+            party: RefCell::new(party),
             transfers: RefCell::default(),
             turn: Cell::default(),
             in_turn: Cell::default(),
@@ -182,8 +188,9 @@ impl Connection {
     }
 
     /// Has somebody else answer for what waits to be sent: the connection became a queue of a host's.
-    pub fn charge_to(&self, account: Rc<Account>) {
+    pub fn charge_to(&self, account: Rc<Account>, party: Rc<Party>) {
         self.out.borrow_mut().charge_to(account);
+        self.party.replace(party);
     }
 
     /// Responses that have not left this side: their commands still have their places in the queue.
@@ -216,18 +223,18 @@ impl Connection {
         if self.closed.get() {
             return Err(Closed::Orderly);
         }
-        let filled = if self.paused.take() {
-            Ok(0..self.resume())
-        } else {
-            poll_fn(|cx| self.poll_fill(cx)).await.map_err(Closed::from)
-        };
-        let outcome = filled.and_then(|filled| self.take_turn(filled, sink, turn_ends));
-        match outcome {
-            Ok(()) if self.closed.get() => Err(Closed::Orderly),
-            Ok(()) => {
-                self.send_now();
-                Ok(())
+        let seat = self.seat();
+        let filled = poll_fn(|cx| self.poll_turn(&seat, cx)).await.map_err(Closed::from);
+        let outcome = filled.and_then(|(filled, turn)| {
+            self.take_turn(filled, &turn, sink, turn_ends)?;
+            if self.closed.get() {
+                return Err(Closed::Orderly);
             }
+            self.send_now(&turn);
+            Ok(())
+        });
+        match outcome {
+            Ok(()) => Ok(()),
             Err(closed) => {
                 if let Closed::Protocol { fatal, request } = &closed
                     && fatal.answer
@@ -240,10 +247,37 @@ impl Connection {
         }
     }
 
+    fn seat(&self) -> Seat {
+        Seat::new(self.party.borrow().clone())
+    }
+
+    /// Waits for bytes and for a turn to take them in.
+    fn poll_turn<'s>(
+        &self,
+        seat: &'s Seat,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<(Range<usize>, Turn<'s>)>> {
+        let Poll::Ready(turn) = seat.poll_turn(cx) else {
+            // It is not to be woken for bytes meanwhile.
+            self.stream.rest();
+            return Poll::Pending;
+        };
+        turn.spend(CALL_BYTES);
+        if self.paused.take() {
+            let resumed = self.resume();
+            return Poll::Ready(Ok((0..resumed, turn)));
+        }
+        let filled =
+            ready!(self.poll_fill(if turn.is_bounded() { PART_BYTES } else { RECEIVE_BYTES }, cx));
+        seat.party().is_active();
+        Poll::Ready(filled.map(|filled| (filled, turn)))
+    }
+
     /// Parses what was `filled` of the inbox and keeps what is left.
     fn take_turn(
         &self,
         filled: Range<usize>,
+        turn: &Turn<'_>,
         mut sink: impl FnMut(Capsule<'_>) -> Flow,
         turn_ends: impl FnOnce(),
     ) -> Result<(), Closed> {
@@ -251,7 +285,8 @@ impl Connection {
         self.in_turn.set(true);
         let first = filled.start;
         let inbox = self.inbox.read(filled);
-        let parsed = self.parse(first, &inbox, &mut sink);
+        turn.spend(inbox.len());
+        let parsed = self.parse(first, &inbox, turn, &mut sink);
         turn_ends();
         self.in_turn.set(false);
         let rest = &inbox[parsed?..];
@@ -266,6 +301,7 @@ impl Connection {
         &self,
         first: usize,
         input: &[u8],
+        turn: &Turn<'_>,
         sink: &mut impl FnMut(Capsule<'_>) -> Flow,
     ) -> Result<usize, Closed> {
         let mut at = 0;
@@ -293,7 +329,8 @@ impl Connection {
                     let place = CapsulePlace { range, turn: self.turn.get() };
                     self.end_pdu();
                     let flow = sink(Capsule { sqe, data, digest_ok, place });
-                    if flow == Flow::Pause || !self.may_receive() {
+                    turn.spend(COMMAND_BYTES);
+                    if flow == Flow::Pause || !self.may_receive() || turn.is_over() {
                         self.paused.set(true);
                         return Ok(at);
                     }
@@ -322,16 +359,17 @@ impl Connection {
     }
 
     /// Receives into the inbox behind what was carried over, or, in the middle of a large data PDU,
-    /// straight to where the data belongs. Returns where the bytes are in the inbox.
-    fn poll_fill(&self, cx: &mut Context<'_>) -> Poll<io::Result<Range<usize>>> {
+    /// straight to where the data belongs; `most` bytes at most. Returns where the bytes are in the inbox.
+    fn poll_fill(&self, most: usize, cx: &mut Context<'_>) -> Poll<io::Result<Range<usize>>> {
         let mut carry = self.carry.borrow_mut();
         let direct = self.machine.borrow().direct().filter(|d| wide(d.remaining) >= DIRECT_BYTES);
         if let Some(direct) = direct.filter(|_| carry.is_empty()) {
             let mut transfers = self.transfers.borrow_mut();
             if let Some(space) = transfers.space(direct.ttag, wide(direct.offset)) {
-                let share = wide(direct.remaining).min(RECEIVE_BYTES);
+                let share = wide(direct.remaining).min(most);
                 let space = &mut space[..share];
-                let behind = self.share_of_heads(share, self.owed.get() - wide(direct.remaining));
+                let owed = self.owed.get() - wide(direct.remaining);
+                let behind = share_of_heads(most - share, owed);
                 return self.inbox.fill(|inbox| {
                     let behind = &mut inbox[..behind];
                     let mut slices = [io::IoSliceMut::new(space), io::IoSliceMut::new(behind)];
@@ -345,21 +383,13 @@ impl Connection {
         }
         self.inbox.fill(|inbox| {
             let landing = landing(carry.len());
-            let end = inbox.len().min(landing + self.share_of_heads(0, self.owed.get()));
+            let end = inbox.len().min(landing + share_of_heads(most, self.owed.get()));
             let received = ready!(self.stream.poll_recv(cx, &mut inbox[landing..end]))?;
             let start = landing - carry.len();
             inbox[start..landing].copy_from_slice(&carry);
             carry.clear();
             Poll::Ready(alive(received).map(|n| start..landing + n))
         })
-    }
-
-    /// How much to receive into the inbox after `share` bytes received elsewhere, `owed` bytes of data to
-    /// come later: with much of it, little more than the next data PDU's head, so that the data behind the
-    /// head is received where it belongs.
-    fn share_of_heads(&self, share: usize, owed: usize) -> usize {
-        let all = RECEIVE_BYTES - share;
-        if owed >= DIRECT_BYTES { all.min(HEADS_BYTES) } else { all }
     }
 
     /// Puts back into the inbox what a pause left.
@@ -428,6 +458,10 @@ impl Connection {
         let head = machine.c2h_data(cqe.cid.get(), 0, length, true, success);
         let response = (!success).then(|| machine.capsule_resp(cqe));
         let digest = machine.data_digest();
+        if matches!(payload, Payload::Buffer { .. }) {
+            // It was copied, or is to be.
+            self.party.borrow().spend(payload.len());
+        }
         self.push(|out| {
             out.push_head(&head);
             if digest {
@@ -513,7 +547,7 @@ impl Connection {
     /// would reset the connection under the C2HTermReq (NVMe/TCP, section 3.5).
     async fn terminate(&self, request: &TermReqBytes) {
         self.out.borrow_mut().push_head(request);
-        self.send_now();
+        let _ = self.send(SEND_BUDGET_BYTES);
         let _ = self.stream.shutdown(Shutdown::Write);
         let drained = poll_fn(|cx| {
             self.inbox.fill(|inbox| {
@@ -537,19 +571,32 @@ impl Connection {
     }
 
     /// Sends what can be sent now; the flusher sees to the rest.
-    fn send_now(&self) {
-        let mut out = self.out.borrow_mut();
-        if out.is_empty() {
+    fn send_now(&self, turn: &Turn<'_>) {
+        if self.out.borrow().is_empty() {
             return;
         }
-        let sent = out.send(&self.stream);
-        drop(out);
-        self.room.wake();
-        match sent {
+        if turn.is_over() {
+            return self.flush.notify();
+        }
+        match self.send_in(turn) {
             Ok(Sent::All) => {}
             Ok(Sent::Share | Sent::Blocked) => self.flush.notify(),
             Err(_) => self.close(),
         }
+    }
+
+    /// Sends as much as a turn allows.
+    fn send_in(&self, turn: &Turn<'_>) -> io::Result<Sent> {
+        let before = self.out.borrow().sent();
+        let sent = self.send(if turn.is_bounded() { PART_BYTES } else { SEND_BUDGET_BYTES });
+        turn.spend(CALL_BYTES + usize64(self.out.borrow().sent() - before));
+        sent
+    }
+
+    fn send(&self, most: usize) -> io::Result<Sent> {
+        let sent = self.out.borrow_mut().send(&self.stream, most);
+        self.room.wake();
+        sent
     }
 }
 
@@ -561,10 +608,16 @@ async fn flusher(connection: Rc<Connection>) {
             return;
         }
         loop {
-            let sent = connection.out.borrow_mut().send(&connection.stream);
-            connection.room.wake();
+            let seat = connection.seat();
+            let (sent, bounded) = poll_fn(|cx| {
+                let turn = ready!(seat.poll_turn(cx));
+                Poll::Ready((connection.send_in(&turn), turn.is_bounded()))
+            })
+            .await;
             match sent {
                 Ok(Sent::All) => break,
+                // Where turns are bounded it waits for the next one there.
+                Ok(Sent::Share) if bounded => {}
                 Ok(Sent::Share) => reactor::yield_now().await,
                 Ok(Sent::Blocked) => {
                     if connection.stream.writable().await.is_err() {
@@ -578,6 +631,12 @@ async fn flusher(connection: Rc<Connection>) {
             }
         }
     }
+}
+
+/// How much to receive into the inbox of `most` bytes, `owed` bytes of data to come later: with much of it, little more
+/// than the next data PDU's head, so that the data behind the head is received where it belongs.
+fn share_of_heads(most: usize, owed: usize) -> usize {
+    if owed >= DIRECT_BYTES { most.min(HEADS_BYTES) } else { most }
 }
 
 /// A receive of no bytes is the end of the stream.

@@ -111,6 +111,7 @@ mod tests {
     use super::*;
     use crate::tcp::listen::Flow;
     use reactor::budget::{Account, Ledger};
+    use reactor::turns::{Group, Party};
 
     /// After its Connect a host could take for ever to send one command.
     #[test]
@@ -120,7 +121,9 @@ mod tests {
             let listener = TcpListener::bind(any, ListenOptions::default()).unwrap();
             let host = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
             let (stream, _) = listener.accept().await.unwrap();
-            let connection = Connection::new(stream, Account::new(&Ledger::new(1 << 20))).unwrap();
+            let account = Account::new(&Ledger::new(1 << 20));
+            let party = Party::of(&Group::new());
+            let connection = Connection::new(stream, account, party).unwrap();
             for look in 0..2 * PDU_LOOKS {
                 assert!(!connection.is_overdue(look), "a host that says nothing is not late");
             }

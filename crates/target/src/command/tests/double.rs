@@ -253,7 +253,7 @@ impl Slot for Double {
         self.account.grant(bytes)
     }
 
-    async fn work(&self) -> Result<Grant, Status> {
+    async fn work(&self, _bytes: usize) -> Result<Grant, Status> {
         Ok(self.account.take(1).await)
     }
 

@@ -154,6 +154,11 @@ impl Group {
         self.held.get()
     }
 
+    #[must_use]
+    pub const fn ledger(&self) -> &Rc<Ledger> {
+        &self.ledger
+    }
+
     /// How much more its accounts could have if one of them got `amount`; `None` where that is too much.
     fn room_after(&self, amount: usize) -> Option<usize> {
         let left = self.ledger.free().checked_sub(amount)?;

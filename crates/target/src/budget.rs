@@ -71,6 +71,7 @@ impl Budget {
             work: Group::new(&self.work),
             entries: Group::new(&self.entries),
             turns: turns::Group::new(),
+            others: RefCell::default(),
         });
         groups.insert(from, Rc::downgrade(&new));
         new
@@ -86,6 +87,31 @@ struct Groups {
     work: Rc<Group>,
     entries: Rc<Group>,
     turns: Rc<turns::Group>,
+    /// Of other ledgers than this reactor's four.
+    others: RefCell<Vec<Weak<Group>>>,
+}
+
+impl Groups {
+    fn of(&self, ledger: &Rc<Ledger>) -> Rc<Group> {
+        let is_its = |group: &Rc<Group>| Rc::ptr_eq(group.ledger(), ledger);
+        found_or_made(&self.others, is_its, || Group::new(ledger))
+    }
+}
+
+/// Finds the one that `is_it`, or makes it. What nobody has any more is forgotten.
+fn found_or_made<T>(
+    all: &RefCell<Vec<Weak<T>>>,
+    is_it: impl Fn(&Rc<T>) -> bool,
+    make: impl FnOnce() -> Rc<T>,
+) -> Rc<T> {
+    let mut all = all.borrow_mut();
+    if let Some(found) = all.iter().filter_map(Weak::upgrade).find(is_it) {
+        return found;
+    }
+    all.retain(|one| one.strong_count() > 0);
+    let made = make();
+    all.push(Rc::downgrade(&made));
+    made
 }
 
 impl Drop for Groups {
@@ -151,7 +177,8 @@ pub fn set_queue_entries(entries: usize) {
 #[derive(Debug)]
 pub struct Share {
     who: Who,
-    _groups: Rc<Groups>,
+    groups: Rc<Groups>,
+    others: RefCell<Vec<Weak<Account>>>,
     pub data: Rc<Account>,
     pub capsules: Rc<Account>,
     pub work: Rc<Account>,
@@ -188,11 +215,19 @@ impl Share {
                 work: Account::among(&groups.work),
                 entries: Account::among(&groups.entries),
                 turns: Party::of(&groups.turns),
-                _groups: groups,
+                groups,
+                others: RefCell::default(),
             });
             shares.insert(who, Rc::downgrade(&share));
             share
         })
+    }
+
+    /// Its account of a ledger that is not one of this reactor's four.
+    #[must_use]
+    pub fn account_of(&self, ledger: &Rc<Ledger>) -> Rc<Account> {
+        let is_its = |account: &Rc<Account>| Rc::ptr_eq(account.ledger(), ledger);
+        found_or_made(&self.others, is_its, || Account::among(&self.groups.of(ledger)))
     }
 
     /// A queue of `entries` entries; `None` where that is more than this host may have of this reactor.

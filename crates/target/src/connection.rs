@@ -32,7 +32,7 @@ use crate::budget::Share;
 use crate::command::{self, AtOnce, Attached, Reply, Slot, charge};
 use crate::controller::{Controller, Path};
 use crate::fabrics::{ConnectParams, Connected, Refusal, connect};
-use crate::limits::{ADMIN_DATA_BYTES, TRANSFER_BYTES_MAX};
+use crate::limits::{ADMIN_DATA_BYTES, DRIVE_CHARGE_MIN, DRIVE_SHARED_BYTES, TRANSFER_BYTES_MAX};
 use crate::listener::ListenerId;
 use crate::queue::Queue;
 use crate::queue::dispatch::{Dispatcher, Tried, When, Work};
@@ -449,6 +449,12 @@ async fn fused_command(views: &Views, mut first: Request, mut second: Request) {
     second.complete(replies.1);
 }
 
+/// What `bytes` under way in a drive count for there: a command takes a drive some time however short it is, and one of
+/// any length has to find a place.
+fn charge_in_drive(bytes: usize) -> usize {
+    bytes.clamp(DRIVE_CHARGE_MIN, DRIVE_SHARED_BYTES / 3)
+}
+
 /// What a command may ask of the queue it runs on.
 struct IoSlot<'a> {
     request: &'a Request,
@@ -486,6 +492,14 @@ impl Slot for IoSlot<'_> {
 
     async fn work(&self, bytes: usize) -> Result<Grant, Status> {
         self.request.work(bytes).await
+    }
+
+    async fn place(&self, at: &Attached, bytes: usize) -> Result<Option<Grant>, Status> {
+        let share = self.request.queue().share();
+        match at.places(|places| share.account_of(places)) {
+            Some(account) => self.request.take(account, charge_in_drive(bytes)).await.map(Some),
+            None => Ok(None),
+        }
     }
 
     fn namespace(&self, nsid: u32) -> Option<Rc<Attached>> {

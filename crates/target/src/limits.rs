@@ -189,6 +189,15 @@ const _: () = assert!(COPY_MAX_RANGE_BLOCKS <= u16::MAX as u32);
 /// Logical blocks of one fused Compare and Write (ACWU, which is 0's based, is one less).
 pub const ATOMIC_COMPARE_WRITE_BLOCKS: u32 = 1;
 
+// ---- Drives --------------------------------------------------------------------------------
+
+/// Bytes under way in a namespace's drive on one core while several hosts are active there: what one host's command may
+/// wait for behind another's. One host gets two thirds of it at most.
+pub const DRIVE_SHARED_BYTES: usize = 384 << 10;
+/// The least that a command counts for in it.
+pub const DRIVE_CHARGE_MIN: usize = 8 << 10;
+const _: () = assert!(DRIVE_CHARGE_MIN <= DRIVE_SHARED_BYTES / 3);
+
 // ---- Volumes -------------------------------------------------------------------------------
 
 /// Bytes of a volume that are compared at once.

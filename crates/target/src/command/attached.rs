@@ -1,12 +1,14 @@
 //! A namespace as the commands of one queue see it.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use media::memory::SharedRegion;
 use nvme::status::Status;
 use reactor::Stay;
+use reactor::budget::{Account, Ledger};
+use reactor::turns::Party;
 
 use super::ranges::Ranges;
 use crate::namespace::{Backend, Namespace};
@@ -21,6 +23,8 @@ pub struct Attached {
     host: HostId,
     access: Cell<Option<CachedAccess>>,
     ranges: Rc<Ranges>,
+    /// What its host has of a drive's places.
+    places: OnceCell<Rc<Account>>,
 }
 
 type Known = (*const Namespace, Weak<Ranges>);
@@ -55,7 +59,8 @@ impl Attached {
             Backend::Drive(_) | Backend::Volume(_) | Backend::Absent { .. } => None,
         };
         let ranges = ranges_of(&namespace);
-        Self { namespace, region, host, access: Cell::new(None), ranges }
+        let (access, places) = (Cell::new(None), OnceCell::new());
+        Self { namespace, region, host, access, ranges, places }
     }
 
     #[must_use]
@@ -73,6 +78,16 @@ impl Attached {
 
     pub(super) fn ranges(&self) -> &Ranges {
         &self.ranges
+    }
+
+    /// Where a command's place in the drive is to be taken from: while other hosts are active a drive has little at once, as
+    /// it serves what it has in an order of its own. `make` makes the account of the host.
+    pub(crate) fn places(
+        &self,
+        make: impl FnOnce(&Rc<Ledger>) -> Rc<Account>,
+    ) -> Option<&Rc<Account>> {
+        let shared = matches!(self.namespace.backend, Backend::Drive(_)) && Party::is_bounded();
+        shared.then(|| self.places.get_or_init(|| make(self.ranges.places())))
     }
 
     /// Refuses every command while what keeps the bytes is not there, in words that hosts wait and retry on.

@@ -90,6 +90,17 @@ pub trait Slot {
     /// As [`Slot::hold`].
     fn work(&self, bytes: usize) -> impl Future<Output = Result<Grant, Status>>;
 
+    /// Waits for the host's turn to have `bytes` under way in the drive of a namespace; to be dropped when they are
+    /// there. `None` where there is no need to wait.
+    ///
+    /// # Errors
+    /// As [`Slot::hold`].
+    fn place(
+        &self,
+        at: &Attached,
+        bytes: usize,
+    ) -> impl Future<Output = Result<Option<Grant>, Status>>;
+
     /// Another namespace of the same controller, for Copy.
     fn namespace(&self, nsid: u32) -> Option<Rc<Attached>>;
 

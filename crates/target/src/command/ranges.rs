@@ -14,12 +14,13 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use nvme::nvm::LbaRange;
+use reactor::budget::Ledger;
 use reactor::sync::Signal;
 use reactor::{Grace, Stay};
 use stdx::{Counted, Slab};
 
 use super::fence::{Answer, Ask, Core, Fence, Hold};
-use crate::limits::MAX_RANGES_IN_FLIGHT;
+use crate::limits::{DRIVE_SHARED_BYTES, MAX_RANGES_IN_FLIGHT};
 
 /// The ranges of one namespace on one core.
 #[derive(Debug)]
@@ -34,6 +35,8 @@ pub struct Ranges {
     entering: Cell<usize>,
     /// Commands that the backend has.
     in_backend: Grace,
+    /// Places in a drive, in bytes, while several hosts are active.
+    places: Rc<Ledger>,
     /// The namespace was removed.
     closed: Cell<bool>,
 }
@@ -67,6 +70,7 @@ impl Ranges {
             ended: Signal::new(),
             entering: Cell::new(0),
             in_backend: Grace::default(),
+            places: Ledger::new(DRIVE_SHARED_BYTES),
             closed: Cell::new(closed),
         });
         reactor::spawn(attend(Arc::clone(&ranges.core), Rc::downgrade(&ranges)));
@@ -114,6 +118,10 @@ impl Ranges {
     /// Counts a command among those that the backend has, until what is returned is dropped.
     pub fn use_backend(&self) -> Stay {
         self.in_backend.enter()
+    }
+
+    pub const fn places(&self) -> &Rc<Ledger> {
+        &self.places
     }
 
     /// Waits until every command that the backend has now, of any core, has ended; later ones do not matter.

@@ -257,6 +257,10 @@ impl Slot for Double {
         Ok(self.account.take(1).await)
     }
 
+    async fn place(&self, _at: &Attached, _bytes: usize) -> Result<Option<Grant>, Status> {
+        Ok(None)
+    }
+
     fn namespace(&self, nsid: u32) -> Option<Rc<Attached>> {
         self.others.iter().find(|at| at.namespace().nsid == nsid).cloned()
     }

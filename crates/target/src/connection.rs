@@ -1,8 +1,6 @@
 //! A connection's life: Connect makes it a queue, the queue runs until either side ends it.
 
 #[cfg(test)]
-mod peer;
-#[cfg(test)]
 mod tests;
 
 use core::cell::Ref;

@@ -20,7 +20,8 @@ pub mod queue;
 mod refusals;
 pub mod registry;
 pub mod reservation;
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
+#[cfg_attr(not(test), allow(dead_code, reason = "the tests here use all of it"))]
 mod rig;
 pub mod snapshot;
 pub mod subsystem;

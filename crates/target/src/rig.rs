@@ -1,4 +1,5 @@
 //! A target with a host, for tests: no sockets, a clock that stands until it is moved.
+#![allow(clippy::unwrap_used, reason = "a test says what it met by failing there")]
 
 use std::net::SocketAddr;
 use std::sync::Arc;

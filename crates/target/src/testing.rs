@@ -1,6 +1,9 @@
 //! A target for the tests of hosts: one namespace in memory, on a reactor of its own, at a port of this machine.
 #![allow(clippy::unwrap_used, reason = "a test says what it met by failing there")]
 
+pub mod peer;
+pub mod script;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -10,7 +13,7 @@ use reactor::net::{ListenOptions, TcpListener};
 use reactor::{Config, Handle, PollPolicy, Reactor};
 
 use crate::listener::ListenerInfo;
-use crate::namespace::{Backend, NamespaceSpec};
+use crate::namespace::{Backend, Namespace, NamespaceSpec};
 use crate::subsystem::SubsystemSpec;
 use crate::{Identity, Target, serve_connection};
 
@@ -71,6 +74,18 @@ fn listen(region: &Arc<Region>, subnqn: &str, block: u32, port: u16) -> (Handle,
     let handle = Reactor::start(config).unwrap();
     let port = handle.call(move || serve(served, port)).wait().unwrap();
     (handle, port)
+}
+
+/// A namespace of `blocks` blocks, of which its backend may have more.
+///
+/// # Panics
+/// When there is no such namespace.
+#[must_use]
+pub fn namespace(nsid: u32, backend: Backend, block: u32, blocks: u64) -> Namespace {
+    let subsystem = Nqn::new("nqn.2026-11.io.flashloom:test").unwrap();
+    let namespace = Namespace::new(&subsystem, nsid, &NamespaceSpec::new(backend, block)).unwrap();
+    namespace.set_blocks(blocks);
+    namespace
 }
 
 /// Listens on `port` of 127.0.0.1, or a free one when that is 0, accepts in a task of its own, and tells the port.

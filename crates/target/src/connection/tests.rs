@@ -19,10 +19,10 @@ use nvme::tcp::host::Config;
 use reactor::net::{ListenOptions, TcpListener};
 use zerocopy::FromBytes;
 
-use super::peer::{PLAIN, Peer, Seen, admin, connect_queue, io, read, write};
 use super::serve_connection;
 use crate::registry::Target;
 use crate::rig::Rig;
+use crate::testing::peer::{PLAIN, Peer, Seen, admin, connect_queue, io, read, write};
 
 /// Serves a fresh target and runs `test` against its address.
 fn with_target<F>(test: impl FnOnce(SocketAddr, Arc<Target>) -> F + 'static)

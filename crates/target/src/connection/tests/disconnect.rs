@@ -11,10 +11,10 @@ use media::drive::{FaultPlan, OpenDrive};
 use nvme::sqe::Sqe;
 use nvme::status::Status;
 
-use super::super::peer::{PLAIN, Seen, admin, io, read, write};
 use super::with_target;
 use crate::namespace::{Backend, NamespaceSpec};
 use crate::rig::{SUBSYSTEM, nqn};
+use crate::testing::peer::{PLAIN, Seen, admin, io, read, write};
 
 fn of_second(mut sqe: Sqe) -> Sqe {
     sqe.nsid = 2.into();

@@ -9,11 +9,11 @@ use nvme::opcode::admin as admin_opcode;
 use nvme::sqe::{Sgl, Sqe};
 use nvme::tcp::host::Config;
 
-use super::super::peer::{Guest, PLAIN, Peer, Seen, admin, read, write};
 use super::{add_volume, until_empty, with_target};
 use crate::budget::Share;
 use crate::limits::DATA_HELD_BYTES;
 use crate::rig::HOST;
+use crate::testing::peer::{Guest, PLAIN, Peer, Seen, admin, read, write};
 
 const GREEDY: Config = Config { commands: 1024, ..PLAIN };
 

@@ -14,11 +14,11 @@ use media::drive::{FaultPlan, OpenDrive};
 use nvme::sqe::Sqe;
 use nvme::status::Status;
 
-use super::super::peer::{PLAIN, Peer, Seen, admin, io, read, write};
 use super::{add_volume, numbered, with_target};
 use crate::namespace::{Backend, NamespaceSpec};
 use crate::registry::Target;
 use crate::rig::{Rig, SUBSYSTEM, backend, nqn};
+use crate::testing::peer::{PLAIN, Peer, Seen, admin, io, read, write};
 
 const BYTES: u64 = 1 << 20;
 /// Long for a test, and nothing to a drive that is slow.

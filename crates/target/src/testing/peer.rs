@@ -1,4 +1,9 @@
 //! A host for tests, over a real socket, that can also misbehave: it sends whatever bytes it is told.
+#![allow(
+    clippy::unwrap_used,
+    clippy::missing_panics_doc,
+    reason = "a test says what it met by failing there"
+)]
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

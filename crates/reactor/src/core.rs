@@ -165,6 +165,11 @@ impl Core {
         self.spun.set(self.spun.get() + nanos);
     }
 
+    /// Whether something is left for the next turn.
+    pub fn has_work(&self) -> bool {
+        self.executor.has_runnable() || self.turns.somebody_waits()
+    }
+
     pub const fn mailbox(&self) -> &Arc<Mailbox> {
         &self.mailbox
     }
@@ -277,7 +282,7 @@ impl Core {
             t.last_work = now;
             return Ok(());
         }
-        if self.executor.has_runnable() {
+        if self.has_work() {
             return Ok(());
         }
         if t.spinner.should_sleep(now.saturating_sub(t.last_work)) {
@@ -316,7 +321,7 @@ impl Core {
         let now = self.now.get();
         let deadline = self.timers.borrow().next_deadline();
         let nanos = deadline.map_or(SLEEP_MAX_NANOS, |d| d.saturating_sub(now));
-        if nanos == 0 || self.executor.has_runnable() || !self.mailbox.prepare_sleep() {
+        if nanos == 0 || self.has_work() || !self.mailbox.prepare_sleep() {
             self.mailbox.awake();
             return Ok(());
         }

@@ -76,8 +76,7 @@ impl World {
                 return;
             }
             core.now.set(core.now.get() + TURN_NANOS);
-            let runs = core.executor.has_runnable() || core.turns.somebody_waits();
-            if runs || core.mailbox().has_mail() {
+            if core.has_work() || core.mailbox().has_mail() {
                 continue;
             }
             let Some(next) = core.timers.borrow().next_deadline() else { self.deadlock(core) };

@@ -3,8 +3,8 @@
 //! Whoever is served by a reactor is a [`Party`], those of one address in one [`Group`]. As long as one party has
 //! been alone for a while it does what it likes. Where another was active lately, each group has so many bytes of
 //! work in each turn of the loop, however many connections it has: what it cannot do then waits for the next turn, and
-//! sockets of others are looked at before (deficit round robin). Within a group the parties take turns, and within a
-//! party who waits longest is first.
+//! sockets of others are looked at before (deficit round robin). Within a group the parties take turns, also with one
+//! that asks again only when it was served, and within a party who waits longest is first.
 //!
 //! Bytes stand for time, as far as they can: whoever [spends](Turn::spend) says what else counts for how many.
 //! More than was left is made up for in the turns that follow.
@@ -24,14 +24,35 @@ use crate::line::{Line, Place};
 use crate::time::Nanos;
 
 /// Those of a reactor that wait for their turn, and who was active.
-#[derive(Default)]
 pub(crate) struct Sharing {
-    /// Groups in which somebody waits.
+    /// Groups in which a party is in the ring.
     waiting: RefCell<Vec<Rc<Group>>>,
     /// The party that was active last.
     last: Cell<Option<u64>>,
     /// Until when there counts as more than one.
     shared_until: Cell<Nanos>,
+    /// The party of what the reactor does for nobody in particular.
+    own: Rc<Party>,
+}
+
+impl Default for Sharing {
+    fn default() -> Self {
+        Self {
+            waiting: RefCell::default(),
+            last: Cell::default(),
+            shared_until: Cell::default(),
+            own: Party::of(&Group::new()),
+        }
+    }
+}
+
+impl Drop for Sharing {
+    /// A party in its group's ring has the group, which has the party.
+    fn drop(&mut self) {
+        for group in self.waiting.take() {
+            group.ring.take();
+        }
+    }
 }
 
 impl Sharing {
@@ -74,9 +95,10 @@ pub struct Group {
     left: Cell<i64>,
     /// The turn in which that was counted up.
     turn: Cell<u64>,
-    /// Parties in which somebody waits who is not called, the next to be called first.
+    /// Parties in which somebody waits, the next to be called first. One of which somebody is called stays in front until
+    /// that turn is over: whoever asked in the meantime is before its others.
     ring: RefCell<VecDeque<Rc<Party>>>,
-    /// Somebody is called and has not begun.
+    /// Somebody of the first party is called, and has not had the turn yet or is in the midst of it.
     called: Cell<bool>,
     is_listed: Cell<bool>,
 }
@@ -110,19 +132,32 @@ impl Group {
             return;
         }
         let mut ring = self.ring.borrow_mut();
-        while let Some(party) = ring.pop_front() {
+        while let Some(party) = ring.front() {
             let first = party.line.borrow_mut().leave_first();
+            if let Some(first) = first {
+                self.called.set(true);
+                return first.wake();
+            }
+            // Those who waited in it have all left.
+            party.in_ring.set(false);
+            ring.pop_front();
+        }
+    }
+
+    /// Whoever was called had the turn or does not want it any more: the other parties are first.
+    fn pass_on(&self, core: &Core) {
+        let called = self.called.replace(false);
+        debug_assert!(called, "a turn is passed on by whoever was called");
+        let mut ring = self.ring.borrow_mut();
+        if let Some(party) = ring.pop_front() {
             let more = !party.line.borrow().is_empty();
             party.in_ring.set(more);
             if more {
                 ring.push_back(party);
             }
-            // Those who waited in it may all have left.
-            if let Some(first) = first {
-                self.called.set(true);
-                return first.wake();
-            }
         }
+        drop(ring);
+        self.call_next(core);
     }
 }
 
@@ -133,6 +168,8 @@ pub struct Party {
     /// Those of it that wait and are not called.
     line: RefCell<Line<Waker>>,
     in_ring: Cell<bool>,
+    /// When it last did something.
+    seen: Cell<Nanos>,
 }
 
 impl fmt::Debug for Group {
@@ -149,13 +186,15 @@ impl fmt::Debug for Party {
 
 thread_local! {
     static PARTIES: Cell<u64> = const { Cell::new(0) };
-    static OWN: Rc<Party> = Party::of(&Group::new());
 }
 
-/// The party of what a reactor does for nobody in particular.
+/// The party of what this reactor does for nobody in particular.
+///
+/// # Panics
+/// When this thread runs none.
 #[must_use]
 pub fn own() -> Rc<Party> {
-    OWN.with(Rc::clone)
+    current::with(|core| Rc::clone(&core.turns.own))
 }
 
 impl Party {
@@ -166,13 +205,20 @@ impl Party {
             id: PARTIES.with(|parties| parties.replace(parties.get() + 1)),
             line: RefCell::new(Line::new()),
             in_ring: Cell::default(),
+            seen: Cell::default(),
         })
     }
 
-    /// Notes that it does something: others are not alone then.
+    /// Notes that it does something. Once it did something twice within a short time it counts as active, and others
+    /// are not alone: the one command with which an idle host keeps its controller does not bound them.
     #[inline]
     pub fn is_active(&self) {
-        current::with(|core| core.turns.note(self.id, core.now.get()));
+        current::with(|core| {
+            let now = core.now.get();
+            if now < self.seen.replace(now).saturating_add(LATELY_NANOS) {
+                core.turns.note(self.id, now);
+            }
+        });
     }
 
     /// Whether others were active lately, so that there is an end to what it may do in a turn.
@@ -233,7 +279,7 @@ impl Seat {
         current::with(|core| {
             let bounded = core.turns.are_shared(core.now.get());
             if !bounded && self.place.get().is_none() {
-                return Poll::Ready(Turn { group: None, bounded });
+                return Poll::Ready(Turn { group: None, bounded, called: false });
             }
             self.poll_bounded(core, bounded, cx)
         })
@@ -242,24 +288,22 @@ impl Seat {
     #[cold]
     fn poll_bounded(&self, core: &Core, bounded: bool, cx: &Context<'_>) -> Poll<Turn<'_>> {
         let group = &self.party.group;
-        match self.place.get() {
+        let called = match self.place.get() {
             Some(place) => {
                 if let Some(waker) = self.party.line.borrow_mut().get_mut(place) {
                     waker.clone_from(cx.waker());
                     return Poll::Pending;
                 }
                 self.place.set(None);
-                group.called.set(false);
+                true
             }
-            None if !group.called.get()
-                && group.ring.borrow().is_empty()
-                && group.has_left(core) => {}
+            None if group.ring.borrow().is_empty() && group.has_left(core) => false,
             None => {
                 self.place.set(Some(self.party.join(core, cx.waker().clone())));
                 return Poll::Pending;
             }
-        }
-        Poll::Ready(Turn { group: Some(group), bounded })
+        };
+        Poll::Ready(Turn { group: Some(group), bounded, called })
     }
 
     /// Waits no more.
@@ -267,9 +311,8 @@ impl Seat {
         let Some(place) = self.place.take() else { return };
         let left = self.party.line.borrow_mut().leave(place);
         if left.is_none() {
-            // It was called: the next one is.
-            self.party.group.called.set(false);
-            current::try_with(|core| self.party.group.call_next(core));
+            // It was called.
+            current::try_with(|core| self.party.group.pass_on(core));
         }
         drop(left);
     }
@@ -287,6 +330,8 @@ pub struct Turn<'a> {
     /// Whose it is, where others of it may wait.
     group: Option<&'a Rc<Group>>,
     bounded: bool,
+    /// It was waited for.
+    called: bool,
 }
 
 impl Turn<'_> {
@@ -317,8 +362,8 @@ impl Turn<'_> {
 impl Drop for Turn<'_> {
     #[inline]
     fn drop(&mut self) {
-        if let Some(group) = self.group {
-            current::try_with(|core| group.call_next(core));
+        if let Some(group) = self.group.filter(|_| self.called) {
+            current::try_with(|core| group.pass_on(core));
         }
     }
 }

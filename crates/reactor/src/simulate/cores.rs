@@ -36,7 +36,7 @@ enum Fault {
 /// A core while another has the baton.
 struct Waiting {
     mailbox: Arc<Mailbox>,
-    /// It has tasks to run, and so many in all.
+    /// It has something to do in its next turn, and so many tasks in all.
     runnable: bool,
     alive: usize,
     deadline: Option<Nanos>,
@@ -108,7 +108,7 @@ impl Baton {
     fn pass(&self, number: usize, core: &Core) -> Option<Turn> {
         let mut inside = self.inside();
         let waiting = &mut inside.cores[number];
-        waiting.runnable = core.executor.has_runnable();
+        waiting.runnable = core.has_work();
         waiting.alive = core.executor.alive();
         waiting.deadline = core.timers.borrow().next_deadline();
         inside.now += TURN_NANOS;

@@ -492,12 +492,10 @@ impl Slot for IoSlot<'_> {
         self.request.work(bytes).await
     }
 
-    async fn place(&self, at: &Attached, bytes: usize) -> Result<Option<Grant>, Status> {
+    async fn place(&self, at: &Attached, bytes: usize) -> Option<Grant> {
         let share = self.request.queue().share();
-        match at.places(|places| share.account_of(places)) {
-            Some(account) => self.request.take(account, charge_in_drive(bytes)).await.map(Some),
-            None => Ok(None),
-        }
+        let account = at.places(|places| share.account_of(places))?;
+        Some(account.take(charge_in_drive(bytes)).await)
     }
 
     fn namespace(&self, nsid: u32) -> Option<Rc<Attached>> {

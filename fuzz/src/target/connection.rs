@@ -9,5 +9,5 @@ const BYTES_MAX: usize = 512;
 /// Has a host do what the input says.
 pub fn connection(input: &[u8]) {
     let input = &input[..input.len().min(BYTES_MAX)];
-    run(Choices::Bytes(input.to_vec().into_iter()));
+    run(Choices::Bytes(Vec::from(input).into_iter()));
 }

@@ -136,8 +136,8 @@ impl Slot for Host {
         Ok(self.account.take(1).await)
     }
 
-    async fn place(&self, _at: &Attached, _bytes: usize) -> Result<Option<Grant>, Status> {
-        Ok(None)
+    async fn place(&self, _at: &Attached, _bytes: usize) -> Option<Grant> {
+        None
     }
 
     fn namespace(&self, nsid: u32) -> Option<Rc<Attached>> {
@@ -158,7 +158,7 @@ impl Slot for Host {
 /// What lies at `block` of a medium before anything is written: nothing else does.
 fn canary(block: u64, size: u32) -> Vec<u8> {
     let mut bytes = vec![0; usize32(size)];
-    Prng::new(block ^ 0x63_616e_6172_79).fill(&mut bytes);
+    Prng::new(block ^ 0x6361_6e61_7279).fill(&mut bytes);
     bytes
 }
 
@@ -177,7 +177,7 @@ impl World {
             region.copy_in(at, &canary(block, SMALL)).expect("a block of memory");
         }
         let options = RegionOptions { block_size: LARGE, shared: false, committed: false };
-        let drive = || Arc::new(Drive::memory(64 << 20, options).expect("a drive"));
+        let drive = || Arc::new(Drive::memory(96 << 20, options).expect("a drive"));
         let spec = PoolSpec {
             name: "p".into(),
             id: [7; 16],
@@ -276,7 +276,7 @@ fn copy_list(prng: &mut Prng) -> Vec<u8> {
     let mut list = vec![0; 4 * 32];
     for entry in list.chunks_mut(32) {
         entry[8..16].copy_from_slice(&prng.below(BLOCKS + 4).to_le_bytes());
-        entry[16..18].copy_from_slice(&(prng.below(24) as u16).to_le_bytes());
+        entry[16..18].copy_from_slice(&u16::try_from(prng.below(24)).unwrap_or(0).to_le_bytes());
     }
     list
 }
@@ -285,7 +285,7 @@ fn copy_list(prng: &mut Prng) -> Vec<u8> {
 fn deallocate_list(prng: &mut Prng) -> Vec<u8> {
     let mut list = vec![0; 4 * 16];
     for entry in list.chunks_mut(16) {
-        entry[4..8].copy_from_slice(&(prng.below(40) as u32).to_le_bytes());
+        entry[4..8].copy_from_slice(&u32::try_from(prng.below(40)).unwrap_or(0).to_le_bytes());
         entry[8..16].copy_from_slice(&prng.below(BLOCKS + 4).to_le_bytes());
     }
     list

@@ -87,9 +87,8 @@ fn parties_of_a_group_take_turns_however_many_wait_in_one() {
         let group = Group::new();
         let parties = [50, 1, 7].map(|tasks| (tasks, Party::of(&group)));
         use_up(&parties[0].1).await;
-        let of_each = parties.map(|(tasks, party)| {
-            (0..tasks).map(|_| worker(&party)).collect::<Vec<_>>()
-        });
+        let of_each =
+            parties.map(|(tasks, party)| (0..tasks).map(|_| worker(&party)).collect::<Vec<_>>());
         for turns in 1..=60 {
             yield_now().await;
             let done = of_each.each_ref().map(|workers| sum(workers));

@@ -20,7 +20,7 @@ pub async fn compare(
     let run = at.transfer(command.range, sqe)?;
     at.permit(CommandGroup::Read)?;
     let expected = gather(sqe, slot, run.bytes()).await?;
-    let _place = slot.place(at, run.bytes()).await?;
+    let _place = slot.place(at, run.bytes()).await;
     at.permit(CommandGroup::Read)?;
     at.check_equal(run.offset, &expected).await?;
     Ok(Reply::SUCCESS)

@@ -136,7 +136,7 @@ async fn move_blocks(at: &Attached, leg: &Leg, slot: &impl Slot) -> Result<(), S
             reactor::yield_now().await;
             continue;
         }
-        let _place = slot.place(at, length).await?;
+        let _place = slot.place(at, length).await;
         let data = Gathered::of_pool(from.load(source, length).await?, None);
         let (data, _under_way) = at.enter_with(data, leg.destination.range).await;
         at.permit_change()?;

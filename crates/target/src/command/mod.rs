@@ -91,15 +91,8 @@ pub trait Slot {
     fn work(&self, bytes: usize) -> impl Future<Output = Result<Grant, Status>>;
 
     /// Waits for the host's turn to have `bytes` under way in the drive of a namespace; to be dropped when they are
-    /// there. `None` where there is no need to wait.
-    ///
-    /// # Errors
-    /// As [`Slot::hold`].
-    fn place(
-        &self,
-        at: &Attached,
-        bytes: usize,
-    ) -> impl Future<Output = Result<Option<Grant>, Status>>;
+    /// there. `None` where there is no need to wait. Whoever waits is not aborted, as if the drive had it already.
+    fn place(&self, at: &Attached, bytes: usize) -> impl Future<Output = Option<Grant>>;
 
     /// Another namespace of the same controller, for Copy.
     fn namespace(&self, nsid: u32) -> Option<Rc<Attached>>;

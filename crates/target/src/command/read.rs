@@ -110,7 +110,7 @@ pub async fn read(
     }
     let run = at.transfer(command.range, sqe)?;
     let _held = slot.hold_to_send(charge_to_send(run.bytes())).await?;
-    let _place = slot.place(at, run.bytes()).await?;
+    let _place = slot.place(at, run.bytes()).await;
     at.permit(CommandGroup::Read)?;
     let buffer = at.load(run.offset, run.bytes()).await?;
     Ok(Reply::with_data(Payload::Buffer { buffer, length: run.bytes() }))

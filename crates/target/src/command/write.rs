@@ -51,7 +51,7 @@ pub async fn write(
     let run = at.transfer(command.range, sqe)?;
     at.permit_change()?;
     let data = gather(sqe, slot, run.bytes()).await?;
-    let _place = slot.place(at, run.bytes()).await?;
+    let _place = slot.place(at, run.bytes()).await;
     let (data, _under_way) = at.enter_with(data, run.range).await;
     // A reservation may have come while the data was on its way.
     at.permit_change()?;

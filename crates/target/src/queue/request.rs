@@ -113,7 +113,7 @@ impl Request {
                     TransferError::Closed => Status::ABORTED_SQ_DELETION,
                 })?;
                 // What is done with it takes at least as long as a copy of it.
-                self.turn(usize32(length)).await?;
+                self.turn(usize32(length)).await;
                 Ok(buffer)
             }
             Err(aborted) => {
@@ -161,23 +161,19 @@ impl Request {
     /// As [`Request::hold`].
     pub async fn work(&self, bytes: usize) -> Result<Grant, Status> {
         let grant = self.take(&self.queue.share().work, 1).await?;
-        self.turn(bytes).await?;
+        self.turn(bytes).await;
         Ok(grant)
     }
 
-    /// Waits for the host's turn of the core, to do what takes as long as to move so many bytes.
-    async fn turn(&self, bytes: usize) -> Result<(), Status> {
+    /// Waits for the host's turn of the core, to do what takes as long as to move so many bytes. It comes without the
+    /// host, so that a Disconnect waits for the command, too.
+    async fn turn(&self, bytes: usize) {
         if Party::is_bounded() {
-            self.unless_aborted(pin!(self.queue.share().turns.work(bytes))).await?;
+            self.queue.share().turns.work(bytes).await;
         }
-        Ok(())
     }
 
-    /// Waits until an account of the host's has `amount` more.
-    ///
-    /// # Errors
-    /// As [`Request::hold`].
-    pub async fn take(&self, account: &Rc<Account>, amount: usize) -> Result<Grant, Status> {
+    async fn take(&self, account: &Rc<Account>, amount: usize) -> Result<Grant, Status> {
         match account.try_take(amount) {
             Some(grant) => Ok(grant),
             None => self.unless_aborted(pin!(account.take(amount))).await,

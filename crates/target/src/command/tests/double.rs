@@ -257,8 +257,8 @@ impl Slot for Double {
         Ok(self.account.take(1).await)
     }
 
-    async fn place(&self, _at: &Attached, _bytes: usize) -> Result<Option<Grant>, Status> {
-        Ok(None)
+    async fn place(&self, _at: &Attached, _bytes: usize) -> Option<Grant> {
+        None
     }
 
     fn namespace(&self, nsid: u32) -> Option<Rc<Attached>> {

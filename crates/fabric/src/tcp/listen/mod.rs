@@ -267,8 +267,11 @@ impl Connection {
             let resumed = self.resume();
             return Poll::Ready(Ok((0..resumed, turn)));
         }
+        let owed = self.owed.get();
         let filled =
             ready!(self.poll_fill(if turn.is_bounded() { PART_BYTES } else { RECEIVE_BYTES }, cx));
+        // What was received where it belongs; the inbox counts when it is parsed.
+        turn.spend(owed - self.owed.get());
         seat.party().is_active();
         Poll::Ready(filled.map(|filled| (filled, turn)))
     }

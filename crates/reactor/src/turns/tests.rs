@@ -7,7 +7,8 @@ use crate::{now, simulate, spawn, yield_now};
 
 /// What one does in a turn of its own.
 const UNIT: usize = 16 << 10;
-const UNITS_A_TURN: usize = TURN_BYTES as usize / UNIT;
+const UNITS_A_TURN: usize = 4;
+const _: () = assert!((UNITS_A_TURN * UNIT) as i64 == TURN_BYTES);
 
 /// A task that works whenever it has a turn, and counts.
 fn worker(party: &Rc<Party>) -> Rc<Cell<usize>> {

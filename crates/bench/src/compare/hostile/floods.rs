@@ -40,8 +40,11 @@ const FLOODS: &[Flood] = &[
     flood("flood-deallocate", "Deallocate of 32 MiB, 8 queues of 127", (8, 128), deallocate),
 ];
 
+/// Serves a namespace with a poll policy.
+type Start = fn(&Options, &str) -> Outcome<Flashloom>;
+
 /// Where the namespace is, and how it is served.
-const PLACES: &[(&str, fn(&Options, &str) -> Outcome<Flashloom>)] = &[
+const PLACES: &[(&str, Start)] = &[
     ("memory", |options, poll| Flashloom::start(&options.flashloom, poll)),
     ("drive", |options, poll| Flashloom::with_file(&options.flashloom, poll)),
     ("volume", |options, poll| Flashloom::with_volume(&options.flashloom, poll, Drives::Memory)),
@@ -111,6 +114,10 @@ fn run(options: &Options, flood: &Flood, server: &Flashloom, behind: &Flashloom)
 }
 
 /// Runs `measure` while the flood goes on; what it measured, and the flood's commands a second.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a blocking client is measured, which runs no reactor"
+)]
 fn during<T>(
     flood: &Flood,
     server: &Flashloom,

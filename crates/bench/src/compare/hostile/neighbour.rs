@@ -68,6 +68,10 @@ fn favour(whom: &[&str]) {
     }
 }
 
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a blocking client is measured, which runs no reactor"
+)]
 fn read(server: &Flashloom, time: Duration) -> Outcome<Waits> {
     let (_admin, cntlid) = WHO.admin(server)?;
     let mut socket = WHO.queue(server, 1, cntlid, 32)?;

@@ -113,7 +113,10 @@ impl Media {
         self.give_space();
         everything.options.import = true;
         let pool = self.attempt(&everything).await?;
-        pool.ok_or_else(|| Refusal::Other("refused with everything there is".into()))
+        pool.ok_or_else(|| {
+            let said = self.said().join("; ");
+            Refusal::Other(format!("refused with everything there is: {said}"))
+        })
     }
 
     fn everything(&self) -> Attempt {
@@ -259,6 +262,10 @@ impl Media {
             Ok(pool) => {
                 self.note("it opens");
                 self.kept.take();
+                // What is in its place can be reached.
+                if let Some(n) = attempt.blank {
+                    self.truth.borrow_mut().poisoned.remove(&n);
+                }
                 // Nobody needs to import it again.
                 self.exported.set(false);
                 self.learn(attempt, &pool).await?;

@@ -122,6 +122,8 @@ pub struct Known {
     told: bool,
     /// It was open, and is to be opened again.
     again_open: bool,
+    /// What it was until its export failed: something of it may still come to its drives.
+    ending: Option<Arc<OpenPool>>,
 }
 
 impl Known {
@@ -137,6 +139,7 @@ impl Known {
             is_routine: false,
             told: false,
             again_open: false,
+            ending: None,
         }
     }
 
@@ -225,6 +228,7 @@ impl Pools {
                 is_routine: false,
                 told: false,
                 again_open: false,
+                ending: None,
             };
             self.known.insert(name.clone(), known);
         }
@@ -245,6 +249,10 @@ impl Pools {
         for (name, sight) in seen {
             let Some(known) = self.known.get_mut(&name) else { continue };
             let Condition::Closed(problem) = &known.condition else { continue };
+            if known.ending.as_ref().is_some_and(|pool| !pool.let_go()) {
+                continue;
+            }
+            known.ending = None;
             let before = known.sight.iter().chain(std::iter::repeat(&None));
             let is_new = sight.iter().zip(before).any(|(now, then)| now.is_some() && now != then);
             if is_new && !known.sight.is_empty() {

@@ -39,10 +39,11 @@ impl Pools {
     }
 
     /// A pool was closed, and its drives may say that it was exported, or not: it is opened again, or found exported,
-    /// after `wait` without what it lacks.
+    /// once nothing of it can come to its drives any more, and after `wait` without what it lacks.
     pub fn fail_export(&mut self, name: &Name, error: &Error, wait: Duration) {
         let Some(known) = self.known.get_mut(name) else { return };
         let wait = Nanos::try_from(wait.as_nanos()).unwrap_or(Nanos::MAX);
+        known.ending = known.pool().cloned();
         known.condition = Condition::Closed(format!("its export failed: {error}"));
         known.sight.clear();
         known.tries = LATE_TRIES;

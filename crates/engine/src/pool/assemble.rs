@@ -94,6 +94,17 @@ enum SeenLog {
     Empty,
 }
 
+impl SeenLog {
+    /// The last stripe that a log made anew relies on.
+    fn relied_on(&self) -> Option<u64> {
+        match self {
+            Self::Found(looked) => looked.is_anew().then(|| looked.opened().durable_stripe),
+            Self::Lost(anew) => Some(anew.durable_stripe),
+            Self::Empty => None,
+        }
+    }
+}
+
 /// What was copied while the pool was open looks like the log itself, but for what has left the log since.
 fn old_log(name: &str, last: u64, known: u64) -> Error {
     let context = format!(
@@ -189,7 +200,12 @@ impl Frame {
             }
             Begin::New | Begin::Clean => (SeenLog::Empty, 0),
         };
-        let rolled = recover::roll(&found, &segments, &common.allocator, durable).await?;
+        let rolled = recover::roll(&found, &segments, &common.allocator, durable).await;
+        let rolled = rolled.map_err(|error| match (log.relied_on(), error.kind) {
+            // A moment ago it was there.
+            (Some(_), Kind::Corrupt) => Error::caused(Kind::Corrupt, error.context, WentSince),
+            _ => error,
+        })?;
         Ok(Seen { log, found, rolled })
     }
 
@@ -284,12 +300,7 @@ impl Frame {
         }
         let Seen { log, found, mut rolled } = seen;
         let segments = self.segments()?;
-        let relied_on = match &log {
-            SeenLog::Found(looked) => looked.is_anew().then(|| looked.opened().durable_stripe),
-            SeenLog::Lost(anew) => Some(anew.durable_stripe),
-            SeenLog::Empty => None,
-        };
-        if let Some(until) = relied_on {
+        if let Some(until) = log.relied_on() {
             // Those stripes are relied on from now on: they are made whole.
             let whole = recover::last_whole(&found, &segments).await?;
             if whole < until {

@@ -211,8 +211,8 @@ impl Media {
         let is_current = |n: &usize| truth.current.contains(n) && Some(*n) != *blank;
         let log = match self.plan.shape.log {
             LogShape::Drives => true,
-            // Nothing is in the log of a pool that was closed in order.
-            LogShape::Pmem(_) if self.exported.get() || self.closed.get() => !log.is_empty(),
+            // Nothing is in the log of a pool that was closed in order, exported or not. An export may have failed.
+            LogShape::Pmem(_) if self.closed.get() => !log.is_empty(),
             LogShape::Pmem(_) => log.iter().any(is_current),
         };
         let is_allowed = options.degraded && (options.import || !self.exported.get());

@@ -213,12 +213,21 @@ impl Life {
         matches!(answer, Answer::Refused(Refusal::Full)) && self.run.world.is_scarce()
     }
 
+    /// Whether a volume is not there to be changed because a deletion that failed was done nevertheless.
+    fn is_gone<T>(answer: &Answer<T>, was_open: bool) -> bool {
+        was_open && matches!(answer, Answer::Refused(Refusal::NotFound))
+    }
+
     /// Tells whether it was done.
     pub async fn delete(&self, v: &Target) -> bool {
         let what = format!("delete {}", v.name);
         self.note(format_args!("{what}"));
+        let was_open = self.run.model.borrow().is_open(v.serial);
         self.run.model.borrow_mut().begin_delete(v.serial);
         let answer = self.settled(&what, self.store.delete(&v.name)).await;
+        if Self::is_gone(&answer, was_open) {
+            return false;
+        }
         if self.lacks_space(&answer) {
             self.run.model.borrow_mut().refuse_change(v.serial);
             return false;
@@ -236,7 +245,8 @@ impl Life {
         self.note(format_args!("{what}"));
         let begun = self.run.model.borrow_mut().begin_resize(v.serial, size);
         let answer = self.settled(&what, self.store.resize(&v.name, size)).await;
-        if self.lacks_space(&answer) {
+        let is_gone = Self::is_gone(&answer, self.run.model.borrow().is_open(v.serial));
+        if is_gone || self.lacks_space(&answer) {
             self.run.model.borrow_mut().refuse_resize(&begun);
             return false;
         }
@@ -253,6 +263,9 @@ impl Life {
         self.note(format_args!("{what}"));
         self.run.model.borrow_mut().begin_rename(v.serial, to);
         let answer = self.settled(&what, self.store.rename(&v.name, to)).await;
+        if Self::is_gone(&answer, self.run.model.borrow().is_open(v.serial)) {
+            return false;
+        }
         if self.lacks_space(&answer) {
             self.run.model.borrow_mut().refuse_change(v.serial);
             return false;

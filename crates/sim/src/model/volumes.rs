@@ -62,6 +62,11 @@ impl Model {
         self.volume(volume).presence = Presence::Open;
     }
 
+    /// Whether nobody knows if it is there: its creation or deletion failed, or is under way.
+    pub fn is_open(&self, volume: Serial) -> bool {
+        self.volumes[index(volume)].presence == Presence::Open
+    }
+
     /// It is gone, or was never made.
     pub fn end_delete(&mut self, volume: Serial) {
         self.change(volume);

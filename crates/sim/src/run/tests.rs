@@ -175,7 +175,8 @@ const LOSES_LOG_SEEDS: u64 = 60;
 /// 171344380629468: the same, where the only other copy of the header was the one that had been torn.
 /// 189772342632823: a volume whose deletion had failed could be written, and not made larger.
 /// 169331293824620: a drive went between the look at the stripes that a lost log relied on and their making whole.
-const LOSES_LOG_FOUND: [u64; 17] = [
+/// 210982878481732: the same, between that look and the next, at what the stripes hold.
+const LOSES_LOG_FOUND: [u64; 18] = [
     59,
     284,
     349,
@@ -193,6 +194,7 @@ const LOSES_LOG_FOUND: [u64; 17] = [
     171_344_380_629_468,
     189_772_342_632_823,
     169_331_293_824_620,
+    210_982_878_481_732,
 ];
 
 #[test]

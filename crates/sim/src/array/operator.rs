@@ -262,8 +262,8 @@ impl Media {
             Ok(pool) => {
                 self.note("it opens");
                 self.kept.take();
-                // What is in its place can be reached.
-                if let Some(n) = attempt.blank {
+                // What was put in its place can be reached.
+                if let Some(n) = attempt.blank.filter(|n| attempt.log.contains(n)) {
                     self.truth.borrow_mut().poisoned.remove(&n);
                 }
                 // Nobody needs to import it again.

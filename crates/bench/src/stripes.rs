@@ -134,7 +134,7 @@ impl Rig {
             block = (block + count) % self.crcs.len();
         }
         let filled = now_exact();
-        let sealed = builder.seal(1);
+        let sealed = builder.seal(1).await;
         let ready = now_exact();
         self.segments.write(sealed).await?;
         parts.fill += filled - begun;

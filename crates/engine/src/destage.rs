@@ -7,6 +7,7 @@
 
 use std::rc::Rc;
 
+use reactor::turns::give_way;
 use stdx::Counted;
 use stdx::num::{u32_of, u64_of, usize32};
 
@@ -14,11 +15,12 @@ use crate::address::{BLOCK, Entry, Key, Location};
 use crate::canary::{self, Canary, Step};
 use crate::error::Result;
 use crate::format::lost::Lost;
-use crate::log::{Item, What};
+use crate::log::{Item, RECORD_BLOCKS_MAX, What};
 use crate::segment::{Owner, Placed, Stream, StripeHeader};
 use crate::shard::{Shard, count};
+use crate::shared::LEARNT_AT_ONCE;
 
-/// Blocks taken from the log at once: a few stripes' worth.
+/// Blocks taken from the log before it may be trimmed of them: a few stripes' worth.
 const BATCH: usize = 1024;
 
 /// The log is left to fill so far, in parts of 1024, before anything is taken from it: what is
@@ -37,7 +39,7 @@ const FILL_HIGH: u64 = 768;
 impl Shard {
     /// Takes blocks from the log into stripes, until the shard ends.
     pub async fn destage(self: Rc<Self>) {
-        let mut items = Vec::with_capacity(BATCH);
+        let mut items = Vec::with_capacity(RECORD_BLOCKS_MAX);
         while !self.ended.get() {
             self.filling.until(|| self.ended.get() || self.is_due() || self.is_stuck()).await;
             let done = if self.is_due() {
@@ -75,9 +77,25 @@ impl Shard {
     }
 
     async fn destage_batch(&self, items: &mut Vec<Item>) -> Result<()> {
-        items.clear();
-        let through = self.log.next_batch(BATCH, items)?;
-        self.writer.note_log(through);
+        let (mut last, mut taken) = (None, 0);
+        let through = loop {
+            items.clear();
+            let through = self.log.next_batch(RECORD_BLOCKS_MAX, items)?;
+            self.writer.note_log(through);
+            last = self.destage_items(items).await?.or(last);
+            taken += items.len();
+            if taken >= BATCH || self.log.pending() == 0 {
+                break through;
+            }
+        };
+        count(&self.counters.destaged, u64_of(taken));
+        self.handed.borrow_mut().push_back((through, last));
+        self.writer.progress.raise();
+        Ok(())
+    }
+
+    /// Gives where the last of them went.
+    async fn destage_items(&self, items: &[Item]) -> Result<Option<Location>> {
         let (mut last, mut at, mut in_turn) = (None, 0, 0);
         while at < items.len() {
             let (taken, location) = self.destage_some(&items[at..]).await?;
@@ -87,10 +105,7 @@ impl Shard {
                 in_turn = 0;
             }
         }
-        count(&self.counters.destaged, u64_of(items.len()));
-        self.handed.borrow_mut().push_back((through, last));
-        self.writer.progress.raise();
-        Ok(())
+        Ok(last)
     }
 
     /// Puts the first of `items`, a block, hole or reference, into the user stream, and blocks that lie behind it
@@ -191,18 +206,16 @@ impl Shard {
     /// The map learns a stripe's records.
     pub async fn learn(&self, header: &StripeHeader) -> Result<()> {
         let _learning = Counted::new(&self.learning);
+        let mut learnt = 0;
         for record in header.placed() {
+            // Records may be many, and have one block each.
+            learnt += record.crcs.len();
+            if learnt >= LEARNT_AT_ONCE {
+                give_way().await;
+                learnt = 0;
+            }
             match record.owner {
-                Owner::Write { key } => {
-                    self.reserve_in_map(record.crcs.len()).await?;
-                    let blocks = u32_of(record.crcs.len());
-                    self.writer.table.borrow_mut().add_live(record.location, blocks);
-                    self.map.insert(key, record.location, record.crcs);
-                    if key.view.is_shared() {
-                        // Those who refer to it may be gone by now.
-                        self.pages.unreferred(u64::from(blocks));
-                    }
-                }
+                Owner::Write { key } => self.learn_write(key, record).await?,
                 Owner::Hole { key, blocks } => {
                     self.reserve_in_map(2).await?;
                     self.map.insert_hole(key.view, key.block, blocks);
@@ -217,6 +230,22 @@ impl Shard {
         self.writer.table.borrow_mut().stripe_applied(header.segment, Some(header.sequence));
         self.applied.set(header.sequence);
         self.wake.raise();
+        Ok(())
+    }
+
+    async fn learn_write(&self, key: Key, record: Placed<'_>) -> Result<()> {
+        for (n, crcs) in (0..).step_by(LEARNT_AT_ONCE).zip(record.crcs.chunks(LEARNT_AT_ONCE)) {
+            self.reserve_in_map(crcs.len()).await?;
+            let (key, at) =
+                (Key::new(key.view, key.block + u64::from(n)), record.location.offset(n));
+            let blocks = u32_of(crcs.len());
+            self.writer.table.borrow_mut().add_live(at, blocks);
+            self.map.insert(key, at, crcs);
+            if key.view.is_shared() {
+                // Those who refer to it may be gone by now.
+                self.pages.unreferred(u64::from(blocks));
+            }
+        }
         Ok(())
     }
 

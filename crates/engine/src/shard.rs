@@ -337,16 +337,16 @@ impl Shard {
         self.started.set(true);
         self.common.join(self.writer.shard);
         *self.tasks.borrow_mut() = vec![
-            reactor::spawn(Rc::clone(self).destage()),
-            reactor::spawn(Rc::clone(self).settle()),
-            reactor::spawn(Rc::clone(self).maintain()),
-            reactor::spawn(Rc::clone(self).feed()),
-            reactor::spawn(Rc::clone(self).reclaim()),
+            reactor::spawn_behind(Rc::clone(self).destage()),
+            reactor::spawn_behind(Rc::clone(self).settle()),
+            reactor::spawn_behind(Rc::clone(self).maintain()),
+            reactor::spawn_behind(Rc::clone(self).feed()),
+            reactor::spawn_behind(Rc::clone(self).reclaim()),
             reactor::spawn(Rc::clone(self).answer_calls()),
-            reactor::spawn(Rc::clone(self).look_for_space()),
+            reactor::spawn_behind(Rc::clone(self).look_for_space()),
             reactor::spawn(Rc::clone(self).watch_drives()),
             reactor::spawn(Rc::clone(self).watch_log()),
-            reactor::spawn(Rc::clone(self).count_used()),
+            reactor::spawn_behind(Rc::clone(self).count_used()),
         ];
     }
 

@@ -7,6 +7,7 @@
 
 use std::rc::Rc;
 
+use reactor::turns::give_way;
 use stdx::num::{low32, u32_of, usize32};
 
 use crate::address::{BLOCK, Entry, Key, Name};
@@ -15,8 +16,8 @@ use crate::error::{Error, Kind, Result};
 use crate::map::{Contents, Extents};
 use crate::shard::Shard;
 
-/// Blocks the map learns at once.
-const LEARNT_AT_ONCE: usize = 256;
+/// Blocks the map learns before others on the core have their turn: some ten microseconds' worth.
+pub const LEARNT_AT_ONCE: usize = 16;
 
 impl Shard {
     /// The map learns that blocks from `key` on refer to shared blocks. Those without an entry get
@@ -44,6 +45,7 @@ impl Shard {
             if !canary::skips(Step::SweepHearsReferences) {
                 self.keep(name, blocks);
             }
+            give_way().await;
         }
         Ok(())
     }
@@ -64,10 +66,14 @@ impl Shard {
             self.reserve_in_map(1).await?;
             let (key, name) = (Key::new(key.view, key.block + u64::from(n)), name.offset(n));
             let reference = Entry { location: name.reference(), crc: *crc };
-            let _reading = self.grace.enter();
+            let reading = self.grace.enter();
             let is_learnt = self.map.replace_if(key, name.birth(), reference).await?;
             if is_learnt && !canary::skips(Step::SweepHearsShared) {
                 self.keep(name, 1);
+            }
+            if usize32(n + 1).is_multiple_of(LEARNT_AT_ONCE) {
+                drop(reading);
+                give_way().await;
             }
         }
         Ok(())

@@ -472,10 +472,9 @@ impl Writer {
         };
         let info = Rc::clone(builder.info());
         self.table.borrow_mut().stripe_begun(info.id);
-        let stripe = builder.seal(sequence);
         let this = Rc::clone(self);
-        reactor::spawn(async move {
-            let done = this.segments.write(stripe).await;
+        reactor::spawn_behind(async move {
+            let done = this.segments.write(builder.seal(sequence).await).await;
             this.in_flight.release(1);
             this.dirty.borrow_mut().insert(info.id, info);
             match done {

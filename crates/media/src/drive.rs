@@ -22,7 +22,7 @@ use crate::memory::{Region, RegionOptions};
 use again::Again;
 use faulty::Faulty;
 use reactor::buffer::{self, Buffer, Pool};
-use reactor::turns::{self, Party};
+use reactor::turns;
 use std::path::Path;
 use std::sync::Arc;
 use stdx::num::u64_of;
@@ -324,9 +324,7 @@ impl Drive {
             Self::File(s) | Self::Block(s) => s.write(offset, data, fua).await,
             Self::Memory(region) => {
                 // A stripe's members are written together: those who are served wait for one at a time.
-                if Party::is_bounded() {
-                    turns::own().work(data.len()).await;
-                }
+                turns::give_way().await;
                 Ok(region.copy_in(offset, &data)?)
             }
             Self::Faulty(f) => {

@@ -135,7 +135,7 @@ impl Core {
         let scratch = Pool::new(SCRATCH_BYTES).map_err(no_space)?;
         Ok(Self {
             id: registration.id,
-            executor: Executor::new(registration.id),
+            executor: Executor::new(registration.id, driver.world().is_some()),
             driver,
             timers: RefCell::new(Timers::new()),
             hot: HotSet::default(),
@@ -233,7 +233,7 @@ impl Core {
         }
         self.turns.begin(self);
         self.hot.wake(self, last_turn_worked);
-        self.executor.run_turn();
+        self.executor.run_turn(self.turns.behind(self.now.get()));
         if ring.wants_enter() {
             ring.enter().map_err(ring_failed)?;
         }

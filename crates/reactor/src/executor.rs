@@ -1,6 +1,7 @@
-//! The executor: a slab of tasks and two run queues.
+//! The executor: a slab of tasks and three run queues.
 
 use crate::limits::{POLLS_PER_TURN, TASKS_MAX};
+use crate::time::{Nanos, clock};
 use crate::waker::TaskRef;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -19,6 +20,8 @@ pub(crate) enum Lane {
     Normal,
     /// Runs after the normal queue is drained: for work that gathers what the turn produced.
     Late,
+    /// Runs when nothing else can, and not for long in one turn: for work that nobody waits for.
+    Behind,
 }
 
 struct Slot {
@@ -45,6 +48,9 @@ pub(crate) struct Executor {
     tasks: RefCell<Tasks>,
     normal: RefCell<VecDeque<u32>>,
     late: RefCell<VecDeque<u32>>,
+    behind: RefCell<VecDeque<u32>>,
+    /// There is no time in which work could be behind other: it comes with the rest.
+    simulated: bool,
     /// Tasks that yielded: they run in the next turn.
     deferred: RefCell<Vec<Waker>>,
     polls: Cell<u64>,
@@ -67,13 +73,15 @@ fn pick(queue: &RefCell<VecDeque<u32>>, prng: &mut Prng) -> Option<u32> {
 }
 
 impl Executor {
-    pub fn new(reactor: u32) -> Self {
+    pub fn new(reactor: u32, simulated: bool) -> Self {
         Self {
             reactor,
+            simulated,
             first: EXECUTORS.fetch_add(1, Ordering::Relaxed).wrapping_mul(FAR),
             tasks: RefCell::default(),
             normal: RefCell::default(),
             late: RefCell::default(),
+            behind: RefCell::default(),
             deferred: RefCell::default(),
             polls: Cell::new(0),
         }
@@ -118,7 +126,8 @@ impl Executor {
         }
         entry.queued = true;
         match entry.lane {
-            Lane::Normal => self.normal.borrow_mut().push_back(slot),
+            Lane::Behind if !self.simulated => self.behind.borrow_mut().push_back(slot),
+            Lane::Normal | Lane::Behind => self.normal.borrow_mut().push_back(slot),
             Lane::Late => self.late.borrow_mut().push_back(slot),
         }
     }
@@ -164,6 +173,7 @@ impl Executor {
     pub fn has_runnable(&self) -> bool {
         !self.normal.borrow().is_empty()
             || !self.late.borrow().is_empty()
+            || !self.behind.borrow().is_empty()
             || !self.deferred.borrow().is_empty()
     }
 
@@ -173,19 +183,46 @@ impl Executor {
         !self.normal.borrow().is_empty()
     }
 
-    /// Runs the normal queue until it is empty (or the turn's budget is used), then what the
-    /// turn-end queue holds.
-    pub fn run_turn(&self) {
-        self.run_some(POLLS_PER_TURN);
+    /// Runs the normal queue until it is empty (or the turn's budget is used), and the turn-end queue: what was
+    /// produced does not wait for the work behind it, which gets so much of the turn then.
+    pub fn run_turn(&self, behind: Nanos) {
+        let mut polls = self.run_normal(POLLS_PER_TURN);
+        self.run_late();
+        if self.behind.borrow().is_empty() {
+            return;
+        }
+        let begun = clock();
+        while polls > 0 {
+            let Some(slot) = self.behind.borrow_mut().pop_front() else { break };
+            self.poll(slot);
+            polls = self.run_normal(polls - 1);
+            if clock() - begun > behind {
+                break;
+            }
+        }
+        self.run_late();
     }
 
-    /// As [`run_turn`](Self::run_turn), with a budget of so many polls.
+    /// As [`run_turn`](Self::run_turn) in simulation, with a budget of so many polls.
     #[inline]
     pub fn run_some(&self, polls: usize) {
-        for _ in 0..polls {
+        self.run_normal(polls);
+        self.run_late();
+    }
+
+    /// Gives how many polls are left.
+    #[inline]
+    fn run_normal(&self, mut polls: usize) -> usize {
+        while polls > 0 {
             let Some(slot) = self.normal.borrow_mut().pop_front() else { break };
             self.poll(slot);
+            polls -= 1;
         }
+        polls
+    }
+
+    #[inline]
+    fn run_late(&self) {
         let late = self.late.borrow().len();
         for _ in 0..late {
             let Some(slot) = self.late.borrow_mut().pop_front() else { break };
@@ -283,3 +320,6 @@ impl Executor {
         self.polls.get()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -71,7 +71,7 @@ pub use sys::{
     Usage, cpu, create_for_owner_only, pin as pin_thread, raise_descriptor_limit, thread_usage,
     user,
 };
-pub use task::{Task, spawn, spawn_late, try_spawn, yield_now};
+pub use task::{Task, spawn, spawn_behind, spawn_late, try_spawn, yield_now};
 pub use time::{Nanos, now, now_exact};
 pub use timer::{Elapsed, Sleep, sleep, sleep_until, timeout, timeout_attended};
 

@@ -131,6 +131,13 @@ const _: () = assert!(BUFFER_MAX / FILE_OP_BYTES <= FILE_OPS_OF_ONE);
 /// what others wait for. See [`turns`](crate::turns).
 pub(crate) const TURN_BYTES: i64 = 64 * 1024;
 
+/// Time in a turn for tasks that nobody waits for, while several are active: so long, and one poll more, they wait for
+/// them.
+pub(crate) const BEHIND_SHARED_NANOS: u64 = 30_000;
+
+/// While one is alone: short against what it may notice, long against what a turn costs beside.
+pub(crate) const BEHIND_NANOS: u64 = 200_000;
+
 /// How long somebody who did something counts as active: longer than it takes until hosts that wait for each answer ask
 /// again, drives included.
 pub(crate) const LATELY_NANOS: u64 = 100_000_000;

@@ -60,6 +60,11 @@ impl World {
         }
     }
 
+    /// Whether it is one of several cores.
+    pub const fn has_others(&self) -> bool {
+        self.seat.is_some()
+    }
+
     fn run_tasks(&self, core: &Core, polls: usize) {
         match &self.order {
             None => core.executor.run_some(polls),

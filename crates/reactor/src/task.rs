@@ -117,6 +117,15 @@ pub fn spawn_late<F: Future + 'static>(future: F) -> Task<F::Output> {
     spawn_on(future, Lane::Late, TASKS_MAX).expect("task limit reached")
 }
 
+/// Like [`spawn`], for work that nobody waits for: it runs when nothing else can, and not for long in one turn. A poll
+/// of it is to be short; [`give_way`](crate::turns::give_way) cuts what is not.
+///
+/// # Panics
+/// As [`spawn`].
+pub fn spawn_behind<F: Future + 'static>(future: F) -> Task<F::Output> {
+    spawn_on(future, Lane::Behind, TASKS_MAX).expect("task limit reached")
+}
+
 /// Lets the rest of the reactor run; continues in the next turn.
 pub async fn yield_now() {
     let mut yielded = false;

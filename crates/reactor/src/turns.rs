@@ -19,11 +19,14 @@ use std::future::poll_fn;
 use std::rc::Rc;
 
 use crate::core::{self as current, Core};
-use crate::limits::{LATELY_NANOS, TURN_BYTES};
+use crate::limits::{BEHIND_NANOS, BEHIND_SHARED_NANOS, LATELY_NANOS, TURN_BYTES};
 use crate::line::{Line, Place};
+use crate::simulate::World;
+use crate::task::yield_now;
 use crate::time::Nanos;
 
 /// Those of a reactor that wait for their turn, and who was active.
+#[derive(Default)]
 pub(crate) struct Sharing {
     /// Groups in which a party is in the ring.
     waiting: RefCell<Vec<Rc<Group>>>,
@@ -31,19 +34,6 @@ pub(crate) struct Sharing {
     last: Cell<Option<u64>>,
     /// Until when there counts as more than one.
     shared_until: Cell<Nanos>,
-    /// The party of what the reactor does for nobody in particular.
-    own: Rc<Party>,
-}
-
-impl Default for Sharing {
-    fn default() -> Self {
-        Self {
-            waiting: RefCell::default(),
-            last: Cell::default(),
-            shared_until: Cell::default(),
-            own: Party::of(&Group::new()),
-        }
-    }
 }
 
 impl Drop for Sharing {
@@ -59,6 +49,12 @@ impl Sharing {
     #[inline]
     fn are_shared(&self, now: Nanos) -> bool {
         now < self.shared_until.get()
+    }
+
+    /// How long a turn may be used for what nobody waits for.
+    #[inline]
+    pub fn behind(&self, now: Nanos) -> Nanos {
+        if self.are_shared(now) { BEHIND_SHARED_NANOS } else { BEHIND_NANOS }
     }
 
     #[inline]
@@ -188,13 +184,16 @@ thread_local! {
     static PARTIES: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The party of what this reactor does for nobody in particular.
+/// Between pieces of work that is done for nobody in particular: lets others have the core, where several are active,
+/// and goes on in the next turn. In simulation, where there are several cores.
 ///
 /// # Panics
-/// When this thread runs none.
-#[must_use]
-pub fn own() -> Rc<Party> {
-    current::with(|core| Rc::clone(&core.turns.own))
+/// When this thread runs no reactor.
+pub async fn give_way() {
+    let simulated = |core: &Core| core.driver.world().is_some_and(World::has_others);
+    if Party::is_bounded() || current::with(simulated) {
+        yield_now().await;
+    }
 }
 
 impl Party {

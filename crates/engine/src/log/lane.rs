@@ -10,6 +10,7 @@ use super::{Data, Found, Item, Reference, What};
 use crate::address::{BLOCK, Key};
 use crate::canary::{self, Canary};
 use crate::error::{Error, Kind as ErrorKind, Result};
+use std::collections::VecDeque;
 use stdx::num::{low32, u32_of, u64_of, usize64};
 use stdx::{crc32c, crc32c_append};
 
@@ -29,6 +30,8 @@ pub(super) struct Lane {
     pub settled: Mark,
     /// The first record destage has not been given.
     pub handed: Mark,
+    /// Where each batch that was handed out ends, but for those that are forgotten.
+    batches: VecDeque<Mark>,
     /// The first record that is still needed.
     pub tail: Mark,
     pub blocks: Blocks,
@@ -49,6 +52,7 @@ impl Lane {
             head: first,
             settled: first,
             handed: first,
+            batches: VecDeque::new(),
             tail: first,
             blocks: Blocks::new(control.ring, control.lane),
             stretches: Stretches::new(),
@@ -388,13 +392,29 @@ impl Lane {
                     Kind::Hole { .. } | Kind::Pad { .. } => 0,
                 };
                 if blocks_out > max || out.len() >= max {
-                    return Ok(self.handed.sequence - 1);
+                    return Ok(self.end_batch());
                 }
                 self.hand_out_record(mark, &record, out, store)?;
                 self.handed = Self::after(mark, record.kind);
             }
         }
-        Ok(self.handed.sequence - 1)
+        Ok(self.end_batch())
+    }
+
+    /// The last record that was handed out, which the log is told of when it may forget it.
+    fn end_batch(&mut self) -> u64 {
+        if self.batches.back().is_none_or(|last| last.sequence < self.handed.sequence) {
+            self.batches.push_back(self.handed);
+        }
+        self.handed.sequence - 1
+    }
+
+    /// All records before this one are forgotten.
+    pub fn trimmed(&mut self, tail: Mark) {
+        self.tail = tail;
+        while self.batches.front().is_some_and(|batch| batch.sequence <= tail.sequence) {
+            self.batches.pop_front();
+        }
     }
 
     fn hand_out_record(
@@ -438,41 +458,49 @@ impl Lane {
         Ok(())
     }
 
-    /// Drops index entries of the records from `from` on that still point there, `most` records at
-    /// a time; gives the mark reached, at `through` + 1 at last.
+    /// Drops index entries of the records from `from` on that still point there, until `most` blocks or records without
+    /// any were dropped; gives the mark reached, at `through` + 1 at last.
     pub fn forget(&mut self, from: Mark, through: u64, most: usize, store: &Store) -> Result<Mark> {
-        let (mut mark, end) = (from, (through + 1).min(from.sequence + u64_of(most)));
-        while mark.sequence < end {
-            self.look_ahead(mark, end, store)?;
+        let (mut mark, mut dropped) = (from, 0);
+        while mark.sequence <= through {
+            self.look_ahead(mark, through + 1, store)?;
             for n in 0..self.ahead.len() {
+                if dropped >= most {
+                    return Ok(mark);
+                }
                 let (at, record) = self.ahead[n];
-                self.forget_record(at, &record, store)?;
+                dropped += self.forget_record(at, &record, store)?.max(1);
                 mark = Self::after(at, record.kind);
             }
         }
         Ok(mark)
     }
 
-    fn forget_record(&mut self, mark: Mark, record: &Record, store: &Store) -> Result<()> {
-        if let Kind::Write { key, blocks } = record.kind {
-            let data = mark.position + u64_of(HEADER) + list_bytes(blocks);
-            for n in 0..u64_of(blocks) {
-                self.blocks.remove(forward(key, n), data + n * u64_of(BLOCK));
+    /// Gives how many blocks it had.
+    fn forget_record(&mut self, mark: Mark, record: &Record, store: &Store) -> Result<usize> {
+        match record.kind {
+            Kind::Write { key, blocks } => {
+                let data = mark.position + u64_of(HEADER) + list_bytes(blocks);
+                for n in 0..u64_of(blocks) {
+                    self.blocks.remove(forward(key, n), data + n * u64_of(BLOCK));
+                }
+                Ok(blocks)
             }
-        }
-        if let Kind::Refer { blocks, .. } = record.kind {
-            for n in 0..blocks {
-                let reference = self.reference(mark.position, n, store)?;
-                self.referred.drop_record(reference.entry.location);
+            Kind::Refer { blocks, .. } => {
+                for n in 0..blocks {
+                    let reference = self.reference(mark.position, n, store)?;
+                    self.referred.drop_record(reference.entry.location);
+                }
+                Ok(blocks)
             }
+            Kind::Hole { .. } | Kind::Lost { .. } | Kind::Pad { .. } => Ok(0),
         }
-        Ok(())
     }
 
-    /// The mark of the record after `through`, which is durable.
+    /// The mark of the record after `through`, which is durable: known where records were handed out up to there.
     pub fn mark_after(&self, through: u64, store: &Store) -> Result<Mark> {
-        if through + 1 == self.handed.sequence {
-            return Ok(self.handed);
+        if let Some(mark) = self.batches.iter().find(|mark| mark.sequence == through + 1) {
+            return Ok(*mark);
         }
         let mut mark = self.tail;
         while mark.sequence <= through {

@@ -66,8 +66,8 @@ pub(super) const TELL_ATTEMPTS: usize = 300;
 /// Bytes copied at once to a device of memory that is made whole, before other tasks run.
 pub(super) const JOIN_STEP: u64 = 64 << 10;
 
-/// Records whose index entries are dropped before other tasks run.
-pub(super) const TRIM_STEP: usize = 256;
+/// Blocks, and records without any, whose index entries are dropped before other tasks run.
+pub(super) const TRIM_STEP: usize = 128;
 
 /// Records that are handed out or forgotten are looked at so many together, and where they are of many
 /// blocks, about so many of those: the processor fetches what each needs while others are dealt with.

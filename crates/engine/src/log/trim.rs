@@ -27,7 +27,7 @@ impl Shared {
         }
         self.lane.borrow_mut().control = control;
         self.forget(through).await?;
-        self.lane.borrow_mut().tail = next;
+        self.lane.borrow_mut().trimmed(next);
         self.room.notify();
         Ok(())
     }

@@ -6,11 +6,15 @@ use crate::address::{BLOCK, Key, Location, LogMark, Name};
 use crate::canary::{self, Canary};
 use crate::format::stripe;
 use reactor::buffer::Buffer;
+use reactor::turns::give_way;
 use std::rc::Rc;
 use stdx::num::{u32_of, usize32};
 
 /// The most blocks one record covers: what its count can say.
 const RECORD_BLOCKS_MAX: u32 = 0xffff;
+
+/// Bytes of each unit whose parity is computed before others on the core have their turn.
+const PARITY_AT_ONCE: usize = 4 * BLOCK;
 
 /// A stripe being filled.
 pub struct StripeBuilder {
@@ -260,8 +264,7 @@ impl StripeBuilder {
     }
 
     /// Completes the stripe: zeroes what is unused, writes the header, computes parity.
-    #[must_use]
-    pub fn seal(mut self, sequence: u64) -> Stripe {
+    pub async fn seal(mut self, sequence: u64) -> Stripe {
         let geometry = self.info.geometry;
         let used = usize32(self.header_blocks) + self.crcs.len();
         let unit_bytes = usize32(geometry.unit_blocks()) * BLOCK;
@@ -284,10 +287,15 @@ impl StripeBuilder {
         };
         header.write(self.pool, &mut self.units[0][..usize32(self.header_blocks) * BLOCK]);
         let (data, parity) = self.units.split_at_mut(geometry.data());
-        let data: Vec<&[u8]> = data.iter().map(|unit| &unit[..]).collect();
-        let mut parity: Vec<&mut [u8]> = parity.iter_mut().map(|unit| &mut unit[..]).collect();
-        if !canary::has(Canary::ForgetsParity) {
-            raid::parity::encode(&data, &mut parity);
+        for at in (0..unit_bytes).step_by(PARITY_AT_ONCE) {
+            let part = at..unit_bytes.min(at + PARITY_AT_ONCE);
+            let data: Vec<&[u8]> = data.iter().map(|unit| &unit[part.clone()]).collect();
+            let parity = parity.iter_mut().map(|unit| &mut unit[part.clone()]);
+            let mut parity: Vec<&mut [u8]> = parity.collect();
+            if !canary::has(Canary::ForgetsParity) {
+                raid::parity::encode(&data, &mut parity);
+            }
+            give_way().await;
         }
         Stripe { info: self.info, header, units: self.units, permit: self.permit }
     }

@@ -91,7 +91,7 @@ impl Rig {
             }
         }
         self.sequence += 1;
-        let sealed = builder.seal(self.sequence);
+        let sealed = builder.seal(self.sequence).await;
         let header = self.segments.write(sealed).await?;
         self.written.append(&mut written);
         Ok(header)
@@ -418,7 +418,7 @@ fn a_stripe_takes_what_fits() {
         while builder.push(Owner::Hole { key: key(0), blocks: 1 << 40 }, &[], &[]).is_some() {
             holes += 1;
         }
-        let header = rig.segments.write(builder.seal(1)).await.unwrap();
+        let header = rig.segments.write(builder.seal(1).await).await.unwrap();
         assert_eq!((header.blocks(), header.records.len()), (127, 1 + holes));
         assert_eq!(rig.segments.read_header(&rig.info, 0).await.unwrap(), Some(header));
     });
@@ -453,7 +453,7 @@ fn unused_blocks_are_zero_and_protected() {
             let key = Key::new(View::new(1), 4);
             let block = [fill; BLOCK];
             builder.push(Owner::Write { key }, &[crc32c(&block)], &block).unwrap();
-            rig.segments.write(builder.seal(1)).await.unwrap();
+            rig.segments.write(builder.seal(1).await).await.unwrap();
         }
         rig.segments.drives.fail(rig.info.member(0, 2).drive);
         let mut out = vec![1; 64 * BLOCK];
@@ -478,7 +478,7 @@ fn stripes_in_memory_are_bounded() {
         };
         reactor::yield_now().await;
         assert!(!waiting.is_finished());
-        rig.segments.write(open.pop().unwrap().seal(1)).await.unwrap();
+        rig.segments.write(open.pop().unwrap().seal(1).await).await.unwrap();
         assert_eq!(waiting.await, Some(1));
     });
 }

@@ -122,20 +122,6 @@ fn who_does_something_now_and_then_bounds_nobody() {
     });
 }
 
-/// What the party of a reactor itself owed was owed by the next reactor of its thread, and who waited in it for ever.
-#[test]
-fn a_reactor_knows_nothing_of_the_one_before() {
-    for _ in 0..2 {
-        simulate(1, async {
-            share_the_core();
-            own().work(1 << 30).await;
-            spawn(async { own().work(1).await });
-            yield_now().await;
-            assert!(now() < crate::limits::SIMULATED_START_NANOS + 10 * crate::TURN_NANOS);
-        });
-    }
-}
-
 #[test]
 fn what_was_done_beyond_a_turn_is_made_up_for() {
     simulate(1, async {

@@ -1,0 +1,62 @@
+use crate::{Config, run, spawn, spawn_behind, spawn_late, yield_now};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+const BUSY_NANOS: u64 = 100_000;
+
+/// Keeps the core for a while.
+fn be_busy() {
+    let begun = crate::now_exact();
+    while crate::now_exact() - begun < BUSY_NANOS {
+        std::hint::spin_loop();
+    }
+}
+
+/// A stripe's parity, and the map that learnt it, kept the core for as long as there was any: whoever asked meanwhile
+/// waited for all of it.
+#[test]
+fn work_that_nobody_waits_for_has_a_part_of_each_turn() {
+    run(Config::default(), async {
+        let done = Rc::new(Cell::new(0));
+        let behind: Vec<_> = (0..50)
+            .map(|_| {
+                let done = Rc::clone(&done);
+                spawn_behind(async move {
+                    be_busy();
+                    done.set(done.get() + 1);
+                })
+            })
+            .collect();
+        let (mut turns, mut most, mut before) = (0, 0, 0);
+        while done.get() < 50 {
+            yield_now().await;
+            (most, before) = (most.max(done.get() - before), done.get());
+            turns += 1;
+        }
+        let at_once = crate::limits::BEHIND_NANOS / BUSY_NANOS + 1;
+        assert!(most <= at_once, "{most} in one turn");
+        assert!(turns >= 50 / at_once, "{turns} turns");
+        for task in behind {
+            task.await.unwrap();
+        }
+    })
+    .unwrap();
+}
+
+#[test]
+fn work_that_nobody_waits_for_comes_after_all_other_of_its_turn() {
+    run(Config::default(), async {
+        let order = Rc::new(RefCell::new(Vec::new()));
+        let note = |what: &'static str| {
+            let order = Rc::clone(&order);
+            async move { order.borrow_mut().push(what) }
+        };
+        let (behind, late, normal) =
+            (spawn_behind(note("behind")), spawn_late(note("late")), spawn(note("normal")));
+        for task in [behind, late, normal] {
+            task.await.unwrap();
+        }
+        assert_eq!(*order.borrow(), ["normal", "late", "behind"]);
+    })
+    .unwrap();
+}

@@ -15,7 +15,7 @@ impl Driver {
     /// The ring.
     ///
     /// # Errors
-    /// `Unsupported` in simulation, which has neither files nor sockets.
+    /// `Unsupported` in simulation, which has neither files nor sockets of the kernel.
     #[inline]
     pub fn ring(&self) -> io::Result<&Ring> {
         match self {
@@ -34,7 +34,7 @@ impl Driver {
 
 #[cold]
 fn refused() -> io::Error {
-    let what = "a simulated reactor has no files, sockets or threads";
+    let what = "a simulated reactor has no files, sockets of the kernel or threads";
     io::Error::new(io::ErrorKind::Unsupported, what)
 }
 

@@ -172,12 +172,3 @@ impl Receiver {
         self.waiter.take();
     }
 }
-
-/// Keeps a pending receive from leaving a waker behind.
-pub(crate) struct Waiting<'a>(pub &'a Receiver);
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.served();
-    }
-}

@@ -36,6 +36,7 @@ mod line;
 mod mail;
 pub mod metrics;
 pub mod net;
+pub mod network;
 mod policy;
 mod ring;
 pub mod shared;

@@ -10,6 +10,7 @@ use crate::core::{self, Core};
 use crate::driver::Driver;
 use crate::handle::Handle;
 use crate::limits::{POLLS_PER_TURN, SIMULATED_START_NANOS};
+use crate::network;
 use crate::time::Nanos;
 use cores::{Crew, Seat};
 use std::cell::{Cell, RefCell};
@@ -36,17 +37,29 @@ pub(crate) struct World {
     order: Option<RefCell<Prng>>,
     /// Its place among several cores.
     seat: Option<Seat>,
+    pub network: network::Shared,
 }
 
 impl World {
-    fn new(seed: u64, order: Order, seat: Option<Seat>) -> Self {
+    fn new(seed: u64, order: Order, seat: Option<Seat>, network: network::Shared) -> Self {
         let shuffle = || RefCell::new(Prng::new(seed ^ 0x6f72_6465_7220_6f66));
         Self {
             seed,
             prng: RefCell::new(Prng::new(seed)),
             order: (order == Order::Shuffled).then(shuffle),
             seat,
+            network,
         }
+    }
+
+    /// On one reactor alone.
+    fn alone(seed: u64, order: Order) -> Self {
+        Self::new(seed, order, None, network::new(seed))
+    }
+
+    /// Its number among the reactors of the run.
+    pub fn number(&self) -> usize {
+        self.seat.as_ref().map_or(0, Seat::number)
     }
 
     /// Runs turns until `done`.
@@ -127,7 +140,7 @@ where
     F: Future + 'static,
     F::Output: 'static,
 {
-    run(simulated(World::new(seed, order, None)), future)
+    run(simulated(World::alone(seed, order)), future)
 }
 
 /// As [`simulate_in`], on so many reactors, which reach each other by handles, the first one's among them: that runs
@@ -144,7 +157,7 @@ where
     F::Output: 'static,
 {
     if reactors <= 1 {
-        let core = simulated(World::new(seed, order, None));
+        let core = simulated(World::alone(seed, order));
         let handles = vec![Handle::of(&core, cores::name(0))];
         return run(core, main(handles));
     }

@@ -1,7 +1,8 @@
 //! Listening sockets.
 
-use super::{TcpStream, sys, unpace_local};
+use super::{TcpStream, has_no_descriptor, sys, unpace_local};
 use crate::limits::BACKLOG;
+use crate::network::{self, Acceptor};
 use crate::ring::ready;
 use std::io;
 use std::net::SocketAddr;
@@ -19,8 +20,12 @@ pub struct ListenOptions {
 
 /// A listening TCP socket of this reactor.
 #[derive(Debug)]
-pub struct TcpListener {
-    fd: Rc<OwnedFd>,
+pub struct TcpListener(Listening);
+
+#[derive(Debug)]
+enum Listening {
+    Kernel(Rc<OwnedFd>),
+    Simulated(Acceptor),
 }
 
 impl TcpListener {
@@ -29,6 +34,9 @@ impl TcpListener {
     /// # Errors
     /// As the system calls: the address in use, not ours, or not allowed.
     pub fn bind(addr: SocketAddr, options: ListenOptions) -> io::Result<Self> {
+        if let Some(network) = network::here() {
+            return Ok(Self(Listening::Simulated(Acceptor::bind(network, addr)?)));
+        }
         let fd = sys::socket(&addr)?;
         sys::set_int(&fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
         if options.reuse_port {
@@ -40,7 +48,7 @@ impl TcpListener {
         }
         sys::bind(&fd, &addr)?;
         sys::listen(&fd, BACKLOG)?;
-        Ok(Self { fd: Rc::new(fd) })
+        Ok(Self(Listening::Kernel(Rc::new(fd))))
     }
 
     /// Serves a listening socket made elsewhere (another reactor, a service manager).
@@ -49,7 +57,7 @@ impl TcpListener {
     /// As the system call that makes it non-blocking.
     pub fn from_fd(fd: OwnedFd) -> io::Result<Self> {
         sys::set_nonblocking(&fd)?;
-        Ok(Self { fd: Rc::new(fd) })
+        Ok(Self(Listening::Kernel(Rc::new(fd))))
     }
 
     /// The next connection.
@@ -57,6 +65,11 @@ impl TcpListener {
     /// # Errors
     /// As accept(2). `EMFILE` and the like are worth a pause and another try.
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        if let Listening::Simulated(acceptor) = &self.0 {
+            let stream = TcpStream::simulated(acceptor.accept().await);
+            let peer = stream.peer_addr()?;
+            return Ok((stream, peer));
+        }
         let (fd, peer) = self.accept_fd().await?;
         Ok((TcpStream::from_fd(fd)?, peer))
     }
@@ -64,10 +77,11 @@ impl TcpListener {
     /// The next connection, not bound to this reactor: for handing to another one.
     ///
     /// # Errors
-    /// As [`accept`](Self::accept).
+    /// As [`accept`](Self::accept); `Unsupported` in simulation, where connections stay where they are accepted.
     pub async fn accept_fd(&self) -> io::Result<(OwnedFd, SocketAddr)> {
+        let Listening::Kernel(listening) = &self.0 else { return Err(has_no_descriptor()) };
         loop {
-            match sys::accept(&self.fd) {
+            match sys::accept(listening) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 // The connection was reset while it waited: not ours to report.
                 Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => continue,
@@ -78,21 +92,26 @@ impl TcpListener {
                     return Ok((fd, peer));
                 }
             }
-            ready(&self.fd, libc::POLLIN).await?;
+            ready(listening, libc::POLLIN).await?;
         }
     }
 
     /// # Errors
     /// As getsockname(2).
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        sys::local_addr(&self.fd)
+        match &self.0 {
+            Listening::Kernel(fd) => sys::local_addr(fd),
+            Listening::Simulated(acceptor) => Ok(acceptor.addr()),
+        }
     }
 }
 
 impl Drop for TcpListener {
     fn drop(&mut self) {
-        // The ring may hold the descriptor until a cancelled poll has completed; the address is free
-        // at once all the same.
-        let _ = sys::shutdown(&self.fd, libc::SHUT_RDWR);
+        if let Listening::Kernel(fd) = &self.0 {
+            // The ring may hold the descriptor until a cancelled poll has completed; the address is free
+            // at once all the same.
+            let _ = sys::shutdown(fd, libc::SHUT_RDWR);
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! TCP and Unix sockets: plain non-blocking calls, the ring only for readiness (decision 0002).
+//! TCP and Unix sockets: plain non-blocking calls, the ring only for readiness (decision 0002). On a simulated reactor
+//! TCP is that of [`crate::network`].
 
 mod listener;
 mod stream;
@@ -30,6 +31,12 @@ pub enum Behind {
 /// As setsockopt(2): no such algorithm in this kernel, or none that we may choose.
 pub fn set_congestion(socket: impl AsFd, name: &str) -> io::Result<()> {
     sys::set_congestion(socket.as_fd(), name)
+}
+
+/// Why a socket of the simulated network cannot be handed on as a descriptor.
+fn has_no_descriptor() -> io::Error {
+    let what = "a simulated socket has no descriptor; use it on the reactor that made it";
+    io::Error::new(io::ErrorKind::Unsupported, what)
 }
 
 /// Takes pacing off a connection within this machine. Where the system's congestion control paces

@@ -1,131 +1,46 @@
 //! Connections.
 
-use super::{Behind, sys, unpace_local};
+use super::{Behind, has_no_descriptor, sys, unpace_local};
 use crate::core;
-use crate::hot::{Receiver, Waiting};
+use crate::hot::Receiver;
+use crate::network::{self, Socket};
 use crate::ring::ready;
 use std::future::poll_fn;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// A TCP connection (or another stream socket) of this reactor. One task receives; any task sends.
-pub struct TcpStream {
+#[derive(Debug)]
+pub struct TcpStream(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    Kernel(Kernel),
+    Simulated(Socket),
+}
+
+/// A socket of the kernel.
+struct Kernel {
     fd: Rc<OwnedFd>,
     receiver: Rc<Receiver>,
 }
 
-impl std::fmt::Debug for TcpStream {
+impl std::fmt::Debug for Kernel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TcpStream").field("fd", &self.fd).finish()
+        f.debug_struct("Kernel").field("fd", &self.fd).finish()
     }
 }
 
-impl TcpStream {
-    /// Takes over a connected socket, from another reactor for example.
-    ///
-    /// # Errors
-    /// As the system call that makes it non-blocking.
-    pub fn from_fd(fd: OwnedFd) -> io::Result<Self> {
-        sys::set_nonblocking(&fd)?;
-        let fd = Rc::new(fd);
-        Ok(Self { receiver: Receiver::new(Rc::clone(&fd)), fd })
+impl Kernel {
+    fn new(fd: Rc<OwnedFd>) -> Self {
+        Self { receiver: Receiver::new(Rc::clone(&fd)), fd }
     }
 
-    /// Gives the socket up, for another reactor: a duplicate of the descriptor, so that operations
-    /// of this reactor still being cancelled do not matter.
-    ///
-    /// # Errors
-    /// As dup(2).
-    pub fn into_fd(self) -> io::Result<OwnedFd> {
-        self.fd.try_clone()
-    }
-
-    /// Connects to `addr`.
-    ///
-    /// # Errors
-    /// As connect(2).
-    pub async fn connect(addr: SocketAddr) -> io::Result<Self> {
-        Self::connect_from(None, addr).await
-    }
-
-    /// Connects to `addr` from a given local address.
-    ///
-    /// # Errors
-    /// As bind(2) and connect(2).
-    pub async fn connect_from(local: Option<SocketAddr>, addr: SocketAddr) -> io::Result<Self> {
-        let fd = sys::socket(&addr)?;
-        if let Some(local) = local {
-            sys::bind(&fd, &local)?;
-        }
-        let fd = Rc::new(fd);
-        match sys::connect(&fd, &addr) {
-            Err(e) if e.raw_os_error() == Some(libc::EINPROGRESS) => {
-                ready(&fd, libc::POLLOUT).await?;
-                let error = sys::get_int(&fd, libc::SOL_SOCKET, libc::SO_ERROR)?;
-                if error != 0 {
-                    return Err(io::Error::from_raw_os_error(error));
-                }
-            }
-            other => other?,
-        }
-        unpace_local(&fd, addr);
-        Ok(Self { receiver: Receiver::new(Rc::clone(&fd)), fd })
-    }
-
-    /// Receives what is there into `buf`, waiting for at least a byte; 0 at the end of the stream.
-    /// At most one system call a turn: what is left waits for the next turn, so that connections
-    /// take turns.
-    ///
-    /// # Errors
-    /// As recv(2).
-    pub async fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
-        let _waiting = Waiting(&self.receiver);
-        poll_fn(|cx| self.poll_with(cx, |fd| sys::recv(fd, buf))).await
-    }
-
-    /// As [`recv`](Self::recv), into several buffers in order.
-    ///
-    /// # Errors
-    /// As recvmsg(2).
-    pub async fn recv_vectored(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        let _waiting = Waiting(&self.receiver);
-        poll_fn(|cx| self.poll_with(cx, |fd| sys::recv_vectored(fd, bufs))).await
-    }
-
-    /// As [`recv`](Self::recv) of a Unix socket, with the descriptors that come along with the bytes: at
-    /// most 16 at a time.
-    ///
-    /// # Errors
-    /// As recvmsg(2).
-    pub async fn recv_fds(&self, buf: &mut [u8], fds: &mut Vec<OwnedFd>) -> io::Result<usize> {
-        let _waiting = Waiting(&self.receiver);
-        poll_fn(|cx| self.poll_with(cx, |fd| sys::recv_fds(fd, buf, fds))).await
-    }
-
-    /// The poll form of [`recv`](Self::recv), for hand-written futures.
-    ///
-    /// # Errors
-    /// As recv(2).
-    pub fn poll_recv(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
-        self.poll_with(cx, |fd| sys::recv(fd, buf))
-    }
-
-    /// The poll form of [`recv_vectored`](Self::recv_vectored), for hand-written futures.
-    ///
-    /// # Errors
-    /// As recvmsg(2).
-    pub fn poll_recv_vectored(
-        &self,
-        cx: &mut Context<'_>,
-        bufs: &mut [IoSliceMut<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.poll_with(cx, |fd| sys::recv_vectored(fd, bufs))
-    }
-
+    #[inline]
     fn poll_with(
         &self,
         cx: &mut Context<'_>,
@@ -149,9 +64,171 @@ impl TcpStream {
         })
     }
 
+    fn count(&self, result: io::Result<usize>) -> io::Result<usize> {
+        if result.is_ok() {
+            core::with(|core| self.receiver.hit(core));
+        }
+        result
+    }
+}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        core::try_with(|core| self.receiver.close(core));
+    }
+}
+
+/// Keeps a pending receive from leaving a waker behind.
+struct Waiting<'a>(&'a TcpStream);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.rest();
+    }
+}
+
+impl TcpStream {
+    /// Takes over a connected socket, from another reactor for example.
+    ///
+    /// # Errors
+    /// As the system call that makes it non-blocking.
+    pub fn from_fd(fd: OwnedFd) -> io::Result<Self> {
+        sys::set_nonblocking(&fd)?;
+        Ok(Self(Kind::Kernel(Kernel::new(Rc::new(fd)))))
+    }
+
+    pub(super) const fn simulated(socket: Socket) -> Self {
+        Self(Kind::Simulated(socket))
+    }
+
+    /// The kernel's socket.
+    ///
+    /// # Errors
+    /// `Unsupported` in simulation.
+    fn kernel(&self) -> io::Result<&Kernel> {
+        match &self.0 {
+            Kind::Kernel(kernel) => Ok(kernel),
+            Kind::Simulated(_) => Err(has_no_descriptor()),
+        }
+    }
+
+    /// Sets an option of the kernel's, which the simulated network does without.
+    fn set(&self, level: i32, option: i32, value: i32) -> io::Result<()> {
+        match &self.0 {
+            Kind::Kernel(kernel) => sys::set_int(&kernel.fd, level, option, value),
+            Kind::Simulated(_) => Ok(()),
+        }
+    }
+
+    /// Gives the socket up, for another reactor: a duplicate of the descriptor, so that operations
+    /// of this reactor still being cancelled do not matter.
+    ///
+    /// # Errors
+    /// As dup(2); `Unsupported` in simulation.
+    pub fn into_fd(self) -> io::Result<OwnedFd> {
+        self.kernel()?.fd.try_clone()
+    }
+
+    /// Connects to `addr`.
+    ///
+    /// # Errors
+    /// As connect(2).
+    pub async fn connect(addr: SocketAddr) -> io::Result<Self> {
+        Self::connect_from(None, addr).await
+    }
+
+    /// Connects to `addr` from a given local address.
+    ///
+    /// # Errors
+    /// As bind(2) and connect(2).
+    pub async fn connect_from(local: Option<SocketAddr>, addr: SocketAddr) -> io::Result<Self> {
+        if let Some(network) = network::here() {
+            return Ok(Self::simulated(Socket::connect(network, local, addr).await?));
+        }
+        let fd = sys::socket(&addr)?;
+        if let Some(local) = local {
+            sys::bind(&fd, &local)?;
+        }
+        let fd = Rc::new(fd);
+        match sys::connect(&fd, &addr) {
+            Err(e) if e.raw_os_error() == Some(libc::EINPROGRESS) => {
+                ready(&fd, libc::POLLOUT).await?;
+                let error = sys::get_int(&fd, libc::SOL_SOCKET, libc::SO_ERROR)?;
+                if error != 0 {
+                    return Err(io::Error::from_raw_os_error(error));
+                }
+            }
+            other => other?,
+        }
+        unpace_local(&fd, addr);
+        Ok(Self(Kind::Kernel(Kernel::new(fd))))
+    }
+
+    /// Receives what is there into `buf`, waiting for at least a byte; 0 at the end of the stream.
+    /// At most one system call a turn: what is left waits for the next turn, so that connections
+    /// take turns.
+    ///
+    /// # Errors
+    /// As recv(2).
+    pub async fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
+        let _waiting = Waiting(self);
+        poll_fn(|cx| self.poll_recv(cx, buf)).await
+    }
+
+    /// As [`recv`](Self::recv), into several buffers in order.
+    ///
+    /// # Errors
+    /// As recvmsg(2).
+    pub async fn recv_vectored(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let _waiting = Waiting(self);
+        poll_fn(|cx| self.poll_recv_vectored(cx, bufs)).await
+    }
+
+    /// As [`recv`](Self::recv) of a Unix socket, with the descriptors that come along with the bytes: at
+    /// most 16 at a time.
+    ///
+    /// # Errors
+    /// As recvmsg(2).
+    pub async fn recv_fds(&self, buf: &mut [u8], fds: &mut Vec<OwnedFd>) -> io::Result<usize> {
+        let _waiting = Waiting(self);
+        let kernel = self.kernel()?;
+        poll_fn(|cx| kernel.poll_with(cx, |fd| sys::recv_fds(fd, buf, fds))).await
+    }
+
+    /// The poll form of [`recv`](Self::recv), for hand-written futures.
+    ///
+    /// # Errors
+    /// As recv(2).
+    #[inline]
+    pub fn poll_recv(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+        match &self.0 {
+            Kind::Kernel(kernel) => kernel.poll_with(cx, |fd| sys::recv(fd, buf)),
+            Kind::Simulated(socket) => socket.poll_recv(cx, &mut [IoSliceMut::new(buf)]),
+        }
+    }
+
+    /// The poll form of [`recv_vectored`](Self::recv_vectored), for hand-written futures.
+    ///
+    /// # Errors
+    /// As recvmsg(2).
+    #[inline]
+    pub fn poll_recv_vectored(
+        &self,
+        cx: &mut Context<'_>,
+        bufs: &mut [IoSliceMut<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match &self.0 {
+            Kind::Kernel(kernel) => kernel.poll_with(cx, |fd| sys::recv_vectored(fd, bufs)),
+            Kind::Simulated(socket) => socket.poll_recv(cx, bufs),
+        }
+    }
+
     /// Does not wait to receive any more, until it is tried again.
     pub fn rest(&self) {
-        self.receiver.served();
+        match &self.0 {
+            Kind::Kernel(kernel) => kernel.receiver.served(),
+            Kind::Simulated(socket) => socket.rest(),
+        }
     }
 
     /// Receives now or says `WouldBlock`. Does not count against the turn.
@@ -159,7 +236,10 @@ impl TcpStream {
     /// # Errors
     /// As recv(2).
     pub fn try_recv(&self, buf: &mut [u8]) -> io::Result<usize> {
-        self.count(sys::recv(&self.fd, buf))
+        match &self.0 {
+            Kind::Kernel(kernel) => kernel.count(sys::recv(&kernel.fd, buf)),
+            Kind::Simulated(socket) => socket.try_recv(&mut [IoSliceMut::new(buf)]),
+        }
     }
 
     /// As [`try_recv`](Self::try_recv), into several buffers in order.
@@ -167,7 +247,10 @@ impl TcpStream {
     /// # Errors
     /// As recvmsg(2).
     pub fn try_recv_vectored(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        self.count(sys::recv_vectored(&self.fd, bufs))
+        match &self.0 {
+            Kind::Kernel(kernel) => kernel.count(sys::recv_vectored(&kernel.fd, bufs)),
+            Kind::Simulated(socket) => socket.try_recv(bufs),
+        }
     }
 
     /// Receives now or says `WouldBlock`, beside a task that waits to receive and goes on waiting.
@@ -176,16 +259,14 @@ impl TcpStream {
     /// As recv(2).
     #[inline]
     pub fn look(&self, buf: &mut [u8]) -> io::Result<usize> {
-        let received = sys::recv(&self.fd, buf)?;
-        core::with(|core| self.receiver.seen(core));
-        Ok(received)
-    }
-
-    fn count(&self, result: io::Result<usize>) -> io::Result<usize> {
-        if result.is_ok() {
-            core::with(|core| self.receiver.hit(core));
+        match &self.0 {
+            Kind::Kernel(kernel) => {
+                let received = sys::recv(&kernel.fd, buf)?;
+                core::with(|core| kernel.receiver.seen(core));
+                Ok(received)
+            }
+            Kind::Simulated(socket) => socket.try_recv(&mut [IoSliceMut::new(buf)]),
         }
-        result
     }
 
     /// Sends what the socket takes of `bufs` now; `WouldBlock` when that is nothing. At most
@@ -193,24 +274,35 @@ impl TcpStream {
     ///
     /// # Errors
     /// As sendmsg(2).
+    #[inline]
     pub fn try_send_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        sys::send_vectored(&self.fd, bufs, Behind::Unknown)
+        self.try_send_hinted(bufs, Behind::Unknown)
     }
 
     /// As [`try_send_vectored`](Self::try_send_vectored), telling TCP what follows.
     ///
     /// # Errors
     /// As sendmsg(2).
+    #[inline]
     pub fn try_send_hinted(&self, bufs: &[IoSlice<'_>], behind: Behind) -> io::Result<usize> {
-        sys::send_vectored(&self.fd, bufs, behind)
+        match &self.0 {
+            Kind::Kernel(kernel) => sys::send_vectored(&kernel.fd, bufs, behind),
+            Kind::Simulated(socket) => socket.try_send(bufs),
+        }
     }
 
     /// Waits until the socket takes bytes again (or fails, which the next send reports).
     ///
     /// # Errors
-    /// In simulation.
+    /// When the reactor cannot wait.
     pub async fn writable(&self) -> io::Result<()> {
-        ready(&self.fd, libc::POLLOUT).await
+        match &self.0 {
+            Kind::Kernel(kernel) => ready(&kernel.fd, libc::POLLOUT).await,
+            Kind::Simulated(socket) => {
+                socket.writable().await;
+                Ok(())
+            }
+        }
     }
 
     /// Sends all of `buf`.
@@ -233,8 +325,9 @@ impl TcpStream {
     /// # Errors
     /// As sendmsg(2).
     pub async fn send_fd(&self, buf: &[u8], fd: impl AsFd) -> io::Result<()> {
+        let kernel = self.kernel()?;
         loop {
-            match sys::send_fd(&self.fd, buf, fd.as_fd()) {
+            match sys::send_fd(&kernel.fd, buf, fd.as_fd()) {
                 Ok(sent) => return self.send_all(&buf[sent..]).await,
                 Err(e) if would_block(&e) => self.writable().await?,
                 Err(e) => return Err(e),
@@ -262,24 +355,37 @@ impl TcpStream {
     /// # Errors
     /// As shutdown(2).
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        let kernel = match &self.0 {
+            Kind::Kernel(kernel) => kernel,
+            Kind::Simulated(socket) => {
+                socket.shutdown(how);
+                return Ok(());
+            }
+        };
         let how = match how {
             Shutdown::Read => libc::SHUT_RD,
             Shutdown::Write => libc::SHUT_WR,
             Shutdown::Both => libc::SHUT_RDWR,
         };
-        sys::shutdown(&self.fd, how)
+        sys::shutdown(&kernel.fd, how)
     }
 
     /// # Errors
     /// As getsockname(2).
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        sys::local_addr(&self.fd)
+        match &self.0 {
+            Kind::Kernel(kernel) => sys::local_addr(&kernel.fd),
+            Kind::Simulated(socket) => Ok(socket.addresses().0),
+        }
     }
 
     /// # Errors
     /// As getpeername(2).
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        sys::peer_addr(&self.fd)
+        match &self.0 {
+            Kind::Kernel(kernel) => sys::peer_addr(&kernel.fd),
+            Kind::Simulated(socket) => Ok(socket.addresses().1),
+        }
     }
 
     /// Sends small messages at once (`TCP_NODELAY`).
@@ -287,7 +393,7 @@ impl TcpStream {
     /// # Errors
     /// As setsockopt(2).
     pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
-        sys::set_int(&self.fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, i32::from(on))
+        self.set(libc::IPPROTO_TCP, libc::TCP_NODELAY, i32::from(on))
     }
 
     /// Asks for kernel buffers of this many bytes, instead of letting them tune themselves.
@@ -295,11 +401,14 @@ impl TcpStream {
     /// # Errors
     /// As setsockopt(2).
     pub fn set_buffers(&self, receive: Option<i32>, send: Option<i32>) -> io::Result<()> {
+        if let Kind::Simulated(socket) = &self.0 {
+            socket.set_buffers(receive, send);
+        }
         if let Some(bytes) = receive {
-            sys::set_int(&self.fd, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes)?;
+            self.set(libc::SOL_SOCKET, libc::SO_RCVBUF, bytes)?;
         }
         if let Some(bytes) = send {
-            sys::set_int(&self.fd, libc::SOL_SOCKET, libc::SO_SNDBUF, bytes)?;
+            self.set(libc::SOL_SOCKET, libc::SO_SNDBUF, bytes)?;
         }
         Ok(())
     }
@@ -309,7 +418,7 @@ impl TcpStream {
     /// # Errors
     /// As setsockopt(2).
     pub fn set_priority(&self, priority: i32) -> io::Result<()> {
-        sys::set_int(&self.fd, libc::SOL_SOCKET, libc::SO_PRIORITY, priority)
+        self.set(libc::SOL_SOCKET, libc::SO_PRIORITY, priority)
     }
 
     /// Has the kernel poll the network card's queue for this long before it waits for an interrupt, and prefer
@@ -320,8 +429,8 @@ impl TcpStream {
     /// As setsockopt(2).
     pub fn set_busy_poll(&self, time: Duration) -> io::Result<()> {
         let micros = i32::try_from(time.as_micros()).unwrap_or(i32::MAX);
-        sys::set_int(&self.fd, libc::SOL_SOCKET, libc::SO_BUSY_POLL, micros)?;
-        sys::set_int(&self.fd, libc::SOL_SOCKET, libc::SO_PREFER_BUSY_POLL, 1)
+        self.set(libc::SOL_SOCKET, libc::SO_BUSY_POLL, micros)?;
+        self.set(libc::SOL_SOCKET, libc::SO_PREFER_BUSY_POLL, 1)
     }
 
     /// The network card's queue (its NAPI identifier, `SO_INCOMING_NAPI_ID`) that the last data came by; `None`
@@ -330,7 +439,8 @@ impl TcpStream {
     /// # Errors
     /// As getsockopt(2).
     pub fn napi_id(&self) -> io::Result<Option<u32>> {
-        let id = sys::get_int(&self.fd, libc::SOL_SOCKET, libc::SO_INCOMING_NAPI_ID)?;
+        let Kind::Kernel(kernel) = &self.0 else { return Ok(None) };
+        let id = sys::get_int(&kernel.fd, libc::SOL_SOCKET, libc::SO_INCOMING_NAPI_ID)?;
         Ok(u32::try_from(id).ok().filter(|&id| id != 0))
     }
 
@@ -340,10 +450,8 @@ impl TcpStream {
     /// As setsockopt(2).
     pub fn set_tos(&self, tos: u8) -> io::Result<()> {
         match self.peer_addr()? {
-            SocketAddr::V4(_) => sys::set_int(&self.fd, libc::IPPROTO_IP, libc::IP_TOS, tos.into()),
-            SocketAddr::V6(_) => {
-                sys::set_int(&self.fd, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, tos.into())
-            }
+            SocketAddr::V4(_) => self.set(libc::IPPROTO_IP, libc::IP_TOS, tos.into()),
+            SocketAddr::V6(_) => self.set(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, tos.into()),
         }
     }
 
@@ -353,8 +461,11 @@ impl TcpStream {
     /// # Errors
     /// As setsockopt(2).
     pub fn set_user_timeout(&self, limit: Duration) -> io::Result<()> {
+        if let Kind::Simulated(socket) = &self.0 {
+            socket.set_patience(limit);
+        }
         let millis = i32::try_from(limit.as_millis()).unwrap_or(i32::MAX);
-        sys::set_int(&self.fd, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, millis)
+        self.set(libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, millis)
     }
 
     /// Has the kernel probe a silent peer: first after `idle` seconds, then every `interval`
@@ -363,25 +474,17 @@ impl TcpStream {
     /// # Errors
     /// As setsockopt(2).
     pub fn set_keepalive(&self, idle: i32, interval: i32, count: i32) -> io::Result<()> {
-        sys::set_int(&self.fd, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
-        sys::set_int(&self.fd, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, idle)?;
-        sys::set_int(&self.fd, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, interval)?;
-        sys::set_int(&self.fd, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, count)
+        if let Kind::Simulated(socket) = &self.0 {
+            let seconds = idle.saturating_add(interval.saturating_mul(count));
+            socket.set_patience(Duration::from_secs(u64::from(seconds.unsigned_abs())));
+        }
+        self.set(libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
+        self.set(libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, idle)?;
+        self.set(libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, interval)?;
+        self.set(libc::IPPROTO_TCP, libc::TCP_KEEPCNT, count)
     }
 }
 
 fn would_block(e: &io::Error) -> bool {
     matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
-}
-
-impl AsFd for TcpStream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
-
-impl Drop for TcpStream {
-    fn drop(&mut self) {
-        core::try_with(|core| self.receiver.close(core));
-    }
 }

@@ -6,6 +6,7 @@ use crate::core::{self, Core};
 use crate::handle::Handle;
 use crate::limits::{POLLS_PER_TURN, SIMULATED_START_NANOS};
 use crate::mail::Mailbox;
+use crate::network;
 use crate::time::Nanos;
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -72,6 +73,7 @@ struct Baton {
     inside: Mutex<Inside>,
     /// Rung for the core that the baton is given to.
     given: Vec<Condvar>,
+    network: network::Shared,
 }
 
 /// What a core does with the baton.
@@ -181,6 +183,10 @@ pub(super) struct Seat {
 }
 
 impl Seat {
+    pub const fn number(&self) -> usize {
+        self.number
+    }
+
     /// Takes turns until the core is `done`, asked to end, or the run is over; `run` runs tasks with so many polls.
     ///
     /// # Panics
@@ -234,7 +240,8 @@ impl Crew {
             fault: None,
         };
         let given = (0..cores).map(|_| Condvar::new()).collect();
-        let baton = Arc::new(Baton { inside: Mutex::new(inside), given });
+        let baton =
+            Arc::new(Baton { inside: Mutex::new(inside), given, network: network::new(seed) });
         Self { baton, threads: RefCell::default() }
     }
 
@@ -291,7 +298,7 @@ impl Crew {
 /// What a core stands on: made on its own thread.
 fn world(baton: &Arc<Baton>, number: usize, seed: u64, order: Order) -> World {
     let seat = Seat { baton: Arc::clone(baton), number };
-    World::new(seed ^ u64_of(number) << 32, order, Some(seat))
+    World::new(seed ^ u64_of(number) << 32, order, Some(seat), Arc::clone(&baton.network))
 }
 
 /// The life of a core but the first, on its thread.

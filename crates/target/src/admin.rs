@@ -3,6 +3,7 @@
 pub(crate) mod features;
 mod identify;
 pub(crate) mod log;
+pub(crate) mod run;
 #[cfg(test)]
 mod tests;
 

@@ -3,7 +3,6 @@
 #[cfg(test)]
 mod tests;
 
-use core::cell::Ref;
 use core::future::{Future, poll_fn};
 use core::pin::pin;
 use core::task::Poll;
@@ -12,35 +11,25 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use fabric::limits::INITIALIZE_TIMEOUT;
-use fabric::payload::Payload;
 use fabric::tcp::listen::{Capsule, Connection, Flow};
 use nvme::cqe::Cqe;
 use nvme::fabrics::ConnectData;
-use nvme::opcode::{self, Direction, io};
-use nvme::sqe::{DataPointer, Sqe};
+use nvme::sqe::Sqe;
 use nvme::status::Status;
-use reactor::budget::Grant;
-use reactor::buffer::Buffer;
 use reactor::net::TcpStream;
-use stdx::num::usize32;
 use zerocopy::FromBytes;
 
-use crate::admin::Outcome;
+use crate::admin::run::admin_work;
 use crate::budget::Share;
-use crate::command::{self, AtOnce, Attached, Reply, Slot, charge};
 use crate::controller::{Controller, Path};
 use crate::fabrics::{ConnectParams, Connected, Refusal, connect};
-use crate::limits::{ADMIN_DATA_BYTES, DRIVE_CHARGE_MIN, DRIVE_SHARED_BYTES, TRANSFER_BYTES_MAX};
 use crate::listener::ListenerId;
 use crate::queue::Queue;
 use crate::queue::dispatch::{Dispatcher, Tried, When, Work};
+use crate::queue::io::{io_at_once, io_work};
 use crate::queue::request::Request;
 use crate::queue::view::Views;
 use crate::registry::Target;
-use crate::reservation::{self, HostId, Notice};
-
-/// Addresses every namespace.
-const NSID_ALL: u32 = u32::MAX;
 
 /// How often a controller without a nearer deadline looks at its keep alive timer: the host may
 /// have set one meanwhile.
@@ -240,277 +229,5 @@ async fn keep_alive(controller: Arc<Controller>) {
         if controller.expired(reactor::now()) {
             return;
         }
-    }
-}
-
-async fn admin_work(controller: Arc<Controller>, work: Work) {
-    match work {
-        Work::One(request) => {
-            let tail = request.tail();
-            admin_command(&controller, request).await;
-            tail.end().await;
-        }
-        Work::Pair(first, second) => {
-            // No admin command is part of a fused operation (Base 2.1, section 3.4.2).
-            first.fail(Status::INVALID_FIELD.with_dnr());
-            second.fail(Status::INVALID_FIELD.with_dnr());
-        }
-    }
-}
-
-/// Executes one admin command: its data in, the decision, its data out.
-async fn admin_command(controller: &Controller, request: Request) {
-    let sqe = *request.sqe();
-    let mut out = Vec::new();
-    let outcome = match admin_room(&request).await {
-        Ok(_held) => match host_data(&request).await {
-            Ok(data) => controller.execute_admin(&sqe, &data, &mut out),
-            Err(status) => Outcome::Failed(status),
-        },
-        Err(status) => Outcome::Failed(status),
-    };
-    match outcome {
-        Outcome::Complete { dw0, dw1 } => request.complete_result(dw0, dw1),
-        Outcome::Data => request.complete_data(Payload::Bytes(out)),
-        Outcome::Failed(status) => request.fail(status),
-        Outcome::AsyncEvent => request.park(),
-        Outcome::Abort { sqid, cid } => {
-            let aborted = match controller.remote_queue(sqid) {
-                Some(queue) => queue.abort(cid).await,
-                None => false,
-            };
-            request.complete_result(u32::from(!aborted), 0);
-        }
-        Outcome::KeepReservations { nsid } => match keep_reservations(controller, nsid).await {
-            Ok(()) => request.complete_result(0, 0),
-            Err(status) => request.fail(status),
-        },
-        Outcome::Disconnect => disconnect(request),
-    }
-}
-
-async fn keep_reservations(controller: &Controller, nsid: u32) -> Result<(), Status> {
-    for namespace in controller.view().iter() {
-        if nsid == NSID_ALL || namespace.nsid == nsid {
-            reservation::keep(namespace).await?;
-        }
-    }
-    Ok(())
-}
-
-/// Waits until the host may have what an admin command brings or returns.
-async fn admin_room(request: &Request) -> Result<Option<Grant>, Status> {
-    let sqe = request.sqe();
-    match (Direction::of(sqe.opcode), sqe.dptr.data()) {
-        // Whatever else its capsule has.
-        (Direction::HostToController, Some(DataPointer::Transport { .. })) => {
-            request.hold(charge(ADMIN_DATA_BYTES)).await.map(Some)
-        }
-        (Direction::ControllerToHost, _) => {
-            let bytes = request.sgl_bytes().min(usize32(TRANSFER_BYTES_MAX));
-            request.hold_to_send(bytes).await.map(Some)
-        }
-        _ => Ok(None),
-    }
-}
-
-/// Brings the data that the host has for an admin command.
-async fn host_data(request: &Request) -> Result<Vec<u8>, Status> {
-    let sqe = request.sqe();
-    if Direction::of(sqe.opcode) != Direction::HostToController {
-        return Ok(Vec::new());
-    }
-    match sqe.dptr.data() {
-        None | Some(DataPointer::Transport { length: 0 }) => Ok(Vec::new()),
-        Some(DataPointer::InCapsule { offset: 0, length }) => {
-            let bytes = request.in_capsule().filter(|bytes| bytes.len() == usize32(length));
-            bytes.map(|b| b.to_vec()).ok_or(Status::DATA_SGL_LENGTH_INVALID.with_dnr())
-        }
-        Some(DataPointer::InCapsule { .. }) => Err(Status::SGL_OFFSET_INVALID.with_dnr()),
-        Some(DataPointer::Transport { length }) => {
-            if length > TRANSFER_BYTES_MAX {
-                return Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr());
-            }
-            // No command that there is brings more, and what there is not needs none.
-            if usize32(length) > ADMIN_DATA_BYTES {
-                return Ok(Vec::new());
-            }
-            let buffer = reactor::buffer::alloc(usize32(length)).await;
-            Ok(request.receive(length, buffer).await?.to_vec())
-        }
-    }
-}
-
-/// Ends a queue for its Disconnect, which is completed when no other command of the queue is left: nothing of
-/// the queue is processed after that completion (Base 2.1, section 6.4).
-fn disconnect(request: Request) {
-    let queue = request.queue().clone();
-    queue.disconnect.replace(Some(request));
-    queue.ended.notify();
-}
-
-async fn io_work(controller: Arc<Controller>, views: Rc<Views>, work: Work) {
-    match work {
-        Work::One(request) if request.sqe().opcode == opcode::admin::FABRICS => {
-            match controller.execute_fabrics(request.queue().qid(), request.sqe()) {
-                Outcome::Complete { dw0, dw1 } => request.complete_result(dw0, dw1),
-                Outcome::Disconnect => disconnect(request),
-                Outcome::Failed(status) => request.fail(status),
-                Outcome::Data
-                | Outcome::AsyncEvent
-                | Outcome::Abort { .. }
-                | Outcome::KeepReservations { .. } => {
-                    request.fail(Status::INVALID_FIELD.with_dnr());
-                }
-            }
-        }
-        Work::One(request) => {
-            let tail = request.tail();
-            io_command(&views, request).await;
-            tail.end().await;
-        }
-        Work::Pair(first, mut second) => {
-            // Of the second half the tag is the pair's as long as this lives.
-            let (tails, spare) = ([first.tail(), second.tail()], second.take_spare());
-            fused_command(&views, first, second).await;
-            for tail in tails {
-                tail.end().await;
-            }
-            drop(spare);
-        }
-    }
-}
-
-/// Executes an I/O command that need not wait.
-fn io_at_once(views: &Views, mut request: Request, when: When) -> Tried {
-    if views.controller().permit_io().is_err() {
-        return Tried::Waits(request);
-    }
-    let Some(local) = views.get(request.sqe().nsid.get()) else { return Tried::Waits(request) };
-    if when == When::Arrived && command::look_ahead(&local.attached, request.sqe()) {
-        return Tried::Later(request);
-    }
-    let slot = IoSlot { request: &request, views };
-    match command::execute_at_once(&local.attached, request.sqe(), &slot) {
-        AtOnce::Waits => Tried::Waits(request),
-        AtOnce::Lent(lent) => {
-            request.count_in(local.counters());
-            Tried::Lent(request, lent)
-        }
-        AtOnce::Done(reply) => {
-            request.count_in(local.counters());
-            request.complete(reply);
-            Tried::Done
-        }
-    }
-}
-
-/// Executes one I/O command.
-async fn io_command(views: &Views, mut request: Request) {
-    let sqe = *request.sqe();
-    let reply = if let Err(status) = views.controller().permit_io() {
-        Reply::failed(status)
-    } else if !command::is_supported(sqe.opcode) {
-        Reply::failed(Status::INVALID_OPCODE.with_dnr())
-    } else if let Some(local) = views.get(sqe.nsid.get()) {
-        request.count_in(local.counters());
-        let slot = IoSlot { request: &request, views };
-        command::execute(&local.attached, &sqe, &slot).await
-    } else if sqe.opcode == io::FLUSH && sqe.nsid.get() == NSID_ALL {
-        command::flush_all(views.current().iter().map(|local| &*local.attached)).await
-    } else {
-        Reply::failed(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr())
-    };
-    request.complete(reply);
-}
-
-/// Executes a fused Compare and Write.
-async fn fused_command(views: &Views, mut first: Request, mut second: Request) {
-    if let Err(status) = views.controller().permit_io() {
-        first.fail(status);
-        second.fail(Status::ABORTED_FAILED_FUSED);
-        return;
-    }
-    let Some(local) = views.get(first.sqe().nsid.get()) else {
-        first.fail(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
-        second.fail(Status::ABORTED_FAILED_FUSED);
-        return;
-    };
-    first.count_in(local.counters());
-    second.count_in(local.counters());
-    let (compare, write) = (*first.sqe(), *second.sqe());
-    let slots = [&first, &second].map(|request| IoSlot { request, views });
-    let replies =
-        command::compare_and_write(&local.attached, (&compare, &slots[0]), (&write, &slots[1]))
-            .await;
-    first.complete(replies.0);
-    second.complete(replies.1);
-}
-
-/// What `bytes` under way in a drive count for there: a command takes a drive some time however short it is, and one of
-/// any length has to find a place.
-fn charge_in_drive(bytes: usize) -> usize {
-    bytes.clamp(DRIVE_CHARGE_MIN, DRIVE_SHARED_BYTES / 3)
-}
-
-/// What a command may ask of the queue it runs on.
-struct IoSlot<'a> {
-    request: &'a Request,
-    views: &'a Views,
-}
-
-impl Slot for IoSlot<'_> {
-    fn in_capsule(&self) -> Option<Ref<'_, [u8]>> {
-        self.request.in_capsule()
-    }
-
-    async fn receive(&self, length: u32, buffer: Buffer) -> Result<Buffer, Status> {
-        self.request.receive(length, buffer).await
-    }
-
-    fn has_room(&self, bytes: usize) -> bool {
-        self.request.has_room(bytes)
-    }
-
-    fn copies(&self) -> bool {
-        self.request.queue().connection.copies()
-    }
-
-    async fn hold(&self, bytes: usize) -> Result<Grant, Status> {
-        self.request.hold(bytes).await
-    }
-
-    async fn hold_to_send(&self, bytes: usize) -> Result<Grant, Status> {
-        self.request.hold_to_send(bytes).await
-    }
-
-    fn keep(&self, bytes: usize) -> Grant {
-        self.request.keep(bytes)
-    }
-
-    async fn work(&self, bytes: usize) -> Result<Grant, Status> {
-        self.request.work(bytes).await
-    }
-
-    async fn place(&self, at: &Attached, bytes: usize) -> Option<Grant> {
-        let share = self.request.queue().share();
-        let account = at.places(|places| share.account_of(places))?;
-        Some(account.take(charge_in_drive(bytes)).await)
-    }
-
-    fn namespace(&self, nsid: u32) -> Option<Rc<Attached>> {
-        self.views.get(nsid).map(|local| local.attached.clone())
-    }
-
-    fn copy_formats_enabled(&self) -> u16 {
-        self.views.controller().copy_formats_enabled()
-    }
-
-    fn controllers(&self, nsid: u32) -> Vec<(HostId, u16)> {
-        self.views.target().attached_controllers(self.views.controller(), nsid)
-    }
-
-    fn notify(&self, nsid: u32, notices: &[Notice]) {
-        self.views.target().reservation_notices(self.views.controller(), nsid, notices);
     }
 }

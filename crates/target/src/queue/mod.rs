@@ -1,6 +1,7 @@
 //! A queue pair: what is outstanding on it, and how its commands are completed.
 
 pub mod dispatch;
+pub(crate) mod io;
 pub mod remote;
 pub mod request;
 pub mod slots;

@@ -223,6 +223,14 @@ impl Request {
         self.send(cqe, None);
     }
 
+    /// Ends the queue for its Disconnect, which is completed when no other command of the queue is left: nothing of
+    /// the queue is processed after that completion (Base 2.1, section 6.4).
+    pub fn disconnect(self) {
+        let queue = Rc::clone(&self.queue);
+        queue.disconnect.replace(Some(self));
+        queue.ended.notify();
+    }
+
     /// Leaves the completion to an event: an Asynchronous Event Request that the controller parked.
     pub fn park(self) {
         self.completed.set(true);

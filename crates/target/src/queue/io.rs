@@ -1,0 +1,187 @@
+//! I/O commands on their queue: where they are dispatched, or in a slot; and what a command may ask of its queue.
+
+use core::cell::Ref;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use nvme::identify::NSID_ALL;
+use nvme::opcode::{self, io};
+use nvme::status::Status;
+use reactor::budget::Grant;
+use reactor::buffer::Buffer;
+
+use super::dispatch::{Tried, When, Work};
+use super::request::Request;
+use super::view::Views;
+use crate::admin::Outcome;
+use crate::command::{self, AtOnce, Attached, Reply, Slot};
+use crate::controller::Controller;
+use crate::limits::{DRIVE_CHARGE_MIN, DRIVE_SHARED_BYTES};
+use crate::reservation::{HostId, Notice};
+
+/// Executes what a slot of an I/O queue is given.
+pub async fn io_work(controller: Arc<Controller>, views: Rc<Views>, work: Work) {
+    match work {
+        Work::One(request) if request.sqe().opcode == opcode::admin::FABRICS => {
+            match controller.execute_fabrics(request.queue().qid(), request.sqe()) {
+                Outcome::Complete { dw0, dw1 } => request.complete_result(dw0, dw1),
+                Outcome::Disconnect => request.disconnect(),
+                Outcome::Failed(status) => request.fail(status),
+                Outcome::Data
+                | Outcome::AsyncEvent
+                | Outcome::Abort { .. }
+                | Outcome::KeepReservations { .. } => {
+                    request.fail(Status::INVALID_FIELD.with_dnr());
+                }
+            }
+        }
+        Work::One(request) => {
+            let tail = request.tail();
+            io_command(&views, request).await;
+            tail.end().await;
+        }
+        Work::Pair(first, mut second) => {
+            // Of the second half the tag is the pair's as long as this lives.
+            let (tails, spare) = ([first.tail(), second.tail()], second.take_spare());
+            fused_command(&views, first, second).await;
+            for tail in tails {
+                tail.end().await;
+            }
+            drop(spare);
+        }
+    }
+}
+
+/// Executes an I/O command that need not wait.
+pub fn io_at_once(views: &Views, mut request: Request, when: When) -> Tried {
+    if views.controller().permit_io().is_err() {
+        return Tried::Waits(request);
+    }
+    let Some(local) = views.get(request.sqe().nsid.get()) else { return Tried::Waits(request) };
+    if when == When::Arrived && command::look_ahead(&local.attached, request.sqe()) {
+        return Tried::Later(request);
+    }
+    let slot = IoSlot { request: &request, views };
+    match command::execute_at_once(&local.attached, request.sqe(), &slot) {
+        AtOnce::Waits => Tried::Waits(request),
+        AtOnce::Lent(lent) => {
+            request.count_in(local.counters());
+            Tried::Lent(request, lent)
+        }
+        AtOnce::Done(reply) => {
+            request.count_in(local.counters());
+            request.complete(reply);
+            Tried::Done
+        }
+    }
+}
+
+/// Executes one I/O command.
+async fn io_command(views: &Views, mut request: Request) {
+    let sqe = *request.sqe();
+    let reply = if let Err(status) = views.controller().permit_io() {
+        Reply::failed(status)
+    } else if !command::is_supported(sqe.opcode) {
+        Reply::failed(Status::INVALID_OPCODE.with_dnr())
+    } else if let Some(local) = views.get(sqe.nsid.get()) {
+        request.count_in(local.counters());
+        let slot = IoSlot { request: &request, views };
+        command::execute(&local.attached, &sqe, &slot).await
+    } else if sqe.opcode == io::FLUSH && sqe.nsid.get() == NSID_ALL {
+        command::flush_all(views.current().iter().map(|local| &*local.attached)).await
+    } else {
+        Reply::failed(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr())
+    };
+    request.complete(reply);
+}
+
+/// Executes a fused Compare and Write.
+async fn fused_command(views: &Views, mut first: Request, mut second: Request) {
+    if let Err(status) = views.controller().permit_io() {
+        first.fail(status);
+        second.fail(Status::ABORTED_FAILED_FUSED);
+        return;
+    }
+    let Some(local) = views.get(first.sqe().nsid.get()) else {
+        first.fail(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
+        second.fail(Status::ABORTED_FAILED_FUSED);
+        return;
+    };
+    first.count_in(local.counters());
+    second.count_in(local.counters());
+    let (compare, write) = (*first.sqe(), *second.sqe());
+    let slots = [&first, &second].map(|request| IoSlot { request, views });
+    let replies =
+        command::compare_and_write(&local.attached, (&compare, &slots[0]), (&write, &slots[1]))
+            .await;
+    first.complete(replies.0);
+    second.complete(replies.1);
+}
+
+/// What `bytes` under way in a drive count for there: a command takes a drive some time however short it is, and one of
+/// any length has to find a place.
+fn charge_in_drive(bytes: usize) -> usize {
+    bytes.clamp(DRIVE_CHARGE_MIN, DRIVE_SHARED_BYTES / 3)
+}
+
+/// What a command may ask of the queue it runs on.
+struct IoSlot<'a> {
+    request: &'a Request,
+    views: &'a Views,
+}
+
+impl Slot for IoSlot<'_> {
+    fn in_capsule(&self) -> Option<Ref<'_, [u8]>> {
+        self.request.in_capsule()
+    }
+
+    async fn receive(&self, length: u32, buffer: Buffer) -> Result<Buffer, Status> {
+        self.request.receive(length, buffer).await
+    }
+
+    fn has_room(&self, bytes: usize) -> bool {
+        self.request.has_room(bytes)
+    }
+
+    fn copies(&self) -> bool {
+        self.request.queue().connection.copies()
+    }
+
+    async fn hold(&self, bytes: usize) -> Result<Grant, Status> {
+        self.request.hold(bytes).await
+    }
+
+    async fn hold_to_send(&self, bytes: usize) -> Result<Grant, Status> {
+        self.request.hold_to_send(bytes).await
+    }
+
+    fn keep(&self, bytes: usize) -> Grant {
+        self.request.keep(bytes)
+    }
+
+    async fn work(&self, bytes: usize) -> Result<Grant, Status> {
+        self.request.work(bytes).await
+    }
+
+    async fn place(&self, at: &Attached, bytes: usize) -> Option<Grant> {
+        let share = self.request.queue().share();
+        let account = at.places(|places| share.account_of(places))?;
+        Some(account.take(charge_in_drive(bytes)).await)
+    }
+
+    fn namespace(&self, nsid: u32) -> Option<Rc<Attached>> {
+        self.views.get(nsid).map(|local| local.attached.clone())
+    }
+
+    fn copy_formats_enabled(&self) -> u16 {
+        self.views.controller().copy_formats_enabled()
+    }
+
+    fn controllers(&self, nsid: u32) -> Vec<(HostId, u16)> {
+        self.views.target().attached_controllers(self.views.controller(), nsid)
+    }
+
+    fn notify(&self, nsid: u32, notices: &[Notice]) {
+        self.views.target().reservation_notices(self.views.controller(), nsid, notices);
+    }
+}

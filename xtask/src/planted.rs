@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// Crates that can be built with planted bugs.
-const PLANTED: [&str; 2] = ["engine", "array"];
+const PLANTED: [&str; 3] = ["engine", "target", "array"];
 
 /// Asks cargo which features each of them has in a plain `cargo build`.
 pub fn check(root: &Path) -> Result<Vec<Finding>, String> {

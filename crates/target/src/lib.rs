@@ -2,6 +2,7 @@
 
 pub mod admin;
 pub mod budget;
+pub mod canary;
 pub mod command;
 mod connection;
 pub mod controller;

@@ -7,6 +7,7 @@ use nvme::property::Csts;
 
 use super::queues::end;
 use super::{Controller, State};
+use crate::canary::{self, Canary};
 use crate::limits::{
     DISABLED_IDLE_MS, DISCOVERY_IDLE_MS, KEEP_ALIVE_GRANULARITY, KEEP_ALIVE_MS_MAX, UNUSED_IDLE_MS,
 };
@@ -56,6 +57,7 @@ impl Controller {
             // Without a timer and without a queue nobody would miss it, and it is one of its host's few.
             0 if state.queues.io_count() == 0 => Some(UNUSED_IDLE_MS),
             0 => None,
+            _ if canary::has(Canary::OutlivesItsHost) => None,
             kato => Some(kato),
         };
         let silent = idle.map(|ms| after(self.now(), ms));

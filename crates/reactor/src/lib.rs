@@ -10,7 +10,8 @@
 //! sleeping in the ring.
 //!
 //! [`simulate`] runs the same executor, timers, buffers and mailbox on one thread in virtual time,
-//! from a seed and without a ring: for tests of everything above that keeps its files behind `media`.
+//! from a seed and without a ring: for tests of everything above that keeps its files behind `media`. Its TCP
+//! connections are those of [`network`].
 //! [`simulate_on`] runs several of them, each on a thread of its own, of which one at a time goes on.
 
 pub mod across;

@@ -14,6 +14,7 @@ pub mod life;
 pub mod mode;
 pub mod model;
 pub mod mutate;
+pub mod network;
 pub mod plan;
 pub mod reference;
 pub mod rough;

@@ -22,7 +22,7 @@ use std::time::Duration;
 use stdx::num::u64_of;
 
 /// An operation that takes longer is stuck. In virtual time, and no fault lasts as long.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Likewise, of all openings that an operator tries; each has a shorter time of its own.
 const OPENINGS_PATIENCE: Duration = Duration::from_hours(2);
@@ -86,6 +86,11 @@ impl Run {
             begun: Cell::new(0),
             counts: RefCell::default(),
         })
+    }
+
+    /// A life begins.
+    pub fn begin(&self) {
+        self.begun.set(now());
     }
 
     pub fn note(&self, what: Arguments<'_>) {

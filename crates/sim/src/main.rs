@@ -12,6 +12,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use target::canary::Canary as TargetCanary;
 
 /// Runs the array engine over simulated media, from seeds.
 #[derive(Debug, Parser)]
@@ -26,7 +27,7 @@ struct Options {
     #[arg(long)]
     seed: Option<u64>,
     /// Run fresh seeds of all workloads by turns for so long.
-    #[arg(long, conflicts_with_all = ["seed", "seeds", "start", "moves", "loses_log", "operator", "rough", "large", "returns", "crosses", "reference"])]
+    #[arg(long, conflicts_with_all = ["seed", "seeds", "start", "moves", "loses_log", "operator", "rough", "large", "returns", "crosses", "network", "reference"])]
     minutes: Option<u64>,
     /// Leave out each step the engine relies on, one by one, until somebody misses it, for as many seeds of each
     /// workload as are given at most.
@@ -44,11 +45,11 @@ struct Options {
     /// Run on the reference pool instead of the engine.
     #[arg(long)]
     reference: bool,
-    /// Plant this bug, by its number among all there are, from 0.
+    /// Plant this bug, by its number among all there are, from 0: the engine's, then the target's.
     #[arg(long, conflicts_with = "reference")]
     canary: Option<usize>,
     /// Run the workload with a bit of everything, which is what is run where nothing else is asked for.
-    #[arg(long, conflicts_with_all = ["moves", "loses_log", "operator", "rough", "large", "returns", "crosses"])]
+    #[arg(long, conflicts_with_all = ["moves", "loses_log", "operator", "rough", "large", "returns", "crosses", "network"])]
     plain: bool,
     /// Run the workload that moves things about in a pool with hardly any space.
     #[arg(long)]
@@ -71,6 +72,9 @@ struct Options {
     /// Run the workload of a pool on several reactors, from each of which hosts reach all of it.
     #[arg(long, conflicts_with_all = ["moves", "loses_log", "operator", "rough", "large", "returns", "reference"])]
     crosses: bool,
+    /// Run the workload of hosts and targets over a network with faults.
+    #[arg(long, conflicts_with_all = ["moves", "loses_log", "operator", "rough", "large", "returns", "crosses", "known", "reference"])]
+    network: bool,
     /// Run it as seeds were run before there were several reactors, and memory that cannot be reached: the known ones
     /// that found something are.
     #[arg(long, requires = "seed")]
@@ -95,6 +99,7 @@ impl Options {
             (self.large, Mode::Large),
             (self.returns, Mode::Returns),
             (self.crosses, Mode::Crosses),
+            (self.network, Mode::Network),
         ];
         asked.iter().find(|(is_asked, _)| *is_asked).map(|(_, mode)| *mode)
     }
@@ -103,7 +108,11 @@ impl Options {
         if self.reference {
             return Subject::Reference(Lie::None);
         }
-        Subject::Array(self.canary.and_then(|n| Canary::ALL.get(n).copied()))
+        let Some(n) = self.canary else { return Subject::Array(None) };
+        match n.checked_sub(Canary::ALL.len()).and_then(|n| TargetCanary::ALL.get(n)) {
+            Some(&canary) => Subject::Target(canary),
+            None => Subject::Array(Canary::ALL.get(n).copied()),
+        }
     }
 
     fn threads(&self) -> usize {

@@ -21,10 +21,12 @@ pub enum Mode {
     Returns,
     /// Shards and hosts on several reactors, of whom many go away.
     Crosses,
+    /// Real hosts and targets over a network with faults.
+    Network,
 }
 
 impl Mode {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Plain,
         Self::Moves,
         Self::LosesLog,
@@ -33,10 +35,15 @@ impl Mode {
         Self::Large,
         Self::Returns,
         Self::Crosses,
+        Self::Network,
     ];
 
     pub fn plan(self, seed: u64) -> Plan {
-        self.base(seed).spread().poison()
+        match self {
+            // Its own is all it has.
+            Self::Network => Plan::network(seed),
+            _ => self.base(seed).spread().poison(),
+        }
     }
 
     /// What a seed meant before there were several reactors, and memory that cannot be reached: known ones were found
@@ -55,6 +62,7 @@ impl Mode {
             Self::Large => Plan::large(seed),
             Self::Returns => Plan::returns(seed),
             Self::Crosses => Plan::crosses(seed),
+            Self::Network => Plan::network(seed),
         }
     }
 
@@ -69,6 +77,7 @@ impl Mode {
             Self::Large => " --large",
             Self::Returns => " --returns",
             Self::Crosses => " --crosses",
+            Self::Network => " --network",
         }
     }
 

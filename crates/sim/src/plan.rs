@@ -82,6 +82,8 @@ pub struct Plan {
     pub small_maps: bool,
     /// The log moves from some devices to others beside what hosts do.
     pub moves_log: bool,
+    /// Hosts reach it over a simulated network.
+    pub network: bool,
     /// Reactors: the shards live on them by turns, beginning with this one, and hosts are on all of them.
     pub reactors: usize,
     pub first_reactor: usize,
@@ -149,6 +151,7 @@ impl Plan {
             rough: None,
             small_maps: false,
             moves_log: false,
+            network: false,
             reactors: 1,
             first_reactor: 0,
             shape: Shape::new(p, lives.len()),
@@ -298,6 +301,25 @@ impl Plan {
                 Ending::Closed | Ending::Exported => {}
             }
         }
+        plan
+    }
+
+    /// Two hosts reach one volume over a network that is cut, machines stop, hosts and targets are killed. The pool and
+    /// its drives are sound.
+    pub fn network(seed: u64) -> Self {
+        let mut plan = Self::new(seed);
+        let mut prng = Prng::new(seed ^ 0x5eed_0e7e_0000_0001);
+        plan.network = true;
+        (plan.tiny, plan.moves_log, plan.discards) = (false, false, None);
+        plan.shape.faults = Faults::default();
+        plan.reactors = 1 + usize64(prng.below(3));
+        plan.first_reactor = usize64(prng.below(3)) % plan.reactors;
+        let life = |prng: &mut Prng| {
+            let after = span(prng, Duration::from_millis(5), 11);
+            if prng.below(2) == 0 { Ending::Killed(after) } else { Ending::PowerCut(after) }
+        };
+        plan.lives = (0..prng.below(3)).map(|_| life(&mut prng)).collect();
+        plan.lives.push(Ending::Closed);
         plan
     }
 

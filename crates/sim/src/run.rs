@@ -3,7 +3,8 @@
 use crate::life::{Counts, Run, crash, live, lose_log};
 use crate::mode::Mode;
 use crate::model::Violation;
-use crate::plan::Plan;
+use crate::network::{self, Truth};
+use crate::plan::{Ending, Plan};
 use crate::world::{Subject, World};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -40,12 +41,12 @@ pub fn carry_out(subject: Subject, plan: Plan, echo: bool) -> Report {
 }
 
 fn lives(run: &Rc<Run>) -> Option<(usize, String)> {
+    let truth = Rc::new(Truth::default());
     for (number, &ending) in run.plan.lives.iter().enumerate() {
         let seed = run.plan.seed ^ (u64_of(number) + 1) << 48;
         let life = || {
             lose_log(run, number);
-            let life = |reactors| live(Rc::clone(run), reactors, number, ending);
-            if reactor::simulate_on(seed, run.plan.order(), run.plan.reactors, life)? {
+            if one(run, &truth, seed, number, ending)? {
                 crash(run, number, ending);
             }
             let run = Rc::clone(run);
@@ -58,6 +59,25 @@ fn lives(run: &Rc<Run>) -> Option<(usize, String)> {
         }
     }
     None
+}
+
+/// One life: whether it ended in a crash.
+fn one(
+    run: &Rc<Run>,
+    truth: &Rc<Truth>,
+    seed: u64,
+    number: usize,
+    ending: Ending,
+) -> Result<bool, Violation> {
+    let Plan { reactors, network, .. } = run.plan;
+    let (order, run) = (run.plan.order(), Rc::clone(run));
+    if network {
+        let truth = Rc::clone(truth);
+        let life = |reactors| network::live(run, truth, reactors, number, ending);
+        return reactor::simulate_on(seed, order, reactors, life);
+    }
+    let life = |reactors| live(run, reactors, number, ending);
+    reactor::simulate_on(seed, order, reactors, life)
 }
 
 fn message(panic: &(dyn Any + Send)) -> &str {

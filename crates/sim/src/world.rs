@@ -17,6 +17,8 @@ pub enum Subject {
     Reference(Lie),
     /// The engine, with a planted bug perhaps.
     Array(Option<Canary>),
+    /// The engine, and a target with a planted bug.
+    Target(target::canary::Canary),
 }
 
 pub enum World {
@@ -32,13 +34,21 @@ pub fn plant(canary: Option<Canary>, small_maps: bool) {
 
 impl World {
     pub fn new(subject: Subject, plan: &Plan) -> Self {
+        target::canary::plant(match subject {
+            Subject::Target(canary) => Some(canary),
+            Subject::Reference(_) | Subject::Array(_) => None,
+        });
         match subject {
             Subject::Reference(lie) => {
                 let disk = Disk::default();
                 disk.lie.set(lie);
                 Self::Reference(Rc::new(disk))
             }
-            Subject::Array(canary) => {
+            Subject::Array(_) | Subject::Target(_) => {
+                let canary = match subject {
+                    Subject::Array(canary) => canary,
+                    Subject::Reference(_) | Subject::Target(_) => None,
+                };
                 plant(canary, plan.small_maps);
                 Self::Array(Box::new(Media::new(plan, canary)))
             }

@@ -40,7 +40,7 @@ impl Array {
         self.pool.volumes().into_iter().filter_map(sized).collect()
     }
 
-    fn volume(&self, name: &str) -> Result<engine::Volume, Refusal> {
+    pub fn volume(&self, name: &str) -> Result<engine::Volume, Refusal> {
         told(self.pool.volume(name))
     }
 

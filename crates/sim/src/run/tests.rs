@@ -361,3 +361,30 @@ fn find<const N: usize>(
         assert!(first.any(fails) || others.any(fails), "{canary:?}");
     }
 }
+
+/// Seeds of hosts over the network in every run of the tests.
+const NETWORK_SEEDS: u64 = 24;
+
+#[test]
+fn what_hosts_were_told_outlives_the_network() {
+    keep(Mode::Network, 0..NETWORK_SEEDS);
+}
+
+#[test]
+fn the_canaries_of_the_target_are_found() {
+    for canary in target::canary::Canary::ALL {
+        let subject = Subject::Target(canary);
+        let fails = |seed| carry_out(subject, Mode::Network.plan(seed), false).failure;
+        // Found by what a block holds, not by anything else that fails with it.
+        let finds = |seed| fails(seed).is_some_and(|(_, said)| said.contains("panicked: block"));
+        assert!((0..CANARY_SEEDS).any(finds), "{canary:?}");
+    }
+}
+
+#[test]
+fn hosts_over_the_network_replay_bit_for_bit() {
+    for seed in 0..4 {
+        let run = || carry_out(ENGINE, Mode::Network.plan(seed), false);
+        assert_eq!(run(), run(), "seed {seed}");
+    }
+}

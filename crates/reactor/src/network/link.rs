@@ -46,6 +46,8 @@ pub(super) struct End {
     closed: bool,
     /// When it hears that the connection is gone, and of what.
     broken: Option<(Nanos, io::ErrorKind)>,
+    /// Some that was sent was lost with that: nothing comes that is behind it.
+    misses: bool,
     /// After how long without an answer it gives the connection up.
     patience: Option<Nanos>,
 }
@@ -64,6 +66,7 @@ impl End {
             deaf: false,
             closed: false,
             broken: None,
+            misses: false,
             patience: None,
         }
     }
@@ -87,6 +90,7 @@ impl End {
         }
         self.broken = Some((at, kind));
         while self.inbound.back().is_some_and(|piece| piece.arrives() > at) {
+            self.misses = true;
             if let Some(Piece::Bytes { bytes, .. }) = self.inbound.pop_back() {
                 self.unread -= bytes.len();
             }
@@ -144,7 +148,7 @@ impl Link {
     /// Sends a piece that arrives then, or after what was sent before.
     pub fn send(&mut self, side: usize, bytes: VecDeque<u8>, arrives: Nanos) {
         let to = &mut self.ends[1 - side];
-        if to.closed || to.deaf {
+        if to.closed || to.deaf || to.misses {
             return;
         }
         to.unread += bytes.len();
@@ -154,6 +158,7 @@ impl Link {
         }
         let arrives = arrives.max(to.inbound.back().map_or(0, Piece::arrives));
         if to.broken.is_some_and(|(at, _)| at < arrives) {
+            to.misses = true;
             return;
         }
         to.inbound.push_back(Piece::Bytes { arrives, bytes });
@@ -167,7 +172,7 @@ impl Link {
         }
         let to = &mut self.ends[1 - side];
         let arrives = arrives.max(to.inbound.back().map_or(0, Piece::arrives));
-        if to.broken.is_none_or(|(at, _)| at >= arrives) {
+        if !to.misses && to.broken.is_none_or(|(at, _)| at >= arrives) {
             to.inbound.push_back(Piece::Fin { arrives });
         }
         to.reader.take().into_iter().for_each(Waker::wake);

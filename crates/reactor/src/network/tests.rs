@@ -240,3 +240,35 @@ fn a_simulated_socket_has_no_descriptor() {
         assert_eq!(kind(nothing), io::ErrorKind::Unsupported);
     });
 }
+
+/// What was sent after a cut took a shorter way than what the cut had lost, and came in its place: a host read another
+/// command's bytes.
+#[test]
+fn behind_what_a_cut_lost_nothing_comes() {
+    let came = |seed| {
+        simulate(seed, async {
+            set_conditions(Conditions { piece: 2, ..Conditions::default() });
+            let (one, other) = pair().await;
+            let sender = spawn(async move {
+                for n in 0..=u8::MAX {
+                    if one.try_send_vectored(&[IoSlice::new(&[n])]).is_err() {
+                        return;
+                    }
+                    yield_now().await;
+                }
+            });
+            sleep(Duration::from_micros(100)).await;
+            cut(only(), Cut::Reset);
+            let (mut got, mut buf) = (Vec::new(), [0; 64]);
+            while let Ok(n @ 1..) = other.recv(&mut buf).await {
+                got.extend_from_slice(&buf[..n]);
+            }
+            sender.await.unwrap();
+            got
+        })
+    };
+    for seed in 0..50 {
+        let got = came(seed);
+        assert!((0..).zip(&got).all(|(n, byte)| n == *byte), "seed {seed}: {got:?}");
+    }
+}

@@ -186,11 +186,13 @@ impl Executor {
     /// Runs the normal queue until it is empty (or the turn's budget is used), and the turn-end queue: what was
     /// produced does not wait for the work behind it, which gets so much of the turn then.
     pub fn run_turn(&self, behind: Nanos) {
-        let mut polls = self.run_normal(POLLS_PER_TURN);
+        let polls = self.run_normal(POLLS_PER_TURN);
         self.run_late();
         if self.behind.borrow().is_empty() {
             return;
         }
+        // One of them at least, however much else there is: others wait for it in the end.
+        let mut polls = polls.max(1);
         let begun = clock();
         while polls > 0 {
             let Some(slot) = self.behind.borrow_mut().pop_front() else { break };

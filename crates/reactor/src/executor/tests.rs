@@ -1,6 +1,8 @@
 use crate::{Config, run, spawn, spawn_behind, spawn_late, yield_now};
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::rc::Rc;
+use std::task::Poll;
 
 const BUSY_NANOS: u64 = 100_000;
 
@@ -57,6 +59,41 @@ fn work_that_nobody_waits_for_comes_after_all_other_of_its_turn() {
             task.await.unwrap();
         }
         assert_eq!(*order.borrow(), ["normal", "late", "behind"]);
+    })
+    .unwrap();
+}
+
+/// Wakes itself again and again, for as long as it is told.
+async fn be_restless(ends: Rc<Cell<bool>>) {
+    poll_fn(|cx| {
+        if ends.get() {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+#[test]
+fn work_that_nobody_waits_for_goes_on_beside_any_other() {
+    run(Config::default(), async {
+        let ends = Rc::new(Cell::new(false));
+        // More than a turn polls.
+        let others = crate::limits::POLLS_PER_TURN + 1;
+        let others: Vec<_> = (0..others).map(|_| spawn(be_restless(Rc::clone(&ends)))).collect();
+        let done = Rc::new(Cell::new(false));
+        let telling = Rc::clone(&done);
+        let behind = spawn_behind(async move { telling.set(true) });
+        for _ in 0..10 {
+            yield_now().await;
+        }
+        assert!(done.get());
+        ends.set(true);
+        for task in others {
+            task.await.unwrap();
+        }
+        behind.await.unwrap();
     })
     .unwrap();
 }

@@ -208,12 +208,12 @@ impl Shard {
         let _learning = Counted::new(&self.learning);
         let mut learnt = 0;
         for record in header.placed() {
-            // Records may be many, and have one block each.
-            learnt += record.crcs.len();
+            // Records may be many, and have one block each, or none.
             if learnt >= LEARNT_AT_ONCE {
                 give_way().await;
                 learnt = 0;
             }
+            learnt += record.crcs.len().max(1);
             match record.owner {
                 Owner::Write { key } => self.learn_write(key, record).await?,
                 Owner::Hole { key, blocks } => {
@@ -235,6 +235,9 @@ impl Shard {
 
     async fn learn_write(&self, key: Key, record: Placed<'_>) -> Result<()> {
         for (n, crcs) in (0..).step_by(LEARNT_AT_ONCE).zip(record.crcs.chunks(LEARNT_AT_ONCE)) {
+            if n > 0 {
+                give_way().await;
+            }
             self.reserve_in_map(crcs.len()).await?;
             let (key, at) =
                 (Key::new(key.view, key.block + u64::from(n)), record.location.offset(n));
@@ -252,6 +255,9 @@ impl Shard {
     /// Blocks moved by reclaim count where nothing newer came in between.
     async fn learn_move(&self, key: Key, old: Location, record: Placed<'_>) -> Result<()> {
         for (n, crc) in (0..).zip(record.crcs) {
+            if n > 0 && usize32(n).is_multiple_of(LEARNT_AT_ONCE) {
+                give_way().await;
+            }
             self.reserve_in_map(1).await?;
             let key = Key::new(key.view, key.block + u64::from(n));
             let new = Entry { location: record.location.offset(n), crc: *crc };

@@ -25,6 +25,9 @@ impl Shard {
     pub async fn learn_references(&self, key: Key, name: Name, crcs: &[u32]) -> Result<()> {
         let mut extents = Extents::default();
         for (n, crcs) in (0..).step_by(LEARNT_AT_ONCE).zip(crcs.chunks(LEARNT_AT_ONCE)) {
+            if n > 0 {
+                give_way().await;
+            }
             let (name, blocks) = (name.offset(n), u32_of(crcs.len()));
             let key = Key::new(key.view, key.block + u64::from(n));
             let first = name.key();
@@ -45,7 +48,6 @@ impl Shard {
             if !canary::skips(Step::SweepHearsReferences) {
                 self.keep(name, blocks);
             }
-            give_way().await;
         }
         Ok(())
     }
@@ -63,17 +65,16 @@ impl Shard {
     /// between.
     pub async fn learn_shared(&self, key: Key, name: Name, crcs: &[u32]) -> Result<()> {
         for (n, crc) in (0..).zip(crcs) {
+            if n > 0 && usize32(n).is_multiple_of(LEARNT_AT_ONCE) {
+                give_way().await;
+            }
             self.reserve_in_map(1).await?;
             let (key, name) = (Key::new(key.view, key.block + u64::from(n)), name.offset(n));
             let reference = Entry { location: name.reference(), crc: *crc };
-            let reading = self.grace.enter();
+            let _reading = self.grace.enter();
             let is_learnt = self.map.replace_if(key, name.birth(), reference).await?;
             if is_learnt && !canary::skips(Step::SweepHearsShared) {
                 self.keep(name, 1);
-            }
-            if usize32(n + 1).is_multiple_of(LEARNT_AT_ONCE) {
-                drop(reading);
-                give_way().await;
             }
         }
         Ok(())

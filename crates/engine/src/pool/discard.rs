@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use media::Kind as MediaKind;
-use reactor::{spawn, timeout};
+use reactor::{spawn_behind, timeout};
 use stdx::num::{u64_of, usize32};
 
 use super::Pool;
@@ -57,10 +57,10 @@ impl Pool {
         common.superblock.drives.indices().for_each(|index| self.tell_of_free_space(index));
         let pause = how.pause(common.superblock.label().layout.au_bytes);
         let start = move |shard: Rc<Shard>| async move {
-            shard.run(spawn(Rc::clone(&shard).find_freed(how.after)));
+            shard.run(spawn_behind(Rc::clone(&shard).find_freed(how.after)));
             // What is free is the pool's.
             if shard.writer.shard == 0 {
-                shard.run(spawn(Rc::clone(&shard).discard(pause)));
+                shard.run(spawn_behind(Rc::clone(&shard).discard(pause)));
             }
             Ok(())
         };

@@ -50,9 +50,6 @@ const PLACES: &[(&str, Start)] = &[
     ("volume", |options, poll| Flashloom::with_volume(&options.flashloom, poll, Drives::Memory)),
 ];
 
-/// So often its volume is written until all of a pool's drives were.
-const POOL_FILLS: usize = 4;
-
 /// How long a flood goes on before it is measured beside.
 const RAMP: Duration = Duration::from_millis(300);
 
@@ -91,12 +88,6 @@ pub fn print(options: &Options) -> Outcome<()> {
         neighbour::favour_process(server.id(), neighbour::SECOND);
         neighbour::favour_process(behind.id(), neighbour::FIRST);
         behind.run_while(false)?;
-        if *place == "volume" {
-            // Drives of memory that nobody has used yet are made while they are written: no drive is that slow.
-            for _ in 0..POOL_FILLS {
-                server.fill(&options.flashloom)?;
-            }
-        }
         for flood in FLOODS.iter().filter(|flood| wanted(flood.case)) {
             // Whatever the one before did to it.
             server.fill(&options.flashloom)?;

@@ -24,7 +24,6 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use stdx::num::u64_of;
 use target::listener::{ListenerId, ListenerInfo};
 use target::namespace::{Backend, NamespaceSpec};
 use target::subsystem::SubsystemSpec;
@@ -238,5 +237,3 @@ async fn neighbour(run: Rc<Run>, truth: Rc<Truth>) {
         sleep(Duration::from_micros(random() % 100_000)).await;
     }
 }
-
-const _: () = assert!(u64_of(BLOCK) == 4096);

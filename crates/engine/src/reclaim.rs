@@ -165,7 +165,7 @@ impl Shard {
             return self.give_back_dead(&dead, reclaiming).await;
         }
         reclaiming.lacks_room = false;
-        while reclaiming.emptied.len() < SEGMENTS_AT_ONCE {
+        while reclaiming.emptied.len() < SEGMENTS_AT_ONCE && !self.ended.get() {
             let skip = |id| reclaiming.emptied.contains(&id) || reclaiming.is_left(id);
             let victim = self.table().victim(skip);
             let Some((victim, live)) = victim else { break };
@@ -295,6 +295,11 @@ impl Shard {
         let mut seen = Stripes::default();
         let mut headers = Vec::new();
         for stripe in stripes {
+            // A drive that goes on saying "not just now" makes each of them take long: who closes waits for one.
+            if self.ended.get() {
+                seen.unknown = true;
+                break;
+            }
             match self.writer.segments.read_header(info, stripe).await {
                 Ok(Some(header)) => headers.push(header),
                 Ok(None) => _ = seen.bare.insert(stripe),
@@ -450,6 +455,10 @@ impl Shard {
         for (n, (crc, block)) in live.crcs.iter().zip(data.chunks_exact_mut(BLOCK)).enumerate() {
             let n = u32_of(n);
             if read.is_err() {
+                // As with headers: each takes long.
+                if self.ended.get() {
+                    return Ok(all.max(Emptied::Unreadable));
+                }
                 let slot = live.at.slot() + n;
                 match self.writer.segments.salvage(info, slot, *crc, block).await {
                     Salvaged::Whole | Salvaged::KnownLost => {}

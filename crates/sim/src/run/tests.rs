@@ -254,9 +254,13 @@ const ROUGH_SEEDS: u64 = 20;
 /// 36, 7000057: a drive that was told to try again without end kept everybody waiting.
 const ROUGH_FOUND: [u64; 7] = [36, 50, 9019, 7_000_057, 7_000_084, 7_000_166, 7_000_468];
 
+/// A drive whose reads were to be tried again without end kept a pool from closing: reclaim read each header of a
+/// segment, for a long time each.
+const ROUGH_CLOSES: [u64; 1] = [240_739_640_580_877];
+
 #[test]
 fn several_things_that_go_wrong_at_once_cost_nothing() {
-    keep(Mode::Rough, 0..ROUGH_SEEDS);
+    keep(Mode::Rough, (0..ROUGH_SEEDS).chain(ROUGH_CLOSES));
     keep_known(Mode::Rough, ROUGH_FOUND);
 }
 

@@ -52,6 +52,12 @@ impl Key {
         debug_assert!(block < 1 << BLOCK_BITS);
         Self { view, block }
     }
+
+    /// The key `blocks` further on.
+    #[must_use]
+    pub const fn forward(self, blocks: u64) -> Self {
+        Self::new(self.view, self.block + blocks)
+    }
 }
 
 /// A stretch of drive space, k + m allocation units on distinct drives. Numbered within the pool;

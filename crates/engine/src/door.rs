@@ -8,7 +8,7 @@
 
 use std::cell::RefCell;
 use std::future::Future;
-use std::ops::Range;
+use std::ops::{DerefMut, Range};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,9 +18,9 @@ use stdx::num::u64_of;
 
 use crate::address::Key as BlockKey;
 use crate::error::{Error, Kind, Result};
-use crate::lent::Lent;
 use crate::parcel::{self, Lane, Request};
-use crate::shard::{Copy, Shard};
+use crate::reading::{self, Begun};
+use crate::shard::{Copy, Outcome, Shard};
 use crate::volume::State;
 
 /// Where a reactor keeps a shard: a place, and a number by which another shard in the same place of
@@ -96,8 +96,13 @@ impl Door {
     /// As [`Volume::read`](crate::Volume::read).
     pub async fn read(&self, volume: &Arc<State>, offset: u64, out: &mut [u8]) -> Result<()> {
         match here(self.key) {
-            Some(shard) if shard.read_bytes_at_once(volume, offset, out) => Ok(()),
-            Some(shard) => Box::pin(shard.read_bytes(volume, offset, out)).await,
+            Some(shard) => match shard.resolve_bytes(volume, offset, out.len()) {
+                Some(plan) => match shard.copy_known(plan, out) {
+                    Outcome::Done => Ok(()),
+                    Outcome::Wait(plan) => Box::pin(shard.fetch(plan, out)).await,
+                },
+                None => Box::pin(shard.read_bytes(volume, offset, out)).await,
+            },
             None => {
                 let parcel = self.lane.parcel(volume, Request::Read, offset, u64_of(out.len()));
                 self.lane.carry(parcel, |bytes| out.copy_from_slice(bytes)).await
@@ -105,10 +110,19 @@ impl Door {
         }
     }
 
-    /// As [`read`](Self::read), if nothing has to be waited for; tells whether it did.
+    /// As [`Volume::begin_read`](crate::Volume::begin_read).
     #[must_use]
-    pub fn read_at_once(&self, volume: &State, offset: u64, out: &mut [u8]) -> bool {
-        here(self.key).is_some_and(|shard| shard.read_bytes_at_once(volume, offset, out))
+    pub fn begin_read<B: DerefMut<Target = [u8]> + 'static>(
+        &self,
+        volume: &Arc<State>,
+        offset: u64,
+        length: usize,
+        memory: impl FnOnce() -> Option<B>,
+    ) -> Begun<B> {
+        match here(self.key) {
+            Some(shard) => reading::begin(shard, volume, offset, length, memory),
+            None => Begun::Not,
+        }
     }
 
     /// As [`Volume::look_ahead`](crate::Volume::look_ahead).
@@ -116,12 +130,6 @@ impl Door {
     pub fn look_ahead(&self, block: BlockKey) -> bool {
         let shard = here(self.key);
         shard.inspect(|shard| shard.log.look_ahead(block)).is_some()
-    }
-
-    /// As [`Volume::lend`](crate::Volume::lend).
-    #[must_use]
-    pub fn lend(&self, volume: &State, offset: u64, len: usize) -> Option<Lent> {
-        here(self.key)?.lend(volume, offset, len)
     }
 
     /// The records of the shard's log that are not on the drives yet, by sequence: the first, and the one after

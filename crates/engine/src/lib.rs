@@ -24,6 +24,7 @@ mod pages;
 mod parcel;
 mod partial;
 mod pool;
+mod reading;
 mod reclaim;
 mod recover;
 mod rejoin;
@@ -46,5 +47,6 @@ pub use pool::{
     Discards, DriveStatus, LogSpec, LogStatus, OpenOptions, Pool, PoolSpec, PoolStatus, Rejoin,
     SpaceAudit, Unknown, VolumeSpec, VolumeStatus, look_at_labels,
 };
+pub use reading::{Begun, Reading};
 pub use segment::DriveState;
 pub use volume::Volume;

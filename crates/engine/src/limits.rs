@@ -181,6 +181,9 @@ pub const RECLAIM_RESERVE: usize = 2;
 /// always busy; further ones wait their turn.
 pub const HANDS: usize = 64;
 
+/// Plans of reads kept to be used again: reads under way at most times.
+pub const PLANS_KEPT: usize = 256;
+
 /// Parcels kept to be used again, and bytes of each that are: requests under way at most times, and
 /// their usual length. Larger ones are allocated.
 pub const PARCELS_KEPT: usize = 256;

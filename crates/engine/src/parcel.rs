@@ -212,9 +212,6 @@ impl Parcel {
         match self.request {
             Request::Read => {
                 self.bytes.resize(usize64(self.length), 0);
-                if shard.read_bytes_at_once(volume, self.offset, &mut self.bytes) {
-                    return Ok(());
-                }
                 shard.read_bytes(volume, self.offset, &mut self.bytes).await
             }
             Request::Write if shard.write_bytes_at_once(volume, self.offset, &self.bytes) => Ok(()),

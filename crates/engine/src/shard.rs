@@ -5,6 +5,8 @@ mod at_once;
 mod bytes;
 mod copy;
 mod count;
+mod plan;
+mod read;
 mod room;
 
 use std::cell::{Cell, Ref, RefCell};
@@ -14,15 +16,14 @@ use std::sync::Arc;
 
 use reactor::Grace;
 use reactor::sync::{Semaphore, Signal};
-use stdx::crc32c;
-use stdx::num::{u32_of, u64_of, usize32, usize64};
+use stdx::num::u64_of;
 
 use crate::address::{BLOCK, Entry, Key, Location, SegmentId, View};
 use crate::canary::{self, Step};
 use crate::common::Common;
-use crate::error::{Error, Kind, Result};
-use crate::log::{Append, Found, Log, RECORD_BLOCKS_MAX};
-use crate::map::{Contents, Extents, Map};
+use crate::error::{Error, Result};
+use crate::log::{Append, Log, RECORD_BLOCKS_MAX};
+use crate::map::Map;
 use crate::pages::Pages;
 use crate::partial::Locks;
 use crate::sweep::Candidates;
@@ -30,6 +31,8 @@ use crate::table::Table;
 use crate::writer::Writer;
 pub use copy::Copy;
 use count::Counting;
+pub use plan::Plan;
+pub use read::Outcome;
 use room::Room;
 
 /// A shard of an open pool. Belongs to one reactor.
@@ -91,8 +94,8 @@ pub struct Shard {
     pub counters: Counters,
     /// Of what its volumes use.
     counting: Counting,
-    /// Lists to look blocks up into, used again and again.
-    spare_extents: RefCell<Vec<Extents>>,
+    /// Plans of reads that ended, used again and again.
+    spare_plans: RefCell<Vec<Plan>>,
 }
 
 /// What a shard did since it was opened.
@@ -114,13 +117,6 @@ pub struct Counters {
     pub read_holes: Cell<u64>,
 }
 
-/// What is said of a block that was lost with a record of the log.
-fn lost_with_log(view: View, block: u64) -> Error {
-    let context =
-        format!("block {block} of view {} is lost: its commit log record is damaged", view.get());
-    Error::new(Kind::Corrupt, context)
-}
-
 /// Adds to a counter.
 pub fn count(counter: &Cell<u64>, by: u64) {
     counter.set(counter.get() + by);
@@ -129,98 +125,6 @@ pub fn count(counter: &Cell<u64>, by: u64) {
 impl Shard {
     pub fn table(&self) -> Ref<'_, Table> {
         self.writer.table.borrow()
-    }
-
-    /// Reads whole blocks from `first` on.
-    ///
-    /// # Errors
-    /// `Corrupt` when the redundancy could not give a block back, `Failed` when too many drives are
-    /// lost.
-    pub async fn read(&self, view: View, first: u64, out: &mut [u8]) -> Result<()> {
-        debug_assert!(out.len().is_multiple_of(BLOCK));
-        let blocks = out.len() / BLOCK;
-        let mut at = 0;
-        // Stretches the log knows nothing of; most reads are one, or none.
-        while at < blocks {
-            let left = u64_of(blocks - at);
-            let (found, run) = self.log.lookup(Key::new(view, first + u64_of(at)), left);
-            let run = usize64(run.min(left));
-            let piece = &mut out[at * BLOCK..(at + run) * BLOCK];
-            match found {
-                Found::Data(data) => match self.log.copy_out(data, piece) {
-                    Ok(()) => count(&self.counters.read_log, 1),
-                    Err(error) => {
-                        let key = Key::new(view, first + u64_of(at));
-                        if !Box::pin(self.read_carried(key, data.crc, piece)).await {
-                            return Err(error);
-                        }
-                    }
-                },
-                Found::Hole => {
-                    piece.fill(0);
-                    count(&self.counters.read_holes, u64_of(run));
-                }
-                Found::Refers { position, index } => {
-                    Box::pin(self.read_referred(position, index, piece)).await?;
-                    count(&self.counters.read_segments, u64_of(run));
-                }
-                Found::Lost => return Err(lost_with_log(view, first + u64_of(at))),
-                Found::Nothing => self.read_settled(view, first + u64_of(at), piece).await?,
-            }
-            at += run;
-        }
-        Ok(())
-    }
-
-    /// Reads a block that is damaged in the log from where destage has carried it, perhaps: tells whether it has.
-    async fn read_carried(&self, key: Key, crc: u32, out: &mut [u8]) -> bool {
-        let is_there = async |out: &mut [u8]| {
-            let read = self.read_settled(key.view, key.block, out).await;
-            read.is_ok() && crc32c(out) == crc
-        };
-        if is_there(out).await {
-            return true;
-        }
-        // On its way there, it is in the map before the log forgets it.
-        self.carry_log_unless_hindered().await;
-        is_there(out).await
-    }
-
-    /// Reads blocks that the log does not have.
-    async fn read_settled(&self, view: View, first: u64, out: &mut [u8]) -> Result<()> {
-        let _reading = self.grace.enter();
-        let mut extents = self.spare_extents.borrow_mut().pop().unwrap_or_default();
-        let blocks = u32_of(out.len() / BLOCK);
-        self.map.lookup(view, first, blocks, &mut extents).await?;
-        let mut rest = out;
-        for extent in extents.iter() {
-            let (piece, after) = rest.split_at_mut(usize32(extent.count) * BLOCK);
-            rest = after;
-            match extent.state {
-                Contents::Hole => {
-                    piece.fill(0);
-                    count(&self.counters.read_holes, u64::from(extent.count));
-                }
-                Contents::Data { location, crcs } => {
-                    match location.name() {
-                        None => self.read_segment(location, crcs, piece).await?,
-                        Some(name) => Box::pin(self.read_shared(name, crcs, piece)).await?,
-                    }
-                    count(&self.counters.read_segments, u64::from(extent.count));
-                }
-            }
-        }
-        self.spare_extents.borrow_mut().push(extents);
-        Ok(())
-    }
-
-    /// Reads blocks where the map says they are.
-    pub async fn read_segment(&self, at: Location, crcs: &[u32], out: &mut [u8]) -> Result<()> {
-        let info = self.table().info(at).map(Rc::clone);
-        let nowhere =
-            || Error::new(Kind::Corrupt, format!("the map points to {at:?}, of no segment"));
-        let info = info.ok_or_else(nowhere)?;
-        self.writer.segments.read(&info, at.slot(), crcs, out).await
     }
 
     /// Writes whole blocks from `first` on; durable when this returns.
@@ -325,7 +229,7 @@ impl Shard {
             tasks: RefCell::default(),
             counters: Counters::default(),
             counting: Counting::default(),
-            spare_extents: RefCell::default(),
+            spare_plans: RefCell::default(),
         }
     }
 

@@ -103,16 +103,4 @@ impl Shard {
         }
         Ok(())
     }
-
-    /// Reads blocks that references in the log are to, from number `index` of the record at
-    /// `position` on. To be called before anything is awaited that comes after finding them.
-    pub async fn read_referred(&self, position: u64, index: usize, out: &mut [u8]) -> Result<()> {
-        let _reading = self.grace.enter();
-        let references = (0..out.len() / BLOCK).map(|n| self.log.reference(position, index + n));
-        let references = references.collect::<Result<Vec<_>>>()?;
-        for (to, out) in references.iter().zip(out.chunks_exact_mut(BLOCK)) {
-            self.read_shared(Name::of(to.entry.location), &[to.entry.crc], out).await?;
-        }
-        Ok(())
-    }
 }

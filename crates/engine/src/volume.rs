@@ -4,6 +4,7 @@
 //! goes to the shard that has its blocks, wherever that is, and one whose blocks several have goes to
 //! all of them at once.
 
+use std::ops::DerefMut;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -14,7 +15,7 @@ use crate::common::Common;
 use crate::door::Door;
 use crate::error::{Error, Kind, Result};
 use crate::format::catalog::VolumeRecord;
-use crate::lent::Lent;
+use crate::reading::Begun;
 use crate::shard::Copy;
 use reactor::across::Lock;
 use reactor::join_all;
@@ -260,14 +261,6 @@ impl Volume {
         together(join_all(reads).await)
     }
 
-    /// As [`read`](Self::read), if nothing has to be waited for: its shard is on this reactor, and
-    /// what it needs in memory. Tells whether it did; what is in `out` is of no use otherwise.
-    #[must_use]
-    pub fn read_at_once(&self, offset: u64, out: &mut [u8]) -> bool {
-        self.run(offset, out.len()) == out.len()
-            && self.door(offset).read_at_once(&self.state, offset, out)
-    }
-
     /// Has the processor fetch what reading at `offset` looks at first, if its shard is on this reactor; tells
     /// whether it is.
     #[must_use]
@@ -276,13 +269,21 @@ impl Volume {
         inside && self.door(offset).look_ahead(Key::new(self.state.view, offset / BLOCK_BYTES))
     }
 
-    /// Lends `len` bytes from `offset` on as they are now, where they lie: few blocks, in one piece of a drive
-    /// in memory, of a shard on this reactor. `None` for all others, and for what needs a look; they are
-    /// for [`read`](Self::read). The shard gives no space back while any of it is lent.
+    /// Begins to read `len` bytes from `offset` on, and ends it in the same call if nothing has to be waited for: whole
+    /// blocks of a shard on this reactor. Few of them, in one piece of a drive in memory, are lent as they are now,
+    /// where they lie; of others what is in memory goes to what `memory` gives, which has room for `len` bytes. The shard
+    /// gives no space back while any of it is lent, or the rest is waited for.
     #[must_use]
-    pub fn lend(&self, offset: u64, len: usize) -> Option<Lent> {
-        let whole = self.run(offset, len) == len;
-        if whole { self.door(offset).lend(&self.state, offset, len) } else { None }
+    pub fn begin_read<B: DerefMut<Target = [u8]> + 'static>(
+        &self,
+        offset: u64,
+        len: usize,
+        memory: impl FnOnce() -> Option<B>,
+    ) -> Begun<B> {
+        match len > 0 && self.run(offset, len) == len {
+            true => self.door(offset).begin_read(&self.state, offset, len, memory),
+            false => Begun::Not,
+        }
     }
 
     /// As [`write`](Self::write), if nothing has to be waited for: its shard is on this reactor, and

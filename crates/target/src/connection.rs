@@ -21,6 +21,7 @@ use zerocopy::FromBytes;
 
 use crate::admin::run::admin_work;
 use crate::budget::Share;
+use crate::command::Begun;
 use crate::controller::{Controller, Path};
 use crate::fabrics::{ConnectParams, Connected, Refusal, connect};
 use crate::listener::ListenerId;
@@ -140,7 +141,7 @@ async fn serve_admin(controller: &Arc<Controller>, queue: &Rc<Queue>) {
     let dispatcher = Dispatcher::new(
         queue.clone(),
         |work| admin_work(controller.clone(), work),
-        |one, _| Tried::Waits(one),
+        |one, _| Tried::Waits(one, Begun::Nothing),
     );
     run(controller, queue, &dispatcher).await;
     events.abort();

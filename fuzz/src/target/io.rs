@@ -19,7 +19,9 @@ use reactor::budget::{Account, Grant, Ledger};
 use reactor::buffer::Buffer;
 use stdx::Prng;
 use stdx::num::{u32_of, u64_of, usize32};
-use target::command::{AtOnce, Attached, Reply, Slot, execute, execute_at_once, is_supported};
+use target::command::{
+    AtOnce, Attached, Begun, Reply, Slot, execute, execute_at_once, is_supported,
+};
 use target::limits::{IO_IN_CAPSULE_BYTES, TRANSFER_BYTES_MAX};
 use target::namespace::Backend;
 use target::reservation::{HostId, Notice};
@@ -296,10 +298,12 @@ async fn run(at: Rc<Attached>, sqe: Sqe, host: Host) -> Reply {
     if !is_supported(sqe.opcode) {
         return Reply { status: Status::INVALID_OPCODE, dw0: 0, data: None };
     }
-    if let AtOnce::Done(reply) = execute_at_once(&at, &sqe, &host) {
-        return reply;
-    }
-    let mut command = pin!(execute(&at, &sqe, &host));
+    let begun = match execute_at_once(&at, &sqe, &host) {
+        AtOnce::Done(reply) => return reply,
+        AtOnce::Waits(begun) => begun,
+        AtOnce::Lent(_) => Begun::Nothing,
+    };
+    let mut command = pin!(execute(&at, &sqe, begun, &host));
     poll_fn(|cx| {
         let polled = command.as_mut().poll(cx);
         host.fresh.set(false);

@@ -243,20 +243,22 @@ impl<P: Pages> Map<P> {
         Ok(())
     }
 
-    /// As [`lookup`](Self::lookup), if no page has to be read; tells whether it did.
+    /// As [`lookup`](Self::lookup), as far as no page has to be read for it: how many of the first blocks
+    /// `out` has the answer for.
     #[must_use]
-    pub fn lookup_at_once(&self, view: View, first: u64, count: u32, out: &mut Extents) -> bool {
+    pub fn lookup_known(&self, view: View, first: u64, count: u32, out: &mut Extents) -> u32 {
         out.clear();
-        let mut at = super::flat::flat(view, first);
-        let end = at + Flat::from(count);
+        let begin = super::flat::flat(view, first);
+        let (mut at, end) = (begin, begin + Flat::from(count));
         let mut state = self.state.borrow_mut();
         while at < end {
             match step(&mut state, &[], at, end, out) {
                 Ok(Step::Until(next)) => at = next,
-                Ok(Step::Need(..)) | Err(_) => return false,
+                // Whoever waits for the page is told what is wrong with it.
+                Ok(Step::Need(..)) | Err(_) => break,
             }
         }
-        true
+        low32(low64(at - begin))
     }
 
     /// Calls `found` with every place that the map will ever report as superseded, each once, if all that was

@@ -50,15 +50,9 @@ impl Segments {
         join_all(pieces).await.into_iter().collect()
     }
 
-    /// As [`read`](Self::read), if nothing has to be waited for or put right; tells whether it did.
+    /// Copies what is in drives in memory, if nothing has to be waited for or put right; tells whether it did.
     #[must_use]
-    pub fn read_at_once(
-        &self,
-        info: &SegmentInfo,
-        slot: u32,
-        crcs: &[u32],
-        out: &mut [u8],
-    ) -> bool {
+    pub fn copy_known(&self, info: &SegmentInfo, slot: u32, crcs: &[u32], out: &mut [u8]) -> bool {
         let (mut slot, mut crcs, mut out) = (slot, crcs, out);
         while !crcs.is_empty() {
             let count = info.contiguous(slot, u32_of(crcs.len()));

@@ -13,29 +13,6 @@ use crate::error::Result;
 use crate::volume::{BLOCK_BYTES, State};
 
 impl Shard {
-    /// Reads bytes of a volume.
-    ///
-    /// # Errors
-    /// As [`Volume::read`](crate::Volume::read).
-    pub async fn read_bytes(&self, volume: &State, offset: u64, out: &mut [u8]) -> Result<()> {
-        volume.check(offset, u64_of(out.len()))?;
-        if offset.is_multiple_of(BLOCK_BYTES) && out.len().is_multiple_of(BLOCK) {
-            return self.read(volume.view, offset / BLOCK_BYTES, out).await;
-        }
-        // Through a buffer, a megabyte at a time.
-        let (mut offset, mut out) = (offset, out);
-        while !out.is_empty() {
-            let skip = usize64(offset % BLOCK_BYTES);
-            let take = out.len().min(media::drive::TRANSFER_MAX - BLOCK - skip);
-            let mut whole = buffer::scratch((skip + take).next_multiple_of(BLOCK)).await;
-            self.read(volume.view, offset / BLOCK_BYTES, &mut whole).await?;
-            let (piece, rest) = out.split_at_mut(take);
-            piece.copy_from_slice(&whole[skip..skip + take]);
-            (offset, out) = (offset + u64_of(take), rest);
-        }
-        Ok(())
-    }
-
     /// Writes bytes of a volume; durable when this returns.
     ///
     /// # Errors

@@ -20,11 +20,6 @@ pub struct Copy {
     pub length: u64,
 }
 
-/// The key `blocks` further on.
-const fn forward(key: Key, blocks: u64) -> Key {
-    Key::new(key.view, key.block + blocks)
-}
-
 impl Shard {
     /// Copies whole blocks of a volume, at most 1 MiB that does not overlap, to another or the same;
     /// durable when this returns. Each block changes as a whole.
@@ -55,7 +50,7 @@ impl Shard {
     async fn copy(&self, source: Key, target: Key, blocks: u64) -> Result<()> {
         let mut at = 0;
         while at < blocks {
-            let (source, target) = (forward(source, at), forward(target, at));
+            let (source, target) = (source.forward(at), target.forward(at));
             let (found, run) = self.log.lookup(source, blocks - at);
             let run = run.min(blocks - at);
             at += match found {
@@ -79,7 +74,7 @@ impl Shard {
                     drop(holding);
                     run
                 }
-                Found::Lost => return Err(super::lost_with_log(source.view, source.block)),
+                Found::Lost => return Err(super::read::lost_with_log(source)),
                 Found::Nothing => self.copy_settled(source, target, run).await?,
             };
         }
@@ -92,7 +87,7 @@ impl Shard {
         let mut data = buffer::scratch(usize64(most) * BLOCK).await;
         let mut found = 0;
         for block in data.chunks_exact_mut(BLOCK).take(usize64(most)) {
-            let (Found::Data(at), _) = self.log.lookup(forward(source, found), 1) else { break };
+            let (Found::Data(at), _) = self.log.lookup(source.forward(found), 1) else { break };
             self.log.copy_out(at, block)?;
             found += 1;
         }
@@ -149,16 +144,16 @@ impl Shard {
                     );
                 }
                 Contents::Hole => {
-                    let (from, to) = (forward(source, first), forward(target, first));
+                    let (from, to) = (source.forward(first), target.forward(first));
                     self.refer(from, to, &entries).await?;
                     entries.clear();
-                    let hole = forward(target, begin);
+                    let hole = target.forward(begin);
                     self.punch(hole.view, hole.block, u64::from(extent.count)).await?;
                     first = begin + u64::from(extent.count);
                 }
             }
         }
-        self.refer(forward(source, first), forward(target, first), &entries).await
+        self.refer(source.forward(first), target.forward(first), &entries).await
     }
 
     /// Whether a record in the log may refer to what a block has. Where reclaim has just moved it, it may not be after
@@ -180,7 +175,7 @@ impl Shard {
         {
             let n = u64_of(n);
             self.look_at_log();
-            let (source, key) = (forward(source, n), forward(target, n));
+            let (source, key) = (source.forward(n), target.forward(n));
             self.append(Append::Refer { key, source, entries }).await?;
         }
         drop(promise);

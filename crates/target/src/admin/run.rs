@@ -21,7 +21,7 @@ use crate::reservation;
 /// Executes what a slot of an admin queue is given.
 pub async fn admin_work(controller: Arc<Controller>, work: Work) {
     match work {
-        Work::One(request) => {
+        Work::One(request, _) => {
             let tail = request.tail();
             admin_command(&controller, request).await;
             tail.end().await;

@@ -31,7 +31,7 @@ mod write_zeroes;
 use std::cell::Ref;
 use std::rc::Rc;
 
-use engine::Lent;
+use engine::{Lent, Reading};
 use fabric::payload::Payload;
 use nvme::cqe::Cqe;
 use nvme::nvm::Command;
@@ -42,6 +42,7 @@ use reactor::budget::Grant;
 use reactor::buffer::Buffer;
 
 pub use attached::Attached;
+pub use blocks::Blocks;
 pub use compare::compare_and_write;
 pub use fence::Fence;
 pub(crate) use fence::{Answer as Done, Answers as Pending};
@@ -122,14 +123,20 @@ pub enum AtOnce {
     /// Read data that has yet to be verified: to be done for all commands of a turn, after they have been
     /// looked at, so that the processor fetches it for all of them meanwhile.
     Lent(Lent),
-    /// It is for [`execute`].
-    Waits,
+    /// It is for [`execute`], which goes on from there.
+    Waits(Begun),
 }
 
-impl AtOnce {
-    fn done(reply: Option<Reply>) -> Self {
-        reply.map_or(Self::Waits, Self::Done)
-    }
+/// What is done of a command that has to wait: it was parsed, and its blocks and rights were looked at.
+#[derive(Debug, Default)]
+pub enum Begun {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// A read of these blocks. Where the volume began with it, the rest of it is waited for.
+    Read(Blocks, Option<Reading<Buffer>>),
+    /// A write to these blocks, none of whose data was taken.
+    Write { run: Blocks, fua: bool },
 }
 
 impl Reply {
@@ -188,20 +195,28 @@ pub fn look_ahead(at: &Attached, sqe: &Sqe) -> bool {
 #[inline]
 pub fn execute_at_once(at: &Attached, sqe: &Sqe, slot: &impl Slot) -> AtOnce {
     if !matches!(sqe.opcode, io::READ | io::WRITE) {
-        return AtOnce::Waits;
+        return AtOnce::Waits(Begun::Nothing);
     }
     let done = match Command::parse(sqe) {
         Ok(Command::Read(read)) => read::at_once(at, &read, sqe, slot),
-        Ok(Command::Write(write)) if !write.fused => {
-            write::at_once(at, &write, sqe, slot).map(AtOnce::done)
-        }
-        _ => return AtOnce::Waits,
+        Ok(Command::Write(write)) if !write.fused => write::at_once(at, &write, sqe, slot),
+        _ => return AtOnce::Waits(Begun::Nothing),
     };
     done.unwrap_or_else(|status| AtOnce::Done(Reply::failed(status)))
 }
 
-/// Executes one command that is not part of a fused operation.
-pub async fn execute(at: &Attached, sqe: &Sqe, slot: &impl Slot) -> Reply {
+/// Executes one command that is not part of a fused operation, from where [`execute_at_once`] left it.
+pub async fn execute(at: &Attached, sqe: &Sqe, begun: Begun, slot: &impl Slot) -> Reply {
+    let done = match begun {
+        Begun::Read(run, reading) => read::go_on(at, run, reading, slot).await,
+        Begun::Write { run, fua } => write::go_on(at, run, fua, sqe, slot).await,
+        Begun::Nothing => return execute_anew(at, sqe, slot).await,
+    };
+    done.unwrap_or_else(Reply::failed)
+}
+
+/// Executes one command of which nothing is done.
+async fn execute_anew(at: &Attached, sqe: &Sqe, slot: &impl Slot) -> Reply {
     if let Err(status) = at.permit_access() {
         return Reply::failed(status);
     }

@@ -1,15 +1,20 @@
 //! Read (NVM Command Set 1.1, section 3.3.4).
 
-use engine::Volume;
+use core::future::{Future, poll_fn};
+use core::pin::pin;
+use core::task::Poll;
+
+use engine::{Reading, Volume};
 use fabric::payload::Payload;
 use nvme::nvm::Read;
 use nvme::sqe::Sqe;
 use nvme::status::Status;
-use reactor::buffer;
+use reactor::buffer::{self, Buffer};
 
+use super::blocks::Blocks;
 use super::gather::charge_to_send;
 use super::store::status_of;
-use super::{AtOnce, Attached, Reply, Slot};
+use super::{AtOnce, Attached, Begun, Reply, Slot};
 use crate::namespace::Backend;
 use crate::reservation::CommandGroup;
 
@@ -38,80 +43,100 @@ pub fn at_once(
     sqe: &Sqe,
     slot: &impl Slot,
 ) -> Result<AtOnce, Status> {
-    match &at.namespace().backend {
-        Backend::Memory(_) => of_memory(at, command, sqe, slot).map(AtOnce::done),
-        Backend::Volume(volume) => of_volume(at, volume, command, sqe, slot),
-        Backend::Drive(_) | Backend::Absent { .. } => Ok(AtOnce::Waits),
+    if matches!(at.namespace().backend, Backend::Absent { .. }) {
+        return Ok(AtOnce::Waits(Begun::Nothing));
     }
-}
-
-fn of_volume(
-    at: &Attached,
-    volume: &Volume,
-    command: &Read,
-    sqe: &Sqe,
-    slot: &impl Slot,
-) -> Result<AtOnce, Status> {
     let run = at.transfer(command.range, sqe)?;
     at.permit(CommandGroup::Read)?;
+    Ok(match &at.namespace().backend {
+        Backend::Memory(_) => of_memory(at, run, slot)?,
+        Backend::Volume(volume) => of_volume(volume, run, slot),
+        Backend::Drive(_) | Backend::Absent { .. } => AtOnce::Waits(Begun::Read(run, None)),
+    })
+}
+
+fn of_volume(volume: &Volume, run: Blocks, slot: &impl Slot) -> AtOnce {
     let length = run.bytes();
     if !slot.has_room(charge_to_send(length)) {
-        return Ok(AtOnce::Waits);
+        return AtOnce::Waits(Begun::Read(run, None));
     }
-    if let Some(lent) = volume.lend(run.offset, length) {
-        return Ok(AtOnce::Lent(lent));
+    match volume.begin_read(run.offset, length, || buffer::pool().try_alloc_to_send(length)) {
+        engine::Begun::Lent(lent) => AtOnce::Lent(lent),
+        engine::Begun::Done(buffer) => {
+            AtOnce::Done(Reply::with_data(Payload::Buffer { buffer, length }))
+        }
+        engine::Begun::Wait(reading) => AtOnce::Waits(Begun::Read(run, Some(reading))),
+        engine::Begun::Not => AtOnce::Waits(Begun::Read(run, None)),
     }
-    let Some(mut buffer) = buffer::pool().try_alloc_to_send(length) else {
-        return Ok(AtOnce::Waits);
-    };
-    let done = volume.read_at_once(run.offset, &mut buffer[..length]);
-    Ok(AtOnce::done(done.then(|| Reply::with_data(Payload::Buffer { buffer, length }))))
 }
 
 #[inline]
-fn of_memory(
-    at: &Attached,
-    command: &Read,
-    sqe: &Sqe,
-    slot: &impl Slot,
-) -> Result<Option<Reply>, Status> {
-    let Some(region) = at.region() else { return Ok(None) };
-    let run = at.transfer(command.range, sqe)?;
-    at.permit(CommandGroup::Read)?;
+fn of_memory(at: &Attached, run: Blocks, slot: &impl Slot) -> Result<AtOnce, Status> {
+    let waits = Ok(AtOnce::Waits(Begun::Read(run, None)));
+    let Some(region) = at.region() else { return waits };
     // Reads wait for nobody: each block is read whole, before or after a write of it.
     let length = run.bytes();
     let has_room = || slot.has_room(charge_to_send(length));
     if (region.is_shared() || slot.copies()) && !has_room() {
-        return Ok(None);
+        return waits;
     }
     if region.is_shared() || (length >= COPIED_BYTES && has_room()) {
         if let Some(mut buffer) = buffer::pool().try_alloc_to_send(length) {
             region.copy_out(run.offset, &mut buffer).map_err(|e| status_of(&e))?;
-            return Ok(Some(Reply::with_data(Payload::Buffer { buffer, length })));
+            return Ok(AtOnce::Done(Reply::with_data(Payload::Buffer { buffer, length })));
         }
         if region.is_shared() {
-            return Ok(None);
+            return waits;
         }
     }
     // Sent from where it lies: no other core can write half a block meanwhile.
     region.prefetch_start(run.offset, length);
     let (region, offset) = (region.clone(), run.offset);
-    Ok(Some(Reply::with_data(Payload::Region { region, offset, length })))
+    Ok(AtOnce::Done(Reply::with_data(Payload::Region { region, offset, length })))
 }
 
+/// A read that was not looked at where it was dispatched, or whose blocks are not what they should be where they lie.
+///
+/// # Errors
+/// The status that completes the command.
 pub async fn read(
     at: &Attached,
     command: &Read,
     sqe: &Sqe,
     slot: &impl Slot,
 ) -> Result<Reply, Status> {
-    if let Some(reply) = of_memory(at, command, sqe, slot)? {
-        return Ok(reply);
-    }
     let run = at.transfer(command.range, sqe)?;
-    let _held = slot.hold_to_send(charge_to_send(run.bytes())).await?;
-    let _place = slot.place(at, run.bytes()).await;
     at.permit(CommandGroup::Read)?;
-    let buffer = at.load(run.offset, run.bytes()).await?;
-    Ok(Reply::with_data(Payload::Buffer { buffer, length: run.bytes() }))
+    go_on(at, run, None, slot).await
+}
+
+/// A read that has to wait, for room or for what is not in memory, from where it was left.
+///
+/// # Errors
+/// The status that completes the command.
+pub async fn go_on(
+    at: &Attached,
+    run: Blocks,
+    mut reading: Option<Reading<Buffer>>,
+    slot: &impl Slot,
+) -> Result<Reply, Status> {
+    let length = run.bytes();
+    let _held = {
+        let mut held = pin!(slot.hold_to_send(charge_to_send(length)));
+        match poll_fn(|cx| Poll::Ready(held.as_mut().poll(cx))).await {
+            Poll::Ready(held) => held?,
+            Poll::Pending => {
+                // No pool waits for a host: what was begun is given up.
+                reading = None;
+                held.await?
+            }
+        }
+    };
+    let _place = slot.place(at, length).await;
+    at.permit(CommandGroup::Read)?;
+    let buffer = match reading {
+        Some(reading) => at.finish(run, reading).await?,
+        None => at.load(run.offset, length).await?,
+    };
+    Ok(Reply::with_data(Payload::Buffer { buffer, length }))
 }

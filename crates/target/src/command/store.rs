@@ -1,7 +1,7 @@
 //! A namespace's bytes: the one place where commands meet a backend, and where its errors become
 //! statuses. Each function here counts as use of the backend, which a removal of the namespace waits for.
 
-use engine::Volume;
+use engine::{Reading, Volume};
 use media::Kind;
 use media::memory::Region;
 use nvme::status::Status;
@@ -37,6 +37,22 @@ impl Attached {
                 Ok(buffer)
             }
         }
+    }
+
+    /// The blocks of a read that was begun.
+    ///
+    /// # Errors
+    /// As [`Attached::load`].
+    pub(super) async fn finish(
+        &self,
+        run: Blocks,
+        reading: Reading<Buffer>,
+    ) -> Result<Buffer, Status> {
+        let _in_use = self.use_backend(run.offset, run.length)?;
+        let Backend::Volume(volume) = &self.namespace().backend else {
+            return Err(Status::INTERNAL_ERROR.with_dnr());
+        };
+        reading.finish().await.map_err(|e| status_of_volume(volume, &e, true))
     }
 
     /// Refuses data that is not what the namespace holds from `offset` on.

@@ -14,11 +14,12 @@ use nvme::status::Status;
 use super::Queue;
 use super::request::{InCapsule, Request};
 use super::slots::Slots;
-use crate::command::{Reply, charge_to_send};
+use crate::command::{Begun, Reply, charge_to_send};
 
 /// What runs in a slot.
 pub enum Work {
-    One(Request),
+    /// From where it was left.
+    One(Request, Begun),
     /// A fused Compare and Write.
     Pair(Request, Request),
 }
@@ -39,7 +40,7 @@ pub enum Tried {
     /// Its data is verified at the end of the turn.
     Lent(Request, Lent),
     /// It has to wait for something, and so needs a slot.
-    Waits(Request),
+    Waits(Request, Begun),
 }
 
 /// Takes a queue's capsules and runs them as `F`, which `run` makes, but for those that `at_once` does.
@@ -143,7 +144,7 @@ where
         }
         let with_data = !capsule.data.is_empty();
         match self.pair(request) {
-            Some(Work::One(request)) => self.try_at_once(request, When::Arrived),
+            Some(Work::One(request, _)) => self.try_at_once(request, When::Arrived),
             Some(pair) => self.start(pair),
             None => {}
         }
@@ -161,7 +162,7 @@ where
             Tried::Done => {}
             Tried::Later(request) => self.later.borrow_mut().push(request),
             Tried::Lent(request, lent) => self.lent.borrow_mut().push((request, lent)),
-            Tried::Waits(request) => self.start(Work::One(request)),
+            Tried::Waits(request, begun) => self.start(Work::One(request, begun)),
         }
     }
 
@@ -182,7 +183,7 @@ where
             match loan {
                 Some(loan) => request.complete(Reply::with_data(Payload::Loan(loan))),
                 // The slow way waits for room, counts damage, and puts it right.
-                None => self.start(Work::One(request)),
+                None => self.start(Work::One(request, Begun::Nothing)),
             }
         }
         self.lent.replace(lent);
@@ -193,10 +194,10 @@ where
     fn pair(&self, request: Request) -> Option<Work> {
         let first = self.first.take();
         match (request.sqe.fused(), first) {
-            (Some(Fused::Normal), None) => Some(Work::One(request)),
+            (Some(Fused::Normal), None) => Some(Work::One(request, Begun::Nothing)),
             (Some(Fused::Normal), Some(first)) => {
                 first.fail(Status::ABORTED_MISSING_FUSED);
-                Some(Work::One(request))
+                Some(Work::One(request, Begun::Nothing))
             }
             (Some(Fused::First), first) => {
                 if let Some(first) = first {
@@ -230,11 +231,11 @@ where
     fn start(&self, mut work: Work) {
         // Each half of a pair has a tag of its own, because they fetch their data at once.
         let spare = match &work {
-            Work::One(_) => None,
+            Work::One(..) => None,
             Work::Pair(..) => self.slots.take_spare(),
         };
         match (&mut work, self.slots.take(), spare) {
-            (Work::One(one), Some(tag), _) => one.tag = tag,
+            (Work::One(one, _), Some(tag), _) => one.tag = tag,
             (Work::Pair(first, second), Some(tag), Some(spare)) => {
                 first.tag = tag;
                 second.tag = spare.tag();
@@ -242,7 +243,7 @@ where
             }
             _ => return self.overrun_by(work),
         }
-        let (Work::One(first) | Work::Pair(first, _)) = &work;
+        let (Work::One(first, _) | Work::Pair(first, _)) = &work;
         self.slots.start(first.tag, (self.run)(work));
     }
 
@@ -250,7 +251,7 @@ where
     fn overrun_by(&self, work: Work) {
         self.overrun.set(true);
         match work {
-            Work::One(one) => one.fail(Status::INTERNAL_ERROR),
+            Work::One(one, _) => one.fail(Status::INTERNAL_ERROR),
             Work::Pair(first, second) => {
                 first.fail(Status::INTERNAL_ERROR);
                 second.fail(Status::INTERNAL_ERROR);

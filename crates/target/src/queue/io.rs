@@ -14,7 +14,7 @@ use super::dispatch::{Tried, When, Work};
 use super::request::Request;
 use super::view::Views;
 use crate::admin::Outcome;
-use crate::command::{self, AtOnce, Attached, Reply, Slot};
+use crate::command::{self, AtOnce, Attached, Begun, Reply, Slot};
 use crate::controller::Controller;
 use crate::limits::{DRIVE_CHARGE_MIN, DRIVE_SHARED_BYTES};
 use crate::reservation::{HostId, Notice};
@@ -22,7 +22,7 @@ use crate::reservation::{HostId, Notice};
 /// Executes what a slot of an I/O queue is given.
 pub async fn io_work(controller: Arc<Controller>, views: Rc<Views>, work: Work) {
     match work {
-        Work::One(request) if request.sqe().opcode == opcode::admin::FABRICS => {
+        Work::One(request, _) if request.sqe().opcode == opcode::admin::FABRICS => {
             match controller.execute_fabrics(request.queue().qid(), request.sqe()) {
                 Outcome::Complete { dw0, dw1 } => request.complete_result(dw0, dw1),
                 Outcome::Disconnect => request.disconnect(),
@@ -35,9 +35,9 @@ pub async fn io_work(controller: Arc<Controller>, views: Rc<Views>, work: Work) 
                 }
             }
         }
-        Work::One(request) => {
+        Work::One(request, begun) => {
             let tail = request.tail();
-            io_command(&views, request).await;
+            io_command(&views, request, begun).await;
             tail.end().await;
         }
         Work::Pair(first, mut second) => {
@@ -55,15 +55,17 @@ pub async fn io_work(controller: Arc<Controller>, views: Rc<Views>, work: Work) 
 /// Executes an I/O command that need not wait.
 pub fn io_at_once(views: &Views, mut request: Request, when: When) -> Tried {
     if views.controller().permit_io().is_err() {
-        return Tried::Waits(request);
+        return Tried::Waits(request, Begun::Nothing);
     }
-    let Some(local) = views.get(request.sqe().nsid.get()) else { return Tried::Waits(request) };
+    let Some(local) = views.get(request.sqe().nsid.get()) else {
+        return Tried::Waits(request, Begun::Nothing);
+    };
     if when == When::Arrived && command::look_ahead(&local.attached, request.sqe()) {
         return Tried::Later(request);
     }
     let slot = IoSlot { request: &request, views };
     match command::execute_at_once(&local.attached, request.sqe(), &slot) {
-        AtOnce::Waits => Tried::Waits(request),
+        AtOnce::Waits(begun) => Tried::Waits(request, begun),
         AtOnce::Lent(lent) => {
             request.count_in(local.counters());
             Tried::Lent(request, lent)
@@ -76,8 +78,8 @@ pub fn io_at_once(views: &Views, mut request: Request, when: When) -> Tried {
     }
 }
 
-/// Executes one I/O command.
-async fn io_command(views: &Views, mut request: Request) {
+/// Executes one I/O command, from where it was left.
+async fn io_command(views: &Views, mut request: Request, begun: Begun) {
     let sqe = *request.sqe();
     let reply = if let Err(status) = views.controller().permit_io() {
         Reply::failed(status)
@@ -86,7 +88,7 @@ async fn io_command(views: &Views, mut request: Request) {
     } else if let Some(local) = views.get(sqe.nsid.get()) {
         request.count_in(local.counters());
         let slot = IoSlot { request: &request, views };
-        command::execute(&local.attached, &sqe, &slot).await
+        command::execute(&local.attached, &sqe, begun, &slot).await
     } else if sqe.opcode == io::FLUSH && sqe.nsid.get() == NSID_ALL {
         command::flush_all(views.current().iter().map(|local| &*local.attached)).await
     } else {

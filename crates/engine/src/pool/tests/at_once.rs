@@ -1,19 +1,38 @@
 //! What is done without waiting, and what is left to those who wait.
 
 use super::*;
+use crate::{Begun, Reading};
 
 /// The first `blocks` blocks, written without waiting.
 fn write_at_once(volume: &Volume, blocks: u64) -> bool {
     (0..blocks).all(|at| volume.write_at_once(at * BLOCK as u64, &block(at, 1)))
 }
 
+/// Reads without waiting, if that can be.
+fn begin(volume: &Volume, offset: u64, len: usize) -> Option<Vec<u8>> {
+    match volume.begin_read(offset, len, || Some(vec![1; len])) {
+        Begun::Lent(lent) => lent.verified().map(|loan| loan.bytes().to_vec()),
+        Begun::Done(out) => Some(out),
+        Begun::Wait(_) | Begun::Not => None,
+    }
+}
+
+/// Few blocks, where they lie.
+fn lend(volume: &Volume, offset: u64, len: usize) -> Option<crate::Lent> {
+    match volume.begin_read(offset, len, || None::<Vec<u8>>) {
+        Begun::Lent(lent) => Some(lent),
+        _ => None,
+    }
+}
+
 /// Whether the first blocks are read without waiting, each as it was written.
 fn read_at_once(volume: &Volume, blocks: u64) -> bool {
-    let mut out = vec![0; BLOCK];
-    (0..blocks).all(|at| {
-        let done = volume.read_at_once(at * BLOCK as u64, &mut out);
-        assert!(!done || out == block(at, 1), "block {at}");
-        done
+    (0..blocks).all(|at| match begin(volume, at * BLOCK as u64, BLOCK) {
+        Some(out) => {
+            assert_eq!(out, block(at, 1), "block {at}");
+            true
+        }
+        None => false,
     })
 }
 
@@ -37,19 +56,30 @@ fn what_is_in_memory_is_written_and_read_without_waiting() {
         assert!(read_at_once(&v, 100), "from the log");
         pool.settle_space().await.unwrap();
         assert!(read_at_once(&v, 100), "from segments");
-        let mut out = vec![1; 4 * BLOCK];
-        assert!(v.read_at_once(98 * BLOCK as u64, &mut out));
+        let out = begin(&v, 98 * BLOCK as u64, 4 * BLOCK).unwrap();
         assert_eq!(out[..2 * BLOCK], [block(98, 1), block(99, 1)].concat());
         assert_eq!(out[2 * BLOCK..], [0; 2 * BLOCK], "never written");
     });
 }
 
+/// Drives that are asked, and answer later.
+fn slow_drives() -> Vec<Arc<Drive>> {
+    let slow = |drive: Drive| Arc::new(drive.with_faults(media::FaultPlan::default()));
+    drives(6, 64 * MIB).into_iter().map(|d| slow(Arc::into_inner(d).unwrap())).collect()
+}
+
+/// A read that has to wait for some of its blocks.
+fn waits(volume: &Volume, offset: u64, len: usize) -> Reading<Vec<u8>> {
+    match volume.begin_read(offset, len, || Some(vec![7; len])) {
+        Begun::Wait(reading) => reading,
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn drives_that_have_to_be_asked_are_left_to_those_who_wait() {
     reactor::simulate(1, async {
-        let slow = |drive: Drive| Arc::new(drive.with_faults(media::FaultPlan::default()));
-        let drives: Vec<_> =
-            drives(6, 64 * MIB).into_iter().map(|d| slow(Arc::into_inner(d).unwrap())).collect();
+        let drives = slow_drives();
         let log = LogSpec::Bbu(vec![pmem(8 * MIB)]);
         let pool = Pool::create(spec(&drives, log), &[]).await.unwrap();
         let v = filled(&pool, false).await;
@@ -57,6 +87,51 @@ fn drives_that_have_to_be_asked_are_left_to_those_who_wait() {
         pool.settle_space().await.unwrap();
         assert!(!read_at_once(&v, 1));
         verify(&v, &(0..100).map(|at| (at, 1)).collect()).await;
+        assert_eq!(waits(&v, 5 * BLOCK as u64, BLOCK).finish().await.unwrap(), block(5, 1));
+    });
+}
+
+#[test]
+fn a_read_that_waits_goes_on_with_what_it_found() {
+    reactor::simulate(1, async {
+        let drives = slow_drives();
+        let log = LogSpec::Bbu(vec![pmem(8 * MIB)]);
+        let pool = Pool::create(spec(&drives, log), &[]).await.unwrap();
+        let v = filled(&pool, true).await;
+        let at = |block: u64| block * BLOCK as u64;
+        // On the drives, in the log, a hole in the log, on the drives, and never written.
+        v.write(at(97), &block(97, 2)).await.unwrap();
+        v.deallocate(at(98), at(1)).await.unwrap();
+        let reading = waits(&v, at(96), 5 * BLOCK);
+        // Of the log nothing is left, and what it had is another when the read goes on.
+        v.write(at(97), &block(97, 3)).await.unwrap();
+        pool.settle_space().await.unwrap();
+        let read = reading.finish().await.unwrap();
+        let hole = vec![0; BLOCK];
+        let wanted = [block(96, 1), block(97, 2), hole.clone(), block(99, 1), hole].concat();
+        assert!(read == wanted, "as it was when the read began");
+        v.write(at(98), &block(98, 4)).await.unwrap();
+        let read = waits(&v, at(96), 5 * BLOCK).finish().await.unwrap();
+        assert!(read[at(1) as usize..at(3) as usize] == [block(97, 3), block(98, 4)].concat());
+    });
+}
+
+#[test]
+fn no_space_is_given_back_under_a_read_that_waits() {
+    reactor::simulate(1, async {
+        let drives = slow_drives();
+        let log = LogSpec::Bbu(vec![pmem(8 * MIB)]);
+        let pool = Pool::create(spec(&drives, log), &[]).await.unwrap();
+        let v = filled(&pool, true).await;
+        let (one, dropped) = (waits(&v, 0, BLOCK), waits(&v, BLOCK as u64, BLOCK));
+        let brief = std::time::Duration::from_secs(5);
+        let mut closing = Box::pin(pool.close());
+        assert!(reactor::timeout(brief, &mut closing).await.is_err());
+        drop(dropped);
+        assert!(reactor::timeout(brief, &mut closing).await.is_err());
+        let gone = one.finish().await.unwrap_err();
+        assert_eq!(gone.kind, Kind::Gone, "the pool is being closed");
+        closing.await.unwrap();
     });
 }
 
@@ -67,10 +142,10 @@ fn what_has_to_wait_or_to_fail_is_not_done_at_once() {
         let log = LogSpec::Bbu(vec![pmem(8 * MIB)]);
         let pool = Pool::create(spec(&drives, log), &[]).await.unwrap();
         let v = filled(&pool, true).await;
-        let mut out = vec![0; BLOCK];
-        assert!(!v.read_at_once(100, &mut out), "part of a block");
+        let out = vec![0; BLOCK];
+        assert!(begin(&v, 100, BLOCK).is_none(), "part of a block");
         assert!(!v.write_at_once(0, &out[..512]), "part of a block");
-        assert!(!v.read_at_once(v.len(), &mut out) && !v.write_at_once(v.len(), &out), "outside");
+        assert!(begin(&v, v.len(), BLOCK).is_none() && !v.write_at_once(v.len(), &out), "outside");
         let small = VolumeSpec { id: [2; 16], block_size: 512, ..volume("small", 16 * MIB) };
         let small = pool.create_volume(small).await.unwrap();
         assert!(!small.write_at_once(0, &out), "its users take turns");
@@ -78,7 +153,7 @@ fn what_has_to_wait_or_to_fail_is_not_done_at_once() {
         let refused = (0..4000).any(|at| !v.write_at_once(at % 4096 * BLOCK as u64, &out));
         assert!(refused, "8 MiB of log do not hold 16");
         pool.close().await.unwrap();
-        assert!(!v.read_at_once(0, &mut out) && !v.write_at_once(0, &out), "closed");
+        assert!(begin(&v, 0, BLOCK).is_none() && !v.write_at_once(0, &out), "closed");
     });
 }
 
@@ -103,25 +178,25 @@ fn blocks_are_lent_from_where_they_lie_until_they_are_given_back() {
         let log = LogSpec::Bbu(vec![pmem(8 * MIB)]);
         let pool = Pool::create(spec(&drives, log), &[]).await.unwrap();
         let v = filled(&pool, false).await;
-        assert!(v.lend(0, BLOCK).is_none(), "in the log");
+        assert!(lend(&v, 0, BLOCK).is_none(), "in the log");
         pool.settle_space().await.unwrap();
         for at in 0..100 {
-            let loan = v.lend(at * BLOCK as u64, BLOCK).unwrap().verified().unwrap();
+            let loan = lend(&v, at * BLOCK as u64, BLOCK).unwrap().verified().unwrap();
             assert_eq!(loan.bytes(), block(at, 1));
         }
-        assert!(v.lend(100 * BLOCK as u64, BLOCK).is_none(), "a hole");
-        assert!(v.lend(0, 512).is_none(), "part of a block");
-        assert!(v.lend(0, 0).is_none() && v.lend(v.len(), BLOCK).is_none(), "outside");
+        assert!(lend(&v, 100 * BLOCK as u64, BLOCK).is_none(), "a hole");
+        assert!(lend(&v, 0, 512).is_none(), "part of a block");
+        assert!(lend(&v, 0, 0).is_none() && lend(&v, v.len(), BLOCK).is_none(), "outside");
 
         // Whoever frees space waits for what is lent of it.
-        let loan = v.lend(7 * BLOCK as u64, BLOCK).unwrap().verified().unwrap();
+        let loan = lend(&v, 7 * BLOCK as u64, BLOCK).unwrap().verified().unwrap();
         let brief = std::time::Duration::from_secs(5);
         let mut closing = Box::pin(pool.close());
         assert!(reactor::timeout(brief, &mut closing).await.is_err());
         assert_eq!(loan.bytes(), block(7, 1));
         drop(loan);
         closing.await.unwrap();
-        assert!(v.lend(0, BLOCK).is_none(), "closed");
+        assert!(lend(&v, 0, BLOCK).is_none(), "closed");
     });
 }
 
@@ -134,13 +209,13 @@ fn what_is_damaged_is_not_lent_until_it_was_put_right() {
         let v = filled(&pool, true).await;
         damage(&drives, &block(42, 1));
         let at = 42 * BLOCK as u64;
-        assert!(v.lend(at, BLOCK).unwrap().verified().is_none());
+        assert!(lend(&v, at, BLOCK).unwrap().verified().is_none());
         let mut out = vec![0; BLOCK];
         v.read(at, &mut out).await.unwrap();
         assert_eq!(out, block(42, 1));
         // The repair is written behind the answer.
         let loan = loop {
-            match v.lend(at, BLOCK).unwrap().verified() {
+            match lend(&v, at, BLOCK).unwrap().verified() {
                 Some(loan) => break loan,
                 None => reactor::yield_now().await,
             }

@@ -18,7 +18,7 @@ use reactor::budget::{Account, Grant, Ledger};
 use reactor::buffer::Buffer;
 use stdx::num::{u32_of, u64_of, usize32};
 
-use crate::command::{Attached, Reply, Slot, execute};
+use crate::command::{AtOnce, Attached, Begun, Reply, Slot, execute, execute_at_once};
 use crate::namespace::{Backend, Namespace, NamespaceSpec};
 use crate::reservation::{HostId, Notice};
 
@@ -203,7 +203,18 @@ impl Double {
 
     /// Executes a command; the capsule is taken away after the first poll.
     pub async fn run(&self, at: &Attached, sqe: &Sqe) -> Reply {
-        self.guard(execute(at, sqe, self)).await
+        let as_a_queue_does = async {
+            let begun = match execute_at_once(at, sqe, self) {
+                AtOnce::Done(reply) => return reply,
+                AtOnce::Lent(lent) => match lent.verified() {
+                    Some(loan) => return Reply::with_data(Payload::Loan(loan)),
+                    None => Begun::Nothing,
+                },
+                AtOnce::Waits(begun) => begun,
+            };
+            execute(at, sqe, begun, self).await
+        };
+        self.guard(as_a_queue_does).await
     }
 
     pub async fn guard<F: Future>(&self, future: F) -> F::Output {

@@ -170,7 +170,8 @@ fn a_command_in_its_slot_is_small() {
         let place = Place::new(On::Memory, 1, 64, 4096).await;
         let at = place.attach(HOST);
         let (sqe, host) = (read_sqe(range(0, 1)), Double::none());
-        let bytes = size_of_val(&crate::command::execute(&at, &sqe, &host));
+        let begun = crate::command::Begun::Nothing;
+        let bytes = size_of_val(&crate::command::execute(&at, &sqe, begun, &host));
         assert!(bytes <= 2048, "{bytes} bytes");
     });
 }

@@ -1,0 +1,136 @@
+//! Where the blocks of a read are, as the log and the map said at one moment.
+
+use std::ops::Range;
+
+use reactor::Stay;
+use stdx::num::{u32_of, usize32};
+
+use crate::address::{BLOCK, Key, Location};
+use crate::error::Error;
+use crate::log::Data;
+use crate::map::{Contents, Extents};
+
+/// A read that was looked up: its pieces in order, and later those of them that are not in the reader's memory
+/// yet. Kept and used again, it allocates nothing in steady state.
+///
+/// What was found in the log is good until the next await, so that [`Shard::copy_known`](super::Shard) takes it in
+/// the same call: a plan that is waited with has none of it. What lies in segments stays where it is while
+/// `reading` is held, which therefore nobody keeps who waits for a host, or for the log to be carried.
+#[derive(Debug)]
+pub struct Plan {
+    /// Where the read begins.
+    pub(super) first: Key,
+    pub(super) pieces: Vec<Piece>,
+    pub(super) crcs: Vec<u32>,
+    pub(super) reading: Option<Stay>,
+    /// To look up into.
+    pub(super) extents: Extents,
+}
+
+/// Blocks next to each other that are in the same state.
+#[derive(Debug)]
+pub(super) struct Piece {
+    /// Its first block, counted from that of the read.
+    pub(super) at: u32,
+    pub(super) count: u32,
+    pub(super) place: Place,
+}
+
+/// Where blocks are. Views with parents will have one more, for what was never written here: the parent is asked.
+#[derive(Debug)]
+pub(super) enum Place {
+    /// One block in the log.
+    Log(Data),
+    /// Never written or deallocated: zeroes.
+    Hole,
+    /// In adjacent slots, or under adjacent names. Their checksums are the plan's from this one on.
+    Stored { location: Location, crcs: usize },
+    /// The log has nothing of them, and the map has to read a page to tell.
+    Unread,
+    /// One block that is damaged in the log: destage may have carried it as it was, with this checksum.
+    Damaged { crc: u32, error: Box<Error> },
+    /// For good; what is said of it.
+    Lost(Box<Error>),
+}
+
+impl Piece {
+    /// Where its bytes are wanted.
+    pub(super) const fn bytes(&self) -> Range<usize> {
+        let begin = usize32(self.at) * BLOCK;
+        begin..begin + usize32(self.count) * BLOCK
+    }
+
+    /// Where its checksums are.
+    pub(super) const fn crcs(&self, first: usize) -> Range<usize> {
+        first..first + usize32(self.count)
+    }
+}
+
+impl Plan {
+    /// Of a read that begins there.
+    pub(super) fn new(first: Key) -> Self {
+        let (pieces, crcs, extents) = (Vec::new(), Vec::new(), Extents::default());
+        Self { first, pieces, crcs, reading: None, extents }
+    }
+
+    /// Forgets what it was for.
+    pub(super) fn clear(&mut self) {
+        self.pieces.clear();
+        self.crcs.clear();
+        self.reading = None;
+    }
+
+    pub(super) fn push(&mut self, at: u32, count: u32, place: Place) {
+        self.pieces.push(Piece { at, count, place });
+    }
+
+    /// Adds blocks that lie in adjacent slots, or have adjacent names; what goes on where the last piece ends is part of it.
+    pub(super) fn push_stored(&mut self, at: u32, location: Location, crcs: &[u32]) {
+        let count = u32_of(crcs.len());
+        if let Some(Piece {
+            at: before,
+            count: blocks,
+            place: Place::Stored { location: place, .. },
+        }) = self.pieces.last_mut()
+            && *before + *blocks == at
+            && place.segment() == location.segment()
+            && place.slot() + *blocks == location.slot()
+        {
+            *blocks += count;
+        } else {
+            self.push(at, count, Place::Stored { location, crcs: self.crcs.len() });
+        }
+        self.crcs.extend_from_slice(crcs);
+    }
+
+    /// Takes what the map said of blocks from number `at` of the read on, which is in `extents`.
+    pub(super) fn learn(&mut self, at: u32) {
+        let extents = std::mem::take(&mut self.extents);
+        let mut at = at;
+        for extent in extents.iter() {
+            match extent.state {
+                Contents::Hole => self.push(at, extent.count, Place::Hole),
+                Contents::Data { location, crcs } => self.push_stored(at, location, crcs),
+            }
+            at += extent.count;
+        }
+        self.extents = extents;
+    }
+
+    /// What is said of the first block that is lost, if one is.
+    pub(super) fn take_lost(&mut self) -> Option<Error> {
+        let lost = self.pieces.iter().position(|piece| matches!(piece.place, Place::Lost(_)))?;
+        match self.pieces.swap_remove(lost).place {
+            Place::Lost(error) => Some(*error),
+            _ => None,
+        }
+    }
+
+    /// Whether it has each of so many blocks once, in order.
+    pub(super) fn covers(&self, blocks: u32) -> bool {
+        let end = self.pieces.iter().try_fold(0, |end, piece| {
+            (piece.at == end && piece.count > 0).then_some(end + piece.count)
+        });
+        end == Some(blocks)
+    }
+}

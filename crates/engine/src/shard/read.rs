@@ -1,0 +1,323 @@
+//! The walk of a read: where its blocks are is found out in one call ([`Shard::resolve`]), what is in memory of them is
+//! copied or lent in the same call, and only what is not is waited for ([`Shard::fetch`]), from where the plan was left.
+//!
+//! A plan outlives awaits by this: what the log had was taken before the first; a place in a segment is not written
+//! again while the plan's stay lasts; and what the log had nothing of the map has, then or later, as old or newer.
+
+use std::rc::Rc;
+
+use reactor::buffer;
+use stdx::crc32c;
+use stdx::num::{low32, u32_of, u64_of, usize64};
+
+use super::plan::{Piece, Place, Plan};
+use super::{Shard, count};
+use crate::address::{BLOCK, Key, Location, Name, View};
+use crate::error::{Error, Kind, Result};
+use crate::lent::{LENT_BLOCKS_MAX, Lent};
+use crate::limits::PLANS_KEPT;
+use crate::log::Found;
+use crate::volume::{BLOCK_BYTES, State};
+
+/// What became of a read in the call that began it.
+#[derive(Debug)]
+pub enum Outcome {
+    Done,
+    /// The rest is to be [fetched](Shard::fetch).
+    Wait(Plan),
+}
+
+/// Whether bytes are whole blocks.
+pub(super) const fn is_whole(offset: u64, len: usize) -> bool {
+    offset.is_multiple_of(BLOCK_BYTES) && len.is_multiple_of(BLOCK)
+}
+
+/// What is said of a block that was lost with a record of the log.
+pub(super) fn lost_with_log(key: Key) -> Error {
+    let (view, block) = (key.view.get(), key.block);
+    let context = format!("block {block} of view {view} is lost: its commit log record is damaged");
+    Error::new(Kind::Corrupt, context)
+}
+
+impl Shard {
+    /// Finds out where the blocks of a volume's bytes are. `None` for what is not whole blocks inside of the volume:
+    /// [`read_bytes`](Self::read_bytes) reads it, or says why not.
+    ///
+    /// To be followed by [`lend`](Self::lend) or [`copy_known`](Self::copy_known) in the same call.
+    #[must_use]
+    pub fn resolve_bytes(&self, volume: &State, offset: u64, len: usize) -> Option<Plan> {
+        let fits = is_whole(offset, len) && volume.check(offset, u64_of(len)).is_ok();
+        fits.then(|| self.resolve(Key::new(volume.view, offset / BLOCK_BYTES), u32_of(len / BLOCK)))
+    }
+
+    /// Finds out where so many blocks are. This is the one place that asks the log, then the map.
+    fn resolve(&self, first: Key, blocks: u32) -> Plan {
+        let mut plan = self.spare_plan(first);
+        assert!(plan.pieces.is_empty() && plan.reading.is_none(), "a spare plan is for nothing");
+        let mut at = 0;
+        while at < blocks {
+            let key = first.forward(u64::from(at));
+            let left = u64::from(blocks - at);
+            let (found, run) = self.log.lookup(key, left);
+            let run = low32(run.min(left));
+            match found {
+                Found::Data(data) => {
+                    assert_eq!(run, 1, "the log finds contents block by block");
+                    plan.push(at, run, Place::Log(data));
+                }
+                Found::Hole => plan.push(at, run, Place::Hole),
+                Found::Refers { position, index } => {
+                    self.resolve_referred(&mut plan, at, run, position, index);
+                }
+                Found::Lost => plan.push(at, run, Place::Lost(Box::new(lost_with_log(key)))),
+                Found::Nothing => {
+                    let extents = &mut plan.extents;
+                    let known = self.map.lookup_known(key.view, key.block, run, extents);
+                    plan.learn(at);
+                    if known < run {
+                        plan.push(at + known, run - known, Place::Unread);
+                    }
+                }
+            }
+            at += run;
+        }
+        debug_assert!(plan.covers(blocks), "each block has its place");
+        plan
+    }
+
+    /// References in the log, from number `index` of the record at `position` on, are to shared blocks.
+    fn resolve_referred(&self, plan: &mut Plan, at: u32, run: u32, position: u64, index: usize) {
+        for (at, index) in (at..at + run).zip(index..) {
+            match self.log.reference(position, index) {
+                Ok(to) => {
+                    let shared = Name::of(to.entry.location).reference();
+                    plan.push_stored(at, shared, &[to.entry.crc]);
+                }
+                Err(error) => plan.push(at, 1, Place::Lost(Box::new(error))),
+            }
+        }
+    }
+
+    /// Lends what lies whole in a drive in memory: few blocks, in one piece. Gives the plan back otherwise.
+    ///
+    /// # Errors
+    /// The plan, as it came.
+    pub fn lend(&self, plan: Plan) -> std::result::Result<Lent, Plan> {
+        let lent = match plan.pieces.as_slice() {
+            [Piece { count, place: Place::Stored { location, .. }, .. }]
+                if *count <= u32_of(LENT_BLOCKS_MAX) && self.writer.segments.lends() =>
+            {
+                let table = self.table();
+                let at = location.name().map_or(*location, Name::birth);
+                table.info(at).and_then(|info| {
+                    let reading = self.grace.enter();
+                    self.writer.segments.lend(info, at.slot(), &plan.crcs, reading)
+                })
+            }
+            _ => None,
+        };
+        let Some(lent) = lent else { return Err(plan) };
+        count(&self.counters.read_segments, u64_of(plan.crcs.len()));
+        self.keep_plan(plan);
+        Ok(lent)
+    }
+
+    /// Copies to `out` what is in memory of the blocks; the rest of the plan can be waited with.
+    pub fn copy_known(&self, mut plan: Plan, out: &mut [u8]) -> Outcome {
+        debug_assert!(plan.covers(u32_of(out.len() / BLOCK)), "memory for each block");
+        self.copy_pieces(&mut plan, out);
+        if plan.pieces.is_empty() {
+            self.keep_plan(plan);
+            return Outcome::Done;
+        }
+        // Nothing was moved since it was resolved: nobody else ran.
+        plan.reading = Some(self.grace.enter());
+        Outcome::Wait(plan)
+    }
+
+    /// Copies what need not be waited for, and leaves the other pieces.
+    fn copy_pieces(&self, plan: &mut Plan, out: &mut [u8]) {
+        let Plan { pieces, crcs, .. } = plan;
+        let in_memory = self.writer.segments.drives().are_in_memory();
+        pieces.retain_mut(|piece| {
+            let part = &mut out[piece.bytes()];
+            match piece.place {
+                Place::Hole => {
+                    part.fill(0);
+                    count(&self.counters.read_holes, u64::from(piece.count));
+                    false
+                }
+                Place::Log(data) => match self.log.copy_out(data, part) {
+                    Ok(()) => {
+                        count(&self.counters.read_log, 1);
+                        false
+                    }
+                    Err(error) => {
+                        piece.place = Place::Damaged { crc: data.crc, error: Box::new(error) };
+                        true
+                    }
+                },
+                Place::Stored { location, crcs: first } => {
+                    let crcs = &crcs[piece.crcs(first)];
+                    let done = in_memory && self.copy_stored(location, crcs, part);
+                    if done {
+                        count(&self.counters.read_segments, u64::from(piece.count));
+                    }
+                    !done
+                }
+                Place::Unread | Place::Damaged { .. } | Place::Lost(_) => true,
+            }
+        });
+    }
+
+    /// Copies blocks of drives in memory; tells whether all are what they should be.
+    fn copy_stored(&self, at: Location, crcs: &[u32], out: &mut [u8]) -> bool {
+        let table = self.table();
+        // Shared blocks lie where they were born until their segment is given back.
+        let at = at.name().map_or(at, Name::birth);
+        let Some(info) = table.info(at) else { return false };
+        self.writer.segments.copy_known(info, at.slot(), crcs, out)
+    }
+
+    /// Reads what [`copy_known`](Self::copy_known) left of a plan: the only part of a read that waits.
+    ///
+    /// # Errors
+    /// `Corrupt` when the redundancy could not give a block back, `Failed` when too many drives are
+    /// lost.
+    pub async fn fetch(&self, mut plan: Plan, out: &mut [u8]) -> Result<()> {
+        if let Some(error) = plan.take_lost() {
+            return Err(error);
+        }
+        self.fetch_settled(&mut plan, out).await?;
+        // Reclaim may have to go on before the log is carried.
+        plan.reading = None;
+        while let Some(piece) = plan.pieces.pop() {
+            let (key, part) = (plan.first.forward(u64::from(piece.at)), &mut out[piece.bytes()]);
+            let Place::Damaged { crc, error } = piece.place else {
+                panic!("only what is damaged in the log is left")
+            };
+            if !Box::pin(self.read_carried(key, crc, part)).await {
+                return Err(*error);
+            }
+        }
+        self.keep_plan(plan);
+        Ok(())
+    }
+
+    /// Reads what the log does not have, and leaves the other pieces.
+    async fn fetch_settled(&self, plan: &mut Plan, out: &mut [u8]) -> Result<()> {
+        assert!(plan.reading.is_some(), "what was found stays where it is");
+        self.learn_unread(plan, out).await?;
+        for piece in &plan.pieces {
+            let Place::Stored { location, crcs } = piece.place else { continue };
+            let (crcs, part) = (&plan.crcs[piece.crcs(crcs)], &mut out[piece.bytes()]);
+            match location.name() {
+                None => self.read_segment(location, crcs, part).await?,
+                Some(name) => Box::pin(self.read_shared(name, crcs, part)).await?,
+            }
+            count(&self.counters.read_segments, u64::from(piece.count));
+        }
+        plan.pieces.retain(|piece| !matches!(piece.place, Place::Stored { .. }));
+        Ok(())
+    }
+
+    /// Has the map read the pages that it lacked, and copies what is in memory of what they tell.
+    async fn learn_unread(&self, plan: &mut Plan, out: &mut [u8]) -> Result<()> {
+        let (mut n, mut learnt) = (0, false);
+        while n < plan.pieces.len() {
+            if !matches!(plan.pieces[n].place, Place::Unread) {
+                n += 1;
+                continue;
+            }
+            // What the pages tell comes behind the others.
+            let Piece { at, count: blocks, .. } = plan.pieces.swap_remove(n);
+            let key = plan.first.forward(u64::from(at));
+            self.map.lookup(key.view, key.block, blocks, &mut plan.extents).await?;
+            plan.learn(at);
+            learnt = true;
+        }
+        if learnt {
+            self.copy_pieces(plan, out);
+        }
+        Ok(())
+    }
+
+    /// Reads a block that is damaged in the log from where destage has carried it, perhaps: tells whether it has.
+    async fn read_carried(&self, key: Key, crc: u32, out: &mut [u8]) -> bool {
+        let is_there = async |out: &mut [u8]| {
+            let mut plan = self.spare_plan(key);
+            plan.reading = Some(self.grace.enter());
+            plan.push(0, 1, Place::Unread);
+            let read = self.fetch_settled(&mut plan, out).await;
+            read.is_ok() && crc32c(out) == crc
+        };
+        if is_there(out).await {
+            return true;
+        }
+        // On its way there, it is in the map before the log forgets it.
+        self.carry_log_unless_hindered().await;
+        is_there(out).await
+    }
+
+    /// Reads blocks where the map says they are.
+    pub async fn read_segment(&self, at: Location, crcs: &[u32], out: &mut [u8]) -> Result<()> {
+        let info = self.table().info(at).map(Rc::clone);
+        let nowhere =
+            || Error::new(Kind::Corrupt, format!("the map points to {at:?}, of no segment"));
+        let info = info.ok_or_else(nowhere)?;
+        self.writer.segments.read(&info, at.slot(), crcs, out).await
+    }
+
+    /// Reads whole blocks from `first` on.
+    ///
+    /// # Errors
+    /// As [`fetch`](Self::fetch).
+    pub async fn read(&self, view: View, first: u64, out: &mut [u8]) -> Result<()> {
+        debug_assert!(out.len().is_multiple_of(BLOCK));
+        let plan = self.resolve(Key::new(view, first), u32_of(out.len() / BLOCK));
+        match self.copy_known(plan, out) {
+            Outcome::Done => Ok(()),
+            Outcome::Wait(plan) => self.fetch(plan, out).await,
+        }
+    }
+
+    /// Reads bytes of a volume.
+    ///
+    /// # Errors
+    /// As [`Volume::read`](crate::Volume::read).
+    pub async fn read_bytes(&self, volume: &State, offset: u64, out: &mut [u8]) -> Result<()> {
+        volume.check(offset, u64_of(out.len()))?;
+        if is_whole(offset, out.len()) {
+            return self.read(volume.view, offset / BLOCK_BYTES, out).await;
+        }
+        // Through a buffer, a megabyte at a time.
+        let (mut offset, mut out) = (offset, out);
+        while !out.is_empty() {
+            let skip = usize64(offset % BLOCK_BYTES);
+            let take = out.len().min(media::drive::TRANSFER_MAX - BLOCK - skip);
+            let mut whole = buffer::scratch((skip + take).next_multiple_of(BLOCK)).await;
+            self.read(volume.view, offset / BLOCK_BYTES, &mut whole).await?;
+            let (piece, rest) = out.split_at_mut(take);
+            piece.copy_from_slice(&whole[skip..skip + take]);
+            (offset, out) = (offset + u64_of(take), rest);
+        }
+        Ok(())
+    }
+
+    /// A plan without pieces, of a read that begins there.
+    fn spare_plan(&self, first: Key) -> Plan {
+        match self.spare_plans.borrow_mut().pop() {
+            Some(plan) => Plan { first, ..plan },
+            None => Plan::new(first),
+        }
+    }
+
+    /// Takes the memory of a plan that nobody needs any more.
+    pub fn keep_plan(&self, mut plan: Plan) {
+        plan.clear();
+        let mut spare = self.spare_plans.borrow_mut();
+        if spare.len() < PLANS_KEPT {
+            spare.push(plan);
+        }
+    }
+}

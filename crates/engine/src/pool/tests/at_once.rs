@@ -112,7 +112,7 @@ fn a_read_that_waits_goes_on_with_what_it_found() {
         assert!(read == wanted, "as it was when the read began");
         v.write(at(98), &block(98, 4)).await.unwrap();
         let read = waits(&v, at(96), 5 * BLOCK).finish().await.unwrap();
-        assert!(read[at(1) as usize..at(3) as usize] == [block(97, 3), block(98, 4)].concat());
+        assert!(read[BLOCK..3 * BLOCK] == [block(97, 3), block(98, 4)].concat());
     });
 }
 

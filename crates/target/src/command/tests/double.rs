@@ -65,8 +65,22 @@ impl Drop for Under {
 /// A volume of at least `bytes` on a pool of memory with a shard on each of these reactors, or on
 /// this one; the pool lives as long as they.
 async fn volume(bytes: u64, block_size: u32, on: Vec<reactor::Handle>) -> engine::Volume {
+    pool_on(memory(bytes), bytes, block_size, on).await.1
+}
+
+fn memory(bytes: u64) -> Drive {
     let options = RegionOptions { block_size: 4096, shared: true, committed: false };
-    let drive = Arc::new(Drive::memory((bytes * 3).max(512 << 20), options).unwrap());
+    Drive::memory((bytes * 3).max(512 << 20), options).unwrap()
+}
+
+/// A volume of a pool on one drive.
+async fn pool_on(
+    drive: Drive,
+    bytes: u64,
+    block_size: u32,
+    on: Vec<reactor::Handle>,
+) -> (engine::Pool, engine::Volume) {
+    let drive = Arc::new(drive);
     let log = Arc::new(media::Pmem::anonymous(8 << 20).unwrap());
     let spec = engine::PoolSpec {
         name: "pool".to_owned(),
@@ -82,10 +96,19 @@ async fn volume(bytes: u64, block_size: u32, on: Vec<reactor::Handle>) -> engine
     let pool = engine::Pool::create(spec, &on).await.unwrap();
     let bytes = bytes.next_multiple_of(4096);
     let spec = engine::VolumeSpec { name: "v".to_owned(), id: [9; 16], bytes, block_size };
-    pool.create_volume(spec).await.unwrap()
+    let volume = pool.create_volume(spec).await.unwrap();
+    (pool, volume)
 }
 
 impl Place {
+    /// A volume of this reactor on a drive that answers later, and its pool.
+    pub async fn slow(nsid: u32, blocks: u64) -> (engine::Pool, Self) {
+        let bytes = blocks * 4096;
+        let drive = memory(bytes).with_faults(media::FaultPlan::default());
+        let (pool, volume) = pool_on(drive, bytes, 4096, Vec::new()).await;
+        (pool, Self::of(Backend::Volume(volume), Under::Nothing, nsid, blocks, 4096))
+    }
+
     /// For one core.
     pub async fn new(on: On, nsid: u32, blocks: u64, block_size: u32) -> Self {
         Self::make(on, nsid, blocks, block_size, false).await
@@ -125,6 +148,10 @@ impl Place {
                 (Backend::Volume(made.unwrap()), Under::Reactors(handles))
             }
         };
+        Self::of(backend, under, nsid, blocks, block_size)
+    }
+
+    fn of(backend: Backend, under: Under, nsid: u32, blocks: u64, block_size: u32) -> Self {
         let subsystem = Nqn::new("nqn.2026-11.io.flashloom:test").unwrap();
         let spec = NamespaceSpec::new(backend, block_size);
         let namespace = Namespace::new(&subsystem, nsid, &spec).unwrap();

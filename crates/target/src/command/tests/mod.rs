@@ -5,3 +5,4 @@ pub mod double;
 mod io;
 mod model;
 mod reservations;
+mod waiting;

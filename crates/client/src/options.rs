@@ -130,10 +130,11 @@ impl Options {
             }
             "poll" => {
                 self.poll = match value {
-                    "adaptive" => PollPolicy::default(),
+                    "adaptive" => PollPolicy::ADAPTIVE,
+                    "eager" => PollPolicy::EAGER,
                     "busy" => PollPolicy::Busy,
                     "interrupt" => PollPolicy::Interrupt,
-                    _ => return Err(wrong("adaptive, busy or interrupt")),
+                    _ => return Err(wrong("adaptive, eager, busy or interrupt")),
                 }
             }
             time => return self.set_time(time, value),

@@ -62,7 +62,7 @@ pub use handle::{Call, Handle, Reactor, wait_for};
 pub use join::join_all;
 pub use lent::Lent;
 pub use limits::{
-    BUFFER_ALIGN, BUFFER_MAX, CONNECTIONS_MAX, DEFAULT_SPIN, POOL_BYTES, REACTORS_MAX,
+    ADAPTIVE_SPIN, BUFFER_ALIGN, BUFFER_MAX, CONNECTIONS_MAX, EAGER_SPIN, POOL_BYTES, REACTORS_MAX,
     SCRATCH_BYTES, TASKS_MAX, UBLK_QUEUES_MAX,
 };
 pub use metrics::Metrics;

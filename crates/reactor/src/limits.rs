@@ -75,9 +75,15 @@ pub(crate) const MAIL_MAX: usize = 4096;
 /// correct and never common.
 pub(crate) const MAIL_WAKES_MAX: usize = 4096;
 
-/// How long `adaptive` spins after the last work. Covers a round trip of a host that answers at
+/// How long `adaptive` spins after the last work where that mostly finds more. Covers a round trip of a host that answers at
 /// once; longer gaps sleep.
-pub const DEFAULT_SPIN: Duration = Duration::from_micros(100);
+pub const ADAPTIVE_SPIN: Duration = Duration::from_micros(50);
+
+/// How long `eager` spins after the last work.
+pub const EAGER_SPIN: Duration = Duration::from_micros(100);
+
+/// About what it takes to sleep and to be woken: spinning as long costs no more than that, whatever comes.
+pub(crate) const WAKE_COST: Duration = Duration::from_micros(5);
 
 /// The longest sleep in the ring with no timer armed: nothing depends on it, it only bounds the
 /// damage of a lost wake.

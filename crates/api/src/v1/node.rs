@@ -10,9 +10,11 @@ use crate::value::{Address, Advertise, AnaState, Nqn};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PollPolicy {
-    /// Spin a bounded time after the last work, then sleep.
+    /// Spin a little after the last work where that mostly finds more, and sleep at once where it does not.
     #[default]
     Adaptive,
+    /// Spin a bounded time after the last work, however seldom there is some, then sleep.
+    Eager,
     /// Never sleep: lowest latency, one core always busy.
     Busy,
     /// Sleep as soon as there is nothing to do: least CPU time.
@@ -20,10 +22,14 @@ pub enum PollPolicy {
 }
 
 impl PollPolicy {
+    /// Every one.
+    pub const ALL: [Self; 4] = [Self::Adaptive, Self::Eager, Self::Busy, Self::Interrupt];
+
     /// The name, as it is read and written.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Adaptive => "adaptive",
+            Self::Eager => "eager",
             Self::Busy => "busy",
             Self::Interrupt => "interrupt",
         }

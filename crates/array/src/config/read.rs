@@ -397,15 +397,12 @@ impl Reader<'_> {
 }
 
 fn poll_policy(text: &str) -> Result<PollPolicy, Refused> {
-    [PollPolicy::Adaptive, PollPolicy::Busy, PollPolicy::Interrupt]
-        .into_iter()
-        .find(|policy| policy.name() == text)
-        .ok_or_else(|| {
-            Refused::new(
-                format!("\"{text}\" is not a poll policy"),
-                "choose \"adaptive\", \"busy\" or \"interrupt\"",
-            )
-        })
+    PollPolicy::ALL.into_iter().find(|policy| policy.name() == text).ok_or_else(|| {
+        Refused::new(
+            format!("\"{text}\" is not a poll policy"),
+            "choose \"adaptive\", \"eager\", \"busy\" or \"interrupt\"",
+        )
+    })
 }
 
 /// What was probably meant, from serde's "unknown field `a`, expected one of `b`, `c`".

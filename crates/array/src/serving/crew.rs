@@ -261,7 +261,10 @@ pub fn busy(metrics: &reactor::Metrics) -> f64 {
 fn policy(settings: &Settings) -> reactor::PollPolicy {
     match settings.poll {
         v1::PollPolicy::Adaptive => {
-            reactor::PollPolicy::Adaptive { spin: settings.spin.unwrap_or(reactor::DEFAULT_SPIN) }
+            reactor::PollPolicy::Adaptive { spin: settings.spin.unwrap_or(reactor::ADAPTIVE_SPIN) }
+        }
+        v1::PollPolicy::Eager => {
+            reactor::PollPolicy::Eager { spin: settings.spin.unwrap_or(reactor::EAGER_SPIN) }
         }
         v1::PollPolicy::Busy => reactor::PollPolicy::Busy,
         v1::PollPolicy::Interrupt => reactor::PollPolicy::Interrupt,

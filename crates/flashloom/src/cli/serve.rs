@@ -29,7 +29,7 @@ Signals: SIGINT and SIGTERM stop in order, SIGHUP reads the configuration file a
 A configuration file:
   [node]
   cpus = \"0-3\"                 # one pinned reactor on each
-  poll = \"adaptive\"            # or \"busy\", \"interrupt\"
+  poll = \"adaptive\"            # or \"eager\", \"busy\", \"interrupt\"
 
   [[listener]]
   address = \"0.0.0.0:4420\"
@@ -140,8 +140,10 @@ impl FromStr for Cpus {
 /// How reactors wait for work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Poll {
-    /// Spin a bounded time after the last work, then sleep.
+    /// Spin a little after the last work where that mostly finds more, and sleep at once where it does not.
     Adaptive,
+    /// Spin a bounded time after the last work, however seldom there is some, then sleep.
+    Eager,
     /// Never sleep: lowest latency, the core is always busy.
     Busy,
     /// Sleep as soon as there is nothing to do.
@@ -152,7 +154,8 @@ impl Poll {
     /// As a reactor takes it.
     pub fn policy(self) -> reactor::PollPolicy {
         match self {
-            Self::Adaptive => reactor::PollPolicy::default(),
+            Self::Adaptive => reactor::PollPolicy::ADAPTIVE,
+            Self::Eager => reactor::PollPolicy::EAGER,
             Self::Busy => reactor::PollPolicy::Busy,
             Self::Interrupt => reactor::PollPolicy::Interrupt,
         }
@@ -163,6 +166,7 @@ impl From<Poll> for PollPolicy {
     fn from(poll: Poll) -> Self {
         match poll {
             Poll::Adaptive => Self::Adaptive,
+            Poll::Eager => Self::Eager,
             Poll::Busy => Self::Busy,
             Poll::Interrupt => Self::Interrupt,
         }

@@ -22,6 +22,8 @@ pub const REFERRALS_MAX: usize = 64;
 pub const NAME_BYTES: usize = 64;
 /// Pools of one node: each has reactor memory for its log, its map and its stripes.
 pub const POOLS_MAX: usize = 64;
+/// Longest key of a request (`Idempotency-Key`), in bytes: UUIDs and what orchestrators derive names from.
+pub const KEY_BYTES: usize = 128;
 /// Smallest namespace: one MiB, below which no file system can be made.
 pub const NAMESPACE_BYTES_MIN: u64 = 1 << 20;
 /// Largest namespace: 2^60 bytes, so that block arithmetic in bytes never overflows 64 bits.

@@ -1,5 +1,6 @@
 //! Version 1 of the management API, served under `/v1`.
 
+mod job;
 mod metrics;
 mod node;
 mod pool;
@@ -7,12 +8,14 @@ mod problem;
 mod subsystem;
 mod volume;
 
+pub use job::{Job, JobKind, JobProgress, JobState};
 pub use metrics::{
     BudgetMetrics, Counters, HostMetrics, Latency, Metrics, NamespaceMetrics, Operation,
     ReactorMetrics,
 };
 pub use node::{
-    Event, Listener, ListenerChange, NewListener, PollPolicy, Reactor, Referral, Severity, Status,
+    Event, Health, HealthReport, Listener, ListenerChange, NewListener, PollPolicy, Reactor,
+    Referral, Severity, Status,
 };
 pub use pool::{
     Drive, DriveCounters, DriveHealth, DriveRejoin, FoundDrive, FoundPool, LogMove, LogMoved,

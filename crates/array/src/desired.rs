@@ -6,7 +6,7 @@ use api::limits::{
     BLOCK_SIZES, HOSTS_MAX, LISTENERS_MAX, MODEL_BYTES, NSID_MAX, REFERRALS_MAX, SERIAL_BYTES,
     SUBSYSTEMS_MAX,
 };
-use api::value::{Address, Advertise, AnaState, Backend, Nqn, Refused};
+use api::value::{Address, Advertise, AnaState, Backend, Name, Nqn, Refused};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -84,6 +84,16 @@ impl Desired {
         }
         let open = |(nqn, def): (&Nqn, &SubsystemDef)| def.allow_any_host.then(|| nqn.clone());
         self.subsystems.iter().filter_map(open).collect()
+    }
+
+    /// The pools of the volumes that are mapped.
+    pub fn pools(&self) -> BTreeSet<Name> {
+        let all = self.subsystems.values().flat_map(|def| def.namespaces.values());
+        let pool = |def: &NamespaceDef| match &def.backend {
+            Backend::Volume(volume) => Some(volume.pool.clone()),
+            Backend::Memory { .. } | Backend::Drive { .. } => None,
+        };
+        all.filter_map(pool).collect()
     }
 
     /// Checks the bounds that only the whole can exceed.

@@ -4,6 +4,17 @@ use std::time::Duration;
 
 /// Events kept in memory for `GET /v1/events`: a day of a quiet node; the log has the rest.
 pub const EVENTS: usize = 1024;
+/// Bytes of events in one file of the state directory, of which there are two: some 20,000 events.
+pub const EVENTS_BYTES: u64 = 4 << 20;
+/// Commands that wait for the owner of the node's state: as many as the management socket has connections. Whoever
+/// sends more waits.
+pub const COMMANDS: usize = 256;
+/// Jobs under way at once: each has a thread, and a request of the management socket's 256 connections began it.
+pub const JOBS_UNDER_WAY: usize = 256;
+/// Jobs kept that are over: a request that is tried again with the same key comes within minutes.
+pub const JOBS_KEPT: usize = 256;
+/// Longest `jobs.json` read, in bytes: each job has names, a key and a sentence or two.
+pub const JOBS_BYTES: u64 = 16 << 20;
 /// Reactors of one node: one per core of the largest two-socket machines.
 pub const REACTORS: usize = 256;
 /// Reactors started when no CPUs are named: enough for two 100 GbE ports.

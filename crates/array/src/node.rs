@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use api::v1::{Event, Kind, PollPolicy, Severity};
@@ -14,19 +14,28 @@ use crate::change::Step;
 use crate::config::{self, Config, Faults, Settings};
 use crate::desired::{self, Desired, ListenerDef, NamespaceDef};
 use crate::events::Events;
+use crate::jobs::Jobs;
 use crate::limits::{DRAIN, NAMESPACE_DRAIN, START_PATIENCE};
 use crate::serving::crew::Crew;
 use crate::serving::{Cut, Place, Serving};
 use crate::state::{State, StateDir};
 use crate::{Error, Result, change, cpus};
 
+mod health;
+mod jobs;
 mod manage;
 mod move_log;
 mod opening;
+mod owner;
 mod pools;
 mod reopening;
 mod space;
+mod turns;
 mod view;
+mod volumes;
+
+use owner::{Owned, Owner, View};
+use turns::Turns;
 
 /// Where a node's configuration comes from.
 #[derive(Clone, Debug)]
@@ -61,7 +70,7 @@ pub struct Options {
 /// A running node.
 #[derive(Debug)]
 pub struct Node {
-    pub(crate) dir: StateDir,
+    state_dir: PathBuf,
     pub(crate) config: Option<PathBuf>,
     /// What the configuration file asked for at start.
     settings: Settings,
@@ -71,22 +80,8 @@ pub struct Node {
     crew: Arc<Crew>,
     /// What refused Connects are asked of, likewise.
     target: Arc<Target>,
-    /// Held by whoever changes what is served, for as long as that takes; taken before `inner`.
-    changing: Mutex<()>,
-    /// Held for moments only: never while a pool's reactor, or a drive of a pool, is waited for.
-    inner: Mutex<Inner>,
-    /// Given whenever a pool is being opened no more.
-    settled: Condvar,
-}
-
-/// What a change goes through, one at a time.
-#[derive(Debug)]
-pub(crate) struct Inner {
-    pub(crate) state: State,
-    /// `None` once the node has stopped.
-    serving: Option<Serving>,
-    /// Pools that are being opened.
-    openings: usize,
+    /// Who has everything else.
+    owner: Arc<Owner>,
 }
 
 /// Why a node did not start, or did not take a new configuration.
@@ -148,18 +143,29 @@ impl Node {
         state.base = base;
         state.current = wanted;
         let is_known = known == (state.base.clone(), state.current.clone());
+        let (jobs, interrupted) = Jobs::load(&dir, &state);
+        let events = Events::open(dir.path());
+        let state_dir = dir.path().to_owned();
+        let (crew, target) = (serving.crew(), serving.target());
+        let owner = Owner::start(Owned {
+            dir: Arc::new(dir),
+            state: Arc::new(state),
+            serving: Some(serving),
+            openings: 0,
+            turns: Turns::default(),
+            jobs,
+        })?;
         let node = Arc::new(Self {
-            dir,
+            state_dir,
             config,
             settings: asked,
             started: SystemTime::now(),
-            events: Events::default(),
-            crew: serving.crew(),
-            target: serving.target(),
-            changing: Mutex::new(()),
-            inner: Mutex::new(Inner { state, serving: Some(serving), openings: 0 }),
-            settled: Condvar::new(),
+            events,
+            crew,
+            target,
+            owner: Arc::new(owner),
         });
+        interrupted.into_iter().for_each(|words| node.events.record(Severity::Warning, words));
         if let Err(error) = node.begin(patient, is_known) {
             node.stop();
             return Err(error.into());
@@ -170,24 +176,24 @@ impl Node {
     /// Serves what is asked for: what is there at once, pools as they open. Hosts are let in when they see
     /// everything that they saw before.
     fn begin(self: &Arc<Self>, patient: bool, is_known: bool) -> Result<()> {
-        let mut inner = self.inner();
-        let steps = change::steps(&Desired::default(), &inner.state.current);
+        let steps = change::steps(&Desired::default(), &self.view().state.current);
         let (listen, serve): (Vec<_>, Vec<_>) =
             steps.into_iter().partition(|step| matches!(step, Step::AddListener { .. }));
-        let mut late = inner.serving_mut()?.begin(serve, patient)?;
-        drop(inner);
+        let mut late = self.owner.ask(move |owned| owned.serving_mut()?.begin(serve, patient))?;
         self.events.record(Severity::Info, self.greeting());
         self.open_due_pools()?;
         // Those that lack nothing are open in a moment, mostly: hosts need not find them absent.
         self.wait_for_prompt_openings(START_PATIENCE);
-        let mut inner = self.inner();
-        late.append(&mut inner.serving_mut()?.begin(listen, patient)?);
-        match self.keep(&mut inner) {
+        let (mut unbound, kept) = self.owner.ask(move |owned| {
+            let unbound = owned.serving_mut()?.begin(listen, patient)?;
+            Ok((unbound, owned.keep()))
+        })?;
+        late.append(&mut unbound);
+        match kept {
             // What was served before is, wherever that is to be written down again.
             Err(error) if is_known => late.push(format!("what is served is not kept: {error}")),
             kept => kept?,
         }
-        drop(inner);
         late.into_iter().for_each(|words| self.events.record(Severity::Error, words));
         for nqn in self.current().open_to_any_host() {
             let words = "any host that reaches this machine may read and write it";
@@ -202,13 +208,12 @@ impl Node {
 
     /// Whether more or less is served than the configuration asks for.
     fn is_changed(&self) -> bool {
-        let inner = self.inner();
-        inner.state.base != inner.state.current && inner.state.base != Desired::default()
+        let state = &self.view().state;
+        state.base != state.current && state.base != Desired::default()
     }
 
     fn greeting(&self) -> String {
-        let inner = self.inner();
-        let current = &inner.state.current;
+        let current = self.current();
         let namespaces: usize = current.subsystems.values().map(|def| def.namespaces.len()).sum();
         format!(
             "started: {} listeners, {} subsystems, {namespaces} namespaces",
@@ -217,22 +222,19 @@ impl Node {
         )
     }
 
-    pub(crate) fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn changing(&self) -> MutexGuard<'_, ()> {
-        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The node as it was after the last change: looking at it waits for nobody.
+    pub(crate) fn view(&self) -> Arc<View> {
+        self.owner.view()
     }
 
     /// The state directory, absolute.
     pub fn state_dir(&self) -> &Path {
-        self.dir.path()
+        &self.state_dir
     }
 
     /// Where `listener` is bound: its own address, with the port that port 0 became.
     pub fn bound(&self, listener: Address) -> Option<Address> {
-        self.inner().serving().ok()?.bound(listener)
+        self.view().serving().ok()?.bound(listener)
     }
 
     /// Asks every reactor for a sign of life.
@@ -245,8 +247,10 @@ impl Node {
     /// # Errors
     /// `Stopping`.
     pub fn keep_events(&self) -> Result<()> {
-        self.inner().serving_mut()?.keep_events();
-        Ok(())
+        self.owner.ask_unseen(|owned| {
+            owned.serving_mut()?.keep_events();
+            Ok(())
+        })
     }
 
     /// Records the Connects that were refused since the last time.
@@ -254,7 +258,7 @@ impl Node {
     /// # Errors
     /// `Stopping`.
     pub fn tell_refused(&self) -> Result<()> {
-        let News { refused, more } = self.inner().serving()?.refused();
+        let News { refused, more } = self.target.refused();
         for refused in refused {
             self.events.record(Severity::Warning, refused.to_string());
         }
@@ -268,7 +272,7 @@ impl Node {
 
     /// What is served now.
     pub fn current(&self) -> Desired {
-        self.inner().state.current.clone()
+        self.view().state.current.clone()
     }
 
     /// The kept events with an id of `from` or more.
@@ -301,16 +305,21 @@ impl Node {
         let Config { settings, desired: base } = config::load(path)?;
         // What is to be served anew from where it is: first nothing of the old one must be left there.
         let taken = self.take_out_replaced(&base)?;
-        let result = {
-            let _changing = self.changing();
-            let mut inner = self.inner();
-            let wanted = desired::merge(&inner.state.base, &base, &inner.state.current);
-            let result = self.go_to(&mut inner, wanted, Some(base));
-            if result.is_err() && !taken.is_empty() {
-                self.put_back(&mut inner, taken);
-            }
-            result
-        };
+        let _turns = self.turns(base.pools())?;
+        let (result, put_back) = self.owner.ask(move |owned| {
+            let State { base: before, current, .. } = &*owned.state;
+            let wanted = desired::merge(before, &base, current);
+            let result = owned.go_to(wanted, Some(base));
+            let put_back = match result.is_err() && !taken.is_empty() {
+                true => owned.put_back(taken),
+                false => Ok(()),
+            };
+            Ok((result, put_back))
+        })?;
+        if let Err(error) = put_back {
+            let words = format!("namespaces taken out for a change are not served again: {error}");
+            self.events.record(Severity::Error, words);
+        }
         self.finish_change();
         result?;
         if settings != self.settings {
@@ -324,11 +333,10 @@ impl Node {
     /// Takes namespaces out of service that `base` would serve in another way from the same drive or volume, and waits
     /// with nothing held until their commands have ended. Gives what they were.
     fn take_out_replaced(&self, base: &Desired) -> Result<Vec<(Place, NamespaceDef)>> {
-        let taken = {
-            let _changing = self.changing();
-            let mut inner = self.inner();
-            let current = &inner.state.current;
-            let wanted = desired::merge(&inner.state.base, base, current);
+        let base = base.clone();
+        let taken = self.owner.ask(move |owned| {
+            let current = &owned.state.current;
+            let wanted = desired::merge(&owned.state.base, &base, current);
             let taken = change::replaced(&change::steps(current, &wanted));
             if taken.is_empty() {
                 return Ok(taken);
@@ -340,41 +348,25 @@ impl Node {
                     def.namespaces.remove(nsid);
                 }
             }
-            self.go_to(&mut inner, without, None)?;
-            taken
-        };
+            owned.go_to(without, None)?;
+            Ok(taken)
+        })?;
         self.finish_change();
         Ok(taken)
     }
 
-    /// Serves again what was taken out for a change that failed.
-    fn put_back(&self, inner: &mut Inner, taken: Vec<(Place, NamespaceDef)>) {
-        let mut wanted = inner.state.current.clone();
-        for ((nqn, nsid), was) in taken {
-            if let Some(def) = wanted.subsystems.get_mut(&nqn) {
-                def.namespaces.entry(nsid).or_insert(was);
-            }
-        }
-        if let Err(error) = self.go_to(inner, wanted, None) {
-            let words = format!("namespaces taken out for a change are not served again: {error}");
-            self.events.record(Severity::Error, words);
-        }
-    }
-
     /// Changes what is served: `edit` makes the wish, then all of it is taken or none.
-    pub(crate) fn change<T>(
+    pub(crate) fn change<T: Send + 'static>(
         &self,
         what: impl FnOnce(&T) -> String,
-        edit: impl FnOnce(&mut Desired) -> Result<T>,
+        edit: impl FnOnce(&mut Desired) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let answer = {
-            let _changing = self.changing();
-            let mut inner = self.inner();
-            let mut wanted = inner.state.current.clone();
+        let answer = self.owner.ask(move |owned| {
+            let mut wanted = owned.state.current.clone();
             let answer = edit(&mut wanted)?;
-            self.go_to(&mut inner, wanted, None)?;
-            answer
-        };
+            owned.go_to(wanted, None)?;
+            Ok(answer)
+        })?;
         self.events.record(Severity::Info, what(&answer));
         self.finish_change();
         Ok(answer)
@@ -383,10 +375,11 @@ impl Node {
     /// Waits, with nothing held, until the commands of namespaces that were removed or made smaller have ended: what
     /// they were kept in can be used by others then, or cut. Those that do not end are told of.
     fn finish_change(&self) {
-        let (late, cuts) = match self.inner().serving() {
-            Ok(serving) => (serving.lingering(), serving.cuts()),
-            Err(_) => return,
-        };
+        let left = self.owner.ask_unseen(|owned| {
+            let serving = owned.serving()?;
+            Ok((serving.lingering(), serving.cuts()))
+        });
+        let Ok((late, cuts)) = left else { return };
         let begun = reactor::now_exact();
         let left = || {
             let gone = Duration::from_nanos(reactor::now_exact().saturating_sub(begun));
@@ -403,9 +396,8 @@ impl Node {
             }
         }
         cuts.iter().for_each(|cut| self.cut(cut, left()));
-        if let Ok(serving) = self.inner().serving_mut() {
-            serving.let_go();
-        }
+        // Nothing to let go of, when the node has stopped.
+        let _ = self.let_go();
     }
 
     fn cut(&self, cut: &Cut, limit: Duration) {
@@ -417,10 +409,13 @@ impl Node {
             self.events.record(Severity::Error, words);
         }
         // Those whose commands have not ended are cut when they have.
-        if (result.is_ok() || cut.is_due())
-            && let Ok(serving) = self.inner().serving_mut()
-        {
-            serving.cut_is_over(cut);
+        if result.is_ok() || cut.is_due() {
+            let cut = cut.clone();
+            // There are none, when the node has stopped.
+            let _ = self.owner.ask_unseen(move |owned| {
+                owned.serving_mut()?.cut_is_over(&cut);
+                Ok(())
+            });
         }
     }
 
@@ -429,18 +424,43 @@ impl Node {
     /// # Errors
     /// `Stopping`.
     pub fn finish_changes(&self) -> Result<()> {
-        let cuts = self.inner().serving()?.cuts();
+        let cuts = self.owner.ask_unseen(|owned| Ok(owned.serving()?.cuts()))?;
         cuts.iter().filter(|cut| cut.is_due()).for_each(|cut| self.cut(cut, Duration::ZERO));
-        self.inner().serving_mut()?.let_go();
-        Ok(())
+        self.let_go()
     }
 
+    fn let_go(&self) -> Result<()> {
+        self.owner.ask_unseen(|owned| {
+            owned.serving_mut()?.let_go();
+            Ok(())
+        })
+    }
+
+    /// Ends every controller in order and stops the reactors. Later calls fail with `Stopping`.
+    pub fn stop(&self) {
+        let _ = self.owner.ask(|owned| {
+            owned.jobs.close();
+            Ok(())
+        });
+        // What is being opened is closed in order, and what changes drives comes to its end.
+        let is_idle = |view: &View| view.openings == 0 && view.jobs_under_way() == 0;
+        if !self.owner.wait_until(DRAIN, is_idle) {
+            tracing::warn!("a pool is still being opened, or a job under way: it is cut off");
+        }
+        if let Ok(Some(serving)) = self.owner.ask(|owned| Ok(owned.serving.take())) {
+            serving.stop();
+            self.events.record(Severity::Info, "stopped");
+        }
+    }
+}
+
+impl Owned {
     /// Takes the steps to `wanted` and keeps it; on any error everything is as before.
-    fn go_to(&self, inner: &mut Inner, wanted: Desired, base: Option<Desired>) -> Result<()> {
+    fn go_to(&mut self, wanted: Desired, base: Option<Desired>) -> Result<()> {
         wanted.check()?;
-        let serving = inner.serving.as_mut().ok_or_else(stopped)?;
-        serving.apply(change::steps(&inner.state.current, &wanted))?;
-        let mut state = inner.state.clone();
+        let serving = self.serving.as_mut().ok_or_else(stopped)?;
+        serving.apply(change::steps(&self.state.current, &wanted))?;
+        let mut state = State::clone(&self.state);
         state.current = wanted;
         state.pools = serving.pools().defs();
         state.seen = serving.seen(&state.current);
@@ -449,46 +469,34 @@ impl Node {
         }
         if let Err(error) = self.dir.save(&state) {
             // What is not kept must not be served: a restart would silently undo it.
-            serving.apply(change::steps(&state.current, &inner.state.current))?;
+            serving.apply(change::steps(&state.current, &self.state.current))?;
             return Err(error);
         }
-        inner.state = state;
-        inner.serving_mut()?.kept();
+        serving.kept();
+        self.state = Arc::new(state);
         Ok(())
     }
 
     /// Writes down which pools there are, and what hosts see.
-    pub(crate) fn keep(&self, inner: &mut Inner) -> Result<()> {
-        let serving = inner.serving.as_ref().ok_or_else(stopped)?;
-        let mut state = inner.state.clone();
+    fn keep(&mut self) -> Result<()> {
+        let serving = self.serving.as_ref().ok_or_else(stopped)?;
+        let mut state = State::clone(&self.state);
         state.pools = serving.pools().defs();
         state.seen = serving.seen(&state.current);
         self.dir.save(&state)?;
-        inner.state = state;
+        self.state = Arc::new(state);
         Ok(())
     }
 
-    /// Ends every controller in order and stops the reactors. Later calls fail with `Stopping`.
-    pub fn stop(&self) {
-        // What is being opened is closed in order.
-        if !self.wait_for_openings(DRAIN) {
-            tracing::warn!("a pool is still being opened, and is cut off");
+    /// Serves again what was taken out for a change that failed.
+    fn put_back(&mut self, taken: Vec<(Place, NamespaceDef)>) -> Result<()> {
+        let mut wanted = self.state.current.clone();
+        for ((nqn, nsid), was) in taken {
+            if let Some(def) = wanted.subsystems.get_mut(&nqn) {
+                def.namespaces.entry(nsid).or_insert(was);
+            }
         }
-        let serving = self.inner().serving.take();
-        if let Some(serving) = serving {
-            serving.stop();
-            self.events.record(Severity::Info, "stopped");
-        }
-    }
-}
-
-impl Inner {
-    pub(crate) fn serving(&self) -> Result<&Serving> {
-        self.serving.as_ref().ok_or_else(stopped)
-    }
-
-    pub(crate) fn serving_mut(&mut self) -> Result<&mut Serving> {
-        self.serving.as_mut().ok_or_else(stopped)
+        self.go_to(wanted, None)
     }
 }
 

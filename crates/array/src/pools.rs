@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use api::v1::{Kind, PoolSpace, Severity};
+use api::v1::{Health, HealthReport, Kind, PoolSpace, Severity};
 use api::value::{LogPlace, Name, VolumePath};
 use engine::Volume;
 use reactor::Call;
@@ -77,7 +77,7 @@ fn sight(def: &PoolDef, folders: &[PathBuf]) -> Sight {
 }
 
 /// How a pool is.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Condition {
     Open(Arc<OpenPool>),
     /// It is being opened, by a task that holds nothing of the node.
@@ -104,7 +104,7 @@ fn waits_for(progress: &Progress) -> Option<String> {
 }
 
 /// A pool, open or not.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Known {
     def: PoolDef,
     condition: Condition,
@@ -152,8 +152,8 @@ impl Known {
     }
 }
 
-/// All pools of a node.
-#[derive(Debug)]
+/// All pools of a node. What readers look at is a copy of it.
+#[derive(Clone, Debug)]
 pub struct Pools {
     crew: Arc<Crew>,
     discard: bool,
@@ -600,6 +600,37 @@ impl Pools {
             Condition::Closed(problem) => Some(format!("pool {name} is not open: {problem}")),
         };
         self.known.iter().filter_map(one).collect()
+    }
+
+    /// How each is, as far as it is known without asking it.
+    pub fn health(&self) -> BTreeMap<String, HealthReport> {
+        let report = |(name, known): (&Name, &Known)| {
+            let (health, why, help) = match &known.condition {
+                Condition::Open(_) => {
+                    let Some(watch) = self.watches.get(name) else {
+                        return (name.to_string(), HealthReport::default());
+                    };
+                    watch.health(name)
+                }
+                Condition::Opening { progress, before } => {
+                    let waits = waits_for(progress).or_else(|| before.clone());
+                    let waits = waits.map_or_else(String::new, |words| format!(": {words}"));
+                    let help = "wait: hosts do, too; it is opened by itself".to_owned();
+                    (Health::Failed, Some(format!("pool {name} is being opened{waits}")), Some(help))
+                }
+                Condition::Closed(problem) => (
+                    Health::Failed,
+                    Some(format!("pool {name} is not open: {problem}")),
+                    Some(
+                        "put back what it lacks: it is opened by itself; what is lost for good, `flashloom pool \
+                         import` does without"
+                            .to_owned(),
+                    ),
+                ),
+            };
+            (name.to_string(), HealthReport { health, why, help })
+        };
+        self.known.iter().map(report).collect()
     }
 
     /// A volume.

@@ -6,12 +6,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::v1::{Controller, Reactor};
-use api::value::{Address, Backend, Nqn};
+use api::v1::Controller;
+use api::value::{Address, Nqn};
 use target::subsystem::Health;
 use target::{Draining, Identity, News, Target};
 use uuid::Uuid;
 
+use crate::Result;
 use crate::config::Settings;
 use crate::desired::{Desired, NamespaceDef};
 use crate::event_logs::EventLogs;
@@ -19,7 +20,6 @@ use crate::limits::DRAIN;
 use crate::pools::Pools;
 use crate::reservations::Reservations;
 use crate::seen::Seen;
-use crate::{Result, identity};
 
 mod absent;
 mod apply;
@@ -33,6 +33,7 @@ mod lobby;
 pub(crate) mod media;
 mod seldom;
 mod signal;
+mod snapshot;
 mod words;
 
 use apply::Lingering;
@@ -42,6 +43,8 @@ use crew::Crew;
 pub(crate) use cuts::{Cut, drained};
 use listen::Listening;
 use media::Media;
+pub use snapshot::Snapshot;
+use snapshot::namespace_uuid;
 use words::{ana_state, refused, wire};
 
 /// A namespace's place: subsystem and NSID.
@@ -137,16 +140,7 @@ impl Serving {
 
     /// The identity that a namespace is served with: a volume's own, whatever it is mapped as.
     pub fn uuid(&self, nqn: &Nqn, nsid: u32, def: &NamespaceDef) -> Uuid {
-        let of_volume = || match &def.backend {
-            Backend::Volume(volume) => {
-                self.pools.volume(volume).ok().map(|volume| Uuid::from_bytes(volume.id()))
-            }
-            _ => None,
-        };
-        // While the pool is not open, what it was.
-        let before = || self.seen.get(nqn, nsid, &def.backend).map(|seen| seen.uuid);
-        let derived = || identity::namespace(self.node, nqn, nsid, &def.backend);
-        def.uuid.or_else(of_volume).or_else(before).unwrap_or_else(derived)
+        namespace_uuid(self.node, (nqn, nsid), def, &self.pools, &self.seen)
     }
 
     /// Shows hosts another size of a volume's namespace, which its pool has resized, or is about to make smaller
@@ -207,54 +201,6 @@ impl Serving {
         }
     }
 
-    /// Size of a namespace in bytes; 0 when there is none.
-    pub fn namespace_bytes(&self, nqn: &Nqn, nsid: u32) -> u64 {
-        self.media.get(&(nqn.clone(), nsid)).map_or(0, Media::bytes)
-    }
-
-    /// Whether hosts can use a namespace.
-    pub fn is_served(&self, nqn: &Nqn, nsid: u32) -> bool {
-        self.media.get(&(nqn.clone(), nsid)).is_some_and(|media| !media.is_absent())
-    }
-
-    /// How many namespaces hosts can use.
-    pub fn namespaces_served(&self) -> usize {
-        self.media.values().filter(|media| !media.is_absent()).count()
-    }
-
-    /// The address that `listener` is bound to: its own, with the port that port 0 became.
-    pub fn bound(&self, listener: Address) -> Option<Address> {
-        self.listeners.get(&listener).map(|listening| listening.local().into())
-    }
-
-    /// Live controllers.
-    pub fn controllers(&self) -> Vec<Controller> {
-        let snapshot = self.target.snapshot();
-        let well_known = "nqn.2014-08.org.nvmexpress.discovery";
-        let discovery = (well_known.to_owned(), snapshot.discovery);
-        let subsystems = snapshot.subsystems.into_iter();
-        let subsystems =
-            subsystems.map(|subsystem| (subsystem.nqn.to_string(), subsystem.controllers));
-        let all = subsystems.chain([discovery]);
-        all.flat_map(|(subsystem, controllers)| {
-            controllers.into_iter().map(move |controller| Controller {
-                subsystem: subsystem.clone(),
-                cntlid: controller.cntlid,
-                host: controller.host_nqn.to_string(),
-                peer: Some(controller.peer.to_string()),
-                io_queues: controller.io_queues,
-                kato_ms: controller.kato,
-                ana: (subsystem != well_known).then(|| ana_state(controller.ana)),
-            })
-        })
-        .collect()
-    }
-
-    /// The reactors.
-    pub fn reactors(&self) -> Vec<Reactor> {
-        self.crew.documents()
-    }
-
     /// Ends everything in order: no new connections, then every controller, then the reactors.
     pub fn stop(mut self) {
         self.keep_events();
@@ -269,6 +215,28 @@ impl Serving {
         self.pools.close();
         self.crew.stop();
     }
+}
+
+/// Live controllers.
+pub fn controllers(target: &Target) -> Vec<Controller> {
+    let snapshot = target.snapshot();
+    let well_known = "nqn.2014-08.org.nvmexpress.discovery";
+    let discovery = (well_known.to_owned(), snapshot.discovery);
+    let subsystems = snapshot.subsystems.into_iter();
+    let subsystems = subsystems.map(|subsystem| (subsystem.nqn.to_string(), subsystem.controllers));
+    let all = subsystems.chain([discovery]);
+    all.flat_map(|(subsystem, controllers)| {
+        controllers.into_iter().map(move |controller| Controller {
+            subsystem: subsystem.clone(),
+            cntlid: controller.cntlid,
+            host: controller.host_nqn.to_string(),
+            peer: Some(controller.peer.to_string()),
+            io_queues: controller.io_queues,
+            kato_ms: controller.kato,
+            ana: (subsystem != well_known).then(|| ana_state(controller.ana)),
+        })
+    })
+    .collect()
 }
 
 #[cfg(test)]

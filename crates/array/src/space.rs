@@ -4,7 +4,8 @@
 //! is told as reached only after the pool was made to find out, and while it is told the pool is asked again
 //! now and then: nothing else makes an idle pool find out what was deleted.
 
-use api::v1::PoolSpace;
+use api::v1::{Health, PoolSpace};
+use api::value::Name;
 
 use crate::limits::FAULTS_WARNED;
 
@@ -123,7 +124,7 @@ impl Faults {
 }
 
 /// What was told of one pool.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Watch {
     told: PoolSpace,
     /// Bytes that hosts had written when the pool was last asked to find out what it holds.
@@ -137,6 +138,8 @@ pub struct Watch {
     lost: u64,
     /// What it lacks, as it was told of.
     problem: Option<String>,
+    /// That is more than its redundancy bears.
+    is_beyond: bool,
     /// Faults of its drives that were told of, by index.
     faults: Vec<Faults>,
     /// How often the labels of each were written anew, as it was told of.
@@ -155,6 +158,7 @@ impl Default for Watch {
             usage,
             lost: 0,
             problem: None,
+            is_beyond: false,
             faults: Vec::new(),
             labels_anew: Vec::new(),
         }
@@ -180,7 +184,8 @@ impl Watch {
     }
 
     /// Takes how the pool is that lacks something, in words. `true` when that is something else than was told.
-    pub fn lacks(&mut self, problem: Option<&str>) -> bool {
+    pub fn lacks(&mut self, problem: Option<&str>, is_beyond: bool) -> bool {
+        self.is_beyond = is_beyond;
         let new = self.problem.as_deref() != problem;
         self.problem = problem.map(str::to_owned);
         new
@@ -223,6 +228,36 @@ impl Watch {
     /// Whether it lacks something: a further failure may cost data.
     pub const fn is_degraded(&self) -> bool {
         self.problem.is_some()
+    }
+
+    /// How the pool is, why, and what to do.
+    pub fn health(&self, name: &Name) -> (Health, Option<String>, Option<String>) {
+        let space = |health, how: &str| {
+            let why = format!("pool {name} is {how}: {} % in use", self.usage.percent());
+            let help = "delete volumes, or have hosts discard what they do not need";
+            (health, Some(why), Some(help.to_owned()))
+        };
+        match (&self.problem, self.told) {
+            (Some(problem), _) if self.is_beyond => {
+                let help = "put its drives back: it is opened again by itself, and hosts wait";
+                (Health::Failed, Some(problem.clone()), Some(help.to_owned()))
+            }
+            (_, PoolSpace::Full) => space(Health::Failed, "full"),
+            (Some(problem), _) => {
+                let help = format!(
+                    "put the drive back: it is taken up by itself; `flashloom pool show {name}` tells which it is"
+                );
+                (Health::Degraded, Some(problem.clone()), Some(help))
+            }
+            (None, PoolSpace::Critical) => space(Health::Degraded, "critically low on space"),
+            (None, PoolSpace::Low) => space(Health::Degraded, "low on space"),
+            (None, PoolSpace::Enough) if self.is_worn() => {
+                let why = format!("a drive of pool {name} has many faults, and may fail soon");
+                let help = "`flashloom drive list` tells which: replace it".to_owned();
+                (Health::Degraded, Some(why), Some(help))
+            }
+            (None, PoolSpace::Enough) => (Health::Ok, None, None),
+        }
     }
 
     /// Takes what the pool says of itself. `true` asks to have it find out what it holds, which goes to

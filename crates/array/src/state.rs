@@ -5,6 +5,8 @@
 //! | `state.json` | node identity, the configuration last read, what is served, the pools there are |
 //! | `reservations/` | reservations that persist through a loss of power, a file for each namespace |
 //! | `events/` | persistent event logs, a file for each subsystem |
+//! | `events.jsonl`, `events.1.jsonl` | what happened: the newest, and those before them |
+//! | `jobs.json` | work that takes long: what is under way, and the latest that is over |
 //! | `lock` | held by the running daemon; its process id |
 //! | `api.sock` | the management socket, while a daemon runs |
 
@@ -254,6 +256,21 @@ pub fn read_file(file: &Path, most: u64) -> io::Result<Vec<u8>> {
     file.take(most + 1).read_to_end(&mut text)?;
     check_length(stdx::num::u64_of(text.len()), most)?;
     Ok(text)
+}
+
+/// Opens a file to be written to at its end, and makes it unless it is there.
+///
+/// # Errors
+/// As open(2); also for what is no file.
+pub fn append_file(file: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.append(true).create(true);
+    let flags = reactor::file::NO_LINK | reactor::file::NO_WAIT;
+    let file = own(&mut options).custom_flags(flags).open(file)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no file")),
+    }
 }
 
 /// Replaces a file as a whole: after a power cut it holds the old text or the new one.

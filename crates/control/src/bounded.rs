@@ -7,12 +7,30 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::serve::Listener;
+use axum::extract::connect_info::Connected;
+use axum::serve::{IncomingStream, Listener};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::unix::SocketAddr;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep};
+
+/// Who is at the other end of a connection, in words.
+#[derive(Clone, Debug)]
+pub struct Caller(pub String);
+
+impl Caller {
+    fn of(stream: &UnixStream) -> Self {
+        let Ok(peer) = stream.peer_cred() else { return Self("unknown".to_owned()) };
+        let process = peer.pid().map_or_else(String::new, |pid| format!(", process {pid}"));
+        Self(format!("uid {}{process}", peer.uid()))
+    }
+}
+
+impl Connected<IncomingStream<'_, Bounded>> for Caller {
+    fn connect_info(stream: IncomingStream<'_, Bounded>) -> Self {
+        stream.remote_addr().clone()
+    }
+}
 
 /// Accepts while fewer than so many are open.
 pub struct Bounded {
@@ -37,7 +55,7 @@ impl Bounded {
 
 impl Listener for Bounded {
     type Io = Connection;
-    type Addr = SocketAddr;
+    type Addr = Caller;
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         let place = loop {
@@ -46,13 +64,14 @@ impl Listener for Bounded {
                 break place;
             }
         };
-        let (stream, from) = Listener::accept(&mut self.listener).await;
+        let (stream, _) = Listener::accept(&mut self.listener).await;
+        let from = Caller::of(&stream);
         let (silence, until) = (self.silence, Box::pin(sleep(self.silence)));
         (Connection { stream, silence, until, _place: place }, from)
     }
 
     fn local_addr(&self) -> io::Result<Self::Addr> {
-        self.listener.local_addr()
+        Ok(Caller(format!("{:?}", self.listener.local_addr()?)))
     }
 }
 

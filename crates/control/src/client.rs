@@ -18,6 +18,7 @@ use tokio::net::UnixStream;
 
 use crate::limits::RESPONSE_BYTES;
 
+mod jobs;
 mod pools;
 
 /// Why there is no answer, or not the one hoped for.
@@ -56,13 +57,26 @@ impl Client {
 
     /// Sends a request; returns the answer's bytes.
     async fn send(&self, method: Method, path: &str, body: Vec<u8>) -> Result<Bytes> {
+        self.send_with(method, path, body, &[]).await
+    }
+
+    /// Likewise, with headers beside the usual ones.
+    async fn send_with(
+        &self,
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+        headers: &[(&str, &str)],
+    ) -> Result<Bytes> {
         let unreachable = |source| Error::Unreachable { path: self.socket.clone(), source };
         let stream = UnixStream::connect(&self.socket).await.map_err(unreachable)?;
         let garbled = |error: hyper::Error| Error::Garbled(error.to_string());
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(garbled)?;
-        let request = Request::builder()
-            .method(method)
+        let request = Request::builder().method(method);
+        let request =
+            headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        let request = request
             .uri(path)
             .header(header::HOST, "flashloom")
             .header(header::CONTENT_TYPE, "application/json")

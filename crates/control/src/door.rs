@@ -2,13 +2,17 @@
 
 use api::v1::{Kind, Problem};
 use api::value::Refused;
+use array::events::on_behalf_of;
 use axum::Json;
 use axum::extract::rejection::JsonRejection;
-use axum::extract::{self, FromRequest, FromRequestParts, Request};
-use axum::http::StatusCode;
+use axum::extract::{self, ConnectInfo, FromRequest, FromRequestParts, Request};
 use axum::http::request::Parts;
+use axum::http::{HeaderValue, StatusCode};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde::de::DeserializeOwned;
+
+use crate::bounded::Caller;
 
 /// A refusal on its way out.
 #[derive(Debug)]
@@ -112,11 +116,55 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
     }
 }
 
+tokio::task_local! {
+    /// Who asked for what is being answered.
+    static CALLER: String;
+}
+
+/// Has what a request does be done on behalf of who asked for it.
+pub async fn name_caller(request: Request, next: Next) -> Response {
+    let caller = request.extensions().get::<ConnectInfo<Caller>>();
+    match caller.map(|ConnectInfo(Caller(who))| who.clone()) {
+        Some(who) => CALLER.scope(who, next.run(request)).await,
+        None => next.run(request).await,
+    }
+}
+
+/// How a request for a job is to be answered.
+pub struct Asked {
+    /// `Idempotency-Key`: the same request again is the same job.
+    pub key: Option<String>,
+    /// `Prefer: respond-async` (RFC 7240, 4.1): with the job, not with what came of it.
+    pub is_async: bool,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Asked {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
+        let key = match parts.headers.get("idempotency-key").map(HeaderValue::to_str) {
+            None => None,
+            Some(Ok(key)) => Some(key.to_owned()),
+            Some(Err(_)) => {
+                let what = "Idempotency-Key has characters that are not visible ASCII";
+                return Err(Refusal::new(Kind::Malformed, what));
+            }
+        };
+        let preferences =
+            parts.headers.get_all("prefer").iter().filter_map(|all| all.to_str().ok());
+        let is_async = preferences
+            .flat_map(|all| all.split(','))
+            .any(|one| one.trim().eq_ignore_ascii_case("respond-async"));
+        Ok(Self { key, is_async })
+    }
+}
+
 /// Runs `work`, which may wait for drives and reactors, off the server's thread.
 pub async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> array::Result<T> + Send + 'static,
 ) -> Answer<T> {
-    match tokio::task::spawn_blocking(work).await {
+    let who = CALLER.try_with(Clone::clone).ok();
+    match tokio::task::spawn_blocking(move || on_behalf_of(who, work)).await {
         Ok(result) => Ok(result?),
         Err(error) => Err(Refusal::new(Kind::Failed, format!("the request was given up: {error}"))),
     }

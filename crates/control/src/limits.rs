@@ -14,6 +14,10 @@ pub const CONNECTIONS: usize = 256;
 /// How long one may be silent: longer than any request takes to be answered.
 pub const SILENCE: Duration = Duration::from_secs(600);
 
+/// How long a request may wait for a job to end: less than a connection may be silent.
+pub const JOB_WAIT: Duration = Duration::from_secs(300);
+const _: () = assert!(JOB_WAIT.as_secs() < SILENCE.as_secs());
+
 /// How long a scrape of `/metrics` waits for what only a node that is not in the midst of a change can tell: scrapers
 /// give up after ten seconds.
 pub const SCRAPE: Duration = Duration::from_secs(5);

@@ -24,6 +24,7 @@ use utoipa_axum::routes;
 use crate::door::{Answer, Document, Path, Query, Refusal, blocking};
 use crate::metrics::scrape::Scrapes;
 
+mod jobs;
 mod pools;
 
 type Shared = State<Arc<Node>>;
@@ -45,6 +46,7 @@ type Shared = State<Arc<Node>>;
         (name = "listener", description = "Addresses listened on"),
         (name = "pool", description = "Pools of drives"),
         (name = "volume", description = "Volumes of a pool, and the namespaces they are mapped as"),
+        (name = "job", description = "Work that takes long: listed, waited for, cancelled"),
     ),
 )]
 struct Description;
@@ -67,6 +69,7 @@ pub fn api() -> OpenApiRouter<Arc<Node>> {
         .routes(routes!(list_referrals, add_referral))
         .routes(routes!(remove_referral))
         .merge(pools::api())
+        .merge(jobs::api())
 }
 
 /// The description itself, and `/metrics`.

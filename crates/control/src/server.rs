@@ -13,7 +13,8 @@ use axum::extract::DefaultBodyLimit;
 use tokio::net::UnixListener;
 use utoipa::openapi::OpenApi;
 
-use crate::bounded::Bounded;
+use crate::bounded::{Bounded, Caller};
+use crate::door;
 use crate::limits::{CONNECTIONS, REQUEST_BYTES, SILENCE};
 use crate::routes;
 
@@ -37,6 +38,7 @@ pub(crate) fn router(node: Arc<Node>) -> Router {
         .fallback(routes::unknown)
         .method_not_allowed_fallback(routes::wrong_method)
         .layer(DefaultBodyLimit::max(REQUEST_BYTES))
+        .layer(axum::middleware::from_fn(door::name_caller))
         .with_state(node)
 }
 
@@ -66,7 +68,8 @@ impl Server {
         end: impl Future<Output = ()> + Send + 'static,
     ) -> io::Result<()> {
         let listener = Bounded::new(self.listener, CONNECTIONS, SILENCE);
-        let result = axum::serve(listener, router(node)).with_graceful_shutdown(end).await;
+        let routes = router(node).into_make_service_with_connect_info::<Caller>();
+        let result = axum::serve(listener, routes).with_graceful_shutdown(end).await;
         match fs::remove_file(&self.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 tracing::warn!("cannot remove {}: {error}", self.path.display());

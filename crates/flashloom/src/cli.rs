@@ -9,6 +9,7 @@ mod attach;
 pub mod bench;
 pub mod connect;
 mod hosts;
+mod jobs;
 mod manage;
 mod pools;
 mod raid;
@@ -17,6 +18,7 @@ mod serve;
 pub use attach::AttachArgs;
 pub use connect::ConnectArgs;
 pub use hosts::{AskArgs, DiscoverArgs, IdNsArgs, To, duration};
+pub use jobs::{JobArgs, JobVerb};
 pub use manage::{
     ControllerVerb, EventsArgs, HostVerb, ListenerVerb, NamespaceVerb, ReferralVerb, SubsystemVerb,
 };
@@ -145,6 +147,11 @@ pub enum Command {
     Volume {
         #[command(subcommand)]
         verb: VolumeVerb,
+    },
+    /// Jobs of the running daemon: work that takes long.
+    Job {
+        #[command(subcommand)]
+        verb: JobVerb,
     },
     /// Addresses that the running daemon listens on.
     Listener {

@@ -10,6 +10,7 @@ mod demo;
 mod dump;
 mod exit;
 mod generate;
+mod jobs;
 mod log;
 mod manage;
 mod output;
@@ -66,6 +67,7 @@ fn run(cli: Cli) -> Outcome {
         Command::Pool { verb } => pools::pool(global, verb),
         Command::Drive { verb } => pools::drive(global, verb),
         Command::Volume { verb } => pools::volume(global, verb),
+        Command::Job { verb } => jobs::job(global, verb),
         Command::Controller { verb } => manage::controller(global, verb),
         Command::Events(args) => manage::events(global, &args),
         Command::Check { file } => serve::check(&file),

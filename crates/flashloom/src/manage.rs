@@ -53,6 +53,12 @@ fn status_table(status: &Status) -> Table {
         ("controllers".to_owned(), status.controllers.to_string()),
         ("connections".to_owned(), status.connections.to_string()),
     ];
+    rows.push(("health".to_owned(), status.health.health.name().to_owned()));
+    rows.extend(status.health.why.iter().map(|why| ("why".to_owned(), why.clone())));
+    rows.extend(status.health.help.iter().map(|help| ("what to do".to_owned(), help.clone())));
+    for (name, report) in &status.pools {
+        rows.push((format!("pool {name}"), report.health.name().to_owned()));
+    }
     rows.extend(status.problems.iter().map(|problem| ("problem".to_owned(), problem.clone())));
     for nqn in &status.open_to_any_host {
         rows.push(("warning".to_owned(), format!("{nqn} is open to any host that reaches it")));
@@ -307,11 +313,14 @@ pub fn events(global: &Global, args: &EventsArgs) -> Outcome {
     print(global.output, &events, |events| event_table(events))
 }
 
+/// Milliseconds since 1970 as a time.
+pub fn time(ms: u64) -> Option<Timestamp> {
+    i64::try_from(ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok())
+}
+
 fn event_table(events: &[Event]) -> Table {
-    let mut table = table(&["id", "time", "", "event"], &[0]);
+    let mut table = table(&["id", "time", "", "event", "by"], &[0]);
     for event in events {
-        let time =
-            i64::try_from(event.time_ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
         let severity = match event.severity {
             Severity::Info => "",
             Severity::Warning => "warning",
@@ -319,9 +328,10 @@ fn event_table(events: &[Event]) -> Table {
         };
         table.add_row([
             event.id.to_string(),
-            or_dash(time),
+            or_dash(time(event.time_ms)),
             severity.to_owned(),
             event.message.clone(),
+            or_dash(event.by.as_ref()),
         ]);
     }
     table

@@ -4,23 +4,29 @@ use api::v1::{
     Drive, DriveHealth, DriveRejoin, FoundPool, LogMove, LogMoved, NewMapping, NewPool, NewVolume,
     Pool, PoolImport, PoolSpace, PoolStatus, Volume, VolumeChange,
 };
-use api::value::{DrivePath, LogPlace, Name, Size};
+use api::value::{DrivePath, LogPlace, Name, Size, VolumePath};
 use comfy_table::Table;
+use control::Client;
 
-use crate::cli::{DriveVerb, Global, LogVerb, MadeOf, PoolVerb, VolumeVerb};
+use crate::cli::{DriveVerb, Global, JobArgs, LogVerb, MadeOf, PoolVerb, VolumeVerb};
 use crate::confirm::confirm;
 use crate::exit::{Exit, Failure, Outcome};
+use crate::jobs::follow;
 use crate::manage::{ask, whole};
 use crate::output::{facts, or_dash, print, table};
 
 /// `flashloom pool ...`
 pub fn pool(global: &Global, verb: PoolVerb) -> Outcome {
     match verb {
-        PoolVerb::Create { name, of, raid, log_size, shards, force } => {
+        PoolVerb::Create { name, of, raid, log_size, shards, force, how } => {
             let (drives, log) = absolute(of)?;
             let raid = raid.map(Into::into);
             let new = NewPool { name, drives, raid, log, log_size, shards, force };
-            let made = ask(global, async |client| client.create_pool(&new).await)?;
+            let begin = async |client: Client, key: Option<String>| {
+                client.begin_create_pool(&new, key.as_deref()).await
+            };
+            let Some(_) = follow(global, &how, begin)? else { return Ok(()) };
+            let made = ask(global, async |client| client.pool(&new.name).await)?;
             print(global.output, &made, pool_facts)
         }
         PoolVerb::List => {
@@ -31,8 +37,13 @@ pub fn pool(global: &Global, verb: PoolVerb) -> Outcome {
             let pool = ask(global, async |client| client.pool(&name).await)?;
             print(global.output, &pool, pool_facts)
         }
-        PoolVerb::Export { name } => ask(global, async |client| client.export_pool(&name).await),
-        PoolVerb::Import { name, drive, log, dry_run, yes, degraded, accept_loss, force } => {
+        PoolVerb::Export { name, how } => {
+            let begin = async |client: Client, key: Option<String>| {
+                client.begin_export_pool(&name, key.as_deref()).await
+            };
+            follow(global, &how, begin).map(drop)
+        }
+        PoolVerb::Import { name, drive, log, dry_run, yes, degraded, accept_loss, force, how } => {
             let (drives, log) = absolute(MadeOf { drive, log })?;
             let from = PoolImport { name, drives, log, degraded, accept_loss, force };
             if dry_run {
@@ -48,7 +59,12 @@ pub fn pool(global: &Global, verb: PoolVerb) -> Outcome {
                 let loss = "Writes that were acknowledged and are in the commit log only may be lost for good.";
                 confirm(loss, yes)?;
             }
-            let opened = ask(global, async |client| client.import_pool(&from).await)?;
+            let begin = async |client: Client, key: Option<String>| {
+                client.begin_import_pool(&from, key.as_deref()).await
+            };
+            let Some(job) = follow(global, &how, begin)? else { return Ok(()) };
+            let name: Name = job.target.parse()?;
+            let opened = ask(global, async |client| client.pool(&name).await)?;
             if accept_loss {
                 eprintln!(
                     "Opened without what its commit log lost, if anything: writes that were \
@@ -58,11 +74,18 @@ pub fn pool(global: &Global, verb: PoolVerb) -> Outcome {
             }
             print(global.output, &opened, pool_facts)
         }
-        PoolVerb::Log { verb: LogVerb::Move { name, to, dry_run } } => {
+        PoolVerb::Log { verb: LogVerb::Move { name, to, dry_run, how } } => {
             let change =
                 LogMove { to: to.into_iter().map(whole_place).collect::<Outcome<_>>()?, dry_run };
-            let moved = ask(global, async |client| client.move_log(&name, &change).await)?;
-            print(global.output, &moved, moved_facts)
+            if dry_run {
+                let would = ask(global, async |client| client.move_log(&name, &change).await)?;
+                return print(global.output, &would, moved_facts);
+            }
+            let begin = async |client: Client, key: Option<String>| {
+                client.begin_move_log(&name, &change, key.as_deref()).await
+            };
+            let moved = follow(global, &how, begin)?.and_then(|job| job.log_moved);
+            moved.map_or(Ok(()), |moved| print(global.output, &moved, moved_facts))
         }
         PoolVerb::Dump(args) => crate::dump::run(global, args),
     }
@@ -304,17 +327,21 @@ fn drive_facts(drive: &Drive) -> Table {
 /// `flashloom volume ...`
 pub fn volume(global: &Global, verb: VolumeVerb) -> Outcome {
     let changed = match verb {
-        VolumeVerb::Create { of, size, block_size } => {
-            let (pool, name) = (of.volume.pool, of.volume.volume);
-            let new = NewVolume { name, size, block_size };
-            ask(global, async |client| client.create_volume(&pool, &new).await)?
+        VolumeVerb::Create { of, size, block_size, how } => {
+            let VolumePath { pool, volume } = &of.volume;
+            let new = NewVolume { name: volume.clone(), size, block_size };
+            let begin = async |client: Client, key: Option<String>| {
+                client.begin_create_volume(pool, &new, key.as_deref()).await
+            };
+            let Some(_) = follow(global, &how, begin)? else { return Ok(()) };
+            ask(global, async |client| client.volume(&of.volume).await)?
         }
         VolumeVerb::List => {
             let all = ask(global, async |client| client.volumes().await)?;
             return print(global.output, &all, |all| volume_table(all));
         }
         VolumeVerb::Show { of } => ask(global, async |client| client.volume(&of.volume).await)?,
-        VolumeVerb::Resize { of, size, yes } => {
+        VolumeVerb::Resize { of, size, yes, how } => {
             let before = ask(global, async |client| client.volume(&of.volume).await)?.size;
             let shrink = size < before;
             if shrink {
@@ -325,20 +352,25 @@ pub fn volume(global: &Global, verb: VolumeVerb) -> Outcome {
                 )?;
             }
             let change = VolumeChange { size: Some(size), shrink, name: None };
-            ask(global, async |client| client.change_volume(&of.volume, &change).await)?
+            let Some(changed) = changed(global, of.volume, &change, &how)? else { return Ok(()) };
+            changed
         }
-        VolumeVerb::Rename { of, name } => {
+        VolumeVerb::Rename { of, name, how } => {
             let change = VolumeChange { name: Some(name), ..VolumeChange::default() };
-            ask(global, async |client| client.change_volume(&of.volume, &change).await)?
+            let Some(changed) = changed(global, of.volume, &change, &how)? else { return Ok(()) };
+            changed
         }
-        VolumeVerb::Delete { of, yes } => {
+        VolumeVerb::Delete { of, yes, how } => {
             let volume = ask(global, async |client| client.volume(&of.volume).await)?;
             // One that is mapped is refused, whoever is sure.
             if volume.mapping.is_none() {
                 let (name, size) = (&volume.name, volume.size);
                 confirm(&format!("Volume {name} of {size} and all it holds will be lost."), yes)?;
             }
-            return ask(global, async |client| client.delete_volume(&of.volume).await);
+            let begin = async |client: Client, key: Option<String>| {
+                client.begin_delete_volume(&of.volume, key.as_deref()).await
+            };
+            return follow(global, &how, begin).map(drop);
         }
         VolumeVerb::Map { of, subnqn, nsid, allow_any_host, allow_host } => {
             let new = NewMapping { subsystem: subnqn, nsid, allow_any_host, hosts: allow_host };
@@ -349,6 +381,23 @@ pub fn volume(global: &Global, verb: VolumeVerb) -> Outcome {
         }
     };
     print(global.output, &[changed], |changed| volume_table(changed))
+}
+
+/// A volume after a change; `None` when nobody waits for it.
+fn changed(
+    global: &Global,
+    mut path: VolumePath,
+    change: &VolumeChange,
+    how: &JobArgs,
+) -> Outcome<Option<Volume>> {
+    let begin = async |client: Client, key: Option<String>| {
+        client.begin_change_volume(&path, change, key.as_deref()).await
+    };
+    let Some(_) = follow(global, how, begin)? else { return Ok(None) };
+    if let Some(name) = &change.name {
+        path.volume = name.clone();
+    }
+    ask(global, async |client| client.volume(&path).await).map(Some)
 }
 
 fn volume_table(all: &[Volume]) -> Table {

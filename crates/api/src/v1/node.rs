@@ -1,5 +1,7 @@
 //! The node: its status, reactors, listeners and events.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -67,9 +69,58 @@ pub struct Status {
     /// and addresses that are absent.
     #[serde(default)]
     pub problems: Vec<String>,
+    /// How the node is, the worst of all there is.
+    #[serde(default)]
+    pub health: HealthReport,
+    /// How its pools are, by name.
+    #[serde(default)]
+    pub pools: BTreeMap<String, HealthReport>,
+    /// Grows with every change since the daemon started: what has the same revision is the same.
+    #[serde(default)]
+    pub revision: u64,
     /// Subsystems that any host can use that reaches an address of this machine's networks: it has to name itself, and
     /// nothing more.
     pub open_to_any_host: Vec<Nqn>,
+}
+
+/// How something is.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Health {
+    /// As it should be.
+    #[default]
+    Ok,
+    /// Hosts are served, and something needs to be looked at.
+    Degraded,
+    /// Hosts wait, or are refused.
+    Failed,
+}
+
+impl Health {
+    /// The name, as it is read and written.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Degraded => "degraded",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// How something is, why, and what to do about it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct HealthReport {
+    /// How it is.
+    pub health: Health,
+    /// Why it is not `ok`, in a line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// What to do about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub help: Option<String>,
 }
 
 /// One reactor: a thread with its own ring.
@@ -148,10 +199,10 @@ pub enum Severity {
     Error,
 }
 
-/// Something that happened. The daemon keeps the latest ones; older ones are in its log.
+/// Something that happened. The daemon keeps the latest ones, over restarts too; older ones are in its log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Event {
-    /// Grows by one with every event since the daemon started.
+    /// Grows by one with every event of the node.
     pub id: u64,
     /// Milliseconds since 1970-01-01 00:00:00 UTC.
     pub time_ms: u64,
@@ -159,4 +210,7 @@ pub struct Event {
     pub severity: Severity,
     /// What happened, for people.
     pub message: String,
+    /// Who asked for it, if somebody did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
 }

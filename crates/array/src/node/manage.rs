@@ -11,6 +11,7 @@ use api::value::{Address, Backend, Nqn};
 
 use super::Node;
 use crate::desired::{self, Desired, ListenerDef, NamespaceDef, SubsystemDef};
+use crate::jobs::Task;
 use crate::{Error, Result};
 
 impl Node {
@@ -28,7 +29,7 @@ impl Node {
         }
         let nqn = self.change(
             |nqn| format!("subsystem {nqn} added"),
-            |wanted| match wanted.subsystems.entry(new.nqn) {
+            move |wanted| match wanted.subsystems.entry(new.nqn) {
                 Entry::Occupied(entry) => Err(exists(format!("subsystem {}", entry.key()))),
                 Entry::Vacant(entry) => {
                     let nqn = entry.key().clone();
@@ -51,11 +52,12 @@ impl Node {
     /// # Errors
     /// `NotFound`.
     pub fn remove_subsystem(&self, nqn: &Nqn) -> Result<()> {
+        let of = nqn.clone();
         self.change(
             |()| format!("subsystem {nqn} removed"),
-            |wanted| match wanted.subsystems.remove(nqn) {
+            move |wanted| match wanted.subsystems.remove(&of) {
                 Some(_) => Ok(()),
-                None => Err(no_subsystem(nqn)),
+                None => Err(no_subsystem(&of)),
             },
         )
     }
@@ -65,10 +67,12 @@ impl Node {
     /// # Errors
     /// `NotFound`.
     pub fn change_subsystem(&self, nqn: &Nqn, change: &SubsystemChange) -> Result<Subsystem> {
+        let of = nqn.clone();
+        let change = change.clone();
         self.change(
             |()| format!("subsystem {nqn} changed"),
-            |wanted| {
-                let def = subsystem(wanted, nqn)?;
+            move |wanted| {
+                let def = subsystem(wanted, &of)?;
                 if let Some(allow) = change.allow_any_host {
                     def.allow_any_host = allow;
                 }
@@ -84,9 +88,14 @@ impl Node {
     /// `NotFound` without the subsystem, `Conflict` when the NSID or drive is taken, `Invalid` for
     /// what it cannot be, `Failed` when the drive cannot be opened.
     pub fn add_namespace(&self, nqn: &Nqn, new: NewNamespace) -> Result<Namespace> {
+        // Nobody deletes or renames the volume meanwhile.
+        let _turn = match &new.backend {
+            Backend::Volume(volume) => Some(self.turn(&volume.pool, &Task::default())?),
+            _ => None,
+        };
         let own = match &new.backend {
             Backend::Volume(volume) => {
-                Some(self.inner().serving()?.pools().volume(volume)?.block_size())
+                Some(self.view().serving()?.pools.volume(volume)?.block_size())
             }
             _ => None,
         };
@@ -104,14 +113,15 @@ impl Node {
             Backend::Drive { size: None, .. } | Backend::Volume(_) => 0,
         };
         desired::check_whole_blocks(size, block_size)?;
+        let of = nqn.clone();
         let nsid = self.change(
             |nsid| format!("namespace {nsid} added to {nqn}"),
-            |wanted| {
+            move |wanted| {
                 check_unused(wanted, &backend)?;
-                let def = subsystem(wanted, nqn)?;
+                let def = subsystem(wanted, &of)?;
                 let nsid = match new.nsid {
                     Some(nsid) if def.namespaces.contains_key(&nsid) => {
-                        return Err(exists(format!("namespace {nsid} of {nqn}"))
+                        return Err(exists(format!("namespace {nsid} of {of}"))
                             .help("leave nsid out to get the lowest free one"));
                     }
                     Some(nsid) => nsid,
@@ -129,11 +139,12 @@ impl Node {
     /// # Errors
     /// `NotFound`.
     pub fn remove_namespace(&self, nqn: &Nqn, nsid: u32) -> Result<()> {
+        let of = nqn.clone();
         self.change(
             |()| format!("namespace {nsid} removed from {nqn}"),
-            |wanted| match subsystem(wanted, nqn)?.namespaces.remove(&nsid) {
+            move |wanted| match subsystem(wanted, &of)?.namespaces.remove(&nsid) {
                 Some(_) => Ok(()),
-                None => Err(no_namespace(nqn, nsid)),
+                None => Err(no_namespace(&of, nsid)),
             },
         )
     }
@@ -148,13 +159,15 @@ impl Node {
         nsid: u32,
         change: &NamespaceChange,
     ) -> Result<Namespace> {
+        let of = nqn.clone();
+        let size = change.size;
         self.change(
-            |()| format!("namespace {nsid} of {nqn} resized to {}", change.size),
-            |wanted| {
-                let def = subsystem(wanted, nqn)?.namespaces.get_mut(&nsid);
-                let def = def.ok_or_else(|| no_namespace(nqn, nsid))?;
-                desired::check_whole_blocks(change.size.bytes(), def.block_size)?;
-                def.backend = def.backend.clone().with_size(change.size)?;
+            |()| format!("namespace {nsid} of {nqn} resized to {size}"),
+            move |wanted| {
+                let def = subsystem(wanted, &of)?.namespaces.get_mut(&nsid);
+                let def = def.ok_or_else(|| no_namespace(&of, nsid))?;
+                desired::check_whole_blocks(size.bytes(), def.block_size)?;
+                def.backend = def.backend.clone().with_size(size)?;
                 Ok(())
             },
         )?;
@@ -166,13 +179,14 @@ impl Node {
     /// # Errors
     /// `NotFound` without the subsystem, `Conflict` when it may already.
     pub fn add_host(&self, nqn: &Nqn, new: NewHost) -> Result<Host> {
+        let of = nqn.clone();
         self.change(
             |host: &Host| format!("host {} may connect to {nqn}", host.nqn),
-            |wanted| {
-                if !subsystem(wanted, nqn)?.hosts.insert(new.nqn.clone()) {
-                    return Err(exists(format!("host {} on {nqn}", new.nqn)));
+            move |wanted| {
+                if !subsystem(wanted, &of)?.hosts.insert(new.nqn.clone()) {
+                    return Err(exists(format!("host {} on {of}", new.nqn)));
                 }
-                Ok(Host { subsystem: nqn.clone(), nqn: new.nqn })
+                Ok(Host { subsystem: of, nqn: new.nqn })
             },
         )
     }
@@ -182,13 +196,15 @@ impl Node {
     /// # Errors
     /// `NotFound`.
     pub fn remove_host(&self, nqn: &Nqn, host: &Nqn) -> Result<()> {
+        let of = nqn.clone();
+        let who = host.clone();
         self.change(
             |()| format!("host {host} taken off the list of {nqn}"),
-            |wanted| {
-                if subsystem(wanted, nqn)?.hosts.remove(host) {
+            move |wanted| {
+                if subsystem(wanted, &of)?.hosts.remove(&who) {
                     return Ok(());
                 }
-                Err(Error::new(Kind::NotFound, format!("host {host} is not on the list of {nqn}")))
+                Err(Error::new(Kind::NotFound, format!("host {who} is not on the list of {of}")))
             },
         )
     }
@@ -200,7 +216,7 @@ impl Node {
     pub fn add_listener(&self, new: NewListener) -> Result<Listener> {
         self.change(
             |listener: &Listener| format!("listening on {}", listener.address),
-            |wanted| {
+            move |wanted| {
                 let NewListener { address, advertise, discovery_only, ana } = new;
                 let def = ListenerDef { advertise, discovery_only, ana };
                 if wanted.listeners.insert(address, def).is_some() {
@@ -218,7 +234,7 @@ impl Node {
     pub fn remove_listener(&self, address: Address) -> Result<()> {
         self.change(
             |()| format!("no longer listening on {address}"),
-            |wanted| match wanted.listeners.remove(&address) {
+            move |wanted| match wanted.listeners.remove(&address) {
                 Some(_) => Ok(()),
                 None => Err(no_listener(address)),
             },
@@ -230,11 +246,12 @@ impl Node {
     /// # Errors
     /// `NotFound`.
     pub fn change_listener(&self, address: Address, change: &ListenerChange) -> Result<Listener> {
+        let ana = change.ana;
         self.change(
             |listener: &Listener| format!("ANA state of {address} is {}", listener.ana),
-            |wanted| {
+            move |wanted| {
                 let def = wanted.listeners.get_mut(&address).ok_or_else(|| no_listener(address))?;
-                def.ana = change.ana.unwrap_or(def.ana);
+                def.ana = ana.unwrap_or(def.ana);
                 let ListenerDef { advertise, discovery_only, ana } = *def;
                 Ok(Listener { address, advertise, discovery_only, ana })
             },
@@ -250,7 +267,7 @@ impl Node {
     pub fn add_referral(&self, new: Referral) -> Result<Referral> {
         self.change(
             |new: &Referral| format!("hosts are referred to {}", new.address),
-            |wanted| {
+            move |wanted| {
                 if !wanted.referrals.insert(new.address) {
                     return Err(exists(format!("referral {}", new.address)));
                 }
@@ -266,7 +283,7 @@ impl Node {
     pub fn remove_referral(&self, address: Address) -> Result<()> {
         self.change(
             |()| format!("hosts are no longer referred to {address}"),
-            |wanted| {
+            move |wanted| {
                 if wanted.referrals.remove(&address) {
                     return Ok(());
                 }

@@ -5,6 +5,7 @@ use api::v1::{Kind, LogMove, LogMoved, Severity};
 use api::value::{LogPlace, Name};
 
 use super::Node;
+use crate::jobs::Task;
 use crate::pools::NotMoved;
 use crate::{Error, Result};
 
@@ -14,9 +15,13 @@ impl Node {
     /// # Errors
     /// `NotFound`, `Invalid` for places that cannot have it, `Conflict` for what is in use, `Failed`.
     pub fn move_log(&self, name: &Name, change: &LogMove) -> Result<LogMoved> {
-        let pool = self.inner().serving()?.pools().pool(name)?;
+        self.shift_log(name, change, &Task::default())
+    }
+
+    pub(super) fn shift_log(&self, name: &Name, change: &LogMove, task: &Task) -> Result<LogMoved> {
+        self.begin_job(task)?;
+        let pool = self.view().serving()?.pools.pool(name)?;
         let to = &change.to;
-        // Under no lock: the pool's reactors are waited for.
         let status = pool.status()?;
         let from = pool.places();
         check(&from, to)?;
@@ -25,25 +30,27 @@ impl Node {
         if change.dry_run {
             return Ok(moved);
         }
-        {
-            let mut inner = self.inner();
-            inner.serving_mut()?.pools_mut().begin_move(name, to)?;
-            if let Err(error) = self.keep(&mut inner) {
-                inner.serving_mut()?.pools_mut().end_move(name, Some(moved.from));
-                return Err(error);
+        task.commit(0, 1, "moves it")?;
+        let (of, from, there) = (name.clone(), moved.from.clone(), to.clone());
+        self.owner.ask(move |owned| {
+            owned.serving_mut()?.pools_mut().begin_move(&of, &there)?;
+            let kept = owned.keep();
+            if kept.is_err() {
+                owned.serving_mut()?.pools_mut().end_move(&of, Some(from));
             }
-        }
+            kept
+        })?;
         let done = pool.move_log(to);
         let now = match &done {
             Ok(()) => Some(to.clone()),
             Err(NotMoved { is_sure: true, .. }) => Some(moved.from.clone()),
             Err(NotMoved { is_sure: false, .. }) => None,
         };
-        let kept = {
-            let mut inner = self.inner();
-            inner.serving_mut()?.pools_mut().end_move(name, now);
-            self.keep(&mut inner)
-        };
+        let of = name.clone();
+        let kept = self.owner.ask(move |owned| {
+            owned.serving_mut()?.pools_mut().end_move(&of, now);
+            Ok(owned.keep())
+        })?;
         let (before, after) = (words(&moved.from), words(to));
         match done {
             Ok(()) => {

@@ -9,9 +9,10 @@ use api::v1::Severity;
 use api::value::Name;
 
 use super::Node;
+use super::owner::{Owned, View};
 use crate::Result;
 use crate::limits::OPENING_LOOK;
-use crate::pools::{Attempt, Opener, Outcome, Searched, sights};
+use crate::pools::{Attempt, OpenPool, Opener, Outcome, Searched, sights};
 use crate::serving::media::Media;
 
 impl Node {
@@ -28,20 +29,18 @@ impl Node {
     }
 
     pub(super) fn open_due_pools(self: &Arc<Self>) -> Result<()> {
-        let (closed, folders) = {
-            let inner = self.inner();
-            let pools = inner.serving()?.pools();
-            (pools.closed(), pools.folders())
-        };
-        // Under no lock: a place that hangs holds up nothing but this.
+        let view = self.view();
+        let pools = &view.serving()?.pools;
+        let (closed, folders) = (pools.closed(), pools.folders());
+        drop(view);
+        // A place that hangs holds up nothing but this.
         let seen = sights(closed, &folders);
-        let (attempts, opener) = {
-            let mut inner = self.inner();
-            let pools = inner.serving_mut()?.pools_mut();
+        let (attempts, opener) = self.owner.ask(move |owned| {
+            let pools = owned.serving_mut()?.pools_mut();
             let (attempts, opener) = (pools.due(seen), pools.opener());
-            inner.openings += attempts.len();
-            (attempts, opener)
-        };
+            owned.openings += attempts.len();
+            Ok((attempts, opener))
+        })?;
         for (turn, attempt) in attempts.into_iter().enumerate() {
             let (node, opener) = (Arc::clone(self), opener.beginning_with(turn));
             let name = attempt.name.clone();
@@ -62,84 +61,56 @@ impl Node {
     }
 
     pub(super) fn end_opening(&self) {
-        self.inner().openings -= 1;
-        self.settled.notify_all();
+        let ended = self.owner.ask(|owned| {
+            owned.openings -= 1;
+            Ok(())
+        });
+        debug_assert!(ended.is_ok(), "the owner outlives openings");
     }
 
     /// Takes what came of an attempt.
     pub(super) fn take_opened(&self, name: &Name, outcome: Outcome) {
-        let _changing = self.changing();
-        let mut inner = self.inner();
-        let current = inner.state.current.clone();
-        let Ok(serving) = inner.serving_mut() else {
-            drop(inner);
-            if let Outcome::Opened(pool, _) = outcome {
-                pool.close();
+        let name = name.clone();
+        match self.owner.ask(move |owned| Ok(owned.take_opened(&name, outcome))) {
+            Ok(Taken::Said(said)) => {
+                said.into_iter().for_each(|(severity, words)| self.events.record(severity, words));
             }
-            return;
-        };
-        let mut said = Vec::new();
-        let mut is_news = matches!(outcome, Outcome::Exported);
-        match serving.pools_mut().finish(name, outcome) {
-            Ok(words) => said.extend(words),
-            Err(pool) => {
-                drop(inner);
-                pool.close();
-                return;
-            }
+            // It is nobody's any more.
+            Ok(Taken::Back(pool)) => pool.close(),
+            Err(error) => self.events.record(Severity::Error, error.context),
         }
-        if let Ok(pool) = serving.pools().pool(name) {
-            if pool.has_lost_log() {
-                said.push((Severity::Error, log_lost(name)));
-            }
-            if pool.has_new_log() {
-                said.push((Severity::Warning, log_anew(name)));
-            }
-            let failed = serving.attach(name, &current);
-            said.extend(failed.iter().map(|error| (Severity::Error, not_served(name, error))));
-            is_news = true;
-        }
-        if is_news && let Err(error) = self.keep(&mut inner) {
-            said.push((Severity::Error, format!("what is served is not kept: {error}")));
-        }
-        drop(inner);
-        said.into_iter().for_each(|(severity, words)| self.events.record(severity, words));
     }
 
     /// Waits until no pool is being opened, or for so long: whether none is.
     pub fn wait_for_openings(&self, limit: Duration) -> bool {
-        let waited =
-            self.settled.wait_timeout_while(self.inner(), limit, |inner| inner.openings > 0);
-        let (inner, _) = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
-        inner.openings == 0
+        self.owner.wait_until(limit, |view| view.openings == 0)
     }
 
     /// Waits until no pool is being opened but those that are known to wait for a drive, or for so long.
     pub(super) fn wait_for_prompt_openings(&self, limit: Duration) {
         let begun = reactor::now_exact();
-        let is_done = |inner: &super::Inner| {
-            let waiting = inner.serving().map_or(0, |serving| serving.pools().waiting());
-            inner.openings <= waiting
+        let is_done = |view: &View| {
+            let waiting = view.serving().map_or(0, |serving| serving.pools.waiting());
+            view.openings <= waiting
         };
-        let mut inner = self.inner();
-        while !is_done(&inner) && Duration::from_nanos(reactor::now_exact() - begun) < limit {
-            // What tells that a drive is waited for holds nothing of the node: it is looked at.
-            let waited = self.settled.wait_timeout(inner, OPENING_LOOK);
-            (inner, _) = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
-        }
+        // That a drive is waited for is no command: it is looked at.
+        while !self.owner.wait_until(OPENING_LOOK, is_done)
+            && Duration::from_nanos(reactor::now_exact() - begun) < limit
+        {}
     }
 
     /// Looks for the drives that open pools lack, and takes back those that are here again.
     fn take_back_drives(self: &Arc<Self>) -> Result<()> {
-        let searches = self.inner().serving_mut()?.pools_mut().searches();
+        let searches =
+            self.owner.ask_unseen(|owned| Ok(owned.serving_mut()?.pools_mut().searches()))?;
         for search in searches {
             // A pool that was closed meanwhile.
             let Ok(searched) = search.run() else { continue };
             let Searched { name, away, moved, said, reopening } = searched;
-            let mut inner = self.inner();
-            let is_elsewhere = inner.serving_mut()?.pools_mut().searched(name, away, moved);
-            let kept = if is_elsewhere { self.keep(&mut inner) } else { Ok(()) };
-            drop(inner);
+            let kept = self.owner.ask(move |owned| {
+                let is_elsewhere = owned.serving_mut()?.pools_mut().searched(name, away, moved);
+                Ok(if is_elsewhere { owned.keep() } else { Ok(()) })
+            })?;
             said.into_iter().for_each(|(severity, words)| self.events.record(severity, words));
             if let Err(error) = kept {
                 self.events.record(Severity::Error, error.context);
@@ -153,18 +124,16 @@ impl Node {
 
     /// Takes up the drives of namespaces that were absent.
     fn take_up_drives(&self) -> Result<()> {
-        let late = {
-            let inner = self.inner();
-            inner.serving()?.late_drives(&inner.state.current)
-        };
+        let late = self
+            .owner
+            .ask_unseen(|owned| Ok(owned.serving()?.late_drives(&owned.state.current)))?;
         for (place, def) in late {
             let Ok(media) = Media::open_late(&def) else { continue };
-            let _changing = self.changing();
-            let mut inner = self.inner();
-            let provided = inner.serving_mut()?.provide(&place, &def, media);
-            let provided = provided.and_then(|()| self.keep(&mut inner));
-            drop(inner);
             let what = format!("namespace {} of {}", place.1, place.0);
+            let provided = self.owner.ask(move |owned| {
+                owned.serving_mut()?.provide(&place, &def, media)?;
+                owned.keep()
+            });
             match provided {
                 Ok(()) => self.events.record(Severity::Info, format!("{what}: its drive is there")),
                 Err(error) => {
@@ -177,15 +146,14 @@ impl Node {
 
     /// Listens on addresses that were absent.
     fn take_up_listeners(&self) -> Result<()> {
-        let (late, bind) = {
-            let inner = self.inner();
-            let serving = inner.serving()?;
-            (serving.late_listeners(&inner.state.current), serving.binder())
-        };
+        let (late, bind) = self.owner.ask_unseen(|owned| {
+            let serving = owned.serving()?;
+            Ok((serving.late_listeners(&owned.state.current), serving.binder()))
+        })?;
         for (address, def) in late {
             let Ok(listening) = bind(address) else { continue };
-            let _changing = self.changing();
-            let listened = self.inner().serving_mut()?.listen(address, &def, listening);
+            let listened =
+                self.owner.ask(move |owned| owned.serving_mut()?.listen(address, &def, listening));
             match listened {
                 Ok(()) => self.events.record(Severity::Info, format!("listening on {address}")),
                 Err(error) => {
@@ -195,6 +163,49 @@ impl Node {
             }
         }
         Ok(())
+    }
+}
+
+/// What came of an opening.
+enum Taken {
+    /// Nothing but what is to be said.
+    Said(Vec<(Severity, String)>),
+    /// The pool is not wanted any more.
+    Back(Arc<OpenPool>),
+}
+
+impl Owned {
+    fn take_opened(&mut self, name: &Name, outcome: Outcome) -> Taken {
+        let state = Arc::clone(&self.state);
+        let Ok(serving) = self.serving_mut() else {
+            return match outcome {
+                Outcome::Opened(pool, _) => Taken::Back(pool),
+                Outcome::Lacking(_) | Outcome::Exported | Outcome::Failed(_) => {
+                    Taken::Said(Vec::new())
+                }
+            };
+        };
+        let mut said = Vec::new();
+        let mut is_news = matches!(outcome, Outcome::Exported);
+        match serving.pools_mut().finish(name, outcome) {
+            Ok(words) => said.extend(words),
+            Err(pool) => return Taken::Back(pool),
+        }
+        if let Ok(pool) = serving.pools().pool(name) {
+            if pool.has_lost_log() {
+                said.push((Severity::Error, log_lost(name)));
+            }
+            if pool.has_new_log() {
+                said.push((Severity::Warning, log_anew(name)));
+            }
+            let failed = serving.attach(name, &state.current);
+            said.extend(failed.iter().map(|error| (Severity::Error, not_served(name, error))));
+            is_news = true;
+        }
+        if is_news && let Err(error) = self.keep() {
+            said.push((Severity::Error, format!("what is served is not kept: {error}")));
+        }
+        Taken::Said(said)
     }
 }
 

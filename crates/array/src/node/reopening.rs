@@ -8,6 +8,7 @@ use api::v1::Severity;
 
 use super::Node;
 use super::opening::not_served;
+use crate::jobs::Task;
 use crate::limits::REST_LOOK;
 use crate::pools::{OpenPool, Outcome, Reopening};
 use crate::{Error, Result};
@@ -19,22 +20,22 @@ impl Node {
     /// `Stopping`.
     pub(super) fn open_again(self: &Arc<Self>, again: Reopening) -> Result<()> {
         let name = again.pool.name().clone();
-        let (attempt, opener, failed) = {
-            let _changing = self.changing();
-            let mut inner = self.inner();
-            let current = inner.state.current.clone();
-            let serving = inner.serving_mut()?;
-            let wait = self.settings.wait_for_drives;
+        let turn = self.turn(&name, &Task::default())?;
+        let (of, wait, why) = (name.clone(), self.settings.wait_for_drives, again.why.clone());
+        let begun = self.owner.ask(move |owned| {
+            let state = Arc::clone(&owned.state);
+            let serving = owned.serving_mut()?;
             let Some(attempt) = serving.pools_mut().begin_again(&again, wait) else {
-                return Ok(());
+                return Ok(None);
             };
             // First: what hosts send from here on waits for the pool, and does not fail.
-            let failed = serving.withdraw(&name, &current);
+            let failed = serving.withdraw(&of, &state.current);
             let opener = serving.pools().opener();
-            inner.openings += 1;
-            (attempt, opener, failed)
-        };
-        let why = &again.why;
+            owned.openings += 1;
+            Ok(Some((attempt, opener, failed, again.pool)))
+        })?;
+        drop(turn);
+        let Some((attempt, opener, failed, ending)) = begun else { return Ok(()) };
         let words = format!(
             "pool {name} is beyond its redundancy ({why}), and its drives answer again: it is ended as it is, and \
              opened again; hosts wait for it"
@@ -43,10 +44,10 @@ impl Node {
         failed
             .iter()
             .for_each(|error| self.events.record(Severity::Error, not_served(&name, error)));
-        let (node, pool) = (Arc::clone(self), Arc::clone(&again.pool));
+        let (node, pool) = (Arc::clone(self), Arc::clone(&ending));
         let open = thread::Builder::new().name("open-pool".to_owned());
         let opened = open.spawn(move || {
-            if node.end_pool(&again.pool) {
+            if node.end_pool(&ending) {
                 node.open_pool(&opener, &attempt);
             } else {
                 node.end_opening();
@@ -67,7 +68,7 @@ impl Node {
     fn end_pool(&self, pool: &OpenPool) -> bool {
         pool.abandon();
         while !pool.let_go() {
-            if self.inner().serving().is_err() {
+            if self.view().serving().is_err() {
                 return false;
             }
             thread::park_timeout(REST_LOOK);

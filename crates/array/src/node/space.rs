@@ -6,10 +6,11 @@ use api::v1::{PoolSpace, Severity};
 use api::value::{Name, Nqn, Size};
 use target::subsystem::Health;
 
-use super::{Inner, Node};
+use super::Node;
+use super::owner::Owned;
 use crate::Result;
 use crate::pools::{condition, problem};
-use crate::space::{Faults, Thresholds, Usage};
+use crate::space::{Faults, Thresholds, Usage, Watch};
 
 impl Node {
     /// Looks at all pools, once: records events for those that have less room than was told, or more,
@@ -19,7 +20,7 @@ impl Node {
     /// `Stopping`.
     pub async fn look_at_space(&self) -> Result<()> {
         let at = self.settings.space;
-        let looks = self.inner().serving_mut()?.pools_mut().looks();
+        let looks = self.owner.ask_unseen(|owned| Ok(owned.serving_mut()?.pools_mut().looks()))?;
         for (name, look) in looks {
             // A pool that was closed meanwhile.
             let Ok(Some(status)) = look.await else { continue };
@@ -27,37 +28,45 @@ impl Node {
             self.note_term(&name, status.log.durable_term);
             let is_beyond = status.beyond.is_some();
             let words = problem(&status).map(|problem| condition(&name, &problem, is_beyond));
-            self.tell_problem(&name, words)?;
+            self.tell_problem(&name, words, is_beyond)?;
             self.tell_faults(&name, &status)?;
             self.tell_labels_anew(&name, &status)?;
-            let settle = {
-                let mut inner = self.inner();
-                let pools = inner.serving_mut()?.pools_mut();
-                let asks = pools.watch_mut(&name).look(Usage::of(&status), at);
+            let (of, usage) = (name.clone(), Usage::of(&status));
+            let settle = self.owner.ask(move |owned| {
+                let pools = owned.serving_mut()?.pools_mut();
+                let asks = pools.watch_mut(&of).look(usage, at);
                 // Closed meanwhile: nothing to ask.
-                if asks { pools.pool(&name).ok().map(|pool| pool.look(true)) } else { None }
-            };
+                Ok(if asks { pools.pool(&of).ok().map(|pool| pool.look(true)) } else { None })
+            })?;
             let known = match settle {
                 Some(settle) => settle.await.ok().flatten(),
                 None => None,
             };
-            let told = {
-                let mut inner = self.inner();
-                let watch = inner.serving_mut()?.pools_mut().watch_mut(&name);
+            let told = self.watch(&name, move |watch| {
                 let worse = known.is_some_and(|status| watch.know(Usage::of(&status), at));
                 (worse || watch.recovers(at)).then(|| (watch.told(), watch.usage()))
-            };
+            })?;
             if let Some((space, usage)) = told {
                 let (severity, words) = notice(&name, space, usage, at);
                 self.events.record(severity, words);
             }
         }
-        self.inner().tell_hosts(at)
+        self.owner.ask_unseen(move |owned| owned.tell_hosts(at))
+    }
+
+    /// Has `take` take what is new of a pool.
+    fn watch<T: Send + 'static>(
+        &self,
+        name: &Name,
+        take: impl FnOnce(&mut Watch) -> T + Send + 'static,
+    ) -> Result<T> {
+        let name = name.clone();
+        self.owner.ask(move |owned| Ok(take(owned.serving_mut()?.pools_mut().watch_mut(&name))))
     }
 
     /// Records it when a pool lost blocks.
     fn tell_lost(&self, name: &Name, lost: u64) -> Result<()> {
-        let new = self.inner().serving_mut()?.pools_mut().watch_mut(name).loses(lost);
+        let new = self.watch(name, move |watch| watch.loses(lost))?;
         if new > 0 {
             self.events.record(Severity::Error, loss(name, new));
         }
@@ -66,10 +75,12 @@ impl Node {
 
     /// Remembers the newest labels of a pool, beside what its drives say.
     fn note_term(&self, name: &Name, term: u64) {
-        let mut inner = self.inner();
-        let noted = inner.serving_mut().is_ok_and(|s| s.pools_mut().note_term(name, term));
-        if noted && let Err(error) = self.keep(&mut inner) {
-            drop(inner);
+        let name = name.clone();
+        let noted = self.owner.ask(move |owned| {
+            let is_newer = owned.serving_mut().is_ok_and(|s| s.pools_mut().note_term(&name, term));
+            if is_newer { owned.keep() } else { Ok(()) }
+        });
+        if let Err(error) = noted {
             self.events.record(Severity::Error, error.context);
         }
     }
@@ -77,8 +88,8 @@ impl Node {
     /// Records it when a drive of a pool has more faults than was told.
     fn tell_faults(&self, name: &Name, status: &engine::PoolStatus) -> Result<()> {
         let faults = status.drives.iter().map(|drive| Faults::of(&drive.counters));
-        let worse =
-            self.inner().serving_mut()?.pools_mut().watch_mut(name).faults(faults.collect());
+        let faults = faults.collect();
+        let worse = self.watch(name, move |watch| watch.faults(faults))?;
         for (index, Faults { read_errors, corrupt, repaired }) in worse {
             let words = format!(
                 "drive {index} of pool {name} has faults: {read_errors} of its reads failed, {corrupt} of its \
@@ -93,7 +104,7 @@ impl Node {
     /// Records it when drives of a pool had lost their labels.
     fn tell_labels_anew(&self, name: &Name, status: &engine::PoolStatus) -> Result<()> {
         let anew = status.drives.iter().map(|drive| drive.labels_anew).collect();
-        let new = self.inner().serving_mut()?.pools_mut().watch_mut(name).labels_anew(anew);
+        let new = self.watch(name, move |watch| watch.labels_anew(anew))?;
         for index in new {
             let words = format!(
                 "drive {index} of pool {name} had lost its labels, or somebody had written over them: they were \
@@ -105,8 +116,9 @@ impl Node {
     }
 
     /// Records it when a pool lacks something that it had, or has it again.
-    fn tell_problem(&self, name: &Name, words: Option<String>) -> Result<()> {
-        if self.inner().serving_mut()?.pools_mut().watch_mut(name).lacks(words.as_deref()) {
+    fn tell_problem(&self, name: &Name, words: Option<String>, is_beyond: bool) -> Result<()> {
+        let lacks = words.clone();
+        if self.watch(name, move |watch| watch.lacks(lacks.as_deref(), is_beyond))? {
             match words {
                 Some(words) => self.events.record(Severity::Error, words),
                 None => self.events.record(Severity::Info, format!("pool {name} is whole again")),
@@ -159,7 +171,7 @@ fn notice(name: &Name, space: PoolSpace, usage: Usage, at: Thresholds) -> (Sever
     }
 }
 
-impl Inner {
+impl Owned {
     /// Tells the hosts of each subsystem how its media are: of volumes, how much room is left in the
     /// fullest of their pools, and whether one of those lacks something.
     fn tell_hosts(&self, at: Thresholds) -> Result<()> {
@@ -168,7 +180,7 @@ impl Inner {
         let mut told: BTreeMap<&Nqn, Health> =
             subsystems.map(|nqn| (nqn, Health::default())).collect();
         let mut spares: BTreeMap<&Nqn, (u8, u8)> = BTreeMap::new();
-        let mappings: Vec<_> = self.mappings().collect();
+        let mappings: Vec<_> = self.state.mappings().collect();
         for (volume, mapping) in &mappings {
             let Some(watch) = serving.pools().watch(&volume.pool) else { continue };
             let spare = at.spare(watch.told(), watch.usage());

@@ -7,10 +7,11 @@ use api::v1::{Controller, Host, Listener, Metrics, Namespace, Referral, Status, 
 use api::value::{Address, Nqn, Size};
 use uuid::Uuid;
 
+use super::Node;
 use super::manage::{no_namespace, no_subsystem};
-use super::{Inner, Node};
+use super::owner::View;
 use crate::desired::{Desired, ListenerDef, MODEL, NamespaceDef, SubsystemDef};
-use crate::serving::Collector;
+use crate::serving::{Collector, controllers};
 use crate::{Result, identity};
 
 impl Node {
@@ -19,13 +20,14 @@ impl Node {
     /// # Errors
     /// `Stopping`.
     pub fn status(&self) -> Result<Status> {
-        let inner = self.inner();
-        let serving = inner.serving()?;
-        let reactors = serving.reactors();
-        let current = &inner.state.current;
+        let view = self.view();
+        let serving = view.serving()?;
+        let reactors = self.crew.documents();
+        let current = &view.state.current;
+        let (health, pools) = view.health()?;
         let uptime = SystemTime::now().duration_since(self.started).unwrap_or_default();
         Ok(Status {
-            node: inner.state.node,
+            node: view.state.node,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             uptime_seconds: uptime.as_secs(),
@@ -36,21 +38,24 @@ impl Node {
             listeners: listeners(current),
             subsystems: current.subsystems.len(),
             namespaces: serving.namespaces_served(),
-            controllers: serving.controllers().len(),
-            problems: serving.problems(current),
+            controllers: controllers(&self.target).len(),
+            problems: [serving.pools.problems(), serving.absences(current)].concat(),
+            health,
+            pools,
+            revision: view.revision,
             open_to_any_host: current.open_to_any_host(),
         })
     }
 
     /// Addresses listened on.
     pub fn listeners(&self) -> Vec<Listener> {
-        listeners(&self.inner().state.current)
+        listeners(&self.view().state.current)
     }
 
     /// Other discovery services that hosts are told of.
     pub fn referrals(&self) -> Vec<Referral> {
         let referral = |&address: &Address| Referral { address };
-        self.inner().state.current.referrals.iter().map(referral).collect()
+        self.view().state.current.referrals.iter().map(referral).collect()
     }
 
     /// All subsystems, by NQN.
@@ -58,9 +63,9 @@ impl Node {
     /// # Errors
     /// `Stopping`.
     pub fn subsystems(&self) -> Result<Vec<Subsystem>> {
-        let inner = self.inner();
-        let all = inner.state.current.subsystems.iter();
-        all.map(|(nqn, def)| inner.subsystem(nqn, def)).collect()
+        let view = self.view();
+        let all = view.state.current.subsystems.iter();
+        all.map(|(nqn, def)| view.subsystem(nqn, def)).collect()
     }
 
     /// One subsystem.
@@ -68,9 +73,9 @@ impl Node {
     /// # Errors
     /// `NotFound`, `Stopping`.
     pub fn subsystem(&self, nqn: &Nqn) -> Result<Subsystem> {
-        let inner = self.inner();
-        let def = inner.state.current.subsystem(nqn).ok_or_else(|| no_subsystem(nqn))?;
-        inner.subsystem(nqn, def)
+        let view = self.view();
+        let def = view.state.current.subsystem(nqn).ok_or_else(|| no_subsystem(nqn))?;
+        view.subsystem(nqn, def)
     }
 
     /// One namespace.
@@ -78,10 +83,10 @@ impl Node {
     /// # Errors
     /// `NotFound`, `Stopping`.
     pub fn namespace(&self, nqn: &Nqn, nsid: u32) -> Result<Namespace> {
-        let inner = self.inner();
-        let def = inner.state.current.subsystem(nqn).ok_or_else(|| no_subsystem(nqn))?;
+        let view = self.view();
+        let def = view.state.current.subsystem(nqn).ok_or_else(|| no_subsystem(nqn))?;
         let def = def.namespaces.get(&nsid).ok_or_else(|| no_namespace(nqn, nsid))?;
-        inner.namespace(nqn, nsid, def)
+        view.namespace(nqn, nsid, def)
     }
 
     /// Hosts on a subsystem's list.
@@ -89,8 +94,8 @@ impl Node {
     /// # Errors
     /// `NotFound`.
     pub fn hosts(&self, nqn: &Nqn) -> Result<Vec<Host>> {
-        let inner = self.inner();
-        let def = inner.state.current.subsystem(nqn).ok_or_else(|| no_subsystem(nqn))?;
+        let view = self.view();
+        let def = view.state.current.subsystem(nqn).ok_or_else(|| no_subsystem(nqn))?;
         let host = |host: &Nqn| Host { subsystem: nqn.clone(), nqn: host.clone() };
         Ok(def.hosts.iter().map(host).collect())
     }
@@ -100,7 +105,8 @@ impl Node {
     /// # Errors
     /// `Stopping`.
     pub fn controllers(&self) -> Result<Vec<Controller>> {
-        Ok(self.inner().serving()?.controllers())
+        self.view().serving()?;
+        Ok(controllers(&self.target))
     }
 
     /// All counters now, of the reactors that answer in time.
@@ -109,7 +115,7 @@ impl Node {
     }
 }
 
-impl Inner {
+impl View {
     fn subsystem(&self, nqn: &Nqn, def: &SubsystemDef) -> Result<Subsystem> {
         let namespaces = def.namespaces.iter();
         let namespaces = namespaces.map(|(nsid, def)| self.namespace(nqn, *nsid, def));
@@ -124,14 +130,16 @@ impl Inner {
     }
 
     fn namespace(&self, nqn: &Nqn, nsid: u32, def: &NamespaceDef) -> Result<Namespace> {
-        let uuid = self.serving()?.uuid(nqn, nsid, def);
+        let serving = self.serving()?;
+        let uuid = serving.uuid(nqn, nsid, def);
+        let place = (nqn.clone(), nsid);
         Ok(Namespace {
             subsystem: nqn.clone(),
             nsid,
             backend: def.backend.clone(),
             block_size: def.block_size,
-            size: Size::new(self.serving()?.namespace_bytes(nqn, nsid)),
-            served: self.serving()?.is_served(nqn, nsid),
+            size: Size::new(serving.namespace_bytes(&place)),
+            served: serving.is_served(&place),
             uuid,
             nguid: identity::nguid_text(uuid),
         })

@@ -27,7 +27,7 @@ pub struct Reopening {
 }
 
 /// How long a pool that fails again and again is left as it is.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Pause {
     times: u32,
     /// When it was opened again last.

@@ -12,6 +12,7 @@ use uuid::Uuid;
 use super::look::Found;
 use super::made_of::{Made, Progress};
 use super::{MadeOf, OpenPool, PoolDef, blank, look, made_of, open};
+use crate::jobs::Task;
 use crate::{Error, Result};
 
 /// A pool that is to be opened now.
@@ -161,9 +162,10 @@ impl Opener {
     /// Makes a pool.
     ///
     /// # Errors
-    /// `Conflict` for a drive that is in use, `Invalid` for what cannot be a pool, `Failed` for what cannot be
+    /// `Conflict` for a drive that is in use or a job that was cancelled, `Invalid` for what cannot be a pool, `Failed` for what cannot be
     /// opened or written.
-    pub fn create(&self, new: &v1::NewPool) -> Result<New> {
+    pub fn create(&self, new: &v1::NewPool, task: &Task) -> Result<New> {
+        task.step(1, 4, "opens its drives")?;
         let mut made_of =
             MadeOf::asked(&new.drives, &new.log, new.log_size, self.shared, new.force)?;
         let scheme = made_of::scheme(new.raid, new.drives.len())?;
@@ -176,8 +178,10 @@ impl Opener {
             shards: new.shards,
         };
         if !new.force {
+            task.step(2, 4, "looks whether its drives are blank")?;
             blank::check(self.home()?, &made_of)?;
         }
+        task.commit(3, 4, "writes its labels and its log")?;
         made_of.grow(&new.drives)?;
         let (drives, log) = (made_of.paths(), made_of.places.clone());
         let made = std::mem::take(&mut made_of.made);

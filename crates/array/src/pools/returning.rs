@@ -20,7 +20,7 @@ use crate::limits::{LOOK_AGAIN, RETURN_PAUSE, RETURN_PAUSE_MAX};
 use crate::{Error, Result};
 
 /// What is known of the drives that one pool lacks.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Away {
     drives: BTreeMap<usize, Lacked>,
     /// How often each failed since the pool was opened.

@@ -174,13 +174,4 @@ impl Serving {
         let (crew, target) = (self.crew.clone(), self.target.clone());
         move |address| Listening::bind(&crew, &target, address)
     }
-
-    /// What is asked for and not there, in words.
-    pub fn problems(&self, current: &Desired) -> Vec<String> {
-        let late = self.late(current).into_iter().map(|((nqn, nsid), def)| {
-            format!("namespace {nsid} of {nqn} waits for {}", def.backend)
-        });
-        let unbound = self.unbound.iter().map(|address| format!("{address} is not listened on"));
-        self.pools.problems().into_iter().chain(late).chain(unbound).collect()
-    }
 }

@@ -13,7 +13,11 @@ use crate::desired::Desired;
 fn serving() -> (Serving, tempfile::TempDir) {
     let settings = Settings { poll: PollPolicy::Interrupt, ..Settings::default() };
     let state = tempfile::tempdir().unwrap();
-    (Serving::start(&settings, identity::new_node(), state.path(), Seen::default()).unwrap(), state)
+    (
+        Serving::start(&settings, crate::identity::new_node(), state.path(), Seen::default())
+            .unwrap(),
+        state,
+    )
 }
 
 fn desired(text: &str) -> Desired {
@@ -41,7 +45,7 @@ fn what_is_taken_out_is_closed_when_the_change_is_through() {
     let (mut serving, _state) = serving();
     let first = wanted("127.0.0.1:0", &["memory:1MiB"]);
     serving.apply(steps(&Desired::default(), &first)).unwrap();
-    let bound = serving.bound("127.0.0.1:0".parse().unwrap()).unwrap();
+    let bound = serving.snapshot().bound("127.0.0.1:0".parse().unwrap()).unwrap();
     assert!(TcpListener::bind(bound.socket()).is_err());
     serving.apply(steps(&first, &Desired::default())).unwrap();
     assert!(TcpListener::bind(bound.socket()).is_ok(), "closed when apply returns");
@@ -92,9 +96,9 @@ fn a_step_refused_by_the_target_takes_the_others_back() {
     let error = serving.apply(all).unwrap_err();
     assert_eq!(error.kind, Kind::Conflict, "{error}");
     assert_eq!(served(&serving), before);
-    let place = "nqn.2026-11.io.flashloom:a".parse().unwrap();
-    assert_eq!(serving.namespace_bytes(&place, 1), 1 << 20);
-    assert_eq!(serving.namespace_bytes(&place, 2), 1 << 20);
+    let place: Nqn = "nqn.2026-11.io.flashloom:a".parse().unwrap();
+    assert_eq!(serving.snapshot().namespace_bytes(&(place.clone(), 1)), 1 << 20);
+    assert_eq!(serving.snapshot().namespace_bytes(&(place.clone(), 2)), 1 << 20);
     serving.stop();
 }
 
@@ -130,8 +134,10 @@ fn what_happened_in_a_subsystem_is_known_after_a_restart_until_it_is_removed() {
     serving.stop();
 
     let settings = Settings { poll: PollPolicy::Interrupt, ..Settings::default() };
-    let start =
-        || Serving::start(&settings, identity::new_node(), state.path(), Seen::default()).unwrap();
+    let start = || {
+        Serving::start(&settings, crate::identity::new_node(), state.path(), Seen::default())
+            .unwrap()
+    };
     let mut again = start();
     again.apply(steps(&nothing, &served)).unwrap();
     let after = again.target.persistent_events(&name).unwrap();
@@ -185,7 +191,7 @@ fn slow_namespace(serving: &Serving, served: &Desired) -> std::thread::JoinHandl
         ..target::namespace::NamespaceSpec::new(slow, 512)
     };
     serving.target.add_namespace(&name, &spec).unwrap();
-    let address = serving.bound("127.0.0.1:0".parse().unwrap()).unwrap().socket();
+    let address = serving.snapshot().bound("127.0.0.1:0".parse().unwrap()).unwrap().socket();
     let host = write_to(address, nqn.as_str());
     let since = reactor::now_exact();
     let waiting = || -> u64 {

@@ -107,11 +107,11 @@ fn a_file_system_that_is_full_behind_the_drives_is_told_and_that_it_has_room_aga
 #[test]
 fn what_a_pool_lacks_is_told_when_it_changes() {
     let mut watch = Watch::default();
-    assert!(!watch.lacks(None), "whole from the beginning");
-    assert!(watch.lacks(Some("drive 1 is failed")) && watch.is_degraded());
-    assert!(!watch.lacks(Some("drive 1 is failed")));
-    assert!(watch.lacks(Some("drive 1 is failed, drive 2 is failed")));
-    assert!(watch.lacks(None) && !watch.is_degraded());
+    assert!(!watch.lacks(None, false), "whole from the beginning");
+    assert!(watch.lacks(Some("drive 1 is failed"), false) && watch.is_degraded());
+    assert!(!watch.lacks(Some("drive 1 is failed"), false));
+    assert!(watch.lacks(Some("drive 1 is failed, drive 2 is failed"), false));
+    assert!(watch.lacks(None, false) && !watch.is_degraded());
 }
 
 /// Five thousand blocks of a drive were damaged and mended, and nobody was told.

@@ -8,7 +8,7 @@ use api::value::{Name, VolumePath};
 
 use super::{Client, Result};
 
-fn volume(path: &VolumePath, rest: &str) -> String {
+pub(super) fn volume(path: &VolumePath, rest: &str) -> String {
     // Names have no characters that a path would escape.
     format!("/v1/pools/{}/volumes/{}{rest}", path.pool, path.volume)
 }

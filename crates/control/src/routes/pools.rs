@@ -3,19 +3,22 @@
 use std::sync::Arc;
 
 use api::v1::{
-    Drive, FoundPool, LogMove, LogMoved, NewMapping, NewPool, NewVolume, Pool, PoolImport, Problem,
-    Volume, VolumeChange, VolumeDeletion,
+    Drive, FoundPool, Job, LogMove, LogMoved, NewMapping, NewPool, NewVolume, Pool, PoolImport,
+    Problem, Volume, VolumeChange, VolumeDeletion,
 };
 use api::value::{Name, VolumePath};
+use array::jobs::Work;
 use array::node::Node;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::jobs::answer;
 use super::{Shared, part};
-use crate::door::{Answer, Document, Path, Query, blocking};
+use crate::door::{Answer, Asked, Document, Path, Query, blocking};
 
 /// All paths of pools.
 pub fn api() -> OpenApiRouter<Arc<Node>> {
@@ -45,14 +48,21 @@ async fn list_pools(State(node): Shared) -> Answer<Json<Vec<Pool>>> {
 
 #[utoipa::path(
     post, path = "/v1/pools", tag = "pool", request_body = NewPool,
-    responses((status = 201, body = Pool), (status = "4XX", body = Problem))
+    responses(
+        (status = 201, body = Pool), (status = 202, body = Job), (status = "4XX", body = Problem)
+    )
 )]
 async fn create_pool(
     State(node): Shared,
+    asked: Asked,
     Document(new): Document<NewPool>,
-) -> Answer<(StatusCode, Json<Pool>)> {
-    let made = blocking(move || node.create_pool(&new)).await?;
-    Ok((StatusCode::CREATED, Json(made)))
+) -> Answer<Response> {
+    let (name, of) = (new.name.clone(), Arc::clone(&node));
+    answer(node, Work::CreatePool(new), asked, async move |_| {
+        let made = blocking(move || of.pool(&name)).await?;
+        Ok((StatusCode::CREATED, Json(made)).into_response())
+    })
+    .await
 }
 
 #[utoipa::path(
@@ -66,14 +76,22 @@ async fn show_pool(State(node): Shared, Path(pool): Path<String>) -> Answer<Json
 
 #[utoipa::path(
     post, path = "/v1/pool-imports", tag = "pool", request_body = PoolImport,
-    responses((status = 201, body = Pool), (status = "4XX", body = Problem))
+    responses(
+        (status = 201, body = Pool), (status = 202, body = Job), (status = "4XX", body = Problem)
+    )
 )]
 async fn import_pool(
     State(node): Shared,
+    asked: Asked,
     Document(from): Document<PoolImport>,
-) -> Answer<(StatusCode, Json<Pool>)> {
-    let opened = blocking(move || node.import_pool(&from)).await?;
-    Ok((StatusCode::CREATED, Json(opened)))
+) -> Answer<Response> {
+    let of = Arc::clone(&node);
+    answer(node, Work::ImportPool(from), asked, async move |job| {
+        let name = part(&job.target)?;
+        let opened = blocking(move || of.pool(&name)).await?;
+        Ok((StatusCode::CREATED, Json(opened)).into_response())
+    })
+    .await
 }
 
 /// Looks at what an import would find, and changes nothing.
@@ -90,27 +108,38 @@ async fn find_pools(
 
 #[utoipa::path(
     post, path = "/v1/pools/{pool}/export", tag = "pool", params(("pool" = Name, Path)),
-    responses((status = 204), (status = "4XX", body = Problem))
+    responses((status = 204), (status = 202, body = Job), (status = "4XX", body = Problem))
 )]
-async fn export_pool(State(node): Shared, Path(pool): Path<String>) -> Answer<StatusCode> {
-    let pool = part(&pool)?;
-    blocking(move || node.export_pool(&pool)).await?;
-    Ok(StatusCode::NO_CONTENT)
+async fn export_pool(
+    State(node): Shared,
+    asked: Asked,
+    Path(pool): Path<String>,
+) -> Answer<Response> {
+    let work = Work::ExportPool(part(&pool)?);
+    answer(node, work, asked, async |_| Ok(StatusCode::NO_CONTENT.into_response())).await
 }
 
 /// Moves the commit log of an open pool to other places, while hosts write.
 #[utoipa::path(
     post, path = "/v1/pools/{pool}/log/move", tag = "pool", params(("pool" = Name, Path)),
     request_body = LogMove,
-    responses((status = 200, body = LogMoved), (status = "4XX", body = Problem))
+    responses(
+        (status = 200, body = LogMoved), (status = 202, body = Job), (status = "4XX", body = Problem)
+    )
 )]
 async fn move_log(
     State(node): Shared,
+    asked: Asked,
     Path(pool): Path<String>,
     Document(change): Document<LogMove>,
-) -> Answer<Json<LogMoved>> {
+) -> Answer<Response> {
     let pool = part(&pool)?;
-    blocking(move || node.move_log(&pool, &change)).await.map(Json)
+    if change.dry_run {
+        let would = blocking(move || node.move_log(&pool, &change)).await?;
+        return Ok(Json(would).into_response());
+    }
+    let work = Work::MoveLog(pool, change);
+    answer(node, work, asked, async |job| Ok(Json(job.log_moved).into_response())).await
 }
 
 #[utoipa::path(get, path = "/v1/drives", tag = "pool", responses((status = 200, body = Vec<Drive>)))]
@@ -142,16 +171,23 @@ async fn list_volumes(State(node): Shared, Path(pool): Path<String>) -> Answer<J
 #[utoipa::path(
     post, path = "/v1/pools/{pool}/volumes", tag = "volume", params(("pool" = Name, Path)),
     request_body = NewVolume,
-    responses((status = 201, body = Volume), (status = "4XX", body = Problem))
+    responses(
+        (status = 201, body = Volume), (status = 202, body = Job), (status = "4XX", body = Problem)
+    )
 )]
 async fn create_volume(
     State(node): Shared,
+    asked: Asked,
     Path(pool): Path<String>,
     Document(new): Document<NewVolume>,
-) -> Answer<(StatusCode, Json<Volume>)> {
-    let pool = part(&pool)?;
-    let made = blocking(move || node.create_volume(&pool, &new)).await?;
-    Ok((StatusCode::CREATED, Json(made)))
+) -> Answer<Response> {
+    let pool: Name = part(&pool)?;
+    let (path, of) = (volume_part(pool.as_str(), new.name.as_str())?, Arc::clone(&node));
+    answer(node, Work::CreateVolume(pool, new), asked, async move |_| {
+        let made = blocking(move || of.volume(&path)).await?;
+        Ok((StatusCode::CREATED, Json(made)).into_response())
+    })
+    .await
 }
 
 #[utoipa::path(
@@ -170,30 +206,39 @@ async fn show_volume(
 #[utoipa::path(
     patch, path = "/v1/pools/{pool}/volumes/{volume}", tag = "volume",
     params(("pool" = Name, Path), ("volume" = Name, Path)), request_body = VolumeChange,
-    responses((status = 200, body = Volume), (status = "4XX", body = Problem))
+    responses(
+        (status = 200, body = Volume), (status = 202, body = Job), (status = "4XX", body = Problem)
+    )
 )]
 async fn change_volume(
     State(node): Shared,
+    asked: Asked,
     Path((pool, volume)): Path<(String, String)>,
     Document(change): Document<VolumeChange>,
-) -> Answer<Json<Volume>> {
-    let path = volume_part(&pool, &volume)?;
-    blocking(move || node.change_volume(&path, &change)).await.map(Json)
+) -> Answer<Response> {
+    let (path, of) = (volume_part(&pool, &volume)?, Arc::clone(&node));
+    let name = change.name.clone().unwrap_or_else(|| path.volume.clone());
+    let changed = VolumePath { volume: name, ..path.clone() };
+    answer(node, Work::ChangeVolume(path, change), asked, async move |_| {
+        let changed = blocking(move || of.volume(&changed)).await?;
+        Ok(Json(changed).into_response())
+    })
+    .await
 }
 
 #[utoipa::path(
     delete, path = "/v1/pools/{pool}/volumes/{volume}", tag = "volume",
     params(("pool" = Name, Path), ("volume" = Name, Path), VolumeDeletion),
-    responses((status = 204), (status = "4XX", body = Problem))
+    responses((status = 204), (status = 202, body = Job), (status = "4XX", body = Problem))
 )]
 async fn delete_volume(
     State(node): Shared,
+    asked: Asked,
     Path((pool, volume)): Path<(String, String)>,
     Query(how): Query<VolumeDeletion>,
-) -> Answer<StatusCode> {
-    let path = volume_part(&pool, &volume)?;
-    blocking(move || node.delete_volume(&path, how)).await?;
-    Ok(StatusCode::NO_CONTENT)
+) -> Answer<Response> {
+    let work = Work::DeleteVolume(volume_part(&pool, &volume)?, how);
+    answer(node, work, asked, async |_| Ok(StatusCode::NO_CONTENT.into_response())).await
 }
 
 #[utoipa::path(

@@ -6,7 +6,7 @@ use api::v1::Raid;
 use api::value::{DrivePath, LogPlace, Name, Nqn, Size, VolumePath};
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::value;
+use super::{JobArgs, value};
 
 /// What a pool is made of.
 #[derive(Args, Clone, Debug)]
@@ -54,6 +54,7 @@ pub enum PoolVerb {
 Examples:
   flashloom pool create fast --drive /dev/nvme1n1 --drive /dev/nvme2n1 --drive /dev/nvme3n1 --drive /dev/nvme4n1
   flashloom pool create fast --drive d0,size=4GiB --drive d1,size=4GiB --raid mirror --log pmem:/mnt/pmem/fast.log --log-size 1GiB
+  flashloom pool create fast --drive /dev/nvme1n1 --drive /dev/nvme2n1 --no-wait --request-key rollout-17
 
 The daemon opens the pool again whenever it starts.")]
     Create {
@@ -79,6 +80,8 @@ The daemon opens the pool again whenever it starts.")]
         /// what they hold is lost.
         #[arg(long)]
         force: bool,
+        #[command(flatten)]
+        how: JobArgs,
     },
     /// Print the pools.
     #[command(after_long_help = "\
@@ -109,6 +112,8 @@ Examples:
         /// Its name.
         #[arg(value_parser = value::<Name>)]
         name: Name,
+        #[command(flatten)]
+        how: JobArgs,
     },
     /// Open a pool: one that was exported, or that the daemon could not open. Without --drive, its drives are looked
     /// for in /dev/disk/by-id and the daemon's drive-folders.
@@ -145,6 +150,8 @@ Examples:
         /// Open it though it was not exported: the node that had it is gone for good.
         #[arg(long)]
         force: bool,
+        #[command(flatten)]
+        how: JobArgs,
     },
     /// Check everything a pool's drives hold, as fsck does, and explain it; nothing is changed.
     #[command(after_long_help = "\
@@ -184,6 +191,8 @@ drives, room has to be set aside there since the pool was made: docs/management.
         /// Say what would be done, and change nothing.
         #[arg(long)]
         dry_run: bool,
+        #[command(flatten)]
+        how: JobArgs,
     },
 }
 
@@ -263,6 +272,8 @@ Examples:
         /// Logical block size: 512 or 4096. [default: 4096]
         #[arg(long, value_name = "BYTES")]
         block_size: Option<u32>,
+        #[command(flatten)]
+        how: JobArgs,
     },
     /// Print the volumes.
     #[command(after_long_help = "\
@@ -291,6 +302,8 @@ Examples:
         /// Do it without asking.
         #[arg(long)]
         yes: bool,
+        #[command(flatten)]
+        how: JobArgs,
     },
     /// Give a volume another name; hosts notice nothing.
     #[command(after_long_help = "\
@@ -302,6 +315,8 @@ Examples:
         /// Its new name, without the pool's.
         #[arg(value_parser = value::<Name>)]
         name: Name,
+        #[command(flatten)]
+        how: JobArgs,
     },
     /// Delete a volume and what it holds.
     #[command(after_long_help = "\
@@ -314,6 +329,8 @@ Examples:
         /// Do it without asking.
         #[arg(long)]
         yes: bool,
+        #[command(flatten)]
+        how: JobArgs,
     },
     /// Map a volume: hosts see it as a namespace of a subsystem.
     #[command(after_long_help = "\

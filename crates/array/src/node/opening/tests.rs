@@ -11,6 +11,7 @@ use api::v1::{
 };
 use api::value::{Name, VolumePath};
 
+use crate::node::owner::Owned;
 use crate::node::{Node, Options, Source};
 
 mod again;
@@ -209,7 +210,10 @@ fn hosts_see_the_namespaces_of_a_late_pool_as_they_were() {
     node.change_volume(&path, &grown).unwrap();
     let before = namespace(&node);
     assert!(before.served);
-    let listed = |node: &Node| node.inner().serving().unwrap().listed(&NQN.parse().unwrap());
+    let listed = |node: &Node| {
+        let listed = |owned: &mut Owned| Ok(owned.serving()?.listed(&NQN.parse().unwrap()));
+        node.owner.ask_unseen(listed).unwrap()
+    };
     let as_hosts_see = listed(&node);
     assert_eq!(as_hosts_see.len(), 1);
     node.stop();
@@ -291,19 +295,19 @@ fn a_pool_is_opened_while_others_hold_the_node() {
         fs::rename(dir.join(format!("away{n}")), dir.join(format!("fast{n}"))).unwrap();
     }
     let (closed, folders, opener) = {
-        let inner = node.inner();
-        let pools = inner.serving().unwrap().pools();
+        let view = node.view();
+        let pools = &view.serving().unwrap().pools;
         (pools.closed(), pools.folders(), pools.opener())
     };
     let seen = crate::pools::sights(closed, &folders);
-    let mut attempts = node.inner().serving_mut().unwrap().pools_mut().due(seen);
+    let due = node.owner.ask(|owned| Ok(owned.serving_mut()?.pools_mut().due(seen)));
+    let mut attempts = due.unwrap();
     let attempt = attempts.pop().unwrap();
-    let outcome = {
-        let (_changing, _inner) = (node.changing(), node.inner());
-        opener.attempt(&attempt)
-    };
     assert_eq!(health(&node, "fast"), PoolHealth::Opening);
-    node.take_opened(&attempt.name, outcome);
+    let name = attempt.name.clone();
+    // Whoever owns the node is busy with nothing else meanwhile: an opening asks nothing of it.
+    let outcome = node.owner.ask_unseen(move |_| Ok(opener.attempt(&attempt))).unwrap();
+    node.take_opened(&name, outcome);
     assert_eq!(health(&node, "fast"), PoolHealth::Online);
     assert!(namespace(&node).served);
     node.stop();

@@ -50,8 +50,9 @@ fn look(node: &Arc<Node>) {
 
 /// Whether the hosts of the subsystem are warned, and how many events say that the pool is degraded.
 fn told(node: &Node) -> (bool, usize) {
-    let inner = node.inner();
-    let health = inner.serving().unwrap().health(&NQN.parse().unwrap()).unwrap();
+    let health =
+        node.owner.ask_unseen(|owned| Ok(owned.serving()?.health(&NQN.parse().unwrap()).unwrap()));
+    let health = health.unwrap();
     let events = node.events(0);
     let said =
         events.iter().filter(|event| event.message.contains("pool fast is degraded: drive 1"));

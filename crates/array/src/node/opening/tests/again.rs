@@ -41,8 +41,8 @@ fn read(node: &Node, path: &VolumePath, at: u64) -> Vec<u8> {
 }
 
 fn volume(node: &Node, path: &VolumePath) -> (engine::Volume, reactor::Handle) {
-    let inner = node.inner();
-    let pools = inner.serving().unwrap().pools();
+    let view = node.view();
+    let pools = &view.serving().unwrap().pools;
     (pools.volume(path).unwrap(), pools.pool(&path.pool).unwrap().home().clone())
 }
 

@@ -1,6 +1,8 @@
 //! What operators do while a pool is not open, and what the node remembers of it.
 
 use super::*;
+use crate::jobs::Task;
+use crate::state::State;
 
 const TWO_AWAY: [usize; 2] = [0, 1];
 
@@ -24,7 +26,7 @@ fn import(drives: &[PathBuf], more: &str) -> PoolImport {
 }
 
 fn def(node: &Node) -> crate::pools::PoolDef {
-    node.inner().state.pools[&named("fast")].clone()
+    node.view().state.pools[&named("fast")].clone()
 }
 
 /// While a pool waited for a drive, its others could be served raw to hosts, or be made another pool's.
@@ -173,10 +175,11 @@ fn a_pool_whose_export_was_cut_short_is_known_or_exported() {
         let volume = make(&node, dir, "fast");
         node.unmap_volume(&volume).unwrap();
         let open = {
-            let mut inner = node.inner();
-            let open = inner.serving_mut().unwrap().pools_mut().begin_export(&named("fast"));
-            node.keep(&mut inner).unwrap();
-            open.unwrap().unwrap()
+            let begin = |owned: &mut Owned| {
+                let open = owned.serving_mut()?.pools_mut().begin_export(&named("fast"))?;
+                owned.keep().map(|()| open)
+            };
+            node.owner.ask(begin).unwrap().unwrap()
         };
         if is_done {
             open.export().unwrap();
@@ -207,7 +210,7 @@ fn a_pool_whose_export_failed_is_opened_again() {
     let node = start(dir, "", "");
     let volume = make(&node, dir, "fast");
     node.unmap_volume(&volume).unwrap();
-    let open = node.inner().serving().unwrap().pools().pool(&named("fast")).unwrap();
+    let open = node.view().serving().unwrap().pools.pool(&named("fast")).unwrap();
     // What is closed cannot be exported.
     open.close();
     node.export_pool(&named("fast")).unwrap_err();
@@ -228,13 +231,13 @@ fn a_pool_that_is_given_up_is_left_as_it_was_found() {
     node.unmap_volume(&volume).unwrap();
     node.export_pool(&named("fast")).unwrap();
     let all = import(&[0, 1, 2, 3].map(|n| dir.join(format!("fast{n}"))), "");
-    let opener = node.inner().serving().unwrap().pools().opener();
+    let opener = node.view().serving().unwrap().pools.opener();
     let looked = opener.look(&all, |_| false).unwrap();
     opener.import(&all, looked, None).unwrap().give_up();
     assert!(node.find_pools(&all).unwrap()[0].exported);
     let drive = |n| format!("{}/other{n},size=192MiB", dir.display());
     let new = format!(r#"{{"name": "other", "drives": ["{}", "{}"]}}"#, drive(0), drive(1));
-    opener.create(&serde_json::from_str(&new).unwrap()).unwrap().give_up();
+    opener.create(&serde_json::from_str(&new).unwrap(), &Task::default()).unwrap().give_up();
     assert!(!dir.join("other0").exists());
     node.import_pool(&all).unwrap();
     node.stop();
@@ -284,21 +287,17 @@ fn an_import_looks_where_the_log_was_on_its_way_to() {
     let at_first = def(&node).log;
     go("log1");
     // As it was written down when the move began.
-    {
-        let mut inner = node.inner();
-        let mut state = inner.state.clone();
-        let def = state.pools.get_mut(&named("fast")).unwrap();
-        def.log_to = std::mem::replace(&mut def.log, at_first);
-        inner.state = state;
-    }
-    let state = node.inner().state.clone();
+    let mut state = State::clone(&node.view().state);
+    let moving = state.pools.get_mut(&named("fast")).unwrap();
+    moving.log_to = std::mem::replace(&mut moving.log, at_first);
     // As a kill leaves it: closed in order it would not need its log.
     let files = ["fast2", "fast3", "log0", "log1"];
     for name in files {
         fs::copy(dir.join(name), dir.join(format!("{name}.killed"))).unwrap();
     }
     node.stop();
-    node.dir.save(&state).unwrap();
+    let save = move |owned: &mut Owned| owned.dir.save(&state);
+    node.owner.ask_unseen(save).unwrap();
     drop(node);
     for name in files {
         fs::rename(dir.join(format!("{name}.killed")), dir.join(name)).unwrap();

@@ -1,0 +1,138 @@
+//! Jobs: work that takes long, with an identity.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{LogMoved, Problem};
+
+/// What a job does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum JobKind {
+    /// Makes a pool.
+    PoolCreate,
+    /// Opens a pool from its drives.
+    PoolImport,
+    /// Closes a pool to be moved.
+    PoolExport,
+    /// Moves a pool's commit log.
+    LogMove,
+    /// Makes a volume.
+    VolumeCreate,
+    /// Changes a volume's size or name.
+    VolumeChange,
+    /// Deletes a volume.
+    VolumeDelete,
+}
+
+impl JobKind {
+    /// The name, for people.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::PoolCreate => "pool create",
+            Self::PoolImport => "pool import",
+            Self::PoolExport => "pool export",
+            Self::LogMove => "pool log move",
+            Self::VolumeCreate => "volume create",
+            Self::VolumeChange => "volume change",
+            Self::VolumeDelete => "volume delete",
+        }
+    }
+}
+
+/// How far a job has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum JobState {
+    /// It waits for others with the same pool.
+    Queued,
+    /// It is under way.
+    Running,
+    /// It did what was asked for.
+    Done,
+    /// It failed; `error` says why.
+    Failed,
+    /// It was cancelled before it changed anything.
+    Cancelled,
+    /// The daemon ended in the midst of it; `error` says what to look at.
+    Interrupted,
+}
+
+impl JobState {
+    /// The name, as it is read and written.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Running => "running",
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::Interrupted => "interrupted",
+        }
+    }
+
+    /// Whether nothing more comes of it.
+    #[must_use]
+    pub const fn is_over(self) -> bool {
+        !matches!(self, Self::Queued | Self::Running)
+    }
+}
+
+/// How much of a job is done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct JobProgress {
+    /// What is going on, for people.
+    pub step: String,
+    /// Steps that are done.
+    pub done: u32,
+    /// Steps in all.
+    pub steps: u32,
+}
+
+/// Work that takes long. The latest are kept, over restarts too.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Job {
+    /// Grows by one with every job of the node.
+    pub id: u64,
+    /// What it does.
+    pub kind: JobKind,
+    /// To what: a pool's name, or a volume's.
+    pub target: String,
+    /// How far it has come.
+    pub state: JobState,
+    /// Who asked for it.
+    pub by: String,
+    /// The request's `Idempotency-Key`, if it had one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// When it was asked for: milliseconds since 1970-01-01 00:00:00 UTC.
+    pub created_ms: u64,
+    /// When it ended, likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_ms: Option<u64>,
+    /// How much of it is done.
+    #[serde(default)]
+    pub progress: JobProgress,
+    /// It was asked to stop, and will with its next step.
+    #[serde(default)]
+    pub cancelling: bool,
+    /// Why it is not done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Problem>,
+    /// What came of it, as a path of this API.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<String>,
+    /// What came of a move of a commit log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_moved: Option<LogMoved>,
+}
+
+impl Job {
+    /// What it is about, for people.
+    #[must_use]
+    pub fn title(&self) -> String {
+        format!("job {} ({} {})", self.id, self.kind.name(), self.target)
+    }
+}

@@ -1,0 +1,165 @@
+//! Jobs of the node: asked for, begun, watched, cancelled.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use api::limits::KEY_BYTES;
+use api::v1::{Job, Kind, Severity};
+
+use super::Node;
+use super::owner::View;
+use crate::jobs::{Begun, Made, Task, Work, no_job};
+use crate::{Error, Result, events};
+
+impl View {
+    /// How many jobs are not over.
+    pub(super) fn jobs_under_way(&self) -> usize {
+        self.jobs.values().filter(|record| !record.job.state.is_over()).count()
+    }
+}
+
+impl Node {
+    /// Begins a job, on behalf of whom this thread works. With the key of a request that is under way or done, that is
+    /// the job.
+    ///
+    /// # Errors
+    /// `Invalid` for a key that cannot be one, `Conflict` for one that another request had, `Limit`, `Failed` when it
+    /// cannot be written down, `Stopping`.
+    pub fn submit(self: &Arc<Self>, work: Work, key: Option<String>) -> Result<Job> {
+        if let Some(key) = &key {
+            check_key(key)?;
+        }
+        let by = events::caller();
+        let (who, asked) = (by.clone().unwrap_or_else(|| "the node".to_owned()), work.clone());
+        let begun = self.owner.ask(move |owned| {
+            let dir = Arc::clone(&owned.dir);
+            owned.jobs.begin(&dir, &asked, who, key)
+        })?;
+        let (job, task) = match begun {
+            Begun::Before(job) => return Ok(job),
+            Begun::New(job, task) => (job, task),
+        };
+        let (node, doing) = (Arc::clone(self), task.clone());
+        let named = thread::Builder::new().name(format!("job-{}", job.id));
+        let spawned = named.spawn(move || {
+            events::on_behalf_of(by, || {
+                let done = catch_unwind(AssertUnwindSafe(|| node.work(work, &doing)));
+                let fault =
+                    || Error::new(Kind::Failed, "it was given up by a fault of this program");
+                node.end_job(&doing, done.unwrap_or_else(|_| Err(fault())));
+            });
+        });
+        if let Err(error) = spawned {
+            self.end_job(&task, Err(Error::failed("cannot start a thread", error)));
+        }
+        Ok(job)
+    }
+
+    fn work(&self, work: Work, task: &Task) -> Result<Made> {
+        match work {
+            Work::CreatePool(new) => self.make_pool(&new, task).map(|()| Made::Pool(new.name)),
+            Work::ImportPool(from) => self.take_pool(&from, task).map(Made::Pool),
+            Work::ExportPool(name) => self.give_pool(&name, task).map(|()| Made::Nothing),
+            Work::MoveLog(name, to) => self.shift_log(&name, &to, task).map(Made::LogMoved),
+            Work::CreateVolume(pool, new) => self.make_volume(&pool, &new, task).map(Made::Volume),
+            Work::ChangeVolume(path, change) => {
+                self.alter_volume(&path, &change, task).map(Made::Volume)
+            }
+            Work::DeleteVolume(path, how) => {
+                self.remove_volume(&path, how, task).map(|()| Made::Nothing)
+            }
+        }
+    }
+
+    /// A job's turn has come.
+    pub(super) fn begin_job(&self, task: &Task) -> Result<()> {
+        let id = task.job();
+        if id == 0 {
+            return Ok(());
+        }
+        task.step(0, 1, "begins")?;
+        self.owner.ask(move |owned| {
+            owned.jobs.run(id);
+            Ok(())
+        })
+    }
+
+    fn end_job(&self, task: &Task, result: Result<Made>) {
+        let task = task.clone();
+        let ended = self.owner.ask(move |owned| {
+            let dir = Arc::clone(&owned.dir);
+            owned.jobs.end(&dir, &task, result)
+        });
+        match ended {
+            Ok(Some(Job { error: None, .. }) | None) => {}
+            Ok(Some(job)) => {
+                let why = job.error.as_ref().map_or_else(String::new, ToString::to_string);
+                let words = format!("{} is {}: {why}", job.title(), job.state.name());
+                self.events.record(Severity::Warning, words);
+            }
+            Err(error) => {
+                let words = format!("what came of a job is not written down: {error}");
+                self.events.record(Severity::Error, words);
+            }
+        }
+    }
+
+    /// The jobs that are under way, and the latest that are over.
+    pub fn jobs(&self) -> Vec<Job> {
+        self.view().jobs.values().map(|record| record.document()).collect()
+    }
+
+    /// One job.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn job(&self, id: u64) -> Result<Job> {
+        let view = self.view();
+        view.jobs.get(&id).map(|record| record.document()).ok_or_else(|| no_job(id))
+    }
+
+    /// One job, once it is over or so much time has passed.
+    ///
+    /// # Errors
+    /// `NotFound`, `Stopping` when the node stopped before it was over.
+    pub fn wait_for_job(&self, id: u64, limit: Duration) -> Result<Job> {
+        self.owner.wait_until(limit, |view| {
+            let is_over = view.jobs.get(&id).is_none_or(|record| record.job.state.is_over());
+            is_over || view.serving().is_err()
+        });
+        let job = self.job(id)?;
+        if !job.state.is_over() {
+            self.view().serving()?;
+        }
+        Ok(job)
+    }
+
+    /// Asks a job to stop before it changes anything: with its next step, or at once while it waits for its turn.
+    ///
+    /// # Errors
+    /// `NotFound`, `Conflict` when it is over, or too late.
+    pub fn cancel_job(&self, id: u64) -> Result<Job> {
+        let job = self.owner.ask(move |owned| {
+            let job = owned.jobs.cancel(id)?;
+            owned.turns.give_up(id);
+            Ok(job)
+        })?;
+        self.events.record(Severity::Info, format!("{} is to be cancelled", job.title()));
+        Ok(job)
+    }
+}
+
+fn check_key(key: &str) -> Result<()> {
+    if !key.is_empty() && key.len() <= KEY_BYTES && key.bytes().all(|byte| byte.is_ascii_graphic())
+    {
+        return Ok(());
+    }
+    let what = "a request's key cannot be that";
+    Err(Error::new(Kind::Invalid, what)
+        .help(format!("take 1 to {KEY_BYTES} visible ASCII characters, such as a UUID")))
+}
+
+#[cfg(test)]
+mod tests;

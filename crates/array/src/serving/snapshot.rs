@@ -1,0 +1,103 @@
+//! What is served, as readers see it: a copy, so that nobody who looks waits for whoever changes something.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::value::{Address, Backend, Nqn};
+use uuid::Uuid;
+
+use super::media::Media;
+use super::{Place, Serving};
+use crate::desired::{Desired, NamespaceDef};
+use crate::identity;
+use crate::pools::Pools;
+use crate::seen::Seen;
+
+/// What is served at one moment.
+#[derive(Debug)]
+pub struct Snapshot {
+    node: Uuid,
+    pub pools: Pools,
+    /// Bytes of each namespace, and whether what keeps it is absent.
+    namespaces: BTreeMap<Place, (u64, bool)>,
+    absent: BTreeSet<Place>,
+    unbound: BTreeSet<Address>,
+    bound: BTreeMap<Address, Address>,
+    seen: Seen,
+}
+
+impl Serving {
+    /// What is served now.
+    pub fn snapshot(&self) -> Snapshot {
+        let namespace =
+            |(place, media): (&Place, &Media)| (place.clone(), (media.bytes(), media.is_absent()));
+        let bound = self.listeners.iter();
+        Snapshot {
+            node: self.node,
+            pools: self.pools.clone(),
+            namespaces: self.media.iter().map(namespace).collect(),
+            absent: self.absent.clone(),
+            unbound: self.unbound.clone(),
+            bound: bound.map(|(address, at)| (*address, at.local().into())).collect(),
+            seen: self.seen.clone(),
+        }
+    }
+}
+
+impl Snapshot {
+    /// The identity that a namespace is served with.
+    pub fn uuid(&self, nqn: &Nqn, nsid: u32, def: &NamespaceDef) -> Uuid {
+        namespace_uuid(self.node, (nqn, nsid), def, &self.pools, &self.seen)
+    }
+
+    /// Size of a namespace in bytes; 0 when there is none.
+    pub fn namespace_bytes(&self, place: &Place) -> u64 {
+        self.namespaces.get(place).map_or(0, |(bytes, _)| *bytes)
+    }
+
+    /// Whether hosts can use a namespace.
+    pub fn is_served(&self, place: &Place) -> bool {
+        self.namespaces.get(place).is_some_and(|(_, is_absent)| !is_absent)
+    }
+
+    /// How many namespaces hosts can use.
+    pub fn namespaces_served(&self) -> usize {
+        self.namespaces.values().filter(|(_, is_absent)| !is_absent).count()
+    }
+
+    /// The address that `listener` is bound to: its own, with the port that port 0 became.
+    pub fn bound(&self, listener: Address) -> Option<Address> {
+        self.bound.get(&listener).copied()
+    }
+
+    /// What is asked for and not there, in words; of pools, [`Pools::problems`] says it.
+    pub fn absences(&self, current: &Desired) -> Vec<String> {
+        let listed = self.namespaces.iter().filter(|(_, (_, is_absent))| *is_absent);
+        let places: BTreeSet<_> = listed.map(|(place, _)| place).chain(&self.absent).collect();
+        let late = places.into_iter().filter_map(|(nqn, nsid)| {
+            let def = current.subsystem(nqn)?.namespaces.get(nsid)?;
+            Some(format!("namespace {nsid} of {nqn} waits for {}", def.backend))
+        });
+        let unbound = self.unbound.iter().map(|address| format!("{address} is not listened on"));
+        late.chain(unbound).collect()
+    }
+}
+
+/// The identity that a namespace is served with: a volume's own, whatever it is mapped as; while its pool is not
+/// open, what it was.
+pub(super) fn namespace_uuid(
+    node: Uuid,
+    (nqn, nsid): (&Nqn, u32),
+    def: &NamespaceDef,
+    pools: &Pools,
+    seen: &Seen,
+) -> Uuid {
+    let of_volume = || match &def.backend {
+        Backend::Volume(path) => {
+            pools.volume(path).ok().map(|volume| Uuid::from_bytes(volume.id()))
+        }
+        _ => None,
+    };
+    let before = || seen.get(nqn, nsid, &def.backend).map(|seen| seen.uuid);
+    let derived = || identity::namespace(node, nqn, nsid, &def.backend);
+    def.uuid.or_else(of_volume).or_else(before).unwrap_or_else(derived)
+}

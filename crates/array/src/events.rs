@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use api::v1::{Event, Severity};
 
 use crate::limits::{EVENTS, EVENTS_BYTES};
-use crate::state::{append_file, read_file};
+use crate::state::{append_file, read_file, set_aside};
 
 /// The newest events, a JSON document a line, and those before them: the file that the newest replaced.
 const FILES: [&str; 2] = ["events.jsonl", "events.1.jsonl"];
@@ -52,64 +52,94 @@ pub struct Events {
 #[derive(Debug)]
 struct Journal {
     dir: PathBuf,
-    /// `None` when it cannot be written: that was logged.
+    /// `None` until it is written to, and when that failed.
     file: Option<File>,
     bytes: u64,
     next_id: u64,
+    /// It was told that it cannot be written.
+    was_told: bool,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The events in a file. One that was being written when the machine stopped is left out.
-fn read(file: &Path) -> Vec<Event> {
-    // A line longer than the bound may be at its end.
-    match read_file(file, 2 * EVENTS_BYTES) {
-        Ok(text) => text
-            .split(|byte| *byte == b'\n')
-            .filter_map(|line| serde_json::from_slice(line).ok())
-            .collect(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-        Err(error) => {
-            tracing::warn!("{} is not read: {error}", file.display());
-            Vec::new()
+/// The events in a file, and how many of its lines are none: one that was being written when the machine stopped, or
+/// more where somebody wrote over them.
+fn read(file: &Path) -> io::Result<(Vec<Event>, usize)> {
+    let text = match read_file(file, 2 * EVENTS_BYTES) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Vec::new(), 0)),
+        text => text?,
+    };
+    let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    let (mut events, mut others) = (Vec::new(), 0);
+    for line in lines {
+        match serde_json::from_slice::<Event>(line) {
+            // Whoever counts on from there does not come to the end.
+            Ok(event) if event.id <= u64::MAX / 2 => events.push(event),
+            _ => others += 1,
         }
+    }
+    match events.is_empty() && others > 1 {
+        true => Err(io::Error::other("it has no events")),
+        false => Ok((events, others)),
     }
 }
 
 impl Events {
-    /// Those that the state directory `dir` has, to go on with.
+    /// Those that the state directory `dir` has, to go on with. A file that is none of them is set aside, and told of.
     pub fn open(dir: &Path) -> Self {
-        let [newest, before] = FILES.map(|name| dir.join(name));
-        let mut kept: VecDeque<_> = read(&before).into_iter().chain(read(&newest)).collect();
+        let (mut kept, mut said) = (VecDeque::new(), Vec::new());
+        // Those before the newest first.
+        for name in FILES.into_iter().rev() {
+            let file = dir.join(name);
+            match read(&file) {
+                Ok((events, others)) => {
+                    kept.extend(events);
+                    if others > 1 {
+                        said.push(format!(
+                            "{others} lines of {} are no events, and left out",
+                            file.display()
+                        ));
+                    }
+                }
+                Err(error) => said.push(set_aside(&file, &error)),
+            }
+        }
         kept.drain(..kept.len().saturating_sub(EVENTS));
-        let next_id = kept.back().map_or(0, |event| event.id + 1);
-        let mut journal = Journal { dir: dir.to_owned(), file: None, bytes: 0, next_id };
-        journal.open();
-        Self { file: Mutex::new(journal), kept: Mutex::new(kept) }
+        let newest = kept.iter().map(|event: &Event| event.id).max();
+        let next_id = newest.map_or(0, |id| id + 1);
+        let journal =
+            Journal { dir: dir.to_owned(), file: None, bytes: 0, next_id, was_told: false };
+        let events = Self { file: Mutex::new(journal), kept: Mutex::new(kept) };
+        said.into_iter().for_each(|words| events.record(Severity::Warning, words));
+        events
     }
 
     /// Logs and keeps an event; the oldest makes room.
     pub fn record(&self, severity: Severity, message: impl Into<String>) {
-        let message = message.into();
-        match severity {
-            Severity::Info => tracing::info!("{message}"),
-            Severity::Warning => tracing::warn!("{message}"),
-            Severity::Error => tracing::error!("{message}"),
-        }
         let mut journal = locked(&self.file);
-        let id = journal.next_id;
-        journal.next_id += 1;
-        let event = Event { id, time_ms: now_ms(), severity, message, by: caller() };
+        let event = journal.next(severity, message.into());
         // Readers see it before the file has it.
+        self.keep(event.clone());
+        let Err(error) = journal.write(&event) else {
+            journal.was_told = false;
+            return;
+        };
+        // Once: every event would say it.
+        if !std::mem::replace(&mut journal.was_told, true) {
+            let words = format!("events are not kept over a restart for now: {error}");
+            let told = journal.next(Severity::Error, words);
+            self.keep(told);
+        }
+    }
+
+    fn keep(&self, event: Event) {
         let mut kept = locked(&self.kept);
         if kept.len() == EVENTS {
             kept.pop_front();
         }
-        kept.push_back(event.clone());
-        drop(kept);
-        journal.write(&event);
+        kept.push_back(event);
     }
 
     /// The kept events with an id of `from` or more.
@@ -119,45 +149,49 @@ impl Events {
 }
 
 impl Journal {
-    fn open(&mut self) {
-        let path = self.dir.join(FILES[0]);
-        let opened = append_file(&path).and_then(|mut file| {
-            let bytes = file.metadata()?.len();
-            // What was torn is a line of its own.
-            if bytes > 0 {
-                file.write_all(b"\n")?;
-            }
-            Ok((file, bytes))
-        });
-        match opened {
-            Ok((file, bytes)) => (self.file, self.bytes) = (Some(file), bytes),
-            Err(error) => {
-                self.file = None;
-                tracing::error!("events are not kept over a restart: {}: {error}", path.display());
-            }
+    fn next(&mut self, severity: Severity, message: String) -> Event {
+        match severity {
+            Severity::Info => tracing::info!("{message}"),
+            Severity::Warning => tracing::warn!("{message}"),
+            Severity::Error => tracing::error!("{message}"),
         }
+        let id = self.next_id;
+        self.next_id += 1;
+        Event { id, time_ms: now_ms(), severity, message, by: caller() }
     }
 
-    /// Not synced: what a power cut takes is in the log.
-    fn write(&mut self, event: &Event) {
+    /// Opens the file if need be.
+    fn file(&mut self) -> io::Result<&mut File> {
+        let file = match self.file.take() {
+            Some(file) => file,
+            None => {
+                let mut file = append_file(&self.dir.join(FILES[0]))?;
+                self.bytes = file.metadata()?.len();
+                // What was torn is a line of its own.
+                if self.bytes > 0 {
+                    file.write_all(b"\n")?;
+                }
+                file
+            }
+        };
+        Ok(self.file.insert(file))
+    }
+
+    /// Not synced: what a power cut takes is in the log. What fails is tried again with the next event.
+    fn write(&mut self, event: &Event) -> io::Result<()> {
         if self.bytes >= EVENTS_BYTES {
             let [newest, before] = FILES.map(|name| self.dir.join(name));
-            if let Err(error) = fs::rename(newest, before) {
-                tracing::error!("events are not kept apart: {error}");
-            }
-            self.bytes = 0;
-            self.open();
+            (self.file, self.bytes) = (None, 0);
+            fs::rename(newest, before)?;
         }
-        let Some(file) = &mut self.file else { return };
-        let mut line = serde_json::to_vec(event).unwrap_or_default();
+        let mut line = serde_json::to_vec(event)?;
         line.push(b'\n');
-        match file.write_all(&line) {
+        let written = self.file()?.write_all(&line);
+        match &written {
             Ok(()) => self.bytes += stdx::num::u64_of(line.len()),
-            Err(error) => {
-                self.file = None;
-                tracing::error!("events are not kept over a restart any more: {error}");
-            }
+            Err(_) => self.file = None,
         }
+        written
     }
 }
 
@@ -207,5 +241,36 @@ mod tests {
         drop(events);
         let all = Events::open(dir.path()).since(0);
         assert_eq!(all.last().unwrap().id, most - 1);
+    }
+    /// What somebody had written over the files, or put in their place, must not keep a daemon from starting.
+    #[test]
+    fn files_that_are_not_of_events_are_set_aside_and_told_of() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        fs::write(dir.join(FILES[0]), b"\0\xff\nnothing\nof this\n").unwrap();
+        fs::create_dir(dir.join(FILES[1])).unwrap();
+        let events = Events::open(dir);
+        let all = events.since(0);
+        assert_eq!(all.len(), 2, "{all:?}");
+        assert!(FILES.iter().all(|name| dir.join(format!("{name}.damaged")).exists()));
+        drop(events);
+        assert_eq!(Events::open(dir).since(0), all, "told once");
+    }
+
+    #[test]
+    fn events_are_written_again_when_they_can_be() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().join("away");
+        let events = Events::open(&dir);
+        events.record(Severity::Info, "first");
+        events.record(Severity::Info, "second");
+        let said: Vec<_> = events.since(0).into_iter().map(|event| event.message).collect();
+        assert_eq!((said.len(), &*said[0], &*said[2]), (3, "first", "second"));
+        assert!(said[1].contains("not kept over a restart"), "{said:?}");
+        fs::create_dir(&dir).unwrap();
+        events.record(Severity::Info, "third");
+        drop(events);
+        let kept = Events::open(&dir).since(0);
+        assert_eq!((kept.len(), &*kept[0].message, kept[0].id), (1, "third", 3));
     }
 }

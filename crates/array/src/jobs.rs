@@ -1,25 +1,23 @@
-//! Jobs: work that takes long, with an identity, kept in the state directory. What was under way when the daemon
-//! ended is listed as that, never silently gone.
+//! Jobs: work that may take long, with an identity. What takes long, or was asked for by a request that is to be known
+//! again, is kept in the state directory: what was under way when the daemon ended is listed as that, never silently gone.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use api::v1::{
     Job, JobKind, JobProgress, JobState, Kind, LogMove, LogMoved, NewPool, NewVolume, PoolImport,
-    Problem, VolumeChange, VolumeDeletion,
+    VolumeChange, VolumeDeletion,
 };
 use api::value::{Name, VolumePath};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::limits::{JOBS_BYTES, JOBS_KEPT, JOBS_UNDER_WAY};
-use crate::state::{State, StateDir, read_file, replace_file};
+use crate::limits::{JOB_BRIEF, JOBS_KEPT, JOBS_UNDER_WAY};
+use crate::state::{State, StateDir};
 use crate::{Error, Result, events};
 
-/// The jobs' file in the state directory.
-const FILE: &str = "jobs.json";
+mod file;
 
 /// What a job is to do.
 #[derive(Clone, Debug, Serialize)]
@@ -59,6 +57,11 @@ impl Work {
         }
     }
 
+    /// Whether it is done in moments, mostly: what is to be written is the pool's own.
+    const fn is_brief(&self) -> bool {
+        matches!(self, Self::CreateVolume(..) | Self::ChangeVolume(..) | Self::DeleteVolume(..))
+    }
+
     /// What tells this request from another one.
     fn digest(&self) -> Uuid {
         Uuid::new_v5(&Uuid::NAMESPACE_OID, &serde_json::to_vec(self).unwrap_or_default())
@@ -80,6 +83,12 @@ pub struct Record {
     pub job: Job,
     /// Of its request: the same key with another request is a mistake.
     digest: Uuid,
+    /// The node had a pool of that name when it was asked for.
+    #[serde(default)]
+    was_known: bool,
+    /// It is written down: those that end in moments are not, and gone with the daemon.
+    #[serde(skip)]
+    is_kept: bool,
     #[serde(skip)]
     stage: Arc<Stage>,
 }
@@ -90,10 +99,17 @@ impl Record {
         let stage = self.stage.lock();
         let mut job = self.job.clone();
         if !job.state.is_over() {
+            job.state = if stage.is_running { JobState::Running } else { JobState::Queued };
             job.progress = stage.progress.clone();
             job.cancelling = stage.is_cancelled;
         }
         job
+    }
+
+    /// Whether it takes long by now, and is not written down.
+    pub fn is_long(&self) -> bool {
+        let age = Duration::from_millis(events::now_ms().saturating_sub(self.job.created_ms));
+        !self.is_kept && !self.job.state.is_over() && age >= JOB_BRIEF
     }
 }
 
@@ -107,6 +123,7 @@ struct Stage(Mutex<At>);
 #[derive(Debug, Default)]
 struct At {
     progress: JobProgress,
+    is_running: bool,
     is_cancelled: bool,
     /// It is too late to cancel it.
     is_committed: bool,
@@ -153,6 +170,7 @@ impl Task {
         if at.is_cancelled {
             return Err(cancelled(self.job));
         }
+        at.is_running = true;
         at.is_committed |= commits;
         at.progress = JobProgress { step: step.to_owned(), done, steps };
         Ok(())
@@ -180,35 +198,24 @@ pub fn cancelled(job: u64) -> Error {
 #[derive(Debug)]
 pub struct Jobs {
     next: u64,
+    /// The file says that numbers below this one were given.
+    written_next: u64,
     all: Listed,
+    /// The file does not have all that it should.
+    is_unsaved: bool,
     /// No more are taken.
     is_closed: bool,
 }
 
-/// What is kept of them.
-#[derive(Debug, Serialize, Deserialize)]
-struct Kept {
-    version: u32,
-    next: u64,
-    jobs: Vec<Record>,
-}
-
-impl Default for Kept {
-    fn default() -> Self {
-        Self { version: 1, next: 1, jobs: Vec::new() }
-    }
-}
-
-fn read(file: &Path) -> io::Result<Kept> {
-    let text = match read_file(file, JOBS_BYTES) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Kept::default()),
-        text => text?,
-    };
-    let kept: Kept = serde_json::from_slice(&text)?;
-    if kept.version != 1 {
-        return Err(io::Error::other(format!("version {} is not 1", kept.version)));
-    }
-    Ok(kept)
+/// How a job was asked for.
+#[derive(Debug)]
+pub struct Asked {
+    /// By whom.
+    pub by: String,
+    /// The same request with the same key is the same job.
+    pub key: Option<String>,
+    /// The answer is the job: nobody waits for its end.
+    pub is_async: bool,
 }
 
 /// A job that was asked for.
@@ -220,51 +227,23 @@ pub enum Begun {
 }
 
 impl Jobs {
-    /// The jobs that are kept. Those that were under way are interrupted, unless `state` tells that they are done; gives
-    /// what is to be said of the others. A list that cannot be read is put aside: hosts do not wait for it.
-    pub fn load(dir: &StateDir, state: &State) -> (Self, Vec<String>) {
-        let file = dir.path().join(FILE);
-        let (kept, damage) = match read(&file) {
-            Ok(kept) => (kept, None),
-            Err(error) => {
-                let aside = file.with_extension("json.damaged");
-                let moved = std::fs::rename(&file, &aside);
-                let to =
-                    moved.map_or_else(|error| error.to_string(), |()| aside.display().to_string());
-                let words = format!(
-                    "{} cannot be read: {error}; what jobs did stays, and their list begins anew (the old one: {to})",
-                    file.display()
-                );
-                (Kept::default(), Some(words))
-            }
-        };
-        let (mut all, mut said) = (BTreeMap::new(), Vec::from_iter(damage));
-        let mut settled = false;
-        for mut record in kept.jobs {
-            if !record.job.state.is_over() {
-                settle(&mut record.job, state);
-                settled = true;
-                let error = record.job.error.as_ref();
-                said.extend(error.map(|error| format!("{}: {error}", record.job.title())));
-            }
-            all.insert(record.job.id, Arc::new(record));
-        }
-        let jobs = Self { next: kept.next, all: Arc::new(all), is_closed: false };
-        // What became of them is told by how the node is now: later it may be another way.
-        if settled && let Err(error) = jobs.save(dir) {
-            said.push(format!("what became of jobs is not written down: {error}"));
-        }
-        (jobs, said)
-    }
-
     /// All there are.
     pub fn listed(&self) -> Listed {
         Arc::clone(&self.all)
     }
 
+    /// Whether something is to be written down that could not be.
+    pub const fn is_unsaved(&self) -> bool {
+        self.is_unsaved
+    }
+
     /// Takes no more.
-    pub const fn close(&mut self) {
+    ///
+    /// # Errors
+    /// `Failed` when what there is cannot be written down.
+    pub fn close(&mut self, dir: &StateDir) -> Result<()> {
         self.is_closed = true;
+        if self.is_unsaved || self.written_next != self.next { self.save(dir) } else { Ok(()) }
     }
 
     /// Takes a request, unless one with the same key is under way or done: then that is it.
@@ -274,9 +253,9 @@ impl Jobs {
     pub fn begin(
         &mut self,
         dir: &StateDir,
+        state: &State,
         work: &Work,
-        by: String,
-        key: Option<String>,
+        Asked { by, key, is_async }: Asked,
     ) -> Result<Begun> {
         if let Some(before) = key.as_deref().and_then(|key| self.with_key(key)) {
             if before.digest != work.digest() {
@@ -296,6 +275,8 @@ impl Jobs {
             );
         }
         let id = self.next;
+        // Whoever waits for the end of what is brief is told of it, or that there is no daemon any more.
+        let is_kept = is_async || key.is_some() || !work.is_brief();
         let job = Job {
             id,
             kind: work.kind(),
@@ -313,15 +294,21 @@ impl Jobs {
         };
         let task = Task { job: id, stage: Arc::default() };
         task.stage.lock().progress = job.progress.clone();
-        let stage = Arc::clone(&task.stage);
-        let before = Arc::clone(&self.all);
-        let all = Arc::make_mut(&mut self.all);
-        let record = Record { job: job.clone(), digest: work.digest(), stage };
-        all.insert(id, Arc::new(record));
+        let record = Record {
+            digest: work.digest(),
+            was_known: pool_of(&job).is_some_and(|name| state.pools.contains_key(&name)),
+            is_kept,
+            stage: Arc::clone(&task.stage),
+            job: job.clone(),
+        };
+        Arc::make_mut(&mut self.all).insert(id, Arc::new(record));
         self.next += 1;
-        // What cannot be written down is not begun.
-        if let Err(error) = self.save(dir) {
-            self.all = before;
+        // What is to be kept and cannot be written down is not begun.
+        if (is_kept || self.written_next < self.next)
+            && let Err(error) = self.save(dir)
+            && is_kept
+        {
+            Arc::make_mut(&mut self.all).remove(&id);
             return Err(error);
         }
         Ok(Begun::New(job, task))
@@ -335,14 +322,8 @@ impl Jobs {
         })
     }
 
-    /// How many are not over.
-    pub fn under_way(&self) -> usize {
+    fn under_way(&self) -> usize {
         self.all.values().filter(|record| !record.job.state.is_over()).count()
-    }
-
-    /// A job's turn has come.
-    pub fn run(&mut self, id: u64) {
-        self.change(id, |job| job.state = JobState::Running);
     }
 
     fn change(&mut self, id: u64, change: impl FnOnce(&mut Job)) {
@@ -400,21 +381,46 @@ impl Jobs {
                 }
             }
         });
-        let over = self.all.values().filter(|record| record.job.state.is_over());
-        let over: Vec<_> = over.map(|record| record.job.id).collect();
+        // Those that are kept are not forgotten for those that are not: a key may be asked for again.
+        for is_kept in [true, false] {
+            self.forget(is_kept);
+        }
+        let Some(record) = self.all.get(&task.job).cloned() else { return Ok(None) };
+        if record.is_kept {
+            self.save(dir)?;
+        }
+        Ok(Some(record.document()))
+    }
+
+    /// Forgets those that have been over for longest.
+    fn forget(&mut self, is_kept: bool) {
+        let is_over =
+            |record: &&Arc<Record>| record.is_kept == is_kept && record.job.state.is_over();
+        let over: Vec<_> = self.all.values().filter(is_over).map(|record| record.job.id).collect();
         for id in over.iter().take(over.len().saturating_sub(JOBS_KEPT)) {
             Arc::make_mut(&mut self.all).remove(id);
         }
-        self.save(dir)?;
-        Ok(self.all.get(&task.job).map(|record| record.document()))
     }
 
-    fn save(&self, dir: &StateDir) -> Result<()> {
-        let jobs = self.all.values().map(|record| Record::clone(record)).collect();
-        let kept = Kept { version: 1, next: self.next, jobs };
-        let failed = |error| Error::failed(format!("cannot write {FILE}"), error);
-        let text = serde_json::to_vec(&kept).map_err(io::Error::from).map_err(failed)?;
-        replace_file(dir.path(), FILE, &text).map_err(failed)
+    /// Writes down those that take long by now, what could not be written down before, and one that was told of.
+    ///
+    /// # Errors
+    /// `Failed`.
+    pub fn keep(&mut self, dir: &StateDir, also: Option<u64>) -> Result<()> {
+        let is_due = |record: &&Arc<Record>| {
+            record.is_long() || (also == Some(record.job.id) && !record.is_kept)
+        };
+        let long = self.all.values().filter(is_due);
+        let long: Vec<_> = long.map(|record| record.job.id).collect();
+        if long.is_empty() && !self.is_unsaved {
+            return Ok(());
+        }
+        for id in long {
+            if let Some(record) = Arc::make_mut(&mut self.all).get_mut(&id) {
+                Arc::make_mut(record).is_kept = true;
+            }
+        }
+        self.save(dir)
     }
 }
 
@@ -437,37 +443,9 @@ fn tell(job: &mut Job, made: Made) {
     }
 }
 
-/// What became of a job that was under way when the daemon ended.
-fn settle(job: &mut Job, state: &State) {
-    job.ended_ms = Some(events::now_ms());
-    let pool = job.target.split('/').next().and_then(|name| name.parse::<Name>().ok());
-    let def = pool.as_ref().and_then(|name| state.pools.get(name));
-    let help = match (job.kind, pool, def) {
-        // It is known, and opened whenever the node starts.
-        (JobKind::PoolCreate | JobKind::PoolImport, Some(name), Some(_)) => {
-            return tell(job, Made::Pool(name));
-        }
-        (JobKind::PoolExport, _, None) => return tell(job, Made::Nothing),
-        (JobKind::PoolExport, ..) => {
-            "`flashloom pool list`: it is gone if it was exported; if it is there, export it again"
-        }
-        (JobKind::PoolCreate, ..) => {
-            "nothing is known of it: create it again, with --force if its drives are not blank any more"
-        }
-        (JobKind::PoolImport, ..) => "import it again",
-        (JobKind::LogMove, ..) => {
-            "`flashloom pool show` tells where the log is by now; move it again if need be"
-        }
-        (JobKind::VolumeCreate | JobKind::VolumeChange | JobKind::VolumeDelete, ..) => {
-            "`flashloom volume list` shows what there is; ask again if it was not done"
-        }
-    };
-    job.state = JobState::Interrupted;
-    job.error = Some(Problem {
-        kind: Kind::Failed,
-        message: "the daemon ended in the midst of it".to_owned(),
-        help: Some(help.to_owned()),
-    });
+/// The pool that a job is about, where that is known before it is done.
+fn pool_of(job: &Job) -> Option<Name> {
+    job.target.split('/').next().and_then(|name| name.parse().ok())
 }
 
 pub fn no_job(id: u64) -> Error {

@@ -13,6 +13,10 @@ pub const COMMANDS: usize = 256;
 pub const JOBS_UNDER_WAY: usize = 256;
 /// Jobs kept that are over: a request that is tried again with the same key comes within minutes.
 pub const JOBS_KEPT: usize = 256;
+/// How long a job may take that is not written down: two syncs for what is done sooner would be most of its cost.
+pub const JOB_BRIEF: Duration = Duration::from_secs(1);
+/// Numbers of jobs that one write of `jobs.json` is for: a daemon that is killed leaves out so many at most.
+pub const JOB_NUMBERS: u64 = 64;
 /// Longest `jobs.json` read, in bytes: each job has names, a key and a sentence or two.
 pub const JOBS_BYTES: u64 = 16 << 20;
 /// Reactors of one node: one per core of the largest two-socket machines.

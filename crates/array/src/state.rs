@@ -288,6 +288,18 @@ pub fn replace_file(dir: &Path, name: &str, text: &[u8]) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
+/// Moves a file out of the way that is not what it should be, and says so: a daemon starts without it.
+pub fn set_aside(file: &Path, why: &io::Error) -> String {
+    let mut aside = file.as_os_str().to_owned();
+    aside.push(".damaged");
+    let moved = fs::rename(file, &aside);
+    let where_to = moved.map_or_else(
+        |error| format!("it cannot be set aside: {error}"),
+        |()| format!("it is kept as {}", Path::new(&aside).display()),
+    );
+    format!("{} cannot be used: {why}; {where_to}", file.display())
+}
+
 /// Removes a file for good, if it is there.
 ///
 /// # Errors

@@ -21,6 +21,8 @@ use crate::limits::RESPONSE_BYTES;
 mod jobs;
 mod pools;
 
+pub use jobs::Asking;
+
 /// Why there is no answer, or not the one hoped for.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

@@ -1,5 +1,7 @@
 //! Where requests come in and answers go out: the node's errors become HTTP here and nowhere else.
 
+use std::time::Duration;
+
 use api::v1::{Kind, Problem};
 use api::value::Refused;
 use array::events::on_behalf_of;
@@ -136,6 +138,8 @@ pub struct Asked {
     pub key: Option<String>,
     /// `Prefer: respond-async` (RFC 7240, 4.1): with the job, not with what came of it.
     pub is_async: bool,
+    /// `wait=SECONDS` beside it (4.3): that long, if the job is not over before.
+    pub wait: Duration,
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for Asked {
@@ -150,12 +154,12 @@ impl<S: Send + Sync> FromRequestParts<S> for Asked {
                 return Err(Refusal::new(Kind::Malformed, what));
             }
         };
-        let preferences =
-            parts.headers.get_all("prefer").iter().filter_map(|all| all.to_str().ok());
-        let is_async = preferences
-            .flat_map(|all| all.split(','))
-            .any(|one| one.trim().eq_ignore_ascii_case("respond-async"));
-        Ok(Self { key, is_async })
+        let prefer = parts.headers.get_all("prefer").iter().filter_map(|all| all.to_str().ok());
+        let preferences: Vec<_> = prefer.flat_map(|all| all.split(',')).map(str::trim).collect();
+        let is_async = preferences.iter().any(|one| one.eq_ignore_ascii_case("respond-async"));
+        // What is not understood is no preference.
+        let seconds = preferences.iter().find_map(|one| one.strip_prefix("wait=")?.parse().ok());
+        Ok(Self { key, is_async, wait: Duration::from_secs(seconds.unwrap_or(0)) })
     }
 }
 

@@ -1,10 +1,11 @@
 //! Jobs: work that takes long, which the daemon does.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use api::v1::{Job, JobState, Problem};
 use comfy_table::Table;
 use control::Client;
+use control::client::Asking;
 
 use crate::cli::{Global, JobArgs, JobVerb};
 use crate::exit::{Exit, Failure, Outcome};
@@ -46,12 +47,13 @@ pub fn job(global: &Global, verb: JobVerb) -> Outcome {
 pub fn follow<F>(
     global: &Global,
     how: &JobArgs,
-    begin: impl FnOnce(Client, Option<String>) -> F,
+    begin: impl FnOnce(Client, Asking) -> F,
 ) -> Outcome<Option<Job>>
 where
     F: Future<Output = control::client::Result<Job>>,
 {
-    let begun = ask(global, |client| begin(client, how.request_key.clone()))?;
+    let asking = Asking { key: how.request_key.clone(), wait: if how.no_wait { 0 } else { LOOK } };
+    let begun = ask(global, |client| begin(client, asking))?;
     if how.no_wait {
         print(global.output, &begun, job_facts)?;
         return Ok(None);
@@ -66,10 +68,11 @@ where
 /// Waits until a job is over, or for so long, and shows how far it is.
 async fn wait(client: &Client, id: u64, limit: Option<Duration>) -> control::client::Result<Job> {
     let progress = bar(1, "{prefix} [{bar:40}] {pos} of {len}: {msg}");
-    let begun = Instant::now();
+    let begun = reactor::now_exact();
+    let waited = || Duration::from_nanos(reactor::now_exact().saturating_sub(begun));
     let mut job = client.job(id, 0).await?;
     while !job.state.is_over() {
-        let left = limit.map(|limit| limit.saturating_sub(begun.elapsed()));
+        let left = limit.map(|limit| limit.saturating_sub(waited()));
         if left.is_some_and(|left| left.is_zero()) {
             break;
         }

@@ -7,6 +7,7 @@ use api::v1::{
 use api::value::{DrivePath, LogPlace, Name, Size, VolumePath};
 use comfy_table::Table;
 use control::Client;
+use control::client::Asking;
 
 use crate::cli::{DriveVerb, Global, JobArgs, LogVerb, MadeOf, PoolVerb, VolumeVerb};
 use crate::confirm::confirm;
@@ -22,8 +23,8 @@ pub fn pool(global: &Global, verb: PoolVerb) -> Outcome {
             let (drives, log) = absolute(of)?;
             let raid = raid.map(Into::into);
             let new = NewPool { name, drives, raid, log, log_size, shards, force };
-            let begin = async |client: Client, key: Option<String>| {
-                client.begin_create_pool(&new, key.as_deref()).await
+            let begin = async |client: Client, asking: Asking| {
+                client.begin_create_pool(&new, &asking).await
             };
             let Some(_) = follow(global, &how, begin)? else { return Ok(()) };
             let made = ask(global, async |client| client.pool(&new.name).await)?;
@@ -38,8 +39,8 @@ pub fn pool(global: &Global, verb: PoolVerb) -> Outcome {
             print(global.output, &pool, pool_facts)
         }
         PoolVerb::Export { name, how } => {
-            let begin = async |client: Client, key: Option<String>| {
-                client.begin_export_pool(&name, key.as_deref()).await
+            let begin = async |client: Client, asking: Asking| {
+                client.begin_export_pool(&name, &asking).await
             };
             follow(global, &how, begin).map(drop)
         }
@@ -59,8 +60,8 @@ pub fn pool(global: &Global, verb: PoolVerb) -> Outcome {
                 let loss = "Writes that were acknowledged and are in the commit log only may be lost for good.";
                 confirm(loss, yes)?;
             }
-            let begin = async |client: Client, key: Option<String>| {
-                client.begin_import_pool(&from, key.as_deref()).await
+            let begin = async |client: Client, asking: Asking| {
+                client.begin_import_pool(&from, &asking).await
             };
             let Some(job) = follow(global, &how, begin)? else { return Ok(()) };
             let name: Name = job.target.parse()?;
@@ -74,21 +75,22 @@ pub fn pool(global: &Global, verb: PoolVerb) -> Outcome {
             }
             print(global.output, &opened, pool_facts)
         }
-        PoolVerb::Log { verb: LogVerb::Move { name, to, dry_run, how } } => {
-            let change =
-                LogMove { to: to.into_iter().map(whole_place).collect::<Outcome<_>>()?, dry_run };
-            if dry_run {
-                let would = ask(global, async |client| client.move_log(&name, &change).await)?;
-                return print(global.output, &would, moved_facts);
-            }
-            let begin = async |client: Client, key: Option<String>| {
-                client.begin_move_log(&name, &change, key.as_deref()).await
-            };
-            let moved = follow(global, &how, begin)?.and_then(|job| job.log_moved);
-            moved.map_or(Ok(()), |moved| print(global.output, &moved, moved_facts))
-        }
+        PoolVerb::Log { verb } => move_log(global, verb),
         PoolVerb::Dump(args) => crate::dump::run(global, args),
     }
+}
+
+/// `flashloom pool log move`
+fn move_log(global: &Global, LogVerb::Move { name, to, dry_run, how }: LogVerb) -> Outcome {
+    let change = LogMove { to: to.into_iter().map(whole_place).collect::<Outcome<_>>()?, dry_run };
+    if dry_run {
+        let would = ask(global, async |client| client.move_log(&name, &change).await)?;
+        return print(global.output, &would, moved_facts);
+    }
+    let begin =
+        async |client: Client, asking: Asking| client.begin_move_log(&name, &change, &asking).await;
+    let moved = follow(global, &how, begin)?.and_then(|job| job.log_moved);
+    moved.map_or(Ok(()), |moved| print(global.output, &moved, moved_facts))
 }
 
 /// A log's place, with a path that means the same to the daemon as it does here.
@@ -330,8 +332,8 @@ pub fn volume(global: &Global, verb: VolumeVerb) -> Outcome {
         VolumeVerb::Create { of, size, block_size, how } => {
             let VolumePath { pool, volume } = &of.volume;
             let new = NewVolume { name: volume.clone(), size, block_size };
-            let begin = async |client: Client, key: Option<String>| {
-                client.begin_create_volume(pool, &new, key.as_deref()).await
+            let begin = async |client: Client, asking: Asking| {
+                client.begin_create_volume(pool, &new, &asking).await
             };
             let Some(_) = follow(global, &how, begin)? else { return Ok(()) };
             ask(global, async |client| client.volume(&of.volume).await)?
@@ -367,8 +369,8 @@ pub fn volume(global: &Global, verb: VolumeVerb) -> Outcome {
                 let (name, size) = (&volume.name, volume.size);
                 confirm(&format!("Volume {name} of {size} and all it holds will be lost."), yes)?;
             }
-            let begin = async |client: Client, key: Option<String>| {
-                client.begin_delete_volume(&of.volume, key.as_deref()).await
+            let begin = async |client: Client, asking: Asking| {
+                client.begin_delete_volume(&of.volume, &asking).await
             };
             return follow(global, &how, begin).map(drop);
         }
@@ -390,8 +392,8 @@ fn changed(
     change: &VolumeChange,
     how: &JobArgs,
 ) -> Outcome<Option<Volume>> {
-    let begin = async |client: Client, key: Option<String>| {
-        client.begin_change_volume(&path, change, key.as_deref()).await
+    let begin = async |client: Client, asking: Asking| {
+        client.begin_change_volume(&path, change, &asking).await
     };
     let Some(_) = follow(global, how, begin)? else { return Ok(None) };
     if let Some(name) = &change.name {

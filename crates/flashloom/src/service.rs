@@ -141,5 +141,15 @@ pub async fn watch(node: Arc<Node>) {
             }
         }
     };
-    tokio::join!(looks, openings);
+    let jobs = async {
+        loop {
+            tokio::time::sleep(array::limits::JOB_BRIEF).await;
+            let keeping = Arc::clone(&node);
+            if node.has_jobs_to_keep() {
+                // The state directory may hang, too.
+                let _ = tokio::task::spawn_blocking(move || keeping.keep_jobs()).await;
+            }
+        }
+    };
+    tokio::join!(looks, openings, jobs);
 }

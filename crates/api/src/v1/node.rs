@@ -75,7 +75,8 @@ pub struct Status {
     /// How its pools are, by name.
     #[serde(default)]
     pub pools: BTreeMap<String, HealthReport>,
-    /// Grows with every change since the daemon started: what has the same revision is the same.
+    /// Grows with every change since the daemon started of what is configured, how pools and namespaces are, and which
+    /// jobs there are. Counters, bytes in use and connections do not count.
     #[serde(default)]
     pub revision: u64,
     /// Subsystems that any host can use that reaches an address of this machine's networks: it has to name itself, and

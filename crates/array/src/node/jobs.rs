@@ -10,7 +10,7 @@ use api::v1::{Job, Kind, Severity};
 
 use super::Node;
 use super::owner::View;
-use crate::jobs::{Begun, Made, Task, Work, no_job};
+use crate::jobs::{Asked, Begun, Made, Task, Work, no_job};
 use crate::{Error, Result, events};
 
 impl View {
@@ -22,20 +22,24 @@ impl View {
 
 impl Node {
     /// Begins a job, on behalf of whom this thread works. With the key of a request that is under way or done, that is
-    /// the job.
+    /// the job. `is_async`: nobody waits for its end.
     ///
     /// # Errors
     /// `Invalid` for a key that cannot be one, `Conflict` for one that another request had, `Limit`, `Failed` when it
     /// cannot be written down, `Stopping`.
-    pub fn submit(self: &Arc<Self>, work: Work, key: Option<String>) -> Result<Job> {
+    pub fn submit(
+        self: &Arc<Self>,
+        work: Work,
+        key: Option<String>,
+        is_async: bool,
+    ) -> Result<Job> {
         if let Some(key) = &key {
             check_key(key)?;
         }
         let by = events::caller();
         let (who, asked) = (by.clone().unwrap_or_else(|| "the node".to_owned()), work.clone());
         let begun = self.owner.ask(move |owned| {
-            let dir = Arc::clone(&owned.dir);
-            owned.jobs.begin(&dir, &asked, who, key)
+            owned.jobs.begin(&owned.dir, &owned.state, &asked, Asked { by: who, key, is_async })
         })?;
         let (job, task) = match begun {
             Begun::Before(job) => return Ok(job),
@@ -73,25 +77,9 @@ impl Node {
         }
     }
 
-    /// A job's turn has come.
-    pub(super) fn begin_job(&self, task: &Task) -> Result<()> {
-        let id = task.job();
-        if id == 0 {
-            return Ok(());
-        }
-        task.step(0, 1, "begins")?;
-        self.owner.ask(move |owned| {
-            owned.jobs.run(id);
-            Ok(())
-        })
-    }
-
     fn end_job(&self, task: &Task, result: Result<Made>) {
         let task = task.clone();
-        let ended = self.owner.ask(move |owned| {
-            let dir = Arc::clone(&owned.dir);
-            owned.jobs.end(&dir, &task, result)
-        });
+        let ended = self.owner.ask(move |owned| owned.jobs.end(&owned.dir, &task, result));
         match ended {
             Ok(Some(Job { error: None, .. }) | None) => {}
             Ok(Some(job)) => {
@@ -104,6 +92,34 @@ impl Node {
                 self.events.record(Severity::Error, words);
             }
         }
+    }
+
+    /// Whether jobs are to be written down: they take long by now, or could not be before.
+    pub fn has_jobs_to_keep(&self) -> bool {
+        let view = self.view();
+        view.are_jobs_unsaved || view.jobs.values().any(|record| record.is_long())
+    }
+
+    /// Writes them down.
+    ///
+    /// # Errors
+    /// `Stopping`.
+    pub fn keep_jobs(&self) -> Result<()> {
+        self.write_down_jobs(None)
+    }
+
+    fn write_down_jobs(&self, also: Option<u64>) -> Result<()> {
+        let (was_unsaved, kept) = self.owner.ask(move |owned| {
+            owned.serving()?;
+            Ok((owned.jobs.is_unsaved(), owned.jobs.keep(&owned.dir, also)))
+        })?;
+        if let Err(error) = kept
+            && !was_unsaved
+        {
+            let words = format!("a job that takes long is not written down: {error}");
+            self.events.record(Severity::Error, words);
+        }
+        Ok(())
     }
 
     /// The jobs that are under way, and the latest that are over.
@@ -132,6 +148,19 @@ impl Node {
         let job = self.job(id)?;
         if !job.state.is_over() {
             self.view().serving()?;
+        }
+        Ok(job)
+    }
+
+    /// One job, once it is over or so much time has passed; then it is written down, for whoever was told of it will
+    /// ask.
+    ///
+    /// # Errors
+    /// `NotFound`, `Stopping`.
+    pub fn wait_or_keep_job(&self, id: u64, limit: Duration) -> Result<Job> {
+        let job = self.wait_for_job(id, limit)?;
+        if !job.state.is_over() {
+            self.write_down_jobs(Some(id))?;
         }
         Ok(job)
     }

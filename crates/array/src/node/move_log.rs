@@ -19,7 +19,7 @@ impl Node {
     }
 
     pub(super) fn shift_log(&self, name: &Name, change: &LogMove, task: &Task) -> Result<LogMoved> {
-        self.begin_job(task)?;
+        task.step(0, 1, "looks whether it can be moved")?;
         let pool = self.view().serving()?.pools.pool(name)?;
         let to = &change.to;
         let status = pool.status()?;

@@ -47,6 +47,7 @@ impl Owned {
             serving: self.serving.as_ref().map(Serving::snapshot),
             openings: self.openings,
             jobs: self.jobs.listed(),
+            are_jobs_unsaved: self.jobs.is_unsaved(),
         }
     }
 }
@@ -54,12 +55,13 @@ impl Owned {
 /// What readers see: the node after a command.
 #[derive(Debug)]
 pub(crate) struct View {
-    /// Grows with every command.
+    /// Grows with every command that changed something of it.
     pub revision: u64,
     pub state: Arc<State>,
     serving: Option<Snapshot>,
     pub openings: usize,
     pub jobs: Listed,
+    pub are_jobs_unsaved: bool,
 }
 
 impl View {
@@ -67,6 +69,19 @@ impl View {
     /// `Stopping`.
     pub fn serving(&self) -> Result<&Snapshot> {
         self.serving.as_ref().ok_or_else(stopped)
+    }
+
+    /// Whether readers see nothing else in it than in the one before.
+    fn is_seen_as(&self, before: &Self) -> bool {
+        let is_served_alike = match (&self.serving, &before.serving) {
+            (Some(now), Some(before)) => now.is_seen_as(before),
+            (now, before) => now.is_some() == before.is_some(),
+        };
+        is_served_alike
+            && self.state == before.state
+            && self.openings == before.openings
+            && Arc::ptr_eq(&self.jobs, &before.jobs)
+            && self.are_jobs_unsaved == before.are_jobs_unsaved
     }
 }
 
@@ -82,12 +97,16 @@ impl Published {
         self.view.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Only the owner does.
     fn publish(&self, owned: &Owned) {
-        let revision = self.lock().revision + 1;
-        let view = Arc::new(owned.view(revision));
-        let before = std::mem::replace(&mut *self.lock(), view);
+        let before = Arc::clone(&self.lock());
+        let view = owned.view(before.revision + 1);
+        if view.is_seen_as(&before) {
+            return;
+        }
+        *self.lock() = Arc::new(view);
         self.changed.notify_all();
-        // What only it still had goes with nothing held.
+        // What only the one before still had goes with nothing held.
         drop(before);
     }
 }
@@ -123,7 +142,7 @@ impl Owner {
         Ok(Self { commands: Some(commands), published, thread: Some(thread) })
     }
 
-    /// Has the owner take a command and publish what came of it.
+    /// Has the owner take a command and publish what changed by it.
     ///
     /// # Errors
     /// Those of the command.

@@ -53,7 +53,6 @@ impl Node {
     }
 
     pub(super) fn make_pool(&self, new: &NewPool, task: &Task) -> Result<()> {
-        self.begin_job(task)?;
         task.step(0, 4, "looks at whose the drives are")?;
         // What they hold is looked at when they are held.
         self.check_no_pools(new.drives.iter().map(|drive| drive.path.clone()).collect(), true)?;
@@ -140,7 +139,6 @@ impl Node {
     }
 
     pub(super) fn take_pool(&self, from: &PoolImport, task: &Task) -> Result<Name> {
-        self.begin_job(task)?;
         task.step(0, 3, "looks for the drives")?;
         let opener = self.view().serving()?.pools.opener();
         let knows = |id| self.view().serving().is_ok_and(|serving| serving.pools.knows(id));

@@ -94,7 +94,7 @@ impl Node {
         })?;
         given.recv().map_err(|_| cancelled(task.job()))?;
         let turn = Turn { owner: Arc::clone(&self.owner), pool: pool.clone() };
-        self.begin_job(task)?;
+        task.step(0, 1, "has its turn")?;
         Ok(turn)
     }
 }

@@ -105,7 +105,13 @@ impl Node {
         }
         if let Some(name) = &change.name {
             task.commit(1, 2, "renames it")?;
-            self.rename_volume(&path, name)?;
+            self.rename_volume(&path, name).map_err(|mut error| {
+                if let Some(size) = change.size {
+                    let done = format!("volume {path} has {size} now, but is not renamed");
+                    error.context = format!("{done}: {}", error.context);
+                }
+                error
+            })?;
             self.events.record(Severity::Info, format!("volume {path} is now called {name}"));
             path.volume = name.clone();
         }

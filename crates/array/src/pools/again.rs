@@ -12,9 +12,10 @@ use engine::DriveState;
 use reactor::Nanos;
 use uuid::Uuid;
 
+use super::due::LOOK_AGAIN_NANOS;
 use super::look::{peek, places};
 use super::made_of::{Progress, open_drive_again};
-use super::{Attempt, Condition, LOOK_AGAIN_NANOS, OpenPool, PoolDef, Pools};
+use super::{Attempt, Condition, OpenPool, PoolDef, Pools};
 use crate::limits::{LATE_TRIES, RETURN_PAUSE, RETURN_PAUSE_MAX};
 use crate::{Error, Result};
 

@@ -45,8 +45,8 @@ pub struct Asked {
     pub shards: Option<u16>,
 }
 
-/// An open pool. To be closed by [`OpenPool::close`]. Whoever asks something of it waits for its reactor: nobody
-/// does so with the node locked.
+/// An open pool. To be closed by [`OpenPool::close`]. Whoever asks something of it waits for its reactor: the
+/// owner of the node does not.
 #[derive(Debug)]
 pub struct OpenPool {
     name: Name,

@@ -64,7 +64,7 @@ impl New {
     }
 }
 
-/// What opens pools: nothing of the node's own, so that no lock is held meanwhile.
+/// What opens pools: nothing of the node's own, so that the node goes on meanwhile.
 #[derive(Clone, Debug)]
 pub struct Opener {
     pub(super) reactors: Vec<reactor::Handle>,

@@ -13,9 +13,10 @@ use engine::segment::DriveState;
 use reactor::Nanos;
 use uuid::Uuid;
 
+use super::due::{Sight, searched, sight};
 use super::look::{peek, places};
 use super::made_of::open_drive_again;
-use super::{OpenPool, PoolDef, Reopening, Sight, again, sight};
+use super::{OpenPool, PoolDef, Reopening, again};
 use crate::limits::{LOOK_AGAIN, RETURN_PAUSE, RETURN_PAUSE_MAX};
 use crate::{Error, Result};
 
@@ -93,7 +94,7 @@ impl Search {
     }
 
     /// Sees how the pool's drives are doing, and looks for those that it lacks. Waits for its reactor, and for drives:
-    /// to be done under no lock.
+    /// not for the owner of the node.
     ///
     /// # Errors
     /// `Stopping`; the pool was closed.
@@ -192,7 +193,7 @@ impl Search {
         if lacked.is_empty() {
             return BTreeSet::new();
         }
-        let seen = sight(&self.def, &super::searched(&self.folders));
+        let seen = sight(&self.def, &searched(&self.folders));
         let is_new = seen != self.away.sight;
         self.away.sight = seen;
         let is_due = |index: &usize| {

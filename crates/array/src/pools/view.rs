@@ -15,7 +15,7 @@ use super::{Condition, Known, OpenPool, Pools, no_pool, waits_for};
 use crate::limits::STATUS_PATIENCE;
 use crate::{Error, Result};
 
-/// A pool as it is to be shown. To make the document asks an open one, which is done under no lock.
+/// A pool as it is to be shown. To make the document asks an open one, which the owner of the node does not wait for.
 #[derive(Debug)]
 pub struct Shown {
     pool: Pool,
@@ -65,7 +65,7 @@ impl Pools {
     }
 }
 
-/// The documents of pools. The open ones are asked side by side, under no lock; of one that does not answer in time
+/// The documents of pools. The open ones are asked side by side; of one that does not answer in time
 /// it is said that it does not.
 ///
 /// # Errors

@@ -169,7 +169,7 @@ impl Serving {
         Ok(())
     }
 
-    /// What binds an address that was absent, under no lock.
+    /// What binds an address that was absent, with nothing of the node.
     pub fn binder(&self) -> impl Fn(Address) -> Result<Listening> + use<> {
         let (crew, target) = (self.crew.clone(), self.target.clone());
         move |address| Listening::bind(&crew, &target, address)

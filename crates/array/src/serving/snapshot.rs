@@ -44,6 +44,18 @@ impl Serving {
 }
 
 impl Snapshot {
+    /// Whether readers see nothing else in it than in the one before.
+    pub fn is_seen_as(&self, before: &Self) -> bool {
+        let Self { node, pools, namespaces, absent, unbound, bound, seen } = self;
+        *node == before.node
+            && *namespaces == before.namespaces
+            && *absent == before.absent
+            && *unbound == before.unbound
+            && *bound == before.bound
+            && *seen == before.seen
+            && pools.are_seen_as(&before.pools)
+    }
+
     /// The identity that a namespace is served with.
     pub fn uuid(&self, nqn: &Nqn, nsid: u32, def: &NamespaceDef) -> Uuid {
         namespace_uuid(self.node, (nqn, nsid), def, &self.pools, &self.seen)

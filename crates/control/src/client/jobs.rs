@@ -7,17 +7,28 @@ use hyper::Method;
 use super::pools::volume;
 use super::{Client, Error, Result, json};
 
+/// How to ask for a job.
+#[derive(Clone, Debug, Default)]
+pub struct Asking {
+    /// The same request with the same key, under way or done, is the same job.
+    pub key: Option<String>,
+    /// Seconds that the answer may wait for the end of the job, of which the daemon takes 300 at most; 0 to be answered
+    /// at once.
+    pub wait: u64,
+}
+
 impl Client {
-    /// Begins a job; with the `key` of a request that is under way or done, that is the job.
+    /// Begins a job; gives it as it is when it is over, or was waited for.
     async fn begin(
         &self,
         method: Method,
         path: &str,
         body: Vec<u8>,
-        key: Option<&str>,
+        Asking { key, wait }: &Asking,
     ) -> Result<Job> {
-        let key = key.map(|key| ("idempotency-key", key));
-        let headers: Vec<_> = [("prefer", "respond-async")].into_iter().chain(key).collect();
+        let prefer = format!("respond-async, wait={wait}");
+        let key = key.as_deref().map(|key| ("idempotency-key", key));
+        let headers: Vec<_> = [("prefer", &*prefer)].into_iter().chain(key).collect();
         let answer = self.send_with(method, path, body, &headers).await?;
         serde_json::from_slice(&answer).map_err(|error| Error::Garbled(error.to_string()))
     }
@@ -26,37 +37,32 @@ impl Client {
     ///
     /// # Errors
     /// As every request: [`Error`].
-    pub async fn begin_create_pool(&self, new: &NewPool, key: Option<&str>) -> Result<Job> {
-        self.begin(Method::POST, "/v1/pools", json(new)?, key).await
+    pub async fn begin_create_pool(&self, new: &NewPool, asking: &Asking) -> Result<Job> {
+        self.begin(Method::POST, "/v1/pools", json(new)?, asking).await
     }
 
     /// Begins to open a pool from its drives.
     ///
     /// # Errors
     /// As every request: [`Error`].
-    pub async fn begin_import_pool(&self, from: &PoolImport, key: Option<&str>) -> Result<Job> {
-        self.begin(Method::POST, "/v1/pool-imports", json(from)?, key).await
+    pub async fn begin_import_pool(&self, from: &PoolImport, asking: &Asking) -> Result<Job> {
+        self.begin(Method::POST, "/v1/pool-imports", json(from)?, asking).await
     }
 
     /// Begins to close a pool to be moved.
     ///
     /// # Errors
     /// As every request: [`Error`].
-    pub async fn begin_export_pool(&self, name: &Name, key: Option<&str>) -> Result<Job> {
-        self.begin(Method::POST, &format!("/v1/pools/{name}/export"), Vec::new(), key).await
+    pub async fn begin_export_pool(&self, name: &Name, asking: &Asking) -> Result<Job> {
+        self.begin(Method::POST, &format!("/v1/pools/{name}/export"), Vec::new(), asking).await
     }
 
     /// Begins to move a pool's commit log.
     ///
     /// # Errors
     /// As every request: [`Error`].
-    pub async fn begin_move_log(
-        &self,
-        name: &Name,
-        to: &LogMove,
-        key: Option<&str>,
-    ) -> Result<Job> {
-        self.begin(Method::POST, &format!("/v1/pools/{name}/log/move"), json(to)?, key).await
+    pub async fn begin_move_log(&self, name: &Name, to: &LogMove, asking: &Asking) -> Result<Job> {
+        self.begin(Method::POST, &format!("/v1/pools/{name}/log/move"), json(to)?, asking).await
     }
 
     /// Begins to make a volume.
@@ -67,9 +73,9 @@ impl Client {
         &self,
         pool: &Name,
         new: &NewVolume,
-        key: Option<&str>,
+        asking: &Asking,
     ) -> Result<Job> {
-        self.begin(Method::POST, &format!("/v1/pools/{pool}/volumes"), json(new)?, key).await
+        self.begin(Method::POST, &format!("/v1/pools/{pool}/volumes"), json(new)?, asking).await
     }
 
     /// Begins to change a volume's size or name.
@@ -80,17 +86,17 @@ impl Client {
         &self,
         path: &VolumePath,
         change: &VolumeChange,
-        key: Option<&str>,
+        asking: &Asking,
     ) -> Result<Job> {
-        self.begin(Method::PATCH, &volume(path, ""), json(change)?, key).await
+        self.begin(Method::PATCH, &volume(path, ""), json(change)?, asking).await
     }
 
     /// Begins to delete a volume and what it holds.
     ///
     /// # Errors
     /// As every request: [`Error`].
-    pub async fn begin_delete_volume(&self, path: &VolumePath, key: Option<&str>) -> Result<Job> {
-        self.begin(Method::DELETE, &volume(path, "?force=true"), Vec::new(), key).await
+    pub async fn begin_delete_volume(&self, path: &VolumePath, asking: &Asking) -> Result<Job> {
+        self.begin(Method::DELETE, &volume(path, "?force=true"), Vec::new(), asking).await
     }
 
     /// The jobs that are under way, and the latest that are over.

@@ -32,12 +32,16 @@ pub fn api() -> OpenApiRouter<Arc<Node>> {
 pub async fn answer(
     node: Arc<Node>,
     work: Work,
-    Asked { key, is_async }: Asked,
+    Asked { key, is_async, wait }: Asked,
     done: impl AsyncFnOnce(Job) -> Answer<Response>,
 ) -> Answer<Response> {
     let submitting = Arc::clone(&node);
-    let mut job = blocking(move || submitting.submit(work, key)).await?;
+    let mut job =
+        blocking(move || submitting.submit(work, key, is_async && wait.is_zero())).await?;
     if is_async {
+        if !wait.is_zero() && !job.state.is_over() {
+            job = blocking(move || node.wait_or_keep_job(job.id, wait.min(JOB_WAIT))).await?;
+        }
         let headers = [(LOCATION, format!("/v1/jobs/{}", job.id))];
         let applied = [("preference-applied", "respond-async")];
         return Ok((StatusCode::ACCEPTED, headers, applied, Json(job)).into_response());

@@ -1,5 +1,8 @@
 //! Work that takes long is a job: told of, asked for twice, cut short.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use super::*;
 
 fn serve() -> String {
@@ -105,5 +108,189 @@ fn status_tells_the_health_of_pools_and_what_to_do() {
     assert!(of_node["why"].as_str().unwrap().contains("pool fast"), "{status}");
     let shown = String::from_utf8(run(dir, "status").stdout).unwrap();
     assert!(shown.contains("what to do"), "{shown}");
+    daemon.stop();
+}
+
+/// A drive that hangs: whoever opens it waits for as long as this is there, 45 s at most (fcntl(2), leases).
+struct Hanging(Child);
+
+impl Hanging {
+    fn new(drive: &Path) -> Self {
+        // Whoever had it open before may be about to close it.
+        let lease = "open(D, '+<', shift) or die $!; $SIG{IO} = 'IGNORE'; $| = 1; \
+                     until (fcntl(D, 1024, 1)) { $!{EAGAIN} or die $!; select(undef, undef, undef, 0.01) } \
+                     print qq(held\\n); <STDIN>";
+        let mut perl = Command::new("perl");
+        perl.args(["-e", lease]).arg(drive).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut holder = Self(perl.spawn().unwrap());
+        let mut said = String::new();
+        BufReader::new(holder.0.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        assert_eq!(said, "held\n");
+        holder
+    }
+}
+
+impl Drop for Hanging {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What a command may take while a drive hangs: well below a second; the rest is for a machine that is busy with other
+/// tests.
+const PROMPT: Duration = Duration::from_secs(10);
+
+/// The pools `fast`, of `d0` and `d1`, and `calm`.
+fn make_pools(dir: &Path) {
+    json(dir, &create(dir));
+    json(
+        dir,
+        &format!("pool create calm --drive {}/c0,size=192MiB --log-size 16MiB", dir.display()),
+    );
+}
+
+/// What reads answer, and changes of another pool do, while a drive of `fast` hangs: `round` names what they make.
+fn all_else_goes_on(dir: &Path, round: &str) {
+    let begun = reactor::now_exact();
+    let promptly = |what: &str| {
+        let asked = reactor::now_exact();
+        let answer = json(dir, what);
+        let took = Duration::from_nanos(reactor::now_exact() - asked);
+        assert!(took < PROMPT, "{what}: {took:?}");
+        answer
+    };
+    let reads = [
+        "status",
+        "pool list",
+        "volume list",
+        "drive list",
+        "job list",
+        "subsystem list",
+        "events",
+    ];
+    reads.into_iter().for_each(|what| drop(promptly(what)));
+    let volume = format!("calm/{round}");
+    promptly(&format!("volume create {volume} --size 1MiB"));
+    promptly(&format!("volume resize {volume} 2MiB"));
+    promptly(&format!("volume map {volume} --subnqn {NQN}"));
+    promptly(&format!("volume unmap {volume}"));
+    promptly(&format!("volume delete {volume} --yes"));
+    let took = Duration::from_nanos(reactor::now_exact() - begun);
+    eprintln!("{round}: {took:?} for all");
+}
+
+fn import(dir: &Path) -> String {
+    format!("pool import fast --drive {0}/d0 --drive {0}/d1", dir.display())
+}
+
+/// An import whose drive hung kept everybody waiting, and the watchdog from its sign of life: the daemon was killed.
+#[test]
+fn a_drive_that_hangs_holds_up_its_own_pool_alone_and_its_job_is_cancelled() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let serve = serve();
+    let notify = UnixDatagram::bind(dir.join("notify")).unwrap();
+    let petted = Arc::new(AtomicUsize::new(0));
+    let counting = Arc::clone(&petted);
+    // Until the daemon is about to stop: a service manager reads what it is told.
+    let manager = std::thread::spawn(move || {
+        let mut told = [0; 256];
+        loop {
+            let length = notify.recv(&mut told).unwrap();
+            match &told[..length] {
+                b"WATCHDOG=1\n" => drop(counting.fetch_add(1, Ordering::Relaxed)),
+                b"STOPPING=1\n" => return,
+                _ => {}
+            }
+        }
+    });
+    let mut command = flashloom(dir, &serve);
+    command.env("NOTIFY_SOCKET", dir.join("notify")).env("WATCHDOG_USEC", "200000");
+    let daemon = Daemon::run(&mut command, &serve);
+    make_pools(dir);
+    json(dir, "pool export fast");
+    let hanging = Hanging::new(&dir.join("d0"));
+    let keyed = format!("{} --request-key one", import(dir));
+    let job = json(dir, &format!("{keyed} --no-wait"));
+    let id = job["id"].as_u64().unwrap();
+    all_else_goes_on(dir, "importing");
+    assert_eq!(json(dir, &format!("{keyed} --no-wait"))["id"], id, "the same key is the same job");
+    let show = || json(dir, &format!("job show {id}"));
+    assert_eq!(show()["state"], "running");
+    let (before, begun) = (petted.load(Ordering::Relaxed), SystemTime::now());
+    while petted.load(Ordering::Relaxed) < before + 3 {
+        assert!(begun.elapsed().unwrap() < PROMPT, "the watchdog is not petted");
+        std::thread::yield_now();
+    }
+    let (code, said) = failure(dir, &format!("job wait {id} --timeout 1s"));
+    assert!(code == 1 && said.contains("is not over yet"), "{said}");
+    let cancelled = json(dir, &format!("job cancel {id}"));
+    assert_eq!((&cancelled["state"], &cancelled["cancelling"]), (&"running".into(), &true.into()));
+    drop(hanging);
+    let (code, said) = failure(dir, &format!("job wait {id}"));
+    assert!(code == 1 && said.contains("cancelled, and nothing was changed"), "{said}");
+    assert_eq!(show()["state"], "cancelled");
+    assert_eq!(json(dir, "pool list").as_array().unwrap().len(), 1, "calm alone");
+    assert_eq!(json(dir, &keyed)["name"], "fast");
+    daemon.stop();
+    manager.join().unwrap();
+}
+
+/// What a kill cut short was gone without a word.
+#[test]
+fn a_kill_in_the_midst_of_a_job_is_told_of_and_the_request_can_be_made_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let serve = serve();
+    let daemon = Daemon::start(dir, &serve);
+    make_pools(dir);
+    json(dir, "pool export fast");
+    let hanging = Hanging::new(&dir.join("d0"));
+    let keyed = format!("{} --request-key one", import(dir));
+    let id = json(dir, &format!("{keyed} --no-wait"))["id"].as_u64().unwrap();
+    // Dropped is killed, with -9.
+    drop(daemon);
+    let daemon = Daemon::start(dir, &serve);
+    let told = json(dir, &format!("job show {id}"));
+    assert_eq!(told["state"], "interrupted", "{told}");
+    assert!(told["error"]["help"].as_str().unwrap().contains("import it again"), "{told}");
+    until_event(dir, &format!("job {id} (pool import fast)"));
+    drop(hanging);
+    assert_eq!(json(dir, &keyed)["name"], "fast");
+    let jobs = json(dir, "job list");
+    let states: Vec<_> = jobs.as_array().unwrap().iter().map(|job| &job["state"]).collect();
+    assert_eq!(states, ["done", "done", "done", "interrupted", "done"], "{jobs}");
+    daemon.stop();
+}
+
+/// A daemon that started with a drive that hung answered nobody.
+#[test]
+fn a_drive_that_hangs_at_the_start_holds_up_its_own_pool_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let serve = serve();
+    let daemon = Daemon::start(dir, &serve);
+    make_pools(dir);
+    daemon.stop();
+    let hanging = Hanging::new(&dir.join("d0"));
+    let mut command = flashloom(dir, &serve);
+    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let daemon = Daemon { child, announced: Vec::new() };
+    while !run(dir, "status").status.success() {
+        std::thread::yield_now();
+    }
+    let health = |pool: &str| json(dir, &format!("pool show {pool}"))["health"].take();
+    while health("calm") != "online" {
+        std::thread::yield_now();
+    }
+    assert_eq!(health("fast"), "opening");
+    assert_eq!(json(dir, "status")["health"]["health"], "failed");
+    all_else_goes_on(dir, "starting");
+    assert_eq!(health("fast"), "opening");
+    drop(hanging);
+    while health("fast") != "online" {
+        std::thread::yield_now();
+    }
     daemon.stop();
 }

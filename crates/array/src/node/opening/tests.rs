@@ -278,9 +278,9 @@ fn drives_are_found_under_other_names() {
     drop(node);
 }
 
-/// An import longer than the watchdog's patience ended a node that served well: opening a pool takes no lock.
+/// An import longer than the watchdog's patience ended a node that served well: opening a pool asks nothing of the owner.
 #[test]
-fn a_pool_is_opened_while_others_hold_the_node() {
+fn a_pool_is_opened_while_the_owner_is_busy() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let node = start(dir, "", "");

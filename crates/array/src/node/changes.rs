@@ -1,0 +1,220 @@
+//! What is wanted changes: by the management API or the configuration file. All of a change is taken, or none.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::v1::Severity;
+
+use super::owner::Owned;
+use super::{Node, StartError, stopped};
+use crate::config::{self, Config};
+use crate::desired::{self, Desired, NamespaceDef};
+use crate::limits::NAMESPACE_DRAIN;
+use crate::serving::{Cut, Place};
+use crate::state::State;
+use crate::{Result, change};
+
+impl Node {
+    /// Reads the configuration file again and takes what changed in it. Settings that take effect
+    /// at start only are not taken.
+    ///
+    /// # Errors
+    /// As [`Node::start`]; what was served is served as before.
+    pub fn reload(&self) -> std::result::Result<(), StartError> {
+        let Some(path) = &self.config else {
+            self.events.record(Severity::Warning, "nothing to reload: no configuration file");
+            return Ok(());
+        };
+        let result = self.reload_from(path);
+        match &result {
+            Ok(()) => self.events.record(Severity::Info, format!("reloaded {}", path.display())),
+            Err(error) => self.events.record(
+                Severity::Error,
+                format!("{} was not taken, nothing changed: {error}", path.display()),
+            ),
+        }
+        result
+    }
+
+    fn reload_from(&self, path: &Path) -> std::result::Result<(), StartError> {
+        let Config { settings, desired: base } = config::load(path)?;
+        // What is to be served anew from where it is: first nothing of the old one must be left there.
+        let taken = self.take_out_replaced(&base)?;
+        let _turns = self.turns(base.pools())?;
+        let (result, put_back) = self.owner.ask(move |owned| {
+            let State { base: before, current, .. } = &*owned.state;
+            let wanted = desired::merge(before, &base, current);
+            let result = owned.go_to(wanted, Some(base));
+            let put_back = match result.is_err() && !taken.is_empty() {
+                true => owned.put_back(taken),
+                false => Ok(()),
+            };
+            Ok((result, put_back))
+        })?;
+        if let Err(error) = put_back {
+            let words = format!("namespaces taken out for a change are not served again: {error}");
+            self.events.record(Severity::Error, words);
+        }
+        self.finish_change();
+        result?;
+        if settings != self.settings {
+            let words =
+                "what changed under [node], [serving] and [drives] takes effect at the next start";
+            self.events.record(Severity::Warning, words);
+        }
+        Ok(())
+    }
+
+    /// Takes namespaces out of service that `base` would serve in another way from the same drive or volume, and waits
+    /// with nothing held until their commands have ended. Gives what they were.
+    fn take_out_replaced(&self, base: &Desired) -> Result<Vec<(Place, NamespaceDef)>> {
+        let base = base.clone();
+        let taken = self.owner.ask(move |owned| {
+            let current = &owned.state.current;
+            let wanted = desired::merge(&owned.state.base, &base, current);
+            let taken = change::replaced(&change::steps(current, &wanted));
+            if taken.is_empty() {
+                return Ok(taken);
+            }
+            wanted.check()?;
+            let mut without = current.clone();
+            for ((nqn, nsid), _) in &taken {
+                if let Some(def) = without.subsystems.get_mut(nqn) {
+                    def.namespaces.remove(nsid);
+                }
+            }
+            owned.go_to(without, None)?;
+            Ok(taken)
+        })?;
+        self.finish_change();
+        Ok(taken)
+    }
+
+    /// Changes what is served: `edit` makes the wish, then all of it is taken or none.
+    pub(crate) fn change<T: Send + 'static>(
+        &self,
+        what: impl FnOnce(&T) -> String,
+        edit: impl FnOnce(&mut Desired) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let answer = self.owner.ask(move |owned| {
+            let mut wanted = owned.state.current.clone();
+            let answer = edit(&mut wanted)?;
+            owned.go_to(wanted, None)?;
+            Ok(answer)
+        })?;
+        self.events.record(Severity::Info, what(&answer));
+        self.finish_change();
+        Ok(answer)
+    }
+
+    /// Waits, with nothing held, until the commands of namespaces that were removed or made smaller have ended: what
+    /// they were kept in can be used by others then, or cut. Those that do not end are told of.
+    fn finish_change(&self) {
+        let left = self.owner.ask_unseen(|owned| {
+            let serving = owned.serving()?;
+            Ok((serving.lingering(), serving.cuts()))
+        });
+        let Ok((late, cuts)) = left else { return };
+        let begun = reactor::now_exact();
+        let left = || {
+            let gone = Duration::from_nanos(reactor::now_exact().saturating_sub(begun));
+            NAMESPACE_DRAIN.saturating_sub(gone)
+        };
+        for ((nqn, nsid), draining) in late {
+            if !draining.wait(left()) {
+                let words = format!(
+                    "namespace {nsid} of {nqn} is removed, but commands of it have not ended in {} s: what it was \
+                     kept in stays in use until they have",
+                    NAMESPACE_DRAIN.as_secs()
+                );
+                self.events.record(Severity::Error, words);
+            }
+        }
+        cuts.iter().for_each(|cut| self.cut(cut, left()));
+        // Nothing to let go of, when the node has stopped.
+        let _ = self.let_go();
+    }
+
+    fn cut(&self, cut: &Cut, limit: Duration) {
+        let result = cut.finish(limit);
+        if let Err(error) = &result {
+            let (nqn, nsid) = &cut.place;
+            let words =
+                format!("namespace {nsid} of {nqn} is smaller, but not what keeps it: {error}");
+            self.events.record(Severity::Error, words);
+        }
+        // Those whose commands have not ended are cut when they have.
+        if result.is_ok() || cut.is_due() {
+            let cut = cut.clone();
+            // There are none, when the node has stopped.
+            let _ = self.owner.ask_unseen(move |owned| {
+                owned.serving_mut()?.cut_is_over(&cut);
+                Ok(())
+            });
+        }
+    }
+
+    /// Finishes what a change had to leave, as far as that waits for nothing. To be called now and then.
+    ///
+    /// # Errors
+    /// `Stopping`.
+    pub fn finish_changes(&self) -> Result<()> {
+        let cuts = self.owner.ask_unseen(|owned| Ok(owned.serving()?.cuts()))?;
+        cuts.iter().filter(|cut| cut.is_due()).for_each(|cut| self.cut(cut, Duration::ZERO));
+        self.let_go()
+    }
+
+    fn let_go(&self) -> Result<()> {
+        self.owner.ask_unseen(|owned| {
+            owned.serving_mut()?.let_go();
+            Ok(())
+        })
+    }
+}
+
+impl Owned {
+    /// Takes the steps to `wanted` and keeps it; on any error everything is as before.
+    pub(super) fn go_to(&mut self, wanted: Desired, base: Option<Desired>) -> Result<()> {
+        wanted.check()?;
+        let serving = self.serving.as_mut().ok_or_else(stopped)?;
+        serving.apply(change::steps(&self.state.current, &wanted))?;
+        let mut state = State::clone(&self.state);
+        state.current = wanted;
+        state.pools = serving.pools().defs();
+        state.seen = serving.seen(&state.current);
+        if let Some(base) = base {
+            state.base = base;
+        }
+        if let Err(error) = self.dir.save(&state) {
+            // What is not kept must not be served: a restart would silently undo it.
+            serving.apply(change::steps(&state.current, &self.state.current))?;
+            return Err(error);
+        }
+        serving.kept();
+        self.state = Arc::new(state);
+        Ok(())
+    }
+
+    /// Writes down which pools there are, and what hosts see.
+    pub(super) fn keep(&mut self) -> Result<()> {
+        let serving = self.serving.as_ref().ok_or_else(stopped)?;
+        let mut state = State::clone(&self.state);
+        state.pools = serving.pools().defs();
+        state.seen = serving.seen(&state.current);
+        self.dir.save(&state)?;
+        self.state = Arc::new(state);
+        Ok(())
+    }
+
+    /// Serves again what was taken out for a change that failed.
+    fn put_back(&mut self, taken: Vec<(Place, NamespaceDef)>) -> Result<()> {
+        let mut wanted = self.state.current.clone();
+        for ((nqn, nsid), was) in taken {
+            if let Some(def) = wanted.subsystems.get_mut(&nqn) {
+                def.namespaces.entry(nsid).or_insert(was);
+            }
+        }
+        self.go_to(wanted, None)
+    }
+}

@@ -22,6 +22,7 @@ use crate::parcel::{self, Lane, Request};
 use crate::reading::{self, Begun};
 use crate::shard::{Copy, Outcome, Shard};
 use crate::volume::State;
+use crate::writing::{Way, Writing};
 
 /// Where a reactor keeps a shard: a place, and a number by which another shard in the same place of
 /// this or another reactor is told apart.
@@ -139,10 +140,20 @@ impl Door {
         here(self.key).map(|shard| shard.log.tail()..shard.log.head())
     }
 
-    /// As [`write`](Self::write), if nothing has to be waited for; tells whether it did.
-    #[must_use]
-    pub fn write_at_once(&self, volume: &State, offset: u64, data: &[u8]) -> bool {
-        here(self.key).is_some_and(|shard| shard.write_bytes_at_once(volume, offset, data))
+    /// As [`Volume::begin_write`](crate::Volume::begin_write). `None` on another reactor.
+    #[inline]
+    pub fn begin_write(
+        &self,
+        volume: &State,
+        offset: u64,
+        data: &[u8],
+    ) -> Option<Result<Outcome<Writing>>> {
+        let shard = here(self.key)?;
+        Some(match shard.begin_write(volume, offset, data) {
+            Ok(Outcome::Done) => Ok(Outcome::Done),
+            Ok(Outcome::Wait(rest)) => Ok(Outcome::Wait(Writing(Way::Here(shard, rest)))),
+            Err(error) => Err(error),
+        })
     }
 
     /// Writes bytes of a volume, all of this shard's blocks; durable when this returns.
@@ -151,8 +162,7 @@ impl Door {
     /// As [`Volume::write`](crate::Volume::write).
     pub async fn write(&self, volume: &Arc<State>, offset: u64, data: &[u8]) -> Result<()> {
         match here(self.key) {
-            Some(shard) if shard.write_bytes_at_once(volume, offset, data) => Ok(()),
-            Some(shard) => Box::pin(shard.write_bytes(volume, offset, data)).await,
+            Some(shard) => shard.write_bytes(volume, offset, data).await,
             None => {
                 let length = u64_of(data.len());
                 let mut parcel = self.lane.parcel(volume, Request::Write, offset, length);
@@ -168,7 +178,7 @@ impl Door {
     /// As [`Volume::deallocate`](crate::Volume::deallocate).
     pub async fn punch(&self, volume: &Arc<State>, offset: u64, length: u64) -> Result<()> {
         match here(self.key) {
-            Some(shard) => Box::pin(shard.punch_bytes(volume, offset, length)).await,
+            Some(shard) => shard.punch_bytes(volume, offset, length).await,
             None => {
                 let parcel = self.lane.parcel(volume, Request::Punch, offset, length);
                 self.lane.carry(parcel, |_| {}).await

@@ -38,6 +38,7 @@ mod table;
 mod used;
 mod volume;
 mod writer;
+mod writing;
 
 pub use area::{read_label, rewrite_older_label};
 pub use error::{Error, Kind, Result};
@@ -49,4 +50,6 @@ pub use pool::{
 };
 pub use reading::{Begun, Reading};
 pub use segment::DriveState;
+pub use shard::Outcome;
 pub use volume::Volume;
+pub use writing::Writing;

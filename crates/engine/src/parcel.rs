@@ -214,7 +214,6 @@ impl Parcel {
                 self.bytes.resize(usize64(self.length), 0);
                 shard.read_bytes(volume, self.offset, &mut self.bytes).await
             }
-            Request::Write if shard.write_bytes_at_once(volume, self.offset, &self.bytes) => Ok(()),
             Request::Write => shard.write_bytes(volume, self.offset, &self.bytes).await,
             Request::Punch => shard.punch_bytes(volume, self.offset, self.length).await,
             Request::Copy { from } => {

@@ -1,13 +1,13 @@
 //! One core's share of a pool: its log, map and segments, and the tasks that carry what the log
 //! has to the drives.
 
-mod at_once;
 mod bytes;
 mod copy;
 mod count;
 mod plan;
 mod read;
 mod room;
+mod write;
 
 use std::cell::{Cell, Ref, RefCell};
 use std::collections::{BTreeSet, VecDeque};
@@ -16,13 +16,12 @@ use std::sync::Arc;
 
 use reactor::Grace;
 use reactor::sync::{Semaphore, Signal};
-use stdx::num::u64_of;
 
-use crate::address::{BLOCK, Entry, Key, Location, SegmentId, View};
+use crate::address::{Entry, Location, SegmentId};
 use crate::canary::{self, Step};
 use crate::common::Common;
 use crate::error::{Error, Result};
-use crate::log::{Append, Log, RECORD_BLOCKS_MAX};
+use crate::log::Log;
 use crate::map::Map;
 use crate::pages::Pages;
 use crate::partial::Locks;
@@ -32,8 +31,16 @@ use crate::writer::Writer;
 pub use copy::Copy;
 use count::Counting;
 pub use plan::Plan;
-pub use read::Outcome;
 use room::Room;
+pub use write::Writing;
+
+/// What became of a request in the call that began it.
+#[derive(Debug)]
+pub enum Outcome<W> {
+    Done,
+    /// The rest is to be waited for, from where this says it was left.
+    Wait(W),
+}
 
 /// A shard of an open pool. Belongs to one reactor.
 pub struct Shard {
@@ -78,7 +85,7 @@ pub struct Shard {
     pub wake: Signal,
     /// Who wants everything carried from the log to the drives.
     pub draining: Cell<usize>,
-    pub room: Room,
+    pub room: Rc<Room>,
     /// Stripes whose records the map is learning.
     pub learning: Cell<usize>,
     /// Blocks that hosts gave back since that was looked for last, at most.
@@ -126,58 +133,6 @@ impl Shard {
     pub fn table(&self) -> Ref<'_, Table> {
         self.writer.table.borrow()
     }
-
-    /// Writes whole blocks from `first` on; durable when this returns.
-    ///
-    /// # Errors
-    /// `Full` when the pool has no space for more contents, `Failed` when the log or too many drives
-    /// failed.
-    pub async fn write(&self, view: View, first: u64, data: &[u8]) -> Result<()> {
-        debug_assert!(data.len().is_multiple_of(BLOCK));
-        let blocks = u64_of(data.len() / BLOCK);
-        let mut promise = self.admit(Key::new(view, first), blocks).await?;
-        let mut at = first;
-        for piece in data.chunks(RECORD_BLOCKS_MAX * BLOCK) {
-            self.look_at_log();
-            self.append(Append::Write { key: Key::new(view, at), data: &[piece] }).await?;
-            let appended = u64_of(piece.len() / BLOCK);
-            promise.kept(appended);
-            at += appended;
-        }
-        count(&self.counters.written, blocks);
-        Ok(())
-    }
-
-    /// Makes blocks read as zeroes and gives their space back; durable when this returns.
-    ///
-    /// # Errors
-    /// As [`write`](Self::write), but for `Full`.
-    pub async fn punch(&self, view: View, first: u64, blocks: u64) -> Result<()> {
-        self.writer.check()?;
-        self.look_at_log();
-        self.append(Append::Hole { key: Key::new(view, first), count: blocks }).await?;
-        self.freed.set(self.freed.get().saturating_add(blocks.min(self.held())));
-        self.room.note_hole();
-        Ok(())
-    }
-
-    /// As [`Log::append`], but for the error: a log that takes no more because the shard failed says why that was.
-    async fn append(&self, record: Append<'_>) -> Result<()> {
-        match self.log.append(record).await {
-            Ok(_) => {
-                self.note_change();
-                Ok(())
-            }
-            Err(error) => self.writer.check().and(Err(error)),
-        }
-    }
-
-    /// Has destage look at the log, if there is enough in it.
-    fn look_at_log(&self) {
-        if self.is_filling() {
-            self.filling.raise();
-        }
-    }
 }
 
 /// What a shard is made of when it is opened or created.
@@ -221,7 +176,7 @@ impl Shard {
             wake: Signal::new(),
             draining: Cell::new(0),
             learning: Cell::new(0),
-            room: Room::default(),
+            room: Rc::default(),
             freed: Cell::new(0),
             gives: Cell::new(false),
             started: Cell::new(false),

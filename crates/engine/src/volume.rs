@@ -16,7 +16,8 @@ use crate::door::Door;
 use crate::error::{Error, Kind, Result};
 use crate::format::catalog::VolumeRecord;
 use crate::reading::Begun;
-use crate::shard::Copy;
+use crate::shard::{Copy, Outcome};
+use crate::writing::{Way, Writing};
 use reactor::across::Lock;
 use reactor::join_all;
 
@@ -202,7 +203,7 @@ impl Volume {
     }
 
     /// Passes a result on, having noted what it says of the volume.
-    fn noted(&self, result: Result<()>) -> Result<()> {
+    fn noted<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(Error { kind: Kind::Failed, .. }) = result {
             self.state.failed.store(true, Ordering::Relaxed);
         }
@@ -286,12 +287,35 @@ impl Volume {
         }
     }
 
-    /// As [`write`](Self::write), if nothing has to be waited for: its shard is on this reactor, and
-    /// its log in memory with room to spare. Tells whether it did; otherwise it did nothing.
-    #[must_use]
-    pub fn write_at_once(&self, offset: u64, data: &[u8]) -> bool {
-        self.run(offset, data.len()) == data.len()
-            && self.door(offset).write_at_once(&self.state, offset, data)
+    /// Begins to write bytes from `offset` on, and ends it in the same call if nothing has to be waited for: whole
+    /// blocks of a shard on this reactor, whose log has room to spare. They are durable when it is done.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    #[inline]
+    pub fn begin_write(&self, offset: u64, data: &[u8]) -> Result<Outcome<Writing>> {
+        if self.run(offset, data.len()) == data.len()
+            && let Some(begun) = self.door(offset).begin_write(&self.state, offset, data)
+        {
+            return self.noted(begun);
+        }
+        self.state.check(offset, u64_of(data.len()))?;
+        Ok(Outcome::Wait(Writing(Way::Doors)))
+    }
+
+    /// Goes on with a write of these bytes, from where [`begin_write`](Self::begin_write) left it; durable when this
+    /// returns. Of one that [needs](Writing::needs_data) its data no more they are not looked at.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub async fn finish_write(&self, writing: Writing, offset: u64, data: &[u8]) -> Result<()> {
+        let done = match writing.0 {
+            Way::Here(shard, rest) => {
+                shard.finish_write(rest, &self.state, offset, data).await
+            }
+            Way::Doors => self.write_pieces(offset, data).await,
+        };
+        self.noted(done)
     }
 
     /// Writes bytes from `offset` on; durable when this returns. Each block of 4096 bytes changes as
@@ -301,21 +325,23 @@ impl Volume {
     /// `OutOfRange`, `Gone`, `Full` when the pool has no space for more contents, `Failed` when the
     /// log or too many drives failed.
     pub async fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
-        self.state.check(offset, u64_of(data.len()))?;
-        if data.is_empty() {
-            return Ok(());
+        match self.begin_write(offset, data)? {
+            Outcome::Done => Ok(()),
+            Outcome::Wait(writing) => self.finish_write(writing, offset, data).await,
         }
+    }
+
+    /// Writes through the doors of the shards that have the blocks.
+    async fn write_pieces(&self, offset: u64, data: &[u8]) -> Result<()> {
         if self.run(offset, data.len()) == data.len() {
-            let done = self.door(offset).write(&self.state, offset, data).await;
-            return self.noted(done);
+            return self.door(offset).write(&self.state, offset, data).await;
         }
         let begin = offset;
         let writes = self.pieces(offset, data.len()).map(|Piece { door, offset, len }| {
             let at = usize64(offset - begin);
             door.write(&self.state, offset, &data[at..at + len])
         });
-        let done = join_all(writes).await;
-        self.noted(together(done))
+        together(join_all(writes).await)
     }
 
     /// Makes bytes read as zeroes and gives the space of whole blocks back; durable when this
@@ -360,6 +386,9 @@ impl Volume {
         }
         let (offset, len) = (first * BLOCK_BYTES, (end - first) * BLOCK_BYTES);
         let chunks = first / CHUNK_BLOCKS..end.div_ceil(CHUNK_BLOCKS);
+        if self.doors.len() == 1 || chunks.end - chunks.start == 1 {
+            return self.noted(self.door(offset).punch(&self.state, offset, len).await);
+        }
         let doors = chunks.take(self.doors.len()).map(|chunk| self.door(chunk * CHUNK_BYTES));
         let done = join_all(doors.map(|door| door.punch(&self.state, offset, len))).await;
         self.noted(together(done))

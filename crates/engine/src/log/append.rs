@@ -1,31 +1,45 @@
-//! Appending, and what holds it back: the fuller the ring, the longer an append waits, and once it
-//! is full they wait in line.
+//! Appending, which is to reserve, to fill and to commit; and what holds it back: the fuller the ring, the
+//! longer an append waits, and once it is full they wait in line.
 
 use super::lane::Lane;
 use super::limits::{RECORD_BLOCKS_MAX, SLOW_FROM, SLOW_NANOS_MAX, SLOW_NANOS_MIN};
 use super::record::Kind;
+use super::reserve::Reserved;
 use super::{Append, Shared, Turn};
-use crate::address::{BLOCK, BLOCK_BITS};
+use crate::address::{BLOCK, BLOCK_BITS, Key};
 use crate::error::{Error, Kind as ErrorKind, Result};
 use stdx::Counted;
+use stdx::num::u64_of;
 
 /// The record to be stored, if it can be one.
 fn kind_of(record: &Append<'_>) -> Result<Kind> {
-    let (key, count, kind) = match *record {
+    match *record {
         Append::Write { key, data } => {
             let bytes: usize = data.iter().map(|piece| piece.len()).sum();
-            let blocks = bytes / BLOCK;
-            let fits = bytes.is_multiple_of(BLOCK) && blocks <= RECORD_BLOCKS_MAX;
-            let count = if fits { stdx::num::u64_of(blocks) } else { 0 };
-            (key, count, Kind::Write { key, blocks })
+            let whole = bytes.is_multiple_of(BLOCK);
+            kind_of_write(key, if whole { bytes / BLOCK } else { 0 })
         }
-        Append::Hole { key, count } => (key, count, Kind::Hole { key, count }),
+        Append::Hole { key, count } => within(key, count, Kind::Hole { key, count }),
         Append::Refer { key, entries, .. } => {
             let blocks = entries.len();
-            let count = if blocks <= RECORD_BLOCKS_MAX { stdx::num::u64_of(blocks) } else { 0 };
-            (key, count, Kind::Refer { key, blocks })
+            within(key, counted(blocks), Kind::Refer { key, blocks })
         }
-    };
+    }
+}
+
+/// As that, of the contents of so many blocks.
+#[inline]
+pub(super) fn kind_of_write(key: Key, blocks: usize) -> Result<Kind> {
+    within(key, counted(blocks), Kind::Write { key, blocks })
+}
+
+/// How many blocks a record is about; none when they are more than one may have.
+const fn counted(blocks: usize) -> u64 {
+    if blocks <= RECORD_BLOCKS_MAX { u64_of(blocks) } else { 0 }
+}
+
+#[inline]
+fn within(key: Key, count: u64, kind: Kind) -> Result<Kind> {
     let end = key.block.checked_add(count);
     if count == 0 || end.is_none_or(|end| end > 1 << BLOCK_BITS) {
         return Err(Error::new(ErrorKind::Invalid, "a record has 1 to 256 whole blocks"));
@@ -55,61 +69,53 @@ impl Lane {
 
 impl Shared {
     pub(super) async fn append(&self, record: Append<'_>) -> Result<u64> {
-        let kind = kind_of(&record)?;
-        self.check_takes(kind)?;
-        let turn = self.admit(kind).await?;
-        let sequence = self.store(kind, &record)?;
-        drop(turn);
-        self.settle_trouble().await?;
-        if !self.store.is_memory() {
-            self.committed(sequence).await?;
+        let mut reserved = self.reserve(kind_of(&record)?).await?;
+        let stored = match record {
+            Append::Write { data, .. } => {
+                data.iter().try_for_each(|piece| reserved.fill(piece))?;
+                reserved.commit()?
+            }
+            Append::Hole { .. } => reserved.commit()?,
+            Append::Refer { source, entries, .. } => {
+                reserved.commit_with(&super::record::references(source, entries))?
+            }
+        };
+        if !stored.is_durable {
+            self.make_durable(stored.sequence).await?;
         }
-        Ok(sequence)
+        Ok(stored.sequence)
     }
 
-    pub(super) fn append_at_once(&self, record: &Append<'_>) -> Option<u64> {
-        let kind = kind_of(record).ok()?;
-        let can = self.store.is_memory() && !self.store.is_troubled();
-        if !can || !self.gate.try_acquire(1) {
-            return None;
+    /// As [`reserve`](Self::reserve), if nothing has to be waited for.
+    #[inline]
+    pub(super) fn try_reserve(&self, kind: Kind) -> Result<Option<Reserved<'_>>> {
+        self.check_takes(kind)?;
+        if !self.gate.try_acquire(1) {
+            return Ok(None);
         }
-        let _turn = Turn(&self.gate);
+        let turn = Turn(&self.gate);
         let takes = {
             let lane = self.lane.borrow();
             delay(lane.fill()).is_none() && lane.has_room(kind, &self.store)
         };
-        // Whoever appends the slow way is told what is wrong.
-        if !takes || self.check_takes(kind).is_err() {
-            return None;
-        }
-        let sequence = self.store(kind, record).ok()?;
-        // A device failed on this: it is appended once more, and acknowledged when that is told.
-        (!self.store.is_troubled()).then_some(sequence)
+        Ok(takes.then(|| Reserved::new(self, kind, turn)))
     }
 
-    /// Has it told that a device of memory failed, before what it lacks is acknowledged.
-    async fn settle_trouble(&self) -> Result<()> {
-        self.store.settle_trouble().await.inspect_err(|error| self.end(error.kind))
+    /// Waits for a record's turn and for room.
+    pub(super) async fn reserve(&self, kind: Kind) -> Result<Reserved<'_>> {
+        self.check_takes(kind)?;
+        let turn = self.admit(kind).await?;
+        Ok(Reserved::new(self, kind, turn))
     }
 
-    /// Stores a record for which there is room; gives its sequence. On memory it is durable then.
-    fn store(&self, kind: Kind, record: &Append<'_>) -> Result<u64> {
-        let references = match *record {
-            Append::Refer { source, entries, .. } => super::record::references(source, entries),
-            Append::Write { .. } | Append::Hole { .. } => Vec::new(),
-        };
-        let references: &[&[u8]] = &[&references];
-        let data = match *record {
-            Append::Write { data, .. } => data,
-            Append::Hole { .. } => &[],
-            Append::Refer { .. } => references,
-        };
-        let stored = self.lane.borrow_mut().store(kind, data, &self.store);
-        let mark = stored.inspect_err(|_| self.end(ErrorKind::Failed))?;
-        if self.store.is_memory() {
-            self.work.notify();
+    /// Waits until the record of this sequence, which was stored, is durable.
+    pub(super) async fn make_durable(&self, sequence: u64) -> Result<()> {
+        // A device of memory that failed is told of before what it lacks is acknowledged.
+        self.store.settle_trouble().await.inspect_err(|error| self.end(error.kind))?;
+        if !self.store.is_memory() {
+            self.committed(sequence).await?;
         }
-        Ok(mark.sequence)
+        Ok(())
     }
 
     /// Waits for this record's turn and for room. The delay counts from now, so that those who came

@@ -117,9 +117,14 @@ impl Shared {
         .await
     }
 
-    /// Writes until nothing is left to write.
+    /// Writes until nothing is left to write, or a range is reserved: a commit ends with a page, and what was
+    /// reserved begins where the head is.
     async fn commit_all(&self) -> Result<()> {
-        while self.lane.borrow().settled != self.lane.borrow().head {
+        let is_due = || {
+            let lane = self.lane.borrow();
+            lane.settled != lane.head && !lane.is_reserved()
+        };
+        while is_due() {
             let (from, to) = {
                 let mut lane = self.lane.borrow_mut();
                 lane.pad_page(&self.store)?;

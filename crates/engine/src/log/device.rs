@@ -127,6 +127,8 @@ pub(super) struct Store {
     /// A device of memory did not take what was stored, or does not give it: to be told before anything is
     /// acknowledged.
     troubled: Cell<bool>,
+    /// How often something was added that takes what is stored from then on.
+    pub(super) changes: Cell<u64>,
 }
 
 fn invalid<T>(what: &str) -> Result<T> {
@@ -174,7 +176,8 @@ impl Store {
         let members = RefCell::new(members);
         let (amended, troubled) = (RefCell::default(), Cell::new(false));
         let direct = Cell::new(image.is_none());
-        Ok(Self { owner, members, image: RefCell::new(image), direct, amended, troubled })
+        let (image, changes) = (RefCell::new(image), Cell::new(0));
+        Ok(Self { owner, members, image, direct, amended, troubled, changes })
     }
 
     /// Whether an append is durable as soon as it is stored and fenced.
@@ -185,6 +188,12 @@ impl Store {
 
     pub(super) fn image(&self) -> Option<Rc<Image>> {
         self.image.borrow().clone()
+    }
+
+    /// How often something was added that takes what is stored: what had been before, it lacks.
+    #[inline]
+    pub const fn changes(&self) -> u64 {
+        self.changes.get()
     }
 
     /// Those that are not known as lost.
@@ -423,6 +432,7 @@ impl Store {
         let id = self.owner.members().id(tenant.slot);
         let member = Member { tenant, drive, id, place };
         self.members.borrow_mut()[tenant.slot] = Some(Rc::new(member));
+        self.changes.set(self.changes.get() + 1);
         Ok(())
     }
 

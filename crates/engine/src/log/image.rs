@@ -26,6 +26,7 @@ impl Store {
     /// Has what is stored from now on gather in memory apart from the devices, too.
     pub fn begin_image(&self, ring: u64) -> Result<()> {
         *self.image.borrow_mut() = Some(Image::new(ring)?);
+        self.changes.set(self.changes.get() + 1);
         Ok(())
     }
 

@@ -21,6 +21,34 @@ pub(super) struct Mark {
     pub position: u64,
 }
 
+/// Where the next record is to be, and what is stored of it.
+pub(super) struct Range {
+    kind: Kind,
+    /// The head, which nobody moves meanwhile.
+    head: Mark,
+    /// Bytes that are skipped before the record, at the ring's end.
+    skipped: u64,
+    /// Bytes of its contents that are stored, and the checksum of those of a block that is not whole yet.
+    filled: usize,
+    crc: u32,
+    /// As of which the devices have them.
+    changes: u64,
+}
+
+impl Range {
+    pub const fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Bytes of its contents that are not stored yet.
+    pub const fn left(&self) -> usize {
+        match self.kind {
+            Kind::Write { blocks, .. } => blocks * BLOCK - self.filled,
+            _ => 0,
+        }
+    }
+}
+
 /// tail <= handed <= settled <= head.
 pub(super) struct Lane {
     pub control: Control,
@@ -40,7 +68,12 @@ pub(super) struct Lane {
     pub stretches_pending: usize,
     /// The shared blocks that records refer to, those not durable yet included, and records to come.
     pub referred: Referred,
+    /// A range behind the head is filled: nobody else moves the head.
+    reserved: bool,
+    /// Of the blocks in that range.
     list: CrcList,
+    /// Of those of a record that is read again.
+    list_read: CrcList,
     ahead: Vec<(Mark, Record)>,
 }
 
@@ -58,7 +91,9 @@ impl Lane {
             stretches: Stretches::new(),
             stretches_pending: 0,
             referred: Referred::default(),
+            reserved: false,
             list: CrcList::new(),
+            list_read: CrcList::new(),
             ahead: Vec::with_capacity(RECORDS_AHEAD),
             control,
         }
@@ -101,22 +136,78 @@ impl Lane {
             && (references == 0 || self.referred.in_records() + references <= REFERENCES_MAX)
     }
 
-    /// Stores a record, for which there is room: the contents of a write, or what follows the header
-    /// of references, is `data`. On memory it is durable when this returns.
-    pub fn store(&mut self, kind: Kind, data: &[&[u8]], store: &Store) -> Result<Mark> {
+    /// Reserves a range for a record, for which there is room.
+    pub fn reserve(&mut self, kind: Kind, store: &Store) -> Range {
+        assert!(!self.reserved, "one range is reserved at a time");
+        self.reserved = true;
         let end = self.to_end(self.head.position);
-        if kind.bytes() > end {
-            self.pad(end, store)?;
-        }
+        let skipped = if kind.bytes() > end { end } else { 0 };
         self.list.clear();
         if let Kind::Write { key, blocks } = kind {
             self.blocks.prefetch(key, u64_of(blocks));
-            let at = self.at(self.head.position) + u64_of(HEADER) + list_bytes(blocks);
-            store_data(&mut self.list, at, data, store)?;
         }
-        let body = if let Kind::Refer { .. } = kind { data.concat() } else { Vec::new() };
-        let mark = self.store_header(kind, &body, store)?;
-        self.refer(kind, &body);
+        Range { kind, head: self.head, skipped, filled: 0, crc: 0, changes: store.changes() }
+    }
+
+    /// What was reserved is filled no more.
+    pub fn release(&mut self) {
+        assert!(self.reserved, "what is released was reserved");
+        self.reserved = false;
+    }
+
+    /// Whether a range behind the head is filled.
+    pub const fn is_reserved(&self) -> bool {
+        self.reserved
+    }
+
+    /// Where the contents of what was reserved begin.
+    const fn contents(&self, range: &Range) -> u64 {
+        let record = self.at(range.head.position + range.skipped);
+        match range.kind {
+            Kind::Write { blocks, .. } => record + u64_of(HEADER) + list_bytes(blocks),
+            _ => record + u64_of(HEADER),
+        }
+    }
+
+    /// Stores the next bytes of the contents, noting each block's checksum while the block is in the core's cache.
+    pub fn fill_range(&mut self, range: &mut Range, piece: &[u8], store: &Store) -> Result<()> {
+        assert!(self.reserved && piece.len() <= range.left(), "what is filled was reserved");
+        let mut at = self.contents(range) + u64_of(range.filled);
+        let mut rest = piece;
+        while !rest.is_empty() {
+            let begun = range.filled % BLOCK;
+            let (part, more) = rest.split_at(rest.len().min(BLOCK - begun));
+            // Stored first: the stores drain while the checksum is computed.
+            store.put(at, part)?;
+            range.crc = if begun == 0 { crc32c(part) } else { crc32c_append(range.crc, part) };
+            range.filled += part.len();
+            if range.filled.is_multiple_of(BLOCK) {
+                self.list.push(range.crc);
+            }
+            at += u64_of(part.len());
+            rest = more;
+        }
+        Ok(())
+    }
+
+    /// Makes a record of what was reserved and filled; `body` is what follows the header of references. On memory it
+    /// is durable when this returns.
+    pub fn commit(&mut self, range: &Range, body: &[u8], store: &Store) -> Result<Mark> {
+        let kind = range.kind;
+        assert!(self.reserved && range.left() == 0, "what is committed was reserved, and filled");
+        assert_eq!(range.head, self.head, "nobody moves the head while a range is reserved");
+        if let Kind::Write { blocks, .. } = kind {
+            assert_eq!(self.list.len(), blocks, "each block has its checksum");
+        }
+        if range.changes != store.changes() && range.filled > 0 {
+            self.fill_again(range, store)?;
+        }
+        if range.skipped > 0 {
+            self.pad(range.skipped, store)?;
+        }
+        let mark = self.store_header(kind, body, store)?;
+        assert_eq!(self.head, Self::after(mark, kind), "what was reserved was committed");
+        self.refer(kind, body);
         if store.is_memory() {
             if !canary::has(Canary::SkipsFence) {
                 store.fence();
@@ -127,6 +218,13 @@ impl Lane {
             self.stretches_pending += 1;
         }
         Ok(mark)
+    }
+
+    /// Has devices that came meanwhile have what was filled.
+    fn fill_again(&self, range: &Range, store: &Store) -> Result<()> {
+        let at = self.contents(range);
+        let bytes = store.with(at, range.filled, <[u8]>::to_vec)?;
+        store.put(at, &bytes)
     }
 
     /// Stores the header and list, or references, of the record at the head, and moves the head past
@@ -165,6 +263,7 @@ impl Lane {
 
     /// Fills the page at the head, so that the next record begins another.
     pub fn pad_page(&mut self, store: &Store) -> Result<()> {
+        assert!(!self.reserved, "nobody moves the head while a range is reserved");
         let over = self.head.position % PAGE;
         if over == 0 { Ok(()) } else { self.pad(PAGE - over, store) }
     }
@@ -294,13 +393,16 @@ impl Lane {
     /// Lets lookups find a record that is in the ring.
     fn publish_stored(&mut self, mark: Mark, record: &Record, store: &Store) -> Result<()> {
         if let Kind::Write { blocks, .. } = record.kind {
-            self.list.clear();
+            self.list_read.clear();
             for n in 0..blocks {
                 let crc = self.crc_of(record, mark, n, store)?;
-                self.list.push(crc);
+                self.list_read.push(crc);
             }
         }
+        // That of what is being filled is not touched.
+        std::mem::swap(&mut self.list, &mut self.list_read);
         self.publish(mark, record.kind);
+        std::mem::swap(&mut self.list, &mut self.list_read);
         Ok(())
     }
 
@@ -523,34 +625,6 @@ pub(super) const fn forward(key: Key, blocks: u64) -> Key {
 pub(super) fn corrupt(mark: Mark) -> Error {
     let context = format!("commit log record {} is damaged", mark.sequence);
     Error::new(ErrorKind::Corrupt, context)
-}
-
-/// Stores the pieces one after the other from `at` of the ring, noting each block's checksum while
-/// the block is in the core's cache.
-fn store_data(list: &mut CrcList, mut at: u64, data: &[&[u8]], store: &Store) -> Result<()> {
-    let (mut crc, mut filled) = (0, 0);
-    for piece in data {
-        let mut rest = *piece;
-        while !rest.is_empty() {
-            let (part, more) = rest.split_at(rest.len().min(BLOCK - filled));
-            // Stored first: the stores drain while the checksum is computed.
-            store.put(at, part)?;
-            if part.len() == BLOCK {
-                list.push(crc32c(part));
-            } else {
-                crc = crc32c_append(crc, part);
-                filled += part.len();
-                if filled == BLOCK {
-                    list.push(crc);
-                    (crc, filled) = (0, 0);
-                }
-            }
-            at += u64_of(part.len());
-            rest = more;
-        }
-    }
-    debug_assert_eq!(filled, 0, "data comes in whole blocks");
-    Ok(())
 }
 
 const _: () = assert!(u32_of(RECORD_BLOCKS_MAX) == 256);

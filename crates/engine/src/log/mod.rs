@@ -28,6 +28,7 @@ mod rebuild;
 mod record;
 mod recover;
 mod refer;
+mod reserve;
 mod trim;
 mod types;
 
@@ -40,6 +41,7 @@ pub use members::{MemberId, Members, Owner, Tenant};
 pub use newest::Newest;
 pub use rebuild::Anew;
 pub use refer::Holding;
+pub use reserve::{Reserved, Stored};
 pub use types::{Append, Data, Found, Item, Opened, Reference, Status, What};
 
 use crate::address::{BLOCK, Key};
@@ -234,11 +236,31 @@ impl Log {
         self.shared.append(record).await
     }
 
-    /// As [`append`](Self::append), if it need not wait: on memory that is not nearly full, while
-    /// nobody else waits. `None` when it did nothing.
-    #[must_use]
-    pub fn append_at_once(&self, record: &Append<'_>) -> Option<u64> {
-        self.shared.append_at_once(record)
+    /// Reserves a range of the ring for the contents of 1 to 256 blocks from `key` on. Waits for its turn, and
+    /// for room, as [`append`](Self::append) does, which is to reserve, to fill and to commit.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append); `Full` while there is no space behind the log.
+    pub async fn reserve(&self, key: Key, blocks: usize) -> Result<Reserved<'_>> {
+        self.shared.reserve(append::kind_of_write(key, blocks)?).await
+    }
+
+    /// As [`reserve`](Self::reserve), if it need not wait: while the log is not nearly full, and nobody else waits or
+    /// has reserved. `None` when it would have to.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn try_reserve(&self, key: Key, blocks: usize) -> Result<Option<Reserved<'_>>> {
+        self.shared.try_reserve(append::kind_of_write(key, blocks)?)
+    }
+
+    /// Waits until a record that was [committed](Reserved::commit) is durable and can be looked up.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub async fn make_durable(&self, sequence: u64) -> Result<()> {
+        self.shared.make_durable(sequence).await
     }
 
     /// Waits until everything appended so far is durable and can be looked up, also what was appended

@@ -300,6 +300,10 @@ impl CrcList {
         self.len = 0;
     }
 
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
     pub fn push(&mut self, crc: u32) {
         self.bytes[4 * self.len..][..4].copy_from_slice(&crc.to_le_bytes());
         self.len += 1;

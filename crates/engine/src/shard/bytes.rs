@@ -7,29 +7,24 @@ use reactor::buffer;
 use stdx::num::{u64_of, usize64};
 
 use super::Shard;
+use super::read::is_whole;
 use crate::address::{BLOCK, Key, View};
 use crate::canary::{self, Step};
 use crate::error::Result;
 use crate::volume::{BLOCK_BYTES, State};
 
 impl Shard {
-    /// Writes bytes of a volume; durable when this returns.
-    ///
-    /// # Errors
-    /// As [`Volume::write`](crate::Volume::write).
-    pub async fn write_bytes(&self, volume: &State, offset: u64, data: &[u8]) -> Result<()> {
-        let _writing = self.writing.enter();
-        volume.check(offset, u64_of(data.len()))?;
-        let whole = offset.is_multiple_of(BLOCK_BYTES) && data.len().is_multiple_of(BLOCK);
-        if whole && !volume.has_small_blocks() {
-            return self.write(volume.view, offset / BLOCK_BYTES, data).await;
-        }
-        // Among users of smaller blocks everybody takes turns: a write of a part must not bring back
-        // what a whole one replaced.
+    /// Writes bytes of a volume whose users take turns, or that keeps parts of blocks.
+    pub(super) async fn write_in_turn(
+        &self,
+        volume: &State,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<()> {
         let first = offset / BLOCK_BYTES;
         let end = (offset + u64_of(data.len())).div_ceil(BLOCK_BYTES);
         let mut turn = self.partial.hold(volume.view, first..end).await;
-        let done = match whole {
+        let done = match is_whole(offset, data.len()) {
             true => self.write(volume.view, first, data).await,
             false => self.write_parts(volume.view, offset, data).await,
         };
@@ -37,7 +32,7 @@ impl Shard {
         done
     }
 
-    /// As [`write_bytes`](Self::write_bytes) where the first or last block keeps a part.
+    /// As [`write_in_turn`](Self::write_in_turn) where the first or last block keeps a part.
     async fn write_parts(&self, view: View, offset: u64, data: &[u8]) -> Result<()> {
         self.partial.settle(&self.log).await?;
         let (mut offset, mut data) = (offset, data);

@@ -126,6 +126,17 @@ impl Plan {
         }
     }
 
+    /// Whether each block has contents that nobody else has. `None` where a page of the map would have to be read.
+    pub(super) fn is_own(&self) -> Option<bool> {
+        let is_own = |piece: &Piece| match piece.place {
+            Place::Log(_) | Place::Damaged { .. } | Place::Lost(_) => Some(true),
+            Place::Stored { location, .. } => Some(location.name().is_none()),
+            Place::Hole => Some(false),
+            Place::Unread => None,
+        };
+        self.pieces.iter().try_fold(true, |own, piece| is_own(piece).map(|this| own && this))
+    }
+
     /// Whether it has each of so many blocks once, in order.
     pub(super) fn covers(&self, blocks: u32) -> bool {
         let end = self.pieces.iter().try_fold(0, |end, piece| {

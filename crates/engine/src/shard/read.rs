@@ -11,21 +11,13 @@ use stdx::crc32c;
 use stdx::num::{low32, u32_of, u64_of, usize64};
 
 use super::plan::{Piece, Place, Plan};
-use super::{Shard, count};
+use super::{Outcome, Shard, count};
 use crate::address::{BLOCK, Key, Location, Name, View};
 use crate::error::{Error, Kind, Result};
 use crate::lent::{LENT_BLOCKS_MAX, Lent};
 use crate::limits::PLANS_KEPT;
 use crate::log::Found;
 use crate::volume::{BLOCK_BYTES, State};
-
-/// What became of a read in the call that began it.
-#[derive(Debug)]
-pub enum Outcome {
-    Done,
-    /// The rest is to be [fetched](Shard::fetch).
-    Wait(Plan),
-}
 
 /// Whether bytes are whole blocks.
 pub(super) const fn is_whole(offset: u64, len: usize) -> bool {
@@ -51,7 +43,7 @@ impl Shard {
     }
 
     /// Finds out where so many blocks are. This is the one place that asks the log, then the map.
-    fn resolve(&self, first: Key, blocks: u32) -> Plan {
+    pub(super) fn resolve(&self, first: Key, blocks: u32) -> Plan {
         let mut plan = self.spare_plan(first);
         assert!(plan.pieces.is_empty() && plan.reading.is_none(), "a spare plan is for nothing");
         let mut at = 0;
@@ -123,7 +115,7 @@ impl Shard {
     }
 
     /// Copies to `out` what is in memory of the blocks; the rest of the plan can be waited with.
-    pub fn copy_known(&self, mut plan: Plan, out: &mut [u8]) -> Outcome {
+    pub fn copy_known(&self, mut plan: Plan, out: &mut [u8]) -> Outcome<Plan> {
         debug_assert!(plan.covers(u32_of(out.len() / BLOCK)), "memory for each block");
         self.copy_pieces(&mut plan, out);
         if plan.pieces.is_empty() {
@@ -277,7 +269,8 @@ impl Shard {
         let plan = self.resolve(Key::new(view, first), u32_of(out.len() / BLOCK));
         match self.copy_known(plan, out) {
             Outcome::Done => Ok(()),
-            Outcome::Wait(plan) => self.fetch(plan, out).await,
+            // On the heap: a drive is asked, and what does that is too large for all that may come to it.
+            Outcome::Wait(plan) => Box::pin(self.fetch(plan, out)).await,
         }
     }
 

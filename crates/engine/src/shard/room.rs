@@ -10,6 +10,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -83,16 +84,29 @@ impl Room {
 }
 
 /// Leave to append so many blocks.
-pub struct Promise<'a> {
-    room: &'a Room,
+pub struct Promise {
+    room: Rc<Room>,
     blocks: u64,
 }
 
-impl Promise<'_> {
+impl Promise {
     /// So many of them were appended: the log counts them now.
     pub fn kept(&mut self, blocks: u64) {
+        let promised = self.room.promised.get();
+        assert!(blocks <= self.blocks && self.blocks <= promised, "what is kept was promised");
         self.blocks -= blocks;
-        self.room.promised.set(self.room.promised.get() - blocks);
+        self.room.promised.set(promised - blocks);
+    }
+
+    /// Blocks that were not appended yet.
+    pub const fn left(&self) -> u64 {
+        self.blocks
+    }
+}
+
+impl fmt::Debug for Promise {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Promise").field("blocks", &self.blocks).finish_non_exhaustive()
     }
 }
 
@@ -115,7 +129,7 @@ impl Drop for Queued<'_> {
     }
 }
 
-impl Drop for Promise<'_> {
+impl Drop for Promise {
     fn drop(&mut self) {
         self.kept(self.blocks);
     }
@@ -138,20 +152,48 @@ impl Shard {
     ///
     /// # Errors
     /// `Full` when there is no space for them, and those of looking blocks up.
-    pub async fn admit(&self, key: Key, blocks: u64) -> Result<Promise<'_>> {
+    pub async fn admit(&self, key: Key, blocks: u64) -> Result<Promise> {
+        match self.try_admit(key, blocks)? {
+            Some(promise) => Ok(promise),
+            // On the heap: rare, and too large for all that may come to it.
+            None => Box::pin(self.admit_after_look(key, blocks)).await,
+        }
+    }
+
+    /// As [`admit`](Self::admit), if nothing has to be waited for. `None` where a page of the map is to be read, or
+    /// space to be looked for.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub(super) fn try_admit(&self, key: Key, blocks: u64) -> Result<Option<Promise>> {
         self.writer.check()?;
-        if let Some(promise) = self.promise(blocks) {
-            return Ok(promise);
-        }
-        if self.lacks_drive_space() {
-            return Err(no_drive_space());
-        }
-        let (replaces, slack) = (self.replaces(key, blocks).await?, self.common.space.slack());
-        if replaces && let Some(promise) = self.let_in(blocks, self.room.queued.get(), slack) {
-            if self.held() > self.room.allowed.get() + slack / 2 {
-                // What was replaced is found before writers have to wait for it.
-                self.room.ask();
+        match self.promise(blocks) {
+            Some(promise) => Ok(Some(promise)),
+            None if self.lacks_drive_space() => Err(no_drive_space()),
+            None => {
+                let plan = self.resolve(key, u32_of(usize64(blocks)));
+                let replaces = plan.is_own() == Some(true);
+                self.keep_plan(plan);
+                Ok(if replaces { self.let_in_to_replace(blocks) } else { None })
             }
+        }
+    }
+
+    /// Leave for so many blocks that replace others.
+    fn let_in_to_replace(&self, blocks: u64) -> Option<Promise> {
+        let slack = self.common.space.slack();
+        let promise = self.let_in(blocks, self.room.queued.get(), slack)?;
+        if self.held() > self.room.allowed.get() + slack / 2 {
+            // What was replaced is found before writers have to wait for it.
+            self.room.ask();
+        }
+        Some(promise)
+    }
+
+    async fn admit_after_look(&self, key: Key, blocks: u64) -> Result<Promise> {
+        let replaces = self.replaces(key, blocks).await?;
+        if replaces && let Some(promise) = self.let_in_to_replace(blocks) {
             return Ok(promise);
         }
         let mut looks_for_holes = LOOKS_FOR_HOLES;
@@ -183,7 +225,7 @@ impl Shard {
     }
 
     /// Leave for so many blocks of whoever has waited for a look.
-    fn let_in_after_look(&self, blocks: u64, replaces: bool) -> Option<Promise<'_>> {
+    fn let_in_after_look(&self, blocks: u64, replaces: bool) -> Option<Promise> {
         let slack = self.common.space.slack();
         if replaces {
             return self.let_in(blocks, 0, slack);
@@ -236,7 +278,7 @@ impl Shard {
     }
 
     /// Leave for so many blocks, if there is room for them and for those that others wait for.
-    pub(super) fn promise(&self, blocks: u64) -> Option<Promise<'_>> {
+    pub(super) fn promise(&self, blocks: u64) -> Option<Promise> {
         let promise = self.let_in(blocks, self.room.queued.get(), 0)?;
         self.room.fresh.set(self.room.fresh.get() + blocks);
         Some(promise)
@@ -244,14 +286,14 @@ impl Shard {
 
     /// Leave for so many blocks, if there is room for them, beside so many that are left to others, with so
     /// much beyond the shard's share.
-    fn let_in(&self, blocks: u64, left: u64, beyond: u64) -> Option<Promise<'_>> {
+    fn let_in(&self, blocks: u64, left: u64, beyond: u64) -> Option<Promise> {
         let room = &self.room;
         let takes = room.starved.get() == 0 && !self.lacks_drive_space();
         let wanted = self.held() + room.promised.get() + left + blocks;
         (takes && self.may_hold(wanted, beyond)).then(|| {
             room.promised.set(room.promised.get() + blocks);
             room.let_in.set(room.let_in.get() + 1);
-            Promise { room, blocks }
+            Promise { room: Rc::clone(room), blocks }
         })
     }
 

@@ -135,8 +135,7 @@ pub enum Begun {
     Nothing,
     /// A read of these blocks. Where the volume began with it, the rest of it is waited for.
     Read(Blocks, Option<Reading<Buffer>>),
-    /// A write to these blocks, none of whose data was taken.
-    Write { run: Blocks, fua: bool },
+    Write(write::Begin),
 }
 
 impl Reply {
@@ -209,7 +208,7 @@ pub fn execute_at_once(at: &Attached, sqe: &Sqe, slot: &impl Slot) -> AtOnce {
 pub async fn execute(at: &Attached, sqe: &Sqe, begun: Begun, slot: &impl Slot) -> Reply {
     let done = match begun {
         Begun::Read(run, reading) => read::go_on(at, run, reading, slot).await,
-        Begun::Write { run, fua } => write::go_on(at, run, fua, sqe, slot).await,
+        Begun::Write(begin) => write::go_on(at, begin, sqe, slot).await,
         Begun::Nothing => return execute_anew(at, sqe, slot).await,
     };
     done.unwrap_or_else(Reply::failed)

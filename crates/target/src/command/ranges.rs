@@ -84,6 +84,12 @@ impl Ranges {
         holds.is_empty() || !holds.iter().any(|hold| hold.range.overlaps(range))
     }
 
+    /// Whether a command may [`enter`](Self::enter) `range` without waiting.
+    #[inline]
+    pub fn may_enter(&self, range: LbaRange) -> bool {
+        self.is_free(range) && !self.under_way.borrow().is_full()
+    }
+
     /// Enters a command that takes more than one poll, as soon as nobody holds its range.
     pub async fn enter(&self, range: LbaRange) -> UnderWay<'_> {
         let _entering = Counted::new(&self.entering);

@@ -1,7 +1,7 @@
 //! A namespace's bytes: the one place where commands meet a backend, and where its errors become
 //! statuses. Each function here counts as use of the backend, which a removal of the namespace waits for.
 
-use engine::{Reading, Volume};
+use engine::{Outcome, Reading, Volume, Writing};
 use media::Kind;
 use media::memory::Region;
 use nvme::status::Status;
@@ -95,6 +95,25 @@ impl Attached {
             }
         };
         stored.map_err(|e| status_of(&e))
+    }
+
+    /// Goes on with a write that the volume began with, durable when this returns. `data` is what it still needs.
+    ///
+    /// # Errors
+    /// As [`Attached::store`].
+    pub(super) async fn finish_write(
+        &self,
+        run: Blocks,
+        writing: Writing,
+        data: Option<Gathered>,
+    ) -> Result<(), Status> {
+        let _in_use = self.use_backend(run.offset, run.length)?;
+        let Backend::Volume(volume) = &self.namespace().backend else {
+            return Err(Status::INTERNAL_ERROR.with_dnr());
+        };
+        let data = data.as_deref().unwrap_or_default();
+        let written = volume.finish_write(writing, run.offset, data).await;
+        written.map_err(|e| status_of_volume(volume, &e, false))
     }
 
     /// Whether both are volumes of one pool, which copies between them without moving contents.
@@ -235,6 +254,19 @@ impl Attached {
             }
         }
     }
+}
+
+/// Begins to write to a volume.
+///
+/// # Errors
+/// As [`Attached::store`].
+#[inline]
+pub(super) fn begin_write(
+    volume: &Volume,
+    run: Blocks,
+    data: &[u8],
+) -> Result<Outcome<Writing>, Status> {
+    volume.begin_write(run.offset, data).map_err(|e| status_of_volume(volume, &e, false))
 }
 
 /// Copies `data` to memory, in parts where others are active.

@@ -1,14 +1,24 @@
 //! Write (NVM Command Set 1.1, section 3.3.6).
 
+use engine::{Outcome, Writing};
 use nvme::nvm::Write;
 use nvme::sqe::Sqe;
 use nvme::status::Status;
 
 use super::blocks::Blocks;
 use super::gather::{gather, in_capsule};
-use super::store::status_of;
+use super::store::{begin_write, status_of};
 use super::{AtOnce, Attached, Begun, Reply, Slot};
 use crate::namespace::Backend;
+
+/// A write whose blocks and rights were looked at.
+#[derive(Debug)]
+pub struct Begin {
+    run: Blocks,
+    fua: bool,
+    /// Where the volume began with it, the rest of it is waited for. None of its data was taken otherwise.
+    writing: Option<Writing>,
+}
 
 /// A write of data in the capsule to memory, or to a volume whose log takes it as it comes.
 ///
@@ -27,18 +37,24 @@ pub fn at_once(
     }
     let run = at.transfer(command.range, sqe)?;
     at.permit_change()?;
-    let waits = AtOnce::Waits(Begun::Write { run, fua: command.fua });
-    if matches!(backend, Backend::Drive(_)) || !at.ranges().is_free(run.range) {
-        return Ok(waits);
-    }
-    let Some(bytes) = in_capsule(sqe, slot, run.bytes())? else { return Ok(waits) };
-    let done = match backend {
-        Backend::Memory(region) => region.copy_in(run.offset, &bytes).map(|()| true),
-        Backend::Volume(volume) => Ok(volume.write_at_once(run.offset, &bytes)),
-        Backend::Drive(_) | Backend::Absent { .. } => Ok(false),
+    let waits = |writing| {
+        Ok(AtOnce::Waits(Begun::Write(Begin { run, fua: command.fua, writing })))
     };
-    let done = done.map_err(|e| status_of(&e))?;
-    Ok(if done { AtOnce::Done(Reply::SUCCESS) } else { waits })
+    if matches!(backend, Backend::Drive(_)) || !at.ranges().may_enter(run.range) {
+        return waits(None);
+    }
+    let Some(bytes) = in_capsule(sqe, slot, run.bytes())? else { return waits(None) };
+    match backend {
+        Backend::Memory(region) => {
+            region.copy_in(run.offset, &bytes).map_err(|e| status_of(&e))?;
+            Ok(AtOnce::Done(Reply::SUCCESS))
+        }
+        Backend::Volume(volume) => match begin_write(volume, run, &bytes)? {
+            Outcome::Done => Ok(AtOnce::Done(Reply::SUCCESS)),
+            Outcome::Wait(writing) => waits(Some(writing)),
+        },
+        Backend::Drive(_) | Backend::Absent { .. } => waits(None),
+    }
 }
 
 /// A write that was not looked at where it was dispatched.
@@ -53,20 +69,31 @@ pub async fn write(
 ) -> Result<Reply, Status> {
     let run = at.transfer(command.range, sqe)?;
     at.permit_change()?;
-    go_on(at, run, command.fua, sqe, slot).await
+    go_on(at, Begin { run, fua: command.fua, writing: None }, sqe, slot).await
 }
 
-/// A write that has to wait, for its data or for the backend.
+/// A write that has to wait, for its data or for the backend, from where it was left. Must be polled first in the turn
+/// in which the capsule arrived.
 ///
 /// # Errors
 /// The status that completes the command.
 pub async fn go_on(
     at: &Attached,
-    run: Blocks,
-    fua: bool,
+    begin: Begin,
     sqe: &Sqe,
     slot: &impl Slot,
 ) -> Result<Reply, Status> {
+    let Begin { run, fua, writing } = begin;
+    if let Some(writing) = writing {
+        // Nobody ran since it was begun: the range is entered without waiting, and what is in the capsule is still there.
+        let _under_way = at.ranges().enter(run.range).await;
+        let data = match writing.needs_data() {
+            true => Some(gather(sqe, slot, run.bytes()).await?),
+            false => None,
+        };
+        at.finish_write(run, writing, data).await?;
+        return Ok(Reply::SUCCESS);
+    }
     let data = gather(sqe, slot, run.bytes()).await?;
     let _place = slot.place(at, run.bytes()).await;
     let (data, _under_way) = at.enter_with(data, run.range).await;

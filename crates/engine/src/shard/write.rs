@@ -1,0 +1,239 @@
+//! The walk of a write: it is let in, a range of the log is reserved for it, filled and committed, and what is durable
+//! then is acknowledged. What need not wait is done in the call that begins it ([`Shard::begin_write`]); what has to
+//! ([`Shard::finish_write`]) goes on from where it was left.
+
+use reactor::Stay;
+use stdx::num::{u64_of, usize64};
+
+use super::read::is_whole;
+use super::room::Promise;
+use super::{Outcome, Shard, count};
+use crate::address::{BLOCK, Key, View};
+use crate::error::{Error, Result};
+use crate::log::{Append, RECORD_BLOCKS_MAX, Reserved};
+use crate::volume::{BLOCK_BYTES, State};
+
+/// A write that has to wait, and what is done of it.
+#[derive(Debug)]
+pub struct Writing {
+    step: Step,
+    /// Whoever takes the volume away waits for it.
+    _stay: Stay,
+}
+
+#[derive(Debug)]
+enum Step {
+    /// Nothing was done: users of parts of blocks take turns.
+    Turn,
+    Blocks(Walk),
+}
+
+/// How far a write of whole blocks is.
+#[derive(Debug)]
+struct Walk {
+    first: Key,
+    blocks: u64,
+    /// Leave for those of them that the log does not count yet; none before the write was let in.
+    promise: Option<Promise>,
+    /// Blocks that are durable.
+    kept: u64,
+    /// The sequence of a record that was committed and may not be durable yet, of so many blocks after those.
+    committed: Option<(u64, u64)>,
+}
+
+impl Writing {
+    /// Whether some of its data is not in the log yet.
+    #[must_use]
+    pub fn needs_data(&self) -> bool {
+        match &self.step {
+            Step::Turn => true,
+            Step::Blocks(walk) => walk.left() > 0,
+        }
+    }
+}
+
+impl Walk {
+    fn new(first: Key, data: &[u8]) -> Self {
+        assert!(data.len().is_multiple_of(BLOCK), "whole blocks are written");
+        let blocks = u64_of(data.len() / BLOCK);
+        Self { first, blocks, promise: None, kept: 0, committed: None }
+    }
+
+    /// Blocks that are in no record yet.
+    fn left(&self) -> u64 {
+        self.blocks - self.kept - self.committed.map_or(0, |(_, blocks)| blocks)
+    }
+
+    /// The blocks of the next record: the first, and how many.
+    fn next(&self) -> (Key, usize) {
+        let at = self.blocks - self.left();
+        (self.first.forward(at), usize64(self.left()).min(RECORD_BLOCKS_MAX))
+    }
+
+    /// What was committed is durable: the log counts it from now on.
+    fn keep(&mut self) {
+        let Some((_, blocks)) = self.committed.take() else { return };
+        self.kept += blocks;
+        let Some(promise) = &mut self.promise else { panic!("a write is let in before it is stored") };
+        promise.kept(blocks);
+        assert_eq!(promise.left(), self.blocks - self.kept, "what was promised was kept");
+    }
+}
+
+impl Shard {
+    /// Writes bytes of a volume, as far as nothing has to be waited for; durable when it is done.
+    ///
+    /// # Errors
+    /// As [`Volume::write`](crate::Volume::write).
+    #[inline]
+    pub fn begin_write(&self, volume: &State, offset: u64, data: &[u8]) -> Result<Outcome<Writing>> {
+        volume.check(offset, u64_of(data.len()))?;
+        // Among users of smaller blocks everybody takes turns: a write of a part must not bring back
+        // what a whole one replaced.
+        let step = if is_whole(offset, data.len()) && !volume.has_small_blocks() {
+            let key = Key::new(volume.view, offset / BLOCK_BYTES);
+            match self.begin_blocks(key, data)? {
+                Outcome::Done => return Ok(Outcome::Done),
+                Outcome::Wait(walk) => Step::Blocks(walk),
+            }
+        } else {
+            Step::Turn
+        };
+        Ok(Outcome::Wait(Writing { step, _stay: self.writing.enter() }))
+    }
+
+    /// Goes on with a write of these bytes, from where it was left; durable when this returns. The bytes are looked at
+    /// only if it [needs](Writing::needs_data) them.
+    ///
+    /// # Errors
+    /// As [`Volume::write`](crate::Volume::write).
+    pub async fn finish_write(
+        &self,
+        writing: Writing,
+        volume: &State,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<()> {
+        match writing.step {
+            Step::Turn => self.write_in_turn(volume, offset, data).await,
+            Step::Blocks(walk) => {
+                let first = Key::new(volume.view, offset / BLOCK_BYTES);
+                assert_eq!(walk.first, first, "a write goes on where it was begun");
+                self.finish_blocks(walk, data).await
+            }
+        }
+    }
+
+    /// Writes bytes of a volume; durable when this returns.
+    ///
+    /// # Errors
+    /// As [`Volume::write`](crate::Volume::write).
+    pub async fn write_bytes(&self, volume: &State, offset: u64, data: &[u8]) -> Result<()> {
+        match self.begin_write(volume, offset, data)? {
+            Outcome::Done => Ok(()),
+            Outcome::Wait(writing) => self.finish_write(writing, volume, offset, data).await,
+        }
+    }
+
+    /// Writes whole blocks from `first` on; durable when this returns.
+    ///
+    /// # Errors
+    /// `Full` when the pool has no space for more contents, `Failed` when the log or too many drives
+    /// failed.
+    pub async fn write(&self, view: View, first: u64, data: &[u8]) -> Result<()> {
+        match self.begin_blocks(Key::new(view, first), data)? {
+            Outcome::Done => Ok(()),
+            Outcome::Wait(walk) => self.finish_blocks(walk, data).await,
+        }
+    }
+
+    #[inline]
+    fn begin_blocks(&self, first: Key, data: &[u8]) -> Result<Outcome<Walk>> {
+        let mut walk = Walk::new(first, data);
+        walk.promise = self.try_admit(first, walk.blocks)?;
+        if walk.promise.is_none() {
+            return Ok(Outcome::Wait(walk));
+        }
+        while walk.left() > 0 {
+            self.look_at_log();
+            let (key, blocks) = walk.next();
+            let reserved = self.log.try_reserve(key, blocks).map_err(|e| self.why(e))?;
+            let Some(reserved) = reserved else { return Ok(Outcome::Wait(walk)) };
+            self.store(&mut walk, reserved, data)?;
+            if walk.committed.is_some() {
+                return Ok(Outcome::Wait(walk));
+            }
+        }
+        count(&self.counters.written, walk.blocks);
+        Ok(Outcome::Done)
+    }
+
+    async fn finish_blocks(&self, mut walk: Walk, data: &[u8]) -> Result<()> {
+        if walk.promise.is_none() {
+            walk.promise = Some(self.admit(walk.first, walk.blocks).await?);
+        }
+        loop {
+            if let Some((sequence, _)) = walk.committed {
+                self.log.make_durable(sequence).await.map_err(|e| self.why(e))?;
+                walk.keep();
+                self.note_change();
+            }
+            if walk.left() == 0 {
+                break;
+            }
+            self.look_at_log();
+            let (key, blocks) = walk.next();
+            let reserved = self.log.reserve(key, blocks).await.map_err(|e| self.why(e))?;
+            self.store(&mut walk, reserved, data)?;
+        }
+        count(&self.counters.written, walk.blocks);
+        Ok(())
+    }
+
+    /// Stores a write's next blocks in what was reserved for them.
+    #[inline]
+    fn store(&self, walk: &mut Walk, mut reserved: Reserved<'_>, data: &[u8]) -> Result<()> {
+        let begin = usize64(walk.blocks - walk.left()) * BLOCK;
+        reserved.fill(&data[begin..begin + reserved.left()]).map_err(|e| self.why(e))?;
+        let blocks = u64_of(walk.next().1);
+        let stored = reserved.commit().map_err(|e| self.why(e))?;
+        walk.committed = Some((stored.sequence, blocks));
+        if stored.is_durable {
+            walk.keep();
+            self.note_change();
+        }
+        Ok(())
+    }
+
+    /// Makes blocks read as zeroes and gives their space back; durable when this returns.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write), but for `Full`.
+    pub async fn punch(&self, view: View, first: u64, blocks: u64) -> Result<()> {
+        self.writer.check()?;
+        self.look_at_log();
+        self.append(Append::Hole { key: Key::new(view, first), count: blocks }).await?;
+        self.freed.set(self.freed.get().saturating_add(blocks.min(self.held())));
+        self.room.note_hole();
+        Ok(())
+    }
+
+    /// As [`Log::append`](crate::log::Log::append), but for the error.
+    pub(super) async fn append(&self, record: Append<'_>) -> Result<()> {
+        self.log.append(record).await.map_err(|e| self.why(e))?;
+        self.note_change();
+        Ok(())
+    }
+
+    /// What is said of an error of the log: one that takes no more because the shard failed says why that was.
+    fn why(&self, error: Error) -> Error {
+        self.writer.check().err().unwrap_or(error)
+    }
+
+    /// Has destage look at the log, if there is enough in it.
+    pub(super) fn look_at_log(&self) {
+        if self.is_filling() {
+            self.filling.raise();
+        }
+    }
+}

@@ -3,8 +3,7 @@
 //! A request that is made on the shard's reactor calls the shard. One that is made elsewhere sends a
 //! parcel there, in which the data travels by copy, and awaits it back. Parcels are used again and
 //! hands, the tasks that attend to them, live as long as the shard, so that this way allocates nothing
-//! once it is warm. The way at home puts the shard's part of a request on the heap: it has several
-//! kilobytes, too many for the slot that every command of every queue has.
+//! once it is warm.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -97,13 +96,7 @@ impl Door {
     /// As [`Volume::read`](crate::Volume::read).
     pub async fn read(&self, volume: &Arc<State>, offset: u64, out: &mut [u8]) -> Result<()> {
         match here(self.key) {
-            Some(shard) => match shard.resolve_bytes(volume, offset, out.len()) {
-                Some(plan) => match shard.copy_known(plan, out) {
-                    Outcome::Done => Ok(()),
-                    Outcome::Wait(plan) => Box::pin(shard.fetch(plan, out)).await,
-                },
-                None => Box::pin(shard.read_bytes(volume, offset, out)).await,
-            },
+            Some(shard) => shard.read_bytes(volume, offset, out).await,
             None => {
                 let parcel = self.lane.parcel(volume, Request::Read, offset, u64_of(out.len()));
                 self.lane.carry(parcel, |bytes| out.copy_from_slice(bytes)).await

@@ -27,7 +27,7 @@ use crate::fabrics::{ConnectParams, Connected, Refusal, connect};
 use crate::listener::ListenerId;
 use crate::queue::Queue;
 use crate::queue::dispatch::{Dispatcher, Tried, When, Work};
-use crate::queue::io::{io_at_once, io_work};
+use crate::queue::io::{begin_io, io_work};
 use crate::queue::request::Request;
 use crate::queue::view::Views;
 use crate::registry::Target;
@@ -153,7 +153,7 @@ async fn serve_io(target: &Arc<Target>, controller: &Arc<Controller>, queue: &Rc
     let dispatcher = Dispatcher::new(
         queue.clone(),
         |work| io_work(controller.clone(), views.clone(), work),
-        |request, when| io_at_once(&views, request, when),
+        |request, when| begin_io(&views, request, when),
     );
     run(controller, queue, &dispatcher).await;
 }

@@ -31,7 +31,7 @@ impl Log {
             let _full = Counted::new(&shared.full);
             shared.wait_for_room(page).await?;
         }
-        shared.lane.borrow_mut().pad_at_once(&shared.store)?;
+        shared.lane.borrow_mut().pad_page_durably(&shared.store)?;
         shared.store.go_behind();
         if !shared.commits.is_running() {
             spawn_late(commit::run(Rc::clone(shared)));

@@ -269,7 +269,7 @@ impl Lane {
     }
 
     /// As [`pad_page`](Self::pad_page), durable when this returns: on memory.
-    pub fn pad_at_once(&mut self, store: &Store) -> Result<()> {
+    pub fn pad_page_durably(&mut self, store: &Store) -> Result<()> {
         self.pad_page(store)?;
         store.fence();
         self.settled = self.head;

@@ -1,6 +1,7 @@
 mod crash;
 mod loss;
 mod model;
+mod reserve;
 
 use super::*;
 use crate::address::View;

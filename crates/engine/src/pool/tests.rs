@@ -32,6 +32,7 @@ mod shards;
 mod steps;
 mod unreachable;
 mod used;
+mod writes;
 
 const MIB: u64 = 1 << 20;
 

@@ -135,7 +135,8 @@ pub enum Begun {
     Nothing,
     /// A read of these blocks. Where the volume began with it, the rest of it is waited for.
     Read(Blocks, Option<Reading<Buffer>>),
-    Write(write::Begin),
+    /// A write. Where the volume began with it, the rest of it is waited for; none of its data was taken otherwise.
+    Write(write::Rest),
 }
 
 impl Reply {
@@ -188,27 +189,27 @@ pub fn look_ahead(at: &Attached, sqe: &Sqe) -> bool {
         && matches!(Command::parse(sqe), Ok(Command::Read(read)) if read::look_ahead(at, &read))
 }
 
-/// Executes one command if it is of those that end where they begin: a read of memory, or a write to it
-/// whose data came in the capsule, and those of a volume that need not wait. All others are [`execute`]'s;
-/// it does these too, at the cost of a future, which is most of such a command's.
+/// Begins one command, and ends it if it is of those that end where they begin: a read of memory, or a write to it
+/// whose data came in the capsule, and those of a volume that need not wait. All others are [`execute`]'s, from where
+/// they were left; it does these too, at the cost of a future, which is most of such a command's.
 #[inline]
-pub fn execute_at_once(at: &Attached, sqe: &Sqe, slot: &impl Slot) -> AtOnce {
+pub fn begin(at: &Attached, sqe: &Sqe, slot: &impl Slot) -> AtOnce {
     if !matches!(sqe.opcode, io::READ | io::WRITE) {
         return AtOnce::Waits(Begun::Nothing);
     }
     let done = match Command::parse(sqe) {
-        Ok(Command::Read(read)) => read::at_once(at, &read, sqe, slot),
-        Ok(Command::Write(write)) if !write.fused => write::at_once(at, &write, sqe, slot),
+        Ok(Command::Read(read)) => read::begin(at, &read, sqe, slot),
+        Ok(Command::Write(write)) if !write.fused => write::begin(at, &write, sqe, slot),
         _ => return AtOnce::Waits(Begun::Nothing),
     };
     done.unwrap_or_else(|status| AtOnce::Done(Reply::failed(status)))
 }
 
-/// Executes one command that is not part of a fused operation, from where [`execute_at_once`] left it.
+/// Executes one command that is not part of a fused operation, from where [`begin`] left it.
 pub async fn execute(at: &Attached, sqe: &Sqe, begun: Begun, slot: &impl Slot) -> Reply {
     let done = match begun {
         Begun::Read(run, reading) => read::go_on(at, run, reading, slot).await,
-        Begun::Write(begin) => write::go_on(at, begin, sqe, slot).await,
+        Begun::Write(rest) => write::go_on(at, rest, sqe, slot).await,
         Begun::Nothing => return execute_anew(at, sqe, slot).await,
     };
     done.unwrap_or_else(Reply::failed)

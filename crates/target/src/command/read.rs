@@ -37,7 +37,7 @@ pub fn look_ahead(at: &Attached, command: &Read) -> bool {
 /// # Errors
 /// The status that completes the command.
 #[inline]
-pub fn at_once(
+pub fn begin(
     at: &Attached,
     command: &Read,
     sqe: &Sqe,

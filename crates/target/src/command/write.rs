@@ -11,13 +11,12 @@ use super::store::{begin_write, status_of};
 use super::{AtOnce, Attached, Begun, Reply, Slot};
 use crate::namespace::Backend;
 
-/// A write whose blocks and rights were looked at.
+/// What is left of a write whose blocks and rights were looked at.
 #[derive(Debug)]
-pub struct Begin {
+pub struct Rest {
     run: Blocks,
     fua: bool,
-    /// Where the volume began with it, the rest of it is waited for. None of its data was taken otherwise.
-    writing: Option<Writing>,
+    pub(super) writing: Option<Writing>,
 }
 
 /// A write of data in the capsule to memory, or to a volume whose log takes it as it comes.
@@ -25,7 +24,7 @@ pub struct Begin {
 /// # Errors
 /// The status that completes the command.
 #[inline]
-pub fn at_once(
+pub fn begin(
     at: &Attached,
     command: &Write,
     sqe: &Sqe,
@@ -38,7 +37,7 @@ pub fn at_once(
     let run = at.transfer(command.range, sqe)?;
     at.permit_change()?;
     let waits = |writing| {
-        Ok(AtOnce::Waits(Begun::Write(Begin { run, fua: command.fua, writing })))
+        Ok(AtOnce::Waits(Begun::Write(Rest { run, fua: command.fua, writing })))
     };
     if matches!(backend, Backend::Drive(_)) || !at.ranges().may_enter(run.range) {
         return waits(None);
@@ -69,7 +68,7 @@ pub async fn write(
 ) -> Result<Reply, Status> {
     let run = at.transfer(command.range, sqe)?;
     at.permit_change()?;
-    go_on(at, Begin { run, fua: command.fua, writing: None }, sqe, slot).await
+    go_on(at, Rest { run, fua: command.fua, writing: None }, sqe, slot).await
 }
 
 /// A write that has to wait, for its data or for the backend, from where it was left. Must be polled first in the turn
@@ -79,11 +78,11 @@ pub async fn write(
 /// The status that completes the command.
 pub async fn go_on(
     at: &Attached,
-    begin: Begin,
+    rest: Rest,
     sqe: &Sqe,
     slot: &impl Slot,
 ) -> Result<Reply, Status> {
-    let Begin { run, fua, writing } = begin;
+    let Rest { run, fua, writing } = rest;
     if let Some(writing) = writing {
         // Nobody ran since it was begun: the range is entered without waiting, and what is in the capsule is still there.
         let _under_way = at.ranges().enter(run.range).await;

@@ -43,13 +43,13 @@ pub enum Tried {
     Waits(Request, Begun),
 }
 
-/// Takes a queue's capsules and runs them as `F`, which `run` makes, but for those that `at_once` does.
+/// Takes a queue's capsules and runs them as `F`, which `run` makes, but for those that `begin` ends.
 pub struct Dispatcher<F, R, A> {
     queue: Rc<Queue>,
     slots: Slots<F>,
     run: R,
-    /// Completes a command that need not wait.
-    at_once: A,
+    /// Begins a command, and completes it if it need not wait.
+    begin: A,
     /// Commands of this turn that are tried when it ends.
     later: RefCell<Vec<Request>>,
     /// Reads of this turn whose data has yet to be verified.
@@ -67,13 +67,13 @@ where
     R: Fn(Work) -> F,
     A: Fn(Request, When) -> Tried,
 {
-    pub fn new(queue: Rc<Queue>, run: R, at_once: A) -> Self {
+    pub fn new(queue: Rc<Queue>, run: R, begin: A) -> Self {
         let slots = Slots::new(queue.size());
         Self {
             queue,
             slots,
             run,
-            at_once,
+            begin,
             later: RefCell::default(),
             lent: RefCell::default(),
             first: RefCell::default(),
@@ -144,7 +144,7 @@ where
         }
         let with_data = !capsule.data.is_empty();
         match self.pair(request) {
-            Some(Work::One(request, _)) => self.try_at_once(request, When::Arrived),
+            Some(Work::One(request, _)) => self.begin(request, When::Arrived),
             Some(pair) => self.start(pair),
             None => {}
         }
@@ -157,8 +157,8 @@ where
         if self.overrun.get() { Flow::Pause } else { Flow::Continue }
     }
 
-    fn try_at_once(&self, request: Request, when: When) {
-        match (self.at_once)(request, when) {
+    fn begin(&self, request: Request, when: When) {
+        match (self.begin)(request, when) {
             Tried::Done => {}
             Tried::Later(request) => self.later.borrow_mut().push(request),
             Tried::Lent(request, lent) => self.lent.borrow_mut().push((request, lent)),
@@ -171,7 +171,7 @@ where
     pub fn end_turn(&self) {
         let mut later = self.later.take();
         for request in later.drain(..) {
-            self.try_at_once(request, When::TurnEnds);
+            self.begin(request, When::TurnEnds);
         }
         // Its memory, for the next turn.
         self.later.replace(later);

@@ -52,8 +52,8 @@ pub async fn io_work(controller: Arc<Controller>, views: Rc<Views>, work: Work) 
     }
 }
 
-/// Executes an I/O command that need not wait.
-pub fn io_at_once(views: &Views, mut request: Request, when: When) -> Tried {
+/// Begins an I/O command, and ends it if it need not wait.
+pub fn begin_io(views: &Views, mut request: Request, when: When) -> Tried {
     if views.controller().permit_io().is_err() {
         return Tried::Waits(request, Begun::Nothing);
     }
@@ -64,7 +64,7 @@ pub fn io_at_once(views: &Views, mut request: Request, when: When) -> Tried {
         return Tried::Later(request);
     }
     let slot = IoSlot { request: &request, views };
-    match command::execute_at_once(&local.attached, request.sqe(), &slot) {
+    match command::begin(&local.attached, request.sqe(), &slot) {
         AtOnce::Waits(begun) => Tried::Waits(request, begun),
         AtOnce::Lent(lent) => {
             request.count_in(local.counters());

@@ -18,7 +18,7 @@ use reactor::budget::{Account, Grant, Ledger};
 use reactor::buffer::Buffer;
 use stdx::num::{u32_of, u64_of, usize32};
 
-use crate::command::{AtOnce, Attached, Begun, Reply, Slot, execute, execute_at_once};
+use crate::command::{AtOnce, Attached, Begun, Reply, Slot, begin, execute};
 use crate::namespace::{Backend, Namespace, NamespaceSpec};
 use crate::reservation::{HostId, Notice};
 
@@ -65,7 +65,7 @@ impl Drop for Under {
 /// A volume of at least `bytes` on a pool of memory with a shard on each of these reactors, or on
 /// this one; the pool lives as long as they.
 async fn volume(bytes: u64, block_size: u32, on: Vec<reactor::Handle>) -> engine::Volume {
-    pool_on(memory(bytes), bytes, block_size, on).await.1
+    pool_on(memory(bytes), log(), bytes, block_size, on).await.1
 }
 
 fn memory(bytes: u64) -> Drive {
@@ -73,21 +73,25 @@ fn memory(bytes: u64) -> Drive {
     Drive::memory((bytes * 3).max(512 << 20), options).unwrap()
 }
 
+fn log() -> engine::LogSpec {
+    engine::LogSpec::Bbu(vec![Arc::new(media::Pmem::anonymous(8 << 20).unwrap())])
+}
+
 /// A volume of a pool on one drive.
 async fn pool_on(
     drive: Drive,
+    log: engine::LogSpec,
     bytes: u64,
     block_size: u32,
     on: Vec<reactor::Handle>,
 ) -> (engine::Pool, engine::Volume) {
     let drive = Arc::new(drive);
-    let log = Arc::new(media::Pmem::anonymous(8 << 20).unwrap());
     let spec = engine::PoolSpec {
         name: "pool".to_owned(),
         id: [7; 16],
         drives: vec![drive],
         scheme: raid::Scheme::Single,
-        log: engine::LogSpec::Bbu(vec![log]),
+        log,
         log_bytes: None,
         shards: Some(stdx::num::u16_of(on.len().max(1))),
         au_bytes: None,
@@ -105,7 +109,15 @@ impl Place {
     pub async fn slow(nsid: u32, blocks: u64) -> (engine::Pool, Self) {
         let bytes = blocks * 4096;
         let drive = memory(bytes).with_faults(media::FaultPlan::default());
-        let (pool, volume) = pool_on(drive, bytes, 4096, Vec::new()).await;
+        let (pool, volume) = pool_on(drive, log(), bytes, 4096, Vec::new()).await;
+        (pool, Self::of(Backend::Volume(volume), Under::Nothing, nsid, blocks, 4096))
+    }
+
+    /// A volume of this reactor whose log is on its drive, and its pool.
+    pub async fn logged_on_drive(nsid: u32, blocks: u64) -> (engine::Pool, Self) {
+        let bytes = blocks * 4096;
+        let log = engine::LogSpec::Drives;
+        let (pool, volume) = pool_on(memory(bytes), log, bytes, 4096, Vec::new()).await;
         (pool, Self::of(Backend::Volume(volume), Under::Nothing, nsid, blocks, 4096))
     }
 
@@ -231,7 +243,7 @@ impl Double {
     /// Executes a command; the capsule is taken away after the first poll.
     pub async fn run(&self, at: &Attached, sqe: &Sqe) -> Reply {
         let as_a_queue_does = async {
-            let begun = match execute_at_once(at, sqe, self) {
+            let begun = match begin(at, sqe, self) {
                 AtOnce::Done(reply) => return reply,
                 AtOnce::Lent(lent) => match lent.verified() {
                     Some(loan) => return Reply::with_data(Payload::Loan(loan)),

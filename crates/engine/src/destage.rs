@@ -81,6 +81,7 @@ impl Shard {
         let through = loop {
             items.clear();
             let through = self.log.next_batch(RECORD_BLOCKS_MAX, items)?;
+            self.assert_handed(items, through);
             self.writer.note_log(through);
             last = self.destage_items(items).await?.or(last);
             taken += items.len();
@@ -94,6 +95,15 @@ impl Shard {
         Ok(())
     }
 
+    /// What the log hands out is behind what it did before, in order, up to where it says.
+    fn assert_handed(&self, items: &[Item], through: u64) {
+        let before = self.handed.borrow().back().map_or(0, |(before, _)| *before);
+        assert!(before.max(self.log.tail() - 1) <= through, "the log does not go back");
+        let (Some(first), Some(last)) = (items.first(), items.last()) else { return };
+        assert!(before < first.sequence && last.sequence <= through, "nothing is handed out twice");
+        assert!(items.is_sorted_by_key(|item| item.sequence), "records are handed out in order");
+    }
+
     /// Gives where the last of them went.
     async fn destage_items(&self, items: &[Item]) -> Result<Option<Location>> {
         let (mut last, mut at, mut in_turn) = (None, 0, 0);
@@ -105,6 +115,7 @@ impl Shard {
                 in_turn = 0;
             }
         }
+        assert_eq!(at, items.len(), "what was handed out is carried");
         Ok(last)
     }
 
@@ -143,6 +154,7 @@ impl Shard {
             self.log.prefetch(next);
         }
         let mut crcs = [0; ITEMS_A_TURN];
+        assert!(run.len() <= crcs.len(), "a run has a checksum for each block");
         for (crc, data) in crcs.iter_mut().zip(run.iter().filter_map(Item::data)) {
             *crc = data.crc;
         }
@@ -199,6 +211,7 @@ impl Shard {
         }
         self.common.follow_drives();
         self.log.trim(through, written).await?;
+        assert!(self.log.tail() > through, "what was trimmed is forgotten");
         self.writer.table.borrow_mut().made_durable(applied);
         Ok(())
     }

@@ -156,13 +156,18 @@ impl Door {
     pub async fn write(&self, volume: &Arc<State>, offset: u64, data: &[u8]) -> Result<()> {
         match here(self.key) {
             Some(shard) => shard.write_bytes(volume, offset, data).await,
-            None => {
-                let length = u64_of(data.len());
-                let mut parcel = self.lane.parcel(volume, Request::Write, offset, length);
-                parcel.bytes.extend_from_slice(data);
-                self.lane.carry(parcel, |_| {}).await
-            }
+            None => self.send_write(volume, offset, data).await,
         }
+    }
+
+    /// As [`write`](Self::write), on another reactor.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn send_write(&self, volume: &Arc<State>, offset: u64, data: &[u8]) -> Result<()> {
+        let mut parcel = self.lane.parcel(volume, Request::Write, offset, u64_of(data.len()));
+        parcel.bytes.extend_from_slice(data);
+        self.lane.carry(parcel, |_| {}).await
     }
 
     /// Makes a hole of whole blocks of a volume; durable when this returns.

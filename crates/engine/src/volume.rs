@@ -308,11 +308,14 @@ impl Volume {
     ///
     /// # Errors
     /// As [`write`](Self::write).
-    pub async fn finish_write(&self, writing: Writing, offset: u64, data: &[u8]) -> Result<()> {
-        let done = match writing.0 {
-            Way::Here(shard, rest) => {
-                shard.finish_write(rest, &self.state, offset, data).await
-            }
+    pub async fn finish_write(
+        &self,
+        writing: &mut Writing,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<()> {
+        let done = match &mut writing.0 {
+            Way::Here(shard, rest) => shard.finish_write(rest, &self.state, offset, data).await,
             Way::Doors => self.write_pieces(offset, data).await,
         };
         self.noted(done)
@@ -325,16 +328,15 @@ impl Volume {
     /// `OutOfRange`, `Gone`, `Full` when the pool has no space for more contents, `Failed` when the
     /// log or too many drives failed.
     pub async fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
-        match self.begin_write(offset, data)? {
-            Outcome::Done => Ok(()),
-            Outcome::Wait(writing) => self.finish_write(writing, offset, data).await,
-        }
+        let begun = self.begin_write(offset, data)?;
+        let Outcome::Wait(mut writing) = begun else { return Ok(()) };
+        self.finish_write(&mut writing, offset, data).await
     }
 
-    /// Writes through the doors of the shards that have the blocks.
+    /// Writes through the doors of the shards that have the blocks: one on another reactor, or several.
     async fn write_pieces(&self, offset: u64, data: &[u8]) -> Result<()> {
         if self.run(offset, data.len()) == data.len() {
-            return self.door(offset).write(&self.state, offset, data).await;
+            return self.door(offset).send_write(&self.state, offset, data).await;
         }
         let begin = offset;
         let writes = self.pieces(offset, data.len()).map(|Piece { door, offset, len }| {
@@ -353,18 +355,23 @@ impl Volume {
         self.state.check(offset, len)?;
         let end = offset + len;
         let (first, last) = (offset.div_ceil(BLOCK_BYTES), end / BLOCK_BYTES);
-        const ZEROES: [u8; BLOCK] = [0; BLOCK];
         if first > last {
             // Within one block.
-            return self.write(offset, &ZEROES[..usize64(len)]).await;
+            return self.zero_part(offset, len).await;
         }
         if first * BLOCK_BYTES > offset {
-            self.write(offset, &ZEROES[..usize64(first * BLOCK_BYTES - offset)]).await?;
+            self.zero_part(offset, first * BLOCK_BYTES - offset).await?;
         }
         if last * BLOCK_BYTES < end {
-            self.write(last * BLOCK_BYTES, &ZEROES[..usize64(end - last * BLOCK_BYTES)]).await?;
+            self.zero_part(last * BLOCK_BYTES, end - last * BLOCK_BYTES).await?;
         }
         self.punch(first, last).await
+    }
+
+    /// Writes zeroes to a part of a block.
+    async fn zero_part(&self, offset: u64, len: u64) -> Result<()> {
+        const ZEROES: [u8; BLOCK] = [0; BLOCK];
+        self.write(offset, &ZEROES[..usize64(len)]).await
     }
 
     /// Gives the space of the whole blocks within a range back; they read as zeroes after. Parts of

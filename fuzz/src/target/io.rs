@@ -19,9 +19,7 @@ use reactor::budget::{Account, Grant, Ledger};
 use reactor::buffer::Buffer;
 use stdx::Prng;
 use stdx::num::{u32_of, u64_of, usize32};
-use target::command::{
-    AtOnce, Attached, Begun, Reply, Slot, execute, execute_at_once, is_supported,
-};
+use target::command::{AtOnce, Attached, Begun, Reply, Slot, begin, execute, is_supported};
 use target::limits::{IO_IN_CAPSULE_BYTES, TRANSFER_BYTES_MAX};
 use target::namespace::Backend;
 use target::reservation::{HostId, Notice};
@@ -298,7 +296,7 @@ async fn run(at: Rc<Attached>, sqe: Sqe, host: Host) -> Reply {
     if !is_supported(sqe.opcode) {
         return Reply { status: Status::INVALID_OPCODE, dw0: 0, data: None };
     }
-    let begun = match execute_at_once(&at, &sqe, &host) {
+    let begun = match begin(&at, &sqe, &host) {
         AtOnce::Done(reply) => return reply,
         AtOnce::Waits(begun) => begun,
         AtOnce::Lent(_) => Begun::Nothing,

@@ -4,7 +4,7 @@
 use super::lane::Lane;
 use super::limits::{RECORD_BLOCKS_MAX, SLOW_FROM, SLOW_NANOS_MAX, SLOW_NANOS_MIN};
 use super::record::Kind;
-use super::reserve::Reserved;
+use super::reserve::{Reserved, Stored};
 use super::{Append, Shared, Turn};
 use crate::address::{BLOCK, BLOCK_BITS, Key};
 use crate::error::{Error, Kind as ErrorKind, Result};
@@ -67,19 +67,22 @@ impl Lane {
     }
 }
 
+fn fill_and_commit(mut reserved: Reserved<'_>, record: &Append<'_>) -> Result<Stored> {
+    match *record {
+        Append::Write { data, .. } => {
+            data.iter().try_for_each(|piece| reserved.fill(piece))?;
+            reserved.commit()
+        }
+        Append::Hole { .. } => reserved.commit(),
+        Append::Refer { source, entries, .. } => {
+            reserved.commit_with(&super::record::references(source, entries))
+        }
+    }
+}
+
 impl Shared {
     pub(super) async fn append(&self, record: Append<'_>) -> Result<u64> {
-        let mut reserved = self.reserve(kind_of(&record)?).await?;
-        let stored = match record {
-            Append::Write { data, .. } => {
-                data.iter().try_for_each(|piece| reserved.fill(piece))?;
-                reserved.commit()?
-            }
-            Append::Hole { .. } => reserved.commit()?,
-            Append::Refer { source, entries, .. } => {
-                reserved.commit_with(&super::record::references(source, entries))?
-            }
-        };
+        let stored = fill_and_commit(self.reserve(kind_of(&record)?).await?, &record)?;
         if !stored.is_durable {
             self.make_durable(stored.sequence).await?;
         }
@@ -101,10 +104,26 @@ impl Shared {
         Ok(takes.then(|| Reserved::new(self, kind, turn)))
     }
 
-    /// Waits for a record's turn and for room.
+    /// Reserves a range for a record, once its turn has come and there is room. The delay counts from now, so that
+    /// those who came together wait together; whoever came first goes first.
     pub(super) async fn reserve(&self, kind: Kind) -> Result<Reserved<'_>> {
         self.check_takes(kind)?;
-        let turn = self.admit(kind).await?;
+        let slow_until = delay(self.lane.borrow().fill()).map(|nanos| reactor::now() + nanos);
+        if !self.gate.try_acquire(1) {
+            let _waits = Counted::new(&self.waiting);
+            self.gate.acquire(1).await;
+        }
+        let turn = Turn(&self.gate);
+        if let Some(until) = slow_until {
+            let _waits = Counted::new(&self.waiting);
+            reactor::sleep_until(until).await;
+        }
+        if !self.lane.borrow().has_room(kind, &self.store) {
+            let _waits = Counted::new(&self.waiting);
+            let _full = Counted::new(&self.full);
+            self.wait_for_room(&kind).await?;
+        }
+        self.check_takes(kind)?;
         Ok(Reserved::new(self, kind, turn))
     }
 
@@ -118,34 +137,10 @@ impl Shared {
         Ok(())
     }
 
-    /// Waits for this record's turn and for room. The delay counts from now, so that those who came
-    /// together wait together; whoever came first goes first.
-    async fn admit(&self, kind: Kind) -> Result<Turn<'_>> {
-        let slow_until = delay(self.lane.borrow().fill()).map(|nanos| reactor::now() + nanos);
-        let turn = if self.gate.try_acquire(1) {
-            Turn(&self.gate)
-        } else {
-            let _waits = Counted::new(&self.waiting);
-            self.gate.acquire(1).await;
-            Turn(&self.gate)
-        };
-        if let Some(until) = slow_until {
-            let _waits = Counted::new(&self.waiting);
-            reactor::sleep_until(until).await;
-        }
-        if !self.lane.borrow().has_room(kind, &self.store) {
-            let _waits = Counted::new(&self.waiting);
-            let _full = Counted::new(&self.full);
-            self.wait_for_room(kind).await?;
-        }
-        self.check_takes(kind)?;
-        Ok(turn)
-    }
-
     /// Waits until a record finds room; whoever calls holds the gate.
-    pub(super) async fn wait_for_room(&self, kind: Kind) -> Result<()> {
-        while !self.lane.borrow().has_room(kind, &self.store) {
-            self.check_takes(kind)?;
+    pub(super) async fn wait_for_room(&self, kind: &Kind) -> Result<()> {
+        while !self.lane.borrow().has_room(*kind, &self.store) {
+            self.check_takes(*kind)?;
             self.more.notify();
             self.room.notified().await;
         }

@@ -29,7 +29,7 @@ impl Log {
         let page = Kind::Pad { bytes: PAGE };
         if !shared.lane.borrow().has_room(page, &shared.store) {
             let _full = Counted::new(&shared.full);
-            shared.wait_for_room(page).await?;
+            shared.wait_for_room(&page).await?;
         }
         shared.lane.borrow_mut().pad_page_durably(&shared.store)?;
         shared.store.go_behind();

@@ -462,7 +462,8 @@ impl Store {
     /// not current.
     pub async fn settle_trouble(&self) -> Result<()> {
         if self.troubled.get() {
-            self.tell().await?;
+            // On the heap: rare, and too large for all that may come to it.
+            Box::pin(self.tell()).await?;
             self.troubled.set(false);
         }
         Ok(())

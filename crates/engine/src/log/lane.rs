@@ -387,6 +387,7 @@ impl Lane {
             }
             self.settled = next;
         }
+        assert!(self.settled.position <= self.head.position, "what is durable was stored");
         Ok(())
     }
 
@@ -505,6 +506,7 @@ impl Lane {
 
     /// The last record that was handed out, which the log is told of when it may forget it.
     fn end_batch(&mut self) -> u64 {
+        assert!(self.handed.sequence <= self.settled.sequence, "what is handed out is durable");
         if self.batches.back().is_none_or(|last| last.sequence < self.handed.sequence) {
             self.batches.push_back(self.handed);
         }
@@ -513,6 +515,10 @@ impl Lane {
 
     /// All records before this one are forgotten.
     pub fn trimmed(&mut self, tail: Mark) {
+        let was_handed = self.tail.sequence <= tail.sequence
+            && tail.sequence <= self.handed.sequence
+            && tail.position <= self.handed.position;
+        assert!(was_handed, "what is forgotten was handed out");
         self.tail = tail;
         while self.batches.front().is_some_and(|batch| batch.sequence <= tail.sequence) {
             self.batches.pop_front();

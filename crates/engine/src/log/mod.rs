@@ -55,6 +55,7 @@ use reactor::sync::{Notify, Semaphore};
 use reactor::{spawn_late, yield_now};
 use recover::Recovered;
 use std::cell::{Cell, RefCell};
+use std::future::Future;
 use std::rc::Rc;
 
 /// One shard's commit log. Belongs to one reactor.
@@ -232,8 +233,8 @@ impl Log {
     /// # Errors
     /// `Invalid` for no blocks, too many, or half ones; `Failed` when the log's devices failed; `Gone`
     /// when it was closed.
-    pub async fn append(&self, record: Append<'_>) -> Result<u64> {
-        self.shared.append(record).await
+    pub fn append<'a>(&'a self, record: Append<'a>) -> impl Future<Output = Result<u64>> + 'a {
+        self.shared.append(record)
     }
 
     /// Reserves a range of the ring for the contents of 1 to 256 blocks from `key` on. Waits for its turn, and
@@ -259,8 +260,8 @@ impl Log {
     ///
     /// # Errors
     /// As [`append`](Self::append).
-    pub async fn make_durable(&self, sequence: u64) -> Result<()> {
-        self.shared.make_durable(sequence).await
+    pub fn make_durable(&self, sequence: u64) -> impl Future<Output = Result<()>> + '_ {
+        self.shared.make_durable(sequence)
     }
 
     /// Waits until everything appended so far is durable and can be looked up, also what was appended

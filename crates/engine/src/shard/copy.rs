@@ -176,7 +176,7 @@ impl Shard {
             let n = u64_of(n);
             self.look_at_log();
             let (source, key) = (source.forward(n), target.forward(n));
-            self.append(Append::Refer { key, source, entries }).await?;
+            self.appended(self.log.append(Append::Refer { key, source, entries }).await)?;
         }
         drop(promise);
         Ok(())

@@ -125,7 +125,9 @@ impl<'a> Queued<'a> {
 
 impl Drop for Queued<'_> {
     fn drop(&mut self) {
-        self.room.queued.set(self.room.queued.get() - self.blocks);
+        let queued = self.room.queued.get();
+        assert!(self.blocks <= queued, "whoever waits is counted");
+        self.room.queued.set(queued - self.blocks);
     }
 }
 
@@ -155,8 +157,7 @@ impl Shard {
     pub async fn admit(&self, key: Key, blocks: u64) -> Result<Promise> {
         match self.try_admit(key, blocks)? {
             Some(promise) => Ok(promise),
-            // On the heap: rare, and too large for all that may come to it.
-            None => Box::pin(self.admit_after_look(key, blocks)).await,
+            None => self.wait_for_admission(key, blocks).await,
         }
     }
 
@@ -189,6 +190,15 @@ impl Shard {
             self.room.ask();
         }
         Some(promise)
+    }
+
+    /// Lets in a writer that [had to wait](Self::try_admit).
+    ///
+    /// # Errors
+    /// As [`admit`](Self::admit).
+    pub(super) async fn wait_for_admission(&self, key: Key, blocks: u64) -> Result<Promise> {
+        // On the heap: rare, and too large for all that may come to it.
+        Box::pin(self.admit_after_look(key, blocks)).await
     }
 
     async fn admit_after_look(&self, key: Key, blocks: u64) -> Result<Promise> {

@@ -3,7 +3,7 @@
 //! ([`Shard::finish_write`]) goes on from where it was left.
 
 use reactor::Stay;
-use stdx::num::{u64_of, usize64};
+use stdx::num::{u32_of, u64_of, usize32};
 
 use super::read::is_whole;
 use super::room::Promise;
@@ -32,13 +32,19 @@ enum Step {
 #[derive(Debug)]
 struct Walk {
     first: Key,
-    blocks: u64,
-    /// Leave for those of them that the log does not count yet; none before the write was let in.
-    promise: Option<Promise>,
+    blocks: u32,
     /// Blocks that are durable.
-    kept: u64,
-    /// The sequence of a record that was committed and may not be durable yet, of so many blocks after those.
-    committed: Option<(u64, u64)>,
+    kept: u32,
+    /// Leave for the others; none before the write was let in.
+    promise: Option<Promise>,
+    /// A record of blocks after those, which was committed and may not be durable yet.
+    committed: Option<Committed>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Committed {
+    sequence: u64,
+    blocks: u32,
 }
 
 impl Writing {
@@ -55,28 +61,31 @@ impl Writing {
 impl Walk {
     fn new(first: Key, data: &[u8]) -> Self {
         assert!(data.len().is_multiple_of(BLOCK), "whole blocks are written");
-        let blocks = u64_of(data.len() / BLOCK);
-        Self { first, blocks, promise: None, kept: 0, committed: None }
+        let blocks = u32_of(data.len() / BLOCK);
+        Self { first, blocks, kept: 0, promise: None, committed: None }
     }
 
     /// Blocks that are in no record yet.
-    fn left(&self) -> u64 {
-        self.blocks - self.kept - self.committed.map_or(0, |(_, blocks)| blocks)
+    fn left(&self) -> u32 {
+        self.blocks - self.kept - self.committed.map_or(0, |committed| committed.blocks)
     }
 
     /// The blocks of the next record: the first, and how many.
     fn next(&self) -> (Key, usize) {
         let at = self.blocks - self.left();
-        (self.first.forward(at), usize64(self.left()).min(RECORD_BLOCKS_MAX))
+        (self.first.forward(u64::from(at)), usize32(self.left()).min(RECORD_BLOCKS_MAX))
     }
 
     /// What was committed is durable: the log counts it from now on.
     fn keep(&mut self) {
-        let Some((_, blocks)) = self.committed.take() else { return };
+        let Some(Committed { blocks, .. }) = self.committed.take() else { return };
         self.kept += blocks;
-        let Some(promise) = &mut self.promise else { panic!("a write is let in before it is stored") };
-        promise.kept(blocks);
-        assert_eq!(promise.left(), self.blocks - self.kept, "what was promised was kept");
+        let Some(promise) = &mut self.promise else {
+            panic!("a write is let in before it is stored")
+        };
+        promise.kept(u64::from(blocks));
+        let left = u64::from(self.blocks - self.kept);
+        assert_eq!(promise.left(), left, "what was promised was kept");
     }
 }
 
@@ -86,7 +95,12 @@ impl Shard {
     /// # Errors
     /// As [`Volume::write`](crate::Volume::write).
     #[inline]
-    pub fn begin_write(&self, volume: &State, offset: u64, data: &[u8]) -> Result<Outcome<Writing>> {
+    pub fn begin_write(
+        &self,
+        volume: &State,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<Outcome<Writing>> {
         volume.check(offset, u64_of(data.len()))?;
         // Among users of smaller blocks everybody takes turns: a write of a part must not bring back
         // what a whole one replaced.
@@ -109,12 +123,12 @@ impl Shard {
     /// As [`Volume::write`](crate::Volume::write).
     pub async fn finish_write(
         &self,
-        writing: Writing,
+        writing: &mut Writing,
         volume: &State,
         offset: u64,
         data: &[u8],
     ) -> Result<()> {
-        match writing.step {
+        match &mut writing.step {
             Step::Turn => self.write_in_turn(volume, offset, data).await,
             Step::Blocks(walk) => {
                 let first = Key::new(volume.view, offset / BLOCK_BYTES);
@@ -129,10 +143,9 @@ impl Shard {
     /// # Errors
     /// As [`Volume::write`](crate::Volume::write).
     pub async fn write_bytes(&self, volume: &State, offset: u64, data: &[u8]) -> Result<()> {
-        match self.begin_write(volume, offset, data)? {
-            Outcome::Done => Ok(()),
-            Outcome::Wait(writing) => self.finish_write(writing, volume, offset, data).await,
-        }
+        let begun = self.begin_write(volume, offset, data)?;
+        let Outcome::Wait(mut writing) = begun else { return Ok(()) };
+        self.finish_write(&mut writing, volume, offset, data).await
     }
 
     /// Writes whole blocks from `first` on; durable when this returns.
@@ -141,16 +154,15 @@ impl Shard {
     /// `Full` when the pool has no space for more contents, `Failed` when the log or too many drives
     /// failed.
     pub async fn write(&self, view: View, first: u64, data: &[u8]) -> Result<()> {
-        match self.begin_blocks(Key::new(view, first), data)? {
-            Outcome::Done => Ok(()),
-            Outcome::Wait(walk) => self.finish_blocks(walk, data).await,
-        }
+        let begun = self.begin_blocks(Key::new(view, first), data)?;
+        let Outcome::Wait(mut walk) = begun else { return Ok(()) };
+        self.finish_blocks(&mut walk, data).await
     }
 
     #[inline]
     fn begin_blocks(&self, first: Key, data: &[u8]) -> Result<Outcome<Walk>> {
         let mut walk = Walk::new(first, data);
-        walk.promise = self.try_admit(first, walk.blocks)?;
+        walk.promise = self.try_admit(first, u64::from(walk.blocks))?;
         if walk.promise.is_none() {
             return Ok(Outcome::Wait(walk));
         }
@@ -164,16 +176,17 @@ impl Shard {
                 return Ok(Outcome::Wait(walk));
             }
         }
-        count(&self.counters.written, walk.blocks);
+        count(&self.counters.written, u64::from(walk.blocks));
         Ok(Outcome::Done)
     }
 
-    async fn finish_blocks(&self, mut walk: Walk, data: &[u8]) -> Result<()> {
+    async fn finish_blocks(&self, walk: &mut Walk, data: &[u8]) -> Result<()> {
         if walk.promise.is_none() {
-            walk.promise = Some(self.admit(walk.first, walk.blocks).await?);
+            let promise = self.wait_for_admission(walk.first, u64::from(walk.blocks)).await?;
+            walk.promise = Some(promise);
         }
         loop {
-            if let Some((sequence, _)) = walk.committed {
+            if let Some(Committed { sequence, .. }) = walk.committed {
                 self.log.make_durable(sequence).await.map_err(|e| self.why(e))?;
                 walk.keep();
                 self.note_change();
@@ -184,20 +197,21 @@ impl Shard {
             self.look_at_log();
             let (key, blocks) = walk.next();
             let reserved = self.log.reserve(key, blocks).await.map_err(|e| self.why(e))?;
-            self.store(&mut walk, reserved, data)?;
+            self.store(walk, reserved, data)?;
         }
-        count(&self.counters.written, walk.blocks);
+        count(&self.counters.written, u64::from(walk.blocks));
         Ok(())
     }
 
     /// Stores a write's next blocks in what was reserved for them.
     #[inline]
     fn store(&self, walk: &mut Walk, mut reserved: Reserved<'_>, data: &[u8]) -> Result<()> {
-        let begin = usize64(walk.blocks - walk.left()) * BLOCK;
+        assert_eq!(data.len(), usize32(walk.blocks) * BLOCK, "a write keeps its data");
+        let begin = usize32(walk.blocks - walk.left()) * BLOCK;
         reserved.fill(&data[begin..begin + reserved.left()]).map_err(|e| self.why(e))?;
-        let blocks = u64_of(walk.next().1);
+        let blocks = u32_of(walk.next().1);
         let stored = reserved.commit().map_err(|e| self.why(e))?;
-        walk.committed = Some((stored.sequence, blocks));
+        walk.committed = Some(Committed { sequence: stored.sequence, blocks });
         if stored.is_durable {
             walk.keep();
             self.note_change();
@@ -212,15 +226,16 @@ impl Shard {
     pub async fn punch(&self, view: View, first: u64, blocks: u64) -> Result<()> {
         self.writer.check()?;
         self.look_at_log();
-        self.append(Append::Hole { key: Key::new(view, first), count: blocks }).await?;
+        let hole = Append::Hole { key: Key::new(view, first), count: blocks };
+        self.appended(self.log.append(hole).await)?;
         self.freed.set(self.freed.get().saturating_add(blocks.min(self.held())));
         self.room.note_hole();
         Ok(())
     }
 
-    /// As [`Log::append`](crate::log::Log::append), but for the error.
-    pub(super) async fn append(&self, record: Append<'_>) -> Result<()> {
-        self.log.append(record).await.map_err(|e| self.why(e))?;
+    /// Takes note of a record that was appended, or says why it was not.
+    pub(super) fn appended(&self, done: Result<u64>) -> Result<()> {
+        done.map_err(|e| self.why(e))?;
         self.note_change();
         Ok(())
     }

@@ -49,7 +49,7 @@ pub(crate) use fence::{Answer as Done, Answers as Pending};
 pub use flush::flush_all;
 pub(crate) use gather::{charge, charge_to_send};
 
-use crate::reservation::{HostId, Notice};
+use crate::reservation::{CommandGroup, HostId, Notice};
 
 /// What a command needs of the queue that it came from.
 pub trait Slot {
@@ -206,32 +206,62 @@ pub fn begin(at: &Attached, sqe: &Sqe, slot: &impl Slot) -> AtOnce {
 }
 
 /// Executes one command that is not part of a fused operation, from where [`begin`] left it.
-pub async fn execute(at: &Attached, sqe: &Sqe, begun: Begun, slot: &impl Slot) -> Reply {
-    let done = match begun {
-        Begun::Read(run, reading) => read::go_on(at, run, reading, slot).await,
-        Begun::Write(rest) => write::go_on(at, rest, sqe, slot).await,
-        Begun::Nothing => return execute_anew(at, sqe, slot).await,
-    };
-    done.unwrap_or_else(Reply::failed)
+#[expect(clippy::manual_async_fn, reason = "an async fn keeps what it is given twice")]
+pub fn execute(
+    at: &Attached,
+    sqe: &Sqe,
+    mut begun: Begun,
+    slot: &impl Slot,
+) -> impl Future<Output = Reply> {
+    // What is begun has its place here, once: each slot of each queue has as much memory.
+    async move {
+        if matches!(begun, Begun::Nothing) {
+            let other = match look(at, sqe, &mut begun) {
+                Ok(other) => other,
+                Err(status) => return Reply::failed(status),
+            };
+            if let Some(command) = other {
+                return execute_other(at, command, sqe, slot).await;
+            }
+        }
+        let done = match &mut begun {
+            Begun::Read(run, reading) => read::go_on(at, *run, reading.take(), slot).await,
+            Begun::Write(rest) => write::go_on(at, rest, sqe, slot).await,
+            Begun::Nothing => Err(Status::INTERNAL_ERROR.with_dnr()),
+        };
+        done.unwrap_or_else(Reply::failed)
+    }
 }
 
-/// Executes one command of which nothing is done.
-async fn execute_anew(at: &Attached, sqe: &Sqe, slot: &impl Slot) -> Reply {
-    if let Err(status) = at.permit_access() {
-        return Reply::failed(status);
-    }
-    let command = match Command::parse(sqe) {
-        Ok(command) => command,
-        Err(refusal) => return Reply::failed(refusal.status()),
+/// Looks at what a command is, and begins with the blocks and rights of a read or a write; gives any other.
+fn look(at: &Attached, sqe: &Sqe, begun: &mut Begun) -> Result<Option<Command>, Status> {
+    at.permit_access()?;
+    *begun = match Command::parse(sqe).map_err(|refusal| refusal.status())? {
+        Command::Read(read) => {
+            let run = at.transfer(read.range, sqe)?;
+            at.permit(CommandGroup::Read)?;
+            Begun::Read(run, None)
+        }
+        Command::Write(write) if !write.fused => {
+            let run = at.transfer(write.range, sqe)?;
+            at.permit_change()?;
+            Begun::Write(write::Rest { run, fua: write.fua, writing: None })
+        }
+        command => return Ok(Some(command)),
     };
+    Ok(None)
+}
+
+/// Executes one command that is neither a read nor a write.
+async fn execute_other(at: &Attached, command: Command, sqe: &Sqe, slot: &impl Slot) -> Reply {
     let done = match command {
-        Command::Read(read) => read::read(at, &read, sqe, slot).await,
-        Command::Write(write) if !write.fused => write::write(at, &write, sqe, slot).await,
         Command::Compare(compare) if !compare.fused => {
             compare::compare(at, &compare, sqe, slot).await
         }
         // Half of a fused operation is not a command.
-        Command::Write(_) | Command::Compare(_) => Err(Status::INVALID_FIELD.with_dnr()),
+        Command::Read(_) | Command::Write(_) | Command::Compare(_) => {
+            Err(Status::INVALID_FIELD.with_dnr())
+        }
         Command::Flush => flush::flush(at).await,
         Command::WriteZeroes(zeroes) => write_zeroes::write_zeroes(at, &zeroes, slot).await,
         Command::DatasetManagement(dataset) => {

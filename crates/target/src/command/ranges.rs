@@ -214,7 +214,8 @@ impl Drop for Ranges {
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        self.ranges.under_way.borrow_mut().remove(self.index);
+        let entered = self.ranges.under_way.borrow_mut().remove(self.index);
+        assert!(entered.is_some(), "a command that leaves has entered");
         self.ranges.ended.raise();
     }
 }

@@ -37,12 +37,7 @@ pub fn look_ahead(at: &Attached, command: &Read) -> bool {
 /// # Errors
 /// The status that completes the command.
 #[inline]
-pub fn begin(
-    at: &Attached,
-    command: &Read,
-    sqe: &Sqe,
-    slot: &impl Slot,
-) -> Result<AtOnce, Status> {
+pub fn begin(at: &Attached, command: &Read, sqe: &Sqe, slot: &impl Slot) -> Result<AtOnce, Status> {
     if matches!(at.namespace().backend, Backend::Absent { .. }) {
         return Ok(AtOnce::Waits(Begun::Nothing));
     }
@@ -93,21 +88,6 @@ fn of_memory(at: &Attached, run: Blocks, slot: &impl Slot) -> Result<AtOnce, Sta
     region.prefetch_start(run.offset, length);
     let (region, offset) = (region.clone(), run.offset);
     Ok(AtOnce::Done(Reply::with_data(Payload::Region { region, offset, length })))
-}
-
-/// A read that was not looked at where it was dispatched, or whose blocks are not what they should be where they lie.
-///
-/// # Errors
-/// The status that completes the command.
-pub async fn read(
-    at: &Attached,
-    command: &Read,
-    sqe: &Sqe,
-    slot: &impl Slot,
-) -> Result<Reply, Status> {
-    let run = at.transfer(command.range, sqe)?;
-    at.permit(CommandGroup::Read)?;
-    go_on(at, run, None, slot).await
 }
 
 /// A read that has to wait, for room or for what is not in memory, from where it was left.

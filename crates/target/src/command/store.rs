@@ -104,14 +104,13 @@ impl Attached {
     pub(super) async fn finish_write(
         &self,
         run: Blocks,
-        writing: Writing,
-        data: Option<Gathered>,
+        writing: &mut Writing,
+        data: &[u8],
     ) -> Result<(), Status> {
         let _in_use = self.use_backend(run.offset, run.length)?;
         let Backend::Volume(volume) = &self.namespace().backend else {
             return Err(Status::INTERNAL_ERROR.with_dnr());
         };
-        let data = data.as_deref().unwrap_or_default();
         let written = volume.finish_write(writing, run.offset, data).await;
         written.map_err(|e| status_of_volume(volume, &e, false))
     }

@@ -14,8 +14,8 @@ use crate::namespace::Backend;
 /// What is left of a write whose blocks and rights were looked at.
 #[derive(Debug)]
 pub struct Rest {
-    run: Blocks,
-    fua: bool,
+    pub(super) run: Blocks,
+    pub(super) fua: bool,
     pub(super) writing: Option<Writing>,
 }
 
@@ -36,9 +36,7 @@ pub fn begin(
     }
     let run = at.transfer(command.range, sqe)?;
     at.permit_change()?;
-    let waits = |writing| {
-        Ok(AtOnce::Waits(Begun::Write(Rest { run, fua: command.fua, writing })))
-    };
+    let waits = |writing| Ok(AtOnce::Waits(Begun::Write(Rest { run, fua: command.fua, writing })));
     if matches!(backend, Backend::Drive(_)) || !at.ranges().may_enter(run.range) {
         return waits(None);
     }
@@ -56,21 +54,6 @@ pub fn begin(
     }
 }
 
-/// A write that was not looked at where it was dispatched.
-///
-/// # Errors
-/// The status that completes the command.
-pub async fn write(
-    at: &Attached,
-    command: &Write,
-    sqe: &Sqe,
-    slot: &impl Slot,
-) -> Result<Reply, Status> {
-    let run = at.transfer(command.range, sqe)?;
-    at.permit_change()?;
-    go_on(at, Rest { run, fua: command.fua, writing: None }, sqe, slot).await
-}
-
 /// A write that has to wait, for its data or for the backend, from where it was left. Must be polled first in the turn
 /// in which the capsule arrived.
 ///
@@ -78,19 +61,19 @@ pub async fn write(
 /// The status that completes the command.
 pub async fn go_on(
     at: &Attached,
-    rest: Rest,
+    rest: &mut Rest,
     sqe: &Sqe,
     slot: &impl Slot,
 ) -> Result<Reply, Status> {
-    let Rest { run, fua, writing } = rest;
-    if let Some(writing) = writing {
-        // Nobody ran since it was begun: the range is entered without waiting, and what is in the capsule is still there.
-        let _under_way = at.ranges().enter(run.range).await;
+    let (run, fua) = (rest.run, rest.fua);
+    if let Some(writing) = &mut rest.writing {
         let data = match writing.needs_data() {
             true => Some(gather(sqe, slot, run.bytes()).await?),
             false => None,
         };
-        at.finish_write(run, writing, data).await?;
+        // Nobody ran since it was begun: what is in the capsule was still there, and the range is entered at once.
+        let _under_way = at.ranges().enter(run.range).await;
+        at.finish_write(run, writing, data.as_deref().unwrap_or_default()).await?;
         return Ok(Reply::SUCCESS);
     }
     let data = gather(sqe, slot, run.bytes()).await?;

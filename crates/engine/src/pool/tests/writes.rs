@@ -28,8 +28,8 @@ fn fill(volume: &Volume) -> (u64, Writing) {
     begun.expect("8 MiB of log do not hold 16")
 }
 
-async fn finish(volume: &Volume, writing: Writing, at: u64, data: &[u8]) -> crate::Result<()> {
-    volume.finish_write(writing, at * BLOCK as u64, data).await
+async fn finish(v: &Volume, mut writing: Writing, at: u64, data: &[u8]) -> crate::Result<()> {
+    v.finish_write(&mut writing, at * BLOCK as u64, data).await
 }
 
 async fn on_drives() -> (Pool, Volume) {

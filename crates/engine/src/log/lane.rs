@@ -8,45 +8,16 @@ use super::record::{CrcList, HEADER, Kind, Record, list_bytes, reference_at};
 use super::refer::Referred;
 use super::{Data, Found, Item, Reference, What};
 use crate::address::{BLOCK, Key};
-use crate::canary::{self, Canary};
 use crate::error::{Error, Kind as ErrorKind, Result};
 use std::collections::VecDeque;
+use stdx::crc32c;
 use stdx::num::{low32, u32_of, u64_of, usize64};
-use stdx::{crc32c, crc32c_append};
 
 /// A place in the log: a record's sequence, and where it begins in bytes since the log's beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Mark {
     pub sequence: u64,
     pub position: u64,
-}
-
-/// Where the next record is to be, and what is stored of it.
-pub(super) struct Range {
-    kind: Kind,
-    /// The head, which nobody moves meanwhile.
-    head: Mark,
-    /// Bytes that are skipped before the record, at the ring's end.
-    skipped: u64,
-    /// Bytes of its contents that are stored, and the checksum of those of a block that is not whole yet.
-    filled: usize,
-    crc: u32,
-    /// As of which the devices have them.
-    changes: u64,
-}
-
-impl Range {
-    pub const fn kind(&self) -> Kind {
-        self.kind
-    }
-
-    /// Bytes of its contents that are not stored yet.
-    pub const fn left(&self) -> usize {
-        match self.kind {
-            Kind::Write { blocks, .. } => blocks * BLOCK - self.filled,
-            _ => 0,
-        }
-    }
 }
 
 /// tail <= handed <= settled <= head.
@@ -69,9 +40,9 @@ pub(super) struct Lane {
     /// The shared blocks that records refer to, those not durable yet included, and records to come.
     pub referred: Referred,
     /// A range behind the head is filled: nobody else moves the head.
-    reserved: bool,
+    pub reserved: bool,
     /// Of the blocks in that range.
-    list: CrcList,
+    pub list: CrcList,
     /// Of those of a record that is read again.
     list_read: CrcList,
     ahead: Vec<(Mark, Record)>,
@@ -119,7 +90,7 @@ impl Lane {
     }
 
     /// Bytes from a position to the ring's end.
-    const fn to_end(&self, position: u64) -> u64 {
+    pub const fn to_end(&self, position: u64) -> u64 {
         self.control.ring - self.at(position)
     }
 
@@ -136,100 +107,9 @@ impl Lane {
             && (references == 0 || self.referred.in_records() + references <= REFERENCES_MAX)
     }
 
-    /// Reserves a range for a record, for which there is room.
-    pub fn reserve(&mut self, kind: Kind, store: &Store) -> Range {
-        assert!(!self.reserved, "one range is reserved at a time");
-        self.reserved = true;
-        let end = self.to_end(self.head.position);
-        let skipped = if kind.bytes() > end { end } else { 0 };
-        self.list.clear();
-        if let Kind::Write { key, blocks } = kind {
-            self.blocks.prefetch(key, u64_of(blocks));
-        }
-        Range { kind, head: self.head, skipped, filled: 0, crc: 0, changes: store.changes() }
-    }
-
-    /// What was reserved is filled no more.
-    pub fn release(&mut self) {
-        assert!(self.reserved, "what is released was reserved");
-        self.reserved = false;
-    }
-
-    /// Whether a range behind the head is filled.
-    pub const fn is_reserved(&self) -> bool {
-        self.reserved
-    }
-
-    /// Where the contents of what was reserved begin.
-    const fn contents(&self, range: &Range) -> u64 {
-        let record = self.at(range.head.position + range.skipped);
-        match range.kind {
-            Kind::Write { blocks, .. } => record + u64_of(HEADER) + list_bytes(blocks),
-            _ => record + u64_of(HEADER),
-        }
-    }
-
-    /// Stores the next bytes of the contents, noting each block's checksum while the block is in the core's cache.
-    pub fn fill_range(&mut self, range: &mut Range, piece: &[u8], store: &Store) -> Result<()> {
-        assert!(self.reserved && piece.len() <= range.left(), "what is filled was reserved");
-        let mut at = self.contents(range) + u64_of(range.filled);
-        let mut rest = piece;
-        while !rest.is_empty() {
-            let begun = range.filled % BLOCK;
-            let (part, more) = rest.split_at(rest.len().min(BLOCK - begun));
-            // Stored first: the stores drain while the checksum is computed.
-            store.put(at, part)?;
-            range.crc = if begun == 0 { crc32c(part) } else { crc32c_append(range.crc, part) };
-            range.filled += part.len();
-            if range.filled.is_multiple_of(BLOCK) {
-                self.list.push(range.crc);
-            }
-            at += u64_of(part.len());
-            rest = more;
-        }
-        Ok(())
-    }
-
-    /// Makes a record of what was reserved and filled; `body` is what follows the header of references. On memory it
-    /// is durable when this returns.
-    pub fn commit(&mut self, range: &Range, body: &[u8], store: &Store) -> Result<Mark> {
-        let kind = range.kind;
-        assert!(self.reserved && range.left() == 0, "what is committed was reserved, and filled");
-        assert_eq!(range.head, self.head, "nobody moves the head while a range is reserved");
-        if let Kind::Write { blocks, .. } = kind {
-            assert_eq!(self.list.len(), blocks, "each block has its checksum");
-        }
-        if range.changes != store.changes() && range.filled > 0 {
-            self.fill_again(range, store)?;
-        }
-        if range.skipped > 0 {
-            self.pad(range.skipped, store)?;
-        }
-        let mark = self.store_header(kind, body, store)?;
-        assert_eq!(self.head, Self::after(mark, kind), "what was reserved was committed");
-        self.refer(kind, body);
-        if store.is_memory() {
-            if !canary::has(Canary::SkipsFence) {
-                store.fence();
-            }
-            self.publish(mark, kind);
-            self.settled = self.head;
-        } else if kind.is_stretch() {
-            self.stretches_pending += 1;
-        }
-        Ok(mark)
-    }
-
-    /// Has devices that came meanwhile have what was filled.
-    fn fill_again(&self, range: &Range, store: &Store) -> Result<()> {
-        let at = self.contents(range);
-        let bytes = store.with(at, range.filled, <[u8]>::to_vec)?;
-        store.put(at, &bytes)
-    }
-
     /// Stores the header and list, or references, of the record at the head, and moves the head past
     /// it.
-    fn store_header(&mut self, kind: Kind, body: &[u8], store: &Store) -> Result<Mark> {
+    pub fn store_header(&mut self, kind: Kind, body: &[u8], store: &Store) -> Result<Mark> {
         let mark = self.head;
         let data_crc = match kind {
             Kind::Write { .. } => self.list.data_crc(),
@@ -256,7 +136,7 @@ impl Lane {
     }
 
     /// Skips bytes of the ring.
-    fn pad(&mut self, bytes: u64, store: &Store) -> Result<()> {
+    pub fn pad(&mut self, bytes: u64, store: &Store) -> Result<()> {
         self.store_header(Kind::Pad { bytes }, &[], store)?;
         Ok(())
     }
@@ -277,7 +157,7 @@ impl Lane {
     }
 
     /// Lets lookups find the record just stored, whose checksums are in the list.
-    fn publish(&mut self, mark: Mark, kind: Kind) {
+    pub fn publish(&mut self, mark: Mark, kind: Kind) {
         match kind {
             Kind::Write { key, blocks } => {
                 let data = mark.position + u64_of(HEADER) + list_bytes(blocks);
@@ -305,7 +185,7 @@ impl Lane {
     }
 
     /// Takes note of what a record refers to.
-    fn refer(&mut self, kind: Kind, body: &[u8]) {
+    pub fn refer(&mut self, kind: Kind, body: &[u8]) {
         let Kind::Refer { blocks, .. } = kind else { return };
         let references = (0..blocks).filter_map(|n| reference_at(body, n));
         self.referred.add_record(references.map(|(_, entry)| entry.location));
@@ -360,7 +240,7 @@ impl Lane {
     }
 
     /// The mark of the record after this one.
-    const fn after(mark: Mark, kind: Kind) -> Mark {
+    pub const fn after(mark: Mark, kind: Kind) -> Mark {
         Mark { sequence: mark.sequence + 1, position: mark.position + kind.bytes() }
     }
 

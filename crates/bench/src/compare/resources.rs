@@ -9,6 +9,8 @@ use super::server::{Flashloom, Server};
 
 /// How long the idle share is measured.
 const IDLE: Duration = Duration::from_secs(10);
+/// Commands a second of a host that has little to do.
+const RATES: [u32; 3] = [100, 1000, 10_000];
 /// How long clients may take to connect.
 const CONNECT_PROBES: u32 = 200;
 const PROBE: Duration = Duration::from_millis(50);
@@ -21,17 +23,13 @@ pub fn print(program: &Path) -> Result<(), String> {
     println!("\n| case | figure |");
     println!("|---|---|");
     let server = Flashloom::start(program, "adaptive")?;
-    let idle = with_queues(program, &server, 16, 1, || {
-        let before = cpu_seconds(server.id())?;
-        std::thread::park_timeout(IDLE);
-        Ok((cpu_seconds(server.id())? - before) / IDLE.as_secs_f64())
-    })?;
+    let idle = with_queues(program, &server, (16, 1), Some(1), || share(server.id()))?;
     println!(
         "| idle processor share, 16 connected queues, adaptive | {:.2} % of a core |",
         idle * 100.0
     );
     let (before, after) = (resident_mib(server.id())?, {
-        with_queues(program, &server, 128, 128, || {
+        with_queues(program, &server, (128, 128), None, || {
             std::thread::park_timeout(Duration::from_secs(2));
             resident_mib(server.id())
         })?
@@ -40,20 +38,36 @@ pub fn print(program: &Path) -> Result<(), String> {
     println!(
         "| resident size, 128 queues of depth 128 under 4K random reads of 64 MiB | {after:.0} MiB |"
     );
-    let _ = server.port();
+    for poll in ["adaptive", "eager"] {
+        let server = Flashloom::start(program, poll)?;
+        for rate in RATES {
+            let share = with_queues(program, &server, (1, 1), Some(rate), || share(server.id()))?;
+            let share = share * 100.0;
+            println!(
+                "| processor share, one host at {rate} IOPS, {poll} | {share:.2} % of a core |"
+            );
+        }
+    }
     Ok(())
 }
 
-/// Runs `measure` while a client holds `queues` connected queues of `depth`. With one command a
-/// second and queue the client keeps them open without using them.
+/// What a process takes of a core meanwhile.
+fn share(id: u32) -> Result<f64, String> {
+    let before = cpu_seconds(id)?;
+    std::thread::park_timeout(IDLE);
+    Ok((cpu_seconds(id)? - before) / IDLE.as_secs_f64())
+}
+
+/// Runs `measure` while a client holds so many connected queues of a depth, with so many commands a second over all
+/// of them at most: one keeps them open without using them.
 fn with_queues<T>(
     program: &Path,
     server: &Flashloom,
-    queues: u16,
-    depth: u16,
+    (queues, depth): (u16, u16),
+    rate: Option<u32>,
     measure: impl FnOnce() -> Result<T, String>,
 ) -> Result<T, String> {
-    let rate = if depth == 1 { "--rate-iops 1" } else { "" };
+    let rate = rate.map_or(String::new(), |rate| format!("--rate-iops {rate}"));
     let args = format!(
         "bench --traddr 127.0.0.1 --trsvcid {} --subnqn {} --nsid 1 --rw randread --bs 4k --size 64MiB \
          --iodepth {depth} --queues {queues} --runtime 60s --cpus 1 --poll interrupt {rate} -o json",

@@ -301,7 +301,10 @@ impl Spec {
                 let poll = <Poll as ValueEnum>::from_str(value, false);
                 job.poll = poll
                     .map_err(|_| {
-                        Refused::new(format!("poll `{value}`"), "write adaptive, busy or interrupt")
+                        Refused::new(
+                            format!("poll `{value}`"),
+                            "write adaptive, eager, busy or interrupt",
+                        )
                     })?
                     .policy();
             }

@@ -61,7 +61,7 @@ fn what_is_wrong_is_said_with_what_would_be_right() {
         ("flashloom serve memory:1GiB --listen nowhere", "127.0.0.1:4420"),
         ("flashloom serve memory:1GiB --cpus 3-1", "runs backwards"),
         ("flashloom serve memory:1GiB --subnqn x", "does not begin with"),
-        ("flashloom serve memory:1GiB --poll sometimes", "adaptive, busy, interrupt"),
+        ("flashloom serve memory:1GiB --poll sometimes", "adaptive, eager, busy, interrupt"),
         ("flashloom serve memory:1GiB --discovery 0", "off"),
         ("flashloom serve memory:1GiB --block-size 520", "512 or 4096"),
         ("flashloom serve memory:1GiB --config f.toml", "cannot be used with"),

@@ -38,7 +38,7 @@ const LAST_BACKOFF: u32 = 1024;
 
 /// What is known of the gaps, from 0 (all are long) to this (all are short).
 const SCORE_MAX: u32 = 8;
-/// From here on whole spins pay. A whole spin in vain costs about as much as two that find work save.
+/// From here on spins are whole ones. One in vain counts as two that found work: they go on while two gaps of three are short.
 const SCORE_PAYS: u32 = 4;
 const SCORE_IN_VAIN: u32 = 2;
 /// While gaps seem long, a whole spin in so many looks whether they still are.

@@ -10,7 +10,7 @@ use api::v1::{
 use api::value::{Address, Nqn};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
-use hyper::{Method, Request, header};
+use hyper::{Method, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -21,7 +21,7 @@ use crate::limits::RESPONSE_BYTES;
 mod jobs;
 mod pools;
 
-pub use jobs::Asking;
+pub use jobs::{Asking, Begun};
 
 /// Why there is no answer, or not the one hoped for.
 #[derive(Debug, thiserror::Error)]
@@ -59,17 +59,17 @@ impl Client {
 
     /// Sends a request; returns the answer's bytes.
     async fn send(&self, method: Method, path: &str, body: Vec<u8>) -> Result<Bytes> {
-        self.send_with(method, path, body, &[]).await
+        self.send_with(method, path, body, &[]).await.map(|(_, answer)| answer)
     }
 
-    /// Likewise, with headers beside the usual ones.
+    /// Likewise, with headers beside the usual ones; returns the status, too.
     async fn send_with(
         &self,
         method: Method,
         path: &str,
         body: Vec<u8>,
         headers: &[(&str, &str)],
-    ) -> Result<Bytes> {
+    ) -> Result<(StatusCode, Bytes)> {
         let unreachable = |source| Error::Unreachable { path: self.socket.clone(), source };
         let stream = UnixStream::connect(&self.socket).await.map_err(unreachable)?;
         let garbled = |error: hyper::Error| Error::Garbled(error.to_string());
@@ -90,7 +90,7 @@ impl Client {
             let body = Limited::new(body, RESPONSE_BYTES).collect().await;
             let body = body.map_err(|error| Error::Garbled(error.to_string()))?.to_bytes();
             if head.status.is_success() {
-                return Ok(body);
+                return Ok((head.status, body));
             }
             Err(match serde_json::from_slice(&body) {
                 Ok(problem) => Error::Refused(problem),

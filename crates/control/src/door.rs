@@ -138,7 +138,7 @@ pub struct Asked {
     pub key: Option<String>,
     /// `Prefer: respond-async` (RFC 7240, 4.1): with the job, not with what came of it.
     pub is_async: bool,
-    /// `wait=SECONDS` beside it (4.3): that long, if the job is not over before.
+    /// `wait=SECONDS` beside it (4.3): only if the job is not over by then.
     pub wait: Duration,
 }
 

@@ -246,6 +246,32 @@ fn documents_that_do_not_fit_are_refused_with_the_reason() {
     });
 }
 
+/// RFC 7240, 4.3: a caller who waits is answered as without a job, unless it takes longer.
+#[test]
+fn a_job_that_is_over_in_time_is_answered_with_what_came_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    with_node(dir.path(), async |_| {
+        let socket = dir.path().join("api.sock");
+        let ask = async |path: &str, body: &str, prefer: &str| {
+            let line = format!("prefer: respond-async{prefer}\r\ncontent-type");
+            raw(&socket, &post(path, body).replacen("content-type", &line, 1)).await
+        };
+        let drive = dir.path().join("d0").display().to_string();
+        let pool = format!(
+            "{{\"name\":\"fast\",\"drives\":[\"{drive},size=192MiB\"],\"log_size\":\"16MiB\"}}"
+        );
+        let made = ask("/v1/pools", &pool, ", wait=60").await;
+        assert!(made.starts_with("HTTP/1.1 201") && !made.contains("preference-applied"), "{made}");
+        assert!(made.contains("\"name\":\"fast\"") && !made.contains("\"progress\":"), "{made}");
+        let refused = ask("/v1/pools", &pool, ", wait=60").await;
+        assert!(refused.starts_with("HTTP/1.1 4") && refused.contains("\"kind\":"), "{refused}");
+        let volume = "{\"name\":\"v\",\"size\":\"1MiB\"}";
+        let job = ask("/v1/pools/fast/volumes", volume, "").await;
+        assert!(job.starts_with("HTTP/1.1 202") && job.contains("location: /v1/jobs/"), "{job}");
+        assert!(job.contains("preference-applied: respond-async"), "{job}");
+    });
+}
+
 #[test]
 fn metrics_are_prometheus_text() {
     let dir = tempfile::tempdir().unwrap();

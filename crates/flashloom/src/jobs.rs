@@ -5,7 +5,7 @@ use std::time::Duration;
 use api::v1::{Job, JobState, Problem};
 use comfy_table::Table;
 use control::Client;
-use control::client::Asking;
+use control::client::{Asking, Begun};
 
 use crate::cli::{Global, JobArgs, JobVerb};
 use crate::exit::{Exit, Failure, Outcome};
@@ -43,26 +43,29 @@ pub fn job(global: &Global, verb: JobVerb) -> Outcome {
     }
 }
 
-/// Has the daemon begin a job, and waits for its end. `None` if that is not wanted: the job is printed then.
-pub fn follow<F>(
+/// Has the daemon begin a job, waits for its end, and gives what came of it: what it was answered with where it was over
+/// soon, else what `outcome` asks for. `None` if nobody is to wait: the job is printed then.
+pub fn follow<T, F, O>(
     global: &Global,
     how: &JobArgs,
     begin: impl FnOnce(Client, Asking) -> F,
-) -> Outcome<Option<Job>>
+    outcome: impl FnOnce(Client, Job) -> O,
+) -> Outcome<Option<T>>
 where
-    F: Future<Output = control::client::Result<Job>>,
+    F: Future<Output = control::client::Result<Begun<T>>>,
+    O: Future<Output = control::client::Result<T>>,
 {
     let asking = Asking { key: how.request_key.clone(), wait: if how.no_wait { 0 } else { LOOK } };
-    let begun = ask(global, |client| begin(client, asking))?;
+    let job = match ask(global, |client| begin(client, asking))? {
+        Begun::Over(outcome) => return Ok(Some(outcome)),
+        Begun::Job(job) => job,
+    };
     if how.no_wait {
-        print(global.output, &begun, job_facts)?;
+        print(global.output, &*job, job_facts)?;
         return Ok(None);
     }
-    let over = match begun.state.is_over() {
-        true => begun,
-        false => ask(global, async |client| wait(&client, begun.id, None).await)?,
-    };
-    succeeded(over).map(Some)
+    let over = succeeded(ask(global, async |client| wait(&client, job.id, None).await)?)?;
+    ask(global, |client| outcome(client, over)).map(Some)
 }
 
 /// Waits until a job is over, or for so long, and shows how far it is.

@@ -1,8 +1,8 @@
 //! Commands about pools, drives and volumes, which speak to the running daemon.
 
 use api::v1::{
-    Drive, DriveHealth, DriveRejoin, FoundPool, LogMove, LogMoved, NewMapping, NewPool, NewVolume,
-    Pool, PoolImport, PoolSpace, PoolStatus, Volume, VolumeChange,
+    Drive, DriveHealth, DriveRejoin, FoundPool, Job, LogMove, LogMoved, NewMapping, NewPool,
+    NewVolume, Pool, PoolImport, PoolSpace, PoolStatus, Volume, VolumeChange,
 };
 use api::value::{DrivePath, LogPlace, Name, Size, VolumePath};
 use comfy_table::Table;
@@ -26,9 +26,9 @@ pub fn pool(global: &Global, verb: PoolVerb) -> Outcome {
             let begin = async |client: Client, asking: Asking| {
                 client.begin_create_pool(&new, &asking).await
             };
-            let Some(_) = follow(global, &how, begin)? else { return Ok(()) };
-            let made = ask(global, async |client| client.pool(&new.name).await)?;
-            print(global.output, &made, pool_facts)
+            let outcome = async |client: Client, _| client.pool(&new.name).await;
+            let made = follow(global, &how, begin, outcome)?;
+            made.map_or(Ok(()), |made| print(global.output, &made, pool_facts))
         }
         PoolVerb::List => {
             let all = ask(global, async |client| client.pools().await)?;
@@ -42,7 +42,7 @@ pub fn pool(global: &Global, verb: PoolVerb) -> Outcome {
             let begin = async |client: Client, asking: Asking| {
                 client.begin_export_pool(&name, &asking).await
             };
-            follow(global, &how, begin).map(drop)
+            follow(global, &how, begin, async |_, _| Ok(())).map(drop)
         }
         PoolVerb::Import { name, drive, log, dry_run, yes, degraded, accept_loss, force, how } => {
             let (drives, log) = absolute(MadeOf { drive, log })?;
@@ -63,9 +63,10 @@ pub fn pool(global: &Global, verb: PoolVerb) -> Outcome {
             let begin = async |client: Client, asking: Asking| {
                 client.begin_import_pool(&from, &asking).await
             };
-            let Some(job) = follow(global, &how, begin)? else { return Ok(()) };
-            let name: Name = job.target.parse()?;
-            let opened = ask(global, async |client| client.pool(&name).await)?;
+            let outcome = async |client: Client, job: Job| {
+                client.pool(&job.target.parse().map_err(garbled)?).await
+            };
+            let Some(opened) = follow(global, &how, begin, outcome)? else { return Ok(()) };
             if accept_loss {
                 eprintln!(
                     "Opened without what its commit log lost, if anything: writes that were \
@@ -80,6 +81,10 @@ pub fn pool(global: &Global, verb: PoolVerb) -> Outcome {
     }
 }
 
+fn garbled(what: impl ToString) -> control::client::Error {
+    control::client::Error::Garbled(what.to_string())
+}
+
 /// `flashloom pool log move`
 fn move_log(global: &Global, LogVerb::Move { name, to, dry_run, how }: LogVerb) -> Outcome {
     let change = LogMove { to: to.into_iter().map(whole_place).collect::<Outcome<_>>()?, dry_run };
@@ -89,7 +94,10 @@ fn move_log(global: &Global, LogVerb::Move { name, to, dry_run, how }: LogVerb) 
     }
     let begin =
         async |client: Client, asking: Asking| client.begin_move_log(&name, &change, &asking).await;
-    let moved = follow(global, &how, begin)?.and_then(|job| job.log_moved);
+    let outcome = async |_, job: Job| {
+        job.log_moved.ok_or_else(|| garbled("a log that was moved is not told of"))
+    };
+    let moved = follow(global, &how, begin, outcome)?;
     moved.map_or(Ok(()), |moved| print(global.output, &moved, moved_facts))
 }
 
@@ -335,8 +343,9 @@ pub fn volume(global: &Global, verb: VolumeVerb) -> Outcome {
             let begin = async |client: Client, asking: Asking| {
                 client.begin_create_volume(pool, &new, &asking).await
             };
-            let Some(_) = follow(global, &how, begin)? else { return Ok(()) };
-            ask(global, async |client| client.volume(&of.volume).await)?
+            let outcome = async |client: Client, _| client.volume(&of.volume).await;
+            let Some(made) = follow(global, &how, begin, outcome)? else { return Ok(()) };
+            made
         }
         VolumeVerb::List => {
             let all = ask(global, async |client| client.volumes().await)?;
@@ -372,7 +381,7 @@ pub fn volume(global: &Global, verb: VolumeVerb) -> Outcome {
             let begin = async |client: Client, asking: Asking| {
                 client.begin_delete_volume(&of.volume, &asking).await
             };
-            return follow(global, &how, begin).map(drop);
+            return follow(global, &how, begin, async |_, _| Ok(())).map(drop);
         }
         VolumeVerb::Map { of, subnqn, nsid, allow_any_host, allow_host } => {
             let new = NewMapping { subsystem: subnqn, nsid, allow_any_host, hosts: allow_host };
@@ -388,18 +397,16 @@ pub fn volume(global: &Global, verb: VolumeVerb) -> Outcome {
 /// A volume after a change; `None` when nobody waits for it.
 fn changed(
     global: &Global,
-    mut path: VolumePath,
+    path: VolumePath,
     change: &VolumeChange,
     how: &JobArgs,
 ) -> Outcome<Option<Volume>> {
+    let volume = change.name.clone().unwrap_or_else(|| path.volume.clone());
+    let then = VolumePath { volume, ..path.clone() };
     let begin = async |client: Client, asking: Asking| {
         client.begin_change_volume(&path, change, &asking).await
     };
-    let Some(_) = follow(global, how, begin)? else { return Ok(None) };
-    if let Some(name) = &change.name {
-        path.volume = name.clone();
-    }
-    ask(global, async |client| client.volume(&path).await).map(Some)
+    follow(global, how, begin, async |client: Client, _| client.volume(&then).await)
 }
 
 fn volume_table(all: &[Volume]) -> Table {

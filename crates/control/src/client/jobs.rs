@@ -1,8 +1,10 @@
 //! Requests that begin jobs, and what becomes of those.
 
-use api::v1::{Job, LogMove, NewPool, NewVolume, PoolImport, VolumeChange};
+use api::v1::{Job, LogMove, LogMoved, NewPool, NewVolume, Pool, PoolImport, Volume, VolumeChange};
 use api::value::{Name, VolumePath};
-use hyper::Method;
+use hyper::body::Bytes;
+use hyper::{Method, StatusCode};
+use serde::de::DeserializeOwned;
 
 use super::pools::volume;
 use super::{Client, Error, Result, json};
@@ -17,27 +19,64 @@ pub struct Asking {
     pub wait: u64,
 }
 
+/// What a request that begins a job is answered with.
+#[derive(Clone, Debug)]
+pub enum Begun<T> {
+    /// It was over in time; what came of it.
+    Over(T),
+    /// The job, which goes on, or was not to be waited for.
+    Job(Box<Job>),
+}
+
+impl<T> Begun<T> {
+    fn map<U>(self, over: impl FnOnce(T) -> U) -> Begun<U> {
+        match self {
+            Self::Over(what) => Begun::Over(over(what)),
+            Self::Job(job) => Begun::Job(job),
+        }
+    }
+}
+
 impl Client {
-    /// Begins a job; gives it as it is when it is over, or was waited for.
-    async fn begin(
+    /// Begins a job whose outcome has a document.
+    async fn begin<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+        asking: &Asking,
+    ) -> Result<Begun<T>> {
+        match self.begin_bytes(method, path, body, asking).await? {
+            Begun::Over(answer) => {
+                serde_json::from_slice(&answer).map(Begun::Over).map_err(garbled)
+            }
+            Begun::Job(job) => Ok(Begun::Job(job)),
+        }
+    }
+
+    async fn begin_bytes(
         &self,
         method: Method,
         path: &str,
         body: Vec<u8>,
         Asking { key, wait }: &Asking,
-    ) -> Result<Job> {
+    ) -> Result<Begun<Bytes>> {
         let prefer = format!("respond-async, wait={wait}");
         let key = key.as_deref().map(|key| ("idempotency-key", key));
         let headers: Vec<_> = [("prefer", &*prefer)].into_iter().chain(key).collect();
-        let answer = self.send_with(method, path, body, &headers).await?;
-        serde_json::from_slice(&answer).map_err(|error| Error::Garbled(error.to_string()))
+        match self.send_with(method, path, body, &headers).await? {
+            (StatusCode::ACCEPTED, job) => {
+                serde_json::from_slice(&job).map(Begun::Job).map_err(garbled)
+            }
+            (_, answer) => Ok(Begun::Over(answer)),
+        }
     }
 
     /// Begins to make a pool; what its drives hold is lost.
     ///
     /// # Errors
     /// As every request: [`Error`].
-    pub async fn begin_create_pool(&self, new: &NewPool, asking: &Asking) -> Result<Job> {
+    pub async fn begin_create_pool(&self, new: &NewPool, asking: &Asking) -> Result<Begun<Pool>> {
         self.begin(Method::POST, "/v1/pools", json(new)?, asking).await
     }
 
@@ -45,7 +84,11 @@ impl Client {
     ///
     /// # Errors
     /// As every request: [`Error`].
-    pub async fn begin_import_pool(&self, from: &PoolImport, asking: &Asking) -> Result<Job> {
+    pub async fn begin_import_pool(
+        &self,
+        from: &PoolImport,
+        asking: &Asking,
+    ) -> Result<Begun<Pool>> {
         self.begin(Method::POST, "/v1/pool-imports", json(from)?, asking).await
     }
 
@@ -53,15 +96,22 @@ impl Client {
     ///
     /// # Errors
     /// As every request: [`Error`].
-    pub async fn begin_export_pool(&self, name: &Name, asking: &Asking) -> Result<Job> {
-        self.begin(Method::POST, &format!("/v1/pools/{name}/export"), Vec::new(), asking).await
+    pub async fn begin_export_pool(&self, name: &Name, asking: &Asking) -> Result<Begun<()>> {
+        let path = format!("/v1/pools/{name}/export");
+        let begun = self.begin_bytes(Method::POST, &path, Vec::new(), asking).await?;
+        Ok(begun.map(drop))
     }
 
     /// Begins to move a pool's commit log.
     ///
     /// # Errors
     /// As every request: [`Error`].
-    pub async fn begin_move_log(&self, name: &Name, to: &LogMove, asking: &Asking) -> Result<Job> {
+    pub async fn begin_move_log(
+        &self,
+        name: &Name,
+        to: &LogMove,
+        asking: &Asking,
+    ) -> Result<Begun<LogMoved>> {
         self.begin(Method::POST, &format!("/v1/pools/{name}/log/move"), json(to)?, asking).await
     }
 
@@ -74,7 +124,7 @@ impl Client {
         pool: &Name,
         new: &NewVolume,
         asking: &Asking,
-    ) -> Result<Job> {
+    ) -> Result<Begun<Volume>> {
         self.begin(Method::POST, &format!("/v1/pools/{pool}/volumes"), json(new)?, asking).await
     }
 
@@ -87,7 +137,7 @@ impl Client {
         path: &VolumePath,
         change: &VolumeChange,
         asking: &Asking,
-    ) -> Result<Job> {
+    ) -> Result<Begun<Volume>> {
         self.begin(Method::PATCH, &volume(path, ""), json(change)?, asking).await
     }
 
@@ -95,8 +145,14 @@ impl Client {
     ///
     /// # Errors
     /// As every request: [`Error`].
-    pub async fn begin_delete_volume(&self, path: &VolumePath, asking: &Asking) -> Result<Job> {
-        self.begin(Method::DELETE, &volume(path, "?force=true"), Vec::new(), asking).await
+    pub async fn begin_delete_volume(
+        &self,
+        path: &VolumePath,
+        asking: &Asking,
+    ) -> Result<Begun<()>> {
+        let path = volume(path, "?force=true");
+        let begun = self.begin_bytes(Method::DELETE, &path, Vec::new(), asking).await?;
+        Ok(begun.map(drop))
     }
 
     /// The jobs that are under way, and the latest that are over.
@@ -122,4 +178,8 @@ impl Client {
     pub async fn cancel_job(&self, id: u64) -> Result<Job> {
         self.request(Method::POST, &format!("/v1/jobs/{id}/cancel"), Vec::new()).await
     }
+}
+
+fn garbled(error: serde_json::Error) -> Error {
+    Error::Garbled(error.to_string())
 }

@@ -28,7 +28,8 @@ pub fn api() -> OpenApiRouter<Arc<Node>> {
         .routes(routes!(cancel_job))
 }
 
-/// Begins a job. Answers with the job, if that is preferred, or with what `done` makes of it once it is over.
+/// Begins a job. Answers with what `done` makes of it once it is over; with the job, if that is preferred and it is not
+/// over in the time that the caller waits.
 pub async fn answer(
     node: Arc<Node>,
     work: Work,
@@ -36,15 +37,18 @@ pub async fn answer(
     done: impl AsyncFnOnce(Job) -> Answer<Response>,
 ) -> Answer<Response> {
     let submitting = Arc::clone(&node);
-    let mut job =
-        blocking(move || submitting.submit(work, key, is_async && wait.is_zero())).await?;
+    let at_once = is_async && wait.is_zero();
+    let mut job = blocking(move || submitting.submit(work, key, at_once)).await?;
     if is_async {
-        if !wait.is_zero() && !job.state.is_over() {
+        if !at_once && !job.state.is_over() {
+            let node = Arc::clone(&node);
             job = blocking(move || node.wait_or_keep_job(job.id, wait.min(JOB_WAIT))).await?;
         }
-        let headers = [(LOCATION, format!("/v1/jobs/{}", job.id))];
-        let applied = [("preference-applied", "respond-async")];
-        return Ok((StatusCode::ACCEPTED, headers, applied, Json(job)).into_response());
+        if at_once || !job.state.is_over() {
+            let headers = [(LOCATION, format!("/v1/jobs/{}", job.id))];
+            let applied = [("preference-applied", "respond-async")];
+            return Ok((StatusCode::ACCEPTED, headers, applied, Json(job)).into_response());
+        }
     }
     while !job.state.is_over() {
         let (node, id) = (Arc::clone(&node), job.id);

@@ -38,13 +38,6 @@ fn a_reactor_that_panics_ends_the_daemon_with_a_last_word() {
     assert_eq!(failure(dir.path(), "status").0, 4);
 }
 
-/// Waits until `what` is there.
-fn until(what: impl Fn() -> bool) {
-    while !what() {
-        std::thread::yield_now();
-    }
-}
-
 /// A daemon with a stuck reactor could only be killed: whoever asked something of it kept the lock that the rest waited
 /// for, and each scrape of the counters left a thread behind.
 #[test]
@@ -65,7 +58,9 @@ fn a_stuck_reactor_keeps_neither_a_scrape_nor_the_daemon() {
     assert!(whole.contains("\nflashloom_reactor_answers{reactor=\"0\"} 1\n"), "{whole}");
     fs::write(dir.path().join("stuck"), []).unwrap();
     // It reads no more: what it was asked is not answered.
-    until(|| scrape().contains("\nflashloom_reactor_answers{reactor=\"0\"} 0\n"));
+    until("a reactor does not answer", || {
+        scrape().contains("\nflashloom_reactor_answers{reactor=\"0\"} 0\n")
+    });
     // Each left a thread; threads that wait for the next scrape may come, and go when idle, but not with each.
     const SCRAPES: usize = 8;
     let before = threads();

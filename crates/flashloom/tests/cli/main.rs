@@ -246,6 +246,15 @@ fn what_was_served_last_is_served_where_the_command_line_says() {
 /// More than any event takes to be told, with as many daemons beside as there are tests.
 const EVENT_PATIENCE: Duration = Duration::from_secs(60);
 
+/// Waits until `is` is so.
+fn until(what: &str, is: impl Fn() -> bool) {
+    let begun = SystemTime::now();
+    while !is() {
+        assert!(begun.elapsed().unwrap() < EVENT_PATIENCE, "not so: {what}");
+        std::thread::yield_now();
+    }
+}
+
 /// Asks for events until one contains `words`.
 fn until_event(dir: &Path, words: &str) {
     let begun = SystemTime::now();

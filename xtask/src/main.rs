@@ -9,6 +9,7 @@ mod floors;
 mod licences;
 mod metadata;
 mod planted;
+mod seam;
 mod tidy;
 mod walk;
 
@@ -25,6 +26,7 @@ const USAGE: &str = "usage: cargo xtask <command>
                (for minutes; `--seeds n` of each workload at most, `--step name` for some)
   licences     every dependency has a licence we accept
   planted      no planted bug is compiled into what users build
+  seam         what is above `fabric` names no transport
   walk         ARCHITECTURE.md names only functions that exist";
 
 /// One broken rule, as it is shown: where, what is wrong, what to do.
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
         "mutate" => mutate(&root),
         "licences" => metadata::load(&root).and_then(|m| licences::check(&m)),
         "planted" => planted::check(&root),
+        "seam" => metadata::load(&root).and_then(|m| seam::check(&root, &m)),
         "tidy" => tidy::check(&root),
         "walk" => walk::check(&root),
         _ => Err(USAGE.to_owned()),
@@ -73,6 +76,7 @@ fn check(root: &Path) -> Result<Vec<Finding>, String> {
     findings.extend(tool(root, &clippy, "mend what clippy printed above")?);
     findings.extend(floors::check(&metadata)?);
     findings.extend(licences::check(&metadata)?);
+    findings.extend(seam::check(root, &metadata)?);
     findings.extend(planted::check(root)?);
     findings.extend(tidy::check(root)?);
     findings.extend(walk::check(root)?);

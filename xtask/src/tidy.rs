@@ -53,8 +53,16 @@ fn read(name: &str, text: &str) -> Vec<Finding> {
     findings
 }
 
+/// Folders and files of tests, peers and targets made for tests included.
+const TEST_ROOMS: &[&str] = &["tests", "testing", "scripted"];
+
+/// Whether a file is of tests, by its name from the workspace's root.
+pub(crate) fn is_of_tests(name: &str) -> bool {
+    name.split('/').any(|part| TEST_ROOMS.contains(&part.strip_suffix(".rs").unwrap_or(part)))
+}
+
 /// Lines before the file's own test module.
-fn production_lines(text: &str) -> usize {
+pub(crate) fn production_lines(text: &str) -> usize {
     let lines: Vec<&str> = text.lines().collect();
     let tests = lines.windows(2).position(|w| w[0] == "#[cfg(test)]" && w[1].starts_with("mod "));
     tests.unwrap_or(lines.len())

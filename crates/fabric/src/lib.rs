@@ -1,13 +1,26 @@
-//! Moves capsules and data between two ends: NVMe/TCP, listen and connect sides.
+//! Moves capsules and data between two ends: what hosts and controllers know of transports.
 //!
-//! The protocol itself is in `nvme::tcp`, without I/O; here it meets a socket of the reactor. The
-//! listen side hands command capsules up and carries data and responses back; it knows neither
-//! queues nor controllers.
+//! [`host`] and [`controller`] are the two ends of a connection, each a closed set of transports with one variant for
+//! each; [`TransportAddress`] says where a controller is. A transport has a room of its own here that nobody outside
+//! sees. There is one, NVMe/TCP: its protocol is in `nvme::tcp`, without I/O, and meets a socket of the reactor here. In
+//! simulation the socket is a simulated one.
+//!
+//! Neither end knows of queues or controllers: capsules go up, data and responses go down.
 
+mod address;
+mod capsule;
+pub mod controller;
+mod error;
+pub mod gather;
+pub mod host;
+mod landing;
 pub mod limits;
 pub mod notify;
+mod options;
 pub mod payload;
 mod race;
-pub mod tcp;
+mod tcp;
 
+pub use address::TransportAddress;
+pub use landing::landing;
 pub use race::race;

@@ -14,8 +14,8 @@ pub const IN_CAPSULE_IO_BYTES: u32 = 16 * 1024;
 /// In-capsule data on an admin queue, bytes: fixed by the transport specification.
 pub const IN_CAPSULE_ADMIN_BYTES: u32 = 8 * 1024;
 
-/// MAXH2CDATA: the most data a host puts in one H2CData PDU, bytes.
-pub const MAX_H2C_DATA_BYTES: u32 = 1024 * 1024;
+/// The most data that a host is asked for with one transfer, and puts into one PDU (MAXH2CDATA), bytes.
+pub const TRANSFER_BYTES: u32 = 1024 * 1024;
 
 /// Bytes one connection may send before its reactor turns to the others: a large transfer delays
 /// a small command of another queue by no more than the time to copy this.
@@ -40,9 +40,9 @@ pub const HOST_RECEIVE_BYTES: usize = 256 * 1024;
 /// Connections tried for one that comes by a given queue of the network card: of 16 queues, one in 60 finds none.
 pub const GROUP_DIALS: usize = 64;
 
-/// R2Ts a host lets a controller have outstanding for one command (MAXR2T + 1): what is asked for is queued at
-/// once, so that a few cost nothing.
-pub const HOST_MAX_R2T: u32 = 16;
+/// Transfers that a host lets a controller have outstanding for one command (MAXR2T + 1): what is asked for is queued
+/// at once, so that a few cost nothing.
+pub const HOST_TRANSFERS: u32 = 16;
 
 /// Sent PDU heads kept before their space is taken back, bytes: a full queue's responses.
 pub const HEADS_KEPT_BYTES: usize = 64 * 1024;

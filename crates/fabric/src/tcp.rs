@@ -1,8 +1,6 @@
 //! NVMe over TCP: the socket side of both ends.
 
-pub mod connect;
-pub mod gather;
+pub mod controller;
 mod groups;
-pub mod landing;
-pub mod listen;
-pub mod out;
+pub mod host;
+mod out;

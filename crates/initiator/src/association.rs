@@ -1,9 +1,9 @@
 //! A host's association with a controller: what every queue of it has to say in Connect.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use fabric::tcp::connect::{self, Connection};
+use fabric::TransportAddress;
+use fabric::host::{self, Connection, TcpOptions};
 use nvme::fabrics::ConnectResponse;
 use nvme::fabrics::{CNTLID_DYNAMIC, Connect, ConnectAttributes, ConnectData, ConnectInvalid};
 use nvme::nqn::Nqn;
@@ -118,7 +118,7 @@ impl Options {
 /// All it takes to connect further queues to a controller, from any reactor.
 #[derive(Clone, Debug)]
 pub struct Association {
-    pub(crate) addr: SocketAddr,
+    pub(crate) address: TransportAddress,
     pub(crate) subnqn: Nqn,
     pub(crate) hostnqn: Nqn,
     pub(crate) hostid: [u8; 16],
@@ -135,7 +135,7 @@ pub struct Association {
 
 impl Association {
     pub(crate) fn new(
-        addr: SocketAddr,
+        address: TransportAddress,
         subnqn: &str,
         host: &HostIdentity,
         options: &Options,
@@ -144,7 +144,7 @@ impl Association {
             Nqn::new(name).map_err(|source| Error::Nqn { name: name.to_owned(), source })
         };
         Ok(Self {
-            addr,
+            address,
             subnqn: nqn(subnqn)?,
             hostnqn: nqn(&host.nqn)?,
             hostid: host.id,
@@ -205,18 +205,20 @@ impl Association {
 
     async fn connect(&self, qid: u16, depth: u16, in_capsule: u32) -> Result<(Queue, u16), Error> {
         let cures = &self.options.cures;
-        let options = connect::Options {
-            header_digest: self.options.header_digest,
-            data_digest: self.options.data_digest,
+        let options = host::Options {
             commands: depth,
-            tos: self.options.tos,
-            priority: self.options.priority,
-            hints: cures.has(Cure::Hints),
-            busy_poll: cures.has(Cure::BusyPoll).then_some(cures.busy_poll),
-            grouped: qid > 0 && cures.has(Cure::Groups),
             timeout: self.options.timeout,
+            tcp: TcpOptions {
+                header_digest: self.options.header_digest,
+                data_digest: self.options.data_digest,
+                tos: self.options.tos,
+                priority: self.options.priority,
+                hints: cures.has(Cure::Hints),
+                busy_poll: cures.has(Cure::BusyPoll).then_some(cures.busy_poll),
+                grouped: qid > 0 && cures.has(Cure::Groups),
+            },
         };
-        let connection = Connection::open(self.addr, &options).await?;
+        let connection = Connection::open(self.address, &options).await?;
         // Connect always goes in the capsule (section 6.3), whatever IOCCSZ says of I/O commands.
         let fits = in_capsule.max(ADMIN_IN_CAPSULE_BYTES);
         let mut queue = Queue::new(connection, depth, fits);

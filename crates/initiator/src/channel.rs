@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use fabric::tcp::connect::Flushed;
+use fabric::host::Flushed;
 use nvme::cqe::Cqe;
 use nvme::opcode::io;
 use nvme::sqe::Sqe;
@@ -449,7 +449,7 @@ impl Inner {
         queue.poll(|done| {
             self.resolve(done.cid, Outcome::Answered(done.cqe, done.data));
         })?;
-        // Answers to R2Ts never wait, and what is gathered need not either once nothing else is in flight.
+        // Data that was asked for never waits, and what is gathered need not either once nothing else is in flight.
         self.urgent.set(self.urgent.get() | queue.take_asked());
         if !queue.is_flushed() {
             self.to_send.notify();

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::rc::Rc;
 use std::time::Duration;
 
+use fabric::TransportAddress;
 use nvme::admin::{Abort, async_event_request_sqe, keep_alive_sqe};
 use nvme::cqe::Cqe;
 use nvme::event::Event;
@@ -35,11 +36,11 @@ pub struct Controller {
 
 /// The first address `traddr` (an IP address or a name) and `trsvcid` stand for. Names are looked up on a helper
 /// thread: that may take seconds, in which the reactor has other things to do.
-async fn resolve(traddr: &str, trsvcid: u16) -> Result<SocketAddr, Error> {
+async fn resolve(traddr: &str, trsvcid: u16) -> Result<TransportAddress, Error> {
     // Brackets around an IPv6 address are what a URL would have.
     let bare = traddr.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(traddr);
     if let Ok(ip) = bare.parse::<IpAddr>() {
-        return Ok(SocketAddr::new(ip, trsvcid));
+        return Ok(TransportAddress::Tcp(SocketAddr::new(ip, trsvcid)));
     }
     let name = bare.to_owned();
     let look_up = move || {
@@ -47,7 +48,9 @@ async fn resolve(traddr: &str, trsvcid: u16) -> Result<SocketAddr, Error> {
         addresses.next().ok_or_else(|| std::io::ErrorKind::NotFound.into())
     };
     let found = reactor::blocking(look_up).await;
-    found.map_err(|source| Error::Resolve { traddr: traddr.to_owned(), source })
+    found
+        .map(TransportAddress::Tcp)
+        .map_err(|source| Error::Resolve { traddr: traddr.to_owned(), source })
 }
 
 impl Controller {
@@ -62,8 +65,8 @@ impl Controller {
         host: &HostIdentity,
         options: &Options,
     ) -> Result<Self, Error> {
-        let addr = resolve(traddr, trsvcid).await?;
-        Self::establish(Association::new(addr, subnqn, host, options)?).await
+        let address = resolve(traddr, trsvcid).await?;
+        Self::establish(Association::new(address, subnqn, host, options)?).await
     }
 
     async fn establish(mut association: Association) -> Result<Self, Error> {

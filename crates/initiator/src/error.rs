@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fabric::tcp::connect;
+use fabric::host;
 use nvme::fabrics::{ConnectData, ConnectInvalid};
 use nvme::status::Status;
 
@@ -29,7 +29,7 @@ pub enum Error {
     },
     /// The connection could not be made or ended.
     #[error(transparent)]
-    Transport(#[from] connect::Error),
+    Transport(#[from] host::Error),
     /// The controller refused a Connect command.
     #[error("the controller refused Connect of queue {qid}: {}{}", name_of(*.status), field_of(*.invalid))]
     Refused {
@@ -141,9 +141,9 @@ impl Error {
     }
 }
 
-fn transport_advice(error: &connect::Error) -> Option<&'static str> {
+fn transport_advice(error: &host::Error) -> Option<&'static str> {
     match error {
-        connect::Error::Connect { source, .. } => match source.kind() {
+        host::Error::Connect { source, .. } => match source.kind() {
             io::ErrorKind::ConnectionRefused => Some(
                 "nothing listens there: check --traddr and --trsvcid, and that the target runs",
             ),
@@ -152,10 +152,10 @@ fn transport_advice(error: &connect::Error) -> Option<&'static str> {
             }
             _ => None,
         },
-        connect::Error::Silent { .. } => Some(
+        host::Error::Silent { .. } => Some(
             "something listens there, but it does not speak NVMe/TCP, or a firewall drops the answer",
         ),
-        connect::Error::Protocol(_) => Some("what listens there does not speak NVMe/TCP correctly"),
+        host::Error::Protocol(_) => Some("what listens there does not speak NVMe/TCP correctly"),
         _ => None,
     }
 }

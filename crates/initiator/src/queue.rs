@@ -7,11 +7,10 @@ use std::future::Future;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use fabric::tcp::connect::{self, Connection, Flushed, Piece};
+use fabric::host::{self, Connection, Event, Flushed, Piece};
 use nvme::cqe::Cqe;
 use nvme::sqe::{Sgl, Sqe};
 use nvme::status::Status;
-use nvme::tcp::host::Event;
 use reactor::Spun;
 use stdx::num::{u16_of, usize32};
 
@@ -54,7 +53,7 @@ impl Slots {
     }
 }
 
-impl connect::Memory for Slots {
+impl host::Memory for Slots {
     #[inline]
     fn bytes(&self, piece: &Piece) -> &[u8] {
         &self.0[usize::from(piece.cid)].data.bytes()[usize32(piece.at)..][..usize32(piece.length)]
@@ -81,7 +80,7 @@ pub struct Queue {
     /// Completions of commands whose data the controller had not taken yet; they hold until it is sent.
     early: Vec<Cqe>,
     in_capsule: u32,
-    /// An R2T has been answered since this was last looked at.
+    /// Data that the controller asked for has been queued since this was last looked at.
     asked: bool,
     /// Where completions are waited for they are looked for, so long.
     spin: Option<Duration>,
@@ -124,12 +123,6 @@ impl Queue {
     #[must_use]
     pub fn outstanding(&self) -> u16 {
         u16_of(self.slots.0.len() - self.free.len())
-    }
-
-    /// What ICResp settled: digests, alignment, MAXH2CDATA.
-    #[must_use]
-    pub fn settled(&self) -> nvme::tcp::host::Initialized {
-        self.connection.settled()
     }
 
     /// The command identifier that [`Queue::submit`] takes next; `None` while the queue is full.
@@ -253,7 +246,7 @@ impl Queue {
         Ok(self.connection.look()?)
     }
 
-    /// Whether answers to R2Ts have been queued since this was last asked.
+    /// Whether data that the controller asked for has been queued since this was last asked.
     pub(crate) fn take_asked(&mut self) -> bool {
         std::mem::take(&mut self.asked)
     }
@@ -292,7 +285,7 @@ impl Queue {
                         memory.bytes_mut()[start..start + bytes.len()].copy_from_slice(bytes);
                     }
                 }
-                Event::DataEnd { cid, success, complete, digest_ok, .. } => {
+                Event::DataEnd { cid, success, complete, digest_ok } => {
                     let slot = self.slots.of(cid);
                     slot.complete = complete;
                     slot.digest_bad = !digest_ok;
@@ -304,13 +297,9 @@ impl Queue {
                     let cqe = *cqe;
                     self.finish(cqe, &mut done);
                 }
-                Event::ReadyToTransfer { cid, ttag, offset, length } => {
-                    self.transfer(ttag, Piece { cid, at: offset, length })?;
+                Event::Transfer { cid, tag, offset, length } => {
+                    self.transfer(tag, Piece { cid, at: offset, length })?;
                 }
-                Event::Terminated(told) => {
-                    return Err(connect::Error::Terminated(told.to_string()).into());
-                }
-                Event::Initialized(_) => return Err(Error::Answer("a second ICResp")),
             }
         }
         Ok(())
@@ -345,12 +334,12 @@ impl Queue {
         }
     }
 
-    /// Answers an R2T. The machine has checked it against the length of the command's data.
-    fn transfer(&mut self, ttag: u16, piece: Piece) -> Result<(), Error> {
+    /// Queues data that the controller asks for.
+    fn transfer(&mut self, tag: u16, piece: Piece) -> Result<(), Error> {
         let Data::Send { .. } = self.slots.of(piece.cid).data else {
-            return Err(Error::Answer("an R2T for a command that sends nothing"));
+            return Err(Error::Answer("a transfer for a command that sends nothing"));
         };
-        self.connection.push_h2c_data(ttag, piece, &self.slots);
+        self.connection.push_transfer(tag, piece, &self.slots);
         self.asked = true;
         Ok(())
     }

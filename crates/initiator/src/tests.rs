@@ -4,7 +4,7 @@ use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
 
-use fabric::tcp::connect;
+use fabric::host;
 use nvme::cqe::Cqe;
 use nvme::fabrics::ConnectInvalid;
 use nvme::nqn::DISCOVERY;
@@ -167,14 +167,14 @@ fn a_refused_port_is_told_with_advice() {
             .err()
             .expect("must fail")
     });
-    assert!(matches!(error, Error::Transport(connect::Error::Connect { .. })), "{error}");
+    assert!(matches!(error, Error::Transport(host::Error::Connect { .. })), "{error}");
     assert!(error.advice().unwrap().contains("--trsvcid"));
 }
 
 #[test]
 fn a_silent_peer_is_given_up() {
     let error = failure(Fault::Silent);
-    assert!(matches!(error, Error::Transport(connect::Error::Silent { .. })), "{error}");
+    assert!(matches!(error, Error::Transport(host::Error::Silent { .. })), "{error}");
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn a_failed_read_gives_its_status() {
 #[test]
 fn a_broken_protocol_ends_the_queue() {
     let error = read_with(Fault::StrangeCid, options()).unwrap_err();
-    assert!(matches!(error, Error::Transport(connect::Error::Protocol(_))), "{error}");
+    assert!(matches!(error, Error::Transport(host::Error::Protocol(_))), "{error}");
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn a_terminate_request_is_told_in_words() {
 #[test]
 fn a_closed_connection_is_told() {
     let error = read_with(Fault::Close, options()).unwrap_err();
-    assert!(matches!(error, Error::Transport(connect::Error::Closed)), "{error}");
+    assert!(matches!(error, Error::Transport(host::Error::Closed)), "{error}");
 }
 
 #[test]

@@ -124,11 +124,16 @@ layout!(
 );
 
 impl Entry {
-    /// An entry for NVMe/TCP without a secure channel. What does not fit its field is cut.
+    /// An entry without a secure channel. What does not fit its field is cut.
     #[must_use]
-    pub fn tcp(subtype: SubsystemType, family: AddressFamily, subnqn: &Nqn) -> Self {
+    pub fn new(
+        trtype: TransportType,
+        subtype: SubsystemType,
+        family: AddressFamily,
+        subnqn: &Nqn,
+    ) -> Self {
         let mut entry = Self::new_zeroed();
-        entry.trtype = TransportType::Tcp.raw();
+        entry.trtype = trtype.raw();
         entry.adrfam = family.raw();
         entry.subtype = subtype.raw();
         entry.cntlid = CNTLID_DYNAMIC.into();

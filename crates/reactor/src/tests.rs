@@ -124,6 +124,7 @@ fn turn_end_tasks_run_after_everything_that_could_run() {
 fn sleeping_takes_its_time_and_timeouts_end_waits() {
     go(async {
         let begun = now_exact();
+        // Sleeps: that is what is tested.
         sleep(Duration::from_millis(5)).await;
         assert!(now_exact() - begun >= 5_000_000);
         let late = timeout(Duration::from_millis(2), std::future::pending::<()>()).await;
@@ -134,6 +135,7 @@ fn sleeping_takes_its_time_and_timeouts_end_waits() {
             .map(|ms| {
                 let order = Rc::clone(&order);
                 spawn(async move {
+                    // Sleeps: that is what is tested.
                     sleep(Duration::from_millis(ms)).await;
                     order.borrow_mut().push(ms);
                 })
@@ -153,6 +155,7 @@ fn calls_from_other_threads_are_answered() {
         assert_eq!(reactor.call(move || async move { n + 1 }).wait(), Ok(n + 1));
     }
     let slow = reactor.call(|| async {
+        // Sleeps: an answer that takes time.
         sleep(Duration::from_millis(3)).await;
         "slept"
     });
@@ -282,8 +285,10 @@ fn an_idle_reactor_sleeps() {
     let reactor = start("idle");
     reactor
         .call(|| async {
+            // Sleeps: it has to be idle for so long, and then measured for so long.
             sleep(Duration::from_millis(20)).await;
             let before = metrics::here();
+            // Sleeps: as above.
             sleep(Duration::from_millis(100)).await;
             let after = metrics::here();
             let slept = after.sleep_nanos - before.sleep_nanos;

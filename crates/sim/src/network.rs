@@ -15,9 +15,10 @@ use crate::model::Violation;
 use crate::plan::Ending;
 use crate::store::{Refusal, Store};
 use engine::Volume;
+use fabric::TransportAddress;
+use fabric::controller::Listener;
 use initiator::{Error, HostIdentity, Namespace, Options, PathPolicy, Remote};
 use nvme::nqn::Nqn;
-use reactor::net::{ListenOptions, TcpListener};
 use reactor::{Handle, Task, random, sleep, spawn, timeout, yield_now};
 use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -133,7 +134,7 @@ fn serve(volume: Volume, reactors: &[Handle]) {
     let block = stdx::num::u32_of(BLOCK);
     target.add_namespace(&nqn, &NamespaceSpec::new(Backend::Volume(volume), block)).expect(made);
     for (address, reactor) in [EAST, WEST, QUIET].into_iter().zip(reactors.iter().cycle().skip(1)) {
-        let info = ListenerInfo::new(address.ip(), address.port());
+        let info = ListenerInfo::new(TransportAddress::Tcp(address));
         let listener = target.add_listener(info).expect(made);
         let target = Arc::clone(&target);
         let listening = reactor.spawn(move || accept(target, address, listener));
@@ -142,10 +143,11 @@ fn serve(volume: Volume, reactors: &[Handle]) {
 }
 
 async fn accept(target: Arc<Target>, address: SocketAddr, listener: ListenerId) {
-    let socket = TcpListener::bind(address, ListenOptions::default());
+    let socket = Listener::bind(TransportAddress::Tcp(address));
     let socket = socket.expect("nobody else has the address");
-    while let Ok((stream, _)) = socket.accept().await {
-        let served = spawn(target::serve_connection(Arc::clone(&target), stream, listener, || {}));
+    while let Ok(accepted) = socket.accept().await {
+        let served =
+            spawn(target::serve_connection(Arc::clone(&target), accepted, listener, || {}));
         SERVED_HERE.with_borrow_mut(|tasks| tasks.push(served));
     }
 }

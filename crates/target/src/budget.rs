@@ -5,7 +5,7 @@
 //! one group, and all those that have not said who they are in one: see there for who gets how much. The four are
 //! apart so that none waits for what only the other gives back:
 //!
-//! - `data`: bytes that go back when the *host* does something: data asked for by R2T, data read and not yet
+//! - `data`: bytes that go back when the *host* does something: data it was asked for, data read and not yet
 //!   taken, responses not yet taken.
 //! - `capsules`: bytes that came unasked, in a capsule, and go back when their command is done, which takes nothing
 //!   of the host any more.

@@ -10,13 +10,12 @@ use core::time::Duration;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use fabric::controller::{Accepted, Capsule, Connection, Flow};
 use fabric::limits::INITIALIZE_TIMEOUT;
-use fabric::tcp::listen::{Capsule, Connection, Flow};
 use nvme::cqe::Cqe;
 use nvme::fabrics::ConnectData;
 use nvme::sqe::Sqe;
 use nvme::status::Status;
-use reactor::net::TcpStream;
 use zerocopy::FromBytes;
 
 use crate::admin::run::admin_work;
@@ -37,17 +36,17 @@ use crate::registry::Target;
 const WATCH: Duration = Duration::from_secs(1);
 
 /// Serves one accepted connection until it ends, and tells when it has become a queue. To be run as a task of the
-/// reactor that owns `stream`; the queue and its commands stay there. May be dropped until it is told.
+/// reactor that accepted it; the queue and its commands stay there. May be dropped until it is told.
 pub async fn serve_connection(
     target: Arc<Target>,
-    stream: TcpStream,
+    accepted: Accepted,
     listener: ListenerId,
     connected_told: impl FnOnce(),
 ) {
-    let (Ok(local), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) else { return };
+    let (Ok(local), Ok(peer)) = (accepted.local(), accepted.peer()) else { return };
     let path = Path { listener, local, peer };
-    let stranger = Share::of_address(peer.ip());
-    let Ok(connection) = Connection::new(stream, stranger.data.clone(), stranger.turns.clone())
+    let stranger = Share::of_address(peer.traddr());
+    let Ok(connection) = Connection::new(accepted, stranger.data.clone(), stranger.turns.clone())
     else {
         return;
     };
@@ -60,7 +59,7 @@ pub async fn serve_connection(
 }
 
 /// Closes a connection however its service ends: also when that is dropped.
-struct Closing(Rc<Connection>);
+struct Closing(Connection);
 
 impl Drop for Closing {
     fn drop(&mut self) {
@@ -108,12 +107,7 @@ fn decide(target: &Target, sqe: &Sqe, data: &[u8], path: Path) -> Result<Connect
 }
 
 /// Runs a connected queue to its end: no more commands, those that run drained, the lease given back.
-async fn serve_queue(
-    target: &Arc<Target>,
-    connection: Rc<Connection>,
-    connected: Connected,
-    cid: u16,
-) {
+async fn serve_queue(target: &Arc<Target>, connection: Connection, connected: Connected, cid: u16) {
     let flow_control = !connected.flow_control_disabled;
     let (cid_of_connect, dw0) = (cid, connected.dw0);
     let lease = Rc::new(connected.lease);

@@ -14,11 +14,11 @@ mod queues;
 mod reservations;
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 
+use fabric::TransportAddress;
 use nvme::ana;
 use nvme::cqe::Cqe;
 use nvme::nqn::Nqn;
@@ -58,9 +58,9 @@ pub enum Kind {
 pub struct Path {
     pub listener: ListenerId,
     /// The address the host connected to: what discovery tells it to use.
-    pub local: SocketAddr,
+    pub local: TransportAddress,
     /// The host's end.
-    pub peer: SocketAddr,
+    pub peer: TransportAddress,
 }
 
 /// A controller. Shared by the reactors that serve its queues and by management.

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use nvme::discovery::{AddressFamily, Entry, Header, SubsystemType, bits};
+use nvme::discovery::{AddressFamily, Entry, Header, SubsystemType, TransportType, bits};
 use nvme::nqn::Nqn;
 use stdx::num::{u64_of, usize64};
 use zerocopy::IntoBytes;
@@ -34,6 +34,7 @@ pub(crate) struct Listed {
 
 /// One row of the log, before it becomes an [`Entry`].
 struct Row<'a> {
+    trtype: TransportType,
     subtype: SubsystemType,
     nqn: &'a Nqn,
     address: (IpAddr, u16),
@@ -82,7 +83,7 @@ struct Log<'a> {
 
 impl<'a> Log<'a> {
     fn of(listed: &'a Listed, host: &Nqn, path: &Path, lsp: u8) -> Self {
-        let local = path.local.ip();
+        let local = path.local.traddr();
         let reachable = listed.listeners.iter().filter_map(|&(id, ref info)| {
             let is_own = id == path.listener;
             let is_asked_for = is_own || lsp & bits::LSP_PORT_LOCAL == 0;
@@ -97,7 +98,9 @@ impl<'a> Log<'a> {
 
     fn rows(&self) -> impl Iterator<Item = Row<'a>> {
         let reached = self.reachable.iter().flat_map(|&(port, address, info)| {
+            let trtype = info.trtype;
             let own = Row {
+                trtype,
                 subtype: SubsystemType::CurrentDiscovery,
                 nqn: &self.listed.service,
                 address,
@@ -106,14 +109,21 @@ impl<'a> Log<'a> {
             };
             let admitting = if info.discovery_only { &[][..] } else { &self.admitting[..] };
             let subtype = SubsystemType::Nvm;
-            let nvm =
-                admitting.iter().map(move |&nqn| Row { subtype, nqn, address, port, flags: 0 });
+            let nvm = admitting.iter().map(move |&nqn| Row {
+                trtype,
+                subtype,
+                nqn,
+                address,
+                port,
+                flags: 0,
+            });
             core::iter::once(own).chain(nvm)
         });
         let referred = self.listed.referrals.iter().map(|referral| Row {
+            trtype: referral.address.trtype(),
             subtype: SubsystemType::Referral,
             nqn: &referral.nqn,
-            address: (referral.traddr, referral.trsvcid),
+            address: (referral.address.traddr(), referral.address.trsvcid()),
             port: 0,
             flags: 0,
         });
@@ -127,7 +137,7 @@ fn entry(row: &Row<'_>) -> Entry {
         IpAddr::V4(_) => AddressFamily::Ipv4,
         IpAddr::V6(_) => AddressFamily::Ipv6,
     };
-    let mut entry = Entry::tcp(row.subtype, family, row.nqn);
+    let mut entry = Entry::new(row.trtype, row.subtype, family, row.nqn);
     entry.treq = bits::TREQ_SECURE_CHANNEL_NOT_REQUIRED | bits::TREQ_SQ_FLOW_CONTROL_DISABLE;
     entry.portid = row.port.into();
     entry.asqsz = ADMIN_QUEUE_ENTRIES_MAX.into();

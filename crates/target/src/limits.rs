@@ -54,7 +54,7 @@ pub const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 /// MDTS: the power of two of 4 KiB pages that [`TRANSFER_BYTES_MAX`] is.
 pub const MDTS: u8 = 8;
 const _: () = assert!(TRANSFER_BYTES_MAX as usize <= media::drive::TRANSFER_MAX);
-const _: () = assert!(TRANSFER_BYTES_MAX <= fabric::limits::MAX_H2C_DATA_BYTES);
+const _: () = assert!(TRANSFER_BYTES_MAX <= fabric::limits::TRANSFER_BYTES);
 
 // ---- What the hosts of one reactor may hold -------------------------------------------------
 

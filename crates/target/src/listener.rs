@@ -2,7 +2,9 @@
 
 use std::net::IpAddr;
 
+use fabric::TransportAddress;
 use nvme::ana;
+use nvme::discovery::TransportType;
 use nvme::nqn::Nqn;
 
 /// Number of a listener; its PORTID in discovery.
@@ -13,9 +15,11 @@ pub struct ListenerId(pub u16);
 /// not this module's concern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerInfo {
+    /// Transport Type (TRTYPE).
+    pub trtype: TransportType,
     /// Address the listener is bound to; the unspecified address stands for every local one.
     pub traddr: IpAddr,
-    /// TCP port (TRSVCID).
+    /// Port (TRSVCID).
     pub trsvcid: u16,
     /// Address and port told to hosts in place of the above, for networks that translate
     /// addresses; the family is that of the address.
@@ -29,8 +33,15 @@ pub struct ListenerInfo {
 impl ListenerInfo {
     /// A listener for discovery and NVM subsystems.
     #[must_use]
-    pub fn new(traddr: IpAddr, trsvcid: u16) -> Self {
-        Self { traddr, trsvcid, advertise: None, discovery_only: false, ana: ana::State::Optimized }
+    pub const fn new(address: TransportAddress) -> Self {
+        Self {
+            trtype: address.trtype(),
+            traddr: address.traddr(),
+            trsvcid: address.trsvcid(),
+            advertise: None,
+            discovery_only: false,
+            ana: ana::State::Optimized,
+        }
     }
 
     /// Address and port to tell a host that connected to `local`, which may be another listener's
@@ -65,8 +76,7 @@ impl ListenerInfo {
 pub struct Referral {
     /// Its NQN: the well-known one, or its own.
     pub nqn: Nqn,
-    pub traddr: IpAddr,
-    pub trsvcid: u16,
+    pub address: TransportAddress,
 }
 
 #[cfg(test)]
@@ -77,17 +87,21 @@ mod tests {
         text.parse().unwrap()
     }
 
+    fn at(text: &str) -> ListenerInfo {
+        ListenerInfo::new(TransportAddress::Tcp(text.parse().unwrap()))
+    }
+
     #[test]
     fn hosts_are_told_an_address_they_can_use() {
-        let wild = ListenerInfo::new(ip("0.0.0.0"), 4420);
+        let wild = at("0.0.0.0:4420");
         assert_eq!(wild.reachable_at(ip("10.1.2.3"), true), Some((ip("10.1.2.3"), 4420)));
         assert_eq!(wild.reachable_at(ip("10.1.2.3"), false), Some((ip("10.1.2.3"), 4420)));
         assert_eq!(wild.reachable_at(ip("fd00::1"), false), None);
-        let dual = ListenerInfo::new(ip("::"), 4420);
+        let dual = at("[::]:4420");
         assert_eq!(dual.reachable_at(ip("::ffff:10.1.2.3"), false), Some((ip("10.1.2.3"), 4420)));
-        let bound = ListenerInfo::new(ip("10.9.9.9"), 4421);
+        let bound = at("10.9.9.9:4421");
         assert_eq!(bound.reachable_at(ip("10.1.2.3"), false), Some((ip("10.9.9.9"), 4421)));
-        let inside = ListenerInfo::new(ip("127.0.0.1"), 4420);
+        let inside = at("127.0.0.1:4420");
         assert_eq!(inside.reachable_at(ip("10.1.2.3"), false), None);
         let told = ListenerInfo { advertise: Some((ip("192.0.2.7"), 5000)), ..bound };
         assert_eq!(told.reachable_at(ip("10.9.9.9"), true), Some((ip("192.0.2.7"), 5000)));

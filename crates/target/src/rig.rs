@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use fabric::TransportAddress;
 use media::memory::{Region, RegionOptions};
 use nvme::fabrics::{CNTLID_DYNAMIC, Connect, ConnectAttributes, ConnectData, PropertySet};
 use nvme::fabrics::{PropertyGet, PropertySize};
@@ -54,7 +55,8 @@ impl Rig {
     pub fn new() -> Self {
         let target = Target::new(Identity::default());
         let local: SocketAddr = "10.1.2.3:4420".parse().unwrap();
-        let listener = target.add_listener(ListenerInfo::new(local.ip(), local.port())).unwrap();
+        let listener =
+            target.add_listener(ListenerInfo::new(TransportAddress::Tcp(local))).unwrap();
         target.add_subsystem(SubsystemSpec::new(nqn(SUBSYSTEM))).unwrap();
         let spec = NamespaceSpec::new(backend(1 << 20), 512);
         assert_eq!(target.add_namespace(&nqn(SUBSYSTEM), &spec), Ok(1));
@@ -62,7 +64,8 @@ impl Rig {
     }
 
     pub fn path(listener: ListenerId, local: SocketAddr) -> Path {
-        Path { listener, local, peer: "10.9.9.9:50000".parse().unwrap() }
+        let tcp = TransportAddress::Tcp;
+        Path { listener, local: tcp(local), peer: tcp("10.9.9.9:50000".parse().unwrap()) }
     }
 
     /// What a Linux host sends for the admin queue.

@@ -7,9 +7,10 @@ pub mod script;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
+use fabric::TransportAddress;
+use fabric::controller::Listener;
 use media::memory::{Region, RegionOptions};
 use nvme::nqn::Nqn;
-use reactor::net::{ListenOptions, TcpListener};
 use reactor::{Config, Handle, PollPolicy, Reactor};
 
 use crate::listener::ListenerInfo;
@@ -94,13 +95,13 @@ pub fn namespace(nsid: u32, backend: Backend, block: u32, blocks: u64) -> Namesp
 /// When it cannot listen, and outside a reactor.
 pub async fn serve(served: Arc<Target>, port: u16) -> u16 {
     let ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    let listener = TcpListener::bind(SocketAddr::new(ip, port), ListenOptions::default()).unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let id = served.add_listener(ListenerInfo::new(ip, port)).unwrap();
+    let listener = Listener::bind(TransportAddress::Tcp(SocketAddr::new(ip, port))).unwrap();
+    let address = listener.address().unwrap();
+    let id = served.add_listener(ListenerInfo::new(address)).unwrap();
     reactor::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            reactor::spawn(serve_connection(Arc::clone(&served), stream, id, || {}));
+        while let Ok(accepted) = listener.accept().await {
+            reactor::spawn(serve_connection(Arc::clone(&served), accepted, id, || {}));
         }
     });
-    port
+    address.trsvcid()
 }

@@ -1,9 +1,9 @@
 //! A host's commands on its queues, decided by the target: Connect, Fabrics and Admin commands, while
 //! namespaces come and go beside it.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
+use fabric::TransportAddress;
 use media::memory::{Region, RegionOptions};
 use nvme::fabrics::{CNTLID_DYNAMIC, Connect, ConnectAttributes, ConnectData, PropertySet};
 use nvme::fabrics::{PropertySize, disconnect_sqe};
@@ -54,11 +54,12 @@ struct Rig {
 impl Rig {
     fn new(discovery: bool) -> Self {
         let target = Target::new(Identity::default());
-        let local: SocketAddr = ([10, 1, 2, 3], 4420).into();
-        let info = ListenerInfo::new(local.ip(), local.port());
+        let local = TransportAddress::Tcp(([10, 1, 2, 3], 4420).into());
+        let peer = TransportAddress::Tcp(([10, 9, 9, 9], 50000).into());
+        let info = ListenerInfo::new(local);
         let listener = target.add_listener(info).expect("a first listener");
         target.add_subsystem(SubsystemSpec::new(nqn(SUBSYSTEM))).expect("a first subsystem");
-        let path = Path { listener, local, peer: ([10, 9, 9, 9], 50000).into() };
+        let path = Path { listener, local, peer };
         let mut rig = Self { target, path, queues: Vec::new(), now: SECOND };
         rig.add_namespace();
         let name = nqn(if discovery { DISCOVERY } else { SUBSYSTEM });

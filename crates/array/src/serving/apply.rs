@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use api::v1::Kind;
 use api::value::{Address, AnaState, Backend, Nqn};
+use fabric::TransportAddress;
 use target::Draining;
 use target::listener::ListenerInfo;
 use target::namespace::NamespaceSpec;
@@ -354,7 +355,7 @@ impl Serving {
             advertise,
             discovery_only: def.discovery_only,
             ana: ana(def.ana),
-            ..ListenerInfo::new(socket.ip(), socket.port())
+            ..ListenerInfo::new(TransportAddress::Tcp(socket))
         };
         listening.serve(self.target.add_listener(info).map_err(refused)?);
         self.listeners.insert(address, listening);

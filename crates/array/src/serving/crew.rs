@@ -1,13 +1,11 @@
 //! The reactors, and which of them gets the next connection.
 
-use std::net::IpAddr;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::available_parallelism;
 use std::time::Duration;
 
 use api::v1;
-use reactor::net::TcpStream;
+use fabric::controller::Detached;
 use reactor::{Call, Handle};
 use target::Target;
 use target::limits::QUEUE_CHARGE_MIN;
@@ -142,14 +140,14 @@ impl Crew {
         Some(Seat { crew: Arc::clone(self), member })
     }
 
-    /// Gives a connection accepted from `peer` to the reactor with the fewest, which serves it to its end.
+    /// Gives an accepted connection to the reactor with the fewest, which serves it to its end.
     pub fn hand_over(
         self: &Arc<Self>,
-        socket: OwnedFd,
-        peer: IpAddr,
+        connection: Detached,
         target: &Arc<Target>,
         listener: ListenerId,
     ) {
+        let peer = connection.peer().traddr();
         let Some(stay) = self.lobby.enter(peer) else {
             if let Some(closed) = self.crowded.due(reactor::now()) {
                 let many = NEWCOMERS_OF_ADDRESS;
@@ -172,10 +170,10 @@ impl Crew {
         // Gone is a reactor that stops: the connection closes with the closure.
         let _ = handle.spawn(move || async move {
             let _seat = seat;
-            match TcpStream::from_fd(socket) {
-                Ok(stream) => {
+            match connection.attach() {
+                Ok(accepted) => {
                     let connected = || stay.leave();
-                    let serve = target::serve_connection(target, stream, listener, connected);
+                    let serve = target::serve_connection(target, accepted, listener, connected);
                     // Shown out: closed, and its peer has sent nothing that is kept.
                     let _ = stay.unless_shown_out(serve).await;
                 }

@@ -7,8 +7,9 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use api::value::Address;
+use fabric::TransportAddress;
+use fabric::controller::Listener;
 use reactor::Call;
-use reactor::net::{ListenOptions, TcpListener};
 use target::Target;
 use target::listener::ListenerId;
 
@@ -54,7 +55,7 @@ impl Listening {
         let handle = crew.acceptor(usize::from(address.socket().port()));
         let task = handle.call(move || async move {
             let socket = bind(address.socket()).await;
-            let socket = socket.and_then(|socket| Ok((socket.local_addr()?, socket)));
+            let socket = socket.and_then(|socket| Ok((socket.address()?.socket(), socket)));
             match socket {
                 Ok((local, socket)) => {
                     let _ = bound.send(Ok(local));
@@ -117,10 +118,10 @@ impl Drop for Listening {
 
 /// Binds `address`, waiting a little for whoever has it: of a daemon that was killed, the kernel closes the
 /// sockets that its rings held only after the process is gone.
-async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
+async fn bind(address: SocketAddr) -> std::io::Result<Listener> {
     let mut attempts = LEFT_BEHIND.as_millis() / BIND_AGAIN.as_millis();
     loop {
-        let bound = TcpListener::bind(address, ListenOptions::default());
+        let bound = Listener::bind(TransportAddress::Tcp(address));
         match &bound {
             Err(error) if error.kind() == std::io::ErrorKind::AddrInUse && attempts > 0 => {}
             _ => return bound,
@@ -141,7 +142,7 @@ struct Acceptor {
 }
 
 impl Acceptor {
-    async fn run(self, socket: &TcpListener) {
+    async fn run(self, socket: &Listener) {
         self.close
             .unless(async {
                 self.open.given().await;
@@ -152,11 +153,11 @@ impl Acceptor {
             .await;
     }
 
-    async fn accept(&self, socket: &TcpListener) {
-        match socket.accept_fd().await {
-            Ok((connection, peer)) => {
+    async fn accept(&self, socket: &Listener) {
+        match socket.accept_detached().await {
+            Ok(connection) => {
                 let id = ListenerId(self.id.load(Ordering::Acquire));
-                self.crew.hand_over(connection, peer.ip(), &self.target, id);
+                self.crew.hand_over(connection, &self.target, id);
             }
             Err(error) => {
                 if let Some(times) = self.failed.due(reactor::now()) {

@@ -2,6 +2,7 @@
 
 use api::v1::Kind;
 use api::value::{Address, AnaState, Nqn};
+use fabric::TransportAddress;
 use nvme::ana::State;
 use target::ManageError;
 use target::listener::Referral;
@@ -32,8 +33,8 @@ pub(super) const fn ana_state(state: State) -> AnaState {
 
 /// A referral as the target has it: to a discovery service of the well-known name.
 pub(super) fn referral(address: Address) -> Referral {
-    let socket = address.socket();
-    Referral { nqn: nvme::nqn::Nqn::discovery(), traddr: socket.ip(), trsvcid: socket.port() }
+    let address = TransportAddress::Tcp(address.socket());
+    Referral { nqn: nvme::nqn::Nqn::discovery(), address }
 }
 
 /// An NQN as the target has it.

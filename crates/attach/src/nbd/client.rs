@@ -9,8 +9,8 @@ use std::io;
 use std::net::Shutdown;
 use std::rc::Rc;
 
+use fabric::gather::{Gather, Sent};
 use fabric::notify::{Notify, Waiters};
-use fabric::tcp::gather::{Gather, Sent};
 use reactor::BUFFER_ALIGN;
 use reactor::net::TcpStream;
 use reactor::sync::Semaphore;

@@ -3,7 +3,7 @@
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
 
-use fabric::tcp::landing::landing;
+use fabric::landing;
 use reactor::net::TcpStream;
 use stdx::Aligned;
 

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use reactor::net::TcpStream;
 use stdx::num::{u64_of, usize64};
 
-use super::gather::{Gather, Sent};
+use crate::gather::{Gather, Sent};
 use crate::limits::SEGMENT_BYTES;
 use crate::payload::Payload;
 use reactor::budget::Account;

@@ -3,8 +3,8 @@
 use std::future::poll_fn;
 use std::rc::Rc;
 
+use fabric::host::Flushed;
 use fabric::race;
-use fabric::tcp::connect::Flushed;
 
 use reactor::Nanos;
 

@@ -3,7 +3,7 @@
 use nvme::admin::Abort;
 use nvme::ana::{self, Group, State};
 use nvme::cqe::Cqe;
-use nvme::discovery::{AddressFamily, Entry, Header, SubsystemType};
+use nvme::discovery::{AddressFamily, Entry, Header, SubsystemType, TransportType};
 use nvme::fabrics::{Command, ConnectData};
 use nvme::identify::{Cns, Identify, IdentifyController, NamespaceList, bits};
 use nvme::log::{GetLogPage, LogOffset, lid};
@@ -158,7 +158,8 @@ impl Link {
         }
         for index in 0..script.records {
             let nqn = Nqn::new(&format!("nqn.2026-11.io.flashloom:{index}")).unwrap();
-            let mut entry = Entry::tcp(SubsystemType::Nvm, AddressFamily::Ipv4, &nqn);
+            let mut entry =
+                Entry::new(TransportType::Tcp, SubsystemType::Nvm, AddressFamily::Ipv4, &nqn);
             entry.set_address("192.0.2.1", "4420");
             page.extend_from_slice(entry.as_bytes());
         }

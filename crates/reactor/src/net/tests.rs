@@ -101,8 +101,10 @@ fn quiet_connections_let_the_reactor_sleep() {
             client.recv_exact(&mut [0; 8]).await.unwrap();
             pairs.push(client);
         }
+        // Sleeps: the connections have to be quiet for so long, and then measured for so long.
         sleep(Duration::from_millis(20)).await;
         let before = crate::metrics::here();
+        // Sleeps: as above.
         sleep(Duration::from_millis(200)).await;
         let after = crate::metrics::here();
         let slept = after.sleep_nanos - before.sleep_nanos;

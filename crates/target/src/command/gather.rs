@@ -1,4 +1,4 @@
-//! A command's data on its way in: out of the capsule, or by R2T.
+//! A command's data on its way in: out of the capsule, or by a transfer.
 
 use std::cell::Ref;
 use std::ops::Deref;
@@ -159,7 +159,7 @@ pub fn kept(sqe: &Sqe, slot: &impl Slot, length: usize) -> Result<Option<Gathere
     Ok(in_capsule(sqe, slot, length)?.map(kept))
 }
 
-/// `length` bytes by R2T, the pool buffer given back. The caller holds what they count for.
+/// `length` bytes by a transfer, the pool buffer given back. The caller holds what they count for.
 ///
 /// # Errors
 /// The status that completes the command.

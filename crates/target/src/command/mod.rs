@@ -56,7 +56,7 @@ pub trait Slot {
     /// The capsule's data, whole; only within the poll in which the capsule arrived.
     fn in_capsule(&self) -> Option<Ref<'_, [u8]>>;
 
-    /// Has the host send `length` bytes (R2T) to the start of `buffer`.
+    /// Has the host send `length` bytes to the start of `buffer`.
     ///
     /// # Errors
     /// The status that completes the command; the buffer is back in its pool then.

@@ -9,6 +9,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fabric::TransportAddress;
+use fabric::controller::Listener;
 use nvme::fabrics::{PropertySet, PropertySize};
 use nvme::opcode::{admin as admin_opcode, io as io_opcode};
 use nvme::pdu::Fes;
@@ -16,7 +18,6 @@ use nvme::property::{Cc, CommandSetSelected, offset};
 use nvme::sqe::{Fused, Sqe};
 use nvme::status::Status;
 use nvme::tcp::host::Config;
-use reactor::net::{ListenOptions, TcpListener};
 use zerocopy::FromBytes;
 
 use super::serve_connection;
@@ -33,12 +34,17 @@ where
         let rig = Rig::new();
         let target = rig.target.clone();
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let listener = TcpListener::bind(any, ListenOptions::default()).unwrap();
-        let address = listener.local_addr().unwrap();
+        let listener = Listener::bind(TransportAddress::Tcp(any)).unwrap();
+        let address = listener.address().unwrap().socket();
         let server = reactor::spawn(async move {
             loop {
-                let (stream, _) = listener.accept().await.unwrap();
-                reactor::spawn(serve_connection(target.clone(), stream, rig.path.listener, || {}));
+                let accepted = listener.accept().await.unwrap();
+                reactor::spawn(serve_connection(
+                    target.clone(),
+                    accepted,
+                    rig.path.listener,
+                    || {},
+                ));
             }
         });
         test(address, rig.target.clone()).await;
@@ -54,30 +60,29 @@ fn a_connection_whose_service_is_dropped_is_closed() {
     reactor::run(reactor::Config::default(), async {
         let rig = Rig::new();
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let listener = TcpListener::bind(any, ListenOptions::default()).unwrap();
+        let listener = Listener::bind(TransportAddress::Tcp(any)).unwrap();
         let client =
-            reactor::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let (stream, _) = listener.accept().await.unwrap();
-        let served = serve_connection(rig.target.clone(), stream, rig.path.listener, || {});
+            reactor::net::TcpStream::connect(listener.address().unwrap().socket()).await.unwrap();
+        let accepted = listener.accept().await.unwrap();
+        let served = serve_connection(rig.target.clone(), accepted, rig.path.listener, || {});
         let service = reactor::spawn(served);
         reactor::yield_now().await;
         service.abort();
         let mut byte = [0];
-        let ended = reactor::timeout(std::time::Duration::from_secs(30), client.recv(&mut byte));
+        let ended = reactor::timeout(Duration::from_secs(30), client.recv(&mut byte));
         assert_eq!(ended.await.expect("the end of the stream").unwrap(), 0);
     })
     .unwrap();
 }
 
-/// Waits, turn by turn, until the target has no controller left.
+/// Waits until the target has no controller left.
 async fn until_empty(target: &Target) {
-    for _ in 0..2_000 {
-        if target.controllers().is_empty() {
-            return;
+    let empty = async {
+        while !target.controllers().is_empty() {
+            reactor::sleep(Duration::from_millis(1)).await;
         }
-        reactor::sleep(std::time::Duration::from_millis(1)).await;
-    }
-    panic!("a controller is left");
+    };
+    reactor::timeout(Duration::from_secs(30), empty).await.expect("a controller is left");
 }
 
 #[test]

@@ -34,7 +34,7 @@ pub struct Failure<'a> {
 }
 
 impl ErrorLog {
-    pub fn add(&mut self, failure: &Failure<'_>) {
+    pub fn add(&mut self, failure: &Failure<'_>, trtype: TransportType) {
         self.count = self.count.saturating_add(1);
         let sqe = failure.sqe;
         let entry = ErrorEntry {
@@ -45,7 +45,7 @@ impl ErrorLog {
             location: failure.location.map_or(ErrorEntry::NONE, Location::to_field).into(),
             lba: failure.lba.into(),
             nsid: if sqe.opcode == nvme::opcode::admin::FABRICS { 0.into() } else { sqe.nsid },
-            trtype: TransportType::Tcp.raw(),
+            trtype: trtype.raw(),
             opcode: sqe.opcode,
             version: ErrorEntry::VERSION,
             ..ErrorEntry::default()
@@ -74,6 +74,6 @@ impl Controller {
     /// Enters a failed command into the Error Information log. Admin commands that
     /// [`Controller::execute_admin`] fails are in it already.
     pub fn log_error(&self, failure: &Failure<'_>) {
-        self.lock().errors.add(failure);
+        self.lock().errors.add(failure, self.path.local.trtype());
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use fabric::TransportAddress;
 use nvme::discovery::{Entry, Header};
 use nvme::identify::{Cns, Identify, IdentifyController, bits as id_bits};
 use nvme::log::{GetLogPage, LogOffset, SupportedPages, lid};
@@ -19,6 +20,10 @@ use crate::rig::{HOST, Rig, SUBSYSTEM, data_of, execute, failure, nqn};
 use crate::subsystem::SubsystemSpec;
 
 const OTHER_HOST: &str = "nqn.2026-11.io.flashloom:host-b";
+
+fn tcp(address: &str) -> TransportAddress {
+    TransportAddress::Tcp(address.parse().unwrap())
+}
 
 fn discover(rig: &Rig, host: &str) -> Connected {
     rig.enabled_as(DISCOVERY, host)
@@ -52,7 +57,7 @@ fn row(subtype: u8, name: &str, address: &str, port: &str) -> (u8, String, Strin
 fn the_log_lists_the_service_the_subsystems_and_the_referrals() {
     let rig = Rig::new();
     let name = nqn("nqn.2026-11.io.flashloom:elsewhere");
-    let referral = Referral { nqn: name, traddr: "fd00::7".parse().unwrap(), trsvcid: 8009 };
+    let referral = Referral { nqn: name, address: tcp("[fd00::7]:8009") };
     rig.target.add_referral(referral.clone()).unwrap();
     let admin = discover(&rig, HOST);
     assert_eq!(
@@ -91,7 +96,7 @@ fn a_host_sees_only_what_admits_it() {
 #[test]
 fn the_address_is_the_one_the_host_came_to_or_the_one_configured() {
     let rig = Rig::new();
-    let any = rig.target.add_listener(ListenerInfo::new("0.0.0.0".parse().unwrap(), 5000)).unwrap();
+    let any = rig.target.add_listener(ListenerInfo::new(tcp("0.0.0.0:5000"))).unwrap();
     let mut attempt = rig.attempt(DISCOVERY, HOST);
     attempt.path = Rig::path(any, "192.0.2.9:5000".parse().unwrap());
     let admin = rig.connect(&attempt).unwrap();
@@ -99,7 +104,7 @@ fn the_address_is_the_one_the_host_came_to_or_the_one_configured() {
     let found = rows(admin.controller());
     assert!(found.contains(&row(2, SUBSYSTEM, "192.0.2.9", "5000")));
     assert!(found.contains(&row(2, SUBSYSTEM, "10.1.2.3", "4420")));
-    let mut told = ListenerInfo::new("0.0.0.0".parse().unwrap(), 5001);
+    let mut told = ListenerInfo::new(tcp("0.0.0.0:5001"));
     told.advertise = Some(("203.0.113.5".parse().unwrap(), 4420));
     rig.target.add_listener(told).unwrap();
     assert!(rows(admin.controller()).contains(&row(2, SUBSYSTEM, "203.0.113.5", "4420")));

@@ -60,7 +60,7 @@ impl Connected {
 /// try again on the same connection.
 pub fn connect(target: &Target, params: &ConnectParams<'_>) -> Result<Connected, Refusal> {
     decide(target, params).map_err(|why| {
-        target.refusals.note(Refused::new(params.data, params.path.peer, why), params.now);
+        target.refusals.note(Refused::new(params.data, params.path.peer.socket(), why), params.now);
         why.refusal()
     })
 }
@@ -75,7 +75,7 @@ fn decide(target: &Target, params: &ConnectParams<'_>) -> Result<Connected, Why>
     check_command(&command)?;
     let subsystem = Nqn::from_field(&params.data.subnqn).map_err(|_| Why::SubsystemName)?;
     let host = Host { nqn: host_name(target, params.data)?, id: params.data.hostid };
-    let address = params.path.peer.ip();
+    let address = params.path.peer.traddr();
     let share = if subsystem.is_discovery() {
         Share::of_address(address)
     } else {
@@ -168,9 +168,9 @@ fn connect_admin(
     let count = |of: &dyn Fn(&Controller) -> bool| controllers.iter().filter(|c| of(c)).count();
     let of_host =
         kind == Kind::Io && count(&|c| c.host().nqn == host.nqn) >= target.host_controllers();
-    let address = address_owner(params.path.peer.ip());
+    let address = address_owner(params.path.peer.traddr());
     if of_host
-        || count(&|c| address_owner(c.path().peer.ip()) == address) >= ADDRESS_CONTROLLERS_MAX
+        || count(&|c| address_owner(c.path().peer.traddr()) == address) >= ADDRESS_CONTROLLERS_MAX
     {
         return Err(Why::Busy);
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use fabric::TransportAddress;
 use nvme::fabrics::{ConnectInvalid, PropertyGet, PropertySet, PropertySize, disconnect_sqe};
 use nvme::property::{Cap, Cc, CommandSetSelected, ShutdownNotification, ShutdownStatus, offset};
 use nvme::sqe::Sqe;
@@ -255,7 +256,7 @@ fn an_unlisted_host_is_refused_on_both_kinds_of_queue() {
 fn a_discovery_only_listener_serves_no_subsystem() {
     let rig = Rig::new();
     let local = "10.1.2.3:8009".parse().unwrap();
-    let mut info = ListenerInfo::new("10.1.2.3".parse().unwrap(), 8009);
+    let mut info = ListenerInfo::new(TransportAddress::Tcp("10.1.2.3:8009".parse().unwrap()));
     info.discovery_only = true;
     let listener = rig.target.add_listener(info).unwrap();
     let mut attempt = rig.attempt(SUBSYSTEM, HOST);
@@ -535,7 +536,7 @@ fn neither_a_host_nor_an_address_takes_all_controllers() {
     }
     assert_eq!(rig.connect(&named(0)).unwrap_err().status, Status::CONNECT_CONTROLLER_BUSY);
     let mut elsewhere = named(0);
-    elsewhere.path.peer = "10.9.9.8:50000".parse().unwrap();
+    elsewhere.path.peer = TransportAddress::Tcp("10.9.9.8:50000".parse().unwrap());
     assert!(rig.connect(&elsewhere).is_ok());
     all.pop();
     assert!(rig.connect(&named(0)).is_ok());

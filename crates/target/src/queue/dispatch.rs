@@ -5,8 +5,8 @@ use core::future::Future;
 use std::rc::Rc;
 
 use engine::Lent;
+use fabric::controller::{Capsule, Flow};
 use fabric::payload::Payload;
-use fabric::tcp::listen::{Capsule, Flow};
 use nvme::opcode::io;
 use nvme::sqe::{Fused, Sqe};
 use nvme::status::Status;

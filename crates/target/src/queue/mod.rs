@@ -11,9 +11,9 @@ use core::cell::{Cell, RefCell};
 use core::task::Waker;
 use std::rc::Rc;
 
+use fabric::controller::Connection;
 use fabric::notify::Notify;
 use fabric::payload::Payload;
-use fabric::tcp::listen::Connection;
 use nvme::cqe::Cqe;
 use nvme::fabrics::fctype;
 use nvme::opcode;
@@ -43,7 +43,7 @@ enum Phase {
 
 /// One queue pair of a controller: a submission and a completion queue over one connection.
 pub struct Queue {
-    pub(crate) connection: Rc<Connection>,
+    pub(crate) connection: Connection,
     /// How other cores reach this queue.
     pub(crate) remote: RemoteQueue,
     /// The queue has to end: no further command is taken.
@@ -71,7 +71,7 @@ pub struct Queue {
 
 impl Queue {
     pub(crate) fn new(
-        connection: Rc<Connection>,
+        connection: Connection,
         lease: Rc<QueueLease>,
         seat: Seat,
         size: u16,

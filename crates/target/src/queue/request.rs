@@ -6,8 +6,8 @@ use core::pin::{Pin, pin};
 use core::task::Poll;
 use std::rc::Rc;
 
+use fabric::controller::{CapsulePlace, TransferError};
 use fabric::payload::Payload;
-use fabric::tcp::listen::{CapsulePlace, TransferError};
 use nvme::cqe::Cqe;
 use nvme::sqe::Sqe;
 use nvme::status::Status;
@@ -98,7 +98,7 @@ impl Request {
         }
     }
 
-    /// Has the host send `length` bytes (R2T) to the start of `buffer`.
+    /// Has the host send `length` bytes to the start of `buffer`.
     ///
     /// # Errors
     /// Transient Transport Error for a data digest that did not match; Command Abort Requested; Invalid Namespace
@@ -106,8 +106,8 @@ impl Request {
     /// is back in its pool then.
     pub async fn receive(&self, length: u32, buffer: Buffer) -> Result<Buffer, Status> {
         let cid = self.sqe.cid.get();
-        let mut transfer = pin!(self.queue.connection.transfer(self.tag, cid, length, buffer));
-        match self.unless_aborted(transfer.as_mut()).await {
+        let transfer = self.queue.connection.transfer(self.tag, cid, length, buffer);
+        match self.unless_aborted(pin!(transfer)).await {
             Ok(Err(_)) | Err(_) if canary::has(Canary::WritesWhatNeverCame) => {
                 Ok(reactor::buffer::alloc(usize32(length)).await)
             }
@@ -122,7 +122,6 @@ impl Request {
             }
             Err(aborted) => {
                 // The host hears of the abort now; see `Tail` for its data, which has no place any more.
-                self.queue.connection.discard_transfer(self.tag);
                 self.send(Cqe::new(cid, aborted), None);
                 Err(aborted)
             }

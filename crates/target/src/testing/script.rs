@@ -16,9 +16,10 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use fabric::TransportAddress;
+use fabric::controller::Listener;
 use nvme::opcode::{admin, io};
 use nvme::sqe::{Fused, Sgl, Sqe};
-use reactor::net::{ListenOptions, TcpListener};
 use stdx::num::{u32_of, usize32, usize64};
 use stdx::prng::Prng;
 use zerocopy::IntoBytes;
@@ -366,12 +367,12 @@ pub fn run(choices: Choices) {
     let played = reactor::run(reactor::Config::default(), async move {
         let rig = Rig::new();
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let listener = TcpListener::bind(any, ListenOptions::default()).unwrap();
-        let address = listener.local_addr().unwrap();
+        let listener = Listener::bind(TransportAddress::Tcp(any)).unwrap();
+        let address = listener.address().unwrap().socket();
         let (target, id) = (Arc::clone(&rig.target), rig.path.listener);
         let server = reactor::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                reactor::spawn(serve_connection(Arc::clone(&target), stream, id, || {}));
+            while let Ok(accepted) = listener.accept().await {
+                reactor::spawn(serve_connection(Arc::clone(&target), accepted, id, || {}));
             }
         });
         let all = reactor::buffer::pool().available();

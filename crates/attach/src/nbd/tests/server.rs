@@ -1,7 +1,6 @@
 //! The server with a real target behind it, and clients that need not be well-behaved.
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,13 +9,11 @@ use std::time::Duration;
 use initiator::{HostIdentity, Namespace, Remote};
 use media::memory::{Region, RegionOptions};
 use nvme::nqn::Nqn;
-use reactor::net::{ListenOptions, TcpListener};
 use reactor::{Config, Handle, PollPolicy, Reactor};
 use stdx::prng::Prng;
-use target::listener::ListenerInfo;
 use target::namespace::{Backend, NamespaceSpec};
 use target::subsystem::SubsystemSpec;
-use target::{Identity, Target, serve_connection};
+use target::{Identity, Target};
 use zerocopy::FromBytes;
 
 use super::{FLAGS, compact, info, option};
@@ -62,17 +59,9 @@ async fn serve(path: PathBuf) {
     let nqn = Nqn::new(SUBNQN).unwrap();
     target.add_subsystem(SubsystemSpec::new(nqn.clone())).unwrap();
     target.add_namespace(&nqn, &NamespaceSpec::new(Backend::Memory(region), BLOCK)).unwrap();
-    let ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    let listener = TcpListener::bind(SocketAddr::new(ip, 0), ListenOptions::default()).unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let id = target.add_listener(ListenerInfo::new(ip, port)).unwrap();
-    reactor::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            reactor::spawn(serve_connection(Arc::clone(&target), stream, id, || {}));
-        }
-    });
+    let port = target::testing::serve(target, 0).await;
     let remote = Remote {
-        traddr: ip.to_string(),
+        traddr: "127.0.0.1".to_owned(),
         trsvcid: port,
         subnqn: SUBNQN.to_owned(),
         host: HostIdentity::named("nqn.2026-11.io.flashloom:host"),

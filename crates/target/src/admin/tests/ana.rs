@@ -1,5 +1,6 @@
 //! Asymmetric Namespace Access: what controllers of each listener say, take and refuse.
 
+use fabric::TransportAddress;
 use nvme::ana::{RETURN_GROUPS_ONLY, State, parse_page};
 use nvme::feature::{GetFeatures, Select, SetFeatures, fid};
 use nvme::identify::{Cns, Identify, IdentifyController, IdentifyNamespace, bits};
@@ -160,7 +161,7 @@ fn each_listener_has_a_state_of_its_own() {
     let local = "10.1.2.4:4420".parse().unwrap();
     let info = ListenerInfo {
         ana: State::Inaccessible,
-        ..ListenerInfo::new("10.1.2.4".parse().unwrap(), 4420)
+        ..ListenerInfo::new(TransportAddress::Tcp(local))
     };
     let other = rig.target.add_listener(info).unwrap();
     let first = rig.enabled();

@@ -274,6 +274,7 @@ fn a_trickle_of_bytes_does_not_keep_a_controller_alive() {
             for byte in &capsule[..71] {
                 admin.send(std::slice::from_ref(byte)).await;
                 trickled.set(trickled.get() + 1);
+                // Sleeps: the host is as slow as that.
                 reactor::sleep(Duration::from_millis(200)).await;
             }
         };

@@ -6,6 +6,7 @@ use std::cell::Cell;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::thread;
+use std::time::Duration;
 use zerocopy::IntoBytes;
 
 /// Initializes one connection, then sends as much as is taken and takes all that is sent.
@@ -40,17 +41,8 @@ impl Memory for Bytes {
 fn others_have_their_turn_after_each_share_whatever_comes() {
     const LENGTH: u32 = 16 << 20;
     let addr = restless_peer();
-    let options = Options {
-        header_digest: false,
-        data_digest: false,
-        commands: 1,
-        tos: None,
-        priority: None,
-        hints: false,
-        busy_poll: None,
-        grouped: false,
-        timeout: Duration::from_secs(10),
-    };
+    let options =
+        Options { commands: 1, timeout: Duration::from_secs(10), tcp: TcpOptions::default() };
     let turns = run(reactor::Config::default(), async move {
         let mut connection = Connection::open(addr, &options).await.unwrap();
         let turns = Rc::new(Cell::new(0));

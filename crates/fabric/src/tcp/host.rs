@@ -1,7 +1,4 @@
-//! The host's end of a connection: a socket, the machine of `nvme::tcp::host`, and what is still to send.
-//!
-//! Data lies in [`Memory`] that the owner of the connection keeps, by command, and lends to each call: writes
-//! are sent from where they lie in it. What is queued stays as it is until it is sent.
+//! The host's end of a connection over TCP: a socket, the machine of `nvme::tcp::host`, and what is still to send.
 
 use std::future::Future;
 use std::io;
@@ -9,125 +6,28 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use nvme::sqe::Sqe;
-use nvme::tcp::host::{Config, Event, Initialized, Machine, Step, term_req};
-use nvme::tcp::{Fatal, ddgst};
+use nvme::tcp::ddgst;
+use nvme::tcp::host::{Config, Event as Told, Machine, Step, term_req};
 use reactor::net::{Behind, TcpStream};
 use stdx::Aligned;
 use stdx::num::usize32;
 
-use super::gather::{Gather, Sent};
 use super::groups;
-use super::landing::landing;
-use crate::limits::{HOST_MAX_R2T, HOST_RECEIVE_BYTES};
-use crate::race;
+use crate::capsule::{Event, Flushed, Memory, Piece};
+use crate::error::Error;
+use crate::gather::{Gather, Sent};
+use crate::limits::{HOST_RECEIVE_BYTES, HOST_TRANSFERS};
+use crate::options::{Options, TcpOptions};
+use crate::{TransportAddress, landing, race};
 
-/// What a host asks of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// Ask for header digests.
-    pub header_digest: bool,
-    /// Ask for data digests.
-    pub data_digest: bool,
-    /// Command identifiers used on it: 0 to `commands - 1`.
-    pub commands: u16,
-    /// Type of service, or traffic class, of what is sent.
-    pub tos: Option<u8>,
-    /// `SO_PRIORITY`, by which network cards choose the outbound queue.
-    pub priority: Option<i32>,
-    /// Tell TCP with each send whether more is queued behind.
-    pub hints: bool,
-    /// How long the kernel polls the network card's queue for this connection.
-    pub busy_poll: Option<Duration>,
-    /// Have all connections of this core come by one queue of the network card, and no other core's.
-    pub grouped: bool,
-    /// How long the TCP handshake and ICReq/ICResp may take together.
-    pub timeout: Duration,
-}
-
-/// Why a connection could not be made, or ended.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The TCP connection was not made.
-    #[error("cannot connect to {addr}: {source}")]
-    Connect {
-        /// Where to.
-        addr: SocketAddr,
-        /// The socket's word.
-        source: io::Error,
-    },
-    /// The peer took the TCP connection and sent no ICResp in time.
-    #[error("{addr} did not answer the ICReq within {} ms", .after.as_millis())]
-    Silent {
-        /// Where to.
-        addr: SocketAddr,
-        /// How long it had.
-        after: Duration,
-    },
-    /// The peer closed the connection.
-    #[error("the controller closed the connection")]
-    Closed,
-    /// The socket failed.
-    #[error("the connection failed: {0}")]
-    Socket(#[from] io::Error),
-    /// The peer broke the protocol; it has been told by H2CTermReq.
-    #[error("the controller broke the NVMe/TCP protocol: {0}")]
-    Protocol(Fatal),
-    /// The peer says that we broke the protocol.
-    #[error("the controller ended the connection by C2HTermReq: {0}")]
-    Terminated(String),
-}
-
-/// Whether everything queued has been sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flushed {
-    /// Nothing is left to send.
-    All,
-    /// The socket takes no more for now.
-    Blocked,
-    /// A turn's share has been sent; others on this reactor should have theirs before more.
-    Shared,
-}
-
-/// A part of a command's data that is to be sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
-    /// The command.
-    pub cid: u16,
-    /// Where in its data the part begins, bytes.
-    pub at: u32,
-    /// Its length, bytes; never 0.
-    pub length: u32,
-}
-
-/// Where the data of commands lies while it is sent.
-pub trait Memory {
-    /// The bytes of a queued piece: the same at each call until it is released.
-    fn bytes(&self, piece: &Piece) -> &[u8];
-    /// A piece has been queued.
-    fn hold(&self, piece: &Piece);
-    /// A queued piece has been sent to its end.
-    fn release(&self, piece: &Piece);
-}
-
-/// No data at all.
-impl Memory for () {
-    fn bytes(&self, _: &Piece) -> &[u8] {
-        &[]
-    }
-
-    fn hold(&self, _: &Piece) {}
-
-    fn release(&self, _: &Piece) {}
-}
-
-/// An initialised connection, seen from the host.
+/// An initialised connection over TCP, seen from the host.
 pub struct Connection {
     stream: Rc<TcpStream>,
     machine: Machine,
-    settled: Initialized,
+    /// MAXH2CDATA.
+    h2c_data_max: u32,
     out: Gather<Piece>,
     inbox: Aligned,
     /// The bytes of `inbox` received and not yet consumed.
@@ -147,56 +47,42 @@ impl Connection {
         let after = options.timeout;
         match reactor::timeout(after, Self::initialize(addr, options)).await {
             Ok(result) => result,
-            Err(reactor::Elapsed) => Err(Error::Silent { addr, after }),
+            Err(reactor::Elapsed) => {
+                Err(Error::Silent { address: TransportAddress::Tcp(addr), after })
+            }
         }
     }
 
     async fn initialize(addr: SocketAddr, options: &Options) -> Result<Self, Error> {
-        let stream = if options.grouped {
-            groups::connect(addr).await
-        } else {
-            TcpStream::connect(addr).await
-        };
-        let stream = stream.map_err(|source| Error::Connect { addr, source })?;
-        stream.set_nodelay(true)?;
-        // Before the priority: the kernel derives one from the type of service.
-        if let Some(tos) = options.tos {
-            stream.set_tos(tos)?;
-        }
-        if let Some(priority) = options.priority {
-            stream.set_priority(priority)?;
-        }
-        if let Some(time) = options.busy_poll {
-            stream.set_busy_poll(time)?;
-        }
+        let stream = connect(addr, &options.tcp).await?;
         let machine = Machine::new(Config {
             hpda: 0,
-            maxr2t: HOST_MAX_R2T,
-            hdgst: options.header_digest,
-            ddgst: options.data_digest,
+            maxr2t: HOST_TRANSFERS,
+            hdgst: options.tcp.header_digest,
+            ddgst: options.tcp.data_digest,
             commands: options.commands,
         });
         let head = machine.ic_req();
         let mut connection = Self {
             stream: Rc::new(stream),
             machine,
-            settled: Initialized { cpda: 0, maxh2cdata: 0, hdgst: false, ddgst: false },
+            h2c_data_max: 0,
             out: Gather::default(),
             inbox: Aligned::zeroed(HOST_RECEIVE_BYTES),
             unread: 0..0,
             apart: false,
-            hints: options.hints,
+            hints: options.tcp.hints,
             sends: 0,
         };
         connection.out.push(&head);
         loop {
             connection.ready(&()).await?;
-            match connection.next_event()? {
-                Some(Event::Initialized(settled)) => {
-                    connection.settled = settled;
+            match connection.next_told()? {
+                Some(Told::Initialized(settled)) => {
+                    connection.h2c_data_max = settled.maxh2cdata;
                     return Ok(connection);
                 }
-                Some(Event::Terminated(told)) => return Err(Error::Terminated(told.to_string())),
+                Some(Told::Terminated(told)) => return Err(Error::Terminated(told.to_string())),
                 // The machine lets no other event through before ICResp.
                 Some(_) | None => {}
             }
@@ -211,20 +97,6 @@ impl Connection {
     pub fn send_apart(&mut self, apart: bool) {
         assert!(self.out.is_empty(), "what is queued goes as it was queued");
         self.apart = apart;
-    }
-
-    /// What the controller's ICResp settled.
-    #[must_use]
-    pub fn settled(&self) -> Initialized {
-        self.settled
-    }
-
-    /// The local and the peer's address.
-    ///
-    /// # Errors
-    /// Those of the socket.
-    pub fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)> {
-        Ok((self.stream.local_addr()?, self.stream.peer_addr()?))
     }
 
     /// Queues a command capsule, with the first `in_capsule` bytes of the command's data in it.
@@ -247,11 +119,11 @@ impl Connection {
 
     /// Queues the answer to an R2T, `piece` of the command's data, in as many H2CData PDUs as MAXH2CDATA makes
     /// it.
-    pub fn push_h2c_data<M: Memory + ?Sized>(&mut self, ttag: u16, piece: Piece, memory: &M) {
+    pub fn push_transfer<M: Memory + ?Sized>(&mut self, ttag: u16, piece: Piece, memory: &M) {
         let Piece { cid, mut at, length } = piece;
         let end = at + length;
         while at < end {
-            let length = (end - at).min(self.settled.maxh2cdata);
+            let length = (end - at).min(self.h2c_data_max);
             let last = at + length == end;
             let head = self.machine.h2c_data(cid, ttag, at, length, last);
             self.out.push(&head);
@@ -303,9 +175,30 @@ impl Connection {
     /// The next event in what has been received; `None` when more has to be received first.
     ///
     /// # Errors
-    /// [`Error::Protocol`].
+    /// [`Error::Protocol`], [`Error::Terminated`].
     #[inline]
     pub fn next_event(&mut self) -> Result<Option<Event<'_>>, Error> {
+        Ok(match self.next_told()? {
+            None => None,
+            Some(Told::Data { cid, offset, bytes }) => Some(Event::Data { cid, offset, bytes }),
+            Some(Told::DataEnd { cid, success, complete, digest_ok, .. }) => {
+                Some(Event::DataEnd { cid, success, complete, digest_ok })
+            }
+            Some(Told::Response { cqe }) => Some(Event::Response { cqe }),
+            Some(Told::ReadyToTransfer { cid, ttag, offset, length }) => {
+                Some(Event::Transfer { cid, tag: ttag, offset, length })
+            }
+            Some(Told::Terminated(told)) => return Err(Error::Terminated(told.to_string())),
+            // The machine lets no second one through.
+            Some(Told::Initialized(_)) => {
+                return Err(Error::Protocol("a second ICResp".to_owned()));
+            }
+        })
+    }
+
+    /// As [`Connection::next_event`], in the machine's words.
+    #[inline]
+    fn next_told(&mut self) -> Result<Option<Told<'_>>, Error> {
         let input = &self.inbox[self.unread.clone()];
         match self.machine.next(input) {
             Ok(Step::Event { consumed, event }) => {
@@ -320,7 +213,7 @@ impl Connection {
                 // The stream may be full or gone; the connection ends either way.
                 let request = term_req(&fatal, input);
                 let _ = self.stream.try_send_vectored(&[io::IoSlice::new(&request)]);
-                Err(Error::Protocol(fatal))
+                Err(Error::Protocol(format!("NVMe/TCP: {fatal}")))
             }
         }
     }
@@ -445,6 +338,26 @@ impl Connection {
             self.unread = start..end;
         }
     }
+}
+
+/// A socket connected to `addr`, with its options set.
+async fn connect(addr: SocketAddr, options: &TcpOptions) -> Result<TcpStream, Error> {
+    let stream =
+        if options.grouped { groups::connect(addr).await } else { TcpStream::connect(addr).await };
+    let address = TransportAddress::Tcp(addr);
+    let stream = stream.map_err(|source| Error::Connect { address, source })?;
+    stream.set_nodelay(true)?;
+    // Before the priority: the kernel derives one from the type of service.
+    if let Some(tos) = options.tos {
+        stream.set_tos(tos)?;
+    }
+    if let Some(priority) = options.priority {
+        stream.set_priority(priority)?;
+    }
+    if let Some(time) = options.busy_poll {
+        stream.set_busy_poll(time)?;
+    }
+    Ok(stream)
 }
 
 /// Receives, or gives `None` as soon as the socket takes more to send.

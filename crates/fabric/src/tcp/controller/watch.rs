@@ -109,7 +109,7 @@ mod tests {
     use reactor::net::{ListenOptions, TcpListener, TcpStream};
 
     use super::*;
-    use crate::tcp::listen::Flow;
+    use crate::capsule::Flow;
     use reactor::budget::{Account, Ledger};
     use reactor::turns::{Group, Party};
 

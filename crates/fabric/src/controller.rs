@@ -1,0 +1,316 @@
+//! The controller's end of a connection, of whichever transport.
+
+use core::cell::Ref;
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+use nvme::cqe::Cqe;
+use nvme::discovery::TransportType;
+use reactor::budget::Account;
+use reactor::buffer::Buffer;
+use reactor::net::{ListenOptions, TcpListener, TcpStream};
+use reactor::turns::Party;
+
+use crate::TransportAddress;
+pub use crate::capsule::{Capsule, CapsulePlace, Flow};
+pub use crate::error::{Closed, TransferError};
+use crate::payload::Payload;
+use crate::tcp;
+
+/// Where hosts connect to.
+#[derive(Debug)]
+pub enum Listener {
+    Tcp(TcpListener),
+}
+
+impl Listener {
+    /// Listens on `address`; port 0 takes a free one.
+    ///
+    /// # Errors
+    /// As the system calls: the address in use, not ours, or not allowed.
+    pub fn bind(address: TransportAddress) -> io::Result<Self> {
+        match address {
+            TransportAddress::Tcp(address) => {
+                Ok(Self::Tcp(TcpListener::bind(address, ListenOptions::default())?))
+            }
+        }
+    }
+
+    /// The address listened on.
+    ///
+    /// # Errors
+    /// The socket's own.
+    pub fn address(&self) -> io::Result<TransportAddress> {
+        match self {
+            Self::Tcp(listener) => Ok(TransportAddress::Tcp(listener.local_addr()?)),
+        }
+    }
+
+    /// The next connection, to be served on this reactor.
+    ///
+    /// # Errors
+    /// As accept(2). Too few descriptors are worth a pause and another try.
+    pub async fn accept(&self) -> io::Result<Accepted> {
+        match self {
+            Self::Tcp(listener) => Ok(Accepted::Tcp(listener.accept().await?.0)),
+        }
+    }
+
+    /// The next connection, to be served on any reactor.
+    ///
+    /// # Errors
+    /// As [`Listener::accept`]; `Unsupported` in simulation, where connections stay where they are accepted.
+    pub async fn accept_detached(&self) -> io::Result<Detached> {
+        match self {
+            Self::Tcp(listener) => {
+                let (socket, peer) = listener.accept_fd().await?;
+                Ok(Detached::Tcp { socket, peer })
+            }
+        }
+    }
+}
+
+/// A connection that is of no reactor yet.
+#[derive(Debug)]
+pub enum Detached {
+    Tcp { socket: OwnedFd, peer: SocketAddr },
+}
+
+impl Detached {
+    /// The host's address.
+    #[must_use]
+    pub const fn peer(&self) -> TransportAddress {
+        match self {
+            Self::Tcp { peer, .. } => TransportAddress::Tcp(*peer),
+        }
+    }
+
+    /// Makes it a connection of this reactor.
+    ///
+    /// # Errors
+    /// As the system call that makes it non-blocking.
+    pub fn attach(self) -> io::Result<Accepted> {
+        match self {
+            Self::Tcp { socket, .. } => Ok(Accepted::Tcp(TcpStream::from_fd(socket)?)),
+        }
+    }
+}
+
+/// A connection of this reactor whose host has not been listened to yet.
+pub enum Accepted {
+    Tcp(TcpStream),
+}
+
+impl Accepted {
+    /// The address that the host connected to.
+    ///
+    /// # Errors
+    /// The socket's own: it is gone.
+    pub fn local(&self) -> io::Result<TransportAddress> {
+        match self {
+            Self::Tcp(stream) => Ok(TransportAddress::Tcp(stream.local_addr()?)),
+        }
+    }
+
+    /// The host's address.
+    ///
+    /// # Errors
+    /// The socket's own: it is gone.
+    pub fn peer(&self) -> io::Result<TransportAddress> {
+        match self {
+            Self::Tcp(stream) => Ok(TransportAddress::Tcp(stream.peer_addr()?)),
+        }
+    }
+}
+
+/// The controller's end of one connection. A clone is the same connection.
+#[derive(Clone)]
+pub enum Connection {
+    Tcp(Rc<tcp::controller::Connection>),
+}
+
+impl Connection {
+    /// Listens to a host from now on. `account` answers for what waits to be sent, and it takes turns as `party`.
+    ///
+    /// # Errors
+    /// The socket's own: it is gone already.
+    pub fn new(accepted: Accepted, account: Rc<Account>, party: Rc<Party>) -> io::Result<Self> {
+        match accepted {
+            Accepted::Tcp(stream) => {
+                tcp::controller::Connection::new(stream, account, party).map(Self::Tcp)
+            }
+        }
+    }
+
+    /// Transport Type (TRTYPE).
+    #[must_use]
+    pub const fn trtype(&self) -> TransportType {
+        match self {
+            Self::Tcp(_) => TransportType::Tcp,
+        }
+    }
+
+    /// Allows the in-capsule data of an I/O queue, which is more than an admin queue's.
+    pub fn become_io_queue(&self) {
+        match self {
+            Self::Tcp(tcp) => tcp.become_io_queue(),
+        }
+    }
+
+    /// The host switched SQ flow control off: data may stand for a successful response.
+    pub fn without_flow_control(&self) {
+        match self {
+            Self::Tcp(tcp) => tcp.without_flow_control(),
+        }
+    }
+
+    /// Has somebody else answer for what waits to be sent: the connection became a queue of a host's.
+    pub fn charge_to(&self, account: Rc<Account>, party: Rc<Party>) {
+        match self {
+            Self::Tcp(tcp) => tcp.charge_to(account, party),
+        }
+    }
+
+    /// Responses that have not left this side: their commands still have their places in the queue.
+    #[inline]
+    #[must_use]
+    pub fn unsent_responses(&self) -> usize {
+        match self {
+            Self::Tcp(tcp) => tcp.unsent_responses(),
+        }
+    }
+
+    /// Waits for the host and gives each command capsule that came to `sink`, calls `turn_ends`, then sends what both
+    /// produced. Data goes to the transfers that wait for it.
+    ///
+    /// # Errors
+    /// Why the connection ended. It is closed then, and its transfers have failed.
+    #[inline]
+    pub async fn receive(
+        &self,
+        sink: impl FnMut(Capsule<'_>) -> Flow,
+        turn_ends: impl FnOnce(),
+    ) -> Result<(), Closed> {
+        match self {
+            Self::Tcp(tcp) => tcp.receive(sink, turn_ends).await,
+        }
+    }
+
+    /// In-capsule data, while the turn in which it arrived lasts; `None` after.
+    #[inline]
+    #[must_use]
+    pub fn in_capsule(&self, place: &CapsulePlace) -> Option<Ref<'_, [u8]>> {
+        match self {
+            Self::Tcp(tcp) => tcp.in_capsule(place),
+        }
+    }
+
+    /// Has the host send `length` bytes of command `cid`'s data to the start of `buffer`, once this is polled. `tag`
+    /// must be the command's own until that is done, or [`Connection::rest_of_transfer`] is if it was dropped before.
+    #[inline]
+    pub fn transfer(&self, tag: u16, cid: u16, length: u32, buffer: Buffer) -> Transfer<'_> {
+        match self {
+            Self::Tcp(tcp) => Transfer::Tcp(tcp.transfer(tag, cid, length, buffer)),
+        }
+    }
+
+    /// Waits until the host has sent what a [`Transfer`] asked for that was dropped. The tag is the next command's then.
+    pub async fn rest_of_transfer(&self, tag: u16) {
+        match self {
+            Self::Tcp(tcp) => tcp.rest_of_transfer(tag).await,
+        }
+    }
+
+    /// Sends a response capsule.
+    #[inline]
+    pub fn respond(&self, cqe: &Cqe) {
+        match self {
+            Self::Tcp(tcp) => tcp.respond(cqe),
+        }
+    }
+
+    /// Sends data of a command and its response, which the data stands for if it may.
+    #[inline]
+    pub fn respond_data(&self, payload: Payload, cqe: &Cqe) {
+        match self {
+            Self::Tcp(tcp) => tcp.respond_data(payload, cqe),
+        }
+    }
+
+    /// Whether [`Connection::room`] would return at once.
+    #[inline]
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        match self {
+            Self::Tcp(tcp) => tcp.has_room(),
+        }
+    }
+
+    /// Whether data is copied before it is sent, wherever it lies.
+    #[inline]
+    #[must_use]
+    pub fn copies(&self) -> bool {
+        match self {
+            Self::Tcp(tcp) => tcp.copies(),
+        }
+    }
+
+    /// Waits until the host has taken enough of what was sent that more may be buffered for it.
+    pub async fn room(&self) {
+        match self {
+            Self::Tcp(tcp) => tcp.room().await,
+        }
+    }
+
+    /// Fails the transfers that have not ended, without closing: no more is received.
+    pub fn fail_transfers(&self) {
+        match self {
+            Self::Tcp(tcp) => tcp.fail_transfers(),
+        }
+    }
+
+    /// Closes once everything is sent that there is to send, or the host has been given time.
+    pub async fn finish(&self) {
+        match self {
+            Self::Tcp(tcp) => tcp.finish().await,
+        }
+    }
+
+    /// Ends the connection: transfers fail, unsent bytes are dropped.
+    pub fn close(&self) {
+        match self {
+            Self::Tcp(tcp) => tcp.close(),
+        }
+    }
+
+    #[inline]
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        match self {
+            Self::Tcp(tcp) => tcp.is_closed(),
+        }
+    }
+}
+
+/// Data on its way from a host. Dropped before it is done, its buffer is given back and the data will be dropped as it
+/// comes.
+#[must_use = "nothing is asked for unless it is polled"]
+pub enum Transfer<'c> {
+    Tcp(tcp::controller::Transfer<'c>),
+}
+
+impl Future for Transfer<'_> {
+    type Output = Result<Buffer, TransferError>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.get_mut() {
+            Self::Tcp(tcp) => Pin::new(tcp).poll(cx),
+        }
+    }
+}

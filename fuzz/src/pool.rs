@@ -4,7 +4,6 @@ use engine::address::BLOCK;
 use engine::format::VERSION;
 use engine::format::catalog::Catalog;
 use engine::format::label::Label;
-use engine::format::lost::Lost;
 use engine::format::manifest::Manifest;
 use engine::format::member::MemberHeader;
 use engine::format::root::Root;
@@ -53,14 +52,13 @@ pub fn pool_media(input: &[u8]) {
     let Some(([which, small @ ..], rest)) = input.split_first_chunk::<3>() else { return };
     let rest = &rest[..rest.len().min(16 * BLOCK)];
     let piece = [&[0; 14][..], &small[..], &[0; 16][..], rest].concat();
-    match which % 7 {
+    match which % 6 {
         0 => label(&piece),
         1 => root(&piece),
         2 => catalog(&piece),
         3 => manifest(&piece),
         4 => member(&piece),
-        5 => stripe(&piece),
-        _ => lost(&piece),
+        _ => stripe(&piece),
     }
 }
 
@@ -113,13 +111,5 @@ fn stripe(piece: &[u8]) {
     if let Ok(header) = StripeHeader::read(&bytes[..BLOCK], POOL, geometry) {
         // Walking through its records finds what each speaks of.
         let _ = header.placed().map(|record| record.crcs.len()).sum::<usize>();
-    }
-}
-
-fn lost(piece: &[u8]) {
-    if let Ok(lost) = Lost::read(&sealed(*b"FLASHLST", piece)[..BLOCK], POOL) {
-        let mut block = [0; BLOCK];
-        lost.write(POOL, &mut block);
-        assert_eq!(Lost::read(&block, POOL), Ok(lost));
     }
 }

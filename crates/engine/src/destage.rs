@@ -11,10 +11,9 @@ use reactor::turns::give_way;
 use stdx::Counted;
 use stdx::num::{u32_of, u64_of, usize32};
 
-use crate::address::{BLOCK, Entry, Key, Location};
+use crate::address::{Entry, Key, Location};
 use crate::canary::{self, Canary, Step};
 use crate::error::Result;
-use crate::format::lost::Lost;
 use crate::log::{Item, RECORD_BLOCKS_MAX, What};
 use crate::segment::{Owner, Placed, Stream, StripeHeader};
 use crate::shard::{Shard, count};
@@ -133,7 +132,7 @@ impl Shard {
     fn try_destage(&self, items: &[Item]) -> Result<Option<(usize, Location)>> {
         let item = &items[0];
         let one = match item.what {
-            _ if self.log.was_lost(item)? => self.try_append_lost(item),
+            _ if self.log.was_lost(item)? => self.writer.try_lose(Stream::User, item.key, None),
             What::Lost => None,
             What::Data(_) => return self.try_destage_run(items),
             What::Hole { count } => {
@@ -163,16 +162,6 @@ impl Shard {
             .log
             .carry_out(run, |data| self.writer.try_append(Stream::User, owner, crcs, data))?;
         Ok(at.map(|at| (run.len(), at)))
-    }
-
-    /// Puts in what stands for a block that was lost in the log, which is never taken for contents.
-    fn try_append_lost(&self, item: &Item) -> Option<Location> {
-        let contents = if let What::Data(data) = item.what { data.crc } else { 0 };
-        let mut block = [0; BLOCK];
-        let lost = Lost { from: Lost::IN_LOG, contents };
-        lost.write(self.common.superblock.label().pool, &mut block);
-        let owner = Owner::Write { key: item.key };
-        self.writer.try_append(Stream::User, owner, &[contents], &block)
     }
 
     /// Lets the map learn what was written, and trims the log, until the shard ends.
@@ -226,7 +215,7 @@ impl Shard {
                 give_way().await;
                 learnt = 0;
             }
-            learnt += record.crcs.len().max(1);
+            learnt += usize32(record.count).max(1);
             match record.owner {
                 Owner::Write { key } => self.learn_write(key, record).await?,
                 Owner::Hole { key, blocks } => {
@@ -238,6 +227,7 @@ impl Shard {
                     self.learn_references(key, name, record.crcs).await?;
                 }
                 Owner::Share { key, name } => self.learn_shared(key, name, record.crcs).await?,
+                Owner::Lost { key, old } => self.learn_lost(key, old, record.count).await?,
             }
         }
         self.writer.table.borrow_mut().stripe_applied(header.segment, Some(header.sequence));
@@ -280,6 +270,25 @@ impl Shard {
                 self.writer.table.borrow_mut().add_live(new.location, 1);
                 count(&self.counters.moved, 1);
             }
+        }
+        Ok(())
+    }
+
+    /// Blocks are lost: where nothing newer came in between, if it is said where they were.
+    async fn learn_lost(&self, key: Key, old: Option<Location>, count: u32) -> Result<()> {
+        for n in 0..count {
+            if n > 0 && usize32(n).is_multiple_of(LEARNT_AT_ONCE) {
+                give_way().await;
+            }
+            self.reserve_in_map(1).await?;
+            let key = key.forward(u64::from(n));
+            let Some(old) = old else {
+                self.map.insert_lost(key, 1);
+                continue;
+            };
+            // The map's pages stay where they are while they are looked at.
+            let _reading = self.grace.enter();
+            self.map.lose_if(key, old.offset(n)).await?;
         }
         Ok(())
     }

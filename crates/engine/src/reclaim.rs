@@ -330,7 +330,7 @@ impl Shard {
                 Owner::Write { key } | Owner::Move { key, .. } => {
                     Some((key, record.location, u32_of(record.crcs.len())))
                 }
-                Owner::Hole { .. } | Owner::Refer { .. } | Owner::Share { .. } => None,
+                _ => None,
             })
             .collect();
         records.sort_unstable_by_key(|(key, ..)| *key);
@@ -343,7 +343,7 @@ impl Shard {
             let _reading = self.grace.enter();
             self.map.lookup(key.view, key.block, blocks, &mut extents).await?;
             for extent in extents.iter() {
-                let Contents::Data { location, crcs } = extent.state else { continue };
+                let Contents::Stored { location, crcs } = extent.contents else { continue };
                 if location == at.offset(low32(extent.first - key.block)) {
                     let key = Key::new(key.view, extent.first);
                     live.push(Live { key, at: location, crcs: crcs.to_vec(), is_new: false });
@@ -356,9 +356,11 @@ impl Shard {
     /// The blocks of stripes without a header that the map points to: all of it is looked through.
     async fn live_by_map(&self, info: &SegmentInfo, bare: &BTreeSet<u32>) -> Result<Vec<Live>> {
         let mut found = Vec::new();
-        let place = |key, at: Location, blocks| {
-            let here = at.name().is_none() && at.segment() == info.id;
-            if here && bare.contains(&info.geometry.place(at.slot()).stripe) {
+        let place = |key, at: Option<Location>, blocks| {
+            let here = |at: &Location| at.name().is_none() && at.segment() == info.id;
+            if let Some(at) = at.filter(here)
+                && bare.contains(&info.geometry.place(at.slot()).stripe)
+            {
                 found.push((key, at, blocks));
             }
             true
@@ -369,7 +371,7 @@ impl Shard {
             let _reading = self.grace.enter();
             self.map.lookup(key.view, key.block, blocks, &mut extents).await?;
             for extent in extents.iter() {
-                let Contents::Data { location, crcs } = extent.state else { continue };
+                let Contents::Stored { location, crcs } = extent.contents else { continue };
                 if location == at.offset(low32(extent.first - key.block)) {
                     let key = Key::new(key.view, extent.first);
                     live.push(Live { key, at: location, crcs: crcs.to_vec(), is_new: false });
@@ -392,13 +394,13 @@ impl Shard {
             let begin = low32(extent.first - first.block);
             let range = usize32(begin)..usize32(begin + extent.count);
             let born = name.offset(begin);
-            match extent.state {
-                Contents::Data { location, crcs } if location == born.birth() => {
+            match extent.contents {
+                Contents::Stored { location, crcs } if location == born.birth() => {
                     let crcs = crcs.to_vec();
                     live.push(Live { key: born.key(), at: location, crcs, is_new: false });
                 }
-                Contents::Data { .. } => {}
-                Contents::Hole => {
+                Contents::Stored { .. } | Contents::Lost => {}
+                Contents::Hole | Contents::Absent => {
                     for (n, crc) in (begin..).zip(&crcs[range]) {
                         let name = name.offset(n);
                         if referred.binary_search(&name).is_ok() {
@@ -425,9 +427,10 @@ impl Shard {
         let (first, mut extents) = (name.key(), Extents::default());
         let _reading = self.grace.enter();
         self.map.lookup(first.view, first.block, slots, &mut extents).await?;
-        Ok(extents.iter().all(|extent| match extent.state {
-            Contents::Data { location, .. } => location.segment() != info.id,
-            Contents::Hole => {
+        Ok(extents.iter().all(|extent| match extent.contents {
+            Contents::Stored { location, .. } => location.segment() != info.id,
+            Contents::Lost => true,
+            Contents::Hole | Contents::Absent => {
                 let range = extent.first..extent.first + u64::from(extent.count);
                 !referred.iter().any(|name| range.contains(&name.key().block))
             }
@@ -446,14 +449,15 @@ impl Shard {
         Ok(all)
     }
 
-    /// Moves blocks; those that are lost are carried along as lost. Those that can neither be read now
-    /// nor be given up stay.
+    /// Moves blocks; of those that are lost the map learns that. Those that can neither be read now nor be
+    /// given up stay.
     async fn relocate_some(&self, info: &Rc<SegmentInfo>, live: Live) -> Result<Emptied> {
         let mut data = vec![0; live.crcs.len() * BLOCK];
         let read = self.writer.segments.read(info, live.at.slot(), &live.crcs, &mut data).await;
         let mut all = Emptied::Whole;
         for (n, (crc, block)) in live.crcs.iter().zip(data.chunks_exact_mut(BLOCK)).enumerate() {
             let n = u32_of(n);
+            let mut is_lost = false;
             if read.is_err() {
                 // As with headers: each takes long.
                 if self.ended.get() {
@@ -461,8 +465,8 @@ impl Shard {
                 }
                 let slot = live.at.slot() + n;
                 match self.writer.segments.salvage(info, slot, *crc, block).await {
-                    Salvaged::Whole | Salvaged::KnownLost => {}
-                    Salvaged::Lost => count(&self.counters.lost, 1),
+                    Salvaged::Whole => {}
+                    Salvaged::Lost => is_lost = true,
                     Salvaged::Unknown => {
                         all = Emptied::Unreadable;
                         continue;
@@ -470,14 +474,19 @@ impl Shard {
                 }
             }
             let key = Key::new(live.key.view, live.key.block + u64::from(n));
-            let owner = match live.is_new {
-                true => Owner::Write { key },
-                false => Owner::Move { key, old: live.at.offset(n) },
+            let old = (!live.is_new).then(|| live.at.offset(n));
+            let owner = old.map_or(Owner::Write { key }, |old| Owner::Move { key, old });
+            let append = || match is_lost {
+                true => self.writer.try_lose(Stream::Reclaim, key, old),
+                false => self.writer.try_append(Stream::Reclaim, owner, &[*crc], block),
             };
-            while self.writer.try_append(Stream::Reclaim, owner, &[*crc], block).is_none() {
+            while append().is_none() {
                 if !self.writer.try_make_room(Stream::Reclaim).await? {
                     return Ok(Emptied::NoRoom);
                 }
+            }
+            if is_lost {
+                count(&self.counters.lost, 1);
             }
         }
         Ok(all)

@@ -37,7 +37,7 @@ impl Shard {
                 self.map.lookup(first.view, first.block, blocks, &mut extents).await?;
             }
             self.reserve_in_map(2 * crcs.len()).await?;
-            for extent in extents.iter().filter(|extent| extent.state == Contents::Hole) {
+            for extent in extents.iter().filter(|extent| extent.contents.is_empty()) {
                 let at = low32(extent.first - first.block);
                 let born = name.offset(at);
                 let crcs = &crcs[usize32(at)..usize32(at + extent.count)];
@@ -95,9 +95,16 @@ impl Shard {
         for extent in extents.iter() {
             let at = usize32(low32(extent.first - first.block));
             let end = at + usize32(extent.count);
-            let Contents::Data { location, .. } = extent.state else {
-                let what = format!("{:?} is referred to and nowhere", name.offset(u32_of(at)));
-                return Err(Error::new(Kind::Corrupt, what));
+            let location = match extent.contents {
+                Contents::Stored { location, .. } => location,
+                Contents::Lost => {
+                    let what = format!("{:?} is lost", name.offset(u32_of(at)));
+                    return Err(Error::new(Kind::Corrupt, what));
+                }
+                Contents::Hole | Contents::Absent => {
+                    let what = format!("{:?} is referred to and nowhere", name.offset(u32_of(at)));
+                    return Err(Error::new(Kind::Corrupt, what));
+                }
             };
             self.read_segment(location, &crcs[at..end], &mut out[at * BLOCK..end * BLOCK]).await?;
         }

@@ -122,8 +122,9 @@ impl Shard {
                     Key::new(View::METADATA, 0),
                     Some(Key::new(View::SHARED, 0)),
                     |_, at, count| {
+                        let name = at.and_then(Location::name);
                         if let (Some(name), Some(found)) =
-                            (at.name(), &mut *self.candidates.borrow_mut())
+                            (name, &mut *self.candidates.borrow_mut())
                         {
                             found.keep(name, count);
                         }

@@ -78,6 +78,11 @@ impl Live {
         set(&mut self.referred, self.geometry, name.birth());
     }
 
+    /// Takes note of a shared block that is known to be lost.
+    pub fn add_lost(&mut self, name: Name) {
+        set(&mut self.named, self.geometry, name.birth());
+    }
+
     /// Names that are referred to and nowhere, the first of them, and shared blocks without
     /// references.
     pub fn references(&self) -> (u64, Option<Name>, u64) {

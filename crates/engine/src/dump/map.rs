@@ -13,8 +13,8 @@ use super::stripes::Doubtful;
 use super::{Look, advice};
 use crate::address::{BLOCK, Entry, Key, Location, Name, View};
 use crate::format::catalog::Catalog;
-use crate::map::{Checked, Contents, Extents, Map, MapLimits, News, PageKind};
-use crate::segment::{Owner, StripeHeader};
+use crate::map::{Checked, Extents, Map, MapLimits, News, PageKind};
+use crate::segment::{Owner, OwnerRecord, StripeHeader};
 use crate::volume::shard_of;
 
 /// A shard's map as it lies on the drives.
@@ -156,7 +156,8 @@ pub(super) async fn learn(
     headers: &[StripeHeader],
 ) {
     for header in headers {
-        let checksums = header.crcs.len() + 3 * header.references.len();
+        let lost: u32 = header.records.iter().map(OwnerRecord::lost).sum();
+        let checksums = header.crcs.len() + 3 * header.references.len() + usize32(lost);
         if map.room() < 2 * header.records.len() + checksums {
             look.not_checked("stripes written since the checkpoint beyond what memory holds");
             return;
@@ -165,6 +166,13 @@ pub(super) async fn learn(
             match record.owner {
                 Owner::Write { key } => map.insert(key, record.location, record.crcs),
                 Owner::Hole { key, blocks } => map.insert_hole(key.view, key.block, blocks),
+                Owner::Lost { key, old: None } => map.insert_lost(key, usize32(record.count)),
+                Owner::Lost { key, old: Some(old) } => {
+                    for n in 0..record.count {
+                        let learnt = map.lose_if(forward(key, n), old.offset(n)).await;
+                        tell_unlearnt(look, shard, learnt.map(drop));
+                    }
+                }
                 Owner::Refer { key, name } => {
                     let learnt = learn_references(map, key, name, record.crcs).await;
                     tell_unlearnt(look, shard, learnt);
@@ -179,11 +187,8 @@ pub(super) async fn learn(
                 }
                 Owner::Move { key, old } => {
                     for (n, crc) in (0..).zip(record.crcs) {
-                        let Some(old) = Location::from_bits(old.to_bits() + u64::from(n)) else {
-                            continue;
-                        };
                         let new = Entry { location: record.location.offset(n), crc: *crc };
-                        let learnt = map.replace_if(forward(key, n), old, new).await;
+                        let learnt = map.replace_if(forward(key, n), old.offset(n), new).await;
                         tell_unlearnt(look, shard, learnt.map(drop));
                     }
                 }
@@ -212,7 +217,7 @@ async fn learn_references(
 ) -> crate::Result<()> {
     let (first, mut extents) = (name.key(), Extents::default());
     map.lookup(first.view, first.block, u32_of(crcs.len()), &mut extents).await?;
-    for extent in extents.iter().filter(|extent| extent.state == Contents::Hole) {
+    for extent in extents.iter().filter(|extent| extent.contents.is_empty()) {
         let at = low32(extent.first - first.block);
         let born = name.offset(at);
         map.insert(born.key(), born.birth(), &crcs[usize32(at)..usize32(at + extent.count)]);
@@ -229,7 +234,41 @@ struct Usage {
     beyond: u64,
 }
 
-/// Walks through everything that has contents, and takes note of it.
+/// Blocks that the map knows as lost, in runs.
+#[derive(Default)]
+struct LostRuns(Vec<(Key, u64)>);
+
+impl LostRuns {
+    fn add(&mut self, key: Key) {
+        match self.0.last_mut() {
+            Some((first, blocks))
+                if first.view == key.view && first.block + *blocks == key.block =>
+            {
+                *blocks += 1;
+            }
+            _ => self.0.push((key, 1)),
+        }
+    }
+
+    fn tell(self, look: &Look<'_>, shard: u16, live: &mut Live) {
+        for (first, blocks) in self.0 {
+            for n in 0..blocks {
+                if let Some(name) = Name::of_key(first.forward(n)) {
+                    live.add_lost(name);
+                }
+            }
+            let more =
+                if blocks > 1 { format!(", and {} after it,", blocks - 1) } else { String::new() };
+            let what = format!(
+                "{}{more} is known to be lost: reads fail until it is written",
+                look.block(first)
+            );
+            look.add(Finding::error(Structure::Data, what).shard(shard).advise(advice::RESTORE));
+        }
+    }
+}
+
+/// Walks through everything that has contents, or has lost them, and takes note of it.
 pub(super) async fn walk(
     look: &Look<'_>,
     found: &Checkpoint,
@@ -240,8 +279,8 @@ pub(super) async fn walk(
     let header = crate::format::stripe::header_blocks(look.geometry);
     let mut used: BTreeMap<View, Usage> = BTreeMap::new();
     look.begin("blocks", found.table.values().map(|segment| u64::from(segment.hint)).sum());
-    let mut counted = 0;
-    let see = |key: Key, at: Entry| {
+    let (mut counted, mut lost) = (0, LostRuns::default());
+    let see = |key: Key, at: Option<Entry>| {
         counted += 1;
         if counted % 4096 == 0 {
             look.advance(4096);
@@ -253,6 +292,7 @@ pub(super) async fn walk(
             let end = look.volume(key.view).map(|v| v.bytes.max(v.shrunk_from) / u64_of(BLOCK));
             usage.beyond += u64::from(end.is_some_and(|end| key.block >= end));
         }
+        let Some(at) = at else { return lost.add(key) };
         let wrong = |what: &str| {
             let what = format!("{}: {what}", look.block(key));
             let finding = Finding::error(Structure::Map, what).advise(advice::RESTORE);
@@ -283,6 +323,7 @@ pub(super) async fn walk(
         look.add(finding.advise(advice::RESTORE));
     }
     seen.blocks = counted;
+    lost.tell(look, found.shard, live);
     tell_usage(look, found.shard, &used);
     tell_references(look, found.shard, live);
 }
@@ -338,7 +379,8 @@ pub(super) async fn explain(
         return;
     }
     look.begin("doubtful stripes", u64_of(doubtful.len()));
-    let see = |key: Key, at: Entry| {
+    let see = |key: Key, at: Option<Entry>| {
+        let Some(at) = at else { return };
         let stripe = at.location.slot() / look.geometry.stripe_blocks();
         let Some(found) = doubtful.get_mut(&(at.location.segment(), stripe)) else { return };
         let says = found.of(at.location);

@@ -10,8 +10,6 @@ use super::live::{Live, Sum};
 use super::report::{Finding, Structure};
 use super::{Look, advice};
 use crate::address::{BLOCK, Entry, Key, Location, Name, SegmentId, View};
-use crate::error::Error;
-use crate::format::lost::Lost;
 use crate::recover::Since;
 use crate::segment::{Owner, SegmentInfo, StripeFaults, StripeHeader};
 use reactor::join_all;
@@ -140,7 +138,7 @@ pub(super) type Doubtful = BTreeMap<(SegmentId, u32), Disagreement>;
 fn blocks(header: &StripeHeader) -> impl Iterator<Item = (Key, Entry)> {
     let contents = header.placed().filter_map(|record| match record.owner {
         Owner::Write { key } | Owner::Move { key, .. } => Some((key, record)),
-        Owner::Hole { .. } | Owner::Refer { .. } | Owner::Share { .. } => None,
+        _ => None,
     });
     contents.flat_map(|(key, record)| {
         (0..u32_of(record.crcs.len())).map(move |n| {
@@ -283,8 +281,8 @@ async fn verify_blocks(
             Ok(()) => Finding::warning(Structure::Data, format!("{whose} is damaged"))
                 .advise(advice::REPAIRS),
             Err(error) if in_use => {
-                let known = look.segments.known_lost(info, slot, at.crc).await;
-                Finding::error(Structure::Data, lost(&whose, &error, known)).advise(advice::RESTORE)
+                let what = format!("{whose} is lost: {error}");
+                Finding::error(Structure::Data, what).advise(advice::RESTORE)
             }
             Err(_) => Finding::note(Structure::Data, format!("{whose} is lost")),
         };
@@ -295,16 +293,6 @@ async fn verify_blocks(
         let finding = Finding::warning(Structure::Data, what).shard(info.shard);
         look.add(placed(look, finding.advise(advice::REPAIRS), info, *slot));
     }
-}
-
-/// What is said of a block that is lost.
-fn lost(whose: &str, error: &Error, known: Option<Lost>) -> String {
-    let Some(known) = known else { return format!("{whose} is lost: {error}") };
-    let (segment, slot) = (known.from.segment().get(), known.from.slot());
-    format!(
-        "{whose} is lost, as is known since it was moved away from segment {segment}, slot {slot}: \
-         reads of it fail until it is written"
-    )
 }
 
 /// Tells of parity that is wrong although what it protects is not.

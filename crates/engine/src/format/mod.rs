@@ -2,7 +2,6 @@
 
 pub mod catalog;
 pub mod label;
-pub mod lost;
 pub mod manifest;
 pub mod member;
 pub mod root;

@@ -56,6 +56,9 @@ pub enum Owner {
     /// that the map still has where the names say. Goes with the references before it, to the same
     /// blocks, which were copied from these. Takes no block of the stripe.
     Share { key: Key, name: Name },
+    /// The contents of the blocks from `key` on are lost: of those that the map still has at `old` and after it, or,
+    /// without that, of all. Takes no block of the stripe.
+    Lost { key: Key, old: Option<Location> },
 }
 
 impl Owner {
@@ -86,6 +89,12 @@ impl OwnerRecord {
         if self.owner.has_contents() { self.count } else { 0 }
     }
 
+    /// Blocks it says are lost.
+    #[must_use]
+    pub const fn lost(&self) -> u32 {
+        if matches!(self.owner, Owner::Lost { .. }) { self.count } else { 0 }
+    }
+
     /// Checksums of blocks that are not in the stripe.
     #[must_use]
     pub const fn references(&self) -> u32 {
@@ -101,7 +110,7 @@ pub struct Placed<'a> {
     pub count: u32,
     /// Of its first block. Of no meaning where the stripe does not have the contents.
     pub location: Location,
-    /// One CRC-32C for each of its blocks, unless it is a hole.
+    /// One CRC-32C for each of its blocks, where there are contents.
     pub crcs: &'a [u32],
 }
 
@@ -195,7 +204,7 @@ struct Record {
     view: U32,
     block: U64,
     /// Write: 0. Move: the old location. Hole: how many blocks it covers. References: the name of the
-    /// first block referred to.
+    /// first block referred to. Lost: the old location, or 0.
     argument: U64,
 }
 const _: () = assert!(size_of::<Record>() == 24);
@@ -211,6 +220,7 @@ mod kind {
     pub const HOLE: u8 = 3;
     pub const REFER: u8 = 4;
     pub const SHARE: u8 = 5;
+    pub const LOST: u8 = 6;
 }
 
 /// Blocks that headers of this geometry take: there is room for one record for every other block of
@@ -240,6 +250,7 @@ fn to_raw(record: &OwnerRecord) -> Record {
         Owner::Hole { key, blocks } => (kind::HOLE, key, blocks),
         Owner::Refer { key, name } => (kind::REFER, key, name.birth().to_bits()),
         Owner::Share { key, name } => (kind::SHARE, key, name.birth().to_bits()),
+        Owner::Lost { key, old } => (kind::LOST, key, old.map_or(0, Location::to_bits)),
     };
     Record {
         kind,
@@ -262,10 +273,10 @@ fn from_raw(raw: &Record) -> Result<OwnerRecord, Bad> {
     let key = Key { view: View::new(raw.view.get()), block };
     let owner = match raw.kind {
         kind::WRITE => Owner::Write { key },
-        kind::MOVE => {
-            let old = Location::from_bits(argument).ok_or(Bad::Field("record location"))?;
-            Owner::Move { key, old }
-        }
+        kind::MOVE => Owner::Move { key, old: places(argument, count)? },
+        // Where 0 would lead to no contents ever lie.
+        kind::LOST if argument == 0 => Owner::Lost { key, old: None },
+        kind::LOST => Owner::Lost { key, old: Some(places(argument, count)?) },
         kind::HOLE => Owner::Hole { key, blocks: argument },
         kind::REFER => Owner::Refer { key, name: name(argument, count)? },
         kind::SHARE => Owner::Share { key, name: name(argument, count)? },
@@ -274,12 +285,17 @@ fn from_raw(raw: &Record) -> Result<OwnerRecord, Bad> {
     Ok(OwnerRecord { owner, count })
 }
 
+/// The first of `count` adjacent places, which are those of contents.
+fn places(bits: u64, count: u32) -> Result<Location, Bad> {
+    let at = Location::from_bits(bits).filter(|at| at.name().is_none());
+    let ends =
+        |at: &Location| at.slot().checked_add(count).is_some_and(|end| end >> SLOT_BITS == 0);
+    at.filter(ends).ok_or(Bad::Field("record location"))
+}
+
 /// The first of `count` names.
 fn name(bits: u64, count: u32) -> Result<Name, Bad> {
-    let at = Location::from_bits(bits).filter(|at| at.name().is_none());
-    let at = at.ok_or(Bad::Field("record name"))?;
-    let ends = at.slot().checked_add(count).filter(|end| end >> SLOT_BITS == 0);
-    ends.map(|_| Name::of(at)).ok_or(Bad::Field("record name"))
+    places(bits, count).map(Name::of)
 }
 
 /// Checks that what shares blocks goes with references to the same.

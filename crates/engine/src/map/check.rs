@@ -1,14 +1,14 @@
 //! Checking a map page by page, and walking through all that it says. Changes nothing.
 
-use super::extents::{Extents, State as Contents};
+use super::extents::{Contents, Extents};
 use super::filter::Filter;
-use super::flat::{END, Flat, Item, unflat};
+use super::flat::{END, Flat, Item, Place, unflat};
 use super::lookup::{Step, step};
 use super::page::{Builder, Page};
 use super::source::named;
 use super::table::Table;
 use super::{Map, Pages, flat};
-use crate::address::{BLOCK, Entry, Key, View};
+use crate::address::{BLOCK, Entry, Key, Location, SegmentId, View};
 use crate::error::Result;
 use crate::format::Bad;
 use std::rc::Rc;
@@ -43,9 +43,13 @@ pub(crate) fn empty_page(kind: PageKind) -> [u8; BLOCK] {
     let mut builder = Builder::default();
     // A page has one item at least: where no block ever is.
     let start = flat(View::new(u32::MAX), (1 << crate::address::BLOCK_BITS) - 1);
-    let place = matches!(kind, PageKind::Index | PageKind::Filters)
-        .then(|| crate::address::Location::new(crate::address::SegmentId::new(u32::MAX), 0));
-    builder.push(&Item { start, blocks: 1, place }, &[0; 1][..usize::from(place.is_some())]);
+    let place = match kind {
+        PageKind::Index | PageKind::Filters => {
+            Place::At(Location::new(SegmentId::new(u32::MAX), 0))
+        }
+        PageKind::Leaf | PageKind::Holes | PageKind::Filter => Place::Hole,
+    };
+    builder.push(&Item { start, blocks: 1, place }, &[0; 1][..usize::from(place.has_contents())]);
     let mut page = [0; BLOCK];
     builder.encode(kind, &mut page);
     page
@@ -208,11 +212,11 @@ impl<P: Pages> Map<P> {
         made.map_err(|bad| checking.lost(PageKind::Filter, directory, range, bad.to_string())).ok()
     }
 
-    /// Shows everything that has contents, in order, as lookups would find it.
+    /// Shows each block that has contents, or has lost them (`None`), in order, as lookups would find it.
     ///
     /// # Errors
     /// Those of reading pages.
-    pub(crate) async fn walk(&self, mut see: impl FnMut(Key, Entry)) -> Result<()> {
+    pub(crate) async fn walk(&self, mut see: impl FnMut(Key, Option<Entry>)) -> Result<()> {
         let (mut held, mut out) = (Vec::new(), Extents::default());
         let mut at: Flat = 0;
         while at < END {
@@ -224,10 +228,17 @@ impl<P: Pages> Map<P> {
                     self.give_back(&mut held);
                     let view = unflat(at).view;
                     for extent in out.iter() {
-                        let Contents::Data { location, crcs } = extent.state else { continue };
-                        for (n, crc) in (0..).zip(crcs) {
-                            let key = Key::new(view, extent.first + u64::from(n));
-                            see(key, Entry { location: location.offset(n), crc: *crc });
+                        let entry = |n: u32| match extent.contents {
+                            Contents::Stored { location, crcs } => {
+                                let crc = crcs[usize32(n)];
+                                Some(Some(Entry { location: location.offset(n), crc }))
+                            }
+                            Contents::Lost => Some(None),
+                            Contents::Hole | Contents::Absent => None,
+                        };
+                        for n in 0..extent.count {
+                            let Some(entry) = entry(n) else { break };
+                            see(Key::new(view, extent.first + u64::from(n)), entry);
                         }
                     }
                     at = next.max(at + 1);
@@ -275,7 +286,7 @@ fn check_leaf(
         end = item.end();
         let Some(filter) = filter else { continue };
         let from = item.start.max(checking.table.low);
-        let short = item.place.is_some() || item.blocks < super::filter::LONG_HOLE;
+        let short = item.place.has_contents() || item.blocks < super::filter::LONG_HOLE;
         let asked = if short { end } else { end.min(from + 1) };
         let mut block = from;
         while block < asked {

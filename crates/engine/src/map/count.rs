@@ -1,4 +1,4 @@
-//! Counting blocks with contents, view by view: a merge of all that the map knows that writes nothing.
+//! Counting blocks with contents, and lost ones, view by view: a merge of all that the map knows that writes nothing.
 //!
 //! It goes past the cache, a few pages of each run and level at a time, and reads no leaf of a table that alone
 //! speaks of where it lies: how many blocks it was built with is known. A count goes in pieces, each of a bounded
@@ -9,8 +9,8 @@
 //! stay for as long as the caller's grace. A flush is what makes a memtable's contents a run that this piece does not
 //! have: it ends there.
 
-use super::flat::{END, Flat, Item, end_of_view, flat, low64, unflat};
-use super::memtable::{Memtable, Place};
+use super::flat::{END, Flat, Item, Place, end_of_view, flat, low64, unflat};
+use super::memtable::{Cursor, Memtable};
 use super::page::ITEMS_MAX;
 use super::source::Source;
 use super::state::State;
@@ -22,7 +22,7 @@ use std::ops::Range;
 /// Steps before others on the core have their turn.
 const COUNT_TURN: usize = 1024;
 
-/// Blocks of which something newer than the map says whether they have contents.
+/// Blocks of which something newer than the map says whether they have contents, or should have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     pub first: Key,
@@ -49,7 +49,7 @@ struct Stretch {
 
 impl From<&Item> for Stretch {
     fn from(item: &Item) -> Self {
-        Self { start: item.start, end: item.end(), has_contents: item.place.is_some() }
+        Self { start: item.start, end: item.end(), has_contents: item.place != Place::Hole }
     }
 }
 
@@ -57,14 +57,14 @@ impl From<&Item> for Stretch {
 #[derive(Default)]
 struct Looked {
     next: Option<Stretch>,
-    place: Place,
+    cursor: Cursor,
     checksums: Vec<u32>,
 }
 
 impl Looked {
     /// Stands at the first item that ends after `at`.
     fn look(&mut self, memtable: &Memtable, at: Flat) {
-        let item = memtable.next(at, &mut self.place, &mut self.checksums, ITEMS_MAX);
+        let item = memtable.next(at, &mut self.cursor, &mut self.checksums, ITEMS_MAX);
         self.next = item.as_ref().map(Stretch::from);
     }
 }
@@ -269,7 +269,7 @@ impl<'a> Count<'a> {
 }
 
 impl<P: Pages> Map<P> {
-    /// Counts the blocks with contents of a range of keys, where `newer`, in order, lies over what the map says: calls
+    /// Counts the blocks with contents, and lost ones, of a range of keys, where `newer`, in order, lies over what the map says: calls
     /// `found` with how many there are of a view, more than once perhaps. Ends once about so many pages were read, or
     /// `stop` says so; gives the key that comes next. The pages of the map must stay where they are meanwhile.
     ///

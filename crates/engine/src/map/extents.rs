@@ -10,23 +10,44 @@ pub struct Extent<'a> {
     /// Its first block, within the view.
     pub first: u64,
     pub count: u32,
-    pub state: State<'a>,
+    pub contents: Contents<'a>,
 }
 
-/// What lies there.
+/// What the map says of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State<'a> {
-    /// Contents in adjacent slots, with the checksum of each block.
-    Data { location: Location, crcs: &'a [u32] },
-    /// Never written or deallocated: zeroes.
+pub enum Contents<'a> {
+    /// They lie in adjacent slots, with the checksum of each block.
+    Stored { location: Location, crcs: &'a [u32] },
+    /// Deallocated: zeroes.
     Hole,
+    /// They were damaged beyond what redundancy gives back: reads fail until the block is written again.
+    Lost,
+    /// Never written in this view: what its parent has, or zeroes where it has none. A hole that was merged into the
+    /// last level is absent, too, as long as no view has a parent.
+    Absent,
+}
+
+impl Contents<'_> {
+    /// Whether the map points to nothing, and nothing is amiss.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        matches!(self, Self::Hole | Self::Absent)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Stored(Location),
+    Hole,
+    Lost,
+    Absent,
 }
 
 #[derive(Clone, Debug)]
 struct Piece {
     first: u64,
     count: u32,
-    location: Option<Location>,
+    kind: Kind,
     crcs: Range<usize>,
 }
 
@@ -58,23 +79,39 @@ impl Extents {
         self.pieces.iter().map(|p| Extent {
             first: p.first,
             count: p.count,
-            state: match p.location {
-                Some(location) => State::Data { location, crcs: &self.crcs[p.crcs.clone()] },
-                None => State::Hole,
+            contents: match p.kind {
+                Kind::Stored(location) => {
+                    Contents::Stored { location, crcs: &self.crcs[p.crcs.clone()] }
+                }
+                Kind::Hole => Contents::Hole,
+                Kind::Lost => Contents::Lost,
+                Kind::Absent => Contents::Absent,
             },
         })
     }
 
-    /// Adds a hole; one that follows another is part of it.
     pub(super) fn push_hole(&mut self, first: u64, count: u32) {
+        self.push(first, count, Kind::Hole);
+    }
+
+    pub(super) fn push_lost(&mut self, first: u64, count: u32) {
+        self.push(first, count, Kind::Lost);
+    }
+
+    pub(super) fn push_absent(&mut self, first: u64, count: u32) {
+        self.push(first, count, Kind::Absent);
+    }
+
+    /// Adds blocks without contents; those that follow others of their kind are part of them.
+    fn push(&mut self, first: u64, count: u32, kind: Kind) {
         match self.pieces.last_mut() {
-            Some(last) if last.location.is_none() => last.count += count,
-            _ => self.pieces.push(Piece { first, count, location: None, crcs: 0..0 }),
+            Some(last) if last.kind == kind => last.count += count,
+            _ => self.pieces.push(Piece { first, count, kind, crcs: 0..0 }),
         }
     }
 
     /// Adds contents; what continues the last piece in its slots is part of it.
-    pub(super) fn push_data(
+    pub(super) fn push_stored(
         &mut self,
         first: u64,
         location: Location,
@@ -84,7 +121,7 @@ impl Extents {
         let count = stdx::num::u32_of(crcs.len());
         self.crcs.extend(crcs);
         if let Some(last) = self.pieces.last_mut()
-            && let Some(place) = last.location
+            && let Kind::Stored(place) = last.kind
             && place.segment() == location.segment()
             && place.slot() + last.count == location.slot()
         {
@@ -93,7 +130,7 @@ impl Extents {
             return;
         }
         let crcs = before..self.crcs.len();
-        self.pieces.push(Piece { first, count, location: Some(location), crcs });
+        self.pieces.push(Piece { first, count, kind: Kind::Stored(location), crcs });
     }
 }
 
@@ -108,16 +145,23 @@ mod tests {
         let at = |slot| Location::new(SegmentId::new(1), slot);
         extents.push_hole(10, 2);
         extents.push_hole(12, 1);
-        extents.push_data(13, at(100), [1, 2].into_iter());
-        extents.push_data(15, at(102), [3].into_iter());
-        extents.push_data(16, at(200), [4].into_iter());
-        let seen: Vec<_> = extents.iter().map(|e| (e.first, e.count, e.state)).collect();
+        extents.push_stored(13, at(100), [1, 2].into_iter());
+        extents.push_stored(15, at(102), [3].into_iter());
+        extents.push_stored(16, at(200), [4].into_iter());
+        extents.push_lost(17, 1);
+        extents.push_lost(18, 2);
+        extents.push_absent(20, 5);
+        extents.push_hole(25, 1);
+        let seen: Vec<_> = extents.iter().map(|e| (e.first, e.count, e.contents)).collect();
         assert_eq!(
             seen,
             [
-                (10, 3, State::Hole),
-                (13, 3, State::Data { location: at(100), crcs: &[1, 2, 3] }),
-                (16, 1, State::Data { location: at(200), crcs: &[4] }),
+                (10, 3, Contents::Hole),
+                (13, 3, Contents::Stored { location: at(100), crcs: &[1, 2, 3] }),
+                (16, 1, Contents::Stored { location: at(200), crcs: &[4] }),
+                (17, 3, Contents::Lost),
+                (20, 5, Contents::Absent),
+                (25, 1, Contents::Hole),
             ]
         );
     }

@@ -36,14 +36,44 @@ pub(super) fn distance(from: Flat, to: Flat) -> u64 {
     u64::try_from(to - from).unwrap_or(u64::MAX)
 }
 
-/// One piece of a run: blocks with contents lying in adjacent slots, or a hole.
+/// What there is of the blocks of an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Contents: the first block's are here, the others' in the slots after it.
+    At(Location),
+    /// None any more.
+    Hole,
+    /// None any more, although there should be: they are lost.
+    Lost,
+}
+
+impl Place {
+    /// Where the contents of the first block are, if there are any.
+    pub const fn location(self) -> Option<Location> {
+        if let Self::At(location) = self { Some(location) } else { None }
+    }
+
+    pub const fn has_contents(self) -> bool {
+        matches!(self, Self::At(_))
+    }
+
+    /// That of the block so many further on.
+    pub const fn offset(self, blocks: u32) -> Self {
+        match self {
+            Self::At(location) => Self::At(location.offset(blocks)),
+            Self::Hole | Self::Lost => self,
+        }
+    }
+}
+
+/// One piece of a run: blocks with contents lying in adjacent slots, or a stretch of blocks without any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Item {
     pub start: Flat,
     /// At least 1.
     pub blocks: u64,
-    /// Where the first block lies; `None` is a hole.
-    pub place: Option<Location>,
+    /// Of the first block.
+    pub place: Place,
 }
 
 impl Item {
@@ -55,11 +85,7 @@ impl Item {
     pub fn from(&self, at: Flat) -> Self {
         debug_assert!(self.start <= at && at < self.end());
         let skip = low64(at - self.start);
-        Self {
-            start: at,
-            blocks: self.blocks - skip,
-            place: self.place.map(|l| l.offset(low32(skip))),
-        }
+        Self { start: at, blocks: self.blocks - skip, place: self.place.offset(low32(skip)) }
     }
 
     /// Blocks as an index: those of contents are bounded by a page.
@@ -73,8 +99,8 @@ impl Item {
             return false;
         }
         match (self.place, next.place) {
-            (None, None) => true,
-            (Some(a), Some(b)) => {
+            (Place::Hole, Place::Hole) | (Place::Lost, Place::Lost) => true,
+            (Place::At(a), Place::At(b)) => {
                 a.segment() == b.segment()
                     && u64::from(a.slot()) + self.blocks == u64::from(b.slot())
             }
@@ -101,11 +127,14 @@ mod tests {
         let at = |start, slot| Item {
             start,
             blocks: 4,
-            place: Some(Location::new(SegmentId::new(7), slot)),
+            place: Place::At(Location::new(SegmentId::new(7), slot)),
         };
         assert!(at(10, 100).continued_by(&at(14, 104)));
         assert!(!at(10, 100).continued_by(&at(14, 105)));
         assert!(!at(10, 100).continued_by(&at(15, 104)));
-        assert_eq!(at(10, 100).from(12).place, Some(Location::new(SegmentId::new(7), 102)));
+        assert_eq!(at(10, 100).from(12).place, at(0, 102).place);
+        let stretch = |start, place| Item { start, blocks: 4, place };
+        assert!(stretch(10, Place::Lost).continued_by(&stretch(14, Place::Lost)));
+        assert!(!stretch(10, Place::Lost).continued_by(&stretch(14, Place::Hole)));
     }
 }

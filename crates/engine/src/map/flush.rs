@@ -1,7 +1,7 @@
 //! From the memtable to a run.
 
 use super::flat::END;
-use super::memtable::Place;
+use super::memtable::Cursor;
 use super::page::ITEMS_MAX;
 use super::state::State;
 use super::table::{Group, Level, Table};
@@ -92,7 +92,7 @@ impl<P: Pages> Map<P> {
     async fn write_run(&self, writer: &mut Writer) -> Result<Vec<Table>> {
         let mut checksums = Vec::with_capacity(ITEMS_MAX);
         let mut tables = Vec::new();
-        let (mut at, mut place) = (0, Place::default());
+        let (mut at, mut place) = (0, Cursor::default());
         while at < END {
             let (id, width) = {
                 let mut state = self.state.borrow_mut();

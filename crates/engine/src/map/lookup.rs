@@ -4,8 +4,8 @@
 //! on the way (nothing before such a position) bounds the piece it answers for.
 
 use super::cache::Worth;
-use super::extents::Extents;
-use super::flat::{END, Flat, low64, unflat};
+use super::extents::{Contents, Extents};
+use super::flat::{END, Flat, Place, low64, unflat};
 use super::memtable::{Known, Memtable};
 use super::page::{Kind, Page};
 use super::state::State;
@@ -90,14 +90,18 @@ fn step_by(
             Said::Need(entry, worth) => return Ok(Step::Need(entry, worth)),
         }
     }
-    out.push_hole(unflat(at).block, low32(low64(limit - at)));
+    out.push_absent(unflat(at).block, low32(low64(limit - at)));
     Ok(Step::Until(limit))
 }
 
 fn ask_memtable(memtable: &Memtable, at: Flat, limit: Flat, out: &mut Extents) -> Said {
     match memtable.get(at) {
         Known::Data(entry) => {
-            out.push_data(unflat(at).block, entry.location, std::iter::once(entry.crc));
+            out.push_stored(unflat(at).block, entry.location, std::iter::once(entry.crc));
+            Said::Answered(at + 1)
+        }
+        Known::Lost => {
+            out.push_lost(unflat(at).block, 1);
             Said::Answered(at + 1)
         }
         Known::Hole(end) => {
@@ -170,12 +174,13 @@ fn ask_leaf(
     let end = part.end().min(limit);
     let count = low32(low64(end - at));
     match part.place {
-        None => out.push_hole(unflat(at).block, count),
-        Some(location) => {
+        Place::At(location) => {
             let first = checksum + usize64(low64(at - item.start));
             let crcs = (0..stdx::num::usize32(count)).map(|n| page.checksum(first + n));
-            out.push_data(unflat(at).block, location, crcs);
+            out.push_stored(unflat(at).block, location, crcs);
         }
+        Place::Hole => out.push_hole(unflat(at).block, count),
+        Place::Lost => out.push_lost(unflat(at).block, count),
     }
     Ok(Said::Answered(end))
 }
@@ -196,8 +201,8 @@ fn leaf_of(table: &Table, pages: &mut Cached<'_>, at: Flat) -> Result<Leaf> {
     let page = Page::parse(bytes, Kind::Index).map_err(bad)?;
     let Some(i) = page.floor(at) else { return Ok(Leaf::Before(page.start(0).max(at + 1))) };
     let (item, checksum) = page.item(i).map_err(bad)?;
-    let Some(first) = item.place else {
-        return Err(bad(crate::format::Bad::Field("hole in an index")));
+    let Place::At(first) = item.place else {
+        return Err(bad(crate::format::Bad::Field("place in an index")));
     };
     let skip = low64((at - item.start).min(Flat::from(item.blocks - 1)));
     let next = if skip + 1 < item.blocks {
@@ -302,16 +307,16 @@ impl<P: Pages> Map<P> {
             }
             self.give_back(&mut held);
             for extent in out.iter() {
-                if let super::extents::State::Data { location, .. } = extent.state {
+                if let Contents::Stored { location, .. } = extent.contents {
                     found(location, extent.count, false);
                 }
             }
         }
     }
 
-    /// Calls `found` with everything from `from` on, and before `until`, that has contents: its first
-    /// key, where it lies, and how many blocks. As lookups would find it, each at one instant of the
-    /// call; others run in between. Ends when `found` says false.
+    /// Calls `found` with everything from `from` on, and before `until`, that has contents or has lost them: its first
+    /// key, where it lies (`None` when it is lost), and how many blocks. As lookups would find it, each at one instant
+    /// of the call; others run in between. Ends when `found` says false.
     ///
     /// # Errors
     /// Those of [`lookup`](Self::lookup).
@@ -319,7 +324,7 @@ impl<P: Pages> Map<P> {
         &self,
         from: Key,
         until: Option<Key>,
-        mut found: impl FnMut(Key, Location, u32) -> bool,
+        mut found: impl FnMut(Key, Option<Location>, u32) -> bool,
     ) -> Result<()> {
         let (mut held, mut out) = (Vec::new(), Extents::default());
         let mut at = super::flat::flat(from.view, from.block);
@@ -336,8 +341,10 @@ impl<P: Pages> Map<P> {
                     self.give_back(&mut held);
                     let view = unflat(at).view;
                     for extent in out.iter() {
-                        let super::extents::State::Data { location, .. } = extent.state else {
-                            continue;
+                        let location = match extent.contents {
+                            Contents::Stored { location, .. } => Some(location),
+                            Contents::Lost => None,
+                            Contents::Hole | Contents::Absent => continue,
                         };
                         if !found(Key::new(view, extent.first), location, extent.count) {
                             return Ok(());
@@ -361,17 +368,29 @@ impl<P: Pages> Map<P> {
     /// # Errors
     /// Those of [`lookup`](Self::lookup).
     pub async fn replace_if(&self, key: Key, old: Location, new: Entry) -> Result<bool> {
+        self.change_if(key, old, || self.insert(key, new.location, &[new.crc])).await
+    }
+
+    /// As [`replace_if`](Self::replace_if), but that the contents of `key` are lost.
+    ///
+    /// # Errors
+    /// Those of [`lookup`](Self::lookup).
+    pub async fn lose_if(&self, key: Key, old: Location) -> Result<bool> {
+        self.change_if(key, old, || self.insert_lost(key, 1)).await
+    }
+
+    async fn change_if(&self, key: Key, old: Location, change: impl Fn()) -> Result<bool> {
         let at = super::flat::flat(key.view, key.block);
         let (mut held, mut out) = (Vec::new(), Extents::default());
         let is_current = loop {
             let step = step(&mut self.state.borrow_mut(), &held, at, at + 1, &mut out);
             match step {
                 Ok(Step::Until(_)) => {
-                    let found = out.iter().next().map(|e| e.state);
-                    let here = matches!(found, Some(super::extents::State::Data { location, .. })
+                    let found = out.iter().next().map(|e| e.contents);
+                    let here = matches!(found, Some(Contents::Stored { location, .. })
                         if location == old);
                     if here {
-                        self.insert(key, new.location, &[new.crc]);
+                        change();
                     }
                     break Ok(here);
                 }

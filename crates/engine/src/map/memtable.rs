@@ -1,6 +1,7 @@
-//! What the map learnt since its last flush: sorted chunks of fixed-size slots, and ranges of holes.
+//! What the map learnt since its last flush: sorted chunks of fixed-size slots, each a block that has contents or has
+//! lost them, and ranges of holes.
 
-use super::flat::{END, Flat, Item, end_of_view, flat, unflat};
+use super::flat::{END, Flat, Item, Place, end_of_view, flat, unflat};
 use crate::address::{Entry, Location};
 use std::collections::BTreeMap;
 
@@ -19,6 +20,7 @@ const HOLE_ENTRIES: usize = 2;
 #[derive(Clone, Copy)]
 struct Slot {
     block: u64,
+    /// Or [`LOST`].
     location: u64,
     view: u32,
     crc: u32,
@@ -26,30 +28,33 @@ struct Slot {
 
 const _: () = assert!(size_of::<Slot>() == 24);
 
+/// Where a lost block lies: no location has these bits.
+const LOST: u64 = u64::MAX;
+
 impl Slot {
-    fn new(at: Flat, entry: Entry) -> Self {
+    fn new(at: Flat, entry: Option<Entry>) -> Self {
         let key = unflat(at);
-        Self {
-            block: key.block,
-            location: entry.location.to_bits(),
-            view: key.view.get(),
-            crc: entry.crc,
-        }
+        let (location, crc) = entry.map_or((LOST, 0), |e| (e.location.to_bits(), e.crc));
+        Self { block: key.block, location, view: key.view.get(), crc }
     }
 
     fn at(&self) -> Flat {
         flat(crate::address::View::new(self.view), self.block)
     }
 
-    fn entry(&self) -> Entry {
-        let place = Location::from_bits(self.location);
-        Entry { location: place.unwrap_or_else(|| unreachable!("made from one")), crc: self.crc }
+    /// `None` where the block is lost.
+    fn entry(&self) -> Option<Entry> {
+        Some(Entry { location: self.location()?, crc: self.crc })
+    }
+
+    fn location(&self) -> Option<Location> {
+        Location::from_bits(self.location)
     }
 }
 
 /// Where a slot is.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Place {
+pub(super) struct Cursor {
     chunk: usize,
     slot: usize,
 }
@@ -58,13 +63,14 @@ pub(super) struct Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known {
     Data(Entry),
+    Lost,
     /// A hole, up to this position at least.
     Hole(Flat),
     /// Nothing, up to this position; past every key when nothing follows.
     Nothing(Flat),
 }
 
-/// The newest level. Contents lie over holes: a position with contents may be inside a hole's range.
+/// The newest level. Blocks lie over holes: one may be inside a hole's range.
 #[derive(Default)]
 pub(super) struct Memtable {
     firsts: Vec<Flat>,
@@ -102,8 +108,8 @@ impl Memtable {
         self.firsts.partition_point(|&first| first <= at).saturating_sub(1)
     }
 
-    /// Puts a block's contents in; tells what was there.
-    pub fn insert(&mut self, at: Flat, entry: Entry) -> Option<Location> {
+    /// Puts a block in, its contents or that they are lost (`None`); tells where it had some.
+    pub fn insert(&mut self, at: Flat, entry: Option<Entry>) -> Option<Location> {
         let slot = Slot::new(at, entry);
         if self.chunks.is_empty() {
             let mut chunk = self.fresh();
@@ -117,9 +123,9 @@ impl Memtable {
         if let Some(old) = self.chunks[c].get_mut(position)
             && old.at() == at
         {
-            let before = old.entry().location;
+            let before = old.location();
             *old = slot;
-            return Some(before);
+            return before;
         }
         if self.chunks[c].len() == CHUNK {
             let keep = if position == CHUNK { CHUNK } else { CHUNK / 2 };
@@ -171,10 +177,10 @@ impl Memtable {
         self.holes.insert(low, high);
     }
 
-    /// Calls `found` with the place of every block.
+    /// Calls `found` with where every block lies that has contents.
     pub fn each_place(&self, mut found: impl FnMut(Location, u32)) {
-        for slot in self.chunks.iter().flatten() {
-            found(slot.entry().location, 1);
+        for at in self.chunks.iter().flatten().filter_map(Slot::location) {
+            found(at, 1);
         }
     }
 
@@ -190,7 +196,9 @@ impl Memtable {
             let high = chunk.partition_point(|s| s.at() < to);
             self.entries -= high - low;
             for slot in chunk.drain(low..high) {
-                dropped(slot.entry().location);
+                if let Some(at) = slot.location() {
+                    dropped(at);
+                }
             }
             c += 1;
         }
@@ -223,38 +231,38 @@ impl Memtable {
     }
 
     /// The first slot at or after `at`, where there is one. It is looked for at `likely` first.
-    fn seek(&self, at: Flat, likely: Place) -> Place {
+    fn seek(&self, at: Flat, likely: Cursor) -> Cursor {
         let here = self.slot(likely).is_some_and(|slot| slot.at() >= at);
         if here && self.before(likely).is_none_or(|slot| slot.at() < at) {
             return likely;
         }
         let chunk = self.chunk_of(at);
         let slot = self.chunks.get(chunk).map_or(0, |c| c.partition_point(|s| s.at() < at));
-        self.whole(Place { chunk, slot })
+        self.whole(Cursor { chunk, slot })
     }
 
     /// The same place, if it is not behind the last slot of a chunk that is followed by another.
-    fn whole(&self, place: Place) -> Place {
+    fn whole(&self, place: Cursor) -> Cursor {
         match self.chunks.get(place.chunk) {
-            Some(chunk) if place.slot == chunk.len() => Place { chunk: place.chunk + 1, slot: 0 },
+            Some(chunk) if place.slot == chunk.len() => Cursor { chunk: place.chunk + 1, slot: 0 },
             _ => place,
         }
     }
 
-    fn slot(&self, place: Place) -> Option<&Slot> {
+    fn slot(&self, place: Cursor) -> Option<&Slot> {
         self.chunks.get(place.chunk)?.get(place.slot)
     }
 
-    fn before(&self, place: Place) -> Option<&Slot> {
+    fn before(&self, place: Cursor) -> Option<&Slot> {
         match place.slot.checked_sub(1) {
-            Some(slot) => self.slot(Place { slot, ..place }),
+            Some(slot) => self.slot(Cursor { slot, ..place }),
             None => self.chunks.get(place.chunk.checked_sub(1)?)?.last(),
         }
     }
 
     /// What it knows of `at`.
     pub fn get(&self, at: Flat) -> Known {
-        self.known(at, self.slot(self.seek(at, Place::default())))
+        self.known(at, self.slot(self.seek(at, Cursor::default())))
     }
 
     /// What it knows of `at`, where the first slot there or later is `slot`.
@@ -263,7 +271,7 @@ impl Memtable {
         if let Some(slot) = slot {
             next = slot.at();
             if next == at {
-                return Known::Data(slot.entry());
+                return slot.entry().map_or(Known::Lost, Known::Data);
             }
         }
         if self.holes.is_empty() {
@@ -285,7 +293,7 @@ impl Memtable {
     pub fn next(
         &self,
         at: Flat,
-        place: &mut Place,
+        place: &mut Cursor,
         checksums: &mut Vec<u32>,
         most: usize,
     ) -> Option<Item> {
@@ -294,10 +302,10 @@ impl Memtable {
         *place = self.seek(at, *place);
         loop {
             match self.known(at, self.slot(*place)) {
-                Known::Data(_) => return self.extent(place, checksums, most),
+                Known::Data(_) | Known::Lost => return self.extent(place, checksums, most),
                 Known::Hole(end) => {
                     let blocks = super::flat::distance(at, end.min(end_of_view(at)));
-                    return Some(Item { start: at, blocks, place: None });
+                    return Some(Item { start: at, blocks, place: Place::Hole });
                 }
                 Known::Nothing(END) => return None,
                 Known::Nothing(next) => at = next,
@@ -305,18 +313,21 @@ impl Memtable {
         }
     }
 
-    fn extent(&self, place: &mut Place, checksums: &mut Vec<u32>, most: usize) -> Option<Item> {
+    fn extent(&self, place: &mut Cursor, checksums: &mut Vec<u32>, most: usize) -> Option<Item> {
         let mut item: Option<Item> = None;
         while checksums.len() < most {
             let Some(slot) = self.slot(*place) else { break };
-            let next = Item { start: slot.at(), blocks: 1, place: Some(slot.entry().location) };
+            let what = slot.location().map_or(Place::Lost, Place::At);
+            let next = Item { start: slot.at(), blocks: 1, place: what };
             match &mut item {
                 None => item = Some(next),
                 Some(i) if i.continued_by(&next) => i.blocks += 1,
                 Some(_) => break,
             }
-            checksums.push(slot.crc);
-            *place = self.whole(Place { slot: place.slot + 1, ..*place });
+            if what.has_contents() {
+                checksums.push(slot.crc);
+            }
+            *place = self.whole(Cursor { slot: place.slot + 1, ..*place });
         }
         item
     }

@@ -1,7 +1,7 @@
 //! Merging sorted inputs, newest first, into one table, and finding what is superseded on the way.
 
 use super::Pages;
-use super::flat::{END, Flat, Item, low64};
+use super::flat::{END, Flat, Item, Place, low64};
 use super::limits::STEP_REPORTS;
 use super::source::Source;
 use super::writer::{Pushed, Writer};
@@ -33,9 +33,8 @@ impl Reports {
     /// `old` gave way to `new`, which lies over all of it. A block that is at the same place in both
     /// was inserted twice, and stays.
     fn replaced(&mut self, old: &Item, new: &Item) {
-        let Some(place) = old.place else { return };
-        let same = new.place.map(|p| p.offset(low32(low64(old.start - new.start))));
-        if same != Some(place) {
+        let Place::At(place) = old.place else { return };
+        if new.place.offset(low32(low64(old.start - new.start))) != old.place {
             self.add(place, low32(old.blocks));
         }
     }
@@ -99,7 +98,7 @@ impl<'a, P: Pages> Step<'a, P> {
             let mut piece = piece;
             let mut full = false;
             let mut leaf = None;
-            if piece.place.is_some() || !self.drop_holes {
+            if piece.place != Place::Hole || !self.drop_holes {
                 self.sources[winner].checksums(crc_count(&piece), &mut self.checksums);
                 let pushed = match writer.push_now(&piece, &self.checksums) {
                     Some(pushed) => pushed,
@@ -161,8 +160,8 @@ impl<'a, P: Pages> Step<'a, P> {
         Ok((start < END).then_some(start))
     }
 
-    /// The newest item at `start`, up to where a newer one begins. A hole, which may be long, is
-    /// taken in parts: none hides more than one item of each older input.
+    /// The newest item at `start`, up to where a newer one begins. What has no contents, and may be
+    /// long, is taken in parts: none hides more than one item of each older input.
     fn piece(&self, start: Flat) -> Option<(usize, Item)> {
         let mut end = self.limit;
         let mut found: Option<(usize, Item)> = None;
@@ -176,7 +175,7 @@ impl<'a, P: Pages> Step<'a, P> {
                 None if item.start == start => {
                     end = end.min(item.end());
                     found = Some((n, *item));
-                    if item.place.is_some() {
+                    if item.place.has_contents() {
                         break;
                     }
                 }
@@ -232,5 +231,5 @@ impl<'a, P: Pages> Step<'a, P> {
 }
 
 const fn crc_count(piece: &Item) -> usize {
-    if piece.place.is_some() { usize64(piece.blocks) } else { 0 }
+    if piece.place.has_contents() { usize64(piece.blocks) } else { 0 }
 }

@@ -5,6 +5,9 @@
 //! table. Memory is bounded by [`MapLimits`] whatever the capacity: the memtables, a page cache, and
 //! filters that let a lookup pass by levels that do not know its block. Holes are ranges.
 //!
+//! What it says of a block is one of four things ([`Contents`]): where its contents are, that it was given back (a
+//! hole), that its contents are lost, or nothing: it was never written here (absent).
+//!
 //! One task at a time works on levels (`maintain`, or a flush that must wait for it); lookups and
 //! inserts go on beside it, since every change of state is synchronous and a lookup's step sees one
 //! state. Locations whose contents were replaced are reported to [`Pages::superseded`], each once:
@@ -38,7 +41,7 @@ mod writer;
 
 pub(crate) use check::{Checked, News, PageKind, empty_page};
 pub use count::Span;
-pub use extents::{Extent, Extents, State as Contents};
+pub use extents::{Contents, Extent, Extents};
 pub use limits::MapLimits;
 
 use crate::address::{BLOCK, Entry, Key, Location, View};
@@ -141,7 +144,7 @@ impl<P: Pages> Map<P> {
         &self.pages
     }
 
-    /// Waits until `entries` more fit the memtable: a block each for contents, 2 for a range of
+    /// Waits until `entries` more fit the memtable: a block each for contents and lost ones, 2 for a range of
     /// holes. Room is not kept for the caller: no `.await` may come between this and the inserts.
     ///
     /// # Errors
@@ -169,14 +172,27 @@ impl<P: Pages> Map<P> {
     /// # Panics
     /// When there is no room: see [`reserve`](Self::reserve).
     pub fn insert(&self, key: Key, first: Location, crcs: &[u32]) {
+        self.insert_each(key, crcs.len(), |n| {
+            Some(Entry { location: first.offset(stdx::num::u32_of(n)), crc: crcs[n] })
+        });
+    }
+
+    /// The contents of `count` blocks from `key` on are lost. Takes one entry of room a block.
+    ///
+    /// # Panics
+    /// When there is no room: see [`reserve`](Self::reserve).
+    pub fn insert_lost(&self, key: Key, count: usize) {
+        self.insert_each(key, count, |_| None);
+    }
+
+    fn insert_each(&self, key: Key, count: usize, entry: impl Fn(usize) -> Option<Entry>) {
         let mut state = self.state.borrow_mut();
-        assert!(state.takes(crcs.len()), "room is reserved before inserting");
+        assert!(state.takes(count), "room is reserved before inserting");
         let start = flat(key.view, key.block);
-        for (n, &crc) in crcs.iter().enumerate() {
-            let location = first.offset(stdx::num::u32_of(n));
-            let at = start + Flat::from(stdx::num::u64_of(n));
-            if let Some(old) = state.active.insert(at, Entry { location, crc })
-                && old != location
+        for n in 0..count {
+            let (at, entry) = (start + Flat::from(stdx::num::u64_of(n)), entry(n));
+            if let Some(old) = state.active.insert(at, entry)
+                && entry.is_none_or(|entry| entry.location != old)
             {
                 self.pages.superseded(old, 1);
             }

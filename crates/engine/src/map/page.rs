@@ -1,4 +1,4 @@
-//! Pages of items: a header, columns of fixed-width bit fields, hole lengths, checksums.
+//! Pages of items: a header, columns of fixed-width bit fields, lengths of stretches, checksums.
 //!
 //! One block of contents costs its checksum (4 bytes) and, when it stands alone, the bits of its key
 //! within the page and of its place: 8 to 9 bytes on a page of random blocks, 4 on a sequential one.
@@ -7,7 +7,7 @@
 //! reference carries, and what it says is checked where it is used.
 
 use super::bits;
-use super::flat::{END, Flat, Item};
+use super::flat::{END, Flat, Item, Place};
 use crate::address::{BLOCK, BLOCK_BITS, Location, SLOT_BITS, SegmentId, View};
 use crate::format::Bad;
 use stdx::num::{low32, u16_of, u64_of, usize64};
@@ -35,6 +35,9 @@ pub(super) const MAGIC: [u8; 4] = *b"FLmp";
 /// Widest field: what one unaligned 8-byte load can give at any bit offset.
 const FIELD_BITS: u32 = 57;
 
+/// The bit of a stretch's length that says that its blocks are lost, and no hole.
+const LOST: u64 = 1 << 63;
+
 /// Zero bytes at a page's end, so that a field's 8-byte load stays inside.
 const TAIL: usize = 8;
 
@@ -46,7 +49,7 @@ struct Head {
     version: u8,
     items: U16,
     checksums: U16,
-    holes: U16,
+    stretches: U16,
     key_bits: u8,
     count_bits: u8,
     place_bits: u8,
@@ -68,7 +71,7 @@ const _: () = assert!(std::mem::offset_of!(Head, base_block) == 24);
 struct Shape {
     items: usize,
     checksums: usize,
-    holes: usize,
+    stretches: usize,
     key_bits: u32,
     count_bits: u32,
     place_bits: u32,
@@ -84,12 +87,12 @@ impl Shape {
         self.counts_at() + (self.items * self.count_bits as usize).div_ceil(8)
     }
 
-    const fn holes_at(&self) -> usize {
+    const fn stretches_at(&self) -> usize {
         self.places_at() + (self.items * self.place_bits as usize).div_ceil(8)
     }
 
     const fn checksums_at(&self) -> usize {
-        self.holes_at() + self.holes * 8
+        self.stretches_at() + self.stretches * 8
     }
 
     const fn end(&self) -> usize {
@@ -131,7 +134,7 @@ impl Parsed {
         let shape = Shape {
             items: usize::from(head.items.get()),
             checksums: usize::from(head.checksums.get()),
-            holes: usize::from(head.holes.get()),
+            stretches: usize::from(head.stretches.get()),
             key_bits: u32::from(head.key_bits),
             count_bits: u32::from(head.count_bits),
             place_bits: u32::from(head.place_bits),
@@ -142,7 +145,7 @@ impl Parsed {
             return Err(Bad::Field("width"));
         }
         let alone = shape.count_bits == 0;
-        let few = shape.checksums + shape.holes < shape.items || shape.items == 0;
+        let few = shape.checksums + shape.stretches < shape.items || shape.items == 0;
         if few || shape.end() > BLOCK || (alone && shape.checksums != shape.items) {
             return Err(Bad::Field("number of items"));
         }
@@ -222,10 +225,10 @@ impl<'a> Page<'a> {
         let item = if next > first {
             let blocks = u64_of(next - first);
             let place = self.place(place, blocks).ok_or(Bad::Field("location"))?;
-            Item { start, blocks, place: Some(place) }
+            Item { start, blocks, place: Place::At(place) }
         } else {
-            let blocks = self.hole(place).ok_or(Bad::Field("hole"))?;
-            Item { start, blocks, place: None }
+            let (blocks, place) = self.stretch(place).ok_or(Bad::Field("stretch"))?;
+            Item { start, blocks, place }
         };
         let in_view = (start & ((1 << BLOCK_BITS) - 1)) + Flat::from(item.blocks);
         if start >= END || in_view > 1 << BLOCK_BITS {
@@ -244,11 +247,13 @@ impl<'a> Page<'a> {
         Some(Location::new(SegmentId::new(segment), slot))
     }
 
-    fn hole(&self, number: u64) -> Option<u64> {
-        let number = usize::try_from(number).ok().filter(|&n| n < self.parsed.shape.holes)?;
-        let at = self.parsed.shape.holes_at() + number * 8;
-        let blocks = bits::word(self.bytes, at);
-        (blocks > 0 && blocks <= 1 << BLOCK_BITS).then_some(blocks)
+    /// A stretch of blocks without contents: how many they are, and what they are.
+    fn stretch(&self, number: u64) -> Option<(u64, Place)> {
+        let number = usize::try_from(number).ok().filter(|&n| n < self.parsed.shape.stretches)?;
+        let word = bits::word(self.bytes, self.parsed.shape.stretches_at() + number * 8);
+        let (blocks, place) =
+            (word & !LOST, if word & LOST == 0 { Place::Hole } else { Place::Lost });
+        (blocks > 0 && blocks <= 1 << BLOCK_BITS).then_some((blocks, place))
     }
 
     /// Checksum `number`, as [`item`](Self::item) counts them.
@@ -269,7 +274,7 @@ fn count_bits(all_single: bool, checksums: usize) -> u32 {
 pub(super) struct Builder {
     items: Vec<Item>,
     checksums: Vec<u32>,
-    holes: usize,
+    stretches: usize,
     segments: (u32, u32),
     slot_max: u32,
     all_single: bool,
@@ -280,7 +285,7 @@ impl Default for Builder {
         Self {
             items: Vec::with_capacity(ITEMS_MAX),
             checksums: Vec::with_capacity(ITEMS_MAX),
-            holes: 0,
+            stretches: 0,
             segments: (u32::MAX, 0),
             slot_max: 0,
             all_single: true,
@@ -300,7 +305,7 @@ impl Builder {
     pub fn clear(&mut self) {
         self.items.clear();
         self.checksums.clear();
-        (self.holes, self.slot_max, self.all_single) = (0, 0, true);
+        (self.stretches, self.slot_max, self.all_single) = (0, 0, true);
         self.segments = (u32::MAX, 0);
     }
 
@@ -312,24 +317,24 @@ impl Builder {
         let span = u64::try_from(start - base).ok()?;
         let (mut low, mut high) = self.segments;
         let mut slot_max = self.slot_max;
-        if let (Some(place), false) = (item.place, joined) {
+        if let (Place::At(place), false) = (item.place, joined) {
             low = low.min(place.segment().get());
             high = high.max(place.segment().get());
             slot_max = slot_max.max(place.slot());
         }
-        let is_hole = item.place.is_none();
-        let checksums = self.checksums.len() + if is_hole { 0 } else { blocks };
-        let holes = self.holes + usize::from(is_hole && !joined);
-        let single = self.all_single && !joined && !is_hole && blocks == 1;
+        let has_contents = item.place.has_contents();
+        let checksums = self.checksums.len() + if has_contents { blocks } else { 0 };
+        let stretches = self.stretches + usize::from(!has_contents && !joined);
+        let single = self.all_single && !joined && has_contents && blocks == 1;
         let slot_bits = bits::width(u64::from(slot_max));
         let segment_bits = bits::width(u64::from(high.saturating_sub(low)));
         let shape = Shape {
             items: self.items.len() + usize::from(!joined),
             checksums,
-            holes,
+            stretches,
             key_bits: bits::width(span),
             count_bits: count_bits(single, checksums),
-            place_bits: (slot_bits + segment_bits).max(bits::width(u64_of(holes))),
+            place_bits: (slot_bits + segment_bits).max(bits::width(u64_of(stretches))),
             slot_bits,
         };
         let fits = shape.key_bits <= FIELD_BITS && shape.end() <= BLOCK;
@@ -339,7 +344,7 @@ impl Builder {
     /// Adds the item if all of it fits.
     pub fn push_whole(&mut self, item: &Item, checksums: &[u32]) -> bool {
         let joined = self.items.last().is_some_and(|l| l.continued_by(item));
-        let blocks = if item.place.is_some() { item.count() } else { 0 };
+        let blocks = if item.place.has_contents() { item.count() } else { 0 };
         let fits = self.shape_with(item, blocks, joined).is_some();
         if fits {
             self.take(item, item.blocks, joined);
@@ -349,12 +354,12 @@ impl Builder {
     }
 
     /// Adds as many of the item's blocks as fit and tells how many those were: 0 when the page is
-    /// full. A hole fits whole or not. `checksums` has one for each block of contents.
+    /// full. A stretch without contents fits whole or not. `checksums` has one for each block of contents.
     pub fn push(&mut self, item: &Item, checksums: &[u32]) -> u64 {
         let last = self.items.last();
         debug_assert!(last.is_none_or(|l| l.end() <= item.start), "items ascend");
         let joined = last.is_some_and(|l| l.continued_by(item));
-        if item.place.is_none() {
+        if !item.place.has_contents() {
             if self.shape_with(item, 0, joined).is_none() {
                 return 0;
             }
@@ -375,7 +380,7 @@ impl Builder {
     }
 
     fn take(&mut self, item: &Item, blocks: u64, joined: bool) {
-        self.all_single &= !joined && item.place.is_some() && blocks == 1;
+        self.all_single &= !joined && item.place.has_contents() && blocks == 1;
         if joined {
             if let Some(last) = self.items.last_mut() {
                 last.blocks += blocks;
@@ -383,12 +388,12 @@ impl Builder {
             return;
         }
         match item.place {
-            Some(place) => {
+            Place::At(place) => {
                 let segment = place.segment().get();
                 self.segments = (self.segments.0.min(segment), self.segments.1.max(segment));
                 self.slot_max = self.slot_max.max(place.slot());
             }
-            None => self.holes += 1,
+            Place::Hole | Place::Lost => self.stretches += 1,
         }
         self.items.push(Item { blocks, ..*item });
     }
@@ -403,10 +408,10 @@ impl Builder {
         let shape = Shape {
             items: self.items.len(),
             checksums: self.checksums.len(),
-            holes: self.holes,
+            stretches: self.stretches,
             key_bits: bits::width(super::flat::distance(first.start, last.start)),
             count_bits,
-            place_bits: (slot_bits + segment_bits).max(bits::width(u64_of(self.holes))),
+            place_bits: (slot_bits + segment_bits).max(bits::width(u64_of(self.stretches))),
             slot_bits,
         };
         out.fill(0);
@@ -418,7 +423,7 @@ impl Builder {
             version: narrow(u32::from(crate::format::VERSION)),
             items: U16::new(u16_of(shape.items)),
             checksums: U16::new(u16_of(shape.checksums)),
-            holes: U16::new(u16_of(shape.holes)),
+            stretches: U16::new(u16_of(shape.stretches)),
             key_bits: narrow(shape.key_bits),
             count_bits: narrow(shape.count_bits),
             place_bits: narrow(shape.place_bits),
@@ -432,7 +437,7 @@ impl Builder {
     }
 
     fn encode_columns(&self, shape: &Shape, base: Flat, out: &mut [u8; BLOCK]) {
-        let (mut checksum, mut hole) = (0, 0);
+        let (mut checksum, mut stretch) = (0, 0);
         let low = self.segments.0;
         for (i, item) in self.items.iter().enumerate() {
             let offset = super::flat::distance(base, item.start);
@@ -440,15 +445,16 @@ impl Builder {
             if shape.count_bits > 0 {
                 bits::put(out, shape.counts_at(), i, shape.count_bits, checksum);
             }
-            let field = if let Some(place) = item.place {
+            let field = if let Place::At(place) = item.place {
                 checksum += item.blocks;
                 let segment = u64::from(place.segment().get() - low);
                 segment << shape.slot_bits | u64::from(place.slot())
             } else {
-                let at = shape.holes_at() + usize64(hole) * 8;
-                out[at..at + 8].copy_from_slice(&item.blocks.to_le_bytes());
-                hole += 1;
-                hole - 1
+                let at = shape.stretches_at() + usize64(stretch) * 8;
+                let lost = if item.place == Place::Lost { LOST } else { 0 };
+                out[at..at + 8].copy_from_slice(&(item.blocks | lost).to_le_bytes());
+                stretch += 1;
+                stretch - 1
             };
             bits::put(out, shape.places_at(), i, shape.place_bits, field);
         }

@@ -158,7 +158,7 @@ impl Source {
         if to < item.end() {
             if to > item.start {
                 self.current = Some(item.from(to));
-                if item.place.is_some() {
+                if item.place.has_contents() {
                     self.checksum += usize64(low64(to - item.start));
                 }
             }
@@ -211,7 +211,7 @@ impl Source {
                 return Ok(Some((item, checksum)));
             }
             let skipped = usize64(low64(self.low - item.start));
-            let checksum = checksum + if item.place.is_some() { skipped } else { 0 };
+            let checksum = checksum + if item.place.has_contents() { skipped } else { 0 };
             return Ok(Some((item.from(self.low), checksum)));
         }
         Ok(None)
@@ -264,7 +264,7 @@ pub(super) fn named(
     let page = Page::parse(bytes, kind)?;
     for i in 0..page.len() {
         let (item, checksum) = page.item(i)?;
-        let place = item.place.ok_or(Bad::Field("hole in an index"))?;
+        let place = item.place.location().ok_or(Bad::Field("place in an index"))?;
         for n in 0..item.count() {
             let location = place.offset(stdx::num::u32_of(n));
             out.push(Entry { location, crc: page.checksum(checksum + n) });

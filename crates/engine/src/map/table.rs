@@ -15,7 +15,7 @@ pub(super) struct Table {
     pub low: Flat,
     /// Where its last item ends.
     pub high: Flat,
-    /// Blocks with contents, when it was built.
+    /// Blocks with contents, and lost ones, when it was built.
     pub blocks: u64,
     pub leaves: u32,
     /// Leaves after `low`, if they are spread evenly over the keys.
@@ -25,7 +25,7 @@ pub(super) struct Table {
     pub index: Entry,
     /// The page that names its filter pages, and how many those are.
     pub filters: Option<(Entry, u32)>,
-    /// The page of its long holes, when filters do not speak of them.
+    /// The page of its long stretches without contents, when filters do not speak of them.
     pub holes: Option<Entry>,
     pub segments: Vec<SegmentId>,
     /// In memory, when it was loaded and there is room.

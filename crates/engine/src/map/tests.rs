@@ -105,9 +105,10 @@ fn what_is_inserted_is_found_before_and_after_flush_and_open() {
         for n in 0..3000u64 {
             now(map.lookup(view, n * 7, 2, out)).unwrap();
             let found: Vec<_> = out.iter().collect();
-            let state = Contents::Data { location: user(n), crcs: &[low32(n) ^ 0x55] };
-            assert_eq!(found[0], Extent { first: n * 7, count: 1, state });
-            assert_eq!(found[1], Extent { first: n * 7 + 1, count: 1, state: Contents::Hole });
+            let contents = Contents::Stored { location: user(n), crcs: &[low32(n) ^ 0x55] };
+            assert_eq!(found[0], Extent { first: n * 7, count: 1, contents });
+            let contents = Contents::Absent;
+            assert_eq!(found[1], Extent { first: n * 7 + 1, count: 1, contents });
         }
     };
     check(&map, &mut out);
@@ -132,14 +133,14 @@ fn what_ends_with_a_view_is_not_continued_in_the_next() {
     now(map.flush()).unwrap();
     let map = Map::open(&map.manifest(), Rc::clone(&pages), small()).unwrap();
     let mut out = Extents::default();
-    for (view, first, state) in [
+    for (view, first, contents) in [
         (1, all - 1, Contents::Hole),
         (2, 0, Contents::Hole),
-        (3, all - 1, Contents::Data { location: user(0), crcs: &[7] }),
-        (4, 0, Contents::Data { location: user(1), crcs: &[8] }),
+        (3, all - 1, Contents::Stored { location: user(0), crcs: &[7] }),
+        (4, 0, Contents::Stored { location: user(1), crcs: &[8] }),
     ] {
         now(map.lookup(View::new(view), first, 1, &mut out)).unwrap();
-        assert_eq!(out.iter().next(), Some(Extent { first, count: 1, state }));
+        assert_eq!(out.iter().next(), Some(Extent { first, count: 1, contents }));
     }
 }
 

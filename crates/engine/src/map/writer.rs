@@ -2,7 +2,7 @@
 
 use super::Pages;
 use super::filter::{self, Filter, LONG_HOLE, LONG_HOLES, Scratch, Width};
-use super::flat::{END, Flat, Item};
+use super::flat::{END, Flat, Item, Place};
 use super::limits::{TABLE_KEYS, TABLE_SEGMENTS};
 use super::page::{self, Kind};
 use super::table::Table;
@@ -143,7 +143,7 @@ impl Writer {
         let segment = entry.location.segment();
         let known = self.segments.contains(&segment);
         let many = !known && self.segments.len() >= TABLE_SEGMENTS;
-        let named = Item { start, blocks: 1, place: Some(entry.location) };
+        let named = Item { start, blocks: 1, place: Place::At(entry.location) };
         if many || self.holes_overflow() || self.index.push(&named, &[entry.crc]) == 0 {
             self.appended.borrow_mut().pop();
             pages.superseded(entry.location, 1);
@@ -159,9 +159,9 @@ impl Writer {
         Ok(None)
     }
 
-    /// Whether this leaf's long holes are too many for the table.
+    /// Whether this leaf's long stretches without contents are too many for the table.
     fn holes_overflow(&self) -> bool {
-        let long = |i: &&Item| i.place.is_none() && i.blocks >= LONG_HOLE;
+        let long = |i: &&Item| !i.place.has_contents() && i.blocks >= LONG_HOLE;
         self.width.is_some()
             && self.leaves > 0
             && self.long_holes.len() + self.leaf.items().iter().filter(long).count() > LONG_HOLES
@@ -172,13 +172,13 @@ impl Writer {
         for item in self.leaf.items() {
             self.low = self.low.min(item.start);
             self.high = item.end();
-            if item.place.is_some() {
+            if item.place != Place::Hole {
                 self.blocks += item.blocks;
             }
             if self.width.is_none() {
                 continue;
             }
-            if item.place.is_none() && item.blocks >= LONG_HOLE {
+            if !item.place.has_contents() && item.blocks >= LONG_HOLE {
                 self.long_holes.push((item.start, item.end()));
             } else {
                 for n in 0..item.blocks {
@@ -251,7 +251,7 @@ impl Writer {
             }
             let entry = self.append(pages).await?;
             let start = Flat::from(u64_of(number));
-            let named = Item { start, blocks: 1, place: Some(entry.location) };
+            let named = Item { start, blocks: 1, place: Place::At(entry.location) };
             if directory.push(&named, &[entry.crc]) == 0 {
                 return Ok((None, None));
             }
@@ -270,7 +270,7 @@ impl Writer {
         let mut builder = page::Builder::default();
         for &(start, end) in &self.long_holes {
             let blocks = super::flat::distance(start, end);
-            builder.push(&Item { start, blocks, place: None }, &[]);
+            builder.push(&Item { start, blocks, place: Place::Hole }, &[]);
         }
         builder.encode(Kind::Holes, &mut self.buffer);
         Ok(Some(self.append(pages).await?))

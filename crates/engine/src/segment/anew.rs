@@ -6,7 +6,6 @@ use super::recover::{Target, Unrecoverable};
 use super::{SegmentInfo, Segments, StripeHeader};
 use crate::address::BLOCK;
 use crate::error::{Error, Kind, Result};
-use crate::format::lost::Lost;
 use crate::format::member::MemberHeader;
 use crate::limits::{RECOVER_BLOCKS, SALVAGE_ATTEMPTS};
 use reactor::join_all;
@@ -19,14 +18,13 @@ struct Wanted<'a> {
     header: &'a StripeHeader,
     /// The bytes of the header.
     first: Vec<u8>,
-    pool: [u8; 16],
 }
 
 impl<'a> Wanted<'a> {
     fn new(pool: [u8; 16], info: &'a SegmentInfo, header: &'a StripeHeader) -> Self {
         let mut first = vec![0; usize32(info.header_blocks()) * BLOCK];
         header.write(pool, &mut first);
-        Self { info, header, first, pool }
+        Self { info, header, first }
     }
 
     fn slot(&self, target: Target<'_>) -> u32 {
@@ -35,7 +33,7 @@ impl<'a> Wanted<'a> {
         geometry.stripe_slot(target.stripe) + unit + target.block
     }
 
-    /// Whether a block of data is what belongs there. What stands for a lost block does.
+    /// Whether a block of data is what belongs there.
     fn fits(&self, slot: u32, block: &[u8]) -> bool {
         let Some(n) = slot.checked_sub(self.header.first_slot) else {
             let at = usize32(slot - self.info.geometry.stripe_slot(self.header.stripe)) * BLOCK;
@@ -43,10 +41,7 @@ impl<'a> Wanted<'a> {
         };
         match self.header.crcs.get(usize32(n)) {
             None => block.iter().all(|byte| *byte == 0),
-            Some(crc) => {
-                let is_lost = || Lost::read(block, self.pool).is_ok_and(|l| l.contents == *crc);
-                crc32c(block) == *crc || is_lost()
-            }
+            Some(crc) => crc32c(block) == *crc,
         }
     }
 

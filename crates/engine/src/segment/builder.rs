@@ -79,10 +79,12 @@ fn block_of(info: &SegmentInfo, slot: u32) -> (usize, std::ops::Range<usize>) {
 /// Whether a record goes on where another ends, so that one does for both.
 fn continues(last: &OwnerRecord, owner: Owner) -> bool {
     match (last.owner, owner) {
-        (Owner::Write { key: a }, Owner::Write { key: b }) => {
+        (Owner::Write { key: a }, Owner::Write { key: b })
+        | (Owner::Lost { key: a, old: None }, Owner::Lost { key: b, old: None }) => {
             a.view == b.view && a.block + u64::from(last.count) == b.block
         }
-        (Owner::Move { key: a, old: from }, Owner::Move { key: b, old }) => {
+        (Owner::Move { key: a, old: from }, Owner::Move { key: b, old })
+        | (Owner::Lost { key: a, old: Some(from) }, Owner::Lost { key: b, old: Some(old) }) => {
             a.view == b.view
                 && a.block + u64::from(last.count) == b.block
                 && from.segment() == old.segment()
@@ -210,6 +212,27 @@ impl StripeBuilder {
         }
         self.references.push(crc);
         Some(self.here())
+    }
+
+    /// Says of one block that its contents are lost; if `old` is given, only where the map still has it there. `None` when
+    /// that does not fit. Gives a place in the stripe, as for a hole.
+    pub fn push_lost(&mut self, key: Key, old: Option<Location>) -> Option<Location> {
+        let owner = Owner::Lost { key, old };
+        let here = self.here();
+        match self.records.last_mut() {
+            Some(last) if continues(last, owner) && last.count < RECORD_BLOCKS_MAX => {
+                last.count += 1
+            }
+            _ => {
+                let (records, checksums) =
+                    (self.records.len() + 1, self.crcs.len() + self.references.len());
+                if !stripe::fits(self.header_blocks, records, checksums) {
+                    return None;
+                }
+                self.records.push(OwnerRecord { owner, count: 1 });
+            }
+        }
+        Some(here)
     }
 
     /// Puts blocks with the given CRC-32Cs (one each, which are believed) into the stripe.

@@ -74,7 +74,7 @@ impl Shard {
                     drop(holding);
                     run
                 }
-                Found::Lost => return Err(super::read::lost_with_log(source)),
+                Found::Lost => return Err(super::read::lost(source)),
                 Found::Nothing => self.copy_settled(source, target, run).await?,
             };
         }
@@ -107,7 +107,7 @@ impl Shard {
         let blocks = u32_of(usize64(blocks));
         self.map.lookup(source.view, source.block, blocks, &mut extents).await?;
         let fleeting = extents.iter().next().filter(|first| !self.may_refer(first));
-        if let Some(Extent { state: Contents::Data { location, crcs }, .. }) = fleeting {
+        if let Some(Extent { contents: Contents::Stored { location, crcs }, .. }) = fleeting {
             let crcs = &crcs[..crcs.len().min(usize64(COPY_CONTENTS_BLOCKS))];
             // Not from the pool: whoever waits for readers to be done would wait for a buffer, too.
             let mut data = vec![0; crcs.len() * BLOCK];
@@ -116,12 +116,15 @@ impl Shard {
             self.write(target.view, target.block, &data).await?;
             return Ok(u64_of(crcs.len()));
         }
+        if let Some(Extent { contents: Contents::Lost, .. }) = fleeting {
+            return Err(super::read::lost(source));
+        }
         let lasting: Vec<Extent<'_>> = extents.iter().take_while(|e| self.may_refer(e)).collect();
-        let places = lasting.iter().flat_map(|extent| match extent.state {
-            Contents::Data { location, .. } => {
+        let places = lasting.iter().flat_map(|extent| match extent.contents {
+            Contents::Stored { location, .. } => {
                 (0..extent.count).map(|n| location.offset(n)).collect()
             }
-            Contents::Hole => Vec::new(),
+            Contents::Hole | Contents::Lost | Contents::Absent => Vec::new(),
         });
         let holding = self.log.hold(places.collect());
         drop(reading);
@@ -136,14 +139,14 @@ impl Shard {
         let mut first = 0;
         for extent in extents {
             let begin = extent.first - source.block;
-            match extent.state {
-                Contents::Data { location, crcs } => {
+            match extent.contents {
+                Contents::Stored { location, crcs } => {
                     let placed = (0..).zip(crcs);
                     entries.extend(
                         placed.map(|(n, crc)| Entry { location: location.offset(n), crc: *crc }),
                     );
                 }
-                Contents::Hole => {
+                Contents::Hole | Contents::Lost | Contents::Absent => {
                     let (from, to) = (source.forward(first), target.forward(first));
                     self.refer(from, to, &entries).await?;
                     entries.clear();
@@ -159,12 +162,13 @@ impl Shard {
     /// Whether a record in the log may refer to what a block has. Where reclaim has just moved it, it may not be after
     /// a crash; a name is known as long as its block is.
     fn may_refer(&self, extent: &Extent<'_>) -> bool {
-        match extent.state {
-            Contents::Data { location, .. } => {
+        match extent.contents {
+            Contents::Stored { location, .. } => {
                 location.name().is_some()
                     || self.table().is_durable(location.offset(extent.count - 1))
             }
-            Contents::Hole => true,
+            Contents::Hole | Contents::Absent => true,
+            Contents::Lost => false,
         }
     }
 

@@ -5,6 +5,7 @@ use std::ops::Range;
 use reactor::Stay;
 use stdx::num::{u32_of, usize32};
 
+use super::read::lost;
 use crate::address::{BLOCK, Key, Location};
 use crate::error::Error;
 use crate::log::Data;
@@ -108,9 +109,14 @@ impl Plan {
         let extents = std::mem::take(&mut self.extents);
         let mut at = at;
         for extent in extents.iter() {
-            match extent.state {
-                Contents::Hole => self.push(at, extent.count, Place::Hole),
-                Contents::Data { location, crcs } => self.push_stored(at, location, crcs),
+            match extent.contents {
+                Contents::Stored { location, crcs } => self.push_stored(at, location, crcs),
+                // No view has a parent that would be asked.
+                Contents::Hole | Contents::Absent => self.push(at, extent.count, Place::Hole),
+                Contents::Lost => {
+                    let lost = Box::new(lost(self.first.forward(u64::from(at))));
+                    self.push(at, extent.count, Place::Lost(lost));
+                }
             }
             at += extent.count;
         }
@@ -129,9 +135,9 @@ impl Plan {
     /// Whether each block has contents that nobody else has. `None` where a page of the map would have to be read.
     pub(super) fn is_own(&self) -> Option<bool> {
         let is_own = |piece: &Piece| match piece.place {
-            Place::Log(_) | Place::Damaged { .. } | Place::Lost(_) => Some(true),
+            Place::Log(_) | Place::Damaged { .. } => Some(true),
             Place::Stored { location, .. } => Some(location.name().is_none()),
-            Place::Hole => Some(false),
+            Place::Hole | Place::Lost(_) => Some(false),
             Place::Unread => None,
         };
         self.pieces.iter().try_fold(true, |own, piece| is_own(piece).map(|this| own && this))

@@ -24,10 +24,10 @@ pub(super) const fn is_whole(offset: u64, len: usize) -> bool {
     offset.is_multiple_of(BLOCK_BYTES) && len.is_multiple_of(BLOCK)
 }
 
-/// What is said of a block that was lost with a record of the log.
-pub(super) fn lost_with_log(key: Key) -> Error {
+/// What is said of a block that is lost. Trying again does not help.
+pub(super) fn lost(key: Key) -> Error {
     let (view, block) = (key.view.get(), key.block);
-    let context = format!("block {block} of view {view} is lost: its commit log record is damaged");
+    let context = format!("block {block} of view {view} is lost, until it is written again");
     Error::new(Kind::Corrupt, context)
 }
 
@@ -61,7 +61,7 @@ impl Shard {
                 Found::Refers { position, index } => {
                     self.resolve_referred(&mut plan, at, run, position, index);
                 }
-                Found::Lost => plan.push(at, run, Place::Lost(Box::new(lost_with_log(key)))),
+                Found::Lost => plan.push(at, run, Place::Lost(Box::new(lost(key)))),
                 Found::Nothing => {
                     let extents = &mut plan.extents;
                     let known = self.map.lookup_known(key.view, key.block, run, extents);

@@ -267,15 +267,15 @@ impl Shard {
             let (found, run) = self.log.lookup(from, blocks - at);
             let run = run.min(blocks - at);
             match found {
-                Found::Data(_) | Found::Lost => {}
-                Found::Hole | Found::Refers { .. } => return Ok(false),
+                Found::Data(_) => {}
+                Found::Hole | Found::Lost | Found::Refers { .. } => return Ok(false),
                 Found::Nothing => {
                     let _reading = self.grace.enter();
                     let count = u32_of(usize64(run));
                     self.map.lookup(from.view, from.block, count, &mut extents).await?;
-                    let own = |extent: Extent<'_>| match extent.state {
-                        Contents::Data { location, .. } => location.name().is_none(),
-                        Contents::Hole => false,
+                    let own = |extent: Extent<'_>| match extent.contents {
+                        Contents::Stored { location, .. } => location.name().is_none(),
+                        Contents::Hole | Contents::Lost | Contents::Absent => false,
                     };
                     if !extents.iter().all(own) {
                         return Ok(false);
@@ -421,7 +421,7 @@ impl Shard {
     }
 
     /// As that, as far as nothing hinders it.
-    pub(super) async fn carry_log_unless_hindered(&self) {
+    pub async fn carry_log_unless_hindered(&self) {
         self.carry_log_until(|| self.is_hindered()).await;
     }
 

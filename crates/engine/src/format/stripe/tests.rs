@@ -24,7 +24,9 @@ fn header() -> StripeHeader {
             OwnerRecord { owner: Owner::Refer { key: key(50), name: Name::of(old) }, count: 3 },
             OwnerRecord { owner: Owner::Share { key: key(60), name: Name::of(old) }, count: 3 },
             OwnerRecord { owner: Owner::Move { key: key(99), old }, count: 1 },
+            OwnerRecord { owner: Owner::Lost { key: key(80), old: Some(old) }, count: 9 },
             OwnerRecord { owner: Owner::Refer { key: key(70), name: Name::of(old) }, count: 1 },
+            OwnerRecord { owner: Owner::Lost { key: key(90), old: None }, count: 0xffff },
         ],
         crcs: vec![1, 2, 0xffff_ffff],
         references: vec![4, 5, 6, 7],
@@ -38,13 +40,15 @@ fn a_header_comes_back_as_written() {
     let back = StripeHeader::read(&bytes, [4; 16], geometry()).unwrap();
     assert_eq!(back, header());
     let slots: Vec<_> = back.placed().map(|p| (p.location.slot(), p.crcs)).collect();
-    let wanted: [(u32, &[u32]); 6] = [
+    let wanted: [(u32, &[u32]); 8] = [
         (257, &[1, 2]),
         (259, &[]),
         (259, &[4, 5, 6]),
         (259, &[4, 5, 6]),
         (259, &[0xffff_ffff]),
+        (260, &[]),
         (260, &[7]),
+        (260, &[]),
     ];
     assert_eq!(slots, wanted);
     assert_eq!(StripeHeader::read(&bytes, [5; 16], geometry()), Err(Bad::Field("pool")));

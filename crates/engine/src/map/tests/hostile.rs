@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::map::filter;
-use crate::map::flat::Item;
+use crate::map::flat::{Item, Place};
 use crate::map::page::{Builder, Kind as PageKind, Page};
 use crate::map::source::named;
 use proptest::prelude::*;
@@ -19,7 +19,7 @@ fn explore(bytes: &[u8; BLOCK], at: u128) {
         for i in 0..page.len() {
             let _ = page.start(i);
             if let Ok((item, checksum)) = page.item(i)
-                && item.place.is_some()
+                && item.place.has_contents()
             {
                 for n in 0..item.count() {
                     let _ = page.checksum(checksum + n);
@@ -36,7 +36,11 @@ fn explore(bytes: &[u8; BLOCK], at: u128) {
 fn good_page(kind: PageKind) -> [u8; BLOCK] {
     let mut builder = Builder::default();
     for n in 0..120u64 {
-        let place = if n % 5 == 0 { None } else { Some(user(n * 37 % 5000)) };
+        let place = match n % 5 {
+            0 => Place::Hole,
+            1 => Place::Lost,
+            _ => Place::At(user(n * 37 % 5000)),
+        };
         let item = Item { start: u128::from(n * 50) + (9 << 40), blocks: 1 + n % 9, place };
         builder.push(&item, &[7; 16][..stdx::num::usize64(item.blocks)]);
     }

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::map::flat::END;
-use crate::map::memtable::Place;
+use crate::map::flat::Place;
+use crate::map::memtable::Cursor;
 use crate::map::page::Kind as PageKind;
 use crate::map::source::{Source, named};
 use crate::map::state::State;
@@ -30,9 +31,15 @@ enum Op {
         first: u64,
         count: u64,
     },
+    Lose {
+        view: u32,
+        first: u64,
+        count: u32,
+    },
     Move {
         view: u32,
         block: u64,
+        loses: bool,
     },
     Lookup {
         view: u32,
@@ -72,7 +79,10 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
             .prop_map(|(view, seed, count)| Op::Scatter { view, seed, count }),
         2 => (view(), 0..BLOCKS, prop_oneof![1u64..20, 1u64..BLOCKS])
             .prop_map(|(view, first, count)| Op::Hole { view, first, count }),
-        3 => (view(), 0..BLOCKS).prop_map(|(view, block)| Op::Move { view, block }),
+        2 => (view(), 0..BLOCKS, 1u32..100)
+            .prop_map(|(view, first, count)| Op::Lose { view, first, count }),
+        4 => (view(), 0..BLOCKS, any::<bool>())
+            .prop_map(|(view, block, loses)| Op::Move { view, block, loses }),
         6 => (view(), 0..BLOCKS, 1u32..300)
             .prop_map(|(view, first, count)| Op::Lookup { view, first, count }),
         2 => (prop::collection::vec((0..4 * BLOCKS, 1..BLOCKS, any::<bool>()), 0..6), 1usize..60)
@@ -86,11 +96,14 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..250)
 }
 
+/// Where blocks lie, and their checksums; nowhere (`None`) where they are lost.
+type Model = BTreeMap<(u32, u64), Option<(Location, u32)>>;
+
 /// What a checkpoint keeps, and a crash goes back to.
 #[derive(Clone, Default)]
 struct Saved {
     manifest: Vec<u8>,
-    contents: BTreeMap<(u32, u64), (Location, u32)>,
+    contents: Model,
     inserted: BTreeSet<Location>,
     superseded: BTreeMap<Location, u32>,
     appended: u64,
@@ -101,7 +114,7 @@ type Job = Pin<Box<dyn Future<Output = Result<bool>>>>;
 struct Bench {
     pages: Rc<Memory>,
     map: Rc<Map<Rc<Memory>>>,
-    contents: BTreeMap<(u32, u64), (Location, u32)>,
+    contents: Model,
     inserted: BTreeSet<Location>,
     next: u64,
     saved: Saved,
@@ -179,7 +192,7 @@ impl Bench {
         let crcs: Vec<u32> = (0..count).map(|n| low32(self.next) * 31 + n).collect();
         self.map.insert(Key::new(View::new(view), first), place, &crcs);
         for (n, crc) in (0..count).zip(crcs) {
-            self.contents.insert((view, first + u64::from(n)), (place.offset(n), crc));
+            self.contents.insert((view, first + u64::from(n)), Some((place.offset(n), crc)));
             self.inserted.insert(place.offset(n));
         }
         self.next += u64::from(count);
@@ -195,8 +208,14 @@ impl Bench {
         }
     }
 
-    /// Moves a block, and fails to move one that is not where it is said to be.
-    fn relocate(&mut self, view: u32, block: u64) {
+    fn lose(&mut self, view: u32, first: u64, count: u32) {
+        self.reserve(stdx::num::usize32(count));
+        self.map.insert_lost(Key::new(View::new(view), first), stdx::num::usize32(count));
+        self.contents.extend((0..u64::from(count)).map(|n| ((view, first + n), None)));
+    }
+
+    /// Moves a block or loses it, and fails to with one that is not where it is said to be.
+    fn relocate(&mut self, view: u32, block: u64, loses: bool) {
         self.reserve(2);
         let key = Key::new(View::new(view), block);
         let new = Entry { location: user(self.next), crc: 77 };
@@ -204,9 +223,16 @@ impl Bench {
         self.pages.fail_in.set(None);
         let wrong = user(self.next + 5000);
         assert!(!now(self.map.replace_if(key, wrong, new)).unwrap());
+        assert!(!now(self.map.lose_if(key, wrong)).unwrap());
         let Some(entry) = self.contents.get_mut(&(view, block)) else { return };
-        assert!(now(self.map.replace_if(key, entry.0, new)).unwrap());
-        *entry = (new.location, new.crc);
+        let Some((at, _)) = *entry else { return };
+        if loses {
+            assert!(now(self.map.lose_if(key, at)).unwrap());
+            *entry = None;
+            return;
+        }
+        assert!(now(self.map.replace_if(key, at, new)).unwrap());
+        *entry = Some((new.location, new.crc));
         self.inserted.insert(new.location);
     }
 
@@ -220,10 +246,11 @@ impl Bench {
             assert_eq!(extent.first, next, "no gap");
             for n in 0..extent.count {
                 let expected = self.contents.get(&(view, next + u64::from(n)));
-                let found = match extent.state {
-                    Contents::Hole => None,
-                    Contents::Data { location, crcs } => {
-                        Some((location.offset(n), crcs[stdx::num::usize32(n)]))
+                let found = match extent.contents {
+                    Contents::Hole | Contents::Absent => None,
+                    Contents::Lost => Some(None),
+                    Contents::Stored { location, crcs } => {
+                        Some(Some((location.offset(n), crcs[stdx::num::usize32(n)])))
                     }
                 };
                 assert_eq!(
@@ -258,7 +285,7 @@ impl Bench {
             for n in 0..span.blocks {
                 let at = (span.first.view.get(), span.first.block + n);
                 match span.has_contents {
-                    true => expected.insert(at, (user(0), 0)),
+                    true => expected.insert(at, Some((user(0), 0))),
                     false => expected.remove(&at),
                 };
             }
@@ -364,7 +391,7 @@ impl Bench {
                 reported(location)
             );
         }
-        for location in self.contents.values().map(|(l, _)| l) {
+        for (location, _) in self.contents.values().flatten() {
             assert!(users.contains(location), "{location:?} is live");
         }
         for n in 0..self.pages.next.get() {
@@ -387,10 +414,10 @@ fn referred(state: &State, pages: &Rc<Memory>) -> (BTreeSet<Location>, BTreeSet<
     let (mut users, mut own) = (BTreeSet::new(), BTreeSet::new());
     let mut checksums = Vec::new();
     for memtable in [&state.active, &state.frozen] {
-        let (mut at, mut place) = (0, Place::default());
+        let (mut at, mut place) = (0, Cursor::default());
         while let Some(item) = memtable.next(at, &mut place, &mut checksums, 1000) {
             // The place only says where to look first.
-            let afresh = memtable.next(at, &mut Place::default(), &mut checksums, 1000);
+            let afresh = memtable.next(at, &mut Cursor::default(), &mut checksums, 1000);
             assert_eq!(afresh, Some(item));
             users.extend(places(&item));
             at = item.end();
@@ -428,7 +455,7 @@ fn referred(state: &State, pages: &Rc<Memory>) -> (BTreeSet<Location>, BTreeSet<
 }
 
 fn places(item: &crate::map::flat::Item) -> Vec<Location> {
-    let Some(place) = item.place else { return Vec::new() };
+    let Place::At(place) = item.place else { return Vec::new() };
     (0..low32(item.blocks)).map(|n| place.offset(n)).collect()
 }
 
@@ -444,7 +471,8 @@ fn run(ops: Vec<Op>) {
                 }
             }
             Op::Hole { view, first, count } => bench.hole(view, first, count),
-            Op::Move { view, block } => bench.relocate(view, block),
+            Op::Lose { view, first, count } => bench.lose(view, first, count),
+            Op::Move { view, block, loses } => bench.relocate(view, block, loses),
             Op::Lookup { view, first, count } => bench.lookup(view, first, count),
             Op::Count { newer, pages } => bench.count(&newer, pages),
             Op::Begin(work) => bench.begin(work),

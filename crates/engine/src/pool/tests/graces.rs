@@ -59,9 +59,9 @@ where
 async fn found(shard: &Shard, view: View, at: u64) -> Entry {
     let mut extents = Extents::default();
     shard.map.lookup(view, at, 1, &mut extents).await.unwrap();
-    match extents.iter().next().unwrap().state {
-        Contents::Data { location, crcs } => Entry { location, crc: crcs[0] },
-        Contents::Hole => panic!("block {at} is nowhere"),
+    match extents.iter().next().unwrap().contents {
+        Contents::Stored { location, crcs } => Entry { location, crc: crcs[0] },
+        other => panic!("block {at} is {other:?}"),
     }
 }
 

@@ -3,10 +3,14 @@
 use std::time::Duration;
 
 use super::*;
-use crate::address::Key;
+use crate::address::{Key, Location, View};
+use crate::dump::{Given, Severity, Spec, Structure, dump};
 use crate::format;
 use crate::log::Found;
 use crate::map::{Contents, Extents};
+use crate::reclaim::Emptied;
+use crate::segment::Stream;
+use crate::shard::Shard;
 
 struct Rig {
     media: Vec<Arc<Simulated>>,
@@ -63,6 +67,15 @@ impl Rig {
         }
     }
 
+    /// Waits until reclaim moves nothing any more, which would count twice for a while.
+    async fn calm(&self) {
+        let mut before = u64::MAX;
+        while before != self.pool.status().await.unwrap().segments_reclaimed {
+            before = self.pool.status().await.unwrap().segments_reclaimed;
+            reactor::sleep(Duration::from_secs(10)).await;
+        }
+    }
+
     /// Every block is what it should be after that, but for those of `lost`, which say so.
     async fn verify(&self, version: u64, lost: &[u64]) {
         for at in 0..BLOCKS {
@@ -116,8 +129,157 @@ fn a_lost_block_is_carried_along_as_lost_until_it_is_written() {
         rig.churn(8..10).await;
         rig.verify(9, &[2001]).await;
         let audit = rig.pool.audit_space().await.unwrap();
-        assert_eq!((audit.live, audit.taken), (BLOCKS, audit.owned));
+        // What is lost takes no space.
+        assert_eq!((audit.live, audit.taken), (BLOCKS - 1, audit.owned));
         rig.pool.close().await.unwrap();
+    });
+}
+
+/// Where the map has a block of the volume.
+async fn lies_at(shard: &Shard, view: View, at: u64) -> Location {
+    let mut extents = Extents::default();
+    shard.map.lookup(view, at, 1, &mut extents).await.unwrap();
+    match extents.iter().next().unwrap().contents {
+        Contents::Stored { location, .. } => location,
+        other => panic!("block {at} is {other:?}"),
+    }
+}
+
+/// That a block is lost may be learnt after what was written there since: it counts for what lay where it was lost.
+#[test]
+fn a_block_written_while_its_loss_is_on_its_way_is_whole() {
+    reactor::simulate(5, async {
+        let (rig, _) = rig(raid::Scheme::Single, 1, 1).await;
+        let view = rig.pool.0.volumes.borrow()["db"].view;
+        // The last blocks of a segment, so that the stripe that says so is not full.
+        let last = move |shard: Rc<Shard>| async move {
+            let (segment, mut last) = (lies_at(&shard, view, 0).await.segment(), 0);
+            while lies_at(&shard, view, last + 1).await.segment() == segment {
+                last += 1;
+            }
+            Ok(last)
+        };
+        let last = rig.pool.each(last).await.unwrap()[0];
+        for at in [last - 1, last] {
+            let [(drive, offset)] = rig.find(&block(at, 0))[..] else { panic!("one copy") };
+            rig.media[drive].flip(offset + 77, 3);
+        }
+        let empty = move |shard: Rc<Shard>| async move {
+            let segment = lies_at(&shard, view, last).await.segment();
+            assert_eq!(shard.empty(segment).await?, Emptied::Whole);
+            // The map has not heard of it.
+            assert!(shard.writer.has_partial(Stream::Reclaim));
+            assert_eq!(lies_at(&shard, view, last).await.segment(), segment);
+            Ok(())
+        };
+        rig.pool.each(empty).await.unwrap();
+        rig.volume.write(last * BLOCK as u64, &block(last, 9)).await.unwrap();
+        let settle = move |shard: Rc<Shard>| async move {
+            shard.carry_log_unless_hindered().await;
+            let learnt = lies_at(&shard, view, last).await;
+            shard.settle_reclaim().await?;
+            assert_eq!(lies_at(&shard, view, last).await, learnt);
+            Ok(())
+        };
+        rig.pool.each(settle).await.unwrap();
+        assert!(rig.read(last).await.unwrap() == block(last, 9));
+        assert_eq!(rig.read(last - 1).await.unwrap_err().kind, Kind::Corrupt);
+        // What was lost takes no space, nor does what took its place more than that.
+        assert_eq!(rig.pool.audit_space().await.unwrap().live, BLOCKS - 1);
+        rig.pool.close().await.unwrap();
+    });
+}
+
+/// Whoever shares a lost block has lost it, too, each until it is written.
+#[test]
+fn a_copy_of_a_damaged_block_is_lost_with_it_and_whole_without_it() {
+    let (media, memories) = reactor::simulate(6, async {
+        let (rig, memories) = rig(raid::Scheme::Single, 1, 1).await;
+        let b = BLOCK as u64;
+        // By reference: nobody looks at what is copied.
+        rig.volume.copy_from(&rig.volume, b, 5 * b, 2 * b).await.unwrap();
+        let [(drive, offset)] = rig.find(&block(1, 0))[..] else { panic!("one copy") };
+        rig.media[drive].flip(offset + 77, 3);
+        for at in [1, 5] {
+            assert_eq!(rig.read(at).await.unwrap_err().kind, Kind::Corrupt, "block {at}");
+        }
+        // Its segment goes, and the two have a name for it that is nowhere.
+        let churn = |versions: std::ops::Range<u64>| {
+            let volume = &rig.volume;
+            async move {
+                for version in versions {
+                    for at in (8..BLOCKS).filter(|at| at % 4 != 1) {
+                        volume.write(at * b, &block(at, version)).await.unwrap();
+                    }
+                }
+            }
+        };
+        churn(1..12).await;
+        assert_eq!(rig.pool.status().await.unwrap().lost_blocks, 1);
+        for at in [1, 5] {
+            assert_eq!(rig.read(at).await.unwrap_err().kind, Kind::Corrupt, "block {at}");
+        }
+        assert!(rig.read(6).await.unwrap() == block(2, 0));
+        // What is lost by its own name, and what shares it, are copied as references are.
+        rig.volume.write(5 * b, &block(5, 1)).await.unwrap();
+        assert!(rig.read(5).await.unwrap() == block(5, 1));
+        assert_eq!(rig.read(1).await.unwrap_err().kind, Kind::Corrupt);
+        rig.volume.write(b, &block(1, 1)).await.unwrap();
+        rig.calm().await;
+        let audit = rig.pool.audit_space().await.unwrap();
+        // Blocks 2 and 6 share one.
+        assert_eq!((audit.live, audit.taken), (BLOCKS - 1, audit.owned));
+        (rig.media.clone(), memories)
+    });
+    // As a crash left it.
+    reactor::simulate(7, async move {
+        let opened: Vec<_> =
+            media.iter().map(|d| Arc::new(Drive::Simulated(Arc::clone(d)))).collect();
+        let log = LogSpec::Bbu(memories);
+        let pool = Pool::open(opened, log, OpenOptions::default(), &[]).await.unwrap();
+        let volume = pool.volume("db").unwrap();
+        let mut got = vec![0; BLOCK];
+        for (at, of, version) in [(1, 1, 1), (2, 2, 0), (5, 5, 1), (6, 2, 0)] {
+            volume.read(at * BLOCK as u64, &mut got).await.unwrap();
+            assert!(got == block(of, version), "block {at}");
+        }
+        pool.close().await.unwrap();
+    });
+}
+
+/// A block that the map knows as lost is no source of a copy, says a dump, and counts as used.
+#[test]
+fn what_is_known_as_lost_is_said_by_all_who_look() {
+    let (media, memories) = reactor::simulate(8, async {
+        let (rig, memories) = rig(raid::Scheme::Single, 1, 1).await;
+        let [(drive, offset)] = rig.find(&block(5, 0))[..] else { panic!("one copy") };
+        rig.media[drive].flip(offset + 77, 3);
+        rig.churn(1..8).await;
+        assert_eq!(rig.pool.status().await.unwrap().lost_blocks, 1);
+        let b = BLOCK as u64;
+        let copied = rig.volume.copy_from(&rig.volume, 4 * b, 400 * b, 3 * b).await;
+        assert_eq!(copied.unwrap_err().kind, Kind::Corrupt);
+        assert!(rig.read(402).await.unwrap() == block(402, 7), "what comes behind is as it was");
+        assert!(rig.pool.counted().await.unwrap());
+        assert_eq!(rig.volume.used(), Some(BLOCKS * b));
+        rig.pool.close().await.unwrap();
+        (rig.media.clone(), memories)
+    });
+    reactor::simulate(9, async move {
+        let given = |drive: &Arc<Simulated>| Given {
+            name: "drive".to_owned(),
+            drive: Ok(Arc::new(Drive::Simulated(Arc::clone(drive)))),
+        };
+        let log = Some(LogSpec::Bbu(memories));
+        let drives = media.iter().map(given).collect();
+        let spec = Spec { drives, log, data: true, ..Spec::default() };
+        let report = dump(&spec, &mut |_| {}).await;
+        let errors: Vec<_> =
+            report.findings.iter().filter(|f| f.severity == Severity::Error).collect();
+        assert_eq!(errors.len(), 1, "{errors:#?}");
+        let is_told = errors[0].structure == Structure::Data && errors[0].what.contains("block 5");
+        assert!(is_told, "{errors:#?}");
+        assert_eq!(report.volumes[0].used, BLOCKS * BLOCK as u64);
     });
 }
 
@@ -231,7 +393,7 @@ async fn is_in_both(pool: &Pool, at: u64) -> bool {
     let both = pool.each(move |shard| async move {
         let mut extents = Extents::default();
         shard.map.lookup(view, at, 1, &mut extents).await?;
-        let learnt = matches!(extents.iter().next().unwrap().state, Contents::Data { .. });
+        let learnt = matches!(extents.iter().next().unwrap().contents, Contents::Stored { .. });
         Ok(learnt && matches!(shard.log.lookup(Key::new(view, at), 1).0, Found::Data(_)))
     });
     both.await.unwrap().contains(&true)

@@ -1,6 +1,6 @@
 //! A commit log whose records and a map whose pages are damaged in ways that checksums do not tell.
 
-use engine::address::{BLOCK, Entry, Key, Location, Name, SegmentId, View};
+use engine::address::{BLOCK, Encoding, Entry, Key, Location, Name, SegmentId, Stored, View};
 use engine::log::{Append, Area, Device, LOG_BYTES_MIN, Log, What};
 use engine::map::{Extents, Map, MapLimits, Pages};
 use media::{Pmem, SimulatedPmem};
@@ -30,7 +30,7 @@ async fn append_some(log: &Log) -> engine::Result<()> {
         log.append(Append::Write { key: key(u64::from(n) * 2), data: &[&data] }).await?;
         log.append(Append::Hole { key: key(u64::from(n)), count: 3 }).await?;
         let at = Location::new(SegmentId::new(3), u32::from(n) + 1);
-        let entries = [at, Name::of(at).reference()].map(|location| Entry { location, crc: 7 });
+        let entries = [at, Name::of(at).reference()].map(|location| Stored::plain(location, 7));
         log.append(Append::Refer { key: key(40), source: key(80), entries: &entries }).await?;
     }
     Ok(())
@@ -136,7 +136,7 @@ impl Pages for &Held {
         Ok(Entry { location: Location::new(SEGMENT, slot), crc: crc32c(page) })
     }
 
-    fn superseded(&self, _: Location, _: u32) {}
+    fn superseded(&self, _: Location, _: Encoding, _: u32) {}
 }
 
 /// Five bytes each: a page (255 for the manifest, whose checksum is put right), two for a place in it,
@@ -150,7 +150,7 @@ pub fn map_pages(input: &[u8]) {
         for n in 0..400_u32 {
             map.reserve(2).await.expect("room");
             let at = Location::new(SegmentId::new(n % 5), n);
-            map.insert(key(u64::from(n) * 7 % 300), at, &[n]);
+            map.insert(key(u64::from(n) * 7 % 300), at, Encoding::PLAIN, &[n]);
             if n % 50 == 0 {
                 map.insert_hole(View::new(1), u64::from(n), 20);
                 map.flush().await.expect("room");

@@ -9,7 +9,7 @@
 mod media;
 mod tree;
 
-use engine::address::{Entry, Key, View};
+use engine::address::{Encoding, Entry, Key, View};
 use engine::map::{Extents, Map, MapLimits};
 use media::{Counted, Pool, Shared, now};
 use reactor::now_exact;
@@ -76,7 +76,7 @@ impl Bench {
     /// Puts a block at the pool's next place.
     fn put(&mut self, key: u64) -> Result<(), engine::Error> {
         let entry: Entry = self.pool.next(&mut self.random);
-        self.map.insert(Key::new(VIEW, key), entry.location, &[entry.crc]);
+        self.map.insert(Key::new(VIEW, key), entry.location, Encoding::PLAIN, &[entry.crc]);
         Ok(())
     }
 

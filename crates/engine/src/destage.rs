@@ -11,7 +11,7 @@ use reactor::turns::give_way;
 use stdx::Counted;
 use stdx::num::{u32_of, u64_of, usize32};
 
-use crate::address::{Entry, Key, Location};
+use crate::address::{Encoding, Key, Location, Stored};
 use crate::canary::{self, Canary, Step};
 use crate::error::Result;
 use crate::log::{Item, RECORD_BLOCKS_MAX, What};
@@ -139,7 +139,10 @@ impl Shard {
                 let owner = Owner::Hole { key: item.key, blocks: count };
                 self.writer.try_append(Stream::User, owner, &[], &[])
             }
-            What::Refers(to) => self.writer.try_refer(Stream::User, item.key, &to),
+            What::Refers(to) => {
+                to.stored.encoding.check()?;
+                self.writer.try_refer(Stream::User, item.key, &to)
+            }
         };
         Ok(one.map(|at| (1, at)))
     }
@@ -246,7 +249,7 @@ impl Shard {
                 (Key::new(key.view, key.block + u64::from(n)), record.location.offset(n));
             let blocks = u32_of(crcs.len());
             self.writer.table.borrow_mut().add_live(at, blocks);
-            self.map.insert(key, at, crcs);
+            self.map.insert(key, at, Encoding::PLAIN, crcs);
             if key.view.is_shared() {
                 // Those who refer to it may be gone by now.
                 self.pages.unreferred(u64::from(blocks));
@@ -263,7 +266,7 @@ impl Shard {
             }
             self.reserve_in_map(1).await?;
             let key = Key::new(key.view, key.block + u64::from(n));
-            let new = Entry { location: record.location.offset(n), crc: *crc };
+            let new = Stored::plain(record.location.offset(n), *crc);
             // The map's pages stay where they are while they are looked at.
             let _reading = self.grace.enter();
             if self.map.replace_if(key, old.offset(n), new).await? {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use stdx::num::usize32;
 
-use crate::address::{BLOCK, Entry, Location};
+use crate::address::{BLOCK, Encoding, Entry, Location};
 use crate::canary::{self, Canary};
 use crate::error::{Error, Kind, Result};
 use crate::map;
@@ -94,7 +94,7 @@ impl map::Pages for Rc<Pages> {
         self.append_block(page).await
     }
 
-    fn superseded(&self, at: Location, blocks: u32) {
+    fn superseded(&self, at: Location, _: Encoding, blocks: u32) {
         match at.name() {
             None => {
                 let times = if canary::has(Canary::CountsDownTwice) { 2 } else { 1 };

@@ -343,8 +343,11 @@ impl Shard {
             let _reading = self.grace.enter();
             self.map.lookup(key.view, key.block, blocks, &mut extents).await?;
             for extent in extents.iter() {
-                let Contents::Stored { location, crcs } = extent.contents else { continue };
+                let Contents::Stored { location, encoding, crcs } = extent.contents else {
+                    continue;
+                };
                 if location == at.offset(low32(extent.first - key.block)) {
+                    encoding.check()?;
                     let key = Key::new(key.view, extent.first);
                     live.push(Live { key, at: location, crcs: crcs.to_vec(), is_new: false });
                 }
@@ -371,8 +374,11 @@ impl Shard {
             let _reading = self.grace.enter();
             self.map.lookup(key.view, key.block, blocks, &mut extents).await?;
             for extent in extents.iter() {
-                let Contents::Stored { location, crcs } = extent.contents else { continue };
+                let Contents::Stored { location, encoding, crcs } = extent.contents else {
+                    continue;
+                };
                 if location == at.offset(low32(extent.first - key.block)) {
+                    encoding.check()?;
                     let key = Key::new(key.view, extent.first);
                     live.push(Live { key, at: location, crcs: crcs.to_vec(), is_new: false });
                 }
@@ -395,7 +401,8 @@ impl Shard {
             let range = usize32(begin)..usize32(begin + extent.count);
             let born = name.offset(begin);
             match extent.contents {
-                Contents::Stored { location, crcs } if location == born.birth() => {
+                Contents::Stored { location, encoding, crcs } if location == born.birth() => {
+                    encoding.check()?;
                     let crcs = crcs.to_vec();
                     live.push(Live { key: born.key(), at: location, crcs, is_new: false });
                 }

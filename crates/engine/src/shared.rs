@@ -10,7 +10,7 @@ use std::rc::Rc;
 use reactor::turns::give_way;
 use stdx::num::{low32, u32_of, usize32};
 
-use crate::address::{BLOCK, Entry, Key, Name};
+use crate::address::{BLOCK, Encoding, Key, Name, Stored};
 use crate::canary::{self, Step};
 use crate::error::{Error, Kind, Result};
 use crate::map::{Contents, Extents};
@@ -42,9 +42,9 @@ impl Shard {
                 let born = name.offset(at);
                 let crcs = &crcs[usize32(at)..usize32(at + extent.count)];
                 self.writer.table.borrow_mut().add_live(born.birth(), extent.count);
-                self.map.insert(born.key(), born.birth(), crcs);
+                self.map.insert(born.key(), born.birth(), Encoding::PLAIN, crcs);
             }
-            self.map.insert(key, name.reference(), crcs);
+            self.map.insert(key, name.reference(), Encoding::PLAIN, crcs);
             if !canary::skips(Step::SweepHearsReferences) {
                 self.keep(name, blocks);
             }
@@ -70,7 +70,7 @@ impl Shard {
             }
             self.reserve_in_map(1).await?;
             let (key, name) = (Key::new(key.view, key.block + u64::from(n)), name.offset(n));
-            let reference = Entry { location: name.reference(), crc: *crc };
+            let reference = Stored::plain(name.reference(), *crc);
             let _reading = self.grace.enter();
             let is_learnt = self.map.replace_if(key, name.birth(), reference).await?;
             if is_learnt && !canary::skips(Step::SweepHearsShared) {
@@ -95,8 +95,11 @@ impl Shard {
         for extent in extents.iter() {
             let at = usize32(low32(extent.first - first.block));
             let end = at + usize32(extent.count);
-            let location = match extent.contents {
-                Contents::Stored { location, .. } => location,
+            let (location, crcs) = match extent.contents {
+                Contents::Stored { location, encoding, crcs } => {
+                    encoding.check()?;
+                    (location, crcs)
+                }
                 Contents::Lost => {
                     let what = format!("{:?} is lost", name.offset(u32_of(at)));
                     return Err(Error::new(Kind::Corrupt, what));
@@ -106,7 +109,7 @@ impl Shard {
                     return Err(Error::new(Kind::Corrupt, what));
                 }
             };
-            self.read_segment(location, &crcs[at..end], &mut out[at * BLOCK..end * BLOCK]).await?;
+            self.read_segment(location, crcs, &mut out[at * BLOCK..end * BLOCK]).await?;
         }
         Ok(())
     }

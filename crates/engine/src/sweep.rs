@@ -18,7 +18,8 @@ use crate::limits::SWEEP_BYTES;
 use crate::segment::{Owner, Stream};
 use crate::shard::Shard;
 
-/// Shared blocks that may have no reference: a bit each.
+/// Shared blocks that may have no reference: a bit each. Only those whose names are of whole blocks: nothing here makes
+/// others, which stay.
 #[derive(Debug)]
 pub struct Candidates {
     segments: BTreeMap<SegmentId, Vec<u64>>,
@@ -39,6 +40,9 @@ impl Candidates {
     /// Adds shared blocks; false when there is no room.
     pub fn add(&mut self, name: Name, count: u32) -> bool {
         let at = name.birth();
+        if !at.is_of_block() {
+            return true;
+        }
         if self.is_full() && !self.segments.contains_key(&at.segment()) {
             return false;
         }

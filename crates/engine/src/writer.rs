@@ -273,10 +273,10 @@ impl Writer {
     /// Has one block refer to another's contents, in the stream's stripe if there is room right now.
     pub fn try_refer(&self, stream: Stream, key: Key, to: &Reference) -> Option<Location> {
         let mut open = self.open[index(stream)].borrow_mut();
-        let at = to.entry.location;
+        let at = to.stored.location;
         let source = at.name().is_none().then_some(to.source);
         let builder = open.as_mut()?.builder.as_mut()?;
-        builder.push_reference(key, Name::of(at), to.entry.crc, source)
+        builder.push_reference(key, Name::of(at), to.stored.crc, source)
     }
 
     /// Says of one block that its contents are lost, in the stream's stripe if there is room right now; if `old` is given,

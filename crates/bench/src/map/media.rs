@@ -1,6 +1,6 @@
 //! Pages in memory, counted, and a pool's places.
 
-use engine::address::{BLOCK, Entry, Location, SegmentId};
+use engine::address::{BLOCK, Encoding, Entry, Location, SegmentId};
 use engine::map::Pages;
 use engine::{Error, Kind, Result};
 use std::cell::{Cell, RefCell};
@@ -92,7 +92,7 @@ impl Pages for Shared {
         Ok(Entry { location, crc: stdx::crc32c(page) })
     }
 
-    fn superseded(&self, first: Location, blocks: u32) {
+    fn superseded(&self, first: Location, _: Encoding, blocks: u32) {
         let Some(segment) = first.segment().get().checked_sub(METADATA) else { return };
         let begin = usize64(u64::from(segment) * SLOTS + u64::from(first.slot()));
         for page in &mut self.0.pages.borrow_mut()[begin..begin + usize64(u64::from(blocks))] {

@@ -8,7 +8,7 @@ use stdx::num::u32_of;
 
 use super::report::{Finding, Structure};
 use super::{Look, advice};
-use crate::address::{BLOCK, Entry, Location, SegmentId};
+use crate::address::{BLOCK, Encoding, Entry, Location, SegmentId};
 use crate::error::{Error, Kind, Result};
 use crate::map;
 use crate::segment::SegmentInfo;
@@ -123,5 +123,5 @@ impl map::Pages for Rc<Pages<'_, '_>> {
         Err(Error::new(Kind::Invalid, "nothing is written while a pool is dumped"))
     }
 
-    fn superseded(&self, _: Location, _: u32) {}
+    fn superseded(&self, _: Location, _: Encoding, _: u32) {}
 }

@@ -11,7 +11,7 @@ use super::live::Live;
 use super::report::{Finding, ShardSeen, Structure, VolumeSeen};
 use super::stripes::Doubtful;
 use super::{Look, advice};
-use crate::address::{BLOCK, Entry, Key, Location, Name, View};
+use crate::address::{BLOCK, Encoding, Entry, Key, Location, Name, Stored, View};
 use crate::format::catalog::Catalog;
 use crate::map::{Checked, Extents, Map, MapLimits, News, PageKind};
 use crate::segment::{Owner, OwnerRecord, StripeHeader};
@@ -164,7 +164,9 @@ pub(super) async fn learn(
         }
         for record in header.placed() {
             match record.owner {
-                Owner::Write { key } => map.insert(key, record.location, record.crcs),
+                Owner::Write { key } => {
+                    map.insert(key, record.location, Encoding::PLAIN, record.crcs);
+                }
                 Owner::Hole { key, blocks } => map.insert_hole(key.view, key.block, blocks),
                 Owner::Lost { key, old: None } => map.insert_lost(key, usize32(record.count)),
                 Owner::Lost { key, old: Some(old) } => {
@@ -180,14 +182,14 @@ pub(super) async fn learn(
                 Owner::Share { key, name } => {
                     for (n, crc) in (0..).zip(record.crcs) {
                         let (key, name) = (forward(key, n), name.offset(n));
-                        let new = Entry { location: name.reference(), crc: *crc };
+                        let new = Stored::plain(name.reference(), *crc);
                         let learnt = map.replace_if(key, name.birth(), new).await;
                         tell_unlearnt(look, shard, learnt.map(drop));
                     }
                 }
                 Owner::Move { key, old } => {
                     for (n, crc) in (0..).zip(record.crcs) {
-                        let new = Entry { location: record.location.offset(n), crc: *crc };
+                        let new = Stored::plain(record.location.offset(n), *crc);
                         let learnt = map.replace_if(forward(key, n), old.offset(n), new).await;
                         tell_unlearnt(look, shard, learnt.map(drop));
                     }
@@ -220,9 +222,10 @@ async fn learn_references(
     for extent in extents.iter().filter(|extent| extent.contents.is_empty()) {
         let at = low32(extent.first - first.block);
         let born = name.offset(at);
-        map.insert(born.key(), born.birth(), &crcs[usize32(at)..usize32(at + extent.count)]);
+        let crcs = &crcs[usize32(at)..usize32(at + extent.count)];
+        map.insert(born.key(), born.birth(), Encoding::PLAIN, crcs);
     }
-    map.insert(key, name.reference(), crcs);
+    map.insert(key, name.reference(), Encoding::PLAIN, crcs);
     Ok(())
 }
 
@@ -280,7 +283,7 @@ pub(super) async fn walk(
     let mut used: BTreeMap<View, Usage> = BTreeMap::new();
     look.begin("blocks", found.table.values().map(|segment| u64::from(segment.hint)).sum());
     let (mut counted, mut lost) = (0, LostRuns::default());
-    let see = |key: Key, at: Option<Entry>| {
+    let see = |key: Key, at: Option<Stored>| {
         counted += 1;
         if counted % 4096 == 0 {
             look.advance(4096);
@@ -298,6 +301,9 @@ pub(super) async fn walk(
             let finding = Finding::error(Structure::Map, what).advise(advice::RESTORE);
             look.add(whereabouts(look, found, finding, at.location));
         };
+        if let Err(error) = at.encoding.check() {
+            return wrong(&error.to_string());
+        }
         let slot = at.location.slot();
         if !shared && shard_of(key, look.label.shards.into()) != usize::from(found.shard) {
             return wrong("the map of this shard has a block of another's");
@@ -314,7 +320,7 @@ pub(super) async fn walk(
         if slot >= look.geometry.slots() || slot % look.geometry.stripe_blocks() < header {
             return wrong("the map has it where no contents can be");
         }
-        if !live.add(key, at) {
+        if !live.add(key, Entry { location: at.location, crc: at.crc }) {
             wrong("the map has it where it has another block, too");
         }
     };
@@ -379,7 +385,7 @@ pub(super) async fn explain(
         return;
     }
     look.begin("doubtful stripes", u64_of(doubtful.len()));
-    let see = |key: Key, at: Option<Entry>| {
+    let see = |key: Key, at: Option<Stored>| {
         let Some(at) = at else { return };
         let stripe = at.location.slot() / look.geometry.stripe_blocks();
         let Some(found) = doubtful.get_mut(&(at.location.segment(), stripe)) else { return };

@@ -5,7 +5,9 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{Bad, VERSION, check, seal};
-use crate::address::{BLOCK, BLOCK_BITS, Key, Location, LogMark, Name, SLOT_BITS, SegmentId, View};
+use crate::address::{
+    BLOCK, BLOCK_BITS, Encoding, Key, Location, LogMark, Name, SLOT_BITS, SegmentId, View,
+};
 use raid::Geometry;
 use stdx::num::{u16_of, u32_of, usize32};
 
@@ -73,6 +75,9 @@ impl Owner {
         self.has_contents() || matches!(self, Self::Refer { .. })
     }
 }
+
+/// In the byte of the stream: lengths and methods of the stored pieces follow the checksums, a byte each. Set aside.
+const HAS_ENCODINGS: u8 = 0x80;
 
 /// One entry of a stripe's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -202,13 +207,17 @@ struct Record {
     /// Blocks it speaks of; 0 for a hole.
     count: U16,
     view: U32,
-    block: U64,
+    block: [u8; 5],
+    /// Number of the key its contents are encrypted under; 0 when they are not. Set aside.
+    key: [u8; 3],
     /// Write: 0. Move: the old location. Hole: how many blocks it covers. References: the name of the
     /// first block referred to. Lost: the old location, or 0.
     argument: U64,
 }
 const _: () = assert!(size_of::<Record>() == 24);
 const _: () = assert!(std::mem::offset_of!(Record, block) == 8);
+const _: () = assert!(std::mem::offset_of!(Record, argument) == 16);
+const _: () = assert!(BLOCK_BITS == 5 * 8 && Encoding::KEY_BITS == 3 * 8);
 
 const HEAD: usize = size_of::<Head>();
 pub(crate) const RECORD: usize = size_of::<Record>();
@@ -257,13 +266,20 @@ fn to_raw(record: &OwnerRecord) -> Record {
         reserved: 0,
         count: u16_of(usize32(record.count)).into(),
         view: key.view.get().into(),
-        block: key.block.into(),
+        block: low_bytes(key.block),
+        key: [0; 3],
         argument: argument.into(),
     }
 }
 
 fn from_raw(raw: &Record) -> Result<OwnerRecord, Bad> {
-    let (block, argument) = (raw.block.get(), raw.argument.get());
+    let (block, argument) = (from_low_bytes(raw.block), raw.argument.get());
+    if raw.key != [0; 3] {
+        return Err(Bad::Field("key of a record, of a later version,"));
+    }
+    if raw.reserved != 0 {
+        return Err(Bad::Field("reserved byte of a record"));
+    }
     let count = u32::from(raw.count.get());
     let covered = if raw.kind == kind::HOLE { argument } else { count.into() };
     let end = block.checked_add(covered).ok_or(Bad::Field("record block"))?;
@@ -287,7 +303,7 @@ fn from_raw(raw: &Record) -> Result<OwnerRecord, Bad> {
 
 /// The first of `count` adjacent places, which are those of contents.
 fn places(bits: u64, count: u32) -> Result<Location, Bad> {
-    let at = Location::from_bits(bits).filter(|at| at.name().is_none());
+    let at = Location::from_bits(bits).filter(|at| at.name().is_none() && at.is_of_block());
     let ends =
         |at: &Location| at.slot().checked_add(count).is_some_and(|end| end >> SLOT_BITS == 0);
     at.filter(ends).ok_or(Bad::Field("record location"))
@@ -356,6 +372,9 @@ impl StripeHeader {
         let (head, rest) = Head::ref_from_prefix(bytes).map_err(|_| Bad::Blank)?;
         if head.pool != pool {
             return Err(Bad::Field("pool"));
+        }
+        if head.stream & HAS_ENCODINGS != 0 {
+            return Err(Bad::Field("encodings of a stripe, of a later version,"));
         }
         let stripe = u32::from(head.stripe.get());
         let blocks = usize::from(head.blocks.get());

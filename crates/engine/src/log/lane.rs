@@ -188,7 +188,7 @@ impl Lane {
     pub fn refer(&mut self, kind: Kind, body: &[u8]) {
         let Kind::Refer { blocks, .. } = kind else { return };
         let references = (0..blocks).filter_map(|n| reference_at(body, n));
-        self.referred.add_record(references.map(|(_, entry)| entry.location));
+        self.referred.add_record(references.map(|(_, stored)| stored.location));
     }
 
     /// What block `n` of the references whose record is at `position` refers to, and whose it was.
@@ -201,8 +201,8 @@ impl Lane {
         let record = store.find(at, HEADER, refers)?.ok_or_else(|| corrupt(mark))?;
         let whole = |body: &[u8]| record.is_whole(body).then(|| reference_at(body, n)).flatten();
         let found = store.find(at + u64_of(HEADER), usize64(record.body_bytes()), whole)?;
-        let (source, entry) = found.ok_or_else(|| corrupt(mark))?;
-        Ok(Reference { source, entry })
+        let (source, stored) = found.ok_or_else(|| corrupt(mark))?;
+        Ok(Reference { source, stored })
     }
 
     /// The record at a mark that was stored here.
@@ -477,7 +477,7 @@ impl Lane {
             Kind::Refer { blocks, .. } => {
                 for n in 0..blocks {
                     let reference = self.reference(mark.position, n, store)?;
-                    self.referred.drop_record(reference.entry.location);
+                    self.referred.drop_record(reference.stored.location);
                 }
                 Ok(blocks)
             }

@@ -2,9 +2,9 @@
 //! are several, the data. Everything is aligned to 64 bytes.
 
 use super::limits::{ALIGN, RECORD_BLOCKS_MAX};
-use crate::address::{BLOCK, BLOCK_BITS, Entry, Key, Location, View};
+use crate::address::{BLOCK, BLOCK_BITS, Encoding, Key, Location, Method, Stored, View};
 use stdx::crc32c;
-use stdx::num::{low32, u64_of, usize64};
+use stdx::num::{low8, low32, u64_of, usize64};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -125,15 +125,20 @@ struct Source {
 const SOURCE: usize = size_of::<Source>();
 const _: () = assert!(SOURCE == 16);
 
-/// One block of references: where its contents lie, and their checksum.
+/// One block of references: where its contents lie, their checksum, and how they are encoded.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
 struct Reference {
     location: U64,
     crc: U32,
+    key: [u8; 3],
+    /// Grains, less 1, in 3 bits, and the method.
+    encoding: u8,
 }
 const REFERENCE: usize = size_of::<Reference>();
-const _: () = assert!(REFERENCE == 12);
+const _: () = assert!(REFERENCE == 16);
+const _: () = assert!(std::mem::offset_of!(Reference, encoding) == 15);
+const _: () = assert!(Encoding::KEY_BITS == 3 * 8);
 
 /// Bytes after the header of references to so many blocks, alignment included.
 const fn references_bytes(blocks: usize) -> usize {
@@ -142,14 +147,21 @@ const fn references_bytes(blocks: usize) -> usize {
 
 /// What follows the header of references to `entries`, which are the contents of the blocks from
 /// `source` on.
-pub(super) fn references(source: Key, entries: &[Entry]) -> Vec<u8> {
+pub(super) fn references(source: Key, entries: &[Stored]) -> Vec<u8> {
     let head =
         Source { block: source.block.into(), view: source.view.get().into(), reserved: 0.into() };
     let mut bytes = Vec::with_capacity(references_bytes(entries.len()));
     bytes.extend_from_slice(head.as_bytes());
-    for entry in entries {
-        let (location, crc) = (entry.location.to_bits().into(), entry.crc.into());
-        bytes.extend_from_slice(Reference { location, crc }.as_bytes());
+    for Stored { location, encoding, crc } in entries {
+        let [a, b, c, _] = encoding.key().to_le_bytes();
+        let length = low8(u64::from(encoding.grains() - 1));
+        let reference = Reference {
+            location: location.to_bits().into(),
+            crc: (*crc).into(),
+            key: [a, b, c],
+            encoding: length | encoding.method().number() << 3,
+        };
+        bytes.extend_from_slice(reference.as_bytes());
     }
     bytes.resize(references_bytes(entries.len()), 0);
     bytes
@@ -157,14 +169,18 @@ pub(super) fn references(source: Key, entries: &[Entry]) -> Vec<u8> {
 
 /// The source of references, and block `n` of them, out of what follows their header. `None` when it
 /// makes no sense.
-pub(super) fn reference_at(body: &[u8], n: usize) -> Option<(Key, Entry)> {
+pub(super) fn reference_at(body: &[u8], n: usize) -> Option<(Key, Stored)> {
     let (source, rest) = Source::ref_from_prefix(body).ok()?;
     let (reference, _) = Reference::ref_from_prefix(rest.get(n * REFERENCE..)?).ok()?;
     let location = Location::from_bits(reference.location.get())?;
     let block =
         source.block.get().checked_add(u64_of(n)).filter(|block| block >> BLOCK_BITS == 0)?;
     let key = Key::new(View::new(source.view.get()), block);
-    Some((key, Entry { location, crc: reference.crc.get() }))
+    let [a, b, c] = reference.key;
+    let method = Method::of_number(reference.encoding >> 3)?;
+    let grains = (reference.encoding & 7) + 1;
+    let encoding = Encoding::new(grains, method, u32::from_le_bytes([a, b, c, 0]))?;
+    Some((key, Stored { location, encoding, crc: reference.crc.get() }))
 }
 
 impl Record {

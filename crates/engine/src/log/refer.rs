@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Log, Shared};
-use crate::address::{Location, Name};
+use crate::address::{BLOCK_GRAINS, Location, Name};
 
 /// Blocks that are referred to, by name.
 #[derive(Debug, Default)]
@@ -74,7 +74,7 @@ impl Log {
     pub fn referred(&self, first: Name, count: u32) -> Vec<Name> {
         let lane = self.shared.lane.borrow();
         let bits = |name: Name| name.birth().to_bits();
-        let end = bits(first) + u64::from(count);
+        let end = bits(first) + u64::from(count) * u64::from(BLOCK_GRAINS);
         let from_first = lane.referred.counts.range(first..);
         from_first.map(|(name, _)| *name).take_while(|name| bits(*name) < end).collect()
     }

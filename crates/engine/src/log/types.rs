@@ -2,7 +2,7 @@
 
 use stdx::num::u64_of;
 
-use crate::address::{BLOCK, Entry, Key};
+use crate::address::{BLOCK, Key, Stored};
 
 /// What to append.
 #[derive(Clone, Copy, Debug)]
@@ -14,7 +14,7 @@ pub enum Append<'a> {
     /// 1 to 256 blocks from `key` on have the contents that lie at `entries`, which are those of the
     /// blocks from `source` on: each at a place where no other key has it, or a reference. They are
     /// [held](Log::hold) meanwhile.
-    Refer { key: Key, source: Key, entries: &'a [Entry] },
+    Refer { key: Key, source: Key, entries: &'a [Stored] },
 }
 
 /// One block's contents, elsewhere.
@@ -22,7 +22,7 @@ pub enum Append<'a> {
 pub struct Reference {
     /// Whose contents they were when they were copied.
     pub source: Key,
-    pub entry: Entry,
+    pub stored: Stored,
 }
 
 /// Where one block's contents are in the log: good until the next await of whoever looked it up, or

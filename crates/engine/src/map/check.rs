@@ -8,7 +8,7 @@ use super::page::{Builder, Page};
 use super::source::named;
 use super::table::Table;
 use super::{Map, Pages, flat};
-use crate::address::{BLOCK, Entry, Key, Location, SegmentId, View};
+use crate::address::{BLOCK, Encoding, Entry, Key, Location, SegmentId, Stored, View};
 use crate::error::Result;
 use crate::format::Bad;
 use std::rc::Rc;
@@ -45,7 +45,7 @@ pub(crate) fn empty_page(kind: PageKind) -> [u8; BLOCK] {
     let start = flat(View::new(u32::MAX), (1 << crate::address::BLOCK_BITS) - 1);
     let place = match kind {
         PageKind::Index | PageKind::Filters => {
-            Place::At(Location::new(SegmentId::new(u32::MAX), 0))
+            Place::At(Location::new(SegmentId::new(u32::MAX), 0), Encoding::PLAIN)
         }
         PageKind::Leaf | PageKind::Holes | PageKind::Filter => Place::Hole,
     };
@@ -159,7 +159,7 @@ impl<P: Pages> Map<P> {
             let page = Page::parse(&page, kind)?;
             let mut keys = Vec::with_capacity(entries.len());
             for i in 0..page.len() {
-                let (item, _) = page.item(i)?;
+                let item = page.run(i)?;
                 keys.extend((0..item.blocks).map(|n| item.start + Flat::from(n)));
             }
             if !keys.is_sorted_by(|a, b| a < b) {
@@ -216,7 +216,7 @@ impl<P: Pages> Map<P> {
     ///
     /// # Errors
     /// Those of reading pages.
-    pub(crate) async fn walk(&self, mut see: impl FnMut(Key, Option<Entry>)) -> Result<()> {
+    pub(crate) async fn walk(&self, mut see: impl FnMut(Key, Option<Stored>)) -> Result<()> {
         let (mut held, mut out) = (Vec::new(), Extents::default());
         let mut at: Flat = 0;
         while at < END {
@@ -228,17 +228,17 @@ impl<P: Pages> Map<P> {
                     self.give_back(&mut held);
                     let view = unflat(at).view;
                     for extent in out.iter() {
-                        let entry = |n: u32| match extent.contents {
-                            Contents::Stored { location, crcs } => {
-                                let crc = crcs[usize32(n)];
-                                Some(Some(Entry { location: location.offset(n), crc }))
+                        let stored = |n: u32| match extent.contents {
+                            Contents::Stored { location, encoding, crcs } => {
+                                let location = location.forward(n * encoding.grains());
+                                Some(Some(Stored { location, encoding, crc: crcs[usize32(n)] }))
                             }
                             Contents::Lost => Some(None),
                             Contents::Hole | Contents::Absent => None,
                         };
                         for n in 0..extent.count {
-                            let Some(entry) = entry(n) else { break };
-                            see(Key::new(view, extent.first + u64::from(n)), entry);
+                            let Some(stored) = stored(n) else { break };
+                            see(Key::new(view, extent.first + u64::from(n)), stored);
                         }
                     }
                     at = next.max(at + 1);
@@ -254,7 +254,7 @@ fn long_holes(page: &[u8; BLOCK]) -> std::result::Result<Vec<(Flat, Flat)>, Stri
         let page = Page::parse(page, PageKind::Holes)?;
         let mut holes = Vec::with_capacity(page.len());
         for i in 0..page.len() {
-            let (item, _) = page.item(i)?;
+            let item = page.run(i)?;
             holes.push((item.start, item.end()));
         }
         Ok(holes)
@@ -278,7 +278,12 @@ fn check_leaf(
     }
     let (mut denied, mut first_denied) = (0, None);
     for i in 0..page.len() {
-        let (item, _) = page.item(i)?;
+        let item = page.run(i)?;
+        // Each part of it makes sense.
+        let mut at = item.start;
+        while at < item.end() {
+            at = page.part(&item, at)?.0.end();
+        }
         checking.checked.items += 1;
         if item.start < end {
             return Err(Bad::Field("order of keys"));

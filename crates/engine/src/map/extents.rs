@@ -1,6 +1,6 @@
 //! What a lookup found.
 
-use crate::address::Location;
+use crate::address::{Encoding, Location};
 use std::ops::Range;
 use stdx::num::usize32;
 
@@ -16,8 +16,8 @@ pub struct Extent<'a> {
 /// What the map says of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contents<'a> {
-    /// They lie in adjacent slots, with the checksum of each block.
-    Stored { location: Location, crcs: &'a [u32] },
+    /// They lie one behind another, all encoded in the same way, with the checksum of each block.
+    Stored { location: Location, encoding: Encoding, crcs: &'a [u32] },
     /// Deallocated: zeroes.
     Hole,
     /// They were damaged beyond what redundancy gives back: reads fail until the block is written again.
@@ -37,7 +37,7 @@ impl Contents<'_> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    Stored(Location),
+    Stored(Location, Encoding),
     Hole,
     Lost,
     Absent,
@@ -80,8 +80,8 @@ impl Extents {
             first: p.first,
             count: p.count,
             contents: match p.kind {
-                Kind::Stored(location) => {
-                    Contents::Stored { location, crcs: &self.crcs[p.crcs.clone()] }
+                Kind::Stored(location, encoding) => {
+                    Contents::Stored { location, encoding, crcs: &self.crcs[p.crcs.clone()] }
                 }
                 Kind::Hole => Contents::Hole,
                 Kind::Lost => Contents::Lost,
@@ -110,27 +110,28 @@ impl Extents {
         }
     }
 
-    /// Adds contents; what continues the last piece in its slots is part of it.
+    /// Adds contents; what continues the last piece where that lies is part of it.
     pub(super) fn push_stored(
         &mut self,
         first: u64,
         location: Location,
+        encoding: Encoding,
         crcs: impl ExactSizeIterator<Item = u32>,
     ) {
         let before = self.crcs.len();
         let count = stdx::num::u32_of(crcs.len());
         self.crcs.extend(crcs);
         if let Some(last) = self.pieces.last_mut()
-            && let Kind::Stored(place) = last.kind
-            && place.segment() == location.segment()
-            && place.slot() + last.count == location.slot()
+            && let Kind::Stored(first, same) = last.kind
+            && same == encoding
+            && first.is_followed(u64::from(last.count) * u64::from(encoding.grains()), location)
         {
             last.count += count;
             last.crcs.end += usize32(count);
             return;
         }
         let crcs = before..self.crcs.len();
-        self.pieces.push(Piece { first, count, kind: Kind::Stored(location), crcs });
+        self.pieces.push(Piece { first, count, kind: Kind::Stored(location, encoding), crcs });
     }
 }
 
@@ -145,9 +146,10 @@ mod tests {
         let at = |slot| Location::new(SegmentId::new(1), slot);
         extents.push_hole(10, 2);
         extents.push_hole(12, 1);
-        extents.push_stored(13, at(100), [1, 2].into_iter());
-        extents.push_stored(15, at(102), [3].into_iter());
-        extents.push_stored(16, at(200), [4].into_iter());
+        let encoding = Encoding::PLAIN;
+        extents.push_stored(13, at(100), encoding, [1, 2].into_iter());
+        extents.push_stored(15, at(102), encoding, [3].into_iter());
+        extents.push_stored(16, at(200), encoding, [4].into_iter());
         extents.push_lost(17, 1);
         extents.push_lost(18, 2);
         extents.push_absent(20, 5);
@@ -157,8 +159,8 @@ mod tests {
             seen,
             [
                 (10, 3, Contents::Hole),
-                (13, 3, Contents::Stored { location: at(100), crcs: &[1, 2, 3] }),
-                (16, 1, Contents::Stored { location: at(200), crcs: &[4] }),
+                (13, 3, Contents::Stored { location: at(100), encoding, crcs: &[1, 2, 3] }),
+                (16, 1, Contents::Stored { location: at(200), encoding, crcs: &[4] }),
                 (17, 3, Contents::Lost),
                 (20, 5, Contents::Absent),
                 (25, 1, Contents::Hole),

@@ -1,6 +1,6 @@
 //! Keys as one number, so that ranges are plain arithmetic.
 
-use crate::address::{BLOCK_BITS, Key, Location, View};
+use crate::address::{BLOCK_BITS, Encoding, Key, Location, View};
 use stdx::num::{low32, usize64};
 
 /// `view << 40 | block`: ordered as keys are. The end of a range may be the next view's beginning.
@@ -39,8 +39,8 @@ pub(super) fn distance(from: Flat, to: Flat) -> u64 {
 /// What there is of the blocks of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// Contents: the first block's are here, the others' in the slots after it.
-    At(Location),
+    /// Contents, encoded in this way: the first block's are here, the others' right behind them.
+    At(Location, Encoding),
     /// None any more.
     Hole,
     /// None any more, although there should be: they are lost.
@@ -50,23 +50,27 @@ pub(super) enum Place {
 impl Place {
     /// Where the contents of the first block are, if there are any.
     pub const fn location(self) -> Option<Location> {
-        if let Self::At(location) = self { Some(location) } else { None }
+        if let Self::At(location, _) = self { Some(location) } else { None }
     }
 
     pub const fn has_contents(self) -> bool {
-        matches!(self, Self::At(_))
+        matches!(self, Self::At(..))
     }
 
     /// That of the block so many further on.
     pub const fn offset(self, blocks: u32) -> Self {
         match self {
-            Self::At(location) => Self::At(location.offset(blocks)),
+            Self::At(location, encoding) => {
+                // A page bounds both: no overflow.
+                Self::At(location.forward(blocks * encoding.grains()), encoding)
+            }
             Self::Hole | Self::Lost => self,
         }
     }
 }
 
-/// One piece of a run: blocks with contents lying in adjacent slots, or a stretch of blocks without any.
+/// One piece of a run: blocks whose contents lie one behind another, all encoded in the same way, or a stretch of blocks
+/// without any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Item {
     pub start: Flat,
@@ -100,9 +104,8 @@ impl Item {
         }
         match (self.place, next.place) {
             (Place::Hole, Place::Hole) | (Place::Lost, Place::Lost) => true,
-            (Place::At(a), Place::At(b)) => {
-                a.segment() == b.segment()
-                    && u64::from(a.slot()) + self.blocks == u64::from(b.slot())
+            (Place::At(a, encoding), Place::At(b, other)) => {
+                encoding == other && a.is_followed(self.blocks * u64::from(encoding.grains()), b)
             }
             _ => false,
         }
@@ -127,7 +130,7 @@ mod tests {
         let at = |start, slot| Item {
             start,
             blocks: 4,
-            place: Place::At(Location::new(SegmentId::new(7), slot)),
+            place: Place::At(Location::new(SegmentId::new(7), slot), Encoding::PLAIN),
         };
         assert!(at(10, 100).continued_by(&at(14, 104)));
         assert!(!at(10, 100).continued_by(&at(14, 105)));

@@ -7,7 +7,7 @@ use super::state::State;
 use super::table::{Group, Level, Table};
 use super::writer::{Pushed, Writer};
 use super::{Map, Pages};
-use crate::address::Location;
+use crate::address::{Encoding, Location};
 use crate::error::Result;
 use reactor::sync::Semaphore;
 use std::cell::RefCell;
@@ -39,7 +39,7 @@ impl<'a, P: Pages> Turn<'a, P> {
 impl<P: Pages> Drop for Turn<'_, P> {
     fn drop(&mut self) {
         for location in self.appended.borrow_mut().drain(..) {
-            self.pages.superseded(location, 1);
+            self.pages.superseded(location, Encoding::PLAIN, 1);
         }
         self.turns.release(1);
     }

@@ -11,9 +11,9 @@ use super::page::{Kind, Page};
 use super::state::State;
 use super::table::{Level, Table};
 use super::{Map, Pages, corrupt};
-use crate::address::{BLOCK, Entry, Key, Location, View};
+use crate::address::{BLOCK, Entry, Key, Location, Stored, View};
 use crate::error::Result;
-use stdx::num::{low32, usize64};
+use stdx::num::low32;
 
 /// Blocks a filter is asked about in one step.
 const PROBES: Flat = 32;
@@ -96,8 +96,9 @@ fn step_by(
 
 fn ask_memtable(memtable: &Memtable, at: Flat, limit: Flat, out: &mut Extents) -> Said {
     match memtable.get(at) {
-        Known::Data(entry) => {
-            out.push_stored(unflat(at).block, entry.location, std::iter::once(entry.crc));
+        Known::Data(stored) => {
+            let Stored { location, encoding, crc } = stored;
+            out.push_stored(unflat(at).block, location, encoding, std::iter::once(crc));
             Said::Answered(at + 1)
         }
         Known::Lost => {
@@ -165,19 +166,18 @@ fn ask_leaf(
 ) -> std::result::Result<Said, crate::format::Bad> {
     let page = Page::parse(bytes, Kind::Leaf)?;
     let Some(i) = page.floor(at) else { return Ok(Said::Nothing(limit.min(page.start(0)))) };
-    let (item, checksum) = page.item(i)?;
-    if item.end() <= at {
+    let run = page.run(i)?;
+    if run.end() <= at {
         let next = if i + 1 < page.len() { page.start(i + 1) } else { limit };
         return Ok(Said::Nothing(limit.min(next.max(at + 1))));
     }
-    let part = item.from(at);
+    let (part, checksum) = page.part(&run, at)?;
     let end = part.end().min(limit);
     let count = low32(low64(end - at));
     match part.place {
-        Place::At(location) => {
-            let first = checksum + usize64(low64(at - item.start));
-            let crcs = (0..stdx::num::usize32(count)).map(|n| page.checksum(first + n));
-            out.push_stored(unflat(at).block, location, crcs);
+        Place::At(location, encoding) => {
+            let crcs = (0..stdx::num::usize32(count)).map(|n| page.checksum(checksum + n));
+            out.push_stored(unflat(at).block, location, encoding, crcs);
         }
         Place::Hole => out.push_hole(unflat(at).block, count),
         Place::Lost => out.push_lost(unflat(at).block, count),
@@ -200,20 +200,21 @@ fn leaf_of(table: &Table, pages: &mut Cached<'_>, at: Flat) -> Result<Leaf> {
     let bad = |bad| corrupt(table.index.location, bad);
     let page = Page::parse(bytes, Kind::Index).map_err(bad)?;
     let Some(i) = page.floor(at) else { return Ok(Leaf::Before(page.start(0).max(at + 1))) };
-    let (item, checksum) = page.item(i).map_err(bad)?;
-    let Place::At(first) = item.place else {
+    let run = page.run(i).map_err(bad)?;
+    let within = at.min(run.end() - 1);
+    let (leaf, checksum) = page.part(&run, within).map_err(bad)?;
+    let Place::At(location, _) = leaf.place else {
         return Err(bad(crate::format::Bad::Field("place in an index")));
     };
-    let skip = low64((at - item.start).min(Flat::from(item.blocks - 1)));
-    let next = if skip + 1 < item.blocks {
+    let next = if within + 1 < run.end() {
         at + 1
     } else if i + 1 < page.len() {
         page.start(i + 1).max(at + 1)
     } else {
         table.high
     };
-    let crc = page.checksum(checksum + usize64(skip));
-    Ok(Leaf::At(Entry { location: first.offset(low32(skip)), crc }, next))
+    let crc = page.checksum(checksum);
+    Ok(Leaf::At(Entry { location, crc }, next))
 }
 
 impl<P: Pages> Map<P> {
@@ -367,8 +368,9 @@ impl<P: Pages> Map<P> {
     ///
     /// # Errors
     /// Those of [`lookup`](Self::lookup).
-    pub async fn replace_if(&self, key: Key, old: Location, new: Entry) -> Result<bool> {
-        self.change_if(key, old, || self.insert(key, new.location, &[new.crc])).await
+    pub async fn replace_if(&self, key: Key, old: Location, new: Stored) -> Result<bool> {
+        let Stored { location, encoding, crc } = new;
+        self.change_if(key, old, || self.insert(key, location, encoding, &[crc])).await
     }
 
     /// As [`replace_if`](Self::replace_if), but that the contents of `key` are lost.

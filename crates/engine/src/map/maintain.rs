@@ -16,7 +16,7 @@ use super::state::State;
 use super::table::{Group, Level, Table};
 use super::writer::Writer;
 use super::{Map, Pages, corrupt};
-use crate::address::{BLOCK, Entry, Location, SegmentId};
+use crate::address::{BLOCK, BLOCK_GRAINS, Encoding, Entry, Location, SegmentId};
 use crate::error::Result;
 use std::rc::Rc;
 use stdx::num::usize32;
@@ -105,8 +105,8 @@ impl<P: Pages> Map<P> {
         self.gather_dead(plan, began, at, &mut reports).await?;
         self.install(plan, began, at, table);
         turn.keep();
-        for (location, blocks) in reports {
-            self.pages.superseded(location, blocks);
+        for (location, encoding, blocks) in reports {
+            self.pages.superseded(location, encoding, blocks);
         }
         Ok(at)
     }
@@ -117,7 +117,7 @@ impl<P: Pages> Map<P> {
         plan: &Plan,
         began: Flat,
         at: Flat,
-        reports: &mut Vec<(Location, u32)>,
+        reports: &mut Vec<(Location, Encoding, u32)>,
     ) -> Result<()> {
         let mut dead = Vec::new();
         {
@@ -144,8 +144,12 @@ impl<P: Pages> Map<P> {
         entries.sort_unstable_by_key(|e: &Entry| e.location);
         for entry in entries {
             match reports.last_mut() {
-                Some((first, count)) if continues(*first, *count, entry.location) => *count += 1,
-                _ => reports.push((entry.location, 1)),
+                Some((first, Encoding::PLAIN, count))
+                    if first.is_followed(u64::from(*count * BLOCK_GRAINS), entry.location) =>
+                {
+                    *count += 1;
+                }
+                _ => reports.push((entry.location, Encoding::PLAIN, 1)),
             }
         }
         Ok(())
@@ -224,7 +228,7 @@ impl<P: Pages> Map<P> {
             self.pages.read(entry.location, &[entry.crc], &mut page[..]).await?;
             let list = Page::parse(&page, Kind::Holes).map_err(bad)?;
             for i in 0..list.len() {
-                let (item, _) = list.item(i).map_err(bad)?;
+                let item = list.run(i).map_err(bad)?;
                 holes.push((item.start, item.end()));
             }
         }
@@ -267,10 +271,6 @@ impl<P: Pages> Map<P> {
 fn inputs(plan: &Plan, began: Flat) -> impl Iterator<Item = (Group, Flat)> {
     let lower = (!plan.upper.contains(&plan.into)).then_some((plan.into, began));
     plan.upper.iter().map(|&g| (g, plan.from)).chain(lower)
-}
-
-fn continues(first: Location, count: u32, next: Location) -> bool {
-    first.segment() == next.segment() && first.slot() + count == next.slot()
 }
 
 fn move_table(state: &mut State, group: Group, table: &Rc<Table>, plan: &Plan) {

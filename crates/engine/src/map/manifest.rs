@@ -5,7 +5,7 @@ use super::limits::{LEVELS, MapLimits};
 use super::state::State;
 use super::table::{Level, Table};
 use super::{Map, Pages};
-use crate::address::{BLOCK_BITS, Entry, Location, SegmentId, View};
+use crate::address::{BLOCK_BITS, Encoding, Entry, Location, SegmentId, View};
 use crate::error::{Error, Kind, Result};
 use crate::format::{self, Bad};
 use std::rc::Rc;
@@ -59,7 +59,8 @@ struct Record {
     filter_pages: U32,
     group: U16,
     segments: U16,
-    reserved: U32,
+    /// Set aside: bit 0 where the lowest and the highest epoch of its items follow the segments.
+    flags: U32,
 }
 
 const _: () = assert!(size_of::<Record>() == 96);
@@ -90,7 +91,7 @@ fn record(table: &Table, group: u16) -> Record {
         filter_pages: U32::new(table.filters.map_or(0, |(_, n)| n)),
         group: U16::new(group),
         segments: U16::new(u16_of(table.segments.len())),
-        reserved: U32::new(0),
+        flags: U32::new(0),
     }
 }
 
@@ -114,8 +115,11 @@ fn table(record: &Record, segments: Vec<SegmentId>) -> std::result::Result<Table
     let high = position(record.last_view, record.last_block)? + 1;
     let index = entry(record.index, record.index_crc)?.ok_or(Bad::Field("index page"))?;
     let filters = entry(record.filters, record.filters_crc)?;
-    if low >= high || high > END || record.reserved.get() != 0 {
+    if low >= high || high > END {
         return Err(Bad::Field("range of keys"));
+    }
+    if record.flags.get() != 0 {
+        return Err(Bad::Field("flags of a table, of a later version,"));
     }
     Ok(Table {
         id: record.id.get(),
@@ -258,7 +262,7 @@ impl<P: Pages> Map<P> {
             Error::caused(Kind::Corrupt, format!("map manifest of {bytes} bytes"), bad)
         })?;
         for location in orphans {
-            pages.superseded(location, 1);
+            pages.superseded(location, Encoding::PLAIN, 1);
         }
         Ok(Self::with_state(pages, state))
     }

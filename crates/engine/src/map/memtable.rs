@@ -2,8 +2,9 @@
 //! lost them, and ranges of holes.
 
 use super::flat::{END, Flat, Item, Place, end_of_view, flat, unflat};
-use crate::address::{Entry, Location};
+use crate::address::{BLOCK_BITS, Encoding, Location, Method, Stored};
 use std::collections::BTreeMap;
+use stdx::num::{low8, low32};
 
 /// Slots of a chunk: an insert moves 1.5 KiB on average, a search looks at 7 of them.
 const CHUNK: usize = 128;
@@ -19,36 +20,58 @@ const HOLE_ENTRIES: usize = 2;
 
 #[derive(Clone, Copy)]
 struct Slot {
+    /// 40 bits; above them the number of the key it is encrypted under.
     block: u64,
-    /// Or [`LOST`].
-    location: u64,
+    /// A location; above it the grains, less 1, and the method. Or [`LOST`].
+    place: u64,
     view: u32,
     crc: u32,
 }
 
 const _: () = assert!(size_of::<Slot>() == 24);
+const _: () = assert!(BLOCK_BITS + Encoding::KEY_BITS == u64::BITS);
 
-/// Where a lost block lies: no location has these bits.
+/// Where a slot's place has the length, in 3 bits, and the method, in 2.
+const LENGTH_AT: u32 = Location::BITS;
+const METHOD_AT: u32 = LENGTH_AT + 3;
+const _: () = assert!(METHOD_AT + 2 == u64::BITS);
+
+/// The place of a lost block: no method has that number.
 const LOST: u64 = u64::MAX;
 
 impl Slot {
-    fn new(at: Flat, entry: Option<Entry>) -> Self {
+    fn new(at: Flat, stored: Option<Stored>) -> Self {
         let key = unflat(at);
-        let (location, crc) = entry.map_or((LOST, 0), |e| (e.location.to_bits(), e.crc));
-        Self { block: key.block, location, view: key.view.get(), crc }
+        let (mut slot, view) = (Self { block: key.block, place: LOST, view: 0, crc: 0 }, key.view);
+        slot.view = view.get();
+        if let Some(Stored { location, encoding, crc }) = stored {
+            slot.block |= u64::from(encoding.key()) << BLOCK_BITS;
+            slot.place = location.to_bits()
+                | u64::from(encoding.grains() - 1) << LENGTH_AT
+                | u64::from(encoding.method().number()) << METHOD_AT;
+            slot.crc = crc;
+        }
+        slot
     }
 
     fn at(&self) -> Flat {
-        flat(crate::address::View::new(self.view), self.block)
+        flat(crate::address::View::new(self.view), self.block & ((1 << BLOCK_BITS) - 1))
     }
 
     /// `None` where the block is lost.
-    fn entry(&self) -> Option<Entry> {
-        Some(Entry { location: self.location()?, crc: self.crc })
+    fn stored(&self) -> Option<Stored> {
+        if self.place == LOST {
+            return None;
+        }
+        let location = Location::from_bits(self.place & ((1 << LENGTH_AT) - 1))?;
+        let grains = low8(self.place >> LENGTH_AT & 7) + 1;
+        let method = Method::of_number(low8(self.place >> METHOD_AT))?;
+        let encoding = Encoding::new(grains, method, low32(self.block >> BLOCK_BITS))?;
+        Some(Stored { location, encoding, crc: self.crc })
     }
 
-    fn location(&self) -> Option<Location> {
-        Location::from_bits(self.location)
+    fn place(&self) -> Place {
+        self.stored().map_or(Place::Lost, |stored| Place::At(stored.location, stored.encoding))
     }
 }
 
@@ -62,7 +85,7 @@ pub(super) struct Cursor {
 /// What a memtable says of a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known {
-    Data(Entry),
+    Data(Stored),
     Lost,
     /// A hole, up to this position at least.
     Hole(Flat),
@@ -108,9 +131,9 @@ impl Memtable {
         self.firsts.partition_point(|&first| first <= at).saturating_sub(1)
     }
 
-    /// Puts a block in, its contents or that they are lost (`None`); tells where it had some.
-    pub fn insert(&mut self, at: Flat, entry: Option<Entry>) -> Option<Location> {
-        let slot = Slot::new(at, entry);
+    /// Puts a block in, its contents or that they are lost (`None`); tells which it had.
+    pub fn insert(&mut self, at: Flat, stored: Option<Stored>) -> Option<Stored> {
+        let slot = Slot::new(at, stored);
         if self.chunks.is_empty() {
             let mut chunk = self.fresh();
             chunk.push(slot);
@@ -123,7 +146,7 @@ impl Memtable {
         if let Some(old) = self.chunks[c].get_mut(position)
             && old.at() == at
         {
-            let before = old.location();
+            let before = old.stored();
             *old = slot;
             return before;
         }
@@ -162,7 +185,7 @@ impl Memtable {
     }
 
     /// Makes `from..to` a hole; `dropped` hears of the contents that lay there.
-    pub fn insert_hole(&mut self, from: Flat, to: Flat, mut dropped: impl FnMut(Location)) {
+    pub fn insert_hole(&mut self, from: Flat, to: Flat, mut dropped: impl FnMut(Stored)) {
         self.remove(from, to, &mut dropped);
         let (mut low, mut high) = (from, to);
         if let Some((&start, &end)) = self.holes.range(..=from).next_back()
@@ -179,12 +202,12 @@ impl Memtable {
 
     /// Calls `found` with where every block lies that has contents.
     pub fn each_place(&self, mut found: impl FnMut(Location, u32)) {
-        for at in self.chunks.iter().flatten().filter_map(Slot::location) {
-            found(at, 1);
+        for stored in self.chunks.iter().flatten().filter_map(Slot::stored) {
+            found(stored.location, 1);
         }
     }
 
-    fn remove(&mut self, from: Flat, to: Flat, dropped: &mut impl FnMut(Location)) {
+    fn remove(&mut self, from: Flat, to: Flat, dropped: &mut impl FnMut(Stored)) {
         if self.chunks.is_empty() {
             return;
         }
@@ -196,8 +219,8 @@ impl Memtable {
             let high = chunk.partition_point(|s| s.at() < to);
             self.entries -= high - low;
             for slot in chunk.drain(low..high) {
-                if let Some(at) = slot.location() {
-                    dropped(at);
+                if let Some(stored) = slot.stored() {
+                    dropped(stored);
                 }
             }
             c += 1;
@@ -271,7 +294,7 @@ impl Memtable {
         if let Some(slot) = slot {
             next = slot.at();
             if next == at {
-                return slot.entry().map_or(Known::Lost, Known::Data);
+                return slot.stored().map_or(Known::Lost, Known::Data);
             }
         }
         if self.holes.is_empty() {
@@ -317,14 +340,13 @@ impl Memtable {
         let mut item: Option<Item> = None;
         while checksums.len() < most {
             let Some(slot) = self.slot(*place) else { break };
-            let what = slot.location().map_or(Place::Lost, Place::At);
-            let next = Item { start: slot.at(), blocks: 1, place: what };
+            let next = Item { start: slot.at(), blocks: 1, place: slot.place() };
             match &mut item {
                 None => item = Some(next),
                 Some(i) if i.continued_by(&next) => i.blocks += 1,
                 Some(_) => break,
             }
-            if what.has_contents() {
+            if next.place.has_contents() {
                 checksums.push(slot.crc);
             }
             *place = self.whole(Cursor { slot: place.slot + 1, ..*place });

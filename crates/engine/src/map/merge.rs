@@ -5,37 +5,37 @@ use super::flat::{END, Flat, Item, Place, low64};
 use super::limits::STEP_REPORTS;
 use super::source::Source;
 use super::writer::{Pushed, Writer};
-use crate::address::Location;
+use crate::address::{Encoding, Location};
 use crate::error::Result;
 use stdx::num::{low32, usize64};
 
 /// Locations found to be superseded, reported when the step takes effect.
 #[derive(Default)]
 pub(super) struct Reports {
-    pub found: Vec<(Location, u32)>,
+    pub found: Vec<(Location, Encoding, u32)>,
     /// Those found for what the table's last leaf speaks of begin here.
     mark: usize,
 }
 
 impl Reports {
-    fn add(&mut self, first: Location, blocks: u32) {
+    fn add(&mut self, first: Location, encoding: Encoding, blocks: u32) {
         if self.found.len() > self.mark
-            && let Some((last, count)) = self.found.last_mut()
-            && last.segment() == first.segment()
-            && last.slot() + *count == first.slot()
+            && let Some((last, same, count)) = self.found.last_mut()
+            && *same == encoding
+            && last.is_followed(u64::from(*count) * u64::from(encoding.grains()), first)
         {
             *count += blocks;
             return;
         }
-        self.found.push((first, blocks));
+        self.found.push((first, encoding, blocks));
     }
 
     /// `old` gave way to `new`, which lies over all of it. A block that is at the same place in both
     /// was inserted twice, and stays.
     fn replaced(&mut self, old: &Item, new: &Item) {
-        let Place::At(place) = old.place else { return };
+        let Place::At(place, encoding) = old.place else { return };
         if new.place.offset(low32(low64(old.start - new.start))) != old.place {
-            self.add(place, low32(old.blocks));
+            self.add(place, encoding, low32(old.blocks));
         }
     }
 }

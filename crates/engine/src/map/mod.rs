@@ -44,7 +44,7 @@ pub use count::Span;
 pub use extents::{Contents, Extent, Extents};
 pub use limits::MapLimits;
 
-use crate::address::{BLOCK, Entry, Key, Location, View};
+use crate::address::{BLOCK, Encoding, Entry, Key, Location, Stored, View};
 use crate::error::{Error, Kind, Result};
 use crate::format::Bad;
 use flat::{Flat, flat};
@@ -67,9 +67,9 @@ pub trait Pages {
     /// later is.
     async fn append(&self, page: &[u8; BLOCK]) -> Result<Entry>;
 
-    /// Contents in adjacent slots that nothing refers to any more: user blocks replaced, and the
-    /// map's own pages. Called in the middle of changes: it must not call the map.
-    fn superseded(&self, first: Location, blocks: u32);
+    /// Contents one behind another that nothing refers to any more, all encoded in the same way: user blocks replaced,
+    /// and the map's own pages. Called in the middle of changes: it must not call the map.
+    fn superseded(&self, first: Location, encoding: Encoding, blocks: u32);
 }
 
 /// One shard's map. See the module's text.
@@ -166,14 +166,15 @@ impl<P: Pages> Map<P> {
         state.memtable_room()
     }
 
-    /// Blocks from `key` on have new contents in adjacent slots from `first` on; `crcs` has the
+    /// Blocks from `key` on have new contents from `first` on, one behind another, encoded in this way; `crcs` has the
     /// checksum of each. Takes one entry of room a block.
     ///
     /// # Panics
     /// When there is no room: see [`reserve`](Self::reserve).
-    pub fn insert(&self, key: Key, first: Location, crcs: &[u32]) {
+    pub fn insert(&self, key: Key, first: Location, encoding: Encoding, crcs: &[u32]) {
         self.insert_each(key, crcs.len(), |n| {
-            Some(Entry { location: first.offset(stdx::num::u32_of(n)), crc: crcs[n] })
+            let location = first.forward(stdx::num::u32_of(n) * encoding.grains());
+            Some(Stored { location, encoding, crc: crcs[n] })
         });
     }
 
@@ -185,16 +186,16 @@ impl<P: Pages> Map<P> {
         self.insert_each(key, count, |_| None);
     }
 
-    fn insert_each(&self, key: Key, count: usize, entry: impl Fn(usize) -> Option<Entry>) {
+    fn insert_each(&self, key: Key, count: usize, stored: impl Fn(usize) -> Option<Stored>) {
         let mut state = self.state.borrow_mut();
         assert!(state.takes(count), "room is reserved before inserting");
         let start = flat(key.view, key.block);
         for n in 0..count {
-            let (at, entry) = (start + Flat::from(stdx::num::u64_of(n)), entry(n));
-            if let Some(old) = state.active.insert(at, entry)
-                && entry.is_none_or(|entry| entry.location != old)
+            let (at, stored) = (start + Flat::from(stdx::num::u64_of(n)), stored(n));
+            if let Some(old) = state.active.insert(at, stored)
+                && stored.is_none_or(|stored| stored.location != old.location)
             {
-                self.pages.superseded(old, 1);
+                self.pages.superseded(old.location, old.encoding, 1);
             }
         }
     }
@@ -208,7 +209,7 @@ impl<P: Pages> Map<P> {
             return;
         }
         let start = flat(view, first);
-        let dropped = |old| self.pages.superseded(old, 1);
+        let dropped = |old: Stored| self.pages.superseded(old.location, old.encoding, 1);
         let mut state = self.state.borrow_mut();
         assert!(state.takes(2), "room is reserved before inserting");
         state.active.insert_hole(start, start + Flat::from(count), dropped);

@@ -2,15 +2,22 @@
 //!
 //! One block of contents costs its checksum (4 bytes) and, when it stands alone, the bits of its key
 //! within the page and of its place: 8 to 9 bytes on a page of random blocks, 4 on a sequential one.
-//! Fields have fixed widths so that a search looks at the packed form. The layout is drawn in
+//! How contents are stored costs nothing on a page where all of them are plain, and 3 bits for each
+//! block's length where they are not. Fields have fixed widths so that a search looks at the packed form. The layout is drawn in
 //! `docs/format.md`. Nothing here panics on bad bytes: a page is authenticated by the checksum its
 //! reference carries, and what it says is checked where it is used.
 
+mod builder;
+
+pub(super) use builder::Builder;
+
 use super::bits;
-use super::flat::{END, Flat, Item, Place};
-use crate::address::{BLOCK, BLOCK_BITS, Location, SLOT_BITS, SegmentId, View};
+use super::flat::{END, Flat, Item, Place, low64};
+use crate::address::{
+    BLOCK, BLOCK_BITS, BLOCK_GRAINS, Encoding, GRAIN_BITS, Location, Method, SegmentId, View,
+};
 use crate::format::Bad;
-use stdx::num::{low32, u16_of, u64_of, usize64};
+use stdx::num::{low8, low32, u64_of, usize64};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -53,11 +60,43 @@ struct Head {
     key_bits: u8,
     count_bits: u8,
     place_bits: u8,
-    slot_bits: u8,
+    grain_bits: u8,
     base_view: U32,
     base_segment: U32,
-    base_block: U64,
+    base_block: [u8; 5],
+    /// Places are in units of so many grains, as a power of two: 3 where all begin with a block.
+    shift: u8,
+    /// 1 where [`Encodings`] follow.
+    encodings: u8,
+    reserved: u8,
 }
+
+/// What follows the head of a page whose contents are not all plain.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Encodings {
+    /// 3, or 0 where every block takes 8 grains.
+    length_bits: u8,
+    /// 0 where nothing is compressed.
+    method_bits: u8,
+    /// Of the numbers of keys contents are encrypted under, less the lowest.
+    cipher_bits: u8,
+    /// Set aside for versions: of items' epochs, less the lowest.
+    epoch_bits: u8,
+    base_cipher: U32,
+    base_epoch: U64,
+}
+
+const ENCODINGS: usize = 16;
+const _: () = assert!(size_of::<Encodings>() == ENCODINGS);
+const _: () = assert!(std::mem::offset_of!(Encodings, base_epoch) == 8);
+
+/// Bits of a block's length in grains, less 1.
+const LENGTH_BITS: u32 = 3;
+const _: () = assert!(BLOCK_GRAINS == 1 << LENGTH_BITS);
+
+/// Bits of a method's number at most.
+const METHOD_BITS: u32 = 4;
 
 const HEAD: usize = 32;
 const _: () = assert!(size_of::<Head>() == HEAD);
@@ -65,6 +104,7 @@ const _: () = assert!(std::mem::offset_of!(Head, checksums) == 8);
 const _: () = assert!(std::mem::offset_of!(Head, key_bits) == 12);
 const _: () = assert!(std::mem::offset_of!(Head, base_view) == 16);
 const _: () = assert!(std::mem::offset_of!(Head, base_block) == 24);
+const _: () = assert!(std::mem::offset_of!(Head, encodings) == 30);
 
 /// Offsets of a page's parts, from the numbers and widths in its head.
 #[derive(Clone, Copy, Debug)]
@@ -75,28 +115,46 @@ struct Shape {
     key_bits: u32,
     count_bits: u32,
     place_bits: u32,
-    slot_bits: u32,
+    grain_bits: u32,
+    shift: u32,
+    /// Bytes before the keys.
+    head: usize,
+    cipher_bits: u32,
+    length_bits: u32,
+    method_bits: u32,
 }
 
 impl Shape {
     const fn counts_at(&self) -> usize {
-        HEAD + (self.items * self.key_bits as usize).div_ceil(8)
+        self.head + (self.items * self.key_bits as usize).div_ceil(8)
     }
 
     const fn places_at(&self) -> usize {
         self.counts_at() + (self.items * self.count_bits as usize).div_ceil(8)
     }
 
-    const fn stretches_at(&self) -> usize {
+    const fn ciphers_at(&self) -> usize {
         self.places_at() + (self.items * self.place_bits as usize).div_ceil(8)
+    }
+
+    const fn stretches_at(&self) -> usize {
+        self.ciphers_at() + (self.items * self.cipher_bits as usize).div_ceil(8)
     }
 
     const fn checksums_at(&self) -> usize {
         self.stretches_at() + self.stretches * 8
     }
 
+    const fn lengths_at(&self) -> usize {
+        self.checksums_at() + self.checksums * 4
+    }
+
+    const fn methods_at(&self) -> usize {
+        self.lengths_at() + (self.checksums * self.length_bits as usize).div_ceil(8)
+    }
+
     const fn end(&self) -> usize {
-        self.checksums_at() + self.checksums * 4 + TAIL
+        self.methods_at() + (self.checksums * self.method_bits as usize).div_ceil(8) + TAIL
     }
 }
 
@@ -109,6 +167,7 @@ pub(super) struct Parsed {
     shape: Shape,
     base: Flat,
     base_segment: u32,
+    base_cipher: u32,
 }
 
 /// A page that was looked at: its head is in order, its fields are checked as they are taken.
@@ -131,6 +190,7 @@ impl Parsed {
         if u16::from(head.version) != crate::format::VERSION {
             return Err(Bad::Version(u16::from(head.version)));
         }
+        let encodings = Self::encodings(&head, bytes, kind)?;
         let shape = Shape {
             items: usize::from(head.items.get()),
             checksums: usize::from(head.checksums.get()),
@@ -138,10 +198,15 @@ impl Parsed {
             key_bits: u32::from(head.key_bits),
             count_bits: u32::from(head.count_bits),
             place_bits: u32::from(head.place_bits),
-            slot_bits: u32::from(head.slot_bits),
+            grain_bits: u32::from(head.grain_bits),
+            shift: u32::from(head.shift),
+            head: HEAD + if encodings.is_some() { ENCODINGS } else { 0 },
+            cipher_bits: encodings.map_or(0, |e| u32::from(e.cipher_bits)),
+            length_bits: encodings.map_or(0, |e| u32::from(e.length_bits)),
+            method_bits: encodings.map_or(0, |e| u32::from(e.method_bits)),
         };
         let wide = shape.key_bits.max(shape.place_bits) > FIELD_BITS || shape.count_bits > 16;
-        if wide || shape.slot_bits > SLOT_BITS {
+        if wide || shape.shift > LENGTH_BITS || shape.grain_bits + shape.shift > GRAIN_BITS {
             return Err(Bad::Field("width"));
         }
         let alone = shape.count_bits == 0;
@@ -149,11 +214,49 @@ impl Parsed {
         if few || shape.end() > BLOCK || (alone && shape.checksums != shape.items) {
             return Err(Bad::Field("number of items"));
         }
-        if head.base_block.get() >> BLOCK_BITS != 0 {
-            return Err(Bad::Field("first key"));
+        let [a, b, c, d, e] = head.base_block;
+        let block = u64::from_le_bytes([a, b, c, d, e, 0, 0, 0]);
+        let base = super::flat::flat(View::new(head.base_view.get()), block);
+        let base_cipher = encodings.map_or(0, |e| e.base_cipher.get());
+        Ok(Self { shape, base, base_segment: head.base_segment.get(), base_cipher })
+    }
+
+    fn encodings(head: &Head, bytes: &[u8; BLOCK], kind: Kind) -> Result<Option<Encodings>, Bad> {
+        if (head.encodings, head.reserved) == (0, 0) {
+            return Ok(None);
         }
-        let base = super::flat::flat(View::new(head.base_view.get()), head.base_block.get());
-        Ok(Self { shape, base, base_segment: head.base_segment.get() })
+        // What names pages has plain ones.
+        if (head.encodings, head.reserved) != (1, 0) || kind != Kind::Leaf {
+            return Err(Bad::Field("encodings of a page"));
+        }
+        let rest = bytes.get(HEAD..).unwrap_or_default();
+        let (more, _) = Encodings::read_from_prefix(rest).map_err(|_| Bad::Field("length"))?;
+        if (more.epoch_bits, more.base_epoch.get()) != (0, 0) {
+            return Err(Bad::Field("epochs, of a later version,"));
+        }
+        let lengths = matches!(u32::from(more.length_bits), 0 | LENGTH_BITS);
+        let narrow = u32::from(more.method_bits) <= METHOD_BITS
+            && u32::from(more.cipher_bits) <= Encoding::KEY_BITS;
+        // What is plain takes 8 grains.
+        let fits = more.length_bits > 0 || more.method_bits == 0;
+        if lengths && narrow && fits { Ok(Some(more)) } else { Err(Bad::Field("width")) }
+    }
+}
+
+/// An item of a page: blocks that lie one behind another, whatever each is encoded by, or a stretch without contents.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Run {
+    pub start: Flat,
+    pub blocks: u64,
+    /// Of the first block; its encoding is not looked at.
+    pub place: Place,
+    /// The number of its first checksum.
+    checksum: usize,
+}
+
+impl Run {
+    pub const fn end(&self) -> Flat {
+        self.start + self.blocks as Flat
     }
 }
 
@@ -175,17 +278,24 @@ impl<'a> Page<'a> {
 
     /// Where item `i` begins; a nonsense field gives a nonsense key, never a panic.
     pub fn start(&self, i: usize) -> Flat {
-        self.parsed.base + Flat::from(bits::get(self.bytes, HEAD, i, self.parsed.shape.key_bits))
+        self.parsed.base
+            + Flat::from(bits::get(
+                self.bytes,
+                self.parsed.shape.head,
+                i,
+                self.parsed.shape.key_bits,
+            ))
     }
 
     /// The last item beginning at `at` or before it.
     pub fn floor(&self, at: Flat) -> Option<usize> {
         let offset = at.checked_sub(self.parsed.base)?;
         let offset = u64::try_from(offset).unwrap_or(u64::MAX);
-        let (mut low, mut high) = (0, self.parsed.shape.items);
+        let Shape { head, key_bits, items, .. } = self.parsed.shape;
+        let (mut low, mut high) = (0, items);
         while low < high {
             let middle = usize::midpoint(low, high);
-            if bits::get(self.bytes, HEAD, middle, self.parsed.shape.key_bits) <= offset {
+            if bits::get(self.bytes, head, middle, key_bits) <= offset {
                 low = middle + 1;
             } else {
                 high = middle;
@@ -210,11 +320,11 @@ impl<'a> Page<'a> {
         ))
     }
 
-    /// Item `i`, below [`len`](Self::len), and the number of its first checksum.
+    /// Item `i`, below [`len`](Self::len).
     ///
     /// # Errors
     /// When its fields make no sense.
-    pub fn item(&self, i: usize) -> Result<(Item, usize), Bad> {
+    pub fn run(&self, i: usize) -> Result<Run, Bad> {
         let start = self.start(i);
         let (first, next) = (self.checksum_of(i), self.checksum_of(i + 1));
         let place =
@@ -222,29 +332,94 @@ impl<'a> Page<'a> {
         if next < first || next > self.parsed.shape.checksums {
             return Err(Bad::Field("count of blocks"));
         }
-        let item = if next > first {
+        let (blocks, place) = if next > first {
             let blocks = u64_of(next - first);
-            let place = self.place(place, blocks).ok_or(Bad::Field("location"))?;
-            Item { start, blocks, place: Place::At(place) }
+            (blocks, self.place(i, place, blocks).ok_or(Bad::Field("location"))?)
         } else {
-            let (blocks, place) = self.stretch(place).ok_or(Bad::Field("stretch"))?;
-            Item { start, blocks, place }
+            self.stretch(place).ok_or(Bad::Field("stretch"))?
         };
-        let in_view = (start & ((1 << BLOCK_BITS) - 1)) + Flat::from(item.blocks);
+        let in_view = (start & ((1 << BLOCK_BITS) - 1)) + Flat::from(blocks);
         if start >= END || in_view > 1 << BLOCK_BITS {
             return Err(Bad::Field("key"));
         }
-        Ok((item, first))
+        Ok(Run { start, blocks, place, checksum: first })
     }
 
-    fn place(&self, field: u64, blocks: u64) -> Option<Location> {
-        let segment = u32::try_from(field >> self.parsed.shape.slot_bits).ok()?;
+    /// What a run has from `at` on, which lies inside, as far as it is all encoded in the same way; and the number of its
+    /// first checksum.
+    ///
+    /// # Errors
+    /// When its fields make no sense.
+    pub fn part(&self, run: &Run, at: Flat) -> Result<(Item, usize), Bad> {
+        debug_assert!(run.start <= at && at < run.end());
+        let skip = low64(at - run.start);
+        let checksum = run.checksum + usize64(skip);
+        match run.place {
+            Place::At(first, encoding) if self.parsed.shape.length_bits > 0 => {
+                let (place, blocks) = self.encoded(run, first, encoding.key(), usize64(skip))?;
+                Ok((Item { start: at, blocks, place }, checksum))
+            }
+            place => {
+                let item = Item { start: run.start, blocks: run.blocks, place };
+                Ok((item.from(at), checksum))
+            }
+        }
+    }
+
+    /// Where the block of a run is that lies behind `skip` others, and how many from there on are encoded as it is.
+    fn encoded(
+        &self,
+        run: &Run,
+        first: Location,
+        key: u32,
+        skip: usize,
+    ) -> Result<(Place, u64), Bad> {
+        let all = run.checksum..run.checksum + usize64(run.blocks);
+        let grains: u64 = all.clone().map(|n| self.length(n)).sum();
+        if u64::from(first.grain()) + grains > 1 << GRAIN_BITS {
+            return Err(Bad::Field("location"));
+        }
+        let at = run.checksum + skip;
+        let before: u64 = (all.start..at).map(|n| self.length(n)).sum();
+        let encoding = self.encoding(at, key)?;
+        let mut end = at + 1;
+        while end < all.end && self.encoding(end, key)? == encoding {
+            end += 1;
+        }
+        Ok((Place::At(first.forward(low32(before)), encoding), u64_of(end - at)))
+    }
+
+    /// Grains that the block of a checksum takes.
+    fn length(&self, number: usize) -> u64 {
+        let shape = &self.parsed.shape;
+        1 + bits::get(self.bytes, shape.lengths_at(), number, shape.length_bits)
+    }
+
+    fn encoding(&self, number: usize, key: u32) -> Result<Encoding, Bad> {
+        let shape = &self.parsed.shape;
+        let method = bits::get(self.bytes, shape.methods_at(), number, shape.method_bits);
+        let method = Method::of_number(low8(method)).ok_or(Bad::Field("method"))?;
+        Encoding::new(low8(self.length(number)), method, key).ok_or(Bad::Field("encoding"))
+    }
+
+    /// Where the first block of item `i` lies, and under which key.
+    fn place(&self, i: usize, field: u64, blocks: u64) -> Option<Place> {
+        let shape = &self.parsed.shape;
+        let segment = u32::try_from(field >> shape.grain_bits).ok()?;
         let segment = self.parsed.base_segment.checked_add(segment)?;
-        let slot = low32(field & ((1 << self.parsed.shape.slot_bits) - 1));
-        if u64::from(slot) + blocks > 1 << SLOT_BITS {
+        let grain = (field & ((1 << shape.grain_bits) - 1)) << shape.shift;
+        // Less than so many have no length of their own.
+        let least = blocks * if shape.length_bits > 0 { 1 } else { u64::from(BLOCK_GRAINS) };
+        if grain + least > 1 << GRAIN_BITS {
             return None;
         }
-        Some(Location::new(SegmentId::new(segment), slot))
+        let location = Location::of_grain(SegmentId::new(segment), low32(grain));
+        if shape.head == HEAD {
+            return Some(Place::At(location, Encoding::PLAIN));
+        }
+        let cipher = bits::get(self.bytes, shape.ciphers_at(), i, shape.cipher_bits);
+        let key = self.parsed.base_cipher.checked_add(low32(cipher))?;
+        Some(Place::At(location, Encoding::new(8, Method::Plain, key)?))
     }
 
     /// A stretch of blocks without contents: how many they are, and what they are.
@@ -261,207 +436,6 @@ impl<'a> Page<'a> {
         debug_assert!(number < self.parsed.shape.checksums);
         let at = self.parsed.shape.checksums_at() + number * 4;
         self.bytes[at..].first_chunk().map_or(0, |four: &[u8; 4]| u32::from_le_bytes(*four))
-    }
-}
-
-/// The width of the field that numbers checksums: none when each item has one, which is what
-/// 0 stands for, so at least 1 otherwise.
-fn count_bits(all_single: bool, checksums: usize) -> u32 {
-    if all_single { 0 } else { bits::width(u64_of(checksums)).max(1) }
-}
-
-/// Gathers items, in ascending order and not overlapping, until a page is full.
-pub(super) struct Builder {
-    items: Vec<Item>,
-    checksums: Vec<u32>,
-    stretches: usize,
-    segments: (u32, u32),
-    slot_max: u32,
-    all_single: bool,
-}
-
-impl Default for Builder {
-    fn default() -> Self {
-        Self {
-            items: Vec::with_capacity(ITEMS_MAX),
-            checksums: Vec::with_capacity(ITEMS_MAX),
-            stretches: 0,
-            segments: (u32::MAX, 0),
-            slot_max: 0,
-            all_single: true,
-        }
-    }
-}
-
-impl Builder {
-    pub const fn is_empty(&self) -> bool {
-        self.items.is_empty()
-    }
-
-    pub fn items(&self) -> &[Item] {
-        &self.items
-    }
-
-    pub fn clear(&mut self) {
-        self.items.clear();
-        self.checksums.clear();
-        (self.stretches, self.slot_max, self.all_single) = (0, 0, true);
-        self.segments = (u32::MAX, 0);
-    }
-
-    /// The page's shape were `item` added, of which only the first `blocks` count; `joined` when it
-    /// lengthens the last item.
-    fn shape_with(&self, item: &Item, blocks: usize, joined: bool) -> Option<Shape> {
-        let base = self.items.first().map_or(item.start, |i| i.start);
-        let start = if joined { self.items.last()?.start } else { item.start };
-        let span = u64::try_from(start - base).ok()?;
-        let (mut low, mut high) = self.segments;
-        let mut slot_max = self.slot_max;
-        if let (Place::At(place), false) = (item.place, joined) {
-            low = low.min(place.segment().get());
-            high = high.max(place.segment().get());
-            slot_max = slot_max.max(place.slot());
-        }
-        let has_contents = item.place.has_contents();
-        let checksums = self.checksums.len() + if has_contents { blocks } else { 0 };
-        let stretches = self.stretches + usize::from(!has_contents && !joined);
-        let single = self.all_single && !joined && has_contents && blocks == 1;
-        let slot_bits = bits::width(u64::from(slot_max));
-        let segment_bits = bits::width(u64::from(high.saturating_sub(low)));
-        let shape = Shape {
-            items: self.items.len() + usize::from(!joined),
-            checksums,
-            stretches,
-            key_bits: bits::width(span),
-            count_bits: count_bits(single, checksums),
-            place_bits: (slot_bits + segment_bits).max(bits::width(u64_of(stretches))),
-            slot_bits,
-        };
-        let fits = shape.key_bits <= FIELD_BITS && shape.end() <= BLOCK;
-        fits.then_some(shape)
-    }
-
-    /// Adds the item if all of it fits.
-    pub fn push_whole(&mut self, item: &Item, checksums: &[u32]) -> bool {
-        let joined = self.items.last().is_some_and(|l| l.continued_by(item));
-        let blocks = if item.place.has_contents() { item.count() } else { 0 };
-        let fits = self.shape_with(item, blocks, joined).is_some();
-        if fits {
-            self.take(item, item.blocks, joined);
-            self.checksums.extend_from_slice(&checksums[..blocks]);
-        }
-        fits
-    }
-
-    /// Adds as many of the item's blocks as fit and tells how many those were: 0 when the page is
-    /// full. A stretch without contents fits whole or not. `checksums` has one for each block of contents.
-    pub fn push(&mut self, item: &Item, checksums: &[u32]) -> u64 {
-        let last = self.items.last();
-        debug_assert!(last.is_none_or(|l| l.end() <= item.start), "items ascend");
-        let joined = last.is_some_and(|l| l.continued_by(item));
-        if !item.place.has_contents() {
-            if self.shape_with(item, 0, joined).is_none() {
-                return 0;
-            }
-            self.take(item, item.blocks, joined);
-            return item.blocks;
-        }
-        let mut blocks = item.count();
-        if self.shape_with(item, blocks, joined).is_none() {
-            let Some(one) = self.shape_with(item, 1, joined) else { return 0 };
-            blocks = blocks.min(1 + (BLOCK - one.end()) / 4);
-            while self.shape_with(item, blocks, joined).is_none() {
-                blocks -= 1;
-            }
-        }
-        self.take(item, u64_of(blocks), joined);
-        self.checksums.extend_from_slice(&checksums[..blocks]);
-        u64_of(blocks)
-    }
-
-    fn take(&mut self, item: &Item, blocks: u64, joined: bool) {
-        self.all_single &= !joined && item.place.has_contents() && blocks == 1;
-        if joined {
-            if let Some(last) = self.items.last_mut() {
-                last.blocks += blocks;
-            }
-            return;
-        }
-        match item.place {
-            Place::At(place) => {
-                let segment = place.segment().get();
-                self.segments = (self.segments.0.min(segment), self.segments.1.max(segment));
-                self.slot_max = self.slot_max.max(place.slot());
-            }
-            Place::Hole | Place::Lost => self.stretches += 1,
-        }
-        self.items.push(Item { blocks, ..*item });
-    }
-
-    /// Writes the page, which holds at least one item.
-    pub fn encode(&self, kind: Kind, out: &mut [u8; BLOCK]) {
-        let (Some(first), Some(last)) = (self.items.first(), self.items.last()) else { return };
-        let slot_bits = bits::width(u64::from(self.slot_max));
-        let (low, high) = self.segments;
-        let segment_bits = bits::width(u64::from(high.saturating_sub(low)));
-        let count_bits = count_bits(self.all_single, self.checksums.len());
-        let shape = Shape {
-            items: self.items.len(),
-            checksums: self.checksums.len(),
-            stretches: self.stretches,
-            key_bits: bits::width(super::flat::distance(first.start, last.start)),
-            count_bits,
-            place_bits: (slot_bits + segment_bits).max(bits::width(u64_of(self.stretches))),
-            slot_bits,
-        };
-        out.fill(0);
-        let base = super::flat::unflat(first.start);
-        let narrow = |bits: u32| u8::try_from(bits).unwrap_or(u8::MAX);
-        let head = Head {
-            magic: MAGIC,
-            kind: kind as u8,
-            version: narrow(u32::from(crate::format::VERSION)),
-            items: U16::new(u16_of(shape.items)),
-            checksums: U16::new(u16_of(shape.checksums)),
-            stretches: U16::new(u16_of(shape.stretches)),
-            key_bits: narrow(shape.key_bits),
-            count_bits: narrow(shape.count_bits),
-            place_bits: narrow(shape.place_bits),
-            slot_bits: narrow(shape.slot_bits),
-            base_view: U32::new(base.view.get()),
-            base_segment: U32::new(if low > high { 0 } else { low }),
-            base_block: U64::new(base.block),
-        };
-        out[..HEAD].copy_from_slice(head.as_bytes());
-        self.encode_columns(&shape, first.start, out);
-    }
-
-    fn encode_columns(&self, shape: &Shape, base: Flat, out: &mut [u8; BLOCK]) {
-        let (mut checksum, mut stretch) = (0, 0);
-        let low = self.segments.0;
-        for (i, item) in self.items.iter().enumerate() {
-            let offset = super::flat::distance(base, item.start);
-            bits::put(out, HEAD, i, shape.key_bits, offset);
-            if shape.count_bits > 0 {
-                bits::put(out, shape.counts_at(), i, shape.count_bits, checksum);
-            }
-            let field = if let Place::At(place) = item.place {
-                checksum += item.blocks;
-                let segment = u64::from(place.segment().get() - low);
-                segment << shape.slot_bits | u64::from(place.slot())
-            } else {
-                let at = shape.stretches_at() + usize64(stretch) * 8;
-                let lost = if item.place == Place::Lost { LOST } else { 0 };
-                out[at..at + 8].copy_from_slice(&(item.blocks | lost).to_le_bytes());
-                stretch += 1;
-                stretch - 1
-            };
-            bits::put(out, shape.places_at(), i, shape.place_bits, field);
-        }
-        let at = shape.checksums_at();
-        for (chunk, crc) in out[at..].chunks_exact_mut(4).zip(&self.checksums) {
-            chunk.copy_from_slice(&crc.to_le_bytes());
-        }
     }
 }
 

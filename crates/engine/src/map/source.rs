@@ -5,11 +5,11 @@ use super::limits::{READ_AHEAD, SOURCE_TABLES};
 use super::page::{Kind, Page, Parsed};
 use super::table::{Level, Table};
 use super::{Pages, corrupt};
-use crate::address::{BLOCK, Entry};
+use crate::address::{BLOCK, BLOCK_GRAINS, Entry};
 use crate::error::Result;
 use crate::format::Bad;
 use std::rc::Rc;
-use stdx::num::usize64;
+use stdx::num::{u64_of, usize64};
 
 /// One sorted input of a merge. Its tables were part of the map when it was made; a merge has no
 /// other beside it, so they stay.
@@ -202,17 +202,15 @@ impl Source {
         };
         let page = Page::parsed(bytes, parsed);
         while self.next_item < page.len() {
-            let (item, checksum) = page.item(self.next_item)?;
-            self.next_item += 1;
-            if item.end() <= self.low {
+            let run = page.run(self.next_item)?;
+            if run.end() <= self.low {
+                self.next_item += 1;
                 continue;
             }
-            if item.start >= self.low {
-                return Ok(Some((item, checksum)));
-            }
-            let skipped = usize64(low64(self.low - item.start));
-            let checksum = checksum + if item.place.has_contents() { skipped } else { 0 };
-            return Ok(Some((item.from(self.low), checksum)));
+            let (item, checksum) = page.part(&run, run.start.max(self.low))?;
+            // The rest of it is encoded in another way.
+            self.next_item += usize::from(item.end() == run.end());
+            return Ok(Some((item, checksum)));
         }
         Ok(None)
     }
@@ -223,8 +221,7 @@ impl Source {
         let mut crcs = [0; READ_AHEAD];
         let mut count = 0;
         let adjacent = |n: usize, e: &Entry| {
-            e.location.segment() == first.location.segment()
-                && e.location.slot() == first.location.slot() + stdx::num::u32_of(n)
+            first.location.is_followed(u64_of(n) * u64::from(BLOCK_GRAINS), e.location)
         };
         for entry in self.leaves[self.next_leaf..].iter().take(READ_AHEAD) {
             if !adjacent(count, entry) {
@@ -252,7 +249,8 @@ fn leaves_before(
     named(bytes, Kind::Index, out)?;
     let page = Page::parse(bytes, Kind::Index)?;
     // An item's checksums are numbered like its leaves: one each.
-    Ok(page.floor(low).map_or(Ok((0, 0)), |i| page.item(i).map(|(_, n)| (i, n)))?.1)
+    let before = |i| page.run(i).and_then(|run| page.part(&run, run.start)).map(|(_, n)| n);
+    page.floor(low).map_or(Ok(0), before)
 }
 
 /// All that an index or filter directory page names.
@@ -263,7 +261,8 @@ pub(super) fn named(
 ) -> std::result::Result<(), Bad> {
     let page = Page::parse(bytes, kind)?;
     for i in 0..page.len() {
-        let (item, checksum) = page.item(i)?;
+        let run = page.run(i)?;
+        let (item, checksum) = page.part(&run, run.start)?;
         let place = item.place.location().ok_or(Bad::Field("place in an index"))?;
         for n in 0..item.count() {
             let location = place.offset(stdx::num::u32_of(n));

@@ -1,6 +1,7 @@
 //! The map against models of it.
 
 mod count;
+mod encodings;
 mod hostile;
 mod model;
 
@@ -56,9 +57,10 @@ impl Pages for Rc<Memory> {
         Ok(Entry { location, crc: stdx::crc32c(page) })
     }
 
-    fn superseded(&self, first: Location, blocks: u32) {
+    fn superseded(&self, first: Location, encoding: Encoding, blocks: u32) {
         for n in 0..blocks {
-            *self.superseded.borrow_mut().entry(first.offset(n)).or_default() += 1;
+            let at = first.forward(n * encoding.grains());
+            *self.superseded.borrow_mut().entry(at).or_default() += 1;
         }
     }
 }
@@ -98,14 +100,15 @@ fn what_is_inserted_is_found_before_and_after_flush_and_open() {
     let view = View::new(3);
     for n in 0..3000u64 {
         now(map.reserve(1)).unwrap();
-        map.insert(Key::new(view, n * 7), user(n), &[low32(n) ^ 0x55]);
+        map.insert(Key::new(view, n * 7), user(n), Encoding::PLAIN, &[low32(n) ^ 0x55]);
     }
     let mut out = Extents::default();
     let check = |map: &Map<Rc<Memory>>, out: &mut Extents| {
         for n in 0..3000u64 {
             now(map.lookup(view, n * 7, 2, out)).unwrap();
             let found: Vec<_> = out.iter().collect();
-            let contents = Contents::Stored { location: user(n), crcs: &[low32(n) ^ 0x55] };
+            let (location, encoding) = (user(n), Encoding::PLAIN);
+            let contents = Contents::Stored { location, encoding, crcs: &[low32(n) ^ 0x55] };
             assert_eq!(found[0], Extent { first: n * 7, count: 1, contents });
             let contents = Contents::Absent;
             assert_eq!(found[1], Extent { first: n * 7 + 1, count: 1, contents });
@@ -128,16 +131,17 @@ fn what_ends_with_a_view_is_not_continued_in_the_next() {
     let all = 1 << crate::address::BLOCK_BITS;
     map.insert_hole(View::new(1), 0, all);
     map.insert_hole(View::new(2), 0, all);
-    map.insert(Key::new(View::new(3), all - 1), user(0), &[7]);
-    map.insert(Key::new(View::new(4), 0), user(1), &[8]);
+    let encoding = Encoding::PLAIN;
+    map.insert(Key::new(View::new(3), all - 1), user(0), encoding, &[7]);
+    map.insert(Key::new(View::new(4), 0), user(1), encoding, &[8]);
     now(map.flush()).unwrap();
     let map = Map::open(&map.manifest(), Rc::clone(&pages), small()).unwrap();
     let mut out = Extents::default();
     for (view, first, contents) in [
         (1, all - 1, Contents::Hole),
         (2, 0, Contents::Hole),
-        (3, all - 1, Contents::Stored { location: user(0), crcs: &[7] }),
-        (4, 0, Contents::Stored { location: user(1), crcs: &[8] }),
+        (3, all - 1, Contents::Stored { location: user(0), encoding, crcs: &[7] }),
+        (4, 0, Contents::Stored { location: user(1), encoding, crcs: &[8] }),
     ] {
         now(map.lookup(View::new(view), first, 1, &mut out)).unwrap();
         assert_eq!(out.iter().next(), Some(Extent { first, count: 1, contents }));
@@ -152,7 +156,7 @@ fn every_place_is_told_once_that_will_be_reported_whatever_is_inserted_meanwhile
     let view = View::new(3);
     let insert = |n: u64, place: u64| {
         now(map.reserve(1)).unwrap();
-        map.insert(Key::new(view, n * 3), user(place), &[low32(place)]);
+        map.insert(Key::new(view, n * 3), user(place), Encoding::PLAIN, &[low32(place)]);
     };
     let all = || {
         let (mut found, mut learnt) = (BTreeMap::new(), 0);

@@ -6,7 +6,7 @@ use super::flat::{END, Flat, Item, Place};
 use super::limits::{TABLE_KEYS, TABLE_SEGMENTS};
 use super::page::{self, Kind};
 use super::table::Table;
-use crate::address::{BLOCK, Entry, Location, SegmentId};
+use crate::address::{BLOCK, Encoding, Entry, Location, SegmentId};
 use crate::error::Result;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -143,10 +143,10 @@ impl Writer {
         let segment = entry.location.segment();
         let known = self.segments.contains(&segment);
         let many = !known && self.segments.len() >= TABLE_SEGMENTS;
-        let named = Item { start, blocks: 1, place: Place::At(entry.location) };
+        let named = Item { start, blocks: 1, place: Place::At(entry.location, Encoding::PLAIN) };
         if many || self.holes_overflow() || self.index.push(&named, &[entry.crc]) == 0 {
             self.appended.borrow_mut().pop();
-            pages.superseded(entry.location, 1);
+            pages.superseded(entry.location, Encoding::PLAIN, 1);
             self.leaf.clear();
             return Ok(Some(start));
         }
@@ -251,7 +251,8 @@ impl Writer {
             }
             let entry = self.append(pages).await?;
             let start = Flat::from(u64_of(number));
-            let named = Item { start, blocks: 1, place: Place::At(entry.location) };
+            let named =
+                Item { start, blocks: 1, place: Place::At(entry.location, Encoding::PLAIN) };
             if directory.push(&named, &[entry.crc]) == 0 {
                 return Ok((None, None));
             }

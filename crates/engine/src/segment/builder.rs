@@ -2,7 +2,7 @@
 
 use super::memory::StripePermit;
 use super::{Owner, OwnerRecord, SegmentInfo, Segments, StripeHeader};
-use crate::address::{BLOCK, Key, Location, LogMark, Name};
+use crate::address::{BLOCK, BLOCK_GRAINS, Key, Location, LogMark, Name};
 use crate::canary::{self, Canary};
 use crate::format::stripe;
 use reactor::buffer::Buffer;
@@ -87,16 +87,14 @@ fn continues(last: &OwnerRecord, owner: Owner) -> bool {
         | (Owner::Lost { key: a, old: Some(from) }, Owner::Lost { key: b, old: Some(old) }) => {
             a.view == b.view
                 && a.block + u64::from(last.count) == b.block
-                && from.segment() == old.segment()
-                && from.slot() + last.count == old.slot()
+                && from.is_followed(u64::from(last.count * BLOCK_GRAINS), old)
         }
         (Owner::Refer { key: a, name: from }, Owner::Refer { key: b, name })
         | (Owner::Share { key: a, name: from }, Owner::Share { key: b, name }) => {
             let (from, next) = (from.birth(), name.birth());
             a.view == b.view
                 && a.block + u64::from(last.count) == b.block
-                && from.segment() == next.segment()
-                && from.slot() + last.count == next.slot()
+                && from.is_followed(u64::from(last.count * BLOCK_GRAINS), next)
         }
         _ => false,
     }

@@ -4,7 +4,7 @@ use reactor::buffer;
 use stdx::num::{u32_of, u64_of, usize64};
 
 use super::Shard;
-use crate::address::{BLOCK, Entry, Key, Name};
+use crate::address::{BLOCK, Key, Name, Stored};
 use crate::error::Result;
 use crate::limits::COPY_CONTENTS_BLOCKS;
 use crate::log::{Append, Found, RECORD_BLOCKS_MAX};
@@ -63,9 +63,9 @@ impl Shard {
                     let references =
                         (index..index + usize64(run)).map(|n| self.log.reference(position, n));
                     // The record that is there has the block they are of share them.
-                    let shared = |to: crate::log::Reference| Entry {
-                        location: Name::of(to.entry.location).reference(),
-                        crc: to.entry.crc,
+                    let shared = |to: crate::log::Reference| Stored {
+                        location: Name::of(to.stored.location).reference(),
+                        ..to.stored
                     };
                     let entries =
                         references.map(|to| to.map(shared)).collect::<Result<Vec<_>>>()?;
@@ -107,7 +107,10 @@ impl Shard {
         let blocks = u32_of(usize64(blocks));
         self.map.lookup(source.view, source.block, blocks, &mut extents).await?;
         let fleeting = extents.iter().next().filter(|first| !self.may_refer(first));
-        if let Some(Extent { contents: Contents::Stored { location, crcs }, .. }) = fleeting {
+        if let Some(Extent { contents: Contents::Stored { location, encoding, crcs }, .. }) =
+            fleeting
+        {
+            encoding.check()?;
             let crcs = &crcs[..crcs.len().min(usize64(COPY_CONTENTS_BLOCKS))];
             // Not from the pool: whoever waits for readers to be done would wait for a buffer, too.
             let mut data = vec![0; crcs.len() * BLOCK];
@@ -140,11 +143,10 @@ impl Shard {
         for extent in extents {
             let begin = extent.first - source.block;
             match extent.contents {
-                Contents::Stored { location, crcs } => {
+                Contents::Stored { location, encoding, crcs } => {
+                    encoding.check()?;
                     let placed = (0..).zip(crcs);
-                    entries.extend(
-                        placed.map(|(n, crc)| Entry { location: location.offset(n), crc: *crc }),
-                    );
+                    entries.extend(placed.map(|(n, crc)| Stored::plain(location.offset(n), *crc)));
                 }
                 Contents::Hole | Contents::Lost | Contents::Absent => {
                     let (from, to) = (source.forward(first), target.forward(first));
@@ -173,7 +175,7 @@ impl Shard {
     }
 
     /// Has blocks from `target` on refer to what those from `source` on have, which is held.
-    async fn refer(&self, source: Key, target: Key, entries: &[Entry]) -> Result<()> {
+    async fn refer(&self, source: Key, target: Key, entries: &[Stored]) -> Result<()> {
         let promise = self.admit(target, 0).await?;
         for (n, entries) in (0..).step_by(RECORD_BLOCKS_MAX).zip(entries.chunks(RECORD_BLOCKS_MAX))
         {

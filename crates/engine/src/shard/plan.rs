@@ -6,7 +6,7 @@ use reactor::Stay;
 use stdx::num::{u32_of, usize32};
 
 use super::read::lost;
-use crate::address::{BLOCK, Key, Location};
+use crate::address::{BLOCK, BLOCK_GRAINS, Key, Location};
 use crate::error::Error;
 use crate::log::Data;
 use crate::map::{Contents, Extents};
@@ -94,8 +94,7 @@ impl Plan {
             place: Place::Stored { location: place, .. },
         }) = self.pieces.last_mut()
             && *before + *blocks == at
-            && place.segment() == location.segment()
-            && place.slot() + *blocks == location.slot()
+            && place.is_followed(u64::from(*blocks * BLOCK_GRAINS), location)
         {
             *blocks += count;
         } else {
@@ -110,7 +109,10 @@ impl Plan {
         let mut at = at;
         for extent in extents.iter() {
             match extent.contents {
-                Contents::Stored { location, crcs } => self.push_stored(at, location, crcs),
+                Contents::Stored { location, encoding, crcs } => match encoding.check() {
+                    Ok(()) => self.push_stored(at, location, crcs),
+                    Err(error) => self.push(at, extent.count, Place::Lost(Box::new(error))),
+                },
                 // No view has a parent that would be asked.
                 Contents::Hole | Contents::Absent => self.push(at, extent.count, Place::Hole),
                 Contents::Lost => {

@@ -81,10 +81,13 @@ impl Shard {
     fn resolve_referred(&self, plan: &mut Plan, at: u32, run: u32, position: u64, index: usize) {
         for (at, index) in (at..at + run).zip(index..) {
             match self.log.reference(position, index) {
-                Ok(to) => {
-                    let shared = Name::of(to.entry.location).reference();
-                    plan.push_stored(at, shared, &[to.entry.crc]);
-                }
+                Ok(to) => match to.stored.encoding.check() {
+                    Ok(()) => {
+                        let shared = Name::of(to.stored.location).reference();
+                        plan.push_stored(at, shared, &[to.stored.crc]);
+                    }
+                    Err(error) => plan.push(at, 1, Place::Lost(Box::new(error))),
+                },
                 Err(error) => plan.push(at, 1, Place::Lost(Box::new(error))),
             }
         }

@@ -69,6 +69,22 @@ fn what_shares_blocks_without_references_to_them_is_refused() {
 }
 
 #[test]
+fn what_a_later_version_may_add_is_refused_by_name() {
+    // Of the first record: the reserved byte, and the first of the key's.
+    for (at, what) in [
+        (58, "encodings of a stripe, of a later version,"),
+        (64 + 1, "reserved byte of a record"),
+        (64 + 13, "key of a record, of a later version,"),
+    ] {
+        let mut bytes = vec![0; BLOCK];
+        header().write([4; 16], &mut bytes);
+        bytes[at] |= 0x80;
+        seal(&mut bytes, MAGIC);
+        assert_eq!(StripeHeader::read(&bytes, [4; 16], geometry()), Err(Bad::Field(what)));
+    }
+}
+
+#[test]
 fn a_header_with_any_flipped_bit_is_refused() {
     let mut bytes = vec![0; BLOCK];
     header().write([4; 16], &mut bytes);

@@ -284,7 +284,7 @@ fn a_log_made_anew_begins_after_the_last_references() {
         let log = Log::create(device.clone(), BYTES, LANE).await.unwrap();
         write(&log, key(1, 0), 0..2).await;
         let location = Location::new(crate::address::SegmentId::new(3), 5);
-        let entries = [crate::address::Entry { location, crc: 1 }];
+        let entries = [crate::address::Stored::plain(location, 1)];
         let (to, source) = (key(1, 9), key(1, 8));
         log.append(Append::Refer { key: to, source, entries: &entries }).await.unwrap();
         log.close().await;

@@ -21,7 +21,12 @@ fn level() -> Map<Rc<Memory>> {
         now(map.reserve(1)).unwrap();
         // Not in their order, so that each takes an item.
         let place = (n * 7919) % 40_000;
-        map.insert(Key::new(View::new(1 + low32(n / 20_000)), n % 20_000 * 3), user(place), &[1]);
+        map.insert(
+            Key::new(View::new(1 + low32(n / 20_000)), n % 20_000 * 3),
+            user(place),
+            Encoding::PLAIN,
+            &[1],
+        );
     }
     now(map.flush()).unwrap();
     now(map.compact()).unwrap();
@@ -39,7 +44,7 @@ fn leaves_of_tables_that_speak_alone_are_not_read() {
     assert!(reads < usize::try_from(status.tables).unwrap() + 10, "{reads} of {status:?}");
     // One that something lies over is read.
     map.insert_hole(View::new(2), 30_000, 3);
-    map.insert(Key::new(View::new(2), 30_001), user(50_000), &[1]);
+    map.insert(Key::new(View::new(2), 30_001), user(50_000), Encoding::PLAIN, &[1]);
     let (counts, more) = count(&map);
     assert_eq!(counts[&View::new(2)], 20_000);
     map.insert_hole(View::new(2), 30_000, 2);
@@ -90,7 +95,12 @@ fn tables_that_were_cut_count_for_what_is_left_of_them() {
                 map.insert_hole(View::new(view), block, 50);
                 model.retain(|at, ()| at.0 != view || !(block..block + 50).contains(&at.1));
             } else {
-                map.insert(Key::new(View::new(view), block), user(60_000 + round * 200 + n), &[1]);
+                map.insert(
+                    Key::new(View::new(view), block),
+                    user(60_000 + round * 200 + n),
+                    Encoding::PLAIN,
+                    &[1],
+                );
                 model.insert((view, block), ());
             }
         }

@@ -18,11 +18,14 @@ fn explore(bytes: &[u8; BLOCK], at: u128) {
         let _ = page.floor(at);
         for i in 0..page.len() {
             let _ = page.start(i);
-            if let Ok((item, checksum)) = page.item(i)
-                && item.place.has_contents()
-            {
-                for n in 0..item.count() {
-                    let _ = page.checksum(checksum + n);
+            let Ok(run) = page.run(i) else { continue };
+            let mut at = run.start;
+            while let Ok((item, checksum)) = page.part(&run, at) {
+                let count = if item.place.has_contents() { item.count() } else { 0 };
+                (0..count).for_each(|n| _ = page.checksum(checksum + n));
+                at = item.end();
+                if at >= run.end() {
+                    break;
                 }
             }
         }
@@ -33,13 +36,18 @@ fn explore(bytes: &[u8; BLOCK], at: u128) {
     }
 }
 
+/// Pages of leaves have all there are.
 fn good_page(kind: PageKind) -> [u8; BLOCK] {
+    let encoding = |n| match kind {
+        PageKind::Leaf => super::encodings::some(n),
+        _ => Encoding::PLAIN,
+    };
     let mut builder = Builder::default();
     for n in 0..120u64 {
         let place = match n % 5 {
             0 => Place::Hole,
             1 => Place::Lost,
-            _ => Place::At(user(n * 37 % 5000)),
+            _ => Place::At(user(n * 37 % 5000), encoding(n)),
         };
         let item = Item { start: u128::from(n * 50) + (9 << 40), blocks: 1 + n % 9, place };
         builder.push(&item, &[7; 16][..stdx::num::usize64(item.blocks)]);
@@ -94,11 +102,21 @@ proptest! {
 fn some_map() -> Map<Rc<Memory>> {
     let map = Map::new(Rc::new(Memory::default()), small());
     for n in 0..2000u64 {
-        map.insert(Key::new(View::new(1), n * 3), user(n), &[1]);
+        map.insert(Key::new(View::new(1), n * 3), user(n), super::encodings::some(n / 700), &[1]);
     }
     map.insert_hole(View::new(2), 0, 1 << 30);
     now(map.flush()).unwrap();
     map
+}
+
+#[test]
+fn a_table_with_flags_of_a_later_version_is_refused_by_name() {
+    let map = some_map();
+    let mut manifest = map.manifest();
+    manifest[40 + 92] = 1;
+    crate::format::seal(&mut manifest, *b"FLmapset");
+    let refused = Map::open(&manifest, Rc::clone(map.pages()), small()).err().unwrap();
+    assert!(refused.to_string().contains("flags of a table, of a later version"), "{refused}");
 }
 
 #[test]

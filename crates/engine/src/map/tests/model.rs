@@ -1,5 +1,6 @@
 //! Random histories against a plain ordered map, with every location accounted for.
 
+use super::encodings::some;
 use super::*;
 use crate::map::flat::END;
 use crate::map::flat::Place;
@@ -13,6 +14,13 @@ use std::pin::Pin;
 use stdx::num::{u32_of, usize64};
 
 const BLOCKS: u64 = 12_000;
+
+/// Grains of a segment.
+const SEGMENT: u64 = 4096 * 8;
+
+fn user_grain(n: u64) -> Location {
+    Location::of_grain(SegmentId::new(USER + low32(n / SEGMENT)), low32(n % SEGMENT))
+}
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -96,8 +104,8 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..250)
 }
 
-/// Where blocks lie, and their checksums; nowhere (`None`) where they are lost.
-type Model = BTreeMap<(u32, u64), Option<(Location, u32)>>;
+/// What blocks have; nothing where they are lost.
+type Model = BTreeMap<(u32, u64), Option<Stored>>;
 
 /// What a checkpoint keeps, and a crash goes back to.
 #[derive(Clone, Default)]
@@ -183,19 +191,32 @@ impl Bench {
 
     fn insert(&mut self, view: u32, first: u64, count: u32) {
         self.reserve(usize64(u64::from(count)));
-        // A new place now and then, so that runs of slots differ from runs of keys.
-        self.next += if count.is_multiple_of(3) { 1 } else { 0 };
-        if self.next % 4096 + u64::from(count) > 4096 {
-            self.next = self.next.next_multiple_of(4096);
+        // A new place now and then, so that runs of places differ from runs of keys.
+        self.next += if count.is_multiple_of(3) { 8 } else { 0 };
+        if self.next % SEGMENT + u64::from(count) * 8 > SEGMENT {
+            self.next = self.next.next_multiple_of(SEGMENT);
         }
-        let place = user(self.next);
-        let crcs: Vec<u32> = (0..count).map(|n| low32(self.next) * 31 + n).collect();
-        self.map.insert(Key::new(View::new(view), first), place, &crcs);
-        for (n, crc) in (0..count).zip(crcs) {
-            self.contents.insert((view, first + u64::from(n)), Some((place.offset(n), crc)));
-            self.inserted.insert(place.offset(n));
+        // A third is plain, a third all of one kind, a third mixed.
+        let mut at = 0;
+        while at < count {
+            let (encoding, some) = match count % 3 {
+                0 => (Encoding::PLAIN, count),
+                1 => (some(first), count),
+                _ => (some(first + u64::from(at)), 1 + at % 3),
+            };
+            let (place, some) = (user_grain(self.next), some.min(count - at));
+            let crcs: Vec<u32> = (0..some).map(|n| low32(self.next) * 31 + n).collect();
+            let key = Key::new(View::new(view), first + u64::from(at));
+            self.map.insert(key, place, encoding, &crcs);
+            for (n, crc) in (0..some).zip(crcs) {
+                let location = place.forward(n * encoding.grains());
+                let stored = Stored { location, encoding, crc };
+                self.contents.insert((view, key.block + u64::from(n)), Some(stored));
+                self.inserted.insert(location);
+            }
+            self.next += u64::from(some * encoding.grains());
+            at += some;
         }
-        self.next += u64::from(count);
     }
 
     fn hole(&mut self, view: u32, first: u64, count: u64) {
@@ -218,21 +239,22 @@ impl Bench {
     fn relocate(&mut self, view: u32, block: u64, loses: bool) {
         self.reserve(2);
         let key = Key::new(View::new(view), block);
-        let new = Entry { location: user(self.next), crc: 77 };
-        self.next += 1;
+        let encoding = some(block);
+        let new = Stored { location: user_grain(self.next), encoding, crc: 77 };
+        self.next += u64::from(encoding.grains());
         self.pages.fail_in.set(None);
-        let wrong = user(self.next + 5000);
+        let wrong = user_grain(self.next + 50_000);
         assert!(!now(self.map.replace_if(key, wrong, new)).unwrap());
         assert!(!now(self.map.lose_if(key, wrong)).unwrap());
         let Some(entry) = self.contents.get_mut(&(view, block)) else { return };
-        let Some((at, _)) = *entry else { return };
+        let Some(Stored { location: at, .. }) = *entry else { return };
         if loses {
             assert!(now(self.map.lose_if(key, at)).unwrap());
             *entry = None;
             return;
         }
         assert!(now(self.map.replace_if(key, at, new)).unwrap());
-        *entry = Some((new.location, new.crc));
+        *entry = Some(new);
         self.inserted.insert(new.location);
     }
 
@@ -249,9 +271,11 @@ impl Bench {
                 let found = match extent.contents {
                     Contents::Hole | Contents::Absent => None,
                     Contents::Lost => Some(None),
-                    Contents::Stored { location, crcs } => {
-                        Some(Some((location.offset(n), crcs[stdx::num::usize32(n)])))
-                    }
+                    Contents::Stored { location, encoding, crcs } => Some(Some(Stored {
+                        location: location.forward(n * encoding.grains()),
+                        encoding,
+                        crc: crcs[stdx::num::usize32(n)],
+                    })),
                 };
                 assert_eq!(
                     found.as_ref(),
@@ -285,7 +309,7 @@ impl Bench {
             for n in 0..span.blocks {
                 let at = (span.first.view.get(), span.first.block + n);
                 match span.has_contents {
-                    true => expected.insert(at, Some((user(0), 0))),
+                    true => expected.insert(at, Some(Stored::plain(user(0), 0))),
                     false => expected.remove(&at),
                 };
             }
@@ -391,7 +415,7 @@ impl Bench {
                 reported(location)
             );
         }
-        for (location, _) in self.contents.values().flatten() {
+        for Stored { location, .. } in self.contents.values().flatten() {
             assert!(users.contains(location), "{location:?} is live");
         }
         for n in 0..self.pages.next.get() {
@@ -455,8 +479,8 @@ fn referred(state: &State, pages: &Rc<Memory>) -> (BTreeSet<Location>, BTreeSet<
 }
 
 fn places(item: &crate::map::flat::Item) -> Vec<Location> {
-    let Place::At(place) = item.place else { return Vec::new() };
-    (0..low32(item.blocks)).map(|n| place.offset(n)).collect()
+    let Place::At(place, encoding) = item.place else { return Vec::new() };
+    (0..low32(item.blocks)).map(|n| place.forward(n * encoding.grains())).collect()
 }
 
 fn run(ops: Vec<Op>) {

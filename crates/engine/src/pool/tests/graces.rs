@@ -5,7 +5,7 @@ use std::time::Duration;
 use media::drive::SimulatedOptions;
 
 use super::*;
-use crate::address::{Entry, Key, Location, Name, SegmentId, View};
+use crate::address::{Key, Location, Name, SegmentId, Stored, View};
 use crate::canary::{Step, misses};
 use crate::log::Append;
 use crate::map::{Contents, Extents};
@@ -56,11 +56,11 @@ where
     })
 }
 
-async fn found(shard: &Shard, view: View, at: u64) -> Entry {
+async fn found(shard: &Shard, view: View, at: u64) -> Stored {
     let mut extents = Extents::default();
     shard.map.lookup(view, at, 1, &mut extents).await.unwrap();
     match extents.iter().next().unwrap().contents {
-        Contents::Stored { location, crcs } => Entry { location, crc: crcs[0] },
+        Contents::Stored { location, crcs, .. } => Stored::plain(location, crcs[0]),
         other => panic!("block {at} is {other:?}"),
     }
 }
@@ -202,7 +202,7 @@ fn the_hold_of_a_segment_that_is_made_anew_is_missed() {
 }
 
 /// Has a block refer to what a copier found, which tells the log only now.
-async fn refer(shard: &Shard, view: View, at: u64, to: Entry) {
+async fn refer(shard: &Shard, view: View, at: u64, to: Stored) {
     let (key, source) = (Key::new(view, at), Key::new(view, 0));
     shard.log.append(Append::Refer { key, source, entries: &[to] }).await.unwrap();
 }
@@ -276,7 +276,7 @@ fn the_wait_for_copiers_before_a_sweep_decides_is_missed() {
 
 /// A block that a sweep looks for references to, which has come by the key the reference is to be learnt for.
 async fn looked_for(shard: &Shard, view: View) -> (Name, u32) {
-    let Entry { location, crc } = found(shard, view, 0).await;
+    let Stored { location, crc, .. } = found(shard, view, 0).await;
     let name = Name::of(Location::new(location.segment(), location.slot()));
     let mut candidates = Candidates::new(shard.writer.geometry().slots());
     assert!(candidates.add(name, 1));

@@ -1,0 +1,311 @@
+//! Filling a page.
+
+use super::{
+    ENCODINGS, Encodings, FIELD_BITS, HEAD, Head, ITEMS_MAX, Kind, LENGTH_BITS, LOST, MAGIC, Shape,
+};
+use crate::address::{BLOCK, BLOCK_GRAINS, Encoding};
+use crate::map::bits;
+use crate::map::flat::{Flat, Item, Place, distance, end_of_view, unflat};
+use stdx::num::{low8, u16_of, u64_of, usize64};
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::{U16, U32, U64};
+
+/// What the shape of a page follows from.
+#[derive(Clone, Copy)]
+struct Sums {
+    items: usize,
+    checksums: usize,
+    stretches: usize,
+    first: Flat,
+    last: Flat,
+    all_single: bool,
+    /// Lowest and highest segment.
+    segments: (u32, u32),
+    /// All the bits of the first grains.
+    grains: u32,
+    /// Some block is not stored as it is.
+    is_short: bool,
+    method: u8,
+    /// Lowest and highest key.
+    ciphers: (u32, u32),
+}
+
+impl Sums {
+    const EMPTY: Self = Self {
+        items: 0,
+        checksums: 0,
+        stretches: 0,
+        first: 0,
+        last: 0,
+        all_single: true,
+        segments: (u32::MAX, 0),
+        grains: 0,
+        is_short: false,
+        method: 0,
+        ciphers: (u32::MAX, 0),
+    };
+
+    /// Adds an item, `joined` when it lengthens the last one.
+    fn add(&mut self, item: &Item, blocks: usize, joined: bool) {
+        if !joined {
+            if self.items == 0 {
+                self.first = item.start;
+            }
+            self.items += 1;
+            self.last = item.start;
+        }
+        let Place::At(at, encoding) = item.place else {
+            self.stretches += usize::from(!joined);
+            self.all_single = false;
+            return;
+        };
+        self.checksums += blocks;
+        self.all_single &= !joined && blocks == 1;
+        self.is_short |= encoding.grains() < BLOCK_GRAINS;
+        self.method = self.method.max(encoding.method().number());
+        if !joined {
+            let (segment, key) = (at.segment().get(), encoding.key());
+            self.segments = (self.segments.0.min(segment), self.segments.1.max(segment));
+            self.ciphers = (self.ciphers.0.min(key), self.ciphers.1.max(key));
+            self.grains |= at.grain();
+        }
+    }
+
+    /// `None` where a field would be too wide, or the page too long.
+    fn shape(&self) -> Option<Shape> {
+        let span = u64::try_from(self.last - self.first).ok()?;
+        let spread = |(low, high): (u32, u32)| bits::width(u64::from(high.saturating_sub(low)));
+        let shift = self.grains.trailing_zeros().min(LENGTH_BITS);
+        let grain_bits = bits::width(u64::from(self.grains >> shift));
+        let place_bits =
+            (grain_bits + spread(self.segments)).max(bits::width(u64_of(self.stretches)));
+        let encodes = self.is_short || self.ciphers.1 > 0;
+        let shape = Shape {
+            items: self.items,
+            checksums: self.checksums,
+            stretches: self.stretches,
+            key_bits: bits::width(span),
+            // None when each item has one checksum, which is what 0 stands for, so at least 1 otherwise.
+            count_bits: if self.all_single {
+                0
+            } else {
+                bits::width(u64_of(self.checksums)).max(1)
+            },
+            place_bits,
+            grain_bits,
+            shift,
+            head: HEAD + if encodes { ENCODINGS } else { 0 },
+            cipher_bits: spread(self.ciphers),
+            length_bits: if self.is_short { LENGTH_BITS } else { 0 },
+            method_bits: bits::width(u64::from(self.method)),
+        };
+        let fits = shape.key_bits.max(shape.place_bits) <= FIELD_BITS && shape.end() <= BLOCK;
+        fits.then_some(shape)
+    }
+}
+
+/// Gathers items, in ascending order and not overlapping, until a page is full. Those that continue each other, however
+/// they are encoded, become one.
+pub(in crate::map) struct Builder {
+    /// The place of each is that of its first block.
+    items: Vec<Item>,
+    /// Grains of the last one.
+    grains: u64,
+    checksums: Vec<u32>,
+    /// By checksum.
+    encodings: Vec<Encoding>,
+    sums: Sums,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            items: Vec::with_capacity(ITEMS_MAX),
+            grains: 0,
+            checksums: Vec::with_capacity(ITEMS_MAX),
+            encodings: Vec::new(),
+            sums: Sums::EMPTY,
+        }
+    }
+}
+
+impl Builder {
+    pub const fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// What was added, as far as places go: that of an item is its first block's.
+    pub fn items(&self) -> &[Item] {
+        &self.items
+    }
+
+    pub fn clear(&mut self) {
+        self.items.clear();
+        self.checksums.clear();
+        self.encodings.clear();
+        (self.grains, self.sums) = (0, Sums::EMPTY);
+    }
+
+    /// Whether the last item goes on with this one.
+    fn joins(&self, item: &Item) -> bool {
+        let Some(last) = self.items.last() else { return false };
+        debug_assert!(last.end() <= item.start, "items ascend");
+        if last.end() != item.start || item.start == end_of_view(last.start) {
+            return false;
+        }
+        match (last.place, item.place) {
+            (Place::Hole, Place::Hole) | (Place::Lost, Place::Lost) => true,
+            (Place::At(first, a), Place::At(next, b)) => {
+                a.key() == b.key() && first.is_followed(self.grains, next)
+            }
+            _ => false,
+        }
+    }
+
+    /// What the page were with so many of the item's blocks, if they fit.
+    fn with(&self, item: &Item, blocks: usize, joined: bool) -> Option<Sums> {
+        let mut sums = self.sums;
+        sums.add(item, blocks, joined);
+        sums.shape().map(|_| sums)
+    }
+
+    /// Adds the item if all of it fits.
+    pub fn push_whole(&mut self, item: &Item, checksums: &[u32]) -> bool {
+        let joined = self.joins(item);
+        let blocks = if item.place.has_contents() { item.count() } else { 0 };
+        let Some(sums) = self.with(item, blocks, joined) else { return false };
+        self.take(item, item.blocks, joined, sums);
+        self.keep(item, &checksums[..blocks]);
+        true
+    }
+
+    /// Adds as many of the item's blocks as fit and tells how many those were: 0 when the page is
+    /// full. A stretch without contents fits whole or not. `checksums` has one for each block of contents.
+    pub fn push(&mut self, item: &Item, checksums: &[u32]) -> u64 {
+        let joined = self.joins(item);
+        if !item.place.has_contents() {
+            let Some(sums) = self.with(item, 0, joined) else { return 0 };
+            self.take(item, item.blocks, joined, sums);
+            return item.blocks;
+        }
+        let mut blocks = item.count();
+        let mut sums = self.with(item, blocks, joined);
+        if sums.is_none() {
+            let one = self.with(item, 1, joined).and_then(|sums| sums.shape());
+            let Some(one) = one else { return 0 };
+            blocks = blocks.min(1 + (BLOCK - one.end()) / 4);
+            sums = self.with(item, blocks, joined);
+            while sums.is_none() {
+                blocks -= 1;
+                sums = self.with(item, blocks, joined);
+            }
+        }
+        let Some(sums) = sums else { return 0 };
+        self.take(item, u64_of(blocks), joined, sums);
+        self.keep(item, &checksums[..blocks]);
+        u64_of(blocks)
+    }
+
+    fn take(&mut self, item: &Item, blocks: u64, joined: bool, sums: Sums) {
+        self.sums = sums;
+        let grains = match item.place {
+            Place::At(_, encoding) => blocks * u64::from(encoding.grains()),
+            Place::Hole | Place::Lost => 0,
+        };
+        match self.items.last_mut() {
+            Some(last) if joined => {
+                last.blocks += blocks;
+                self.grains += grains;
+            }
+            _ => {
+                self.items.push(Item { blocks, ..*item });
+                self.grains = grains;
+            }
+        }
+    }
+
+    fn keep(&mut self, item: &Item, checksums: &[u32]) {
+        let Place::At(_, encoding) = item.place else { return };
+        if self.sums.is_short {
+            // Those before were plain.
+            self.encodings.resize(self.checksums.len(), Encoding::PLAIN);
+            self.encodings.resize(self.checksums.len() + checksums.len(), encoding);
+        }
+        self.checksums.extend_from_slice(checksums);
+    }
+
+    /// Writes the page, which holds at least one item.
+    pub fn encode(&self, kind: Kind, out: &mut [u8; BLOCK]) {
+        let (Some(first), Some(shape)) = (self.items.first(), self.sums.shape()) else { return };
+        out.fill(0);
+        let base = unflat(first.start);
+        let narrow = |bits: u32| low8(u64::from(bits));
+        let [a, b, c, d, e, ..] = base.block.to_le_bytes();
+        let (low, high) = self.sums.segments;
+        let encodes = shape.head > HEAD;
+        let head = Head {
+            magic: MAGIC,
+            kind: kind as u8,
+            version: narrow(u32::from(crate::format::VERSION)),
+            items: U16::new(u16_of(shape.items)),
+            checksums: U16::new(u16_of(shape.checksums)),
+            stretches: U16::new(u16_of(shape.stretches)),
+            key_bits: narrow(shape.key_bits),
+            count_bits: narrow(shape.count_bits),
+            place_bits: narrow(shape.place_bits),
+            grain_bits: narrow(shape.grain_bits),
+            base_view: U32::new(base.view.get()),
+            base_segment: U32::new(if low > high { 0 } else { low }),
+            base_block: [a, b, c, d, e],
+            shift: narrow(shape.shift),
+            encodings: u8::from(encodes),
+            reserved: 0,
+        };
+        out[..HEAD].copy_from_slice(head.as_bytes());
+        if encodes {
+            let encodings = Encodings {
+                length_bits: narrow(shape.length_bits),
+                method_bits: narrow(shape.method_bits),
+                cipher_bits: narrow(shape.cipher_bits),
+                epoch_bits: 0,
+                base_cipher: U32::new(self.sums.ciphers.0),
+                base_epoch: U64::new(0),
+            };
+            out[HEAD..HEAD + ENCODINGS].copy_from_slice(encodings.as_bytes());
+        }
+        self.encode_columns(&shape, first.start, out);
+        for (n, encoding) in self.encodings.iter().enumerate() {
+            let (length, method) = (encoding.grains() - 1, encoding.method().number());
+            bits::put(out, shape.lengths_at(), n, shape.length_bits, u64::from(length));
+            bits::put(out, shape.methods_at(), n, shape.method_bits, u64::from(method));
+        }
+    }
+
+    fn encode_columns(&self, shape: &Shape, base: Flat, out: &mut [u8; BLOCK]) {
+        let (mut checksum, mut stretch) = (0, 0);
+        for (i, item) in self.items.iter().enumerate() {
+            bits::put(out, shape.head, i, shape.key_bits, distance(base, item.start));
+            if shape.count_bits > 0 {
+                bits::put(out, shape.counts_at(), i, shape.count_bits, checksum);
+            }
+            let field = if let Place::At(place, encoding) = item.place {
+                checksum += item.blocks;
+                let cipher = u64::from(encoding.key() - self.sums.ciphers.0);
+                bits::put(out, shape.ciphers_at(), i, shape.cipher_bits, cipher);
+                let segment = u64::from(place.segment().get() - self.sums.segments.0);
+                segment << shape.grain_bits | u64::from(place.grain() >> shape.shift)
+            } else {
+                let at = shape.stretches_at() + usize64(stretch) * 8;
+                let lost = if item.place == Place::Lost { LOST } else { 0 };
+                out[at..at + 8].copy_from_slice(&(item.blocks | lost).to_le_bytes());
+                stretch += 1;
+                stretch - 1
+            };
+            bits::put(out, shape.places_at(), i, shape.place_bits, field);
+        }
+        let at = shape.checksums_at();
+        for (chunk, crc) in out[at..].chunks_exact_mut(4).zip(&self.checksums) {
+            chunk.copy_from_slice(&crc.to_le_bytes());
+        }
+    }
+}

@@ -1,5 +1,6 @@
 //! What threads share is made of: the standard library's, or loom's, which tries every order that threads can take
-//! their steps in (`RUSTFLAGS="--cfg loom" cargo test -p reactor --lib -- loom`).
+//! their steps in (`RUSTFLAGS="--cfg loom" cargo test -p reactor --lib -- loom`). With the feature `counted`, of tests only,
+//! locks and atomic read-modify-writes count.
 
 #[cfg(loom)]
 pub use loom::{
@@ -10,10 +11,17 @@ pub use loom::{
     },
 };
 #[cfg(not(loom))]
+pub use std::sync::{Arc, MutexGuard, atomic::fence};
+#[cfg(not(any(loom, feature = "counted")))]
 pub use std::sync::{
-    Arc, Mutex, MutexGuard,
-    atomic::{AtomicBool, AtomicUsize, fence},
+    Mutex,
+    atomic::{AtomicBool, AtomicUsize},
 };
+
+#[cfg(all(not(loom), feature = "counted"))]
+mod counted;
+#[cfg(all(not(loom), feature = "counted"))]
+pub use counted::{AtomicBool, AtomicUsize, Counts, Mutex, counts};
 
 /// The standard one, with loom's functions: loom sees who else has the pointer.
 #[cfg(not(loom))]

@@ -14,6 +14,7 @@ use crate::limits::{
 };
 use crate::mail::{Mailbox, Registration};
 use crate::metrics::{Metrics, Published};
+use crate::peers::Peers;
 use crate::policy::{PollPolicy, Spinner};
 use crate::ring::Ring;
 use crate::simulate::World;
@@ -84,6 +85,7 @@ pub(crate) struct Core {
     pub polls_sockets: bool,
     policy: PollPolicy,
     mailbox: Arc<Mailbox>,
+    pub peers: Peers,
     published: Arc<Published>,
     busy_nanos: Cell<Nanos>,
     spin_nanos: Cell<Nanos>,
@@ -150,6 +152,7 @@ impl Core {
             polls_sockets: policy != PollPolicy::Interrupt,
             policy,
             mailbox,
+            peers: Peers::default(),
             published,
             busy_nanos: Cell::new(0),
             spin_nanos: Cell::new(0),
@@ -246,7 +249,16 @@ impl Core {
         Ok(())
     }
 
+    /// Takes what others brought; tells whether it is asked to end.
     fn take_mail(&self) -> bool {
+        let stop = self.mailbox.has_letters() && self.take_letters();
+        if self.mailbox.take_knock() {
+            self.peers.take(&self.executor);
+        }
+        stop
+    }
+
+    fn take_letters(&self) -> bool {
         let mail = self.mailbox.take();
         for errand in mail.errands {
             errand();
@@ -256,6 +268,9 @@ impl Core {
         }
         if mail.wake_all {
             self.executor.wake_all();
+        }
+        if !mail.rings.is_empty() {
+            self.peers.join(mail.rings, &self.executor);
         }
         mail.stop
     }

@@ -1,7 +1,8 @@
 //! One core: ring, timers, tasks, buffers, mailboxes, poll policy.
 //!
 //! A reactor is one thread with one io_uring and an executor of its own. Futures stay on their
-//! reactor (they need not be `Send`); wakers may be used from any thread. System calls, time and
+//! reactor (they need not be `Send`); wakers may be used from any thread, and [`duplex`] moves what tasks of two
+//! reactors send each other. System calls, time and
 //! randomness enter the program here and nowhere else.
 //!
 //! A loop turn: read the clock, take mail, reap completions, fire timers, give every hot socket one
@@ -23,6 +24,7 @@ pub mod buffer;
 mod concurrent;
 mod core;
 mod driver;
+pub mod duplex;
 mod error;
 pub mod event;
 mod executor;
@@ -38,6 +40,7 @@ mod mail;
 pub mod metrics;
 pub mod net;
 pub mod network;
+mod peers;
 mod policy;
 mod ring;
 pub mod shared;
@@ -56,6 +59,8 @@ mod waker;
 pub use crate::core::{id, run};
 pub use bell::Bell;
 pub use blocking::run as blocking;
+#[cfg(all(not(loom), feature = "counted"))]
+pub use concurrent::{Counts, counts};
 pub use error::{Error, Gone};
 pub use grace::{Grace, Stay};
 pub use handle::{Call, Handle, Reactor, wait_for};

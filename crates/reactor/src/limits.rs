@@ -75,6 +75,9 @@ pub(crate) const MAIL_MAX: usize = 4096;
 /// correct and never common.
 pub(crate) const MAIL_WAKES_MAX: usize = 4096;
 
+/// Wakes on their way from one reactor to another: those of a turn. Further ones go by the mailbox.
+pub(crate) const PEER_WAKES: usize = 512;
+
 /// How long `adaptive` spins after the last work where that mostly finds more. Covers a round trip of a host that answers at
 /// once; longer gaps sleep.
 pub const ADAPTIVE_SPIN: Duration = Duration::from_micros(50);

@@ -1,9 +1,13 @@
 //! Mailboxes: how other threads reach a reactor.
+//!
+//! What is rare (errands, stops, wakes from threads without a reactor) is put in under a lock. Wakes from other reactors come by
+//! rings of their own ([`peers`](crate::peers)), whose putters only knock.
 
 use crate::bell::Bell;
 use crate::concurrent::{AtomicBool, Mutex, MutexGuard, fence};
 use crate::error::Error;
 use crate::limits::{MAIL_MAX, MAIL_WAKES_MAX, REACTORS_MAX};
+use crate::spsc::Taker;
 use crate::waker::TaskRef;
 use std::sync::atomic::Ordering;
 use std::sync::{self, Arc, PoisonError};
@@ -18,6 +22,8 @@ pub(crate) struct Mail {
     pub wakes: Vec<TaskRef>,
     /// More wakes than fit: wake every task.
     pub wake_all: bool,
+    /// Rings by which other reactors wake tasks from now on.
+    pub rings: Vec<Taker<TaskRef>>,
     pub stop: bool,
 }
 
@@ -31,6 +37,10 @@ pub(crate) struct Mailbox {
     inside: Mutex<Inside>,
     /// There is mail. The reactor reads it once a turn.
     pending: AtomicBool,
+    /// There is something in one of the rings. Read once a turn, too.
+    knocked: AtomicBool,
+    /// The reactor is gone.
+    closed: AtomicBool,
     /// The reactor sleeps, or is about to: whoever brings mail must ring.
     sleeping: AtomicBool,
     bell: Bell,
@@ -56,6 +66,8 @@ impl Mailbox {
         Ok(Self {
             inside: Mutex::default(),
             pending: AtomicBool::new(false),
+            knocked: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
             sleeping: AtomicBool::new(false),
             bell,
         })
@@ -97,7 +109,37 @@ impl Mailbox {
         self.post(|mail| mail.stop = true);
     }
 
-    fn wake(&self, task: TaskRef) {
+    /// Gives the reactor a ring; it looks into it whenever somebody [knocks](Self::knock).
+    pub fn put_ring(&self, ring: Taker<TaskRef>) -> bool {
+        self.post(|mail| mail.rings.push(ring))
+    }
+
+    /// Has the reactor look into its rings; for whoever published something in one.
+    pub fn knock(&self) {
+        // As in `take_knock`: either it sees what was published, or we see that it has taken the last knock.
+        fence(Ordering::SeqCst);
+        if self.knocked.load(Ordering::Relaxed) {
+            return;
+        }
+        self.knocked.store(true, Ordering::Relaxed);
+        // As in `prepare_sleep`.
+        fence(Ordering::SeqCst);
+        if self.sleeping.load(Ordering::Relaxed) {
+            self.bell.ring();
+        }
+    }
+
+    /// Whether somebody knocked; the reactor looks into its rings after that.
+    pub fn take_knock(&self) -> bool {
+        let knocked = self.knocked.load(Ordering::Relaxed);
+        if knocked {
+            self.knocked.store(false, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+        }
+        knocked
+    }
+
+    pub fn wake(&self, task: TaskRef) {
         self.post(|mail| {
             if mail.wakes.len() < MAIL_WAKES_MAX {
                 mail.wakes.push(task);
@@ -107,9 +149,20 @@ impl Mailbox {
         });
     }
 
+    /// Whether there is anything for the reactor: mail, or a knock.
     #[inline]
     pub fn has_mail(&self) -> bool {
+        self.has_letters() || self.knocked.load(Ordering::Relaxed)
+    }
+
+    /// Whether there is something to [take](Self::take).
+    pub fn has_letters(&self) -> bool {
         self.pending.load(Ordering::Relaxed)
+    }
+
+    /// Whether the reactor is gone, for good.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
     }
 
     /// Takes all mail; the reactor only.
@@ -123,7 +176,7 @@ impl Mailbox {
     pub fn prepare_sleep(&self) -> bool {
         self.sleeping.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        !self.pending.load(Ordering::Relaxed)
+        !self.has_mail()
     }
 
     pub fn awake(&self) {
@@ -134,6 +187,7 @@ impl Mailbox {
     pub fn close(&self) -> Mail {
         let mut inside = lock(&self.inside);
         inside.closed = true;
+        self.closed.store(true, Ordering::Relaxed);
         std::mem::take(&mut inside.mail)
     }
 }
@@ -177,10 +231,14 @@ impl Drop for Registration {
     }
 }
 
-/// Wakes a task of another thread's reactor, if that still lives.
+/// The mailbox of a reactor, if that still lives.
+pub(crate) fn find(reactor: u32) -> Option<Arc<Mailbox>> {
+    registered(reactor).clone()
+}
+
+/// Wakes a task of another thread's reactor, if that still lives. For threads that are no reactors.
 pub(crate) fn wake(task: TaskRef) {
-    let mailbox = registered(task.reactor).clone();
-    if let Some(mailbox) = mailbox {
+    if let Some(mailbox) = find(task.reactor) {
         mailbox.wake(task);
     }
 }
@@ -227,6 +285,41 @@ mod loom_tests {
             live(&mailbox);
             bringing.join().unwrap();
             assert_eq!(ran.load(Ordering::Relaxed), 1);
+        });
+    }
+
+    /// Wakes two tasks by two rings, and sees both.
+    #[test]
+    fn loom_a_knock_wakes_a_reactor_that_goes_to_sleep() {
+        explore(|| {
+            let mailbox = Arc::new(Mailbox::new().unwrap());
+            let (mut rings, mut knocking) = (Vec::new(), Vec::new());
+            for slot in 0..2 {
+                let (mut putter, taker) = crate::spsc::ring(1);
+                rings.push(taker);
+                let mailbox = Arc::clone(&mailbox);
+                knocking.push(thread::spawn(move || {
+                    let task = TaskRef { reactor: 0, slot, generation: 0 };
+                    putter.put(task).unwrap();
+                    putter.publish();
+                    mailbox.knock();
+                }));
+            }
+            let mut woken = 0;
+            loop {
+                if mailbox.take_knock() {
+                    woken += rings.iter_mut().filter_map(crate::spsc::Taker::take).count();
+                }
+                if woken == 2 {
+                    break;
+                }
+                if mailbox.prepare_sleep() {
+                    mailbox.bell().wait(None);
+                    mailbox.bell().silence();
+                }
+                mailbox.awake();
+            }
+            knocking.into_iter().for_each(|thread| thread.join().unwrap());
         });
     }
 

@@ -18,6 +18,8 @@ struct Shared<T> {
     head: Index,
     /// Counts what was put and published.
     tail: Index,
+    /// The putter is gone.
+    left: AtomicBool,
 }
 
 // SAFETY: a place is touched by the putter until the tail passes it and by the taker from then until the head
@@ -68,7 +70,9 @@ pub struct Taker<T> {
 pub fn ring<T: Send>(places: usize) -> (Putter<T>, Taker<T>) {
     let vacant = || UnsafeCell::new(MaybeUninit::uninit());
     let places = (0..places.next_power_of_two()).map(|_| vacant()).collect();
-    let shared = Arc::new(Shared { places, head: Index::default(), tail: Index::default() });
+    let (head, tail) = (Index::default(), Index::default());
+    let shared = Arc::new(Shared { places, head, tail, left: AtomicBool::new(false) });
+    // Rare: once for each ring.
     (Putter { shared: Arc::clone(&shared), tail: 0, head: 0 }, Taker { shared, head: 0, tail: 0 })
 }
 
@@ -96,6 +100,12 @@ impl<T> Putter<T> {
         self.shared.tail.0.store(self.tail, Ordering::Release);
     }
 
+    /// Publishes what was put, and says that it was the last.
+    pub fn leave(&mut self) {
+        self.publish();
+        self.shared.left.store(true, Ordering::Release);
+    }
+
     /// How many were put, published or not, since the ring was made.
     #[must_use]
     pub const fn count(&self) -> usize {
@@ -106,7 +116,7 @@ impl<T> Putter<T> {
 impl<T> Drop for Putter<T> {
     fn drop(&mut self) {
         // What was put belongs to the ring, which drops what it knows of.
-        self.publish();
+        self.leave();
     }
 }
 
@@ -138,6 +148,12 @@ impl<T> Taker<T> {
         self.tail - self.head
     }
 
+    /// Whether the putter is gone. What can be taken after that is all there will ever be.
+    #[must_use]
+    pub fn is_abandoned(&self) -> bool {
+        self.shared.left.load(Ordering::Acquire)
+    }
+
     /// How many were taken since the ring was made.
     #[must_use]
     pub const fn count(&self) -> usize {
@@ -153,14 +169,22 @@ impl Doze {
     /// The taker asks to be roused. It looks once more after that: either the putter sees that it dozes, or it sees
     /// what was published.
     pub fn doze(&self) {
-        self.0.store(true, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
+        // Whoever put something since it asked the last time would have taken that back.
+        if !self.0.load(Ordering::Relaxed) {
+            self.0.store(true, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+        }
     }
 
-    /// Whether the taker is to be roused now; for the putter, after it published.
+    /// Whether the taker is to be roused now; for the putter, after it published. Whoever is told so rouses it: what
+    /// the taker asked for since then is answered by that, too.
     pub fn is_due(&self) -> bool {
         fence(Ordering::SeqCst);
-        self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::Relaxed)
+        let dozes = self.0.load(Ordering::Relaxed);
+        if dozes {
+            self.0.store(false, Ordering::Relaxed);
+        }
+        dozes
     }
 }
 
@@ -193,7 +217,11 @@ impl Wanted {
     /// Whether the taker is to be told now; for the putter, after it published so many.
     pub fn is_due(&self, count: usize) -> bool {
         fence(Ordering::SeqCst);
-        count >= self.0.load(Ordering::Relaxed) && self.0.swap(NOBODY, Ordering::Relaxed) != NOBODY
+        let is_due = count >= self.0.load(Ordering::Relaxed);
+        if is_due {
+            self.0.store(NOBODY, Ordering::Relaxed);
+        }
+        is_due
     }
 }
 

@@ -39,7 +39,8 @@ impl TaskRef {
         let raw = RawWaker::new(ptr::without_provenance(usize64(self.pack())), &VTABLE);
         // SAFETY: the vtable's functions treat the data as 64 plain bits, never as an address, and
         // may be called from any thread any number of times: `wake` reaches the task through the
-        // thread-local reactor when it is the right one, and through a locked mailbox otherwise.
+        // thread-local reactor: its own tasks directly, others by that reactor's ring to theirs; threads
+        // without one go through a locked mailbox.
         unsafe { Waker::from_raw(raw) }
     }
 }
@@ -52,14 +53,11 @@ const fn clone(data: *const ()) -> RawWaker {
 
 fn wake(data: *const ()) {
     let task = TaskRef::unpack(u64_of(data.addr()));
-    let here = core::try_with(|core| {
-        let mine = core.id == task.reactor;
-        if mine {
-            core.executor.wake(task.slot, task.generation);
-        }
-        mine
+    let by_reactor = core::try_with(|core| match core.id == task.reactor {
+        true => core.executor.wake(task.slot, task.generation),
+        false => core.peers.wake(task),
     });
-    if here != Some(true) {
+    if by_reactor.is_none() {
         mail::wake(task);
     }
 }

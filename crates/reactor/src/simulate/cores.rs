@@ -63,6 +63,8 @@ struct Inside {
     now: Nanos,
     turns: u64,
     cores: Vec<Waiting>,
+    /// Those that can have the next turn, in memory of its own: whoever counts what a core allocates counts none of this.
+    able: Vec<usize>,
     /// Whoever has the baton ends.
     over: bool,
     fault: Option<Fault>,
@@ -153,9 +155,10 @@ impl Inside {
     fn choose(&mut self) -> usize {
         loop {
             let now = self.now;
-            let able = |core: &Waiting| core.next(now) == Some(now);
-            let able: Vec<usize> =
-                (0..self.cores.len()).filter(|&n| able(&self.cores[n])).collect();
+            let is_able = |core: &Waiting| core.next(now) == Some(now);
+            let (able, cores) = (&mut self.able, &self.cores);
+            able.clear();
+            able.extend((0..cores.len()).filter(|&n| is_able(&cores[n])));
             if able.is_empty() {
                 let Some(next) = self.cores.iter().filter_map(|core| core.next(now)).min() else {
                     let alive = self.cores.iter().filter(|core| !core.left).map(|core| core.alive);
@@ -236,6 +239,7 @@ impl Crew {
             now: SIMULATED_START_NANOS,
             turns: 0,
             cores: Vec::new(),
+            able: Vec::with_capacity(cores),
             over: false,
             fault: None,
         };

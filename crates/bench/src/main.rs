@@ -5,6 +5,7 @@ mod amplification;
 mod checksum;
 mod client;
 mod compare;
+mod crossing;
 mod engine;
 mod executor;
 mod log;
@@ -83,6 +84,8 @@ enum What {
     },
     /// The array engine on drives in memory, without network
     Engine(engine::EngineArguments),
+    /// What it costs that a request's shard is on another core
+    Crossing(crossing::Arguments),
     /// What reclaim writes for each block of hosts, at random over a volume that fills a share of
     /// the pool, against what greedy cleaning must
     Amplification(amplification::Arguments),
@@ -224,6 +227,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             map::run(&map::Options { spaces, memory, entries, runs, ratio, ratio_last })?;
         }
         What::Engine(arguments) => engine::run(arguments)?,
+        What::Crossing(arguments) => crossing::run(arguments)?,
         What::Amplification(arguments) => amplification::run(arguments)?,
         What::Memory { size, rounds } => memory::run(size, rounds)?,
         What::Parity { rounds } => parity::run(rounds),

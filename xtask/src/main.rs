@@ -5,6 +5,7 @@
 //! rustfmt and clippy.
 
 mod conformance;
+mod crossing;
 mod floors;
 mod licences;
 mod metadata;
@@ -20,6 +21,7 @@ const USAGE: &str = "usage: cargo xtask <command>
 
   check        all house rules: fmt, clippy and every check below
   conformance  docs/conformance.md names only tests that exist
+  crossing     the way of a command to another core names no lock and no atomic read-modify-write
   floors       a crate imports only crates on lower floors
   tidy         file sizes, forbidden words, sleeps and ignores in tests
   mutate       leaves out each step the engine relies on, until the simulator misses it
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
     let outcome = match command.as_str() {
         "check" => check(&root),
         "conformance" => conformance::check(&root),
+        "crossing" => crossing::check(&root),
         "floors" => metadata::load(&root).and_then(|m| floors::check(&m)),
         "mutate" => mutate(&root),
         "licences" => metadata::load(&root).and_then(|m| licences::check(&m)),
@@ -78,6 +81,7 @@ fn check(root: &Path) -> Result<Vec<Finding>, String> {
     findings.extend(licences::check(&metadata)?);
     findings.extend(seam::check(root, &metadata)?);
     findings.extend(planted::check(root)?);
+    findings.extend(crossing::check(root)?);
     findings.extend(tidy::check(root)?);
     findings.extend(walk::check(root)?);
     findings.extend(conformance::check(root)?);

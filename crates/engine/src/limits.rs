@@ -177,17 +177,29 @@ pub const NO_SPACE_PAUSE: Duration = Duration::from_millis(100);
 /// Segments that only reclaim and metadata may take: without them no space could ever be won.
 pub const RECLAIM_RESERVE: usize = 2;
 
-/// Requests of other reactors that a shard attends to at a time: enough that its log and drives are
-/// always busy; further ones wait their turn.
-pub const HANDS: usize = 64;
+/// Requests from one reactor to one shard of another that are under way at a time: enough that its log and drives are
+/// always busy. Further ones wait for their turn where they come from.
+pub const REQUESTS_MAX: usize = 256;
+
+/// Bytes that those requests keep between uses: 32 KiB each. Beyond that they are allocated.
+pub const REQUEST_BYTES_KEPT: usize = 8 << 20;
+
+/// Volumes that both ends of such a way know by a number; each has one place by its view. Those that share a place
+/// are told of again and again, by one reference count each time.
+pub const VOLUMES_KNOWN: usize = 256;
+
+/// Requests of one reactor that are begun before those of the next.
+pub const BEGUN_AT_ONCE: usize = 64;
+
+/// Requests of other reactors that wait in a shard at a time, for drives or for room: each has a task. Further ones
+/// are not begun.
+pub const WORKERS_MAX: usize = 1024;
+
+/// Tasks of those that are kept while there is nothing to wait for.
+pub const WORKERS_KEPT: usize = 64;
 
 /// Plans of reads kept to be used again: reads under way at most times.
 pub const PLANS_KEPT: usize = 256;
-
-/// Parcels kept to be used again, and bytes of each that are: requests under way at most times, and
-/// their usual length. Larger ones are allocated.
-pub const PARCELS_KEPT: usize = 256;
-pub const PARCEL_BYTES_KEPT: usize = 128 << 10;
 
 /// Segments of a pool for each shard, where nobody says how many shards there are to be: with fewer, what every
 /// shard keeps open and in reserve would be more than the twelfth that pools keep back anyway.

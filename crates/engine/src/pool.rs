@@ -24,10 +24,10 @@ use reactor::sync::{Held, Semaphore};
 
 use crate::canary::{self, Step};
 use crate::common::Common;
-use crate::door::Door;
 use crate::error::Result;
 use crate::format::label::{Label, Layout, PoolState};
 use crate::shard::Shard;
+use crate::shard_handle::ShardHandle;
 use crate::volume;
 
 pub(crate) use create::{device, lane};
@@ -76,7 +76,7 @@ pub struct Pool(Rc<Inner>);
 struct Inner {
     common: Arc<Common>,
     /// The ways to its shards.
-    doors: Arc<[Door]>,
+    handles: Arc<[ShardHandle]>,
     volumes: RefCell<BTreeMap<String, Arc<volume::State>>>,
     /// One change of the volumes at a time.
     changing: Semaphore,
@@ -112,10 +112,10 @@ impl Drop for Inner {
 }
 
 impl Inner {
-    fn new(common: Arc<Common>, doors: Arc<[Door]>) -> Self {
+    fn new(common: Arc<Common>, handles: Arc<[ShardHandle]>) -> Self {
         Self {
             common,
-            doors,
+            handles,
             volumes: RefCell::default(),
             changing: Semaphore::new(1),
             taking_back: Semaphore::new(1),

@@ -12,11 +12,11 @@ use stdx::num::{u64_of, usize64};
 
 use crate::address::{BLOCK, Key, View};
 use crate::common::Common;
-use crate::door::Door;
 use crate::error::{Error, Kind, Result};
 use crate::format::catalog::VolumeRecord;
 use crate::reading::Begun;
 use crate::shard::{Copy, Outcome};
+use crate::shard_handle::ShardHandle;
 use crate::writing::{Way, Writing};
 use reactor::across::Lock;
 use reactor::join_all;
@@ -124,7 +124,7 @@ impl State {
 /// An open volume. Cloning shares it; used from any reactor.
 #[derive(Clone)]
 pub struct Volume {
-    doors: Arc<[Door]>,
+    shards: Arc<[ShardHandle]>,
     pub(crate) state: Arc<State>,
     /// Who holds a volume does not hold the drives of its pool.
     common: Weak<Common>,
@@ -139,7 +139,7 @@ impl std::fmt::Debug for Volume {
 /// A part of a request that belongs to one shard: `len` bytes from `offset` on.
 #[derive(Clone, Copy)]
 struct Piece<'a> {
-    door: &'a Door,
+    shard: &'a ShardHandle,
     offset: u64,
     len: usize,
 }
@@ -150,8 +150,8 @@ fn together(done: Vec<Result<()>>) -> Result<()> {
 }
 
 impl Volume {
-    pub(crate) fn new(doors: Arc<[Door]>, state: Arc<State>, common: &Arc<Common>) -> Self {
-        Self { doors, state, common: Arc::downgrade(common) }
+    pub(crate) fn new(shards: Arc<[ShardHandle]>, state: Arc<State>, common: &Arc<Common>) -> Self {
+        Self { shards, state, common: Arc::downgrade(common) }
     }
 
     /// Size in bytes.
@@ -210,15 +210,15 @@ impl Volume {
         result
     }
 
-    /// The way to the shard that the byte at `offset` belongs to.
-    fn door(&self, offset: u64) -> &Door {
+    /// The shard that the byte at `offset` belongs to.
+    fn shard(&self, offset: u64) -> &ShardHandle {
         let key = Key::new(self.state.view, offset / BLOCK_BYTES);
-        &self.doors[shard_of(key, self.doors.len())]
+        &self.shards[shard_of(key, self.shards.len())]
     }
 
     /// How many of `len` bytes from `offset` on belong to the shard of the first.
     fn run(&self, offset: u64, len: usize) -> usize {
-        match self.doors.len() {
+        match self.shards.len() {
             1 => len,
             _ => len.min(usize64(CHUNK_BYTES - offset % CHUNK_BYTES)),
         }
@@ -228,7 +228,7 @@ impl Volume {
     fn pieces(&self, mut offset: u64, mut len: usize) -> impl Iterator<Item = Piece<'_>> {
         std::iter::from_fn(move || {
             let run = self.run(offset, len);
-            let piece = Piece { door: self.door(offset), offset, len: run };
+            let piece = Piece { shard: self.shard(offset), offset, len: run };
             (offset, len) = (offset + u64_of(run), len - run);
             (run > 0).then_some(piece)
         })
@@ -250,14 +250,14 @@ impl Volume {
 
     async fn read_pieces(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         if self.run(offset, out.len()) == out.len() {
-            return self.door(offset).read(&self.state, offset, out).await;
+            return self.shard(offset).read(&self.state, offset, out).await;
         }
         let mut rest = out;
         let mut reads = Vec::new();
-        for Piece { door, offset, len } in self.pieces(offset, rest.len()) {
+        for Piece { shard, offset, len } in self.pieces(offset, rest.len()) {
             let (out, after) = rest.split_at_mut(len);
             rest = after;
-            reads.push(door.read(&self.state, offset, out));
+            reads.push(shard.read(&self.state, offset, out));
         }
         together(join_all(reads).await)
     }
@@ -267,7 +267,7 @@ impl Volume {
     #[must_use]
     pub fn look_ahead(&self, offset: u64) -> bool {
         let inside = self.state.check(offset, 1).is_ok();
-        inside && self.door(offset).look_ahead(Key::new(self.state.view, offset / BLOCK_BYTES))
+        inside && self.shard(offset).look_ahead(Key::new(self.state.view, offset / BLOCK_BYTES))
     }
 
     /// Begins to read `len` bytes from `offset` on, and ends it in the same call if nothing has to be waited for: whole
@@ -282,7 +282,7 @@ impl Volume {
         memory: impl FnOnce() -> Option<B>,
     ) -> Begun<B> {
         match len > 0 && self.run(offset, len) == len {
-            true => self.door(offset).begin_read(&self.state, offset, len, memory),
+            true => self.shard(offset).begin_read(&self.state, offset, len, memory),
             false => Begun::Not,
         }
     }
@@ -295,12 +295,12 @@ impl Volume {
     #[inline]
     pub fn begin_write(&self, offset: u64, data: &[u8]) -> Result<Outcome<Writing>> {
         if self.run(offset, data.len()) == data.len()
-            && let Some(begun) = self.door(offset).begin_write(&self.state, offset, data)
+            && let Some(begun) = self.shard(offset).begin_write(&self.state, offset, data)
         {
             return self.noted(begun);
         }
         self.state.check(offset, u64_of(data.len()))?;
-        Ok(Outcome::Wait(Writing(Way::Doors)))
+        Ok(Outcome::Wait(Writing(Way::Elsewhere)))
     }
 
     /// Goes on with a write of these bytes, from where [`begin_write`](Self::begin_write) left it; durable when this
@@ -316,7 +316,7 @@ impl Volume {
     ) -> Result<()> {
         let done = match &mut writing.0 {
             Way::Here(shard, rest) => shard.finish_write(rest, &self.state, offset, data).await,
-            Way::Doors => self.write_pieces(offset, data).await,
+            Way::Elsewhere => self.write_pieces(offset, data).await,
         };
         self.noted(done)
     }
@@ -333,15 +333,15 @@ impl Volume {
         self.finish_write(&mut writing, offset, data).await
     }
 
-    /// Writes through the doors of the shards that have the blocks: one on another reactor, or several.
+    /// Has the shards that have the blocks write them: one on another reactor, or several.
     async fn write_pieces(&self, offset: u64, data: &[u8]) -> Result<()> {
         if self.run(offset, data.len()) == data.len() {
-            return self.door(offset).send_write(&self.state, offset, data).await;
+            return self.shard(offset).send_write(&self.state, offset, data).await;
         }
         let begin = offset;
-        let writes = self.pieces(offset, data.len()).map(|Piece { door, offset, len }| {
+        let writes = self.pieces(offset, data.len()).map(|Piece { shard, offset, len }| {
             let at = usize64(offset - begin);
-            door.write(&self.state, offset, &data[at..at + len])
+            shard.write(&self.state, offset, &data[at..at + len])
         });
         together(join_all(writes).await)
     }
@@ -393,18 +393,18 @@ impl Volume {
         }
         let (offset, len) = (first * BLOCK_BYTES, (end - first) * BLOCK_BYTES);
         let chunks = first / CHUNK_BLOCKS..end.div_ceil(CHUNK_BLOCKS);
-        if self.doors.len() == 1 || chunks.end - chunks.start == 1 {
-            return self.noted(self.door(offset).punch(&self.state, offset, len).await);
+        if self.shards.len() == 1 || chunks.end - chunks.start == 1 {
+            return self.noted(self.shard(offset).punch(&self.state, offset, len).await);
         }
-        let doors = chunks.take(self.doors.len()).map(|chunk| self.door(chunk * CHUNK_BYTES));
-        let done = join_all(doors.map(|door| door.punch(&self.state, offset, len))).await;
+        let shards = chunks.take(self.shards.len()).map(|chunk| self.shard(chunk * CHUNK_BYTES));
+        let done = join_all(shards.map(|shard| shard.punch(&self.state, offset, len))).await;
         self.noted(together(done))
     }
 
     /// Whether it is of the same pool as another, or the same.
     #[must_use]
     pub fn is_beside(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.doors, &other.doors)
+        Arc::ptr_eq(&self.shards, &other.shards)
     }
 
     /// Copies `len` bytes from `from` of a volume of the same pool (this one, perhaps) to `to` of this
@@ -439,7 +439,7 @@ impl Volume {
                 true => self.copy_contents(source, from + at, to + at, piece).await,
                 false => {
                     let copy = Copy { from: from + at, to: to + at, length: piece };
-                    self.door(to + at).copy(&self.state, &source.state, copy).await
+                    self.shard(to + at).copy(&self.state, &source.state, copy).await
                 }
             };
             self.noted(copied)?;
@@ -487,7 +487,7 @@ impl Volume {
     /// Whether a piece can be copied without its contents: whole blocks of one shard.
     fn can_share(&self, source: &Self, from: u64, to: u64, piece: u64) -> bool {
         let shard = |of: &Self, at: u64| {
-            shard_of(Key::new(of.state.view, at / BLOCK_BYTES), self.doors.len())
+            shard_of(Key::new(of.state.view, at / BLOCK_BYTES), self.shards.len())
         };
         (from | to | piece).is_multiple_of(BLOCK_BYTES) && shard(self, to) == shard(source, from)
     }

@@ -12,7 +12,7 @@ pub struct Writing(pub(crate) Way);
 /// Who goes on with it.
 pub enum Way {
     /// Nothing was done: its blocks are another reactor's, or of several shards.
-    Doors,
+    Elsewhere,
     /// The shard that began with it.
     Here(Rc<Shard>, shard::Writing),
 }
@@ -22,7 +22,7 @@ impl Writing {
     #[must_use]
     pub fn needs_data(&self) -> bool {
         match &self.0 {
-            Way::Doors => true,
+            Way::Elsewhere => true,
             Way::Here(_, rest) => rest.needs_data(),
         }
     }

@@ -13,18 +13,17 @@ use super::{Inner, Pool, geometry_of};
 use crate::allocator::Allocator;
 use crate::canary::{self, Step};
 use crate::common::Common;
-use crate::door::{Door, run_on};
 use crate::error::{Error, Kind, Result};
 use crate::format::area as at;
 use crate::format::catalog::Catalog;
 use crate::format::label::Label;
-use crate::limits::HANDS;
 use crate::log::{Anew, Log, Looked, Members, Site};
 use crate::map::{Map, MapLimits};
 use crate::pages::Pages;
 use crate::recover;
 use crate::segment::{DriveSet, DriveSlot, Segments};
 use crate::shard::{self, Shard};
+use crate::shard_handle::{ShardHandle, run_on};
 use crate::space::Space;
 use crate::superblock::Superblock;
 use crate::table::Table;
@@ -380,14 +379,14 @@ fn seats(shards: u16, on: &[Handle]) -> Vec<Option<Handle>> {
     (0..shards).map(|shard| handle(shard).filter(|handle| handle.id() != here)).collect()
 }
 
-async fn stop(door: &Door) {
-    door.close();
+async fn stop(handle: &ShardHandle) {
+    handle.close();
     // One that is gone has stopped.
     let end = |shard: Rc<Shard>| async move {
         shard.stop().await;
         Ok(())
     };
-    let _ = door.call(end).await;
+    let _ = handle.call(end).await;
 }
 
 impl Pool {
@@ -395,7 +394,7 @@ impl Pool {
     pub(super) async fn assemble(frame: Frame, on: &[Handle], begin: Begin) -> Result<Self> {
         let shards = frame.label.shards;
         // Any reactor may be given a request, those without a shard as well.
-        let hands = if on.len() > 1 { HANDS } else { 0 };
+        let serves = on.len() > 1;
         let passes = gate(usize::from(shards)).into_iter().zip(gate(usize::from(shards)));
         let passes = passes.map(|(looked, told)| [looked, told]);
         let all = seats(shards, on).into_iter().zip(passes).zip(0..);
@@ -404,24 +403,24 @@ impl Pool {
             async move {
                 let work = move || async move {
                     let built = frame.begin(shard, begin, pass).await?;
-                    Ok(built.map(|shard| Door::open(&shard, back, hands)))
+                    Ok(built.map(|shard| ShardHandle::open(&shard, back, serves)))
                 };
                 let stopped = || Err(Error::new(Kind::Gone, "a reactor has stopped"));
                 run_on(seat.as_ref(), work).await.unwrap_or_else(stopped)
             }
         });
-        let (mut doors, mut failure) = (Vec::new(), None);
+        let (mut handles, mut failure) = (Vec::new(), None);
         for built in join_all(building).await {
             match built {
-                Ok(door) => doors.extend(door),
+                Ok(handle) => handles.extend(handle),
                 Err(error) => failure = failure.or(Some(error)),
             }
         }
         if let Some(error) = failure {
-            join_all(doors.iter().map(stop)).await;
+            join_all(handles.iter().map(stop)).await;
             return Err(error);
         }
-        Ok(Self(Rc::new(Inner::new(frame.common, doors.into()))))
+        Ok(Self(Rc::new(Inner::new(frame.common, handles.into()))))
     }
 
     /// Does something with each shard, on its reactor, side by side; gives the results, or the first
@@ -434,7 +433,7 @@ impl Pool {
         T: Send + 'static,
         F: Future<Output = Result<T>> + 'static,
     {
-        let calls = self.0.doors.iter().map(|door| door.call(work.clone()));
+        let calls = self.0.handles.iter().map(|handle| handle.call(work.clone()));
         join_all(calls).await.into_iter().collect()
     }
 
@@ -448,6 +447,6 @@ impl Pool {
 
     /// Ends the tasks of all shards.
     pub(super) async fn stop(&self) {
-        join_all(self.0.doors.iter().map(stop)).await;
+        join_all(self.0.handles.iter().map(stop)).await;
     }
 }

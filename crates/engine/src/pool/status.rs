@@ -5,12 +5,12 @@ use std::rc::Rc;
 
 use super::{Pool, Rejoin};
 use crate::address::BLOCK;
-use crate::door::Door;
 use crate::error::Result;
 use crate::format::label::{Label, Layout, LogKind};
 use crate::log;
 use crate::segment::{DriveCounters, DriveState};
 use crate::shard::Shard;
+use crate::shard_handle::ShardHandle;
 
 /// A pool, for people and metrics.
 #[derive(Clone, Debug)]
@@ -178,7 +178,7 @@ impl Pool {
     /// was the last. `None` while a shard is on another reactor, or closed.
     #[must_use]
     pub fn uncarried(&self) -> Option<Vec<Range<u64>>> {
-        self.0.doors.iter().map(Door::uncarried).collect()
+        self.0.handles.iter().map(ShardHandle::uncarried).collect()
     }
 
     /// How the pool is doing now: each shard is asked on its reactor.

@@ -14,6 +14,7 @@ use crate::volume::Volume;
 mod at_once;
 mod beyond;
 mod copies;
+mod crossing;
 mod discards;
 mod graces;
 mod halves;

@@ -137,7 +137,7 @@ impl Pool {
         let volumes = self.0.volumes.borrow();
         let none = || Error::new(Kind::NotFound, format!("no volume is called {name}"));
         let state = Arc::clone(volumes.get(name).ok_or_else(none)?);
-        Ok(Volume::new(Arc::clone(&self.0.doors), state, &self.0.common))
+        Ok(Volume::new(Arc::clone(&self.0.handles), state, &self.0.common))
     }
 
     /// Makes a volume, which takes no space until it is written to.

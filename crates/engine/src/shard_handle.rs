@@ -1,9 +1,7 @@
-//! The way to a shard, from any reactor.
+//! How a shard is reached, from any reactor.
 //!
-//! A request that is made on the shard's reactor calls the shard. One that is made elsewhere sends a
-//! parcel there, in which the data travels by copy, and awaits it back. Parcels are used again and
-//! hands, the tasks that attend to them, live as long as the shard, so that this way allocates nothing
-//! once it is warm.
+//! A request that is made on the shard's reactor calls the shard. One that is made elsewhere goes there by that reactor's
+//! [`RequestQueue`], which is made when it is first needed.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -16,9 +14,12 @@ use reactor::Handle;
 use stdx::num::u64_of;
 
 use crate::address::Key as BlockKey;
-use crate::error::{Error, Kind, Result};
-use crate::parcel::{self, Lane, Request};
+use crate::error::Result;
 use crate::reading::{self, Begun};
+use crate::remote::queue::Call;
+use crate::remote::reception::Reception;
+use crate::remote::server;
+use crate::remote::{Operation, RequestQueue, gone};
 use crate::shard::{Copy, Outcome, Shard};
 use crate::volume::State;
 use crate::writing::{Way, Writing};
@@ -37,6 +38,9 @@ static IDS: AtomicU64 = AtomicU64::new(1);
 thread_local! {
     /// The shards of this reactor. Their tasks keep them.
     static HERE: RefCell<Vec<(u64, Weak<Shard>)>> = const { RefCell::new(Vec::new()) };
+
+    /// The queues of this reactor to shards of others, by the shards' numbers. Their tasks keep them.
+    static THERE: RefCell<Vec<(u64, Weak<RequestQueue>)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The shard `key` stands for, if it is on this reactor.
@@ -47,24 +51,19 @@ fn here(key: Key) -> Option<Rc<Shard>> {
     })
 }
 
-pub fn gone() -> Error {
-    Error::new(Kind::Gone, "the volume was closed or deleted")
-}
-
 /// A way to a shard. Cloning shares it.
 #[derive(Clone, Debug)]
-pub struct Door {
+pub struct ShardHandle {
     key: Key,
-    lane: Arc<Lane>,
+    reception: Arc<Reception>,
     /// Its reactor, if that is not the pool's own.
     reactor: Option<Handle>,
 }
 
-impl Door {
+impl ShardHandle {
     /// On the shard's reactor: opens the way to it. `reactor` is how the pool's own reactor reaches
-    /// this one, if it is another. `hands` requests of other reactors are attended to at a time; 0
-    /// when there is no other.
-    pub fn open(shard: &Rc<Shard>, reactor: Option<Handle>, hands: usize) -> Self {
+    /// this one, if it is another. `serves` requests of other reactors, if there are any.
+    pub fn open(shard: &Rc<Shard>, reactor: Option<Handle>, serves: bool) -> Self {
         let id = IDS.fetch_add(1, Ordering::Relaxed);
         let slot = HERE.with_borrow_mut(|here| {
             let free = here.iter().position(|(_, shard)| shard.strong_count() == 0);
@@ -75,19 +74,44 @@ impl Door {
             here[slot] = (id, Rc::downgrade(shard));
             slot
         });
-        let lane = Arc::<Lane>::default();
-        if hands == 0 {
-            lane.close();
+        let reception = Arc::<Reception>::default();
+        match serves {
+            true => drop(reactor::spawn(server::serve(Rc::clone(shard), Arc::clone(&reception)))),
+            false => reception.close(),
         }
-        for _ in 0..hands {
-            reactor::spawn(parcel::attend(Arc::clone(&lane), Rc::clone(shard)));
-        }
-        Self { key: Key { slot, id }, lane, reactor }
+        Self { key: Key { slot, id }, reception, reactor }
     }
 
-    /// Lets the hands go. What is under way is finished, what waits is refused.
+    /// Serves other reactors no more. What is under way is finished, what waits is refused.
     pub fn close(&self) {
-        self.lane.close();
+        self.reception.close();
+    }
+
+    /// This reactor's queue to the shard, which is on another.
+    fn queue(&self) -> Result<Rc<RequestQueue>> {
+        let id = self.key.id;
+        let known = THERE.with_borrow(|there| {
+            there.iter().find(|(shard, _)| *shard == id).and_then(|(_, queue)| queue.upgrade())
+        });
+        known.map_or_else(|| self.join(), Ok)
+    }
+
+    #[cold]
+    fn join(&self) -> Result<Rc<RequestQueue>> {
+        let (queue, end) = RequestQueue::new();
+        self.reception.join(end)?;
+        drop(reactor::spawn(Rc::clone(&queue).answers()));
+        THERE.with_borrow_mut(|there| {
+            there.retain(|(_, queue)| queue.strong_count() > 0);
+            there.push((self.key.id, Rc::downgrade(&queue)));
+        });
+        Ok(queue)
+    }
+
+    /// Has the shard's reactor do what is asked; `take` has what was read.
+    async fn ask(&self, call: Call<'_>, take: impl FnOnce(&[u8])) -> Result<()> {
+        let queue = self.queue()?;
+        queue.call(call, take).await
     }
 
     /// Reads bytes of a volume, all of this shard's blocks.
@@ -98,8 +122,9 @@ impl Door {
         match here(self.key) {
             Some(shard) => shard.read_bytes(volume, offset, out).await,
             None => {
-                let parcel = self.lane.parcel(volume, Request::Read, offset, u64_of(out.len()));
-                self.lane.carry(parcel, |bytes| out.copy_from_slice(bytes)).await
+                let (operation, length) = (Operation::Read, u64_of(out.len()));
+                let call = Call { operation, volume, source: None, offset, length, data: &[] };
+                self.ask(call, |bytes| out.copy_from_slice(bytes)).await
             }
         }
     }
@@ -165,9 +190,8 @@ impl Door {
     /// # Errors
     /// As there.
     pub async fn send_write(&self, volume: &Arc<State>, offset: u64, data: &[u8]) -> Result<()> {
-        let mut parcel = self.lane.parcel(volume, Request::Write, offset, u64_of(data.len()));
-        parcel.bytes.extend_from_slice(data);
-        self.lane.carry(parcel, |_| {}).await
+        let (operation, length) = (Operation::Write, u64_of(data.len()));
+        self.ask(Call { operation, volume, source: None, offset, length, data }, |_| {}).await
     }
 
     /// Makes a hole of whole blocks of a volume; durable when this returns.
@@ -178,8 +202,9 @@ impl Door {
         match here(self.key) {
             Some(shard) => shard.punch_bytes(volume, offset, length).await,
             None => {
-                let parcel = self.lane.parcel(volume, Request::Punch, offset, length);
-                self.lane.carry(parcel, |_| {}).await
+                let operation = Operation::Punch;
+                let call = Call { operation, volume, source: None, offset, length, data: &[] };
+                self.ask(call, |_| {}).await
             }
         }
     }
@@ -193,10 +218,10 @@ impl Door {
         match here(self.key) {
             Some(shard) => Box::pin(shard.copy_bytes(to, from, copy)).await,
             None => {
-                let request = Request::Copy { from: copy.from };
-                let mut parcel = self.lane.parcel(to, request, copy.to, copy.length);
-                parcel.source = Some(Arc::clone(from));
-                self.lane.carry(parcel, |_| {}).await
+                let Copy { from: first, to: offset, length } = copy;
+                let (operation, source) = (Operation::Copy { from: first }, Some(from));
+                let call = Call { operation, volume: to, source, offset, length, data: &[] };
+                self.ask(call, |_| {}).await
             }
         }
     }

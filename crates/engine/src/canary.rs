@@ -78,6 +78,8 @@ pub enum Step {
     SweepHearsShared,
     /// What was moved is in the map before its old place is counted.
     ReclaimLearnt,
+    /// Of a block that is lost goes what it had where it was found lost, and not what was written meanwhile.
+    LostLooks,
     /// What a volume had is taken away once nobody writes there any more.
     TakesAwayWriters,
     /// What lies beyond a volume's end is taken away before it is made larger.
@@ -133,7 +135,7 @@ pub enum Step {
 }
 
 impl Step {
-    pub const ALL: [Self; 39] = [
+    pub const ALL: [Self; 40] = [
         Self::TrimTells,
         Self::TrimControl,
         Self::CheckpointFlush,
@@ -147,6 +149,7 @@ impl Step {
         Self::SweepHearsReferences,
         Self::SweepHearsShared,
         Self::ReclaimLearnt,
+        Self::LostLooks,
         Self::TakesAwayWriters,
         Self::GrowTakesAway,
         Self::PartTurns,

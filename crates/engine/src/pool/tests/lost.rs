@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::address::{Encoding, Key, Location, Method, View};
+use crate::canary::{Step, misses};
 use crate::dump::{Given, Severity, Spec, Structure, dump};
 use crate::format;
 use crate::log::Found;
@@ -188,6 +189,11 @@ fn a_block_written_while_its_loss_is_on_its_way_is_whole() {
         assert_eq!(rig.pool.audit_space().await.unwrap().live, BLOCKS - 1);
         rig.pool.close().await.unwrap();
     });
+}
+
+#[test]
+fn the_look_of_what_is_lost_for_what_was_written_is_missed() {
+    misses(Step::LostLooks, "is Lost", a_block_written_while_its_loss_is_on_its_way_is_whole);
 }
 
 /// Whoever shares a lost block has lost it, too, each until it is written.

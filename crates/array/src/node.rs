@@ -17,7 +17,7 @@ use crate::events::Events;
 use crate::jobs::Jobs;
 use crate::limits::{DRAIN, START_PATIENCE};
 use crate::serving::Serving;
-use crate::serving::crew::Crew;
+use crate::serving::reactors::Reactors;
 use crate::state::StateDir;
 use crate::{Error, Result, change, cpus};
 
@@ -78,7 +78,7 @@ pub struct Node {
     pub(crate) started: SystemTime,
     pub(crate) events: Events,
     /// What runs it, to be asked whatever a change is waiting for.
-    crew: Arc<Crew>,
+    reactors: Arc<Reactors>,
     /// What refused Connects are asked of, likewise.
     target: Arc<Target>,
     /// Who has everything else.
@@ -147,7 +147,7 @@ impl Node {
         let (jobs, interrupted) = Jobs::load(&dir, &state);
         let events = Events::open(dir.path());
         let state_dir = dir.path().to_owned();
-        let (crew, target) = (serving.crew(), serving.target());
+        let (reactors, target) = (serving.reactors(), serving.target());
         let owner = Owner::start(Owned {
             dir: Arc::new(dir),
             state: Arc::new(state),
@@ -162,7 +162,7 @@ impl Node {
             settings: asked,
             started: SystemTime::now(),
             events,
-            crew,
+            reactors,
             target,
             owner: Arc::new(owner),
         });
@@ -240,7 +240,7 @@ impl Node {
 
     /// Asks every reactor for a sign of life.
     pub fn pulse(&self) -> Vec<reactor::Call<()>> {
-        self.crew.pulse()
+        self.reactors.pulse()
     }
 
     /// Keeps what happened in subsystems, for hosts that ask after a restart.

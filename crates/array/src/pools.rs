@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::config::Settings;
-use crate::serving::crew::Crew;
+use crate::serving::reactors::Reactors;
 use crate::space::Watch;
 use crate::{Error, Result};
 
@@ -141,7 +141,7 @@ impl Known {
 /// All pools of a node. What readers look at is a copy of it.
 #[derive(Clone, Debug)]
 pub struct Pools {
-    crew: Arc<Crew>,
+    reactors: Arc<Reactors>,
     discard: bool,
     /// Where drives are searched for, beside where they were.
     folders: Vec<PathBuf>,
@@ -157,10 +157,10 @@ pub struct Pools {
 }
 
 impl Pools {
-    /// No pools yet, to be opened on the reactors of `crew`.
-    pub fn new(crew: Arc<Crew>, settings: &Settings) -> Self {
+    /// No pools yet, to be opened on `reactors`.
+    pub fn new(reactors: Arc<Reactors>, settings: &Settings) -> Self {
         Self {
-            crew,
+            reactors,
             discard: !settings.keeps_free_space,
             folders: settings.drive_folders.clone(),
             known: BTreeMap::new(),
@@ -202,7 +202,7 @@ impl Pools {
     pub fn opener(&self) -> Opener {
         Opener {
             reactors: self.reactors(),
-            shared: self.crew.len() > 1,
+            shared: self.reactors.len() > 1,
             discard: self.discard,
             folders: self.folders.clone(),
         }
@@ -246,7 +246,7 @@ impl Pools {
             open.filter(|pool| pool.home().id() == id).count()
         };
         let mut handles: Vec<_> =
-            (0..self.crew.len()).map(|index| self.crew.acceptor(index).clone()).collect();
+            (0..self.reactors.len()).map(|index| self.reactors.acceptor(index).clone()).collect();
         handles.sort_by_key(|handle| managed(handle.id()));
         handles
     }

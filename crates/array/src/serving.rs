@@ -26,11 +26,11 @@ mod apply;
 #[cfg(feature = "canary")]
 mod canary;
 mod counters;
-pub(crate) mod crew;
 mod cuts;
 pub(crate) mod listen;
 mod lobby;
 pub(crate) mod media;
+pub(crate) mod reactors;
 mod seldom;
 mod signal;
 mod snapshot;
@@ -39,10 +39,10 @@ mod words;
 use apply::Lingering;
 pub(crate) use apply::is_same_medium;
 pub use counters::Collector;
-use crew::Crew;
 pub(crate) use cuts::{Cut, drained};
 use listen::Listening;
 use media::Media;
+use reactors::Reactors;
 pub use snapshot::Snapshot;
 use snapshot::namespace_uuid;
 use words::{ana_state, refused, wire};
@@ -55,7 +55,7 @@ pub(crate) type Place = (Nqn, u32);
 pub struct Serving {
     node: Uuid,
     target: Arc<Target>,
-    crew: Arc<Crew>,
+    reactors: Arc<Reactors>,
     media: BTreeMap<Place, Media>,
     /// Media of namespaces that were removed, and are in use still.
     lingering: Vec<Lingering>,
@@ -78,9 +78,9 @@ impl Serving {
     /// # Errors
     /// `Failed` when a reactor cannot be had.
     pub fn start(settings: &Settings, node: Uuid, state_dir: &Path, seen: Seen) -> Result<Self> {
-        let crew = Arc::new(Crew::start(settings)?);
+        let reactors = Arc::new(Reactors::start(settings)?);
         #[cfg(feature = "canary")]
-        canary::watch(crew.acceptor(0));
+        canary::watch(reactors.acceptor(0));
         let target = Target::new(Identity::default());
         target.set_strict_host_names(settings.strict_host_names);
         target.set_host_controllers(settings.bounds.host_controllers);
@@ -88,8 +88,8 @@ impl Serving {
         Ok(Self {
             node,
             target,
-            pools: Pools::new(Arc::clone(&crew), settings),
-            crew,
+            pools: Pools::new(Arc::clone(&reactors), settings),
+            reactors,
             media: BTreeMap::new(),
             lingering: Vec::new(),
             cuts: Vec::new(),
@@ -114,8 +114,8 @@ impl Serving {
     }
 
     /// The reactors.
-    pub fn crew(&self) -> Arc<Crew> {
-        Arc::clone(&self.crew)
+    pub fn reactors(&self) -> Arc<Reactors> {
+        Arc::clone(&self.reactors)
     }
 
     /// What is served to hosts.
@@ -208,12 +208,12 @@ impl Serving {
         for controller in self.target.controllers() {
             controller.close_queues();
         }
-        if !self.crew.wait_until_idle(DRAIN) {
+        if !self.reactors.wait_until_idle(DRAIN) {
             let seconds = Duration::as_secs(&DRAIN);
             tracing::warn!("connections were still open after {seconds} s, and are cut off");
         }
         self.pools.close();
-        self.crew.stop();
+        self.reactors.stop();
     }
 }
 

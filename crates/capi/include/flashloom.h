@@ -124,7 +124,7 @@ void fl_options_free(fl_options *options);
  *   tos               type of service, or traffic class
  *   so-priority       priority of the connections
  *   fencing           "proven", or "trusted" for targets that execute nothing of a lost association
- *   cures             what makes it fast: "default", "all", "none" or names with commas between; "-NAME" takes one off
+ *   optimizations     what makes it fast: "default", "all", "none" or names with commas between; "-NAME" takes one off
  *   cpu               CPU of the library's thread for a namespace
  *   poll              "adaptive" (spins a little, then sleeps), "busy" (never sleeps) or "interrupt": how that thread
  *                     waits, and how fl_queue_wait does

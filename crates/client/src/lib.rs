@@ -25,8 +25,8 @@ pub use buffer::{ALIGN, Buffer};
 pub use command::Command;
 pub use error::Error;
 pub use initiator::{
-    Address, CopyLimits, Cures, Deallocate, DiscoveryLog, Fencing, Fua, Geometry, HostIdentity,
-    PathPolicy, Remote, Supports,
+    Address, CopyLimits, Deallocate, DiscoveryLog, Fencing, Fua, Geometry, HostIdentity,
+    Optimizations, PathPolicy, Remote, Supports,
 };
 pub use namespace::Namespace;
 pub use options::Options;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use initiator::{Address, Cures, DiscoveryLog, Fencing, HostIdentity, PathPolicy, Remote};
+use initiator::{Address, DiscoveryLog, Fencing, HostIdentity, Optimizations, PathPolicy, Remote};
 use reactor::PollPolicy;
 
 use crate::Error;
@@ -72,7 +72,7 @@ impl Options {
     /// | `tos` | type of service, or traffic class |
     /// | `so-priority` | priority of the connections |
     /// | `fencing` | `proven` or `trusted`, see [`Fencing`] |
-    /// | `cures` | what makes it fast: `default`, `all`, `none` or names with commas between; `-NAME` takes one off |
+    /// | `optimizations` | what makes it fast: `default`, `all`, `none` or names with commas between; `-NAME` takes one off |
     /// | `cpu` | CPU of the serving thread |
     /// | `poll` | `adaptive`, `busy` or `interrupt` |
     ///
@@ -109,7 +109,9 @@ impl Options {
             "nr-poll-queues" => {
                 connect.poll_queues = number(value).ok_or_else(|| wrong("a count"))?;
             }
-            "cures" => connect.cures = value.parse::<Cures>().map_err(|why| wrong(&why))?,
+            "optimizations" | "cures" => {
+                connect.optimizations = value.parse::<Optimizations>().map_err(|why| wrong(&why))?
+            }
             "queue-size" => {
                 connect.queue_size =
                     number(value).filter(|&count| count > 1).ok_or_else(|| wrong("2 or more"))?;
@@ -220,6 +222,7 @@ mod tests {
             ("fencing", "trusted"),
             ("hostid", "00112233-4455-6677-8899-aabbccddeeff"),
             ("nr-poll-queues", "2"),
+            // What it was called before.
             ("cures", "all,-batching"),
             ("path", "192.0.2.2"),
             ("path", "[fd00::1]:4421"),
@@ -234,7 +237,10 @@ mod tests {
         assert_eq!((connect.ctrl_loss, connect.keep_alive), (None, Duration::from_millis(1500)));
         assert_eq!((connect.fencing, options.poll), (Fencing::Trusted, PollPolicy::Busy));
         assert_eq!((connect.poll_queues, options.remote.host.id[15]), (2, 0xff));
-        assert_eq!(connect.cures, Cures::all().without(initiator::Cure::Batching));
+        assert_eq!(
+            connect.optimizations,
+            Optimizations::all().without(initiator::Optimization::Batching)
+        );
         let remotes = options.remotes();
         let places: Vec<_> = remotes.iter().map(|r| (&*r.traddr, r.trsvcid)).collect();
         assert_eq!(places, [("192.0.2.1", 8009), ("192.0.2.2", 8009), ("[fd00::1]", 4421)]);
@@ -251,7 +257,7 @@ mod tests {
             ("data-digest", "maybe", "on or off"),
             ("io-timeout", "soon", "a time"),
             ("hostid", "17", "UUID"),
-            ("cures", "speed", "busy-poll"),
+            ("optimizations", "speed", "busy-poll"),
             ("path", "array:nvme", "an address"),
             ("path-policy", "best", "round-robin"),
             ("colour", "blue", "no option `colour`"),

@@ -6,7 +6,7 @@
 
 mod bounded;
 pub mod client;
-mod door;
+mod extract;
 pub mod limits;
 mod metrics;
 mod routes;

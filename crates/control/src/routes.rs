@@ -21,7 +21,7 @@ use utoipa::{IntoParams, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::door::{Answer, Document, Path, Query, Refusal, blocking};
+use crate::extract::{Answer, Document, Path, Query, Refusal, blocking};
 use crate::metrics::scrape::Scrapes;
 
 mod jobs;

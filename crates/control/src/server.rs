@@ -14,7 +14,7 @@ use tokio::net::UnixListener;
 use utoipa::openapi::OpenApi;
 
 use crate::bounded::{Bounded, Caller};
-use crate::door;
+use crate::extract;
 use crate::limits::{CONNECTIONS, REQUEST_BYTES, SILENCE};
 use crate::routes;
 
@@ -38,7 +38,7 @@ pub(crate) fn router(node: Arc<Node>) -> Router {
         .fallback(routes::unknown)
         .method_not_allowed_fallback(routes::wrong_method)
         .layer(DefaultBodyLimit::max(REQUEST_BYTES))
-        .layer(axum::middleware::from_fn(door::name_caller))
+        .layer(axum::middleware::from_fn(extract::name_caller))
         .with_state(node)
 }
 

@@ -1,9 +1,9 @@
-//! `flashloom bench ablation`: the host's side with each cure off, on, and with all of them.
+//! `flashloom bench ablation`: the host's side with each optimization off, on, and with all of them.
 
 mod drive;
 
 use indicatif::ProgressBar;
-use initiator::{Cure, Cures, Remote};
+use initiator::{Optimization, Optimizations, Remote};
 use reactor::{Config, Reactor};
 use serde::Serialize;
 
@@ -23,8 +23,8 @@ struct Row {
     load: &'static str,
     /// What is on, in words of the table.
     setting: String,
-    /// The cures that were on.
-    cures: String,
+    /// The optimizations that were on.
+    optimizations: String,
     #[serde(flatten)]
     measured: Measured,
     /// Reads a second, in those of the setting with all off.
@@ -52,37 +52,60 @@ pub fn run(global: &Global, args: &AblationArgs) -> Outcome {
     }
 }
 
-/// The cures that a load is about.
-fn concerned(load: Load) -> &'static [Cure] {
+/// The optimizations that a load is about.
+fn concerned(load: Load) -> &'static [Optimization] {
     match load {
-        Load::Qd1 => {
-            &[Cure::Affinity, Cure::Direct, Cure::Polled, Cure::Hints, Cure::BusyPoll, Cure::Groups]
-        }
-        Load::Qd32 => &[
-            Cure::Affinity,
-            Cure::Direct,
-            Cure::Polled,
-            Cure::List,
-            Cure::Hints,
-            Cure::BusyPoll,
-            Cure::Groups,
+        Load::Qd1 => &[
+            Optimization::Affinity,
+            Optimization::Direct,
+            Optimization::Polled,
+            Optimization::Hints,
+            Optimization::BusyPoll,
+            Optimization::Groups,
         ],
-        Load::Qd128 => &[Cure::Affinity, Cure::Direct, Cure::List, Cure::Hints, Cure::Batching],
-        Load::Many => &[Cure::Direct, Cure::List, Cure::Hints, Cure::Batching],
-        Load::Beside => &[Cure::Maps, Cure::Affinity, Cure::List, Cure::Hints, Cure::Batching],
+        Load::Qd32 => &[
+            Optimization::Affinity,
+            Optimization::Direct,
+            Optimization::Polled,
+            Optimization::List,
+            Optimization::Hints,
+            Optimization::BusyPoll,
+            Optimization::Groups,
+        ],
+        Load::Qd128 => &[
+            Optimization::Affinity,
+            Optimization::Direct,
+            Optimization::List,
+            Optimization::Hints,
+            Optimization::Batching,
+        ],
+        Load::Many => {
+            &[Optimization::Direct, Optimization::List, Optimization::Hints, Optimization::Batching]
+        }
+        Load::Beside => &[
+            Optimization::Maps,
+            Optimization::Affinity,
+            Optimization::List,
+            Optimization::Hints,
+            Optimization::Batching,
+        ],
     }
 }
 
-/// The settings of a table: all off, each cure alone, all but each cure, all on. Cures of `base` that the table
+/// The settings of a table: all off, each optimization alone, all but each optimization, all on. Optimizations of `base` that the table
 /// is not about stay as they are.
-fn settings(cures: &[Cure], base: Cures) -> Vec<(String, Cures)> {
-    let none = cures.iter().fold(base, |on, &cure| on.without(cure));
-    let all = cures.iter().fold(none, |on, &cure| on.with(cure));
-    let alone = cures.iter().map(|&cure| (format!("{cure} alone"), none.with(cure)));
-    let but = cures.iter().map(|&cure| (format!("all but {cure}"), all.without(cure)));
+fn settings(optimizations: &[Optimization], base: Optimizations) -> Vec<(String, Optimizations)> {
+    let none = optimizations.iter().fold(base, |on, &optimization| on.without(optimization));
+    let all = optimizations.iter().fold(none, |on, &optimization| on.with(optimization));
+    let alone = optimizations
+        .iter()
+        .map(|&optimization| (format!("{optimization} alone"), none.with(optimization)));
+    let but = optimizations
+        .iter()
+        .map(|&optimization| (format!("all but {optimization}"), all.without(optimization)));
     let mut settings = vec![("all off".to_owned(), none)];
     settings.extend(alone);
-    if cures.len() > 1 {
+    if optimizations.len() > 1 {
         settings.extend(but);
         settings.push(("all on".to_owned(), all));
     }
@@ -90,39 +113,40 @@ fn settings(cures: &[Cure], base: Cures) -> Vec<(String, Cures)> {
 }
 
 /// The settings of a load's table.
-fn settings_of(args: &AblationArgs, load: Load) -> Vec<(String, Cures)> {
-    let cures = if args.cure.is_empty() { concerned(load) } else { &args.cure };
-    settings(cures, args.connect.cures.unwrap_or(Cures::none()))
+fn settings_of(args: &AblationArgs, load: Load) -> Vec<(String, Optimizations)> {
+    let optimizations =
+        if args.optimization.is_empty() { concerned(load) } else { &args.optimization };
+    settings(optimizations, args.connect.optimizations.unwrap_or(Optimizations::none()))
 }
 
 fn measure(args: &AblationArgs, load: Load, bar: &ProgressBar) -> Outcome<Vec<Row>> {
     let settings = settings_of(args, load);
     let mut runs = vec![Vec::new(); settings.len()];
     for round in 1..=args.rounds {
-        for ((setting, cures), runs) in settings.iter().zip(&mut runs) {
+        for ((setting, optimizations), runs) in settings.iter().zip(&mut runs) {
             let (load_name, rounds) = (load.name(), args.rounds);
             bar.set_message(format!("{load_name}, round {round} of {rounds}: {setting}"));
-            runs.push(one(args, load, *cures)?);
+            runs.push(one(args, load, *optimizations)?);
             bar.inc(1);
         }
     }
     let medians: Vec<_> = runs.iter().map(|runs| Measured::median(runs)).collect();
     let off = medians[0].iops;
-    let rows = settings.into_iter().zip(medians).map(|((setting, cures), measured)| Row {
+    let rows = settings.into_iter().zip(medians).map(|((setting, optimizations), measured)| Row {
         load: load.name(),
         setting,
-        cures: cures.to_string(),
+        optimizations: optimizations.to_string(),
         ratio: if off > 0.0 { measured.iops / off } else { 0.0 },
         measured,
     });
     Ok(rows.collect())
 }
 
-/// The remote with these cures, and queues enough for them to matter.
-fn remote(args: &AblationArgs, load: Load, cures: Cures) -> Remote {
+/// The remote with these optimizations, and queues enough for them to matter.
+fn remote(args: &AblationArgs, load: Load, optimizations: Optimizations) -> Remote {
     let mut remote = args.connect.remote();
     let options = &mut remote.options;
-    options.cures = cures;
+    options.optimizations = optimizations;
     if options.io_queues == 1 {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let cpus = u16::try_from(cpus).unwrap_or(1);
@@ -135,13 +159,13 @@ fn remote(args: &AblationArgs, load: Load, cures: Cures) -> Remote {
 }
 
 /// One run of one setting.
-fn one(args: &AblationArgs, load: Load, cures: Cures) -> Outcome<Measured> {
+fn one(args: &AblationArgs, load: Load, optimizations: Optimizations) -> Outcome<Measured> {
     let name = "flashloom-bench".to_owned();
     let config = Config { cpu: args.cpu, poll: args.poll.policy(), name };
     let failed = |error: reactor::Error| Failure::new(Exit::Failed, error);
     let reactor = Reactor::start(config).map_err(failed)?;
     let run = Run {
-        remote: remote(args, load, cures),
+        remote: remote(args, load, optimizations),
         nsid: args.connect.nsid,
         load,
         seconds: args.seconds,
@@ -157,7 +181,7 @@ fn one(args: &AblationArgs, load: Load, cures: Cures) -> Outcome<Measured> {
 
 /// The table, as Markdown.
 fn markdown(rows: &[Row]) -> String {
-    let head = "| load | cures | reads/s | mean us | p50 us | p99 us | p99.99 us | writer MB/s \
+    let head = "| load | optimizations | reads/s | mean us | p50 us | p99 us | p99.99 us | writer MB/s \
                 | busy us per I/O | sends per I/O | ratio to all off |\n\
                 |---|---|---|---|---|---|---|---|---|---|---|\n";
     let line = |row: &Row| {
@@ -178,9 +202,11 @@ mod tests {
 
     #[test]
     fn each_cure_is_measured_alone_and_left_out() {
-        let settings = settings(&[Cure::List, Cure::Hints], Cures::none());
-        let shown: Vec<_> =
-            settings.iter().map(|(name, cures)| (name.as_str(), cures.to_string())).collect();
+        let settings = settings(&[Optimization::List, Optimization::Hints], Optimizations::none());
+        let shown: Vec<_> = settings
+            .iter()
+            .map(|(name, optimizations)| (name.as_str(), optimizations.to_string()))
+            .collect();
         let wanted = [
             ("all off", "none"),
             ("list alone", "list"),
@@ -189,14 +215,16 @@ mod tests {
             ("all but hints", "list"),
             ("all on", "list,hints"),
         ];
-        assert!(shown.iter().map(|(name, cures)| (*name, cures.as_str())).eq(wanted));
+        assert!(
+            shown.iter().map(|(name, optimizations)| (*name, optimizations.as_str())).eq(wanted)
+        );
     }
 
     #[test]
     fn what_is_not_looked_at_stays() {
-        let base = Cures::none().with(Cure::Direct).with(Cure::Maps);
-        let [off, on] = &super::settings(&[Cure::Maps], base)[..] else { panic!() };
-        assert_eq!((off.1, on.1), (base.without(Cure::Maps), base));
+        let base = Optimizations::none().with(Optimization::Direct).with(Optimization::Maps);
+        let [off, on] = &super::settings(&[Optimization::Maps], base)[..] else { panic!() };
+        assert_eq!((off.1, on.1), (base.without(Optimization::Maps), base));
     }
 
     #[test]
@@ -205,7 +233,7 @@ mod tests {
         let row = Row {
             load: "qd1",
             setting: "all on".to_owned(),
-            cures: "direct".to_owned(),
+            optimizations: "direct".to_owned(),
             measured,
             ratio: 1.254,
         };

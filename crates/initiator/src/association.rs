@@ -12,9 +12,9 @@ use nvme::status::Status;
 use zerocopy::IntoBytes;
 
 use crate::Error;
-use crate::cures::{Cure, Cures};
 use crate::host::HostIdentity;
 use crate::limits::{ADMIN_IN_CAPSULE_BYTES, ADMIN_QUEUE_ENTRIES, QUEUE_SIZE};
+use crate::optimizations::{Optimization, Optimizations};
 use crate::queue::{Data, Queue};
 
 /// How a host connects.
@@ -52,7 +52,7 @@ pub struct Options {
     /// I/O queues beside them for polled commands.
     pub poll_queues: u16,
     /// What makes it fast, switch by switch.
-    pub cures: Cures,
+    pub optimizations: Optimizations,
     /// Commands outstanding on each I/O queue, as far as the controller takes that many.
     pub queue_size: u16,
 }
@@ -87,7 +87,7 @@ impl Default for Options {
             io_queues: 1,
             write_queues: 0,
             poll_queues: 0,
-            cures: Cures::default(),
+            optimizations: Optimizations::default(),
             queue_size: QUEUE_SIZE,
         }
     }
@@ -104,7 +104,7 @@ impl Options {
     /// How many of `granted` queues are in the map of everything (or of what is no read), of reads, and of polled
     /// commands. A class that gets none goes with everything; a single queue is everybody's.
     pub(crate) fn share(&self, granted: usize) -> [usize; 3] {
-        if !self.cures.has(Cure::Maps) {
+        if !self.optimizations.has(Optimization::Maps) {
             return [granted, 0, 0];
         }
         let io = usize::from(self.io_queues.max(1));
@@ -193,8 +193,8 @@ impl Association {
             )));
         }
         let (mut queue, _) = self.connect(qid, depth, self.in_capsule).await?;
-        let cures = &self.options.cures;
-        queue.set_spin(cures.has(Cure::Polled).then_some(cures.spin));
+        let optimizations = &self.options.optimizations;
+        queue.set_spin(optimizations.has(Optimization::Polled).then_some(optimizations.spin));
         Ok(queue)
     }
 
@@ -204,7 +204,7 @@ impl Association {
     }
 
     async fn connect(&self, qid: u16, depth: u16, in_capsule: u32) -> Result<(Queue, u16), Error> {
-        let cures = &self.options.cures;
+        let optimizations = &self.options.optimizations;
         let options = host::Options {
             commands: depth,
             timeout: self.options.timeout,
@@ -213,9 +213,11 @@ impl Association {
                 data_digest: self.options.data_digest,
                 tos: self.options.tos,
                 priority: self.options.priority,
-                hints: cures.has(Cure::Hints),
-                busy_poll: cures.has(Cure::BusyPoll).then_some(cures.busy_poll),
-                grouped: qid > 0 && cures.has(Cure::Groups),
+                hints: optimizations.has(Optimization::Hints),
+                busy_poll: optimizations
+                    .has(Optimization::BusyPoll)
+                    .then_some(optimizations.busy_poll),
+                grouped: qid > 0 && optimizations.has(Optimization::Groups),
             },
         };
         let connection = Connection::open(self.address, &options).await?;
@@ -279,8 +281,8 @@ mod tests {
             (asked(0, 0, 0), 1, [1, 0, 0]),
         ] {
             assert_eq!(options.share(granted), wanted, "{options:?}");
-            let cures = options.cures.without(Cure::Maps);
-            assert_eq!(Options { cures, ..options }.share(granted), [granted, 0, 0]);
+            let optimizations = options.optimizations.without(Optimization::Maps);
+            assert_eq!(Options { optimizations, ..options }.share(granted), [granted, 0, 0]);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use reactor::Nanos;
 
-use crate::cures::Batching;
+use crate::optimizations::Batching;
 
 /// What is queued and not sent.
 #[derive(Debug)]

@@ -28,7 +28,7 @@ use stdx::num::u16_of;
 
 use crate::Error;
 use crate::batch::Batch;
-use crate::cures::{Call, Cure, Cures};
+use crate::optimizations::{Call, Optimization, Optimizations};
 use crate::queue::{Data, Queue};
 use tasks::{receive, send};
 
@@ -51,7 +51,7 @@ pub struct Counters {
     pub commands: u64,
     /// System calls made to send.
     pub sends: u64,
-    /// Completions received by who waited for them ([`Cure::Polled`]).
+    /// Completions received by who waited for them ([`Optimization::Polled`]).
     pub found: u64,
 }
 
@@ -78,8 +78,8 @@ pub struct Manner {
 
 impl Manner {
     /// Of an I/O queue.
-    pub fn of(cures: &Cures, polled: bool) -> Self {
-        Self { direct: cures.has(Cure::Direct), call: cures.call(polled) }
+    pub fn of(optimizations: &Optimizations, polled: bool) -> Self {
+        Self { direct: optimizations.has(Optimization::Direct), call: optimizations.call(polled) }
     }
 }
 

@@ -11,13 +11,13 @@ mod association;
 mod batch;
 mod channel;
 mod controller;
-mod cures;
 mod discovery;
 mod error;
 mod host;
 pub mod limits;
 mod namespace;
-mod patience;
+mod optimizations;
+mod poll_backoff;
 mod queue;
 mod remote;
 #[cfg(test)]
@@ -29,7 +29,6 @@ pub use ask::{discover, identify_controller, identify_namespace};
 pub use association::{Association, Fencing, Options};
 pub use channel::Counters;
 pub use controller::Controller;
-pub use cures::{Batching, Cure, Cures};
 pub use discovery::DiscoveryLog;
 pub use error::Error;
 pub use fabric::race;
@@ -39,5 +38,6 @@ pub use namespace::{
     Registrant, Supports,
 };
 pub use nvme::ana::State as AnaState;
+pub use optimizations::{Batching, Optimization, Optimizations};
 pub use queue::{Completion, Data, Memory, Queue};
 pub use remote::{Address, Remote};

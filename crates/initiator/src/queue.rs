@@ -15,7 +15,7 @@ use reactor::Spun;
 use stdx::num::{u16_of, usize32};
 
 use crate::Error;
-use crate::patience::Patience;
+use crate::poll_backoff::PollBackoff;
 pub use data::{Data, Memory};
 
 /// A command that is done.
@@ -84,7 +84,7 @@ pub struct Queue {
     asked: bool,
     /// Where completions are waited for they are looked for, so long.
     spin: Option<Duration>,
-    patience: Patience,
+    backoff: PollBackoff,
 }
 
 impl Queue {
@@ -99,11 +99,11 @@ impl Queue {
             in_capsule,
             asked: false,
             spin: None,
-            patience: Patience::default(),
+            backoff: PollBackoff::default(),
         }
     }
 
-    /// Looks for completions where they are waited for, for so long ([`crate::Cure::Polled`]).
+    /// Looks for completions where they are waited for, for so long ([`crate::Optimization::Polled`]).
     pub(crate) fn set_spin(&mut self, spin: Option<Duration>) {
         self.spin = spin;
     }
@@ -212,16 +212,16 @@ impl Queue {
         mut look: impl FnMut(&mut Self) -> Option<T>,
     ) -> Option<T> {
         let most = self.spin?;
-        if !self.patience.looks() {
+        if !self.backoff.looks() {
             return None;
         }
         match reactor::spin(most, || look(self)) {
             Spun::Found(found) => {
-                self.patience.found();
+                self.backoff.found();
                 Some(found)
             }
             Spun::InVain => {
-                self.patience.in_vain();
+                self.backoff.in_vain();
                 None
             }
             Spun::Stopped => None,

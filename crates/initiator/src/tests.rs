@@ -18,9 +18,9 @@ use stdx::prng::Prng;
 use crate::scripted::{BLOCK, Fault, Script, Scripted};
 use crate::{Controller, Data, Error, HostIdentity, Memory, Options, Queue};
 
-mod cures;
 mod hostile;
 mod life;
+mod optimizations;
 mod paths;
 
 const SUBNQN: &str = "nqn.2026-11.io.flashloom:test";

@@ -8,14 +8,14 @@ use std::task::{Context, Poll, Waker};
 use reactor::sync::Notify;
 use reactor::{Nanos, now_exact};
 
-use crate::lane::{Failed, Lane};
+use crate::endpoint::{Endpoint, Failed};
 use crate::limits::IDLE_NS;
 use crate::worker::{Fault, Next, Part, Worker};
 
 /// A worker and those who work for it.
 pub struct Crew {
     worker: RefCell<Worker>,
-    lane: Lane,
+    endpoint: Endpoint,
     /// Hands that found nothing to do.
     idle: RefCell<Vec<Waker>>,
     /// Hands that have not left.
@@ -26,10 +26,10 @@ pub struct Crew {
 }
 
 impl Crew {
-    pub fn new(worker: Worker, lane: Lane) -> Rc<Self> {
+    pub fn new(worker: Worker, endpoint: Endpoint) -> Rc<Self> {
         Rc::new(Self {
             worker: RefCell::new(worker),
-            lane,
+            endpoint,
             idle: RefCell::default(),
             hands: Cell::new(0),
             news: Notify::new(),
@@ -79,7 +79,7 @@ impl Crew {
             let book = &self.worker().book;
             (book.share.largest(), book.share.checks(), Rc::clone(&book.payload))
         };
-        let mut room = self.lane.room(largest, checks, &payload).await;
+        let mut room = self.endpoint.room(largest, checks, &payload).await;
         let mut now = None;
         while let Some(part) = self.next(now).await {
             let command = {
@@ -87,10 +87,10 @@ impl Crew {
                 worker.fill(&part, room.bytes_mut());
                 worker.command(&part)
             };
-            let result = match self.lane.run(command, &mut room).await {
+            let result = match self.endpoint.run(command, &mut room).await {
                 Ok(()) => Ok(()),
                 Err(Failed::Command(status)) => Err(status),
-                Err(Failed::Lane(error)) => return self.fail(error.into()),
+                Err(Failed::Endpoint(error)) => return self.fail(error.into()),
             };
             let ended = now_exact();
             now = Some(ended);

@@ -6,13 +6,13 @@
 mod book;
 mod cost;
 mod crew;
+mod endpoint;
 mod engine;
 mod error;
 pub mod export;
 mod gate;
 mod job;
 mod journal;
-mod lane;
 mod ledger;
 pub mod limits;
 mod order;

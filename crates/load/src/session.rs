@@ -14,9 +14,9 @@ use reactor::file::{File, OpenOptions};
 
 use crate::Error;
 use crate::crew::Crew;
+use crate::endpoint::Endpoint;
 use crate::gate::{Gate, Stage};
 use crate::job::{Job, Plan, Target};
-use crate::lane::Lane;
 use crate::limits::{IO_DEPTH_MAX, RECONNECT_KEEP_ALIVE_NS, RECONNECT_NS};
 use crate::share::{Session, Share};
 use crate::worker::{Before, Fault, Live, Outcome, Worker};
@@ -150,8 +150,8 @@ pub struct Post {
 impl Post {
     /// Connects, runs the workers, and closes when the run does.
     pub async fn keep(self) {
-        let lane = match self.open().await {
-            Ok(lane) => lane,
+        let endpoint = match self.open().await {
+            Ok(endpoint) => endpoint,
             Err(error) => {
                 let _ = self.tell.send(Message::Failed(error));
                 return;
@@ -161,27 +161,27 @@ impl Post {
         let job = Rc::new(job);
         let lives: Vec<_> = tasks.iter().map(|task| Arc::clone(&task.live)).collect();
         for (at, task) in tasks.into_iter().enumerate() {
-            let (lane, job) = (lane.of_worker(at), Rc::clone(&job));
+            let (endpoint, job) = (endpoint.of_worker(at), Rc::clone(&job));
             let (gate, tell) = (Arc::clone(&gate), tell.clone());
             // One of them tells what all have in common.
-            reactor::spawn(task.run(lane, job, gate, tell, at == 0));
+            reactor::spawn(task.run(endpoint, job, gate, tell, at == 0));
         }
-        match &lane {
-            Lane::Namespace(namespace) => {
+        match &endpoint {
+            Endpoint::Namespace(namespace) => {
                 initiator::race(gate.wait(Stage::Close), tell_absence(namespace, &lives)).await;
                 let _ = namespace.shut_down().await;
             }
-            Lane::File { .. } => gate.wait(Stage::Close).await,
+            Endpoint::File { .. } => gate.wait(Stage::Close).await,
         }
         let _ = tell.send(Message::Closed);
     }
 
-    async fn open(&self) -> Result<Lane, Error> {
+    async fn open(&self) -> Result<Endpoint, Error> {
         let Target::Namespace { remotes, nsid, policy } = &self.job.target else {
             let logical = self.session.logical;
             let file = self.session.file.clone();
             let file = file.unwrap_or_else(|| unreachable!("a job without a remote has a file"));
-            return Ok(Lane::File { file, logical });
+            return Ok(Endpoint::File { file, logical });
         };
         let remotes = remotes_of(remotes, &self.job, |options| self.queues(options));
         let failed = |source| Error::Host { job: self.job.name.clone(), source };
@@ -196,7 +196,7 @@ impl Post {
         }
         // A job that asks for polled queues has its commands go there.
         let polled = remotes[0].options.poll_queues > 0;
-        Ok(Lane::Namespace(if polled { namespace.polled() } else { namespace }))
+        Ok(Endpoint::Namespace(if polled { namespace.polled() } else { namespace }))
     }
 
     /// A queue for each worker here, its share of the other queues, and each as deep as the workers need it.
@@ -227,14 +227,14 @@ async fn tell_absence(namespace: &Namespace, lives: &[Arc<Live>]) {
 impl Task {
     async fn run(
         self,
-        lane: Lane,
+        endpoint: Endpoint,
         job: Rc<Job>,
         gate: Arc<Gate>,
         tell: Sender<Message>,
         first: bool,
     ) {
         let worker = self.worker;
-        let message = match self.steps(lane, &gate, &tell, first).await {
+        let message = match self.steps(endpoint, &gate, &tell, first).await {
             Ok(outcome) => Message::Finished { worker, outcome: Box::new(outcome) },
             Err(Fault::Host(error)) => Message::Failed(gave_up(&job, error)),
             Err(Fault::Journal(error)) => Message::Failed(error.into()),
@@ -244,13 +244,13 @@ impl Task {
 
     async fn steps(
         self,
-        lane: Lane,
+        endpoint: Endpoint,
         gate: &Gate,
         tell: &Sender<Message>,
         first: bool,
     ) -> Result<Outcome, Fault> {
         let Self { share, before, live, .. } = self;
-        let crew = Crew::new(Worker::new(share, live, before), lane.clone());
+        let crew = Crew::new(Worker::new(share, live, before), endpoint.clone());
         let _ = tell.send(Message::Ready);
         gate.wait(Stage::Load).await;
         crew.worker().begin(reactor::now_exact());
@@ -260,7 +260,7 @@ impl Task {
         crew.worker().begin_verifying();
         crew.run(|| gate.stopped()).await?;
         let mut outcome = crew.worker().finish();
-        if let (true, Lane::Namespace(namespace)) = (first, &lane) {
+        if let (true, Endpoint::Namespace(namespace)) = (first, &endpoint) {
             outcome.reconnects = namespace.reconnects();
             outcome.card_queues = namespace.card_queues();
             outcome.counters = namespace.counters();

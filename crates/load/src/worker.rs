@@ -9,9 +9,9 @@ use stdx::prng::Prng;
 
 use crate::book::Book;
 pub use crate::book::{Before, Live, Outcome, Part};
+use crate::endpoint::Move;
 use crate::job::{Direction, Verify};
 use crate::journal;
-use crate::lane::Move;
 use crate::order::Order;
 use crate::pace::{Go, Pace};
 use crate::share::Share;
@@ -245,7 +245,7 @@ impl Worker {
         }
     }
 
-    /// The command that a part is to its lane.
+    /// The command that a part is to its endpoint.
     pub fn command(&self, part: &Part) -> Move {
         let share = &self.book.share;
         Move {

@@ -31,4 +31,4 @@ until grep -q 'nvme connect' target.log; do
 done
 nqn=$(sed -n 's/^nvme connect.* -n //p' target.log)
 "$1" bench --traddr 10.9.9.2 --trsvcid 4420 --subnqn "$nqn" --rw randread --bs 4k --queues 6 --cpus 0,1 \
-    --poll interrupt --cures default,groups --runtime 1s -o json
+    --poll interrupt --optimizations default,groups --runtime 1s -o json

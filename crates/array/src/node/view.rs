@@ -22,7 +22,7 @@ impl Node {
     pub fn status(&self) -> Result<Status> {
         let view = self.view();
         let serving = view.serving()?;
-        let reactors = self.crew.documents();
+        let reactors = self.reactors.documents();
         let current = &view.state.current;
         let (health, pools) = view.health()?;
         let uptime = SystemTime::now().duration_since(self.started).unwrap_or_default();
@@ -111,7 +111,7 @@ impl Node {
 
     /// All counters now, of the reactors that answer in time.
     pub fn metrics(&self) -> Metrics {
-        Collector::new(Arc::clone(&self.crew), Arc::clone(&self.target)).collect()
+        Collector::new(Arc::clone(&self.reactors), Arc::clone(&self.target)).collect()
     }
 }
 

@@ -101,7 +101,7 @@ impl Serving {
             if !matches!(&def.backend, Backend::Volume(volume) if volume.pool == *pool) {
                 continue;
             }
-            let media = Media::open(&def, self.crew.len() > 1, None, &self.pools);
+            let media = Media::open(&def, self.reactors.len() > 1, None, &self.pools);
             if let Err(error) = media.and_then(|media| self.provide(&place, &def, media)) {
                 failed.push(error);
             }
@@ -171,7 +171,7 @@ impl Serving {
 
     /// What binds an address that was absent, with nothing of the node.
     pub fn binder(&self) -> impl Fn(Address) -> Result<Listening> + use<> {
-        let (crew, target) = (self.crew.clone(), self.target.clone());
-        move |address| Listening::bind(&crew, &target, address)
+        let (reactors, target) = (self.reactors.clone(), self.target.clone());
+        move |address| Listening::bind(&reactors, &target, address)
     }
 }

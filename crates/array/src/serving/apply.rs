@@ -162,12 +162,12 @@ impl Serving {
                     Some(absent) if absent.is_absent() && self.is_known(&place, def) => {
                         Media::absent(absent.bytes())
                     }
-                    in_use => Media::open(def, self.crew.len() > 1, in_use, &self.pools)?,
+                    in_use => Media::open(def, self.reactors.len() > 1, in_use, &self.pools)?,
                 };
                 batch.fresh_media.insert(place, media);
             }
             Step::AddListener { address, .. } if !self.listeners.contains_key(address) => {
-                let listening = Listening::bind(&self.crew, &self.target, *address)?;
+                let listening = Listening::bind(&self.reactors, &self.target, *address)?;
                 batch.fresh_listeners.insert(*address, listening);
             }
             Step::Resize { nqn, nsid, to, .. } => {

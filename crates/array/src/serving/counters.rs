@@ -15,7 +15,7 @@ use target::Target;
 use target::budget::{Usage, usage};
 use target::metrics::{Kind, OTHER_HOSTS, Row, collect};
 
-use super::crew::{Crew, busy};
+use super::reactors::{Reactors, busy};
 use crate::limits::HOSTS_TOLD;
 
 /// Upper bounds of latency buckets in nanoseconds: three a decade, from what memory takes to what
@@ -49,13 +49,13 @@ const BOUNDS: [u64; 23] = [
 /// Asks the reactors.
 #[derive(Debug)]
 pub struct Collector {
-    crew: Arc<Crew>,
+    reactors: Arc<Reactors>,
     target: Arc<Target>,
 }
 
 impl Collector {
-    pub fn new(crew: Arc<Crew>, target: Arc<Target>) -> Self {
-        Self { crew, target }
+    pub fn new(reactors: Arc<Reactors>, target: Arc<Target>) -> Self {
+        Self { reactors, target }
     }
 
     /// All counters now, of the reactors that answer in time.
@@ -63,7 +63,8 @@ impl Collector {
         let mut namespaces: BTreeMap<(String, u32), Row> = BTreeMap::new();
         let mut hosts: BTreeMap<(String, String), Row> = BTreeMap::new();
         let mut reactors = Vec::new();
-        let answers = self.crew.ask(|| (collect(), usage())).into_iter().zip(self.crew.metrics());
+        let answers =
+            self.reactors.ask(|| (collect(), usage())).into_iter().zip(self.reactors.metrics());
         for (id, (answer, (metrics, connections))) in answers.enumerate() {
             let answers = answer.is_some();
             let (rows, budgets) = answer.unzip();

@@ -13,7 +13,7 @@ use reactor::Call;
 use target::Target;
 use target::listener::ListenerId;
 
-use super::crew::Crew;
+use super::reactors::Reactors;
 use super::seldom::Seldom;
 use super::signal::Signal;
 use crate::limits::LEFT_BEHIND;
@@ -40,10 +40,10 @@ pub struct Listening {
 
 impl Listening {
     /// Binds `address`. Hosts that connect wait until [`serve`](Self::serve).
-    pub fn bind(crew: &Arc<Crew>, target: &Arc<Target>, address: Address) -> Result<Self> {
+    pub fn bind(reactors: &Arc<Reactors>, target: &Arc<Target>, address: Address) -> Result<Self> {
         let (bound, answer) = mpsc::channel();
         let acceptor = Acceptor {
-            crew: Arc::clone(crew),
+            reactors: Arc::clone(reactors),
             target: Arc::clone(target),
             id: Arc::default(),
             open: Signal::default(),
@@ -52,7 +52,7 @@ impl Listening {
         };
         let (id, open, close) =
             (acceptor.id.clone(), acceptor.open.clone(), acceptor.close.clone());
-        let handle = crew.acceptor(usize::from(address.socket().port()));
+        let handle = reactors.acceptor(usize::from(address.socket().port()));
         let task = handle.call(move || async move {
             let socket = bind(address.socket()).await;
             let socket = socket.and_then(|socket| Ok((socket.address()?.socket(), socket)));
@@ -133,7 +133,7 @@ async fn bind(address: SocketAddr) -> std::io::Result<Listener> {
 
 /// What accepts.
 struct Acceptor {
-    crew: Arc<Crew>,
+    reactors: Arc<Reactors>,
     target: Arc<Target>,
     id: Arc<AtomicU16>,
     open: Signal,
@@ -157,7 +157,7 @@ impl Acceptor {
         match socket.accept_detached().await {
             Ok(connection) => {
                 let id = ListenerId(self.id.load(Ordering::Acquire));
-                self.crew.hand_over(connection, &self.target, id);
+                self.reactors.hand_over(connection, &self.target, id);
             }
             Err(error) => {
                 if let Some(times) = self.failed.due(reactor::now()) {

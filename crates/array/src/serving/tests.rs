@@ -195,7 +195,7 @@ fn slow_namespace(serving: &Serving, served: &Desired) -> std::thread::JoinHandl
     let host = write_to(address, nqn.as_str());
     let since = reactor::now_exact();
     let waiting = || -> u64 {
-        let rows = serving.crew.ask(target::metrics::collect).into_iter().flatten().flatten();
+        let rows = serving.reactors.ask(target::metrics::collect).into_iter().flatten().flatten();
         rows.map(|(_, row)| row.outstanding).sum()
     };
     while waiting() == 0 {

@@ -7,10 +7,10 @@ mod before;
 mod busy;
 mod case;
 mod client;
-mod cures;
 mod hostile;
 mod nbd;
 mod open;
+mod optimizations;
 mod process;
 mod resources;
 mod server;
@@ -85,15 +85,15 @@ pub fn run(options: &Options) -> Result<(), String> {
         [RESOURCES, OPEN, HOSTILE, FLOODS, nbd::NAME].contains(&&**name)
             || hostile::is_choice(name)
             || CASES.iter().any(|c| c.name == *name)
-            || cures::CASES.iter().any(|c| c.name == *name)
+            || optimizations::CASES.iter().any(|c| c.name == *name)
     };
     let unknown = options.cases.iter().find(|name| !known(name));
     if let Some(name) = unknown {
-        let cures = cures::CASES.iter().map(|c| c.name);
+        let optimizations = optimizations::CASES.iter().map(|c| c.name);
         let names: Vec<_> = CASES
             .iter()
             .map(|c| c.name)
-            .chain(cures)
+            .chain(optimizations)
             .chain([RESOURCES, OPEN, HOSTILE, FLOODS, nbd::NAME])
             .collect();
         return Err(format!("no case `{name}`; there are {}", names.join(", ")));
@@ -117,8 +117,8 @@ pub fn run(options: &Options) -> Result<(), String> {
         measure(options, case)?;
     }
     let wanted = |name| options.cases.is_empty() || options.cases.iter().any(|n| n == name);
-    for case in cures::CASES.iter().filter(|case| wanted(case.name)) {
-        cures::print(&options.flashloom, case, options.runs, options.seconds)?;
+    for case in optimizations::CASES.iter().filter(|case| wanted(case.name)) {
+        optimizations::print(&options.flashloom, case, options.runs, options.seconds)?;
     }
     if wanted(nbd::NAME) {
         nbd::print(&options.flashloom, options.runs, options.seconds)?;

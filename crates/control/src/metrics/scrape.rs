@@ -9,7 +9,7 @@ use axum::response::IntoResponse;
 use tokio::sync::Semaphore;
 
 use super::{CONTENT_TYPE, Documents, text};
-use crate::door::{Answer, blocking};
+use crate::extract::{Answer, blocking};
 use crate::limits::SCRAPE;
 
 /// What scrapes share.

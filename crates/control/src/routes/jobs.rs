@@ -17,7 +17,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Shared;
-use crate::door::{Answer, Asked, Path, Query, Refusal, blocking};
+use crate::extract::{Answer, Asked, Path, Query, Refusal, blocking};
 use crate::limits::JOB_WAIT;
 
 /// All paths of jobs.

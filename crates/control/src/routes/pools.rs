@@ -18,7 +18,7 @@ use utoipa_axum::routes;
 
 use super::jobs::answer;
 use super::{Shared, part};
-use crate::door::{Answer, Asked, Document, Path, Query, blocking};
+use crate::extract::{Answer, Asked, Document, Path, Query, blocking};
 
 /// All paths of pools.
 pub fn api() -> OpenApiRouter<Arc<Node>> {

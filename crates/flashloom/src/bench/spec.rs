@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use api::value::{Refused, Size};
 use clap::ValueEnum;
-use initiator::{Address, Cures, HostIdentity, PathPolicy, Remote};
+use initiator::{Address, HostIdentity, Optimizations, PathPolicy, Remote};
 use load::limits::{JOBS_MAX, KEEP_ALIVE};
 use load::{Distribution, Job, Limit, Mix, Pattern, Sizes, Target, Think, Verify};
 
@@ -25,7 +25,7 @@ pub const KEYS: [&str; 37] = [
     "nr-io-queues",
     "nr-write-queues",
     "nr-poll-queues",
-    "cures",
+    "optimizations",
     "numjobs",
     "runtime",
     "ramp-time",
@@ -352,10 +352,10 @@ impl Spec {
             "data-digest" => remote.options.data_digest = flag(value)?,
             "nr-write-queues" => remote.options.write_queues = number(value, 0)?,
             "nr-poll-queues" => remote.options.poll_queues = number(value, 0)?,
-            "cures" => {
-                let cures = value.parse::<Cures>();
-                remote.options.cures =
-                    cures.map_err(|right| Refused::new(format!("cures `{value}`"), right))?;
+            "optimizations" | "cures" => {
+                let optimizations = value.parse::<Optimizations>();
+                remote.options.optimizations = optimizations
+                    .map_err(|right| Refused::new(format!("optimizations `{value}`"), right))?;
             }
             "filename" => self.filename = Some(PathBuf::from(value)),
             _ => return Ok(false),

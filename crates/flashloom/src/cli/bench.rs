@@ -101,7 +101,7 @@ pub struct BenchArgs {
 /// What else can be measured.
 #[derive(Clone, Debug, Subcommand)]
 pub enum BenchVerb {
-    /// Measure what each cure of the host's side brings: all off, each one alone, all but each one, all on.
+    /// Measure what each optimization of the host's side brings: all off, each one alone, all but each one, all on.
     Ablation(Box<AblationArgs>),
     /// Compare a file or device used locally with the same one served over the fabric: tables and plots.
     Report(Box<ReportArgs>),

@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use initiator::{Address, Cures, Options, PathPolicy, Remote};
+use initiator::{Address, Optimizations, Options, PathPolicy, Remote};
 
 use super::hosts::{AskArgs, duration};
 
@@ -79,9 +79,9 @@ pub struct ConnectArgs {
     pub data_digest: bool,
 
     /// What makes the host's side fast: default, all, none or names with commas between them; a name that
-    /// begins with - is taken off, such as in --cures=-hints. [default: default]
-    #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
-    pub cures: Option<Cures>,
+    /// begins with - is taken off, such as in --optimizations=-hints. [default: default]
+    #[arg(long, alias = "cures", value_name = "LIST", allow_hyphen_values = true)]
+    pub optimizations: Option<Optimizations>,
 }
 
 impl ConnectArgs {
@@ -108,7 +108,7 @@ impl ConnectArgs {
                 io_queues: self.nr_io_queues,
                 write_queues: self.nr_write_queues,
                 poll_queues: self.nr_poll_queues,
-                cures: self.cures.unwrap_or(usual.cures),
+                optimizations: self.optimizations.unwrap_or(usual.optimizations),
                 queue_size: self.queue_size,
                 reconnect_delay: self.reconnect_delay.unwrap_or(usual.reconnect_delay),
                 ctrl_loss: self.ctrl_loss_tmo.map_or(usual.ctrl_loss, |patience| patience.0),

@@ -72,7 +72,7 @@ fn what_is_wrong_is_said_with_what_would_be_right() {
         ("flashloom attach", "--nbd"),
         ("flashloom attach --nbd unix:/x --ctrl-loss-tmo never", "or off"),
         ("flashloom attach --nbd unix:/x --hostid 17", "UUID"),
-        ("flashloom attach --nbd unix:/x --cures speed", "batching"),
+        ("flashloom attach --nbd unix:/x --optimizations speed", "batching"),
         ("flashloom attach --nbd unix:/x --path 192.0.2.1:x", "192.0.2.11:4420"),
         ("flashloom attach --nbd unix:/x --path-policy fastest", "queue-depth"),
         ("flashloom bench --bs 4q", "KiB"),
@@ -100,7 +100,7 @@ fn what_connect_is_asked_arrives() {
     assert_eq!((&*remote.subnqn, &*remote.host.nqn), ("nqn.2026-11.io.x:s", "nqn.2026-11.io.x:h"));
     assert_eq!(remote.host.id[..3], [0, 0x11, 0x22]);
     let seconds = std::time::Duration::from_secs;
-    let cures = initiator::Cures::default().without(initiator::Cure::Hints);
+    let optimizations = initiator::Optimizations::default().without(initiator::Optimization::Hints);
     let wanted = initiator::Options {
         header_digest: true,
         data_digest: true,
@@ -113,7 +113,7 @@ fn what_connect_is_asked_arrives() {
         io_queues: 4,
         write_queues: 2,
         poll_queues: 1,
-        cures,
+        optimizations,
         queue_size: 64,
         ..initiator::Options::default()
     };

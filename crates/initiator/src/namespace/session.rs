@@ -16,8 +16,8 @@ use super::geometry::Geometry;
 use crate::Error;
 use crate::channel::{Channel, Counters, Manner};
 use crate::controller::Controller;
-use crate::cures::Cure;
 use crate::limits::{ANA_LOOK_MS, TIMEOUT_LOOKS};
+use crate::optimizations::Optimization;
 use crate::remote::Remote;
 
 /// What a handle of a namespace says of the queues of its commands.
@@ -102,13 +102,13 @@ impl Session {
         for qid in 1..=granted {
             let queue = association.connect_queue(qid, depth).await?;
             let polled = usize::from(qid) > default + read;
-            let manner = Manner::of(&options.cures, polled);
+            let manner = Manner::of(&options.optimizations, polled);
             channels.push(Channel::new(queue, manner, Rc::clone(&trouble)));
         }
         // Events are asked for before the namespace is looked at, so that no change goes unnoticed.
         controller.ask_for_events().await?;
         let mut channels = channels.into_iter();
-        let affine = options.cures.has(Cure::Affinity);
+        let affine = options.optimizations.has(Optimization::Affinity);
         let mut map = |count| Map::new(channels.by_ref().take(count).collect(), affine);
         let (default, read, poll) = (map(default), map(read), map(poll));
         let (geometry, group) = identify(&controller, nsid).await?;

@@ -200,34 +200,35 @@ fn commands_larger_than_a_transfer_go_in_parts_and_count_as_one() {
 
 #[test]
 fn each_cure_has_its_switch() {
-    use initiator::{Cure, Cures};
+    use initiator::{Optimization, Optimizations};
     let peer = serve(4 << 20);
-    let none = Cures::none();
-    for (cures, writes, polls) in [
+    let none = Optimizations::none();
+    for (optimizations, writes, polls) in [
         (none, 0, 0),
-        (Cures::all(), 0, 0),
+        (Optimizations::all(), 0, 0),
         (none, 1, 1),
-        (none.with(Cure::Maps), 1, 0),
-        (Cures::all(), 2, 0),
-        (none.with(Cure::Maps), 0, 1),
+        (none.with(Optimization::Maps), 1, 0),
+        (Optimizations::all(), 2, 0),
+        (none.with(Optimization::Maps), 0, 1),
     ] {
         let mut job = peer.job("randrw");
         (job.queues, job.verify, job.limit) = (2, Verify::On, Limit::Size(8 << 20));
         let options = &mut remote_of(&mut job).options;
-        (options.cures, options.write_queues, options.poll_queues) = (cures, writes, polls);
+        (options.optimizations, options.write_queues, options.poll_queues) =
+            (optimizations, writes, polls);
         let report = quiet(job).unwrap();
         let job = &report.jobs[0];
         assert_eq!(job.total_err, 0, "{:?}", job.flashloom);
         let [default, reads, polled] = job.flashloom.map_commands;
         let read_back = default + reads + polled - 2048;
-        let expected = match (cures.has(Cure::Maps), writes, polls) {
+        let expected = match (optimizations.has(Optimization::Maps), writes, polls) {
             (true, 1.., _) => [job.write.total_ios, job.read.total_ios + read_back, 0],
             (true, 0, 1) => [0, 0, 2048 + read_back],
             _ => [2048 + read_back, 0, 0],
         };
-        assert_eq!([default, reads, polled], expected, "{cures}");
+        assert_eq!([default, reads, polled], expected, "{optimizations}");
         // How many calls that takes is up to what the machine has time for.
-        assert!(job.flashloom.sends > 0, "{cures}");
+        assert!(job.flashloom.sends > 0, "{optimizations}");
     }
 }
 

@@ -23,7 +23,7 @@ fn every_word_has_a_meaning() {
         ("data-digest", "1"),
         ("cpus", "0"),
         ("poll", "busy"),
-        ("cures", "-hints"),
+        ("optimizations", "-hints"),
         ("log-interval", "500ms"),
         ("runtime", "1m"),
         ("ramp-time", "20us"),
@@ -35,6 +35,8 @@ fn every_word_has_a_meaning() {
         ("journal", "acks"),
         ("filename", "/dev/x"),
     ];
+    let mut spec = Spec::unconnected();
+    assert_eq!(spec.set("cures", "-hints"), Ok(()), "what it was called before");
     for key in KEYS {
         let value = values.iter().find(|(word, _)| *word == key).map_or("16", |(_, value)| value);
         let mut spec = Spec::unconnected();

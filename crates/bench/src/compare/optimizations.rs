@@ -1,11 +1,12 @@
-//! Single cures of the host's side, off and on, on one target: `flashloom bench ablation` runs them in turn.
+//! Single optimizations of the host's side, off and on, on one target: `flashloom bench ablation` runs them in turn. They go
+//! by the words that programs before this one knew, too.
 
 use std::path::Path;
 
 use super::process::output;
 use super::server::{Flashloom, Server};
 
-/// A cure, and the load that it is for.
+/// An optimization, and the load that it is for.
 pub struct Case {
     pub name: &'static str,
     load: &'static str,

@@ -6,12 +6,12 @@ const LAST_BACKOFF: u32 = 1024;
 /// Learns whether looking pays: it does not where completions take longer, or where the controller shares the CPU
 /// and can only answer once nobody spins. Then all but one in a growing number of commands are not looked for.
 #[derive(Debug, Default)]
-pub struct Patience {
+pub struct PollBackoff {
     skip: u32,
     backoff: u32,
 }
 
-impl Patience {
+impl PollBackoff {
     /// Whether to look for the next command's completion.
     pub const fn looks(&mut self) -> bool {
         if self.skip == 0 {
@@ -39,26 +39,26 @@ mod tests {
 
     #[test]
     fn looking_goes_on_while_it_pays() {
-        let mut patience = Patience::default();
+        let mut backoff = PollBackoff::default();
         for _ in 0..100 {
-            assert!(patience.looks());
-            patience.found();
+            assert!(backoff.looks());
+            backoff.found();
         }
     }
 
     #[test]
     fn looking_in_vain_becomes_rare_and_comes_back() {
-        let mut patience = Patience::default();
+        let mut backoff = PollBackoff::default();
         let mut looks = 0;
         for _ in 0..10_000 {
-            if patience.looks() {
+            if backoff.looks() {
                 looks += 1;
-                patience.in_vain();
+                backoff.in_vain();
             }
         }
         assert!(looks < 25, "{looks}");
-        while !patience.looks() {}
-        patience.found();
-        assert!((0..100).all(|_| patience.looks()));
+        while !backoff.looks() {}
+        backoff.found();
+        assert!((0..100).all(|_| backoff.looks()));
     }
 }

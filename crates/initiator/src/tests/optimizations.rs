@@ -1,4 +1,4 @@
-//! Each cure does what it says, and nothing of it while it is off: how often something is sent, on which queue,
+//! Each optimization does what it says, and nothing of it while it is off: how often something is sent, on which queue,
 //! and who receives the answer.
 
 use std::future::{Future, poll_fn};
@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use super::{SUBNQN, on_reactor, options};
 use crate::scripted::{Fault, Script, Scripted};
-use crate::{Batching, Counters, Cure, Cures, Fua, HostIdentity, Namespace, Options, Remote};
+use crate::{
+    Batching, Counters, Fua, HostIdentity, Namespace, Optimization, Optimizations, Options, Remote,
+};
 use reactor::{Config, PollPolicy, Reactor, Task};
 
-fn with(cures: Cures) -> Options {
-    Options { cures, timeout: Duration::from_secs(5), ..options() }
+fn with(optimizations: Optimizations) -> Options {
+    Options { optimizations, timeout: Duration::from_secs(5), ..options() }
 }
 
 async fn attach(peer: &Scripted, options: Options) -> Namespace {
@@ -46,9 +48,9 @@ fn sends(namespace: &Namespace) -> u64 {
 }
 
 /// System calls to send that a command made until its submission returned.
-async fn sent_at_submission(cures: Cures) -> u64 {
+async fn sent_at_submission(optimizations: Optimizations) -> u64 {
     let peer = Scripted::start(Script::default());
-    let namespace = attach(&peer, with(cures)).await;
+    let namespace = attach(&peer, with(optimizations)).await;
     let mut buffer = namespace.buffer(512).await;
     namespace.read(0, 1, &mut buffer).await.unwrap();
     settle().await;
@@ -64,8 +66,8 @@ async fn sent_at_submission(cures: Cures) -> u64 {
 
 #[test]
 fn a_command_is_sent_where_it_is_submitted() {
-    assert_eq!(on_reactor(sent_at_submission(Cures::none().with(Cure::Direct))), 1);
-    assert_eq!(on_reactor(sent_at_submission(Cures::none())), 0);
+    assert_eq!(on_reactor(sent_at_submission(Optimizations::none().with(Optimization::Direct))), 1);
+    assert_eq!(on_reactor(sent_at_submission(Optimizations::none())), 0);
 }
 
 fn reader(namespace: &Namespace, lba: u64) -> Task<()> {
@@ -77,9 +79,9 @@ fn reader(namespace: &Namespace, lba: u64) -> Task<()> {
 }
 
 /// System calls to send for eight commands that eight tasks submit in one turn.
-async fn sends_for_eight(cures: Cures) -> u64 {
+async fn sends_for_eight(optimizations: Optimizations) -> u64 {
     let peer = Scripted::start(Script::default());
-    let namespace = attach(&peer, with(cures)).await;
+    let namespace = attach(&peer, with(optimizations)).await;
     settle().await;
     let before = sends(&namespace);
     let readers: Vec<_> = (0..8).map(|lba| reader(&namespace, lba)).collect();
@@ -91,18 +93,30 @@ async fn sends_for_eight(cures: Cures) -> u64 {
 
 #[test]
 fn commands_of_one_turn_go_by_one_call_when_they_are_a_list() {
-    let list = Cures::none().with(Cure::List);
+    let list = Optimizations::none().with(Optimization::List);
     assert_eq!(on_reactor(sends_for_eight(list)), 1);
-    assert_eq!(on_reactor(sends_for_eight(list.with(Cure::Direct))), 1, "the last one sends");
-    assert_eq!(on_reactor(sends_for_eight(Cures::none())), 8);
+    assert_eq!(
+        on_reactor(sends_for_eight(list.with(Optimization::Direct))),
+        1,
+        "the last one sends"
+    );
+    assert_eq!(on_reactor(sends_for_eight(Optimizations::none())), 8);
 }
 
 #[test]
 fn hints_change_nothing_but_how_tcp_cuts() {
-    for cures in [Cures::none(), Cures::none().with(Cure::List), Cures::all()] {
-        let on = on_reactor(sends_for_eight(cures.with(Cure::Hints).without(Cure::Batching)));
-        let off = on_reactor(sends_for_eight(cures.without(Cure::Hints).without(Cure::Batching)));
-        assert_eq!(on, off, "{cures}");
+    for optimizations in [
+        Optimizations::none(),
+        Optimizations::none().with(Optimization::List),
+        Optimizations::all(),
+    ] {
+        let on = on_reactor(sends_for_eight(
+            optimizations.with(Optimization::Hints).without(Optimization::Batching),
+        ));
+        let off = on_reactor(sends_for_eight(
+            optimizations.without(Optimization::Hints).without(Optimization::Batching),
+        ));
+        assert_eq!(on, off, "{optimizations}");
     }
 }
 
@@ -110,9 +124,10 @@ const BOUNDS: Batching = Batching { commands: 3, bytes: 2000, wait: Duration::fr
 
 /// Batching alone: with no list either, a batch goes by one call.
 fn batching(bounds: Batching) -> Options {
-    let mut cures = Cures::none().with(Cure::Batching).with(Cure::Maps);
-    cures.batching = bounds;
-    Options { io_timeout: Duration::ZERO, ..with(cures) }
+    let mut optimizations =
+        Optimizations::none().with(Optimization::Batching).with(Optimization::Maps);
+    optimizations.batching = bounds;
+    Options { io_timeout: Duration::ZERO, ..with(optimizations) }
 }
 
 /// Reads that are never answered, sent before this returns.
@@ -154,7 +169,7 @@ fn few_commands_do_not_wait_for_a_batch() {
             let peer = Scripted::start(Script { fault: Fault::Stall, ..Script::default() });
             let mut options = batching(BOUNDS);
             if direct {
-                options.cures = options.cures.with(Cure::Direct);
+                options.optimizations = options.optimizations.with(Optimization::Direct);
             }
             let namespace = attach(&peer, options).await;
             settle().await;
@@ -199,9 +214,9 @@ fn queues_for_polled_commands_do_not_batch() {
 }
 
 /// Commands on each map after three reads, two writes and a polled read.
-async fn commands_by_map(cures: Cures) -> [u64; 3] {
+async fn commands_by_map(optimizations: Optimizations) -> [u64; 3] {
     let peer = Scripted::start(Script::default());
-    let options = Options { write_queues: 1, poll_queues: 1, ..with(cures) };
+    let options = Options { write_queues: 1, poll_queues: 1, ..with(optimizations) };
     let namespace = attach(&peer, options).await;
     let mut buffer = namespace.buffer(512).await;
     for _ in 0..3 {
@@ -216,14 +231,17 @@ async fn commands_by_map(cures: Cures) -> [u64; 3] {
 
 #[test]
 fn each_class_has_its_queues() {
-    assert_eq!(on_reactor(commands_by_map(Cures::none().with(Cure::Maps))), [2, 3, 1]);
-    assert_eq!(on_reactor(commands_by_map(Cures::none())), [6, 0, 0]);
+    assert_eq!(
+        on_reactor(commands_by_map(Optimizations::none().with(Optimization::Maps))),
+        [2, 3, 1]
+    );
+    assert_eq!(on_reactor(commands_by_map(Optimizations::none())), [6, 0, 0]);
 }
 
 /// Commands on the busiest of four queues, of 64 by one task.
-async fn busiest_of_four(cures: Cures) -> u64 {
+async fn busiest_of_four(optimizations: Optimizations) -> u64 {
     let peer = Scripted::start(Script::default());
-    let namespace = attach(&peer, Options { io_queues: 4, ..with(cures) }).await;
+    let namespace = attach(&peer, Options { io_queues: 4, ..with(optimizations) }).await;
     let mut buffer = namespace.buffer(512).await;
     for _ in 0..64 {
         namespace.read(0, 1, &mut buffer).await.unwrap();
@@ -236,26 +254,26 @@ async fn busiest_of_four(cures: Cures) -> u64 {
 #[test]
 fn a_cpu_has_its_queue() {
     let config = Config { cpu: Some(0), poll: PollPolicy::Interrupt, name: "pinned".to_owned() };
-    let affine = Cures::none().with(Cure::Affinity);
+    let affine = Optimizations::none().with(Optimization::Affinity);
     assert_eq!(reactor::run(config, busiest_of_four(affine)).unwrap(), 64);
-    assert_eq!(on_reactor(busiest_of_four(Cures::none())), 16);
+    assert_eq!(on_reactor(busiest_of_four(Optimizations::none())), 16);
 }
 
 /// Completions found by who waits for them, of reads until there is one, or for long: on a machine with more to
 /// do than CPUs, the answer comes while nobody runs who waits.
-fn found(cures: Cures) -> u64 {
+fn found(optimizations: Optimizations) -> u64 {
     let config = |poll, name: &str| Config { cpu: None, poll, name: name.to_owned() };
     let peer = Reactor::start(config(PollPolicy::Busy, "scripted")).unwrap();
     let addr = peer.call(|| async { Scripted::start(Script::default()).addr }).wait().unwrap();
     let found = reactor::run(config(PollPolicy::Busy, "host"), async move {
-        let namespace = attach_to(addr, with(cures)).await;
+        let namespace = attach_to(addr, with(optimizations)).await;
         let mut buffer = namespace.buffer(512).await;
         let mut found = 0;
         let end = reactor::now() + 30_000_000_000;
         for at in 0_u64.. {
             namespace.read(0, 1, &mut buffer).await.unwrap();
             found = namespace.counters().iter().map(|map: &Counters| map.found).sum();
-            let enough = !cures.has(Cure::Polled) && at == 100;
+            let enough = !optimizations.has(Optimization::Polled) && at == 100;
             if found > 0 || enough || reactor::now() > end {
                 break;
             }
@@ -269,6 +287,6 @@ fn found(cures: Cures) -> u64 {
 
 #[test]
 fn who_waits_looks_for_the_completion() {
-    assert!(found(Cures::none().with(Cure::Polled).with(Cure::Direct)) > 0);
-    assert_eq!(found(Cures::none().with(Cure::Direct)), 0);
+    assert!(found(Optimizations::none().with(Optimization::Polled).with(Optimization::Direct)) > 0);
+    assert_eq!(found(Optimizations::none().with(Optimization::Direct)), 0);
 }

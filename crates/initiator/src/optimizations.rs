@@ -8,7 +8,7 @@ use crate::limits::{BATCH_BYTES, BATCH_COMMANDS, BATCH_WAIT, BUSY_POLL, POLL_SPI
 
 /// One of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cure {
+pub enum Optimization {
     /// Queue maps: reads, everything else and polled commands each have queues of their own, as many as
     /// [`crate::Options`] says, so that none waits behind the data of another class. Without it they all share
     /// all queues.
@@ -39,7 +39,7 @@ pub enum Cure {
     Groups,
 }
 
-impl Cure {
+impl Optimization {
     /// All of them, in the order in which they are explained.
     pub const ALL: [Self; 9] = [
         Self::Maps,
@@ -74,7 +74,7 @@ impl Cure {
     }
 }
 
-impl fmt::Display for Cure {
+impl fmt::Display for Optimization {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -104,19 +104,19 @@ pub enum Call {
     Batch(Batching),
 }
 
-/// Which cures are on, and their measures.
+/// Which optimizations are on, and their measures.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Cures {
+pub struct Optimizations {
     on: u16,
-    /// Bounds of [`Cure::Batching`].
+    /// Bounds of [`Optimization::Batching`].
     pub batching: Batching,
-    /// How long [`Cure::Polled`] looks at the socket before the queue's own task takes over.
+    /// How long [`Optimization::Polled`] looks at the socket before the queue's own task takes over.
     pub spin: Duration,
-    /// How long the kernel polls with [`Cure::BusyPoll`].
+    /// How long the kernel polls with [`Optimization::BusyPoll`].
     pub busy_poll: Duration,
 }
 
-impl Cures {
+impl Optimizations {
     /// None is on.
     #[must_use]
     pub const fn none() -> Self {
@@ -127,32 +127,32 @@ impl Cures {
     /// All are on.
     #[must_use]
     pub fn all() -> Self {
-        Cure::ALL.into_iter().fold(Self::none(), Self::with)
+        Optimization::ALL.into_iter().fold(Self::none(), Self::with)
     }
 
     /// These with one more.
     #[must_use]
-    pub const fn with(self, cure: Cure) -> Self {
-        Self { on: self.on | cure.bit(), ..self }
+    pub const fn with(self, optimization: Optimization) -> Self {
+        Self { on: self.on | optimization.bit(), ..self }
     }
 
     /// These without one.
     #[must_use]
-    pub const fn without(self, cure: Cure) -> Self {
-        Self { on: self.on & !cure.bit(), ..self }
+    pub const fn without(self, optimization: Optimization) -> Self {
+        Self { on: self.on & !optimization.bit(), ..self }
     }
 
     /// Whether it is on.
     #[must_use]
-    pub const fn has(&self, cure: Cure) -> bool {
-        self.on & cure.bit() != 0
+    pub const fn has(&self, optimization: Optimization) -> bool {
+        self.on & optimization.bit() != 0
     }
 
     /// What goes by one call on a queue; one for polled commands gathers nothing.
     pub(crate) const fn call(&self, polled: bool) -> Call {
-        if self.has(Cure::Batching) && !polled {
+        if self.has(Optimization::Batching) && !polled {
             Call::Batch(self.batching)
-        } else if self.has(Cure::List) {
+        } else if self.has(Optimization::List) {
             Call::Turn
         } else {
             Call::Command
@@ -160,56 +160,71 @@ impl Cures {
     }
 }
 
-impl Default for Cures {
+impl Default for Optimizations {
     /// All that cost nobody anything: no batching, which trades latency for throughput; no affinity, which has a
     /// single reactor use a single queue, where several may stand for several cores of the target; and neither busy
     /// polling in the kernel nor queue groups, which take a network card to gain by.
     fn default() -> Self {
-        let off = [Cure::Batching, Cure::Affinity, Cure::BusyPoll, Cure::Groups];
+        let off = [
+            Optimization::Batching,
+            Optimization::Affinity,
+            Optimization::BusyPoll,
+            Optimization::Groups,
+        ];
         off.into_iter().fold(Self::all(), Self::without)
     }
 }
 
-impl fmt::Display for Cures {
+impl fmt::Display for Optimizations {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let on: Vec<_> = Cure::ALL.into_iter().filter(|&cure| self.has(cure)).collect();
+        let on: Vec<_> =
+            Optimization::ALL.into_iter().filter(|&optimization| self.has(optimization)).collect();
         match &on[..] {
             [] => f.write_str("none"),
-            on => f.write_str(&on.iter().map(|cure| cure.name()).collect::<Vec<_>>().join(",")),
+            on => f.write_str(
+                &on.iter().map(|optimization| optimization.name()).collect::<Vec<_>>().join(","),
+            ),
         }
     }
 }
 
-impl fmt::Debug for Cures {
+impl fmt::Debug for Optimizations {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Cures({self}, {:?}, {:?}, {:?})", self.batching, self.spin, self.busy_poll)
+        write!(
+            f,
+            "Optimizations({self}, {:?}, {:?}, {:?})",
+            self.batching, self.spin, self.busy_poll
+        )
     }
 }
 
 /// `default`, `all`, `none`, or names with commas between them; a name that begins with `-` is taken off what
 /// stands before it, which is `default` when nothing does.
-impl FromStr for Cures {
+impl FromStr for Optimizations {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut cures = if text.starts_with('-') { Self::default() } else { Self::none() };
+        let mut optimizations = if text.starts_with('-') { Self::default() } else { Self::none() };
         for word in text.split(',').map(str::trim) {
             let (name, off) = word.strip_prefix('-').map_or((word, false), |name| (name, true));
-            cures = match (name, Cure::ALL.into_iter().find(|cure| cure.name() == name)) {
+            optimizations = match (
+                name,
+                Optimization::ALL.into_iter().find(|optimization| optimization.name() == name),
+            ) {
                 ("default", _) if !off => Self::default(),
                 ("all", _) if !off => Self::all(),
                 ("none", _) if !off => Self::none(),
-                (_, Some(cure)) if off => cures.without(cure),
-                (_, Some(cure)) => cures.with(cure),
+                (_, Some(optimization)) if off => optimizations.without(optimization),
+                (_, Some(optimization)) => optimizations.with(optimization),
                 _ => {
                     return Err(format!(
-                        "no cure is called `{name}`; write default, all, none or some of {}",
+                        "no optimization is called `{name}`; write default, all, none or some of {}",
                         Self::all()
                     ));
                 }
             };
         }
-        Ok(cures)
+        Ok(optimizations)
     }
 }
 
@@ -219,23 +234,33 @@ mod tests {
 
     #[test]
     fn names_are_read_as_they_are_written() {
-        for cures in [Cures::none(), Cures::all(), Cures::default()] {
-            assert_eq!(cures.to_string().parse(), Ok(cures));
+        for optimizations in [Optimizations::none(), Optimizations::all(), Optimizations::default()]
+        {
+            assert_eq!(optimizations.to_string().parse(), Ok(optimizations));
         }
-        for cure in Cure::ALL {
-            assert_eq!(cure.name().parse(), Ok(Cures::none().with(cure)));
-            assert_eq!(format!("all,-{cure}").parse(), Ok(Cures::all().without(cure)));
+        for optimization in Optimization::ALL {
+            assert_eq!(optimization.name().parse(), Ok(Optimizations::none().with(optimization)));
+            assert_eq!(
+                format!("all,-{optimization}").parse(),
+                Ok(Optimizations::all().without(optimization))
+            );
         }
-        assert_eq!("-hints".parse(), Ok(Cures::default().without(Cure::Hints)));
-        assert!("speed".parse::<Cures>().unwrap_err().contains("busy-poll"));
+        assert_eq!("-hints".parse(), Ok(Optimizations::default().without(Optimization::Hints)));
+        assert!("speed".parse::<Optimizations>().unwrap_err().contains("busy-poll"));
     }
 
     #[test]
     fn one_is_switched_and_no_other() {
-        for cure in Cure::ALL {
-            for other in Cure::ALL {
-                assert_eq!(Cures::none().with(cure).has(other), cure == other);
-                assert_eq!(Cures::all().without(cure).has(other), cure != other);
+        for optimization in Optimization::ALL {
+            for other in Optimization::ALL {
+                assert_eq!(
+                    Optimizations::none().with(optimization).has(other),
+                    optimization == other
+                );
+                assert_eq!(
+                    Optimizations::all().without(optimization).has(other),
+                    optimization != other
+                );
             }
         }
     }

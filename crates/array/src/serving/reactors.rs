@@ -21,7 +21,7 @@ use crate::{Error, Result};
 
 /// The reactors of a node.
 #[derive(Debug)]
-pub struct Crew {
+pub struct Reactors {
     members: Vec<Member>,
     poll: v1::PollPolicy,
     connections_max: usize,
@@ -50,18 +50,18 @@ struct Load {
 
 /// A connection's place on a reactor; given back when dropped.
 struct Seat {
-    crew: Arc<Crew>,
+    reactors: Arc<Reactors>,
     member: usize,
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.crew.load().connections[self.member] -= 1;
-        self.crew.ended.notify_all();
+        self.reactors.load().connections[self.member] -= 1;
+        self.reactors.ended.notify_all();
     }
 }
 
-impl Crew {
+impl Reactors {
     /// Starts one reactor on each CPU asked for, or on none in particular.
     pub fn start(settings: &Settings) -> Result<Self> {
         let cpus: Vec<Option<usize>> = if settings.cpus.is_empty() {
@@ -137,7 +137,7 @@ impl Crew {
         }
         load.connections[member] += 1;
         load.next = (member + 1) % count;
-        Some(Seat { crew: Arc::clone(self), member })
+        Some(Seat { reactors: Arc::clone(self), member })
     }
 
     /// Gives an accepted connection to the reactor with the fewest, which serves it to its end.
@@ -277,12 +277,12 @@ mod tests {
     #[test]
     fn a_reactor_takes_no_more_connections_than_its_ring_has_slots_for() {
         let settings = Settings { cpus: vec![0], ..Settings::default() };
-        let crew = Arc::new(Crew::start(&settings).unwrap());
-        let mut seats: Vec<_> = std::iter::from_fn(|| crew.seat()).collect();
+        let reactors = Arc::new(Reactors::start(&settings).unwrap());
+        let mut seats: Vec<_> = std::iter::from_fn(|| reactors.seat()).collect();
         assert_eq!(seats.len(), reactor::CONNECTIONS_MAX);
         seats.pop();
-        assert!(crew.seat().is_some());
+        assert!(reactors.seat().is_some());
         drop(seats);
-        crew.stop();
+        reactors.stop();
     }
 }

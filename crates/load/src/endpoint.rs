@@ -9,7 +9,7 @@ use stdx::num::usize32;
 
 /// Runs commands; what differs is behind it.
 #[derive(Clone)]
-pub enum Lane {
+pub enum Endpoint {
     /// A namespace in use, as every program uses one.
     Namespace(Namespace),
     /// A file or block device, through the ring of the same reactor.
@@ -54,20 +54,20 @@ pub enum Failed {
     /// It did, and others need not.
     Command(String),
     /// There is nothing to send others to.
-    Lane(Error),
+    Endpoint(Error),
 }
 
 impl From<Error> for Failed {
     fn from(error: Error) -> Self {
         match error {
             Error::Command { status, .. } => Self::Command(status.to_string()),
-            error => Self::Lane(error),
+            error => Self::Endpoint(error),
         }
     }
 }
 
-impl Lane {
-    /// The lane of the nth worker on this reactor: it has a queue of its own.
+impl Endpoint {
+    /// The endpoint of the nth worker on this reactor: it has a queue of its own.
     pub fn of_worker(&self, nth: usize) -> Self {
         match self {
             Self::Namespace(namespace) => Self::Namespace(namespace.at_home(nth)),
@@ -110,7 +110,7 @@ impl Lane {
             (Self::File { file, logical }, Room::File(place)) => {
                 transfer(file, *logical, command, place).await.map_err(Failed::Command)
             }
-            _ => unreachable!("a lane's room is its own"),
+            _ => unreachable!("an endpoint's room is its own"),
         }
     }
 }

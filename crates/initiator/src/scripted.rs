@@ -12,6 +12,7 @@ use nvme::identify::IdentifyNamespace;
 use nvme::sqe::Sqe;
 use nvme::status::Status;
 use reactor::net::{ListenOptions, TcpListener};
+use reactor::network::{self, Cut};
 use reactor::sync::Signal;
 use stdx::prng::Prng;
 
@@ -111,8 +112,6 @@ struct Shared {
     requests: RefCell<Vec<u16>>,
     /// Events to tell.
     events: RefCell<VecDeque<EventOf>>,
-    /// Connections of an earlier age hang up.
-    age: Cell<u64>,
     poked: Signal,
     chance: RefCell<Prng>,
     held: RefCell<Vec<(Sqe, Vec<u8>)>>,
@@ -160,7 +159,6 @@ impl Scripted {
             nguid: Cell::new(1),
             requests: RefCell::default(),
             events: RefCell::default(),
-            age: Cell::new(0),
             poked: Signal::new(),
             chance: RefCell::new(Prng::new(script.seed)),
             held: RefCell::default(),
@@ -200,11 +198,12 @@ impl Scripted {
         self.shared.fault.set(fault);
     }
 
-    /// Closes every connection.
+    /// Cuts every connection: each end hears of it soon.
     pub fn cut(&self) {
-        self.shared.age.set(self.shared.age.get() + 1);
+        for connected in network::connections().iter().filter(|it| it.to == self.addr) {
+            network::cut(connected.id, Cut::Reset);
+        }
         self.shared.requests.borrow_mut().clear();
-        self.shared.poked.raise();
     }
 
     /// Copies taken.

@@ -1,4 +1,4 @@
-//! The host against a scripted controller, over loopback.
+//! The host against a scripted controller, over the simulated network: `FLASHLOOM_SEED` draws other delays and pieces.
 
 use std::future::Future;
 use std::rc::Rc;
@@ -11,7 +11,6 @@ use nvme::nqn::DISCOVERY;
 use nvme::opcode::io;
 use nvme::sqe::Sqe;
 use nvme::status::Status;
-use reactor::{Config, PollPolicy};
 use stdx::num::{u32_of, usize32};
 use stdx::prng::Prng;
 
@@ -29,9 +28,9 @@ const SUBNQN: &str = "nqn.2026-11.io.flashloom:test";
 const PATIENCE: Duration = Duration::from_secs(300);
 
 fn on_reactor<T: 'static>(test: impl Future<Output = T> + 'static) -> T {
-    let config = Config { cpu: None, poll: PollPolicy::Interrupt, name: "test".to_owned() };
+    let seed = std::env::var("FLASHLOOM_SEED").ok().and_then(|seed| seed.parse().ok());
     let test = async { reactor::timeout(PATIENCE, test).await.expect("what is waited for comes") };
-    reactor::run(config, test).unwrap()
+    reactor::simulate(seed.unwrap_or(1), test)
 }
 
 fn options() -> Options {
@@ -159,13 +158,9 @@ fn small_writes_need_no_r2t_and_large_ones_do() {
 #[test]
 fn a_refused_port_is_told_with_advice() {
     let error = on_reactor(async {
-        // Bound and dropped: nothing listens there now.
-        let addr = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let host = HostIdentity::of_machine();
-        Controller::connect("127.0.0.1", addr.port(), SUBNQN, &host, &options())
-            .await
-            .err()
-            .expect("must fail")
+        let (host, options) = (HostIdentity::of_machine(), options());
+        let connect = Controller::connect("127.0.0.1", 4420, SUBNQN, &host, &options);
+        connect.await.err().expect("nothing listens there")
     });
     assert!(matches!(error, Error::Transport(host::Error::Connect { .. })), "{error}");
     assert!(error.advice().unwrap().contains("--trsvcid"));

@@ -63,10 +63,9 @@ impl Link {
     pub async fn serve(mut self) {
         let mut input: Vec<u8> = Vec::new();
         let mut buffer = vec![0; 65536];
-        let age = self.shared.age.get();
         while !self.hang_up {
             let shared = Rc::clone(&self.shared);
-            let due = || shared.age.get() != age || shared.has_news(self.admin);
+            let due = || shared.has_news(self.admin);
             let poked = async {
                 shared.poked.until(due).await;
                 None
@@ -74,7 +73,6 @@ impl Link {
             let received = async { Some(self.stream.recv(&mut buffer).await) };
             match race(received, poked).await {
                 Some(Ok(bytes @ 1..)) => input.extend_from_slice(&buffer[..bytes]),
-                None if shared.age.get() != age => return,
                 None => self.tell_news(),
                 _ => return,
             }

@@ -1,4 +1,5 @@
-//! The life of a namespace against a scripted controller that is slow, goes away, or comes back as another.
+//! The life of a namespace against a scripted controller that is slow, goes away, or comes back as another: in
+//! simulated time.
 
 use std::future::Future;
 use std::rc::Rc;

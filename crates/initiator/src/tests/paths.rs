@@ -1,5 +1,5 @@
 //! A namespace over several paths: two scripted controllers over one memory, of which either may be lost, slow or
-//! told to take no commands.
+//! told to take no commands: in simulated time.
 
 use std::future::Future;
 use std::rc::Rc;
@@ -181,11 +181,13 @@ fn a_lost_path_is_left_at_once_and_used_again_when_it_is_back() {
         a.set_fault(Fault::Silent);
         a.cut();
         reads(&namespace, 4).await;
-        assert_eq!((a.reads(), b.reads()), (0, 4));
+        assert!(a.reads() <= 1, "but for what was on its way when the host heard of it");
+        assert_eq!(b.reads(), 4);
         let paths = namespace.paths();
         assert_eq!((paths[0].state, paths[0].access), (PathState::Connecting, None));
         a.set_fault(Fault::None);
         until(&namespace, |paths| paths[0].state == PathState::Live).await;
+        a.forget_counts();
         reads(&namespace, 4).await;
         assert_eq!((a.reads(), b.reads()), (4, 4));
     });

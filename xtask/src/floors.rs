@@ -45,6 +45,7 @@ mod tests {
             version: "0.1.0".into(),
             licence: None,
             floor,
+            source: None,
             ours: true,
             dependencies: dependencies.iter().map(|d| (*d).to_owned()).collect(),
         }

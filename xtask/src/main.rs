@@ -4,6 +4,7 @@
 //! means the rule holds. Nothing here builds or changes code except `check`, which also runs
 //! rustfmt and clippy.
 
+mod circles;
 mod conformance;
 mod crossing;
 mod floors;
@@ -20,16 +21,17 @@ use std::process::{Command, ExitCode};
 const USAGE: &str = "usage: cargo xtask <command>
 
   check        all house rules: fmt, clippy and every check below
+  circles      modules of a crate import each other in no circles but the listed ones
   conformance  docs/conformance.md names only tests that exist
   crossing     the way of a command to another core names no lock and no atomic read-modify-write
   floors       a crate imports only crates on lower floors
   tidy         file sizes, forbidden words, sleeps and ignores in tests
   mutate       leaves out each step the engine relies on, until the simulator misses it
                (for minutes; `--seeds n` of each workload at most, `--step name` for some)
-  licences     every dependency has a licence we accept
+  licences     every dependency has a licence and an origin that deny.toml accepts
   planted      no planted bug is compiled into what users build
   seam         what is above `fabric` names no transport
-  walk         ARCHITECTURE.md names only functions that exist";
+  walk         ARCHITECTURE.md names only functions that exist and are called";
 
 /// One broken rule, as it is shown: where, what is wrong, what to do.
 type Finding = String;
@@ -39,11 +41,12 @@ fn main() -> ExitCode {
     let root = root();
     let outcome = match command.as_str() {
         "check" => check(&root),
+        "circles" => circles::check(&root),
         "conformance" => conformance::check(&root),
         "crossing" => crossing::check(&root),
         "floors" => metadata::load(&root).and_then(|m| floors::check(&m)),
         "mutate" => mutate(&root),
-        "licences" => metadata::load(&root).and_then(|m| licences::check(&m)),
+        "licences" => metadata::load(&root).and_then(|m| licences::check(&root, &m)),
         "planted" => planted::check(&root),
         "seam" => metadata::load(&root).and_then(|m| seam::check(&root, &m)),
         "tidy" => tidy::check(&root),
@@ -78,8 +81,9 @@ fn check(root: &Path) -> Result<Vec<Finding>, String> {
         ["clippy", "--quiet", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
     findings.extend(tool(root, &clippy, "mend what clippy printed above")?);
     findings.extend(floors::check(&metadata)?);
-    findings.extend(licences::check(&metadata)?);
+    findings.extend(licences::check(root, &metadata)?);
     findings.extend(seam::check(root, &metadata)?);
+    findings.extend(circles::check(root)?);
     findings.extend(planted::check(root)?);
     findings.extend(crossing::check(root)?);
     findings.extend(tidy::check(root)?);

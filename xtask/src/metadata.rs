@@ -10,6 +10,8 @@ pub struct Package {
     pub licence: Option<String>,
     /// Floor from `[package.metadata.flashloom]`; `None` for packages that are not ours.
     pub floor: Option<u64>,
+    /// Where from; `None` for packages of this workspace.
+    pub source: Option<String>,
     /// In this workspace, as opposed to from a registry.
     pub ours: bool,
     /// Names of normal and build dependencies; tests may look anywhere.
@@ -40,6 +42,7 @@ fn package(value: &serde_json::Value) -> Package {
         version: text("version"),
         licence: value["license"].as_str().map(str::to_owned),
         floor: value["metadata"]["flashloom"]["floor"].as_u64(),
+        source: value["source"].as_str().map(str::to_owned),
         ours: value["source"].is_null(),
         dependencies: dependencies
             .iter()

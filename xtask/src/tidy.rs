@@ -36,6 +36,9 @@ pub fn check(root: &Path) -> Result<Vec<Finding>, String> {
     Ok(findings)
 }
 
+/// Begins the comment above a sleep in a test that waits for no condition, and says why it sleeps.
+const SLEEPS: &str = "// Sleeps:";
+
 fn read(name: &str, text: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     let tests_only = name.ends_with("tests.rs") || name.contains("/tests/");
@@ -43,6 +46,10 @@ fn read(name: &str, text: &str) -> Vec<Finding> {
     if lines > FILE_LINES && !TABLES.contains(&name) {
         findings.push(format!("{name}: {lines} lines of production code, {FILE_LINES} at most"));
     }
+    let tests_from = if is_of_tests(name) { 0 } else { production_lines(text) };
+    findings.extend(sleeps(text, tests_from).into_iter().map(|number| {
+        format!("{name}:{number}: a test sleeps: wait for a condition, or say why above it in a comment that begins `{SLEEPS}`")
+    }));
     for (number, line) in text.lines().enumerate() {
         for (word, advice) in FORBIDDEN {
             if line.contains(word) && !line.trim_start().starts_with("//!") {
@@ -53,12 +60,68 @@ fn read(name: &str, text: &str) -> Vec<Finding> {
     findings
 }
 
+/// Lines from `tests_from` on that sleep other than to look again in a loop, with no word on why. In a file that
+/// simulates, sleeping takes no time and is as good as a condition.
+fn sleeps(text: &str, tests_from: usize) -> Vec<usize> {
+    if text.contains("simulat") {
+        return Vec::new();
+    }
+    let lines: Vec<&str> = text.lines().collect();
+    let is_sleep = |line: &str| {
+        let line = line.split("//").next().unwrap_or(line);
+        let is_call = |at: usize| !line[..at].ends_with(|c: char| c == '_' || c.is_alphanumeric());
+        let mut calls = ["sleep(", "sleep_until("].iter().flat_map(|call| line.match_indices(call));
+        calls.any(|(at, _)| is_call(at)) && !line.contains("fn ")
+    };
+    let sleeps = (tests_from..lines.len()).filter(|at| is_sleep(lines[*at]));
+    sleeps
+        .filter(|at| !looks_again(&lines[..=*at]) && !says_why(&lines[..*at]))
+        .map(|at| at + 1)
+        .collect()
+}
+
+/// Whether the last of formatted lines is within a `while` or `loop` of its function.
+fn looks_again(lines: &[&str]) -> bool {
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    let mut within = lines.last().map_or(0, |line| indent(line));
+    for line in lines.iter().rev().filter(|line| !line.trim().is_empty()) {
+        if indent(line) >= within {
+            continue;
+        }
+        within = indent(line);
+        let line = line.trim();
+        if line == "{" {
+            // The condition stands above it, over several lines, and begins where this does.
+            within += 1;
+        }
+        if line.starts_with("while ") || line.split_whitespace().any(|word| word == "loop") {
+            return true;
+        }
+        if line.split_whitespace().any(|word| word == "fn") {
+            return false;
+        }
+    }
+    false
+}
+
+/// Whether the comment that lines end with says why what follows sleeps.
+fn says_why(lines: &[&str]) -> bool {
+    let comment = lines.iter().rev().take_while(|line| line.trim_start().starts_with("//"));
+    comment.into_iter().any(|line| line.trim_start().starts_with(SLEEPS))
+}
+
 /// Folders and files of tests, peers and targets made for tests included.
-const TEST_ROOMS: &[&str] = &["tests", "testing", "scripted"];
+pub(crate) const TEST_ROOMS: &[&str] = &["tests", "testing", "scripted"];
 
 /// Whether a file is of tests, by its name from the workspace's root.
 pub(crate) fn is_of_tests(name: &str) -> bool {
     name.split('/').any(|part| TEST_ROOMS.contains(&part.strip_suffix(".rs").unwrap_or(part)))
+}
+
+/// A file's code without its own tests and its comments.
+pub(crate) fn production(text: &str) -> String {
+    let lines = text.lines().take(production_lines(text));
+    lines.flat_map(|line| [line.split("//").next().unwrap_or(line), "\n"]).collect()
 }
 
 /// Lines before the file's own test module.
@@ -102,12 +165,28 @@ mod tests {
     }
 
     #[test]
-    fn a_long_file_and_a_skipped_test_are_found() {
+    fn a_long_file_a_sleep_and_a_skipped_test_are_found() {
         let long = "fn f() {}\n".repeat(FILE_LINES + 1);
         assert_eq!(read("crates/a/src/b.rs", &long).len(), 1);
         assert_eq!(read("crates/a/src/b/tests.rs", &long).len(), 0);
         let tested = format!("fn f() {{}}\n#[cfg(test)]\nmod tests {{\n{long}}}\n");
         assert_eq!(read("crates/a/src/b.rs", &tested).len(), 0);
+        let idle = "fn t() {\n    sleep(1);\n}\n";
+        assert_eq!(read("crates/a/src/b.rs", idle).len(), 0);
+        assert_eq!(read("crates/a/src/tests/b.rs", idle).len(), 1);
+        let tested = format!("#[cfg(test)]\nmod tests {{\n{idle}}}\n");
+        assert_eq!(read("crates/a/src/b.rs", &tested).len(), 1);
+        for good in [
+            "fn t() {\n    while !done() {\n        // Soon.\n        sleep(1);\n    }\n}\n",
+            "fn t() {\n    while !done()\n        || !other()\n    {\n        sleep(1);\n    }\n}\n",
+            "fn t() {\n    spawn(async {\n        loop {\n            sleep(1);\n        }\n    });\n}\n",
+            "fn t() {\n    // Sleeps: the timer is what is tested.\n    sleep(1);\n}\n",
+            "fn t() {\n    simulate(sleep(1));\n}\n",
+        ] {
+            assert_eq!(read("crates/a/src/tests.rs", good), Vec::<String>::new(), "{good}");
+        }
+        let behind = "fn t() {\n    while !done() {\n        look();\n    }\n    sleep(1);\n}\n";
+        assert_eq!(read("crates/a/src/tests.rs", behind).len(), 1);
         let skipped = concat!("#[test]\n#[ig", "nore]\nfn t() {}\n");
         assert_eq!(read("crates/a/src/b.rs", skipped).len(), 1);
     }

@@ -19,7 +19,7 @@ const FILES: [&str; 7] = [
 const WORDS: [&str; 10] = [
     "Mutex",
     "RwLock",
-    "Lock<",
+    " Lock<",
     ".lock()",
     "Arc::clone",
     ".cloned()",

@@ -25,6 +25,7 @@ pub struct RequestQueue {
     /// Of each request that was made: where it is, and how whoever attends to it sees that it was given up.
     slots: RefCell<Vec<(Slot, Arc<AtomicBool>)>>,
     /// Requests that are here, for nobody.
+    #[allow(clippy::vec_box, reason = "each moves on as it is")]
     free: RefCell<Vec<Box<RemoteRequest>>>,
     /// Requests that are here, and those not made yet.
     room: Semaphore,

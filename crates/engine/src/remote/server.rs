@@ -98,11 +98,14 @@ impl Drop for Server {
     }
 }
 
+/// A volume that both ends know. Whoever attends to a request of it counts here, and not where all cores do.
+pub struct Known(pub Arc<State>);
+
 /// The way to one queue.
 pub struct Link {
     end: RefCell<ShardEnd>,
     /// The volumes that both ends know.
-    known: RefCell<Vec<Option<Rc<Arc<State>>>>>,
+    known: RefCell<Vec<Option<Rc<Known>>>>,
     /// Who attends to the request of each slot, if it has to wait.
     attending: RefCell<Vec<Option<Waker>>>,
 }
@@ -118,10 +121,10 @@ impl Link {
     }
 
     /// The volume that a request is for.
-    fn volume(&self, request: &mut RemoteRequest) -> Rc<Arc<State>> {
+    fn volume(&self, request: &mut RemoteRequest) -> Rc<Known> {
         let known = &mut self.known.borrow_mut()[request.volume];
         if let Some(volume) = request.introduced.take() {
-            *known = Some(Rc::new(volume));
+            *known = Some(Rc::new(Known(volume)));
         }
         let Some(volume) = known else { panic!("the first request of a volume brings it along") };
         Rc::clone(volume)

@@ -5,13 +5,12 @@ use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use reactor::sync::Notify;
 
-use super::server::Link;
+use super::server::{Known, Link};
 use super::{Asked, Operation, RemoteRequest, gone};
 use crate::canary::{self, Canary};
 use crate::error::Result;
@@ -22,7 +21,7 @@ use crate::volume::State;
 /// A request, and what is left of it.
 pub struct Job {
     link: Rc<Link>,
-    volume: Rc<Arc<State>>,
+    volume: Rc<Known>,
     request: Box<RemoteRequest>,
     rest: Rest,
 }
@@ -122,7 +121,7 @@ async fn work(workers: Rc<Workers>, shard: Rc<Shard>, first: Job) {
 
 impl Job {
     /// All of a request.
-    pub const fn new(link: Rc<Link>, volume: Rc<Arc<State>>, request: Box<RemoteRequest>) -> Self {
+    pub const fn new(link: Rc<Link>, volume: Rc<Known>, request: Box<RemoteRequest>) -> Self {
         Self { link, volume, request, rest: Rest::All }
     }
 
@@ -132,7 +131,7 @@ impl Job {
             self.give_back(Err(gone()));
             return None;
         }
-        match begin_on(shard, &self.volume, &mut self.request.asked) {
+        match begin_on(shard, &self.volume.0, &mut self.request.asked) {
             Ok(Outcome::Wait(rest)) => Some(Self { rest, ..self }),
             done => {
                 self.give_back(done.map(|_| ()));
@@ -151,7 +150,7 @@ impl Job {
         let rest = std::mem::replace(&mut self.rest, Rest::All);
         let link = Rc::clone(&self.link);
         let done = {
-            let mut finishing = pin!(finish(shard, &self.volume, asked, rest));
+            let mut finishing = pin!(finish(shard, &self.volume.0, asked, rest));
             poll_fn(|cx| {
                 link.attend(*slot, cx);
                 poll_unless_given_up(given_up, cx, &mut finishing)

@@ -74,7 +74,7 @@ impl Shard {
                     drop(holding);
                     run
                 }
-                Found::Lost => return Err(super::read::lost(source)),
+                Found::Lost => return Err(super::plan::lost(source)),
                 Found::Nothing => self.copy_settled(source, target, run).await?,
             };
         }
@@ -120,7 +120,7 @@ impl Shard {
             return Ok(u64_of(crcs.len()));
         }
         if let Some(Extent { contents: Contents::Lost, .. }) = fleeting {
-            return Err(super::read::lost(source));
+            return Err(super::plan::lost(source));
         }
         let lasting: Vec<Extent<'_>> = extents.iter().take_while(|e| self.may_refer(e)).collect();
         let places = lasting.iter().flat_map(|extent| match extent.contents {

@@ -5,9 +5,8 @@ use std::ops::Range;
 use reactor::Stay;
 use stdx::num::{u32_of, usize32};
 
-use super::read::lost;
 use crate::address::{BLOCK, BLOCK_GRAINS, Key, Location};
-use crate::error::Error;
+use crate::error::{Error, Kind};
 use crate::log::Data;
 use crate::map::{Contents, Extents};
 
@@ -65,6 +64,13 @@ impl Piece {
     pub(super) const fn crcs(&self, first: usize) -> Range<usize> {
         first..first + usize32(self.count)
     }
+}
+
+/// What is said of a block that is lost. Trying again does not help.
+pub(super) fn lost(key: Key) -> Error {
+    let (view, block) = (key.view.get(), key.block);
+    let context = format!("block {block} of view {view} is lost, until it is written again");
+    Error::new(Kind::Corrupt, context)
 }
 
 impl Plan {

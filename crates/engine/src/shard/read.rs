@@ -10,7 +10,7 @@ use reactor::buffer;
 use stdx::crc32c;
 use stdx::num::{low32, u32_of, u64_of, usize64};
 
-use super::plan::{Piece, Place, Plan};
+use super::plan::{Piece, Place, Plan, lost};
 use super::{Outcome, Shard, count};
 use crate::address::{BLOCK, Key, Location, Name, View};
 use crate::error::{Error, Kind, Result};
@@ -22,13 +22,6 @@ use crate::volume::{BLOCK_BYTES, State};
 /// Whether bytes are whole blocks.
 pub(super) const fn is_whole(offset: u64, len: usize) -> bool {
     offset.is_multiple_of(BLOCK_BYTES) && len.is_multiple_of(BLOCK)
-}
-
-/// What is said of a block that is lost. Trying again does not help.
-pub(super) fn lost(key: Key) -> Error {
-    let (view, block) = (key.view.get(), key.block);
-    let context = format!("block {block} of view {view} is lost, until it is written again");
-    Error::new(Kind::Corrupt, context)
 }
 
 impl Shard {

@@ -7,9 +7,10 @@ use super::{Media, memory};
 use crate::contents::BLOCK;
 use crate::shape::LogShape;
 use crate::store::Refusal;
+use engine::format::{area, label::Label};
 use engine::{DriveState, LogSpec, OpenOptions, Pool};
 use media::drive::SimulatedContents;
-use media::{Drive, Pmem, SimulatedPmem};
+use media::{Drive, Pmem, Simulated, SimulatedPmem};
 use reactor::timeout;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -379,11 +380,13 @@ impl Media {
         if status.log.failed_devices > 0 {
             let sick = truth.sick.clone();
             truth.out.extend(sick);
-            // Without any that had all of it, what is there now was made of what was given.
-            if !truth.current.is_empty() && truth.current.is_disjoint(&attempt.with_contents()) {
-                truth.current = &attempt.log - &truth.poisoned;
-            }
-        } else {
+        }
+        // One that was given beside those that have it is made a copy of them while the pool is open.
+        let has_all = self.told_copies(&truth.out) >= attempt.log.len();
+        // Without any that had all of it, what is there now was made of what was given.
+        let is_new =
+            !truth.current.is_empty() && truth.current.is_disjoint(&attempt.with_contents());
+        if (status.log.failed_devices == 0 && has_all) || is_new {
             truth.current = &attempt.log - &truth.poisoned;
         }
         Ok(())
@@ -405,20 +408,31 @@ impl Media {
 
     /// Of all labels there are.
     fn newest_epoch(&self) -> u64 {
-        use engine::format::{area, label::Label};
-        let slots = [area::LABEL, area::LABEL + u64_of(BLOCK)];
-        let labels = self.drives.iter().flat_map(|drive| {
-            slots.iter().filter_map(|at| {
-                let mut block = [0; BLOCK];
-                drive.peek(*at, &mut block);
-                Label::from_block(&block).ok()
-            })
-        });
+        let labels = self.drives.iter().filter_map(|drive| newest_label(drive));
         labels.map(|label| label.epoch).max().unwrap_or(0)
+    }
+
+    /// Devices that have the log by the labels of every drive in use.
+    fn told_copies(&self, out: &BTreeSet<usize>) -> usize {
+        let used = self.drives.iter().enumerate().filter(|(n, _)| !out.contains(n));
+        let told =
+            used.map(|(_, drive)| newest_label(drive).map_or(0, |l| l.current_members().count()));
+        told.min().unwrap_or(0)
     }
 
     /// All devices of the log have it.
     pub(super) fn log_was_made(&self) {
         self.truth.borrow_mut().current = (0..self.pmem.borrow().len()).collect();
     }
+}
+
+/// The newest label that a drive carries.
+fn newest_label(drive: &Simulated) -> Option<Label> {
+    let slots = [area::LABEL, area::LABEL + u64_of(BLOCK)].into_iter();
+    let labels = slots.filter_map(|at| {
+        let mut block = [0; BLOCK];
+        drive.peek(at, &mut block);
+        Label::from_block(&block).ok()
+    });
+    labels.max_by_key(|label| label.epoch)
 }

@@ -2,7 +2,7 @@
 
 use engine::address::BLOCK;
 use engine::format::VERSION;
-use engine::format::catalog::Catalog;
+use engine::format::catalog::{Loader, PAGE, Page};
 use engine::format::label::Label;
 use engine::format::manifest::Manifest;
 use engine::format::member::MemberHeader;
@@ -78,13 +78,23 @@ fn root(piece: &[u8]) {
     }
 }
 
+/// Each block is a page of its own.
 fn catalog(piece: &[u8]) {
-    let bytes = sealed(*b"FLASHCAT", piece);
-    let _ = Catalog::len_of(&bytes[..BLOCK]);
-    if let Ok(catalog) = Catalog::from_bytes(&bytes, POOL) {
-        let again = Catalog::from_bytes(&catalog.to_bytes(POOL), POOL);
-        assert_eq!(again.as_ref(), Ok(&catalog));
+    let mut loader = Loader::default();
+    for block in piece.chunks(PAGE) {
+        let block = sealed(*b"FLASHCAT", block);
+        let Ok(page) = Page::read(&block, POOL) else { return };
+        if loader.take(page, &block).is_err() {
+            return;
+        }
     }
+    let catalog = loader.catalog();
+    let mut again = Loader::default();
+    for block in catalog.to_base(POOL).chunks_exact(PAGE) {
+        let page = Page::read(block, POOL);
+        assert_eq!(page.and_then(|page| again.take(page, block)), Ok(()));
+    }
+    assert_eq!(again.catalog(), catalog);
 }
 
 fn manifest(piece: &[u8]) {

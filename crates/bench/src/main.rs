@@ -2,6 +2,7 @@
 //! quoted as a ratio to another one of the same run.
 
 mod amplification;
+mod catalog;
 mod checksum;
 mod client;
 mod compare;
@@ -89,6 +90,8 @@ enum What {
     /// What reclaim writes for each block of hosts, at random over a volume that fills a share of
     /// the pool, against what greedy cleaning must
     Amplification(amplification::Arguments),
+    /// What making a volume costs beside few others and beside many, and what opening their pool takes
+    Catalog(catalog::Arguments),
     /// What an append to the commit log costs, against a copy of its data
     Log {
         /// A folder of shared memory
@@ -229,6 +232,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         What::Engine(arguments) => engine::run(arguments)?,
         What::Crossing(arguments) => crossing::run(arguments)?,
         What::Amplification(arguments) => amplification::run(arguments)?,
+        What::Catalog(arguments) => catalog::run(&arguments)?,
         What::Memory { size, rounds } => memory::run(size, rounds)?,
         What::Parity { rounds } => parity::run(rounds),
         What::Checksum { rounds } => checksum::run(rounds),

@@ -1,14 +1,16 @@
 //! Reading and writing what lies before the allocation units: labels, roots, catalogs. Every piece
 //! is in two slots that are written in turn, so that a torn write leaves the other.
 
+pub mod catalog;
+
 use media::Drive;
 use reactor::buffer;
-use stdx::num::{u64_of, usize64};
+use stdx::num::u64_of;
 
 use crate::address::BLOCK;
 use crate::canary::{self, Step};
 use crate::error::Result;
-use crate::format::catalog::Catalog;
+use crate::format::catalog::CatalogArea;
 use crate::format::label::Label;
 use crate::format::root::Root;
 use crate::format::{Bad, area};
@@ -50,7 +52,7 @@ pub async fn read_label(drive: &Drive) -> Result<std::result::Result<Label, Bad>
 /// # Errors
 /// When the drive cannot be read.
 pub async fn label_slots(drive: &Drive) -> Result<Slots<Label>> {
-    if drive.capacity() < area::END {
+    if drive.capacity() < CatalogArea::LEAST.end() {
         return Ok([Err(Bad::Blank), Err(Bad::Blank)]);
     }
     let both = drive.read(area::LABEL, 2 * BLOCK).await?;
@@ -113,64 +115,12 @@ pub async fn write_root(drive: &Drive, root: &Root) -> Result<()> {
     write(drive, root_at(root.shard, root.generation % 2), &root.to_block()[..]).await
 }
 
-async fn read_catalog_slot(
-    drive: &Drive,
-    pool: [u8; 16],
-    slot: u64,
-) -> Result<std::result::Result<Catalog, Bad>> {
-    let at = area::CATALOG + slot * area::CATALOG_SLOT;
-    let first = drive.read(at, BLOCK).await?;
-    let len = match Catalog::len_of(&first) {
-        Ok(len) => len,
-        Err(bad) => return Ok(Err(bad)),
-    };
-    drop(first);
-    let mut bytes = Vec::with_capacity(len);
-    while bytes.len() < len {
-        let piece = (len - bytes.len()).min(media::drive::TRANSFER_MAX);
-        bytes.extend_from_slice(&drive.read(at + u64_of(bytes.len()), piece).await?);
-    }
-    Ok(Catalog::from_bytes(&bytes, pool))
-}
-
-/// The newest catalog a drive carries.
-///
-/// # Errors
-/// As [`read_label`].
-pub async fn read_catalog(
-    drive: &Drive,
-    pool: [u8; 16],
-) -> Result<std::result::Result<Catalog, Bad>> {
-    Ok(newest(catalog_slots(drive, pool).await?, |catalog| catalog.generation))
-}
-
-/// Both catalog slots of a drive.
-///
-/// # Errors
-/// When the drive cannot be read.
-pub async fn catalog_slots(drive: &Drive, pool: [u8; 16]) -> Result<Slots<Catalog>> {
-    let a = read_catalog_slot(drive, pool, 0).await?;
-    let b = read_catalog_slot(drive, pool, 1).await?;
-    Ok([a, b])
-}
-
-/// Writes a catalog; durable when this returns.
-///
-/// # Errors
-/// When the drive fails.
-pub async fn write_catalog(drive: &Drive, pool: [u8; 16], catalog: &Catalog) -> Result<()> {
-    let at = area::CATALOG + (catalog.generation % 2) * area::CATALOG_SLOT;
-    let bytes = catalog.to_bytes(pool);
-    debug_assert!(bytes.len() <= usize64(area::CATALOG_SLOT));
-    write(drive, at, &bytes).await
-}
-
 /// Takes roots and catalogs away, of which a drive that was away may have newer ones than those that count.
 ///
 /// # Errors
 /// When the drive fails.
-pub async fn wipe_copies(drive: &Drive) -> Result<()> {
-    drive.write_zeroes(area::ROOTS, area::END - area::ROOTS, true).await?;
+pub async fn wipe_copies(drive: &Drive, catalog: CatalogArea) -> Result<()> {
+    drive.write_zeroes(area::ROOTS, catalog.end() - area::ROOTS, true).await?;
     Ok(drive.flush().await?)
 }
 
@@ -178,7 +128,7 @@ pub async fn wipe_copies(drive: &Drive) -> Result<()> {
 ///
 /// # Errors
 /// When the drive fails.
-pub async fn wipe(drive: &Drive) -> Result<()> {
-    drive.write_zeroes(0, area::END, true).await?;
+pub async fn wipe(drive: &Drive, catalog: CatalogArea) -> Result<()> {
+    drive.write_zeroes(0, catalog.end(), true).await?;
     Ok(drive.flush().await?)
 }

@@ -106,6 +106,12 @@ pub enum Step {
     OpeningTwice,
     /// A change of the catalog that an opening shows is on all drives.
     OpeningCatalog,
+    /// It has a generation that no drive which could not be read has.
+    OpeningApart,
+    /// A base of the catalog goes where the newest one is not.
+    CatalogHalf,
+    /// A change of the catalog that was given up is taken back before the next.
+    CatalogTakesBack,
     /// What recovery stores again in memory is durable.
     RecoverFence,
     /// A control slot in memory is durable.
@@ -135,7 +141,7 @@ pub enum Step {
 }
 
 impl Step {
-    pub const ALL: [Self; 40] = [
+    pub const ALL: [Self; 43] = [
         Self::TrimTells,
         Self::TrimControl,
         Self::CheckpointFlush,
@@ -163,6 +169,9 @@ impl Step {
         Self::OpeningTells,
         Self::OpeningTwice,
         Self::OpeningCatalog,
+        Self::OpeningApart,
+        Self::CatalogHalf,
+        Self::CatalogTakesBack,
         Self::RecoverFence,
         Self::ControlFence,
         Self::LogTells,

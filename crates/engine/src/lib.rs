@@ -43,7 +43,7 @@ mod writing;
 pub use area::{read_label, rewrite_older_label};
 pub use error::{Error, Kind, Result};
 pub use lent::Lent;
-pub use limits::{DRIVES_MAX, FINDINGS_MAX, NAME_MAX, SHARDS_MAX, VOLUME_BYTES_MAX, VOLUMES_MAX};
+pub use limits::{DRIVES_MAX, FINDINGS_MAX, NAME_MAX, OBJECTS_MAX, SHARDS_MAX, VOLUME_BYTES_MAX};
 pub use pool::{
     Discards, DriveStatus, LogSpec, LogStatus, OpenOptions, Pool, PoolSpec, PoolStatus, Rejoin,
     SpaceAudit, Unknown, VolumeSpec, VolumeStatus, look_at_labels,

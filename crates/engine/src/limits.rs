@@ -22,8 +22,8 @@ pub const SHARDS_MAX: usize = 64;
 /// Bytes of a pool's or volume's name, in UTF-8.
 pub const NAME_MAX: usize = 64;
 
-/// Volumes of one pool: what a catalog slot of 1 MiB can list.
-pub const VOLUMES_MAX: usize = 4096;
+/// Objects of one pool at most, where its drives are large enough: volumes, snapshots, clones and groups.
+pub const OBJECTS_MAX: usize = 1 << 17;
 
 /// The largest volume: what 40 bits of block numbers address.
 pub const VOLUME_BYTES_MAX: u64 = (BLOCK as u64) << crate::address::BLOCK_BITS;

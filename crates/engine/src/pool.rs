@@ -8,6 +8,7 @@ mod labels;
 mod look;
 mod members;
 mod move_log;
+mod newest;
 mod open;
 mod rejoin;
 mod space;

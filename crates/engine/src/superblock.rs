@@ -1,7 +1,9 @@
 //! What every drive of a pool carries alike: its label, the roots of the shards, the catalog.
 
+mod catalog;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use media::Drive;
@@ -10,13 +12,15 @@ use reactor::{join_all, now};
 use crate::area;
 use crate::canary::{self, Step};
 use crate::error::{Error, Kind, Result};
-use crate::format::catalog::Catalog;
 use crate::format::label::{DriveMark, Label, LogKind, LogMember, PoolState};
 use crate::format::root::Root;
 use crate::limits::{DRIVES_MAX, NO_SPACE_PAUSE, PUT_PATIENCE};
 use crate::log::{Members, Tenant};
 use crate::segment::{Company, DriveSet, DriveState};
 use reactor::across::{Lock, Turn};
+
+use catalog::Writing;
+pub use catalog::{Kept, Place};
 
 /// Keeps labels, roots and catalogs alike on all drives that can be used. Whichever reactor changes
 /// something writes it.
@@ -27,11 +31,9 @@ pub struct Superblock {
     pool: [u8; 16],
     /// As on the first drive; others differ in their index.
     label: Lock<Label>,
-    catalog: Lock<Catalog>,
+    kept: Kept,
     /// Drives that do not have the newest label yet, by their bits.
     behind: AtomicU64,
-    /// The catalog is to be written anew: to take back a change that failed, or to drives that missed one.
-    owed: AtomicBool,
     /// One change of labels or catalog at a time. A shard's root is the shard's alone.
     turn: Turn,
     /// Failures of drives and of the log's devices, as they are counted, that the labels tell of.
@@ -51,7 +53,7 @@ const fn bit(drive: u16) -> u64 {
 enum What<'a> {
     Label(&'a Label),
     Root(&'a Root),
-    Catalog([u8; 16], &'a Catalog),
+    Catalog(&'a Writing<'a>),
     /// Something that is there already.
     Again,
 }
@@ -64,7 +66,7 @@ impl What<'_> {
                 area::write_label(drive, &label).await
             }
             What::Root(root) => area::write_root(drive, root).await,
-            What::Catalog(pool, catalog) => area::write_catalog(drive, pool, catalog).await,
+            What::Catalog(writing) => writing.write(index, drive).await,
             What::Again => area::rewrite_older_label(drive).await,
         }
     }
@@ -77,7 +79,7 @@ impl Superblock {
         drives: DriveSet,
         label: Label,
         behind: impl IntoIterator<Item = u16>,
-        catalog: Catalog,
+        kept: Kept,
         members: Members,
     ) -> Self {
         Self {
@@ -86,8 +88,7 @@ impl Superblock {
             members,
             pool: label.pool,
             label: Lock::new(label),
-            catalog: Lock::new(catalog),
-            owed: AtomicBool::new(false),
+            kept,
             turn: Turn::default(),
             told: AtomicU64::new(0),
             durable_term: AtomicU64::new(0),
@@ -101,11 +102,6 @@ impl Superblock {
     #[must_use]
     pub fn label(&self) -> Label {
         self.label.lock().clone()
-    }
-
-    #[must_use]
-    pub fn catalog(&self) -> Catalog {
-        self.catalog.lock().clone()
     }
 
     /// Failures so far.
@@ -272,10 +268,11 @@ impl Superblock {
         self.drives.check_vacant(index)?;
         // A change that was cut short may be there, newer than what all others have. Nobody waits for it.
         if !canary::skips(Step::RejoinWipe) {
-            area::wipe_copies(&drive).await?;
+            area::wipe_copies(&drive, self.kept.area()).await?;
         }
         let _turn = self.turn.hold().await;
         self.drives.take_back(index, drive)?;
+        self.kept.forget(index);
         self.put_labels(self.label()).await?;
         match self.drives.state(index) {
             DriveState::Rejoining => Ok(()),
@@ -341,93 +338,11 @@ impl Superblock {
     /// As [`write_labels`](Self::write_labels).
     pub async fn write_root(&self, root: &Root) -> Result<()> {
         self.put(What::Root(root)).await?;
-        if self.owed.load(Ordering::Acquire) {
+        if self.kept.is_owed() {
             // A checkpoint does not depend on it.
             let _ = self.settle_catalog().await;
         }
         self.tell_failures().await
-    }
-
-    /// Changes the catalog, for good when this returns.
-    ///
-    /// # Errors
-    /// What `change` refuses, and as [`write_labels`](Self::write_labels).
-    pub async fn change_catalog<R>(
-        &self,
-        change: impl FnOnce(&mut Catalog) -> Result<R>,
-    ) -> Result<R> {
-        let _turn = self.turn.hold().await;
-        self.take_back().await?;
-        let mut changed = self.catalog();
-        let result = change(&mut changed)?;
-        changed.generation += 1;
-        let put = match self.put(What::Catalog(self.pool, &changed)).await {
-            Ok(()) if self.has_news() => self.put_labels(self.label()).await,
-            put => put,
-        };
-        if let Err(error) = put {
-            // It is not to happen at the next opening, when everybody was told that it did not.
-            self.owed.store(true, Ordering::Release);
-            self.catalog.lock().generation = changed.generation;
-            let _ = self.take_back().await;
-            return Err(error);
-        }
-        *self.catalog.lock() = changed;
-        Ok(result)
-    }
-
-    /// Has every drive carry the catalog, of which an older one was found on some. What a drive has no space for is
-    /// owed to it as long as no opening can miss the newest one.
-    ///
-    /// # Errors
-    /// As [`change_catalog`](Self::change_catalog).
-    pub async fn spread_catalog(&self) -> Result<()> {
-        self.owed.store(true, Ordering::Release);
-        match self.settle_catalog().await {
-            Err(error)
-                if matches!(error.kind, Kind::Full | Kind::Busy)
-                    && self.is_catalog_spread().await => {}
-            done => done?,
-        }
-        self.tell_failures().await
-    }
-
-    /// Whether more drives have the contents of the catalog than an opening may lack.
-    async fn is_catalog_spread(&self) -> bool {
-        let (catalog, label) = (self.catalog(), self.label());
-        let out = label.drives.iter().filter(|drive| drive.is_out()).count();
-        let mut having = 0;
-        for index in self.drives.indices() {
-            if let Some(drive) = self.drives.drive(index)
-                && let Ok(Ok(found)) = area::read_catalog(drive, self.pool).await
-            {
-                let generation = catalog.generation;
-                having += usize::from(Catalog { generation, ..found } == catalog);
-            }
-        }
-        having + out > usize::from(label.layout.parity)
-    }
-
-    /// Writes the catalog as it is over a change that failed, and that some drives may have.
-    async fn take_back(&self) -> Result<()> {
-        if !self.owed.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let mut catalog = self.catalog();
-        catalog.generation += 1;
-        self.catalog.lock().generation = catalog.generation;
-        self.put(What::Catalog(self.pool, &catalog)).await?;
-        self.owed.store(false, Ordering::Release);
-        Ok(())
-    }
-
-    /// Takes a change of the catalog back that failed, if that could not be done so far.
-    ///
-    /// # Errors
-    /// As [`change_catalog`](Self::change_catalog).
-    pub async fn settle_catalog(&self) -> Result<()> {
-        let _turn = self.turn.hold().await;
-        self.take_back().await
     }
 
     /// # Errors

@@ -66,18 +66,11 @@ impl Used {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::catalog::VolumeRecord;
+    use crate::format::catalog::Object;
 
     fn volume(view: u32, bytes: u64) -> Arc<State> {
-        Arc::new(State::new(&VolumeRecord {
-            view: View::new(view),
-            name: format!("v{view}"),
-            id: [1; 16],
-            bytes,
-            block_size: 4096,
-            deleted: false,
-            shrunk_from: bytes,
-        }))
+        let (view, name) = (View::new(view), format!("v{view}"));
+        Arc::new(State::new(&Object::volume(view, &name, [1; 16], bytes, 4096)))
     }
 
     fn counts<const N: usize>(of: [(u32, u64); N]) -> Counts {

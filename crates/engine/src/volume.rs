@@ -13,7 +13,7 @@ use stdx::num::{u64_of, usize64};
 use crate::address::{BLOCK, Key, View};
 use crate::common::Common;
 use crate::error::{Error, Kind, Result};
-use crate::format::catalog::VolumeRecord;
+use crate::format::catalog::Object;
 use crate::reading::Begun;
 use crate::shard::{Copy, Outcome};
 use crate::shard_handle::ShardHandle;
@@ -30,10 +30,10 @@ const CHUNK_BYTES: u64 = CHUNK_BLOCKS * BLOCK_BYTES;
 /// Bytes copied at once where their contents are.
 const CONTENTS_BYTES: u64 = 256 << 10;
 
-/// Which of so many shards a block belongs to.
+/// Which of so many shards a block belongs to, by the placement of its volume.
 #[must_use]
-pub fn shard_of(key: Key, shards: usize) -> usize {
-    let chunk = key.block / CHUNK_BLOCKS + u64::from(key.view.get());
+pub fn shard_of(placement: u32, block: u64, shards: usize) -> usize {
+    let chunk = block / CHUNK_BLOCKS + u64::from(placement);
     usize64(chunk % u64_of(shards))
 }
 
@@ -44,6 +44,8 @@ const UNCOUNTED: u64 = u64::MAX;
 #[derive(Debug)]
 pub struct State {
     pub view: View,
+    /// Which shards its blocks are of follows from it.
+    placement: u32,
     pub id: [u8; 16],
     pub name: Lock<String>,
     bytes: AtomicU64,
@@ -58,14 +60,15 @@ pub struct State {
 
 impl State {
     #[must_use]
-    pub fn new(record: &VolumeRecord) -> Self {
+    pub fn new(volume: &Object) -> Self {
         Self {
-            view: record.view,
-            id: record.id,
-            name: Lock::new(record.name.clone()),
-            bytes: AtomicU64::new(record.bytes),
+            view: volume.view,
+            placement: volume.placement,
+            id: volume.id,
+            name: Lock::new(volume.name.to_string()),
+            bytes: AtomicU64::new(volume.bytes),
             used: AtomicU64::new(UNCOUNTED),
-            block_size: record.block_size,
+            block_size: volume.block_size,
             gone: AtomicBool::new(false),
             failed: AtomicBool::new(false),
         }
@@ -212,8 +215,8 @@ impl Volume {
 
     /// The shard that the byte at `offset` belongs to.
     fn shard(&self, offset: u64) -> &ShardHandle {
-        let key = Key::new(self.state.view, offset / BLOCK_BYTES);
-        &self.shards[shard_of(key, self.shards.len())]
+        let block = offset / BLOCK_BYTES;
+        &self.shards[shard_of(self.state.placement, block, self.shards.len())]
     }
 
     /// How many of `len` bytes from `offset` on belong to the shard of the first.
@@ -486,9 +489,8 @@ impl Volume {
 
     /// Whether a piece can be copied without its contents: whole blocks of one shard.
     fn can_share(&self, source: &Self, from: u64, to: u64, piece: u64) -> bool {
-        let shard = |of: &Self, at: u64| {
-            shard_of(Key::new(of.state.view, at / BLOCK_BYTES), self.shards.len())
-        };
+        let shard =
+            |of: &Self, at: u64| shard_of(of.state.placement, at / BLOCK_BYTES, self.shards.len());
         (from | to | piece).is_multiple_of(BLOCK_BYTES) && shard(self, to) == shard(source, from)
     }
 

@@ -142,6 +142,12 @@ impl Shape {
         shape
     }
 
+    /// Where each drive has its zone of the log, if it has one.
+    pub fn zones_at(&self) -> u64 {
+        let smallest = self.drives.iter().copied().min().unwrap_or(0);
+        engine::format::catalog::CatalogArea::for_drive(smallest).end()
+    }
+
     /// More of what goes wrong, from a source of its own, so that what seeds meant before stays.
     pub fn add(&mut self, prng: &mut Prng, lives: usize, tiny: bool) {
         if tiny {

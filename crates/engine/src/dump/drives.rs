@@ -1,4 +1,4 @@
-//! Labels, the drives they make, roots and the catalog: what every drive carries alike.
+//! Labels, the drives they make, and roots: what every drive carries alike.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -11,7 +11,6 @@ use super::report::{DriveSeen, Fate, Finding, PoolSeen, Report, Structure};
 use super::{Look, Progress, Spec, advice};
 use crate::address::BLOCK;
 use crate::area::{self, Slots};
-use crate::format::catalog::Catalog;
 use crate::format::label::{DriveRecord, Label};
 use crate::format::root::Root;
 use crate::format::{Bad, area as at};
@@ -191,10 +190,10 @@ fn place<'a>(
 }
 
 /// Whether what the label says of a drive can be, and fits `capacity` bytes.
-fn fits(record: &DriveRecord, au_bytes: u64, capacity: u64) -> bool {
-    let begins = u128::from(at::END) + u128::from(record.log_bytes);
+fn fits(record: &DriveRecord, label: &Label, capacity: u64) -> bool {
+    let begins = u128::from(label.catalog.end()) + u128::from(record.log_bytes);
     let table = u128::from(record.au_count) * u128::from(u64_of(BLOCK)) + (64 << 10);
-    begins + table + u128::from(record.au_count) * u128::from(au_bytes)
+    begins + table + u128::from(record.au_count) * u128::from(label.layout.au_bytes)
         <= u128::from(capacity) + (64 << 10)
 }
 
@@ -255,7 +254,7 @@ impl Found {
                     );
                     report.add(Finding::note(Structure::Label, what).on(one.name));
                 }
-                if !fits(record, self.label.layout.au_bytes, one.drive.capacity()) {
+                if !fits(record, &self.label, one.drive.capacity()) {
                     let what = format!(
                         "it has {} bytes, fewer than its label counts on",
                         one.drive.capacity()
@@ -282,11 +281,11 @@ impl Found {
     ) -> Result<Look<'a>, Box<Report>> {
         let slots = self.label.drives.iter().zip(self.drives).map(|(record, drive)| {
             // What no drive can have is a drive that has nothing.
-            let can_be = fits(record, self.label.layout.au_bytes, u64::MAX >> 2);
+            let can_be = fits(record, &self.label, u64::MAX >> 2);
             DriveSlot {
                 drive: drive.filter(|_| can_be),
                 failed: record.is_out(),
-                begins: at::END + if can_be { record.log_bytes } else { 0 },
+                begins: self.label.catalog.end() + if can_be { record.log_bytes } else { 0 },
                 au_count: if can_be { record.au_count } else { 0 },
             }
         });
@@ -359,27 +358,6 @@ async fn newest_of<T>(
         look.add(finding.on(look.name(index)).at(slot_at(age % 2)));
     }
     best
-}
-
-/// The newest catalog.
-pub(super) async fn catalog(look: &Look<'_>) -> Option<Catalog> {
-    let pool = look.label.pool;
-    let found = newest_of(
-        look,
-        (Structure::Catalog, None),
-        async |drive| area::catalog_slots(drive, pool).await,
-        |slot| at::CATALOG + slot * at::CATALOG_SLOT,
-        |catalog| catalog.generation,
-    )
-    .await;
-    if found.is_none() {
-        let what = "no drive has the catalog: names and sizes of the volumes are lost";
-        look.add(Finding::error(Structure::Catalog, what).advise(
-            "what the map holds is found below by view; the pool cannot be opened without a \
-             catalog",
-        ));
-    }
-    found
 }
 
 /// The newest root of a shard.

@@ -3,7 +3,6 @@
 use super::report::{Finding, LogSeen, ShardSeen, Structure};
 use super::{Look, advice, needs_log};
 use crate::address::BLOCK;
-use crate::format::area as at;
 use crate::format::label::LogKind;
 use crate::log::{Inspection, RecordSeen, RecordWhat, inspect};
 use crate::pool::{LogSpec, device, lane};
@@ -16,7 +15,7 @@ fn named(look: &Look<'_>, shard: u16, device: usize) -> (String, u64) {
         let members = look.label.current_members().filter_map(|member| member.drive);
         let mut zones = members.filter(|index| look.set.is_online(*index));
         let name = zones.nth(device).map_or_else(|| "the log".into(), |n| look.name(n));
-        return (name, at::END.saturating_add(skip));
+        return (name, look.label.catalog.end().saturating_add(skip));
     }
     let name = look.spec.log_names.get(device).cloned();
     (name.unwrap_or_else(|| format!("log device {device}")), skip)

@@ -8,11 +8,10 @@ use stdx::num::{low32, u32_of, u64_of, usize32, usize64};
 use super::blocks::{self, Pages};
 use super::checkpoint::Checkpoint;
 use super::live::Live;
-use super::report::{Finding, ShardSeen, Structure, VolumeSeen};
+use super::report::{Finding, ShardSeen, Structure};
 use super::stripes::Doubtful;
 use super::{Look, advice};
 use crate::address::{BLOCK, Encoding, Entry, Key, Location, Name, Stored, View};
-use crate::format::catalog::Catalog;
 use crate::map::{Checked, Extents, Map, MapLimits, News, PageKind};
 use crate::segment::{Owner, OwnerRecord, StripeHeader};
 use crate::volume::shard_of;
@@ -23,39 +22,6 @@ pub(super) type Opened<'a, 'b> = Map<Rc<Pages<'a, 'b>>>;
 /// Memory for a map's pages.
 const MAP_BYTES_MIN: usize = 4 << 20;
 const MAP_BYTES_MAX: usize = 64 << 20;
-
-/// The volumes there are.
-pub(super) fn list_volumes(look: &Look<'_>, catalog: &Catalog) {
-    let volumes = catalog.volumes.iter().map(|volume| VolumeSeen {
-        name: volume.name.clone(),
-        id: volume.id,
-        view: volume.view.get(),
-        bytes: volume.bytes,
-        block_size: volume.block_size,
-        used: 0,
-        deleted: volume.deleted,
-    });
-    for (n, volume) in catalog.volumes.iter().enumerate() {
-        let wrong = |what: String| {
-            let finding = Finding::error(Structure::Catalog, what);
-            look.add(finding.advise(advice::REPORT));
-        };
-        let name = &volume.name;
-        if volume.bytes > crate::VOLUME_BYTES_MAX || !matches!(volume.block_size, 512 | 4096) {
-            let (bytes, block) = (volume.bytes, volume.block_size);
-            wrong(format!("volume {name} has {bytes} bytes in blocks of {block}"));
-        }
-        for other in &catalog.volumes[..n] {
-            if other.view == volume.view {
-                wrong(format!("volumes {} and {name} are one view", other.name));
-            }
-            if other.name == volume.name && !other.deleted && !volume.deleted {
-                wrong(format!("two volumes are called {name}"));
-            }
-        }
-    }
-    look.report.borrow_mut().volumes = volumes.collect();
-}
 
 /// Checks every page of the map, and takes note of those in use.
 pub(super) async fn check<'a, 'b>(
@@ -305,7 +271,11 @@ pub(super) async fn walk(
             return wrong(&error.to_string());
         }
         let slot = at.location.slot();
-        if !shared && shard_of(key, look.label.shards.into()) != usize::from(found.shard) {
+        // What no volume has is where it was, or one was deleted: nothing tells where it belongs.
+        let shard = look
+            .volume(key.view)
+            .map(|volume| shard_of(volume.placement, key.block, look.label.shards.into()));
+        if shard.is_some_and(|shard| shard != usize::from(found.shard)) {
             return wrong("the map of this shard has a block of another's");
         }
         if let Some(name) = at.location.name() {

@@ -5,6 +5,7 @@
 //! where opening ends at the first thing it cannot do without, a dump goes on with what is left.
 
 mod blocks;
+mod catalog;
 mod checkpoint;
 mod drives;
 mod live;
@@ -21,7 +22,7 @@ use media::Drive;
 use raid::Geometry;
 
 use crate::address::{Key, Name, View};
-use crate::format::catalog::{Catalog, VolumeRecord};
+use crate::format::catalog::{Catalog, Object};
 use crate::format::label::{Label, LogKind, PoolState};
 use crate::pool::LogSpec;
 use crate::segment::{DriveSet, Segments};
@@ -120,9 +121,8 @@ impl Look<'_> {
         self.names.get(usize::from(drive)).cloned().unwrap_or_else(|| format!("drive {drive}"))
     }
 
-    fn volume(&self, view: View) -> Option<&VolumeRecord> {
-        let volumes = self.catalog.get().map_or(&[][..], |catalog| &catalog.volumes);
-        volumes.iter().find(|volume| volume.view == view)
+    fn volume(&self, view: View) -> Option<&Object> {
+        self.catalog.get()?.get(view)
     }
 
     /// A block, as operators know it.
@@ -152,8 +152,8 @@ pub async fn dump(spec: &Spec, progress: &mut dyn FnMut(Progress)) -> Report {
         Err(report) => return *report,
     };
     look.begin("catalog", 0);
-    if let Some(catalog) = drives::catalog(&look).await {
-        map::list_volumes(&look, &catalog);
+    if let Some(catalog) = catalog::find(&look).await {
+        catalog::list(&look, &catalog);
         let _ = look.catalog.set(catalog);
     }
     let mut units = checkpoint::Units::default();

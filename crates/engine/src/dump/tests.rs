@@ -242,7 +242,9 @@ fn a_closed_pool_whose_log_is_made_anew_is_whole() {
             pool.close().await.unwrap();
             if memories == 0 {
                 let zone = vec![0; 3 << 20];
-                media.drives.iter().for_each(|drive| drive.poke(crate::format::area::END, &zone));
+                media.drives.iter().for_each(|drive| {
+                    drive.poke(crate::format::catalog::CatalogArea::LEAST.end(), &zone)
+                });
             }
             media.pmem = Media::new(0, memories).pmem;
             whole(&dump(&media.spec(true), &mut |_| {}).await);

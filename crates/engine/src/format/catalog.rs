@@ -1,181 +1,360 @@
-//! The catalog: a pool's volumes. Rewritten whole, in two slots on every drive.
+//! The catalog: the objects of a pool, volumes and what else has a name. On every drive it is a base, whole, and the edits
+//! since.
 
-use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+mod area;
+mod page;
+#[cfg(test)]
+mod tests;
 
-use super::{Bad, VERSION, area, check, name_from_bytes, name_to_bytes, seal};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{Bad, check_name};
 use crate::address::{BLOCK, View};
-use crate::limits::{NAME_MAX, VOLUMES_MAX};
+use crate::limits::VOLUME_BYTES_MAX;
 
-const MAGIC: [u8; 8] = *b"FLASHCAT";
+pub use area::{CatalogArea, EDIT_PAGES_MAX, base_pages};
+pub use page::{Loader, PAGE, Page, Part, RECORDS};
 
-/// One volume.
+/// What an object is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// What hosts read and write.
+    Volume,
+    /// What a volume or clone had at an epoch.
+    Snapshot,
+    /// A volume that begins with what its parent has.
+    Clone,
+    /// What other objects belong to together.
+    Group,
+}
+
+impl Kind {
+    /// What operators call one.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Volume => "volume",
+            Self::Snapshot => "snapshot",
+            Self::Clone => "clone",
+            Self::Group => "group",
+        }
+    }
+}
+
+/// One object. Its number is that of its view, and never used again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VolumeRecord {
+pub struct Object {
     pub view: View,
-    pub name: String,
+    pub kind: Kind,
+    /// Its own among all, but for snapshots: among those of its parent.
+    pub name: Arc<str>,
     /// What identifies it for ever.
     pub id: [u8; 16],
-    /// Size in bytes, a multiple of the block.
+    /// Size in bytes, a multiple of the block; 0 for a group.
     pub bytes: u64,
+    /// Where the blocks of an earlier, larger size end, while they are still being given back;
+    /// otherwise as `bytes`.
+    pub shrunk_from: u64,
     /// The logical block hosts see: 512 or 4096 bytes.
     pub block_size: u32,
     /// It was deleted; its blocks are still being given back.
     pub deleted: bool,
-    /// Where the blocks of an earlier, larger size end, while they are still being given back;
-    /// otherwise as `bytes`.
-    pub shrunk_from: u64,
+    /// What it was made from, and that one's epoch. Snapshots and clones have one.
+    pub parent: Option<View>,
+    pub parent_epoch: u64,
+    /// The group that it belongs to.
+    pub group: Option<View>,
+    /// Its blocks go over the shards by this number: its own, or its parent's.
+    pub placement: u32,
+    /// The epoch in which it was made, and the seconds since 1970; 0 for what was made without.
+    pub epoch: u64,
+    pub created: u64,
 }
 
-/// All volumes of a pool.
+impl Object {
+    /// A volume without parent or group.
+    #[must_use]
+    pub fn volume(view: View, name: &str, id: [u8; 16], bytes: u64, block_size: u32) -> Self {
+        Self {
+            view,
+            kind: Kind::Volume,
+            name: name.into(),
+            id,
+            bytes,
+            shrunk_from: bytes,
+            block_size,
+            deleted: false,
+            parent: None,
+            parent_epoch: 0,
+            group: None,
+            placement: view.get(),
+            epoch: 0,
+            created: 0,
+        }
+    }
+
+    /// Whether it makes sense by itself.
+    ///
+    /// # Errors
+    /// What does not.
+    pub fn check(&self) -> Result<(), Bad> {
+        check_name(&self.name).map_err(|_| Bad::Field("name"))?;
+        if !matches!(self.block_size, 512 | 4096) {
+            return Err(Bad::Field("block of an object"));
+        }
+        let is_size = |bytes: u64| {
+            bytes.is_multiple_of(stdx::num::u64_of(BLOCK)) && bytes <= VOLUME_BYTES_MAX
+        };
+        let has_none = self.bytes == 0 && self.shrunk_from == 0;
+        if !is_size(self.bytes) || !is_size(self.shrunk_from) {
+            return Err(Bad::Field("size of an object"));
+        }
+        let is_sensible = match self.kind {
+            Kind::Volume => self.parent.is_none(),
+            Kind::Snapshot | Kind::Clone => self.parent.is_some(),
+            Kind::Group => self.parent.is_none() && self.group.is_none() && has_none,
+        };
+        if !is_sensible || self.parent.is_some() != (self.parent_epoch > 0) {
+            return Err(Bad::Field("parent"));
+        }
+        if self.placement == 0 || self.placement > self.view.get() {
+            return Err(Bad::Field("placement"));
+        }
+        Ok(())
+    }
+
+    /// Among which names its own has to be the only one.
+    fn scope(&self) -> Option<View> {
+        self.parent.filter(|_| self.kind == Kind::Snapshot)
+    }
+
+    /// What has to be there for as long as it is.
+    fn needs(&self) -> impl Iterator<Item = View> {
+        self.parent.into_iter().chain(self.group)
+    }
+}
+
+/// A change of one object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// This is what it is now, whether it was there before or not.
+    Put(Object),
+    Remove(View),
+}
+
+impl Record {
+    const fn view(&self) -> View {
+        match self {
+            Self::Put(object) => object.view,
+            Self::Remove(view) => *view,
+        }
+    }
+}
+
+/// Changes that happen together, in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Catalog {
-    /// Grows with every catalog written.
-    pub generation: u64,
-    /// The view the next volume gets; views are never used again.
+pub struct Edit {
+    /// The view the next object gets, from then on.
     pub next_view: u32,
-    pub volumes: Vec<VolumeRecord>,
+    pub records: Vec<Record>,
 }
 
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct Head {
-    magic: [u8; 8],
-    crc: U32,
-    version: U16,
-    reserved: [u8; 2],
-    pool: [u8; 16],
-    generation: U64,
-    next_view: U32,
-    volumes: U32,
+/// All objects of a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Catalog {
+    /// Grows with every base and every edit written.
+    pub generation: u64,
+    next_view: u32,
+    objects: BTreeMap<View, Object>,
+    /// By what they are names among.
+    names: BTreeMap<(Option<View>, Arc<str>), View>,
+    /// How many objects name this one as their parent or group.
+    needed: BTreeMap<View, u32>,
 }
-const _: () = assert!(size_of::<Head>() == 48);
 
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct Raw {
-    view: U32,
-    block_size: U32,
-    id: [u8; 16],
-    bytes: U64,
-    shrunk_from: U64,
-    deleted: u8,
-    reserved: [u8; 7],
-    name: [u8; NAME_MAX],
+impl Default for Catalog {
+    fn default() -> Self {
+        Self {
+            generation: 0,
+            next_view: 1,
+            objects: BTreeMap::new(),
+            names: BTreeMap::new(),
+            needed: BTreeMap::new(),
+        }
+    }
 }
-const _: () = assert!(size_of::<Raw>() == 112);
-const _: () =
-    assert!((size_of::<Head>() + VOLUMES_MAX * size_of::<Raw>()) as u64 <= area::CATALOG_SLOT);
 
 impl Catalog {
-    /// The catalog as bytes, a whole number of blocks, sealed as `pool`'s.
     #[must_use]
-    pub fn to_bytes(&self, pool: [u8; 16]) -> Vec<u8> {
-        let head = Head {
-            magic: MAGIC,
-            crc: 0.into(),
-            version: VERSION.into(),
-            reserved: [0; 2],
-            pool,
-            generation: self.generation.into(),
-            next_view: self.next_view.into(),
-            volumes: stdx::num::u32_of(self.volumes.len()).into(),
-        };
-        let mut bytes = head.as_bytes().to_vec();
-        for volume in &self.volumes {
-            let raw = Raw {
-                view: volume.view.get().into(),
-                block_size: volume.block_size.into(),
-                id: volume.id,
-                bytes: volume.bytes.into(),
-                shrunk_from: volume.shrunk_from.into(),
-                deleted: volume.deleted.into(),
-                reserved: [0; 7],
-                name: name_to_bytes(&volume.name),
-            };
-            bytes.extend_from_slice(raw.as_bytes());
-        }
-        bytes.resize(bytes.len().next_multiple_of(BLOCK), 0);
-        seal(&mut bytes, MAGIC);
-        bytes
+    pub fn len(&self) -> usize {
+        self.objects.len()
     }
 
-    /// How many bytes the catalog that begins with `first` takes; to be read whole before
-    /// [`from_bytes`](Self::from_bytes).
-    ///
-    /// # Errors
-    /// `Blank` where none begins.
-    pub fn len_of(first: &[u8]) -> Result<usize, Bad> {
-        let (head, _) = Head::ref_from_prefix(first).map_err(|_| Bad::Blank)?;
-        let volumes = stdx::num::usize32(head.volumes.get());
-        if head.magic != MAGIC {
-            return Err(Bad::Blank);
-        }
-        if volumes > VOLUMES_MAX {
-            return Err(Bad::Field("volumes"));
-        }
-        Ok((size_of::<Head>() + volumes * size_of::<Raw>()).next_multiple_of(BLOCK))
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.objects.is_empty()
     }
 
-    /// The catalog of `pool` in `bytes`.
+    /// The view the next object gets; views are never used again.
+    #[must_use]
+    pub const fn next_view(&self) -> u32 {
+        self.next_view
+    }
+
+    /// All objects by their numbers.
+    pub fn objects(&self) -> impl Iterator<Item = &Object> {
+        self.objects.values()
+    }
+
+    #[must_use]
+    pub fn get(&self, view: View) -> Option<&Object> {
+        self.objects.get(&view)
+    }
+
+    /// The volume, clone or group of this name, also where it is being deleted.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<&Object> {
+        self.get(*self.names.get(&(None, name.into()))?)
+    }
+
+    /// Whether another catalog has the same objects, of whatever generation it is.
+    #[must_use]
+    pub fn has_same(&self, other: &Self) -> bool {
+        (self.next_view, &self.objects) == (other.next_view, &other.objects)
+    }
+
+    /// An edit with these records, that makes no new object.
+    #[must_use]
+    pub fn edit(&self, records: Vec<Record>) -> Edit {
+        Edit { next_view: self.next_view, records }
+    }
+
+    /// How many objects there are once an edit is applied, which is not done.
     ///
     /// # Errors
-    /// `Blank` where none of this pool was written, and what is wrong with the one there.
-    pub fn from_bytes(bytes: &[u8], pool: [u8; 16]) -> Result<Self, Bad> {
-        check(bytes, MAGIC)?;
-        let (head, rest) = Head::ref_from_prefix(bytes).map_err(|_| Bad::Blank)?;
-        if head.pool != pool {
-            return Err(Bad::Blank);
+    /// Why it cannot be.
+    pub fn check(&mut self, edit: &Edit) -> Result<usize, Bad> {
+        let undo = self.try_apply(edit)?;
+        let objects = self.len();
+        self.revert(undo);
+        Ok(objects)
+    }
+
+    /// Applies an edit.
+    ///
+    /// # Errors
+    /// Why it cannot be: then nothing of it is.
+    pub fn apply(&mut self, edit: &Edit) -> Result<(), Bad> {
+        self.try_apply(edit).map(drop)
+    }
+
+    fn try_apply(&mut self, edit: &Edit) -> Result<Undo, Bad> {
+        if edit.next_view < self.next_view || edit.next_view > View::SHARED.get() {
+            return Err(Bad::Field("next view"));
         }
-        let count = stdx::num::usize32(head.volumes.get());
-        let mut volumes = Vec::with_capacity(count.min(VOLUMES_MAX));
-        for raw in rest.chunks_exact(size_of::<Raw>()).take(count) {
-            let raw = Raw::ref_from_bytes(raw).map_err(|_| Bad::Field("volumes"))?;
-            if raw.view.get() == 0 || raw.view.get() >= head.next_view.get() {
-                return Err(Bad::Field("view"));
+        let mut undo = Undo { next_view: self.next_view, before: Vec::new() };
+        self.next_view = edit.next_view;
+        for record in &edit.records {
+            if let Err(bad) = self.check_record(record) {
+                self.revert(undo);
+                return Err(bad);
             }
-            volumes.push(VolumeRecord {
-                view: View::new(raw.view.get()),
-                name: name_from_bytes(&raw.name)?,
-                id: raw.id,
-                bytes: raw.bytes.get(),
-                block_size: raw.block_size.get(),
-                deleted: raw.deleted != 0,
-                shrunk_from: raw.shrunk_from.get(),
-            });
+            let object = match record {
+                Record::Put(object) => Some(object.clone()),
+                Record::Remove(_) => None,
+            };
+            undo.before.push((record.view(), self.replace(record.view(), object)));
         }
-        if volumes.len() != count {
-            return Err(Bad::Field("volumes"));
+        Ok(undo)
+    }
+
+    fn revert(&mut self, undo: Undo) {
+        for (view, object) in undo.before.into_iter().rev() {
+            self.replace(view, object);
         }
-        Ok(Self { generation: head.generation.get(), next_view: head.next_view.get(), volumes })
+        self.next_view = undo.next_view;
+    }
+
+    /// Puts an object, or none, in the place of the one there; gives that.
+    fn replace(&mut self, view: View, object: Option<Object>) -> Option<Object> {
+        let before = self.objects.remove(&view);
+        if let Some(before) = &before {
+            self.names.remove(&(before.scope(), Arc::clone(&before.name)));
+            for needed in before.needs() {
+                if let Some(count) = self.needed.get_mut(&needed) {
+                    *count -= 1;
+                    if *count == 0 {
+                        self.needed.remove(&needed);
+                    }
+                }
+            }
+        }
+        if let Some(object) = object {
+            self.names.insert((object.scope(), Arc::clone(&object.name)), view);
+            for needed in object.needs() {
+                *self.needed.entry(needed).or_default() += 1;
+            }
+            self.objects.insert(view, object);
+        }
+        before
+    }
+
+    fn check_record(&self, record: &Record) -> Result<(), Bad> {
+        match record {
+            Record::Put(object) => self.check_put(object),
+            Record::Remove(view) if !self.objects.contains_key(view) => {
+                Err(Bad::Field("removal of an object"))
+            }
+            Record::Remove(view) if self.needed.contains_key(view) => {
+                Err(Bad::Field("removal of a parent or group"))
+            }
+            Record::Remove(_) => Ok(()),
+        }
+    }
+
+    fn check_put(&self, object: &Object) -> Result<(), Bad> {
+        if object.view.get() == 0 || object.view.get() >= self.next_view {
+            return Err(Bad::Field("view"));
+        }
+        object.check()?;
+        let name = (object.scope(), Arc::clone(&object.name));
+        if self.names.get(&name).is_some_and(|view| *view != object.view) {
+            return Err(Bad::Field("name"));
+        }
+        if let Some(parent) = object.parent {
+            let parent = self.get(parent).ok_or(Bad::Field("parent"))?;
+            let can_be = match parent.kind {
+                Kind::Volume | Kind::Clone => true,
+                Kind::Snapshot => object.kind == Kind::Clone,
+                Kind::Group => false,
+            };
+            let is_older = parent.view < object.view && parent.epoch <= object.parent_epoch;
+            if !can_be || !is_older || parent.placement != object.placement {
+                return Err(Bad::Field("parent"));
+            }
+        }
+        if let Some(group) = object.group
+            && self.get(group).is_none_or(|group| group.kind != Kind::Group)
+        {
+            return Err(Bad::Field("group"));
+        }
+        // What others rely on stays.
+        let before = self.get(object.view);
+        let is_group = |of: &Object| of.kind == Kind::Group;
+        match before {
+            Some(before) if before.placement != object.placement => Err(Bad::Field("placement")),
+            Some(before) if is_group(before) != is_group(object) => {
+                Err(Bad::Field("kind of an object"))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_catalog_comes_back_as_written() {
-        let volume = |i: u32| VolumeRecord {
-            view: View::new(i),
-            name: format!("v{i}"),
-            id: [1; 16],
-            bytes: 1 << 40,
-            block_size: 512,
-            deleted: i == 3,
-            shrunk_from: 2 << 40,
-        };
-        for count in [0, 1, 36, 37, 4000] {
-            let catalog = Catalog {
-                generation: 5,
-                next_view: count + 1,
-                volumes: (1..=count).map(volume).collect(),
-            };
-            let bytes = catalog.to_bytes([4; 16]);
-            assert_eq!(Catalog::len_of(&bytes[..BLOCK]), Ok(bytes.len()));
-            assert_eq!(Catalog::from_bytes(&bytes, [4; 16]), Ok(catalog));
-            assert_eq!(Catalog::from_bytes(&bytes, [5; 16]), Err(Bad::Blank));
-        }
-    }
+/// What takes an edit back.
+struct Undo {
+    next_view: u32,
+    /// What was there, in the order in which it was replaced.
+    before: Vec<(View, Option<Object>)>,
 }

@@ -3,7 +3,8 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{Bad, VERSION, area, check, name_from_bytes, name_to_bytes, seal};
+use super::catalog::CatalogArea;
+use super::{Bad, VERSION, check, name_from_bytes, name_to_bytes, seal};
 use crate::address::BLOCK;
 use crate::limits::{AU_MAX, AU_MIN, DRIVES_MAX, LOG_MEMBERS_MAX, NAME_MAX, SHARDS_MAX};
 
@@ -73,7 +74,7 @@ pub struct DriveRecord {
     pub mark: DriveMark,
     /// The epoch of the labels since which that is so.
     pub since: u64,
-    /// Bytes of its log zone, which begins at `area::END`; 0 for none.
+    /// Bytes of its log zone, which begins where the catalog's area ends; 0 for none.
     pub log_bytes: u64,
     /// Allocation units, from the end of the log zone on.
     pub au_count: u32,
@@ -105,6 +106,8 @@ pub struct Label {
     /// Which of `drives` this label is on.
     pub drive: u16,
     pub layout: Layout,
+    /// Where the catalog lies on each drive.
+    pub catalog: CatalogArea,
     pub shards: u16,
     pub log: LogKind,
     /// Bytes of the log, and what its devices carry to be known by.
@@ -142,7 +145,7 @@ struct Head {
     closed: u8,
     log_members: u8,
     log_copies: u8,
-    reserved: u8,
+    catalog_mib: u8,
     au_bytes: U64,
     log_bytes: U64,
     log_id: [u8; 16],
@@ -153,6 +156,7 @@ struct Head {
 }
 const _: () = assert!(size_of::<Head>() == 424);
 const _: () = assert!(std::mem::offset_of!(Head, epoch) == 32);
+const _: () = assert!(std::mem::offset_of!(Head, catalog_mib) == 55);
 const _: () = assert!(std::mem::offset_of!(Head, members) == 104);
 const _: () = assert!(std::mem::offset_of!(Head, name) == 360);
 
@@ -252,7 +256,9 @@ impl Label {
     #[must_use]
     pub fn drive_bytes(&self, drive: u16) -> u64 {
         self.drives.get(usize::from(drive)).map_or(0, |record| {
-            area::END + record.log_bytes + u64::from(record.au_count) * self.layout.au_bytes
+            self.catalog.end()
+                + record.log_bytes
+                + u64::from(record.au_count) * self.layout.au_bytes
         })
     }
 
@@ -320,7 +326,7 @@ impl Label {
             closed: self.closed.into(),
             log_members: stdx::num::low8(stdx::num::u64_of(self.log_members.len())),
             log_copies: self.log_copies,
-            reserved: 0,
+            catalog_mib: self.catalog.mib(),
             au_bytes: self.layout.au_bytes.into(),
             log_bytes: self.log_bytes.into(),
             log_id: self.log_id,
@@ -345,6 +351,11 @@ impl Label {
     pub fn from_block(block: &[u8]) -> Result<Self, Bad> {
         check(block, MAGIC)?;
         let (head, rest) = Head::ref_from_prefix(block).map_err(|_| Bad::Blank)?;
+        // Pools made while this format was in the making have nothing there.
+        let catalog = match head.catalog_mib {
+            0 => return Err(Bad::Unsettled),
+            mib => CatalogArea::from_mib(mib).ok_or(Bad::Field("catalog"))?,
+        };
         let drives = usize::from(head.drives.get());
         let layout = Layout {
             data: head.data,
@@ -381,6 +392,7 @@ impl Label {
             epoch: head.epoch.get(),
             drive: head.drive.get(),
             layout,
+            catalog,
             shards: head.shards.get(),
             log: match head.log {
                 1 => LogKind::Pmem,
@@ -438,6 +450,7 @@ mod tests {
             epoch: 12,
             drive: 3,
             layout: Layout { data: 2, parity: 2, unit_blocks: 16, au_bytes: 4 << 20 },
+            catalog: CatalogArea::LEAST,
             shards: 2,
             log: LogKind::Bbu,
             log_bytes: 64 << 20,
@@ -463,6 +476,18 @@ mod tests {
             let mut damaged = block.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
             assert!(Label::from_block(&damaged[..]).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_label_that_says_nothing_of_the_catalog_is_of_the_format_in_the_making() {
+        for (mib, says) in
+            [(0, Bad::Unsettled), (2, Bad::Field("catalog")), (65, Bad::Field("catalog"))]
+        {
+            let mut block = label().to_block();
+            block[55] = mib;
+            seal(&mut block[..], MAGIC);
+            assert_eq!(Label::from_block(&block[..]), Err(says));
         }
     }
 

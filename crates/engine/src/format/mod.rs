@@ -19,19 +19,14 @@ pub mod area {
     pub const LABEL: u64 = 0;
     /// Two root slots of one block for each shard, written in turn.
     pub const ROOTS: u64 = 64 << 10;
-    /// Two catalog slots, written in turn.
+    /// The catalog's area, as large as the label says. Log zones follow, if any, and the allocation units.
     pub const CATALOG: u64 = 1 << 20;
-    /// Bytes of one catalog slot.
-    pub const CATALOG_SLOT: u64 = 1 << 20;
-    /// What lies before the log zone, if any, and the allocation units.
-    pub const END: u64 = 4 << 20;
 }
 
 const _: () = assert!(
     area::ROOTS + 2 * (BLOCK * crate::limits::SHARDS_MAX) as u64 <= area::CATALOG,
     "every shard has its root slots"
 );
-const _: () = assert!(area::CATALOG + 2 * area::CATALOG_SLOT <= area::END, "catalogs fit");
 
 /// Where a block's own checksum lies: after the 8 bytes of its magic number.
 const CRC_AT: usize = 8;
@@ -60,6 +55,12 @@ pub enum Bad {
     Version(u16),
     #[error("field out of range: {0}")]
     Field(&'static str),
+    #[error("it was cut short")]
+    CutShort,
+    #[error(
+        "format version 3 as it was before it was settled: make the pool anew with this program"
+    )]
+    Unsettled,
 }
 
 /// What every sealed piece begins with: magic number, checksum, format version.

@@ -14,8 +14,6 @@ use crate::allocator::Allocator;
 use crate::canary::{self, Step};
 use crate::common::Common;
 use crate::error::{Error, Kind, Result};
-use crate::format::area as at;
-use crate::format::catalog::Catalog;
 use crate::format::label::Label;
 use crate::log::{Anew, Log, Looked, Members, Site};
 use crate::map::{Map, MapLimits};
@@ -25,7 +23,7 @@ use crate::segment::{DriveSet, DriveSlot, Segments};
 use crate::shard::{self, Shard};
 use crate::shard_handle::{ShardHandle, run_on};
 use crate::space::Space;
-use crate::superblock::Superblock;
+use crate::superblock::{Kept, Superblock};
 use crate::table::Table;
 use crate::writer::{self, Writer};
 use reactor::across::{Pass, gate};
@@ -53,7 +51,7 @@ pub(super) fn drive_set(label: &Label, drives: Vec<Option<Arc<Drive>>>) -> Drive
     let slots = label.drives.iter().zip(drives).map(|(record, drive)| DriveSlot {
         drive,
         failed: record.is_out(),
-        begins: at::END + record.log_bytes,
+        begins: label.catalog.end() + record.log_bytes,
         au_count: record.au_count,
     });
     DriveSet::new(slots.collect(), label.layout.au_bytes, usize::from(label.layout.parity))
@@ -121,7 +119,7 @@ impl Frame {
         before: Label,
         label: Label,
         log: LogMedia,
-        catalog: Catalog,
+        kept: Kept,
     ) -> Result<Self> {
         let Found { newest, behind, drives } = found;
         let geometry = geometry_of(&label.layout)?;
@@ -130,7 +128,7 @@ impl Frame {
         let header = crate::format::stripe::header_blocks(geometry);
         let segment_blocks = u64::from(geometry.stripes() * (geometry.stripe_blocks() - header));
         let members = Members::new(&label.log_members, label.term);
-        let superblock = Superblock::new(drives, newest, behind, catalog, members);
+        let superblock = Superblock::new(drives, newest, behind, kept, members);
         let common = Common::new(superblock, allocator, segment_blocks, label.shards);
         let (before, label) = (Arc::new(before), Arc::new(label));
         Ok(Self { common: Arc::new(common), before, label, log, geometry })

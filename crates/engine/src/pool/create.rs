@@ -13,15 +13,16 @@ use super::{LogSpec, Pool, PoolSpec};
 use crate::address::BLOCK;
 use crate::area;
 use crate::error::{Error, Kind, Result};
-use crate::format::catalog::Catalog;
+use crate::format;
+use crate::format::catalog::{Catalog, CatalogArea};
 use crate::format::label::{DriveMark, DriveRecord, Label, Layout, LogKind, PoolState};
-use crate::format::{self, area as at};
 use crate::limits::{
     AU_MAX, AU_MIN, AUS_MIN, AUS_PER_DRIVE, DRIVES_MAX, SHARD_LOG_BYTES, SHARD_SEGMENTS,
     SHARD_SEGMENTS_MIN, SHARDS_MAX, UNITS_PER_AU,
 };
 use crate::log::{Area, Device, LOG_BYTES_MIN, Zone};
 use crate::segment::DriveSet;
+use crate::superblock::{Kept, Place};
 
 /// Bytes of a commit log where nobody says, and for small pools the share of a drive it takes.
 const LOG_DEFAULT: u64 = 256 << 20;
@@ -72,7 +73,7 @@ pub(crate) fn device(label: &Label, log: &LogSpec, drives: &DriveSet, shard: u16
             Device::Memory(devices.iter().map(area).collect())
         }
         LogSpec::Drives => {
-            let zone = |drive| Zone { drive, offset: at::END + skip };
+            let zone = |drive| Zone { drive, offset: label.catalog.end() + skip };
             let members = label.current_members().filter_map(|member| member.drive);
             Device::Drives(members.filter_map(|d| drives.drive(d).cloned()).map(zone).collect())
         }
@@ -100,12 +101,14 @@ fn plan(spec: &PoolSpec, reactors: usize) -> Result<Label> {
     if !au_bytes.is_power_of_two() || !(AU_MIN..=AU_MAX).contains(&au_bytes) {
         return Err(invalid("an allocation unit is a power of two from 1 MiB to 64 MiB"));
     }
+    let catalog = CatalogArea::for_drive(smallest);
     let shards = match spec.shards {
         Some(shards) => shards,
         None => {
             let log = log_room(spec, smallest);
             let units = spec.drives.iter().map(|drive| {
-                DriveSet::au_count(drive.capacity(), at::END + log.min(LOG_DEFAULT), au_bytes)
+                let begins = catalog.end() + log.min(LOG_DEFAULT);
+                DriveSet::au_count(drive.capacity(), begins, au_bytes)
             });
             let segments = raid::placement::segments(&units.collect::<Vec<_>>(), shape.width());
             suiting_shards(reactors, segments, log)
@@ -116,7 +119,7 @@ fn plan(spec: &PoolSpec, reactors: usize) -> Result<Label> {
     }
     let log_bytes = log_bytes(spec, smallest, shards)?;
     let mut prng = Prng::new(u64::from_le_bytes(spec.id[..8].try_into().expect("8 bytes")));
-    let drives = records(spec, log_bytes * u64::from(shards), au_bytes, &mut prng)?;
+    let drives = records(spec, catalog, log_bytes * u64::from(shards), au_bytes, &mut prng)?;
     check_shards(shards, &drives, shape.width())?;
     let indices = (0..).take(spec.drives.len());
     let copies = copies_on_drives(shape.parity, spec.drives.len());
@@ -128,6 +131,7 @@ fn plan(spec: &PoolSpec, reactors: usize) -> Result<Label> {
         epoch: 0,
         drive: 0,
         layout: Layout { data: shape.data, parity: shape.parity, unit_blocks, au_bytes },
+        catalog,
         shards,
         log: spec.log.kind(),
         log_bytes,
@@ -143,14 +147,21 @@ fn plan(spec: &PoolSpec, reactors: usize) -> Result<Label> {
 
 /// The drives as the label lists them, with a zone of so many bytes on each where the log lies on drives: it moves to
 /// another one when one of its own is lost. Where it does not, and it costs little, so that it can be moved there.
-fn records(spec: &PoolSpec, zone: u64, au_bytes: u64, prng: &mut Prng) -> Result<Vec<DriveRecord>> {
+fn records(
+    spec: &PoolSpec,
+    catalog: CatalogArea,
+    zone: u64,
+    au_bytes: u64,
+    prng: &mut Prng,
+) -> Result<Vec<DriveRecord>> {
     let smallest = spec.drives.iter().map(|drive| drive.capacity()).min().unwrap_or(0);
     let sets_aside = matches!(spec.log, LogSpec::Drives) || zone <= smallest / ZONE_SHARE;
     let zone = if sets_aside { zone } else { 0 };
     let each = spec.drives.iter().enumerate().map(|(index, drive)| {
-        let au_count = DriveSet::au_count(drive.capacity(), at::END + zone, au_bytes);
+        let begins = catalog.end() + zone;
+        let au_count = DriveSet::au_count(drive.capacity(), begins, au_bytes);
         if u64::from(au_count) < AUS_MIN {
-            let needs = at::END + zone + AUS_MIN * au_bytes;
+            let needs = begins + AUS_MIN * au_bytes;
             return Err(invalid(format!(
                 "drive {index} has {} bytes; it needs {needs} or more",
                 drive.capacity()
@@ -205,8 +216,9 @@ fn log_bytes(spec: &PoolSpec, smallest: u64, shards: u16) -> Result<u64> {
 
 /// Has a drive set aside the space of what may never find that there is none: labels, roots and catalog,
 /// the log, and the headers of allocation units. What is in those waits for space as stripes do.
-async fn set_aside(index: usize, drive: &Drive, record: &DriveRecord) -> Result<()> {
-    let bytes = at::END + record.log_bytes + u64::from(record.au_count) * u64_of(BLOCK);
+async fn set_aside(index: usize, drive: &Drive, label: &Label) -> Result<()> {
+    let record = &label.drives[index];
+    let bytes = label.catalog.end() + record.log_bytes + u64::from(record.au_count) * u64_of(BLOCK);
     drive.preallocate(0, bytes).await.map_err(|error| {
         let error = Error::from(error);
         let what = format!("drive {index} has no room for its labels and log ({bytes} bytes)");
@@ -223,16 +235,21 @@ impl Pool {
     /// no space behind one for what must not lack it later: labels and log.
     pub async fn create(spec: PoolSpec, on: &[Handle]) -> Result<Self> {
         let label = plan(&spec, on.len())?;
-        for (index, (drive, record)) in spec.drives.iter().zip(&label.drives).enumerate() {
-            area::wipe(drive).await?;
-            set_aside(index, drive, record).await?;
+        for (index, drive) in spec.drives.iter().enumerate() {
+            area::wipe(drive, label.catalog).await?;
+            set_aside(index, drive, &label).await?;
         }
         let drives = drive_set(&label, spec.drives.iter().cloned().map(Some).collect());
-        let catalog = Catalog { generation: 0, next_view: 1, volumes: Vec::new() };
+        let places = vec![Place::default(); spec.drives.len()];
+        let kept = Kept::new(label.catalog, Catalog::default(), places);
         let media = LogMedia::of(&label, &spec.log);
         let found = Found { newest: label.clone(), behind: Vec::new(), drives };
-        let frame = Frame::new(found, label.clone(), label, media, catalog)?;
-        frame.common.superblock.change_catalog(|_| Ok(())).await?;
+        let frame = Frame::new(found, label.clone(), label, media, kept)?;
+        frame
+            .common
+            .superblock
+            .change_catalog(|catalog| Ok((catalog.edit(Vec::new()), ())))
+            .await?;
         let pool = Self::assemble(frame, on, Begin::New).await?;
         // Labels last: without them there is no pool.
         pool.or_stop(pool.0.common.superblock.write_labels(|_| ()).await).await?;

@@ -116,7 +116,7 @@ impl Pool {
         drop(labels);
         let lacks_end = fails(&read(drives.bytes(index) - u64_of(BLOCK), BLOCK).await);
         let has_log = label.current_members().any(|member| member.drive == Some(index));
-        let lacks_log = has_log && fails(&read(at::END, BLOCK).await);
+        let lacks_log = has_log && fails(&read(label.catalog.end(), BLOCK).await);
         let is_bare = unread || !has_label;
         Sight { is_bare, lacks_end, lacks_log, is_mute: unread && lacks_end }
     }

@@ -11,7 +11,6 @@ use super::assemble::Begin;
 use super::create::{lane, random_id};
 use crate::common::Common;
 use crate::error::{Error, Kind, Result};
-use crate::format::area as at;
 use crate::format::label::{Label, LogKind, LogMember};
 use crate::limits::LOG_COPIES_MAX;
 use crate::log::{Area, Device, Identity, Owner, Place, Seat, Site, Zone, identify};
@@ -52,7 +51,7 @@ pub(super) fn area_of(label: &Label, pmem: &Arc<Pmem>, shard: u16) -> Area {
 
 /// A shard's zone on a drive, if that can be used.
 pub(super) fn zone_of(label: &Label, drives: &DriveSet, drive: u16, shard: u16) -> Option<Zone> {
-    let offset = at::END + u64::from(shard) * label.log_bytes;
+    let offset = label.catalog.end() + u64::from(shard) * label.log_bytes;
     Some(Zone { drive: Arc::clone(drives.drive(drive)?), offset })
 }
 

@@ -7,14 +7,13 @@ use reactor::Handle;
 
 use super::assemble::{Begin, Found, Frame, drive_set, is_for_one_that_went};
 use super::members::Plan;
+use super::newest::{Newest, newest_catalog};
 use super::{LogSpec, Pool};
 use crate::area;
 use crate::canary::{self, Canary, Step};
 use crate::error::{Error, Kind, Result};
 use crate::format::Bad;
-use crate::format::catalog::Catalog;
 use crate::format::label::{DriveMark, Label, PoolState};
-use crate::segment::DriveSet;
 
 /// How a pool is to be opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -204,39 +203,6 @@ impl Sorted {
     }
 }
 
-/// The newest catalog of all drives.
-struct Newest {
-    catalog: Catalog,
-    /// Each of them has it.
-    alike: bool,
-}
-
-async fn newest_catalog(drives: &DriveSet, pool: [u8; 16]) -> Result<Newest> {
-    let mut newest: Option<Catalog> = None;
-    let (mut unread, mut alike) = (None, true);
-    for index in drives.indices() {
-        let Some(drive) = drives.drive(index).cloned() else { continue };
-        // A drive that cannot be read, or carries a damaged catalog, is outvoted by the others.
-        match area::read_catalog(&drive, pool).await {
-            Ok(Ok(catalog)) => {
-                let other = newest.as_ref().map(|newest| newest.generation);
-                alike &= other.is_none_or(|other| other == catalog.generation);
-                if other.is_none_or(|other| other < catalog.generation) {
-                    newest = Some(catalog);
-                }
-            }
-            Ok(Err(_)) => alike = false,
-            Err(error) => (unread, alike) = (Some(error), false),
-        }
-    }
-    let what = "no drive has the pool's catalog";
-    let catalog = newest.ok_or_else(|| match unread {
-        Some(error) => Error::caused(Kind::Failed, what, error),
-        None => Error::new(Kind::Corrupt, what),
-    })?;
-    Ok(Newest { catalog, alike })
-}
-
 impl Pool {
     /// Opens the pool that these drives make, with the log it was created with. Its shards live on
     /// the reactors `on` by turns, or on this one if there are none.
@@ -289,7 +255,7 @@ impl Pool {
         let found_term = label.term;
         label.term += u64::from(fewer);
         let set = drive_set(&label, drives.clone());
-        let newest = newest_catalog(&set, label.pool).await?;
+        let newest = newest_catalog(&set, &label, options.accept_loss).await?;
         if canary::has(Canary::WritesFirst) {
             for (index, drive) in set.indices().filter_map(|n| Some((n, set.drive(n)?))) {
                 let early = Label { epoch: label.epoch + 1, drive: index, ..label.clone() };
@@ -313,7 +279,7 @@ impl Pool {
                 // An old copy is no log at all.
                 let without_log = without_log?;
                 let set = drive_set(&without_log.before, drives);
-                let newest = newest_catalog(&set, without_log.before.pool).await?;
+                let newest = newest_catalog(&set, &without_log.before, options.accept_loss).await?;
                 Self::open_as(without_log, newest, found(set), options, on).await?
             }
             opened => opened?,
@@ -333,7 +299,8 @@ impl Pool {
         on: &[Handle],
     ) -> Result<Self> {
         let Plan { before, after, begin, media, spare, without } = plan;
-        let frame = Frame::new(found, before, after.clone(), media, newest.catalog)?;
+        let (alike, kept) = (newest.alike, newest.kept(&before));
+        let frame = Frame::new(found, before, after.clone(), media, kept)?;
         let pool = Self::assemble(frame, on, begin).await?;
         pool.0.log_lost.set(begin == Begin::LogLost);
         pool.0.log_anew.set(begin == Begin::Clean && without);
@@ -351,7 +318,7 @@ impl Pool {
             let written = pool.0.common.superblock.write_labels(open).await;
             pool.or_stop(written).await?;
         }
-        if !newest.alike && !canary::skips(Step::OpeningCatalog) {
+        if !alike && !canary::skips(Step::OpeningCatalog) {
             // A change that was cut short is on some drives only, and from now on everybody sees it.
             let written = pool.0.common.superblock.spread_catalog().await;
             pool.or_stop(written).await?;

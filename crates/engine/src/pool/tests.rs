@@ -13,6 +13,7 @@ use crate::volume::Volume;
 
 mod at_once;
 mod beyond;
+mod catalogs;
 mod copies;
 mod crossing;
 mod discards;

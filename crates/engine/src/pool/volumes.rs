@@ -10,9 +10,9 @@ use super::Pool;
 use crate::address::{BLOCK, View};
 use crate::canary::{self, Step};
 use crate::error::{Error, Kind, Result};
-use crate::format::catalog::{Catalog, VolumeRecord};
+use crate::format::catalog::{Catalog, Edit, Object, Record};
 use crate::format::check_name;
-use crate::limits::{VOLUME_BYTES_MAX, VOLUMES_MAX};
+use crate::limits::VOLUME_BYTES_MAX;
 use crate::shard::Shard;
 use crate::volume::{State, Volume};
 
@@ -42,18 +42,23 @@ fn check_size(bytes: u64) -> Result<()> {
     Ok(())
 }
 
-fn find<'a>(catalog: &'a mut Catalog, name: &str) -> Result<&'a mut VolumeRecord> {
-    let mut volumes = catalog.volumes.iter_mut();
-    let found = volumes.find(|volume| volume.name == name && !volume.deleted);
+/// A volume of this name that is not being deleted.
+fn find<'a>(catalog: &'a Catalog, name: &str) -> Result<&'a Object> {
+    let found = catalog.find(name).filter(|object| !object.deleted);
     found.ok_or_else(|| Error::new(Kind::NotFound, format!("no volume is called {name}")))
 }
 
 fn check_new_name(catalog: &Catalog, name: &str) -> Result<()> {
     check_name(name).map_err(invalid)?;
-    if catalog.volumes.iter().any(|volume| volume.name == name) {
-        return Err(Error::new(Kind::Exists, format!("a volume is called {name} already")));
+    match catalog.find(name) {
+        Some(_) => Err(Error::new(Kind::Exists, format!("a volume is called {name} already"))),
+        None => Ok(()),
     }
-    Ok(())
+}
+
+/// An edit that changes a volume.
+fn changed(catalog: &Catalog, volume: Object) -> Edit {
+    catalog.edit(vec![Record::Put(volume)])
 }
 
 impl Pool {
@@ -88,9 +93,12 @@ impl Pool {
     /// Gives back what no volume has any more: the log that took it away may be lost, and the catalog
     /// has forgotten those volumes, or how large they were.
     pub(super) async fn free_strays(&self) -> Result<()> {
-        let volumes = self.0.common.superblock.catalog().volumes.into_iter();
-        let ends = volumes.filter(|v| !v.deleted).map(|v| (v.view, Self::end_of(v.bytes)));
-        let ends: Arc<BTreeMap<View, u64>> = Arc::new(ends.collect());
+        let ends = self.0.common.superblock.catalog(|catalog| {
+            let volumes = catalog.objects().filter(|volume| !volume.deleted);
+            let ends = volumes.map(|volume| (volume.view, Self::end_of(volume.bytes)));
+            ends.collect::<BTreeMap<View, u64>>()
+        });
+        let ends = Arc::new(ends);
         let free = move |shard: Rc<Shard>| {
             let ends = Arc::clone(&ends);
             async move {
@@ -106,17 +114,21 @@ impl Pool {
 
     /// Takes over the volumes the catalog has, and ends what was begun with them before a crash.
     pub(super) async fn adopt_volumes(&self) -> Result<()> {
-        let catalog = self.0.common.superblock.catalog();
-        for record in &catalog.volumes {
-            if record.deleted {
-                self.finish_delete(record.view, record.bytes.max(record.shrunk_from)).await?;
+        let objects = self
+            .0
+            .common
+            .superblock
+            .catalog(|catalog| catalog.objects().cloned().collect::<Vec<Object>>());
+        for object in objects {
+            if object.deleted {
+                self.finish_delete(object.view, object.bytes.max(object.shrunk_from)).await?;
                 continue;
             }
-            let state = Arc::new(State::new(record));
+            let state = Arc::new(State::new(&object));
             self.0.common.used.add(Arc::clone(&state));
-            self.0.volumes.borrow_mut().insert(record.name.clone(), state);
-            if record.shrunk_from > record.bytes {
-                self.finish_shrink(&record.name).await?;
+            self.0.volumes.borrow_mut().insert(object.name.to_string(), state);
+            if object.shrunk_from > object.bytes {
+                self.finish_shrink(&object.name).await?;
             }
         }
         Ok(())
@@ -151,35 +163,27 @@ impl Pool {
             return Err(invalid("a volume's block has 512 or 4096 bytes"));
         }
         let _turn = self.turn().await?;
-        let add = |catalog: &mut Catalog| {
+        let most = self.0.common.superblock.objects_max();
+        let add = |catalog: &Catalog| {
             check_new_name(catalog, &spec.name)?;
-            if catalog.volumes.len() >= VOLUMES_MAX {
-                return Err(Error::new(
-                    Kind::Full,
-                    format!("a pool has at most {VOLUMES_MAX} volumes"),
-                ));
+            if catalog.len() >= most {
+                let what = format!("a pool with drives of this size has at most {most} volumes");
+                return Err(Error::new(Kind::Full, what));
             }
-            if View::new(catalog.next_view).is_shared() {
+            let view = View::new(catalog.next_view());
+            if view.is_shared() {
                 return Err(Error::new(Kind::Full, "the pool had as many volumes as it ever can"));
             }
-            let record = VolumeRecord {
-                view: View::new(catalog.next_view),
-                name: spec.name.clone(),
-                id: spec.id,
-                bytes: spec.bytes,
-                block_size: spec.block_size,
-                deleted: false,
-                shrunk_from: spec.bytes,
-            };
-            catalog.next_view += 1;
-            catalog.volumes.push(record.clone());
-            Ok(record)
+            let VolumeSpec { name, id, bytes, block_size } = &spec;
+            let volume = Object::volume(view, name, *id, *bytes, *block_size);
+            let records = vec![Record::Put(volume.clone())];
+            Ok((Edit { next_view: view.get() + 1, records }, volume))
         };
-        let record = self.0.common.superblock.change_catalog(add).await?;
-        let state = Arc::new(State::new(&record));
+        let volume = self.0.common.superblock.change_catalog(add).await?;
+        let state = Arc::new(State::new(&volume));
         state.set_used(0);
         self.0.common.used.add(Arc::clone(&state));
-        self.0.volumes.borrow_mut().insert(record.name, state);
+        self.0.volumes.borrow_mut().insert(spec.name.clone(), state);
         self.volume(&spec.name)
     }
 
@@ -189,10 +193,10 @@ impl Pool {
     /// `NotFound`, and `Failed` when the log or too many drives failed.
     pub async fn delete_volume(&self, name: &str) -> Result<()> {
         let _turn = self.turn().await?;
-        let mark = |catalog: &mut Catalog| {
-            let record = find(catalog, name)?;
-            record.deleted = true;
-            Ok((record.view, record.bytes.max(record.shrunk_from)))
+        let mark = |catalog: &Catalog| {
+            let volume = Object { deleted: true, ..find(catalog, name)?.clone() };
+            let gone = (volume.view, volume.bytes.max(volume.shrunk_from));
+            Ok((changed(catalog, volume), gone))
         };
         let (view, bytes) = self.0.common.superblock.change_catalog(mark).await?;
         if let Some(state) = self.0.volumes.borrow_mut().remove(name) {
@@ -205,10 +209,7 @@ impl Pool {
     async fn finish_delete(&self, view: View, bytes: u64) -> Result<()> {
         // Once the hole is in the log it is durable, and the name can go.
         self.take_away(view, 0, Self::end_of(bytes)).await?;
-        let drop = |catalog: &mut Catalog| {
-            catalog.volumes.retain(|volume| volume.view != view);
-            Ok(())
-        };
+        let drop = |catalog: &Catalog| Ok((catalog.edit(vec![Record::Remove(view)]), ()));
         self.0.common.superblock.change_catalog(drop).await
     }
 
@@ -221,11 +222,10 @@ impl Pool {
         check_size(bytes)?;
         let _turn = self.turn().await?;
         let volume = self.volume(name)?;
-        let change = |catalog: &mut Catalog| {
-            let record = find(catalog, name)?;
-            record.shrunk_from = record.bytes.max(bytes);
-            record.bytes = bytes;
-            Ok(())
+        let change = |catalog: &Catalog| {
+            let volume = find(catalog, name)?.clone();
+            let shrunk_from = volume.bytes.max(bytes);
+            Ok((changed(catalog, Object { bytes, shrunk_from, ..volume }), ()))
         };
         let before = volume.len();
         if bytes > before {
@@ -244,16 +244,14 @@ impl Pool {
     }
 
     async fn finish_shrink(&self, name: &str) -> Result<()> {
-        let (view, from, to) = {
-            let mut catalog = self.0.common.superblock.catalog();
-            let record = find(&mut catalog, name)?;
-            (record.view, record.bytes, record.shrunk_from)
-        };
+        let (view, from, to) = self.0.common.superblock.catalog(|catalog| {
+            find(catalog, name).map(|volume| (volume.view, volume.bytes, volume.shrunk_from))
+        })?;
         self.take_away(view, Self::end_of(from), Self::end_of(to)).await?;
-        let done = |catalog: &mut Catalog| {
-            let record = find(catalog, name)?;
-            record.shrunk_from = record.bytes;
-            Ok(())
+        let done = |catalog: &Catalog| {
+            let volume = find(catalog, name)?.clone();
+            let shrunk_from = volume.bytes;
+            Ok((changed(catalog, Object { shrunk_from, ..volume }), ()))
         };
         self.0.common.superblock.change_catalog(done).await
     }
@@ -264,10 +262,10 @@ impl Pool {
     /// `NotFound`, `Exists`, `Invalid`, and `Failed` when too many drives failed.
     pub async fn rename_volume(&self, name: &str, to: &str) -> Result<()> {
         let _turn = self.turn().await?;
-        let change = |catalog: &mut Catalog| {
+        let change = |catalog: &Catalog| {
             check_new_name(catalog, to)?;
-            to.clone_into(&mut find(catalog, name)?.name);
-            Ok(())
+            let volume = Object { name: to.into(), ..find(catalog, name)?.clone() };
+            Ok((changed(catalog, volume), ()))
         };
         self.0.common.superblock.change_catalog(change).await?;
         let mut volumes = self.0.volumes.borrow_mut();

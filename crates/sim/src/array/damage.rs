@@ -18,7 +18,7 @@ impl Media {
             drive.rot_where(rot.ppm, |at, block| at >= space && contents::is_written(block));
         }
         if rot.log {
-            self.rot_log(rot.ppm, space - engine::format::area::END);
+            self.rot_log(rot.ppm, space - self.plan.shape.zones_at());
         }
     }
 
@@ -38,7 +38,7 @@ impl Media {
         }
         for drive in self.zones() {
             for at in lines(zones) {
-                let at = engine::format::area::END + at;
+                let at = self.plan.shape.zones_at() + at;
                 drive.peek(at, &mut block);
                 if contents::is_written(&block) && prng.chance_ppm(ppm) {
                     drive.flip(at + prng.below(u64_of(BLOCK)), stdx::num::low32(prng.below(8)));
@@ -60,7 +60,8 @@ impl Media {
             *pmem = memory(&self.plan, &self.power);
         }
         for (_, drive) in self.zones().enumerate().filter(|(n, _)| is_hit(*n)) {
-            drive.poke(engine::format::area::END, &vec![0; usize64(self.plan.shape.log_bytes)]);
+            let zone = vec![0; usize64(self.plan.shape.log_bytes)];
+            drive.poke(self.plan.shape.zones_at(), &zone);
         }
         if loss.device.is_none() {
             self.rot_units();
@@ -82,7 +83,7 @@ impl Media {
     /// Where the space for units begins on a drive.
     fn space_at(&self) -> u64 {
         let on_drives = self.plan.shape.log == LogShape::Drives;
-        engine::format::area::END + if on_drives { self.plan.shape.log_bytes } else { 0 }
+        self.plan.shape.zones_at() + if on_drives { self.plan.shape.log_bytes } else { 0 }
     }
 
     /// The drives that may have the log: it moves from one to another when one is lost.
@@ -102,7 +103,7 @@ impl Media {
         memories
             && self.zones().all(|drive| {
                 let mut found = vec![1; bytes];
-                drive.peek(engine::format::area::END, &mut found);
+                drive.peek(self.plan.shape.zones_at(), &mut found);
                 is_zero(&found)
             })
     }

@@ -126,7 +126,8 @@ impl Media {
     fn zone(&self) -> Range<u64> {
         let on_drives = self.plan.shape.log == LogShape::Drives;
         let len = if on_drives { self.plan.shape.log_bytes } else { 0 };
-        engine::format::area::END..engine::format::area::END + len
+        let at = self.plan.shape.zones_at();
+        at..at + len
     }
 
     /// Drives that never misbehaved.

@@ -38,11 +38,10 @@ fn labels_catalogs_and_roots_are_found_damaged() {
         let label = crate::format::area::LABEL;
         let root = crate::area::root_at(0, 0);
         let catalog = crate::format::area::CATALOG;
-        let second = crate::format::area::CATALOG_SLOT;
         for (structure, slots) in [
             (Structure::Label, [label, label + BLOCK as u64]),
             (Structure::Root, [root, root + BLOCK as u64]),
-            (Structure::Catalog, [catalog, catalog + second]),
+            (Structure::Catalog, [catalog + BLOCK as u64, catalog]),
         ] {
             let (media, _) = prepared(1).await;
             for slot in slots {
@@ -72,7 +71,7 @@ fn place(media: &Media, segment: &SegmentSeen, stripe: u32, unit: usize) -> (usi
     let geometry = geometry();
     let column = geometry.column(segment.number, stripe, unit);
     let member = segment.members[column];
-    let begins = crate::format::area::END
+    let begins = crate::format::catalog::CatalogArea::LEAST.end()
         + if media.pmem.is_empty() && member.drive < 2 { 3 * MIB } else { 0 };
     let set = DriveSet::new(
         vec![crate::segment::DriveSlot {
@@ -184,7 +183,8 @@ fn member_headers_are_found_damaged() {
         let (media, report) = prepared(1).await;
         let segment = fullest(&report, crate::segment::Stream::User);
         let member = segment.members[2];
-        let offset = crate::format::area::END + u64::from(member.au) * BLOCK as u64;
+        let offset =
+            crate::format::catalog::CatalogArea::LEAST.end() + u64::from(member.au) * BLOCK as u64;
         media.drives[usize::from(member.drive)].flip(offset + 20, 0);
         let report = media.dump(false).await;
         let found = only(&report, Structure::MemberHeader);

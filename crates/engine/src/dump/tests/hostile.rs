@@ -94,7 +94,7 @@ fn sealed_nonsense_at_fixed_places_is_survived() {
                 _ => (7 * MIB, 200, *b"FLASHAUH"),
             };
             let second = match case % 4 {
-                2 => at + crate::format::area::CATALOG_SLOT,
+                2 => crate::format::catalog::CatalogArea::LEAST.half_at(1),
                 _ => at + BLOCK as u64,
             };
             let mut undo = Vec::new();

@@ -141,7 +141,9 @@ fn space_is_not_given_back_while_something_is_put_right_there() {
         };
         let dead = emptied(&shard, view).await;
         assert!(dead.contains(&entry.location.segment()));
-        media[1].rot_where(1_000_000, |offset, _| offset >= crate::format::area::END);
+        media[1].rot_where(1_000_000, |offset, _| {
+            offset >= crate::format::catalog::CatalogArea::LEAST.end()
+        });
         let reader = Rc::clone(&shard);
         let reader = reactor::spawn(async move {
             let info = Rc::clone(reader.table().info(entry.location).unwrap());

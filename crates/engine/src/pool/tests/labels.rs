@@ -7,6 +7,7 @@ use reactor::now;
 
 use super::*;
 use crate::format::area as at;
+use crate::format::catalog::CatalogArea;
 use crate::segment::DriveState;
 
 async fn raid6(log: LogSpec) -> (Vec<Arc<Simulated>>, Vec<Arc<Drive>>, Model) {
@@ -95,7 +96,7 @@ fn labels_that_are_gone_are_written_anew_while_the_pool_is_open() {
         let pool = open().await.unwrap();
         for n in [0, 2, 5] {
             // Labels, roots and catalog.
-            media[n].poke(0, &vec![0; usize64(at::END)]);
+            media[n].poke(0, &vec![0; usize64(CatalogArea::LEAST.end())]);
         }
         pool.look_at_drives().await.unwrap();
         let status = pool.status().await.unwrap();
@@ -138,7 +139,7 @@ fn a_drive_that_was_cut_short_is_out_of_use() {
 fn a_copy_of_the_log_that_takes_no_writes_moves_though_nobody_writes() {
     for (operation, range) in [
         (Some(Operation::Write), 0..u64::MAX),
-        (Some(Operation::Read), at::END..at::END + MIB),
+        (Some(Operation::Read), CatalogArea::LEAST.end()..CatalogArea::LEAST.end() + MIB),
         (None, 0..u64::MAX),
     ] {
         reactor::simulate(11, async move {

@@ -6,7 +6,7 @@ use media::Operation;
 use media::drive::Refusal;
 
 use super::*;
-use crate::format::area as at;
+use crate::format::catalog::CatalogArea;
 
 /// A pool whose process is killed so long after it began to make a volume.
 fn killed_after(
@@ -45,7 +45,8 @@ pub(super) fn a_volume_that_was_seen_is_there_after_a_power_cut() {
         let (media, drives, log) = killed_after(seed / 2 * 200, seed, 1 + seed % 2);
         // Every other time there is no space behind the drives, so that the opening leaves nothing of its own there.
         let (operation, kind) = (Some(Operation::Write), media::Kind::Full);
-        let refusal = Refusal { operation, range: at::END..u64::MAX, kind, times: None };
+        let refusal =
+            Refusal { operation, range: CatalogArea::LEAST.end()..u64::MAX, kind, times: None };
         if seed % 2 == 0 {
             media.iter().for_each(|medium| medium.refuse(refusal.clone()));
         }

@@ -10,10 +10,11 @@ use media::drive::Refusal;
 use super::*;
 use crate::area::read_label;
 use crate::format::area as at;
+use crate::format::catalog::CatalogArea;
 use crate::segment::DriveState;
 
 /// Where a drive's log zones lie.
-const ZONES: std::ops::Range<u64> = at::END..at::END + 4 * MIB;
+const ZONES: std::ops::Range<u64> = CatalogArea::LEAST.end()..CatalogArea::LEAST.end() + 4 * MIB;
 
 const DEGRADED: OpenOptions = OpenOptions {
     degraded: true,
@@ -534,7 +535,7 @@ fn a_volume_whose_deletion_failed_is_there_after_a_restart() {
         let (pool, v) = create(&given, &LogSpec::Drives).await;
         let mut model = Model::new();
         scribble(&v, &mut model, 300, 1).await;
-        let range = at::CATALOG..at::CATALOG + 2 * at::CATALOG_SLOT;
+        let range = at::CATALOG..CatalogArea::LEAST.end();
         let (operation, kind) = (Some(Operation::Write), media::Kind::Full);
         media[5].refuse(Refusal { operation, range, kind, times: Some(1) });
         assert_eq!(pool.delete_volume("db").await.unwrap_err().kind, Kind::Full);

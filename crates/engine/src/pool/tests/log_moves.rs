@@ -8,7 +8,7 @@ use media::{Operation, Power, Simulated, SimulatedPmem};
 
 use super::*;
 use crate::area::read_label;
-use crate::format::area as at;
+use crate::format::catalog::CatalogArea;
 use crate::format::label::LogKind;
 
 const LOG: u64 = 6 * MIB;
@@ -219,7 +219,7 @@ fn a_log_stays_where_it_is_when_a_drive_does_not_take_it() {
         let (pool, v) = machine.create(machine.bbu(&[0]), 2).await;
         let mut model = Model::new();
         scribble(&v, &mut model, 500, 1).await;
-        let zone = at::END..at::END + LOG;
+        let zone = CatalogArea::LEAST.end()..CatalogArea::LEAST.end() + LOG;
         let (operation, kind) = (Some(Operation::Write), media::Kind::Medium);
         machine.media[1].refuse(Refusal { operation, range: zone, kind, times: Some(1) });
         let error = pool.move_log(LogSpec::Drives).await.unwrap_err();

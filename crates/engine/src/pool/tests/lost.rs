@@ -7,6 +7,7 @@ use crate::address::{Encoding, Key, Location, Method, View};
 use crate::canary::{Step, misses};
 use crate::dump::{Given, Severity, Spec, Structure, dump};
 use crate::format;
+use crate::format::catalog::CatalogArea;
 use crate::log::Found;
 use crate::map::{Contents, Extents};
 use crate::reclaim::Emptied;
@@ -504,7 +505,7 @@ pub(super) fn a_change_cut_short_that_an_opening_shows_is_on_all_drives() {
         let spec = PoolSpec { scheme, ..spec(&drives, log.clone()) };
         let pool = Pool::create(spec, &[]).await.unwrap();
         let catalogs = |drive: &media::Simulated| {
-            let mut bytes = vec![0; 2 * usize64(format::area::CATALOG_SLOT)];
+            let mut bytes = vec![0; usize64(CatalogArea::LEAST.end() - format::area::CATALOG)];
             drive.peek(format::area::CATALOG, &mut bytes);
             bytes
         };

@@ -327,9 +327,11 @@ fn only_the_drive_that_was_there_is_taken_back_and_not_for_ever() {
 pub(super) fn what_a_drive_alone_has_of_catalog_and_roots_does_not_come_back_with_it() {
     reactor::simulate(10, async {
         let mut rig = rig(4, raid::Scheme::Raid5, bbu(), 1, 10).await;
-        let newer =
-            crate::format::catalog::Catalog { generation: 1000, next_view: 7, volumes: Vec::new() };
-        area::write_catalog(&rig.drives[2], [7; 16], &newer).await.unwrap();
+        let area = crate::format::catalog::CatalogArea::LEAST;
+        let mut newer = crate::format::catalog::Catalog::default();
+        newer.generation = 1000;
+        let newer = newer.to_base([7; 16]);
+        area::catalog::write(&rig.drives[2], area, (1, 0), &newer).await.unwrap();
         rig.pull(2, 100).await;
         rig.give_back(2).await;
         assert_eq!(settled(&rig.pool, 2).await.0, DriveState::Online);

@@ -7,6 +7,7 @@ use media::{Operation, Refusal};
 
 use super::*;
 use crate::format::area as at;
+use crate::format::catalog::CatalogArea;
 use crate::shard::Shard;
 
 /// Overwrites a volume block by block until the pool has no space; how many it took.
@@ -107,7 +108,7 @@ fn a_pool_opens_although_there_is_no_space_behind_its_drives() {
 
 /// What drives answer to whoever writes catalogs.
 fn refuse_catalogs(drives: &[Arc<Simulated>], kind: media::Kind) {
-    let range = at::CATALOG..at::CATALOG + 2 * at::CATALOG_SLOT;
+    let range = at::CATALOG..CatalogArea::LEAST.end();
     let refusal = Refusal { operation: Some(Operation::Write), range, kind, times: None };
     for drive in drives {
         drive.refuse_nothing();
@@ -154,8 +155,14 @@ fn a_pool_opens_although_a_drive_has_no_space_for_the_catalog_that_the_others_ha
     }
     // The one that missed them has them as well.
     reactor::simulate(9, async move {
-        let found = crate::area::read_catalog(&drives[3], [7; 16]).await.unwrap().unwrap();
-        let other = crate::area::read_catalog(&drives[0], [7; 16]).await.unwrap().unwrap();
+        let found = crate::area::catalog::read(&drives[3], CatalogArea::LEAST, [7; 16])
+            .await
+            .unwrap()
+            .unwrap();
+        let other = crate::area::catalog::read(&drives[0], CatalogArea::LEAST, [7; 16])
+            .await
+            .unwrap()
+            .unwrap();
         assert_eq!(found, other);
     });
 }

@@ -7,7 +7,7 @@ use media::{Operation, Power, SimulatedPmem};
 
 use super::*;
 use crate::canary::{Step, misses};
-use crate::format::area as at;
+use crate::format::catalog::CatalogArea;
 use crate::segment::DriveState;
 
 const DEGRADED: OpenOptions = OpenOptions {
@@ -153,7 +153,7 @@ fn what_the_log_forgets_is_not_on_a_drive_that_seems_whole() {
             let mut model = Model::new();
             scribble(&v, &mut model, 500, seed).await;
             let (operation, kind) = (Some(Operation::Write), media::Kind::Medium);
-            let range = at::END..u64::MAX;
+            let range = CatalogArea::LEAST.end()..u64::MAX;
             media[2].refuse(Refusal { operation, range, kind, times: Some(1) });
             // What is in the log by now is carried without that drive, and forgotten.
             let head = pool.uncarried().unwrap()[0].end;
@@ -317,7 +317,7 @@ async fn are_at_rest(media: &[Arc<Simulated>]) {
 fn stops_beside_a_reader(after: Duration, goes: bool) {
     reactor::simulate(1, async move {
         let (media, pool, v) = with_slow_drive(0).await;
-        media[1].rot_where(1_000_000, |offset, _| offset >= at::END);
+        media[1].rot_where(1_000_000, |offset, _| offset >= CatalogArea::LEAST.end());
         let reader = reactor::spawn(async move {
             let mut out = vec![0; 256 * BLOCK];
             let patience = if goes { after } else { Duration::from_secs(1) };

@@ -1,0 +1,366 @@
+//! Pages of the catalog: what its bases and edits are made of.
+
+use std::sync::Arc;
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::{Catalog, Edit, Kind, Object, Record};
+use crate::address::{BLOCK, View};
+use crate::format::{Bad, VERSION, check, name_from_bytes, name_to_bytes, seal};
+use crate::limits::NAME_MAX;
+
+const MAGIC: [u8; 8] = *b"FLASHCAT";
+
+/// Bytes of a page: one block, which drives write whole or not at all.
+pub const PAGE: usize = BLOCK;
+
+/// Records of a page at most.
+pub const RECORDS: usize = 25;
+
+/// What a page is part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// All objects that there were.
+    Base,
+    /// What changed.
+    Edit,
+}
+
+/// What a page says before its records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Page {
+    pub part: Part,
+    /// What the catalog is of with this base, or once this edit is applied.
+    pub generation: u64,
+    /// Which page of its base or edit it is, and of how many.
+    pub index: u32,
+    pub pages: u32,
+    /// The view the next object gets, and how many objects there are by then.
+    pub next_view: u32,
+    pub objects: u32,
+    records: usize,
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Head {
+    magic: [u8; 8],
+    crc: U32,
+    version: U16,
+    part: u8,
+    records: u8,
+    pool: [u8; 16],
+    generation: U64,
+    index: U32,
+    pages: U32,
+    next_view: U32,
+    objects: U32,
+    reserved: [u8; 40],
+}
+const _: () = assert!(size_of::<Head>() == 96);
+const _: () = assert!(std::mem::offset_of!(Head, generation) == 32);
+const _: () = assert!(size_of::<Head>() + RECORDS * size_of::<Raw>() == PAGE);
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Raw {
+    view: U32,
+    kind: u8,
+    block_shift: u8,
+    flags: U16,
+    id: [u8; 16],
+    bytes: U64,
+    shrunk_from: U64,
+    parent: U32,
+    group: U32,
+    parent_epoch: U64,
+    epoch: U64,
+    created: U64,
+    placement: U32,
+    reserved: [u8; 20],
+    name: [u8; NAME_MAX],
+}
+const _: () = assert!(size_of::<Raw>() == 160);
+const _: () = assert!(std::mem::offset_of!(Raw, parent) == 40);
+const _: () = assert!(std::mem::offset_of!(Raw, name) == 96);
+
+/// What stands in the place of a kind where an object is removed.
+const REMOVED: u8 = 0;
+
+/// The only flag there is. Whoever gives reserved bytes a meaning sets another one, which this program refuses.
+const DELETED: u16 = 1;
+
+impl Kind {
+    const fn to_byte(self) -> u8 {
+        match self {
+            Self::Volume => 1,
+            Self::Snapshot => 2,
+            Self::Clone => 3,
+            Self::Group => 4,
+        }
+    }
+
+    const fn from_byte(byte: u8) -> Option<Self> {
+        match byte {
+            1 => Some(Self::Volume),
+            2 => Some(Self::Snapshot),
+            3 => Some(Self::Clone),
+            4 => Some(Self::Group),
+            _ => None,
+        }
+    }
+}
+
+fn number(view: Option<View>) -> U32 {
+    view.map_or(0, View::get).into()
+}
+
+fn view(number: U32) -> Option<View> {
+    Some(View::new(number.get())).filter(|view| view.get() != 0)
+}
+
+impl Raw {
+    fn removed(view: View) -> Self {
+        let mut raw = Self::new_zeroed();
+        raw.view = view.get().into();
+        raw
+    }
+
+    fn new(record: &Record) -> Self {
+        let object = match record {
+            Record::Put(object) => object,
+            Record::Remove(view) => return Self::removed(*view),
+        };
+        Self {
+            view: object.view.get().into(),
+            kind: object.kind.to_byte(),
+            block_shift: stdx::num::low8(u64::from(object.block_size.trailing_zeros())),
+            flags: if object.deleted { DELETED } else { 0 }.into(),
+            id: object.id,
+            bytes: object.bytes.into(),
+            shrunk_from: object.shrunk_from.into(),
+            parent: number(object.parent),
+            group: number(object.group),
+            parent_epoch: object.parent_epoch.into(),
+            epoch: object.epoch.into(),
+            created: object.created.into(),
+            placement: object.placement.into(),
+            reserved: [0; 20],
+            name: name_to_bytes(&object.name),
+        }
+    }
+
+    fn read(&self) -> Result<Record, Bad> {
+        let number = view(self.view).ok_or(Bad::Field("view"))?;
+        if self.kind == REMOVED {
+            return Ok(Record::Remove(number));
+        }
+        if self.flags.get() & !DELETED != 0 {
+            return Err(Bad::Field("flags of an object"));
+        }
+        let block = 1_u32.checked_shl(self.block_shift.into());
+        let object = Object {
+            view: number,
+            kind: Kind::from_byte(self.kind).ok_or(Bad::Field("kind of an object"))?,
+            name: Arc::from(name_from_bytes(&self.name)?),
+            id: self.id,
+            bytes: self.bytes.get(),
+            shrunk_from: self.shrunk_from.get(),
+            block_size: block.ok_or(Bad::Field("block of an object"))?,
+            deleted: self.flags.get() & DELETED != 0,
+            parent: view(self.parent),
+            parent_epoch: self.parent_epoch.get(),
+            group: view(self.group),
+            placement: self.placement.get(),
+            epoch: self.epoch.get(),
+            created: self.created.get(),
+        };
+        object.check()?;
+        Ok(Record::Put(object))
+    }
+}
+
+impl Page {
+    /// The page of `pool` in a block.
+    ///
+    /// # Errors
+    /// `Blank` where none of this pool was written, and what is wrong with the one there.
+    pub fn read(block: &[u8], pool: [u8; 16]) -> Result<Self, Bad> {
+        check(block, MAGIC)?;
+        let (head, _) = Head::ref_from_prefix(block).map_err(|_| Bad::Blank)?;
+        if head.pool != pool {
+            return Err(Bad::Blank);
+        }
+        let part = match head.part {
+            1 => Part::Base,
+            2 => Part::Edit,
+            _ => return Err(Bad::Field("part")),
+        };
+        let page = Self {
+            part,
+            generation: head.generation.get(),
+            index: head.index.get(),
+            pages: head.pages.get(),
+            next_view: head.next_view.get(),
+            objects: head.objects.get(),
+            records: head.records.into(),
+        };
+        if page.records > RECORDS || page.index >= page.pages {
+            return Err(Bad::Field("records"));
+        }
+        Ok(page)
+    }
+
+    /// Whether this is the page of that number of the base or edit that begins with `first`.
+    #[must_use]
+    pub fn goes_on(&self, first: &Self, index: u32) -> bool {
+        let alike = |of: &Self| (of.part, of.generation, of.pages, of.next_view, of.objects);
+        self.index == index && alike(self) == alike(first)
+    }
+
+    /// The records of the page, which is the one in `block`.
+    ///
+    /// # Errors
+    /// Each has its own: what is wrong with it.
+    pub fn records(self, block: &[u8]) -> impl Iterator<Item = Result<Record, Bad>> {
+        let raw = block.get(size_of::<Head>()..).unwrap_or_default();
+        raw.chunks_exact(size_of::<Raw>()).take(self.records).map(|raw| {
+            let raw = Raw::ref_from_bytes(raw).map_err(|_| Bad::Field("records"))?;
+            raw.read()
+        })
+    }
+
+    /// Appends this page with some records.
+    fn write<'a>(
+        self,
+        records: impl Iterator<Item = &'a Record>,
+        pool: [u8; 16],
+        to: &mut Vec<u8>,
+    ) {
+        let from = to.len();
+        to.resize(from + PAGE, 0);
+        let page = &mut to[from..];
+        let (front, rest) = page.split_at_mut(size_of::<Head>());
+        let mut count = 0;
+        for (record, raw) in records.zip(rest.chunks_exact_mut(size_of::<Raw>())) {
+            raw.copy_from_slice(Raw::new(record).as_bytes());
+            count += 1;
+        }
+        let head = Head {
+            magic: MAGIC,
+            crc: 0.into(),
+            version: VERSION.into(),
+            part: match self.part {
+                Part::Base => 1,
+                Part::Edit => 2,
+            },
+            records: count,
+            pool,
+            generation: self.generation.into(),
+            index: self.index.into(),
+            pages: self.pages.into(),
+            next_view: self.next_view.into(),
+            objects: self.objects.into(),
+            reserved: [0; 40],
+        };
+        front.copy_from_slice(head.as_bytes());
+        seal(page, MAGIC);
+    }
+}
+
+/// All pages of a base or an edit.
+fn write_pages(first: Page, records: &[Record], pool: [u8; 16], to: &mut Vec<u8>) {
+    let pages = super::area::base_pages(records.len());
+    for index in 0..pages {
+        let from = stdx::num::usize32(index) * RECORDS;
+        let some = records[from..].iter().take(RECORDS);
+        Page { index, pages, ..first }.write(some, pool, to);
+    }
+}
+
+impl Edit {
+    /// The edit as pages, which make a catalog of this generation and so many objects of the one before.
+    #[must_use]
+    pub fn to_pages(&self, pool: [u8; 16], generation: u64, objects: usize) -> Vec<u8> {
+        let first = Page {
+            part: Part::Edit,
+            generation,
+            index: 0,
+            pages: 1,
+            next_view: self.next_view,
+            objects: stdx::num::u32_of(objects),
+            records: 0,
+        };
+        let mut bytes = Vec::new();
+        write_pages(first, &self.records, pool, &mut bytes);
+        bytes
+    }
+}
+
+impl Catalog {
+    /// The catalog as the pages of a base.
+    #[must_use]
+    pub fn to_base(&self, pool: [u8; 16]) -> Vec<u8> {
+        let pages = super::area::base_pages(self.len());
+        let mut bytes = Vec::with_capacity(stdx::num::usize32(pages) * PAGE);
+        // Groups first: what is put names only what is there.
+        let groups = self.objects().filter(|object| object.kind == Kind::Group);
+        let others = self.objects().filter(|object| object.kind != Kind::Group);
+        let mut records = groups.chain(others).cloned().map(Record::Put);
+        for index in 0..pages {
+            let page = Page {
+                part: Part::Base,
+                generation: self.generation,
+                index,
+                pages,
+                next_view: self.next_view(),
+                objects: stdx::num::u32_of(self.len()),
+                records: 0,
+            };
+            let some: Vec<Record> = records.by_ref().take(RECORDS).collect();
+            page.write(some.iter(), pool, &mut bytes);
+        }
+        bytes
+    }
+}
+
+/// Makes a catalog of the pages of a base and of the edits that follow it, given in their order.
+#[derive(Debug, Default)]
+pub struct Loader {
+    catalog: Catalog,
+    edit: Edit,
+}
+
+impl Loader {
+    /// Takes the next page, which is the one in `block`: the caller knows that it is next.
+    ///
+    /// # Errors
+    /// What in it makes no sense. The catalog stays as it was before that edit; with a base like that there is none.
+    pub fn take(&mut self, page: Page, block: &[u8]) -> Result<(), Bad> {
+        if page.index == 0 {
+            self.edit = Edit { next_view: page.next_view, records: Vec::new() };
+        }
+        for record in page.records(block) {
+            self.edit.records.push(record?);
+        }
+        let is_last = page.index + 1 == page.pages;
+        if page.part == Part::Edit && !is_last {
+            return Ok(());
+        }
+        let objects = stdx::num::usize32(page.objects);
+        let edit = std::mem::take(&mut self.edit);
+        if is_last && self.catalog.check(&edit)? != objects {
+            return Err(Bad::Field("objects"));
+        }
+        self.catalog.apply(&edit)?;
+        self.edit.next_view = edit.next_view;
+        self.catalog.generation = page.generation;
+        Ok(())
+    }
+
+    #[must_use]
+    pub fn catalog(self) -> Catalog {
+        self.catalog
+    }
+}

@@ -1,0 +1,304 @@
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const POOL: [u8; 16] = [4; 16];
+
+fn view(n: u32) -> View {
+    View::new(n)
+}
+
+fn volume(n: u32) -> Object {
+    Object::volume(view(n), &format!("v{n}"), [1; 16], 1 << 40, 512)
+}
+
+fn group(n: u32) -> Object {
+    Object { kind: Kind::Group, bytes: 0, shrunk_from: 0, ..volume(n) }
+}
+
+fn snapshot(n: u32, of: u32, epoch: u64) -> Object {
+    let (parent, parent_epoch) = (Some(view(of)), epoch);
+    Object { kind: Kind::Snapshot, parent, parent_epoch, placement: of, ..volume(n) }
+}
+
+fn clone(n: u32, of: u32, placement: u32) -> Object {
+    Object { kind: Kind::Clone, placement, ..snapshot(n, of, 9) }
+}
+
+fn put(objects: impl IntoIterator<Item = Object>) -> Edit {
+    Edit { next_view: 100_000, records: objects.into_iter().map(Record::Put).collect() }
+}
+
+fn with(objects: impl IntoIterator<Item = Object>) -> Catalog {
+    let mut catalog = Catalog::default();
+    catalog.apply(&put(objects)).unwrap();
+    catalog
+}
+
+/// What is loaded from these pages.
+fn load(bytes: &[u8]) -> Result<Catalog, Bad> {
+    let mut loader = Loader::default();
+    for block in bytes.chunks_exact(PAGE) {
+        loader.take(Page::read(block, POOL)?, block)?;
+    }
+    Ok(loader.catalog())
+}
+
+#[test]
+fn a_catalog_comes_back_as_written() {
+    for count in [0, 1, 24, 25, 26, 4000] {
+        let mut catalog = with((1..=count).map(volume));
+        catalog.generation = 5;
+        let bytes = catalog.to_base(POOL);
+        assert_eq!(bytes.len(), stdx::num::usize32(base_pages(catalog.len())) * PAGE);
+        assert_eq!(load(&bytes).as_ref(), Ok(&catalog));
+        assert_eq!(Page::read(&bytes[..PAGE], [5; 16]), Err(Bad::Blank));
+    }
+}
+
+#[test]
+fn every_kind_comes_back_as_written() {
+    let deleted = Object { deleted: true, shrunk_from: 2 << 40, bytes: 4096, ..volume(2) };
+    let member = Object { group: Some(view(9)), created: 1_700_000_000, ..volume(3) };
+    let all = [volume(1), deleted, group(9), member, snapshot(4, 3, 7), clone(5, 4, 3)];
+    let mut catalog = with(all);
+    catalog.generation = 1;
+    assert_eq!(load(&catalog.to_base(POOL)), Ok(catalog));
+}
+
+#[test]
+fn a_page_with_any_flipped_bit_is_refused() {
+    let bytes = with([volume(1)]).to_base(POOL);
+    for bit in 0..PAGE * 8 {
+        let mut damaged = bytes.clone();
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        assert!(Page::read(&damaged, POOL).is_err(), "bit {bit}");
+    }
+}
+
+/// The catalog stays as it was, and says why.
+#[test]
+fn what_makes_no_sense_is_refused_by_name() {
+    let mut catalog = with([volume(1), volume(2), group(3), snapshot(4, 1, 7), clone(5, 4, 1)]);
+    let before = catalog.clone();
+    let remove = |n| Edit { next_view: 100_000, records: vec![Record::Remove(view(n))] };
+    let named = |object: Object, name: &str| Object { name: name.into(), ..object };
+    let bad = [
+        (put([volume(0)]), "view"),
+        (put([Object { placement: 7, ..volume(100_000) }]), "view"),
+        (put([named(volume(6), "v1")]), "name"),
+        (put([named(volume(6), "a b")]), "name"),
+        (put([Object { placement: 0, ..volume(6) }]), "placement"),
+        (put([Object { placement: 7, ..volume(6) }]), "placement"),
+        (put([Object { placement: 1, ..volume(2) }]), "placement"),
+        (put([Object { block_size: 1024, ..volume(6) }]), "block of an object"),
+        (put([Object { bytes: 1000, ..volume(6) }]), "size of an object"),
+        (put([Object { shrunk_from: !4095, ..volume(6) }]), "size of an object"),
+        (put([Object { group: Some(view(2)), ..volume(6) }]), "group"),
+        (put([Object { group: Some(view(77)), ..volume(6) }]), "group"),
+        (put([Object { parent: None, ..snapshot(6, 1, 7) }]), "parent"),
+        (put([Object { parent: Some(view(1)), ..volume(6) }]), "parent"),
+        (put([Object { placement: 1, ..snapshot(6, 77, 7) }]), "parent"),
+        (put([snapshot(6, 1, 0)]), "parent"),
+        (put([Object { placement: 2, ..snapshot(6, 1, 7) }]), "parent"),
+        (put([Object { placement: 4, ..snapshot(6, 4, 7) }]), "parent"),
+        (put([Object { placement: 3, ..snapshot(6, 3, 7) }]), "parent"),
+        (put([volume(8), Object { placement: 8, ..snapshot(6, 8, 7) }]), "placement"),
+        (put([volume(3)]), "kind of an object"),
+        (put([Object { bytes: 4096, ..group(6) }]), "parent"),
+        (remove(1), "removal of a parent or group"),
+        (remove(77), "removal of an object"),
+        (Edit { next_view: 99_999, records: Vec::new() }, "next view"),
+        (Edit { next_view: u32::MAX, records: Vec::new() }, "next view"),
+    ];
+    for (edit, why) in bad {
+        // What goes before it in the same edit is taken back with it.
+        let late = Object { deleted: true, ..volume(2) };
+        let mut records = vec![Record::Put(volume(50)), Record::Put(late)];
+        records.extend(edit.records.iter().cloned());
+        for edit in [Edit { records, ..edit.clone() }, edit] {
+            match catalog.apply(&edit) {
+                Err(Bad::Field(what)) if what == why => {}
+                other => panic!("{edit:?}: {other:?}, not {why}"),
+            }
+            assert_eq!(catalog, before);
+        }
+    }
+    // A parent is older than what was made from it, also by its epoch.
+    let late = Object { epoch: 8, ..volume(6) };
+    let early = Object { placement: 6, ..snapshot(7, 6, 7) };
+    assert_eq!(catalog.apply(&put([late, early])), Err(Bad::Field("parent")));
+    // Snapshots have names of their own under each parent.
+    let mine = |n, of| Object { name: "mon".into(), ..snapshot(n, of, 7) };
+    catalog.apply(&put([mine(8, 1), mine(9, 2)])).unwrap();
+    let again = Object { placement: 2, ..mine(10, 2) };
+    assert_eq!(catalog.apply(&put([again])), Err(Bad::Field("name")));
+}
+
+#[test]
+fn an_unknown_flag_or_kind_is_refused() {
+    let bytes = with([volume(1)]).to_base(POOL);
+    for (at, value, why) in [(4, 5, "kind of an object"), (6, 2, "flags of an object")] {
+        let mut changed = bytes.clone();
+        changed[96 + at] = value;
+        crate::format::seal(&mut changed, *b"FLASHCAT");
+        assert_eq!(load(&changed), Err(Bad::Field(why)));
+    }
+}
+
+/// What snapshots at scale ask for, with names as long as operators give.
+#[test]
+fn a_hundred_thousand_objects_take_little_memory() {
+    let named = |n: u32| Object { name: format!("database-{n:06}").into(), ..volume(n) };
+    let mut all = Catalog::default();
+    let records = (1..=110_000).map(|n| Record::Put(named(n))).collect();
+    all.apply(&Edit { next_view: 110_001, records }).unwrap();
+    let base = all.to_base(POOL);
+    drop(all);
+    let mut loaded = None;
+    let took = allocation_counter::measure(|| loaded = Some(load(&base).unwrap()));
+    assert_eq!(loaded.map(|catalog| catalog.len()), Some(110_000));
+    assert!(took.bytes_current < 40 << 20, "{} bytes", took.bytes_current);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Create(usize),
+    Snapshot(usize),
+    Clone(usize),
+    Group,
+    Join(usize, usize),
+    Resize(usize, u64),
+    Rename(usize, u32),
+    Remove(usize),
+    Base,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => (1..60_usize).prop_map(Step::Create),
+        3 => any::<usize>().prop_map(Step::Snapshot),
+        2 => any::<usize>().prop_map(Step::Clone),
+        1 => Just(Step::Group),
+        2 => (any::<usize>(), any::<usize>()).prop_map(|(a, b)| Step::Join(a, b)),
+        2 => (any::<usize>(), 1..1000_u64).prop_map(|(a, b)| Step::Resize(a, b)),
+        2 => (any::<usize>(), 0..30_u32).prop_map(|(a, b)| Step::Rename(a, b)),
+        4 => any::<usize>().prop_map(Step::Remove),
+        1 => Just(Step::Base),
+    ]
+}
+
+/// What the catalog should have, without any of its indexes.
+#[derive(Default)]
+struct Model(BTreeMap<u32, Object>);
+
+impl Model {
+    fn any(&self, nth: usize, is: impl Fn(&Object) -> bool) -> Option<Object> {
+        let some: Vec<_> = self.0.values().filter(|object| is(object)).collect();
+        some.get(nth % some.len().max(1)).map(|object| (*object).clone())
+    }
+
+    fn is_free(&self, of: &Object) -> bool {
+        let scope = |o: &Object| o.parent.filter(|_| o.kind == Kind::Snapshot);
+        let alike = |o: &&Object| o.name == of.name && scope(o) == scope(of) && o.view != of.view;
+        !self.0.values().any(|object| alike(&object))
+    }
+
+    fn is_needed(&self, of: View) -> bool {
+        self.0.values().any(|object| object.parent == Some(of) || object.group == Some(of))
+    }
+
+    /// The records of a step, and whether they can be applied.
+    fn edit(&self, step: &Step, next: &mut u32) -> Option<(Vec<Record>, bool)> {
+        let mut fresh = || {
+            *next += 1;
+            *next - 1
+        };
+        let is_data = |object: &Object| object.kind != Kind::Group;
+        let has_blocks = |object: &Object| matches!(object.kind, Kind::Volume | Kind::Clone);
+        let changed = match step {
+            Step::Base => return None,
+            Step::Create(count) => {
+                let made = (0..*count).map(|_| Record::Put(volume(fresh())));
+                return Some((made.collect(), true));
+            }
+            Step::Snapshot(nth) => {
+                let parent = self.any(*nth, has_blocks)?;
+                let made = snapshot(fresh(), parent.view.get(), 7);
+                Object { placement: parent.placement, ..made }
+            }
+            Step::Clone(nth) => {
+                let parent = self.any(*nth, is_data)?;
+                clone(fresh(), parent.view.get(), parent.placement)
+            }
+            Step::Group => group(fresh()),
+            Step::Join(nth, group) => {
+                let group = self.any(*group, |object| object.kind == Kind::Group)?.view;
+                Object { group: Some(group), ..self.any(*nth, is_data)? }
+            }
+            Step::Resize(nth, blocks) => {
+                let object = self.any(*nth, is_data)?;
+                Object { shrunk_from: object.bytes, bytes: blocks * 4096, ..object }
+            }
+            Step::Rename(nth, to) => {
+                Object { name: format!("n{to}").into(), ..self.any(*nth, |_| true)? }
+            }
+            Step::Remove(nth) => {
+                let object = self.any(*nth, |_| true)?;
+                let can = !self.is_needed(object.view);
+                return Some((vec![Record::Remove(object.view)], can));
+            }
+        };
+        let can = self.is_free(&changed);
+        Some((vec![Record::Put(changed)], can))
+    }
+
+    fn apply(&mut self, records: &[Record]) {
+        for record in records {
+            match record {
+                Record::Put(object) => _ = self.0.insert(object.view.get(), object.clone()),
+                Record::Remove(view) => _ = self.0.remove(&view.get()),
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    /// Whatever is changed, in memory and loaded from a base and edits there is what the model has, and what cannot be is
+    /// refused and changes nothing.
+    #[test]
+    fn random_edits_make_what_the_model_has(steps in prop::collection::vec(step(), 1..80)) {
+        let (mut catalog, mut model) = (Catalog::default(), Model::default());
+        let mut bytes = catalog.to_base(POOL);
+        let mut next = 1;
+        for step in &steps {
+            if matches!(step, Step::Base) {
+                bytes = catalog.to_base(POOL);
+            }
+            let Some((records, can)) = model.edit(step, &mut next) else { continue };
+            let edit = Edit { next_view: next, records };
+            let before = catalog.clone();
+            let checked = catalog.check(&edit);
+            prop_assert_eq!(&catalog, &before);
+            prop_assert_eq!(checked.is_ok(), can, "{:?}: {:?}", edit, checked);
+            let Ok(objects) = checked else {
+                prop_assert!(catalog.apply(&edit).is_err());
+                prop_assert_eq!(&catalog, &before);
+                continue;
+            };
+            catalog.apply(&edit).unwrap();
+            catalog.generation += 1;
+            model.apply(&edit.records);
+            bytes.extend(edit.to_pages(POOL, catalog.generation, objects));
+        }
+        prop_assert!(catalog.objects().eq(model.0.values()));
+        let names: BTreeSet<_> = catalog.objects().map(|o| (o.scope(), o.name.clone())).collect();
+        prop_assert_eq!(names.len(), catalog.len());
+        prop_assert_eq!(load(&bytes), Ok(catalog.clone()));
+        prop_assert_eq!(load(&catalog.to_base(POOL)), Ok(catalog));
+    }
+}

@@ -1,0 +1,263 @@
+//! The catalog on all drives: a change is an edit that each of them gets, after a base where it needs one.
+
+use std::cell::OnceCell;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use media::Drive;
+use reactor::across::Lock;
+use stdx::num::{u32_of, usize32};
+
+use super::{Superblock, What};
+use crate::area;
+use crate::area::catalog::Trail;
+use crate::canary::{self, Step};
+use crate::error::{Error, Kind, Result};
+use crate::format::catalog::{Catalog, CatalogArea, EDIT_PAGES_MAX, Edit, PAGE};
+
+/// How much later a catalog is that was not found alike on all drives: one that could not be read may have what was
+/// never acknowledged, under generations that would be given anew.
+const GENERATIONS_APART: u64 = 1 << 32;
+
+/// Where the catalog lies on a drive.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Place {
+    /// The half that the newest whole base is in, if there is one.
+    half: Option<u64>,
+    base_pages: u32,
+    /// The page of that half at which the next edit goes; `None` where a base has to come first.
+    next: Option<u32>,
+}
+
+impl Place {
+    /// Of a drive of which that was found.
+    #[must_use]
+    pub const fn new(trail: &Trail) -> Self {
+        Self { half: Some(trail.half), base_pages: trail.base_pages, next: Some(trail.next) }
+    }
+
+    /// Where an edit of so many pages goes, if there is room for it behind the base there is.
+    fn room(&self, area: CatalogArea, pages: u32) -> Option<(u64, u32)> {
+        let end = self.base_pages + area.edit_pages(self.base_pages);
+        self.half.zip(self.next.filter(|next| next + pages <= end))
+    }
+}
+
+/// The catalog, and where each drive has it.
+pub struct Kept {
+    area: CatalogArea,
+    catalog: Lock<Catalog>,
+    /// By drive.
+    places: Lock<Vec<Place>>,
+    /// A base is to be written: to take back a change that failed, or to drives that missed one.
+    owed: AtomicBool,
+}
+
+impl Kept {
+    #[must_use]
+    pub fn new(area: CatalogArea, catalog: Catalog, places: Vec<Place>) -> Self {
+        let (catalog, places) = (Lock::new(catalog), Lock::new(places));
+        Self { area, catalog, places, owed: AtomicBool::new(false) }
+    }
+
+    pub const fn area(&self) -> CatalogArea {
+        self.area
+    }
+
+    pub fn is_owed(&self) -> bool {
+        self.owed.load(Ordering::Acquire)
+    }
+
+    fn place(&self, drive: u16) -> Place {
+        self.places.lock()[usize::from(drive)]
+    }
+
+    /// A drive has nothing of it any more.
+    pub fn forget(&self, drive: u16) {
+        self.places.lock()[usize::from(drive)] = Place::default();
+    }
+}
+
+/// What is written of the catalog: an edit, to drives that have what it is of. Others get a base before. Without an edit
+/// all do.
+pub struct Writing<'a> {
+    kept: &'a Kept,
+    pool: [u8; 16],
+    edit: &'a [u8],
+    /// Made for the first drive that needs it.
+    base: OnceCell<Vec<u8>>,
+}
+
+impl<'a> Writing<'a> {
+    const fn new(kept: &'a Kept, pool: [u8; 16], edit: &'a [u8]) -> Self {
+        Self { kept, pool, edit, base: OnceCell::new() }
+    }
+
+    /// Writes to one drive. May be called again after a failure: the same goes to the same place.
+    pub async fn write(&self, index: u16, drive: &Drive) -> Result<()> {
+        let area = self.kept.area;
+        let pages = u32_of(self.edit.len() / PAGE);
+        let place = self.kept.place(index);
+        let at = match place.room(area, pages).filter(|_| pages > 0) {
+            Some(at) => at,
+            None => self.write_base(index, drive, place).await?,
+        };
+        if pages > 0 {
+            area::catalog::write(drive, area, at, self.edit).await?;
+            self.kept.places.lock()[usize::from(index)].next = Some(at.1 + pages);
+        }
+        Ok(())
+    }
+
+    /// Writes a base to the half that has the older one; gives where edits go after it.
+    async fn write_base(&self, index: u16, drive: &Drive, place: Place) -> Result<(u64, u32)> {
+        let half = match place.half {
+            Some(half) if canary::skips(Step::CatalogHalf) => half,
+            half => half.map_or(0, |half| 1 - half),
+        };
+        let base = self.base.get_or_init(|| self.kept.catalog.lock().to_base(self.pool));
+        area::catalog::write(drive, self.kept.area, (half, 0), base).await?;
+        let base_pages = u32_of(base.len() / PAGE);
+        let place = Place { half: Some(half), base_pages, next: Some(base_pages) };
+        self.kept.places.lock()[usize::from(index)] = place;
+        Ok((half, base_pages))
+    }
+}
+
+/// A change under way. Where it does not come to its end nobody knows which drives have it: it is taken back, under a
+/// later generation.
+struct Pending<'a> {
+    kept: &'a Kept,
+    generation: u64,
+}
+
+impl Pending<'_> {
+    fn done(self, edit: &Edit) -> Result<()> {
+        let mut catalog = self.kept.catalog.lock();
+        catalog.apply(edit).map_err(refused)?;
+        catalog.generation = self.generation;
+        drop(catalog);
+        std::mem::forget(self);
+        Ok(())
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        if canary::skips(Step::CatalogTakesBack) {
+            return;
+        }
+        self.kept.catalog.lock().generation = self.generation;
+        self.kept.owed.store(true, Ordering::Release);
+    }
+}
+
+fn refused(bad: crate::format::Bad) -> Error {
+    Error::caused(Kind::Invalid, "a change of the catalog that makes no sense", bad)
+}
+
+impl Superblock {
+    /// What `look` wants to know of the catalog, as it is on the drives.
+    pub fn catalog<R>(&self, look: impl FnOnce(&Catalog) -> R) -> R {
+        look(&self.kept.catalog.lock())
+    }
+
+    /// How many objects the pool can have.
+    pub fn objects_max(&self) -> usize {
+        self.kept.area.objects_max()
+    }
+
+    /// Changes the catalog, for good when this returns. `change` gives what changes.
+    ///
+    /// # Errors
+    /// What `change` refuses, and as [`write_labels`](Self::write_labels).
+    pub async fn change_catalog<R>(
+        &self,
+        change: impl FnOnce(&Catalog) -> Result<(Edit, R)>,
+    ) -> Result<R> {
+        let _turn = self.turn.hold().await;
+        self.take_back().await?;
+        let (edit, result, bytes, generation) = {
+            let mut catalog = self.kept.catalog.lock();
+            let (edit, result) = change(&catalog)?;
+            let objects = catalog.check(&edit).map_err(refused)?;
+            let generation = catalog.generation + 1;
+            let bytes = edit.to_pages(self.pool, generation, objects);
+            (edit, result, bytes, generation)
+        };
+        if bytes.len() > usize32(EDIT_PAGES_MAX) * PAGE {
+            return Err(Error::new(Kind::Invalid, "a change of the catalog that is too large"));
+        }
+        let pending = Pending { kept: &self.kept, generation };
+        let writing = Writing::new(&self.kept, self.pool, &bytes);
+        let put = match self.put(What::Catalog(&writing)).await {
+            Ok(()) if self.has_news() => self.put_labels(self.label()).await,
+            put => put,
+        };
+        if let Err(error) = put {
+            // It is not to happen at the next opening, when everybody was told that it did not.
+            drop(pending);
+            let _ = self.take_back().await;
+            return Err(error);
+        }
+        pending.done(&edit)?;
+        Ok(result)
+    }
+
+    /// Has every drive carry the catalog, of which an older one was found on some. What a drive has no space for is
+    /// owed to it as long as no opening can miss the newest one.
+    ///
+    /// # Errors
+    /// As [`change_catalog`](Self::change_catalog).
+    pub async fn spread_catalog(&self) -> Result<()> {
+        {
+            let _turn = self.turn.hold().await;
+            if !canary::skips(Step::OpeningApart) {
+                self.kept.catalog.lock().generation += GENERATIONS_APART;
+            }
+            self.kept.owed.store(true, Ordering::Release);
+        }
+        match self.settle_catalog().await {
+            Err(error)
+                if matches!(error.kind, Kind::Full | Kind::Busy)
+                    && self.is_catalog_spread().await => {}
+            done => done?,
+        }
+        self.tell_failures().await
+    }
+
+    /// Whether more drives have the contents of the catalog than an opening may lack.
+    async fn is_catalog_spread(&self) -> bool {
+        let label = self.label();
+        let out = label.drives.iter().filter(|drive| drive.is_out()).count();
+        let mut having = 0;
+        for index in self.drives.indices() {
+            if let Some(drive) = self.drives.drive(index)
+                && let Ok(Ok(found)) = area::catalog::read(drive, self.kept.area, self.pool).await
+            {
+                having += usize::from(self.catalog(|catalog| catalog.has_same(&found)));
+            }
+        }
+        having + out > usize::from(label.layout.parity)
+    }
+
+    /// Writes the catalog as it is over a change that failed, and that some drives may have.
+    async fn take_back(&self) -> Result<()> {
+        if !self.kept.is_owed() {
+            return Ok(());
+        }
+        self.kept.catalog.lock().generation += 1;
+        let writing = Writing::new(&self.kept, self.pool, &[]);
+        self.put(What::Catalog(&writing)).await?;
+        self.kept.owed.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// Takes a change of the catalog back that failed, if that could not be done so far.
+    ///
+    /// # Errors
+    /// As [`change_catalog`](Self::change_catalog).
+    pub async fn settle_catalog(&self) -> Result<()> {
+        let _turn = self.turn.hold().await;
+        self.take_back().await
+    }
+}

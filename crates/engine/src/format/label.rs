@@ -213,6 +213,19 @@ impl RawMember {
     }
 }
 
+/// What a mark says that this program gives to no drive. Those with names are kept free for replacing and adding drives:
+/// who opens such a pool with a program that knows nothing of that is told what it is.
+const fn later_mark(mark: u8) -> &'static str {
+    match mark {
+        3 => "mark of a drive: blank",
+        4 => "mark of a drive: slow",
+        5 => "mark of a drive: missing",
+        6 => "mark of a drive: evacuating",
+        7 => "mark of a drive: spare",
+        _ => "mark of a drive",
+    }
+}
+
 impl RawDrive {
     fn new(drive: &DriveRecord) -> Self {
         Self {
@@ -234,7 +247,7 @@ impl RawDrive {
             0 => DriveMark::Online,
             1 => DriveMark::Failed,
             2 => DriveMark::Rejoining,
-            _ => return Err(Bad::Field("drives")),
+            other => return Err(Bad::Field(later_mark(other))),
         };
         Ok(DriveRecord {
             id: self.id,
@@ -488,6 +501,19 @@ mod tests {
             block[55] = mib;
             seal(&mut block[..], MAGIC);
             assert_eq!(Label::from_block(&block[..]), Err(says));
+        }
+    }
+
+    #[test]
+    fn a_mark_that_this_program_gives_to_no_drive_is_refused_by_name() {
+        for (mark, says) in
+            [(3, "blank"), (4, "slow"), (5, "missing"), (6, "evacuating"), (7, "spare")]
+        {
+            let mut block = label().to_block();
+            block[size_of::<Head>() + 36] = mark;
+            seal(&mut block[..], MAGIC);
+            let bad = Label::from_block(&block[..]).unwrap_err();
+            assert!(bad.to_string().ends_with(says), "{bad}");
         }
     }
 

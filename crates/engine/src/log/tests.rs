@@ -4,7 +4,7 @@ mod model;
 mod reserve;
 
 use super::*;
-use crate::address::View;
+use crate::address::{Encoding, Location, Method, Name, SegmentId, Stored, View};
 use media::memory::RegionOptions;
 use media::{Drive, Pmem, SimulatedPmem};
 use reactor::{Config, run, spawn};
@@ -388,4 +388,35 @@ fn damage_of_the_last_record_is_known_once_the_log_was_opened() {
         assert_eq!(Log::open(device, BYTES, LANE).await.unwrap().1.records, 9);
     })
     .unwrap();
+}
+
+/// What a record refers to stays as it was encoded, and is known by the names of whole blocks in a row.
+#[test]
+fn references_keep_how_contents_are_encoded_and_their_names_are_found_in_a_range() {
+    on_each(|device| async move {
+        let log = Log::create(device, BYTES, LANE).await.unwrap();
+        let at = |slot| Location::new(SegmentId::new(3), slot);
+        let encoded = |grains, method, key| Encoding::new(grains, method, key).unwrap();
+        let encodings = [
+            Encoding::PLAIN,
+            encoded(8, Method::Plain, (1 << 24) - 1),
+            encoded(1, Method::Lz4, 7),
+            encoded(7, Method::Zstd, 0),
+        ];
+        let places = [10, 12, 13, 20].map(at);
+        let stored = |(location, encoding)| Stored { location, encoding, crc: 9 };
+        let entries: Vec<_> = places.into_iter().zip(encodings).map(stored).collect();
+        let (to, source) = (key(1, 9), key(1, 100));
+        log.append(Append::Refer { key: to, source, entries: &entries }).await.unwrap();
+        let (Found::Refers { position, index: 0 }, 4) = log.lookup(to, 9) else { panic!("refers") };
+        for (n, stored) in entries.into_iter().enumerate() {
+            let source = source.forward(u64_of(n));
+            assert_eq!(log.reference(position, n).unwrap(), Reference { source, stored });
+        }
+        let referred = |first, blocks| log.referred(Name::of(at(first)), blocks);
+        assert_eq!(referred(10, 11), places.map(Name::of));
+        assert_eq!(referred(11, 9), [places[1], places[2]].map(Name::of));
+        assert_eq!(referred(14, 6), []);
+        log.close().await;
+    });
 }

@@ -190,3 +190,45 @@ impl Transfers {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use core::future::poll_fn;
+    use core::time::Duration;
+    use std::net::SocketAddr;
+
+    use reactor::budget::{Account, Ledger};
+    use reactor::buffer;
+    use reactor::net::{ListenOptions, TcpListener, TcpStream};
+    use reactor::turns::{Group, Party};
+
+    use super::*;
+
+    #[test]
+    fn a_transfer_that_is_dropped_gives_its_buffer_back_and_keeps_its_tag() {
+        reactor::simulate(1, async {
+            let any = SocketAddr::from(([127, 0, 0, 1], 0));
+            let listener = TcpListener::bind(any, ListenOptions::default()).unwrap();
+            let _host = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let (stream, _) = listener.accept().await.unwrap();
+            let account = Account::new(&Ledger::new(1 << 20));
+            let connection = Connection::new(stream, account, Party::of(&Group::new())).unwrap();
+            let all = buffer::pool().available();
+
+            // Nothing is asked for before it is polled.
+            drop(connection.transfer(0, 7, 4096, buffer::alloc(4096).await));
+            assert_eq!(buffer::pool().available(), all);
+            connection.rest_of_transfer(0).await;
+
+            let mut transfer = connection.transfer(0, 7, 4096, buffer::alloc(4096).await);
+            let asked = poll_fn(|cx| Poll::Ready(Pin::new(&mut transfer).poll(cx))).await;
+            assert!(asked.is_pending());
+            drop(transfer);
+            assert_eq!(buffer::pool().available(), all);
+            let rest = reactor::timeout(Duration::from_secs(1), connection.rest_of_transfer(0));
+            assert!(rest.await.is_err(), "the host has yet to send the data");
+            connection.close();
+            connection.rest_of_transfer(0).await;
+        });
+    }
+}

@@ -232,7 +232,9 @@ impl Model {
                 let allowed = register.allowed(Moment::MAX);
                 let empty = allowed.iter().filter(|&&origin| origin == Origin::ZERO).count();
                 let at = Some(block / ratio);
-                let is_sure = empty == 0 && volume.presence == Presence::Present;
+                // Nothing is stored for what is known to be lost.
+                let may_be_lost = allowed.contains(&Origin::LOST);
+                let is_sure = empty == 0 && !may_be_lost && volume.presence == Presence::Present;
                 if is_sure && register.copied {
                     shared.extend((ratio == 1 && allowed.len() == 1).then(|| allowed[0]));
                 } else if is_sure && sure != at {

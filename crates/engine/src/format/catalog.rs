@@ -13,8 +13,8 @@ use super::{Bad, check_name};
 use crate::address::{BLOCK, View};
 use crate::limits::VOLUME_BYTES_MAX;
 
-pub use area::{CatalogArea, EDIT_PAGES_MAX, base_pages};
-pub use page::{Loader, PAGE, Page, Part, RECORDS};
+pub use area::{CatalogArea, EDIT_PAGES_MAX};
+pub use page::{Loader, PAGE, Page, Part, RECORDS, base_pages};
 
 /// What an object is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

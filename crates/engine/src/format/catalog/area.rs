@@ -89,12 +89,6 @@ impl CatalogArea {
     }
 }
 
-/// Pages of a base with so many objects; an empty one has one as well.
-#[must_use]
-pub fn base_pages(objects: usize) -> u32 {
-    u32_of(objects.div_ceil(RECORDS)).max(1)
-}
-
 const LEAST: CatalogArea = CatalogArea::LEAST;
 const MOST: CatalogArea = CatalogArea::MOST;
 const _: () = assert!(MOST.base_pages_max() as usize * RECORDS >= OBJECTS_MAX);
@@ -110,7 +104,7 @@ fn small_pools_give_up_no_more_than_before_and_large_ones_hold_all_objects() {
     assert_eq!(area(u64::MAX).end(), 65 * MIB);
     for mib in 0..=255 {
         let Some(area) = CatalogArea::from_mib(mib) else { continue };
-        let most = base_pages(area.objects_max());
+        let most = super::page::base_pages(area.objects_max());
         assert!(most + area.edit_pages(most) <= area.half_pages());
         assert!(area.edit_pages(most) >= EDIT_PAGES_MAX && area.edit_pages(1) >= EDIT_PAGES_MAX);
         assert_eq!(area.half_at(1) + u64::from(area.half_pages()) * PAGE as u64, area.end());

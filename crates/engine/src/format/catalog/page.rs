@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use stdx::num::u32_of;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -17,6 +18,12 @@ pub const PAGE: usize = BLOCK;
 
 /// Records of a page at most.
 pub const RECORDS: usize = 25;
+
+/// Pages of a base with so many objects; an empty one has one as well.
+#[must_use]
+pub fn base_pages(objects: usize) -> u32 {
+    u32_of(objects.div_ceil(RECORDS)).max(1)
+}
 
 /// What a page is part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -271,7 +278,7 @@ impl Page {
 
 /// All pages of a base or an edit.
 fn write_pages(first: Page, records: &[Record], pool: [u8; 16], to: &mut Vec<u8>) {
-    let pages = super::area::base_pages(records.len());
+    let pages = base_pages(records.len());
     for index in 0..pages {
         let from = stdx::num::usize32(index) * RECORDS;
         let some = records[from..].iter().take(RECORDS);
@@ -302,7 +309,7 @@ impl Catalog {
     /// The catalog as the pages of a base.
     #[must_use]
     pub fn to_base(&self, pool: [u8; 16]) -> Vec<u8> {
-        let pages = super::area::base_pages(self.len());
+        let pages = base_pages(self.len());
         let mut bytes = Vec::with_capacity(stdx::num::usize32(pages) * PAGE);
         // Groups first: what is put names only what is there.
         let groups = self.objects().filter(|object| object.kind == Kind::Group);

@@ -1,5 +1,6 @@
 //! Modules of a crate do not import each other in circles, but for those that did when this rule came: they are listed
-//! in `circles.txt`, which may only get shorter.
+//! in `circles.txt`, exactly as they are, so that one that is cut is never closed again. That list may only get
+//! shorter.
 //!
 //! A module is a file. What it imports is read off its `use`s and the paths in its code, tests left out. A module and
 //! its own submodules are one room: imports between them do not count. Names that a crate's root hands on
@@ -20,21 +21,23 @@ type Imports = BTreeMap<Module, BTreeSet<Module>>;
 /// Checks every crate.
 pub fn check(root: &Path) -> Result<Vec<Finding>, String> {
     let text = std::fs::read_to_string(root.join(LISTED)).map_err(|e| format!("{LISTED}: {e}"))?;
-    let listed: Vec<BTreeSet<&str>> = text
-        .lines()
-        .filter(|line| !line.starts_with('#'))
-        .map(|line| line.split_whitespace().collect())
-        .collect();
-    let mut findings = Vec::new();
-    for circle in all(root)? {
-        let words: BTreeSet<&str> = circle.split_whitespace().collect();
-        if !listed.iter().any(|listed| words.is_subset(listed)) {
-            findings.push(format!(
-                "modules import each other in a circle: {circle}; move what they share to a module of its own"
-            ));
-        }
-    }
-    Ok(findings)
+    Ok(compare(&text, &all(root)?))
+}
+
+/// Circles that are not listed, and lines that say more than there is.
+fn compare(listed: &str, circles: &[String]) -> Vec<Finding> {
+    let listed: BTreeSet<&str> = listed.lines().filter(|line| !line.starts_with('#')).collect();
+    let circles: BTreeSet<&str> = circles.iter().map(String::as_str).collect();
+    let new = circles.difference(&listed).map(|circle| {
+        let mend = "move what they share to a module of its own; a listed one that got smaller";
+        format!(
+            "modules import each other in a circle: {circle}; {mend} stands in {LISTED} as it is"
+        )
+    });
+    let gone = listed.difference(&circles);
+    let gone =
+        gone.map(|line| format!("{LISTED}: this circle is cut, take it off the list: {line}"));
+    new.chain(gone).collect()
 }
 
 /// Every circle of every crate, as its line in the list.
@@ -276,5 +279,14 @@ mod tests {
         assert_eq!(found(&kin), Vec::<String>::new());
         let one_way = [("a", "use crate::b;"), ("b", "use std::a;")];
         assert_eq!(found(&one_way), Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_list_is_what_there_is() {
+        let there = ["a b c".to_owned(), "d e f".to_owned()];
+        assert!(compare("# said\na b c\nd e f\n", &there).is_empty());
+        assert_eq!(compare("a b c\n", &there).len(), 1, "a new one");
+        assert_eq!(compare("a b c\nd e f\ng h i\n", &there).len(), 1, "one that was cut");
+        assert_eq!(compare("a b c\nd e f g\n", &there).len(), 2, "one that got smaller");
     }
 }

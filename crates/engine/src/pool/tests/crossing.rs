@@ -24,14 +24,13 @@ thread_local! {
 }
 
 /// Makes the pool on one of two reactors, and keeps it there.
-async fn make_on(home: &Handle, on: &[Handle], log_bytes: u64) -> Volume {
-    let on = vec![home.clone(), on[1].clone()];
-    let made = home.call(move || async move {
+fn make_on(home: &Handle, other: &Handle, log_bytes: u64) -> reactor::Call<Volume> {
+    let on = vec![home.clone(), other.clone()];
+    home.call(move || async move {
         let (pool, volume) = make(on, log_bytes).await;
         POOL.set(Some(pool));
         volume
-    });
-    made.await.unwrap()
+    })
 }
 
 async fn close_on(home: &Handle) {
@@ -71,7 +70,7 @@ fn cost(asks: usize, requests: u64) -> (u64, [Counts; 2]) {
     let allocated = allocation_counter::measure(|| {
         let done = simulate_on(1, Order::Arrival, 2, |on| async move {
             let (home, asking) = (on[1 - asks].clone(), on[asks].clone());
-            let volume = make_on(&home, &[home.clone(), asking.clone()], 16 * MIB).await;
+            let volume = make_on(&home, &asking, 16 * MIB).await.unwrap();
             let theirs = home.clone();
             let asked = asking.call(move || async move { ask(&volume, &theirs, requests).await });
             let asked = asked.await.unwrap();
@@ -99,7 +98,7 @@ fn a_request_to_another_reactor_takes_no_lock_and_allocates_nothing() {
 #[test]
 fn more_requests_than_there_are_at_a_time_wait_for_their_turn() {
     simulate_on(2, Order::Shuffled, 2, |on| async move {
-        let volume = make_on(&on[1], &[on[1].clone(), on[0].clone()], 16 * MIB).await;
+        let volume = make_on(&on[1], &on[0], 16 * MIB).await.unwrap();
         let blocks = 4 * REQUESTS_MAX as u64;
         let write = |at| {
             let volume = volume.clone();
@@ -118,7 +117,7 @@ fn more_requests_than_there_are_at_a_time_wait_for_their_turn() {
 #[test]
 fn more_volumes_than_both_ends_know_are_not_mixed_up() {
     simulate_on(3, Order::Arrival, 2, |on| async move {
-        let first = make_on(&on[1], &[on[1].clone(), on[0].clone()], 16 * MIB).await;
+        let first = make_on(&on[1], &on[0], 16 * MIB).await.unwrap();
         let more = on[1].call(|| async move {
             let pool = POOL.take().unwrap();
             let mut volumes = Vec::new();
@@ -161,7 +160,7 @@ fn whoever_waits_for_a_shard_that_closes_is_told() {
     for seed in 0..20 {
         simulate_on(seed, Order::Shuffled, 2, |on| async move {
             // Next to no log: most of them have to wait.
-            let volume = make_on(&on[1], &[on[1].clone(), on[0].clone()], 4 * MIB).await;
+            let volume = make_on(&on[1], &on[0], 4 * MIB).await.unwrap();
             let asked = (0..2 * REQUESTS_MAX as u64).map(|at| {
                 let volume = volume.clone();
                 reactor::spawn(async move {
@@ -185,7 +184,7 @@ fn whoever_waits_for_a_shard_that_closes_is_told() {
 #[test]
 fn requests_whose_senders_are_gone_are_free_again() {
     simulate_on(4, Order::Shuffled, 2, |on| async move {
-        let volume = make_on(&on[1], &[on[1].clone(), on[0].clone()], 4 * MIB).await;
+        let volume = make_on(&on[1], &on[0], 4 * MIB).await.unwrap();
         for round in 0..8 {
             let asked = (0..REQUESTS_MAX as u64).map(|at| {
                 let volume = volume.clone();
@@ -230,30 +229,25 @@ async fn ask_on(volume: Volume) -> Kind {
     }
 }
 
+/// Has a reactor ask until the shard is gone; it is served when this returns.
+fn keep_asking(asking: &Handle, volume: &Volume) -> Vec<reactor::Call<Kind>> {
+    let ask = || {
+        let volume = volume.clone();
+        asking.call(move || ask_on(volume))
+    };
+    let asked = (0..8).map(|_| ask()).collect();
+    let volume = volume.clone();
+    let served = asking.call(move || async move { volume.read(0, &mut [0; BLOCK]).await });
+    served.wait().unwrap().unwrap();
+    asked
+}
+
 #[test]
 fn whoever_waits_for_a_reactor_that_ends_is_told() {
     for _ in 0..10 {
         let (home, asking) = (start("home"), start("asking"));
-        let on = vec![home.clone(), asking.clone()];
-        let made = home.call(move || async move {
-            let (pool, volume) = make(on, 16 * MIB).await;
-            POOL.set(Some(pool));
-            volume
-        });
-        let volume = made.wait().unwrap();
-        let asked: Vec<_> = (0..8)
-            .map(|_| {
-                let volume = volume.clone();
-                asking.call(move || ask_on(volume))
-            })
-            .collect();
-        // It serves them by now.
-        let theirs = volume.clone();
-        asking
-            .call(move || async move { theirs.read(0, &mut [0; BLOCK]).await })
-            .wait()
-            .unwrap()
-            .unwrap();
+        let volume = make_on(&home, &asking, 16 * MIB).wait().unwrap();
+        let asked = keep_asking(&asking, &volume);
         end(&home);
         for one in asked {
             assert_eq!(one.wait().unwrap(), Kind::Gone);
@@ -266,28 +260,11 @@ fn whoever_waits_for_a_reactor_that_ends_is_told() {
 fn a_shard_outlives_those_who_ask() {
     let home = start("home");
     let asking = start("asking");
-    let on = vec![home.clone(), asking.clone()];
-    let made = home.call(move || async move {
-        let (pool, volume) = make(on, 16 * MIB).await;
-        POOL.set(Some(pool));
-        volume
-    });
-    let volume = made.wait().unwrap();
+    let volume = make_on(&home, &asking, 16 * MIB).wait().unwrap();
     let mut askers = vec![asking];
     for n in 0..10 {
         let asking = askers.pop().unwrap_or_else(|| start(&format!("asking {n}")));
-        let asked: Vec<_> = (0..8)
-            .map(|_| {
-                let volume = volume.clone();
-                asking.call(move || ask_on(volume))
-            })
-            .collect();
-        let theirs = volume.clone();
-        asking
-            .call(move || async move { theirs.read(0, &mut [0; BLOCK]).await })
-            .wait()
-            .unwrap()
-            .unwrap();
+        let asked = keep_asking(&asking, &volume);
         end(&asking);
         for one in asked {
             one.wait().unwrap_err();
@@ -303,7 +280,7 @@ fn a_shard_outlives_those_who_ask() {
 fn what_is_given_up_does_not_happen_any_more() {
     for seed in 0..50 {
         simulate_on(seed, Order::Shuffled, 2, |on| async move {
-            let volume = make_on(&on[1], &[on[1].clone(), on[0].clone()], 16 * MIB).await;
+            let volume = make_on(&on[1], &on[0], 16 * MIB).await.unwrap();
             {
                 let old = block(0, 1);
                 let mut given_up = pin!(volume.write(0, &old));

@@ -1,5 +1,5 @@
-//! What it costs that the shard of a request is on another core: a volume read and written from the shard's own reactor, from
-//! another one, and from two of which each has a shard; without protocol or network.
+//! What it costs that the shard of a request is on another core: a volume read and written from the shard's own
+//! reactor, from another one, and from two of which each has a shard; without protocol or network.
 
 use engine::{LogSpec, Pool, PoolSpec, Volume, VolumeSpec};
 use media::memory::RegionOptions;

@@ -86,9 +86,9 @@ impl SegmentId {
     }
 }
 
-/// Where contents lie: their segment, and the first of their grains among those of the segment's data blocks. Blocks are
-/// numbered by slots: stripe after stripe, within a stripe data unit after data unit; the first slots of a stripe hold its
-/// header. What is adjacent here is adjacent on the drive except between units.
+/// Where contents lie: their segment, and the first of their grains among those of the segment's data blocks. Blocks
+/// are numbered by slots: stripe after stripe, within a stripe data unit after data unit; the first slots of a stripe
+/// hold its header. What is adjacent here is adjacent on the drive except between units.
 ///
 /// Packed into 59 bits: segment 32, grain 27. The highest bit of the segment is set where the map has a
 /// reference instead: the [`Name`] of a shared block. No segment has a number that high.
@@ -227,8 +227,8 @@ impl Name {
         Location(self.0.0 | REFERENCE)
     }
 
-    /// Under which the map says where the block is now. Names of whole blocks in a segment have adjacent keys: where in its
-    /// slot a name begins is said by the highest bits.
+    /// Under which the map says where the block is now. Names of whole blocks in a segment have adjacent keys: where in
+    /// its slot a name begins is said by the highest bits.
     #[must_use]
     pub const fn key(self) -> Key {
         let (within, slots) = (self.0.0 % BLOCK_GRAINS as u64, self.0.0 / BLOCK_GRAINS as u64);

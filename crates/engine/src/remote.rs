@@ -1,15 +1,16 @@
 //! Requests to a shard of another reactor.
 //!
-//! A request is a box that the sender's [`RequestQueue`] owns: it moves to the shard's reactor by a ring, with its data, and comes
-//! back by another with what was read. It is used again and again, so that neither way allocates anything once it is warm, and
-//! neither takes a lock or an atomic read-modify-write. There are no more boxes than the rings have room for: who finds none free
-//! waits for one.
+//! A request is a box that the sender's [`RequestQueue`] owns: it moves to the shard's reactor by a ring, with its
+//! data, and comes back by another with what was read. It is used again and again, so that neither way allocates
+//! anything once it is warm, and neither takes a lock or an atomic read-modify-write. There are no more boxes than the
+//! rings have room for: who finds none free waits for one.
 //!
-//! There, [`serve`](server::serve) begins a request as it would be begun on its own reactor; only what has to wait goes to a worker.
+//! There, [`serve`](server::serve) begins a request as it would be begun on its own reactor; only what has to wait goes
+//! to a worker.
 //!
-//! Every end is told by dropping: a shard that closes, or whose reactor ends, drops its ends of the rings once nothing of them
-//! is under way, and what has not come back by then is refused. A sender that is gone first says so in its request, and its box is
-//! free when it comes back.
+//! Every end is told by dropping: a shard that closes, or whose reactor ends, drops its ends of the rings once nothing
+//! of them is under way, and what has not come back by then is refused. A sender that is gone first says so in its
+//! request, and its box is free when it comes back.
 
 pub mod queue;
 pub mod reception;

@@ -1,7 +1,7 @@
 //! How a shard is reached, from any reactor.
 //!
-//! A request that is made on the shard's reactor calls the shard. One that is made elsewhere goes there by that reactor's
-//! [`RequestQueue`], which is made when it is first needed.
+//! A request that is made on the shard's reactor calls the shard. One that is made elsewhere goes there by that
+//! reactor's [`RequestQueue`], which is made when it is first needed.
 
 use std::cell::RefCell;
 use std::future::Future;

@@ -279,8 +279,8 @@ impl Writer {
         builder.push_reference(key, Name::of(at), to.stored.crc, source)
     }
 
-    /// Says of one block that its contents are lost, in the stream's stripe if there is room right now; if `old` is given,
-    /// only where the map still has it there.
+    /// Says of one block that its contents are lost, in the stream's stripe if there is room right now; if `old` is
+    /// given, only where the map still has it there.
     pub fn try_lose(&self, stream: Stream, key: Key, old: Option<Location>) -> Option<Location> {
         let mut open = self.open[index(stream)].borrow_mut();
         open.as_mut()?.builder.as_mut()?.push_lost(key, old)

@@ -219,7 +219,8 @@ impl Connection {
         }
     }
 
-    /// Waits until the host has sent what a [`Transfer`] asked for that was dropped. The tag is the next command's then.
+    /// Waits until the host has sent what a [`Transfer`] asked for that was dropped. The tag is the next command's
+    /// then.
     pub async fn rest_of_transfer(&self, tag: u16) {
         match self {
             Self::Tcp(tcp) => tcp.rest_of_transfer(tag).await,

@@ -2,8 +2,8 @@
 //!
 //! [`host`] and [`controller`] are the two ends of a connection, each a closed set of transports with one variant for
 //! each; [`TransportAddress`] says where a controller is. A transport has a room of its own here that nobody outside
-//! sees. There is one, NVMe/TCP: its protocol is in `nvme::tcp`, without I/O, and meets a socket of the reactor here. In
-//! simulation the socket is a simulated one.
+//! sees. There is one, NVMe/TCP: its protocol is in `nvme::tcp`, without I/O, and meets a socket of the reactor here.
+//! In simulation the socket is a simulated one.
 //!
 //! Neither end knows of queues or controllers: capsules go up, data and responses go down.
 

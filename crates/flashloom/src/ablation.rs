@@ -92,8 +92,8 @@ fn concerned(load: Load) -> &'static [Optimization] {
     }
 }
 
-/// The settings of a table: all off, each optimization alone, all but each optimization, all on. Optimizations of `base` that the table
-/// is not about stay as they are.
+/// The settings of a table: all off, each optimization alone, all but each optimization, all on. Optimizations of
+/// `base` that the table is not about stay as they are.
 fn settings(optimizations: &[Optimization], base: Optimizations) -> Vec<(String, Optimizations)> {
     let none = optimizations.iter().fold(base, |on, &optimization| on.without(optimization));
     let all = optimizations.iter().fold(none, |on, &optimization| on.with(optimization));

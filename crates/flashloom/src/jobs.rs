@@ -43,8 +43,8 @@ pub fn job(global: &Global, verb: JobVerb) -> Outcome {
     }
 }
 
-/// Has the daemon begin a job, waits for its end, and gives what came of it: what it was answered with where it was over
-/// soon, else what `outcome` asks for. `None` if nobody is to wait: the job is printed then.
+/// Has the daemon begin a job, waits for its end, and gives what came of it: what it was answered with where it was
+/// over soon, else what `outcome` asks for. `None` if nobody is to wait: the job is printed then.
 pub fn follow<T, F, O>(
     global: &Global,
     how: &JobArgs,

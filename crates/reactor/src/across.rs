@@ -1,5 +1,5 @@
-//! What reactors share and wait for each other with, under locks. For what is rare: nothing of this is on the way of a command,
-//! which goes to another reactor by [`duplex`](crate::duplex).
+//! What reactors share and wait for each other with, under locks. For what is rare: nothing of this is on the way of a
+//! command, which goes to another reactor by [`duplex`](crate::duplex).
 
 use crate::concurrent::{Mutex, MutexGuard};
 use std::future::poll_fn;

@@ -1,6 +1,6 @@
 //! What threads share is made of: the standard library's, or loom's, which tries every order that threads can take
-//! their steps in (`RUSTFLAGS="--cfg loom" cargo test -p reactor --lib -- loom`). With the feature `counted`, of tests only,
-//! locks and atomic read-modify-writes count.
+//! their steps in (`RUSTFLAGS="--cfg loom" cargo test -p reactor --lib -- loom`). With the feature `counted`, of tests
+//! only, locks and atomic read-modify-writes count.
 
 #[cfg(loom)]
 pub use loom::{

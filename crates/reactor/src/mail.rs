@@ -1,7 +1,7 @@
 //! Mailboxes: how other threads reach a reactor.
 //!
-//! What is rare (errands, stops, wakes from threads without a reactor) is put in under a lock. Wakes from other reactors come by
-//! rings of their own ([`peers`](crate::peers)), whose putters only knock.
+//! What is rare (errands, stops, wakes from threads without a reactor) is put in under a lock. Wakes from other
+//! reactors come by rings of their own ([`peers`](crate::peers)), whose putters only knock.
 
 use crate::bell::Bell;
 use crate::concurrent::{AtomicBool, Mutex, MutexGuard, fence};

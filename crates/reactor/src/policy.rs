@@ -38,7 +38,8 @@ const LAST_BACKOFF: u32 = 1024;
 
 /// What is known of the gaps, from 0 (all are long) to this (all are short).
 const SCORE_MAX: u32 = 8;
-/// From here on spins are whole ones. One in vain counts as two that found work: they go on while two gaps of three are short.
+/// From here on spins are whole ones. One in vain counts as two that found work: they go on while two gaps of three are
+/// short.
 const SCORE_PAYS: u32 = 4;
 const SCORE_IN_VAIN: u32 = 2;
 /// While gaps seem long, a whole spin in so many looks whether they still are.
@@ -46,10 +47,10 @@ const PROBE_EVERY: u32 = 16;
 
 /// Learns whether spinning pays.
 ///
-/// It does not when gaps are longer than the spin. While they seem to be, only one spin in [`PROBE_EVERY`] is a whole one.
-/// Neither does it when the peer shares this CPU: the peer can only answer once we sleep. The sign is a
-/// spin that ended without work followed by a short sleep. Then most spins are skipped, and one in
-/// `backoff` sleeps tries again. For a reactor, and for any thread that waits for one.
+/// It does not when gaps are longer than the spin. While they seem to be, only one spin in [`PROBE_EVERY`] is a whole
+/// one. Neither does it when the peer shares this CPU: the peer can only answer once we sleep. The sign is a spin that
+/// ended without work followed by a short sleep. Then most spins are skipped, and one in `backoff` sleeps tries again.
+/// For a reactor, and for any thread that waits for one.
 #[derive(Debug)]
 pub struct Spinner {
     /// Of a whole spin.
@@ -161,7 +162,8 @@ mod tests {
         Spinner::new(PollPolicy::Eager { spin: Duration::from_nanos(SPIN) })
     }
 
-    /// Spins until the policy says sleep, or until work arrives after `gap`; how long it spun, and whether that caught it.
+    /// Spins until the policy says sleep, or until work arrives after `gap`; how long it spun, and whether that caught
+    /// it.
     fn round(s: &mut Spinner, gap: Nanos, peer_needs_our_cpu: bool) -> (Nanos, bool) {
         let spun = (0..=SPIN).step_by(1000).find(|idle| s.should_sleep(*idle)).unwrap();
         if !peer_needs_our_cpu && gap < spun {

@@ -1,5 +1,5 @@
-//! Single optimizations of the host's side, off and on, on one target: `flashloom bench ablation` runs them in turn. They go
-//! by the words that programs before this one knew, too.
+//! Single optimizations of the host's side, off and on, on one target: `flashloom bench ablation` runs them in turn.
+//! They go by the words that programs before this one knew, too.
 
 use std::path::Path;
 

@@ -1,6 +1,6 @@
-//! Reading and writing a drive's catalog. Each half of its area has a base, and edits after it that count for as long as
-//! each is whole and of the generation after the one before. A new base goes to the half that the newest one is not in:
-//! whatever is cut short leaves what was there.
+//! Reading and writing a drive's catalog. Each half of its area has a base, and edits after it that count for as long
+//! as each is whole and of the generation after the one before. A new base goes to the half that the newest one is not
+//! in: whatever is cut short leaves what was there.
 
 use media::Drive;
 use media::drive::TRANSFER_MAX;

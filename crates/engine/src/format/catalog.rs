@@ -1,5 +1,5 @@
-//! The catalog: the objects of a pool, volumes and what else has a name. On every drive it is a base, whole, and the edits
-//! since.
+//! The catalog: the objects of a pool, volumes and what else has a name. On every drive it is a base, whole, and the
+//! edits since.
 
 mod area;
 mod page;

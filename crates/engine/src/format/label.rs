@@ -213,8 +213,8 @@ impl RawMember {
     }
 }
 
-/// What a mark says that this program gives to no drive. Those with names are kept free for replacing and adding drives:
-/// who opens such a pool with a program that knows nothing of that is told what it is.
+/// What a mark says that this program gives to no drive. Those with names are kept free for replacing and adding
+/// drives: who opens such a pool with a program that knows nothing of that is told what it is.
 const fn later_mark(mark: u8) -> &'static str {
     match mark {
         3 => "mark of a drive: blank",
@@ -275,9 +275,9 @@ impl Label {
         })
     }
 
-    /// Whether a drive with a label of this epoch, which nobody knows to be out, is an old copy. One that missed nothing
-    /// is one epoch behind at most: no label is begun before all drives in use have the one before, and an opening
-    /// writes two.
+    /// Whether a drive with a label of this epoch, which nobody knows to be out, is an old copy. One that missed
+    /// nothing is one epoch behind at most: no label is begun before all drives in use have the one before, and an
+    /// opening writes two.
     #[must_use]
     pub const fn shows_old(&self, epoch: u64) -> bool {
         epoch + 1 < self.epoch

@@ -269,9 +269,10 @@ impl<'a> Count<'a> {
 }
 
 impl<P: Pages> Map<P> {
-    /// Counts the blocks with contents, and lost ones, of a range of keys, where `newer`, in order, lies over what the map says: calls
-    /// `found` with how many there are of a view, more than once perhaps. Ends once about so many pages were read, or
-    /// `stop` says so; gives the key that comes next. The pages of the map must stay where they are meanwhile.
+    /// Counts the blocks with contents, and lost ones, of a range of keys, where `newer`, in order, lies over what the
+    /// map says: calls `found` with how many there are of a view, more than once perhaps. Ends once about so many pages
+    /// were read, or `stop` says so; gives the key that comes next. The pages of the map must stay where they are
+    /// meanwhile.
     ///
     /// # Errors
     /// Those of reading pages; `Corrupt` when a page makes no sense.

@@ -69,8 +69,8 @@ impl Place {
     }
 }
 
-/// One piece of a run: blocks whose contents lie one behind another, all encoded in the same way, or a stretch of blocks
-/// without any.
+/// One piece of a run: blocks whose contents lie one behind another, all encoded in the same way, or a stretch of
+/// blocks without any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Item {
     pub start: Flat,

@@ -1,11 +1,11 @@
 //! Pages of items: a header, columns of fixed-width bit fields, lengths of stretches, checksums.
 //!
-//! One block of contents costs its checksum (4 bytes) and, when it stands alone, the bits of its key
-//! within the page and of its place: 8 to 9 bytes on a page of random blocks, 4 on a sequential one.
-//! How contents are stored costs nothing on a page where all of them are plain, and 3 bits for each
-//! block's length where they are not. Fields have fixed widths so that a search looks at the packed form. The layout is drawn in
-//! `docs/format.md`. Nothing here panics on bad bytes: a page is authenticated by the checksum its
-//! reference carries, and what it says is checked where it is used.
+//! One block of contents costs its checksum (4 bytes) and, when it stands alone, the bits of its key within the page
+//! and of its place: 8 to 9 bytes on a page of random blocks, 4 on a sequential one. How contents are stored costs
+//! nothing on a page where all of them are plain, and 3 bits for each block's length where they are not. Fields have
+//! fixed widths so that a search looks at the packed form. The layout is drawn in `docs/format.md`. Nothing here panics
+//! on bad bytes: a page is authenticated by the checksum its reference carries, and what it says is checked where it is
+//! used.
 
 mod builder;
 
@@ -345,8 +345,8 @@ impl<'a> Page<'a> {
         Ok(Run { start, blocks, place, checksum: first })
     }
 
-    /// What a run has from `at` on, which lies inside, as far as it is all encoded in the same way; and the number of its
-    /// first checksum.
+    /// What a run has from `at` on, which lies inside, as far as it is all encoded in the same way; and the number of
+    /// its first checksum.
     ///
     /// # Errors
     /// When its fields make no sense.

@@ -210,8 +210,8 @@ impl RequestQueue {
         self.bytes.set(self.bytes.get() + bytes.capacity() - before);
     }
 
-    /// Says which volume a request is for. The first one of a volume brings it along; after that its place says enough: this end
-    /// keeps it as long as it is known, and the other one, too.
+    /// Says which volume a request is for. The first one of a volume brings it along; after that its place says enough:
+    /// this end keeps it as long as it is known, and the other one, too.
     fn name_volume(&self, request: &mut RemoteRequest, volume: &Arc<State>) {
         let at = usize32(volume.view.get()) % VOLUMES_KNOWN;
         request.volume = at;

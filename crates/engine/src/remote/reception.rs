@@ -51,7 +51,8 @@ impl Reception {
         self.ring();
     }
 
-    /// For the server, whenever it looks what came: `arrive` has the queues that did. Breaks when it is to serve no more.
+    /// For the server, whenever it looks what came: `arrive` has the queues that did. Breaks when it is to serve no
+    /// more.
     pub fn look(&self, cx: &Context<'_>, arrive: impl FnMut(ShardEnd)) -> ControlFlow<()> {
         let is_first = self.server.set(cx.waker().clone()).is_ok();
         if !is_first && !self.rung.load(Ordering::Acquire) {

@@ -212,8 +212,8 @@ impl StripeBuilder {
         Some(self.here())
     }
 
-    /// Says of one block that its contents are lost; if `old` is given, only where the map still has it there. `None` when
-    /// that does not fit. Gives a place in the stripe, as for a hole.
+    /// Says of one block that its contents are lost; if `old` is given, only where the map still has it there. `None`
+    /// when that does not fit. Gives a place in the stripe, as for a hole.
     pub fn push_lost(&mut self, key: Key, old: Option<Location>) -> Option<Location> {
         let owner = Owner::Lost { key, old };
         let here = self.here();

@@ -77,8 +77,8 @@ impl Kept {
     }
 }
 
-/// What is written of the catalog: an edit, to drives that have what it is of. Others get a base before. Without an edit
-/// all do.
+/// What is written of the catalog: an edit, to drives that have what it is of. Others get a base before. Without an
+/// edit all do.
 pub struct Writing<'a> {
     kept: &'a Kept,
     pool: [u8; 16],

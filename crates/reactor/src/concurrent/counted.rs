@@ -1,5 +1,5 @@
-//! The standard library's, which count: how often a thread takes a lock, and how often it changes an atomic value by reading and
-//! writing it in one step. For tests (feature `counted`).
+//! The standard library's, which count: how often a thread takes a lock, and how often it changes an atomic value by
+//! reading and writing it in one step. For tests (feature `counted`).
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;

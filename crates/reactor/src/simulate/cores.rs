@@ -63,7 +63,8 @@ struct Inside {
     now: Nanos,
     turns: u64,
     cores: Vec<Waiting>,
-    /// Those that can have the next turn, in memory of its own: whoever counts what a core allocates counts none of this.
+    /// Those that can have the next turn, in memory of its own: whoever counts what a core allocates counts none of
+    /// this.
     able: Vec<usize>,
     /// Whoever has the baton ends.
     over: bool,

@@ -75,8 +75,8 @@ impl CatalogArea {
         self.half_pages() / 3 * 2
     }
 
-    /// Pages that the edits of a base may take. As many as the base has, where there is room for them: then writing a new
-    /// one costs each edit a page more.
+    /// Pages that the edits of a base may take. As many as the base has, where there is room for them: then writing a
+    /// new one costs each edit a page more.
     #[must_use]
     pub fn edit_pages(self, base_pages: u32) -> u32 {
         base_pages.max(EDIT_PAGES).min(self.half_pages().saturating_sub(base_pages))

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stdx::num::u32_of;
+use stdx::num::{u32_of, usize32};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -280,7 +280,7 @@ impl Page {
 fn write_pages(first: Page, records: &[Record], pool: [u8; 16], to: &mut Vec<u8>) {
     let pages = base_pages(records.len());
     for index in 0..pages {
-        let from = stdx::num::usize32(index) * RECORDS;
+        let from = usize32(index) * RECORDS;
         let some = records[from..].iter().take(RECORDS);
         Page { index, pages, ..first }.write(some, pool, to);
     }
@@ -296,7 +296,7 @@ impl Edit {
             index: 0,
             pages: 1,
             next_view: self.next_view,
-            objects: stdx::num::u32_of(objects),
+            objects: u32_of(objects),
             records: 0,
         };
         let mut bytes = Vec::new();
@@ -310,7 +310,7 @@ impl Catalog {
     #[must_use]
     pub fn to_base(&self, pool: [u8; 16]) -> Vec<u8> {
         let pages = base_pages(self.len());
-        let mut bytes = Vec::with_capacity(stdx::num::usize32(pages) * PAGE);
+        let mut bytes = Vec::with_capacity(usize32(pages) * PAGE);
         // Groups first: what is put names only what is there.
         let groups = self.objects().filter(|object| object.kind == Kind::Group);
         let others = self.objects().filter(|object| object.kind != Kind::Group);
@@ -322,7 +322,7 @@ impl Catalog {
                 index,
                 pages,
                 next_view: self.next_view(),
-                objects: stdx::num::u32_of(self.len()),
+                objects: u32_of(self.len()),
                 records: 0,
             };
             let some: Vec<Record> = records.by_ref().take(RECORDS).collect();
@@ -355,7 +355,7 @@ impl Loader {
         if page.part == Part::Edit && !is_last {
             return Ok(());
         }
-        let objects = stdx::num::usize32(page.objects);
+        let objects = usize32(page.objects);
         let edit = std::mem::take(&mut self.edit);
         if is_last && self.catalog.check(&edit)? != objects {
             return Err(Bad::Field("objects"));

@@ -268,8 +268,8 @@ impl Model {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
-    /// Whatever is changed, in memory and loaded from a base and edits there is what the model has, and what cannot be is
-    /// refused and changes nothing.
+    /// Whatever is changed, in memory and loaded from a base and edits there is what the model has, and what cannot be
+    /// is refused and changes nothing.
     #[test]
     fn random_edits_make_what_the_model_has(steps in prop::collection::vec(step(), 1..80)) {
         let (mut catalog, mut model) = (Catalog::default(), Model::default());

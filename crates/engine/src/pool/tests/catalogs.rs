@@ -251,8 +251,8 @@ fn an_edit_after_thousands_happens_or_does_not() {
     both(survives_cuts(6000, 20, 3, 30));
 }
 
-/// A change costs a page, whatever the catalog holds, but for the base that is written once in as many changes as it has
-/// pages.
+/// A change costs a page, whatever the catalog holds, but for the base that is written once in as many changes as it
+/// has pages.
 #[test]
 fn a_change_costs_what_changes() {
     let rig = Rig::new(2, 1, 1);
@@ -432,8 +432,8 @@ fn a_full_catalog_says_how_many_volumes_the_pool_can_have() {
     });
 }
 
-/// Bases that took a change back had reached one drive alone, which could not be read when the pool was opened again. They
-/// were of later generations than what the opening went on with, and at the next one they counted.
+/// Bases that took a change back had reached one drive alone, which could not be read when the pool was opened again.
+/// They were of later generations than what the opening went on with, and at the next one they counted.
 #[test]
 fn what_a_drive_that_could_not_be_read_has_is_never_newer() {
     for failures in 1..6 {

@@ -270,7 +270,8 @@ impl Connection {
         self.push(|out| out.push_head(&head));
     }
 
-    /// Waits until the host has sent what a [`Transfer`] asked for that was dropped. The tag is the next command's then.
+    /// Waits until the host has sent what a [`Transfer`] asked for that was dropped. The tag is the next command's
+    /// then.
     pub async fn rest_of_transfer(&self, tag: u16) {
         poll_fn(|cx| self.transfers.borrow_mut().poll_rest(tag, cx)).await;
     }

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Kind, Result};
 use std::fmt;
+use stdx::num::{low8, low32};
 
 /// The engine's block in bytes: what the map addresses.
 pub const BLOCK: usize = 4096;
@@ -309,43 +310,56 @@ impl Method {
 }
 
 /// How the contents of a block are stored. What is compressed takes less than a block, or it is stored as it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Encoding {
-    /// Number of the key they are encrypted under; 0 when they are not.
-    key: u32,
-    /// Grains they take, 1 to 8.
-    grains: u8,
-    method: Method,
-}
+///
+/// One word, without a value that it cannot have: items of the map are moved a lot, and the compiler would hide their
+/// discriminants in a byte of fields, which processors copy slowly.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Encoding(u64);
 
 impl Encoding {
     /// As they are: all that this version reads and writes.
-    pub const PLAIN: Self = Self { key: 0, grains: 8, method: Method::Plain };
+    pub const PLAIN: Self = Self(BLOCK_GRAINS as u64);
 
     /// Bits of a key's number.
     pub const KEY_BITS: u32 = 24;
 
-    /// `None` where that is not 1 to 8 grains, 8 of what is plain and less of all else, and a number of a key.
+    /// Where the method is, above the grains, and the key above both.
+    const METHOD_AT: u32 = 8;
+    const KEY_AT: u32 = 16;
+
+    /// In so many grains, by this method, under the key of this number; 0 when they are not encrypted. `None` where that
+    /// is not 1 to 8 grains, 8 of what is plain and less of all else, and a number of a key.
     #[must_use]
     pub const fn new(grains: u8, method: Method, key: u32) -> Option<Self> {
         let is_plain = matches!(method, Method::Plain);
         let fits = grains > 0 && if is_plain { grains == 8 } else { grains < 8 };
-        if fits && key >> Self::KEY_BITS == 0 { Some(Self { key, grains, method }) } else { None }
+        if !fits || key >> Self::KEY_BITS != 0 {
+            return None;
+        }
+        let above = (method as u64) << Self::METHOD_AT | (key as u64) << Self::KEY_AT;
+        Some(Self(grains as u64 | above))
     }
 
+    /// Grains they take, 1 to 8.
     #[must_use]
     pub const fn grains(self) -> u32 {
-        self.grains as u32
+        low32(self.0 & 0xff)
     }
 
     #[must_use]
     pub const fn method(self) -> Method {
-        self.method
+        match low8(self.0 >> Self::METHOD_AT) {
+            0 => Method::Plain,
+            1 => Method::Lz4,
+            _ => Method::Zstd,
+        }
     }
 
+    /// Number of the key they are encrypted under; 0 when they are not.
     #[must_use]
     pub const fn key(self) -> u32 {
-        self.key
+        low32(self.0 >> Self::KEY_AT)
     }
 
     /// Makes sure that contents are stored as this version can read them. Whoever takes contents by what the map says
@@ -359,12 +373,18 @@ impl Encoding {
 
     #[cold]
     fn refusal(self) -> Error {
-        let (grains, method, key) = (self.grains, self.method, self.key);
+        let (grains, method, key) = (self.grains(), self.method(), self.key());
         let what = match key {
             0 => format!("contents compressed to {grains} grains by {method:?}"),
             _ => format!("contents encrypted under key {key}"),
         };
         Error::new(Kind::Corrupt, format!("{what}, which this version does not read"))
+    }
+}
+
+impl fmt::Debug for Encoding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} in {} grains, key {}", self.method(), self.grains(), self.key())
     }
 }
 

@@ -1,11 +1,11 @@
 //! Arrays of fixed-width bit fields inside a page, little-endian, least significant bit first.
 
 use crate::address::BLOCK;
-use stdx::num::usize32;
+use stdx::num::low8;
 
 /// Bits needed for values up to `max`.
-pub(super) const fn width(max: u64) -> u32 {
-    u64::BITS - max.leading_zeros()
+pub(super) fn width(max: u64) -> u8 {
+    low8(u64::from(u64::BITS - max.leading_zeros()))
 }
 
 /// The 8 bytes at `at`, or 0 where the page does not hold them all.
@@ -17,17 +17,17 @@ pub(super) fn word(page: &[u8; BLOCK], at: usize) -> u64 {
 }
 
 /// Field `i` of the array that begins at byte `at`, its fields `bits` (at most 57) wide.
-pub(super) fn get(page: &[u8; BLOCK], at: usize, i: usize, bits: u32) -> u64 {
-    let position = i * usize32(bits);
-    let word = word(page, at + position / 8);
+pub(super) fn get(page: &[u8; BLOCK], at: u16, i: usize, bits: u8) -> u64 {
+    let position = i * usize::from(bits);
+    let word = word(page, usize::from(at) + position / 8);
     (word >> (position % 8)) & ((1 << bits) - 1)
 }
 
 /// Sets a field that is still zero. The value must fit its width.
-pub(super) fn put(page: &mut [u8; BLOCK], at: usize, i: usize, bits: u32, value: u64) {
+pub(super) fn put(page: &mut [u8; BLOCK], at: u16, i: usize, bits: u8, value: u64) {
     debug_assert!(width(value) <= bits);
-    let position = i * usize32(bits);
-    let at = at + position / 8;
+    let position = i * usize::from(bits);
+    let at = usize::from(at) + position / 8;
     let merged = word(page, at) | value << (position % 8);
     page[at..at + 8].copy_from_slice(&merged.to_le_bytes());
 }
@@ -39,7 +39,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn fields_come_back(bits in 0u32..=57, values in prop::collection::vec(any::<u64>(), 1..300)) {
+        fn fields_come_back(bits in 0u8..=57, values in prop::collection::vec(any::<u64>(), 1..300)) {
             let mut page = [0; BLOCK];
             let values: Vec<u64> = values.iter().map(|v| v & ((1 << bits) - 1)).collect();
             for (i, &v) in values.iter().enumerate() {

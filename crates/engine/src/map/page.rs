@@ -17,7 +17,7 @@ use crate::address::{
     BLOCK, BLOCK_BITS, BLOCK_GRAINS, Encoding, GRAIN_BITS, Location, Method, SegmentId, View,
 };
 use crate::format::Bad;
-use stdx::num::{low8, low32, u64_of, usize64};
+use stdx::num::{low8, low16, low32, u64_of, usize64};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -40,7 +40,7 @@ pub(crate) enum Kind {
 pub(super) const MAGIC: [u8; 4] = *b"FLmp";
 
 /// Widest field: what one unaligned 8-byte load can give at any bit offset.
-const FIELD_BITS: u32 = 57;
+const FIELD_BITS: u8 = 57;
 
 /// The bit of a stretch's length that says that its blocks are lost, and no hole.
 const LOST: u64 = 1 << 63;
@@ -106,55 +106,87 @@ const _: () = assert!(std::mem::offset_of!(Head, base_view) == 16);
 const _: () = assert!(std::mem::offset_of!(Head, base_block) == 24);
 const _: () = assert!(std::mem::offset_of!(Head, encodings) == 30);
 
-/// Offsets of a page's parts, from the numbers and widths in its head.
+/// The numbers and widths in a page's head, and where its parts begin by them. Small: whoever goes through a page has a
+/// copy of its own.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
-    items: usize,
-    checksums: usize,
-    stretches: usize,
-    key_bits: u32,
-    count_bits: u32,
-    place_bits: u32,
-    grain_bits: u32,
-    shift: u32,
-    /// Bytes before the keys.
-    head: usize,
-    cipher_bits: u32,
-    length_bits: u32,
-    method_bits: u32,
+    items: u16,
+    checksums: u16,
+    stretches: u16,
+    key_bits: u8,
+    count_bits: u8,
+    place_bits: u8,
+    grain_bits: u8,
+    shift: u8,
+    cipher_bits: u8,
+    length_bits: u8,
+    method_bits: u8,
+    at: Offsets,
+}
+
+/// Where the parts of a page begin, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Offsets {
+    keys: u16,
+    counts: u16,
+    places: u16,
+    ciphers: u16,
+    stretches: u16,
+    checksums: u16,
+    lengths: u16,
+    methods: u16,
 }
 
 impl Shape {
-    const fn counts_at(&self) -> usize {
-        self.head + (self.items * self.key_bits as usize).div_ceil(8)
+    /// Bytes of the head and of each part, in their order.
+    #[inline(always)]
+    fn parts(&self, encodes: bool) -> [usize; 8] {
+        let (items, checksums) = (self.len(), usize::from(self.checksums));
+        let column = |fields: usize, bits: u8| (fields * usize::from(bits)).div_ceil(8);
+        [
+            HEAD + if encodes { ENCODINGS } else { 0 },
+            column(items, self.key_bits),
+            column(items, self.count_bits),
+            column(items, self.place_bits),
+            column(items, self.cipher_bits),
+            usize::from(self.stretches) * 8,
+            checksums * 4,
+            column(checksums, self.length_bits) + column(checksums, self.method_bits),
+        ]
     }
 
-    const fn places_at(&self) -> usize {
-        self.counts_at() + (self.items * self.count_bits as usize).div_ceil(8)
+    /// Bytes of all of it, and of the zeroes that follow.
+    #[inline(always)]
+    fn bytes(&self, encodes: bool) -> usize {
+        self.parts(encodes).iter().sum::<usize>() + TAIL
     }
 
-    const fn ciphers_at(&self) -> usize {
-        self.places_at() + (self.items * self.place_bits as usize).div_ceil(8)
+    /// The same with its offsets, if all of it fits a page.
+    #[inline(always)]
+    fn laid_out(self, encodes: bool) -> Option<Self> {
+        if self.bytes(encodes) > BLOCK {
+            return None;
+        }
+        let mut end = 0;
+        let [keys, counts, places, ciphers, stretches, sums, lengths, _] =
+            self.parts(encodes).map(|bytes| {
+                end += low16(u64_of(bytes));
+                end
+            });
+        let checksums = usize::from(self.checksums);
+        let length_bytes = (checksums * usize::from(self.length_bits)).div_ceil(8);
+        let methods = lengths + low16(u64_of(length_bytes));
+        let at =
+            Offsets { keys, counts, places, ciphers, stretches, checksums: sums, lengths, methods };
+        Some(Self { at, ..self })
     }
 
-    const fn stretches_at(&self) -> usize {
-        self.ciphers_at() + (self.items * self.cipher_bits as usize).div_ceil(8)
+    const fn encodes(&self) -> bool {
+        self.at.keys as usize > HEAD
     }
 
-    const fn checksums_at(&self) -> usize {
-        self.stretches_at() + self.stretches * 8
-    }
-
-    const fn lengths_at(&self) -> usize {
-        self.checksums_at() + self.checksums * 4
-    }
-
-    const fn methods_at(&self) -> usize {
-        self.lengths_at() + (self.checksums * self.length_bits as usize).div_ceil(8)
-    }
-
-    const fn end(&self) -> usize {
-        self.methods_at() + (self.checksums * self.method_bits as usize).div_ceil(8) + TAIL
+    const fn len(&self) -> usize {
+        self.items as usize
     }
 }
 
@@ -180,6 +212,7 @@ pub(super) struct Page<'a> {
 impl Parsed {
     /// # Errors
     /// What is wrong with the head.
+    #[inline(always)]
     pub fn of(bytes: &[u8; BLOCK], kind: Kind) -> Result<Self, Bad> {
         let Ok((head, _)) = Head::read_from_prefix(bytes) else {
             return Err(Bad::Field("length"));
@@ -192,28 +225,30 @@ impl Parsed {
         }
         let encodings = Self::encodings(&head, bytes, kind)?;
         let shape = Shape {
-            items: usize::from(head.items.get()),
-            checksums: usize::from(head.checksums.get()),
-            stretches: usize::from(head.stretches.get()),
-            key_bits: u32::from(head.key_bits),
-            count_bits: u32::from(head.count_bits),
-            place_bits: u32::from(head.place_bits),
-            grain_bits: u32::from(head.grain_bits),
-            shift: u32::from(head.shift),
-            head: HEAD + if encodings.is_some() { ENCODINGS } else { 0 },
-            cipher_bits: encodings.map_or(0, |e| u32::from(e.cipher_bits)),
-            length_bits: encodings.map_or(0, |e| u32::from(e.length_bits)),
-            method_bits: encodings.map_or(0, |e| u32::from(e.method_bits)),
+            items: head.items.get(),
+            checksums: head.checksums.get(),
+            stretches: head.stretches.get(),
+            key_bits: head.key_bits,
+            count_bits: head.count_bits,
+            place_bits: head.place_bits,
+            grain_bits: head.grain_bits,
+            shift: head.shift,
+            cipher_bits: encodings.map_or(0, |e| e.cipher_bits),
+            length_bits: encodings.map_or(0, |e| e.length_bits),
+            method_bits: encodings.map_or(0, |e| e.method_bits),
+            at: Offsets::default(),
         };
         let wide = shape.key_bits.max(shape.place_bits) > FIELD_BITS || shape.count_bits > 16;
-        if wide || shape.shift > LENGTH_BITS || shape.grain_bits + shape.shift > GRAIN_BITS {
+        let shift = u32::from(shape.shift);
+        if wide || shift > LENGTH_BITS || u32::from(shape.grain_bits) + shift > GRAIN_BITS {
             return Err(Bad::Field("width"));
         }
-        let alone = shape.count_bits == 0;
-        let few = shape.checksums + shape.stretches < shape.items || shape.items == 0;
-        if few || shape.end() > BLOCK || (alone && shape.checksums != shape.items) {
+        let alone = shape.count_bits == 0 && shape.checksums != shape.items;
+        let all = u32::from(shape.checksums) + u32::from(shape.stretches);
+        if alone || all < u32::from(shape.items) || shape.items == 0 {
             return Err(Bad::Field("number of items"));
         }
+        let shape = shape.laid_out(encodings.is_some()).ok_or(Bad::Field("number of items"))?;
         let [a, b, c, d, e] = head.base_block;
         let block = u64::from_le_bytes([a, b, c, d, e, 0, 0, 0]);
         let base = super::flat::flat(View::new(head.base_view.get()), block);
@@ -263,6 +298,7 @@ impl Run {
 impl<'a> Page<'a> {
     /// # Errors
     /// What is wrong with the head.
+    #[inline(always)]
     pub fn parse(bytes: &'a [u8; BLOCK], kind: Kind) -> Result<Self, Bad> {
         Ok(Self { bytes, parsed: Parsed::of(bytes, kind)? })
     }
@@ -273,29 +309,24 @@ impl<'a> Page<'a> {
     }
 
     pub const fn len(&self) -> usize {
-        self.parsed.shape.items
+        self.parsed.shape.len()
     }
 
     /// Where item `i` begins; a nonsense field gives a nonsense key, never a panic.
     pub fn start(&self, i: usize) -> Flat {
-        self.parsed.base
-            + Flat::from(bits::get(
-                self.bytes,
-                self.parsed.shape.head,
-                i,
-                self.parsed.shape.key_bits,
-            ))
+        let Shape { key_bits, at, .. } = self.parsed.shape;
+        self.parsed.base + Flat::from(bits::get(self.bytes, at.keys, i, key_bits))
     }
 
     /// The last item beginning at `at` or before it.
     pub fn floor(&self, at: Flat) -> Option<usize> {
         let offset = at.checked_sub(self.parsed.base)?;
         let offset = u64::try_from(offset).unwrap_or(u64::MAX);
-        let Shape { head, key_bits, items, .. } = self.parsed.shape;
-        let (mut low, mut high) = (0, items);
+        let Shape { key_bits, at, .. } = self.parsed.shape;
+        let (mut low, mut high) = (0, self.len());
         while low < high {
             let middle = usize::midpoint(low, high);
-            if bits::get(self.bytes, head, middle, key_bits) <= offset {
+            if bits::get(self.bytes, at.keys, middle, key_bits) <= offset {
                 low = middle + 1;
             } else {
                 high = middle;
@@ -306,30 +337,27 @@ impl<'a> Page<'a> {
 
     /// The number of item `i`'s first checksum.
     fn checksum_of(&self, i: usize) -> usize {
-        if self.parsed.shape.count_bits == 0 {
+        let Shape { count_bits, checksums, at, .. } = self.parsed.shape;
+        if count_bits == 0 {
             return i;
         }
-        if i == self.parsed.shape.items {
-            return self.parsed.shape.checksums;
+        if i == self.len() {
+            return usize::from(checksums);
         }
-        usize64(bits::get(
-            self.bytes,
-            self.parsed.shape.counts_at(),
-            i,
-            self.parsed.shape.count_bits,
-        ))
+        usize64(bits::get(self.bytes, at.counts, i, count_bits))
     }
 
     /// Item `i`, below [`len`](Self::len).
     ///
     /// # Errors
     /// When its fields make no sense.
+    #[inline(always)]
     pub fn run(&self, i: usize) -> Result<Run, Bad> {
         let start = self.start(i);
         let (first, next) = (self.checksum_of(i), self.checksum_of(i + 1));
-        let place =
-            bits::get(self.bytes, self.parsed.shape.places_at(), i, self.parsed.shape.place_bits);
-        if next < first || next > self.parsed.shape.checksums {
+        let Shape { place_bits, checksums, at, .. } = self.parsed.shape;
+        let place = bits::get(self.bytes, at.places, i, place_bits);
+        if next < first || next > usize::from(checksums) {
             return Err(Bad::Field("count of blocks"));
         }
         let (blocks, place) = if next > first {
@@ -350,6 +378,7 @@ impl<'a> Page<'a> {
     ///
     /// # Errors
     /// When its fields make no sense.
+    #[inline(always)]
     pub fn part(&self, run: &Run, at: Flat) -> Result<(Item, usize), Bad> {
         debug_assert!(run.start <= at && at < run.end());
         let skip = low64(at - run.start);
@@ -367,6 +396,7 @@ impl<'a> Page<'a> {
     }
 
     /// Where the block of a run is that lies behind `skip` others, and how many from there on are encoded as it is.
+    #[inline(never)]
     fn encoded(
         &self,
         run: &Run,
@@ -392,12 +422,12 @@ impl<'a> Page<'a> {
     /// Grains that the block of a checksum takes.
     fn length(&self, number: usize) -> u64 {
         let shape = &self.parsed.shape;
-        1 + bits::get(self.bytes, shape.lengths_at(), number, shape.length_bits)
+        1 + bits::get(self.bytes, shape.at.lengths, number, shape.length_bits)
     }
 
     fn encoding(&self, number: usize, key: u32) -> Result<Encoding, Bad> {
         let shape = &self.parsed.shape;
-        let method = bits::get(self.bytes, shape.methods_at(), number, shape.method_bits);
+        let method = bits::get(self.bytes, shape.at.methods, number, shape.method_bits);
         let method = Method::of_number(low8(method)).ok_or(Bad::Field("method"))?;
         Encoding::new(low8(self.length(number)), method, key).ok_or(Bad::Field("encoding"))
     }
@@ -414,18 +444,20 @@ impl<'a> Page<'a> {
             return None;
         }
         let location = Location::of_grain(SegmentId::new(segment), low32(grain));
-        if shape.head == HEAD {
+        if !shape.encodes() {
             return Some(Place::At(location, Encoding::PLAIN));
         }
-        let cipher = bits::get(self.bytes, shape.ciphers_at(), i, shape.cipher_bits);
+        let cipher = bits::get(self.bytes, shape.at.ciphers, i, shape.cipher_bits);
         let key = self.parsed.base_cipher.checked_add(low32(cipher))?;
         Some(Place::At(location, Encoding::new(8, Method::Plain, key)?))
     }
 
     /// A stretch of blocks without contents: how many they are, and what they are.
     fn stretch(&self, number: u64) -> Option<(u64, Place)> {
-        let number = usize::try_from(number).ok().filter(|&n| n < self.parsed.shape.stretches)?;
-        let word = bits::word(self.bytes, self.parsed.shape.stretches_at() + number * 8);
+        let number = usize::try_from(number)
+            .ok()
+            .filter(|&n| n < usize::from(self.parsed.shape.stretches))?;
+        let word = bits::word(self.bytes, usize::from(self.parsed.shape.at.stretches) + number * 8);
         let (blocks, place) =
             (word & !LOST, if word & LOST == 0 { Place::Hole } else { Place::Lost });
         (blocks > 0 && blocks <= 1 << BLOCK_BITS).then_some((blocks, place))
@@ -433,8 +465,8 @@ impl<'a> Page<'a> {
 
     /// Checksum `number`, as [`item`](Self::item) counts them.
     pub fn checksum(&self, number: usize) -> u32 {
-        debug_assert!(number < self.parsed.shape.checksums);
-        let at = self.parsed.shape.checksums_at() + number * 4;
+        debug_assert!(number < usize::from(self.parsed.shape.checksums));
+        let at = usize::from(self.parsed.shape.at.checksums) + number * 4;
         self.bytes[at..].first_chunk().map_or(0, |four: &[u8; 4]| u32::from_le_bytes(*four))
     }
 }

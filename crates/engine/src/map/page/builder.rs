@@ -1,12 +1,13 @@
 //! Filling a page.
 
 use super::{
-    ENCODINGS, Encodings, FIELD_BITS, HEAD, Head, ITEMS_MAX, Kind, LENGTH_BITS, LOST, MAGIC, Shape,
+    ENCODINGS, Encodings, FIELD_BITS, HEAD, Head, ITEMS_MAX, Kind, LENGTH_BITS, LOST, MAGIC,
+    Offsets, Shape,
 };
 use crate::address::{BLOCK, BLOCK_GRAINS, Encoding};
 use crate::map::bits;
 use crate::map::flat::{Flat, Item, Place, distance, end_of_view, unflat};
-use stdx::num::{low8, u16_of, u64_of, usize64};
+use stdx::num::{low8, u64_of, usize64};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32, U64};
 
@@ -71,36 +72,49 @@ impl Sums {
         }
     }
 
-    /// `None` where a field would be too wide, or the page too long.
+    /// Whether some contents are not stored as they are.
+    const fn encodes(&self) -> bool {
+        self.is_short || self.ciphers.1 > 0
+    }
+
+    /// Bytes that the page takes; `None` where a field would be too wide, or the page too long.
+    fn bytes(&self) -> Option<usize> {
+        let bytes = self.widths()?.bytes(self.encodes());
+        (bytes <= BLOCK).then_some(bytes)
+    }
+
+    /// As [`bytes`](Self::bytes), with where everything goes.
     fn shape(&self) -> Option<Shape> {
+        self.widths()?.laid_out(self.encodes())
+    }
+
+    /// A shape without offsets; `None` where a field would be too wide.
+    #[inline(always)]
+    fn widths(&self) -> Option<Shape> {
         let span = u64::try_from(self.last - self.first).ok()?;
         let spread = |(low, high): (u32, u32)| bits::width(u64::from(high.saturating_sub(low)));
         let shift = self.grains.trailing_zeros().min(LENGTH_BITS);
         let grain_bits = bits::width(u64::from(self.grains >> shift));
-        let place_bits =
-            (grain_bits + spread(self.segments)).max(bits::width(u64_of(self.stretches)));
-        let encodes = self.is_short || self.ciphers.1 > 0;
+        let segment_bits = spread(self.segments);
+        let place_bits = (grain_bits + segment_bits).max(bits::width(u64_of(self.stretches)));
+        // None when each item has one checksum, which is what 0 stands for, so at least 1 otherwise.
+        let count_bits =
+            if self.all_single { 0 } else { bits::width(u64_of(self.checksums)).max(1) };
         let shape = Shape {
-            items: self.items,
-            checksums: self.checksums,
-            stretches: self.stretches,
+            items: u16::try_from(self.items).ok()?,
+            checksums: u16::try_from(self.checksums).ok()?,
+            stretches: u16::try_from(self.stretches).ok()?,
             key_bits: bits::width(span),
-            // None when each item has one checksum, which is what 0 stands for, so at least 1 otherwise.
-            count_bits: if self.all_single {
-                0
-            } else {
-                bits::width(u64_of(self.checksums)).max(1)
-            },
+            count_bits,
             place_bits,
             grain_bits,
-            shift,
-            head: HEAD + if encodes { ENCODINGS } else { 0 },
+            shift: low8(u64::from(shift)),
             cipher_bits: spread(self.ciphers),
-            length_bits: if self.is_short { LENGTH_BITS } else { 0 },
+            length_bits: if self.is_short { low8(u64::from(LENGTH_BITS)) } else { 0 },
             method_bits: bits::width(u64::from(self.method)),
+            at: Offsets::default(),
         };
-        let fits = shape.key_bits.max(shape.place_bits) <= FIELD_BITS && shape.end() <= BLOCK;
-        fits.then_some(shape)
+        (shape.key_bits.max(shape.place_bits) <= FIELD_BITS).then_some(shape)
     }
 }
 
@@ -162,52 +176,52 @@ impl Builder {
         }
     }
 
-    /// What the page were with so many of the item's blocks, if they fit.
-    fn with(&self, item: &Item, blocks: usize, joined: bool) -> Option<Sums> {
-        let mut sums = self.sums;
-        sums.add(item, blocks, joined);
-        sums.shape().map(|_| sums)
+    /// Counts so many of the item's blocks in, if they fit.
+    fn count_in(&mut self, item: &Item, blocks: usize, joined: bool) -> bool {
+        let before = self.sums;
+        self.sums.add(item, blocks, joined);
+        let fits = self.sums.bytes().is_some();
+        if !fits {
+            self.sums = before;
+        }
+        fits
     }
 
     /// Adds the item if all of it fits.
     pub fn push_whole(&mut self, item: &Item, checksums: &[u32]) -> bool {
         let joined = self.joins(item);
         let blocks = if item.place.has_contents() { item.count() } else { 0 };
-        let Some(sums) = self.with(item, blocks, joined) else { return false };
-        self.take(item, item.blocks, joined, sums);
-        self.keep(item, &checksums[..blocks]);
-        true
+        let fits = self.count_in(item, blocks, joined);
+        if fits {
+            self.take(item, item.blocks, joined);
+            self.keep(item, &checksums[..blocks]);
+        }
+        fits
     }
 
     /// Adds as many of the item's blocks as fit and tells how many those were: 0 when the page is
     /// full. A stretch without contents fits whole or not. `checksums` has one for each block of contents.
     pub fn push(&mut self, item: &Item, checksums: &[u32]) -> u64 {
-        let joined = self.joins(item);
         if !item.place.has_contents() {
-            let Some(sums) = self.with(item, 0, joined) else { return 0 };
-            self.take(item, item.blocks, joined, sums);
-            return item.blocks;
+            return if self.push_whole(item, checksums) { item.blocks } else { 0 };
         }
+        let joined = self.joins(item);
         let mut blocks = item.count();
-        let mut sums = self.with(item, blocks, joined);
-        if sums.is_none() {
-            let one = self.with(item, 1, joined).and_then(|sums| sums.shape());
-            let Some(one) = one else { return 0 };
-            blocks = blocks.min(1 + (BLOCK - one.end()) / 4);
-            sums = self.with(item, blocks, joined);
-            while sums.is_none() {
+        if !self.count_in(item, blocks, joined) {
+            let mut one = self.sums;
+            one.add(item, 1, joined);
+            let Some(one) = one.bytes() else { return 0 };
+            blocks = blocks.min(1 + (BLOCK - one) / 4);
+            while !self.count_in(item, blocks, joined) {
                 blocks -= 1;
-                sums = self.with(item, blocks, joined);
             }
         }
-        let Some(sums) = sums else { return 0 };
-        self.take(item, u64_of(blocks), joined, sums);
+        self.take(item, u64_of(blocks), joined);
         self.keep(item, &checksums[..blocks]);
         u64_of(blocks)
     }
 
-    fn take(&mut self, item: &Item, blocks: u64, joined: bool, sums: Sums) {
-        self.sums = sums;
+    fn take(&mut self, item: &Item, blocks: u64, joined: bool) {
         let grains = match item.place {
             Place::At(_, encoding) => blocks * u64::from(encoding.grains()),
             Place::Hole | Place::Lost => 0,
@@ -239,34 +253,33 @@ impl Builder {
         let (Some(first), Some(shape)) = (self.items.first(), self.sums.shape()) else { return };
         out.fill(0);
         let base = unflat(first.start);
-        let narrow = |bits: u32| low8(u64::from(bits));
         let [a, b, c, d, e, ..] = base.block.to_le_bytes();
         let (low, high) = self.sums.segments;
-        let encodes = shape.head > HEAD;
+        let encodes = shape.encodes();
         let head = Head {
             magic: MAGIC,
             kind: kind as u8,
-            version: narrow(u32::from(crate::format::VERSION)),
-            items: U16::new(u16_of(shape.items)),
-            checksums: U16::new(u16_of(shape.checksums)),
-            stretches: U16::new(u16_of(shape.stretches)),
-            key_bits: narrow(shape.key_bits),
-            count_bits: narrow(shape.count_bits),
-            place_bits: narrow(shape.place_bits),
-            grain_bits: narrow(shape.grain_bits),
+            version: low8(u64::from(crate::format::VERSION)),
+            items: U16::new(shape.items),
+            checksums: U16::new(shape.checksums),
+            stretches: U16::new(shape.stretches),
+            key_bits: shape.key_bits,
+            count_bits: shape.count_bits,
+            place_bits: shape.place_bits,
+            grain_bits: shape.grain_bits,
             base_view: U32::new(base.view.get()),
             base_segment: U32::new(if low > high { 0 } else { low }),
             base_block: [a, b, c, d, e],
-            shift: narrow(shape.shift),
+            shift: shape.shift,
             encodings: u8::from(encodes),
             reserved: 0,
         };
         out[..HEAD].copy_from_slice(head.as_bytes());
         if encodes {
             let encodings = Encodings {
-                length_bits: narrow(shape.length_bits),
-                method_bits: narrow(shape.method_bits),
-                cipher_bits: narrow(shape.cipher_bits),
+                length_bits: shape.length_bits,
+                method_bits: shape.method_bits,
+                cipher_bits: shape.cipher_bits,
                 epoch_bits: 0,
                 base_cipher: U32::new(self.sums.ciphers.0),
                 base_epoch: U64::new(0),
@@ -276,34 +289,34 @@ impl Builder {
         self.encode_columns(&shape, first.start, out);
         for (n, encoding) in self.encodings.iter().enumerate() {
             let (length, method) = (encoding.grains() - 1, encoding.method().number());
-            bits::put(out, shape.lengths_at(), n, shape.length_bits, u64::from(length));
-            bits::put(out, shape.methods_at(), n, shape.method_bits, u64::from(method));
+            bits::put(out, shape.at.lengths, n, shape.length_bits, u64::from(length));
+            bits::put(out, shape.at.methods, n, shape.method_bits, u64::from(method));
         }
     }
 
     fn encode_columns(&self, shape: &Shape, base: Flat, out: &mut [u8; BLOCK]) {
         let (mut checksum, mut stretch) = (0, 0);
         for (i, item) in self.items.iter().enumerate() {
-            bits::put(out, shape.head, i, shape.key_bits, distance(base, item.start));
+            bits::put(out, shape.at.keys, i, shape.key_bits, distance(base, item.start));
             if shape.count_bits > 0 {
-                bits::put(out, shape.counts_at(), i, shape.count_bits, checksum);
+                bits::put(out, shape.at.counts, i, shape.count_bits, checksum);
             }
             let field = if let Place::At(place, encoding) = item.place {
                 checksum += item.blocks;
                 let cipher = u64::from(encoding.key() - self.sums.ciphers.0);
-                bits::put(out, shape.ciphers_at(), i, shape.cipher_bits, cipher);
+                bits::put(out, shape.at.ciphers, i, shape.cipher_bits, cipher);
                 let segment = u64::from(place.segment().get() - self.sums.segments.0);
                 segment << shape.grain_bits | u64::from(place.grain() >> shape.shift)
             } else {
-                let at = shape.stretches_at() + usize64(stretch) * 8;
+                let at = usize::from(shape.at.stretches) + usize64(stretch) * 8;
                 let lost = if item.place == Place::Lost { LOST } else { 0 };
                 out[at..at + 8].copy_from_slice(&(item.blocks | lost).to_le_bytes());
                 stretch += 1;
                 stretch - 1
             };
-            bits::put(out, shape.places_at(), i, shape.place_bits, field);
+            bits::put(out, shape.at.places, i, shape.place_bits, field);
         }
-        let at = shape.checksums_at();
+        let at = usize::from(shape.at.checksums);
         for (chunk, crc) in out[at..].chunks_exact_mut(4).zip(&self.checksums) {
             chunk.copy_from_slice(&crc.to_le_bytes());
         }

@@ -1,20 +1,17 @@
 //! A member of the simulator: a drive behind a link, which breaks.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
 
 use initiator::{Buffer, Error, Fua};
 use media::{Kind, Operation, Simulated};
 use nvme::status::Status;
 use reactor::sync::Signal;
 use stdx::num::usize32;
-
-use crate::claim::Before;
 
 /// What is between the host and a drive.
 #[derive(Default)]
@@ -61,16 +58,6 @@ impl Link {
 pub struct Drive {
     drive: Rc<media::Drive>,
     link: Rc<Link>,
-    left: Option<Rc<Left>>,
-}
-
-/// What a program left that was killed: it is executed at the last moment that there is.
-#[derive(Default)]
-pub struct Left {
-    /// A write in flight: where, and what.
-    pub write: RefCell<Option<(u64, Vec<u8>)>>,
-    /// How often somebody waited for it.
-    pub waits: Cell<u32>,
 }
 
 /// As a target would tell it.
@@ -86,37 +73,11 @@ fn error(error: &media::Error) -> Error {
 
 impl Drive {
     pub fn new(drive: &Arc<Simulated>, link: Rc<Link>) -> Self {
-        Self { drive: Rc::new(media::Drive::Simulated(Arc::clone(drive))), link, left: None }
-    }
-
-    /// One that a killed program used.
-    pub fn inherited(drive: &Arc<Simulated>, left: &Rc<Left>) -> Self {
-        Self { left: Some(Rc::clone(left)), ..Self::new(drive, Rc::default()) }
-    }
-
-    pub fn before(&self) -> Before {
-        if self.left.is_some() { Before::Somebody } else { Before::Nobody }
-    }
-
-    pub async fn outlive(&self) {
-        let Some(left) = &self.left else { return };
-        reactor::sleep(Duration::from_secs(15)).await;
-        left.waits.set(left.waits.get() + 1);
-        if let (Some((at, bytes)), media::Drive::Simulated(drive)) =
-            (left.write.take(), &*self.drive)
-        {
-            drive.poke(at, &bytes);
-        }
+        Self { drive: Rc::new(media::Drive::Simulated(Arc::clone(drive))), link }
     }
 
     pub fn is(&self, other: &Self) -> bool {
         Rc::ptr_eq(&self.drive, &other.drive)
-    }
-
-    /// Nothing may be changed while a killed program still might.
-    fn may_change(&self) {
-        let waited = self.left.as_ref().is_none_or(|left| left.waits.get() > 0);
-        assert!(waited, "a member is changed that the program before may still change");
     }
 
     pub fn capacity(&self) -> u64 {
@@ -130,7 +91,6 @@ impl Drive {
     }
 
     pub async fn write(&self, at: u64, len: u32, from: &Buffer, fua: Fua) -> Result<(), Error> {
-        self.may_change();
         let mut data = reactor::buffer::alloc(usize32(len)).await;
         data.copy_from_slice(&from[..usize32(len)]);
         let fua = fua == Fua::Yes;
@@ -139,7 +99,6 @@ impl Drive {
     }
 
     pub async fn zero(&self, offset: u64, len: u64, fua: Fua) -> Result<(), Error> {
-        self.may_change();
         let zero =
             async { self.drive.write_zeroes(offset, len, true).await.map_err(|e| error(&e)) };
         self.link.pass(zero).await?;

@@ -1,9 +1,88 @@
-//! Sets whose last program was killed: what that had in flight is executed at the last moment there is, by the drives
-//! of the simulator, which let nobody change them before.
+//! Sets whose last program was killed, over targets on the simulated network: what that had in flight arrives at the
+//! last moment there is.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use fabric::TransportAddress;
+use fabric::controller::Listener;
+use initiator::{HostIdentity, Namespace, Options, Remote};
+use reactor::network::{self, Cut};
+use target::listener::ListenerInfo;
+use target::namespace::{Backend, NamespaceSpec};
+use target::subsystem::SubsystemSpec;
+use target::{Identity, serve_connection};
 
 use super::*;
 use crate::Claim;
-use crate::member::simulated::Left;
+
+const SUBNQN: &str = "nqn.2026-11.io.flashloom:member";
+
+/// A target with one namespace, which is reached at one address by the program that is killed, and at another by its
+/// successor: the network delays what goes to the first.
+struct Target {
+    number: u8,
+    /// KATO of its hosts.
+    kato: Duration,
+}
+
+impl Target {
+    fn start(number: u8, kato: Duration) -> Self {
+        let options = SimulatedOptions { capacity: 3 << 20, seed: number.into(), ..<_>::default() };
+        let drive = media::Drive::Simulated(Simulated::new(options));
+        let target = target::Target::new(Identity::default());
+        let nqn = nvme::nqn::Nqn::new(SUBNQN).unwrap();
+        target.add_subsystem(SubsystemSpec::new(nqn.clone())).unwrap();
+        target.add_namespace(&nqn, &NamespaceSpec::new(Backend::Drive(drive.into()), 512)).unwrap();
+        let it = Self { number, kato };
+        for address in [it.address(false), it.address(true)] {
+            let listener = Listener::bind(TransportAddress::Tcp(address)).unwrap();
+            let id = target.add_listener(ListenerInfo::new(listener.address().unwrap())).unwrap();
+            let target = Arc::clone(&target);
+            reactor::spawn(async move {
+                while let Ok(accepted) = listener.accept().await {
+                    reactor::spawn(serve_connection(Arc::clone(&target), accepted, id, || {}));
+                }
+            });
+        }
+        it
+    }
+
+    fn address(&self, heirs: bool) -> SocketAddr {
+        (Ipv4Addr::new(127, 0, 1 + u8::from(heirs), self.number), 4420).into()
+    }
+
+    /// A member that it keeps. While it cannot be reached, commands fail at once.
+    async fn member(&self, heirs: bool) -> Member {
+        let address = self.address(heirs);
+        let remote = Remote {
+            traddr: address.ip().to_string(),
+            trsvcid: address.port(),
+            subnqn: SUBNQN.to_owned(),
+            host: HostIdentity::named("nqn.2026-11.io.flashloom:host"),
+            options: Options {
+                keep_alive: self.kato,
+                reconnect_delay: Duration::from_millis(10),
+                fast_io_fail: Some(Duration::ZERO),
+                ..Options::default()
+            },
+        };
+        Member::Namespace(Namespace::attach(&remote, 1).await.unwrap())
+    }
+
+    /// Nothing reaches it any more from the program that is killed, until shortly before the target gives that up.
+    fn hold_up(&self) {
+        network::stop(self.address(false).ip(), self.kato * 9 / 10);
+    }
+}
+
+async fn all_members(of: &[Target], heirs: bool) -> Vec<Member> {
+    let mut members = Vec::new();
+    for target in of {
+        members.push(target.member(heirs).await);
+    }
+    members
+}
 
 /// A set that no other program of this machine knows, as kept for this host.
 fn own(test: u8) -> (Create, Assemble) {
@@ -13,59 +92,90 @@ fn own(test: u8) -> (Create, Assemble) {
     (create, Assemble { claim, ..Assemble::default() })
 }
 
-fn inherited(drive: &Arc<Simulated>, left: &Rc<Left>) -> Member {
-    Member::Simulated(Drive::inherited(drive, left))
+/// Uses a set, and is killed while a write of 2s is on its way to one of the targets.
+async fn killed(targets: &[Target], how: Assemble, held_up: &Target) {
+    // Its registrations stay. Its lock does not: the machine takes that from it with the process.
+    drop(Set::assemble(all_members(targets, false).await, how).await.unwrap());
+    let unlocked = Assemble { claim: None, ..how };
+    let set = Set::assemble(all_members(targets, false).await, unlocked).await.unwrap();
+    write(&set, 7, 1).await;
+    held_up.hold_up();
+    let mut buffer = Buffer::new(512).await;
+    buffer.fill(2);
+    let write = set.write(7, 1, &mut buffer, Fua::No);
+    assert!(reactor::timeout(Duration::from_millis(5), write).await.is_err());
+}
+
+/// Has a successor put the set together while the killed program's write of one copy can still come, and gives how many
+/// places differ afterwards.
+fn differences_after(successor: impl FnOnce(Assemble) -> Assemble + 'static, test: u8) -> u64 {
+    simulate(1, async move {
+        let targets = [1, 2].map(|number| Target::start(number, Duration::from_secs(2)));
+        let (create, how) = own(test);
+        Set::create(all_members(&targets, false).await, create).await.unwrap();
+        killed(&targets, how, &targets[0]).await;
+        let begin = reactor::now();
+        let set = Set::assemble(all_members(&targets, true).await, successor(how)).await.unwrap();
+        // Side by side.
+        assert!(reactor::now() - begin < 9_000_000_000);
+        // Sleeps, in simulated time: until the write has come in any case.
+        reactor::sleep(Duration::from_secs(10)).await;
+        set.check(false, None, |_, _| {}).await.unwrap().mismatched
+    })
 }
 
 /// The copies were made equal and the superblocks written while the killed program's write of one copy could still
 /// come: it was there afterwards, on one of them.
 #[test]
 fn nothing_is_concluded_or_written_before_a_killed_program_is_known_to_be_gone() {
-    simulate(1, async {
-        let all = drives(2);
-        let (create, how) = own(1);
-        let set = Set::create(members(&all), create).await.unwrap();
-        // The intent to write there is durable, and outlives the program.
-        write(&set, 7, 1).await;
-        let at = set.layout().data_at + 7 * 512;
-        drop(set);
-        let lefts = [Rc::new(Left::default()), Rc::default()];
-        *lefts[0].write.borrow_mut() = Some((at, vec![2; 512]));
-        let heirs = all.iter().zip(&lefts).map(|(drive, left)| inherited(drive, left)).collect();
-        let begin = reactor::now();
-        let set = Set::assemble(heirs, how).await.unwrap();
-        assert_eq!(lefts.each_ref().map(|left| left.waits.get()), [1, 1]);
-        // Side by side.
-        assert!(reactor::now() - begin < 20_000_000_000);
-        let found = set.check(false, None, |_, _| {}).await.unwrap();
-        assert_eq!(found.mismatched, 0);
-        let now = read(&set, 7).await;
-        assert!([1, 2].contains(&now), "{now}");
-        assert_eq!(read(&set, 7).await, now);
-    });
+    assert_eq!(differences_after(|how| how, 1), 0);
+}
+
+/// What the rule is good for.
+#[test]
+fn who_does_not_wait_for_a_killed_program_finds_its_write_on_one_copy() {
+    assert!(differences_after(|how| Assemble { claim: None, ..how }, 3) > 0);
 }
 
 #[test]
 fn a_member_that_a_killed_program_used_joins_when_that_is_known_to_be_gone() {
     simulate(1, async {
-        let all = drives(2);
+        let (short, long) = (Duration::from_millis(100), Duration::from_secs(2));
+        let targets = [Target::start(1, short), Target::start(2, long)];
         let (create, how) = own(2);
-        Set::create(members(&all), create).await.unwrap();
+        Set::create(all_members(&targets, false).await, create).await.unwrap();
+        killed(&targets, how, &targets[1]).await;
+        let begin = reactor::now();
         let how = Assemble { degraded: true, ..how };
-        let set = Set::assemble(members(&all[..1]), how).await.unwrap();
+        let set = Set::assemble(vec![targets[0].member(true).await], how).await.unwrap();
         write(&set, 7, 1).await;
-        let left = Rc::new(Left::default());
-        *left.write.borrow_mut() = Some((set.layout().data_at + 7 * 512, vec![2; 512]));
-        let joined = set.join(inherited(&all[1], &left), [0; 16], false).await.unwrap();
-        assert_eq!((joined.slot, left.waits.get()), (1, 1));
+        assert!(
+            reactor::now() - begin < 1_000_000_000,
+            "the write to the other is still on its way"
+        );
+        let second = targets[1].member(true).await;
+        let joined = set.join(second.clone(), [0; 16], false).await.unwrap();
+        assert_eq!(joined.slot, 1);
         set.rebuild(1, None, |_| {}).await.unwrap();
         assert_eq!(set.check(false, None, |_, _| {}).await.unwrap().mismatched, 0);
         // One that this set loses and takes in again has no commands but this set's.
-        all[1].fail();
+        let address = targets[1].address(true);
+        network::refuse(address, true);
+        for connected in network::connections().iter().filter(|it| it.to == address) {
+            network::cut(connected.id, Cut::Reset);
+        }
+        // A write that is lost with a connection would be waited for, whoever sent it.
+        let mut unread = Buffer::new(512).await;
+        while second.read(0, 512, &mut unread).await.is_ok() {}
         write(&set, 7, 3).await;
-        all[1].revive();
+        network::refuse(address, false);
         let (_, member) = set.lost_members().remove(0);
-        set.join(member, [0; 16], false).await.unwrap();
-        assert_eq!(left.waits.get(), 1);
+        let joined = async {
+            while set.join(member.clone(), [0; 16], false).await.is_err() {
+                reactor::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let joined = reactor::timeout(Duration::from_secs(1), joined).await;
+        joined.expect("a member waits for nothing that this set sent it");
     });
 }

@@ -226,6 +226,10 @@ pub(crate) const COUNT_PAUSE: Duration = Duration::from_secs(1);
 /// and of the time in which the drives could be read.
 pub(crate) const COUNT_PAUSE_FACTOR: u32 = 20;
 
+/// The longest such wait: a drive that is slow to answer makes pieces of a count long that cost nothing, and what is told
+/// of volumes is not to be minutes old for it.
+pub(crate) const COUNT_PAUSE_MAX: Duration = Duration::from_secs(10);
+
 /// Pages of the map in a piece of a count: space that becomes free waits for some milliseconds at most. The first ones
 /// of each run and level are read again for the next piece, which makes small ones dear.
 pub(crate) const COUNT_PAGES: usize = 1024;

@@ -16,7 +16,9 @@ use super::Shard;
 use crate::address::{Key, View};
 use crate::canary::{self, Canary};
 use crate::error::Result;
-use crate::limits::{COUNT_KEYS, COUNT_PAGES, COUNT_PAUSE, COUNT_PAUSE_FACTOR, LEFT_ALONE};
+use crate::limits::{
+    COUNT_KEYS, COUNT_PAGES, COUNT_PAUSE, COUNT_PAUSE_FACTOR, COUNT_PAUSE_MAX, LEFT_ALONE,
+};
 use crate::used::Counts;
 
 /// How the counting goes.
@@ -39,6 +41,11 @@ struct Counted {
     is_whole: bool,
     /// What its last piece took.
     took: Duration,
+}
+
+/// How long to do nothing after a piece that took so long.
+fn pause_after(took: Duration) -> Duration {
+    (took * COUNT_PAUSE_FACTOR).min(COUNT_PAUSE_MAX)
 }
 
 impl Shard {
@@ -68,7 +75,7 @@ impl Shard {
                     if is_whole {
                         counting.as_of.set(as_of);
                     }
-                    pause = COUNT_PAUSE.max(took * COUNT_PAUSE_FACTOR);
+                    pause = COUNT_PAUSE.max(pause_after(took));
                 }
                 Ok(None) => return,
                 Err(_) => {
@@ -113,7 +120,7 @@ impl Shard {
                 if at == end {
                     return Ok(Some(Counted { counts, is_whole, took }));
                 }
-                if !self.rests(took * COUNT_PAUSE_FACTOR).await {
+                if !self.rests(pause_after(took)).await {
                     return Ok(None);
                 }
                 begun = now_exact();

@@ -111,7 +111,7 @@ pub struct Faults {
 
 impl Faults {
     /// How much of `counters` this is about.
-    pub const fn of(counters: &engine::segment::DriveCounters) -> Self {
+    pub const fn of(counters: &engine::drives::DriveCounters) -> Self {
         let (read_errors, corrupt) = (counters.read_errors, counters.corrupt);
         Self { read_errors, corrupt, repaired: counters.repaired }
     }

@@ -2,7 +2,8 @@
 //! the same run. The drives are memory.
 
 use engine::address::{BLOCK, Key, SegmentId, View};
-use engine::segment::{DriveSet, DriveSlot, Member, Owner, SegmentInfo, Segments, Stream};
+use engine::drives::{DriveSet, DriveSlot};
+use engine::segment::{Member, Owner, SegmentInfo, Segments, Stream};
 use media::Drive;
 use media::memory::RegionOptions;
 use raid::{Geometry, Shape};

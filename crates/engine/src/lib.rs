@@ -12,6 +12,7 @@ pub mod canary;
 mod checkpoint;
 mod common;
 mod destage;
+pub mod drives;
 pub mod dump;
 mod error;
 pub mod format;
@@ -41,6 +42,7 @@ mod writer;
 mod writing;
 
 pub use area::{read_label, rewrite_older_label};
+pub use drives::DriveState;
 pub use error::{Error, Kind, Result};
 pub use lent::Lent;
 pub use limits::{DRIVES_MAX, FINDINGS_MAX, NAME_MAX, OBJECTS_MAX, SHARDS_MAX, VOLUME_BYTES_MAX};
@@ -49,7 +51,6 @@ pub use pool::{
     SpaceAudit, Unknown, VolumeSpec, VolumeStatus, look_at_labels,
 };
 pub use reading::{Begun, Reading};
-pub use segment::DriveState;
 pub use shard::Outcome;
 pub use volume::Volume;
 pub use writing::Writing;

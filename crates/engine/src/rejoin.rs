@@ -8,9 +8,10 @@ use stdx::num::u64_of;
 
 use crate::address::SegmentId;
 use crate::canary::{self, Step};
+use crate::drives::DriveState;
 use crate::error::{Error, Kind, Result};
 use crate::limits::{ANEW_ATTEMPTS, ANEW_PAUSE, STRIPES_ANEW};
-use crate::segment::{DriveState, SegmentInfo};
+use crate::segment::SegmentInfo;
 use crate::shard::Shard;
 use crate::table::State;
 

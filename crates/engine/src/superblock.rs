@@ -11,12 +11,12 @@ use reactor::{join_all, now};
 
 use crate::area;
 use crate::canary::{self, Step};
+use crate::drives::{Company, DriveSet, DriveState};
 use crate::error::{Error, Kind, Result};
 use crate::format::label::{DriveMark, Label, LogKind, LogMember, PoolState};
 use crate::format::root::Root;
 use crate::limits::{DRIVES_MAX, NO_SPACE_PAUSE, PUT_PATIENCE};
 use crate::log::{Members, Tenant};
-use crate::segment::{Company, DriveSet, DriveState};
 use reactor::across::{Lock, Turn};
 
 use catalog::Writing;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use api::v1::Severity;
 use api::value::Name;
+use engine::drives::DriveState;
 use engine::format::label::Label;
-use engine::segment::DriveState;
 use reactor::Nanos;
 use uuid::Uuid;
 

@@ -7,8 +7,8 @@ use api::v1::{
     PoolStatus, SegmentCounts,
 };
 use api::value::Name;
+use engine::drives::DriveState;
 use engine::format::label::LogKind;
-use engine::segment::DriveState;
 use uuid::Uuid;
 
 use super::{Condition, Known, OpenPool, Pools, no_pool, waits_for};
@@ -203,7 +203,7 @@ fn amplification(written: u64, drive_written: u64) -> Option<f64> {
 
 fn drive_document(open: &OpenPool, index: usize, drive: &engine::DriveStatus) -> Drive {
     // Each of them, or this does not compile.
-    let engine::segment::DriveCounters {
+    let engine::drives::DriveCounters {
         reads,
         writes,
         bytes_read,

@@ -11,11 +11,12 @@ use super::report::{DriveSeen, Fate, Finding, PoolSeen, Report, Structure};
 use super::{Look, Progress, Spec, advice};
 use crate::address::BLOCK;
 use crate::area::{self, Slots};
+use crate::drives::{DriveSet, DriveSlot};
 use crate::format::label::{DriveRecord, Label};
 use crate::format::root::Root;
 use crate::format::{Bad, area as at};
 use crate::pool::geometry_of;
-use crate::segment::{DriveSet, DriveSlot, Segments};
+use crate::segment::Segments;
 
 /// A label, and the drive it is on.
 struct Labelled<'a> {

@@ -22,10 +22,11 @@ use media::Drive;
 use raid::Geometry;
 
 use crate::address::{Key, Name, View};
+use crate::drives::DriveSet;
 use crate::format::catalog::{Catalog, Object};
 use crate::format::label::{Label, LogKind, PoolState};
 use crate::pool::LogSpec;
-use crate::segment::{DriveSet, Segments};
+use crate::segment::Segments;
 
 pub use report::{
     DriveSeen, Fate, Finding, LogSeen, Place, PoolSeen, Report, SegmentSeen, Severity, ShardSeen,

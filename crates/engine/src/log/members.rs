@@ -4,10 +4,10 @@
 //! acknowledged without it before the labels say that it is not current any more: from then on nobody reads it.
 
 use crate::common::Common;
+use crate::drives::Company;
 use crate::error::{Error, Kind, Result};
 use crate::format::label::LogMember;
 use crate::limits::LOG_MEMBERS_MAX;
-use crate::segment::Company;
 use reactor::across::{Lock, Watched};
 use std::future::Future;
 use std::sync::Arc;

@@ -12,6 +12,7 @@ use super::members::{LogMedia, copies_on_drives, new_members};
 use super::{LogSpec, Pool, PoolSpec};
 use crate::address::BLOCK;
 use crate::area;
+use crate::drives::DriveSet;
 use crate::error::{Error, Kind, Result};
 use crate::format;
 use crate::format::catalog::{Catalog, CatalogArea};
@@ -21,7 +22,6 @@ use crate::limits::{
     SHARD_SEGMENTS_MIN, SHARDS_MAX, UNITS_PER_AU,
 };
 use crate::log::{Area, Device, LOG_BYTES_MIN, Zone};
-use crate::segment::DriveSet;
 use crate::superblock::{Kept, Place};
 
 /// Bytes of a commit log where nobody says, and for small pools the share of a drive it takes.

@@ -8,11 +8,11 @@ use reactor::{Nanos, buffer, join_all, now};
 
 use super::Pool;
 use crate::address::BLOCK;
+use crate::drives::Company;
 use crate::error::{Error, Kind, Result};
 use crate::format::area as at;
 use crate::format::label::Label;
 use crate::limits::{LABEL_ANEW_PAUSE, LOG_TRY_PAUSE, MUTE_LOOKS};
-use crate::segment::Company;
 use stdx::num::u64_of;
 
 /// What is known of a pool's drives from looks at them.

@@ -10,11 +10,11 @@ use super::LogSpec;
 use super::assemble::Begin;
 use super::create::{lane, random_id};
 use crate::common::Common;
+use crate::drives::DriveSet;
 use crate::error::{Error, Kind, Result};
 use crate::format::label::{Label, LogKind, LogMember};
 use crate::limits::LOG_COPIES_MAX;
 use crate::log::{Area, Device, Identity, Owner, Place, Seat, Site, Zone, identify};
-use crate::segment::DriveSet;
 
 /// Copies of a log on drives: it bears what the pool bears, and a damaged sector at least.
 pub(super) fn copies_on_drives(parity: u8, drives: usize) -> usize {

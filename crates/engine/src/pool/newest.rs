@@ -4,10 +4,10 @@ use reactor::join_all;
 
 use crate::area;
 use crate::area::catalog::Trail;
+use crate::drives::DriveSet;
 use crate::error::{Error, Kind, Result};
 use crate::format::catalog::{self, Catalog};
 use crate::format::label::Label;
-use crate::segment::DriveSet;
 use crate::superblock::{Kept, Place};
 
 /// The catalog that counts.

@@ -10,10 +10,10 @@ use media::Drive;
 use super::Pool;
 use crate::area;
 use crate::canary::{self, Canary, Step};
+use crate::drives::DriveState;
 use crate::error::{Error, Kind, Result};
 use crate::format::label::Label;
 use crate::rejoin::Progress;
-use crate::segment::DriveState;
 use crate::shard::Shard;
 
 /// How a drive is doing that was taken back.

@@ -5,10 +5,10 @@ use std::rc::Rc;
 
 use super::{Pool, Rejoin};
 use crate::address::BLOCK;
+use crate::drives::{DriveCounters, DriveState};
 use crate::error::Result;
 use crate::format::label::{Label, Layout, LogKind};
 use crate::log;
-use crate::segment::{DriveCounters, DriveState};
 use crate::shard::Shard;
 use crate::shard_handle::ShardHandle;
 

@@ -1,10 +1,10 @@
 //! Making anew what a drive has of a stripe: from the others, and from the drive itself as far as checksums say that
 //! what it has is right.
 
-use super::drives::Trust;
 use super::recover::{Target, Unrecoverable};
 use super::{SegmentInfo, Segments, StripeHeader};
 use crate::address::BLOCK;
+use crate::drives::Trust;
 use crate::error::{Error, Kind, Result};
 use crate::format::member::MemberHeader;
 use crate::limits::{RECOVER_BLOCKS, SALVAGE_ATTEMPTS};

@@ -7,35 +7,26 @@
 mod anew;
 mod around;
 mod builder;
-mod counters;
-mod drives;
 mod header;
-mod health;
 mod memory;
-mod patience;
 mod read;
 mod recover;
 mod renew;
 mod salvage;
-mod slot;
 mod verify;
 mod write;
 
 pub use crate::format::stripe::{Owner, OwnerRecord, Placed, Stream, StripeHeader};
 pub use builder::{Stripe, StripeBuilder};
-pub use counters::DriveCounters;
-pub use drives::{DriveSet, DriveSlot};
-pub use health::Company;
 pub use salvage::Salvaged;
-pub use slot::DriveState;
 pub use verify::StripeFaults;
 
 use crate::address::SegmentId;
+use crate::drives::{DriveSet, Patience};
 use crate::error::{Error, Kind, Result};
 use crate::format::stripe::header_blocks;
 use media::memory::SharedRegion;
 use memory::Memory;
-use patience::Patience;
 use raid::Geometry;
 use std::rc::Rc;
 use std::sync::Arc;

@@ -4,9 +4,9 @@
 //! could: when what comes out is wrong although enough units could be read, another of them must be
 //! wrong too, and each is suspected in turn.
 
-use super::drives::Trust;
 use super::{Member, SegmentInfo, Segments};
 use crate::address::BLOCK;
+use crate::drives::Trust;
 use crate::error::{Error, Kind, Result};
 use raid::parity::reconstruct;
 use reactor::buffer::Buffer;

@@ -1,5 +1,6 @@
 use super::*;
 use crate::address::{BLOCK, Key, Location, View};
+use crate::drives::{DriveCounters, DriveSlot, DriveState};
 use media::memory::RegionOptions;
 use media::{Drive, FaultPlan};
 use raid::{Scheme, Shape};

@@ -1,7 +1,8 @@
 //! Writing stripes and the headers of allocation units.
 
-use super::{Company, SegmentInfo, Segments, Stripe, StripeHeader};
+use super::{SegmentInfo, Segments, Stripe, StripeHeader};
 use crate::address::BLOCK;
+use crate::drives::Company;
 use crate::error::{Error, Kind, Result};
 use crate::format::Bad;
 use crate::format::member::MemberHeader;

@@ -74,7 +74,7 @@ fn place(media: &Media, segment: &SegmentSeen, stripe: u32, unit: usize) -> (usi
     let begins = crate::format::catalog::CatalogArea::LEAST.end()
         + if media.pmem.is_empty() && member.drive < 2 { 3 * MIB } else { 0 };
     let set = DriveSet::new(
-        vec![crate::segment::DriveSlot {
+        vec![crate::drives::DriveSlot {
             drive: None,
             failed: false,
             begins,

@@ -11,11 +11,11 @@ use super::*;
 use crate::address::View;
 use crate::area::catalog::{self, Trail};
 use crate::canary::{self, Step};
+use crate::drives::DriveState;
 use crate::error::Result;
 use crate::format::catalog::{Catalog, CatalogArea, Edit, Object, PAGE, Record};
 use crate::format::label::{DriveMark, DriveRecord};
 use crate::log::Members;
-use crate::segment::DriveState;
 use crate::superblock::{Kept, Place, Superblock};
 
 const POOL: [u8; 16] = [7; 16];

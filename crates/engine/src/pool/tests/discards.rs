@@ -206,7 +206,7 @@ fn a_file_system_that_is_full_is_told_of_at_once_or_waited_out() {
         assert_eq!(error.kind, Kind::Full, "{error}");
         check(&v, 0..written).await;
         let status = pool.status().await.unwrap();
-        assert!(status.drives.iter().all(|d| d.state == crate::segment::DriveState::Online));
+        assert!(status.drives.iter().all(|d| d.state == crate::drives::DriveState::Online));
         assert!(status.refuses);
         std::fs::remove_file(&ballast).unwrap();
         let mut patience = 600;

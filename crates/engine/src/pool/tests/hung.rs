@@ -6,7 +6,7 @@ use media::{Kind as MediaKind, Operation, Refusal};
 use reactor::now;
 
 use super::*;
-use crate::segment::DriveState;
+use crate::drives::DriveState;
 
 const BLOCKS: u64 = 8192;
 

@@ -6,9 +6,9 @@ use media::{Kind as MediaKind, Operation, Refusal};
 use reactor::now;
 
 use super::*;
+use crate::drives::DriveState;
 use crate::format::area as at;
 use crate::format::catalog::CatalogArea;
-use crate::segment::DriveState;
 
 async fn raid6(log: LogSpec) -> (Vec<Arc<Simulated>>, Vec<Arc<Drive>>, Model) {
     let (media, drives) = simulated(6, 96 * MIB, 0);

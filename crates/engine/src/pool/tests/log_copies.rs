@@ -9,9 +9,9 @@ use media::drive::Refusal;
 
 use super::*;
 use crate::area::read_label;
+use crate::drives::DriveState;
 use crate::format::area as at;
 use crate::format::catalog::CatalogArea;
-use crate::segment::DriveState;
 
 /// Where a drive's log zones lie.
 const ZONES: std::ops::Range<u64> = CatalogArea::LEAST.end()..CatalogArea::LEAST.end() + 4 * MIB;

@@ -7,9 +7,9 @@ use reactor::now;
 
 use super::*;
 use crate::area::{read_label, write_label};
+use crate::drives::DriveState;
 use crate::format::area as at;
 use crate::format::label::DriveMark;
-use crate::segment::DriveState;
 
 const DEGRADED: OpenOptions = OpenOptions {
     degraded: true,
@@ -171,7 +171,7 @@ fn a_drive_that_is_shorter_than_its_label_says_is_missing() {
         verify(&pool.volume("db").unwrap(), &model).await;
         let drives = pool.status().await.unwrap().drives;
         let states = drives.iter().map(|drive| drive.state);
-        let is_online = states.map(|state| state == crate::segment::DriveState::Online);
+        let is_online = states.map(|state| state == crate::drives::DriveState::Online);
         assert!(is_online.eq([true, false, true, true]));
         pool.close().await.unwrap();
     });

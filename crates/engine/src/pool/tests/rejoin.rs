@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::area;
-use crate::segment::DriveState;
+use crate::drives::DriveState;
 
 const BLOCKS: u64 = 6144;
 

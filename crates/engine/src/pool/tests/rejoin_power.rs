@@ -8,9 +8,9 @@ use media::drive::Refusal;
 use super::rejoin::{self, Rig, bbu, rig, settled, states};
 use super::*;
 use crate::canary::{Step, misses};
+use crate::drives::DriveState;
 use crate::format::area as at;
 use crate::format::catalog::CatalogArea;
-use crate::segment::DriveState;
 
 const DEGRADED: OpenOptions = OpenOptions {
     degraded: true,

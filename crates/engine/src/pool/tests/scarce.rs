@@ -65,7 +65,7 @@ fn without_space_behind_the_drives_writers_are_refused_until_it_is_back() {
         let pool = Pool::open(drives, log, OpenOptions::default(), &[]).await.unwrap();
         verify(&pool.volume("db").unwrap(), &model).await;
         let status = pool.status().await.unwrap();
-        assert!(status.drives.iter().all(|d| d.state == crate::segment::DriveState::Online));
+        assert!(status.drives.iter().all(|d| d.state == crate::drives::DriveState::Online));
         pool.close().await.unwrap();
     });
 }

@@ -7,8 +7,8 @@ use media::{Operation, Power, SimulatedPmem};
 
 use super::*;
 use crate::canary::{Step, misses};
+use crate::drives::DriveState;
 use crate::format::catalog::CatalogArea;
-use crate::segment::DriveState;
 
 const DEGRADED: OpenOptions = OpenOptions {
     degraded: true,

@@ -2,7 +2,6 @@
 
 use crate::limits::{AVOID_FOR, ERROR_WINDOW, HEDGE_FACTOR, HEDGE_MAX, HEDGE_MIN, HUNG_FOR};
 use reactor::{Nanos, now};
-use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -123,28 +122,5 @@ impl Pace {
     pub fn hedge(&self) -> Duration {
         let mean = self.mean.load(Ordering::Relaxed);
         Duration::from_nanos(mean.saturating_mul(HEDGE_FACTOR)).clamp(HEDGE_MIN, HEDGE_MAX)
-    }
-}
-
-/// Drives that are asked for something together, by one task.
-pub struct Company {
-    ended: Cell<usize>,
-    enough: usize,
-}
-
-impl Company {
-    /// Of which so many are enough.
-    #[must_use]
-    pub const fn new(enough: usize) -> Self {
-        Self { ended: Cell::new(0), enough }
-    }
-
-    pub(super) fn one_ended(&self) {
-        self.ended.set(self.ended.get() + 1);
-    }
-
-    /// Whether enough have done what they were asked.
-    pub(super) fn has_ended(&self) -> bool {
-        self.ended.get() >= self.enough
     }
 }

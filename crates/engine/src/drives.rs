@@ -1,0 +1,278 @@
+//! The drives of a pool: which can be used, and what each has done. Nothing here knows of segments or labels.
+
+mod company;
+mod counters;
+mod health;
+mod patience;
+mod read;
+mod slot;
+mod verdicts;
+mod write;
+
+pub use company::Company;
+pub use counters::DriveCounters;
+pub use patience::Patience;
+pub(crate) use read::Trust;
+pub use slot::DriveState;
+
+use crate::address::BLOCK;
+use crate::error::{Error, Kind, Result};
+use counters::Counters;
+use health::Pace;
+use media::Drive;
+use media::memory::SharedRegion;
+use slot::Slot;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use stdx::num::{align_up, u64_of};
+
+/// A drive on its way into a set.
+#[derive(Debug)]
+pub struct DriveSlot {
+    /// `None` for a drive that is missing.
+    pub drive: Option<Arc<Drive>>,
+    /// It is there, but the pool's labels say it failed.
+    pub failed: bool,
+    /// Where the space for allocation units begins, in bytes from the drive's beginning; a multiple
+    /// of 4096.
+    pub begins: u64,
+    pub au_count: u32,
+}
+
+/// What all shards of a pool know of its drives; written to when one fails.
+#[derive(Debug)]
+struct Shared {
+    slots: Vec<Slot>,
+    au_bytes: u64,
+    /// Drives that may be out of use at once.
+    bears: usize,
+    /// One verdict at a time that depends on what the redundancy bears.
+    verdict: Mutex<()>,
+    /// All that are there are memory: reading them needs no waiting.
+    in_memory: bool,
+}
+
+/// The drives of a pool by index, as one shard uses and counts them.
+#[derive(Debug)]
+pub struct DriveSet {
+    shared: Arc<Shared>,
+    counters: Vec<Counters>,
+    pace: Pace,
+    /// Nothing is ever written to these drives.
+    read_only: bool,
+}
+
+/// Where the allocation units begin on a drive whose space begins at `begins`: after the table of
+/// their headers, at a multiple of 64 KiB.
+fn units_at(begins: u64, au_count: u32) -> u64 {
+    align_up(begins + u64::from(au_count) * u64_of(BLOCK), 64 << 10).unwrap_or(u64::MAX)
+}
+
+impl DriveSet {
+    /// How many allocation units a drive of `capacity` bytes has space for, when it begins at
+    /// `begins`.
+    #[must_use]
+    pub fn au_count(capacity: u64, begins: u64, au_bytes: u64) -> u32 {
+        let space = capacity.saturating_sub(begins);
+        let mut count = u32::try_from(space / (au_bytes + u64_of(BLOCK))).unwrap_or(u32::MAX);
+        while count > 0 && units_at(begins, count) + u64::from(count) * au_bytes > capacity {
+            count -= 1;
+        }
+        count
+    }
+
+    /// `bears` is how many drives may be out of use at once, what is on the others still being all there is.
+    #[must_use]
+    pub fn new(drives: Vec<DriveSlot>, au_bytes: u64, bears: usize) -> Self {
+        let is_memory =
+            |slot: &DriveSlot| matches!(slot.drive.as_deref(), None | Some(Drive::Memory(_)));
+        let in_memory = drives.iter().all(is_memory);
+        let slots = drives.into_iter().map(|DriveSlot { drive, failed, begins, au_count }| {
+            Slot::new(drive, failed, begins, units_at(begins, au_count), au_count)
+        });
+        let slots: Vec<Slot> = slots.collect();
+        let verdict = Mutex::new(());
+        Self::over(Arc::new(Shared { slots, au_bytes, bears, verdict, in_memory }))
+    }
+
+    fn over(shared: Arc<Shared>) -> Self {
+        let counters = shared.slots.iter().map(|_| Counters::default()).collect();
+        Self { shared, counters, pace: Pace::default(), read_only: false }
+    }
+
+    /// The same drives for another shard, which counts what it does with them by itself. One that
+    /// fails for either has failed for both.
+    #[must_use]
+    pub fn for_another(&self) -> Self {
+        Self { read_only: self.read_only, ..Self::over(Arc::clone(&self.shared)) }
+    }
+
+    /// The same drives, never to be written: what is found damaged is not repaired either.
+    #[must_use]
+    pub fn read_only(self) -> Self {
+        Self { read_only: true, ..self }
+    }
+
+    /// Drives in the set, those that cannot be used included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.shared.slots.len()
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.shared.slots.is_empty()
+    }
+
+    /// The indices of all drives.
+    pub fn indices(&self) -> impl Iterator<Item = u16> + use<> {
+        0..stdx::num::u16_of(self.shared.slots.len())
+    }
+
+    fn slot(&self, drive: u16) -> &Slot {
+        &self.shared.slots[usize::from(drive)]
+    }
+
+    fn counts(&self, drive: u16) -> &Counters {
+        &self.counters[usize::from(drive)]
+    }
+
+    #[must_use]
+    pub fn state(&self, drive: u16) -> DriveState {
+        self.slot(drive).state()
+    }
+
+    #[must_use]
+    pub fn is_online(&self, drive: u16) -> bool {
+        self.state(drive) == DriveState::Online
+    }
+
+    /// The drive itself, if it can be used.
+    #[must_use]
+    pub fn drive(&self, drive: u16) -> Option<&Arc<Drive>> {
+        self.slot(drive).drive_if(|state| state == DriveState::Online)
+    }
+
+    /// The drive itself, if it is to have what is new.
+    #[must_use]
+    pub fn written(&self, drive: u16) -> Option<&Arc<Drive>> {
+        self.slot(drive).drive_if(DriveState::is_written)
+    }
+
+    /// How often a drive was taken back since the pool was opened.
+    #[must_use]
+    pub fn returns(&self, drive: u16) -> usize {
+        self.slot(drive).returns()
+    }
+
+    /// Grows when a drive fails, or is whole again. What was written without a failed drive must not count as
+    /// durable before the labels of the others say that it failed.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.shared.slots.iter().map(|slot| u64::from(slot.changes())).sum()
+    }
+
+    /// Whether a drive is memory: reading it needs no waiting.
+    pub(crate) fn is_memory(&self, drive: u16) -> bool {
+        matches!(self.drive(drive).map(|drive| &**drive), Some(Drive::Memory(_)))
+    }
+
+    /// Whether [`read_at_once`](Self::read_at_once) can be of use.
+    #[must_use]
+    pub fn are_in_memory(&self) -> bool {
+        self.shared.in_memory
+    }
+
+    /// The memory of each drive that is memory of one core; empty when none is.
+    pub(crate) fn regions(&self) -> Vec<Option<SharedRegion>> {
+        let drive = |slot: &'_ Slot| slot.drive_if(|_| true).cloned();
+        let regions = self.shared.slots.iter().map(|slot| match drive(slot).as_deref() {
+            Some(Drive::Memory(region)) if !region.is_shared() => Some(Rc::new(Arc::clone(region))),
+            _ => None,
+        });
+        let regions: Vec<_> = regions.collect();
+        if regions.iter().any(Option::is_some) { regions } else { Vec::new() }
+    }
+
+    /// # Errors
+    /// `Exists` where a drive is in use, or being made whole.
+    pub fn check_vacant(&self, drive: u16) -> Result<()> {
+        match self.state(drive).is_written() {
+            true => Err(Error::new(Kind::Exists, format!("drive {drive} is in use already"))),
+            false => Ok(()),
+        }
+    }
+
+    /// Has a drive take the place of one that is out of use. All that is new is written to it from now on; until it
+    /// is [whole](Self::make_online), nothing else is done with it.
+    ///
+    /// # Errors
+    /// `Invalid` when it is too small, `Busy` while something may still come that one before it was asked, `Exists`
+    /// and `Full` as the slot says.
+    pub fn take_back(&self, drive: u16, media: Arc<Drive>) -> Result<()> {
+        let slot = self.slot(drive);
+        if media.capacity() < self.bytes(drive) {
+            return Err(Error::new(Kind::Invalid, "the drive is smaller than it was"));
+        }
+        if slot.all().any(|before| before.has_late_changes()) {
+            return Err(Error::new(Kind::Busy, "what the drive was asked before may still come"));
+        }
+        slot.take_back(media)
+    }
+
+    /// The drive that is being made whole is whole; false when it failed meanwhile.
+    #[must_use]
+    pub fn make_online(&self, drive: u16) -> bool {
+        self.slot(drive).make_online()
+    }
+
+    /// Bytes of a drive that the set has something in, from its beginning.
+    #[must_use]
+    pub fn bytes(&self, drive: u16) -> u64 {
+        let slot = self.slot(drive);
+        slot.units_at + u64::from(slot.au_count) * self.shared.au_bytes
+    }
+
+    /// Allocation units of a drive.
+    #[must_use]
+    pub fn units(&self, drive: u16) -> u32 {
+        self.slot(drive).au_count
+    }
+
+    /// Blocks of an allocation unit.
+    #[must_use]
+    pub fn au_blocks(&self) -> u32 {
+        stdx::num::low32(self.shared.au_bytes / u64_of(BLOCK))
+    }
+
+    /// Where block `block` of an allocation unit is, in bytes from the drive's beginning.
+    ///
+    /// # Panics
+    /// When the drive has no such unit or the unit no such block.
+    #[must_use]
+    pub fn offset(&self, drive: u16, au: u32, block: u32) -> u64 {
+        let (slot, within) = (self.slot(drive), u64::from(block) * u64_of(BLOCK));
+        assert!(au < slot.au_count && within < self.shared.au_bytes, "unit {au} of drive {drive}");
+        slot.units_at + u64::from(au) * self.shared.au_bytes + within
+    }
+
+    /// Where the header of an allocation unit is.
+    ///
+    /// # Panics
+    /// When the drive has no such unit.
+    #[must_use]
+    pub fn header_offset(&self, drive: u16, au: u32) -> u64 {
+        let slot = self.slot(drive);
+        assert!(au < slot.au_count, "unit {au} of drive {drive}");
+        slot.headers_at + u64::from(au) * u64_of(BLOCK)
+    }
+
+    fn unusable(&self, drive: u16) -> Error {
+        Error::new(Kind::Missing, format!("drive {drive} is {:?}", self.state(drive)))
+    }
+
+    #[must_use]
+    pub fn counters(&self, drive: u16) -> DriveCounters {
+        self.counts(drive).get()
+    }
+}

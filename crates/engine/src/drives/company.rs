@@ -1,0 +1,93 @@
+//! Drives that are asked for something together, and the one that keeps the others waiting.
+
+use super::{DriveSet, Shared};
+use crate::address::BLOCK;
+use crate::limits::{WRITE_PATIENCE, WRITE_PATIENCE_STEPS};
+use media::Drive;
+use reactor::timeout;
+use std::cell::Cell;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+
+/// Drives that are asked for something together, by one task.
+pub struct Company {
+    ended: Cell<usize>,
+    enough: usize,
+}
+
+impl Company {
+    /// Of which so many are enough.
+    #[must_use]
+    pub const fn new(enough: usize) -> Self {
+        Self { ended: Cell::new(0), enough }
+    }
+
+    pub(super) fn one_ended(&self) {
+        self.ended.set(self.ended.get() + 1);
+    }
+
+    /// Whether enough have done what they were asked.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.get() >= self.enough
+    }
+}
+
+impl DriveSet {
+    /// Waits for what a drive was asked together with others, for no longer than they make it wait: one that
+    /// does not answer although enough of them have is taken out of use, where it can be spared. `None` then.
+    pub async fn in_company<T, E>(
+        &self,
+        drive: u16,
+        company: &Company,
+        change: impl Future<Output = std::result::Result<T, E>>,
+    ) -> Option<std::result::Result<T, E>> {
+        let mut change = pin!(change);
+        let media = self.written(drive);
+        let step = WRITE_PATIENCE / WRITE_PATIENCE_STEPS;
+        let mut steps = 0;
+        loop {
+            // In steps: those in which this process was stopped itself count as one.
+            if let Ok(done) = timeout(step, change.as_mut()).await {
+                if done.is_ok() {
+                    company.one_ended();
+                }
+                return Some(done);
+            }
+            steps += 1;
+            if steps == 1 {
+                self.probe_others(drive);
+            }
+            let silent = steps.max(self.slot(drive).health.silent_steps());
+            let spared = || media.is_none_or(|media| self.fail_if_spared(drive, media));
+            if silent >= WRITE_PATIENCE_STEPS && company.has_ended() && spared() {
+                self.note_hang(drive);
+                return None;
+            }
+        }
+    }
+
+    /// One drive does not answer. What takes one may take several, and those that are asked for nothing now would be
+    /// waited for once this one is out of use, just as long: they are asked at once whether they answer.
+    fn probe_others(&self, but: u16) {
+        for drive in self.indices().filter(|&drive| drive != but) {
+            let Some(media) = self.written(drive).cloned() else { continue };
+            if self.slot(drive).health.begin_probe() {
+                let probe = probe(Arc::clone(&self.shared), usize::from(drive), media);
+                drop(reactor::spawn(probe));
+            }
+        }
+    }
+}
+
+/// Reads a block of a drive, and notes for how long it does not come.
+async fn probe(shared: Arc<Shared>, drive: usize, media: Arc<Drive>) {
+    let health = &shared.slots[drive].health;
+    let buffer = media.buffer(0, BLOCK, &reactor::buffer::pool()).await;
+    let mut read = pin!(media.fill(0, BLOCK, buffer));
+    // In steps, as where its writes are waited for.
+    while timeout(WRITE_PATIENCE / WRITE_PATIENCE_STEPS, read.as_mut()).await.is_err() {
+        health.stays_silent();
+    }
+    health.end_probe();
+}

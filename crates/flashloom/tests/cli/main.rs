@@ -16,6 +16,7 @@ mod beyond;
 mod crash;
 mod dump;
 mod ends;
+mod images;
 mod jobs;
 mod kills;
 mod log_move;

@@ -8,7 +8,7 @@ mod problem;
 mod subsystem;
 mod volume;
 
-pub use job::{Job, JobKind, JobProgress, JobState};
+pub use job::{Job, JobBytes, JobKind, JobProgress, JobState};
 pub use metrics::{
     BudgetMetrics, Counters, HostMetrics, Latency, Metrics, NamespaceMetrics, Operation,
     ReactorMetrics,
@@ -18,8 +18,9 @@ pub use node::{
     Referral, Severity, Status,
 };
 pub use pool::{
-    Drive, DriveCounters, DriveHealth, DriveRejoin, FoundDrive, FoundPool, LogMove, LogMoved,
-    NewPool, Pool, PoolHealth, PoolImport, PoolLog, PoolSpace, PoolStatus, Raid, SegmentCounts,
+    Drive, DriveCounters, DriveHealth, DriveRejoin, DriveReplacement, FoundDrive, FoundPool,
+    LogMove, LogMoved, NewPool, Pool, PoolHealth, PoolImport, PoolLog, PoolSpace, PoolStatus, Raid,
+    SegmentCounts,
 };
 pub use problem::{Kind, Problem};
 pub use subsystem::{

@@ -11,7 +11,7 @@ mod size;
 pub use address::{Address, Advertise};
 pub use ana::AnaState;
 pub use backend::Backend;
-pub use member::{DrivePath, LogPlace};
+pub use member::{DrivePath, LogPlace, PoolDrive};
 pub use name::{Name, VolumePath};
 pub use nqn::Nqn;
 pub use size::Size;

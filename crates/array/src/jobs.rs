@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::v1::{
-    Job, JobKind, JobProgress, JobState, Kind, LogMove, LogMoved, NewPool, NewVolume, PoolImport,
-    VolumeChange, VolumeDeletion,
+    DriveReplacement, Job, JobBytes, JobKind, JobProgress, JobState, Kind, LogMove, LogMoved,
+    NewPool, NewVolume, PoolImport, VolumeChange, VolumeDeletion,
 };
-use api::value::{Name, VolumePath};
+use api::value::{Name, PoolDrive, VolumePath};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -26,6 +26,9 @@ pub enum Work {
     ImportPool(PoolImport),
     ExportPool(Name),
     MoveLog(Name, LogMove),
+    FailDrive(PoolDrive),
+    RejoinDrive(PoolDrive),
+    ReplaceDrive(PoolDrive, DriveReplacement),
     CreateVolume(Name, NewVolume),
     ChangeVolume(VolumePath, VolumeChange),
     DeleteVolume(VolumePath, VolumeDeletion),
@@ -38,6 +41,9 @@ impl Work {
             Self::ImportPool(_) => JobKind::PoolImport,
             Self::ExportPool(_) => JobKind::PoolExport,
             Self::MoveLog(..) => JobKind::LogMove,
+            Self::FailDrive(_) => JobKind::DriveFail,
+            Self::RejoinDrive(_) => JobKind::DriveRejoin,
+            Self::ReplaceDrive(..) => JobKind::DriveReplace,
             Self::CreateVolume(..) => JobKind::VolumeCreate,
             Self::ChangeVolume(..) => JobKind::VolumeChange,
             Self::DeleteVolume(..) => JobKind::VolumeDelete,
@@ -52,6 +58,9 @@ impl Work {
                 from.name.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string)
             }
             Self::ExportPool(name) | Self::MoveLog(name, _) => name.to_string(),
+            Self::FailDrive(of) | Self::RejoinDrive(of) | Self::ReplaceDrive(of, _) => {
+                of.to_string()
+            }
             Self::CreateVolume(pool, new) => format!("{pool}/{}", new.name),
             Self::ChangeVolume(path, _) | Self::DeleteVolume(path, _) => path.to_string(),
         }
@@ -59,7 +68,13 @@ impl Work {
 
     /// Whether it is done in moments, mostly: what is to be written is the pool's own.
     const fn is_brief(&self) -> bool {
-        matches!(self, Self::CreateVolume(..) | Self::ChangeVolume(..) | Self::DeleteVolume(..))
+        matches!(
+            self,
+            Self::FailDrive(_)
+                | Self::CreateVolume(..)
+                | Self::ChangeVolume(..)
+                | Self::DeleteVolume(..)
+        )
     }
 
     /// What tells this request from another one.
@@ -74,6 +89,8 @@ pub enum Made {
     Pool(Name),
     Volume(VolumePath),
     LogMoved(LogMoved),
+    /// What it did is to be seen in this pool.
+    In(Name),
     Nothing,
 }
 
@@ -127,6 +144,8 @@ struct At {
     is_cancelled: bool,
     /// It is too late to cancel it.
     is_committed: bool,
+    /// When the bytes of this step were counted first, and how many were done by then.
+    began: Option<(reactor::Nanos, u64)>,
 }
 
 impl Stage {
@@ -172,8 +191,22 @@ impl Task {
         }
         at.is_running = true;
         at.is_committed |= commits;
-        at.progress = JobProgress { step: step.to_owned(), done, steps };
+        at.began = None;
+        at.progress = JobProgress { step: step.to_owned(), done, steps, bytes: None };
         Ok(())
+    }
+
+    /// Tells of the bytes that this step has done, of so many.
+    pub fn moved(&self, done: u64, all: u64) {
+        let mut at = self.stage.lock();
+        let now = reactor::now_exact();
+        let (since, before) = *at.began.get_or_insert((now, done));
+        let spent = Duration::from_nanos(now.saturating_sub(since)).as_millis();
+        let fresh = u128::from(done.saturating_sub(before));
+        let rate = (fresh * 1000).checked_div(spent).unwrap_or(0);
+        let per_second = u64::try_from(rate).unwrap_or(u64::MAX);
+        let left_seconds = all.saturating_sub(done).checked_div(per_second);
+        at.progress.bytes = Some(JobBytes { done, all, per_second, left_seconds });
     }
 
     /// Whether it is to go on.
@@ -286,7 +319,12 @@ impl Jobs {
             key,
             created_ms: events::now_ms(),
             ended_ms: None,
-            progress: JobProgress { step: "waits for its turn".to_owned(), done: 0, steps: 1 },
+            progress: JobProgress {
+                step: "waits for its turn".to_owned(),
+                done: 0,
+                steps: 1,
+                bytes: None,
+            },
             cancelling: false,
             error: None,
             result: None,
@@ -439,6 +477,7 @@ fn tell(job: &mut Job, made: Made) {
             job.result = Some(format!("/v1/pools/{}", moved.pool));
             job.log_moved = Some(moved);
         }
+        Made::In(pool) => job.result = Some(format!("/v1/pools/{pool}")),
         Made::Nothing => {}
     }
 }

@@ -84,6 +84,8 @@ pub const RETURN_PAUSE_MAX: Duration = Duration::from_secs(600);
 /// How often it is looked whether anything still uses the drives of a pool that is about to be opened again: what does
 /// so ends within milliseconds, mostly.
 pub const REST_LOOK: Duration = Duration::from_millis(20);
+/// How often it is looked how far a drive is that is made whole.
+pub const DRIVE_LOOK: Duration = Duration::from_millis(200);
 /// How often drives that a pool lacks are looked for at all places, although nothing new is seen there.
 pub const LOOK_AGAIN: Duration = Duration::from_secs(30);
 /// How long a taken address is waited for: the kernel lets go of what a killed daemon's rings held

@@ -22,6 +22,7 @@ use crate::state::StateDir;
 use crate::{Error, Result, change, cpus};
 
 mod changes;
+mod drives;
 mod health;
 mod jobs;
 mod manage;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 
 use api::v1::{Kind, PoolSpace};
-use api::value::{LogPlace, Name, VolumePath};
+use api::value::{LogPlace, Name, PoolDrive, VolumePath};
 use engine::Volume;
 use reactor::Call;
 use serde::{Deserialize, Serialize};
@@ -218,6 +218,28 @@ impl Pools {
             Search::new(name.clone(), pool, def, self.folders.clone(), away)
         };
         open.map(search).collect()
+    }
+
+    /// What looks for one drive that an open pool lacks.
+    ///
+    /// # Errors
+    /// As [`pool`](Self::pool).
+    pub fn search(&self, name: &Name) -> Result<Search> {
+        let pool = self.pool(name)?;
+        let known = self.known.get(name).ok_or_else(|| no_pool(name))?;
+        let (def, folders) = (known.def.clone(), self.folders.clone());
+        Ok(Search::new(name.clone(), pool, def, folders, Away::default()))
+    }
+
+    /// A drive is at another path from now on. Gives the one where it was.
+    ///
+    /// # Errors
+    /// `NotFound` without such a pool or drive.
+    pub fn place_drive(&mut self, of: &PoolDrive, path: PathBuf) -> Result<PathBuf> {
+        let known = self.known.get_mut(&of.pool).ok_or_else(|| no_pool(&of.pool))?;
+        let place = known.def.drives.get_mut(usize::from(of.index));
+        let place = place.ok_or_else(|| no_drive(of))?;
+        Ok(std::mem::replace(place, path))
     }
 
     /// Takes what came of a search; whether drives are elsewhere now.
@@ -440,6 +462,12 @@ pub fn is_drive_of(path: &Path, pool: impl std::fmt::Display) -> Error {
 fn is_there(name: &Name) -> Error {
     Error::new(Kind::Conflict, format!("a pool {name} is there already"))
         .help("export the one that is open first")
+}
+
+/// There is no such drive.
+pub fn no_drive(of: &PoolDrive) -> Error {
+    Error::new(Kind::NotFound, format!("pool {} has no drive {}", of.pool, of.index))
+        .help("`flashloom drive list` shows those there are")
 }
 
 fn no_pool(name: &Name) -> Error {

@@ -18,6 +18,7 @@ use tokio::net::UnixStream;
 
 use crate::limits::RESPONSE_BYTES;
 
+mod drives;
 mod jobs;
 mod pools;
 

@@ -24,6 +24,7 @@ use utoipa_axum::routes;
 use crate::extract::{Answer, Document, Path, Query, Refusal, blocking};
 use crate::metrics::scrape::Scrapes;
 
+mod drives;
 mod jobs;
 mod pools;
 
@@ -45,6 +46,7 @@ type Shared = State<Arc<Node>>;
         (name = "host", description = "Hosts that may connect to a subsystem"),
         (name = "listener", description = "Addresses listened on"),
         (name = "pool", description = "Pools of drives"),
+        (name = "drive", description = "Drives of pools: taken out, taken back, replaced"),
         (name = "volume", description = "Volumes of a pool, and the namespaces they are mapped as"),
         (name = "job", description = "Work that takes long: listed, waited for, cancelled"),
     ),
@@ -69,6 +71,7 @@ pub fn api() -> OpenApiRouter<Arc<Node>> {
         .routes(routes!(list_referrals, add_referral))
         .routes(routes!(remove_referral))
         .merge(pools::api())
+        .merge(drives::api())
         .merge(jobs::api())
 }
 

@@ -124,6 +124,15 @@ pub async fn wipe_copies(drive: &Drive, catalog: CatalogArea) -> Result<()> {
     Ok(drive.flush().await?)
 }
 
+/// Makes so much of a drive's beginning blank: its labels, its log and the headers of its units are nobody's any more.
+///
+/// # Errors
+/// When the drive fails.
+pub async fn wipe_front(drive: &Drive, bytes: u64) -> Result<()> {
+    drive.write_zeroes(0, bytes, true).await?;
+    Ok(drive.flush().await?)
+}
+
 /// Makes a drive blank: no label, root or catalog of an earlier pool is found on it again.
 ///
 /// # Errors

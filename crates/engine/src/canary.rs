@@ -40,6 +40,8 @@ pub enum Canary {
     CondemnsPassing,
     /// A drive that is taken back counts before it is made whole.
     CountsReturned,
+    /// A drive that another one replaces leaves that its identity.
+    KeepsIdentity,
     /// What was asked of a shard on another reactor happens although its sender is gone.
     AttendsForgotten,
     /// What volumes use is counted without what is in the log only.
@@ -189,7 +191,7 @@ impl Step {
 }
 
 impl Canary {
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::AcknowledgesEarly,
         Self::SkipsFence,
         Self::TrimsEarly,
@@ -206,6 +208,7 @@ impl Canary {
         Self::StaysClosed,
         Self::CondemnsPassing,
         Self::CountsReturned,
+        Self::KeepsIdentity,
         Self::AttendsForgotten,
         Self::CountsWithoutLog,
         Self::KeepsUnreachable,

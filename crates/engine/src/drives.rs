@@ -203,21 +203,36 @@ impl DriveSet {
         }
     }
 
-    /// Has a drive take the place of one that is out of use. All that is new is written to it from now on; until it
-    /// is [whole](Self::make_online), nothing else is done with it.
+    /// Has the drive that was away take its place again. All that is new is written to it from now on; until it is
+    /// [whole](Self::make_online), nothing else is done with it.
     ///
     /// # Errors
-    /// `Invalid` when it is too small, `Busy` while something may still come that one before it was asked, `Exists`
-    /// and `Full` as the slot says.
+    /// `Busy` while something may still come that it was asked before; as [`put`](Self::put).
     pub fn take_back(&self, drive: u16, media: Arc<Drive>) -> Result<()> {
-        let slot = self.slot(drive);
-        if media.capacity() < self.bytes(drive) {
-            return Err(Error::new(Kind::Invalid, "the drive is smaller than it was"));
-        }
-        if slot.all().any(|before| before.has_late_changes()) {
+        if self.slot(drive).all().any(|before| before.has_late_changes()) {
             return Err(Error::new(Kind::Busy, "what the drive was asked before may still come"));
         }
-        slot.take_back(media)
+        self.put(drive, media)
+    }
+
+    /// Likewise another drive, in the place of one that is out of use: what that was asked does not come here.
+    ///
+    /// # Errors
+    /// `Invalid` when it is too small, `Exists` and `Full` as the slot says.
+    pub fn put(&self, drive: u16, media: Arc<Drive>) -> Result<()> {
+        self.check_size(drive, &media)?;
+        self.slot(drive).take_back(media)
+    }
+
+    /// # Errors
+    /// `Invalid` for a drive that is too small for a place.
+    pub fn check_size(&self, drive: u16, media: &Drive) -> Result<()> {
+        let (has, needs) = (media.capacity(), self.bytes(drive));
+        if has >= needs {
+            return Ok(());
+        }
+        let context = format!("the drive has {has} bytes, and drive {drive} needs {needs}");
+        Err(Error::new(Kind::Invalid, context))
     }
 
     /// The drive that is being made whole is whole; false when it failed meanwhile.
@@ -231,6 +246,12 @@ impl DriveSet {
     pub fn bytes(&self, drive: u16) -> u64 {
         let slot = self.slot(drive);
         slot.units_at + u64::from(slot.au_count) * self.shared.au_bytes
+    }
+
+    /// Where the allocation units begin on a drive, in bytes from its beginning.
+    #[must_use]
+    pub fn units_at(&self, drive: u16) -> u64 {
+        self.slot(drive).units_at
     }
 
     /// Allocation units of a drive.

@@ -11,6 +11,7 @@ mod move_log;
 mod newest;
 mod open;
 mod rejoin;
+mod replace;
 mod space;
 mod status;
 mod volumes;

@@ -10,7 +10,7 @@ use media::Drive;
 use reactor::{join_all, now};
 
 use crate::area;
-use crate::canary::{self, Step};
+use crate::canary::{self, Canary, Step};
 use crate::drives::{Company, DriveSet, DriveState};
 use crate::error::{Error, Kind, Result};
 use crate::format::label::{DriveMark, Label, LogKind, LogMember, PoolState};
@@ -254,30 +254,98 @@ impl Superblock {
         self.put_labels(label).await
     }
 
-    /// Has a drive take the place of one that is out: what is new is written to it from now on, and the labels say
-    /// that what was there before is old. One at a time.
+    /// Takes the drive back that is of a place and was out: what is new is written to it from now on, and the labels
+    /// say that what was there before is old. One at a time.
     ///
     /// # Errors
     /// As [`write_labels`](Self::write_labels) and [`DriveSet::take_back`]; `Failed` when the drive failed at once.
     pub async fn readmit(&self, index: u16, drive: Arc<Drive>) -> Result<()> {
-        // First: a drive may be taken back that the others are known to have gone on without.
-        self.tell_failures().await?;
-        if !self.label.lock().drives[usize::from(index)].is_out() {
-            return Err(Error::new(Kind::Busy, "the labels do not say that the drive is out"));
-        }
-        self.drives.check_vacant(index)?;
+        self.check_out(index).await?;
         // A change that was cut short may be there, newer than what all others have. Nobody waits for it.
         if !canary::skips(Step::RejoinWipe) {
             area::wipe_copies(&drive, self.kept.area()).await?;
         }
         let _turn = self.turn.hold().await;
         self.drives.take_back(index, drive)?;
+        self.begin_anew(index, self.label()).await
+    }
+
+    /// As [`readmit`](Self::readmit), of a drive that was not of the pool and has nothing of one. With the labels that
+    /// give it `id` the one that was there is not of the pool any more, whatever it has.
+    ///
+    /// # Errors
+    /// As [`readmit`](Self::readmit).
+    pub async fn replace(&self, index: u16, drive: Arc<Drive>, id: [u8; 16]) -> Result<()> {
+        self.check_out(index).await?;
+        let _turn = self.turn.hold().await;
+        self.drives.put(index, drive)?;
+        let mut label = self.label();
+        let record = &mut label.drives[usize::from(index)];
+        record.is_retired = false;
+        if !canary::has(Canary::KeepsIdentity) {
+            record.id = id;
+        }
+        self.begin_anew(index, label).await
+    }
+
+    /// A drive may come to a place only when the labels say that the one there is out.
+    async fn check_out(&self, index: u16) -> Result<()> {
+        self.tell_failures().await?;
+        if !self.label.lock().drives[usize::from(index)].is_out() {
+            return Err(Error::new(Kind::Busy, "the labels do not say that the drive is out"));
+        }
+        self.drives.check_vacant(index)
+    }
+
+    async fn begin_anew(&self, index: u16, label: Label) -> Result<()> {
         self.kept.forget(index);
-        self.put_labels(self.label()).await?;
+        self.put_labels(label).await?;
         match self.drives.state(index) {
             DriveState::Rejoining => Ok(()),
-            _ => Err(Error::new(Kind::Failed, "the drive failed as it was taken back")),
+            _ => Err(Error::new(Kind::Failed, "the drive failed as it was taken into use")),
         }
+    }
+
+    /// Takes a drive out of use until an operator wants it back, once the labels say so. One that is out already is
+    /// not taken back by itself from then on.
+    ///
+    /// # Errors
+    /// `Invalid` when the others do not have all that it has; as [`write_labels`](Self::write_labels).
+    pub async fn retire(&self, index: u16) -> Result<()> {
+        let _turn = self.turn.hold().await;
+        if let Some(drive) = self.drives.written(index).cloned() {
+            self.check_log_without(index)?;
+            if !self.drives.fail_if_spared(index, &drive) {
+                let context = format!("the redundancy does not bear the loss of drive {index} now");
+                return Err(Error::new(Kind::Invalid, context));
+            }
+        }
+        let mut label = self.label();
+        label.drives[usize::from(index)].is_retired = true;
+        self.put_labels(label).await
+    }
+
+    /// A drive that an operator took out may be taken back from now on.
+    ///
+    /// # Errors
+    /// As [`write_labels`](Self::write_labels).
+    pub async fn unretire(&self, index: u16) -> Result<()> {
+        if !self.label.lock().drives[usize::from(index)].is_retired {
+            return Ok(());
+        }
+        self.write_labels(|label| label.drives[usize::from(index)].is_retired = false).await
+    }
+
+    fn check_log_without(&self, index: u16) -> Result<()> {
+        let label = self.label();
+        let has_log = |(slot, member): (usize, &LogMember)| {
+            member.current && member.drive != Some(index) && !self.members.is_lost(slot)
+        };
+        if label.closed || label.log_members.iter().enumerate().any(has_log) {
+            return Ok(());
+        }
+        let context = format!("drive {index} has the last copy of the commit log");
+        Err(Error::new(Kind::Invalid, context))
     }
 
     /// A drive that was made whole has everything, durable: the labels say so, and then it is relied on.

@@ -8,6 +8,7 @@ pub mod ablation;
 mod attach;
 pub mod bench;
 pub mod connect;
+mod drives;
 mod hosts;
 mod jobs;
 mod manage;
@@ -17,12 +18,13 @@ mod serve;
 
 pub use attach::AttachArgs;
 pub use connect::ConnectArgs;
+pub use drives::{DriveVerb, OfDrive};
 pub use hosts::{AskArgs, DiscoverArgs, IdNsArgs, To, duration};
 pub use jobs::{JobArgs, JobVerb};
 pub use manage::{
     ControllerVerb, EventsArgs, HostVerb, ListenerVerb, NamespaceVerb, ReferralVerb, SubsystemVerb,
 };
-pub use pools::{DriveVerb, DumpArgs, LogVerb, MadeOf, PoolVerb, VolumeVerb};
+pub use pools::{DumpArgs, LogVerb, MadeOf, PoolVerb, VolumeVerb};
 pub use raid::{MemberSpec, RaidVerb, SetArgs, UseArgs};
 pub use serve::{Cpus, DemoArgs, Discovery, Poll, ServeArgs};
 

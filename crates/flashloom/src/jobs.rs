@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use api::v1::{Job, JobState, Problem};
+use api::v1::{Job, JobBytes, JobState, Problem};
+use api::value::Size;
 use comfy_table::Table;
 use control::Client;
 use control::client::{Asking, Begun};
@@ -82,7 +83,8 @@ async fn wait(client: &Client, id: u64, limit: Option<Duration>) -> control::cli
         progress.set_prefix(job.title());
         progress.set_length(job.progress.steps.into());
         progress.set_position(job.progress.done.into());
-        progress.set_message(job.progress.step.clone());
+        let moved = job.progress.bytes.as_ref().map_or_else(String::new, moved);
+        progress.set_message(format!("{}{moved}", job.progress.step));
         let seconds = left.map_or(LOOK, |left| LOOK.min(left.as_secs().max(1)));
         job = client.job(id, seconds).await?;
     }
@@ -128,10 +130,19 @@ fn progress(job: &Job) -> String {
     let at = &job.progress;
     match job.state {
         JobState::Queued | JobState::Running => {
-            format!("{} of {}: {}", at.done, at.steps, at.step)
+            let moved = at.bytes.as_ref().map_or_else(String::new, moved);
+            format!("{} of {}: {}{moved}", at.done, at.steps, at.step)
         }
         _ => format!("{} of {}", at.done, at.steps),
     }
+}
+
+/// `, 3 GiB of 10 GiB, 1 GiB/s, 7 s left`
+fn moved(bytes: &JobBytes) -> String {
+    let size = |bytes| Size::new(bytes);
+    let left = bytes.left_seconds.map_or_else(String::new, |left| format!(", {left} s left"));
+    let (done, all) = (size(bytes.done), size(bytes.all));
+    format!(", {done} of {all}, {}/s{left}", size(bytes.per_second))
 }
 
 fn job_facts(job: &Job) -> Table {

@@ -7,6 +7,7 @@ mod bench;
 mod cli;
 mod confirm;
 mod demo;
+mod drives;
 mod dump;
 mod exit;
 mod generate;
@@ -65,7 +66,7 @@ fn run(cli: Cli) -> Outcome {
         Command::Referral { verb } => manage::referral(global, verb),
         Command::Host { verb } => manage::host(global, verb),
         Command::Pool { verb } => pools::pool(global, verb),
-        Command::Drive { verb } => pools::drive(global, verb),
+        Command::Drive { verb } => drives::drive(global, verb),
         Command::Volume { verb } => pools::volume(global, verb),
         Command::Job { verb } => jobs::job(global, verb),
         Command::Controller { verb } => manage::controller(global, verb),

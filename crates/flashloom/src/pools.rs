@@ -1,17 +1,18 @@
 //! Commands about pools, drives and volumes, which speak to the running daemon.
 
 use api::v1::{
-    Drive, DriveHealth, DriveRejoin, FoundPool, Job, LogMove, LogMoved, NewMapping, NewPool,
-    NewVolume, Pool, PoolImport, PoolSpace, PoolStatus, Volume, VolumeChange,
+    FoundPool, Job, LogMove, LogMoved, NewMapping, NewPool, NewVolume, Pool, PoolImport, PoolSpace,
+    PoolStatus, Volume, VolumeChange,
 };
-use api::value::{DrivePath, LogPlace, Name, Size, VolumePath};
+use api::value::{DrivePath, LogPlace, Size, VolumePath};
 use comfy_table::Table;
 use control::Client;
 use control::client::Asking;
 
-use crate::cli::{DriveVerb, Global, JobArgs, LogVerb, MadeOf, PoolVerb, VolumeVerb};
+use crate::cli::{Global, JobArgs, LogVerb, MadeOf, PoolVerb, VolumeVerb};
 use crate::confirm::confirm;
-use crate::exit::{Exit, Failure, Outcome};
+use crate::drives;
+use crate::exit::Outcome;
 use crate::jobs::follow;
 use crate::manage::{ask, whole};
 use crate::output::{facts, or_dash, print, table};
@@ -253,85 +254,9 @@ fn status_facts(status: &PoolStatus, rows: &mut Vec<(String, String)>) {
     row("write amplification", or_dash(amplification));
     for drive in &status.drives {
         let at = drive.path.as_deref().unwrap_or("-");
-        let (health, bytes) = (drive_health(drive), size(drive.size));
+        let (health, bytes) = (drives::health(drive), size(drive.size));
         row(&format!("drive {}", drive.index), format!("{at}, {bytes}, {health}"));
     }
-}
-
-/// `flashloom drive ...`
-pub fn drive(global: &Global, verb: DriveVerb) -> Outcome {
-    let all = ask(global, async |client| client.drives().await)?;
-    match verb {
-        DriveVerb::List => print(global.output, &all, |all| drive_table(all)),
-        DriveVerb::Show { pool, index } => {
-            let found = all.iter().find(|drive| drive.pool == pool && drive.index == index);
-            let Some(drive) = found else { return Err(no_drive(&pool, index)) };
-            print(global.output, drive, drive_facts)
-        }
-    }
-}
-
-fn no_drive(pool: &Name, index: usize) -> Failure {
-    Failure::new(Exit::Failed, format!("no open pool {pool} has a drive {index}"))
-        .help("`flashloom drive list` shows those there are")
-}
-
-/// A drive's health, with how far it is being made whole.
-fn drive_health(drive: &Drive) -> String {
-    let health = drive.health.name();
-    match &drive.rejoin {
-        Some(rejoin) if drive.health == DriveHealth::Rejoining => {
-            format!("{health}, {} of {} units", rejoin.done, rejoin.units)
-        }
-        Some(DriveRejoin { failure: Some(why), .. }) if drive.health != DriveHealth::Online => {
-            format!("{health} ({why})")
-        }
-        _ => health.to_owned(),
-    }
-}
-
-fn drive_table(all: &[Drive]) -> Table {
-    let header = ["pool", "drive", "path", "health", "size", "read", "written", "errors"];
-    let mut table = table(&header, &[1, 4, 5, 6, 7]);
-    for drive in all {
-        let counters = drive.counters;
-        let errors = counters.read_errors + counters.write_errors + counters.corrupt;
-        table.add_row([
-            drive.pool.to_string(),
-            drive.index.to_string(),
-            or_dash(drive.path.as_ref()),
-            drive_health(drive),
-            Size::new(drive.size).to_string(),
-            Size::new(counters.bytes_read).to_string(),
-            Size::new(counters.bytes_written).to_string(),
-            errors.to_string(),
-        ]);
-    }
-    table
-}
-
-fn drive_facts(drive: &Drive) -> Table {
-    let counters = drive.counters;
-    let count = |name: &str, value: u64| (name.to_owned(), value.to_string());
-    facts([
-        ("pool".to_owned(), drive.pool.to_string()),
-        ("drive".to_owned(), drive.index.to_string()),
-        ("path".to_owned(), or_dash(drive.path.as_ref())),
-        ("id".to_owned(), drive.id.to_string()),
-        ("health".to_owned(), drive_health(drive)),
-        ("size".to_owned(), Size::new(drive.size).to_string()),
-        count("reads", counters.reads),
-        count("writes", counters.writes),
-        ("read".to_owned(), Size::new(counters.bytes_read).to_string()),
-        ("written".to_owned(), Size::new(counters.bytes_written).to_string()),
-        count("read errors", counters.read_errors),
-        count("write errors", counters.write_errors),
-        count("corrupt blocks", counters.corrupt),
-        count("reconstructed blocks", counters.reconstructed),
-        count("repaired blocks", counters.repaired),
-        count("timeouts", counters.timeouts),
-        count("slow reads", counters.slow),
-    ])
 }
 
 /// `flashloom volume ...`

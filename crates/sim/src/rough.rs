@@ -20,6 +20,8 @@ pub struct Rough {
     pub poison: bool,
     /// Drives come and go while the pool is open, as many at once as the redundancy bears.
     pub returns: bool,
+    /// An operator takes some out, and replaces others.
+    pub replaces: bool,
 }
 
 impl Rough {
@@ -34,6 +36,7 @@ impl Rough {
             full: !some(4),
             poison: false,
             returns: false,
+            replaces: false,
         }
     }
 }

@@ -17,6 +17,12 @@ pub enum JobKind {
     PoolExport,
     /// Moves a pool's commit log.
     LogMove,
+    /// Takes a pool's drive out of use.
+    DriveFail,
+    /// Takes a drive back that is out, and makes it whole.
+    DriveRejoin,
+    /// Puts another drive in the place of one, and makes it whole.
+    DriveReplace,
     /// Makes a volume.
     VolumeCreate,
     /// Changes a volume's size or name.
@@ -34,6 +40,9 @@ impl JobKind {
             Self::PoolImport => "pool import",
             Self::PoolExport => "pool export",
             Self::LogMove => "pool log move",
+            Self::DriveFail => "drive fail",
+            Self::DriveRejoin => "drive rejoin",
+            Self::DriveReplace => "drive replace",
             Self::VolumeCreate => "volume create",
             Self::VolumeChange => "volume change",
             Self::VolumeDelete => "volume delete",
@@ -89,6 +98,23 @@ pub struct JobProgress {
     pub done: u32,
     /// Steps in all.
     pub steps: u32,
+    /// What the step has done of its bytes, if it moves any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<JobBytes>,
+}
+
+/// How far a step has come that moves bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct JobBytes {
+    /// Those that are done.
+    pub done: u64,
+    /// All of them, as far as that is known.
+    pub all: u64,
+    /// How many are done in a second, on average since the step began.
+    pub per_second: u64,
+    /// Seconds that the rest takes at that rate; `None` while there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_seconds: Option<u64>,
 }
 
 /// Work that takes long. The latest are kept, over restarts too.
@@ -98,7 +124,7 @@ pub struct Job {
     pub id: u64,
     /// What it does.
     pub kind: JobKind,
-    /// To what: a pool's name, or a volume's.
+    /// To what: a pool's name, a volume's, or a drive's place.
     pub target: String,
     /// How far it has come.
     pub state: JobState,

@@ -222,6 +222,9 @@ pub struct DriveRejoin {
     pub units: u64,
     /// Those that were.
     pub done: u64,
+    /// Bytes of an allocation unit.
+    #[serde(default)]
+    pub unit_bytes: u64,
     /// Blocks that turned out to be damaged beyond what the redundancy gives back.
     pub lost_blocks: u64,
     /// Why it was given up, if it was.
@@ -243,6 +246,9 @@ pub struct Drive {
     pub path: Option<String>,
     /// How it is.
     pub health: DriveHealth,
+    /// An operator took it out: it is not taken back before an operator asks for it.
+    #[serde(default)]
+    pub retired: bool,
     /// Of one that was away since the pool was opened: how far it is being made whole, or was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rejoin: Option<DriveRejoin>,
@@ -279,6 +285,17 @@ pub struct DriveCounters {
     /// Reads that took so long that other drives were asked.
     #[serde(default)]
     pub slow: u64,
+}
+
+/// A drive to put in the place of another one. What it holds is lost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DriveReplacement {
+    /// The new drive.
+    pub drive: DrivePath,
+    /// Take it although it is not blank.
+    #[serde(default)]
+    pub force: bool,
 }
 
 /// A pool to make. What its drives hold is lost.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use super::backend::{bounded, path_and_size};
-use super::{Refused, Size};
+use super::{Name, Refused, Size};
 
 /// A drive for a pool, written `PATH`, `PATH,size=SIZE` or `memory:SIZE`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -56,6 +56,37 @@ impl fmt::Display for DrivePath {
 }
 
 super::text_value!(DrivePath, "/dev/nvme0n1", "A drive: PATH, PATH,size=SIZE or memory:SIZE.");
+
+/// A drive's place in a pool, written `POOL/INDEX`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PoolDrive {
+    /// The pool.
+    pub pool: Name,
+    /// Its place there, from 0.
+    pub index: u16,
+}
+
+impl FromStr for PoolDrive {
+    type Err = Refused;
+
+    fn from_str(text: &str) -> Result<Self, Refused> {
+        let parts =
+            text.split_once('/').and_then(|(pool, index)| Some((pool, index.parse().ok()?)));
+        let Some((pool, index)) = parts else {
+            let wrong = format!("\"{text}\" is not a drive of a pool");
+            return Err(Refused::new(wrong, "write POOL/INDEX, such as fast/2"));
+        };
+        Ok(Self { pool: pool.parse()?, index })
+    }
+}
+
+impl fmt::Display for PoolDrive {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.pad(&format!("{}/{}", self.pool, self.index))
+    }
+}
+
+super::text_value!(PoolDrive, "fast/2", "A drive's place in a pool: POOL/INDEX.");
 
 /// Where a pool's commit log lies, written `pmem:PATH`, `bbu:PATH` or `drives`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -125,6 +125,13 @@ fn settle(record: &mut Record, state: &State) {
         (JobKind::LogMove, ..) => {
             "`flashloom pool show` tells where the log is by now; move it again if need be"
         }
+        (JobKind::DriveFail, ..) => {
+            "`flashloom drive list` tells whether it is out; take it out again if not"
+        }
+        (JobKind::DriveRejoin | JobKind::DriveReplace, ..) => {
+            "`flashloom drive list` tells whether the drive is made whole, which goes on by itself; ask again if it is \
+             not"
+        }
         (JobKind::VolumeCreate | JobKind::VolumeChange | JobKind::VolumeDelete, ..) => {
             "`flashloom volume list` shows what there is; ask again if it was not done"
         }

@@ -67,6 +67,11 @@ impl Node {
             Work::ImportPool(from) => self.take_pool(&from, task).map(Made::Pool),
             Work::ExportPool(name) => self.give_pool(&name, task).map(|()| Made::Nothing),
             Work::MoveLog(name, to) => self.shift_log(&name, &to, task).map(Made::LogMoved),
+            Work::FailDrive(of) => self.take_drive_out(&of, task).map(|()| Made::In(of.pool)),
+            Work::RejoinDrive(of) => self.bring_drive_back(&of, task).map(|()| Made::In(of.pool)),
+            Work::ReplaceDrive(of, new) => {
+                self.put_drive(&of, &new, task).map(|()| Made::In(of.pool))
+            }
             Work::CreateVolume(pool, new) => self.make_volume(&pool, &new, task).map(Made::Volume),
             Work::ChangeVolume(path, change) => {
                 self.alter_volume(&path, &change, task).map(Made::Volume)

@@ -94,7 +94,7 @@ impl Node {
             let words = format!(
                 "drive {index} of pool {name} has faults: {read_errors} of its reads failed, {corrupt} of its \
                  blocks were not what was written, {repaired} were written anew from the others; \
-                 `flashloom drive show {name} {index}` tells more"
+                 `flashloom drive show {name}/{index}` tells more"
             );
             self.events.record(Severity::Warning, words);
         }

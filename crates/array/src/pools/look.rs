@@ -188,7 +188,10 @@ pub fn find(
     let old = held.iter().filter(|held| is_old(&held.label, &newest));
     faults.extend(old.map(|held| {
         let path = held.member.path.clone();
-        let what = format!("{} is an old copy of it", path.display());
+        let what = match newest.has_drive_of(&held.label) {
+            true => format!("{} is an old copy of it", path.display()),
+            false => format!("{} was replaced by another drive", path.display()),
+        };
         Fault { path, what, is_drives: false }
     }));
     // Closed in order, it left nothing in its log.
@@ -253,10 +256,12 @@ fn hold(
     Ok(held)
 }
 
-/// Whether this is the label of a drive that the others do not know to be out, and that lacks what they have.
+/// Whether this is the label of a drive that the others do not know to be out, and that lacks what they have, or that
+/// another has replaced.
 fn is_old(label: &Label, newest: &Label) -> bool {
     let record = newest.drives.get(usize::from(label.drive));
-    record.is_none_or(|record| !record.is_out()) && newest.shows_old(label.epoch)
+    let is_out = record.is_some_and(|record| record.is_out());
+    !is_out && (newest.shows_old(label.epoch) || !newest.has_drive_of(label))
 }
 
 /// Of several that say to be the same drive, the newest: others are copies of it. Of those that are as new, the one at

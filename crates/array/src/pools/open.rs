@@ -230,17 +230,59 @@ impl OpenPool {
         self.call(|pool| async move { pool.rejoin(drive).await })
     }
 
-    /// A drive is here now, which this holds.
-    pub fn moved(&self, index: usize, path: PathBuf, lock: Arc<Lock>) {
+    /// Takes a drive out of use until an operator wants it back.
+    ///
+    /// # Errors
+    /// As the engine says why it cannot be.
+    pub fn fail_drive(&self, index: u16) -> Result<()> {
+        self.call(move |pool| async move { pool.fail_drive(index).await })
+    }
+
+    /// A drive that an operator took out may be taken back.
+    ///
+    /// # Errors
+    /// As the engine says.
+    pub fn let_return(&self, index: u16) -> Result<()> {
+        self.call(move |pool| async move { pool.let_return(index).await })
+    }
+
+    /// Puts another drive in a place, to be made whole there.
+    ///
+    /// # Errors
+    /// As the engine says why it cannot be.
+    pub fn replace_drive(&self, index: u16, drive: Arc<Drive>) -> Result<()> {
+        self.media().push(Arc::clone(&drive));
+        let id = *Uuid::new_v4().as_bytes();
+        self.call(move |pool| async move { pool.replace_drive(index, drive, id).await })
+    }
+
+    /// How it is doing, some time from now.
+    ///
+    /// # Errors
+    /// `Stopping`.
+    pub fn status_in(&self, pause: Duration) -> Result<PoolStatus> {
+        self.call(move |pool| async move {
+            reactor::sleep(pause).await;
+            pool.status().await
+        })
+    }
+
+    /// Lets go of what holds this path.
+    pub fn unlock(&self, path: &Path) {
+        let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+        locks.retain(|lock| !is_at(lock, path));
+    }
+
+    /// A drive is here now, which `lock` holds.
+    pub fn moved(&self, index: usize, path: PathBuf, lock: Option<Arc<Lock>>) {
         let mut paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(place) = paths.get_mut(index) {
             *place = Some(path);
         }
         drop(paths);
         let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
-        if !locks.iter().any(|own| Arc::ptr_eq(own, &lock)) {
-            locks.push(lock);
-        }
+        let lock = lock.filter(|lock| !locks.iter().any(|own| Arc::ptr_eq(own, lock)));
+        locks.extend(lock);
     }
 
     /// Where its log lies.

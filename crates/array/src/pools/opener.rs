@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use api::v1::{self, Kind};
-use api::value::Name;
+use api::value::{DrivePath, Name};
 use engine::OpenOptions;
 use engine::format::label::{Label, PoolState};
 use uuid::Uuid;
@@ -157,6 +157,21 @@ impl Opener {
             pool.discard()?;
         }
         Ok(pool)
+    }
+
+    /// Opens what is to be a drive of an open pool.
+    ///
+    /// # Errors
+    /// `Invalid` for a relative path, `Conflict` for what is in use or, unless `forced`, holds anything, `Failed` for
+    /// what cannot be opened.
+    pub fn new_drive(&self, asked: &DrivePath, forced: bool) -> Result<MadeOf> {
+        let asked = std::slice::from_ref(asked);
+        let made_of = MadeOf::asked(asked, &[], None, self.shared, forced)?;
+        if !forced {
+            blank::check(self.home()?, &made_of)?;
+        }
+        made_of.grow(asked)?;
+        Ok(made_of)
     }
 
     /// Makes a pool.

@@ -41,6 +41,8 @@ struct Lacked {
     is_known: bool,
     /// It is being made whole.
     is_coming: bool,
+    /// An operator took it out: it is not looked for.
+    is_retired: bool,
     /// What was said of it last.
     said: Option<String>,
 }
@@ -139,6 +141,24 @@ impl Search {
         Ok(Searched { name: self.name, away: self.away, moved, said, reopening: None })
     }
 
+    /// Takes one drive back now, however lately it failed; where it is.
+    ///
+    /// # Errors
+    /// `NotFound` when it is nowhere, and as the engine says why it cannot be taken back.
+    pub fn bring(mut self, index: u16) -> Result<PathBuf> {
+        let wanted = BTreeSet::from([usize::from(index)]);
+        let found = self.find(&wanted)?.into_values().flatten().next();
+        let Some((path, label)) = found else {
+            let what = format!("drive {index} of pool {} is not found", self.name);
+            return Err(Error::new(api::v1::Kind::NotFound, what).help(
+                "put it back where it was, or in a folder of `drive-folders`; `flashloom drive replace` puts another \
+                 one in its place",
+            ));
+        };
+        take_back(&self.pool, &path, &label)?;
+        Ok(path)
+    }
+
     /// Takes notice of drives that went, came, or are whole; what is to be said of it.
     fn follow(&mut self, status: &engine::PoolStatus) -> Vec<(Severity, String)> {
         let mut said = Vec::new();
@@ -165,6 +185,7 @@ impl Search {
                 }
                 DriveState::Missing | DriveState::Failed => {
                     let lacked = self.away.drives.entry(index).or_default();
+                    lacked.is_retired = drive.retired;
                     let came = std::mem::take(&mut lacked.is_coming);
                     let is_new = !std::mem::replace(&mut lacked.is_known, true);
                     if came {
@@ -188,7 +209,8 @@ impl Search {
     /// Drives to look for now.
     fn due(&mut self) -> BTreeSet<usize> {
         let now = reactor::now();
-        let lacked = self.away.drives.iter().filter(|(_, lacked)| !lacked.is_coming);
+        let is_wanted = |lacked: &Lacked| !lacked.is_coming && !lacked.is_retired;
+        let lacked = self.away.drives.iter().filter(|(_, lacked)| is_wanted(lacked));
         let lacked: Vec<usize> = lacked.map(|(index, _)| *index).collect();
         if lacked.is_empty() {
             return BTreeSet::new();
@@ -241,6 +263,6 @@ fn take_back(pool: &OpenPool, path: &std::path::Path, label: &Label) -> Result<(
         let what = format!("it is drive {taken} by now");
         return Err(Error::new(api::v1::Kind::Conflict, what));
     }
-    pool.moved(usize::from(taken), member.path, lock);
+    pool.moved(usize::from(taken), member.path, Some(lock));
     Ok(())
 }

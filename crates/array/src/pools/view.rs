@@ -117,9 +117,11 @@ pub fn problem(status: &engine::PoolStatus) -> Option<String> {
     let drives = status.drives.iter().enumerate();
     let log = &status.log;
     let lost: Vec<_> = drives
-        .map(|(index, drive)| (index, health(drive.state)))
-        .filter(|(_, health)| *health != DriveHealth::Online)
-        .map(|(index, health)| format!("drive {index} is {}", health.name()))
+        .filter(|(_, drive)| drive.state != DriveState::Online)
+        .map(|(index, drive)| match drive.retired {
+            true => format!("drive {index} was taken out by an operator"),
+            false => format!("drive {index} is {}", health(drive.state).name()),
+        })
         .chain((log.failed_devices > 0).then(|| {
             let has = log.devices - log.failed_devices;
             format!("its log has {has} of {} copies", log.devices)
@@ -176,7 +178,9 @@ fn document_of_status(
             made_anew: open.has_new_log(),
             lost: open.has_lost_log(),
         },
-        drives: drives.map(|(index, drive)| drive_document(open, index, drive)).collect(),
+        drives: drives
+            .map(|(index, drive)| drive_document(open, index, drive, status.layout.au_bytes))
+            .collect(),
         volumes: status.volumes.len(),
         written: status.written,
         drive_written: status.drive_written,
@@ -201,7 +205,12 @@ fn amplification(written: u64, drive_written: u64) -> Option<f64> {
     (written > 0).then(|| drive_written as f64 / written as f64)
 }
 
-fn drive_document(open: &OpenPool, index: usize, drive: &engine::DriveStatus) -> Drive {
+fn drive_document(
+    open: &OpenPool,
+    index: usize,
+    drive: &engine::DriveStatus,
+    au_bytes: u64,
+) -> Drive {
     // Each of them, or this does not compile.
     let engine::drives::DriveCounters {
         reads,
@@ -223,9 +232,11 @@ fn drive_document(open: &OpenPool, index: usize, drive: &engine::DriveStatus) ->
         id: Uuid::from_bytes(drive.id),
         path: path.map(|path| path.display().to_string()),
         health: health(drive.state),
+        retired: drive.retired,
         rejoin: drive.rejoin.as_ref().map(|rejoin| DriveRejoin {
             units: rejoin.units,
             done: rejoin.done,
+            unit_bytes: au_bytes,
             lost_blocks: rejoin.lost,
             failure: rejoin.failure.clone(),
         }),

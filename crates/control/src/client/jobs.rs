@@ -39,7 +39,7 @@ impl<T> Begun<T> {
 
 impl Client {
     /// Begins a job whose outcome has a document.
-    async fn begin<T: DeserializeOwned>(
+    pub(super) async fn begin<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,

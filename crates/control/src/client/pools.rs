@@ -1,7 +1,7 @@
 //! Requests about pools, their drives and their volumes.
 
 use api::v1::{
-    Drive, FoundPool, LogMove, LogMoved, NewMapping, NewPool, NewVolume, Pool, PoolImport, Volume,
+    FoundPool, LogMove, LogMoved, NewMapping, NewPool, NewVolume, Pool, PoolImport, Volume,
     VolumeChange,
 };
 use api::value::{Name, VolumePath};
@@ -70,14 +70,6 @@ impl Client {
     /// As every request: [`Error`](super::Error).
     pub async fn move_log(&self, name: &Name, change: &LogMove) -> Result<LogMoved> {
         self.post(&format!("/v1/pools/{name}/log/move"), change).await
-    }
-
-    /// The drives of all open pools.
-    ///
-    /// # Errors
-    /// As every request: [`Error`](super::Error).
-    pub async fn drives(&self) -> Result<Vec<Drive>> {
-        self.get("/v1/drives").await
     }
 
     /// The volumes of all open pools.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use api::v1::{
-    Drive, FoundPool, Job, LogMove, LogMoved, NewMapping, NewPool, NewVolume, Pool, PoolImport,
-    Problem, Volume, VolumeChange, VolumeDeletion,
+    FoundPool, Job, LogMove, LogMoved, NewMapping, NewPool, NewVolume, Pool, PoolImport, Problem,
+    Volume, VolumeChange, VolumeDeletion,
 };
 use api::value::{Name, VolumePath};
 use array::jobs::Work;
@@ -29,7 +29,6 @@ pub fn api() -> OpenApiRouter<Arc<Node>> {
         .routes(routes!(find_pools))
         .routes(routes!(export_pool))
         .routes(routes!(move_log))
-        .routes(routes!(list_drives))
         .routes(routes!(list_all_volumes))
         .routes(routes!(list_volumes, create_volume))
         .routes(routes!(show_volume, change_volume, delete_volume))
@@ -140,11 +139,6 @@ async fn move_log(
     }
     let work = Work::MoveLog(pool, change);
     answer(node, work, asked, async |job| Ok(Json(job.log_moved).into_response())).await
-}
-
-#[utoipa::path(get, path = "/v1/drives", tag = "pool", responses((status = 200, body = Vec<Drive>)))]
-async fn list_drives(State(node): Shared) -> Answer<Json<Vec<Drive>>> {
-    blocking(move || node.drives()).await.map(Json)
 }
 
 #[utoipa::path(

@@ -72,7 +72,9 @@ pub enum DriveMark {
 pub struct DriveRecord {
     pub id: [u8; 16],
     pub mark: DriveMark,
-    /// The epoch of the labels since which that is so.
+    /// An operator took it out: it is not taken back before an operator says so.
+    pub is_retired: bool,
+    /// The epoch of the labels since which it has this mark.
     pub since: u64,
     /// Bytes of its log zone, which begins where the catalog's area ends; 0 for none.
     pub log_bytes: u64,
@@ -181,9 +183,11 @@ struct RawDrive {
     since: U64,
     au_count: U32,
     mark: u8,
-    reserved: [u8; 3],
+    flags: u8,
+    reserved: [u8; 2],
 }
 const _: () = assert!(size_of::<RawDrive>() == 40);
+const _: () = assert!(std::mem::offset_of!(RawDrive, flags) == 37);
 const _: () = assert!(size_of::<Head>() + DRIVES_MAX * size_of::<RawDrive>() <= BLOCK);
 
 impl RawMember {
@@ -226,6 +230,9 @@ const fn later_mark(mark: u8) -> &'static str {
     }
 }
 
+/// What is beside a drive's mark.
+const RETIRED: u8 = 1;
+
 impl RawDrive {
     fn new(drive: &DriveRecord) -> Self {
         Self {
@@ -238,7 +245,8 @@ impl RawDrive {
                 DriveMark::Failed => 1,
                 DriveMark::Rejoining => 2,
             },
-            reserved: [0; 3],
+            flags: if drive.is_retired { RETIRED } else { 0 },
+            reserved: [0; 2],
         }
     }
 
@@ -249,9 +257,15 @@ impl RawDrive {
             2 => DriveMark::Rejoining,
             other => return Err(Bad::Field(later_mark(other))),
         };
+        let is_retired = self.flags & RETIRED != 0;
+        // Nobody relies on a drive that an operator took out.
+        if self.flags & !RETIRED != 0 || is_retired && mark != DriveMark::Failed {
+            return Err(Bad::Field("flags of a drive"));
+        }
         Ok(DriveRecord {
             id: self.id,
             mark,
+            is_retired,
             since: self.since.get(),
             log_bytes: self.log_bytes.get(),
             au_count: self.au_count.get(),
@@ -275,6 +289,13 @@ impl Label {
         })
     }
 
+    /// Whether the drive that carries `other` is the one that this pool has in its place: it was not replaced.
+    #[must_use]
+    pub fn has_drive_of(&self, other: &Self) -> bool {
+        let id = |label: &Self| label.drives.get(usize::from(other.drive)).map(|record| record.id);
+        self.pool == other.pool && id(self) == id(other)
+    }
+
     /// Whether a drive with a label of this epoch, which nobody knows to be out, is an old copy. One that missed
     /// nothing is one epoch behind at most: no label is begun before all drives in use have the one before, and an
     /// opening writes two.
@@ -292,9 +313,9 @@ impl Label {
         if record.mark != DriveMark::Failed || other.epoch < record.since {
             return false;
         }
-        // Nobody goes on without a drive before the labels say that it is out.
+        // Nobody goes on without a drive before the labels say that it is out, or that another has its place.
         let mut both = self.drives.iter().zip(&other.drives);
-        if !both.any(|(here, there)| !here.is_out() && there.is_out()) {
+        if !both.any(|(here, there)| !here.is_out() && (there.is_out() || there.id != here.id)) {
             return false;
         }
         let takes_part = |index: u16, here: &DriveRecord, there: &DriveRecord| {
@@ -451,6 +472,7 @@ mod tests {
         let drive = |i: u8| DriveRecord {
             id: [i; 16],
             mark: marks[usize::from(i % 3)],
+            is_retired: i == 1,
             since: u64::from(i),
             log_bytes: 0,
             au_count: 77,
@@ -514,6 +536,16 @@ mod tests {
             seal(&mut block[..], MAGIC);
             let bad = Label::from_block(&block[..]).unwrap_err();
             assert!(bad.to_string().ends_with(says), "{bad}");
+        }
+    }
+
+    #[test]
+    fn only_a_drive_that_is_out_is_retired() {
+        for (drive, retired) in [(0, 1), (2, 1), (1, 2)] {
+            let mut block = label().to_block();
+            block[size_of::<Head>() + drive * size_of::<RawDrive>() + 37] = retired;
+            seal(&mut block[..], MAGIC);
+            assert_eq!(Label::from_block(&block[..]), Err(Bad::Field("flags of a drive")));
         }
     }
 

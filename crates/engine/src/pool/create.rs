@@ -168,7 +168,7 @@ fn records(
             )));
         }
         let (id, mark) = (random_id(prng), DriveMark::Online);
-        Ok(DriveRecord { id, mark, since: 0, log_bytes: zone, au_count })
+        Ok(DriveRecord { id, mark, is_retired: false, since: 0, log_bytes: zone, au_count })
     });
     each.collect()
 }
@@ -216,7 +216,7 @@ fn log_bytes(spec: &PoolSpec, smallest: u64, shards: u16) -> Result<u64> {
 
 /// Has a drive set aside the space of what may never find that there is none: labels, roots and catalog,
 /// the log, and the headers of allocation units. What is in those waits for space as stripes do.
-async fn set_aside(index: usize, drive: &Drive, label: &Label) -> Result<()> {
+pub(super) async fn set_aside(index: usize, drive: &Drive, label: &Label) -> Result<()> {
     let record = &label.drives[index];
     let bytes = label.catalog.end() + record.log_bytes + u64::from(record.au_count) * u64_of(BLOCK);
     drive.preallocate(0, bytes).await.map_err(|error| {

@@ -52,6 +52,8 @@ struct Sorted {
     behind: Vec<u16>,
     /// What was given in place of these is an old copy.
     old: Vec<u16>,
+    /// And what was given in place of these was replaced: it is not of the pool any more.
+    replaced: Vec<u16>,
     /// Drives that are out, or were old copies: they may be taken back.
     returned: Vec<Arc<Drive>>,
 }
@@ -96,8 +98,8 @@ async fn sort(given: Vec<Arc<Drive>>, options: OpenOptions) -> Result<Sorted> {
     let newest = labels.iter().map(|(label, _)| label).max_by_key(|label| label.epoch);
     let newest = newest.ok_or_else(|| Error::new(Kind::Invalid, "a pool needs drives"))?.clone();
     let mut drives: Vec<Option<Arc<Drive>>> = vec![None; newest.drives.len()];
-    let epochs: Vec<_> = labels.iter().map(|(label, _)| (label.drive, label.epoch)).collect();
-    let mut others = Vec::new();
+    let mut epochs = Vec::new();
+    let (mut others, mut replaced) = (Vec::new(), Vec::new());
     for (n, (label, drive)) in labels.into_iter().enumerate() {
         if label.pool != newest.pool {
             let (one, other) = (&label.name, &newest.name);
@@ -106,6 +108,12 @@ async fn sort(given: Vec<Arc<Drive>>, options: OpenOptions) -> Result<Sorted> {
             return Err(Error::new(Kind::Invalid, context));
         }
         let index = usize::from(label.drive);
+        if !newest.has_drive_of(&label) {
+            replaced.push(label.drive);
+            others.push(label);
+            continue;
+        }
+        epochs.push((label.drive, label.epoch));
         if index >= drives.len() || drives[index].replace(drive).is_some() {
             let context = format!("drive {n} of those given is there twice, or a copy of another");
             return Err(Error::new(Kind::Invalid, context));
@@ -137,7 +145,7 @@ async fn sort(given: Vec<Arc<Drive>>, options: OpenOptions) -> Result<Sorted> {
             old.push(index);
         }
     }
-    Ok(Sorted { label: newest, drives, behind, old, returned })
+    Ok(Sorted { label: newest, drives, behind, old, replaced, returned })
 }
 
 /// The pool did not go on with drives after the others had gone on without them.
@@ -195,11 +203,14 @@ impl Sorted {
     }
 
     fn old_copies(&self) -> String {
-        if self.old.is_empty() {
-            return String::new();
-        }
-        let old: Vec<_> = self.old.iter().map(u16::to_string).collect();
-        format!("; what is given as drive {} is an old copy of it", old.join(", "))
+        let words = |drives: &[u16], how: &str| {
+            let drives: Vec<_> = drives.iter().map(u16::to_string).collect();
+            match drives.is_empty() {
+                true => String::new(),
+                false => format!("; what is given as drive {} {how}", drives.join(", ")),
+            }
+        };
+        words(&self.old, "is an old copy of it") + &words(&self.replaced, "was replaced by another")
     }
 }
 
@@ -235,7 +246,7 @@ impl Pool {
         let sorted = sort(drives, options).await?;
         sorted.check(options)?;
         let risky = options.unattended && sorted.could_have_gone_on();
-        let Sorted { mut label, drives, behind, old: _, returned } = sorted;
+        let Sorted { mut label, drives, behind, returned, .. } = sorted;
         let newest_label = label.clone();
         if label.term < options.known_term {
             return Err(missing(format!(

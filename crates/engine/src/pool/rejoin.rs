@@ -60,8 +60,9 @@ impl Pool {
     ///
     /// # Errors
     /// `Missing` for a drive that has no label of the pool, or is not the one that it was made with; `Exists` when it
-    /// is in use already; `Invalid` when it went on by itself, or is too small; `Busy` when it may be taken back later;
-    /// `Full` when it came and went too often; `Gone` when the pool is closed; `Failed` when it fails at once.
+    /// is in use already; `Invalid` when it went on by itself, is too small, or was taken out by an operator; `Busy` when it
+    /// may be taken back later; `Full` when it came and went too often; `Gone` when the pool is closed; `Failed` when it
+    /// fails at once.
     pub async fn rejoin(&self, drive: Arc<Drive>) -> Result<u16> {
         let label = match area::read_label(&drive).await? {
             Ok(label) => label,
@@ -70,9 +71,15 @@ impl Pool {
                 return Err(Error::caused(Kind::Missing, context, bad));
             }
         };
-        let progress = Arc::<Progress>::default();
         let _turn = self.0.taking_back.hold(1).await;
         let index = self.place_of(&label)?;
+        self.check_at_rest(index)?;
+        self.0.common.superblock.readmit(index, drive).await?;
+        self.begin_to_make_whole(index);
+        Ok(index)
+    }
+
+    pub(super) fn check_at_rest(&self, index: u16) -> Result<()> {
         if self.0.closed.get() {
             return Err(Error::new(Kind::Gone, "the pool was closed"));
         }
@@ -80,7 +87,12 @@ impl Pool {
             let context = format!("drive {index} failed just now, while it was made whole");
             return Err(Error::new(Kind::Busy, context));
         }
-        self.0.common.superblock.readmit(index, drive).await?;
+        Ok(())
+    }
+
+    /// What a drive misses that was put in a place is made anew, from now on and beside everything else.
+    pub(super) fn begin_to_make_whole(&self, index: u16) {
+        let progress = Arc::<Progress>::default();
         let progress_too = Arc::clone(&progress);
         let returned = Returned { progress: progress_too, is_under_way: true, failure: None };
         self.0.returned.borrow_mut().insert(index, returned);
@@ -98,7 +110,6 @@ impl Pool {
             }
             superblock.members.wake();
         });
-        Ok(index)
     }
 
     /// Takes those drives out of use that take no writes, by one that changes nothing: the log may have noticed alone
@@ -126,12 +137,18 @@ impl Pool {
             ));
         };
         if same(label) != Some(record.id) {
-            let context = format!("another drive is drive {index} of pool {} by now", current.name);
+            let context =
+                format!("another drive has replaced it as drive {index} of pool {}", current.name);
             return Err(Error::new(Kind::Missing, context));
         }
         if superblock.drives.state(index).is_written() {
             let context = format!("drive {index} of pool {} is in use", current.name);
             return Err(Error::new(Kind::Exists, context));
+        }
+        if record.is_retired {
+            let context =
+                format!("drive {index} of pool {} was taken out by an operator", current.name);
+            return Err(Error::new(Kind::Invalid, context));
         }
         if current.is_forked_by(label, |_| None) {
             let context = format!(

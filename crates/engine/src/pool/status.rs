@@ -76,6 +76,8 @@ pub struct DriveStatus {
     pub state: DriveState,
     /// The labels say that it is out: what it has is old, whatever its state.
     pub out: bool,
+    /// An operator took it out: it is not taken back before an operator says so.
+    pub retired: bool,
     /// Bytes of its allocation units.
     pub bytes: u64,
     pub counters: DriveCounters,
@@ -234,6 +236,7 @@ impl Pool {
                 id: record.id,
                 state: drives.state(index),
                 out: record.is_out(),
+                retired: record.is_retired,
                 bytes: u64::from(record.au_count) * label.layout.au_bytes,
                 counters,
                 labels_anew: self.labels_anew(index),

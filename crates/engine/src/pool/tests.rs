@@ -29,6 +29,7 @@ mod lost_log;
 mod old_copies;
 mod rejoin;
 mod rejoin_power;
+mod replace;
 mod scarce;
 mod shards;
 mod steps;

@@ -225,28 +225,6 @@ pub struct DumpArgs {
     pub log_records: bool,
 }
 
-/// What to do with drives.
-#[derive(Debug, Subcommand)]
-pub enum DriveVerb {
-    /// Print the drives of all pools.
-    #[command(after_long_help = "\
-Examples:
-  flashloom drive list
-  flashloom drive list -o json")]
-    List,
-    /// Print one drive and what it did.
-    #[command(after_long_help = "\
-Examples:
-  flashloom drive show fast 0")]
-    Show {
-        /// Its pool.
-        #[arg(value_parser = value::<Name>)]
-        pool: Name,
-        /// Its index in the pool.
-        index: usize,
-    },
-}
-
 /// A volume on the command line.
 #[derive(Args, Clone, Debug)]
 pub struct OfVolume {

@@ -125,7 +125,7 @@ fn pools_and_volumes_come_change_move_and_go() {
     assert!(said.contains("is in use"), "{said}");
     let drives = json(dir, "drive list");
     assert_eq!((drives.as_array().unwrap().len(), &drives[1]["health"]), (2, &"online".into()));
-    assert_eq!(json(dir, "drive show fast 1")["id"], drives[1]["id"]);
+    assert_eq!(json(dir, "drive show fast/1")["id"], drives[1]["id"]);
 
     json(dir, "volume create fast/a --size 1GiB --block-size 512");
     let (_, said) = failure(dir, "volume create fast/a --size 1GiB");

@@ -40,6 +40,8 @@ pub(super) struct Truth {
     pub sick: BTreeSet<usize>,
     /// Drives that forgot what was written to them, and were not made whole since: they seem sound.
     pub rotten: BTreeSet<usize>,
+    /// Drives that were put in the place of others, and may be blank as yet.
+    pub fresh: BTreeSet<usize>,
     /// A drive's contents of long ago.
     pub aside: Option<Aside>,
 }
@@ -51,6 +53,8 @@ pub(super) struct Aside {
     pub contents: SimulatedContents,
     /// The newest label of all drives at that time.
     epoch: u64,
+    /// Another drive has its place for sure.
+    pub is_former: bool,
 }
 
 /// An opening with some of what there is.
@@ -249,6 +253,9 @@ impl Media {
         let was_closed = self.closed.replace(false);
         self.believe_the_worst(attempt, was_closed);
         let drives = self.drives.iter().enumerate().filter(|(n, _)| !attempt.hidden.contains(n));
+        // One that was put in a place and got no label is nobody's drive.
+        let is_blank = |n: &usize| self.truth.borrow().fresh.contains(n);
+        let drives = drives.filter(|(n, drive)| !is_blank(n) || newest_label(drive).is_some());
         let drives = drives.map(|(_, drive)| Arc::new(Drive::Simulated(Arc::clone(drive))));
         let drives = drives.filter(|drive| drive.failure().is_none()).collect();
         let on = self.on();
@@ -352,7 +359,9 @@ impl Media {
         // More than it bears were never left out: nobody knows which of them were.
         let is_sure = truth.out.len() <= self.plan.shape.redundancy();
         let is_sound = |n: &usize| !is_sure || !truth.out.contains(n);
-        let drives = self.drives.iter().enumerate().filter(|(n, _)| is_sound(n));
+        let is_blank = |n: &usize, drive| truth.fresh.contains(n) && newest_label(drive).is_none();
+        let drives = self.drives.iter().enumerate();
+        let drives = drives.filter(|(n, drive)| is_sound(n) && !is_blank(n, drive));
         let drives = drives.map(|(_, drive)| Arc::new(Drive::Simulated(Arc::clone(drive))));
         if self.plan.shape.log == LogShape::Drives {
             return (drives.collect(), LogSpec::Drives);
@@ -375,6 +384,7 @@ impl Media {
         truth.rotten = &truth.rotten - &truth.out;
         truth.out = &truth.out | &truth.rotten;
         truth.replaced = &truth.replaced & &truth.out;
+        truth.fresh = &truth.fresh & &truth.out;
         (truth.between_logs, truth.unsure) = (false, false);
         // A zone of the log may lie where a drive was sick, until another has taken its place.
         if status.log.failed_devices > 0 {
@@ -402,7 +412,7 @@ impl Media {
         if truth.aside.is_none() || prng.below(3) == 0 {
             let n = usize64(prng.below(u64_of(self.drives.len())));
             let (contents, epoch) = (self.drives[n].contents(), self.newest_epoch());
-            truth.aside = Some(Aside { drive: n, contents, epoch });
+            truth.aside = Some(Aside { drive: n, contents, epoch, is_former: false });
         }
     }
 

@@ -7,7 +7,7 @@ use crate::rough::moment;
 use crate::shape::LogShape;
 use crate::store::Refusal;
 use engine::{DriveState, Kind, Pool, PoolStatus};
-use media::drive::SimulatedFaults;
+use media::drive::{SimulatedFaults, SimulatedOptions};
 use media::{Drive, Power, Simulated};
 use reactor::{sleep, spawn};
 use std::cell::{Cell, RefCell};
@@ -43,6 +43,7 @@ struct Shelf {
     stage: Rc<Cell<Stage>>,
     pool: Pool,
     drives: Vec<Arc<Simulated>>,
+    capacities: Vec<u64>,
     bears: usize,
     /// The log lies on them.
     log: bool,
@@ -50,6 +51,11 @@ struct Shelf {
     truth: Rc<RefCell<Truth>>,
     said: Rc<RefCell<Vec<String>>>,
     prng: Prng,
+    /// An operator takes drives out and replaces them; by what chance.
+    replaces: bool,
+    operator: Prng,
+    /// Of the next drive that is put in a place.
+    identity: u128,
     /// Drives that were given back, and are not whole as far as is known.
     coming: BTreeSet<usize>,
 }
@@ -62,12 +68,16 @@ impl Media {
             stage: Rc::clone(&self.stage),
             pool: pool.clone(),
             drives: self.drives.clone(),
+            capacities: self.plan.shape.drives.clone(),
             bears: self.plan.shape.redundancy(),
             log: self.plan.shape.log == LogShape::Drives,
             power: Arc::clone(&self.power),
             truth: Rc::clone(&self.truth),
             said: Rc::clone(&self.said),
             prng: Prng::new(self.plan.seed ^ 0x5eed_0bac_4000_0001 ^ u64_of(life) << 48),
+            replaces: self.plan.rough.is_some_and(|rough| rough.replaces),
+            operator: Prng::new(self.plan.seed ^ 0x5eed_0be7_d12e_0001 ^ u64_of(life) << 48),
+            identity: u128::from(self.plan.seed) << 64 | u128::from(u64_of(life) + 1) << 32,
             coming: BTreeSet::new(),
         };
         drop(spawn(shelf.turn_over()));
@@ -93,7 +103,7 @@ impl Shelf {
                 return;
             }
             match self.prng.below(3) {
-                0 if !returns => self.pull(&out),
+                0 if !returns => self.pull(&out).await,
                 _ => self.give_back(&out, &status).await,
             }
             sleep(moment(&mut self.prng, PAUSE)).await;
@@ -107,7 +117,7 @@ impl Shelf {
         if is_so && self.power.is_on() {
             self.note("all drives are whole".into());
             let mut truth = self.truth.borrow_mut();
-            (truth.out, truth.sick, truth.replaced) = Default::default();
+            (truth.out, truth.sick, truth.replaced, truth.fresh) = Default::default();
             self.stage.set(Stage::Whole);
         }
         is_so
@@ -145,6 +155,7 @@ impl Shelf {
                     truth.out.remove(&n);
                     truth.sick.remove(&n);
                     truth.replaced.remove(&n);
+                    truth.fresh.remove(&n);
                 }
                 DriveState::Rejoining => drop(self.coming.insert(n)),
                 DriveState::Failed | DriveState::Missing => {}
@@ -153,13 +164,14 @@ impl Shelf {
     }
 
     /// One more goes, or one that is coming.
-    fn pull(&mut self, out: &BTreeSet<usize>) {
+    async fn pull(&mut self, out: &BTreeSet<usize>) {
         let all: BTreeSet<usize> = (0..self.drives.len()).collect();
         let some = if out.len() < self.bears { &all - out } else { self.coming.clone() };
         let Some(n) = self.one_of(&some) else { return };
         let drive = &self.drives[n];
         let how = self.prng.below(4);
         match how {
+            _ if self.replaces && self.operator.below(4) == 0 => return self.take_out(n).await,
             0 => drive.set_hanging(true),
             1 => drive.refuse(media::Refusal {
                 operation: Some(media::Operation::Write),
@@ -176,6 +188,47 @@ impl Shelf {
         truth.sick.insert(n);
     }
 
+    /// An operator takes a drive out that works.
+    async fn take_out(&mut self, n: usize) {
+        // Whatever is answered, the labels may say so.
+        let mut truth = self.truth.borrow_mut();
+        truth.out.insert(n);
+        truth.sick.insert(n);
+        drop(truth);
+        self.coming.remove(&n);
+        let index = stdx::num::u16_of(n);
+        let taken = self.pool.fail_drive(index).await.map_err(|error| error.to_string());
+        self.note(format!("an operator takes drive {n} out: {taken:?}"));
+    }
+
+    /// An operator puts a drive in the place of one that is out: a new one, or what is there as it is.
+    async fn replace(&mut self, n: usize, is_new: bool) {
+        let drive = Arc::clone(&self.drives[n]);
+        if is_new {
+            let capacity = self.capacities[n];
+            let options = SimulatedOptions { capacity, ..Default::default() };
+            drive.restore(&Simulated::new(options).contents());
+        }
+        let mut truth = self.truth.borrow_mut();
+        truth.replaced.insert(n);
+        truth.fresh.insert(n);
+        drop(truth);
+        self.identity += 1;
+        let (index, id) = (stdx::num::u16_of(n), self.identity.to_le_bytes());
+        let put = self.pool.replace_drive(index, Arc::new(Drive::Simulated(drive)), id).await;
+        self.note(format!("drive {n} is replaced, by a new one: {is_new}: {put:?}"));
+        match put {
+            Ok(()) if self.power.is_on() => {
+                if let Some(aside) = &mut self.truth.borrow_mut().aside {
+                    aside.is_former |= aside.drive == n;
+                }
+                self.coming.insert(n);
+            }
+            Err(error) if error.kind == Kind::Full => self.stage.set(Stage::Worn),
+            Ok(()) | Err(_) => {}
+        }
+    }
+
     async fn give_back(&mut self, out: &BTreeSet<usize>, status: &PoolStatus) {
         let Some(n) = self.one_of(&(out - &self.coming)) else { return };
         let drive = Arc::clone(&self.drives[n]);
@@ -187,20 +240,35 @@ impl Shelf {
             // Nobody has noticed, so far.
             return;
         }
+        if self.replaces && self.operator.below(4) == 0 {
+            return self.replace(n, true).await;
+        }
+        if status.drives[n].retired {
+            let may = self.pool.let_return(stdx::num::u16_of(n)).await;
+            self.note(format!("drive {n} may return: {:?}", may.map_err(|e| e.to_string())));
+        }
         let aside = self.truth.borrow().aside.clone();
+        let mut is_former = false;
         if let Some(old) = aside.filter(|aside| aside.drive == n)
             && self.prng.below(2) == 0
         {
             self.note(format!("drive {n} is an old copy"));
             drive.restore(&old.contents);
             self.truth.borrow_mut().replaced.insert(n);
+            is_former = old.is_former;
         }
         match self.pool.rejoin(Arc::new(Drive::Simulated(drive))).await {
             Ok(_) => {
+                assert!(!is_former, "drive {n} is taken back, though another has its place");
                 self.note(format!("drive {n} is back"));
                 self.coming.insert(n);
             }
             Err(error) if !self.power.is_on() => drop(error),
+            // It is not of the pool any more, or has no label as yet.
+            Err(error) if error.kind == Kind::Missing => {
+                self.note(format!("drive {n} is not taken back: {error}"));
+                self.replace(n, false).await;
+            }
             Err(error) => {
                 if error.kind == Kind::Full {
                     self.stage.set(Stage::Worn);

@@ -44,6 +44,15 @@ impl Plan {
         self
     }
 
+    /// Where drives come and go, an operator replaces some.
+    #[must_use]
+    pub fn replace(mut self) -> Self {
+        if let Some(rough) = &mut self.rough {
+            rough.replaces = rough.returns;
+        }
+        self
+    }
+
     /// As it is on one reactor.
     #[must_use]
     pub fn alone(self) -> Self {

@@ -16,6 +16,7 @@ use crate::node::{Node, Options, Source};
 
 mod again;
 mod by_hand;
+mod replaced;
 mod returned;
 
 const NQN: &str = "nqn.2026-11.io.flashloom:a";

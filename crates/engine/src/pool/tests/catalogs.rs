@@ -35,6 +35,7 @@ impl Rig {
         let record = DriveRecord {
             id: [1; 16],
             mark: DriveMark::Online,
+            is_retired: false,
             since: 0,
             log_bytes: 0,
             au_count: 2,

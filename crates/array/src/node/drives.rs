@@ -1,0 +1,176 @@
+//! What an operator does with a pool's drives: takes them out, has them back, puts others in their places. The pool's
+//! volumes are served meanwhile, and changed.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use api::v1::{Drive, DriveReplacement, Kind, Severity};
+use api::value::PoolDrive;
+use engine::{DriveState, DriveStatus};
+
+use super::Node;
+use crate::jobs::Task;
+use crate::limits::DRIVE_LOOK;
+use crate::pools::{OpenPool, no_drive};
+use crate::{Error, Result};
+
+fn drive_of(pool: &engine::PoolStatus, of: &PoolDrive) -> Result<DriveStatus> {
+    pool.drives.get(usize::from(of.index)).cloned().ok_or_else(|| no_drive(of))
+}
+
+impl Node {
+    /// One drive of an open pool.
+    ///
+    /// # Errors
+    /// `NotFound`, `Failed` when the pool is not open.
+    pub fn drive(&self, of: &PoolDrive) -> Result<Drive> {
+        let status = self.pool(&of.pool)?.status;
+        let status = status.ok_or_else(|| {
+            Error::new(Kind::Failed, format!("pool {} is not open", of.pool))
+                .help(format!("`flashloom pool show {}` says why", of.pool))
+        })?;
+        let drive = status.drives.into_iter().nth(usize::from(of.index));
+        drive.ok_or_else(|| no_drive(of))
+    }
+
+    fn open_pool_of(&self, of: &PoolDrive) -> Result<Arc<OpenPool>> {
+        let pool = self.view().serving()?.pools.pool(&of.pool)?;
+        drive_of(&pool.status()?, of)?;
+        Ok(pool)
+    }
+
+    /// Takes a drive out of use. It stays out until it is asked for.
+    pub(super) fn take_drive_out(&self, of: &PoolDrive, task: &Task) -> Result<()> {
+        let pool = self.open_pool_of(of)?;
+        task.commit(0, 1, "takes it out")?;
+        retire(&pool, of)?;
+        let words = format!("drive {} of pool {} was taken out by an operator", of.index, of.pool);
+        self.events.record(Severity::Warning, words);
+        Ok(())
+    }
+
+    /// Takes a drive back that is out, and waits until it is whole.
+    pub(super) fn bring_drive_back(&self, of: &PoolDrive, task: &Task) -> Result<()> {
+        task.step(0, 2, "looks for it")?;
+        let pool = self.open_pool_of(of)?;
+        match drive_of(&pool.status()?, of)?.state {
+            DriveState::Online => {
+                let what = format!("drive {} of pool {} is in use", of.index, of.pool);
+                return Err(Error::new(Kind::Conflict, what).help("there is nothing to be done"));
+            }
+            // It came back by itself.
+            DriveState::Rejoining => return self.wait_until_whole(&pool, of, task, 1),
+            DriveState::Missing | DriveState::Failed => {}
+        }
+        pool.let_return(of.index)?;
+        let search = self.view().serving()?.pools.search(&of.pool)?;
+        let brought = search.bring(of.index);
+        let is_back = || drive_of(&pool.status()?, of).map(|drive| drive.state.is_written());
+        match brought {
+            Ok(path) => {
+                self.keep_place(of, &path)?;
+                let at = path.display();
+                let words =
+                    format!("drive {} of pool {} at {at} is made whole again", of.index, of.pool);
+                self.events.record(Severity::Info, words);
+            }
+            // It was let return, and did.
+            Err(_) if is_back()? => {}
+            Err(error) => return Err(error),
+        }
+        self.wait_until_whole(&pool, of, task, 1)
+    }
+
+    /// Puts another drive in the place of one, and waits until it is whole.
+    pub(super) fn put_drive(
+        &self,
+        of: &PoolDrive,
+        new: &DriveReplacement,
+        task: &Task,
+    ) -> Result<()> {
+        task.step(0, 3, "looks at the new drive")?;
+        let pool = self.open_pool_of(of)?;
+        self.check_no_pools(vec![new.drive.path.clone()], new.force)?;
+        let opener = self.view().serving()?.pools.opener();
+        let mut made_of = opener.new_drive(&new.drive, new.force)?;
+        let made = std::mem::take(&mut made_of.made);
+        let Some(member) = made_of.drives.pop() else { return Err(no_drive(of)) };
+        task.step(1, 3, "gives it the place")?;
+        // First: it is looked for there, should the node end once its labels are written.
+        let before = self.keep_place(of, &member.path)?;
+        if let Err(error) = pool.replace_drive(of.index, member.drive) {
+            self.keep_place(of, &before)?;
+            return Err(error);
+        }
+        made.keep();
+        if before != member.path {
+            pool.unlock(&before);
+        }
+        pool.moved(usize::from(of.index), member.path.clone(), made_of.locks.pop());
+        let words = format!(
+            "{} is drive {} of pool {} in place of {}, and is made whole",
+            member.path.display(),
+            of.index,
+            of.pool,
+            before.display()
+        );
+        self.events.record(Severity::Info, words);
+        self.wait_until_whole(&pool, of, task, 2)
+    }
+
+    /// Writes down where a drive is. Gives where it was.
+    fn keep_place(&self, of: &PoolDrive, path: &Path) -> Result<std::path::PathBuf> {
+        let (of, path) = (of.clone(), path.to_owned());
+        self.owner.ask(move |owned| {
+            let pools = owned.serving_mut()?.pools_mut();
+            let before = pools.place_drive(&of, path)?;
+            if let Err(error) = owned.keep() {
+                owned.serving_mut()?.pools_mut().place_drive(&of, before)?;
+                return Err(error);
+            }
+            Ok(before)
+        })
+    }
+
+    /// Waits until a drive is whole that is being made so. One that nobody waits for any more is out.
+    fn wait_until_whole(
+        &self,
+        pool: &OpenPool,
+        of: &PoolDrive,
+        task: &Task,
+        done: u32,
+    ) -> Result<()> {
+        let wanted = task.step(done, done + 1, "makes it whole");
+        loop {
+            let status = pool.status_in(DRIVE_LOOK)?;
+            let drive = drive_of(&status, of)?;
+            let failure = drive.rejoin.as_ref().and_then(|rejoin| rejoin.failure.clone());
+            match drive.state {
+                DriveState::Online => return Ok(()),
+                DriveState::Rejoining => {}
+                DriveState::Missing | DriveState::Failed => {
+                    let why = failure.unwrap_or_else(|| "it failed".to_owned());
+                    let what = format!("drive {} is not whole: {why}", of.index);
+                    return Err(Error::new(Kind::Failed, what)
+                        .help(format!("`flashloom drive show {of}` tells how it is")));
+                }
+            }
+            if wanted.is_err() || task.goes_on().is_err() {
+                retire(pool, of)?;
+                let what = format!("the job was cancelled: drive {} is out", of.index);
+                return Err(Error::new(Kind::Conflict, what)
+                    .help(format!("`flashloom drive rejoin {of}` makes it whole")));
+            }
+            if let Some(rejoin) = drive.rejoin {
+                let unit = status.layout.au_bytes;
+                task.moved(rejoin.done * unit, rejoin.units * unit);
+            }
+        }
+    }
+}
+
+fn retire(pool: &OpenPool, of: &PoolDrive) -> Result<()> {
+    pool.fail_drive(of.index).map_err(|error| {
+        error.help(format!("`flashloom drive list` tells what else pool {} lacks", of.pool))
+    })
+}

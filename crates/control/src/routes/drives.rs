@@ -1,0 +1,109 @@
+//! The paths of drives of pools.
+
+use std::sync::Arc;
+
+use api::v1::{Drive, DriveReplacement, Job, Problem};
+use api::value::{Name, PoolDrive};
+use array::jobs::Work;
+use array::node::Node;
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::jobs::answer;
+use super::{Shared, part};
+use crate::extract::{Answer, Asked, Document, Path, blocking};
+
+/// All paths of drives.
+pub fn api() -> OpenApiRouter<Arc<Node>> {
+    OpenApiRouter::new()
+        .routes(routes!(list_drives))
+        .routes(routes!(show_drive))
+        .routes(routes!(fail_drive))
+        .routes(routes!(rejoin_drive))
+        .routes(routes!(replace_drive))
+}
+
+/// Reads a drive's place in the path.
+fn drive_part((pool, index): &(String, String)) -> Answer<PoolDrive> {
+    part(&format!("{pool}/{index}"))
+}
+
+/// Does something to a drive, and answers with how it is then.
+async fn change(node: Arc<Node>, of: PoolDrive, work: Work, asked: Asked) -> Answer<Response> {
+    let there = Arc::clone(&node);
+    answer(node, work, asked, async move |_| {
+        let drive = blocking(move || there.drive(&of)).await?;
+        Ok(Json(drive).into_response())
+    })
+    .await
+}
+
+#[utoipa::path(get, path = "/v1/drives", tag = "drive", responses((status = 200, body = Vec<Drive>)))]
+async fn list_drives(State(node): Shared) -> Answer<Json<Vec<Drive>>> {
+    blocking(move || node.drives()).await.map(Json)
+}
+
+#[utoipa::path(
+    get, path = "/v1/pools/{pool}/drives/{index}", tag = "drive",
+    params(("pool" = Name, Path), ("index" = u16, Path)),
+    responses((status = 200, body = Drive), (status = "4XX", body = Problem))
+)]
+async fn show_drive(State(node): Shared, Path(of): Path<(String, String)>) -> Answer<Json<Drive>> {
+    let of = drive_part(&of)?;
+    blocking(move || node.drive(&of)).await.map(Json)
+}
+
+/// Takes a drive out of use, if the others have all that it has. It is not taken back before that is asked for.
+#[utoipa::path(
+    post, path = "/v1/pools/{pool}/drives/{index}/fail", tag = "drive",
+    params(("pool" = Name, Path), ("index" = u16, Path)),
+    responses(
+        (status = 200, body = Drive), (status = 202, body = Job), (status = "4XX", body = Problem)
+    )
+)]
+async fn fail_drive(
+    State(node): Shared,
+    asked: Asked,
+    Path(of): Path<(String, String)>,
+) -> Answer<Response> {
+    let of = drive_part(&of)?;
+    change(node, of.clone(), Work::FailDrive(of), asked).await
+}
+
+/// Takes a drive back that is out, where it is found, and makes it whole.
+#[utoipa::path(
+    post, path = "/v1/pools/{pool}/drives/{index}/rejoin", tag = "drive",
+    params(("pool" = Name, Path), ("index" = u16, Path)),
+    responses(
+        (status = 200, body = Drive), (status = 202, body = Job), (status = "4XX", body = Problem)
+    )
+)]
+async fn rejoin_drive(
+    State(node): Shared,
+    asked: Asked,
+    Path(of): Path<(String, String)>,
+) -> Answer<Response> {
+    let of = drive_part(&of)?;
+    change(node, of.clone(), Work::RejoinDrive(of), asked).await
+}
+
+/// Puts another drive in a place, and makes it whole. The one that was there is taken out first if it works.
+#[utoipa::path(
+    post, path = "/v1/pools/{pool}/drives/{index}/replace", tag = "drive",
+    params(("pool" = Name, Path), ("index" = u16, Path)), request_body = DriveReplacement,
+    responses(
+        (status = 200, body = Drive), (status = 202, body = Job), (status = "4XX", body = Problem)
+    )
+)]
+async fn replace_drive(
+    State(node): Shared,
+    asked: Asked,
+    Path(of): Path<(String, String)>,
+    Document(new): Document<DriveReplacement>,
+) -> Answer<Response> {
+    let of = drive_part(&of)?;
+    change(node, of.clone(), Work::ReplaceDrive(of, new), asked).await
+}

@@ -1,0 +1,122 @@
+//! Commands about drives of pools, which speak to the running daemon.
+
+use api::v1::{Drive, DriveHealth, DriveRejoin, DriveReplacement};
+use api::value::{DrivePath, Size};
+use comfy_table::Table;
+use control::Client;
+use control::client::{Asking, Begun};
+
+use crate::cli::{DriveVerb, Global, JobArgs, OfDrive};
+use crate::exit::Outcome;
+use crate::jobs::follow;
+use crate::manage::{ask, whole};
+use crate::output::{facts, or_dash, print, table};
+
+/// `flashloom drive ...`
+pub fn drive(global: &Global, verb: DriveVerb) -> Outcome {
+    match verb {
+        DriveVerb::List => {
+            let all = ask(global, async |client| client.drives().await)?;
+            print(global.output, &all, |all| drive_table(all))
+        }
+        DriveVerb::Show { of } => {
+            let drive = ask(global, async |client| client.drive(&of.drive).await)?;
+            print(global.output, &drive, drive_facts)
+        }
+        DriveVerb::Fail { of, how } => {
+            change(global, &of, &how, async |client: Client, asking: Asking| {
+                client.begin_fail_drive(&of.drive, &asking).await
+            })
+        }
+        DriveVerb::Rejoin { of, how } => {
+            change(global, &of, &how, async |client: Client, asking: Asking| {
+                client.begin_rejoin_drive(&of.drive, &asking).await
+            })
+        }
+        DriveVerb::Replace { of, new, force, how } => {
+            let drive = match DrivePath::memory(&new.path) {
+                Some(_) => new,
+                None => DrivePath { path: whole(&new.path)?, ..new },
+            };
+            let new = DriveReplacement { drive, force };
+            change(global, &of, &how, async |client: Client, asking: Asking| {
+                client.begin_replace_drive(&of.drive, &new, &asking).await
+            })
+        }
+    }
+}
+
+/// Has something be done to a drive, and prints how it is then.
+fn change<F>(
+    global: &Global,
+    of: &OfDrive,
+    how: &JobArgs,
+    begin: impl FnOnce(Client, Asking) -> F,
+) -> Outcome
+where
+    F: Future<Output = control::client::Result<Begun<Drive>>>,
+{
+    let outcome = async |client: Client, _| client.drive(&of.drive).await;
+    let drive = follow(global, how, begin, outcome)?;
+    drive.map_or(Ok(()), |drive| print(global.output, &drive, drive_facts))
+}
+
+/// A drive's health, with how far it is being made whole.
+pub fn health(drive: &Drive) -> String {
+    let health = drive.health.name();
+    match &drive.rejoin {
+        Some(rejoin) if drive.health == DriveHealth::Rejoining => {
+            let size = |units: u64| Size::new(units * rejoin.unit_bytes);
+            format!("{health}, {} of {}", size(rejoin.done), size(rejoin.units))
+        }
+        _ if drive.retired => format!("{health} (by an operator)"),
+        Some(DriveRejoin { failure: Some(why), .. }) if drive.health != DriveHealth::Online => {
+            format!("{health} ({why})")
+        }
+        _ => health.to_owned(),
+    }
+}
+
+fn drive_table(all: &[Drive]) -> Table {
+    let header = ["pool", "drive", "path", "health", "size", "read", "written", "errors"];
+    let mut table = table(&header, &[1, 4, 5, 6, 7]);
+    for drive in all {
+        let counters = drive.counters;
+        let errors = counters.read_errors + counters.write_errors + counters.corrupt;
+        table.add_row([
+            drive.pool.to_string(),
+            drive.index.to_string(),
+            or_dash(drive.path.as_ref()),
+            health(drive),
+            Size::new(drive.size).to_string(),
+            Size::new(counters.bytes_read).to_string(),
+            Size::new(counters.bytes_written).to_string(),
+            errors.to_string(),
+        ]);
+    }
+    table
+}
+
+fn drive_facts(drive: &Drive) -> Table {
+    let counters = drive.counters;
+    let count = |name: &str, value: u64| (name.to_owned(), value.to_string());
+    facts([
+        ("pool".to_owned(), drive.pool.to_string()),
+        ("drive".to_owned(), drive.index.to_string()),
+        ("path".to_owned(), or_dash(drive.path.as_ref())),
+        ("id".to_owned(), drive.id.to_string()),
+        ("health".to_owned(), health(drive)),
+        ("size".to_owned(), Size::new(drive.size).to_string()),
+        count("reads", counters.reads),
+        count("writes", counters.writes),
+        ("read".to_owned(), Size::new(counters.bytes_read).to_string()),
+        ("written".to_owned(), Size::new(counters.bytes_written).to_string()),
+        count("read errors", counters.read_errors),
+        count("write errors", counters.write_errors),
+        count("corrupt blocks", counters.corrupt),
+        count("reconstructed blocks", counters.reconstructed),
+        count("repaired blocks", counters.repaired),
+        count("timeouts", counters.timeouts),
+        count("slow reads", counters.slow),
+    ])
+}

@@ -46,7 +46,7 @@ impl Pages {
 
     /// Reads metadata blocks in adjacent slots, wherever they are by now.
     async fn read_blocks(&self, first: Location, crcs: &[u32], out: &mut [u8]) -> Result<()> {
-        let info: Option<Rc<SegmentInfo>> = self.writer.table.borrow().info(first).map(Rc::clone);
+        let info: Option<Rc<SegmentInfo>> = self.writer.table().info(first).map(Rc::clone);
         let nowhere = || {
             Error::new(Kind::Corrupt, format!("metadata is said to be at {first:?}, of no segment"))
         };
@@ -68,7 +68,7 @@ impl Pages {
             let out = &mut out[range.start * BLOCK..range.end * BLOCK];
             self.reads.set(self.reads.get() + 1);
             let slot = first.offset(at).slot();
-            self.writer.segments.read(&info, slot, &crcs[range], out).await?;
+            self.writer.segments().read(&info, slot, &crcs[range], out).await?;
             at = end;
         }
         Ok(())
@@ -98,7 +98,7 @@ impl map::Pages for Rc<Pages> {
         match at.name() {
             None => {
                 let times = if canary::has(Canary::CountsDownTwice) { 2 } else { 1 };
-                self.writer.table.borrow_mut().drop_live(at, times * blocks);
+                self.writer.table_mut().drop_live(at, times * blocks);
             }
             // What it referred to may have no other reference.
             Some(_) => self.unreferred(u64::from(blocks)),

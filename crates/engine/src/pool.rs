@@ -79,7 +79,7 @@ struct Inner {
     common: Arc<Common>,
     /// The ways to its shards.
     handles: Arc<[ShardHandle]>,
-    volumes: RefCell<BTreeMap<String, Arc<volume::State>>>,
+    volumes: RefCell<BTreeMap<String, Arc<volume::state::State>>>,
     /// One change of the volumes at a time.
     changing: Semaphore,
     /// One change of the log's devices at a time.
@@ -217,11 +217,11 @@ impl Pool {
         // Writers that passed that check before are refused where they append: nothing is
         // acknowledged that the drain would not carry to the drives.
         let drain = |shard: Rc<Shard>| async move {
-            shard.log.refuse();
+            shard.base.log.refuse();
             if canary::skips(Step::CloseDrains) {
                 return Ok(());
             }
-            shard.drain().await
+            shard.destage.drain().await
         };
         let mut done = self.each(drain).await.map(drop);
         self.stop().await;

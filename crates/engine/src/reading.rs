@@ -11,7 +11,7 @@ use stdx::num::u64_of;
 use crate::error::Result;
 use crate::lent::Lent;
 use crate::shard::{Outcome, Shard};
-use crate::volume::State;
+use crate::volume::state::State;
 
 /// What became of a read in the call that began it.
 #[derive(Debug)]
@@ -46,21 +46,21 @@ pub fn begin<B: DerefMut<Target = [u8]> + 'static>(
     length: usize,
     memory: impl FnOnce() -> Option<B>,
 ) -> Begun<B> {
-    let Some(plan) = shard.resolve_bytes(volume, offset, length) else { return Begun::Not };
-    let plan = match shard.lend(plan) {
+    let Some(plan) = shard.front.resolve_bytes(volume, offset, length) else { return Begun::Not };
+    let plan = match shard.front.lend(plan) {
         Ok(lent) => return Begun::Lent(lent),
         Err(plan) => plan,
     };
     let Some(mut memory) = memory() else {
-        shard.keep_plan(plan);
+        shard.front.keep_plan(plan);
         return Begun::Not;
     };
-    match shard.copy_known(plan, &mut memory[..length]) {
+    match shard.front.copy_known(plan, &mut memory[..length]) {
         Outcome::Done => Begun::Done(memory),
         Outcome::Wait(plan) => {
             let volume = Arc::clone(volume);
             Begun::Wait(Reading(Box::pin(async move {
-                shard.fetch(plan, &mut memory[..length]).await?;
+                shard.front.fetch(plan, &mut memory[..length]).await?;
                 // What was taken from the volume meanwhile has read as zeroes.
                 volume.check(offset, u64_of(length))?;
                 Ok(memory)

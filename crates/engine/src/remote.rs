@@ -24,7 +24,7 @@ pub use queue::RequestQueue;
 use reactor::duplex::End;
 
 use crate::error::{Error, Kind, Result};
-use crate::volume::State;
+use crate::volume::state::State;
 
 /// What is asked of the shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

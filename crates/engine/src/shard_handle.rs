@@ -21,7 +21,7 @@ use crate::remote::reception::Reception;
 use crate::remote::server;
 use crate::remote::{Operation, RequestQueue, gone};
 use crate::shard::{Copy, Outcome, Shard};
-use crate::volume::State;
+use crate::volume::state::State;
 use crate::writing::{Way, Writing};
 
 /// Where a reactor keeps a shard: a place, and a number by which another shard in the same place of
@@ -120,7 +120,7 @@ impl ShardHandle {
     /// As [`Volume::read`](crate::Volume::read).
     pub async fn read(&self, volume: &Arc<State>, offset: u64, out: &mut [u8]) -> Result<()> {
         match here(self.key) {
-            Some(shard) => shard.read_bytes(volume, offset, out).await,
+            Some(shard) => shard.front.read_bytes(volume, offset, out).await,
             None => {
                 let (operation, length) = (Operation::Read, u64_of(out.len()));
                 let call = Call { operation, volume, source: None, offset, length, data: &[] };
@@ -148,14 +148,14 @@ impl ShardHandle {
     #[must_use]
     pub fn look_ahead(&self, block: BlockKey) -> bool {
         let shard = here(self.key);
-        shard.inspect(|shard| shard.log.look_ahead(block)).is_some()
+        shard.inspect(|shard| shard.base.log.look_ahead(block)).is_some()
     }
 
     /// The records of the shard's log that are not on the drives yet, by sequence: the first, and the one after
     /// the last. `None` on another reactor.
     #[must_use]
     pub fn uncarried(&self) -> Option<Range<u64>> {
-        here(self.key).map(|shard| shard.log.tail()..shard.log.head())
+        here(self.key).map(|shard| shard.base.log.tail()..shard.base.log.head())
     }
 
     /// As [`Volume::begin_write`](crate::Volume::begin_write). `None` on another reactor.
@@ -167,7 +167,7 @@ impl ShardHandle {
         data: &[u8],
     ) -> Option<Result<Outcome<Writing>>> {
         let shard = here(self.key)?;
-        Some(match shard.begin_write(volume, offset, data) {
+        Some(match shard.front.begin_write(volume, offset, data) {
             Ok(Outcome::Done) => Ok(Outcome::Done),
             Ok(Outcome::Wait(rest)) => Ok(Outcome::Wait(Writing(Way::Here(shard, rest)))),
             Err(error) => Err(error),
@@ -180,7 +180,7 @@ impl ShardHandle {
     /// As [`Volume::write`](crate::Volume::write).
     pub async fn write(&self, volume: &Arc<State>, offset: u64, data: &[u8]) -> Result<()> {
         match here(self.key) {
-            Some(shard) => shard.write_bytes(volume, offset, data).await,
+            Some(shard) => shard.front.write_bytes(volume, offset, data).await,
             None => self.send_write(volume, offset, data).await,
         }
     }
@@ -200,7 +200,7 @@ impl ShardHandle {
     /// As [`Volume::deallocate`](crate::Volume::deallocate).
     pub async fn punch(&self, volume: &Arc<State>, offset: u64, length: u64) -> Result<()> {
         match here(self.key) {
-            Some(shard) => shard.punch_bytes(volume, offset, length).await,
+            Some(shard) => shard.front.punch_bytes(volume, offset, length).await,
             None => {
                 let operation = Operation::Punch;
                 let call = Call { operation, volume, source: None, offset, length, data: &[] };
@@ -216,7 +216,7 @@ impl ShardHandle {
     /// As [`Volume::copy_from`](crate::Volume::copy_from).
     pub async fn copy(&self, to: &Arc<State>, from: &Arc<State>, copy: Copy) -> Result<()> {
         match here(self.key) {
-            Some(shard) => Box::pin(shard.copy_bytes(to, from, copy)).await,
+            Some(shard) => Box::pin(shard.front.copy_bytes(to, from, copy)).await,
             None => {
                 let Copy { from: first, to: offset, length } = copy;
                 let (operation, source) = (Operation::Copy { from: first }, Some(from));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use reactor::across::Lock;
 
 use crate::address::View;
-use crate::volume::State;
+use crate::volume::state::State;
 
 /// Blocks with contents by view, of one shard.
 pub type Counts = BTreeMap<View, u64>;

@@ -4,24 +4,22 @@
 //! goes to the shard that has its blocks, wherever that is, and one whose blocks several have goes to
 //! all of them at once.
 
+pub mod state;
+
 use std::ops::DerefMut;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use stdx::num::{u64_of, usize64};
 
-use crate::address::{BLOCK, Key, View};
+use crate::address::{BLOCK, Key};
 use crate::common::Common;
 use crate::error::{Error, Kind, Result};
-use crate::format::catalog::Object;
 use crate::reading::Begun;
 use crate::shard::{Copy, Outcome};
 use crate::shard_handle::ShardHandle;
 use crate::writing::{Way, Writing};
-use reactor::across::Lock;
 use reactor::join_all;
-
-pub const BLOCK_BYTES: u64 = BLOCK as u64;
+use state::{BLOCK_BYTES, State};
 
 /// Blocks next to each other that belong to one shard.
 const CHUNK_BLOCKS: u64 = 256;
@@ -35,93 +33,6 @@ const CONTENTS_BYTES: u64 = 256 << 10;
 pub fn shard_of(placement: u32, block: u64, shards: usize) -> usize {
     let chunk = block / CHUNK_BLOCKS + u64::from(placement);
     usize64(chunk % u64_of(shards))
-}
-
-/// Nobody knows how many: no volume has so many blocks.
-const UNCOUNTED: u64 = u64::MAX;
-
-/// What all users of a volume share. Changes when the volume does.
-#[derive(Debug)]
-pub struct State {
-    pub view: View,
-    /// Which shards its blocks are of follows from it.
-    placement: u32,
-    pub id: [u8; 16],
-    pub name: Lock<String>,
-    bytes: AtomicU64,
-    /// Blocks that have contents, as of the last count; [`UNCOUNTED`] before the first.
-    used: AtomicU64,
-    pub block_size: u32,
-    /// Set when the volume or its pool went: whoever still holds it is told.
-    gone: AtomicBool,
-    /// Set once the pool could not keep what it was given.
-    failed: AtomicBool,
-}
-
-impl State {
-    #[must_use]
-    pub fn new(volume: &Object) -> Self {
-        Self {
-            view: volume.view,
-            placement: volume.placement,
-            id: volume.id,
-            name: Lock::new(volume.name.to_string()),
-            bytes: AtomicU64::new(volume.bytes),
-            used: AtomicU64::new(UNCOUNTED),
-            block_size: volume.block_size,
-            gone: AtomicBool::new(false),
-            failed: AtomicBool::new(false),
-        }
-    }
-
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Acquire)
-    }
-
-    pub fn set_bytes(&self, bytes: u64) {
-        self.bytes.store(bytes, Ordering::Release);
-    }
-
-    /// Bytes that have contents, as of the last count; `None` before the first.
-    #[must_use]
-    pub fn used(&self) -> Option<u64> {
-        let blocks = self.used.load(Ordering::Acquire);
-        (blocks != UNCOUNTED).then(|| blocks.saturating_mul(BLOCK_BYTES).min(self.bytes()))
-    }
-
-    /// So many blocks have contents.
-    pub fn set_used(&self, blocks: u64) {
-        self.used.store(blocks, Ordering::Release);
-    }
-
-    /// From now on every request is refused.
-    pub fn close(&self) {
-        self.gone.store(true, Ordering::Release);
-    }
-
-    /// Whether users write less than whole blocks as a matter of course.
-    #[must_use]
-    pub fn has_small_blocks(&self) -> bool {
-        u64::from(self.block_size) < BLOCK_BYTES
-    }
-
-    /// Refuses what is outside of the volume, and everything once it is gone.
-    ///
-    /// # Errors
-    /// `Gone`, `OutOfRange`.
-    pub fn check(&self, offset: u64, len: u64) -> Result<()> {
-        if self.gone.load(Ordering::Acquire) {
-            return Err(Error::new(Kind::Gone, "the volume was closed or deleted"));
-        }
-        match offset.checked_add(len) {
-            Some(end) if end <= self.bytes() => Ok(()),
-            _ => {
-                let context = format!("{len} bytes at {offset} are not inside the volume");
-                Err(Error::new(Kind::OutOfRange, context))
-            }
-        }
-    }
 }
 
 /// An open volume. Cloning shares it; used from any reactor.
@@ -195,7 +106,7 @@ impl Volume {
     /// Whether the pool could not keep what it was given.
     #[must_use]
     pub fn has_failed(&self) -> bool {
-        self.state.failed.load(Ordering::Relaxed)
+        self.state.has_failed()
     }
 
     /// Whether the pool lost more than its redundancy bears, or was let go of since: what failed then may be done once it
@@ -208,7 +119,7 @@ impl Volume {
     /// Passes a result on, having noted what it says of the volume.
     fn noted<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(Error { kind: Kind::Failed, .. }) = result {
-            self.state.failed.store(true, Ordering::Relaxed);
+            self.state.note_failed();
         }
         result
     }
@@ -216,7 +127,7 @@ impl Volume {
     /// The shard that the byte at `offset` belongs to.
     fn shard(&self, offset: u64) -> &ShardHandle {
         let block = offset / BLOCK_BYTES;
-        &self.shards[shard_of(self.state.placement, block, self.shards.len())]
+        &self.shards[shard_of(self.state.placement(), block, self.shards.len())]
     }
 
     /// How many of `len` bytes from `offset` on belong to the shard of the first.
@@ -318,7 +229,9 @@ impl Volume {
         data: &[u8],
     ) -> Result<()> {
         let done = match &mut writing.0 {
-            Way::Here(shard, rest) => shard.finish_write(rest, &self.state, offset, data).await,
+            Way::Here(shard, rest) => {
+                shard.front.finish_write(rest, &self.state, offset, data).await
+            }
             Way::Elsewhere => self.write_pieces(offset, data).await,
         };
         self.noted(done)
@@ -489,8 +402,9 @@ impl Volume {
 
     /// Whether a piece can be copied without its contents: whole blocks of one shard.
     fn can_share(&self, source: &Self, from: u64, to: u64, piece: u64) -> bool {
-        let shard =
-            |of: &Self, at: u64| shard_of(of.state.placement, at / BLOCK_BYTES, self.shards.len());
+        let shard = |of: &Self, at: u64| {
+            shard_of(of.state.placement(), at / BLOCK_BYTES, self.shards.len())
+        };
         (from | to | piece).is_multiple_of(BLOCK_BYTES) && shard(self, to) == shard(source, from)
     }
 

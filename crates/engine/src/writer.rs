@@ -5,7 +5,9 @@
 //! and after a crash; they only use segments that a checkpoint has named, so that recovery knows
 //! where to look. Metadata is found through the root, needs neither, and so can always be written.
 
-use std::cell::{Cell, RefCell};
+mod stripes;
+
+use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,7 +21,7 @@ use crate::error::{Error, Kind, Result};
 use crate::limits::{RECLAIM_RESERVE, STRIPES_IN_FLIGHT};
 use crate::log::Reference;
 use crate::segment::{Owner, SegmentInfo, Segments, Stream, StripeBuilder, StripeHeader};
-use crate::table::{Segment, State, Table};
+use crate::table::Table;
 
 /// The segment a stream fills, and the stripe it gathers.
 struct Open {
@@ -34,11 +36,11 @@ const UNORDERED: u64 = 0;
 
 /// Gathers blocks into stripes and writes them.
 pub struct Writer {
-    pub pool: [u8; 16],
-    pub shard: u16,
-    pub segments: Segments,
-    pub table: Rc<RefCell<Table>>,
-    pub common: Arc<Common>,
+    pool: [u8; 16],
+    shard: u16,
+    segments: Segments,
+    table: RefCell<Table>,
+    common: Arc<Common>,
     geometry: raid::Geometry,
     open: [RefCell<Option<Open>>; 3],
     /// One task at a time changes a stream's stripe or segment.
@@ -66,9 +68,9 @@ pub struct Writer {
     log: Cell<LogMark>,
     failure: RefCell<Option<String>>,
     /// Raised when a stripe was written, or one failed, or segments arrived.
-    pub progress: Signal,
+    progress: Signal,
     /// Raised when more reserved segments are needed.
-    pub hungry: Signal,
+    hungry: Signal,
     starving: Cell<bool>,
 }
 
@@ -93,7 +95,7 @@ pub struct Parts {
     pub pool: [u8; 16],
     pub shard: u16,
     pub segments: Segments,
-    pub table: Rc<RefCell<Table>>,
+    pub table: Table,
     pub common: Arc<Common>,
     pub geometry: raid::Geometry,
     /// The pool's epoch.
@@ -111,7 +113,7 @@ impl Writer {
             pool: parts.pool,
             shard: parts.shard,
             segments: parts.segments,
-            table: parts.table,
+            table: RefCell::new(parts.table),
             common: parts.common,
             geometry: parts.geometry,
             open: Default::default(),
@@ -132,6 +134,52 @@ impl Writer {
             hungry: Signal::new(),
             starving: Cell::new(false),
         }
+    }
+
+    #[must_use]
+    pub const fn pool(&self) -> [u8; 16] {
+        self.pool
+    }
+
+    #[must_use]
+    pub const fn shard(&self) -> u16 {
+        self.shard
+    }
+
+    #[must_use]
+    pub const fn segments(&self) -> &Segments {
+        &self.segments
+    }
+
+    pub fn table(&self) -> Ref<'_, Table> {
+        self.table.borrow()
+    }
+
+    /// To change it, in one step.
+    pub fn table_mut(&self) -> RefMut<'_, Table> {
+        self.table.borrow_mut()
+    }
+
+    /// Waits until `done`, which is looked at when a stripe was written, or one failed, or segments arrived, or
+    /// [records were handed over](Self::note_progress).
+    pub async fn until_progress(&self, done: impl FnMut() -> bool) {
+        self.progress.until(done).await;
+    }
+
+    /// Records of the log were put into stripes.
+    pub fn note_progress(&self) {
+        self.progress.raise();
+    }
+
+    /// Waits until a checkpoint is to reserve more segments, or `done`.
+    pub async fn until_hungry(&self, done: impl Fn() -> bool) {
+        self.hungry.until(|| done() || self.starving.get()).await;
+    }
+
+    /// Has whoever waits look again.
+    pub fn wake_all(&self) {
+        self.hungry.raise();
+        self.progress.raise();
     }
 
     #[must_use]
@@ -220,12 +268,6 @@ impl Writer {
     pub fn starve(&self) {
         self.starving.set(true);
         self.hungry.raise();
-    }
-
-    /// Whether the task that takes checkpoints should reserve more segments.
-    #[must_use]
-    pub fn is_hungry(&self) -> bool {
-        self.starving.get()
     }
 
     /// Has a checkpoint reserve more segments when few are left.
@@ -339,9 +381,9 @@ impl Writer {
 
     /// A block of metadata that may not be on its drives yet.
     #[must_use]
-    pub fn pending(&self, at: Location) -> Option<std::cell::Ref<'_, [u8]>> {
+    pub fn pending(&self, at: Location) -> Option<Ref<'_, [u8]>> {
         let pending = self.pending.borrow();
-        std::cell::Ref::filter_map(pending, |pending| pending.get(&at).map(|block| &**block)).ok()
+        Ref::filter_map(pending, |pending| pending.get(&at).map(|block| &**block)).ok()
     }
 
     /// Makes all metadata durable that was appended so far.
@@ -405,111 +447,5 @@ impl Writer {
             self.submit(stream).await;
         }
         Ok(())
-    }
-
-    /// Makes room: the stripe is given to be written, the next one begun. False where that takes a segment and
-    /// there is none.
-    async fn next_stripe(self: &Rc<Self>, stream: Stream) -> Result<bool> {
-        if self.has_partial(stream) {
-            self.submit(stream).await;
-        }
-        let place = &self.open[index(stream)];
-        let spent =
-            |open: &mut Open| open.builder.is_none() && open.next >= open.info.geometry.stripes();
-        let ended = place.borrow_mut().take_if(spent);
-        if let Some(ended) = ended {
-            self.table.borrow_mut().seal(ended.info.id);
-        }
-        if place.borrow().is_none() {
-            let Some(info) = self.open_segment(stream)? else { return Ok(false) };
-            self.segments.write_member_headers(&info).await.inspect_err(|e| self.fail(e))?;
-            *place.borrow_mut() = Some(Open { info, builder: None, next: 0 });
-        }
-        let next = place.borrow().as_ref().map(|open| (Rc::clone(&open.info), open.next));
-        if let Some((info, stripe)) = next {
-            let builder = self.segments.begin(info, stripe).await;
-            if let Some(open) = place.borrow_mut().as_mut() {
-                open.builder = Some(builder);
-                open.next = stripe + 1;
-            }
-        }
-        Ok(true)
-    }
-
-    fn open_segment(&self, stream: Stream) -> Result<Option<Rc<SegmentInfo>>> {
-        if stream == Stream::Metadata {
-            return self.open_for_metadata().map(Some);
-        }
-        let opened = self.table.borrow_mut().open(stream, kept_from(stream));
-        self.look_for_hunger();
-        Ok(opened)
-    }
-
-    /// Metadata takes what is free, and where nothing is, what was kept for contents: without it
-    /// nothing could ever be won back.
-    fn open_for_metadata(&self) -> Result<Rc<SegmentInfo>> {
-        if !self.has_spare() {
-            // What died since the last checkpoint comes back with the next.
-            self.starve();
-        }
-        let Some(info) = self.allocate(Stream::Metadata) else {
-            let reserved = self.table.borrow_mut().open(Stream::Metadata, 0);
-            return reserved.ok_or_else(|| Error::new(Kind::Full, "no space is left for metadata"));
-        };
-        let info = Rc::new(info);
-        self.table.borrow_mut().insert(Segment::new(Rc::clone(&info), State::Open));
-        Ok(info)
-    }
-
-    /// Gives the stream's stripe to be written, in the background.
-    async fn submit(self: &Rc<Self>, stream: Stream) {
-        self.in_flight.acquire(1).await;
-        let builder = {
-            let mut open = self.open[index(stream)].borrow_mut();
-            open.as_mut().and_then(|open| open.builder.take())
-        };
-        let Some(mut builder) = builder else { return self.in_flight.release(1) };
-        builder.note_log(self.log.get());
-        let sequence = if stream == Stream::Metadata {
-            self.metadata_in_flight.set(self.metadata_in_flight.get() + 1);
-            UNORDERED
-        } else {
-            self.sequence.set(self.sequence.get() + 1);
-            self.sequence.get()
-        };
-        let info = Rc::clone(builder.info());
-        self.table.borrow_mut().stripe_begun(info.id);
-        let this = Rc::clone(self);
-        reactor::spawn_behind(async move {
-            let done = this.segments.write(builder.seal(sequence).await).await;
-            this.in_flight.release(1);
-            this.dirty.borrow_mut().insert(info.id, info);
-            match done {
-                Ok(header) if header.sequence == UNORDERED => this.metadata_written(&header),
-                Ok(header) => this.stripe_written(header),
-                Err(error) => this.fail(&error),
-            }
-            this.progress.raise();
-        });
-    }
-
-    fn metadata_written(&self, header: &StripeHeader) {
-        self.metadata_in_flight.set(self.metadata_in_flight.get() - 1);
-        self.table.borrow_mut().stripe_applied(header.segment, None);
-        let mut pending = self.pending.borrow_mut();
-        for record in header.placed() {
-            for at in 0..stdx::num::u32_of(record.crcs.len()) {
-                pending.remove(&record.location.offset(at));
-            }
-        }
-    }
-
-    fn stripe_written(&self, header: StripeHeader) {
-        let mut early = self.early.borrow_mut();
-        early.insert(header.sequence, header);
-        while let Some(header) = early.remove(&(self.written.get() + 1)) {
-            self.written.set(header.sequence);
-            self.ready.borrow_mut().push_back(header);
-        }
     }
 }

@@ -11,7 +11,7 @@ pub struct Patience {
     refused: Cell<Option<Nanos>>,
     ended: Cell<bool>,
     /// Raised when one found no space, when it need not wait any more, and when all is over.
-    pub changed: Signal,
+    changed: Signal,
 }
 
 /// A write waiting.
@@ -55,6 +55,16 @@ impl Patience {
     /// When the latest of those that found no space was tried.
     pub const fn last_refused(&self) -> Option<Nanos> {
         self.refused.get()
+    }
+
+    /// Waits until `done`, which is looked at whenever something here changed.
+    pub async fn until(&self, done: impl FnMut() -> bool) {
+        self.changed.until(done).await;
+    }
+
+    /// Has whoever waits look again.
+    pub fn wake(&self) {
+        self.changed.raise();
     }
 
     /// No write waits any longer.

@@ -21,6 +21,7 @@ use crate::map::{Map, MapLimits};
 use crate::pages::Pages;
 use crate::recover;
 use crate::segment::Segments;
+use crate::shard::checkpoint::Last;
 use crate::shard::{self, Shard};
 use crate::shard_handle::{ShardHandle, run_on};
 use crate::space::Space;
@@ -150,7 +151,7 @@ impl Frame {
             pool: self.label.pool,
             shard,
             segments,
-            table: Rc::new(std::cell::RefCell::new(table)),
+            table,
             common: Arc::clone(&self.common),
             geometry: self.geometry,
             epoch: self.common.superblock.label().epoch,
@@ -267,11 +268,9 @@ impl Frame {
             common: Arc::clone(&self.common),
             map: Map::new(Rc::clone(&pages), self.map_limits()),
             pages,
-            cut: 0,
-            generation: 0,
-            manifest_blocks: Vec::new(),
+            last: Last::default(),
         }));
-        made.checkpoint().await?;
+        made.checkpoints.take().await?;
         made.start();
         Ok(made)
     }
@@ -314,12 +313,12 @@ impl Frame {
         };
         let log = self.begin_log(shard, log).await?;
         let opened = self.shard(log, segments, &mut rolled, found, shard)?;
-        opened.counters.lost.set(lost);
+        opened.reclaim.note_lost(lost);
         for header in &rolled.headers {
-            opened.learn(header).await?;
+            opened.keeper.learn(header).await?;
         }
         opened.start();
-        if let Err(error) = opened.flush_opened().await {
+        if let Err(error) = opened.keeper.flush_opened().await {
             opened.stop().await;
             return Err(error);
         }
@@ -345,9 +344,11 @@ impl Frame {
             common: Arc::clone(&self.common),
             pages,
             map,
-            cut: found.manifest.cut,
-            generation: found.root.generation,
-            manifest_blocks: found.blocks,
+            last: Last {
+                cut: found.manifest.cut,
+                generation: found.root.generation,
+                manifest_blocks: found.blocks,
+            },
         })))
     }
 

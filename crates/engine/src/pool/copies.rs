@@ -134,7 +134,7 @@ impl Pool {
             let (common, label, candidate) =
                 (Arc::clone(&shards), label.clone(), candidate.clone());
             async move {
-                let number = shard.writer.shard;
+                let number = shard.base.writer.shard();
                 let place = match &candidate {
                     Candidate::Memory(pmem) => Place::Memory(area_of(&label, pmem, number)),
                     Candidate::Drive(index) => {
@@ -143,7 +143,7 @@ impl Pool {
                         Place::Zone(zone.ok_or_else(gone)?)
                     }
                 };
-                shard.log.join(Joining { tenant, drive, place }).await
+                shard.base.log.join(Joining { tenant, drive, place }).await
             }
         };
         match self.each(join).await {

@@ -163,7 +163,7 @@ impl Pool {
         superblock.write_labels(|_| ()).await?;
         // What lies beside the labels may be gone with them. It is on other drives too, and written again anyhow.
         let _ = superblock.spread_catalog().await;
-        let _ = self.each(|shard| async move { shard.checkpoint().await }).await;
+        let _ = self.each(|shard| async move { shard.checkpoints.take().await }).await;
         for index in bare.iter().filter(|&&index| superblock.drives.is_online(index)) {
             self.0.looks.borrow_mut().drives.entry(*index).or_default().anew += 1;
         }

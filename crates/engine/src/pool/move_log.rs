@@ -47,8 +47,8 @@ impl Pool {
         let label = self.0.common.superblock.label();
         let is_memory = label.log != LogKind::Drives;
         let settle = move |shard: std::rc::Rc<crate::shard::Shard>| async move {
-            shard.log.drop_retired();
-            if is_memory { shard.log.go_straight().await } else { Ok(()) }
+            shard.base.log.drop_retired();
+            if is_memory { shard.base.log.go_straight().await } else { Ok(()) }
         };
         let settled = self.each(settle).await;
         moved?;
@@ -62,7 +62,7 @@ impl Pool {
         new: &mut Vec<(Tenant, Option<u16>)>,
     ) -> Result<()> {
         if matches!(to, LogSpec::Drives) {
-            self.each(|shard| async move { shard.log.gather().await }).await?;
+            self.each(|shard| async move { shard.base.log.gather().await }).await?;
         }
         let copies = low8(u64_of(places.len()));
         for place in places {

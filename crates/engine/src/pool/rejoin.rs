@@ -13,8 +13,8 @@ use crate::canary::{self, Canary, Step};
 use crate::drives::DriveState;
 use crate::error::{Error, Kind, Result};
 use crate::format::label::Label;
-use crate::rejoin::Progress;
 use crate::shard::Shard;
+use crate::shard::rejoin::Progress;
 
 /// How a drive is doing that was taken back.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -170,7 +170,7 @@ impl Pool {
         let job = Arc::clone(&progress);
         let make = move |shard: Rc<Shard>| {
             let job = Arc::clone(&job);
-            async move { shard.make_anew(index, &job).await }
+            async move { shard.remake.make_anew(index, &job).await }
         };
         if !canary::has(Canary::CountsReturned) {
             self.each(make).await?;

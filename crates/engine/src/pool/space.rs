@@ -15,8 +15,8 @@ impl Pool {
     /// `Failed` when the log or too many drives failed.
     pub async fn settle_space(&self) -> Result<()> {
         let settle = |shard: Rc<Shard>| async move {
-            shard.find_space().await;
-            shard.writer.check()
+            shard.search.find().await;
+            shard.base.writer.check()
         };
         self.each(settle).await.map(drop)
     }

@@ -125,19 +125,20 @@ struct Part {
 
 impl Part {
     fn of(shard: &Shard) -> Self {
-        let drives = shard.writer.segments.drives();
-        let counters = &shard.counters;
+        let base = &shard.base;
+        let drives = base.writer.segments().drives();
+        let counters = shard.counters();
         Self {
-            segments: shard.table().counts(),
-            held: shard.held(),
-            metadata: shard.table().live_metadata(),
-            written: counters.written.get(),
-            moved: counters.moved.get(),
-            segments_reclaimed: counters.segments_reclaimed.get(),
-            lost: counters.lost.get(),
-            discarded: counters.discarded.get(),
-            refuses: shard.writer.segments.patience().is_tried(),
-            log: shard.log.status(),
+            segments: base.table().counts(),
+            held: base.held(),
+            metadata: base.table().live_metadata(),
+            written: counters.written,
+            moved: counters.moved,
+            segments_reclaimed: counters.segments_reclaimed,
+            lost: counters.lost,
+            discarded: counters.discarded,
+            refuses: base.lacks_drive_space(),
+            log: base.log.status(),
             drives: drives.indices().map(|index| drives.counters(index)).collect(),
         }
     }
@@ -151,12 +152,14 @@ impl Pool {
     /// `Gone` when the pool was closed.
     pub async fn audit_space(&self) -> Result<SpaceAudit> {
         let count = |shard: Rc<Shard>| async move {
-            shard.find_space().await;
+            shard.search.find().await;
+            let look = || {
+                let table = shard.base.table();
+                let members = table.iter().map(|s| stdx::num::u64_of(s.info.members.len()));
+                (table.live_data(), members.sum::<u64>())
+            };
             // No segment is between the free ones and those of the shard.
-            let _turn = shard.checkpointing.hold(1).await;
-            let table = shard.table();
-            let members = table.iter().map(|s| stdx::num::u64_of(s.info.members.len()));
-            Ok((table.live_data(), members.sum::<u64>()))
+            Ok(shard.checkpoints.between(look).await)
         };
         let mut audit = SpaceAudit::default();
         for (live, owned) in self.each(count).await? {
@@ -171,7 +174,7 @@ impl Pool {
     /// # Errors
     /// `Gone` when the pool was closed.
     pub async fn counted(&self) -> Result<bool> {
-        let all = self.each(|shard| async move { Ok(shard.counted().await) }).await?;
+        let all = self.each(|shard| async move { Ok(shard.counting.counted().await) }).await?;
         Ok(all.into_iter().all(|counted| counted))
     }
 

@@ -14,7 +14,8 @@ use crate::format::catalog::{Catalog, Edit, Object, Record};
 use crate::format::check_name;
 use crate::limits::VOLUME_BYTES_MAX;
 use crate::shard::Shard;
-use crate::volume::{State, Volume};
+use crate::volume::Volume;
+use crate::volume::state::State;
 
 /// A volume to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,8 +86,9 @@ impl Pool {
     /// Makes holes of a view's blocks in all shards, for good.
     async fn take_away(&self, view: View, first: u64, end: u64) -> Result<()> {
         // A shard has no blocks of the others, so a hole over theirs does nothing there.
-        let take =
-            move |shard: Rc<Shard>| async move { shard.take_away(view, first, end - first).await };
+        let take = move |shard: Rc<Shard>| async move {
+            shard.front.take_away(view, first, end - first).await
+        };
         self.each(take).await.map(drop)
     }
 
@@ -102,9 +104,12 @@ impl Pool {
         let free = move |shard: Rc<Shard>| {
             let ends = Arc::clone(&ends);
             async move {
-                for view in shard.strays(&ends).await? {
+                for view in shard.front.strays(&ends).await? {
                     let first = ends.get(&view).copied().unwrap_or(0);
-                    shard.take_away(view, first, Self::end_of(VOLUME_BYTES_MAX) - first).await?;
+                    shard
+                        .front
+                        .take_away(view, first, Self::end_of(VOLUME_BYTES_MAX) - first)
+                        .await?;
                 }
                 Ok(())
             }

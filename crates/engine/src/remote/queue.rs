@@ -14,7 +14,7 @@ use stdx::num::{usize32, usize64};
 use super::{Asked, Message, Operation, RemoteRequest, ShardEnd, gone};
 use crate::error::Result;
 use crate::limits::{REQUEST_BYTES_KEPT, REQUESTS_MAX, VOLUMES_KNOWN};
-use crate::volume::State;
+use crate::volume::state::State;
 
 /// Messages on their way to a shard, at most: of each slot a request, and that it and the one before were given up.
 const MESSAGES_MAX: usize = 4 * REQUESTS_MAX;

@@ -12,7 +12,7 @@ use super::{Message, RemoteRequest, ShardEnd, gone};
 use crate::error::Result;
 use crate::limits::{BEGUN_AT_ONCE, REQUESTS_MAX, VOLUMES_KNOWN};
 use crate::shard::Shard;
-use crate::volume::State;
+use crate::volume::state::State;
 
 /// Serves a shard's requests from other reactors until it is closed, or its reactor ends.
 pub async fn serve(shard: Rc<Shard>, reception: Arc<Reception>) {

@@ -16,7 +16,7 @@ use crate::canary::{self, Canary};
 use crate::error::Result;
 use crate::limits::{WORKERS_KEPT, WORKERS_MAX};
 use crate::shard::{self, Copy, Outcome, Plan, Shard};
-use crate::volume::State;
+use crate::volume::state::State;
 
 /// A request, and what is left of it.
 pub struct Job {
@@ -168,14 +168,14 @@ fn begin_on(shard: &Shard, volume: &State, asked: &mut Asked) -> Result<Outcome<
     let Asked { operation, offset, bytes, .. } = asked;
     match operation {
         Operation::Read => {
-            let plan = shard.resolve_bytes(volume, *offset, bytes.len());
-            Ok(match plan.map(|plan| shard.copy_known(plan, bytes)) {
+            let plan = shard.front.resolve_bytes(volume, *offset, bytes.len());
+            Ok(match plan.map(|plan| shard.front.copy_known(plan, bytes)) {
                 Some(Outcome::Done) => Outcome::Done,
                 Some(Outcome::Wait(plan)) => Outcome::Wait(Rest::Read(plan)),
                 None => Outcome::Wait(Rest::All),
             })
         }
-        Operation::Write => Ok(match shard.begin_write(volume, *offset, bytes)? {
+        Operation::Write => Ok(match shard.front.begin_write(volume, *offset, bytes)? {
             Outcome::Done => Outcome::Done,
             Outcome::Wait(rest) => Outcome::Wait(Rest::Write(rest)),
         }),
@@ -186,15 +186,17 @@ fn begin_on(shard: &Shard, volume: &State, asked: &mut Asked) -> Result<Outcome<
 async fn finish(shard: &Shard, volume: &State, asked: &mut Asked, rest: Rest) -> Result<()> {
     let Asked { operation, source, offset, length, bytes } = asked;
     match (*operation, rest) {
-        (_, Rest::Read(plan)) => shard.fetch(plan, bytes).await,
-        (_, Rest::Write(mut rest)) => shard.finish_write(&mut rest, volume, *offset, bytes).await,
-        (Operation::Read, Rest::All) => shard.read_bytes(volume, *offset, bytes).await,
-        (Operation::Write, Rest::All) => shard.write_bytes(volume, *offset, bytes).await,
-        (Operation::Punch, Rest::All) => shard.punch_bytes(volume, *offset, *length).await,
+        (_, Rest::Read(plan)) => shard.front.fetch(plan, bytes).await,
+        (_, Rest::Write(mut rest)) => {
+            shard.front.finish_write(&mut rest, volume, *offset, bytes).await
+        }
+        (Operation::Read, Rest::All) => shard.front.read_bytes(volume, *offset, bytes).await,
+        (Operation::Write, Rest::All) => shard.front.write_bytes(volume, *offset, bytes).await,
+        (Operation::Punch, Rest::All) => shard.front.punch_bytes(volume, *offset, *length).await,
         (Operation::Copy { from }, Rest::All) => {
             let source = source.as_ref().ok_or_else(gone)?;
             let copy = Copy { from, to: *offset, length: *length };
-            shard.copy_bytes(volume, source, copy).await
+            shard.front.copy_bytes(volume, source, copy).await
         }
     }
 }

@@ -10,9 +10,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use reactor::now_exact;
-use reactor::sync::Signal;
 
-use super::Shard;
+use super::base::Base;
+use super::events::Event;
 use crate::address::{Key, View};
 use crate::canary::{self, Canary};
 use crate::error::Result;
@@ -21,17 +21,15 @@ use crate::limits::{
 };
 use crate::used::Counts;
 
-/// How the counting goes.
-#[derive(Debug, Default)]
+/// Counts what volumes use.
 pub struct Counting {
+    base: Rc<Base>,
     /// The first record of the log that the last count did not know; 0 before the first one.
     as_of: Cell<u64>,
     /// Counts that did not come to their end.
     failed: Cell<u64>,
     /// Whoever changes something has to say so.
     idle: Cell<bool>,
-    /// Raised when something changed, a count ended, or the shard ends.
-    pub(super) changed: Signal,
 }
 
 /// How far a count came.
@@ -48,49 +46,57 @@ fn pause_after(took: Duration) -> Duration {
     (took * COUNT_PAUSE_FACTOR).min(COUNT_PAUSE_MAX)
 }
 
-impl Shard {
+impl Counting {
+    #[must_use]
+    pub const fn new(base: Rc<Base>) -> Self {
+        Self { base, as_of: Cell::new(0), failed: Cell::new(0), idle: Cell::new(false) }
+    }
+
     /// Something was appended to the log.
-    pub(super) fn note_change(&self) {
-        if self.counting.idle.replace(false) {
-            self.counting.changed.raise();
+    #[inline]
+    pub fn note_change(&self) {
+        if self.idle.replace(false) {
+            self.base.events.raise(Event::Counted);
         }
     }
 
     /// Counts again and again, as long as things change, until the shard ends.
-    pub(super) async fn count_used(self: Rc<Self>) {
-        let counting = &self.counting;
-        let ends = || self.ended.get() || self.writer.check().is_err();
+    pub async fn run(self: Rc<Self>) {
+        let ends = || self.base.is_over();
         let mut pause = COUNT_PAUSE;
         loop {
-            counting.idle.set(true);
-            counting.changed.until(|| ends() || self.log.settled() != counting.as_of.get()).await;
-            counting.idle.set(false);
+            self.idle.set(true);
+            self.base
+                .events
+                .until(Event::Counted, || ends() || self.base.log.settled() != self.as_of.get())
+                .await;
+            self.idle.set(false);
             if ends() || !self.rests(pause).await {
                 return;
             }
-            let as_of = self.log.settled();
+            let as_of = self.base.log.settled();
             match self.count_views().await {
                 Ok(Some(Counted { counts, is_whole, took })) => {
-                    self.common.used.publish(self.writer.shard, counts);
+                    self.base.common.used.publish(self.base.writer.shard(), counts);
                     if is_whole {
-                        counting.as_of.set(as_of);
+                        self.as_of.set(as_of);
                     }
                     pause = COUNT_PAUSE.max(pause_after(took));
                 }
                 Ok(None) => return,
                 Err(_) => {
                     // Whoever reads that page for its own ends sees to it.
-                    counting.failed.set(counting.failed.get() + 1);
+                    self.failed.set(self.failed.get() + 1);
                     pause = LEFT_ALONE;
                 }
             }
-            counting.changed.raise();
+            self.base.events.raise(Event::Counted);
         }
     }
 
     /// Does nothing for a while. False when the shard ends.
     async fn rests(&self, pause: Duration) -> bool {
-        let ended = self.counting.changed.until(|| self.ended.get());
+        let ended = self.base.events.until(Event::Counted, || self.base.has_ended());
         reactor::timeout(pause, ended).await.is_err()
     }
 
@@ -100,7 +106,7 @@ impl Shard {
         let (mut at, end) = (Key::new(View::new(1), 0), Key::new(View::SHARED, 0));
         let mut begun = now_exact();
         while at < end {
-            let mut newest = self.log.newest(at..end, COUNT_KEYS).await;
+            let mut newest = self.base.log.newest(at..end, COUNT_KEYS).await;
             if canary::has(Canary::CountsWithoutLog) {
                 newest.spans.clear();
             }
@@ -108,13 +114,13 @@ impl Shard {
             while at < newest.until {
                 at = {
                     // The map's pages stay where they are while they are looked at.
-                    let _reading = self.grace.enter();
+                    let _reading = self.base.grace.enter();
                     let found = |view, blocks| *counts.entry(view).or_insert(0) += blocks;
-                    let (range, stop) = (at..newest.until, || self.ended.get());
-                    self.map.count(range, &newest.spans, COUNT_PAGES, stop, found).await?
+                    let (range, stop) = (at..newest.until, || self.base.has_ended());
+                    self.base.map.count(range, &newest.spans, COUNT_PAGES, stop, found).await?
                 };
                 let took = Duration::from_nanos(now_exact() - begun);
-                if self.ended.get() {
+                if self.base.has_ended() {
                     return Ok(None);
                 }
                 if at == end {
@@ -131,11 +137,11 @@ impl Shard {
 
     /// Waits until all that is in the log now is counted; tells whether it was: a count may not come to its end.
     pub async fn counted(&self) -> bool {
-        let (settled, failed) = (self.log.settled(), self.counting.failed.get());
-        let knows = || self.counting.as_of.get() >= settled;
-        let ends = || self.ended.get() || self.writer.check().is_err();
-        let done = || knows() || ends() || self.counting.failed.get() > failed;
-        self.counting.changed.until(done).await;
+        let (settled, failed) = (self.base.log.settled(), self.failed.get());
+        let knows = || self.as_of.get() >= settled;
+        let ends = || self.base.is_over();
+        let done = || knows() || ends() || self.failed.get() > failed;
+        self.base.events.until(Event::Counted, done).await;
         knows()
     }
 }

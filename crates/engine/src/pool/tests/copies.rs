@@ -3,9 +3,9 @@
 use std::rc::Rc;
 
 use super::*;
-use crate::reclaim::Emptied;
 use crate::segment::Stream;
 use crate::shard::Shard;
+use crate::shard::reclaim::Emptied;
 use crate::table::Segment;
 
 const B: u64 = BLOCK as u64;
@@ -217,11 +217,12 @@ fn copies_of_what_reclaim_has_just_moved_outlive_a_crash() {
             live(&pool).await;
             let move_all = |shard: Rc<Shard>| async move {
                 let data = |s: &&Segment| s.info.stream == Stream::User && s.live > 0;
-                let ids: Vec<_> = shard.table().iter().filter(data).map(|s| s.info.id).collect();
+                let ids: Vec<_> =
+                    shard.base.table().iter().filter(data).map(|s| s.info.id).collect();
                 for id in ids {
-                    assert_eq!(shard.empty(id).await?, Emptied::Whole);
+                    assert_eq!(shard.reclaim.empty(id).await?, Emptied::Whole);
                 }
-                shard.settle_reclaim().await
+                shard.keeper.settle_reclaim().await
             };
             pool.each(move_all).await.unwrap();
             assert_eq!(pool.status().await.unwrap().moved, 100 * B);

@@ -10,7 +10,7 @@ use crate::canary::{Step, misses};
 use crate::log::Append;
 use crate::map::{Contents, Extents};
 use crate::segment::Stream;
-use crate::sweep::Candidates;
+use crate::shard::candidates::Candidates;
 use crate::table::Segment;
 
 const BLOCKS: u64 = 4096;
@@ -58,7 +58,7 @@ where
 
 async fn found(shard: &Shard, view: View, at: u64) -> Stored {
     let mut extents = Extents::default();
-    shard.map.lookup(view, at, 1, &mut extents).await.unwrap();
+    shard.base.map.lookup(view, at, 1, &mut extents).await.unwrap();
     match extents.iter().next().unwrap().contents {
         Contents::Stored { location, crcs, .. } => Stored::plain(location, crcs[0]),
         other => panic!("block {at} is {other:?}"),
@@ -67,31 +67,31 @@ async fn found(shard: &Shard, view: View, at: u64) -> Stored {
 
 async fn is_right(shard: &Shard, view: View, at: u64, wanted: &[u8]) -> bool {
     let mut got = vec![0; BLOCK];
-    shard.read(view, at, &mut got).await.is_ok() && got == wanted
+    shard.front.read(view, at, &mut got).await.is_ok() && got == wanted
 }
 
 /// Takes all away that the volume had, and gives the segments that nothing needs from now on.
 async fn emptied(shard: &Rc<Shard>, view: View) -> Vec<SegmentId> {
-    shard.punch(view, 0, BLOCKS).await.unwrap();
-    shard.drain().await.unwrap();
+    shard.front.punch(view, 0, BLOCKS).await.unwrap();
+    shard.destage.drain().await.unwrap();
     let is_full = |segment: &&Segment| {
         segment.info.stream == Stream::User && segment.stripes == segment.info.geometry.stripes()
     };
-    let full: Vec<_> = shard.table().iter().filter(is_full).map(|s| s.info.id).collect();
+    let full: Vec<_> = shard.base.table().iter().filter(is_full).map(|s| s.info.id).collect();
     for id in &full {
-        shard.writer.table.borrow_mut().set_live(*id, 0);
+        shard.base.writer.table_mut().set_live(*id, 0);
     }
     // Only what was dead before it is given back by the next one.
-    shard.flush_map().await.unwrap();
-    let dead = shard.table().dead(shard.cut.get());
+    shard.keeper.flush().await.unwrap();
+    let dead = shard.base.table().dead(shard.checkpoints.cut());
     let dead: Vec<_> = dead.into_iter().filter(|id| full.contains(id)).collect();
     assert!(!dead.is_empty(), "no segment is dead");
-    shard.verified.borrow_mut().extend(&dead);
+    dead.iter().for_each(|id| shard.checkpoints.note_dead(*id));
     dead
 }
 
 fn are_there(shard: &Shard, segments: &[SegmentId]) -> bool {
-    segments.iter().all(|id| shard.table().get(*id).is_some())
+    segments.iter().all(|id| shard.base.table().get(*id).is_some())
 }
 
 /// Who had found a block there read what another segment had in its place.
@@ -99,11 +99,11 @@ fn are_there(shard: &Shard, segments: &[SegmentId]) -> bool {
 fn space_is_not_given_back_while_somebody_reads_there() {
     let done = with_shard(|_, shard, view| async move {
         let dead = emptied(&shard, view).await;
-        let reading = shard.grace.enter();
-        let _ = reactor::timeout(WHILE, shard.checkpoint()).await;
+        let reading = shard.base.grace.enter();
+        let _ = reactor::timeout(WHILE, shard.checkpoints.take()).await;
         let waited = are_there(&shard, &dead);
         drop(reading);
-        shard.checkpoint().await.unwrap();
+        shard.checkpoints.take().await.unwrap();
         waited && !are_there(&shard, &dead)
     });
     assert!(done, "given back too early, or never");
@@ -116,7 +116,9 @@ fn the_wait_for_readers_before_space_is_given_back_is_missed() {
 
 /// Whether something is being put right.
 async fn repairs(shard: &Shard) -> bool {
-    reactor::timeout(Duration::from_nanos(1), shard.writer.segments.repaired()).await.is_err()
+    reactor::timeout(Duration::from_nanos(1), shard.base.writer.segments().repaired())
+        .await
+        .is_err()
 }
 
 /// It was written over what another segment had there by then.
@@ -129,10 +131,16 @@ fn space_is_not_given_back_while_something_is_put_right_there() {
                 // A block on the slow drive.
                 let entry = found(&shard, view, at).await;
                 let reads = media[1].counters().reads;
-                let info = Rc::clone(shard.table().info(entry.location).unwrap());
+                let info = Rc::clone(shard.base.table().info(entry.location).unwrap());
                 let mut out = vec![0; BLOCK];
                 let slot = entry.location.slot();
-                shard.writer.segments.read(&info, slot, &[entry.crc], &mut out).await.unwrap();
+                shard
+                    .base
+                    .writer
+                    .segments()
+                    .read(&info, slot, &[entry.crc], &mut out)
+                    .await
+                    .unwrap();
                 if media[1].counters().reads > reads {
                     break entry;
                 }
@@ -146,16 +154,16 @@ fn space_is_not_given_back_while_something_is_put_right_there() {
         });
         let reader = Rc::clone(&shard);
         let reader = reactor::spawn(async move {
-            let info = Rc::clone(reader.table().info(entry.location).unwrap());
+            let info = Rc::clone(reader.base.table().info(entry.location).unwrap());
             let (slot, mut out) = (entry.location.slot(), vec![0; BLOCK]);
-            let _ = reader.writer.segments.read(&info, slot, &[entry.crc], &mut out).await;
+            let _ = reader.base.writer.segments().read(&info, slot, &[entry.crc], &mut out).await;
         });
         while !repairs(&shard).await {
             reactor::sleep(Duration::from_micros(100)).await;
         }
         media[1].set_hanging(true);
         let checkpoint = Rc::clone(&shard);
-        let checkpoint = reactor::spawn(async move { checkpoint.checkpoint().await });
+        let checkpoint = reactor::spawn(async move { checkpoint.checkpoints.take().await });
         let mut waited = true;
         while repairs(&shard).await {
             waited &= are_there(&shard, &dead);
@@ -183,12 +191,12 @@ fn the_wait_for_repairs_before_space_is_given_back_is_missed() {
 fn space_is_not_given_back_while_a_drive_s_part_of_it_is_made_anew() {
     let done = with_shard(|_, shard, view| async move {
         let dead = emptied(&shard, view).await;
-        let info = Rc::clone(&shard.table().get(dead[0]).unwrap().info);
-        let held = shard.hold_segment(&info).await.unwrap();
-        shard.checkpoint().await.unwrap();
+        let info = Rc::clone(&shard.base.table().get(dead[0]).unwrap().info);
+        let held = shard.checkpoints.hold_segment(&info).await.unwrap();
+        shard.checkpoints.take().await.unwrap();
         let waited = are_there(&shard, &dead[..1]);
         drop(held);
-        shard.checkpoint().await.unwrap();
+        shard.checkpoints.take().await.unwrap();
         waited && !are_there(&shard, &dead)
     });
     assert!(done, "given back too early, or never");
@@ -206,7 +214,7 @@ fn the_hold_of_a_segment_that_is_made_anew_is_missed() {
 /// Has a block refer to what a copier found, which tells the log only now.
 async fn refer(shard: &Shard, view: View, at: u64, to: Stored) {
     let (key, source) = (Key::new(view, at), Key::new(view, 0));
-    shard.log.append(Append::Refer { key, source, entries: &[to] }).await.unwrap();
+    shard.base.log.append(Append::Refer { key, source, entries: &[to] }).await.unwrap();
 }
 
 /// A copier had found a block; before it told the log, all of the segment was called dead and given back.
@@ -214,19 +222,21 @@ async fn refer(shard: &Shard, view: View, at: u64, to: Stored) {
 fn what_a_copier_has_found_is_not_called_dead() {
     let done = with_shard(|_, shard, view| async move {
         let entry = found(&shard, view, 0).await;
-        shard.punch(view, 0, BLOCKS).await.unwrap();
-        shard.drain().await.unwrap();
+        shard.front.punch(view, 0, BLOCKS).await.unwrap();
+        shard.destage.drain().await.unwrap();
         // As if it had begun before.
-        let copying = shard.grace.enter();
+        let copying = shard.base.grace.enter();
         let looking = Rc::clone(&shard);
         let looking =
-            reactor::spawn(async move { looking.verify_dead(entry.location.segment()).await });
+            reactor::spawn(
+                async move { looking.reclaim.verify_dead(entry.location.segment()).await },
+            );
         reactor::sleep(WHILE).await;
         refer(&shard, view, 9, entry).await;
         drop(copying);
         assert!(looking.await.unwrap().unwrap());
-        shard.flush_map().await.unwrap();
-        shard.flush_map().await.unwrap();
+        shard.keeper.flush().await.unwrap();
+        shard.keeper.flush().await.unwrap();
         is_right(&shard, view, 9, &block(0, 1)).await
     });
     assert!(done, "what a copier had found is gone");
@@ -245,23 +255,23 @@ fn what_a_copier_has_found_is_not_swept_away() {
         let entry = found(&shard, view, 0).await;
         let birth = entry.location.segment();
         refer(&shard, view, 9, entry).await;
-        shard.drain().await.unwrap();
-        shard.empty(birth).await.unwrap();
-        shard.settle_reclaim().await.unwrap();
-        while shard.table().get(birth).is_some() {
-            shard.verify_dead(birth).await.unwrap();
-            shard.flush_map().await.unwrap();
+        shard.destage.drain().await.unwrap();
+        shard.reclaim.empty(birth).await.unwrap();
+        shard.keeper.settle_reclaim().await.unwrap();
+        while shard.base.table().get(birth).is_some() {
+            shard.reclaim.verify_dead(birth).await.unwrap();
+            shard.keeper.flush().await.unwrap();
         }
         let reference = found(&shard, view, 9).await;
         assert!(reference.location.name().is_some());
-        shard.punch(view, 0, BLOCKS).await.unwrap();
-        shard.drain().await.unwrap();
+        shard.front.punch(view, 0, BLOCKS).await.unwrap();
+        shard.destage.drain().await.unwrap();
         // As if it had begun before.
-        let copying = shard.grace.enter();
+        let copying = shard.base.grace.enter();
         // As a merge of the map has it that finds a reference superseded.
-        shard.swept.set(None);
+        shard.base.pages.unreferred(1);
         let sweeping = Rc::clone(&shard);
-        let sweeping = reactor::spawn(async move { sweeping.sweep().await });
+        let sweeping = reactor::spawn(async move { sweeping.sweep.sweep().await });
         reactor::sleep(WHILE).await;
         refer(&shard, view, 20, reference).await;
         drop(copying);
@@ -280,15 +290,15 @@ fn the_wait_for_copiers_before_a_sweep_decides_is_missed() {
 async fn looked_for(shard: &Shard, view: View) -> (Name, u32) {
     let Stored { location, crc, .. } = found(shard, view, 0).await;
     let name = Name::of(Location::new(location.segment(), location.slot()));
-    let mut candidates = Candidates::new(shard.writer.geometry().slots());
+    let mut candidates = Candidates::new(shard.base.writer.geometry().slots());
     assert!(candidates.add(name, 1));
-    *shard.candidates.borrow_mut() = Some(candidates);
+    std::mem::forget(shard.sought.begin(candidates));
     (name, crc)
 }
 
 /// Whether the sweep would make a hole of it.
 fn is_doomed(shard: &Shard, name: Name) -> bool {
-    shard.candidates.take().unwrap().keep(name, 1)
+    shard.sought.take().unwrap().keep(name, 1)
 }
 
 /// The sweep had looked at that key already, and the log forgot the reference.
@@ -296,7 +306,7 @@ fn is_doomed(shard: &Shard, name: Name) -> bool {
 fn a_sweep_hears_of_references_learnt_behind_its_look() {
     let done = with_shard(|_, shard, view| async move {
         let (name, crc) = looked_for(&shard, view).await;
-        shard.learn_references(Key::new(view, 9), name, &[crc]).await.unwrap();
+        shard.keeper.learn_references(Key::new(view, 9), name, &[crc]).await.unwrap();
         !is_doomed(&shard, name)
     });
     assert!(done, "a sweep makes a hole of what is referred to");
@@ -316,7 +326,7 @@ fn that_a_sweep_hears_of_references_is_missed() {
 fn a_sweep_hears_of_blocks_shared_behind_its_look() {
     let done = with_shard(|_, shard, view| async move {
         let (name, crc) = looked_for(&shard, view).await;
-        shard.learn_shared(Key::new(view, 0), name, &[crc]).await.unwrap();
+        shard.keeper.learn_shared(Key::new(view, 0), name, &[crc]).await.unwrap();
         !is_doomed(&shard, name)
     });
     assert!(done, "a sweep makes a hole of what is referred to");

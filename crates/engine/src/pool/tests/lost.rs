@@ -10,9 +10,9 @@ use crate::format;
 use crate::format::catalog::CatalogArea;
 use crate::log::Found;
 use crate::map::{Contents, Extents};
-use crate::reclaim::Emptied;
 use crate::segment::Stream;
 use crate::shard::Shard;
+use crate::shard::reclaim::Emptied;
 
 struct Rig {
     media: Vec<Arc<Simulated>>,
@@ -140,7 +140,7 @@ fn a_lost_block_is_carried_along_as_lost_until_it_is_written() {
 /// Where the map has a block of the volume.
 async fn lies_at(shard: &Shard, view: View, at: u64) -> Location {
     let mut extents = Extents::default();
-    shard.map.lookup(view, at, 1, &mut extents).await.unwrap();
+    shard.base.map.lookup(view, at, 1, &mut extents).await.unwrap();
     match extents.iter().next().unwrap().contents {
         Contents::Stored { location, .. } => location,
         other => panic!("block {at} is {other:?}"),
@@ -168,18 +168,18 @@ fn a_block_written_while_its_loss_is_on_its_way_is_whole() {
         }
         let empty = move |shard: Rc<Shard>| async move {
             let segment = lies_at(&shard, view, last).await.segment();
-            assert_eq!(shard.empty(segment).await?, Emptied::Whole);
+            assert_eq!(shard.reclaim.empty(segment).await?, Emptied::Whole);
             // The map has not heard of it.
-            assert!(shard.writer.has_partial(Stream::Reclaim));
+            assert!(shard.base.writer.has_partial(Stream::Reclaim));
             assert_eq!(lies_at(&shard, view, last).await.segment(), segment);
             Ok(())
         };
         rig.pool.each(empty).await.unwrap();
         rig.volume.write(last * BLOCK as u64, &block(last, 9)).await.unwrap();
         let settle = move |shard: Rc<Shard>| async move {
-            shard.carry_log_unless_hindered().await;
+            shard.destage.carry_unless_hindered().await;
             let learnt = lies_at(&shard, view, last).await;
-            shard.settle_reclaim().await?;
+            shard.keeper.settle_reclaim().await?;
             assert_eq!(lies_at(&shard, view, last).await, learnt);
             Ok(())
         };
@@ -266,11 +266,11 @@ fn what_this_version_cannot_decode_is_refused_by_name_and_stays() {
                 let encoding = Encoding::new(grains, method, key).unwrap();
                 let key = Key::new(view, block);
                 let location = lies_at(&shard, view, block).await;
-                shard.map.insert(key, location, encoding, &[1]);
+                shard.base.map.insert(key, location, encoding, &[1]);
             }
-            let refused = shard.empty(at.segment()).await.unwrap_err();
+            let refused = shard.reclaim.empty(at.segment()).await.unwrap_err();
             assert!(refused.to_string().contains("this version does not read"), "{refused}");
-            assert!(matches!(shard.map.lookup_known(view, 5, 1, &mut Extents::default()), 1));
+            assert!(matches!(shard.base.map.lookup_known(view, 5, 1, &mut Extents::default()), 1));
             Ok(())
         };
         rig.pool.each(encode).await.unwrap();
@@ -427,9 +427,9 @@ async fn is_in_both(pool: &Pool, at: u64) -> bool {
     let view = pool.0.volumes.borrow()["db"].view;
     let both = pool.each(move |shard| async move {
         let mut extents = Extents::default();
-        shard.map.lookup(view, at, 1, &mut extents).await?;
+        shard.base.map.lookup(view, at, 1, &mut extents).await?;
         let learnt = matches!(extents.iter().next().unwrap().contents, Contents::Stored { .. });
-        Ok(learnt && matches!(shard.log.lookup(Key::new(view, at), 1).0, Found::Data(_)))
+        Ok(learnt && matches!(shard.base.log.lookup(Key::new(view, at), 1).0, Found::Data(_)))
     });
     both.await.unwrap().contains(&true)
 }

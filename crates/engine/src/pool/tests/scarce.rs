@@ -322,7 +322,7 @@ fn a_writer_that_waits_for_room_in_the_log_is_told_that_too_many_drives_failed()
                 unreachable!("a volume has an end")
             })
         });
-        let waiting = |shard: Rc<Shard>| async move { Ok(shard.log.waiting()) };
+        let waiting = |shard: Rc<Shard>| async move { Ok(shard.base.log.waiting()) };
         while pool.each(waiting).await.unwrap()[..] != [2] {
             reactor::sleep(Duration::from_millis(1)).await;
         }

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use stdx::num::u64_of;
 
-use crate::address::SegmentId;
+use super::base::Base;
+use super::checkpoint::Checkpoints;
 use crate::canary::{self, Step};
 use crate::drives::DriveState;
 use crate::error::{Error, Kind, Result};
 use crate::limits::{ANEW_ATTEMPTS, ANEW_PAUSE, STRIPES_ANEW};
 use crate::segment::SegmentInfo;
-use crate::shard::Shard;
-use crate::table::State;
+use crate::table::{Segment, State};
 
 /// How far a drive is being made whole. All shards count in it.
 #[derive(Debug, Default)]
@@ -42,19 +42,18 @@ struct Part {
     has_live: bool,
 }
 
-/// Keeps a segment's space from being given back.
-pub struct Hold<'a>(&'a Shard);
-
-impl Drop for Hold<'_> {
-    fn drop(&mut self) {
-        self.0.remaking.set(None);
-        // It may be dead by now.
-        self.0.wake.raise();
-        self.0.advanced.raise();
-    }
+/// Makes drives whole.
+pub struct Remake {
+    base: Rc<Base>,
+    checkpoints: Rc<Checkpoints>,
 }
 
-impl Shard {
+impl Remake {
+    #[must_use]
+    pub const fn new(base: Rc<Base>, checkpoints: Rc<Checkpoints>) -> Self {
+        Self { base, checkpoints }
+    }
+
     /// Makes anew all that the shard has on a drive that is being made whole, and takes a checkpoint, whose root is on
     /// the drive too. Durable after the drive's next flush.
     ///
@@ -63,26 +62,26 @@ impl Shard {
     pub async fn make_anew(&self, drive: u16, progress: &Progress) -> Result<()> {
         // Those begun later go to the drive as they are written.
         let parts = match canary::skips(Step::RejoinBetween) {
-            false => self.writer.between_stripes(|| self.parts_on(drive)).await,
+            false => self.base.writer.between_stripes(|| self.parts_on(drive)).await,
             true => self.parts_on(drive),
         };
         Progress::add(&progress.units, u64_of(parts.len()));
         for part in parts {
-            if let Some(_held) = self.hold_segment(&part.info).await {
+            if let Some(_held) = self.checkpoints.hold_segment(&part.info).await {
                 self.make_part(&part, drive, progress).await?;
             }
             Progress::add(&progress.done, 1);
         }
         match canary::skips(Step::RejoinRoot) {
-            false => self.checkpoint().await,
+            false => self.checkpoints.take().await,
             true => Ok(()),
         }
     }
 
     fn parts_on(&self, drive: u16) -> Vec<Part> {
-        let table = self.table();
+        let table = self.base.table();
         let on_it = table.iter().filter(|segment| segment.state != State::Reserved);
-        let part = |segment: &crate::table::Segment| {
+        let part = |segment: &Segment| {
             let info = Rc::clone(&segment.info);
             let column = info.members.iter().position(|member| member.drive == drive)?;
             Some(Part { info, column, stripes: segment.stripes, has_live: segment.live > 0 })
@@ -90,19 +89,9 @@ impl Shard {
         on_it.filter_map(part).collect()
     }
 
-    /// Holds a segment, if it is still there.
-    pub async fn hold_segment(&self, info: &SegmentInfo) -> Option<Hold<'_>> {
-        self.remaking.set((!canary::skips(Step::RejoinHold)).then_some(info.id));
-        let hold = Hold(self);
-        // A checkpoint under way may have decided already.
-        drop(self.checkpointing.hold(1).await);
-        let there = self.table().get(info.id).is_some_and(|s| s.info.generation == info.generation);
-        there.then_some(hold)
-    }
-
     async fn make_part(&self, part: &Part, drive: u16, progress: &Progress) -> Result<()> {
         if !canary::skips(Step::RejoinHeaders) {
-            self.writer.segments.make_member_header(&part.info, part.column).await?;
+            self.base.writer.segments().make_member_header(&part.info, part.column).await?;
         }
         let (mut bare, mut lost) = (0, 0);
         let mut stripe = 0;
@@ -134,16 +123,16 @@ impl Shard {
         drive: u16,
         progress: &Progress,
     ) -> Result<Option<usize>> {
-        let segments = &self.writer.segments;
+        let segments = self.base.writer.segments();
         let mut attempt = 0;
         loop {
-            if self.ended.get() || progress.ends.load(Ordering::Relaxed) {
+            if self.base.has_ended() || progress.ends.load(Ordering::Relaxed) {
                 return Err(Error::new(
                     Kind::Gone,
                     "nobody waits for the drive to be whole any more",
                 ));
             }
-            self.writer.check()?;
+            self.base.writer.check()?;
             attempt += 1;
             match segments.make_anew(&part.info, stripe, part.column).await {
                 Err(error) if segments.drives().state(drive) != DriveState::Rejoining => {
@@ -154,10 +143,5 @@ impl Shard {
                 made => return made,
             }
         }
-    }
-
-    /// Whether a segment's space must stay its own for now.
-    pub fn is_held(&self, id: SegmentId) -> bool {
-        self.remaking.get() == Some(id)
     }
 }

@@ -6,14 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use reactor::buffer;
 use stdx::num::{u64_of, usize64};
 
-use super::Shard;
+use super::Front;
 use super::read::is_whole;
 use crate::address::{BLOCK, Key, View};
 use crate::canary::{self, Step};
 use crate::error::Result;
-use crate::volume::{BLOCK_BYTES, State};
+use crate::volume::state::{BLOCK_BYTES, State};
 
-impl Shard {
+impl Front {
     /// Writes bytes of a volume whose users take turns, or that keeps parts of blocks.
     pub(super) async fn write_in_turn(
         &self,
@@ -34,7 +34,7 @@ impl Shard {
 
     /// As [`write_in_turn`](Self::write_in_turn) where the first or last block keeps a part.
     async fn write_parts(&self, view: View, offset: u64, data: &[u8]) -> Result<()> {
-        self.partial.settle(&self.log).await?;
+        self.partial.settle(&self.base.log).await?;
         let (mut offset, mut data) = (offset, data);
         while !data.is_empty() {
             let skip = usize64(offset % BLOCK_BYTES);
@@ -104,7 +104,7 @@ impl Shard {
             }
             true
         };
-        self.map.scan(first, Some(end), look).await?;
+        self.base.map.scan(first, Some(end), look).await?;
         Ok(strays)
     }
 }

@@ -3,13 +3,13 @@
 use reactor::buffer;
 use stdx::num::{u32_of, u64_of, usize64};
 
-use super::Shard;
+use super::Front;
 use crate::address::{BLOCK, Key, Name, Stored};
 use crate::error::Result;
 use crate::limits::COPY_CONTENTS_BLOCKS;
 use crate::log::{Append, Found, RECORD_BLOCKS_MAX};
 use crate::map::{Contents, Extent, Extents};
-use crate::volume::{BLOCK_BYTES, State};
+use crate::volume::state::{BLOCK_BYTES, State};
 
 /// A copy of whole blocks, from one volume to another or within one.
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +20,7 @@ pub struct Copy {
     pub length: u64,
 }
 
-impl Shard {
+impl Front {
     /// Copies whole blocks of a volume, at most 1 MiB that does not overlap, to another or the same;
     /// durable when this returns. Each block changes as a whole.
     ///
@@ -51,7 +51,7 @@ impl Shard {
         let mut at = 0;
         while at < blocks {
             let (source, target) = (source.forward(at), target.forward(at));
-            let (found, run) = self.log.lookup(source, blocks - at);
+            let (found, run) = self.base.log.lookup(source, blocks - at);
             let run = run.min(blocks - at);
             at += match found {
                 Found::Data(_) => self.copy_logged(source, target, blocks - at).await?,
@@ -61,7 +61,7 @@ impl Shard {
                 }
                 Found::Refers { position, index } => {
                     let references =
-                        (index..index + usize64(run)).map(|n| self.log.reference(position, n));
+                        (index..index + usize64(run)).map(|n| self.base.log.reference(position, n));
                     // The record that is there has the block they are of share them.
                     let shared = |to: crate::log::Reference| Stored {
                         location: Name::of(to.stored.location).reference(),
@@ -69,7 +69,8 @@ impl Shard {
                     };
                     let entries =
                         references.map(|to| to.map(shared)).collect::<Result<Vec<_>>>()?;
-                    let holding = self.log.hold(entries.iter().map(|to| to.location).collect());
+                    let holding =
+                        self.base.log.hold(entries.iter().map(|to| to.location).collect());
                     self.refer(source, target, &entries).await?;
                     drop(holding);
                     run
@@ -87,8 +88,10 @@ impl Shard {
         let mut data = buffer::scratch(usize64(most) * BLOCK).await;
         let mut found = 0;
         for block in data.chunks_exact_mut(BLOCK).take(usize64(most)) {
-            let (Found::Data(at), _) = self.log.lookup(source.forward(found), 1) else { break };
-            self.log.copy_out(at, block)?;
+            let (Found::Data(at), _) = self.base.log.lookup(source.forward(found), 1) else {
+                break;
+            };
+            self.base.log.copy_out(at, block)?;
             found += 1;
         }
         // None, when they went to the drives meanwhile.
@@ -103,9 +106,9 @@ impl Shard {
     async fn copy_settled(&self, source: Key, target: Key, blocks: u64) -> Result<u64> {
         let mut extents = Extents::default();
         // What the map has stays where it is until it was read, or the log knows that it is referred to.
-        let reading = self.grace.enter();
+        let reading = self.base.grace.enter();
         let blocks = u32_of(usize64(blocks));
-        self.map.lookup(source.view, source.block, blocks, &mut extents).await?;
+        self.base.map.lookup(source.view, source.block, blocks, &mut extents).await?;
         let fleeting = extents.iter().next().filter(|first| !self.may_refer(first));
         if let Some(Extent { contents: Contents::Stored { location, encoding, crcs }, .. }) =
             fleeting
@@ -129,7 +132,7 @@ impl Shard {
             }
             Contents::Hole | Contents::Lost | Contents::Absent => Vec::new(),
         });
-        let holding = self.log.hold(places.collect());
+        let holding = self.base.log.hold(places.collect());
         drop(reading);
         self.copy_lasting(source, target, &lasting).await?;
         drop(holding);
@@ -167,7 +170,7 @@ impl Shard {
         match extent.contents {
             Contents::Stored { location, .. } => {
                 location.name().is_some()
-                    || self.table().is_durable(location.offset(extent.count - 1))
+                    || self.base.table().is_durable(location.offset(extent.count - 1))
             }
             Contents::Hole | Contents::Absent => true,
             Contents::Lost => false,
@@ -180,9 +183,9 @@ impl Shard {
         for (n, entries) in (0..).step_by(RECORD_BLOCKS_MAX).zip(entries.chunks(RECORD_BLOCKS_MAX))
         {
             let n = u64_of(n);
-            self.look_at_log();
+            self.destage.look_at_log();
             let (source, key) = (source.forward(n), target.forward(n));
-            self.appended(self.log.append(Append::Refer { key, source, entries }).await)?;
+            self.appended(self.base.log.append(Append::Refer { key, source, entries }).await)?;
         }
         drop(promise);
         Ok(())

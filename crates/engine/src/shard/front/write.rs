@@ -1,17 +1,19 @@
 //! The walk of a write: it is let in, a range of the log is reserved for it, filled and committed, and what is durable
-//! then is acknowledged. What need not wait is done in the call that begins it ([`Shard::begin_write`]); what has to
-//! ([`Shard::finish_write`]) goes on from where it was left.
+//! then is acknowledged. What need not wait is done in the call that begins it ([`Front::begin_write`]); what has to
+//! ([`Front::finish_write`]) goes on from where it was left.
 
 use reactor::Stay;
 use stdx::num::{u32_of, u64_of, usize32};
 
+use super::Front;
 use super::read::is_whole;
-use super::room::Promise;
-use super::{Outcome, Shard, count};
 use crate::address::{BLOCK, Key, View};
 use crate::error::{Error, Result};
 use crate::log::{Append, RECORD_BLOCKS_MAX, Reserved};
-use crate::volume::{BLOCK_BYTES, State};
+use crate::shard::Outcome;
+use crate::shard::base::count;
+use crate::shard::capacity::Promise;
+use crate::volume::state::{BLOCK_BYTES, State};
 
 /// A write that has to wait, and what is done of it.
 #[derive(Debug)]
@@ -89,7 +91,7 @@ impl Walk {
     }
 }
 
-impl Shard {
+impl Front {
     /// Writes bytes of a volume, as far as nothing has to be waited for; durable when it is done.
     ///
     /// # Errors
@@ -167,16 +169,16 @@ impl Shard {
             return Ok(Outcome::Wait(walk));
         }
         while walk.left() > 0 {
-            self.look_at_log();
+            self.destage.look_at_log();
             let (key, blocks) = walk.next();
-            let reserved = self.log.try_reserve(key, blocks).map_err(|e| self.why(e))?;
+            let reserved = self.base.log.try_reserve(key, blocks).map_err(|e| self.why(e))?;
             let Some(reserved) = reserved else { return Ok(Outcome::Wait(walk)) };
             self.store(&mut walk, reserved, data)?;
             if walk.committed.is_some() {
                 return Ok(Outcome::Wait(walk));
             }
         }
-        count(&self.counters.written, u64::from(walk.blocks));
+        count(&self.written, u64::from(walk.blocks));
         Ok(Outcome::Done)
     }
 
@@ -187,19 +189,19 @@ impl Shard {
         }
         loop {
             if let Some(Committed { sequence, .. }) = walk.committed {
-                self.log.make_durable(sequence).await.map_err(|e| self.why(e))?;
+                self.base.log.make_durable(sequence).await.map_err(|e| self.why(e))?;
                 walk.keep();
-                self.note_change();
+                self.counting.note_change();
             }
             if walk.left() == 0 {
                 break;
             }
-            self.look_at_log();
+            self.destage.look_at_log();
             let (key, blocks) = walk.next();
-            let reserved = self.log.reserve(key, blocks).await.map_err(|e| self.why(e))?;
+            let reserved = self.base.log.reserve(key, blocks).await.map_err(|e| self.why(e))?;
             self.store(walk, reserved, data)?;
         }
-        count(&self.counters.written, u64::from(walk.blocks));
+        count(&self.written, u64::from(walk.blocks));
         Ok(())
     }
 
@@ -214,7 +216,7 @@ impl Shard {
         walk.committed = Some(Committed { sequence: stored.sequence, blocks });
         if stored.is_durable {
             walk.keep();
-            self.note_change();
+            self.counting.note_change();
         }
         Ok(())
     }
@@ -224,31 +226,23 @@ impl Shard {
     /// # Errors
     /// As [`write`](Self::write), but for `Full`.
     pub async fn punch(&self, view: View, first: u64, blocks: u64) -> Result<()> {
-        self.writer.check()?;
-        self.look_at_log();
+        self.base.writer.check()?;
+        self.destage.look_at_log();
         let hole = Append::Hole { key: Key::new(view, first), count: blocks };
-        self.appended(self.log.append(hole).await)?;
-        self.freed.set(self.freed.get().saturating_add(blocks.min(self.held())));
-        self.room.note_hole();
+        self.appended(self.base.log.append(hole).await)?;
+        self.capacity.note_hole(blocks);
         Ok(())
     }
 
     /// Takes note of a record that was appended, or says why it was not.
     pub(super) fn appended(&self, done: Result<u64>) -> Result<()> {
         done.map_err(|e| self.why(e))?;
-        self.note_change();
+        self.counting.note_change();
         Ok(())
     }
 
     /// What is said of an error of the log: one that takes no more because the shard failed says why that was.
     fn why(&self, error: Error) -> Error {
-        self.writer.check().err().unwrap_or(error)
-    }
-
-    /// Has destage look at the log, if there is enough in it.
-    pub(super) fn look_at_log(&self) {
-        if self.is_filling() {
-            self.filling.raise();
-        }
+        self.base.writer.check().err().unwrap_or(error)
     }
 }

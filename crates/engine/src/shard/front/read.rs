@@ -1,5 +1,6 @@
-//! The walk of a read: where its blocks are is found out in one call ([`Shard::resolve`]), what is in memory of them is
-//! copied or lent in the same call, and only what is not is waited for ([`Shard::fetch`]), from where the plan was left.
+//! The walk of a read: where its blocks are is found out in one call ([`Front::resolve`]), what is in memory of them is
+//! copied or lent in the same call, and only what is not is waited for ([`Front::fetch`]), from where the plan
+//! was left.
 //!
 //! A plan outlives awaits by this: what the log had was taken before the first; a place in a segment is not written
 //! again while the plan's stay lasts; and what the log had nothing of the map has, then or later, as old or newer.
@@ -8,23 +9,25 @@ use std::rc::Rc;
 
 use reactor::buffer;
 use stdx::crc32c;
-use stdx::num::{low32, u32_of, u64_of, usize64};
+use stdx::num::{low32, u32_of, u64_of, usize32, usize64};
 
+use super::Front;
 use super::plan::{Piece, Place, Plan, lost};
-use super::{Outcome, Shard, count};
 use crate::address::{BLOCK, Key, Location, Name, View};
 use crate::error::{Error, Kind, Result};
 use crate::lent::{LENT_BLOCKS_MAX, Lent};
 use crate::limits::PLANS_KEPT;
 use crate::log::Found;
-use crate::volume::{BLOCK_BYTES, State};
+use crate::map::{Contents, Extents};
+use crate::shard::Outcome;
+use crate::volume::state::{BLOCK_BYTES, State};
 
 /// Whether bytes are whole blocks.
 pub(super) const fn is_whole(offset: u64, len: usize) -> bool {
     offset.is_multiple_of(BLOCK_BYTES) && len.is_multiple_of(BLOCK)
 }
 
-impl Shard {
+impl Front {
     /// Finds out where the blocks of a volume's bytes are. `None` for what is not whole blocks inside of the volume:
     /// [`read_bytes`](Self::read_bytes) reads it, or says why not.
     ///
@@ -43,7 +46,7 @@ impl Shard {
         while at < blocks {
             let key = first.forward(u64::from(at));
             let left = u64::from(blocks - at);
-            let (found, run) = self.log.lookup(key, left);
+            let (found, run) = self.base.log.lookup(key, left);
             let run = low32(run.min(left));
             match found {
                 Found::Data(data) => {
@@ -57,7 +60,7 @@ impl Shard {
                 Found::Lost => plan.push(at, run, Place::Lost(Box::new(lost(key)))),
                 Found::Nothing => {
                     let extents = &mut plan.extents;
-                    let known = self.map.lookup_known(key.view, key.block, run, extents);
+                    let known = self.base.map.lookup_known(key.view, key.block, run, extents);
                     plan.learn(at);
                     if known < run {
                         plan.push(at + known, run - known, Place::Unread);
@@ -73,7 +76,7 @@ impl Shard {
     /// References in the log, from number `index` of the record at `position` on, are to shared blocks.
     fn resolve_referred(&self, plan: &mut Plan, at: u32, run: u32, position: u64, index: usize) {
         for (at, index) in (at..at + run).zip(index..) {
-            match self.log.reference(position, index) {
+            match self.base.log.reference(position, index) {
                 Ok(to) => match to.stored.encoding.check() {
                     Ok(()) => {
                         let shared = Name::of(to.stored.location).reference();
@@ -93,19 +96,18 @@ impl Shard {
     pub fn lend(&self, plan: Plan) -> std::result::Result<Lent, Plan> {
         let lent = match plan.pieces.as_slice() {
             [Piece { count, place: Place::Stored { location, .. }, .. }]
-                if *count <= u32_of(LENT_BLOCKS_MAX) && self.writer.segments.lends() =>
+                if *count <= u32_of(LENT_BLOCKS_MAX) && self.base.writer.segments().lends() =>
             {
-                let table = self.table();
+                let table = self.base.table();
                 let at = location.name().map_or(*location, Name::birth);
                 table.info(at).and_then(|info| {
-                    let reading = self.grace.enter();
-                    self.writer.segments.lend(info, at.slot(), &plan.crcs, reading)
+                    let reading = self.base.grace.enter();
+                    self.base.writer.segments().lend(info, at.slot(), &plan.crcs, reading)
                 })
             }
             _ => None,
         };
         let Some(lent) = lent else { return Err(plan) };
-        count(&self.counters.read_segments, u64_of(plan.crcs.len()));
         self.keep_plan(plan);
         Ok(lent)
     }
@@ -119,27 +121,23 @@ impl Shard {
             return Outcome::Done;
         }
         // Nothing was moved since it was resolved: nobody else ran.
-        plan.reading = Some(self.grace.enter());
+        plan.reading = Some(self.base.grace.enter());
         Outcome::Wait(plan)
     }
 
     /// Copies what need not be waited for, and leaves the other pieces.
     fn copy_pieces(&self, plan: &mut Plan, out: &mut [u8]) {
         let Plan { pieces, crcs, .. } = plan;
-        let in_memory = self.writer.segments.drives().are_in_memory();
+        let in_memory = self.base.writer.segments().drives().are_in_memory();
         pieces.retain_mut(|piece| {
             let part = &mut out[piece.bytes()];
             match piece.place {
                 Place::Hole => {
                     part.fill(0);
-                    count(&self.counters.read_holes, u64::from(piece.count));
                     false
                 }
-                Place::Log(data) => match self.log.copy_out(data, part) {
-                    Ok(()) => {
-                        count(&self.counters.read_log, 1);
-                        false
-                    }
+                Place::Log(data) => match self.base.log.copy_out(data, part) {
+                    Ok(()) => false,
                     Err(error) => {
                         piece.place = Place::Damaged { crc: data.crc, error: Box::new(error) };
                         true
@@ -148,9 +146,7 @@ impl Shard {
                 Place::Stored { location, crcs: first } => {
                     let crcs = &crcs[piece.crcs(first)];
                     let done = in_memory && self.copy_stored(location, crcs, part);
-                    if done {
-                        count(&self.counters.read_segments, u64::from(piece.count));
-                    }
+                    if done {}
                     !done
                 }
                 Place::Unread | Place::Damaged { .. } | Place::Lost(_) => true,
@@ -160,11 +156,11 @@ impl Shard {
 
     /// Copies blocks of drives in memory; tells whether all are what they should be.
     fn copy_stored(&self, at: Location, crcs: &[u32], out: &mut [u8]) -> bool {
-        let table = self.table();
+        let table = self.base.table();
         // Shared blocks lie where they were born until their segment is given back.
         let at = at.name().map_or(at, Name::birth);
         let Some(info) = table.info(at) else { return false };
-        self.writer.segments.copy_known(info, at.slot(), crcs, out)
+        self.base.writer.segments().copy_known(info, at.slot(), crcs, out)
     }
 
     /// Reads what [`copy_known`](Self::copy_known) left of a plan: the only part of a read that waits.
@@ -203,7 +199,6 @@ impl Shard {
                 None => self.read_segment(location, crcs, part).await?,
                 Some(name) => Box::pin(self.read_shared(name, crcs, part)).await?,
             }
-            count(&self.counters.read_segments, u64::from(piece.count));
         }
         plan.pieces.retain(|piece| !matches!(piece.place, Place::Stored { .. }));
         Ok(())
@@ -220,7 +215,7 @@ impl Shard {
             // What the pages tell comes behind the others.
             let Piece { at, count: blocks, .. } = plan.pieces.swap_remove(n);
             let key = plan.first.forward(u64::from(at));
-            self.map.lookup(key.view, key.block, blocks, &mut plan.extents).await?;
+            self.base.map.lookup(key.view, key.block, blocks, &mut plan.extents).await?;
             plan.learn(at);
             learnt = true;
         }
@@ -234,7 +229,7 @@ impl Shard {
     async fn read_carried(&self, key: Key, crc: u32, out: &mut [u8]) -> bool {
         let is_there = async |out: &mut [u8]| {
             let mut plan = self.spare_plan(key);
-            plan.reading = Some(self.grace.enter());
+            plan.reading = Some(self.base.grace.enter());
             plan.push(0, 1, Place::Unread);
             let read = self.fetch_settled(&mut plan, out).await;
             read.is_ok() && crc32c(out) == crc
@@ -243,17 +238,51 @@ impl Shard {
             return true;
         }
         // On its way there, it is in the map before the log forgets it.
-        self.carry_log_unless_hindered().await;
+        self.destage.carry_unless_hindered().await;
         is_there(out).await
     }
 
     /// Reads blocks where the map says they are.
     pub async fn read_segment(&self, at: Location, crcs: &[u32], out: &mut [u8]) -> Result<()> {
-        let info = self.table().info(at).map(Rc::clone);
+        let info = self.base.table().info(at).map(Rc::clone);
         let nowhere =
             || Error::new(Kind::Corrupt, format!("the map points to {at:?}, of no segment"));
         let info = info.ok_or_else(nowhere)?;
-        self.writer.segments.read(&info, at.slot(), crcs, out).await
+        self.base.writer.segments().read(&info, at.slot(), crcs, out).await
+    }
+
+    /// Reads shared blocks with adjacent names, wherever they are. To be called inside the grace.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub async fn read_shared(&self, name: Name, crcs: &[u32], out: &mut [u8]) -> Result<()> {
+        // Where they were born they still lie, until their segment is given back.
+        if self.base.table().info(name.birth()).map(Rc::clone).is_some() {
+            return self.read_segment(name.birth(), crcs, out).await;
+        }
+        let (first, blocks) = (name.key(), u32_of(crcs.len()));
+        let mut extents = Extents::default();
+        self.base.map.lookup(first.view, first.block, blocks, &mut extents).await?;
+        for extent in extents.iter() {
+            let at = usize32(low32(extent.first - first.block));
+            let end = at + usize32(extent.count);
+            let (location, crcs) = match extent.contents {
+                Contents::Stored { location, encoding, crcs } => {
+                    encoding.check()?;
+                    (location, crcs)
+                }
+                Contents::Lost => {
+                    let what = format!("{:?} is lost", name.offset(u32_of(at)));
+                    return Err(Error::new(Kind::Corrupt, what));
+                }
+                Contents::Hole | Contents::Absent => {
+                    let what = format!("{:?} is referred to and nowhere", name.offset(u32_of(at)));
+                    return Err(Error::new(Kind::Corrupt, what));
+                }
+            };
+            self.read_segment(location, crcs, &mut out[at * BLOCK..end * BLOCK]).await?;
+        }
+        Ok(())
     }
 
     /// Reads whole blocks from `first` on.

@@ -13,32 +13,32 @@ use crate::map::{Contents, Extents};
 /// A read that was looked up: its pieces in order, and later those of them that are not in the reader's memory
 /// yet. Kept and used again, it allocates nothing in steady state.
 ///
-/// What was found in the log is good until the next await, so that [`Shard::copy_known`](super::Shard) takes it in
+/// What was found in the log is good until the next await, so that [`Front::copy_known`](super::Front) takes it in
 /// the same call: a plan that is waited with has none of it. What lies in segments stays where it is while
 /// `reading` is held, which therefore nobody keeps who waits for a host, or for the log to be carried.
 #[derive(Debug)]
 pub struct Plan {
     /// Where the read begins.
-    pub(super) first: Key,
-    pub(super) pieces: Vec<Piece>,
-    pub(super) crcs: Vec<u32>,
-    pub(super) reading: Option<Stay>,
+    pub first: Key,
+    pub pieces: Vec<Piece>,
+    pub crcs: Vec<u32>,
+    pub reading: Option<Stay>,
     /// To look up into.
-    pub(super) extents: Extents,
+    pub extents: Extents,
 }
 
 /// Blocks next to each other that are in the same state.
 #[derive(Debug)]
-pub(super) struct Piece {
+pub struct Piece {
     /// Its first block, counted from that of the read.
-    pub(super) at: u32,
-    pub(super) count: u32,
-    pub(super) place: Place,
+    pub at: u32,
+    pub count: u32,
+    pub place: Place,
 }
 
 /// Where blocks are. Views with parents will have one more, for what was never written here: the parent is asked.
 #[derive(Debug)]
-pub(super) enum Place {
+pub enum Place {
     /// One block in the log.
     Log(Data),
     /// Never written or deallocated: zeroes.
@@ -55,19 +55,19 @@ pub(super) enum Place {
 
 impl Piece {
     /// Where its bytes are wanted.
-    pub(super) const fn bytes(&self) -> Range<usize> {
+    pub const fn bytes(&self) -> Range<usize> {
         let begin = usize32(self.at) * BLOCK;
         begin..begin + usize32(self.count) * BLOCK
     }
 
     /// Where its checksums are.
-    pub(super) const fn crcs(&self, first: usize) -> Range<usize> {
+    pub const fn crcs(&self, first: usize) -> Range<usize> {
         first..first + usize32(self.count)
     }
 }
 
 /// What is said of a block that is lost. Trying again does not help.
-pub(super) fn lost(key: Key) -> Error {
+pub fn lost(key: Key) -> Error {
     let (view, block) = (key.view.get(), key.block);
     let context = format!("block {block} of view {view} is lost, until it is written again");
     Error::new(Kind::Corrupt, context)
@@ -75,24 +75,24 @@ pub(super) fn lost(key: Key) -> Error {
 
 impl Plan {
     /// Of a read that begins there.
-    pub(super) fn new(first: Key) -> Self {
+    pub fn new(first: Key) -> Self {
         let (pieces, crcs, extents) = (Vec::new(), Vec::new(), Extents::default());
         Self { first, pieces, crcs, reading: None, extents }
     }
 
     /// Forgets what it was for.
-    pub(super) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.pieces.clear();
         self.crcs.clear();
         self.reading = None;
     }
 
-    pub(super) fn push(&mut self, at: u32, count: u32, place: Place) {
+    pub fn push(&mut self, at: u32, count: u32, place: Place) {
         self.pieces.push(Piece { at, count, place });
     }
 
     /// Adds blocks that lie in adjacent slots, or have adjacent names; what goes on where the last piece ends is part of it.
-    pub(super) fn push_stored(&mut self, at: u32, location: Location, crcs: &[u32]) {
+    pub fn push_stored(&mut self, at: u32, location: Location, crcs: &[u32]) {
         let count = u32_of(crcs.len());
         if let Some(Piece {
             at: before,
@@ -110,7 +110,7 @@ impl Plan {
     }
 
     /// Takes what the map said of blocks from number `at` of the read on, which is in `extents`.
-    pub(super) fn learn(&mut self, at: u32) {
+    pub fn learn(&mut self, at: u32) {
         let extents = std::mem::take(&mut self.extents);
         let mut at = at;
         for extent in extents.iter() {
@@ -132,7 +132,7 @@ impl Plan {
     }
 
     /// What is said of the first block that is lost, if one is.
-    pub(super) fn take_lost(&mut self) -> Option<Error> {
+    pub fn take_lost(&mut self) -> Option<Error> {
         let lost = self.pieces.iter().position(|piece| matches!(piece.place, Place::Lost(_)))?;
         match self.pieces.swap_remove(lost).place {
             Place::Lost(error) => Some(*error),
@@ -141,7 +141,7 @@ impl Plan {
     }
 
     /// Whether each block has contents that nobody else has. `None` where a page of the map would have to be read.
-    pub(super) fn is_own(&self) -> Option<bool> {
+    pub fn is_own(&self) -> Option<bool> {
         let is_own = |piece: &Piece| match piece.place {
             Place::Log(_) | Place::Damaged { .. } => Some(true),
             Place::Stored { location, .. } => Some(location.name().is_none()),
@@ -152,7 +152,7 @@ impl Plan {
     }
 
     /// Whether it has each of so many blocks once, in order.
-    pub(super) fn covers(&self, blocks: u32) -> bool {
+    pub fn covers(&self, blocks: u32) -> bool {
         let end = self.pieces.iter().try_fold(0, |end, piece| {
             (piece.at == end && piece.count > 0).then_some(end + piece.count)
         });

@@ -5,19 +5,23 @@
 //! stream. Another lets the map learn the stripes that were written, in their order, and trims the log
 //! of what is then durable elsewhere.
 
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::Rc;
 
-use reactor::turns::give_way;
+use reactor::now;
 use stdx::Counted;
-use stdx::num::{u32_of, u64_of, usize32};
+use stdx::num::usize32;
 
-use crate::address::{Encoding, Key, Location, Stored};
+use super::base::{Base, no_drive_space};
+use super::capacity::Capacity;
+use super::events::Event;
+use super::keeper::MapKeeper;
+use crate::address::Location;
 use crate::canary::{self, Canary, Step};
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::log::{Item, RECORD_BLOCKS_MAX, What};
-use crate::segment::{Owner, Placed, Stream, StripeHeader};
-use crate::shard::{Shard, count};
-use crate::shared::LEARNT_AT_ONCE;
+use crate::segment::{Owner, Stream};
 
 /// Blocks taken from the log before it may be trimmed of them: a few stripes' worth.
 const BATCH: usize = 1024;
@@ -35,19 +39,40 @@ const ITEMS_A_TURN: usize = 32;
 /// From here on even a stripe that is not full is written, when nothing else can free the log.
 const FILL_HIGH: u64 = 768;
 
-impl Shard {
+/// Carries what the log has to the drives.
+pub struct Destage {
+    base: Rc<Base>,
+    keeper: Rc<MapKeeper>,
+    capacity: Rc<Capacity>,
+    /// What was taken from the log: up to which record, and where the last block of it went.
+    handed: RefCell<VecDeque<(u64, Option<Location>)>>,
+    /// Who wants everything carried from the log to the drives.
+    draining: Cell<usize>,
+}
+
+impl Destage {
+    #[must_use]
+    pub fn new(base: Rc<Base>, keeper: Rc<MapKeeper>, capacity: Rc<Capacity>) -> Self {
+        Self { base, keeper, capacity, handed: RefCell::default(), draining: Cell::new(0) }
+    }
+
     /// Takes blocks from the log into stripes, until the shard ends.
-    pub async fn destage(self: Rc<Self>) {
+    pub async fn run(self: Rc<Self>) {
         let mut items = Vec::with_capacity(RECORD_BLOCKS_MAX);
-        while !self.ended.get() {
-            self.filling.until(|| self.ended.get() || self.is_due() || self.is_stuck()).await;
+        while !self.base.has_ended() {
+            self.base
+                .events
+                .until(Event::LogFills, || {
+                    self.base.has_ended() || self.is_due() || self.is_stuck()
+                })
+                .await;
             let done = if self.is_due() {
                 self.destage_batch(&mut items).await
             } else {
-                self.writer.seal(Stream::User).await
+                self.base.writer.seal(Stream::User).await
             };
             if let Err(error) = done {
-                self.end_with(&error);
+                self.base.fail(&error);
                 return;
             }
         }
@@ -56,48 +81,50 @@ impl Shard {
     /// Whether the log has so much that some of it should be taken.
     fn is_due(&self) -> bool {
         let worth = if self.is_pressed() { 1 } else { WORTH };
-        self.is_filling() && self.log.pending() >= worth
+        self.is_filling() && self.base.log.pending() >= worth
     }
 
     /// Whether the log should be emptied whatever it takes.
     fn is_pressed(&self) -> bool {
-        self.draining.get() > 0 || self.log.fill() >= FILL_HIGH || self.log.waiting() > 0
+        self.draining.get() > 0 || self.base.log.fill() >= FILL_HIGH || self.base.log.waiting() > 0
     }
 
     /// Whether the log has so much that destage should look at it. There may be no room long before
     /// its ring is full.
-    pub fn is_filling(&self) -> bool {
-        self.draining.get() > 0 || self.log.fill() >= FILL_LOW || self.log.is_full()
+    #[inline]
+    fn is_filling(&self) -> bool {
+        self.draining.get() > 0 || self.base.log.fill() >= FILL_LOW || self.base.log.is_full()
     }
 
     /// Whether the log cannot be trimmed before a stripe is written that is not full.
     fn is_stuck(&self) -> bool {
-        self.log.pending() == 0 && self.writer.has_partial(Stream::User) && self.is_pressed()
+        self.base.log.pending() == 0
+            && self.base.writer.has_partial(Stream::User)
+            && self.is_pressed()
     }
 
     async fn destage_batch(&self, items: &mut Vec<Item>) -> Result<()> {
         let (mut last, mut taken) = (None, 0);
         let through = loop {
             items.clear();
-            let through = self.log.next_batch(RECORD_BLOCKS_MAX, items)?;
+            let through = self.base.log.next_batch(RECORD_BLOCKS_MAX, items)?;
             self.assert_handed(items, through);
-            self.writer.note_log(through);
+            self.base.writer.note_log(through);
             last = self.destage_items(items).await?.or(last);
             taken += items.len();
-            if taken >= BATCH || self.log.pending() == 0 {
+            if taken >= BATCH || self.base.log.pending() == 0 {
                 break through;
             }
         };
-        count(&self.counters.destaged, u64_of(taken));
         self.handed.borrow_mut().push_back((through, last));
-        self.writer.progress.raise();
+        self.base.writer.note_progress();
         Ok(())
     }
 
     /// What the log hands out is behind what it did before, in order, up to where it says.
     fn assert_handed(&self, items: &[Item], through: u64) {
         let before = self.handed.borrow().back().map_or(0, |(before, _)| *before);
-        assert!(before.max(self.log.tail() - 1) <= through, "the log does not go back");
+        assert!(before.max(self.base.log.tail() - 1) <= through, "the log does not go back");
         let (Some(first), Some(last)) = (items.first(), items.last()) else { return };
         assert!(before < first.sequence && last.sequence <= through, "nothing is handed out twice");
         assert!(items.is_sorted_by_key(|item| item.sequence), "records are handed out in order");
@@ -124,7 +151,7 @@ impl Shard {
         loop {
             match self.try_destage(items)? {
                 Some(done) => return Ok(done),
-                None => self.writer.make_room(Stream::User).await?,
+                None => self.base.writer.make_room(Stream::User).await?,
             }
         }
     }
@@ -132,16 +159,18 @@ impl Shard {
     fn try_destage(&self, items: &[Item]) -> Result<Option<(usize, Location)>> {
         let item = &items[0];
         let one = match item.what {
-            _ if self.log.was_lost(item)? => self.writer.try_lose(Stream::User, item.key, None),
+            _ if self.base.log.was_lost(item)? => {
+                self.base.writer.try_lose(Stream::User, item.key, None)
+            }
             What::Lost => None,
             What::Data(_) => return self.try_destage_run(items),
             What::Hole { count } => {
                 let owner = Owner::Hole { key: item.key, blocks: count };
-                self.writer.try_append(Stream::User, owner, &[], &[])
+                self.base.writer.try_append(Stream::User, owner, &[], &[])
             }
             What::Refers(to) => {
                 to.stored.encoding.check()?;
-                self.writer.try_refer(Stream::User, item.key, &to)
+                self.base.writer.try_refer(Stream::User, item.key, &to)
             }
         };
         Ok(one.map(|at| (1, at)))
@@ -149,11 +178,11 @@ impl Shard {
 
     /// Copies blocks in one go where they lie one behind another: what is large is copied at three times the speed.
     fn try_destage_run(&self, items: &[Item]) -> Result<Option<(usize, Location)>> {
-        let room = usize32(self.writer.room(Stream::User)).clamp(1, ITEMS_A_TURN);
-        let run = self.log.run_of(&items[..items.len().min(room)]);
+        let room = usize32(self.base.writer.room(Stream::User)).clamp(1, ITEMS_A_TURN);
+        let run = self.base.log.run_of(&items[..items.len().min(room)]);
         let (run, behind) = items.split_at(run);
         if let [next, ..] = behind {
-            self.log.prefetch(next);
+            self.base.log.prefetch(next);
         }
         let mut crcs = [0; ITEMS_A_TURN];
         assert!(run.len() <= crcs.len(), "a run has a checksum for each block");
@@ -162,137 +191,50 @@ impl Shard {
         }
         let (owner, crcs) = (Owner::Write { key: run[0].key }, &crcs[..run.len()]);
         let at = self
+            .base
             .log
-            .carry_out(run, |data| self.writer.try_append(Stream::User, owner, crcs, data))?;
+            .carry_out(run, |data| self.base.writer.try_append(Stream::User, owner, crcs, data))?;
         Ok(at.map(|at| (run.len(), at)))
     }
 
     /// Lets the map learn what was written, and trims the log, until the shard ends.
     pub async fn settle(self: Rc<Self>) {
-        while !self.ended.get() {
+        while !self.base.has_ended() {
             let due = || {
-                self.ended.get()
-                    || self.writer.check().is_err()
-                    || self.writer.has_written()
+                self.base.has_ended()
+                    || self.base.writer.check().is_err()
+                    || self.base.writer.has_written()
                     || self.can_trim()
             };
-            self.writer.progress.until(due).await;
+            self.base.writer.until_progress(due).await;
             if let Err(error) = self.settle_some().await {
-                self.end_with(&error);
+                self.base.fail(&error);
                 return;
             }
-            self.give_space_back(self.common.space.portion());
-            self.advanced.raise();
-            self.filling.raise();
-            self.wake.raise();
+            self.capacity.give_back(self.base.common.space.portion());
+            self.base.events.raise(Event::Advanced);
+            self.base.events.raise(Event::LogFills);
+            self.base.events.raise(Event::SpaceChanged);
         }
     }
 
     async fn settle_some(&self) -> Result<()> {
-        self.writer.check()?;
-        while let Some(header) = self.writer.take_written() {
-            self.learn(&header).await?;
+        self.base.writer.check()?;
+        while let Some(header) = self.base.writer.take_written() {
+            self.keeper.learn(&header).await?;
         }
         let Some(through) = self.take_trimmable() else { return Ok(()) };
-        let (written, applied) = (self.writer.written(), self.table().cut());
+        let (written, applied) = (self.base.writer.written(), self.base.table().cut());
         if !canary::has(Canary::TrimsEarly) {
-            self.writer.flush().await?;
+            self.base.writer.flush().await?;
         }
         if !canary::skips(Step::TrimTells) {
-            self.common.superblock.tell_failures().await?;
+            self.base.common.superblock.tell_failures().await?;
         }
-        self.common.follow_drives();
-        self.log.trim(through, written).await?;
-        assert!(self.log.tail() > through, "what was trimmed is forgotten");
-        self.writer.table.borrow_mut().made_durable(applied);
-        Ok(())
-    }
-
-    /// The map learns a stripe's records.
-    pub async fn learn(&self, header: &StripeHeader) -> Result<()> {
-        let _learning = Counted::new(&self.learning);
-        let mut learnt = 0;
-        for record in header.placed() {
-            // Records may be many, and have one block each, or none.
-            if learnt >= LEARNT_AT_ONCE {
-                give_way().await;
-                learnt = 0;
-            }
-            learnt += usize32(record.count).max(1);
-            match record.owner {
-                Owner::Write { key } => self.learn_write(key, record).await?,
-                Owner::Hole { key, blocks } => {
-                    self.reserve_in_map(2).await?;
-                    self.map.insert_hole(key.view, key.block, blocks);
-                }
-                Owner::Move { key, old } => self.learn_move(key, old, record).await?,
-                Owner::Refer { key, name } => {
-                    self.learn_references(key, name, record.crcs).await?;
-                }
-                Owner::Share { key, name } => self.learn_shared(key, name, record.crcs).await?,
-                Owner::Lost { key, old } => self.learn_lost(key, old, record.count).await?,
-            }
-        }
-        self.writer.table.borrow_mut().stripe_applied(header.segment, Some(header.sequence));
-        self.applied.set(header.sequence);
-        self.wake.raise();
-        Ok(())
-    }
-
-    async fn learn_write(&self, key: Key, record: Placed<'_>) -> Result<()> {
-        for (n, crcs) in (0..).step_by(LEARNT_AT_ONCE).zip(record.crcs.chunks(LEARNT_AT_ONCE)) {
-            if n > 0 {
-                give_way().await;
-            }
-            self.reserve_in_map(crcs.len()).await?;
-            let (key, at) =
-                (Key::new(key.view, key.block + u64::from(n)), record.location.offset(n));
-            let blocks = u32_of(crcs.len());
-            self.writer.table.borrow_mut().add_live(at, blocks);
-            self.map.insert(key, at, Encoding::PLAIN, crcs);
-            if key.view.is_shared() {
-                // Those who refer to it may be gone by now.
-                self.pages.unreferred(u64::from(blocks));
-            }
-        }
-        Ok(())
-    }
-
-    /// Blocks moved by reclaim count where nothing newer came in between.
-    async fn learn_move(&self, key: Key, old: Location, record: Placed<'_>) -> Result<()> {
-        for (n, crc) in (0..).zip(record.crcs) {
-            if n > 0 && usize32(n).is_multiple_of(LEARNT_AT_ONCE) {
-                give_way().await;
-            }
-            self.reserve_in_map(1).await?;
-            let key = Key::new(key.view, key.block + u64::from(n));
-            let new = Stored::plain(record.location.offset(n), *crc);
-            // The map's pages stay where they are while they are looked at.
-            let _reading = self.grace.enter();
-            if self.map.replace_if(key, old.offset(n), new).await? {
-                self.writer.table.borrow_mut().add_live(new.location, 1);
-                count(&self.counters.moved, 1);
-            }
-        }
-        Ok(())
-    }
-
-    /// Blocks are lost: where nothing newer came in between, if it is said where they were.
-    async fn learn_lost(&self, key: Key, old: Option<Location>, count: u32) -> Result<()> {
-        for n in 0..count {
-            if n > 0 && usize32(n).is_multiple_of(LEARNT_AT_ONCE) {
-                give_way().await;
-            }
-            self.reserve_in_map(1).await?;
-            let key = key.forward(u64::from(n));
-            let Some(old) = old.filter(|_| !canary::skips(Step::LostLooks)) else {
-                self.map.insert_lost(key, 1);
-                continue;
-            };
-            // The map's pages stay where they are while they are looked at.
-            let _reading = self.grace.enter();
-            self.map.lose_if(key, old.offset(n)).await?;
-        }
+        self.base.common.follow_drives();
+        self.base.log.trim(through, written).await?;
+        assert!(self.base.log.tail() > through, "what was trimmed is forgotten");
+        self.base.writer.table_mut().made_durable(applied);
         Ok(())
     }
 
@@ -305,7 +247,7 @@ impl Shard {
     /// Whether the stripe at `at` was learnt; user stripes are learnt in their order.
     fn is_learnt(&self, at: Option<Location>) -> bool {
         let Some(at) = at else { return true };
-        let table = self.table();
+        let table = self.base.table();
         // Without its segment nothing of it can be waiting any more.
         table
             .get(at.segment())
@@ -319,5 +261,71 @@ impl Shard {
             through = self.handed.borrow_mut().pop_front().map(|(through, _)| through).or(through);
         }
         through
+    }
+
+    /// Has destage look at the log, if there is enough in it.
+    #[inline]
+    pub fn look_at_log(&self) {
+        if self.is_filling() {
+            self.base.events.raise(Event::LogFills);
+        }
+    }
+
+    /// Carries what the log has now to the drives. Writers may go on meanwhile.
+    pub async fn carry(&self) -> Result<()> {
+        self.carry_until(|| self.base.is_over()).await;
+        self.base.writer.check()
+    }
+
+    /// As that, as far as nothing hinders it.
+    pub async fn carry_unless_hindered(&self) {
+        self.carry_until(|| self.base.is_hindered()).await;
+    }
+
+    async fn carry_until(&self, hindered: impl Fn() -> bool) {
+        let _draining = Counted::new(&self.draining);
+        self.base.events.raise(Event::LogFills);
+        let head = self.base.log.head();
+        let is_carried = || self.base.log.tail() >= head.min(self.base.log.head());
+        self.base.events.until(Event::Advanced, || is_carried() || hindered()).await;
+    }
+
+    /// Carries everything from a log that takes no more to the drives, and takes a checkpoint of it:
+    /// after that the log is not needed to open the shard.
+    ///
+    /// # Errors
+    /// As [`MapKeeper::flush`]; `Full` where a write that was tried from now on found no space behind a drive.
+    pub async fn drain(&self) -> Result<()> {
+        let begun = now();
+        let no_space = || {
+            self.base.lacks_drive_space()
+                && self.base.writer.segments().patience().last_refused() >= Some(begun)
+        };
+        {
+            let _draining = Counted::new(&self.draining);
+            self.base.events.raise(Event::LogFills);
+            let drained = || {
+                let is_carried = self.base.log.tail() >= self.base.log.head();
+                is_carried || self.base.writer.check().is_err() || no_space()
+            };
+            self.base.events.until(Event::Advanced, drained).await;
+        }
+        self.base.writer.check()?;
+        if !self.base.log.is_empty() {
+            let failed = Error::new(Kind::Failed, "the commit log failed");
+            return Err(if self.base.log.has_ended() { failed } else { no_drive_space() });
+        }
+        // Beside, so that it has not to be given up in the midst.
+        let flushed = Rc::new(RefCell::new(None));
+        let (base, keeper) = (Rc::clone(&self.base), Rc::clone(&self.keeper));
+        let tell = Rc::clone(&flushed);
+        self.base.run(reactor::spawn(async move {
+            let done = keeper.flush().await;
+            *tell.borrow_mut() = Some(done);
+            base.events.raise(Event::Advanced);
+        }));
+        self.base.events.until(Event::Advanced, || flushed.borrow().is_some() || no_space()).await;
+        let done = flushed.take();
+        done.unwrap_or_else(|| Err(no_drive_space()))
     }
 }

@@ -1,0 +1,69 @@
+//! What hosts ask of a shard: reads, writes, deallocations, copies.
+
+mod admit;
+mod bytes;
+mod copy;
+mod plan;
+mod read;
+mod write;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use reactor::Grace;
+
+use super::base::Base;
+use super::capacity::Capacity;
+use super::count::Counting;
+use super::destage::Destage;
+use super::search::SpaceSearch;
+use crate::partial::Locks;
+pub use copy::Copy;
+pub use plan::Plan;
+pub use write::Writing;
+
+/// Where requests enter a shard.
+pub struct Front {
+    base: Rc<Base>,
+    capacity: Rc<Capacity>,
+    search: Rc<SpaceSearch>,
+    destage: Rc<Destage>,
+    counting: Rc<Counting>,
+    /// Changes of volumes under way: whoever takes a volume, or a part of it, away waits for them.
+    writing: Grace,
+    /// Blocks that users change in part.
+    partial: Locks,
+    /// Plans of reads that ended, used again and again.
+    spare_plans: RefCell<Vec<Plan>>,
+    /// Blocks that hosts wrote, since the shard was opened.
+    written: Cell<u64>,
+}
+
+impl Front {
+    #[must_use]
+    pub fn new(
+        base: Rc<Base>,
+        capacity: Rc<Capacity>,
+        search: Rc<SpaceSearch>,
+        destage: Rc<Destage>,
+        counting: Rc<Counting>,
+    ) -> Self {
+        Self {
+            base,
+            capacity,
+            search,
+            destage,
+            counting,
+            writing: Grace::default(),
+            partial: Locks::default(),
+            spare_plans: RefCell::default(),
+            written: Cell::new(0),
+        }
+    }
+
+    /// Blocks that hosts wrote, since the shard was opened.
+    #[must_use]
+    pub const fn written(&self) -> u64 {
+        self.written.get()
+    }
+}

@@ -1,0 +1,231 @@
+//! Winning space back: segments with little in them are emptied into full stripes of others.
+
+mod live;
+mod moving;
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use stdx::num::u64_of;
+
+use super::base::{Base, count};
+use super::checkpoint::Checkpoints;
+use super::events::Event;
+use super::keeper::MapKeeper;
+use crate::address::SegmentId;
+use crate::error::Result;
+use crate::limits::{LEFT_ALONE, RECLAIM_RESERVE};
+use crate::segment::Stream;
+pub use moving::Emptied;
+
+/// Segments emptied before their space is given back, with one checkpoint.
+const SEGMENTS_AT_ONCE: usize = 4;
+
+/// Segments of metadata with little in them that are worth emptying.
+const METADATA_AT_ONCE: usize = 2;
+
+/// Wins space back.
+pub struct Reclaim {
+    base: Rc<Base>,
+    checkpoints: Rc<Checkpoints>,
+    keeper: Rc<MapKeeper>,
+    /// What is dead is to be given back although space is not short.
+    gives: Cell<bool>,
+    /// Segments emptied since the shard was opened.
+    emptied: Cell<u64>,
+    /// Blocks found lost for good, those that its log had lost included.
+    lost: Cell<u64>,
+}
+
+/// What reclaim knows of the segments it looked at.
+#[derive(Debug, Default)]
+struct Reclaiming {
+    emptied: BTreeSet<SegmentId>,
+    /// The last look found nothing that it had room to empty.
+    lacks_room: bool,
+    /// Segments of metadata emptied last.
+    evacuated: Vec<SegmentId>,
+    /// Those with blocks that cannot be read for now, and until when they are left alone.
+    left: BTreeMap<SegmentId, reactor::Nanos>,
+}
+
+impl Reclaiming {
+    /// A segment that cannot be looked through now.
+    fn leave(&mut self, id: SegmentId) {
+        let pause = reactor::Nanos::try_from(LEFT_ALONE.as_nanos()).unwrap_or(reactor::Nanos::MAX);
+        self.emptied.remove(&id);
+        self.left.insert(id, reactor::now().saturating_add(pause));
+    }
+
+    fn is_left(&self, id: SegmentId) -> bool {
+        self.left.get(&id).is_some_and(|until| reactor::now() < *until)
+    }
+}
+
+impl Reclaim {
+    #[must_use]
+    pub fn new(base: Rc<Base>, checkpoints: Rc<Checkpoints>, keeper: Rc<MapKeeper>) -> Self {
+        let (gives, emptied, lost) = (Cell::new(false), Cell::new(0), Cell::new(0));
+        Self { base, checkpoints, keeper, gives, emptied, lost }
+    }
+
+    /// Has what is dead given back although space is not short: there was a look for it.
+    pub fn give_back(&self) {
+        self.gives.set(true);
+        self.base.events.raise(Event::SpaceChanged);
+    }
+
+    /// So many blocks turned out to be lost for good.
+    pub fn note_lost(&self, blocks: u64) {
+        count(&self.lost, blocks);
+    }
+
+    /// Segments emptied, and blocks found lost for good, since the shard was opened.
+    #[must_use]
+    pub const fn emptied_and_lost(&self) -> (u64, u64) {
+        (self.emptied.get(), self.lost.get())
+    }
+
+    /// Whether free segments are so few that some should be won back.
+    fn needs_space(&self) -> bool {
+        let available = self.base.common.allocator.lock().available();
+        // What this shard has in reserve is of no use to others, which may wait for segments that
+        // only it can win back.
+        if self.base.common.shards > 1 && available <= self.base.writer.keep_for_metadata() {
+            return true;
+        }
+        available + u64_of(self.base.table().reserved()) <= self.begins_below()
+    }
+
+    /// With as many free segments as this, or fewer, some are won back.
+    pub fn begins_below(&self) -> u64 {
+        // A few segments, however large the pool: what is kept free holds no data, and each share of
+        // the pool that holds none makes reclaim move more.
+        let work = u64_of(RECLAIM_RESERVE) + (self.base.common.segments / 128).clamp(1, 4);
+        self.base.writer.keep_for_metadata() + work
+    }
+
+    /// Wins space back while it is short, until the shard ends.
+    pub async fn run(self: Rc<Self>) {
+        let mut reclaiming = Reclaiming::default();
+        while !self.base.has_ended() {
+            self.base
+                .events
+                .until(Event::SpaceChanged, || {
+                    self.base.has_ended() || self.gives.get() || self.needs_space()
+                })
+                .await;
+            if self.base.has_ended() {
+                return;
+            }
+            let done = match self.gives.take() && !self.needs_space() {
+                true => self.give_back_found(&mut reclaiming).await,
+                false => self.reclaim_some(&mut reclaiming).await,
+            };
+            if !self.checkpoints.goes_on(done).await {
+                return;
+            }
+        }
+    }
+
+    /// Gives back what is dead or was emptied; empties a few segments if there is nothing of the
+    /// kind; waits for change if there are none with anything to give.
+    async fn reclaim_some(&self, reclaiming: &mut Reclaiming) -> Result<()> {
+        if let Some(sparse) = self.worth_evacuating(reclaiming) {
+            for id in &sparse {
+                self.base.map.evacuate(*id).await?;
+            }
+            reclaiming.evacuated = sparse;
+            self.checkpoints.take().await?;
+        }
+        let mut dead = self.dead_by_count(reclaiming);
+        dead.append(&mut reclaiming.emptied);
+        if !dead.is_empty() {
+            return self.give_back_dead(&dead, reclaiming).await;
+        }
+        reclaiming.lacks_room = false;
+        while reclaiming.emptied.len() < SEGMENTS_AT_ONCE && !self.base.has_ended() {
+            let skip = |id| reclaiming.emptied.contains(&id) || reclaiming.is_left(id);
+            let victim = self.base.table().victim(skip);
+            let Some((victim, live)) = victim else { break };
+            // What was emptied, or dies meanwhile, is given back before its successor lacks room: nobody else can.
+            if self.base.writer.room_for_moves() < u64::from(live) {
+                reclaiming.lacks_room = true;
+                break;
+            }
+            match self.empty(victim).await? {
+                Emptied::Whole => {
+                    reclaiming.emptied.insert(victim);
+                    count(&self.emptied, 1);
+                }
+                Emptied::Unreadable => reclaiming.leave(victim),
+                Emptied::NoRoom => {
+                    reclaiming.lacks_room = true;
+                    break;
+                }
+            }
+        }
+        if reclaiming.emptied.is_empty() {
+            let applied = self.keeper.applied();
+            let found = || {
+                self.base.has_ended()
+                    || self.keeper.applied() != applied
+                    || self.can_empty_some(reclaiming)
+                    || !self.dead_by_count(reclaiming).is_empty()
+                    || self.worth_evacuating(reclaiming).is_some()
+            };
+            // Those left alone are looked at again, whatever happens.
+            let _ =
+                reactor::timeout(LEFT_ALONE, self.base.events.until(Event::Advanced, found)).await;
+        }
+        Ok(())
+    }
+
+    /// Whether there is a segment to empty, and room for what is live in it.
+    fn can_empty_some(&self, reclaiming: &Reclaiming) -> bool {
+        let victim = self.base.table().victim(|id| reclaiming.is_left(id));
+        victim.is_some_and(|(_, live)| self.base.writer.room_for_moves() >= u64::from(live))
+    }
+
+    /// Segments of metadata with little in them, where there are enough of them, or where nothing else gives
+    /// reclaim room to work with.
+    fn worth_evacuating(&self, reclaiming: &Reclaiming) -> Option<Vec<SegmentId>> {
+        let sparse = self.base.table().sparse_metadata();
+        let enough = if reclaiming.lacks_room { 1 } else { METADATA_AT_ONCE };
+        (sparse.len() >= enough && sparse != reclaiming.evacuated).then_some(sparse)
+    }
+
+    /// Gives back what is dead although space is not short: there was a look for it.
+    async fn give_back_found(&self, reclaiming: &mut Reclaiming) -> Result<()> {
+        let dead = self.dead_by_count(reclaiming);
+        if dead.is_empty() { Ok(()) } else { self.give_back_dead(&dead, reclaiming).await }
+    }
+
+    /// Segments of data whose count says that nothing in them is live.
+    fn dead_by_count(&self, reclaiming: &Reclaiming) -> BTreeSet<SegmentId> {
+        let table = self.base.table();
+        let is_data = |id: &SegmentId| {
+            table.get(*id).is_some_and(|s| s.info.stream != Stream::Metadata)
+                && !reclaiming.is_left(*id)
+                && !self.checkpoints.is_held(*id)
+        };
+        table.dead(u64::MAX).into_iter().filter(is_data).collect()
+    }
+
+    /// Looks through segments that should be dead, once the map has learnt what was moved out of
+    /// them, and gives back those that are.
+    async fn give_back_dead(
+        &self,
+        dead: &BTreeSet<SegmentId>,
+        reclaiming: &mut Reclaiming,
+    ) -> Result<()> {
+        self.keeper.settle_reclaim().await?;
+        for id in dead {
+            if !self.verify_dead(*id).await? {
+                reclaiming.leave(*id);
+            }
+        }
+        self.keeper.flush().await
+    }
+}

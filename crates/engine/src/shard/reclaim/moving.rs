@@ -1,0 +1,109 @@
+//! Moving the live blocks of a segment elsewhere.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use stdx::num::u32_of;
+
+use super::Reclaim;
+use super::live::{Live, batches, blocks};
+use crate::address::{BLOCK, Key, SegmentId};
+use crate::error::Result;
+use crate::segment::{Owner, Salvaged, SegmentInfo, Stream};
+
+/// What became of a segment that was to be emptied, the better before the worse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Emptied {
+    /// Everything live in it was moved.
+    Whole,
+    /// Some of it cannot be read for now.
+    Unreadable,
+    /// There is no segment to move the rest to.
+    NoRoom,
+}
+
+impl Reclaim {
+    /// Moves everything live in a segment to the reclaim stream, as far as there is room.
+    pub async fn empty(&self, victim: SegmentId) -> Result<Emptied> {
+        let Some((info, counted)) =
+            self.base.table().get(victim).map(|s| (Rc::clone(&s.info), s.live))
+        else {
+            return Ok(Emptied::Whole);
+        };
+        let (mut all, mut found, mut bare) = (Emptied::Whole, 0, BTreeSet::new());
+        for stripes in batches(&info) {
+            let mut seen = self.live_of(&info, stripes).await?;
+            bare.append(&mut seen.bare);
+            if seen.unknown {
+                all = Emptied::Unreadable;
+            }
+            found += blocks(&seen.live);
+            all = all.max(self.relocate(&info, seen.live).await?);
+            if all == Emptied::NoRoom {
+                return Ok(all);
+            }
+        }
+        // Only then may there be blocks whose header is lost.
+        if found < counted && !bare.is_empty() {
+            let live = self.live_by_map(&info, &bare).await?;
+            all = all.max(self.relocate(&info, live).await?);
+        }
+        Ok(all)
+    }
+
+    /// Moves blocks of a segment, as far as there is room.
+    async fn relocate(&self, info: &Rc<SegmentInfo>, live: Vec<Live>) -> Result<Emptied> {
+        let mut all = Emptied::Whole;
+        for live in live {
+            all = all.max(self.relocate_some(info, live).await?);
+            if all == Emptied::NoRoom {
+                break;
+            }
+        }
+        Ok(all)
+    }
+
+    /// Moves blocks; of those that are lost the map learns that. Those that can neither be read now nor be
+    /// given up stay.
+    async fn relocate_some(&self, info: &Rc<SegmentInfo>, live: Live) -> Result<Emptied> {
+        let mut data = vec![0; live.crcs.len() * BLOCK];
+        let read =
+            self.base.writer.segments().read(info, live.at.slot(), &live.crcs, &mut data).await;
+        let mut all = Emptied::Whole;
+        for (n, (crc, block)) in live.crcs.iter().zip(data.chunks_exact_mut(BLOCK)).enumerate() {
+            let n = u32_of(n);
+            let mut is_lost = false;
+            if read.is_err() {
+                // As with headers: each takes long.
+                if self.base.has_ended() {
+                    return Ok(all.max(Emptied::Unreadable));
+                }
+                let slot = live.at.slot() + n;
+                match self.base.writer.segments().salvage(info, slot, *crc, block).await {
+                    Salvaged::Whole => {}
+                    Salvaged::Lost => is_lost = true,
+                    Salvaged::Unknown => {
+                        all = Emptied::Unreadable;
+                        continue;
+                    }
+                }
+            }
+            let key = Key::new(live.key.view, live.key.block + u64::from(n));
+            let old = (!live.is_new).then(|| live.at.offset(n));
+            let owner = old.map_or(Owner::Write { key }, |old| Owner::Move { key, old });
+            let append = || match is_lost {
+                true => self.base.writer.try_lose(Stream::Reclaim, key, old),
+                false => self.base.writer.try_append(Stream::Reclaim, owner, &[*crc], block),
+            };
+            while append().is_none() {
+                if !self.base.writer.try_make_room(Stream::Reclaim).await? {
+                    return Ok(Emptied::NoRoom);
+                }
+            }
+            if is_lost {
+                self.note_lost(1);
+            }
+        }
+        Ok(all)
+    }
+}

@@ -1,0 +1,163 @@
+//! Searches for space: the map learns all that the log has, and merges find out what nobody sees any more.
+//!
+//! Before a writer is refused, a task of the shard's own does that. Hosts only wait for it: their commands may end at
+//! any moment.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use super::base::Base;
+use super::capacity::Capacity;
+use super::checkpoint::Checkpoints;
+use super::destage::Destage;
+use super::events::Event;
+use super::keeper::MapKeeper;
+use super::sweep::Sweep;
+use crate::address::Location;
+use crate::error::Result;
+
+/// Searches for space, one at a time.
+pub struct SpaceSearch {
+    base: Rc<Base>,
+    capacity: Rc<Capacity>,
+    checkpoints: Rc<Checkpoints>,
+    keeper: Rc<MapKeeper>,
+    destage: Rc<Destage>,
+    sweep: Rc<Sweep>,
+    /// Searches asked for, begun, ended. Each has a number.
+    asked: Cell<u64>,
+    begun: Cell<u64>,
+    ended: Cell<u64>,
+    /// The stripe learnt last when there was nothing more to find.
+    tidied: Cell<Option<u64>>,
+}
+
+/// What searches need.
+pub struct Parts {
+    pub base: Rc<Base>,
+    pub capacity: Rc<Capacity>,
+    pub checkpoints: Rc<Checkpoints>,
+    pub keeper: Rc<MapKeeper>,
+    pub destage: Rc<Destage>,
+    pub sweep: Rc<Sweep>,
+}
+
+impl SpaceSearch {
+    #[must_use]
+    pub fn new(parts: Parts) -> Self {
+        let Parts { base, capacity, checkpoints, keeper, destage, sweep } = parts;
+        Self {
+            base,
+            capacity,
+            checkpoints,
+            keeper,
+            destage,
+            sweep,
+            asked: Cell::new(0),
+            begun: Cell::new(0),
+            ended: Cell::new(0),
+            tidied: Cell::new(None),
+        }
+    }
+
+    /// Asks for a search that begins after this; gives its number.
+    pub fn ask(&self) -> u64 {
+        if self.asked.get() == self.begun.get() {
+            self.asked.set(self.begun.get() + 1);
+            self.base.events.raise(Event::Search);
+        }
+        self.asked.get()
+    }
+
+    /// Has a search made, and waits for it.
+    pub async fn find(&self) {
+        let search = self.ask();
+        let done = || self.ended.get() >= search || self.base.is_hindered();
+        self.base.events.until(Event::Search, done).await;
+    }
+
+    /// Searches whenever somebody asks, until the shard ends.
+    pub async fn run(self: Rc<Self>) {
+        while !self.base.has_ended() {
+            let due = || self.base.has_ended() || self.asked.get() > self.begun.get();
+            self.base.events.until(Event::Search, due).await;
+            if self.base.has_ended() {
+                return;
+            }
+            self.begun.set(self.asked.get());
+            let done = self.tidy().await;
+            self.ended.set(self.begun.get());
+            self.base.events.raise(Event::Search);
+            if !self.checkpoints.goes_on(done).await {
+                return;
+            }
+        }
+    }
+
+    /// Lets the map learn what is in the log, holes above all, and its merges find out what nobody
+    /// sees any more. Nothing new since the last time: nothing to find.
+    async fn tidy(&self) -> Result<()> {
+        let is_tidy = self.tidied.get() == Some(self.keeper.applied()) && self.sweep.is_swept();
+        if is_tidy && self.base.log.is_empty() {
+            return Ok(());
+        }
+        let as_of = self.capacity.appended();
+        self.destage.carry().await?;
+        let applied = self.keeper.applied();
+        self.keeper.compact().await?;
+        let applied = if self.sweep.sweep().await? {
+            let applied = self.keeper.applied();
+            self.keeper.compact().await?;
+            applied
+        } else {
+            applied
+        };
+        let live = self.recount().await?;
+        self.capacity.note_live(live, as_of);
+        self.checkpoints.take().await?;
+        self.tidied.set(Some(applied));
+        Ok(())
+    }
+
+    /// Counts what is live in every segment, by what the map says, and corrects the counts, which a crash makes too
+    /// high: it repeats some of what was counted. Gives the sum of what was live when the map was last flushed.
+    async fn recount(&self) -> Result<Option<u64>> {
+        let (mut counted, mut live) = (BTreeMap::new(), 0);
+        let count = |at: Location, blocks, learnt_since: bool| {
+            if at.name().is_none() {
+                *counted.entry(at.segment()).or_insert(0) += blocks;
+                live += if learnt_since { 0 } else { u64::from(blocks) };
+            }
+        };
+        // Nobody runs between the last look at the map and the correction: both know the same.
+        let whole = self.base.map.places(count).await?;
+        if whole {
+            self.base.writer.table_mut().set_live_data(&counted);
+            // Before a writer takes for room what was counted twice.
+            self.capacity.give_back(self.base.common.space.portion());
+        }
+        Ok(whole.then_some(live))
+    }
+
+    /// Answers the calls of other shards, until this one ends.
+    pub async fn answer_calls(self: Rc<Self>) {
+        let shard = self.base.writer.shard();
+        let (mut last, mut answered) = (0, 0);
+        while let Some(ring) = self.base.common.next_ring(shard, last).await {
+            last = ring.number;
+            if ring.asked > answered {
+                self.find().await;
+                self.capacity.give_back(0);
+                answered = ring.asked;
+                self.base.common.answer(shard, answered);
+            }
+            // There may be segments to be had now, or some wanted that reclaim can win here.
+            if self.base.writer.has_spare() {
+                self.base.writer.look_for_hunger();
+            }
+            self.base.events.raise(Event::SpaceChanged);
+            self.base.events.raise(Event::Advanced);
+        }
+    }
+}

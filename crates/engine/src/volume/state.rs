@@ -1,0 +1,115 @@
+//! What all users of a volume share.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use reactor::across::Lock;
+
+use crate::address::{BLOCK, View};
+use crate::error::{Error, Kind, Result};
+use crate::format::catalog::Object;
+
+pub const BLOCK_BYTES: u64 = BLOCK as u64;
+
+/// Nobody knows how many: no volume has so many blocks.
+const UNCOUNTED: u64 = u64::MAX;
+
+/// What all users of a volume share. Changes when the volume does.
+#[derive(Debug)]
+pub struct State {
+    pub view: View,
+    /// Which shards its blocks are of follows from it.
+    placement: u32,
+    pub id: [u8; 16],
+    pub name: Lock<String>,
+    bytes: AtomicU64,
+    /// Blocks that have contents, as of the last count; [`UNCOUNTED`] before the first.
+    used: AtomicU64,
+    pub block_size: u32,
+    /// Set when the volume or its pool went: whoever still holds it is told.
+    gone: AtomicBool,
+    /// Set once the pool could not keep what it was given.
+    failed: AtomicBool,
+}
+
+impl State {
+    #[must_use]
+    pub fn new(volume: &Object) -> Self {
+        Self {
+            view: volume.view,
+            placement: volume.placement,
+            id: volume.id,
+            name: Lock::new(volume.name.to_string()),
+            bytes: AtomicU64::new(volume.bytes),
+            used: AtomicU64::new(UNCOUNTED),
+            block_size: volume.block_size,
+            gone: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
+        }
+    }
+
+    /// Which shards its blocks are of follows from it.
+    #[must_use]
+    pub const fn placement(&self) -> u32 {
+        self.placement
+    }
+
+    /// The pool could not keep what it was given.
+    pub fn note_failed(&self) {
+        self.failed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the pool could not keep what it was given.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Acquire)
+    }
+
+    pub fn set_bytes(&self, bytes: u64) {
+        self.bytes.store(bytes, Ordering::Release);
+    }
+
+    /// Bytes that have contents, as of the last count; `None` before the first.
+    #[must_use]
+    pub fn used(&self) -> Option<u64> {
+        let blocks = self.used.load(Ordering::Acquire);
+        (blocks != UNCOUNTED).then(|| blocks.saturating_mul(BLOCK_BYTES).min(self.bytes()))
+    }
+
+    /// So many blocks have contents.
+    pub fn set_used(&self, blocks: u64) {
+        self.used.store(blocks, Ordering::Release);
+    }
+
+    /// From now on every request is refused.
+    pub fn close(&self) {
+        self.gone.store(true, Ordering::Release);
+    }
+
+    /// Whether users write less than whole blocks as a matter of course.
+    #[must_use]
+    pub fn has_small_blocks(&self) -> bool {
+        u64::from(self.block_size) < BLOCK_BYTES
+    }
+
+    /// Refuses what is outside of the volume, and everything once it is gone.
+    ///
+    /// # Errors
+    /// `Gone`, `OutOfRange`.
+    pub fn check(&self, offset: u64, len: u64) -> Result<()> {
+        if self.gone.load(Ordering::Acquire) {
+            return Err(Error::new(Kind::Gone, "the volume was closed or deleted"));
+        }
+        match offset.checked_add(len) {
+            Some(end) if end <= self.bytes() => Ok(()),
+            _ => {
+                let context = format!("{len} bytes at {offset} are not inside the volume");
+                Err(Error::new(Kind::OutOfRange, context))
+            }
+        }
+    }
+}

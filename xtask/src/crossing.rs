@@ -5,11 +5,12 @@ use crate::Finding;
 use std::path::Path;
 
 /// The files of that way.
-const FILES: [&str; 7] = [
+const FILES: [&str; 8] = [
     "crates/reactor/src/spsc.rs",
     "crates/reactor/src/duplex.rs",
     "crates/reactor/src/peers.rs",
     "crates/engine/src/remote.rs",
+    "crates/engine/src/remote/link.rs",
     "crates/engine/src/remote/queue.rs",
     "crates/engine/src/remote/server.rs",
     "crates/engine/src/remote/workers.rs",

@@ -4,6 +4,7 @@ mod assemble;
 mod copies;
 mod create;
 mod discard;
+mod identity;
 mod labels;
 mod look;
 mod members;
@@ -32,8 +33,9 @@ use crate::shard::Shard;
 use crate::shard_handle::ShardHandle;
 use crate::volume;
 
-pub(crate) use create::{device, lane};
+pub(crate) use create::device;
 pub use discard::Discards;
+pub(crate) use identity::lane;
 pub use labels::{Unknown, look_at_labels};
 pub use open::OpenOptions;
 pub use rejoin::Rejoin;

@@ -12,6 +12,7 @@
 //! of them is under way, and what has not come back by then is refused. A sender that is gone first says so in its
 //! request, and its box is free when it comes back.
 
+mod link;
 pub mod queue;
 pub mod reception;
 pub mod server;

@@ -1,18 +1,19 @@
 //! What the log's bytes lie on. Records are always in memory, where reads find them; on drives that
 //! memory is an image of the ring, and commits write it out.
 
+mod image;
 mod reading;
 
 pub(super) use reading::read_slot;
 
 use super::control::{Control, Holder, SLOT};
-use super::image::Image;
 use super::limits::{CONTROL_BYTES, PAGE, PASSING_ATTEMPTS, PASSING_PAUSE, TELL_ATTEMPTS};
 use super::members::{MemberId, Owner, Tenant};
 use crate::canary::{self, Canary, Step};
 use crate::drives::Company;
 use crate::error::{Error, Kind, Result};
 use crate::limits::LOG_MEMBERS_MAX;
+use image::Image;
 use media::drive::TRANSFER_MAX;
 use media::{Drive, Pmem};
 use reactor::buffer::Buffer;

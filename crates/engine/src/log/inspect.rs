@@ -2,11 +2,11 @@
 
 use super::control::{Control, SLOT};
 use super::device::{Store, commit_len};
+use super::expected::Expected;
 use super::lane::Mark;
 use super::limits::{CONTROL_BYTES, PAGE};
 use super::loss::{Search, newest_settled};
 use super::record::{HEADER, Kind, Record};
-use super::recover::Expected;
 use super::ring_of;
 use super::{Area, Device, MemberId};
 use crate::address::Key;

@@ -5,10 +5,10 @@
 //! log opens only for whoever accepts that, and goes on with the next record there is.
 
 use super::device::{Store, commit_len};
+use super::expected::{Expected, expected};
 use super::lane::{Lane, Mark};
 use super::limits::ALIGN;
 use super::record::{HEADER, Kind, Record};
-use super::recover::{Expected, expected};
 use crate::address::{BLOCK, Key};
 use crate::error::{Error, Kind as ErrorKind, Result};
 use stdx::num::{u64_of, usize64};

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use media::Drive;
 use reactor::Handle;
 
-use super::create::lane;
-use super::members::LogMedia;
+use super::identity::lane;
+use super::members::{Begin, LogMedia};
 use super::{Inner, Pool, geometry_of};
 use crate::allocator::Allocator;
 use crate::canary::{self, Step};
@@ -34,19 +34,6 @@ use reactor::join_all;
 /// Memory of one shard's map.
 const MAP_BYTES_MIN: usize = 4 << 20;
 const MAP_BYTES_MAX: usize = 64 << 20;
-
-/// How a shard begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Begin {
-    /// There was none.
-    New,
-    /// From its last checkpoint and its log, without what that lost if so asked.
-    Found { accept_loss: bool },
-    /// From its last checkpoint and the stripes since, without the log, which is lost.
-    LogLost,
-    /// From its last checkpoint; a pool closed in order left nothing in its log.
-    Clean,
-}
 
 /// The drives of a label as a set.
 pub(super) fn drive_set(label: &Label, drives: Vec<Option<Arc<Drive>>>) -> DriveSet {

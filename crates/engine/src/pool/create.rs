@@ -7,8 +7,9 @@ use reactor::Handle;
 use stdx::Prng;
 use stdx::num::u64_of;
 
-use super::assemble::{Begin, Found, Frame, drive_set};
-use super::members::{LogMedia, copies_on_drives, new_members};
+use super::assemble::{Found, Frame, drive_set};
+use super::identity::random_id;
+use super::members::{Begin, LogMedia, copies_on_drives, new_members};
 use super::{LogSpec, Pool, PoolSpec};
 use crate::address::BLOCK;
 use crate::area;
@@ -50,18 +51,6 @@ impl LogSpec {
 
 fn invalid(what: impl Into<String>) -> Error {
     Error::new(Kind::Invalid, what)
-}
-
-pub(super) fn random_id(prng: &mut Prng) -> [u8; 16] {
-    let mut id = [0; 16];
-    prng.fill(&mut id);
-    id
-}
-
-/// The number that tells a shard's log of this pool from all others.
-pub(crate) fn lane(label: &Label, shard: u16) -> u64 {
-    let (half, _) = label.log_id.split_first_chunk().expect("an id has 16 bytes");
-    u64::from_le_bytes(*half).wrapping_add(u64::from(shard))
 }
 
 /// Where a shard's log lies.

@@ -7,8 +7,7 @@ use stdx::Prng;
 use stdx::num::{low8, u64_of, usize32};
 
 use super::LogSpec;
-use super::assemble::Begin;
-use super::create::{lane, random_id};
+use super::identity::{lane, random_id};
 use crate::common::Common;
 use crate::drives::DriveSet;
 use crate::error::{Error, Kind, Result};
@@ -89,6 +88,19 @@ impl LogMedia {
         };
         Site { device, seats, owner }
     }
+}
+
+/// How a shard begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Begin {
+    /// There was none.
+    New,
+    /// From its last checkpoint and its log, without what that lost if so asked.
+    Found { accept_loss: bool },
+    /// From its last checkpoint and the stripes since, without the log, which is lost.
+    LogLost,
+    /// From its last checkpoint; a pool closed in order left nothing in its log.
+    Clean,
 }
 
 /// How a pool's log is opened.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use media::Drive;
 use reactor::Handle;
 
-use super::assemble::{Begin, Found, Frame, drive_set, is_for_one_that_went};
-use super::members::Plan;
+use super::assemble::{Found, Frame, drive_set, is_for_one_that_went};
+use super::members::{Begin, Plan};
 use super::newest::{Newest, newest_catalog};
 use super::{LogSpec, Pool};
 use crate::area;

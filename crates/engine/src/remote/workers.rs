@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 use reactor::sync::Notify;
 
-use super::server::{Known, Link};
+use super::link::{Known, Link};
 use super::{Asked, Operation, RemoteRequest, gone};
 use crate::canary::{self, Canary};
 use crate::error::Result;

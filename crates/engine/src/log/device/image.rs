@@ -1,9 +1,9 @@
 //! What records gather in where group commit writes them: an image of the ring, in memory that no device is. Records go
 //! straight to devices of memory; where any is a drive, and while a log moves from one to the other, they gather here.
 
-use super::device::Store;
-use super::limits::COMMIT_POOL_BYTES;
+use super::Store;
 use crate::error::{Error, Kind, Result};
+use crate::log::limits::COMMIT_POOL_BYTES;
 use media::Pmem;
 use reactor::buffer::Pool;
 use std::rc::Rc;

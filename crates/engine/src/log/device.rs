@@ -119,7 +119,7 @@ pub(super) struct Store {
     /// By slot.
     pub(super) members: RefCell<[Option<Rc<Member>>; LOG_MEMBERS_MAX]>,
     /// Where records gather that group commit writes; none where they go straight to memory.
-    pub(super) image: RefCell<Option<Rc<Image>>>,
+    image: RefCell<Option<Rc<Image>>>,
     /// Records go straight to devices of memory: one is durable as soon as it is stored and fenced.
     pub(super) direct: Cell<bool>,
     /// Bytes that recovery puts right on memory, kept aside until the log is opened: looking changes
@@ -187,7 +187,7 @@ impl Store {
         self.direct.get()
     }
 
-    pub(super) fn image(&self) -> Option<Rc<Image>> {
+    fn image(&self) -> Option<Rc<Image>> {
         self.image.borrow().clone()
     }
 

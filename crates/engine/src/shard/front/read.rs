@@ -145,9 +145,7 @@ impl Front {
                 },
                 Place::Stored { location, crcs: first } => {
                     let crcs = &crcs[piece.crcs(first)];
-                    let done = in_memory && self.copy_stored(location, crcs, part);
-                    if done {}
-                    !done
+                    !(in_memory && self.copy_stored(location, crcs, part))
                 }
                 Place::Unread | Place::Damaged { .. } | Place::Lost(_) => true,
             }

@@ -39,6 +39,7 @@ impl Units {
         self.hint = at;
         self.free -= 1;
         let au = u32_of(at) * 64 + bit;
+        assert!(au < self.count, "a drive has the units that it gives");
         self.dirty.remove(&au);
         Some(au)
     }
@@ -62,6 +63,7 @@ impl Units {
         assert!(self.taken[at] & bit != 0, "an allocation unit is given back once");
         self.taken[at] &= !bit;
         self.free += 1;
+        assert!(self.free <= self.count, "no more is free than there is");
     }
 }
 
@@ -191,8 +193,10 @@ impl Allocator {
             let au = self.drives[drive].take_any().expect("a chosen drive has free units");
             Member { drive: stdx::num::u16_of(drive), au }
         });
-        let members = members.collect();
-        self.numbers.insert(number);
+        let members: Vec<Member> = members.collect();
+        let drives: BTreeSet<u16> = members.iter().map(|member| member.drive).collect();
+        assert_eq!(drives.len(), self.width, "each member of a segment is on a drive of its own");
+        assert!(self.numbers.insert(number), "a number is one segment's");
         self.next = next;
         Some((SegmentId::new(number), members))
     }
@@ -241,6 +245,7 @@ impl Allocator {
 
     /// A drive was told of a unit.
     pub fn discarded(&mut self, member: Member) {
+        assert!(self.discarding > 0, "a unit that its drive was told of was held");
         self.drives[usize::from(member.drive)].give_back(member.au);
         self.discarding -= 1;
     }

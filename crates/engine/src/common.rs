@@ -154,6 +154,7 @@ impl Common {
     /// The shard gave back what it can.
     pub fn answer(&self, shard: u16, asked: u64) {
         self.circle.change(|circle| {
+            assert!(asked <= circle.asked, "what is answered was asked");
             let seat = &mut circle.seats[usize::from(shard)];
             seat.answered = seat.answered.max(asked);
         });

@@ -67,9 +67,9 @@ impl Drop for Held<'_> {
         let given_up = &self.locks.given_up;
         given_up.set(given_up.get() + u64::from(!self.ended));
         let mut held = self.locks.held.borrow_mut();
-        if let Some(at) = held.iter().position(|blocks| *blocks == self.blocks) {
-            held.swap_remove(at);
-        }
+        let at = held.iter().position(|blocks| *blocks == self.blocks);
+        let Some(at) = at else { panic!("a range is held until it is let go of") };
+        held.swap_remove(at);
         drop(held);
         self.locks.freed.raise();
     }

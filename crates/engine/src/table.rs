@@ -166,6 +166,8 @@ impl Table {
         }
         let id = self.reserved.pop_front()?;
         let segment = self.segments.get_mut(&id)?;
+        let is_fresh = segment.state == State::Reserved && segment.stripes == 0;
+        assert!(is_fresh && segment.live == 0, "a segment is opened once, with nothing in it");
         segment.state = State::Open;
         segment.counted = true;
         // What stream it serves is known only now.
@@ -177,13 +179,19 @@ impl Table {
     /// A stripe of the segment was given to be written.
     pub fn stripe_begun(&mut self, id: SegmentId) {
         if let Some(segment) = self.segments.get_mut(&id) {
+            assert_eq!(segment.state, State::Open, "stripes are written to an open segment");
             segment.stripes += 1;
+            assert!(
+                segment.stripes <= segment.info.geometry.stripes(),
+                "each stripe is written once"
+            );
         }
     }
 
     /// Nothing more is written to the segment.
     pub fn seal(&mut self, id: SegmentId) {
         if let Some(segment) = self.segments.get_mut(&id) {
+            assert_eq!(segment.state, State::Open, "a segment is sealed once");
             segment.state = State::Sealed;
             let applied = self.applied;
             segment.dead_since = (segment.live == 0).then_some(applied);
@@ -198,6 +206,7 @@ impl Table {
         }
         let Some(segment) = self.segments.get_mut(&id) else { return };
         segment.applied += 1;
+        assert!(segment.applied <= segment.stripes, "the map learns what was written");
         // Metadata is read from where the root says: nothing to roll forward.
         if sequence.is_none() {
             segment.settled = segment.applied;
@@ -233,7 +242,9 @@ impl Table {
             segment.dead_since = Some(applied);
         }
         let stream = segment.info.stream;
-        *self.total_of(stream) -= u64::from(gone);
+        let total = self.total_of(stream);
+        assert!(u64::from(gone) <= *total, "what is live in a segment is live in the shard");
+        *total -= u64::from(gone);
     }
 
     /// Corrects a segment's live count, once it was counted block by block.
@@ -277,6 +288,8 @@ impl Table {
     pub fn made_durable(&mut self, known: impl IntoIterator<Item = (SegmentId, u32)>) {
         for (id, stripes) in known {
             if let Some(segment) = self.segments.get_mut(&id) {
+                let all = segment.info.geometry.stripes();
+                assert!(stripes <= all, "no more is durable than there is");
                 segment.durable = segment.durable.max(stripes);
             }
         }
@@ -293,11 +306,37 @@ impl Table {
     pub fn settle(&mut self, cut: &[(SegmentId, u32)]) {
         for (id, applied) in cut {
             let Some(segment) = self.segments.get_mut(id) else { continue };
+            assert!(*applied <= segment.applied, "the map on media has what the map learnt");
             segment.settled = segment.settled.max(*applied);
             if segment.is_settled() {
                 self.unsettled.remove(id);
             }
         }
+    }
+
+    /// Goes through all counts: those of the segments make up those of the shard, and no segment is ahead of itself.
+    ///
+    /// # Panics
+    /// Where one contradicts another: what is given back by such counts may still be needed.
+    pub fn assert_counts(&self) {
+        let (mut data, mut metadata) = (0, 0);
+        for segment in self.segments.values() {
+            let Segment { settled, applied, stripes, live, .. } = *segment;
+            assert!(
+                settled <= applied && applied <= stripes,
+                "stripes are written, learnt, settled"
+            );
+            assert!(
+                live <= LIVE_FACTOR * segment.info.geometry.slots(),
+                "more is live than can be"
+            );
+            let is_metadata = segment.info.stream == Stream::Metadata;
+            *(if is_metadata { &mut metadata } else { &mut data }) += u64::from(live);
+        }
+        let counted = (self.live_data, self.live_metadata);
+        assert_eq!((data, metadata), counted, "the shard's counts are those of its segments");
+        let open = |id: &SegmentId| self.get(*id).is_some_and(|s| s.state == State::Reserved);
+        assert!(self.reserved.iter().all(open), "what is reserved was not written to");
     }
 
     /// Sealed segments without a live block that a checkpoint taken now, with the map as of stripe
@@ -320,7 +359,10 @@ impl Table {
     pub fn remove(&mut self, id: SegmentId) -> Option<Segment> {
         self.unsettled.remove(&id);
         self.reserved.retain(|reserved| *reserved != id);
-        self.segments.remove(&id)
+        let gone = self.segments.remove(&id)?;
+        // A count of all blocks may have found some in it again that the map has yet to give up.
+        *self.total_of(gone.info.stream) -= u64::from(gone.live);
+        Some(gone)
     }
 
     /// The sealed segment of user data whose reclaim costs least for what it gives: most space for
@@ -357,5 +399,52 @@ impl Table {
     pub fn counts(&self) -> [u64; 3] {
         let count = |state| u64_of(self.segments.values().filter(|s| s.state == state).count());
         [count(State::Reserved), count(State::Open), count(State::Sealed)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::segment::Member;
+    use raid::{Geometry, Shape};
+
+    /// A table with one segment that is filled and has so many live blocks.
+    fn table(live: u32) -> (Table, SegmentId) {
+        let geometry = Geometry::for_au(Shape { data: 4, parity: 2 }, 256).unwrap();
+        let id = SegmentId::new(7);
+        let members = (0..6).map(|drive| Member { drive, au: 0 }).collect();
+        let (generation, stream, shard) = (1, Stream::User, 0);
+        let info = SegmentInfo { id, generation, members, stream, shard, geometry };
+        let mut table = Table::default();
+        table.insert(Segment::sealed(Rc::new(info), live));
+        (table, id)
+    }
+
+    /// A count of all blocks finds some in a segment that was proved dead, which the map has yet to give up: the pool
+    /// went on counting them after the segment was gone.
+    #[test]
+    fn a_segment_that_goes_takes_its_count_along() {
+        let (mut table, id) = table(0);
+        table.set_live_data(&BTreeMap::from([(id, 3)]));
+        assert_eq!(table.live_data(), 3);
+        table.assert_counts();
+        assert!(table.remove(id).is_some());
+        assert_eq!(table.live_data(), 0);
+        table.assert_counts();
+    }
+
+    #[test]
+    #[should_panic(expected = "those of its segments")]
+    fn counts_that_contradict_each_other_are_noticed() {
+        let (mut table, _) = table(5);
+        table.live_data += 1;
+        table.assert_counts();
+    }
+
+    #[test]
+    #[should_panic(expected = "what was written")]
+    fn a_stripe_that_was_not_written_is_not_learnt() {
+        let (mut table, id) = table(5);
+        table.stripe_applied(id, Some(1));
     }
 }

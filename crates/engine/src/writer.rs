@@ -190,7 +190,8 @@ impl Writer {
     /// Records of the log up to this one, which are durable there, are about to be in stripes.
     pub fn note_log(&self, sequence: u64) {
         let LogMark { lane, sequence: before } = self.log.get();
-        self.log.set(LogMark { lane, sequence: sequence.max(before) });
+        assert!(before <= sequence, "the log is handed over from front to back");
+        self.log.set(LogMark { lane, sequence });
     }
 
     /// How far the log had come that far.
@@ -288,6 +289,7 @@ impl Writer {
         self.common.follow_drives();
         let (id, members) = self.common.allocator.lock().allocate()?;
         let generation = self.generation.get() + 1;
+        assert_eq!(generation >> 32, self.generation.get() >> 32, "generations are of one opening");
         self.generation.set(generation);
         Some(SegmentInfo {
             id,

@@ -78,7 +78,7 @@ impl Commits {
 
 /// The task that writes commits, until the log ends or its records go straight to memory.
 pub(super) async fn run(shared: Rc<Shared>) {
-    shared.commits.running.set(true);
+    assert!(!shared.commits.running.replace(true), "one task writes commits");
     write_all(&shared).await;
     shared.commits.running.set(false);
 }
@@ -146,8 +146,10 @@ impl Shared {
             self.store.commit(at, len).await?;
             from += u64_of(len);
             let mut lane = self.lane.borrow_mut();
+            let before = lane.settled.sequence;
             lane.settle(from, &self.store)?;
             let settled = lane.settled.sequence;
+            assert!(before <= settled, "what is durable stays so");
             drop(lane);
             self.commits.wake_before(settled);
             self.work.notify();

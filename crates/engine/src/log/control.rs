@@ -136,8 +136,10 @@ impl Control {
         durable_stripe: u64,
         settled: u64,
     ) -> Self {
-        debug_assert!(durable_stripe >= self.durable_stripe, "what is durable stays so");
-        debug_assert!(settled >= self.settled, "what is durable stays so");
+        assert!(durable_stripe >= self.durable_stripe, "what is durable stays so");
+        assert!(settled >= self.settled, "what is durable stays so");
+        assert!(trimmed >= self.trimmed && position >= self.position, "a log is trimmed forwards");
+        assert!(trimmed <= settled, "what is trimmed was durable");
         let generation = self.generation + 1;
         Self { generation, trimmed, position, durable_stripe, settled, ..*self }
     }

@@ -132,6 +132,7 @@ impl Lane {
         }
         self.head.sequence += 1;
         self.head.position += kind.bytes();
+        assert!(self.used() <= self.control.ring, "a record takes no place of one that is needed");
         Ok(mark)
     }
 
@@ -263,6 +264,7 @@ impl Lane {
             }
             self.publish_stored(mark, &record, store)?;
             if record.kind.is_stretch() {
+                assert!(self.stretches_pending > 0, "a stretch is settled once");
                 self.stretches_pending -= 1;
             }
             self.settled = next;
@@ -387,6 +389,7 @@ impl Lane {
     /// The last record that was handed out, which the log is told of when it may forget it.
     fn end_batch(&mut self) -> u64 {
         assert!(self.handed.sequence <= self.settled.sequence, "what is handed out is durable");
+        assert!(self.tail.sequence <= self.handed.sequence, "nothing is forgotten unseen");
         if self.batches.back().is_none_or(|last| last.sequence < self.handed.sequence) {
             self.batches.push_back(self.handed);
         }
@@ -399,6 +402,9 @@ impl Lane {
             && tail.sequence <= self.handed.sequence
             && tail.position <= self.handed.position;
         assert!(was_handed, "what is forgotten was handed out");
+        let is_durable =
+            self.control.trimmed + 1 == tail.sequence && self.control.position == tail.position;
+        assert!(is_durable, "what is forgotten is forgotten on media");
         self.tail = tail;
         while self.batches.front().is_some_and(|batch| batch.sequence <= tail.sequence) {
             self.batches.pop_front();

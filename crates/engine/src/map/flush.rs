@@ -62,6 +62,7 @@ impl<P: Pages> Map<P> {
                 return Ok(());
             }
             let state = &mut *state;
+            assert!(state.frozen.is_empty(), "one memtable is flushed at a time");
             std::mem::swap(&mut state.active, &mut state.frozen);
         }
         self.flush_frozen(&turn).await

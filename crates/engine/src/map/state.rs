@@ -158,6 +158,7 @@ impl State {
     /// Counts down the filter of a table that is no longer part of the map.
     pub fn dismiss(&mut self, table: &Table) {
         if let Some(filter) = &table.filter {
+            assert!(filter.bytes() <= self.filter_bytes, "a filter in memory was counted");
             self.filter_bytes -= filter.bytes();
             // Room for one that was dropped for want of it.
             self.filters_missing |= std::mem::take(&mut self.filters_dropped);

@@ -287,6 +287,11 @@ impl StripeBuilder {
     /// Completes the stripe: zeroes what is unused, writes the header, computes parity.
     pub async fn seal(mut self, sequence: u64) -> Stripe {
         let geometry = self.info.geometry;
+        assert!(self.crcs.len() <= usize32(self.info.room()), "a stripe has room for its blocks");
+        let of_contents = |record: &&OwnerRecord| record.owner.has_contents();
+        let recorded: u32 =
+            self.records.iter().filter(of_contents).map(|record| record.count).sum();
+        assert_eq!(recorded, self.blocks(), "every block has a record, and a checksum");
         let used = usize32(self.header_blocks) + self.crcs.len();
         let unit_bytes = usize32(geometry.unit_blocks()) * BLOCK;
         for (n, unit) in self.units[..geometry.data()].iter_mut().enumerate() {

@@ -42,6 +42,10 @@ impl Segments {
     /// must be written elsewhere.
     pub async fn write(&self, stripe: Stripe) -> Result<StripeHeader> {
         let Stripe { info, header, units, permit } = stripe;
+        assert!(info.has_header(&header, header.stripe), "a stripe goes where its header says");
+        let whole = u64::from(info.geometry.unit_blocks()) * stdx::num::u64_of(BLOCK);
+        let is_whole = |unit: &reactor::buffer::Buffer| stdx::num::u64_of(unit.len()) == whole;
+        assert!(units.len() == info.members.len() && units.iter().all(is_whole), "a unit a member");
         let first = info.geometry.member_block(header.stripe, 0);
         let company = Company::new(info.geometry.data());
         let writes = units.into_iter().enumerate().map(|(unit, data)| {

@@ -98,6 +98,7 @@ impl Capacity {
 
     /// Takes what is there when the shard is opened for its share.
     pub fn claim(&self) {
+        assert_eq!(self.allowed.get(), 0, "a share is claimed once, before anybody is let in");
         let held = self.base.held();
         self.base.common.space.claim(held);
         self.allowed.set(held);
@@ -173,6 +174,7 @@ impl Capacity {
     /// A search found so many blocks live, of all that was [appended](Self::appended) when it began; `None` when it
     /// could not count.
     pub fn note_live(&self, live: Option<u64>, as_of: u64) {
+        assert!(as_of <= self.fresh.get(), "a search knows of what was let in before it");
         self.live.set(live.map(|live| (live, as_of)));
     }
 
@@ -223,6 +225,7 @@ impl Capacity {
         // Not every block that becomes free: only what is more than what was kept.
         if spare > 2 * keep {
             self.allowed.set(self.allowed.get() - (spare - keep));
+            assert!(used <= self.allowed.get(), "what was promised is not given back");
             self.base.common.space.give_back(spare - keep);
         }
     }

@@ -103,6 +103,8 @@ impl Checkpoints {
 
     /// Block by block nothing was found in a segment: the next one gives it back.
     pub fn note_dead(&self, id: SegmentId) {
+        let has_live = self.base.table().get(id).is_some_and(|segment| segment.live > 0);
+        assert!(!has_live, "what is given back has no live block");
         self.verified.borrow_mut().insert(id);
     }
 
@@ -168,7 +170,9 @@ impl Checkpoints {
 
     async fn write_checkpoint(&self, fresh: &[Rc<SegmentInfo>]) -> Result<()> {
         let generation = self.generation.get() + 1;
+        self.base.table().assert_counts();
         let (manifest, dead) = self.manifest(generation, fresh);
+        assert!(self.cut() <= self.base.writer.written(), "the map's runs are of written stripes");
         let bytes = manifest.to_bytes(self.base.writer.pool(), self.base.writer.geometry().width());
         let mut entries = Vec::new();
         let mut block = [0; BLOCK];
@@ -203,7 +207,8 @@ impl Checkpoints {
             segments,
         };
         self.base.common.superblock.write_root(&root).await?;
-        self.generation.set(generation);
+        let before = self.generation.replace(generation);
+        assert_eq!(before + 1, generation, "one checkpoint at a time");
         let stripes = |record: &SegmentRecord| record.info.geometry.stripes();
         let known = manifest.segments.iter();
         let known =
@@ -257,7 +262,10 @@ impl Checkpoints {
             let info = SegmentInfo::clone(&table.get(id)?.info);
             Some(SegmentRecord { info, roll_from: None, live }.to_bytes())
         };
-        used.into_iter().filter_map(describe).collect()
+        let named = used.len();
+        let described: Vec<_> = used.into_iter().filter_map(describe).collect();
+        assert_eq!(described.len(), named, "a manifest lies in segments of the shard");
+        described
     }
 
     /// The blocks of the manifest before are in use no more.
@@ -285,6 +293,11 @@ impl Checkpoints {
         for id in dead {
             self.verified.borrow_mut().remove(id);
             if let Some(segment) = table.remove(*id) {
+                assert_eq!(
+                    segment.state,
+                    State::Sealed,
+                    "nothing is written to what is given back"
+                );
                 allocator.free(segment.info.id, &segment.info.members);
             }
         }

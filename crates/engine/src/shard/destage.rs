@@ -116,6 +116,8 @@ impl Destage {
                 break through;
             }
         };
+        let has_place = taken == 0 || last.is_some();
+        assert!(has_place, "what was taken from the log went somewhere");
         self.handed.borrow_mut().push_back((through, last));
         self.base.writer.note_progress();
         Ok(())
@@ -225,6 +227,8 @@ impl Destage {
         }
         let Some(through) = self.take_trimmable() else { return Ok(()) };
         let (written, applied) = (self.base.writer.written(), self.base.table().cut());
+        assert!(self.keeper.applied() <= written, "the map has what was written");
+        assert!(through <= self.base.writer.log().sequence, "what is trimmed was put into stripes");
         if !canary::has(Canary::TrimsEarly) {
             self.base.writer.flush().await?;
         }

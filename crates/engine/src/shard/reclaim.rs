@@ -156,7 +156,8 @@ impl Reclaim {
             }
             match self.empty(victim).await? {
                 Emptied::Whole => {
-                    reclaiming.emptied.insert(victim);
+                    let is_new = reclaiming.emptied.insert(victim);
+                    assert!(is_new, "a segment is emptied once before it is looked through");
                     count(&self.emptied, 1);
                 }
                 Emptied::Unreadable => reclaiming.leave(victim),

@@ -67,6 +67,9 @@ impl SpaceSearch {
             self.asked.set(self.begun.get() + 1);
             self.base.events.raise(Event::Search);
         }
+        let is_numbered =
+            self.ended.get() <= self.begun.get() && self.begun.get() < self.asked.get();
+        assert!(is_numbered, "who asks gets a search that begins after");
         self.asked.get()
     }
 

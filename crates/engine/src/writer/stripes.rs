@@ -79,6 +79,7 @@ impl Writer {
             self.sequence.get()
         };
         let info = Rc::clone(builder.info());
+        assert!(info.stream == stream && !builder.is_empty(), "what is given out is the stream's");
         self.table.borrow_mut().stripe_begun(info.id);
         let this = Rc::clone(self);
         reactor::spawn_behind(async move {
@@ -86,7 +87,10 @@ impl Writer {
             this.in_flight.release(1);
             this.dirty.borrow_mut().insert(info.id, info);
             match done {
-                Ok(header) if header.sequence == UNORDERED => this.metadata_written(&header),
+                Ok(header) if header.sequence == UNORDERED => {
+                    assert_eq!(header.stream, Stream::Metadata, "only metadata has no order");
+                    this.metadata_written(&header);
+                }
                 Ok(header) => this.stripe_written(header),
                 Err(error) => this.fail(&error),
             }
@@ -95,19 +99,24 @@ impl Writer {
     }
 
     fn metadata_written(&self, header: &StripeHeader) {
+        assert!(self.metadata_in_flight.get() > 0, "a stripe is written once");
         self.metadata_in_flight.set(self.metadata_in_flight.get() - 1);
         self.table.borrow_mut().stripe_applied(header.segment, None);
         let mut pending = self.pending.borrow_mut();
         for record in header.placed() {
             for at in 0..stdx::num::u32_of(record.crcs.len()) {
-                pending.remove(&record.location.offset(at));
+                let was_pending = pending.remove(&record.location.offset(at)).is_some();
+                assert!(was_pending, "metadata is readable until it is written");
             }
         }
     }
 
     fn stripe_written(&self, header: StripeHeader) {
         let mut early = self.early.borrow_mut();
-        early.insert(header.sequence, header);
+        let is_due = self.written.get() < header.sequence && header.sequence <= self.numbered();
+        assert!(is_due, "a stripe is numbered, then written, once");
+        let before = early.insert(header.sequence, header);
+        assert!(before.is_none(), "a stripe is written once");
         while let Some(header) = early.remove(&(self.written.get() + 1)) {
             self.written.set(header.sequence);
             self.ready.borrow_mut().push_back(header);

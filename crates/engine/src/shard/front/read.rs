@@ -48,6 +48,7 @@ impl Front {
             let left = u64::from(blocks - at);
             let (found, run) = self.base.log.lookup(key, left);
             let run = low32(run.min(left));
+            assert!(run > 0, "the log says something of each block");
             match found {
                 Found::Data(data) => {
                     assert_eq!(run, 1, "the log finds contents block by block");

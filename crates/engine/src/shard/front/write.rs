@@ -178,6 +178,7 @@ impl Front {
                 return Ok(Outcome::Wait(walk));
             }
         }
+        assert_eq!(walk.kept, walk.blocks, "what is acknowledged is durable");
         count(&self.written, u64::from(walk.blocks));
         Ok(Outcome::Done)
     }
@@ -201,6 +202,7 @@ impl Front {
             let reserved = self.base.log.reserve(key, blocks).await.map_err(|e| self.why(e))?;
             self.store(walk, reserved, data)?;
         }
+        assert_eq!(walk.kept, walk.blocks, "what is acknowledged is durable");
         count(&self.written, u64::from(walk.blocks));
         Ok(())
     }

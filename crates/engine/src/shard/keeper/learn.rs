@@ -10,7 +10,7 @@ use stdx::num::{low32, u32_of, usize32};
 
 use super::MapKeeper;
 use crate::address::{Encoding, Key, Location, Name, Stored};
-use crate::canary::{self, Step};
+use crate::canary::{self, Canary, Step};
 use crate::error::Result;
 use crate::map::Extents;
 use crate::segment::{Owner, Placed, StripeHeader};
@@ -23,8 +23,11 @@ const LEARNT_AT_ONCE: usize = 16;
 impl MapKeeper {
     /// The map learns a stripe's records.
     pub async fn learn(&self, header: &StripeHeader) -> Result<()> {
-        let mut learnt = 0;
+        let is_next = header.sequence == self.applied.get() + 1;
+        assert!(is_next || canary::has(Canary::ReplaysInWrongOrder), "stripes are learnt in order");
+        let (mut learnt, mut placed) = (0, 0);
         for record in header.placed() {
+            placed += record.crcs.len() * usize::from(record.owner.has_contents());
             // Records may be many, and have one block each, or none.
             if learnt >= LEARNT_AT_ONCE {
                 give_way().await;
@@ -46,6 +49,7 @@ impl MapKeeper {
             }
         }
         self.base.writer.table_mut().stripe_applied(header.segment, Some(header.sequence));
+        assert_eq!(placed, header.crcs.len(), "every block of a stripe is of a record");
         self.applied.set(header.sequence);
         self.base.events.raise(Event::SpaceChanged);
         Ok(())

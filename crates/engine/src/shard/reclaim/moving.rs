@@ -66,6 +66,7 @@ impl Reclaim {
     /// Moves blocks; of those that are lost the map learns that. Those that can neither be read now nor be
     /// given up stay.
     async fn relocate_some(&self, info: &Rc<SegmentInfo>, live: Live) -> Result<Emptied> {
+        assert_eq!(live.at.segment(), info.id, "what is moved is of the segment to be emptied");
         let mut data = vec![0; live.crcs.len() * BLOCK];
         let read =
             self.base.writer.segments().read(info, live.at.slot(), &live.crcs, &mut data).await;

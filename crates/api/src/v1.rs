@@ -1,5 +1,7 @@
 //! Version 1 of the management API, served under `/v1`.
 
+mod configuration;
+mod consent;
 mod job;
 mod metrics;
 mod node;
@@ -8,6 +10,8 @@ mod problem;
 mod subsystem;
 mod volume;
 
+pub use configuration::KeptConfiguration;
+pub use consent::{Changed, Consent, Losses};
 pub use job::{Job, JobBytes, JobKind, JobProgress, JobState};
 pub use metrics::{
     BudgetMetrics, Counters, HostMetrics, Latency, Metrics, NamespaceMetrics, Operation,
@@ -27,6 +31,4 @@ pub use subsystem::{
     Controller, Host, Namespace, NamespaceChange, NewHost, NewNamespace, NewSubsystem, Subsystem,
     SubsystemChange,
 };
-pub use volume::{
-    Mapping, NewMapping, NewVolume, Volume, VolumeChange, VolumeDeletion, VolumeState,
-};
+pub use volume::{Mapping, NewMapping, NewVolume, Volume, VolumeChange, VolumeState};

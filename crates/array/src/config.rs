@@ -15,9 +15,11 @@ use crate::space::Thresholds;
 mod document;
 mod fault;
 mod read;
+mod write;
 
 pub use fault::{Fault, Faults};
 pub use read::closest;
+pub use write::text;
 
 /// What of a configuration takes effect at start only.
 #[derive(Clone, Debug, PartialEq, Eq)]

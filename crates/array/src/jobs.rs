@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::v1::{
-    DriveReplacement, Job, JobBytes, JobKind, JobProgress, JobState, Kind, LogMove, LogMoved,
-    NewPool, NewVolume, PoolImport, VolumeChange, VolumeDeletion,
+    Consent, DriveReplacement, Job, JobBytes, JobKind, JobProgress, JobState, Kind, LogMove,
+    LogMoved, NewPool, NewVolume, PoolImport, VolumeChange,
 };
 use api::value::{Name, PoolDrive, VolumePath};
 use serde::{Deserialize, Serialize};
@@ -30,8 +30,8 @@ pub enum Work {
     RejoinDrive(PoolDrive),
     ReplaceDrive(PoolDrive, DriveReplacement),
     CreateVolume(Name, NewVolume),
-    ChangeVolume(VolumePath, VolumeChange),
-    DeleteVolume(VolumePath, VolumeDeletion),
+    ChangeVolume(VolumePath, VolumeChange, Consent),
+    DeleteVolume(VolumePath, Consent),
 }
 
 impl Work {
@@ -62,7 +62,7 @@ impl Work {
                 of.to_string()
             }
             Self::CreateVolume(pool, new) => format!("{pool}/{}", new.name),
-            Self::ChangeVolume(path, _) | Self::DeleteVolume(path, _) => path.to_string(),
+            Self::ChangeVolume(path, ..) | Self::DeleteVolume(path, _) => path.to_string(),
         }
     }
 

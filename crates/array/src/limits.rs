@@ -6,6 +6,8 @@ use std::time::Duration;
 pub const EVENTS: usize = 1024;
 /// Bytes of events in one file of the state directory, of which there are two: some 20,000 events.
 pub const EVENTS_BYTES: u64 = 4 << 20;
+/// Configurations kept that were served before: what is missed is missed within some changes.
+pub const HISTORY: usize = 32;
 /// Commands that wait for the owner of the node's state: as many as the management socket has connections. Whoever
 /// sends more waits.
 pub const COMMANDS: usize = 256;

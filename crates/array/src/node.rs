@@ -18,10 +18,11 @@ use crate::jobs::Jobs;
 use crate::limits::{DRAIN, START_PATIENCE};
 use crate::serving::Serving;
 use crate::serving::reactors::Reactors;
-use crate::state::StateDir;
-use crate::{Error, Result, change, cpus};
+use crate::state::{State, StateDir};
+use crate::{Error, Result, change, cpus, history};
 
 mod changes;
+mod configuration;
 mod drives;
 mod health;
 mod jobs;
@@ -105,30 +106,17 @@ impl Node {
     /// The configuration's faults, or what could not be opened, bound or started.
     pub fn start(options: Options) -> std::result::Result<Arc<Self>, StartError> {
         let dir = StateDir::open(&options.state_dir)?;
+        let mut said = Vec::new();
         let mut state = dir.load()?;
+        let before = state.current.clone();
         // What was served before may come late; what is asked for the first time is not there by mistake.
         let patient = match &options.source {
             Source::State | Source::File(_) => true,
             Source::Listeners(listeners) => *listeners == state.base.listeners,
             Source::CommandLine(desired) => *desired == state.base,
         };
-        let (mut settings, base, config) = match options.source {
-            Source::State => (Settings::default(), state.base.clone(), None),
-            Source::Listeners(listeners) => {
-                (Settings::default(), Desired { listeners, ..state.base.clone() }, None)
-            }
-            Source::File(path) => {
-                let config = config::load(&path)?;
-                (config.settings, config.desired, Some(path))
-            }
-            Source::CommandLine(desired) => {
-                if desired != state.base {
-                    state.current = Desired::default();
-                    state.base = Desired::default();
-                }
-                (Settings::default(), desired, None)
-            }
-        };
+        let (anew, fresh) = (anew(&options, &state.base), options.fresh);
+        let (mut settings, base, config) = asked_for(options.source, &mut state)?;
         let known = (state.base.clone(), state.current.clone());
         let wanted = if options.fresh {
             base.clone()
@@ -136,6 +124,9 @@ impl Node {
             desired::merge(&state.base, &base, &state.current)
         };
         wanted.check().map_err(Error::from)?;
+        if before != wanted && before != Desired::default() {
+            said.extend(keep(dir.path(), &before, anew, fresh)?);
+        }
         let asked = settings.clone();
         settings.cpus = options.cpus.unwrap_or(settings.cpus);
         settings.poll = options.poll.unwrap_or(settings.poll);
@@ -167,7 +158,8 @@ impl Node {
             target,
             owner: Arc::new(owner),
         });
-        interrupted.into_iter().for_each(|words| node.events.record(Severity::Warning, words));
+        said.extend(interrupted.into_iter().map(|words| (Severity::Warning, words)));
+        said.into_iter().for_each(|(severity, words)| node.events.record(severity, words));
         if let Err(error) = node.begin(patient, is_known) {
             node.stop();
             return Err(error.into());
@@ -297,6 +289,58 @@ impl Node {
             serving.stop();
             self.events.record(Severity::Info, "stopped");
         }
+    }
+}
+
+/// Settings and wish of a source, and its file if it is one. Another command line leaves nothing of `state` to be kept.
+fn asked_for(
+    source: Source,
+    state: &mut State,
+) -> std::result::Result<(Settings, Desired, Option<PathBuf>), StartError> {
+    Ok(match source {
+        Source::State => (Settings::default(), state.base.clone(), None),
+        Source::Listeners(listeners) => {
+            (Settings::default(), Desired { listeners, ..state.base.clone() }, None)
+        }
+        Source::File(path) => {
+            let config = config::load(&path)?;
+            (config.settings, config.desired, Some(path))
+        }
+        Source::CommandLine(desired) => {
+            if desired != state.base {
+                state.current = Desired::default();
+                state.base = Desired::default();
+            }
+            (Settings::default(), desired, None)
+        }
+    })
+}
+
+/// Keeps what was served `before` a start that serves something else, and says so where that forgets changes.
+fn keep(
+    state_dir: &Path,
+    before: &Desired,
+    anew: Option<&str>,
+    fresh: bool,
+) -> Result<Option<(Severity, String)>> {
+    let id = history::keep(state_dir, before, anew.unwrap_or("a start"), None)?;
+    // Whoever says --fresh knows.
+    let severity = if fresh { Severity::Info } else { Severity::Warning };
+    Ok(anew.map(|anew| {
+        let words = format!(
+            "{anew}: what was served before is kept as configuration {id}; `flashloom config undo {id}` serves it \
+             again"
+        );
+        (severity, words)
+    }))
+}
+
+/// Why what was served before is not served again, if it is not.
+fn anew(options: &Options, base: &Desired) -> Option<&'static str> {
+    match &options.source {
+        Source::CommandLine(desired) if desired != base => Some("another command line"),
+        _ if options.fresh => Some("--fresh"),
+        _ => None,
     }
 }
 

@@ -4,8 +4,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use api::v1::{
-    Controller, Event, Host, Listener, ListenerChange, Namespace, NamespaceChange, NewHost,
-    NewListener, NewNamespace, NewSubsystem, Problem, Referral, Status, Subsystem, SubsystemChange,
+    Changed, Consent, Controller, Event, Host, Listener, ListenerChange, Losses, Namespace,
+    NamespaceChange, NewHost, NewListener, NewNamespace, NewSubsystem, Problem, Referral, Status,
+    Subsystem, SubsystemChange,
 };
 use api::value::{Address, Nqn};
 use http_body_util::{BodyExt, Full, Limited};
@@ -18,6 +19,7 @@ use tokio::net::UnixStream;
 
 use crate::limits::RESPONSE_BYTES;
 
+mod configuration;
 mod drives;
 mod jobs;
 mod pools;
@@ -126,12 +128,36 @@ impl Client {
         self.request(Method::POST, path, json(document)?).await
     }
 
-    async fn patch<T: DeserializeOwned>(&self, path: &str, document: &impl Serialize) -> Result<T> {
-        self.request(Method::PATCH, path, json(document)?).await
-    }
-
+    /// Removes what no loss is told of.
     async fn delete(&self, path: &str) -> Result<()> {
         self.send(Method::DELETE, path, Vec::new()).await.map(drop)
+    }
+
+    /// Removes what may be missed; what would be lost, with `dry_run`.
+    async fn remove(&self, path: &str, consent: Consent) -> Result<Losses> {
+        let path = format!("{path}{}", consent.query());
+        match self.send_with(Method::DELETE, &path, Vec::new(), &[]).await? {
+            (StatusCode::NO_CONTENT, _) => Ok(Losses::default()),
+            (_, answer) => {
+                serde_json::from_slice(&answer).map_err(|error| Error::Garbled(error.to_string()))
+            }
+        }
+    }
+
+    /// Makes a change that may take something away.
+    async fn change<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        document: &impl Serialize,
+        consent: Consent,
+    ) -> Result<Changed<T>> {
+        let path = format!("{path}{}", consent.query());
+        let answer = self.send(Method::PATCH, &path, json(document)?).await?;
+        let read = match consent.dry_run {
+            true => serde_json::from_slice(&answer).map(Changed::WouldLose),
+            false => serde_json::from_slice(&answer).map(Changed::Made),
+        };
+        read.map_err(|error| Error::Garbled(error.to_string()))
     }
 
     /// Counters in the Prometheus text format.
@@ -195,16 +221,21 @@ impl Client {
     ///
     /// # Errors
     /// As every request: [`Error`].
-    pub async fn change_subsystem(&self, nqn: &Nqn, change: &SubsystemChange) -> Result<Subsystem> {
-        self.patch(&subsystem(nqn, ""), change).await
+    pub async fn change_subsystem(
+        &self,
+        nqn: &Nqn,
+        change: &SubsystemChange,
+        consent: Consent,
+    ) -> Result<Changed<Subsystem>> {
+        self.change(&subsystem(nqn, ""), change, consent).await
     }
 
     /// Removes a subsystem.
     ///
     /// # Errors
     /// As every request: [`Error`].
-    pub async fn remove_subsystem(&self, nqn: &Nqn) -> Result<()> {
-        self.delete(&subsystem(nqn, "")).await
+    pub async fn remove_subsystem(&self, nqn: &Nqn, consent: Consent) -> Result<Losses> {
+        self.remove(&subsystem(nqn, ""), consent).await
     }
 
     /// Adds a namespace.
@@ -224,16 +255,17 @@ impl Client {
         nqn: &Nqn,
         nsid: u32,
         change: &NamespaceChange,
-    ) -> Result<Namespace> {
-        self.patch(&subsystem(nqn, &format!("/namespaces/{nsid}")), change).await
+        consent: Consent,
+    ) -> Result<Changed<Namespace>> {
+        self.change(&subsystem(nqn, &format!("/namespaces/{nsid}")), change, consent).await
     }
 
     /// Removes a namespace.
     ///
     /// # Errors
     /// As every request: [`Error`].
-    pub async fn remove_namespace(&self, nqn: &Nqn, nsid: u32) -> Result<()> {
-        self.delete(&subsystem(nqn, &format!("/namespaces/{nsid}"))).await
+    pub async fn remove_namespace(&self, nqn: &Nqn, nsid: u32, consent: Consent) -> Result<Losses> {
+        self.remove(&subsystem(nqn, &format!("/namespaces/{nsid}")), consent).await
     }
 
     /// Hosts that may connect to a subsystem.
@@ -256,8 +288,9 @@ impl Client {
     ///
     /// # Errors
     /// As every request: [`Error`].
-    pub async fn remove_host(&self, nqn: &Nqn, host: &Nqn) -> Result<()> {
-        self.delete(&subsystem(nqn, &format!("/hosts/{}", escape(host.as_str())))).await
+    pub async fn remove_host(&self, nqn: &Nqn, host: &Nqn, consent: Consent) -> Result<Losses> {
+        let path = subsystem(nqn, &format!("/hosts/{}", escape(host.as_str())));
+        self.remove(&path, consent).await
     }
 
     /// Addresses listened on.
@@ -308,16 +341,18 @@ impl Client {
         &self,
         address: Address,
         change: &ListenerChange,
-    ) -> Result<Listener> {
-        self.patch(&format!("/v1/listeners/{}", escape(&address.to_string())), change).await
+        consent: Consent,
+    ) -> Result<Changed<Listener>> {
+        let path = format!("/v1/listeners/{}", escape(&address.to_string()));
+        self.change(&path, change, consent).await
     }
 
     /// Stops listening on an address.
     ///
     /// # Errors
     /// As every request: [`Error`].
-    pub async fn remove_listener(&self, address: Address) -> Result<()> {
-        self.delete(&format!("/v1/listeners/{}", escape(&address.to_string()))).await
+    pub async fn remove_listener(&self, address: Address, consent: Consent) -> Result<Losses> {
+        self.remove(&format!("/v1/listeners/{}", escape(&address.to_string())), consent).await
     }
 }
 

@@ -72,6 +72,20 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Document<T> {
     }
 }
 
+/// A request's text, likewise.
+pub struct Text(pub String);
+
+impl<S: Send + Sync> FromRequest<S> for Text {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Refusal> {
+        match String::from_request(request, state).await {
+            Ok(text) => Ok(Self(text)),
+            Err(rejection) => Err(Refusal::new(Kind::Malformed, rejection.body_text())),
+        }
+    }
+}
+
 /// Parts of a request's path, likewise.
 pub struct Path<T>(pub T);
 

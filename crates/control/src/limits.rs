@@ -5,6 +5,8 @@ use std::time::Duration;
 /// Longest request body: a subsystem with the longest host list allowed (1024 NQNs of 223 bytes)
 /// fits.
 pub const REQUEST_BYTES: usize = 256 << 10;
+/// Longest configuration imported.
+pub const CONFIGURATION_BYTES: usize = stdx::num::usize64(array::limits::CONFIG_BYTES);
 /// Longest response that the client takes: the largest listing, 256 subsystems with their
 /// namespaces, is well below.
 pub const RESPONSE_BYTES: usize = 64 << 20;

@@ -4,9 +4,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use api::v1::{
-    Controller, Event, Host, Kind, Listener, ListenerChange, Metrics, Namespace, NamespaceChange,
-    NewHost, NewListener, NewNamespace, NewSubsystem, Problem, Referral, Status, Subsystem,
-    SubsystemChange,
+    Changed, Consent, Controller, Event, Host, Kind, Listener, ListenerChange, Losses, Metrics,
+    Namespace, NamespaceChange, NewHost, NewListener, NewNamespace, NewSubsystem, Problem,
+    Referral, Status, Subsystem, SubsystemChange,
 };
 use api::value::{Address, Nqn, Refused};
 use array::node::Node;
@@ -14,7 +14,7 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use axum::{Json, Router, routing};
 use serde::Deserialize;
 use utoipa::{IntoParams, OpenApi};
@@ -24,6 +24,7 @@ use utoipa_axum::routes;
 use crate::extract::{Answer, Document, Path, Query, Refusal, blocking};
 use crate::metrics::scrape::Scrapes;
 
+mod configuration;
 mod drives;
 mod jobs;
 mod pools;
@@ -48,6 +49,7 @@ type Shared = State<Arc<Node>>;
         (name = "pool", description = "Pools of drives"),
         (name = "drive", description = "Drives of pools: taken out, taken back, replaced"),
         (name = "volume", description = "Volumes of a pool, and the namespaces they are mapped as"),
+        (name = "configuration", description = "What is served as a whole, now and before"),
         (name = "job", description = "Work that takes long: listed, waited for, cancelled"),
     ),
 )]
@@ -73,6 +75,7 @@ pub fn api() -> OpenApiRouter<Arc<Node>> {
         .merge(pools::api())
         .merge(drives::api())
         .merge(jobs::api())
+        .merge(configuration::api())
 }
 
 /// The description itself, and `/metrics`.
@@ -101,9 +104,44 @@ fn part<T: FromStr<Err = Refused>>(text: &str) -> Answer<T> {
     Ok(text.parse()?)
 }
 
+/// Makes a change that may take something away, and answers with how things are `then`; or with what would be lost.
+async fn changed<T: Send + 'static>(
+    node: Arc<Node>,
+    consent: Consent,
+    change: impl FnOnce(&Node) -> array::Result<Losses> + Send + 'static,
+    then: impl FnOnce(&Node) -> array::Result<T> + Send + 'static,
+) -> Answer<Json<Changed<T>>> {
+    let work = move || {
+        let losses = change(&node)?;
+        Ok(match consent.dry_run {
+            true => Changed::WouldLose(losses),
+            false => Changed::Made(then(&node)?),
+        })
+    };
+    blocking(work).await.map(Json)
+}
+
+/// Removes what may be missed, and answers with nothing; or with what would be lost.
+async fn removed(
+    node: Arc<Node>,
+    consent: Consent,
+    remove: impl FnOnce(&Node) -> array::Result<Losses> + Send + 'static,
+) -> Answer<Response> {
+    let losses = blocking(move || remove(&node)).await?;
+    Ok(match consent.dry_run {
+        true => Json(losses).into_response(),
+        false => StatusCode::NO_CONTENT.into_response(),
+    })
+}
+
+/// Reads a number in the path.
+fn number<T: FromStr>(text: &str, what: &str) -> Answer<T> {
+    text.parse().map_err(|_| Refusal::new(Kind::Invalid, format!("\"{text}\" is not {what}")))
+}
+
 /// Reads an NSID in the path.
 fn nsid_part(text: &str) -> Answer<u32> {
-    text.parse().map_err(|_| Refusal::new(Kind::Invalid, format!("\"{text}\" is not an NSID")))
+    number(text, "an NSID")
 }
 
 #[utoipa::path(get, path = "/v1/status", tag = "node", responses((status = 200, body = Status)))]
@@ -168,27 +206,33 @@ async fn show_subsystem(State(node): Shared, Path(nqn): Path<String>) -> Answer<
 }
 
 #[utoipa::path(
-    patch, path = "/v1/subsystems/{nqn}", tag = "subsystem", params(("nqn" = Nqn, Path)),
+    patch, path = "/v1/subsystems/{nqn}", tag = "subsystem", params(("nqn" = Nqn, Path), Consent),
     request_body = SubsystemChange,
-    responses((status = 200, body = Subsystem), (status = "4XX", body = Problem))
+    responses((status = 200, body = Changed<Subsystem>), (status = "4XX", body = Problem))
 )]
 async fn change_subsystem(
     State(node): Shared,
     Path(nqn): Path<String>,
+    Query(consent): Query<Consent>,
     Document(change): Document<SubsystemChange>,
-) -> Answer<Json<Subsystem>> {
-    let nqn = part(&nqn)?;
-    blocking(move || node.change_subsystem(&nqn, &change)).await.map(Json)
+) -> Answer<Json<Changed<Subsystem>>> {
+    let nqn: Nqn = part(&nqn)?;
+    let of = nqn.clone();
+    let change = move |node: &Node| node.change_subsystem(&nqn, &change, consent);
+    changed(node, consent, change, move |node| node.subsystem(&of)).await
 }
 
 #[utoipa::path(
-    delete, path = "/v1/subsystems/{nqn}", tag = "subsystem", params(("nqn" = Nqn, Path)),
-    responses((status = 204), (status = "4XX", body = Problem))
+    delete, path = "/v1/subsystems/{nqn}", tag = "subsystem", params(("nqn" = Nqn, Path), Consent),
+    responses((status = 204), (status = 200, body = Losses), (status = "4XX", body = Problem))
 )]
-async fn remove_subsystem(State(node): Shared, Path(nqn): Path<String>) -> Answer<StatusCode> {
-    let nqn = part(&nqn)?;
-    blocking(move || node.remove_subsystem(&nqn)).await?;
-    Ok(StatusCode::NO_CONTENT)
+async fn remove_subsystem(
+    State(node): Shared,
+    Path(nqn): Path<String>,
+    Query(consent): Query<Consent>,
+) -> Answer<Response> {
+    let nqn: Nqn = part(&nqn)?;
+    removed(node, consent, move |node| node.remove_subsystem(&nqn, consent)).await
 }
 
 #[utoipa::path(
@@ -233,30 +277,33 @@ async fn show_namespace(
 
 #[utoipa::path(
     patch, path = "/v1/subsystems/{nqn}/namespaces/{nsid}", tag = "namespace",
-    params(("nqn" = Nqn, Path), ("nsid" = u32, Path)), request_body = NamespaceChange,
-    responses((status = 200, body = Namespace), (status = "4XX", body = Problem))
+    params(("nqn" = Nqn, Path), ("nsid" = u32, Path), Consent), request_body = NamespaceChange,
+    responses((status = 200, body = Changed<Namespace>), (status = "4XX", body = Problem))
 )]
 async fn change_namespace(
     State(node): Shared,
     Path((nqn, nsid)): Path<(String, String)>,
+    Query(consent): Query<Consent>,
     Document(change): Document<NamespaceChange>,
-) -> Answer<Json<Namespace>> {
-    let (nqn, nsid) = (part(&nqn)?, nsid_part(&nsid)?);
-    blocking(move || node.resize_namespace(&nqn, nsid, &change)).await.map(Json)
+) -> Answer<Json<Changed<Namespace>>> {
+    let (nqn, nsid): (Nqn, _) = (part(&nqn)?, nsid_part(&nsid)?);
+    let of = nqn.clone();
+    let change = move |node: &Node| node.resize_namespace(&nqn, nsid, &change, consent);
+    changed(node, consent, change, move |node| node.namespace(&of, nsid)).await
 }
 
 #[utoipa::path(
     delete, path = "/v1/subsystems/{nqn}/namespaces/{nsid}", tag = "namespace",
-    params(("nqn" = Nqn, Path), ("nsid" = u32, Path)),
-    responses((status = 204), (status = "4XX", body = Problem))
+    params(("nqn" = Nqn, Path), ("nsid" = u32, Path), Consent),
+    responses((status = 204), (status = 200, body = Losses), (status = "4XX", body = Problem))
 )]
 async fn remove_namespace(
     State(node): Shared,
     Path((nqn, nsid)): Path<(String, String)>,
-) -> Answer<StatusCode> {
-    let (nqn, nsid) = (part(&nqn)?, nsid_part(&nsid)?);
-    blocking(move || node.remove_namespace(&nqn, nsid)).await?;
-    Ok(StatusCode::NO_CONTENT)
+    Query(consent): Query<Consent>,
+) -> Answer<Response> {
+    let (nqn, nsid): (Nqn, _) = (part(&nqn)?, nsid_part(&nsid)?);
+    removed(node, consent, move |node| node.remove_namespace(&nqn, nsid, consent)).await
 }
 
 #[utoipa::path(
@@ -284,16 +331,16 @@ async fn add_host(
 
 #[utoipa::path(
     delete, path = "/v1/subsystems/{nqn}/hosts/{host}", tag = "host",
-    params(("nqn" = Nqn, Path), ("host" = Nqn, Path)),
-    responses((status = 204), (status = "4XX", body = Problem))
+    params(("nqn" = Nqn, Path), ("host" = Nqn, Path), Consent),
+    responses((status = 204), (status = 200, body = Losses), (status = "4XX", body = Problem))
 )]
 async fn remove_host(
     State(node): Shared,
     Path((nqn, host)): Path<(String, String)>,
-) -> Answer<StatusCode> {
-    let (nqn, host) = (part(&nqn)?, part(&host)?);
-    blocking(move || node.remove_host(&nqn, &host)).await?;
-    Ok(StatusCode::NO_CONTENT)
+    Query(consent): Query<Consent>,
+) -> Answer<Response> {
+    let (nqn, host): (Nqn, Nqn) = (part(&nqn)?, part(&host)?);
+    removed(node, consent, move |node| node.remove_host(&nqn, &host, consent)).await
 }
 
 #[utoipa::path(
@@ -317,27 +364,32 @@ async fn add_listener(
 
 #[utoipa::path(
     patch, path = "/v1/listeners/{address}", tag = "listener",
-    params(("address" = Address, Path)), request_body = ListenerChange,
-    responses((status = 200, body = Listener), (status = "4XX", body = Problem))
+    params(("address" = Address, Path), Consent), request_body = ListenerChange,
+    responses((status = 200, body = Changed<Listener>), (status = "4XX", body = Problem))
 )]
 async fn change_listener(
     State(node): Shared,
     Path(address): Path<String>,
+    Query(consent): Query<Consent>,
     Document(change): Document<ListenerChange>,
-) -> Answer<Json<Listener>> {
+) -> Answer<Json<Changed<Listener>>> {
     let address = part(&address)?;
-    blocking(move || node.change_listener(address, &change)).await.map(Json)
+    let change = move |node: &Node| node.change_listener(address, &change, consent);
+    changed(node, consent, change, move |node| node.listener(address)).await
 }
 
 #[utoipa::path(
     delete, path = "/v1/listeners/{address}", tag = "listener",
-    params(("address" = Address, Path)),
-    responses((status = 204), (status = "4XX", body = Problem))
+    params(("address" = Address, Path), Consent),
+    responses((status = 204), (status = 200, body = Losses), (status = "4XX", body = Problem))
 )]
-async fn remove_listener(State(node): Shared, Path(address): Path<String>) -> Answer<StatusCode> {
+async fn remove_listener(
+    State(node): Shared,
+    Path(address): Path<String>,
+    Query(consent): Query<Consent>,
+) -> Answer<Response> {
     let address = part(&address)?;
-    blocking(move || node.remove_listener(address)).await?;
-    Ok(StatusCode::NO_CONTENT)
+    removed(node, consent, move |node| node.remove_listener(address, consent)).await
 }
 
 #[utoipa::path(

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use api::v1::{
-    Kind, ListenerChange, NamespaceChange, NewHost, NewListener, NewNamespace, NewSubsystem,
-    SubsystemChange,
+    Changed, Consent, Kind, ListenerChange, NamespaceChange, NewHost, NewListener, NewNamespace,
+    NewSubsystem, SubsystemChange,
 };
 use api::value::{AnaState, Nqn, Size};
 use array::node::{Node, Options, Source};
@@ -63,6 +63,14 @@ fn new_namespace(backend: &str) -> NewNamespace {
     }
 }
 
+/// A change that was made.
+fn made<T: std::fmt::Debug>(result: Result<Changed<T>, Error>) -> T {
+    match result.unwrap() {
+        Changed::Made(made) => made,
+        other => panic!("{other:?}"),
+    }
+}
+
 /// The kind of a refusal.
 fn kind<T: std::fmt::Debug>(result: Result<T, Error>) -> Kind {
     match result.unwrap_err() {
@@ -83,32 +91,36 @@ fn what_is_added_is_listed_until_it_is_removed() {
         assert_eq!((first.nsid, first.block_size, first.size.bytes()), (1, 4096, 16 << 20));
         assert_eq!(first.nguid, first.uuid.simple().to_string());
         let change = NamespaceChange { size: Size::new(32 << 20) };
-        let grown = client.resize_namespace(&nqn("a"), 1, &change).await.unwrap();
+        let grown = made(client.resize_namespace(&nqn("a"), 1, &change, Consent::NONE).await);
         assert_eq!((grown.size, grown.uuid), (change.size, first.uuid));
 
         let other = NewHost { nqn: nqn("other") };
         client.add_host(&nqn("a"), &other).await.unwrap();
         assert_eq!(client.hosts(&nqn("a")).await.unwrap().len(), 2);
-        client.remove_host(&nqn("a"), &nqn("host")).await.unwrap();
+        client.remove_host(&nqn("a"), &nqn("host"), Consent::NONE).await.unwrap();
         assert_eq!(client.hosts(&nqn("a")).await.unwrap()[0].nqn, nqn("other"));
 
         let change = SubsystemChange { allow_any_host: Some(true) };
-        assert!(client.change_subsystem(&nqn("a"), &change).await.unwrap().allow_any_host);
+        let changed = made(client.change_subsystem(&nqn("a"), &change, Consent::NONE).await);
+        assert!(changed.allow_any_host);
 
         let listener = any_listener();
         let address = listener.address;
         assert_eq!(client.add_listener(&listener).await.unwrap().ana, AnaState::Optimized);
         let change = ListenerChange { ana: Some(AnaState::NonOptimized) };
-        let changed = client.change_listener(address, &change).await.unwrap();
+        let changed = made(client.change_listener(address, &change, Consent::NONE).await);
         assert_eq!(changed.ana, AnaState::NonOptimized);
         let none = "127.0.0.1:1".parse().unwrap();
-        assert_eq!(kind(client.change_listener(none, &change).await), Kind::NotFound);
+        assert_eq!(
+            kind(client.change_listener(none, &change, Consent::NONE).await),
+            Kind::NotFound
+        );
         let status = client.status().await.unwrap();
         assert_eq!((status.subsystems, status.namespaces, status.listeners.len()), (1, 1, 1));
 
-        client.remove_listener(address).await.unwrap();
-        client.remove_namespace(&nqn("a"), 1).await.unwrap();
-        client.remove_subsystem(&nqn("a")).await.unwrap();
+        client.remove_listener(address, Consent::NONE).await.unwrap();
+        client.remove_namespace(&nqn("a"), 1, Consent::FORCE).await.unwrap();
+        client.remove_subsystem(&nqn("a"), Consent::NONE).await.unwrap();
         assert!(client.subsystems().await.unwrap().is_empty());
         assert!(client.events(0).await.unwrap().len() >= 9);
     });
@@ -139,7 +151,7 @@ fn identities_and_changes_survive_a_restart() {
         client.add_namespace(&nqn("a"), &new_namespace("memory:16MiB")).await.unwrap();
         client.add_listener(&any_listener()).await.unwrap();
         let change = ListenerChange { ana: Some(AnaState::Inaccessible) };
-        client.change_listener(any_listener().address, &change).await.unwrap();
+        made(client.change_listener(any_listener().address, &change, Consent::NONE).await);
         before = Some(kept(&client).await);
     });
     with_node(dir.path(), async |client: Client| {
@@ -164,7 +176,10 @@ fn refusals_have_a_kind_and_change_nothing() {
         assert_eq!(kind(client.add_subsystem(&discovery).await), Kind::Invalid);
         let serial = NewSubsystem { serial: Some("x".repeat(21)), ..new_subsystem("b") };
         assert_eq!(kind(client.add_subsystem(&serial).await), Kind::Invalid);
-        assert_eq!(kind(client.remove_subsystem(&nqn("none")).await), Kind::NotFound);
+        assert_eq!(
+            kind(client.remove_subsystem(&nqn("none"), Consent::NONE).await),
+            Kind::NotFound
+        );
         for (kind_of, new) in [
             (Kind::Conflict, NewNamespace { nsid: Some(1), ..new_namespace("memory:1MiB") }),
             (Kind::Invalid, NewNamespace { nsid: Some(0), ..new_namespace("memory:1MiB") }),
@@ -176,10 +191,19 @@ fn refusals_have_a_kind_and_change_nothing() {
             assert_eq!(kind(client.add_namespace(&nqn("a"), &new).await), kind_of, "{new:?}");
         }
         let odd = NamespaceChange { size: Size::new((1 << 20) + 1) };
-        assert_eq!(kind(client.resize_namespace(&nqn("a"), 1, &odd).await), Kind::Invalid);
+        assert_eq!(
+            kind(client.resize_namespace(&nqn("a"), 1, &odd, Consent::FORCE).await),
+            Kind::Invalid
+        );
         let none = NamespaceChange { size: Size::new(0) };
-        assert_eq!(kind(client.resize_namespace(&nqn("a"), 1, &none).await), Kind::Invalid);
-        assert_eq!(kind(client.remove_host(&nqn("a"), &nqn("x")).await), Kind::NotFound);
+        assert_eq!(
+            kind(client.resize_namespace(&nqn("a"), 1, &none, Consent::FORCE).await),
+            Kind::Invalid
+        );
+        assert_eq!(
+            kind(client.remove_host(&nqn("a"), &nqn("x"), Consent::NONE).await),
+            Kind::NotFound
+        );
         let elsewhere = NewListener {
             address: "192.0.2.1:4420".parse().unwrap(),
             advertise: None,
@@ -291,7 +315,7 @@ fn the_description_is_whole() {
     let text = serde_json::to_value(openapi()).unwrap();
     assert!(text["openapi"].as_str().unwrap().starts_with("3.1"));
     let paths = text["paths"].as_object().unwrap();
-    assert_eq!(paths.len(), 32, "{:?}", paths.keys());
+    assert_eq!(paths.len(), 34, "{:?}", paths.keys());
     // Every reference leads somewhere.
     let whole = text.to_string();
     for part in whole.split("\"$ref\":\"#").skip(1) {

@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub mod ablation;
 mod attach;
 pub mod bench;
+mod configuration;
 pub mod connect;
 mod drives;
 mod hosts;
@@ -17,6 +18,7 @@ mod raid;
 mod serve;
 
 pub use attach::AttachArgs;
+pub use configuration::{ConfigVerb, SureArgs};
 pub use connect::ConnectArgs;
 pub use drives::{DriveVerb, OfDrive};
 pub use hosts::{AskArgs, DiscoverArgs, IdNsArgs, To, duration};
@@ -154,6 +156,11 @@ pub enum Command {
     Job {
         #[command(subcommand)]
         verb: JobVerb,
+    },
+    /// What the running daemon serves as a whole, now and before.
+    Config {
+        #[command(subcommand)]
+        verb: ConfigVerb,
     },
     /// Addresses that the running daemon listens on.
     Listener {

@@ -7,9 +7,10 @@ use control::Client;
 use control::client::{Asking, Begun};
 
 use crate::cli::{DriveVerb, Global, JobArgs, OfDrive};
+use crate::daemon::ask;
 use crate::exit::Outcome;
 use crate::jobs::follow;
-use crate::manage::{ask, whole};
+use crate::manage::whole;
 use crate::output::{facts, or_dash, print, table};
 
 /// `flashloom drive ...`

@@ -9,8 +9,9 @@ use control::Client;
 use control::client::{Asking, Begun};
 
 use crate::cli::{Global, JobArgs, JobVerb};
+use crate::daemon::ask;
 use crate::exit::{Exit, Failure, Outcome};
-use crate::manage::{ask, time};
+use crate::manage::time;
 use crate::output::{facts, or_dash, print, table};
 use crate::progress::bar;
 

@@ -5,7 +5,9 @@ mod ask;
 mod attach;
 mod bench;
 mod cli;
+mod configuration;
 mod confirm;
+mod daemon;
 mod demo;
 mod drives;
 mod dump;
@@ -69,6 +71,7 @@ fn run(cli: Cli) -> Outcome {
         Command::Drive { verb } => drives::drive(global, verb),
         Command::Volume { verb } => pools::volume(global, verb),
         Command::Job { verb } => jobs::job(global, verb),
+        Command::Config { verb } => configuration::config(global, verb),
         Command::Controller { verb } => manage::controller(global, verb),
         Command::Events(args) => manage::events(global, &args),
         Command::Check { file } => serve::check(&file),

@@ -1,37 +1,70 @@
 //! Commands that speak to the running daemon.
 
-use std::future::Future;
 use std::path::{Path, PathBuf};
 
 use api::v1::{
-    Controller, Event, Host, Listener, ListenerChange, Namespace, NamespaceChange, NewHost,
-    NewListener, NewNamespace, NewSubsystem, Referral, Severity, Status, Subsystem,
-    SubsystemChange,
+    Changed, Consent, Controller, Event, Host, Listener, ListenerChange, Losses, Namespace,
+    NamespaceChange, NewHost, NewListener, NewNamespace, NewSubsystem, Referral, Severity, Status,
+    Subsystem, SubsystemChange,
 };
 use api::value::Backend;
-use array::state::socket_path;
 use comfy_table::Table;
 use control::Client;
 use jiff::Timestamp;
+use serde::Serialize;
 
 use crate::cli::{
     ControllerVerb, EventsArgs, Global, HostVerb, ListenerVerb, NamespaceVerb, ReferralVerb,
-    SubsystemVerb,
+    SubsystemVerb, SureArgs,
 };
+use crate::confirm::{meant, removed};
+use crate::daemon::ask;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{facts, or_dash, print, table, yes_no};
 
-/// Asks the daemon and waits for its answer.
-pub fn ask<T, F>(global: &Global, question: impl FnOnce(Client) -> F) -> Outcome<T>
-where
-    F: Future<Output = control::client::Result<T>>,
-{
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::new(Exit::Failed, error))?;
-    let client = Client::new(&socket_path(&global.state_dir()));
-    Ok(runtime.block_on(question(client))?)
+/// Removes what may be missed, once that is meant.
+pub fn remove(
+    global: &Global,
+    sure: &SureArgs,
+    remove: impl AsyncFn(Client, Consent) -> control::client::Result<Losses>,
+) -> Outcome {
+    let dry_run = async |client: Client| remove(client, Consent::DRY_RUN).await;
+    let Some(consent) = meant(global, sure, dry_run)? else { return Ok(()) };
+    removed(global, &ask(global, async |client| remove(client, consent).await)?)
+}
+
+/// Makes a change that may take something away, once that is meant; nothing where only the losses were asked for.
+fn change_if_meant<T>(
+    global: &Global,
+    sure: &SureArgs,
+    change: impl AsyncFn(Client, Consent) -> control::client::Result<Changed<T>>,
+) -> Outcome<Option<T>> {
+    let dry_run = async |client: Client| change(client, Consent::DRY_RUN).await.map(lost);
+    let Some(consent) = meant(global, sure, dry_run)? else { return Ok(None) };
+    match ask(global, async |client| change(client, consent).await)? {
+        Changed::Made(made) => Ok(Some(made)),
+        Changed::WouldLose(_) => Ok(None),
+    }
+}
+
+/// What a change would lose.
+pub fn lost<T>(answer: Changed<T>) -> Losses {
+    match answer {
+        Changed::Made(_) => Losses::default(),
+        Changed::WouldLose(losses) => losses,
+    }
+}
+
+/// Prints what was changed, if it was.
+fn print_made<T: Serialize>(
+    global: &Global,
+    made: Option<T>,
+    table: impl FnOnce(&[T]) -> Table,
+) -> Outcome {
+    match made {
+        Some(made) => print(global.output, &[made], |made| table(made)),
+        None => Ok(()),
+    }
 }
 
 /// `flashloom status`
@@ -99,13 +132,17 @@ pub fn subsystem(global: &Global, verb: SubsystemVerb) -> Outcome {
             let added = ask(global, async |client| client.add_subsystem(&new).await)?;
             print(global.output, &[added], |added| subsystem_table(added))
         }
-        SubsystemVerb::Set { nqn, allow_any_host } => {
+        SubsystemVerb::Set { nqn, allow_any_host, sure } => {
             let change = SubsystemChange { allow_any_host: Some(allow_any_host) };
-            let set = ask(global, async |client| client.change_subsystem(&nqn, &change).await)?;
-            print(global.output, &[set], |set| subsystem_table(set))
+            let set = change_if_meant(global, &sure, async |client: Client, consent| {
+                client.change_subsystem(&nqn, &change, consent).await
+            })?;
+            print_made(global, set, subsystem_table)
         }
-        SubsystemVerb::Remove { nqn } => {
-            ask(global, async |client| client.remove_subsystem(&nqn).await)
+        SubsystemVerb::Remove { nqn, sure } => {
+            remove(global, &sure, async |client: Client, consent| {
+                client.remove_subsystem(&nqn, consent).await
+            })
         }
         SubsystemVerb::List => {
             let all = ask(global, async |client| client.subsystems().await)?;
@@ -139,15 +176,17 @@ pub fn namespace(global: &Global, verb: NamespaceVerb) -> Outcome {
             let added = ask(global, async |client| client.add_namespace(&of.subnqn, &new).await)?;
             print(global.output, &[added], |added| namespace_table(added))
         }
-        NamespaceVerb::Resize { nsid, size, of } => {
+        NamespaceVerb::Resize { nsid, size, of, sure } => {
             let change = NamespaceChange { size };
-            let resized = ask(global, async |client| {
-                client.resize_namespace(&of.subnqn, nsid, &change).await
+            let resized = change_if_meant(global, &sure, async |client: Client, consent| {
+                client.resize_namespace(&of.subnqn, nsid, &change, consent).await
             })?;
-            print(global.output, &[resized], |resized| namespace_table(resized))
+            print_made(global, resized, namespace_table)
         }
-        NamespaceVerb::Remove { nsid, of } => {
-            ask(global, async |client| client.remove_namespace(&of.subnqn, nsid).await)
+        NamespaceVerb::Remove { nsid, of, sure } => {
+            remove(global, &sure, async |client: Client, consent| {
+                client.remove_namespace(&of.subnqn, nsid, consent).await
+            })
         }
         NamespaceVerb::List => {
             let all = ask(global, async |client| client.subsystems().await)?;
@@ -195,14 +234,17 @@ pub fn listener(global: &Global, verb: ListenerVerb) -> Outcome {
             let added = ask(global, async |client| client.add_listener(&new).await)?;
             print(global.output, &[added], |added| listener_table(added))
         }
-        ListenerVerb::Remove { address } => {
-            ask(global, async |client| client.remove_listener(address).await)
+        ListenerVerb::Remove { address, sure } => {
+            remove(global, &sure, async |client: Client, consent| {
+                client.remove_listener(address, consent).await
+            })
         }
-        ListenerVerb::SetAna { address, state } => {
+        ListenerVerb::SetAna { address, state, sure } => {
             let change = ListenerChange { ana: Some(state) };
-            let changed =
-                ask(global, async |client| client.change_listener(address, &change).await)?;
-            print(global.output, &[changed], |changed| listener_table(changed))
+            let changed = change_if_meant(global, &sure, async |client: Client, consent| {
+                client.change_listener(address, &change, consent).await
+            })?;
+            print_made(global, changed, listener_table)
         }
         ListenerVerb::List => {
             let all = ask(global, async |client| client.listeners().await)?;
@@ -258,8 +300,10 @@ pub fn host(global: &Global, verb: HostVerb) -> Outcome {
             let added = ask(global, async |client| client.add_host(&of.subnqn, &new).await)?;
             print(global.output, &[added], |added| host_table(added))
         }
-        HostVerb::Remove { nqn, of } => {
-            ask(global, async |client| client.remove_host(&of.subnqn, &nqn).await)
+        HostVerb::Remove { nqn, of, sure } => {
+            remove(global, &sure, async |client: Client, consent| {
+                client.remove_host(&of.subnqn, &nqn, consent).await
+            })
         }
         HostVerb::List => {
             let all = ask(global, async |client| client.subsystems().await)?;

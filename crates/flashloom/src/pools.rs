@@ -1,8 +1,8 @@
 //! Commands about pools, drives and volumes, which speak to the running daemon.
 
 use api::v1::{
-    FoundPool, Job, LogMove, LogMoved, NewMapping, NewPool, NewVolume, Pool, PoolImport, PoolSpace,
-    PoolStatus, Volume, VolumeChange,
+    Consent, FoundPool, Job, LogMove, LogMoved, NewMapping, NewPool, NewVolume, Pool, PoolImport,
+    PoolSpace, PoolStatus, Volume, VolumeChange,
 };
 use api::value::{DrivePath, LogPlace, Size, VolumePath};
 use comfy_table::Table;
@@ -10,11 +10,12 @@ use control::Client;
 use control::client::Asking;
 
 use crate::cli::{Global, JobArgs, LogVerb, MadeOf, PoolVerb, VolumeVerb};
-use crate::confirm::confirm;
+use crate::confirm::{confirm, meant};
+use crate::daemon::ask;
 use crate::drives;
 use crate::exit::Outcome;
 use crate::jobs::follow;
-use crate::manage::{ask, whole};
+use crate::manage::{lost, remove, whole};
 use crate::output::{facts, or_dash, print, table};
 
 /// `flashloom pool ...`
@@ -277,34 +278,28 @@ pub fn volume(global: &Global, verb: VolumeVerb) -> Outcome {
             return print(global.output, &all, |all| volume_table(all));
         }
         VolumeVerb::Show { of } => ask(global, async |client| client.volume(&of.volume).await)?,
-        VolumeVerb::Resize { of, size, yes, how } => {
-            let before = ask(global, async |client| client.volume(&of.volume).await)?.size;
-            let shrink = size < before;
-            if shrink {
-                let (volume, what) = (&of.volume, "and what lies beyond that is lost");
-                confirm(
-                    &format!("Volume {volume} has {before}; it will have {size}, {what}."),
-                    yes,
-                )?;
-            }
-            let change = VolumeChange { size: Some(size), shrink, name: None };
-            let Some(changed) = changed(global, of.volume, &change, &how)? else { return Ok(()) };
+        VolumeVerb::Resize { of, size, sure, how } => {
+            let change = VolumeChange { size: Some(size), name: None };
+            let dry_run = async |client: Client| {
+                client.change_volume(&of.volume, &change, Consent::DRY_RUN).await.map(lost)
+            };
+            let Some(consent) = meant(global, &sure, dry_run)? else { return Ok(()) };
+            let changed = changed(global, of.volume, &change, consent, &how)?;
+            let Some(changed) = changed else { return Ok(()) };
             changed
         }
         VolumeVerb::Rename { of, name, how } => {
             let change = VolumeChange { name: Some(name), ..VolumeChange::default() };
-            let Some(changed) = changed(global, of.volume, &change, &how)? else { return Ok(()) };
+            let changed = changed(global, of.volume, &change, Consent::NONE, &how)?;
+            let Some(changed) = changed else { return Ok(()) };
             changed
         }
-        VolumeVerb::Delete { of, yes, how } => {
-            let volume = ask(global, async |client| client.volume(&of.volume).await)?;
-            // One that is mapped is refused, whoever is sure.
-            if volume.mapping.is_none() {
-                let (name, size) = (&volume.name, volume.size);
-                confirm(&format!("Volume {name} of {size} and all it holds will be lost."), yes)?;
-            }
+        VolumeVerb::Delete { of, sure, how } => {
+            let dry_run =
+                async |client: Client| client.delete_volume(&of.volume, Consent::DRY_RUN).await;
+            let Some(consent) = meant(global, &sure, dry_run)? else { return Ok(()) };
             let begin = async |client: Client, asking: Asking| {
-                client.begin_delete_volume(&of.volume, &asking).await
+                client.begin_delete_volume(&of.volume, consent, &asking).await
             };
             return follow(global, &how, begin, async |_, _| Ok(())).map(drop);
         }
@@ -312,8 +307,10 @@ pub fn volume(global: &Global, verb: VolumeVerb) -> Outcome {
             let new = NewMapping { subsystem: subnqn, nsid, allow_any_host, hosts: allow_host };
             ask(global, async |client| client.map_volume(&of.volume, &new).await)?
         }
-        VolumeVerb::Unmap { of } => {
-            return ask(global, async |client| client.unmap_volume(&of.volume).await);
+        VolumeVerb::Unmap { of, sure } => {
+            return remove(global, &sure, async |client: Client, consent| {
+                client.unmap_volume(&of.volume, consent).await
+            });
         }
     };
     print(global.output, &[changed], |changed| volume_table(changed))
@@ -324,12 +321,13 @@ fn changed(
     global: &Global,
     path: VolumePath,
     change: &VolumeChange,
+    consent: Consent,
     how: &JobArgs,
 ) -> Outcome<Option<Volume>> {
     let volume = change.name.clone().unwrap_or_else(|| path.volume.clone());
     let then = VolumePath { volume, ..path.clone() };
     let begin = async |client: Client, asking: Asking| {
-        client.begin_change_volume(&path, change, &asking).await
+        client.begin_change_volume(&path, change, consent, &asking).await
     };
     follow(global, how, begin, async |client: Client, _| client.volume(&then).await)
 }

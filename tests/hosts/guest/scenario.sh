@@ -51,13 +51,13 @@ flashloom() {
 
 # The command line's words for what scenarios change, in one place.
 subsystem_add() { flashloom subsystem add "$1" --allow-any-host; }
-subsystem_remove() { flashloom subsystem remove "$1"; }
+subsystem_remove() { flashloom subsystem remove "$1" --yes; }
 namespace_add() { flashloom namespace add --subnqn "$1" --block-size 512 "$2"; }
-namespace_resize() { flashloom namespace resize --subnqn "$1" "$2" "$3"; }
-namespace_remove() { flashloom namespace remove --subnqn "$1" "$2"; }
+namespace_resize() { flashloom namespace resize --yes --subnqn "$1" "$2" "$3"; }
+namespace_remove() { flashloom namespace remove --yes --subnqn "$1" "$2"; }
 host_allow() { flashloom host add --subnqn "$1" "$2"; }
 host_allow_only() {
-    flashloom subsystem set "$1" --allow-any-host false
+    flashloom subsystem set "$1" --allow-any-host false --yes
     host_allow "$1" "$2"
 }
 

@@ -15,7 +15,7 @@ connect_second() {
 }
 connect_second
 
-set_ana() { flashloom listener set-ana "127.0.0.1:$1" "$2" >/dev/null; }
+set_ana() { flashloom listener set-ana "127.0.0.1:$1" "$2" --yes >/dev/null; }
 # is CONTROLLER STATE: whether the host knows the path to be so.
 is() { [ "$(cat "/sys/class/nvme/$1/"nvme*c*n1/ana_state 2>/dev/null)" = "$2" ]; }
 # move STATE-OF-A STATE-OF-B
@@ -67,7 +67,7 @@ only "$A" "$B"
 move optimized non-optimized
 
 # The way in use is lost, and comes back.
-flashloom listener remove "127.0.0.1:$PORT" >/dev/null
+flashloom listener remove "127.0.0.1:$PORT" --yes >/dev/null
 echo 1 >"/sys/class/nvme/$A/reset_controller" 2>/dev/null || true
 CTRL=$A
 wait_for 60 not_live

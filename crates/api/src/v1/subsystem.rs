@@ -99,7 +99,7 @@ pub struct NewNamespace {
 #[serde(deny_unknown_fields)]
 pub struct NamespaceChange {
     /// The new size in bytes, a multiple of the logical block size. Making it smaller loses what
-    /// lies beyond.
+    /// lies beyond, and needs `force`.
     pub size: Size,
 }
 

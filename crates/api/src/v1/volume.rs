@@ -1,7 +1,7 @@
 //! Volumes of pools, and what hosts see them as.
 
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::value::{Name, Nqn, Size, VolumePath};
@@ -77,26 +77,12 @@ pub struct NewVolume {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VolumeChange {
-    /// The new size in bytes, a multiple of 4096. Making it smaller loses what lies beyond, and needs `shrink`.
+    /// The new size in bytes, a multiple of 4096. Making it smaller loses what lies beyond, and needs `force`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Size>,
-    /// The size may be smaller than it was.
-    #[serde(default)]
-    pub shrink: bool,
     /// The new name. Hosts notice nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Name>,
-}
-
-/// How a volume is to be deleted, behind the question mark.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema, IntoParams,
-)]
-#[serde(deny_unknown_fields)]
-pub struct VolumeDeletion {
-    /// What it holds is not needed: without this it is refused.
-    #[serde(default)]
-    pub force: bool,
 }
 
 /// What a volume is to be mapped as.

@@ -51,7 +51,7 @@ impl Backend {
             Self::Volume(volume) => {
                 return Err(Refused::new(
                     format!("the namespace is volume {volume}, which has its own size"),
-                    format!("resize it: `flashloom volume resize {volume} {size}`"),
+                    format!("resize it: `flashloom volume resize {volume} {}`", size.exact()),
                 ));
             }
         })

@@ -4,16 +4,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::v1::Severity;
+use api::v1::{Consent, Losses, Severity};
 
 use super::owner::Owned;
 use super::{Node, StartError, stopped};
 use crate::config::{self, Config};
 use crate::desired::{self, Desired, NamespaceDef};
 use crate::limits::NAMESPACE_DRAIN;
-use crate::serving::{Cut, Place};
+use crate::losses::{check_meant, losses};
+use crate::serving::{Cut, Place, controllers};
 use crate::state::State;
-use crate::{Result, change};
+use crate::{Result, change, events, history};
 
 impl Node {
     /// Reads the configuration file again and takes what changed in it. Settings that take effect
@@ -40,22 +41,21 @@ impl Node {
     fn reload_from(&self, path: &Path) -> std::result::Result<(), StartError> {
         let Config { settings, desired: base } = config::load(path)?;
         // What is to be served anew from where it is: first nothing of the old one must be left there.
-        let taken = self.take_out_replaced(&base)?;
+        let asked = base.clone();
+        let wanted = move |state: &State| desired::merge(&state.base, &asked, &state.current);
+        let taken = self.take_out_replaced(wanted)?;
+        let words = format!("{} was read again", path.display());
         let _turns = self.turns(base.pools())?;
         let (result, put_back) = self.owner.ask(move |owned| {
             let State { base: before, current, .. } = &*owned.state;
             let wanted = desired::merge(before, &base, current);
-            let result = owned.go_to(wanted, Some(base));
-            let put_back = match result.is_err() && !taken.is_empty() {
-                true => owned.put_back(taken),
-                false => Ok(()),
-            };
+            let is_less = !owned.losses(&wanted)?.losses.is_empty();
+            let kept = if is_less { owned.remember(&words, None) } else { Ok(()) };
+            let result = kept.and_then(|()| owned.go_to(wanted, Some(base)));
+            let put_back = owned.put_back_unless(result.is_ok(), taken);
             Ok((result, put_back))
         })?;
-        if let Err(error) = put_back {
-            let words = format!("namespaces taken out for a change are not served again: {error}");
-            self.events.record(Severity::Error, words);
-        }
+        self.tell_put_back(put_back);
         self.finish_change();
         result?;
         if settings != self.settings {
@@ -66,13 +66,15 @@ impl Node {
         Ok(())
     }
 
-    /// Takes namespaces out of service that `base` would serve in another way from the same drive or volume, and waits
-    /// with nothing held until their commands have ended. Gives what they were.
-    fn take_out_replaced(&self, base: &Desired) -> Result<Vec<(Place, NamespaceDef)>> {
-        let base = base.clone();
+    /// Takes namespaces out of service that are `wanted` to be served in another way from the same drive or volume, and
+    /// waits with nothing held until their commands have ended. Gives what they were.
+    pub(super) fn take_out_replaced(
+        &self,
+        wanted: impl FnOnce(&State) -> Desired + Send + 'static,
+    ) -> Result<Vec<(Place, NamespaceDef)>> {
         let taken = self.owner.ask(move |owned| {
             let current = &owned.state.current;
-            let wanted = desired::merge(&owned.state.base, &base, current);
+            let wanted = wanted(&owned.state);
             let taken = change::replaced(&change::steps(current, &wanted));
             if taken.is_empty() {
                 return Ok(taken);
@@ -108,9 +110,49 @@ impl Node {
         Ok(answer)
     }
 
+    /// As [`change`](Self::change) for what may take something away: that has to be meant, and what was served is kept
+    /// then. Gives what is lost; with `dry_run` nothing changes.
+    pub(super) fn change_meant(
+        &self,
+        consent: Consent,
+        what: String,
+        edit: impl FnOnce(&mut Desired) -> Result<()> + Send + 'static,
+    ) -> Result<Losses> {
+        let by = events::caller();
+        let before = what.clone();
+        let losses = self.owner.ask(move |owned| {
+            let mut wanted = owned.state.current.clone();
+            edit(&mut wanted)?;
+            let losses = owned.losses(&wanted)?;
+            if consent.dry_run {
+                wanted.check()?;
+                return Ok(losses);
+            }
+            check_meant(&losses, consent.force)?;
+            if !losses.losses.is_empty() {
+                owned.remember(&before, by)?;
+            }
+            owned.go_to(wanted, None)?;
+            Ok(losses)
+        })?;
+        if !consent.dry_run {
+            self.events.record(Severity::Info, what);
+            self.finish_change();
+        }
+        Ok(losses)
+    }
+
+    /// Says so where namespaces that were taken out for a change that failed are not back.
+    pub(super) fn tell_put_back(&self, put_back: Result<()>) {
+        if let Err(error) = put_back {
+            let words = format!("namespaces taken out for a change are not served again: {error}");
+            self.events.record(Severity::Error, words);
+        }
+    }
+
     /// Waits, with nothing held, until the commands of namespaces that were removed or made smaller have ended: what
     /// they were kept in can be used by others then, or cut. Those that do not end are told of.
-    fn finish_change(&self) {
+    pub(super) fn finish_change(&self) {
         let left = self.owner.ask_unseen(|owned| {
             let serving = owned.serving()?;
             Ok((serving.lingering(), serving.cuts()))
@@ -205,6 +247,28 @@ impl Owned {
         self.dir.save(&state)?;
         self.state = Arc::new(state);
         Ok(())
+    }
+
+    /// What going to `wanted` takes away.
+    pub(super) fn losses(&self, wanted: &Desired) -> Result<Losses> {
+        let serving = self.serving()?;
+        let (seen, connected) = (serving.snapshot(), controllers(&serving.target()));
+        let bytes = |place: &Place| seen.namespace_bytes(place);
+        Ok(losses(&self.state.current, wanted, bytes, &connected))
+    }
+
+    /// Keeps what is served, before it is changed as `words` say: it can be served again.
+    pub(super) fn remember(&self, words: &str, by: Option<String>) -> Result<()> {
+        history::keep(self.dir.path(), &self.state.current, words, by).map(drop)
+    }
+
+    /// Serves again what was taken out for a change, if that failed.
+    pub(super) fn put_back_unless(
+        &mut self,
+        is_done: bool,
+        taken: Vec<(Place, NamespaceDef)>,
+    ) -> Result<()> {
+        if is_done || taken.is_empty() { Ok(()) } else { self.put_back(taken) }
     }
 
     /// Serves again what was taken out for a change that failed.

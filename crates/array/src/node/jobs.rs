@@ -73,11 +73,11 @@ impl Node {
                 self.put_drive(&of, &new, task).map(|()| Made::In(of.pool))
             }
             Work::CreateVolume(pool, new) => self.make_volume(&pool, &new, task).map(Made::Volume),
-            Work::ChangeVolume(path, change) => {
-                self.alter_volume(&path, &change, task).map(Made::Volume)
+            Work::ChangeVolume(path, change, consent) => {
+                self.alter_volume(&path, &change, consent, task).map(Made::Volume)
             }
-            Work::DeleteVolume(path, how) => {
-                self.remove_volume(&path, how, task).map(|()| Made::Nothing)
+            Work::DeleteVolume(path, consent) => {
+                self.remove_volume(&path, consent, task).map(|()| Made::Nothing)
             }
         }
     }

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::collections::btree_map::Entry;
 
 use api::v1::{
-    Host, Kind, Listener, ListenerChange, Namespace, NamespaceChange, NewHost, NewListener,
-    NewNamespace, NewSubsystem, Referral, Subsystem, SubsystemChange,
+    Consent, Host, Kind, Listener, ListenerChange, Losses, Namespace, NamespaceChange, NewHost,
+    NewListener, NewNamespace, NewSubsystem, Referral, Subsystem, SubsystemChange,
 };
 use api::value::{Address, Backend, Nqn};
 
@@ -47,39 +47,39 @@ impl Node {
         self.subsystem(&nqn)
     }
 
-    /// Removes a subsystem with its namespaces; its controllers end.
+    /// Removes a subsystem with its namespaces; its controllers end. Gives what is lost.
     ///
     /// # Errors
-    /// `NotFound`.
-    pub fn remove_subsystem(&self, nqn: &Nqn) -> Result<()> {
+    /// `NotFound`, `Conflict` for a loss that is not meant.
+    pub fn remove_subsystem(&self, nqn: &Nqn, consent: Consent) -> Result<Losses> {
         let of = nqn.clone();
-        self.change(
-            |()| format!("subsystem {nqn} removed"),
-            move |wanted| match wanted.subsystems.remove(&of) {
+        self.change_meant(consent, format!("subsystem {nqn} removed"), move |wanted| {
+            match wanted.subsystems.remove(&of) {
                 Some(_) => Ok(()),
                 None => Err(no_subsystem(&of)),
-            },
-        )
+            }
+        })
     }
 
-    /// Changes who may connect to a subsystem.
+    /// Changes who may connect to a subsystem. Gives what is lost.
     ///
     /// # Errors
-    /// `NotFound`.
-    pub fn change_subsystem(&self, nqn: &Nqn, change: &SubsystemChange) -> Result<Subsystem> {
+    /// `NotFound`, `Conflict` for a loss that is not meant.
+    pub fn change_subsystem(
+        &self,
+        nqn: &Nqn,
+        change: &SubsystemChange,
+        consent: Consent,
+    ) -> Result<Losses> {
         let of = nqn.clone();
         let change = change.clone();
-        self.change(
-            |()| format!("subsystem {nqn} changed"),
-            move |wanted| {
-                let def = subsystem(wanted, &of)?;
-                if let Some(allow) = change.allow_any_host {
-                    def.allow_any_host = allow;
-                }
-                Ok(())
-            },
-        )?;
-        self.subsystem(nqn)
+        self.change_meant(consent, format!("subsystem {nqn} changed"), move |wanted| {
+            let def = subsystem(wanted, &of)?;
+            if let Some(allow) = change.allow_any_host {
+                def.allow_any_host = allow;
+            }
+            Ok(())
+        })
     }
 
     /// Adds a namespace; hosts that are connected are told.
@@ -134,44 +134,42 @@ impl Node {
         self.namespace(nqn, nsid)
     }
 
-    /// Removes a namespace; hosts that are connected are told. What a drive holds stays.
+    /// Removes a namespace; hosts that are connected are told. What a drive holds stays. Gives what is lost.
     ///
     /// # Errors
-    /// `NotFound`.
-    pub fn remove_namespace(&self, nqn: &Nqn, nsid: u32) -> Result<()> {
+    /// `NotFound`, `Conflict` for a loss that is not meant.
+    pub fn remove_namespace(&self, nqn: &Nqn, nsid: u32, consent: Consent) -> Result<Losses> {
         let of = nqn.clone();
-        self.change(
-            |()| format!("namespace {nsid} removed from {nqn}"),
-            move |wanted| match subsystem(wanted, &of)?.namespaces.remove(&nsid) {
+        self.change_meant(consent, format!("namespace {nsid} removed from {nqn}"), move |wanted| {
+            match subsystem(wanted, &of)?.namespaces.remove(&nsid) {
                 Some(_) => Ok(()),
                 None => Err(no_namespace(&of, nsid)),
-            },
-        )
+            }
+        })
     }
 
-    /// Changes a namespace's size; hosts that are connected are told.
+    /// Changes a namespace's size; hosts that are connected are told. Gives what is lost.
     ///
     /// # Errors
-    /// `NotFound`, `Invalid` for a size that it cannot have, `Failed` when the drive refuses.
+    /// `NotFound`, `Invalid` for a size that it cannot have, `Conflict` for a loss that is not meant, `Failed` when the
+    /// drive refuses.
     pub fn resize_namespace(
         &self,
         nqn: &Nqn,
         nsid: u32,
         change: &NamespaceChange,
-    ) -> Result<Namespace> {
+        consent: Consent,
+    ) -> Result<Losses> {
         let of = nqn.clone();
         let size = change.size;
-        self.change(
-            |()| format!("namespace {nsid} of {nqn} resized to {size}"),
-            move |wanted| {
-                let def = subsystem(wanted, &of)?.namespaces.get_mut(&nsid);
-                let def = def.ok_or_else(|| no_namespace(&of, nsid))?;
-                desired::check_whole_blocks(size.bytes(), def.block_size)?;
-                def.backend = def.backend.clone().with_size(size)?;
-                Ok(())
-            },
-        )?;
-        self.namespace(nqn, nsid)
+        let what = format!("namespace {nsid} of {nqn} resized to {size}");
+        self.change_meant(consent, what, move |wanted| {
+            let def = subsystem(wanted, &of)?.namespaces.get_mut(&nsid);
+            let def = def.ok_or_else(|| no_namespace(&of, nsid))?;
+            desired::check_whole_blocks(size.bytes(), def.block_size)?;
+            def.backend = def.backend.clone().with_size(size)?;
+            Ok(())
+        })
     }
 
     /// Lets a host connect to a subsystem.
@@ -191,22 +189,21 @@ impl Node {
         )
     }
 
-    /// Takes a host off a subsystem's list; its controllers end unless any host is allowed.
+    /// Takes a host off a subsystem's list; its controllers end unless any host is allowed. Gives what is lost.
     ///
     /// # Errors
-    /// `NotFound`.
-    pub fn remove_host(&self, nqn: &Nqn, host: &Nqn) -> Result<()> {
+    /// `NotFound`, `Conflict` for a loss that is not meant.
+    pub fn remove_host(&self, nqn: &Nqn, host: &Nqn, consent: Consent) -> Result<Losses> {
         let of = nqn.clone();
         let who = host.clone();
-        self.change(
-            |()| format!("host {host} taken off the list of {nqn}"),
-            move |wanted| {
-                if subsystem(wanted, &of)?.hosts.remove(&who) {
-                    return Ok(());
-                }
-                Err(Error::new(Kind::NotFound, format!("host {who} is not on the list of {of}")))
-            },
-        )
+        let what = format!("host {host} taken off the list of {nqn}");
+        self.change_meant(consent, what, move |wanted| {
+            if subsystem(wanted, &of)?.hosts.remove(&who) {
+                return Ok(());
+            }
+            Err(Error::new(Kind::NotFound, format!("host {who} is not on the list of {of}"))
+                .help("`flashloom host list` shows those that are"))
+        })
     }
 
     /// Listens on one more address.
@@ -227,35 +224,46 @@ impl Node {
         )
     }
 
-    /// Stops listening on an address; connections made through it stay.
+    /// Stops listening on an address; connections made through it stay. Gives what is lost.
     ///
     /// # Errors
-    /// `NotFound`.
-    pub fn remove_listener(&self, address: Address) -> Result<()> {
-        self.change(
-            |()| format!("no longer listening on {address}"),
-            move |wanted| match wanted.listeners.remove(&address) {
-                Some(_) => Ok(()),
-                None => Err(no_listener(address)),
-            },
-        )
+    /// `NotFound`, `Conflict` for a loss that is not meant.
+    pub fn remove_listener(&self, address: Address, consent: Consent) -> Result<Losses> {
+        let what = format!("no longer listening on {address}");
+        self.change_meant(consent, what, move |wanted| match wanted.listeners.remove(&address) {
+            Some(_) => Ok(()),
+            None => Err(no_listener(address)),
+        })
     }
 
-    /// Changes what hosts that are connected through a listener are told of the way to the namespaces.
+    /// Changes what hosts that are connected through a listener are told of the way to the namespaces. Gives what is
+    /// lost.
+    ///
+    /// # Errors
+    /// `NotFound`, `Conflict` for a loss that is not meant.
+    pub fn change_listener(
+        &self,
+        address: Address,
+        change: &ListenerChange,
+        consent: Consent,
+    ) -> Result<Losses> {
+        let ana = change.ana;
+        let state = ana.map_or_else(|| "as it was".to_owned(), |ana| ana.to_string());
+        let what = format!("ANA state of {address} is {state}");
+        self.change_meant(consent, what, move |wanted| {
+            let def = wanted.listeners.get_mut(&address).ok_or_else(|| no_listener(address))?;
+            def.ana = ana.unwrap_or(def.ana);
+            Ok(())
+        })
+    }
+
+    /// One listener.
     ///
     /// # Errors
     /// `NotFound`.
-    pub fn change_listener(&self, address: Address, change: &ListenerChange) -> Result<Listener> {
-        let ana = change.ana;
-        self.change(
-            |listener: &Listener| format!("ANA state of {address} is {}", listener.ana),
-            move |wanted| {
-                let def = wanted.listeners.get_mut(&address).ok_or_else(|| no_listener(address))?;
-                def.ana = ana.unwrap_or(def.ana);
-                let ListenerDef { advertise, discovery_only, ana } = *def;
-                Ok(Listener { address, advertise, discovery_only, ana })
-            },
-        )
+    pub fn listener(&self, address: Address) -> Result<Listener> {
+        let all = self.listeners().into_iter();
+        all.into_iter().find(|one| one.address == address).ok_or_else(|| no_listener(address))
     }
 }
 

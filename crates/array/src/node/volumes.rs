@@ -4,7 +4,7 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use api::v1::{
-    Kind, Mapping, NewMapping, NewVolume, Severity, Volume, VolumeChange, VolumeDeletion,
+    Consent, Kind, Losses, Mapping, NewMapping, NewVolume, Severity, Volume, VolumeChange,
     VolumeState,
 };
 use api::value::{Backend, Name, Nqn, Size, VolumePath};
@@ -16,6 +16,7 @@ use super::owner::{Owned, View};
 use crate::desired::{self, Desired, NamespaceDef, SubsystemDef};
 use crate::jobs::Task;
 use crate::limits::NAMESPACE_DRAIN;
+use crate::losses::check_meant;
 use crate::pools::OpenPool;
 use crate::serving::drained;
 use crate::state::State;
@@ -82,15 +83,49 @@ impl Node {
     ///
     /// # Errors
     /// `NotFound`, `Conflict` for a name that is taken, `Invalid`, `Failed`.
-    pub fn change_volume(&self, path: &VolumePath, change: &VolumeChange) -> Result<Volume> {
-        let path = self.alter_volume(path, change, &Task::default())?;
+    pub fn change_volume(
+        &self,
+        path: &VolumePath,
+        change: &VolumeChange,
+        consent: Consent,
+    ) -> Result<Volume> {
+        let path = self.alter_volume(path, change, consent, &Task::default())?;
         self.volume(&path)
+    }
+
+    /// What such a change would lose.
+    ///
+    /// # Errors
+    /// As the change, as far as it is known before.
+    pub fn losses_of_change(&self, path: &VolumePath, change: &VolumeChange) -> Result<Losses> {
+        let before = Size::new(self.open_pool_named(&path.pool)?.volume(&path.volume)?.len());
+        let Some(after) = change.size else { return Ok(Losses::default()) };
+        check_volume_size(after)?;
+        let losses = (after < before)
+            .then(|| format!("volume {path} has {before}: what lies beyond {after} would be lost"));
+        Ok(Losses { losses: losses.into_iter().collect() })
+    }
+
+    /// What the deletion of a volume would lose.
+    ///
+    /// # Errors
+    /// As the deletion, as far as it is known before.
+    pub fn losses_of_deletion(&self, path: &VolumePath) -> Result<Losses> {
+        if let Some(at) = self.view().state.mapping(path) {
+            return Err(is_mapped(path, &at));
+        }
+        let pool = self.open_pool_named(&path.pool)?;
+        let size = Size::new(pool.volume(&path.volume)?.len());
+        Ok(Losses {
+            losses: vec![format!("volume {path} of {size} and all it holds would be lost")],
+        })
     }
 
     pub(super) fn alter_volume(
         &self,
         path: &VolumePath,
         change: &VolumeChange,
+        consent: Consent,
         task: &Task,
     ) -> Result<VolumePath> {
         let mut path = path.clone();
@@ -100,7 +135,8 @@ impl Node {
         let _turn = self.turn(&path.pool, task)?;
         if let Some(size) = change.size {
             task.commit(0, 2, "resizes it")?;
-            self.resize_volume(&path, size.bytes(), change.shrink)?;
+            check_meant(&self.losses_of_change(&path, change)?, consent.force)?;
+            self.resize_volume(&path, size.bytes())?;
             self.events.record(Severity::Info, format!("volume {path} resized to {size}"));
         }
         if let Some(name) = &change.name {
@@ -125,15 +161,9 @@ impl Node {
 
     /// Changes the size of a volume, and of the namespace that it is mapped as, if it is. Growing, the
     /// volume goes first; shrinking, the namespace does.
-    fn resize_volume(&self, path: &VolumePath, bytes: u64, shrink: bool) -> Result<()> {
+    fn resize_volume(&self, path: &VolumePath, bytes: u64) -> Result<()> {
         let pool = self.open_pool_named(&path.pool)?;
         let before = pool.volume(&path.volume)?.len();
-        if bytes < before && !shrink {
-            let (before, after) = (Size::new(before), Size::new(bytes));
-            let what =
-                format!("volume {path} has {before}: what lies beyond {after} would be lost");
-            return Err(Error::new(Kind::Conflict, what).help("say `shrink` if that is meant"));
-        }
         let mapped = self.view().state.mapping(path).map(|at| (at.subsystem, at.nsid));
         let Some(place) = mapped else { return pool.resize_volume(&path.volume, bytes) };
         let show = |bytes| {
@@ -184,28 +214,20 @@ impl Node {
     ///
     /// # Errors
     /// `NotFound`, `Conflict` while it is mapped, `Failed`.
-    pub fn delete_volume(&self, path: &VolumePath, how: VolumeDeletion) -> Result<()> {
-        self.remove_volume(path, how, &Task::default())
+    pub fn delete_volume(&self, path: &VolumePath, consent: Consent) -> Result<()> {
+        self.remove_volume(path, consent, &Task::default())
     }
 
     pub(super) fn remove_volume(
         &self,
         path: &VolumePath,
-        how: VolumeDeletion,
+        consent: Consent,
         task: &Task,
     ) -> Result<()> {
         let _turn = self.turn(&path.pool, task)?;
         task.commit(0, 1, "deletes it")?;
-        if let Some(at) = self.view().state.mapping(path) {
-            return Err(is_mapped(path, &at));
-        }
-        let pool = self.open_pool_named(&path.pool)?;
-        let size = Size::new(pool.volume(&path.volume)?.len());
-        if !how.force {
-            let what = format!("volume {path} of {size} and all it holds would be lost");
-            return Err(Error::new(Kind::Conflict, what).help("say `force` if that is meant"));
-        }
-        pool.delete_volume(&path.volume)?;
+        check_meant(&self.losses_of_deletion(path)?, consent.force)?;
+        self.open_pool_named(&path.pool)?.delete_volume(&path.volume)?;
         self.events.record(Severity::Info, format!("volume {path} deleted"));
         Ok(())
     }
@@ -248,24 +270,21 @@ impl Node {
         self.volume(path)
     }
 
-    /// Takes a volume from the hosts. It keeps what it holds.
+    /// Takes a volume from the hosts. It keeps what it holds. Gives what is lost.
     ///
     /// # Errors
-    /// `NotFound` when it is not mapped.
-    pub fn unmap_volume(&self, path: &VolumePath) -> Result<()> {
+    /// `NotFound` when it is not mapped, `Conflict` for a loss that is not meant.
+    pub fn unmap_volume(&self, path: &VolumePath, consent: Consent) -> Result<Losses> {
         let at = self.view().state.mapping(path).ok_or_else(|| {
             Error::new(Kind::NotFound, format!("volume {path} is not mapped"))
                 .help("`flashloom volume list` shows what is")
         })?;
-        self.change(
-            |()| format!("volume {path} unmapped"),
-            move |wanted| {
-                let def = wanted.subsystems.get_mut(&at.subsystem);
-                let def = def.ok_or_else(|| no_subsystem(&at.subsystem))?;
-                def.namespaces.remove(&at.nsid);
-                Ok(())
-            },
-        )
+        self.change_meant(consent, format!("volume {path} unmapped"), move |wanted| {
+            let def = wanted.subsystems.get_mut(&at.subsystem);
+            let def = def.ok_or_else(|| no_subsystem(&at.subsystem))?;
+            def.namespaces.remove(&at.nsid);
+            Ok(())
+        })
     }
 }
 

@@ -1,6 +1,8 @@
 //! Requests that begin jobs, and what becomes of those.
 
-use api::v1::{Job, LogMove, LogMoved, NewPool, NewVolume, Pool, PoolImport, Volume, VolumeChange};
+use api::v1::{
+    Consent, Job, LogMove, LogMoved, NewPool, NewVolume, Pool, PoolImport, Volume, VolumeChange,
+};
 use api::value::{Name, VolumePath};
 use hyper::body::Bytes;
 use hyper::{Method, StatusCode};
@@ -136,9 +138,11 @@ impl Client {
         &self,
         path: &VolumePath,
         change: &VolumeChange,
+        consent: Consent,
         asking: &Asking,
     ) -> Result<Begun<Volume>> {
-        self.begin(Method::PATCH, &volume(path, ""), json(change)?, asking).await
+        let path = volume(path, &consent.query());
+        self.begin(Method::PATCH, &path, json(change)?, asking).await
     }
 
     /// Begins to delete a volume and what it holds.
@@ -148,9 +152,10 @@ impl Client {
     pub async fn begin_delete_volume(
         &self,
         path: &VolumePath,
+        consent: Consent,
         asking: &Asking,
     ) -> Result<Begun<()>> {
-        let path = volume(path, "?force=true");
+        let path = volume(path, &consent.query());
         let begun = self.begin_bytes(Method::DELETE, &path, Vec::new(), asking).await?;
         Ok(begun.map(drop))
     }

@@ -1,8 +1,8 @@
 //! Requests about pools, their drives and their volumes.
 
 use api::v1::{
-    FoundPool, LogMove, LogMoved, NewMapping, NewPool, NewVolume, Pool, PoolImport, Volume,
-    VolumeChange,
+    Changed, Consent, FoundPool, LogMove, LogMoved, Losses, NewMapping, NewPool, NewVolume, Pool,
+    PoolImport, Volume, VolumeChange,
 };
 use api::value::{Name, VolumePath};
 
@@ -100,16 +100,21 @@ impl Client {
     ///
     /// # Errors
     /// As every request: [`Error`](super::Error).
-    pub async fn change_volume(&self, path: &VolumePath, change: &VolumeChange) -> Result<Volume> {
-        self.patch(&volume(path, ""), change).await
+    pub async fn change_volume(
+        &self,
+        path: &VolumePath,
+        change: &VolumeChange,
+        consent: Consent,
+    ) -> Result<Changed<Volume>> {
+        self.change(&volume(path, ""), change, consent).await
     }
 
     /// Deletes a volume and what it holds.
     ///
     /// # Errors
     /// As every request: [`Error`](super::Error).
-    pub async fn delete_volume(&self, path: &VolumePath) -> Result<()> {
-        self.delete(&volume(path, "?force=true")).await
+    pub async fn delete_volume(&self, path: &VolumePath, consent: Consent) -> Result<Losses> {
+        self.remove(&volume(path, ""), consent).await
     }
 
     /// Maps a volume as a namespace.
@@ -124,7 +129,7 @@ impl Client {
     ///
     /// # Errors
     /// As every request: [`Error`](super::Error).
-    pub async fn unmap_volume(&self, path: &VolumePath) -> Result<()> {
-        self.delete(&volume(path, "/mapping")).await
+    pub async fn unmap_volume(&self, path: &VolumePath, consent: Consent) -> Result<Losses> {
+        self.remove(&volume(path, "/mapping"), consent).await
     }
 }

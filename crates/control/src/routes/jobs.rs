@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::v1::{Job, Kind, Problem};
+use api::v1::{Job, Problem};
 use array::jobs::Work;
 use array::node::Node;
 use axum::Json;
@@ -16,7 +16,7 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::Shared;
+use super::{Shared, number};
 use crate::extract::{Answer, Asked, Path, Query, Refusal, blocking};
 use crate::limits::JOB_WAIT;
 
@@ -61,8 +61,7 @@ pub async fn answer(
 }
 
 fn id_part(text: &str) -> Answer<u64> {
-    let what = || format!("\"{text}\" is not the number of a job");
-    text.parse().map_err(|_| Refusal::new(Kind::Invalid, what()))
+    number(text, "the number of a job")
 }
 
 /// The jobs that are under way, and the latest that are over.

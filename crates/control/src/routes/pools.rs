@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use api::v1::{
-    FoundPool, Job, LogMove, LogMoved, NewMapping, NewPool, NewVolume, Pool, PoolImport, Problem,
-    Volume, VolumeChange, VolumeDeletion,
+    Changed, Consent, FoundPool, Job, LogMove, LogMoved, Losses, NewMapping, NewPool, NewVolume,
+    Pool, PoolImport, Problem, Volume, VolumeChange,
 };
 use api::value::{Name, VolumePath};
 use array::jobs::Work;
@@ -17,7 +17,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::jobs::answer;
-use super::{Shared, part};
+use super::{Shared, part, removed};
 use crate::extract::{Answer, Asked, Document, Path, Query, blocking};
 
 /// All paths of pools.
@@ -199,21 +199,26 @@ async fn show_volume(
 
 #[utoipa::path(
     patch, path = "/v1/pools/{pool}/volumes/{volume}", tag = "volume",
-    params(("pool" = Name, Path), ("volume" = Name, Path)), request_body = VolumeChange,
+    params(("pool" = Name, Path), ("volume" = Name, Path), Consent), request_body = VolumeChange,
     responses(
-        (status = 200, body = Volume), (status = 202, body = Job), (status = "4XX", body = Problem)
+        (status = 200, body = Changed<Volume>), (status = 202, body = Job), (status = "4XX", body = Problem)
     )
 )]
 async fn change_volume(
     State(node): Shared,
     asked: Asked,
     Path((pool, volume)): Path<(String, String)>,
+    Query(consent): Query<Consent>,
     Document(change): Document<VolumeChange>,
 ) -> Answer<Response> {
     let (path, of) = (volume_part(&pool, &volume)?, Arc::clone(&node));
+    if consent.dry_run {
+        let would = blocking(move || node.losses_of_change(&path, &change)).await?;
+        return Ok(Json(would).into_response());
+    }
     let name = change.name.clone().unwrap_or_else(|| path.volume.clone());
     let changed = VolumePath { volume: name, ..path.clone() };
-    answer(node, Work::ChangeVolume(path, change), asked, async move |_| {
+    answer(node, Work::ChangeVolume(path, change, consent), asked, async move |_| {
         let changed = blocking(move || of.volume(&changed)).await?;
         Ok(Json(changed).into_response())
     })
@@ -222,16 +227,23 @@ async fn change_volume(
 
 #[utoipa::path(
     delete, path = "/v1/pools/{pool}/volumes/{volume}", tag = "volume",
-    params(("pool" = Name, Path), ("volume" = Name, Path), VolumeDeletion),
-    responses((status = 204), (status = 202, body = Job), (status = "4XX", body = Problem))
+    params(("pool" = Name, Path), ("volume" = Name, Path), Consent),
+    responses(
+        (status = 204), (status = 200, body = Losses), (status = 202, body = Job),
+        (status = "4XX", body = Problem)
+    )
 )]
 async fn delete_volume(
     State(node): Shared,
     asked: Asked,
     Path((pool, volume)): Path<(String, String)>,
-    Query(how): Query<VolumeDeletion>,
+    Query(consent): Query<Consent>,
 ) -> Answer<Response> {
-    let work = Work::DeleteVolume(volume_part(&pool, &volume)?, how);
+    let path = volume_part(&pool, &volume)?;
+    if consent.dry_run {
+        return removed(node, consent, move |node| node.losses_of_deletion(&path)).await;
+    }
+    let work = Work::DeleteVolume(path, consent);
     answer(node, work, asked, async |_| Ok(StatusCode::NO_CONTENT.into_response())).await
 }
 
@@ -252,14 +264,14 @@ async fn map_volume(
 
 #[utoipa::path(
     delete, path = "/v1/pools/{pool}/volumes/{volume}/mapping", tag = "volume",
-    params(("pool" = Name, Path), ("volume" = Name, Path)),
-    responses((status = 204), (status = "4XX", body = Problem))
+    params(("pool" = Name, Path), ("volume" = Name, Path), Consent),
+    responses((status = 204), (status = 200, body = Losses), (status = "4XX", body = Problem))
 )]
 async fn unmap_volume(
     State(node): Shared,
     Path((pool, volume)): Path<(String, String)>,
-) -> Answer<StatusCode> {
+    Query(consent): Query<Consent>,
+) -> Answer<Response> {
     let path = volume_part(&pool, &volume)?;
-    blocking(move || node.unmap_volume(&path)).await?;
-    Ok(StatusCode::NO_CONTENT)
+    removed(node, consent, move |node| node.unmap_volume(&path, consent)).await
 }

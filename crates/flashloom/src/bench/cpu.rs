@@ -7,8 +7,8 @@ use load::{Probe, Spent};
 
 use crate::cli::Global;
 use crate::cli::bench::CpuOf;
+use crate::daemon::ask;
 use crate::exit::{Exit, Failure, Outcome};
-use crate::manage::ask;
 
 /// Asks `of`, which has to answer now.
 pub fn probe(global: &Global, of: CpuOf) -> Outcome<Probe> {

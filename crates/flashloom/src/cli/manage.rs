@@ -3,7 +3,7 @@
 use api::value::{Address, Advertise, AnaState, Backend, Nqn, Size};
 use clap::{Args, Subcommand};
 
-use super::{DEFAULT_NQN, value};
+use super::{DEFAULT_NQN, SureArgs, value};
 
 /// What to do with subsystems.
 #[derive(Debug, Subcommand)]
@@ -41,15 +41,20 @@ Examples:
         /// Whether any host may connect.
         #[arg(long, value_name = "BOOL", action = clap::ArgAction::Set, required = true)]
         allow_any_host: bool,
+        #[command(flatten)]
+        sure: SureArgs,
     },
     /// Remove a subsystem with its namespaces; hosts lose it.
     #[command(after_long_help = "\
 Examples:
+  flashloom subsystem remove nqn.2026-11.io.flashloom:db --dry-run
   flashloom subsystem remove nqn.2026-11.io.flashloom:db")]
     Remove {
         /// Its NQN.
         #[arg(value_parser = value::<Nqn>)]
         nqn: Nqn,
+        #[command(flatten)]
+        sure: SureArgs,
     },
     /// Print the subsystems.
     #[command(after_long_help = "\
@@ -101,11 +106,13 @@ Examples:
     Resize {
         /// Its NSID.
         nsid: u32,
-        /// The new size.
+        /// The new size; what lies beyond a smaller one is lost, which is asked about.
         #[arg(value_parser = value::<Size>)]
         size: Size,
         #[command(flatten)]
         of: Of,
+        #[command(flatten)]
+        sure: SureArgs,
     },
     /// Remove a namespace; connected hosts notice. A drive keeps its data.
     #[command(after_long_help = "\
@@ -116,6 +123,8 @@ Examples:
         nsid: u32,
         #[command(flatten)]
         of: Of,
+        #[command(flatten)]
+        sure: SureArgs,
     },
     /// Print the namespaces of all subsystems.
     #[command(after_long_help = "\
@@ -162,6 +171,8 @@ Examples:
         /// The new state.
         #[arg(value_parser = value::<AnaState>)]
         state: AnaState,
+        #[command(flatten)]
+        sure: SureArgs,
     },
     /// Stop listening on an address; connections made through it stay.
     #[command(after_long_help = "\
@@ -171,6 +182,8 @@ Examples:
         /// IP address and port.
         #[arg(value_parser = value::<Address>)]
         address: Address,
+        #[command(flatten)]
+        sure: SureArgs,
     },
     /// Print the addresses listened on.
     #[command(after_long_help = "\
@@ -231,6 +244,8 @@ Examples:
         nqn: Nqn,
         #[command(flatten)]
         of: Of,
+        #[command(flatten)]
+        sure: SureArgs,
     },
     /// Print the hosts on the lists of all subsystems.
     #[command(after_long_help = "\

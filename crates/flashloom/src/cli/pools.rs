@@ -6,7 +6,7 @@ use api::v1::Raid;
 use api::value::{DrivePath, LogPlace, Name, Nqn, Size, VolumePath};
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{JobArgs, value};
+use super::{JobArgs, SureArgs, value};
 
 /// What a pool is made of.
 #[derive(Args, Clone, Debug)]
@@ -277,9 +277,8 @@ Examples:
         /// The new size; what lies beyond a smaller one is lost, which is asked about.
         #[arg(value_parser = value::<Size>)]
         size: Size,
-        /// Do it without asking.
-        #[arg(long)]
-        yes: bool,
+        #[command(flatten)]
+        sure: SureArgs,
         #[command(flatten)]
         how: JobArgs,
     },
@@ -304,9 +303,8 @@ Examples:
     Delete {
         #[command(flatten)]
         of: OfVolume,
-        /// Do it without asking.
-        #[arg(long)]
-        yes: bool,
+        #[command(flatten)]
+        sure: SureArgs,
         #[command(flatten)]
         how: JobArgs,
     },
@@ -338,5 +336,7 @@ Examples:
     Unmap {
         #[command(flatten)]
         of: OfVolume,
+        #[command(flatten)]
+        sure: SureArgs,
     },
 }

@@ -16,6 +16,7 @@ mod beyond;
 mod crash;
 mod dump;
 mod ends;
+mod guards;
 mod images;
 mod jobs;
 mod kills;
@@ -164,7 +165,7 @@ fn a_running_daemon_is_managed_and_keeps_what_was_changed() {
     assert_eq!(fs::metadata(&drive).unwrap().len(), 8 << 20);
     let (code, said) = failure(dir, &format!("namespace add drive:{}", drive.display()));
     assert!(code == 1 && said.contains("is namespace 9 of"), "{said}");
-    run(dir, "namespace remove 1");
+    assert!(run(dir, "namespace remove 1 --yes").status.success());
 
     let other = "nqn.2026-11.io.flashloom:other";
     json(dir, &format!("subsystem add {other}"));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use api::v1::{Health, Job, JobState, Kind, NewPool, NewVolume, PollPolicy, Severity};
+use api::v1::{Consent, Health, Job, JobState, Kind, NewPool, NewVolume, PollPolicy, Severity};
 use api::value::Name;
 
 use crate::events::on_behalf_of;
@@ -354,7 +354,7 @@ fn a_change_that_is_half_done_says_so() {
     done(&node, volume("a"), None);
     done(&node, volume("b"), None);
     let both = serde_json::from_str(r#"{"size": 2097152, "name": "b"}"#).unwrap();
-    let job = done(&node, Work::ChangeVolume("fast/a".parse().unwrap(), both), None);
+    let job = done(&node, Work::ChangeVolume("fast/a".parse().unwrap(), both, Consent::NONE), None);
     let told = job.error.unwrap().message;
     assert!(
         job.state == JobState::Failed && told.contains("has 2 MiB now, but is not renamed"),

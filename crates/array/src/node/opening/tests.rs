@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::v1::{
-    Namespace, NewMapping, NewPool, NewVolume, PollPolicy, PoolHealth, PoolImport, VolumeChange,
-    VolumeDeletion,
+    Consent, Namespace, NewMapping, NewPool, NewVolume, PollPolicy, PoolHealth, PoolImport,
+    VolumeChange,
 };
 use api::value::{Name, VolumePath};
 
@@ -138,17 +138,19 @@ fn what_loses_data_wants_to_be_meant() {
     let node = start(dir, "", "");
     let path = make(&node, dir, "fast");
     let size = |node: &Node| node.volume(&path).unwrap().size.bytes();
-    let change = |text: &str| serde_json::from_str::<VolumeChange>(text).unwrap();
-    let refused = node.change_volume(&path, &change(r#"{"size": 524288}"#)).unwrap_err();
+    let smaller: VolumeChange = serde_json::from_str(r#"{"size": 524288}"#).unwrap();
+    let would = node.losses_of_change(&path, &smaller).unwrap();
+    assert!(would.losses[0].contains("would be lost"), "{would:?}");
+    let refused = node.change_volume(&path, &smaller, Consent::NONE).unwrap_err();
     assert!(refused.context.contains("would be lost"), "{refused}");
     assert_eq!((size(&node), namespace(&node).size.bytes()), (1 << 20, 1 << 20));
-    node.change_volume(&path, &change(r#"{"size": 524288, "shrink": true}"#)).unwrap();
+    node.change_volume(&path, &smaller, Consent::FORCE).unwrap();
     assert_eq!((size(&node), namespace(&node).size.bytes()), (512 << 10, 512 << 10));
-    node.unmap_volume(&path).unwrap();
-    let refused = node.delete_volume(&path, VolumeDeletion::default()).unwrap_err();
+    node.unmap_volume(&path, Consent::FORCE).unwrap();
+    let refused = node.delete_volume(&path, Consent::NONE).unwrap_err();
     assert!(refused.context.contains("would be lost"), "{refused}");
     assert_eq!(node.volumes().unwrap().len(), 1);
-    node.delete_volume(&path, VolumeDeletion { force: true }).unwrap();
+    node.delete_volume(&path, Consent::FORCE).unwrap();
     assert_eq!(node.volumes().unwrap().len(), 0);
     node.stop();
     drop(node);
@@ -162,7 +164,7 @@ fn an_import_finds_drives_by_itself_and_looks_first() {
     let settings = format!("drive-folders = [\"{}\"]", dir.display());
     let node = start(dir, &settings, "");
     let path = make(&node, dir, "fast");
-    node.unmap_volume(&path).unwrap();
+    node.unmap_volume(&path, Consent::FORCE).unwrap();
     node.export_pool(&named("fast")).unwrap();
     fs::rename(dir.join("fast2"), dir.join("else")).unwrap();
     let bytes = |n: u32| fs::read(dir.join(format!("fast{n}"))).unwrap();
@@ -208,7 +210,7 @@ fn hosts_see_the_namespaces_of_a_late_pool_as_they_were() {
     let node = start(dir, "", "");
     let path = make(&node, dir, "fast");
     let grown: VolumeChange = serde_json::from_str(r#"{"size": 2097152}"#).unwrap();
-    node.change_volume(&path, &grown).unwrap();
+    node.change_volume(&path, &grown, Consent::NONE).unwrap();
     let before = namespace(&node);
     assert!(before.served);
     let listed = |node: &Node| {
@@ -339,7 +341,7 @@ fn a_node_starts_without_a_drive_or_an_address_that_is_absent() {
     assert_eq!(said(&node, "cannot listen on 192.0.2.1:4420"), 1);
     assert_eq!(said(&node, "waits for its drive"), 1);
     // Both can be changed all the same.
-    node.remove_listener("192.0.2.1:4420".parse().unwrap()).unwrap();
+    node.remove_listener("192.0.2.1:4420".parse().unwrap(), Consent::NONE).unwrap();
     fs::File::create(&late).unwrap().set_len(1 << 20).unwrap();
     open_late(&node);
     assert_eq!(served(&node), [true, true]);
@@ -353,7 +355,7 @@ fn a_node_starts_without_a_drive_or_an_address_that_is_absent() {
     let node = start(dir, "", &more);
     let waiting = namespace(&node);
     assert_eq!((waiting.served, waiting.uuid, waiting.size), (false, before.uuid, before.size));
-    node.remove_namespace(&NQN.parse().unwrap(), 1).unwrap();
+    node.remove_namespace(&NQN.parse().unwrap(), 1, Consent::FORCE).unwrap();
     node.stop();
     drop(node);
 }

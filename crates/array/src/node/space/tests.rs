@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use api::v1::{NewMapping, NewPool, NewVolume, PollPolicy, PoolImport};
+use api::v1::{Consent, NewMapping, NewPool, NewVolume, PollPolicy, PoolImport};
 use api::value::{DrivePath, Name, VolumePath};
 
 use crate::limits::LATE_TRIES;
@@ -98,7 +98,7 @@ fn hosts_of_a_degraded_pool_are_warned() {
     look(&node);
     look(&node);
     assert_eq!(told(&node), (true, 1), "told once");
-    node.unmap_volume(&path).unwrap();
+    node.unmap_volume(&path, Consent::FORCE).unwrap();
     look(&node);
     assert_eq!(told(&node), (false, 1), "the subsystem has nothing of that pool any more");
     node.stop();

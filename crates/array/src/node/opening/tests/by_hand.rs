@@ -64,7 +64,7 @@ fn a_drive_of_a_pool_that_nobody_knows_is_served_only_where_that_is_meant() {
     let dir = dir.path();
     let node = waiting(dir);
     node.export_pool(&named("fast")).unwrap_err();
-    node.unmap_volume(&"fast/v".parse().unwrap()).unwrap();
+    node.unmap_volume(&"fast/v".parse().unwrap(), Consent::FORCE).unwrap();
     node.export_pool(&named("fast")).unwrap();
     let nqn = NQN.parse().unwrap();
     let add = |more: &str| {
@@ -137,7 +137,7 @@ fn no_pool_comes_or_goes_that_the_state_cannot_tell_of() {
     let dir = dir.path();
     let node = start(dir, "", "");
     let volume = make(&node, dir, "fast");
-    node.unmap_volume(&volume).unwrap();
+    node.unmap_volume(&volume, Consent::FORCE).unwrap();
     let blocker = dir.join("state/state.json.new");
     fs::create_dir(&blocker).unwrap();
     node.export_pool(&named("fast")).unwrap_err();
@@ -173,7 +173,7 @@ fn a_pool_whose_export_was_cut_short_is_known_or_exported() {
         let dir = dir.path();
         let node = start(dir, "", "");
         let volume = make(&node, dir, "fast");
-        node.unmap_volume(&volume).unwrap();
+        node.unmap_volume(&volume, Consent::FORCE).unwrap();
         let open = {
             let begin = |owned: &mut Owned| {
                 let open = owned.serving_mut()?.pools_mut().begin_export(&named("fast"))?;
@@ -209,7 +209,7 @@ fn a_pool_whose_export_failed_is_opened_again() {
     let dir = dir.path();
     let node = start(dir, "", "");
     let volume = make(&node, dir, "fast");
-    node.unmap_volume(&volume).unwrap();
+    node.unmap_volume(&volume, Consent::FORCE).unwrap();
     let open = node.view().serving().unwrap().pools.pool(&named("fast")).unwrap();
     // What is closed cannot be exported.
     open.close();
@@ -228,7 +228,7 @@ fn a_pool_that_is_given_up_is_left_as_it_was_found() {
     let dir = dir.path();
     let node = start(dir, "", "");
     let volume = make(&node, dir, "fast");
-    node.unmap_volume(&volume).unwrap();
+    node.unmap_volume(&volume, Consent::FORCE).unwrap();
     node.export_pool(&named("fast")).unwrap();
     let all = import(&[0, 1, 2, 3].map(|n| dir.join(format!("fast{n}"))), "");
     let opener = node.view().serving().unwrap().pools.opener();
@@ -321,7 +321,8 @@ fn a_node_whose_state_cannot_be_written_serves_what_it_served() {
     let dir = dir.path();
     let node = start(dir, "", "");
     let volume = make(&node, dir, "fast");
-    node.change_volume(&volume, &serde_json::from_str(r#"{"size": 2097152}"#).unwrap()).unwrap();
+    let grown: VolumeChange = serde_json::from_str(r#"{"size": 2097152}"#).unwrap();
+    node.change_volume(&volume, &grown, Consent::NONE).unwrap();
     node.stop();
     drop(node);
     fs::create_dir(dir.join("state/state.json.new")).unwrap();
@@ -329,9 +330,8 @@ fn a_node_whose_state_cannot_be_written_serves_what_it_served() {
     assert!(said(&node, "is not kept") > 0);
     assert_eq!(health(&node, "fast"), PoolHealth::Online);
     let before = node.volume(&volume).unwrap().size;
-    let change: VolumeChange =
-        serde_json::from_str(r#"{"size": 1048576, "shrink": true}"#).unwrap();
-    node.change_volume(&volume, &change).unwrap_err();
+    let change: VolumeChange = serde_json::from_str(r#"{"size": 1048576}"#).unwrap();
+    node.change_volume(&volume, &change, Consent::FORCE).unwrap_err();
     assert_eq!(node.volume(&volume).unwrap().size, before);
     assert_eq!(namespace(&node).size, before);
     node.stop();

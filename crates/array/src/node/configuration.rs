@@ -1,0 +1,96 @@
+//! The configuration as a whole: written out, taken from a file, and as it was before.
+
+use std::path::Path;
+
+use api::v1::{Consent, KeptConfiguration, Kind, Losses, Severity};
+use api::value::Backend;
+
+use super::Node;
+use crate::config::{self, Config, Settings};
+use crate::desired::Desired;
+use crate::losses::check_meant;
+use crate::{Error, Result, events, history};
+
+impl Node {
+    /// A configuration file that asks for what is served.
+    ///
+    /// # Errors
+    /// `Failed` where it cannot be written so.
+    pub fn export_configuration(&self) -> Result<String> {
+        write(&self.current())
+    }
+
+    /// What was served before, the newest first.
+    pub fn configuration_history(&self) -> Vec<KeptConfiguration> {
+        history::list(self.state_dir())
+    }
+
+    /// A configuration file that asks for what was served before.
+    ///
+    /// # Errors
+    /// `NotFound`, `Failed` when it cannot be read.
+    pub fn kept_configuration(&self, id: u64) -> Result<String> {
+        write(&history::read(self.state_dir(), id)?.configuration)
+    }
+
+    /// Serves what the configuration file `text` asks for, and nothing else; `text` was called `name`. What is served now
+    /// is kept. Gives what is lost; with `dry_run` nothing changes.
+    ///
+    /// # Errors
+    /// `Invalid` with every fault, `Conflict` for a loss that is not meant, and as every change.
+    pub fn import_configuration(&self, name: &str, text: &str, consent: Consent) -> Result<Losses> {
+        let read = config::parse(Path::new(name), text);
+        let Config { settings, desired: wanted } =
+            read.map_err(|faults| Error::new(Kind::Invalid, faults.to_string()))?;
+        self.check_no_pools(new_drives(&self.current(), &wanted), consent.force)?;
+        let losses = {
+            let wanted = wanted.clone();
+            self.owner.ask_unseen(move |owned| owned.losses(&wanted))?
+        };
+        if consent.dry_run {
+            return Ok(losses);
+        }
+        check_meant(&losses, consent.force)?;
+        let turns = wanted.pools();
+        let asked = wanted.clone();
+        let by = events::caller();
+        let before = format!("{name} was imported");
+        self.owner.ask_unseen(move |owned| owned.remember(&before, by))?;
+        let taken = self.take_out_replaced(move |_| asked)?;
+        let _turns = self.turns(turns)?;
+        let (result, put_back) = self.owner.ask(move |owned| {
+            let result = owned.go_to(wanted, None);
+            let put_back = owned.put_back_unless(result.is_ok(), taken);
+            Ok((result, put_back))
+        })?;
+        self.tell_put_back(put_back);
+        self.finish_change();
+        result?;
+        self.events.record(Severity::Info, format!("configuration {name} imported"));
+        if settings != Settings::default() {
+            let words = "[node], [serving] and [drives] of what was imported are not taken: they are for \
+                         `flashloom serve --config`";
+            self.events.record(Severity::Warning, words);
+        }
+        Ok(losses)
+    }
+}
+
+fn write(desired: &Desired) -> Result<String> {
+    config::text(desired)
+        .map_err(|error| Error::new(Kind::Failed, format!("it cannot be written as TOML: {error}")))
+}
+
+/// Drives that are served by the one and not by the other.
+fn new_drives(old: &Desired, new: &Desired) -> Vec<std::path::PathBuf> {
+    let drives = |desired: &Desired| -> Vec<_> {
+        let all = desired.subsystems.values().flat_map(|def| def.namespaces.values());
+        let path = |def: &crate::desired::NamespaceDef| match &def.backend {
+            Backend::Drive { path, .. } => Some(path.clone()),
+            Backend::Memory { .. } | Backend::Volume(_) => None,
+        };
+        all.filter_map(path).collect()
+    };
+    let had = drives(old);
+    drives(new).into_iter().filter(|path| !had.contains(path)).collect()
+}

@@ -47,6 +47,13 @@ impl Error {
 
     /// The drive at `path` cannot be opened; `create` is what to do when there is none.
     pub fn cannot_open(path: &Path, source: media::Error, create: &str) -> Self {
+        if source.kind == media::Kind::Unsupported
+            && let Ok(found) = std::fs::metadata(path)
+            && found.is_file()
+        {
+            let what = format!("{} has {} bytes, less than a block", path.display(), found.len());
+            return Self::new(Kind::Invalid, what).help("name its size, as in PATH,size=10GiB");
+        }
         let help = match source.kind {
             media::Kind::Full => {
                 "there is no room for a file of that size: choose a smaller one, or another place"
@@ -54,7 +61,11 @@ impl Error {
             media::Kind::Gone if !path.exists() => create,
             _ => "name a regular file or a block device that this user may write to",
         };
-        Self::failed(format!("cannot open {}", path.display()), source).help(help)
+        // What whoever asked can put right is no failure of this node.
+        let is_asked_wrong = !path.exists() || source.kind == media::Kind::Unsupported;
+        let kind = if is_asked_wrong { Kind::Invalid } else { Kind::Failed };
+        let failed = Self::failed(format!("cannot open {}", path.display()), source);
+        Self { kind, ..failed.help(help) }
     }
 
     /// As the management API returns it.

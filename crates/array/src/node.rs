@@ -8,6 +8,7 @@ use std::time::SystemTime;
 
 use api::v1::{Event, Kind, PollPolicy, Severity};
 use api::value::Address;
+use stdx::num::counted;
 use target::{News, Target};
 
 use crate::change::Step;
@@ -210,9 +211,10 @@ impl Node {
         let current = self.current();
         let namespaces: usize = current.subsystems.values().map(|def| def.namespaces.len()).sum();
         format!(
-            "started: {} listeners, {} subsystems, {namespaces} namespaces",
-            current.listeners.len(),
-            current.subsystems.len()
+            "started: {}, {}, {}",
+            counted(current.listeners.len(), "listener"),
+            counted(current.subsystems.len(), "subsystem"),
+            counted(namespaces, "namespace")
         )
     }
 

@@ -92,12 +92,14 @@ pub fn peek(dir: &Path) -> Result<Option<State>> {
 fn read(file: &Path) -> Result<Option<State>> {
     let help = "restore it from a backup, or move it away to start with a new identity (hosts \
                 will see new namespaces)";
+    let not_ours = "this user may not: run it as the user that runs the daemon, such as with sudo";
     let text = match read_file(file, STATE_BYTES) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => {
+            let is_denied = error.kind() == io::ErrorKind::PermissionDenied;
             let failed = Error::failed(format!("cannot read {}", file.display()), error);
-            return Err(failed.help(help));
+            return Err(failed.help(if is_denied { not_ours } else { help }));
         }
     };
     let damaged =

@@ -37,6 +37,14 @@ pub enum Error {
         /// Why it cannot be connected to.
         source: io::Error,
     },
+    /// This user may not use the socket, whether a daemon answers there or not.
+    #[error("this user may not use the management socket {}: {source}", path.display())]
+    Denied {
+        /// The socket.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
     /// The daemon refused.
     #[error(transparent)]
     Refused(Problem),
@@ -73,7 +81,13 @@ impl Client {
         body: Vec<u8>,
         headers: &[(&str, &str)],
     ) -> Result<(StatusCode, Bytes)> {
-        let unreachable = |source| Error::Unreachable { path: self.socket.clone(), source };
+        let unreachable = |source: io::Error| {
+            let path = self.socket.clone();
+            match source.kind() {
+                io::ErrorKind::PermissionDenied => Error::Denied { path, source },
+                _ => Error::Unreachable { path, source },
+            }
+        };
         let stream = UnixStream::connect(&self.socket).await.map_err(unreachable)?;
         let garbled = |error: hyper::Error| Error::Garbled(error.to_string());
         let (mut sender, connection) =

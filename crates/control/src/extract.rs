@@ -127,7 +127,13 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
         match extract::Query::<T>::from_request_parts(parts, state).await {
             Ok(extract::Query(query)) => Ok(Self(query)),
-            Err(rejection) => Err(Refusal::new(Kind::Malformed, rejection.body_text())),
+            Err(rejection) => {
+                use std::error::Error;
+                let reason = rejection.source().map(ToString::to_string);
+                let reason = reason.unwrap_or_else(|| rejection.body_text());
+                let what = format!("behind the question mark: {reason}");
+                Err(Refusal::new(Kind::Malformed, what))
+            }
         }
     }
 }

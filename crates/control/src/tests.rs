@@ -186,7 +186,7 @@ fn refusals_have_a_kind_and_change_nothing() {
             (Kind::Invalid, NewNamespace { block_size: Some(520), ..new_namespace("memory:1MiB") }),
             (Kind::Invalid, new_namespace("memory:1048577")),
             (Kind::Invalid, new_namespace("drive:relative")),
-            (Kind::Failed, new_namespace("drive:/nowhere/drive")),
+            (Kind::Invalid, new_namespace("drive:/nowhere/drive")),
         ] {
             assert_eq!(kind(client.add_namespace(&nqn("a"), &new).await), kind_of, "{new:?}");
         }

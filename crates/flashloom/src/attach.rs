@@ -160,7 +160,14 @@ impl Server {
 }
 
 fn no_listener(place: impl std::fmt::Display, error: io::Error) -> Failure {
-    Failure::new(Exit::Failed, format!("cannot listen on {place}: {error}"))
+    let help = match error.kind() {
+        io::ErrorKind::NotFound => "make the folder of the socket first",
+        io::ErrorKind::AddrInUse => {
+            "another program listens there: end it; a socket that a program left behind is to be removed"
+        }
+        _ => "choose another place that this user may listen at",
+    };
+    Failure::new(Exit::Failed, format!("cannot listen on {place}: {error}")).help(help)
 }
 
 /// `flashloom attach`
@@ -171,7 +178,7 @@ pub fn run(global: &Global, args: AttachArgs) -> Outcome {
         .build()
         .map_err(|error| Failure::new(Exit::Failed, error))?;
     runtime.block_on(async {
-        let mut signals = Signals::new()?;
+        let mut signals = Signals::new(std::io::IsTerminal::is_terminal(&std::io::stdin()))?;
         let config =
             Config { cpu: args.cpu, poll: args.poll.policy(), name: "flashloom-attach".to_owned() };
         let reactor = Reactor::start(config).map_err(|error| Failure::new(Exit::Failed, error))?;

@@ -124,6 +124,10 @@ pub enum Command {
     #[command(name = "id-ns")]
     IdNs(IdNsArgs),
     /// Print what the running daemon does.
+    #[command(after_long_help = "\
+Examples:
+  flashloom status
+  flashloom status -o json")]
     Status,
     /// Subsystems of the running daemon.
     Subsystem {

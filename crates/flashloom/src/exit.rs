@@ -1,12 +1,20 @@
 //! Why a command failed, and the exit code that says so.
 
+use std::path::Path;
 use std::process::ExitCode;
 
-/// Exit codes, as `flashloom --help` documents them. Code 2, a wrong command line, is clap's.
+use api::v1::{Kind, Problem};
+use serde_json::json;
+
+use crate::cli::Output;
+
+/// Exit codes, as `flashloom --help` documents them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// What was asked for failed.
     Failed = 1,
+    /// The command line is wrong.
+    Usage = 2,
     /// The configuration file has faults; nothing was started or changed.
     Config = 3,
     /// No daemon answers on the management socket.
@@ -25,6 +33,7 @@ impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         Self::from(match exit {
             Exit::Failed => 1,
+            Exit::Usage => 2,
             Exit::Config => 3,
             Exit::NoDaemon => 4,
             Exit::Target => 5,
@@ -34,11 +43,27 @@ impl From<Exit> for ExitCode {
     }
 }
 
+impl Exit {
+    /// What a program acts on, where no refusal of the daemon says it.
+    const fn kind(self) -> &'static str {
+        match self {
+            Self::Failed | Self::Reactor => "failed",
+            Self::Usage => "usage",
+            Self::Config => "invalid",
+            Self::NoDaemon => "no-daemon",
+            Self::Target => "target",
+            Self::Data => "data",
+        }
+    }
+}
+
 /// A command that failed.
 #[derive(Debug)]
 pub struct Failure {
     /// The exit code.
     pub exit: Exit,
+    /// The kind of a refusal of the daemon, or of what it does.
+    pub kind: Option<Kind>,
     /// What is wrong.
     pub message: String,
     /// What would be right.
@@ -51,7 +76,7 @@ pub type Outcome<T = ()> = Result<T, Failure>;
 impl Failure {
     /// A failure with the exit code `exit`.
     pub fn new(exit: Exit, message: impl std::fmt::Display) -> Self {
-        Self { exit, message: message.to_string(), help: None }
+        Self { exit, kind: None, message: message.to_string(), help: None }
     }
 
     /// With what would be right.
@@ -60,8 +85,16 @@ impl Failure {
         self
     }
 
-    /// Prints it to standard error.
-    pub fn print(&self) {
+    /// Prints it to standard error, for programs as the API has it.
+    pub fn print(&self, output: Output) {
+        if output == Output::Json {
+            let kind = self.kind.map_or_else(|| self.exit.kind().into(), |kind| json!(kind));
+            let document = json!({
+                "kind": kind, "message": self.message, "help": self.help, "exit": self.exit as u8,
+            });
+            eprintln!("{document}");
+            return;
+        }
         eprintln!("flashloom: {}", self.message);
         if let Some(help) = &self.help {
             eprintln!("  {help}");
@@ -71,13 +104,15 @@ impl Failure {
 
 impl From<array::Error> for Failure {
     fn from(error: array::Error) -> Self {
-        Self { exit: Exit::Failed, message: error.context, help: error.help }
+        let array::Error { kind, context, help, .. } = error;
+        Self { exit: Exit::Failed, kind: Some(kind), message: context, help }
     }
 }
 
 impl From<api::value::Refused> for Failure {
     fn from(refused: api::value::Refused) -> Self {
-        Self { exit: Exit::Failed, message: refused.wrong, help: Some(refused.right) }
+        let kind = Some(Kind::Invalid);
+        Self { exit: Exit::Failed, kind, message: refused.wrong, help: Some(refused.right) }
     }
 }
 
@@ -102,21 +137,41 @@ impl From<control::client::Error> for Failure {
     fn from(error: control::client::Error) -> Self {
         use control::client::Error;
         match error {
-            Error::Refused(problem) => {
-                Self { exit: Exit::Failed, message: problem.message, help: problem.help }
+            Error::Refused(problem) => problem.into(),
+            Error::Unreachable { ref path, .. } => {
+                let help = elsewhere(path);
+                Self::new(Exit::NoDaemon, error).help(help)
             }
-            Error::Unreachable { .. } => Self::new(Exit::NoDaemon, error).help(
-                "start one with `flashloom serve`, or name its state directory with --state-dir",
+            Error::Denied { .. } => Self::new(Exit::Failed, error).help(
+                "it is for the user that runs the daemon: run this as that user, such as with sudo",
             ),
             Error::Garbled(_) => Self::new(Exit::Failed, error),
         }
     }
 }
 
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Self {
+        let Problem { kind, message, help } = problem;
+        Self { exit: Exit::Failed, kind: Some(kind), message, help }
+    }
+}
+
+/// What to do where no daemon answers at `socket`: the demo's may answer beside it.
+fn elsewhere(socket: &Path) -> String {
+    let given = socket.parent().unwrap_or(socket);
+    let near = [given.join("state"), Path::new("flashloom-data").join("state")];
+    match near.iter().find(|dir| array::state::socket_path(dir).exists()) {
+        Some(dir) => format!("there is one at --state-dir {}", dir.display()),
+        None => "start one with `flashloom serve`, or name its state directory with --state-dir"
+            .to_owned(),
+    }
+}
+
 impl From<initiator::Error> for Failure {
     fn from(error: initiator::Error) -> Self {
         let help = error.advice().map(str::to_owned);
-        Self { exit: Exit::Target, message: error.to_string(), help }
+        Self { exit: Exit::Target, kind: None, message: error.to_string(), help }
     }
 }
 
@@ -133,6 +188,6 @@ impl From<load::Error> for Failure {
             | load::Error::Stopped => Exit::Failed,
         };
         let help = error.advice().map(str::to_owned);
-        Self { exit, message: error.to_string(), help }
+        Self { exit, kind: None, message: error.to_string(), help }
     }
 }

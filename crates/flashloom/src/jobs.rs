@@ -99,9 +99,9 @@ fn succeeded(job: Job) -> Outcome<Job> {
         None => Ok(job),
         Some(Problem { message, help, .. }) if job.state == JobState::Interrupted => {
             let what = format!("job {} is interrupted: {message}", job.id);
-            Err(Failure { exit: Exit::Failed, message: what, help })
+            Err(Failure { exit: Exit::Failed, kind: None, message: what, help })
         }
-        Some(Problem { message, help, .. }) => Err(Failure { exit: Exit::Failed, message, help }),
+        Some(problem) => Err(problem.into()),
     }
 }
 

@@ -32,25 +32,41 @@ use crate::cli::{Cli, Command, Output};
 use crate::exit::{Exit, Failure, Outcome};
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error),
+    };
+    let output = cli.global.output;
     match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            failure.print();
+            failure.print(output);
             failure.exit.into()
         }
     }
+}
+
+/// Prints what is wrong with the command line, for programs if it asks for that; or the help that it asks for.
+fn refuse(error: &clap::Error) -> ExitCode {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let is_json =
+        arguments.windows(2).any(|two| matches!(&*two[0], "-o" | "--output") && two[1] == "json")
+            || arguments.iter().any(|one| matches!(&**one, "-ojson" | "-o=json" | "--output=json"));
+    if !error.use_stderr() || !is_json {
+        error.exit();
+    }
+    let text = error.to_string();
+    let text = text.trim().trim_start_matches("error: ");
+    Failure::new(Exit::Usage, text).print(Output::Json);
+    Exit::Usage.into()
 }
 
 fn run(cli: Cli) -> Outcome {
     let global = &cli.global;
     if global.output == Output::Csv && !matches!(cli.command, Command::Bench(_) | Command::Demo(_))
     {
-        return Err(Failure::new(
-            Exit::Failed,
-            "only results of bench and demo are printed as CSV",
-        )
-        .help("use -o json, or leave -o out"));
+        return Err(Failure::new(Exit::Usage, "only results of bench and demo are printed as CSV")
+            .help("use -o json, or leave -o out"));
     }
     match cli.command {
         Command::Serve(args) => serve::run(global, args),
@@ -74,7 +90,7 @@ fn run(cli: Cli) -> Outcome {
         Command::Config { verb } => configuration::config(global, verb),
         Command::Controller { verb } => manage::controller(global, verb),
         Command::Events(args) => manage::events(global, &args),
-        Command::Check { file } => serve::check(&file),
+        Command::Check { file } => serve::check(global, &file),
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { out } => generate::man(out.as_deref()),
         Command::Openapi => generate::openapi(),

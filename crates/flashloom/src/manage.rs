@@ -20,7 +20,7 @@ use crate::cli::{
 use crate::confirm::{meant, removed};
 use crate::daemon::ask;
 use crate::exit::{Exit, Failure, Outcome};
-use crate::output::{facts, or_dash, print, table, yes_no};
+use crate::output::{facts, or_dash, print, print_one, table, yes_no};
 
 /// Removes what may be missed, once that is meant.
 pub fn remove(
@@ -62,7 +62,7 @@ fn print_made<T: Serialize>(
     table: impl FnOnce(&[T]) -> Table,
 ) -> Outcome {
     match made {
-        Some(made) => print(global.output, &[made], |made| table(made)),
+        Some(made) => print_one(global.output, &made, table),
         None => Ok(()),
     }
 }
@@ -130,7 +130,7 @@ pub fn subsystem(global: &Global, verb: SubsystemVerb) -> Outcome {
         SubsystemVerb::Add { nqn, serial, model, allow_any_host, allow_host } => {
             let new = NewSubsystem { nqn, serial, model, allow_any_host, hosts: allow_host };
             let added = ask(global, async |client| client.add_subsystem(&new).await)?;
-            print(global.output, &[added], |added| subsystem_table(added))
+            print_one(global.output, &added, subsystem_table)
         }
         SubsystemVerb::Set { nqn, allow_any_host, sure } => {
             let change = SubsystemChange { allow_any_host: Some(allow_any_host) };
@@ -174,7 +174,7 @@ pub fn namespace(global: &Global, verb: NamespaceVerb) -> Outcome {
             let backend = absolute(backend)?;
             let new = NewNamespace { nsid, backend, block_size, uuid, force };
             let added = ask(global, async |client| client.add_namespace(&of.subnqn, &new).await)?;
-            print(global.output, &[added], |added| namespace_table(added))
+            print_one(global.output, &added, namespace_table)
         }
         NamespaceVerb::Resize { nsid, size, of, sure } => {
             let change = NamespaceChange { size };
@@ -232,7 +232,7 @@ pub fn listener(global: &Global, verb: ListenerVerb) -> Outcome {
         ListenerVerb::Add { address, advertise, discovery_only, ana } => {
             let new = NewListener { address, advertise, discovery_only, ana };
             let added = ask(global, async |client| client.add_listener(&new).await)?;
-            print(global.output, &[added], |added| listener_table(added))
+            print_one(global.output, &added, listener_table)
         }
         ListenerVerb::Remove { address, sure } => {
             remove(global, &sure, async |client: Client, consent| {
@@ -272,7 +272,7 @@ pub fn referral(global: &Global, verb: ReferralVerb) -> Outcome {
         ReferralVerb::Add { address } => {
             let new = Referral { address };
             let added = ask(global, async |client| client.add_referral(&new).await)?;
-            print(global.output, &[added], |added| referral_table(added))
+            print_one(global.output, &added, referral_table)
         }
         ReferralVerb::Remove { address } => {
             ask(global, async |client| client.remove_referral(address).await)
@@ -298,7 +298,7 @@ pub fn host(global: &Global, verb: HostVerb) -> Outcome {
         HostVerb::Add { nqn, of } => {
             let new = NewHost { nqn };
             let added = ask(global, async |client| client.add_host(&of.subnqn, &new).await)?;
-            print(global.output, &[added], |added| host_table(added))
+            print_one(global.output, &added, host_table)
         }
         HostVerb::Remove { nqn, of, sure } => {
             remove(global, &sure, async |client: Client, consent| {
@@ -363,16 +363,16 @@ pub fn time(ms: u64) -> Option<Timestamp> {
 }
 
 fn event_table(events: &[Event]) -> Table {
-    let mut table = table(&["id", "time", "", "event", "by"], &[0]);
+    let mut table = table(&["id", "time", "level", "event", "by"], &[0]);
     for event in events {
         let severity = match event.severity {
-            Severity::Info => "",
+            Severity::Info => "info",
             Severity::Warning => "warning",
             Severity::Error => "error",
         };
         table.add_row([
             event.id.to_string(),
-            or_dash(time(event.time_ms)),
+            or_dash(time(event.time_ms).map(|at| format!("{at:.3}"))),
             severity.to_owned(),
             event.message.clone(),
             or_dash(event.by.as_ref()),

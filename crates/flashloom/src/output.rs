@@ -1,9 +1,9 @@
 //! Results as tables for people and JSON for programs.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 use comfy_table::presets::UTF8_FULL_CONDENSED;
-use comfy_table::{CellAlignment, Table};
+use comfy_table::{CellAlignment, ContentArrangement, Table};
 use serde::Serialize;
 
 use crate::cli::Output;
@@ -19,6 +19,15 @@ pub fn print<T: Serialize>(
         Output::Json => json(document),
         Output::Table | Output::Csv => emit(&format!("{}\n", table(document))),
     }
+}
+
+/// Prints one `document` as JSON, or a table of one row.
+pub fn print_one<T: Serialize>(
+    format: Output,
+    document: &T,
+    table: impl FnOnce(&[T]) -> Table,
+) -> Outcome {
+    print(format, document, |one| table(std::slice::from_ref(one)))
 }
 
 /// Prints `document` as JSON.
@@ -39,10 +48,20 @@ pub fn emit(text: &str) -> Outcome {
     }
 }
 
+/// A table that is no wider than the terminal it is printed to, if it is.
+fn empty() -> Table {
+    let mut table = Table::new();
+    table.load_style(UTF8_FULL_CONDENSED);
+    if io::stdout().is_terminal() {
+        table.set_content_arrangement(ContentArrangement::Dynamic);
+    }
+    table
+}
+
 /// An empty table; columns in `right` hold numbers.
 pub fn table(header: &[&str], right: &[usize]) -> Table {
-    let mut table = Table::new();
-    table.load_style(UTF8_FULL_CONDENSED).set_header(header.iter().copied());
+    let mut table = empty();
+    table.set_header(header.iter().copied());
     for &index in right {
         if let Some(column) = table.column_mut(index) {
             column.set_cell_alignment(CellAlignment::Right);
@@ -53,8 +72,7 @@ pub fn table(header: &[&str], right: &[usize]) -> Table {
 
 /// A table of names and values.
 pub fn facts(rows: impl IntoIterator<Item = (String, String)>) -> Table {
-    let mut table = Table::new();
-    table.load_style(UTF8_FULL_CONDENSED);
+    let mut table = empty();
     for (name, value) in rows {
         table.add_row([name, value]);
     }

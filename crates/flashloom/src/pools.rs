@@ -16,7 +16,7 @@ use crate::drives;
 use crate::exit::Outcome;
 use crate::jobs::follow;
 use crate::manage::{lost, remove, whole};
-use crate::output::{facts, or_dash, print, table};
+use crate::output::{facts, or_dash, print, print_one, table};
 
 /// `flashloom pool ...`
 pub fn pool(global: &Global, verb: PoolVerb) -> Outcome {
@@ -313,7 +313,7 @@ pub fn volume(global: &Global, verb: VolumeVerb) -> Outcome {
             });
         }
     };
-    print(global.output, &[changed], |changed| volume_table(changed))
+    print_one(global.output, &changed, volume_table)
 }
 
 /// A volume after a change; `None` when nobody waits for it.

@@ -27,7 +27,7 @@ impl From<hostraid::Error> for Failure {
             hostraid::Error::Member { .. } | hostraid::Error::Set(_) => Exit::Target,
         };
         let help = error.help().map(str::to_owned);
-        Self { exit, message: error.to_string(), help }
+        Self { exit, kind: None, message: error.to_string(), help }
     }
 }
 

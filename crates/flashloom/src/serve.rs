@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::io::IsTerminal;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
@@ -15,12 +16,13 @@ use array::node::{Node, Options, Source};
 use array::state::socket_path;
 use control::Server;
 use sd_notify::NotifyState;
+use stdx::num::counted;
 
-use crate::cli::{Discovery, Global, ServeArgs};
+use crate::cli::{Discovery, Global, Output, ServeArgs};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::log;
 use crate::manage::absolute;
-use crate::output::emit;
+use crate::output::{emit, json};
 use crate::service::{Asked, Signals, notify, out_of_patience, watch, watchdog};
 
 /// Port of NVMe/TCP, where an ad hoc target listens unless told otherwise.
@@ -33,8 +35,9 @@ const READY_PATIENCE: Duration = Duration::from_secs(20);
 /// `flashloom serve`
 pub fn run(global: &Global, args: ServeArgs) -> Outcome {
     log::start(args.log, "info");
-    let options = options(global, &args)?;
+    let (options, warnings) = options(global, &args)?;
     serve(options, async |node, signals| {
+        warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         announce(&node)?;
         until_stopped(&node, signals).await;
         Ok(())
@@ -42,15 +45,22 @@ pub fn run(global: &Global, args: ServeArgs) -> Outcome {
 }
 
 /// `flashloom check-config`
-pub fn check(file: &Path) -> Outcome {
+pub fn check(global: &Global, file: &Path) -> Outcome {
     let config = config::load(file).map_err(array::node::StartError::from)?;
     let Desired { listeners, subsystems, .. } = &config.desired;
     let namespaces: usize = subsystems.values().map(|subsystem| subsystem.namespaces.len()).sum();
+    let (listeners, subsystems) = (listeners.len(), subsystems.len());
+    if global.output == Output::Json {
+        return json(&serde_json::json!({
+            "file": file, "listeners": listeners, "subsystems": subsystems, "namespaces": namespaces,
+        }));
+    }
     emit(&format!(
-        "{}: {} listeners, {} subsystems, {namespaces} namespaces\n",
+        "{}: {}, {}, {}\n",
         file.display(),
-        listeners.len(),
-        subsystems.len()
+        counted(listeners, "listener"),
+        counted(subsystems, "subsystem"),
+        counted(namespaces, "namespace")
     ))
 }
 
@@ -78,7 +88,9 @@ async fn served<F>(options: Options, work: impl FnOnce(Arc<Node>, Signals) -> F)
 where
     F: Future<Output = Outcome>,
 {
-    let mut signals = Signals::new()?;
+    // With a configuration file a hang-up has that read again; without, it is the end of the terminal.
+    let has_file = matches!(options.source, Source::File(_));
+    let mut signals = Signals::new(!has_file && std::io::stdin().is_terminal())?;
     let starting = tokio::task::spawn_blocking(move || Node::start(options));
     let node = tokio::select! {
         started = starting => started.map_err(|error| Failure::new(Exit::Failed, error))??,
@@ -138,8 +150,9 @@ pub async fn until_stopped(node: &Arc<Node>, mut signals: Signals) {
     }
 }
 
-/// How the node is to be started.
-fn options(global: &Global, args: &ServeArgs) -> Outcome<Options> {
+/// How the node is to be started, and what to warn of when it has.
+fn options(global: &Global, args: &ServeArgs) -> Outcome<(Options, Vec<String>)> {
+    let mut warnings = Vec::new();
     let source = match &args.config {
         Some(path) => {
             let path =
@@ -147,18 +160,18 @@ fn options(global: &Global, args: &ServeArgs) -> Outcome<Options> {
             Source::File(path)
         }
         None if args.backends.is_empty() && args.listen.is_empty() => Source::State,
-        None if args.backends.is_empty() => Source::Listeners(listeners(args)),
-        None => Source::CommandLine(desired(args)?),
+        None if args.backends.is_empty() => Source::Listeners(listeners(args, &mut warnings)),
+        None => Source::CommandLine(desired(args, &mut warnings)?),
     };
     let state_dir = global.state_dir();
     // What the command line says goes before what the configuration file says.
     let cpus = args.cpus.clone().map(|cpus| cpus.0);
     let poll = args.poll.map(Into::into);
-    Ok(Options { state_dir, source, fresh: args.fresh, cpus, poll })
+    Ok((Options { state_dir, source, fresh: args.fresh, cpus, poll }, warnings))
 }
 
 /// What an ad hoc command line asks for.
-fn desired(args: &ServeArgs) -> Outcome<Desired> {
+fn desired(args: &ServeArgs, warnings: &mut Vec<String>) -> Outcome<Desired> {
     let mut namespaces = BTreeMap::new();
     for (nsid, backend) in (1..).zip(&args.backends) {
         let backend = absolute(backend.clone())?;
@@ -172,12 +185,12 @@ fn desired(args: &ServeArgs) -> Outcome<Desired> {
     };
     let mut wanted = Desired::default();
     wanted.subsystems.insert(args.subnqn.clone(), subsystem);
-    wanted.listeners = listeners(args);
+    wanted.listeners = listeners(args, warnings);
     Ok(wanted)
 }
 
 /// The listeners a command line asks for.
-fn listeners(args: &ServeArgs) -> BTreeMap<Address, ListenerDef> {
+fn listeners(args: &ServeArgs, warnings: &mut Vec<String>) -> BTreeMap<Address, ListenerDef> {
     let mut wanted = BTreeMap::new();
     let listen = match args.listen.as_slice() {
         [] => &[Address::loopback(PORT)],
@@ -198,7 +211,7 @@ fn listeners(args: &ServeArgs) -> BTreeMap<Address, ListenerDef> {
                 Err(_) if wanted.contains_key(&beside) => {}
                 Err(error) => {
                     let only = format!("discovery is served on {address} only");
-                    tracing::warn!("cannot listen on {beside} ({error}): {only}");
+                    warnings.push(format!("cannot listen on {beside} ({error}): {only}"));
                 }
             }
         }

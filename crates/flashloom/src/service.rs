@@ -26,6 +26,8 @@ pub struct Signals {
     interrupt: Signal,
     terminate: Signal,
     hang_up: Signal,
+    /// A hang-up is the end of the terminal that the daemon was started in.
+    ends_with_terminal: bool,
 }
 
 /// What a signal asks for.
@@ -38,13 +40,14 @@ pub enum Asked {
 }
 
 impl Signals {
-    /// Takes the signals over from now on.
-    pub fn new() -> Outcome<Self> {
+    /// Takes the signals over from now on; with `ends_with_terminal` a hang-up stops.
+    pub fn new(ends_with_terminal: bool) -> Outcome<Self> {
         let take = |kind| signal(kind).map_err(|error| Failure::new(Exit::Failed, error));
         Ok(Self {
             interrupt: take(SignalKind::interrupt())?,
             terminate: take(SignalKind::terminate())?,
             hang_up: take(SignalKind::hangup())?,
+            ends_with_terminal,
         })
     }
 
@@ -53,7 +56,10 @@ impl Signals {
         tokio::select! {
             _ = self.interrupt.recv() => Asked::Stop,
             _ = self.terminate.recv() => Asked::Stop,
-            _ = self.hang_up.recv() => Asked::Reload,
+            _ = self.hang_up.recv() => match self.ends_with_terminal {
+                true => Asked::Stop,
+                false => Asked::Reload,
+            },
         }
     }
 }
@@ -91,7 +97,7 @@ async fn all_answer(node: &Node) -> bool {
 
 /// Waits until an orderly end is waited for no longer, and says why.
 pub async fn out_of_patience(node: &Node) -> Outcome<Failure> {
-    let mut signals = Signals::new()?;
+    let mut signals = Signals::new(false)?;
     let silent = async {
         while tokio::time::timeout(SILENCE, all_answer(node)).await.is_ok() {
             tokio::time::sleep(PULSE).await;

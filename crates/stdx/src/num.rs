@@ -80,6 +80,13 @@ pub const fn align_up(value: u64, to: u64) -> Option<u64> {
     }
 }
 
+/// So many of something, in words: `1 drive`, `2 drives`.
+#[must_use]
+pub fn counted(count: usize, noun: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{plural}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,4 +1,4 @@
-//! A number of bytes, written `4096`, `64KiB`, `1GiB`, `10GB`.
+//! A number of bytes, written `4096`, `64KiB`, `1.5TiB`, `10GB`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,10 +6,15 @@ use std::str::FromStr;
 use super::Refused;
 
 /// A number of bytes, read and shown as `stdx::size` does. Written to JSON as an integer.
+///
+/// What has blocks has whole ones: a size in powers of 1000, or with parts of a unit, is rounded up to a multiple of 4096.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Size(u64);
 
-const RIGHT: &str = "write a number of bytes with a unit, such as 512MiB, 1GiB or 2TB";
+const RIGHT: &str = "write a number of bytes with a unit, such as 512MiB, 1.5TiB or 10GB";
+
+/// Largest logical block.
+const BLOCK: u64 = 4096;
 
 impl Size {
     /// A size of `bytes`.
@@ -33,7 +38,11 @@ impl FromStr for Size {
     type Err = Refused;
 
     fn from_str(text: &str) -> Result<Self, Refused> {
-        stdx::size::parse(text).map(Self).map_err(|wrong| Refused::new(wrong, RIGHT))
+        let bytes = stdx::size::parse(text).map_err(|wrong| Refused::new(wrong, RIGHT))?;
+        match stdx::size::is_decimal(text) {
+            true => Ok(Self(bytes.checked_next_multiple_of(BLOCK).unwrap_or(bytes))),
+            false => Ok(Self(bytes)),
+        }
     }
 }
 

@@ -5,6 +5,9 @@ use super::*;
 #[test]
 fn sizes_say_what_would_be_right() {
     assert_eq!("1GiB".parse::<Size>().unwrap().bytes(), 1 << 30);
+    assert_eq!("10GB".parse::<Size>().unwrap().bytes(), 10_000_003_072, "whole blocks");
+    assert_eq!("1.5TiB".parse::<Size>().unwrap().bytes(), 3 << 39);
+    assert_eq!("1048577".parse::<Size>().unwrap().bytes(), 1_048_577, "as it was said");
     let refused = "1 parsec".parse::<Size>().unwrap_err();
     assert!(refused.wrong.contains("parsec") && refused.right.contains("512MiB"), "{refused:?}");
     assert_eq!(Size::new(1 << 30).exact(), "1GiB");

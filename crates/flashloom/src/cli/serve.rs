@@ -185,7 +185,10 @@ fn block_size(text: &str) -> Result<u32, String> {
 Examples:
   flashloom demo
   flashloom demo --once
-  flashloom demo --dir /srv/demo --size 1GiB --seconds 30")]
+  flashloom demo --dir /srv/demo --size 1GiB --seconds 30
+
+Its state is in DIR/state, unless --state-dir names another place: `flashloom --state-dir flashloom-data/state status`
+asks it how it is while it serves.")]
 pub struct DemoArgs {
     /// Exit after the table instead of serving on.
     #[arg(long)]

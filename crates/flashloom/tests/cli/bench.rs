@@ -101,7 +101,7 @@ fn depths_are_swept_and_jobs_come_from_the_command_line() {
     for words in ["a", "b", "read", "write", "host: "] {
         assert!(table.contains(words), "{table}");
     }
-    assert_eq!(failure(dir, "status -o csv").0, 1);
+    assert_eq!(failure(dir, "status -o csv").0, 2);
     daemon.stop();
 }
 

@@ -151,12 +151,12 @@ fn pools_and_volumes_come_change_move_and_go() {
     let written = "flashloom_pool_written_bytes_total{pool=\"fast\"} ";
     let written = text.lines().find_map(|line| line.strip_prefix(written)).unwrap();
     assert!(written.parse::<u64>().unwrap() >= 1 << 20, "{written}");
-    assert_eq!(json(dir, "volume rename fast/a b")[0]["name"], "fast/b");
-    assert_eq!(json(dir, "volume resize fast/b 2GiB")[0]["size"], 2_u64 << 30);
+    assert_eq!(json(dir, "volume rename fast/a b")["name"], "fast/b");
+    assert_eq!(json(dir, "volume resize fast/b 2GiB")["size"], 2_u64 << 30);
     // What cannot be taken back is asked about, and nobody is there to answer.
     let (_, said) = failure(dir, "volume resize fast/b 1GiB");
     assert!(said.contains("lost") && said.contains("--yes"), "{said}");
-    assert_eq!(json(dir, "volume show fast/b")[0]["size"], 2_u64 << 30);
+    assert_eq!(json(dir, "volume show fast/b")["size"], 2_u64 << 30);
     let after = json(dir, &format!("id-ns {to}"));
     assert_eq!((&after["nsze"], &after["nguid"]), (&(4 << 20).into(), &before["nguid"]));
 

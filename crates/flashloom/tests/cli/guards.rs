@@ -39,8 +39,8 @@ fn data_goes_only_where_that_is_meant() {
     assert!(would[0].contains("beyond 4 MiB of the 8 MiB of namespace 9"), "{would:?}");
     assert_eq!(length(), 8 << 20);
     assert_eq!(losses(&json(dir, "namespace resize 9 12MiB --dry-run")), [""; 0]);
-    assert_eq!(json(dir, "namespace resize 9 12MiB")[0]["size"], 12 << 20, "nothing is lost");
-    assert_eq!(json(dir, "namespace resize 9 4MiB --yes")[0]["size"], 4 << 20);
+    assert_eq!(json(dir, "namespace resize 9 12MiB")["size"], 12 << 20, "nothing is lost");
+    assert_eq!(json(dir, "namespace resize 9 4MiB --yes")["size"], 4 << 20);
     assert_eq!(length(), 4 << 20);
     assert!(
         json(dir, "config history")[0]["before"].as_str().unwrap().contains("resized to 4 MiB")

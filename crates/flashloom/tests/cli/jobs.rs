@@ -46,7 +46,7 @@ fn the_same_request_is_the_same_job_and_jobs_are_told_of_after_a_kill() {
     };
     assert_eq!(unhurried("volume create fast/w --size 1MiB"), "/v1/pools/fast/volumes/w");
     assert_eq!(unhurried("volume resize fast/w 2MiB"), "/v1/pools/fast/volumes/w");
-    assert_eq!(json(dir, "volume show fast/w")[0]["size"], 2 << 20);
+    assert_eq!(json(dir, "volume show fast/w")["size"], 2 << 20);
     assert_eq!(unhurried("volume delete fast/w --yes"), Value::Null);
     assert_eq!(json(dir, "volume list"), Value::Array(Vec::new()));
     // Two at once.

@@ -50,7 +50,7 @@ fn make(dir: &Path) -> Vec<Value> {
         assert_eq!(made["status"]["shards"], *shards);
         json(dir, &format!("volume create {name}/v --size 1TiB"));
         let map = format!("volume map {name}/v --subnqn {NQN} --nsid {nsid} --allow-any-host");
-        json(dir, &map)[0].take()
+        json(dir, &map)
     });
     volumes.collect()
 }
@@ -163,7 +163,7 @@ fn pools_keep_what_they_acknowledged_however_often_the_daemon_is_killed() {
     }
     for mut volume in mapped {
         let name = volume["name"].as_str().unwrap();
-        let mut there = json(dir, &format!("volume show {name}"))[0].take();
+        let mut there = json(dir, &format!("volume show {name}"));
         // What is used of them changed, or is not counted yet.
         for volume in [&mut there, &mut volume] {
             volume.as_object_mut().unwrap().remove("used");

@@ -29,6 +29,7 @@ mod space;
 mod strangers;
 mod taken;
 mod used;
+mod words;
 
 const NQN: &str = "nqn.2026-11.io.flashloom:default";
 
@@ -157,11 +158,11 @@ fn a_running_daemon_is_managed_and_keeps_what_was_changed() {
     let dir = dir.path();
     let serve = format!("serve memory:16MiB --listen 127.0.0.1:{} --discovery off", free_port());
     let daemon = Daemon::start(dir, &serve);
-    assert_eq!(json(dir, "namespace add memory:32MiB --block-size 512")[0]["nsid"], 2);
-    assert_eq!(json(dir, "namespace resize 2 48MiB")[0]["size"], 48 << 20);
+    assert_eq!(json(dir, "namespace add memory:32MiB --block-size 512")["nsid"], 2);
+    assert_eq!(json(dir, "namespace resize 2 48MiB")["size"], 48 << 20);
     let drive = dir.join("drive.img");
     let add = format!("namespace add drive:{},size=8MiB --nsid 9", drive.display());
-    assert_eq!(json(dir, &add)[0]["nsid"], 9);
+    assert_eq!(json(dir, &add)["nsid"], 9);
     assert_eq!(fs::metadata(&drive).unwrap().len(), 8 << 20);
     let (code, said) = failure(dir, &format!("namespace add drive:{}", drive.display()));
     assert!(code == 1 && said.contains("is namespace 9 of"), "{said}");

@@ -11,7 +11,7 @@ fn until_used(dir: &Path, to: &str, bytes: u64) {
     let agrees = |said: &(Value, Value, bool)| *said == (bytes.into(), (bytes / 512).into(), true);
     let found = (0..1000).any(|_| {
         said = (
-            json(dir, "volume show fast/db")[0]["used"].take(),
+            json(dir, "volume show fast/db")["used"].take(),
             json(dir, &format!("id-ns {to}"))["nuse"].take(),
             scrape(dir).lines().any(|other| other == line),
         );
@@ -33,7 +33,7 @@ fn what_is_used_of_a_volume_follows_what_hosts_do() {
     let drives: Vec<_> =
         (0..2).map(|n| format!("--drive {}/d{n},size=256MiB", dir.display())).collect();
     json(dir, &format!("pool create fast {} --log-size 16MiB", drives.join(" ")));
-    assert_eq!(json(dir, "volume create fast/db --size 1GiB --block-size 512")[0]["used"], 0);
+    assert_eq!(json(dir, "volume create fast/db --size 1GiB --block-size 512")["used"], 0);
     json(dir, &format!("volume map fast/db --subnqn {NQN} --nsid 3 --allow-any-host"));
     let to = format!("--traddr 127.0.0.1 --trsvcid {port} --subnqn {NQN} --nsid 3");
     until_used(dir, &to, 0);
@@ -56,10 +56,10 @@ fn what_is_used_of_a_volume_follows_what_hosts_do() {
 
     let daemon = Daemon::start(dir, &first);
     until_used(dir, &to, 6 << 20);
-    assert_eq!(json(dir, "volume resize fast/db 1MiB --yes")[0]["size"], 1 << 20);
+    assert_eq!(json(dir, "volume resize fast/db 1MiB --yes")["size"], 1 << 20);
     until_used(dir, &to, 1 << 20);
     json(dir, "volume unmap fast/db");
     assert!(run(dir, "volume delete fast/db --yes").status.success());
-    assert_eq!(json(dir, "volume create fast/db --size 1GiB")[0]["used"], 0);
+    assert_eq!(json(dir, "volume create fast/db --size 1GiB")["used"], 0);
     daemon.stop();
 }

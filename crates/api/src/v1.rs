@@ -18,8 +18,8 @@ pub use metrics::{
     ReactorMetrics,
 };
 pub use node::{
-    Event, Health, HealthReport, Listener, ListenerChange, NewListener, PollPolicy, Reactor,
-    Referral, Severity, Status,
+    Event, Finding, Health, HealthReport, Listener, ListenerChange, NewListener, NodeHealth,
+    PollPolicy, Reactor, Referral, Severity, Status,
 };
 pub use pool::{
     Drive, DriveCounters, DriveHealth, DriveRejoin, DriveReplacement, FoundDrive, FoundPool,

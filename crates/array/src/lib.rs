@@ -13,6 +13,7 @@ pub mod error;
 mod event_logs;
 pub mod events;
 pub mod history;
+mod hosts;
 pub mod identity;
 pub mod jobs;
 pub mod limits;

@@ -11,6 +11,10 @@ pub const HISTORY: usize = 32;
 /// Commands that wait for the owner of the node's state: as many as the management socket has connections. Whoever
 /// sends more waits.
 pub const COMMANDS: usize = 256;
+/// Events of hosts that come and go at one look: a switch that fails takes hundreds.
+pub const HOST_EVENTS: usize = 16;
+/// How long a job that was cut short is told of as something to look at, in milliseconds: a day.
+pub const JOB_TOLD_MS: u64 = 24 * 3600 * 1000;
 /// Jobs under way at once: each has a thread, and a request of the management socket's 256 connections began it.
 pub const JOBS_UNDER_WAY: usize = 256;
 /// Jobs kept that are over: a request that is tried again with the same key comes within minutes.

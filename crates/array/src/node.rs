@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use api::v1::{Event, Kind, PollPolicy, Severity};
@@ -15,6 +15,7 @@ use crate::change::Step;
 use crate::config::{self, Faults, Settings};
 use crate::desired::{self, Desired, ListenerDef};
 use crate::events::Events;
+use crate::hosts::Hosts;
 use crate::jobs::Jobs;
 use crate::limits::{DRAIN, START_PATIENCE};
 use crate::serving::Serving;
@@ -84,6 +85,8 @@ pub struct Node {
     reactors: Arc<Reactors>,
     /// What refused Connects are asked of, likewise.
     target: Arc<Target>,
+    /// Who was connected at the last look.
+    hosts: Mutex<Hosts>,
     /// Who has everything else.
     owner: Arc<Owner>,
 }
@@ -107,7 +110,7 @@ impl Node {
     /// The configuration's faults, or what could not be opened, bound or started.
     pub fn start(options: Options) -> std::result::Result<Arc<Self>, StartError> {
         let dir = StateDir::open(&options.state_dir)?;
-        let mut said = Vec::new();
+        let mut said = Vec::from_iter(dir.left().map(ended_without_order));
         let mut state = dir.load()?;
         let before = state.current.clone();
         // What was served before may come late; what is asked for the first time is not there by mistake.
@@ -157,6 +160,7 @@ impl Node {
             events,
             reactors,
             target,
+            hosts: Mutex::default(),
             owner: Arc::new(owner),
         });
         said.extend(interrupted.into_iter().map(|words| (Severity::Warning, words)));
@@ -290,6 +294,10 @@ impl Node {
         if let Ok(Some(serving)) = self.owner.ask(|owned| Ok(owned.serving.take())) {
             serving.stop();
             self.events.record(Severity::Info, "stopped");
+            let noted = self.owner.ask(|owned| owned.dir.end());
+            if let Err(error) = noted {
+                self.events.record(Severity::Warning, error.context);
+            }
         }
     }
 }
@@ -335,6 +343,14 @@ fn keep(
         );
         (severity, words)
     }))
+}
+
+fn ended_without_order(daemon: &str) -> (Severity, String) {
+    let words = format!(
+        "the daemon before this one{daemon} ended without order, by a kill, a crash or a loss of power: pools replay \
+         their commit logs, and what was acknowledged is kept"
+    );
+    (Severity::Warning, words)
 }
 
 /// Why what was served before is not served again, if it is not.

@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -62,7 +62,9 @@ pub struct State {
 #[derive(Debug)]
 pub struct StateDir {
     path: PathBuf,
-    _lock: File,
+    lock: File,
+    /// The daemon that had it before ended without order; its process, if that is known.
+    left: Option<String>,
 }
 
 /// Where the state lives unless told otherwise: `/var/lib/flashloom` for root, else
@@ -137,9 +139,29 @@ impl StateDir {
             Err(TryLockError::WouldBlock) => return Err(held(&path, &lock)),
             Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
-        lock.set_len(0).map_err(failed)?;
+        let mut before = String::new();
+        // What is no number of a process is nothing that a daemon left.
+        let read = (&lock).take(PID_BYTES).read_to_string(&mut before);
+        let left = read.ok().and_then(|_| before.trim().parse::<u32>().ok());
+        let left = left.map(|pid| format!(" (process {pid})"));
+        lock.set_len(0).and_then(|()| lock.rewind()).map_err(failed)?;
         writeln!(lock, "{}", std::process::id()).map_err(failed)?;
-        Ok(Self { path, _lock: lock })
+        Ok(Self { path, lock, left })
+    }
+
+    /// Which daemon ended without order, if the one before did: words to go after its name.
+    pub fn left(&self) -> Option<&str> {
+        self.left.as_deref()
+    }
+
+    /// This one ends in order.
+    ///
+    /// # Errors
+    /// `Failed`: the next will take it for one that did not.
+    pub fn end(&self) -> Result<()> {
+        self.lock.set_len(0).map_err(|error| {
+            Error::failed(format!("cannot write {}", self.path.join("lock").display()), error)
+        })
     }
 
     /// The directory, absolute.
@@ -340,8 +362,16 @@ mod tests {
         let refused = StateDir::open(&path).unwrap_err();
         assert_eq!(refused.kind, Kind::Conflict);
         assert!(refused.context.contains(&std::process::id().to_string()), "{refused}");
+        assert_eq!(first.left(), None);
         drop(first);
-        assert_eq!(StateDir::open(&path).unwrap().load().unwrap(), state);
+        // As a kill does it.
+        let second = StateDir::open(&path).unwrap();
+        assert_eq!(second.load().unwrap(), state);
+        let told = format!(" (process {})", std::process::id());
+        assert_eq!(second.left(), Some(&*told));
+        second.end().unwrap();
+        drop(second);
+        assert_eq!(StateDir::open(&path).unwrap().left(), None);
     }
 
     #[test]

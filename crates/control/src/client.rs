@@ -4,9 +4,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use api::v1::{
-    Changed, Consent, Controller, Event, Host, Listener, ListenerChange, Losses, Namespace,
-    NamespaceChange, NewHost, NewListener, NewNamespace, NewSubsystem, Problem, Referral, Status,
-    Subsystem, SubsystemChange,
+    Changed, Consent, Controller, Event, Host, Listener, ListenerChange, Losses, Metrics,
+    Namespace, NamespaceChange, NewHost, NewListener, NewNamespace, NewSubsystem, NodeHealth,
+    Problem, Referral, Status, Subsystem, SubsystemChange,
 };
 use api::value::{Address, Nqn};
 use http_body_util::{BodyExt, Full, Limited};
@@ -197,6 +197,22 @@ impl Client {
     /// As every request: [`Error`].
     pub async fn status(&self) -> Result<Status> {
         self.get("/v1/status").await
+    }
+
+    /// What needs to be looked at.
+    ///
+    /// # Errors
+    /// As every request: [`Error`].
+    pub async fn health(&self) -> Result<NodeHealth> {
+        self.get("/v1/health").await
+    }
+
+    /// All counters.
+    ///
+    /// # Errors
+    /// As every request: [`Error`].
+    pub async fn counters(&self) -> Result<Metrics> {
+        self.get("/v1/counters").await
     }
 
     /// Events with an id of `from` or more.

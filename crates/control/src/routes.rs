@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use api::v1::{
     Changed, Consent, Controller, Event, Host, Kind, Listener, ListenerChange, Losses, Metrics,
-    Namespace, NamespaceChange, NewHost, NewListener, NewNamespace, NewSubsystem, Problem,
-    Referral, Status, Subsystem, SubsystemChange,
+    Namespace, NamespaceChange, NewHost, NewListener, NewNamespace, NewSubsystem, NodeHealth,
+    Problem, Referral, Status, Subsystem, SubsystemChange,
 };
 use api::value::{Address, Nqn, Refused};
 use array::node::Node;
@@ -59,6 +59,7 @@ struct Description;
 pub fn api() -> OpenApiRouter<Arc<Node>> {
     OpenApiRouter::with_openapi(Description::openapi())
         .routes(routes!(status))
+        .routes(routes!(health))
         .routes(routes!(events))
         .routes(routes!(counters))
         .routes(routes!(controllers))
@@ -147,6 +148,12 @@ fn nsid_part(text: &str) -> Answer<u32> {
 #[utoipa::path(get, path = "/v1/status", tag = "node", responses((status = 200, body = Status)))]
 async fn status(State(node): Shared) -> Answer<Json<Status>> {
     blocking(move || node.status()).await.map(Json)
+}
+
+/// What needs to be looked at, and what to do about it, the worst first.
+#[utoipa::path(get, path = "/v1/health", tag = "node", responses((status = 200, body = NodeHealth)))]
+async fn health(State(node): Shared) -> Answer<Json<NodeHealth>> {
+    blocking(move || node.health()).await.map(Json)
 }
 
 #[derive(Deserialize, IntoParams)]

@@ -16,6 +16,7 @@ mod manage;
 mod pools;
 mod raid;
 mod serve;
+mod top;
 
 pub use attach::AttachArgs;
 pub use configuration::{ConfigVerb, SureArgs};
@@ -29,6 +30,7 @@ pub use manage::{
 pub use pools::{DumpArgs, LogVerb, MadeOf, PoolVerb, VolumeVerb};
 pub use raid::{MemberSpec, RaidVerb, SetArgs, UseArgs};
 pub use serve::{Cpus, DemoArgs, Discovery, Poll, ServeArgs};
+pub use top::TopArgs;
 
 /// NQN of the subsystem of an ad hoc target.
 pub const DEFAULT_NQN: &str = "nqn.2026-11.io.flashloom:default";
@@ -129,6 +131,20 @@ Examples:
   flashloom status
   flashloom status -o json")]
     Status,
+    /// Print what needs to be looked at, and what to do; the exit code is for monitors.
+    #[command(after_long_help = "\
+Examples:
+  flashloom health
+  flashloom health -o json
+
+Exit codes, as monitors have them:
+  0  ok
+  1  degraded: hosts are served, and something needs to be looked at
+  2  failed: hosts wait, or are refused
+  3  not known: no daemon answers")]
+    Health,
+    /// Show what hosts do, live.
+    Top(TopArgs),
     /// Subsystems of the running daemon.
     Subsystem {
         #[command(subcommand)]

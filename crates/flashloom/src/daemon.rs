@@ -17,6 +17,10 @@ where
         .enable_all()
         .build()
         .map_err(|error| Failure::new(Exit::Failed, error))?;
-    let client = Client::new(&socket_path(&global.state_dir()));
-    Ok(runtime.block_on(question(client))?)
+    Ok(runtime.block_on(question(client(global)))?)
+}
+
+/// Who asks the daemon.
+pub fn client(global: &Global) -> Client {
+    Client::new(&socket_path(&global.state_dir()))
 }

@@ -13,6 +13,7 @@ mod drives;
 mod dump;
 mod exit;
 mod generate;
+mod health;
 mod jobs;
 mod log;
 mod manage;
@@ -23,6 +24,7 @@ mod progress;
 mod raid;
 mod serve;
 mod service;
+mod top;
 
 use std::process::ExitCode;
 
@@ -37,6 +39,9 @@ fn main() -> ExitCode {
         Err(error) => return refuse(&error),
     };
     let output = cli.global.output;
+    if matches!(cli.command, Command::Health) {
+        return health::run(&cli.global);
+    }
     match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -78,6 +83,9 @@ fn run(cli: Cli) -> Outcome {
         Command::IdCtrl(args) => ask::id_ctrl(global, &args),
         Command::IdNs(args) => ask::id_ns(global, &args),
         Command::Status => manage::status(global),
+        // Its exit codes are its own.
+        Command::Health => Ok(()),
+        Command::Top(args) => top::run(global, &args),
         Command::Subsystem { verb } => manage::subsystem(global, verb),
         Command::Namespace { verb } => manage::namespace(global, verb),
         Command::Listener { verb } => manage::listener(global, verb),

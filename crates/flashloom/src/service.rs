@@ -128,6 +128,7 @@ pub async fn watch(node: Arc<Node>) {
                 runtime.block_on(looking.look_at_space())?;
                 looking.keep_events()?;
                 looking.finish_changes()?;
+                looking.look_at_hosts()?;
                 looking.tell_refused()
             });
             if !matches!(look.await, Ok(Ok(()))) {

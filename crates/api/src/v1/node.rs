@@ -124,6 +124,29 @@ pub struct HealthReport {
     pub help: Option<String>,
 }
 
+/// Something that needs to be looked at, or may be worth it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Finding {
+    /// How bad it is; `ok` for what is only worth knowing.
+    pub health: Health,
+    /// What it is about, such as `pool fast`.
+    pub subject: String,
+    /// What is the matter.
+    pub why: String,
+    /// What to do about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub help: Option<String>,
+}
+
+/// How everything is: what a monitor asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NodeHealth {
+    /// The worst of all findings.
+    pub health: Health,
+    /// The worst first.
+    pub findings: Vec<Finding>,
+}
+
 /// One reactor: a thread with its own ring.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Reactor {

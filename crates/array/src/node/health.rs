@@ -1,11 +1,17 @@
-//! How the node is, and its pools: in one word, one line why, and what to do about it.
+//! How the node is, and its pools: in one word, why, and what to do about it.
 
 use std::collections::BTreeMap;
+use std::sync::PoisonError;
 
-use api::v1::{Health, HealthReport};
+use api::v1::{Finding, Health, HealthReport, Job, JobState, NodeHealth};
 
+use super::Node;
 use super::owner::View;
 use crate::Result;
+use crate::events::now_ms;
+use crate::hosts::{Association, Paths};
+use crate::limits::JOB_TOLD_MS;
+use crate::serving::controllers;
 
 impl View {
     /// How the node is, and each of its pools.
@@ -15,15 +21,126 @@ impl View {
     pub(super) fn health(&self) -> Result<(HealthReport, BTreeMap<String, HealthReport>)> {
         let serving = self.serving()?;
         let pools = serving.pools.health();
-        let absent = serving.absences(&self.state.current);
-        let waits = absent.into_iter().map(|why| HealthReport {
-            health: Health::Degraded,
-            why: Some(why),
-            help: Some("it is served when it is there: put it back, or remove it".to_owned()),
-        });
         // Of what is as bad, pools first: what waits for them is not there for that.
-        let all = pools.values().cloned().chain(waits);
+        let all = pools.values().cloned().chain(self.waits()?);
         let worst = all.reduce(|worst, next| if next.health > worst.health { next } else { worst });
         Ok((worst.unwrap_or_default(), pools))
     }
+
+    /// What is not there that is asked for, but for pools.
+    fn waits(&self) -> Result<impl Iterator<Item = HealthReport> + use<>> {
+        let absent = self.serving()?.absences(&self.state.current);
+        Ok(absent.into_iter().map(|why| HealthReport {
+            health: Health::Degraded,
+            why: Some(why),
+            help: Some("it is served when it is there: put it back, or remove it".to_owned()),
+        }))
+    }
+}
+
+impl Node {
+    /// How everything is that needs to be looked at, the worst first. Waits for nobody.
+    ///
+    /// # Errors
+    /// `Stopping`.
+    pub fn health(&self) -> Result<NodeHealth> {
+        let view = self.view();
+        let mut findings = Vec::new();
+        for (name, report) in view.health()?.1 {
+            findings.extend(finding(format!("pool {name}"), report));
+        }
+        findings.extend(view.waits()?.filter_map(|report| finding("node".to_owned(), report)));
+        let hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        findings.extend(hosts.with_fewer().map(|(of, paths)| fewer_paths(of, *paths)));
+        drop(hosts);
+        findings.extend(of_jobs(&self.jobs()));
+        if view.are_jobs_unsaved {
+            findings.push(Finding {
+                health: Health::Degraded,
+                subject: "node".to_owned(),
+                why: "jobs cannot be written down in the state directory".to_owned(),
+                help: Some("make room there: `flashloom events` tells why".to_owned()),
+            });
+        }
+        findings.extend(view.state.current.open_to_any_host().into_iter().map(|nqn| Finding {
+            health: Health::Ok,
+            subject: format!("subsystem {nqn}"),
+            why: "it is open to any host that reaches this machine".to_owned(),
+            help: Some(format!(
+                "`flashloom host add NQN -n {nqn}` for each that may, then `flashloom subsystem set {nqn} \
+                 --allow-any-host false`"
+            )),
+        }));
+        // Stable: of what is as bad, pools stay first.
+        findings.sort_by_key(|finding| std::cmp::Reverse(finding.health));
+        let health = findings.first().map_or(Health::Ok, |worst| worst.health);
+        Ok(NodeHealth { health, findings })
+    }
+
+    /// Records what changed of who is connected.
+    ///
+    /// # Errors
+    /// `Stopping`.
+    pub fn look_at_hosts(&self) -> Result<()> {
+        self.view().serving()?;
+        let connected = controllers(&self.target);
+        let told = self.hosts.lock().unwrap_or_else(PoisonError::into_inner).look(&connected);
+        told.into_iter().for_each(|(severity, words)| self.events.record(severity, words));
+        Ok(())
+    }
+}
+
+fn finding(subject: String, report: HealthReport) -> Option<Finding> {
+    let HealthReport { health, why, help } = report;
+    let why = why.unwrap_or_default();
+    (health != Health::Ok).then_some(Finding { health, subject, why, help })
+}
+
+fn fewer_paths(of: &Association, paths: Paths) -> Finding {
+    let Paths { now, most } = paths;
+    Finding {
+        health: Health::Degraded,
+        subject: format!("host {}", of.host),
+        why: format!("it has {now} of the {most} paths to {} that it had", of.subsystem),
+        help: Some(
+            "look at its network: `flashloom controller list` shows the paths it has; it counts anew once it has left"
+                .to_owned(),
+        ),
+    }
+}
+
+/// Jobs that are under way, and those that were cut short and not done again since.
+fn of_jobs(jobs: &[Job]) -> impl Iterator<Item = Finding> {
+    let is_recent = |job: &Job| {
+        let ended = job.ended_ms.unwrap_or(job.created_ms);
+        now_ms().saturating_sub(ended) < JOB_TOLD_MS
+    };
+    let is_done_since = |job: &Job| {
+        jobs.iter().any(|later| {
+            later.id > job.id
+                && (later.kind, &later.target) == (job.kind, &job.target)
+                && later.state == JobState::Done
+        })
+    };
+    jobs.iter().filter_map(move |job| {
+        let subject = format!("job {}", job.id);
+        let what = format!("{} {}", job.kind.name(), job.target);
+        let of =
+            |health, why, help: String| Some(Finding { health, subject, why, help: Some(help) });
+        match job.state {
+            JobState::Queued | JobState::Running => {
+                let why = format!("{what} is {}: {}", job.state.name(), job.progress.step);
+                of(Health::Ok, why, format!("`flashloom job wait {}` waits for its end", job.id))
+            }
+            JobState::Interrupted if is_recent(job) && !is_done_since(job) => {
+                let why = format!("{what} was cut short by the end of the daemon");
+                of(
+                    Health::Degraded,
+                    why,
+                    format!("`flashloom job show {}` tells what to look at", job.id),
+                )
+            }
+            _ => None,
+        }
+    })
 }

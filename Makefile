@@ -21,6 +21,7 @@ test: export FLASHLOOM_LIBRARY ?= $(BUILT)/deps/libflashloom.so
 ## Every test: units, properties, wire, and real Linux kernels in a virtual machine.
 test:
 	$(CARGO) test --workspace --locked --no-fail-fast
+	tests/openapi.sh
 	RUSTFLAGS="--cfg loom" $(CARGO) test --package reactor --lib --locked --target-dir target/loom -- loom
 
 ## Fresh seeds of every workload of the simulator, for MINUTES. Those that fail are kept in target/soak/failed-seeds.txt.

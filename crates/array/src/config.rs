@@ -1,6 +1,7 @@
 //! The configuration file: TOML in, [`Settings`] and [`Desired`] out, or every fault with its
 //! place, what is wrong, and what would be right.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -44,6 +45,8 @@ pub struct Settings {
     pub bounds: Bounds,
     /// How long drives may take.
     pub deadline: Deadline,
+    /// Where metrics are served over TCP, to whoever reaches it.
+    pub metrics: Option<SocketAddr>,
 }
 
 /// What hosts may have of a node.
@@ -80,6 +83,7 @@ impl Default for Settings {
             strict_host_names: false,
             bounds: Bounds::default(),
             deadline: media::drive::DEADLINE,
+            metrics: None,
         }
     }
 }

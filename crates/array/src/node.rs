@@ -2,6 +2,7 @@
 //! to the other.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
@@ -235,6 +236,16 @@ impl Node {
     /// Where `listener` is bound: its own address, with the port that port 0 became.
     pub fn bound(&self, listener: Address) -> Option<Address> {
         self.view().serving().ok()?.bound(listener)
+    }
+
+    /// Where metrics are to be served over TCP.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.settings.metrics
+    }
+
+    /// Records an event.
+    pub fn tell(&self, severity: Severity, words: impl Into<String>) {
+        self.events.record(severity, words);
     }
 
     /// Asks every reactor for a sign of life.

@@ -1,4 +1,4 @@
-//! The management socket's connections: so many at once, and none that is silent for ever.
+//! Connections of the management socket, and of whoever reads metrics: so many at once, and none that is silent for ever.
 
 use std::future::Future;
 use std::io;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use axum::extract::connect_info::Connected;
 use axum::serve::{IncomingStream, Listener};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep};
 
@@ -18,43 +18,60 @@ use tokio::time::{Instant, Sleep, sleep};
 #[derive(Clone, Debug)]
 pub struct Caller(pub String);
 
-impl Caller {
-    fn of(stream: &UnixStream) -> Self {
-        let Ok(peer) = stream.peer_cred() else { return Self("unknown".to_owned()) };
+/// A connection that tells who is at its other end.
+pub trait Peer {
+    fn caller(&self) -> Caller;
+}
+
+impl Peer for UnixStream {
+    fn caller(&self) -> Caller {
+        let Ok(peer) = self.peer_cred() else { return Caller("unknown".to_owned()) };
         let process = peer.pid().map_or_else(String::new, |pid| format!(", process {pid}"));
-        Self(format!("uid {}{process}", peer.uid()))
+        Caller(format!("uid {}{process}", peer.uid()))
     }
 }
 
-impl Connected<IncomingStream<'_, Bounded>> for Caller {
-    fn connect_info(stream: IncomingStream<'_, Bounded>) -> Self {
+impl Peer for TcpStream {
+    fn caller(&self) -> Caller {
+        Caller(self.peer_addr().map_or_else(|_| "unknown".to_owned(), |from| from.to_string()))
+    }
+}
+
+impl<L> Connected<IncomingStream<'_, Bounded<L>>> for Caller
+where
+    Bounded<L>: Listener<Addr = Self>,
+{
+    fn connect_info(stream: IncomingStream<'_, Bounded<L>>) -> Self {
         stream.remote_addr().clone()
     }
 }
 
 /// Accepts while fewer than so many are open.
-pub struct Bounded {
-    listener: UnixListener,
+pub struct Bounded<L> {
+    listener: L,
     places: Arc<Semaphore>,
     silence: Duration,
 }
 
 /// A connection, closed when nothing was received or sent for so long.
-pub struct Connection {
-    stream: UnixStream,
+pub struct Connection<S> {
+    stream: S,
     silence: Duration,
     until: Pin<Box<Sleep>>,
     _place: OwnedSemaphorePermit,
 }
 
-impl Bounded {
-    pub fn new(listener: UnixListener, most: usize, silence: Duration) -> Self {
+impl<L> Bounded<L> {
+    pub fn new(listener: L, most: usize, silence: Duration) -> Self {
         Self { listener, places: Arc::new(Semaphore::new(most)), silence }
     }
 }
 
-impl Listener for Bounded {
-    type Io = Connection;
+impl<L> Listener for Bounded<L>
+where
+    L: Listener<Io: Peer, Addr: std::fmt::Debug>,
+{
+    type Io = Connection<L::Io>;
     type Addr = Caller;
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
@@ -65,7 +82,7 @@ impl Listener for Bounded {
             }
         };
         let (stream, _) = Listener::accept(&mut self.listener).await;
-        let from = Caller::of(&stream);
+        let from = stream.caller();
         let (silence, until) = (self.silence, Box::pin(sleep(self.silence)));
         (Connection { stream, silence, until, _place: place }, from)
     }
@@ -75,7 +92,7 @@ impl Listener for Bounded {
     }
 }
 
-impl Connection {
+impl<S> Connection<S> {
     /// The end of its silence is later now.
     fn moved<T>(&mut self, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if result.is_ready() {
@@ -85,7 +102,7 @@ impl Connection {
     }
 }
 
-impl AsyncRead for Connection {
+impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -99,7 +116,7 @@ impl AsyncRead for Connection {
     }
 }
 
-impl AsyncWrite for Connection {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Connection<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -121,6 +138,7 @@ impl AsyncWrite for Connection {
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::UnixListener;
 
     use super::*;
 

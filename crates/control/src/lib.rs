@@ -6,6 +6,7 @@
 
 mod bounded;
 pub mod client;
+mod describe;
 mod extract;
 pub mod limits;
 mod metrics;
@@ -13,7 +14,7 @@ mod routes;
 pub mod server;
 
 pub use client::Client;
-pub use server::{Server, openapi};
+pub use server::{MetricsServer, Server, openapi};
 
 #[cfg(test)]
 mod tests;

@@ -16,6 +16,11 @@ pub const CONNECTIONS: usize = 256;
 /// How long one may be silent: longer than any request takes to be answered.
 pub const SILENCE: Duration = Duration::from_secs(600);
 
+/// Connections of readers of metrics open at once: scrapers are a few, and each scrape is one. More wait.
+pub const READERS: usize = 32;
+/// How long one of them may be silent: scrapers come again within a minute, or anew.
+pub const READER_SILENCE: Duration = Duration::from_secs(120);
+
 /// How long a request may wait for a job to end: less than a connection may be silent.
 pub const JOB_WAIT: Duration = Duration::from_secs(300);
 const _: () = assert!(JOB_WAIT.as_secs() < SILENCE.as_secs());

@@ -3,9 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use api::v1::{BudgetMetrics, Counters, Listener, Metrics, Pool, ReactorMetrics, Status, Volume};
+use api::v1::{
+    BudgetMetrics, Counters, Job, Listener, Metrics, NodeHealth, Pool, ReactorMetrics, Status,
+    Volume,
+};
 use api::value::AnaState;
 
+mod health;
 mod pools;
 pub mod scrape;
 
@@ -67,6 +71,8 @@ fn listeners(text: &mut Text, listeners: &[Listener]) {
 /// What the node says of itself.
 pub struct Documents {
     pub status: Status,
+    pub health: NodeHealth,
+    pub jobs: Vec<Job>,
     pub pools: Vec<Pool>,
     pub volumes: Vec<Volume>,
 }
@@ -78,8 +84,9 @@ pub fn text(documents: Option<&Documents>, metrics: &Metrics) -> String {
     let name = "flashloom_scrape_complete";
     text.family(name, "gauge", "0 when something did not answer in time, and is missing here.");
     text.sample(name, &vec![], u8::from(complete));
-    if let Some(Documents { status, pools, volumes }) = documents {
+    if let Some(Documents { status, health, jobs, pools, volumes }) = documents {
         node(&mut text, status);
+        health::text(&mut text, status, health, jobs);
         listeners(&mut text, &status.listeners);
         pools::text(&mut text, pools, volumes);
     }

@@ -16,17 +16,19 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router, routing};
-use serde::Deserialize;
-use utoipa::{IntoParams, OpenApi};
+use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::extract::{Answer, Document, Path, Query, Refusal, blocking};
 use crate::metrics::scrape::Scrapes;
 
+use lists::{ControllersAsked, EventsAsked, List, Page, part_of};
+
 mod configuration;
 mod drives;
 mod jobs;
+mod lists;
 mod pools;
 
 type Shared = State<Arc<Node>>;
@@ -79,15 +81,19 @@ pub fn api() -> OpenApiRouter<Arc<Node>> {
         .merge(configuration::api())
 }
 
+/// `/metrics` alone: it changes nothing, and is for whoever reaches it.
+pub fn metrics() -> Router<Arc<Node>> {
+    let scrapes = Scrapes::default();
+    Router::new()
+        .route("/metrics", routing::get(async move |node: Shared| scrapes.answer(node).await))
+}
+
 /// The description itself, and `/metrics`.
 pub fn plain(description: utoipa::openapi::OpenApi) -> Router<Arc<Node>> {
-    let scrapes = Scrapes::default();
     // Made once, and shared: each connection has its own routes.
     let description = Bytes::from(serde_json::to_vec(&description).unwrap_or_default());
     let described = async move || ([(CONTENT_TYPE, "application/json")], description.clone());
-    Router::new()
-        .route("/openapi.json", routing::get(described))
-        .route("/metrics", routing::get(async move |node: Shared| scrapes.answer(node).await))
+    metrics().route("/openapi.json", routing::get(described))
 }
 
 pub async fn unknown() -> Refusal {
@@ -156,19 +162,15 @@ async fn health(State(node): Shared) -> Answer<Json<NodeHealth>> {
     blocking(move || node.health()).await.map(Json)
 }
 
-#[derive(Deserialize, IntoParams)]
-struct Since {
-    /// Lowest id wanted.
-    #[serde(default)]
-    from: u64,
-}
-
 #[utoipa::path(
-    get, path = "/v1/events", tag = "node", params(Since),
+    get, path = "/v1/events", tag = "node", params(EventsAsked),
     responses((status = 200, body = Vec<Event>))
 )]
-async fn events(State(node): Shared, Query(since): Query<Since>) -> Json<Vec<Event>> {
-    Json(node.events(since.from))
+async fn events(State(node): Shared, Query(asked): Query<EventsAsked>) -> List<Event> {
+    let EventsAsked { from, severity, limit } = asked;
+    let mut events = node.events(from);
+    events.retain(|event| severity.is_none_or(|least| event.severity >= least));
+    part_of(events, 0, limit)
 }
 
 #[utoipa::path(get, path = "/v1/counters", tag = "node", responses((status = 200, body = Metrics)))]
@@ -177,18 +179,29 @@ async fn counters(State(node): Shared) -> Answer<Json<Metrics>> {
 }
 
 #[utoipa::path(
-    get, path = "/v1/controllers", tag = "host", responses((status = 200, body = Vec<Controller>))
+    get, path = "/v1/controllers", tag = "host", params(ControllersAsked),
+    responses((status = 200, body = Vec<Controller>))
 )]
-async fn controllers(State(node): Shared) -> Answer<Json<Vec<Controller>>> {
-    blocking(move || node.controllers()).await.map(Json)
+async fn controllers(
+    State(node): Shared,
+    Query(asked): Query<ControllersAsked>,
+) -> Answer<List<Controller>> {
+    let ControllersAsked { subsystem, host, offset, limit } = asked;
+    let mut all = blocking(move || node.controllers()).await?;
+    all.retain(|one| subsystem.as_ref().is_none_or(|nqn| one.subsystem == *nqn));
+    all.retain(|one| host.as_ref().is_none_or(|nqn| one.host == *nqn));
+    Ok(part_of(all, offset, limit))
 }
 
 #[utoipa::path(
-    get, path = "/v1/subsystems", tag = "subsystem",
+    get, path = "/v1/subsystems", tag = "subsystem", params(Page),
     responses((status = 200, body = Vec<Subsystem>))
 )]
-async fn list_subsystems(State(node): Shared) -> Answer<Json<Vec<Subsystem>>> {
-    blocking(move || node.subsystems()).await.map(Json)
+async fn list_subsystems(
+    State(node): Shared,
+    Query(Page { offset, limit }): Query<Page>,
+) -> Answer<List<Subsystem>> {
+    Ok(part_of(blocking(move || node.subsystems()).await?, offset, limit))
 }
 
 #[utoipa::path(
@@ -243,15 +256,17 @@ async fn remove_subsystem(
 }
 
 #[utoipa::path(
-    get, path = "/v1/subsystems/{nqn}/namespaces", tag = "namespace", params(("nqn" = Nqn, Path)),
+    get, path = "/v1/subsystems/{nqn}/namespaces", tag = "namespace",
+    params(("nqn" = Nqn, Path), Page),
     responses((status = 200, body = Vec<Namespace>), (status = 404, body = Problem))
 )]
 async fn list_namespaces(
     State(node): Shared,
     Path(nqn): Path<String>,
-) -> Answer<Json<Vec<Namespace>>> {
+    Query(Page { offset, limit }): Query<Page>,
+) -> Answer<List<Namespace>> {
     let nqn = part(&nqn)?;
-    Ok(Json(blocking(move || node.subsystem(&nqn)).await?.namespaces))
+    Ok(part_of(blocking(move || node.subsystem(&nqn)).await?.namespaces, offset, limit))
 }
 
 #[utoipa::path(

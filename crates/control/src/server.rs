@@ -3,6 +3,7 @@
 use std::fs;
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,13 +11,13 @@ use std::sync::Arc;
 use array::node::Node;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use tokio::net::UnixListener;
+use tokio::net::{TcpListener, UnixListener};
 use utoipa::openapi::OpenApi;
 
 use crate::bounded::{Bounded, Caller};
-use crate::extract;
-use crate::limits::{CONNECTIONS, REQUEST_BYTES, SILENCE};
+use crate::limits::{CONNECTIONS, READER_SILENCE, READERS, REQUEST_BYTES, SILENCE};
 use crate::routes;
+use crate::{describe, extract};
 
 /// The management socket, bound and ready to be served.
 #[derive(Debug)]
@@ -25,16 +26,48 @@ pub struct Server {
     path: PathBuf,
 }
 
+/// A socket for readers of metrics, bound and ready to be served.
+#[derive(Debug)]
+pub struct MetricsServer(TcpListener);
+
+impl MetricsServer {
+    /// Binds `address`.
+    ///
+    /// # Errors
+    /// When it cannot be had.
+    pub async fn bind(address: SocketAddr) -> io::Result<Self> {
+        TcpListener::bind(address).await.map(Self)
+    }
+
+    /// Where it is bound: port 0 has become one.
+    ///
+    /// # Errors
+    /// As getsockname(2).
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
+    }
+
+    /// Serves `/metrics` and nothing else, for ever.
+    ///
+    /// # Errors
+    /// When the socket fails.
+    pub async fn serve(self, node: Arc<Node>) -> io::Result<()> {
+        let listener = Bounded::new(self.0, READERS, READER_SILENCE);
+        let routes = routes::metrics().fallback(routes::unknown).with_state(node);
+        axum::serve(listener, routes.into_make_service_with_connect_info::<Caller>()).await
+    }
+}
+
 /// The description of the API, generated from the code.
 pub fn openapi() -> OpenApi {
-    routes::api().into_openapi()
+    describe::complete(routes::api().into_openapi())
 }
 
 /// The routes over `node`.
 pub(crate) fn router(node: Arc<Node>) -> Router {
     let (router, description) = routes::api().split_for_parts();
     router
-        .merge(routes::plain(description))
+        .merge(routes::plain(describe::complete(description)))
         .fallback(routes::unknown)
         .method_not_allowed_fallback(routes::wrong_method)
         .layer(DefaultBodyLimit::max(REQUEST_BYTES))

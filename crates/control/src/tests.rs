@@ -270,6 +270,31 @@ fn documents_that_do_not_fit_are_refused_with_the_reason() {
     });
 }
 
+#[test]
+fn lists_are_answered_in_parts() {
+    let dir = tempfile::tempdir().unwrap();
+    with_node(dir.path(), async |client: Client| {
+        for name in ["a", "b", "c"] {
+            client.add_subsystem(&new_subsystem(name)).await.unwrap();
+        }
+        let socket = dir.path().join("api.sock");
+        let get = async |path: &str| {
+            let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+            raw(&socket, &request).await
+        };
+        let page = get("/v1/subsystems?offset=1&limit=1").await;
+        assert!(page.contains("x-total-count: 3") && page.contains("flashloom:b\""), "{page}");
+        assert!(!page.contains("flashloom:a\"") && !page.contains("flashloom:c\""), "{page}");
+        let events = get("/v1/events?severity=warning&limit=1").await;
+        assert!(events.contains("x-total-count: 0") && events.ends_with("[]"), "{events}");
+        for path in ["/v1/volumes?pool=fast", "/v1/jobs?state=done", "/v1/controllers?host=h"] {
+            assert!(get(path).await.contains("x-total-count: 0"), "{path}");
+        }
+        let wrong = get("/v1/jobs?state=lost").await;
+        assert!(wrong.starts_with("HTTP/1.1 400") && wrong.contains("question mark"), "{wrong}");
+    });
+}
+
 /// RFC 7240, 4.3: a caller who waits is answered as without a job, unless it takes longer.
 #[test]
 fn a_job_that_is_over_in_time_is_answered_with_what_came_of_it() {
@@ -315,7 +340,7 @@ fn the_description_is_whole() {
     let text = serde_json::to_value(openapi()).unwrap();
     assert!(text["openapi"].as_str().unwrap().starts_with("3.1"));
     let paths = text["paths"].as_object().unwrap();
-    assert_eq!(paths.len(), 35, "{:?}", paths.keys());
+    assert_eq!(paths.len(), 37, "{:?}", paths.keys());
     // Every reference leads somewhere.
     let whole = text.to_string();
     for part in whole.split("\"$ref\":\"#").skip(1) {
@@ -327,7 +352,13 @@ fn the_description_is_whole() {
     for (path, item) in paths {
         for (method, operation) in item.as_object().unwrap() {
             assert!(names.insert(operation["operationId"].to_string()), "{method} {path}");
-            assert!(!operation["responses"].as_object().unwrap().is_empty(), "{method} {path}");
+            assert!(!operation["summary"].as_str().unwrap().is_empty(), "{method} {path}");
+            let answers = operation["responses"].as_object().unwrap();
+            assert!(!answers.is_empty(), "{method} {path}");
+            for (status, answer) in answers {
+                let what = answer["description"].as_str();
+                assert!(what.is_some_and(|what| !what.is_empty()), "{method} {path} {status}");
+            }
         }
     }
 }

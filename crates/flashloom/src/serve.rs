@@ -23,7 +23,7 @@ use crate::exit::{Exit, Failure, Outcome};
 use crate::log;
 use crate::manage::absolute;
 use crate::output::{emit, json};
-use crate::service::{Asked, Signals, notify, out_of_patience, watch, watchdog};
+use crate::service::{Asked, Signals, notify, out_of_patience, serve_metrics, watch, watchdog};
 
 /// Port of NVMe/TCP, where an ad hoc target listens unless told otherwise.
 const PORT: u16 = 4420;
@@ -109,6 +109,7 @@ where
     let server = tokio::spawn(server.serve(Arc::clone(&node), ended));
     let watchdog = tokio::spawn(watchdog(Arc::clone(&node)));
     let space = tokio::spawn(watch(Arc::clone(&node)));
+    let metrics = tokio::spawn(serve_metrics(Arc::clone(&node)));
     // Pools that lack something are not waited for, and hosts and the management socket wait for none.
     let settling = Arc::clone(&node);
     let settle = move || settling.wait_for_openings(READY_PATIENCE);
@@ -118,6 +119,7 @@ where
     notify(&[NotifyState::Stopping]);
     watchdog.abort();
     space.abort();
+    metrics.abort();
     drop(end);
     // Hosts are let go while the last requests are answered.
     let stopping = Arc::clone(&node);

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::v1::Severity;
 use array::limits::{SILENCE, STOP};
 use array::node::Node;
+use control::MetricsServer;
 use sd_notify::NotifyState;
 use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -84,6 +86,41 @@ pub async fn watchdog(node: Arc<Node>) {
         }
         tokio::time::sleep(period).await;
     }
+}
+
+/// Serves metrics over TCP, where the configuration says so. An address that is not there is waited for.
+pub async fn serve_metrics(node: Arc<Node>) {
+    let Some(address) = node.metrics_address() else { return };
+    let mut was_told = false;
+    let server = loop {
+        match MetricsServer::bind(address).await {
+            Ok(server) => break server,
+            Err(error) if !was_told => {
+                let words = format!("metrics cannot be served on {address} yet: {error}");
+                tell(&node, Severity::Error, words).await;
+                was_told = true;
+            }
+            Err(_) => {}
+        }
+        tokio::time::sleep(array::limits::SPACE).await;
+    };
+    let bound = server.local_addr().unwrap_or(address);
+    let (severity, who) = match bound.ip().is_loopback() {
+        true => (Severity::Info, ""),
+        false => {
+            (Severity::Warning, ", for whoever reaches it: names of hosts and volumes are in it")
+        }
+    };
+    tell(&node, severity, format!("metrics are served on http://{bound}/metrics{who}")).await;
+    if let Err(error) = server.serve(Arc::clone(&node)).await {
+        tell(&node, Severity::Error, format!("metrics are no longer served: {error}")).await;
+    }
+}
+
+/// Records an event, which may wait for the state directory.
+async fn tell(node: &Arc<Node>, severity: Severity, words: String) {
+    let node = Arc::clone(node);
+    let _ = tokio::task::spawn_blocking(move || node.tell(severity, words)).await;
 }
 
 /// Waits for a sign of life of every reactor; false when one has ended.

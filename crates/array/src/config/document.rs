@@ -14,6 +14,8 @@ pub struct Document {
     #[serde(default)]
     pub drives: Drives,
     #[serde(default)]
+    pub metrics: Metrics,
+    #[serde(default)]
     pub listener: Vec<Listener>,
     #[serde(default)]
     pub subsystem: Vec<Subsystem>,
@@ -60,6 +62,13 @@ pub struct Serving {
 pub struct Drives {
     pub answer_within: Option<Spanned<u64>>,
     pub space_within: Option<Spanned<u64>>,
+}
+
+/// `[metrics]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Metrics {
+    pub listen: Option<Spanned<String>>,
 }
 
 /// `[[listener]]`

@@ -2,6 +2,7 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -15,7 +16,7 @@ use target::limits::{ADDRESS_CONTROLLERS_MAX, QUEUE_ENTRIES_MAX};
 use toml::Spanned;
 use uuid::Uuid;
 
-use super::document::{Document, Drives, Listener, Namespace, Node, Serving, Subsystem};
+use super::document::{Document, Drives, Listener, Metrics, Namespace, Node, Serving, Subsystem};
 use super::{Bounds, Config, Fault, Faults, Settings};
 use crate::cpus;
 use crate::desired::{self, Desired, ListenerDef, NamespaceDef, SubsystemDef};
@@ -149,6 +150,7 @@ impl Reader<'_> {
             strict_host_names: node.strict_host_names,
             bounds: self.bounds(&document.serving),
             deadline: self.deadline(&document.drives),
+            metrics: self.metrics(&document.metrics),
         }
     }
 
@@ -181,6 +183,20 @@ impl Reader<'_> {
         let (asked, range) = (&serving.queue_entries, (QUEUE_ENTRIES_LEAST, QUEUE_ENTRIES_MAX));
         take(asked, range, "entries of queues", &mut bounds.queue_entries);
         bounds
+    }
+
+    /// Where metrics are served: a port alone is on this machine's own address only.
+    fn metrics(&mut self, metrics: &Metrics) -> Option<SocketAddr> {
+        let text = metrics.listen.as_ref()?;
+        let port = text.get_ref().parse().map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        let address = port.or_else(|_| text.get_ref().parse()).map_err(|_| {
+            Refused::new(
+                format!("\"{}\" is no address to serve metrics on", text.get_ref()),
+                "write a port for this machine alone, or IP:PORT for who reaches that, such as \"9464\" or \
+                 \"192.0.2.10:9464\"",
+            )
+        });
+        self.checked(text, address)
     }
 
     fn deadline(&mut self, drives: &Drives) -> Deadline {

@@ -103,13 +103,28 @@ fn a_listener_has_an_ana_state() {
 }
 
 #[test]
+fn metrics_are_for_this_machine_unless_more_is_said() {
+    let listen = |text: &str| {
+        let text = format!("[metrics]\nlisten = \"{text}\"\n");
+        parse(Path::new("f.toml"), &text).map(|config| config.settings.metrics.unwrap().to_string())
+    };
+    assert_eq!(listen("9464").unwrap(), "127.0.0.1:9464");
+    assert_eq!(listen("192.0.2.1:9464").unwrap(), "192.0.2.1:9464");
+    assert_eq!(listen("[::1]:9464").unwrap(), "[::1]:9464");
+    for wrong in ["192.0.2.1", "host:9464", "99999", ""] {
+        assert!(listen(wrong).unwrap_err().to_string().contains("no address to serve metrics on"));
+    }
+    assert_eq!(parse(Path::new("f.toml"), "").unwrap().settings.metrics, None);
+}
+
+#[test]
 fn a_misspelt_key_is_shown_with_the_one_meant() {
     assert_eq!(
         refused("[[listener]]\nadress = \"10.0.0.1\"\n"),
         "f.toml:2:1: unknown field `adress`, expected one of `address`, `advertise`, \
          `discovery-only`, `ana`\n 2 | adress = \"10.0.0.1\"\n   | ^^^^^^\n   = did you mean `address`?"
     );
-    let tables = "= this table has node, serving, drives, listener, subsystem, referral";
+    let tables = "= this table has node, serving, drives, metrics, listener, subsystem, referral";
     assert!(refused("[[volume]]\n").ends_with(tables));
 }
 

@@ -59,8 +59,7 @@ impl Node {
         self.finish_change();
         result?;
         if settings != self.settings {
-            let words =
-                "what changed under [node], [serving] and [drives] takes effect at the next start";
+            let words = "what changed under [node], [serving], [drives] and [metrics] takes effect at the next start";
             self.events.record(Severity::Warning, words);
         }
         Ok(())

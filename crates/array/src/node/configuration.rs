@@ -68,7 +68,7 @@ impl Node {
         result?;
         self.events.record(Severity::Info, format!("configuration {name} imported"));
         if settings != Settings::default() {
-            let words = "[node], [serving] and [drives] of what was imported are not taken: they are for \
+            let words = "[node], [serving], [drives] and [metrics] of what was imported are not taken: they are for \
                          `flashloom serve --config`";
             self.events.record(Severity::Warning, words);
         }

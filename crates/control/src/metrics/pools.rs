@@ -123,6 +123,13 @@ fn drives(text: &mut Text, pools: &[Pool]) {
     let name = "flashloom_drive_online";
     text.family(name, "gauge", "Whether a drive of a pool works, 0 or 1.");
     let all = || open(pools).flat_map(|(_, status)| &status.drives);
+    // Of a pool that is not open no drive works, as far as anybody knows: what alerts on it must not vanish.
+    for pool in pools.iter().filter(|pool| pool.status.is_none()) {
+        for index in 0..pool.paths.len() {
+            let index = index.to_string();
+            text.sample(name, &vec![("pool", pool.name.as_str()), ("drive", &index)], 0);
+        }
+    }
     for drive in all() {
         let online = u8::from(drive.health == DriveHealth::Online);
         let index = drive.index.to_string();

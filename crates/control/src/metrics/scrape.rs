@@ -40,8 +40,9 @@ impl Scrapes {
         let Ok(turn) = Arc::clone(&self.asking).acquire_owned().await else { return Ok(None) };
         let ask = move || {
             let _turn = turn;
-            let (status, pools) = (node.status()?, node.pools()?);
-            Ok(Some(Documents { status, pools, volumes: node.volumes()? }))
+            let (status, health, jobs) = (node.status()?, node.health()?, node.jobs());
+            let (pools, volumes) = (node.pools()?, node.volumes()?);
+            Ok(Some(Documents { status, health, jobs, pools, volumes }))
         };
         blocking(ask).await
     }

@@ -16,6 +16,7 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::lists::{JobsAsked, List, part_of};
 use super::{Shared, number};
 use crate::extract::{Answer, Asked, Path, Query, Refusal, blocking};
 use crate::limits::JOB_WAIT;
@@ -65,9 +66,16 @@ fn id_part(text: &str) -> Answer<u64> {
 }
 
 /// The jobs that are under way, and the latest that are over.
-#[utoipa::path(get, path = "/v1/jobs", tag = "job", responses((status = 200, body = Vec<Job>)))]
-async fn list_jobs(State(node): Shared) -> Json<Vec<Job>> {
-    Json(node.jobs())
+#[utoipa::path(
+    get, path = "/v1/jobs", tag = "job", params(JobsAsked),
+    responses((status = 200, body = Vec<Job>))
+)]
+async fn list_jobs(State(node): Shared, Query(asked): Query<JobsAsked>) -> List<Job> {
+    let JobsAsked { state, target, offset, limit } = asked;
+    let mut all = node.jobs();
+    all.retain(|job| state.is_none_or(|state| job.state == state));
+    all.retain(|job| target.as_ref().is_none_or(|target| job.target == *target));
+    part_of(all, offset, limit)
 }
 
 #[derive(Deserialize, IntoParams)]

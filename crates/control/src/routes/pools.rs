@@ -6,7 +6,7 @@ use api::v1::{
     Changed, Consent, FoundPool, Job, LogMove, LogMoved, Losses, NewMapping, NewPool, NewVolume,
     Pool, PoolImport, Problem, Volume, VolumeChange,
 };
-use api::value::{Name, VolumePath};
+use api::value::{Name, Nqn, VolumePath};
 use array::jobs::Work;
 use array::node::Node;
 use axum::Json;
@@ -17,6 +17,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::jobs::answer;
+use super::lists::{List, VolumesAsked, part_of};
 use super::{Shared, part, removed};
 use crate::extract::{Answer, Asked, Document, Path, Query, blocking};
 
@@ -142,10 +143,21 @@ async fn move_log(
 }
 
 #[utoipa::path(
-    get, path = "/v1/volumes", tag = "volume", responses((status = 200, body = Vec<Volume>))
+    get, path = "/v1/volumes", tag = "volume", params(VolumesAsked),
+    responses((status = 200, body = Vec<Volume>))
 )]
-async fn list_all_volumes(State(node): Shared) -> Answer<Json<Vec<Volume>>> {
-    blocking(move || node.volumes()).await.map(Json)
+async fn list_all_volumes(
+    State(node): Shared,
+    Query(asked): Query<VolumesAsked>,
+) -> Answer<List<Volume>> {
+    let VolumesAsked { pool, subsystem, offset, limit } = asked;
+    let mut all = blocking(move || node.volumes()).await?;
+    let is_in = |volume: &Volume, nqn: &Nqn| {
+        volume.mapping.as_ref().is_some_and(|mapping| mapping.subsystem == *nqn)
+    };
+    all.retain(|volume| pool.as_ref().is_none_or(|pool| volume.name.pool == *pool));
+    all.retain(|volume| subsystem.as_ref().is_none_or(|nqn| is_in(volume, nqn)));
+    Ok(part_of(all, offset, limit))
 }
 
 #[utoipa::path(

@@ -25,7 +25,7 @@ Examples:
   flashloom config export --id 3
 
 Pools and volumes are on their drives, and not a part of it; what volumes are mapped as is. Settings of the node
-([node], [serving], [drives]) are in the file that `serve --config` reads.")]
+([node], [serving], [drives], [metrics]) are in the file that `serve --config` reads.")]
     Export {
         /// What was served before: its number in the history.
         #[arg(long, value_name = "ID")]

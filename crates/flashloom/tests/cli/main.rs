@@ -17,6 +17,7 @@ mod crash;
 mod dump;
 mod ends;
 mod guards;
+mod health;
 mod images;
 mod jobs;
 mod kills;
@@ -80,6 +81,7 @@ impl Daemon {
 
     /// Likewise, with a command of one's own.
     fn run(command: &mut Command, arguments: &str) -> Self {
+        let command = command.stdin(Stdio::null());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut announced = Vec::new();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();

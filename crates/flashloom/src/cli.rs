@@ -106,7 +106,7 @@ pub enum Output {
 pub enum Command {
     /// Serve drives or memory over NVMe/TCP until stopped.
     Serve(ServeArgs),
-    /// Show it working: a thin volume on six files (RAID 6), a verified load through the wire.
+    /// Show it working: a verified load on six files, under which its daemon is killed and drives are taken away.
     Demo(DemoArgs),
     /// Measure a namespace from user space; the result reads like fio's.
     Bench(Box<bench::BenchArgs>),

@@ -179,7 +179,7 @@ fn block_size(text: &str) -> Result<u32, String> {
     Ok(bytes)
 }
 
-/// Show it working: a thin volume on six files (RAID 6), a verified load through the wire, a result table.
+/// Show it working: a verified load on six files (RAID 6), under which its daemon is killed and drives are taken away.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -202,7 +202,7 @@ pub struct DemoArgs {
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = value::<Size>)]
     pub size: Size,
 
-    /// How long to run the load.
+    /// How long to run the load before each thing that happens to it; four times as long in all.
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub seconds: u64,
 

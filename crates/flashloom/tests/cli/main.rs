@@ -314,7 +314,7 @@ fn a_configuration_is_taken_whole_or_not_at_all() {
 }
 
 #[test]
-fn the_demo_shows_a_verified_load_and_ends() {
+fn the_demo_loses_nothing_while_its_daemon_is_killed_and_drives_go() {
     let dir = tempfile::tempdir().unwrap();
     let demo = format!(
         "demo --once --seconds 1 --size 256MiB --dir {} --listen 127.0.0.1:{}",
@@ -324,7 +324,19 @@ fn the_demo_shows_a_verified_load_and_ends() {
     let output = run(dir.path(), &demo);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    for words in ["p99.99 us", "random 4k", "sequential 128k", "nvme discover", "nvme connect"] {
+    for words in [
+        "p99.99 us",
+        "random 4k",
+        "sequential 128k",
+        "nvme discover",
+        "nvme connect",
+        "was killed (kill -9), and serves again after",
+        "two of the six drives are gone: it serves without them",
+        "have what they missed",
+        " 0 of them failed",
+        " 0 blocks lost or wrong",
+        "hosts waited ",
+    ] {
         assert!(text.contains(words), "{words}\n{text}");
     }
     assert!(dir.path().join("data/drive5.img").exists());

@@ -183,6 +183,10 @@ impl Shelf {
         }
         self.note(format!("drive {n} goes ({how})"));
         self.coming.remove(&n);
+        self.goes_out(n);
+    }
+
+    fn goes_out(&self, n: usize) {
         let mut truth = self.truth.borrow_mut();
         truth.out.insert(n);
         truth.sick.insert(n);
@@ -191,10 +195,7 @@ impl Shelf {
     /// An operator takes a drive out that works.
     async fn take_out(&mut self, n: usize) {
         // Whatever is answered, the labels may say so.
-        let mut truth = self.truth.borrow_mut();
-        truth.out.insert(n);
-        truth.sick.insert(n);
-        drop(truth);
+        self.goes_out(n);
         self.coming.remove(&n);
         let index = stdx::num::u16_of(n);
         let taken = self.pool.fail_drive(index).await.map_err(|error| error.to_string());
@@ -209,10 +210,8 @@ impl Shelf {
             let options = SimulatedOptions { capacity, ..Default::default() };
             drive.restore(&Simulated::new(options).contents());
         }
-        let mut truth = self.truth.borrow_mut();
-        truth.replaced.insert(n);
-        truth.fresh.insert(n);
-        drop(truth);
+        self.truth.borrow_mut().replaced.insert(n);
+        self.truth.borrow_mut().fresh.insert(n);
         self.identity += 1;
         let (index, id) = (stdx::num::u16_of(n), self.identity.to_le_bytes());
         let put = self.pool.replace_drive(index, Arc::new(Drive::Simulated(drive)), id).await;

@@ -21,7 +21,7 @@ pub enum ConfigVerb {
     /// Print a configuration file that asks for what is served.
     #[command(after_long_help = "\
 Examples:
-  flashloom config export > /etc/flashloom/flashloom.toml
+  flashloom config export
   flashloom config export --id 3
 
 Pools and volumes are on their drives, and not a part of it; what volumes are mapped as is. Settings of the node
@@ -36,7 +36,7 @@ Pools and volumes are on their drives, and not a part of it; what volumes are ma
 Examples:
   flashloom config import saved.toml --dry-run
   flashloom config import saved.toml
-  flashloom config export | ssh other flashloom config import - --yes")]
+  flashloom config import - --yes")]
     Import {
         /// The file; - reads standard input.
         file: PathBuf,

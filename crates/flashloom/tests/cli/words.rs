@@ -27,7 +27,7 @@ fn errors_are_json_where_json_is_asked_for() {
         ("namespace remove 1", "failed"),
         ("namespace add drive:/nowhere/drive", "invalid"),
         ("subsystem add nqn.2026-11.io.flashloom:default", "conflict"),
-        ("drive show none 0", "failed"),
+        ("drive show none/0", "not-found"),
     ] {
         let (code, said) = problem(dir, what);
         assert_eq!((code, &said["kind"]), (1, &kind.into()), "{what}: {said}");

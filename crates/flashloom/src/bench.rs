@@ -239,7 +239,7 @@ fn costs(report: &Report) -> String {
 }
 
 /// Nanoseconds as microseconds with one decimal.
-fn micros(nanos: u64) -> String {
+pub fn micros(nanos: u64) -> String {
     format!("{}.{}", nanos / 1000, nanos % 1000 / 100)
 }
 

@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use api::value::Size;
+use comfy_table::Table;
 use load::{Direction, Job, Limit, Pattern, Plan, Report, Sizes, Target, Verify};
 
-use crate::bench::{judge, result_table};
+use crate::bench::{judge, micros};
 use crate::cli::{DEFAULT_NQN, DemoArgs, Global, Output};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::log::{self, Format};
-use crate::output::{emit, json};
+use crate::output::{emit, json, table};
 use crate::service::Signals;
 
 mod stage;
@@ -86,7 +87,7 @@ async fn show(global: &Global, args: &DemoArgs) -> Outcome<(Daemon, PathBuf)> {
         Output::Table => {
             emit(&format!(
                 "\n{}\n{}\n\n{}",
-                result_table(&report),
+                load_table(&report),
                 sums(&report, &checked),
                 next(&stage)
             ))?;
@@ -150,6 +151,29 @@ impl Teller {
 
 fn quietly(plan: &Plan) -> Outcome<Report> {
     Ok(load::run(plan, &mut |_| ControlFlow::Continue(()))?)
+}
+
+/// What the load did, no wider than a hundred columns.
+fn load_table(report: &Report) -> Table {
+    let header = ["load", "", "IOPS", "MB/s", "p50 us", "p99 us", "failed", "verified"];
+    let mut table = table(&header, &[2, 3, 4, 5, 6, 7]);
+    for job in &report.jobs {
+        let verified = job.flashloom.verify.as_ref().map_or(0, |verify| verify.verified_bytes);
+        for (name, direction) in load::export::directions(job) {
+            let percentile = |percent| micros(direction.clat_ns.percentile(percent).unwrap_or(0));
+            table.add_row([
+                job.jobname.clone(),
+                name.to_owned(),
+                format!("{:.0}", direction.iops),
+                (direction.bw_bytes / 1_000_000).to_string(),
+                percentile(50.0),
+                percentile(99.0),
+                job.total_err.to_string(),
+                Size::new(verified).to_string(),
+            ]);
+        }
+    }
+    table
 }
 
 /// What came of it.

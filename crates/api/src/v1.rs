@@ -23,8 +23,8 @@ pub use node::{
 };
 pub use pool::{
     Drive, DriveCounters, DriveHealth, DriveRejoin, DriveReplacement, FoundDrive, FoundPool,
-    LogMove, LogMoved, NewPool, Pool, PoolHealth, PoolImport, PoolLog, PoolSpace, PoolStatus, Raid,
-    SegmentCounts,
+    LogMove, LogMoved, NewDrives, NewPool, Pool, PoolHealth, PoolImport, PoolLog, PoolSpace,
+    PoolStatus, Raid, Rebuild, RebuildLimit, SegmentCounts,
 };
 pub use problem::{Kind, Problem};
 pub use subsystem::{

@@ -10,7 +10,7 @@ use media::drive::Deadline;
 use target::limits::{HOST_CONTROLLERS, QUEUE_ENTRIES_MAX};
 
 use crate::desired::Desired;
-use crate::limits::{CONFIG_BYTES, CONNECTIONS, WAIT_FOR_DRIVES};
+use crate::limits::{CONFIG_BYTES, CONNECTIONS, REBUILD_AFTER, WAIT_FOR_DRIVES};
 use crate::space::Thresholds;
 
 mod document;
@@ -35,6 +35,8 @@ pub struct Settings {
     pub space: Thresholds,
     /// How long pools that lack drives are waited for before they are opened without them.
     pub wait_for_drives: Duration,
+    /// How long a drive is gone before what it had is rebuilt on the others; `None` for never by itself.
+    pub rebuild_after: Option<Duration>,
     /// Folders in which drives are searched for, beside where they were and where the system names them.
     pub drive_folders: Vec<PathBuf>,
     /// Drives of pools are not told of the space that becomes free.
@@ -78,6 +80,7 @@ impl Default for Settings {
             spin: None,
             space: Thresholds::default(),
             wait_for_drives: WAIT_FOR_DRIVES,
+            rebuild_after: Some(REBUILD_AFTER),
             drive_folders: Vec::new(),
             keeps_free_space: false,
             strict_host_names: false,

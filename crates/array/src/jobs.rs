@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use api::v1::{
     Consent, DriveReplacement, Job, JobBytes, JobKind, JobProgress, JobState, Kind, LogMove,
-    LogMoved, NewPool, NewVolume, PoolImport, VolumeChange,
+    LogMoved, NewDrives, NewPool, NewVolume, PoolImport, RebuildLimit, VolumeChange,
 };
 use api::value::{Name, PoolDrive, VolumePath};
 use serde::{Deserialize, Serialize};
@@ -26,6 +26,9 @@ pub enum Work {
     ImportPool(PoolImport),
     ExportPool(Name),
     MoveLog(Name, LogMove),
+    AddDrives(Name, NewDrives),
+    Rebuild(Name, RebuildLimit),
+    EvacuateDrive(PoolDrive, RebuildLimit),
     FailDrive(PoolDrive),
     RejoinDrive(PoolDrive),
     ReplaceDrive(PoolDrive, DriveReplacement),
@@ -41,6 +44,9 @@ impl Work {
             Self::ImportPool(_) => JobKind::PoolImport,
             Self::ExportPool(_) => JobKind::PoolExport,
             Self::MoveLog(..) => JobKind::LogMove,
+            Self::AddDrives(..) => JobKind::DriveAdd,
+            Self::Rebuild(..) => JobKind::PoolRebuild,
+            Self::EvacuateDrive(..) => JobKind::DriveEvacuate,
             Self::FailDrive(_) => JobKind::DriveFail,
             Self::RejoinDrive(_) => JobKind::DriveRejoin,
             Self::ReplaceDrive(..) => JobKind::DriveReplace,
@@ -57,10 +63,14 @@ impl Work {
             Self::ImportPool(from) => {
                 from.name.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string)
             }
-            Self::ExportPool(name) | Self::MoveLog(name, _) => name.to_string(),
-            Self::FailDrive(of) | Self::RejoinDrive(of) | Self::ReplaceDrive(of, _) => {
-                of.to_string()
-            }
+            Self::ExportPool(name)
+            | Self::MoveLog(name, _)
+            | Self::AddDrives(name, _)
+            | Self::Rebuild(name, _) => name.to_string(),
+            Self::FailDrive(of)
+            | Self::RejoinDrive(of)
+            | Self::ReplaceDrive(of, _)
+            | Self::EvacuateDrive(of, _) => of.to_string(),
             Self::CreateVolume(pool, new) => format!("{pool}/{}", new.name),
             Self::ChangeVolume(path, ..) | Self::DeleteVolume(path, _) => path.to_string(),
         }

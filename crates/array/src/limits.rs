@@ -90,6 +90,11 @@ pub const RETURN_PAUSE_MAX: Duration = Duration::from_secs(600);
 /// How often it is looked whether anything still uses the drives of a pool that is about to be opened again: what does
 /// so ends within milliseconds, mostly.
 pub const REST_LOOK: Duration = Duration::from_millis(20);
+/// How long a drive is gone before what it had is rebuilt on the others, unless told otherwise: one that is pulled by
+/// mistake, or starts anew, is back by then, and needs what it missed only.
+pub const REBUILD_AFTER: Duration = Duration::from_secs(600);
+/// A week.
+pub const REBUILD_SECONDS_MAX: u64 = 7 * 24 * 3600;
 /// How often it is looked how far a drive is that is made whole.
 pub const DRIVE_LOOK: Duration = Duration::from_millis(200);
 /// How often drives that a pool lacks are looked for at all places, although nothing new is seen there.

@@ -34,6 +34,7 @@ mod move_log;
 mod opening;
 mod owner;
 mod pools;
+mod rebuild;
 mod reopening;
 mod space;
 mod turns;

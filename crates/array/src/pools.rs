@@ -231,15 +231,20 @@ impl Pools {
         Ok(Search::new(name.clone(), pool, def, folders, Away::default()))
     }
 
-    /// A drive is at another path from now on. Gives the one where it was.
+    /// A drive is at another path from now on, at none if it did not come. Gives the one where it was, which is empty
+    /// for one that is new.
     ///
     /// # Errors
-    /// `NotFound` without such a pool or drive.
+    /// `NotFound` without such a pool.
     pub fn place_drive(&mut self, of: &PoolDrive, path: PathBuf) -> Result<PathBuf> {
         let known = self.known.get_mut(&of.pool).ok_or_else(|| no_pool(&of.pool))?;
-        let place = known.def.drives.get_mut(usize::from(of.index));
-        let place = place.ok_or_else(|| no_drive(of))?;
-        Ok(std::mem::replace(place, path))
+        let (place, drives) = (usize::from(of.index), &mut known.def.drives);
+        drives.resize(drives.len().max(place + 1), PathBuf::new());
+        let before = std::mem::replace(&mut drives[place], path);
+        while drives.last().is_some_and(|path| path.as_os_str().is_empty()) {
+            drives.pop();
+        }
+        Ok(before)
     }
 
     /// Takes what came of a search; whether drives are elsewhere now.

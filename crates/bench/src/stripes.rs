@@ -53,6 +53,7 @@ impl Rig {
         let capacity = (aus + 1) * (AU + u64_of(BLOCK));
         let drives = (0..shape.width()).map(|_| {
             Ok(DriveSlot {
+                vacant: false,
                 drive: Some(Arc::new(memory(capacity)?)),
                 failed: false,
                 begins: 0,

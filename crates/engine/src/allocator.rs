@@ -73,6 +73,8 @@ pub struct Allocator {
     drives: Vec<Units>,
     /// Drives that take new segments.
     online: Vec<bool>,
+    /// Places that nothing is to come to, however scarce space is.
+    closed: Vec<bool>,
     /// Drives that are told of the units that become free.
     told: Vec<bool>,
     /// Units that are held while their drive is told.
@@ -96,6 +98,7 @@ impl Allocator {
         Self {
             drives: units.iter().map(|&count| Units::new(count)).collect(),
             online: vec![true; units.len()],
+            closed: vec![false; units.len()],
             told: vec![false; units.len()],
             discarding: 0,
             numbers: BTreeSet::new(),
@@ -127,6 +130,26 @@ impl Allocator {
         self.online[drive] = online;
     }
 
+    /// One drive more, with so many units, which takes nothing as yet. The last one makes room for it if it never came.
+    pub fn add_drive(&mut self, drive: usize, units: u32) {
+        self.drives.truncate(drive);
+        self.drives.push(Units::new(units));
+        self.online.resize(drive + 1, false);
+        self.closed.resize(drive + 1, true);
+        self.told.resize(drive + 1, false);
+    }
+
+    /// Whether nothing is to come to a drive any more, however scarce space is.
+    pub fn set_closed(&mut self, drive: usize, closed: bool) {
+        self.closed[drive] = closed;
+    }
+
+    /// Whether no segment has anything on a drive.
+    #[must_use]
+    pub fn is_empty(&self, drive: usize) -> bool {
+        self.drives[drive].free == self.drives[drive].count
+    }
+
     /// Marks a segment found in a manifest.
     ///
     /// # Errors
@@ -152,9 +175,10 @@ impl Allocator {
         drives.map(|(units, is)| if *is { units.free } else { 0 }).collect()
     }
 
-    /// Free units of all drives.
+    /// Free units of all drives, those that are not online included.
     fn all_units(&self) -> Vec<u32> {
-        self.drives.iter().map(|units| units.free).collect()
+        let drives = self.drives.iter().zip(&self.closed);
+        drives.map(|(units, closed)| if *closed { 0 } else { units.free }).collect()
     }
 
     /// Whether segments may lie on the drives that are online alone, given their free units.
@@ -268,8 +292,21 @@ impl Allocator {
     /// How many segments the pool has space for in all.
     #[must_use]
     pub fn capacity(&self) -> u64 {
-        let all: Vec<u32> = self.drives.iter().map(|units| units.count).collect();
+        let used = self.drives.iter().zip(&self.closed).filter(|(_, closed)| !**closed);
+        let all: Vec<u32> = used.map(|(units, _)| units.count).collect();
         raid::placement::segments(&all, self.width)
+    }
+
+    /// How many it has space for on the drives that are online without these, by their bits; 0 where they are too few.
+    #[must_use]
+    pub fn capacity_without(&self, drives: u64) -> u64 {
+        let stays = |place: usize| self.online[place] && drives & (1 << place) == 0;
+        let units = self.drives.iter().enumerate().filter(|(place, _)| stays(*place));
+        let units: Vec<u32> = units.map(|(_, units)| units.count).collect();
+        match units.len() >= self.width {
+            true => raid::placement::segments(&units, self.width),
+            false => 0,
+        }
     }
 
     /// How many it has space for on the drives that are online, if those are enough for any; on all

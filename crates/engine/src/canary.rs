@@ -42,6 +42,8 @@ pub enum Canary {
     CountsReturned,
     /// A drive that another one replaces leaves that its identity.
     KeepsIdentity,
+    /// The place of a drive is called vacant while segments have something there.
+    VacatesEarly,
     /// What was asked of a shard on another reactor happens although its sender is gone.
     AttendsForgotten,
     /// What volumes use is counted without what is in the log only.
@@ -191,7 +193,7 @@ impl Step {
 }
 
 impl Canary {
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::AcknowledgesEarly,
         Self::SkipsFence,
         Self::TrimsEarly,
@@ -209,6 +211,7 @@ impl Canary {
         Self::CondemnsPassing,
         Self::CountsReturned,
         Self::KeepsIdentity,
+        Self::VacatesEarly,
         Self::AttendsForgotten,
         Self::CountsWithoutLog,
         Self::KeepsUnreachable,

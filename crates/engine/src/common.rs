@@ -13,7 +13,7 @@ pub struct Common {
     /// Taken once for each segment, and to see how many are left.
     pub allocator: Lock<Allocator>,
     /// How many segments the pool has space for in all.
-    pub segments: u64,
+    segments: AtomicU64,
     pub space: Space,
     /// What volumes use.
     pub used: Used,
@@ -22,6 +22,8 @@ pub struct Common {
     pub shards: u16,
     /// Failures of drives, as they are counted, that free space and capacity allow for.
     followed: AtomicU64,
+    /// Drives that are being emptied, by their bits.
+    leaving: AtomicU64,
     circle: Watched<Circle>,
 }
 
@@ -62,7 +64,9 @@ impl Common {
         shards: u16,
     ) -> Self {
         for index in superblock.drives.indices() {
-            allocator.set_online(usize::from(index), superblock.drives.is_online(index));
+            let (place, drives) = (usize::from(index), &superblock.drives);
+            allocator.set_online(place, drives.is_online(index));
+            allocator.set_closed(place, drives.is_vacant(index));
         }
         let segments = allocator.capacity();
         allocator.degrade_below(METADATA_RESERVE * u64::from(shards) + DEGRADE_BELOW);
@@ -75,28 +79,53 @@ impl Common {
         Self {
             superblock,
             allocator,
-            segments,
+            segments: AtomicU64::new(segments),
             space,
             used,
             segment_blocks,
             shards,
             followed,
+            leaving: AtomicU64::new(0),
             circle,
         }
+    }
+
+    /// Drives that are being emptied, by their bits: nothing new comes there.
+    pub fn leaving(&self) -> u64 {
+        self.leaving.load(Ordering::Acquire)
+    }
+
+    /// Has these drives be emptied, by their bits, and no others.
+    pub fn set_leaving(&self, drives: u64) {
+        self.leaving.store(drives, Ordering::Release);
+        self.tell_allocator();
+    }
+
+    /// How many segments the pool has space for in all.
+    pub fn segments(&self) -> u64 {
+        self.segments.load(Ordering::Acquire)
     }
 
     /// Allows for the drives that failed since this was last called: nothing new is to lie there,
     /// and the pool holds less, where there are enough others.
     pub fn follow_drives(&self) {
+        let changes = self.superblock.drives.changes();
+        if self.followed.swap(changes, Ordering::AcqRel) != changes {
+            self.tell_allocator();
+        }
+    }
+
+    fn tell_allocator(&self) {
         let drives = &self.superblock.drives;
-        let changes = drives.changes();
-        if self.followed.swap(changes, Ordering::AcqRel) == changes {
-            return;
-        }
         let mut allocator = self.allocator.lock();
+        // What is so by now: whoever changes it tells this, too.
+        let leaving = self.leaving();
         for index in drives.indices() {
-            allocator.set_online(usize::from(index), drives.is_online(index));
+            let (place, leaves) = (usize::from(index), leaving & (1 << index) != 0);
+            allocator.set_online(place, drives.is_online(index) && !leaves);
+            allocator.set_closed(place, drives.is_vacant(index) || leaves);
         }
+        self.segments.store(allocator.capacity(), Ordering::Release);
         let segments = allocator.capacity_online();
         self.space.set_capacity(Space::capacity_of(segments, self.segment_blocks, self.shards));
     }

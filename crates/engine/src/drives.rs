@@ -17,12 +17,14 @@ pub use slot::DriveState;
 
 use crate::address::BLOCK;
 use crate::error::{Error, Kind, Result};
+use crate::limits::DRIVES_MAX;
 use counters::Counters;
 use health::Pace;
 use media::Drive;
 use media::memory::SharedRegion;
-use slot::Slot;
+use slot::{Extent, Slot};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use stdx::num::{align_up, u64_of};
 
@@ -37,12 +39,24 @@ pub struct DriveSlot {
     /// of 4096.
     pub begins: u64,
     pub au_count: u32,
+    /// Nothing of the pool lies there: that it is not there is no loss.
+    pub vacant: bool,
+}
+
+impl DriveSlot {
+    fn extent(&self) -> Extent {
+        let (headers_at, au_count) = (self.begins, self.au_count);
+        Extent { headers_at, units_at: DriveSet::units_from(headers_at, au_count), au_count }
+    }
 }
 
 /// What all shards of a pool know of its drives; written to when one fails.
 #[derive(Debug)]
 struct Shared {
+    /// As many as there can be.
     slots: Vec<Slot>,
+    /// Those of them that there are.
+    count: AtomicUsize,
     au_bytes: u64,
     /// Drives that may be out of use at once.
     bears: usize,
@@ -62,20 +76,22 @@ pub struct DriveSet {
     read_only: bool,
 }
 
-/// Where the allocation units begin on a drive whose space begins at `begins`: after the table of
-/// their headers, at a multiple of 64 KiB.
-fn units_at(begins: u64, au_count: u32) -> u64 {
-    align_up(begins + u64::from(au_count) * u64_of(BLOCK), 64 << 10).unwrap_or(u64::MAX)
-}
-
 impl DriveSet {
+    /// Where the allocation units begin on a drive whose space begins at `begins`: after the table of their headers, at
+    /// a multiple of 64 KiB.
+    #[must_use]
+    pub fn units_from(begins: u64, au_count: u32) -> u64 {
+        align_up(begins + u64::from(au_count) * u64_of(BLOCK), 64 << 10).unwrap_or(u64::MAX)
+    }
+
     /// How many allocation units a drive of `capacity` bytes has space for, when it begins at
     /// `begins`.
     #[must_use]
     pub fn au_count(capacity: u64, begins: u64, au_bytes: u64) -> u32 {
         let space = capacity.saturating_sub(begins);
         let mut count = u32::try_from(space / (au_bytes + u64_of(BLOCK))).unwrap_or(u32::MAX);
-        while count > 0 && units_at(begins, count) + u64::from(count) * au_bytes > capacity {
+        while count > 0 && Self::units_from(begins, count) + u64::from(count) * au_bytes > capacity
+        {
             count -= 1;
         }
         count
@@ -87,12 +103,17 @@ impl DriveSet {
         let is_memory =
             |slot: &DriveSlot| matches!(slot.drive.as_deref(), None | Some(Drive::Memory(_)));
         let in_memory = drives.iter().all(is_memory);
-        let slots = drives.into_iter().map(|DriveSlot { drive, failed, begins, au_count }| {
-            Slot::new(drive, failed, begins, units_at(begins, au_count), au_count)
+        let count = AtomicUsize::new(drives.len());
+        let slots = drives.into_iter().map(|of| {
+            let extent = of.extent();
+            let slot = Slot::new(of.drive, of.failed, extent);
+            slot.set_vacant(of.vacant);
+            slot
         });
-        let slots: Vec<Slot> = slots.collect();
+        let mut slots: Vec<Slot> = slots.collect();
+        slots.resize_with(slots.len().max(DRIVES_MAX), Slot::to_come);
         let verdict = Mutex::new(());
-        Self::over(Arc::new(Shared { slots, au_bytes, bears, verdict, in_memory }))
+        Self::over(Arc::new(Shared { slots, count, au_bytes, bears, verdict, in_memory }))
     }
 
     fn over(shared: Arc<Shared>) -> Self {
@@ -116,17 +137,43 @@ impl DriveSet {
     /// Drives in the set, those that cannot be used included.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.shared.slots.len()
+        self.shared.count.load(Ordering::Acquire)
     }
 
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.shared.slots.is_empty()
+        self.len() == 0
     }
 
     /// The indices of all drives.
     pub fn indices(&self) -> impl Iterator<Item = u16> + use<> {
-        0..stdx::num::u16_of(self.shared.slots.len())
+        0..stdx::num::u16_of(self.len())
+    }
+
+    /// One place more, with nothing in it. One at a time.
+    ///
+    /// # Errors
+    /// `Full` when there are as many as there can be.
+    pub fn add_place(&self, of: &DriveSlot) -> Result<u16> {
+        let index = self.len();
+        let slot = self.shared.slots.get(index).ok_or_else(|| {
+            Error::new(Kind::Full, format!("a pool has {DRIVES_MAX} drives at most"))
+        })?;
+        slot.begin(of.extent());
+        self.shared.count.store(index + 1, Ordering::Release);
+        Ok(stdx::num::u16_of(index))
+    }
+
+    /// Nothing of the pool lies in a place any more. A drive that is there is out of use.
+    pub fn set_vacant(&self, drive: u16) {
+        self.slot(drive).set_vacant(true);
+        self.fail(drive);
+    }
+
+    /// Whether nothing of the pool lies in a place.
+    #[must_use]
+    pub fn is_vacant(&self, drive: u16) -> bool {
+        self.slot(drive).is_vacant()
     }
 
     fn slot(&self, drive: u16) -> &Slot {
@@ -238,26 +285,27 @@ impl DriveSet {
     /// The drive that is being made whole is whole; false when it failed meanwhile.
     #[must_use]
     pub fn make_online(&self, drive: u16) -> bool {
+        self.slot(drive).set_vacant(false);
         self.slot(drive).make_online()
     }
 
     /// Bytes of a drive that the set has something in, from its beginning.
     #[must_use]
     pub fn bytes(&self, drive: u16) -> u64 {
-        let slot = self.slot(drive);
+        let slot = self.slot(drive).extent();
         slot.units_at + u64::from(slot.au_count) * self.shared.au_bytes
     }
 
     /// Where the allocation units begin on a drive, in bytes from its beginning.
     #[must_use]
     pub fn units_at(&self, drive: u16) -> u64 {
-        self.slot(drive).units_at
+        self.slot(drive).extent().units_at
     }
 
     /// Allocation units of a drive.
     #[must_use]
     pub fn units(&self, drive: u16) -> u32 {
-        self.slot(drive).au_count
+        self.slot(drive).extent().au_count
     }
 
     /// Blocks of an allocation unit.
@@ -272,7 +320,7 @@ impl DriveSet {
     /// When the drive has no such unit or the unit no such block.
     #[must_use]
     pub fn offset(&self, drive: u16, au: u32, block: u32) -> u64 {
-        let (slot, within) = (self.slot(drive), u64::from(block) * u64_of(BLOCK));
+        let (slot, within) = (self.slot(drive).extent(), u64::from(block) * u64_of(BLOCK));
         assert!(au < slot.au_count && within < self.shared.au_bytes, "unit {au} of drive {drive}");
         slot.units_at + u64::from(au) * self.shared.au_bytes + within
     }
@@ -283,7 +331,7 @@ impl DriveSet {
     /// When the drive has no such unit.
     #[must_use]
     pub fn header_offset(&self, drive: u16, au: u32) -> u64 {
-        let slot = self.slot(drive);
+        let slot = self.slot(drive).extent();
         assert!(au < slot.au_count, "unit {au} of drive {drive}");
         slot.headers_at + u64::from(au) * u64_of(BLOCK)
     }

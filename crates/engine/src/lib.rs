@@ -41,8 +41,8 @@ pub use error::{Error, Kind, Result};
 pub use lent::Lent;
 pub use limits::{DRIVES_MAX, FINDINGS_MAX, NAME_MAX, OBJECTS_MAX, SHARDS_MAX, VOLUME_BYTES_MAX};
 pub use pool::{
-    Discards, DriveStatus, LogSpec, LogStatus, OpenOptions, Pool, PoolSpec, PoolStatus, Rejoin,
-    SpaceAudit, Unknown, VolumeSpec, VolumeStatus, look_at_labels,
+    Discards, DriveStatus, LogSpec, LogStatus, OpenOptions, Pool, PoolSpec, PoolStatus, Rebuild,
+    Rejoin, SpaceAudit, Unknown, VolumeSpec, VolumeStatus, look_at_labels,
 };
 pub use reading::{Begun, Reading};
 pub use shard::Outcome;

@@ -138,6 +138,11 @@ const _: () = assert!(
 /// Reads of a block before it is given up when it has to be moved: a drive's error may pass.
 pub(crate) const SALVAGE_ATTEMPTS: usize = 3;
 
+/// How long whoever empties a drive waits for room on the others, and how often before that is given up: hosts give
+/// space back, or do not.
+pub const REBUILD_PAUSE: Duration = Duration::from_millis(500);
+pub const REBUILD_ROUNDS: u32 = 60;
+
 /// How long reclaim leaves a segment alone whose blocks it cannot read for now.
 pub const LEFT_ALONE: Duration = Duration::from_secs(60);
 

@@ -1,5 +1,6 @@
 //! Pools: drives put together, and the volumes on them.
 
+mod add;
 mod assemble;
 mod copies;
 mod create;
@@ -11,6 +12,7 @@ mod members;
 mod move_log;
 mod newest;
 mod open;
+mod rebuild;
 mod rejoin;
 mod replace;
 mod space;
@@ -38,6 +40,7 @@ pub use discard::Discards;
 pub(crate) use identity::lane;
 pub use labels::{Unknown, look_at_labels};
 pub use open::OpenOptions;
+pub use rebuild::Rebuild;
 pub use rejoin::Rejoin;
 pub use status::{DriveStatus, LogStatus, PoolStatus, SpaceAudit, VolumeStatus};
 pub use volumes::VolumeSpec;
@@ -91,6 +94,8 @@ struct Inner {
     rejoining: Semaphore,
     /// Drives that were taken back since the pool was opened, by index.
     returned: RefCell<BTreeMap<u16, rejoin::Returned>>,
+    /// Drives that are being emptied, or were last.
+    rebuilding: RefCell<Option<rebuild::Rebuilding>>,
     /// Drives are told of the space that becomes free.
     discards: Cell<bool>,
     closed: Cell<bool>,
@@ -125,6 +130,7 @@ impl Inner {
             taking_back: Semaphore::new(1),
             rejoining: Semaphore::new(1),
             returned: RefCell::default(),
+            rebuilding: RefCell::default(),
             discards: Cell::new(false),
             closed: Cell::new(false),
             looking: Cell::new(false),
@@ -200,6 +206,7 @@ impl Pool {
         if was_closed {
             return None;
         }
+        self.end_rebuild().await;
         inner.common.superblock.members.wake();
         // So does a copy of the log that is being made; a drive that is being made whole stays away.
         let copies = inner.moving.hold(1).await;

@@ -9,6 +9,7 @@
 //! destage  log to stripes, trim sweep     finds shared blocks without references
 //! keeper   the map              count     what volumes use
 //! capacity who is let in        remake    makes a drive whole
+//!                               rebuild   empties drives
 //! checkpoint                    what recovery begins with
 //! base     log, map, segments, events
 //! ```
@@ -23,6 +24,7 @@ mod discard;
 pub mod events;
 mod front;
 mod keeper;
+pub mod rebuild;
 pub mod reclaim;
 pub mod rejoin;
 mod search;
@@ -48,6 +50,7 @@ use events::Event;
 use front::Front;
 pub use front::{Copy, Plan, Writing};
 use keeper::MapKeeper;
+use rebuild::Rebuild;
 use reclaim::Reclaim;
 use rejoin::Remake;
 use search::SpaceSearch;
@@ -79,6 +82,7 @@ pub struct Shard {
     pub discard: Rc<Discard>,
     pub counting: Rc<Counting>,
     pub remake: Remake,
+    pub rebuild: Rebuild,
 }
 
 /// What a shard is made of when it is opened or created.
@@ -139,6 +143,8 @@ impl Shard {
             Rc::clone(&counting),
         );
         let remake = Remake::new(of(), Rc::clone(&checkpoints));
+        let (due, of_map) = (Rc::clone(&checkpoints), Rc::clone(&keeper));
+        let rebuild = Rebuild::new(of(), due, of_map, Rc::clone(&reclaim));
         Self {
             front,
             base,
@@ -155,6 +161,7 @@ impl Shard {
             discard,
             counting,
             remake,
+            rebuild,
         }
     }
 

@@ -11,9 +11,9 @@ use reactor::{join_all, now};
 
 use crate::area;
 use crate::canary::{self, Canary, Step};
-use crate::drives::{Company, DriveSet, DriveState};
+use crate::drives::{Company, DriveSet, DriveSlot, DriveState};
 use crate::error::{Error, Kind, Result};
-use crate::format::label::{DriveMark, Label, LogKind, LogMember, PoolState};
+use crate::format::label::{DriveMark, DriveRecord, Label, LogKind, LogMember, PoolState};
 use crate::format::root::Root;
 use crate::limits::{DRIVES_MAX, NO_SPACE_PAUSE, PUT_PATIENCE};
 use crate::log::{Members, Tenant};
@@ -201,6 +201,8 @@ impl Superblock {
         let mut failed = Vec::new();
         for (index, drive) in self.drives.indices().zip(&mut label.drives) {
             match self.drives.state(index) {
+                // Nothing is lost with it.
+                _ if drive.mark == DriveMark::Vacant => {}
                 DriveState::Failed => {
                     fewer |= !drive.is_out();
                     drive.set_mark(DriveMark::Failed, label.epoch);
@@ -213,7 +215,7 @@ impl Superblock {
                 DriveState::Online | DriveState::Missing | DriveState::Rejoining => {}
             }
         }
-        let lost = label.drives.iter().filter(|drive| drive.is_out()).count();
+        let lost = label.lost();
         if lost > usize::from(label.layout.parity) {
             // Should they come back, they have all that was acknowledged: no label may say that
             // they do not.
@@ -267,7 +269,9 @@ impl Superblock {
         }
         let _turn = self.turn.hold().await;
         self.drives.take_back(index, drive)?;
-        self.begin_anew(index, self.label()).await
+        let mut label = self.label();
+        label.drives[usize::from(index)].is_leaving = false;
+        self.begin_anew(index, label).await
     }
 
     /// As [`readmit`](Self::readmit), of a drive that was not of the pool and has nothing of one. With the labels that
@@ -281,11 +285,35 @@ impl Superblock {
         self.drives.put(index, drive)?;
         let mut label = self.label();
         let record = &mut label.drives[usize::from(index)];
-        record.is_retired = false;
+        (record.is_retired, record.is_leaving) = (false, false);
         if !canary::has(Canary::KeepsIdentity) {
             record.id = id;
         }
         self.begin_anew(index, label).await
+    }
+
+    /// One place more for a drive, and that drive there: it counts once it [is whole](Self::make_online).
+    ///
+    /// # Errors
+    /// As [`write_labels`](Self::write_labels); `Full` when there are as many as there can be.
+    pub async fn add(&self, drive: Arc<Drive>, record: DriveRecord) -> Result<u16> {
+        self.tell_failures().await?;
+        let _turn = self.turn.hold().await;
+        let mut label = self.label();
+        let begins = label.catalog.end() + record.log_bytes;
+        let place = DriveSlot {
+            drive: None,
+            failed: false,
+            begins,
+            au_count: record.au_count,
+            vacant: true,
+        };
+        let index = self.drives.add_place(&place)?;
+        self.kept.add_place();
+        self.drives.put(index, drive)?;
+        label.drives.push(record);
+        self.begin_anew(index, label).await?;
+        Ok(index)
     }
 
     /// A drive may come to a place only when the labels say that the one there is out.
@@ -336,6 +364,42 @@ impl Superblock {
         self.write_labels(|label| label.drives[usize::from(index)].is_retired = false).await
     }
 
+    /// Which drives are being emptied, by their bits: the labels say so, for whoever opens the pool to go on with it.
+    ///
+    /// # Errors
+    /// As [`write_labels`](Self::write_labels).
+    pub async fn set_leaving(&self, drives: u64) -> Result<()> {
+        let change = |label: &mut Label| {
+            for (index, record) in (0..).zip(&mut label.drives) {
+                record.is_leaving = drives & bit(index) != 0;
+            }
+        };
+        self.write_labels(change).await
+    }
+
+    /// Nothing of the pool lies in a place any more, durable: the labels say so, and that nothing is there is no loss
+    /// from then on. A drive that is there is out of use.
+    ///
+    /// # Errors
+    /// As [`write_labels`](Self::write_labels); `Busy` when a drive came back there meanwhile.
+    pub async fn vacate(&self, index: u16, is_emptied: bool) -> Result<()> {
+        let _turn = self.turn.hold().await;
+        let mut label = self.label();
+        let record = &label.drives[usize::from(index)];
+        if !record.is_leaving || record.is_out() == is_emptied {
+            return Err(Error::new(Kind::Busy, "a drive came or went there meanwhile"));
+        }
+        let epoch = label.epoch + 1;
+        let record = &mut label.drives[usize::from(index)];
+        record.set_mark(DriveMark::Vacant, epoch);
+        record.is_leaving = false;
+        // One that an operator had emptied is not taken back by itself.
+        record.is_retired |= is_emptied;
+        self.put_labels(label).await?;
+        self.drives.set_vacant(index);
+        Ok(())
+    }
+
     fn check_log_without(&self, index: u16) -> Result<()> {
         let label = self.label();
         let has_log = |(slot, member): (usize, &LogMember)| {
@@ -356,6 +420,12 @@ impl Superblock {
         let _turn = self.turn.hold().await;
         if self.drives.state(index) == DriveState::Rejoining {
             let mut label = self.label();
+            let bears = usize::from(label.layout.parity);
+            if self.drives.is_vacant(index) && bears > 0 && label.lost() >= bears {
+                // Were it to fail at once, it would be one too many.
+                let context = "the pool lacks as many drives as it bears";
+                return Err(Error::new(Kind::Failed, context));
+            }
             let epoch = label.epoch + 1;
             label.drives[usize::from(index)].set_mark(DriveMark::Online, epoch);
             // Should this fail half-way it is whole all the same: what is new goes there, too, and were that to fail
@@ -423,7 +493,13 @@ impl Superblock {
         let usable = |&index: &u16| self.drives.is_online(index);
         let (chosen, others): (Vec<u16>, Vec<u16>) =
             self.drives.indices().filter(usable).partition(|&index| wanted(index));
-        let needed = self.drives.len() - usize::from(self.label.lock().layout.parity);
+        // One that is about to count has it, too, or the next labels say that it failed.
+        let label = self.label();
+        let is_coming = |(index, record): &(u16, &DriveRecord)| {
+            !record.is_out() && self.drives.is_vacant(*index)
+        };
+        let coming = self.drives.indices().zip(&label.drives).filter(is_coming).count();
+        let needed = label.needed() - coming;
         // Those that have it already are company as well.
         let company = Company::new(needed.saturating_sub(others.len()));
         let written = join_all(chosen.iter().map(|&index| self.put_one(index, what, &company)));

@@ -96,6 +96,8 @@ impl Segment {
 pub struct Table {
     segments: BTreeMap<SegmentId, Segment>,
     reserved: VecDeque<SegmentId>,
+    /// Named in a checkpoint, and never to be used: the next one does without.
+    withdrawn: BTreeSet<SegmentId>,
     unsettled: BTreeSet<SegmentId>,
     /// Live blocks of user data, and of metadata.
     live_data: u64,
@@ -186,6 +188,62 @@ impl Table {
                 "each stripe is written once"
             );
         }
+    }
+
+    /// Reserved segments with a part on these drives, by their bits, are not opened any more.
+    pub fn withdraw(&mut self, leaving: u64) {
+        let (segments, withdrawn) = (&mut self.segments, &mut self.withdrawn);
+        self.reserved.retain(|id| {
+            let Some(segment) = segments.get_mut(id) else { return false };
+            let is_on = segment.info.parts_on(leaving) > 0;
+            if is_on {
+                assert_eq!(segment.stripes, 0, "what is reserved was not written to");
+                segment.state = State::Sealed;
+                withdrawn.insert(*id);
+            }
+            !is_on
+        });
+    }
+
+    /// Those that are not opened any more.
+    #[must_use]
+    pub fn withdrawn(&self) -> Vec<SegmentId> {
+        self.withdrawn.iter().copied().collect()
+    }
+
+    /// Segments with a part on these drives.
+    #[must_use]
+    pub fn segments_on(&self, leaving: u64) -> usize {
+        self.segments.values().filter(|segment| segment.info.parts_on(leaving) > 0).count()
+    }
+
+    /// Live blocks of them.
+    #[must_use]
+    pub fn live_on(&self, leaving: u64) -> u64 {
+        let on = self.segments.values().filter(|segment| segment.info.parts_on(leaving) > 0);
+        on.map(|segment| u64::from(segment.live)).sum()
+    }
+
+    /// Sealed segments of some streams with a part on these drives, each with its live blocks: those first that have
+    /// most parts there.
+    #[must_use]
+    pub fn sealed_on(
+        &self,
+        leaving: u64,
+        is_wanted: impl Fn(Stream) -> bool,
+    ) -> Vec<(SegmentId, u32)> {
+        let sealed = self.segments.values().filter(|segment| {
+            segment.state == State::Sealed
+                && segment.applied == segment.stripes
+                && !self.withdrawn.contains(&segment.info.id)
+                && is_wanted(segment.info.stream)
+                && segment.info.parts_on(leaving) > 0
+        });
+        let mut sealed: Vec<_> = sealed.collect();
+        sealed.sort_by_key(|segment| {
+            (std::cmp::Reverse(segment.info.parts_on(leaving)), segment.live)
+        });
+        sealed.into_iter().map(|segment| (segment.info.id, segment.live)).collect()
     }
 
     /// Nothing more is written to the segment.
@@ -359,6 +417,7 @@ impl Table {
     pub fn remove(&mut self, id: SegmentId) -> Option<Segment> {
         self.unsettled.remove(&id);
         self.reserved.retain(|reserved| *reserved != id);
+        self.withdrawn.remove(&id);
         let gone = self.segments.remove(&id)?;
         // A count of all blocks may have found some in it again that the map has yet to give up.
         *self.total_of(gone.info.stream) -= u64::from(gone.live);

@@ -256,7 +256,7 @@ impl Writer {
     #[must_use]
     pub fn keep_for_metadata(&self) -> u64 {
         let reserve = crate::limits::METADATA_RESERVE * u64::from(self.common.shards);
-        (self.common.segments / 128).max(reserve)
+        (self.common.segments() / 128).max(reserve)
     }
 
     /// Whether the pool has segments that metadata can do without.

@@ -21,7 +21,7 @@ mod top;
 pub use attach::AttachArgs;
 pub use configuration::{ConfigVerb, SureArgs};
 pub use connect::ConnectArgs;
-pub use drives::{DriveVerb, OfDrive};
+pub use drives::{DriveVerb, OfDrive, RebuildVerb};
 pub use hosts::{AskArgs, DiscoverArgs, IdNsArgs, To, duration};
 pub use jobs::{JobArgs, JobVerb};
 pub use manage::{

@@ -1,17 +1,19 @@
 //! Commands about drives of pools, which speak to the running daemon.
 
-use api::v1::{Drive, DriveHealth, DriveRejoin, DriveReplacement};
-use api::value::{DrivePath, Size};
+use api::v1::{
+    Drive, DriveHealth, DriveRejoin, DriveReplacement, NewDrives, Rebuild, RebuildLimit,
+};
+use api::value::Size;
 use comfy_table::Table;
 use control::Client;
 use control::client::{Asking, Begun};
 
-use crate::cli::{DriveVerb, Global, JobArgs, OfDrive};
+use crate::cli::{DriveVerb, Global, JobArgs, OfDrive, RebuildVerb};
 use crate::daemon::ask;
 use crate::exit::Outcome;
 use crate::jobs::follow;
-use crate::manage::whole;
 use crate::output::{facts, or_dash, print, table};
+use crate::pools::{absolute_drive, pool_facts};
 
 /// `flashloom drive ...`
 pub fn drive(global: &Global, verb: DriveVerb) -> Outcome {
@@ -24,6 +26,21 @@ pub fn drive(global: &Global, verb: DriveVerb) -> Outcome {
             let drive = ask(global, async |client| client.drive(&of.drive).await)?;
             print(global.output, &drive, drive_facts)
         }
+        DriveVerb::Add { pool, drives, force, how } => {
+            let drives = drives.into_iter().map(absolute_drive).collect::<Outcome<_>>()?;
+            let new = NewDrives { drives, force };
+            let begin = async |client: Client, asking: Asking| {
+                client.begin_add_drives(&pool, &new, &asking).await
+            };
+            let wider = follow(global, &how, begin, async |client, _| client.pool(&pool).await)?;
+            wider.map_or(Ok(()), |wider| print(global.output, &wider, pool_facts))
+        }
+        DriveVerb::Evacuate { of, limit, how } => {
+            let limit = RebuildLimit { limit };
+            change(global, &of, &how, async |client: Client, asking: Asking| {
+                client.begin_evacuate_drive(&of.drive, &limit, &asking).await
+            })
+        }
         DriveVerb::Fail { of, how } => {
             change(global, &of, &how, async |client: Client, asking: Asking| {
                 client.begin_fail_drive(&of.drive, &asking).await
@@ -35,16 +52,54 @@ pub fn drive(global: &Global, verb: DriveVerb) -> Outcome {
             })
         }
         DriveVerb::Replace { of, new, force, how } => {
-            let drive = match DrivePath::memory(&new.path) {
-                Some(_) => new,
-                None => DrivePath { path: whole(&new.path)?, ..new },
-            };
-            let new = DriveReplacement { drive, force };
+            let new = DriveReplacement { drive: absolute_drive(new)?, force };
             change(global, &of, &how, async |client: Client, asking: Asking| {
                 client.begin_replace_drive(&of.drive, &new, &asking).await
             })
         }
     }
+}
+
+/// `flashloom pool rebuild ...`
+pub fn rebuild(global: &Global, verb: RebuildVerb) -> Outcome {
+    match verb {
+        RebuildVerb::Show { name } => {
+            let rebuild = ask(global, async |client| client.rebuild(&name).await)?;
+            print(global.output, &rebuild, rebuild_facts)
+        }
+        RebuildVerb::Limit { name, limit } => {
+            let how = RebuildLimit { limit };
+            let rebuild = ask(global, async |client| client.limit_rebuild(&name, &how).await)?;
+            print(global.output, &rebuild, rebuild_facts)
+        }
+        RebuildVerb::Start { name, limit, how } => {
+            let limit = RebuildLimit { limit };
+            let begin = async |client: Client, asking: Asking| {
+                client.begin_rebuild(&name, &limit, &asking).await
+            };
+            let done = follow(global, &how, begin, async |client, _| client.pool(&name).await)?;
+            done.map_or(Ok(()), |pool| print(global.output, &pool, pool_facts))
+        }
+    }
+}
+
+fn rebuild_facts(rebuild: &Rebuild) -> Table {
+    let size = |bytes: u64| Size::new(bytes).to_string();
+    let drives: Vec<_> = rebuild.drives.iter().map(ToString::to_string).collect();
+    let state = match (&rebuild.failure, rebuild.running, rebuild.waits) {
+        (Some(why), ..) => format!("given up: {why}"),
+        (None, true, true) => "waits for room on the other drives".to_owned(),
+        (None, true, false) => "running".to_owned(),
+        (None, false, _) => "done".to_owned(),
+    };
+    let limit = (rebuild.limit > 0).then(|| format!("{}/s", size(rebuild.limit)));
+    facts([
+        ("drives".to_owned(), drives.join(", ")),
+        ("state".to_owned(), state),
+        ("done".to_owned(), size(rebuild.done.min(rebuild.bytes))),
+        ("of".to_owned(), size(rebuild.bytes)),
+        ("limit".to_owned(), or_dash(limit)),
+    ])
 }
 
 /// Has something be done to a drive, and prints how it is then.

@@ -1,8 +1,8 @@
 //! Commands about pools, drives and volumes, which speak to the running daemon.
 
 use api::v1::{
-    Consent, FoundPool, Job, LogMove, LogMoved, NewMapping, NewPool, NewVolume, Pool, PoolImport,
-    PoolSpace, PoolStatus, Volume, VolumeChange,
+    Consent, DriveHealth, FoundPool, Job, LogMove, LogMoved, NewMapping, NewPool, NewVolume, Pool,
+    PoolImport, PoolSpace, PoolStatus, Volume, VolumeChange,
 };
 use api::value::{DrivePath, LogPlace, Size, VolumePath};
 use comfy_table::Table;
@@ -78,6 +78,7 @@ pub fn pool(global: &Global, verb: PoolVerb) -> Outcome {
             }
             print(global.output, &opened, pool_facts)
         }
+        PoolVerb::Rebuild { verb } => drives::rebuild(global, verb),
         PoolVerb::Log { verb } => move_log(global, verb),
         PoolVerb::Dump(args) => crate::dump::run(global, args),
     }
@@ -127,14 +128,18 @@ fn moved_facts(moved: &LogMoved) -> Table {
 
 /// What a pool is made of, with paths that mean the same to the daemon as they do here.
 fn absolute(of: MadeOf) -> Outcome<(Vec<DrivePath>, Vec<LogPlace>)> {
-    let drive = |drive: DrivePath| match DrivePath::memory(&drive.path) {
-        Some(_) => Ok(drive),
-        None => Ok(DrivePath { path: whole(&drive.path)?, ..drive }),
-    };
     Ok((
-        of.drive.into_iter().map(drive).collect::<Outcome<_>>()?,
+        of.drive.into_iter().map(absolute_drive).collect::<Outcome<_>>()?,
         of.log.into_iter().map(whole_place).collect::<Outcome<_>>()?,
     ))
+}
+
+/// A drive with a path that means the same to the daemon as it does here.
+pub fn absolute_drive(drive: DrivePath) -> Outcome<DrivePath> {
+    match DrivePath::memory(&drive.path) {
+        Some(_) => Ok(drive),
+        None => Ok(DrivePath { path: whole(&drive.path)?, ..drive }),
+    }
 }
 
 fn found_table(all: &[FoundPool]) -> Table {
@@ -197,7 +202,7 @@ fn shape(status: &PoolStatus) -> String {
     }
 }
 
-fn pool_facts(pool: &Pool) -> Table {
+pub fn pool_facts(pool: &Pool) -> Table {
     let mut rows = vec![
         ("pool".to_owned(), pool.name.to_string()),
         ("id".to_owned(), pool.id.to_string()),
@@ -245,6 +250,14 @@ fn status_facts(status: &PoolStatus, rows: &mut Vec<(String, String)>) {
             status.segments_reclaimed
         ),
     );
+    let out = status.drives.iter().filter(|drive| drive.health == DriveHealth::Vacant).count();
+    if out > 0 {
+        row("vacant", format!("{out} drives fewer, redundancy whole"));
+    }
+    if let Some(rebuild) = status.rebuild.as_ref().filter(|rebuild| rebuild.running) {
+        let (done, all) = (size(rebuild.done.min(rebuild.bytes)), size(rebuild.bytes));
+        row("rebuild", format!("{done} of {all}"));
+    }
     if status.lost_blocks > 0 {
         let lost = format!("{}: reads of them fail until they are written", status.lost_blocks);
         row("lost blocks", lost);

@@ -17,6 +17,12 @@ pub enum JobKind {
     PoolExport,
     /// Moves a pool's commit log.
     LogMove,
+    /// Adds drives to a pool.
+    DriveAdd,
+    /// Moves what a drive has onto the others, and takes it out of use then.
+    DriveEvacuate,
+    /// Moves what drives had that are gone onto the others.
+    PoolRebuild,
     /// Takes a pool's drive out of use.
     DriveFail,
     /// Takes a drive back that is out, and makes it whole.
@@ -40,6 +46,9 @@ impl JobKind {
             Self::PoolImport => "pool import",
             Self::PoolExport => "pool export",
             Self::LogMove => "pool log move",
+            Self::DriveAdd => "drive add",
+            Self::DriveEvacuate => "drive evacuate",
+            Self::PoolRebuild => "pool rebuild",
             Self::DriveFail => "drive fail",
             Self::DriveRejoin => "drive rejoin",
             Self::DriveReplace => "drive replace",

@@ -151,6 +151,38 @@ pub struct PoolStatus {
     /// Reads of them fail until they are written.
     #[serde(default)]
     pub lost_blocks: u64,
+    /// How drives are being emptied onto the others, if any are, or were since it was opened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rebuild: Option<Rebuild>,
+}
+
+/// How drives that are gone, or are to go, are being emptied: what they had is moved onto the others.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Rebuild {
+    /// Their indices.
+    pub drives: Vec<u16>,
+    /// It goes on.
+    pub running: bool,
+    /// Bytes to move, as far as that is known.
+    pub bytes: u64,
+    /// Those that were.
+    pub done: u64,
+    /// Bytes moved in a second at most; 0 for as many as hosts leave time for.
+    pub limit: u64,
+    /// There is no room for more on the others, as yet.
+    pub waits: bool,
+    /// Why it was given up, if it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+}
+
+/// How fast drives are emptied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RebuildLimit {
+    /// Bytes in a second at most; as many as hosts leave time for when left out, or 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Size>,
 }
 
 /// Segments by what they are in.
@@ -201,6 +233,8 @@ pub enum DriveHealth {
     Failed,
     /// It was away and is made whole: what is new is on it, and nobody counts on it yet.
     Rejoining,
+    /// Nothing of the pool lies on it, and it is not there: that is no loss.
+    Vacant,
 }
 
 impl DriveHealth {
@@ -211,6 +245,7 @@ impl DriveHealth {
             Self::Missing => "missing",
             Self::Failed => "failed",
             Self::Rejoining => "rejoining",
+            Self::Vacant => "vacant",
         }
     }
 }
@@ -249,6 +284,9 @@ pub struct Drive {
     /// An operator took it out: it is not taken back before an operator asks for it.
     #[serde(default)]
     pub retired: bool,
+    /// What it has, or had, is being moved onto the others.
+    #[serde(default)]
+    pub leaving: bool,
     /// Of one that was away since the pool was opened: how far it is being made whole, or was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rejoin: Option<DriveRejoin>,
@@ -294,6 +332,17 @@ pub struct DriveReplacement {
     /// The new drive.
     pub drive: DrivePath,
     /// Take it although it is not blank.
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// Drives to add to a pool. What they hold is lost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewDrives {
+    /// The new drives.
+    pub drives: Vec<DrivePath>,
+    /// Take them although they are not blank.
     #[serde(default)]
     pub force: bool,
 }

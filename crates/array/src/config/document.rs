@@ -41,6 +41,7 @@ pub struct Node {
     pub pool_critical_percent: Option<Spanned<u8>>,
     pub pool_discard: Option<bool>,
     pub wait_for_drives: Option<Spanned<u64>>,
+    pub rebuild_after: Option<Spanned<u64>>,
     #[serde(default)]
     pub drive_folders: Vec<Spanned<String>>,
     #[serde(default)]

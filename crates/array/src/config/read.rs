@@ -20,7 +20,10 @@ use super::document::{Document, Drives, Listener, Metrics, Namespace, Node, Serv
 use super::{Bounds, Config, Fault, Faults, Settings};
 use crate::cpus;
 use crate::desired::{self, Desired, ListenerDef, NamespaceDef, SubsystemDef};
-use crate::limits::{CONNECTIONS, CONNECTIONS_LEAST, QUEUE_ENTRIES_LEAST, WAIT_FOR_DRIVES};
+use crate::limits::{
+    CONNECTIONS, CONNECTIONS_LEAST, QUEUE_ENTRIES_LEAST, REBUILD_AFTER, REBUILD_SECONDS_MAX,
+    WAIT_FOR_DRIVES,
+};
 use crate::space::Thresholds;
 
 /// Longest time that an adaptive reactor may spin for: past a second it is `busy`.
@@ -145,6 +148,7 @@ impl Reader<'_> {
             spin,
             space: self.space(node),
             wait_for_drives: self.wait_for_drives(node),
+            rebuild_after: self.rebuild_after(node),
             drive_folders,
             keeps_free_space,
             strict_host_names: node.strict_host_names,
@@ -221,6 +225,23 @@ impl Reader<'_> {
                 Refused::new(format!("{seconds} seconds is too long to wait for drives"), right)
             });
         self.checked(asked, within).map_or(WAIT_FOR_DRIVES, Duration::from_secs)
+    }
+
+    /// Seconds for which a drive is gone before it is rebuilt on the others; `None` for never by itself.
+    fn rebuild_after(&mut self, node: &Node) -> Option<Duration> {
+        let Some(asked) = &node.rebuild_after else { return Some(REBUILD_AFTER) };
+        let seconds = *asked.get_ref();
+        let within =
+            Some(seconds).filter(|seconds| *seconds <= REBUILD_SECONDS_MAX).ok_or_else(|| {
+                let right =
+                    format!("choose at most {REBUILD_SECONDS_MAX}, or 0 for never by itself");
+                Refused::new(format!("{seconds} seconds is too long for a drive to be gone"), right)
+            });
+        match self.checked(asked, within) {
+            Some(0) => None,
+            Some(seconds) => Some(Duration::from_secs(seconds)),
+            None => Some(REBUILD_AFTER),
+        }
     }
 
     fn folder(&mut self, text: &Spanned<String>) -> Option<PathBuf> {

@@ -125,6 +125,12 @@ fn settle(record: &mut Record, state: &State) {
         (JobKind::LogMove, ..) => {
             "`flashloom pool show` tells where the log is by now; move it again if need be"
         }
+        (JobKind::DriveAdd, ..) => {
+            "`flashloom drive list` tells which drives are there; add the others again"
+        }
+        (JobKind::PoolRebuild | JobKind::DriveEvacuate, ..) => {
+            "it goes on by itself once the pool is open: `flashloom job list`"
+        }
         (JobKind::DriveFail, ..) => {
             "`flashloom drive list` tells whether it is out; take it out again if not"
         }

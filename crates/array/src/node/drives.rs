@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use api::v1::{Drive, DriveReplacement, Kind, Severity};
-use api::value::PoolDrive;
+use api::v1::{Drive, DriveReplacement, Kind, NewDrives, Severity};
+use api::value::{DrivePath, Name, PoolDrive};
 use engine::{DriveState, DriveStatus};
 
 use super::Node;
@@ -116,6 +116,64 @@ impl Node {
         );
         self.events.record(Severity::Info, words);
         self.wait_until_whole(&pool, of, task, 2)
+    }
+
+    /// Adds drives to a pool, one after the other: those that are there stay, should one be refused.
+    pub(super) fn add_drives(&self, name: &Name, new: &NewDrives, task: &Task) -> Result<()> {
+        if new.drives.is_empty() {
+            return Err(Error::new(Kind::Invalid, "no drive is named").help("name those to add"));
+        }
+        // Each has the next index.
+        let _turn = self.turn(name, task)?;
+        let pool = self.view().serving()?.pools.pool(name)?;
+        let steps = u32::try_from(new.drives.len()).unwrap_or(u32::MAX);
+        for (done, drive) in (0..).zip(&new.drives) {
+            task.step(done, steps, &format!("adds {drive}"))?;
+            self.add_drive(&pool, name, drive, new.force)?;
+        }
+        Ok(())
+    }
+
+    fn add_drive(
+        &self,
+        pool: &OpenPool,
+        name: &Name,
+        asked: &DrivePath,
+        forced: bool,
+    ) -> Result<()> {
+        self.check_no_pools(vec![asked.path.clone()], forced)?;
+        let opener = self.view().serving()?.pools.opener();
+        let mut made_of = opener.new_drive(asked, forced)?;
+        let made = std::mem::take(&mut made_of.made);
+        let Some(member) = made_of.drives.pop() else { return Ok(()) };
+        let index = u16::try_from(pool.status()?.drives.len()).unwrap_or(u16::MAX);
+        let of = PoolDrive { pool: name.clone(), index };
+        let before = self.keep_place(&of, &member.path)?;
+        let added = match pool.add_drive(member.drive) {
+            Ok(added) => added,
+            Err(error) => {
+                self.keep_place(&of, &before)?;
+                return Err(error);
+            }
+        };
+        made.keep();
+        pool.moved(usize::from(added), member.path.clone(), made_of.locks.pop());
+        let words = format!("{} is drive {added} of pool {name}", member.path.display());
+        self.events.record(Severity::Info, words);
+        loop {
+            let drive = drive_of(&pool.status_in(DRIVE_LOOK)?, &of)?;
+            let failure = drive.rejoin.and_then(|rejoin| rejoin.failure);
+            match drive.state {
+                DriveState::Online => return Ok(()),
+                DriveState::Rejoining => {}
+                DriveState::Missing | DriveState::Failed => {
+                    let why = failure.unwrap_or_else(|| "it failed".to_owned());
+                    let what = format!("drive {added} is not taken into use: {why}");
+                    return Err(Error::new(Kind::Failed, what)
+                        .help(format!("`flashloom drive replace {of}` puts another one there")));
+                }
+            }
+        }
     }
 
     /// Writes down where a drive is. Gives where it was.

@@ -67,6 +67,15 @@ impl Node {
             Work::ImportPool(from) => self.take_pool(&from, task).map(Made::Pool),
             Work::ExportPool(name) => self.give_pool(&name, task).map(|()| Made::Nothing),
             Work::MoveLog(name, to) => self.shift_log(&name, &to, task).map(Made::LogMoved),
+            Work::AddDrives(name, new) => {
+                self.add_drives(&name, &new, task).map(|()| Made::In(name))
+            }
+            Work::Rebuild(name, how) => {
+                self.rebuild_pool(&name, how, task).map(|()| Made::In(name))
+            }
+            Work::EvacuateDrive(of, how) => {
+                self.evacuate_drive(&of, how, task).map(|()| Made::In(of.pool))
+            }
             Work::FailDrive(of) => self.take_drive_out(&of, task).map(|()| Made::In(of.pool)),
             Work::RejoinDrive(of) => self.bring_drive_back(&of, task).map(|()| Made::In(of.pool)),
             Work::ReplaceDrive(of, new) => {

@@ -105,8 +105,8 @@ impl Node {
             self.owner.ask_unseen(|owned| Ok(owned.serving_mut()?.pools_mut().searches()))?;
         for search in searches {
             // A pool that was closed meanwhile.
-            let Ok(searched) = search.run() else { continue };
-            let Searched { name, away, moved, said, reopening } = searched;
+            let Ok(searched) = search.run(self.settings.rebuild_after) else { continue };
+            let Searched { name, away, moved, said, reopening, rebuilds } = searched;
             let kept = self.owner.ask(move |owned| {
                 let is_elsewhere = owned.serving_mut()?.pools_mut().searched(name, away, moved);
                 Ok(if is_elsewhere { owned.keep() } else { Ok(()) })
@@ -117,6 +117,9 @@ impl Node {
             }
             if let Some(again) = reopening {
                 self.open_again(again)?;
+            }
+            if let Some(work) = rebuilds {
+                self.begin_rebuild(work);
             }
         }
         Ok(())

@@ -256,6 +256,48 @@ impl OpenPool {
         self.call(move |pool| async move { pool.replace_drive(index, drive, id).await })
     }
 
+    /// Has one drive more; its index.
+    ///
+    /// # Errors
+    /// As the engine says why it cannot be.
+    pub fn add_drive(&self, drive: Arc<Drive>) -> Result<u16> {
+        self.media().push(Arc::clone(&drive));
+        let id = *Uuid::new_v4().as_bytes();
+        self.call(move |pool| async move { pool.add_drive(drive, id).await })
+    }
+
+    /// Begins to move what drives had that are gone onto the others.
+    ///
+    /// # Errors
+    /// As the engine says why it cannot be.
+    pub fn rebuild(&self, limit: u64) -> Result<()> {
+        self.call(move |pool| async move { pool.rebuild(limit).await })
+    }
+
+    /// Begins to move what a drive has onto the others.
+    ///
+    /// # Errors
+    /// As the engine says why it cannot be.
+    pub fn evacuate(&self, index: u16, limit: u64) -> Result<()> {
+        self.call(move |pool| async move { pool.evacuate(index, limit).await })
+    }
+
+    /// How many bytes are moved in a second at most; 0 for as many as there is time for.
+    ///
+    /// # Errors
+    /// `NotFound` when none are.
+    pub fn limit_rebuild(&self, limit: u64) -> Result<()> {
+        self.call(move |pool| async move { pool.limit_rebuild(limit) })
+    }
+
+    /// What was not moved so far stays where it is.
+    ///
+    /// # Errors
+    /// `NotFound` when nothing is moved.
+    pub fn cancel_rebuild(&self) -> Result<()> {
+        self.call(|pool| async move { pool.cancel_rebuild().await })
+    }
+
     /// How it is doing, some time from now.
     ///
     /// # Errors
@@ -276,9 +318,9 @@ impl OpenPool {
     /// A drive is here now, which `lock` holds.
     pub fn moved(&self, index: usize, path: PathBuf, lock: Option<Arc<Lock>>) {
         let mut paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(place) = paths.get_mut(index) {
-            *place = Some(path);
-        }
+        let places = paths.len().max(index + 1);
+        paths.resize(places, None);
+        paths[index] = Some(path);
         drop(paths);
         let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
         let lock = lock.filter(|lock| !locks.iter().any(|own| Arc::ptr_eq(own, lock)));

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::v1::Severity;
-use api::value::Name;
+use api::v1::{RebuildLimit, Severity};
+use api::value::{Name, PoolDrive};
+use engine::PoolStatus;
 use engine::drives::DriveState;
 use engine::format::label::Label;
 use reactor::Nanos;
@@ -17,6 +18,7 @@ use super::due::{Sight, searched, sight};
 use super::look::{peek, places};
 use super::made_of::open_drive_again;
 use super::{OpenPool, PoolDef, Reopening, again};
+use crate::jobs::Work;
 use crate::limits::{LOOK_AGAIN, RETURN_PAUSE, RETURN_PAUSE_MAX};
 use crate::{Error, Result};
 
@@ -28,6 +30,9 @@ pub struct Away {
     failures: BTreeMap<usize, u32>,
     /// What there was of its places when it was looked last.
     sight: Sight,
+    /// When what is lost is rebuilt next, and how often that was begun.
+    rebuilds: Option<Nanos>,
+    rebuilt: u32,
 }
 
 /// A drive that a pool lacks, or lacked when it was looked last.
@@ -81,6 +86,8 @@ pub struct Searched {
     pub said: Vec<(Severity, String)>,
     /// It is beyond its redundancy, and enough of its drives answer for it to be opened again.
     pub reopening: Option<Reopening>,
+    /// What drives had is to be moved onto the others now.
+    pub rebuilds: Option<Work>,
 }
 
 impl Search {
@@ -100,7 +107,7 @@ impl Search {
     ///
     /// # Errors
     /// `Stopping`; the pool was closed.
-    pub fn run(mut self) -> Result<Searched> {
+    pub fn run(mut self, rebuild_after: Option<Duration>) -> Result<Searched> {
         let status = self.pool.status()?;
         let mut said = self.follow(&status);
         if let Some(why) = &status.beyond {
@@ -108,7 +115,8 @@ impl Search {
             let reopening = again::is_time(&self.pool, &self.def, &self.folders)?
                 .then(|| Reopening { pool: Arc::clone(&self.pool), why: why.clone() });
             let Self { name, away, .. } = self;
-            return Ok(Searched { name, away, moved: Vec::new(), said, reopening });
+            let (moved, rebuilds) = (Vec::new(), None);
+            return Ok(Searched { name, away, moved, said, reopening, rebuilds });
         }
         let mut moved = Vec::new();
         let due = self.due();
@@ -138,7 +146,44 @@ impl Search {
                 }
             }
         }
-        Ok(Searched { name: self.name, away: self.away, moved, said, reopening: None })
+        let rebuilds = self.rebuilds(&status, rebuild_after);
+        let Self { name, away, .. } = self;
+        Ok(Searched { name, away, moved, said, reopening: None, rebuilds })
+    }
+
+    /// What is to be moved now that drives had which are gone: what was begun before the pool was opened at once, other
+    /// things when a drive was gone for so long, where there are more of them than a stripe is wide.
+    fn rebuilds(&mut self, status: &PoolStatus, after: Option<Duration>) -> Option<Work> {
+        let how = RebuildLimit::default();
+        if status.rebuild.as_ref().is_some_and(|rebuild| rebuild.is_under_way) {
+            return None;
+        }
+        let drives = || (0..).zip(&status.drives);
+        let is_lost = |drive: &engine::DriveStatus| !drive.state.is_written() && !drive.vacant;
+        let leaves = |drive: &engine::DriveStatus| {
+            drive.leaving && drive.state == DriveState::Online && status.rebuild.is_none()
+        };
+        if let Some((index, _)) = drives().find(|(_, drive)| leaves(drive)) {
+            let of = PoolDrive { pool: self.name.clone(), index };
+            return Some(Work::EvacuateDrive(of, how));
+        }
+        let online = drives().filter(|(_, drive)| drive.state == DriveState::Online).count();
+        let width = usize::from(status.layout.data) + usize::from(status.layout.parity);
+        if online < width || !drives().any(|(_, drive)| is_lost(drive)) {
+            (self.away.rebuilds, self.away.rebuilt) = (None, 0);
+            return None;
+        }
+        let goes_on = drives().any(|(_, drive)| is_lost(drive) && drive.leaving);
+        if !(goes_on && status.rebuild.is_none()) {
+            let pause = after?.saturating_mul(2_u32.saturating_pow(self.away.rebuilt.min(10)));
+            if reactor::now() < *self.away.rebuilds.get_or_insert_with(|| from_now(pause)) {
+                return None;
+            }
+            // Should it be given up, it is tried again later.
+            self.away.rebuilt += 1;
+            self.away.rebuilds = Some(from_now(pause.saturating_mul(2)));
+        }
+        Some(Work::Rebuild(self.name.clone(), how))
     }
 
     /// Takes one drive back now, however lately it failed; where it is.

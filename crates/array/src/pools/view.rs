@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api::v1::{
     Drive, DriveCounters, DriveHealth, DriveRejoin, Kind, Pool, PoolHealth, PoolLog, PoolSpace,
-    PoolStatus, SegmentCounts,
+    PoolStatus, Rebuild, SegmentCounts,
 };
 use api::value::Name;
 use engine::drives::DriveState;
@@ -117,7 +117,7 @@ pub fn problem(status: &engine::PoolStatus) -> Option<String> {
     let drives = status.drives.iter().enumerate();
     let log = &status.log;
     let lost: Vec<_> = drives
-        .filter(|(_, drive)| drive.state != DriveState::Online)
+        .filter(|(_, drive)| drive.state != DriveState::Online && !drive.vacant)
         .map(|(index, drive)| match drive.retired {
             true => format!("drive {index} was taken out by an operator"),
             false => format!("drive {index} is {}", health(drive.state).name()),
@@ -188,6 +188,7 @@ fn document_of_status(
         moved: status.moved,
         segments_reclaimed: status.segments_reclaimed,
         lost_blocks: status.lost_blocks,
+        rebuild: status.rebuild.as_ref().map(rebuild_document),
     }
 }
 
@@ -203,6 +204,18 @@ pub const fn log_kind(kind: LogKind) -> &'static str {
 #[allow(clippy::cast_precision_loss, reason = "a ratio for people")]
 fn amplification(written: u64, drive_written: u64) -> Option<f64> {
     (written > 0).then(|| drive_written as f64 / written as f64)
+}
+
+fn rebuild_document(rebuild: &engine::Rebuild) -> Rebuild {
+    Rebuild {
+        drives: rebuild.drives.clone(),
+        running: rebuild.is_under_way,
+        bytes: rebuild.bytes,
+        done: rebuild.done,
+        limit: rebuild.limit,
+        waits: rebuild.waits,
+        failure: rebuild.failure.clone(),
+    }
 }
 
 fn drive_document(
@@ -231,8 +244,13 @@ fn drive_document(
         index,
         id: Uuid::from_bytes(drive.id),
         path: path.map(|path| path.display().to_string()),
-        health: health(drive.state),
+        health: if drive.vacant && !drive.state.is_written() {
+            DriveHealth::Vacant
+        } else {
+            health(drive.state)
+        },
         retired: drive.retired,
+        leaving: drive.leaving,
         rejoin: drive.rejoin.as_ref().map(|rejoin| DriveRejoin {
             units: rejoin.units,
             done: rejoin.done,

@@ -1,7 +1,7 @@
 //! Requests about drives of pools.
 
-use api::v1::{Drive, DriveReplacement};
-use api::value::PoolDrive;
+use api::v1::{Drive, DriveReplacement, NewDrives, Pool, Rebuild, RebuildLimit};
+use api::value::{Name, PoolDrive};
 use hyper::Method;
 
 use super::{Asking, Begun, Client, Result, json};
@@ -25,6 +25,62 @@ impl Client {
     /// As every request: [`Error`](super::Error).
     pub async fn drive(&self, of: &PoolDrive) -> Result<Drive> {
         self.get(&drive(of, "")).await
+    }
+
+    /// Begins to add drives to a pool; what they hold is lost.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn begin_add_drives(
+        &self,
+        pool: &Name,
+        new: &NewDrives,
+        asking: &Asking,
+    ) -> Result<Begun<Pool>> {
+        self.begin(Method::POST, &format!("/v1/pools/{pool}/drives"), json(new)?, asking).await
+    }
+
+    /// How drives of a pool are being emptied.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn rebuild(&self, pool: &Name) -> Result<Rebuild> {
+        self.get(&format!("/v1/pools/{pool}/rebuild")).await
+    }
+
+    /// Changes how fast that goes.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn limit_rebuild(&self, pool: &Name, how: &RebuildLimit) -> Result<Rebuild> {
+        self.request(Method::PATCH, &format!("/v1/pools/{pool}/rebuild"), json(how)?).await
+    }
+
+    /// Begins to move what drives had that are gone onto the others.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn begin_rebuild(
+        &self,
+        pool: &Name,
+        how: &RebuildLimit,
+        asking: &Asking,
+    ) -> Result<Begun<Pool>> {
+        let path = format!("/v1/pools/{pool}/rebuild");
+        self.begin(Method::POST, &path, json(how)?, asking).await
+    }
+
+    /// Begins to move what a drive has onto the others.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn begin_evacuate_drive(
+        &self,
+        of: &PoolDrive,
+        how: &RebuildLimit,
+        asking: &Asking,
+    ) -> Result<Begun<Drive>> {
+        self.begin(Method::POST, &drive(of, "/evacuate"), json(how)?, asking).await
     }
 
     /// Begins to take a drive out of use.

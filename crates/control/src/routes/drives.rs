@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::v1::{Drive, DriveReplacement, Job, Problem};
+use api::v1::{Drive, DriveReplacement, Job, NewDrives, Pool, Problem, Rebuild, RebuildLimit};
 use api::value::{Name, PoolDrive};
 use array::jobs::Work;
 use array::node::Node;
@@ -21,6 +21,9 @@ pub fn api() -> OpenApiRouter<Arc<Node>> {
     OpenApiRouter::new()
         .routes(routes!(list_drives))
         .routes(routes!(show_drive))
+        .routes(routes!(add_drives))
+        .routes(routes!(show_rebuild, begin_rebuild, limit_rebuild))
+        .routes(routes!(evacuate_drive))
         .routes(routes!(fail_drive))
         .routes(routes!(rejoin_drive))
         .routes(routes!(replace_drive))
@@ -54,6 +57,94 @@ async fn list_drives(State(node): Shared) -> Answer<Json<Vec<Drive>>> {
 async fn show_drive(State(node): Shared, Path(of): Path<(String, String)>) -> Answer<Json<Drive>> {
     let of = drive_part(&of)?;
     blocking(move || node.drive(&of)).await.map(Json)
+}
+
+/// Makes a pool wider: new segments use the drives at once.
+#[utoipa::path(
+    post, path = "/v1/pools/{pool}/drives", tag = "drive", params(("pool" = Name, Path)),
+    request_body = NewDrives,
+    responses(
+        (status = 200, body = Pool), (status = 202, body = Job), (status = "4XX", body = Problem)
+    )
+)]
+async fn add_drives(
+    State(node): Shared,
+    asked: Asked,
+    Path(pool): Path<String>,
+    Document(new): Document<NewDrives>,
+) -> Answer<Response> {
+    let pool: Name = part(&pool)?;
+    let (name, of) = (pool.clone(), Arc::clone(&node));
+    answer(node, Work::AddDrives(pool, new), asked, async move |_| {
+        let pool = blocking(move || of.pool(&name)).await?;
+        Ok(Json(pool).into_response())
+    })
+    .await
+}
+
+#[utoipa::path(
+    get, path = "/v1/pools/{pool}/rebuild", tag = "pool", params(("pool" = Name, Path)),
+    responses((status = 200, body = Rebuild), (status = "4XX", body = Problem))
+)]
+async fn show_rebuild(State(node): Shared, Path(pool): Path<String>) -> Answer<Json<Rebuild>> {
+    let pool: Name = part(&pool)?;
+    blocking(move || node.rebuild(&pool)).await.map(Json)
+}
+
+/// Moves what drives had that are gone onto the others.
+#[utoipa::path(
+    post, path = "/v1/pools/{pool}/rebuild", tag = "pool", params(("pool" = Name, Path)),
+    request_body = RebuildLimit,
+    responses(
+        (status = 200, body = Pool), (status = 202, body = Job), (status = "4XX", body = Problem)
+    )
+)]
+async fn begin_rebuild(
+    State(node): Shared,
+    asked: Asked,
+    Path(pool): Path<String>,
+    Document(how): Document<RebuildLimit>,
+) -> Answer<Response> {
+    let pool: Name = part(&pool)?;
+    let (name, of) = (pool.clone(), Arc::clone(&node));
+    answer(node, Work::Rebuild(pool, how), asked, async move |_| {
+        let pool = blocking(move || of.pool(&name)).await?;
+        Ok(Json(pool).into_response())
+    })
+    .await
+}
+
+/// Changes how fast that goes.
+#[utoipa::path(
+    patch, path = "/v1/pools/{pool}/rebuild", tag = "pool", params(("pool" = Name, Path)),
+    request_body = RebuildLimit,
+    responses((status = 200, body = Rebuild), (status = "4XX", body = Problem))
+)]
+async fn limit_rebuild(
+    State(node): Shared,
+    Path(pool): Path<String>,
+    Document(how): Document<RebuildLimit>,
+) -> Answer<Json<Rebuild>> {
+    let pool: Name = part(&pool)?;
+    blocking(move || node.limit_rebuild(&pool, how)).await.map(Json)
+}
+
+/// Moves what a drive has onto the others; it is out of use then, and its place vacant.
+#[utoipa::path(
+    post, path = "/v1/pools/{pool}/drives/{index}/evacuate", tag = "drive",
+    params(("pool" = Name, Path), ("index" = u16, Path)), request_body = RebuildLimit,
+    responses(
+        (status = 200, body = Drive), (status = 202, body = Job), (status = "4XX", body = Problem)
+    )
+)]
+async fn evacuate_drive(
+    State(node): Shared,
+    asked: Asked,
+    Path(of): Path<(String, String)>,
+    Document(how): Document<RebuildLimit>,
+) -> Answer<Response> {
+    let of = drive_part(&of)?;
+    change(node, of.clone(), Work::EvacuateDrive(of, how), asked).await
 }
 
 /// Takes a drive out of use, if the others have all that it has. It is not taken back before that is asked for.

@@ -5,7 +5,7 @@ use crate::error::{Error, Kind, Result};
 use crate::limits::RETURNS_MAX;
 use media::Drive;
 use std::array;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Whether a drive can be used.
@@ -50,6 +50,15 @@ pub(super) struct Slot {
     drives: [OnceLock<Arc<Drive>>; RETURNS_MAX + 1],
     word: AtomicU32,
     pub health: Health,
+    /// None before there is such a place.
+    extent: OnceLock<Extent>,
+    /// Nothing of the pool lies there.
+    vacant: AtomicBool,
+}
+
+/// Where a pool's part of a drive lies.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Extent {
     pub headers_at: u64,
     pub units_at: u64,
     pub au_count: u32,
@@ -57,13 +66,7 @@ pub(super) struct Slot {
 
 impl Slot {
     /// Of a drive that is there, or missing, or there and known to have failed.
-    pub fn new(
-        drive: Option<Arc<Drive>>,
-        failed: bool,
-        headers_at: u64,
-        units_at: u64,
-        au_count: u32,
-    ) -> Self {
+    pub fn new(drive: Option<Arc<Drive>>, failed: bool, extent: Extent) -> Self {
         let state = match &drive {
             None => MISSING,
             Some(_) if failed => FAILED,
@@ -73,7 +76,31 @@ impl Slot {
             array::from_fn(|_| OnceLock::new());
         drives[0] = drive.map_or_else(OnceLock::new, OnceLock::from);
         let word = AtomicU32::new(state);
-        Self { drives, word, health: Health::default(), headers_at, units_at, au_count }
+        let (health, extent) = (Health::default(), OnceLock::from(extent));
+        Self { drives, word, health, extent, vacant: AtomicBool::new(false) }
+    }
+
+    /// A place that there may be later.
+    pub fn to_come() -> Self {
+        Self { extent: OnceLock::new(), ..Self::new(None, false, Extent::default()) }
+    }
+
+    /// From now on there is such a place, with nothing in it.
+    pub fn begin(&self, extent: Extent) {
+        self.vacant.store(true, Ordering::Release);
+        let _ = self.extent.set(extent);
+    }
+
+    pub fn extent(&self) -> Extent {
+        self.extent.get().copied().unwrap_or_default()
+    }
+
+    pub fn is_vacant(&self) -> bool {
+        self.vacant.load(Ordering::Acquire)
+    }
+
+    pub fn set_vacant(&self, vacant: bool) {
+        self.vacant.store(vacant, Ordering::Release);
     }
 
     fn look(&self) -> (DriveState, usize) {

@@ -23,7 +23,8 @@ impl DriveSet {
     /// whole; tells whether it is out of use.
     pub fn fail_if_spared(&self, drive: u16, media: &Arc<Drive>) -> bool {
         let _one = self.shared.verdict.lock().unwrap_or_else(PoisonError::into_inner);
-        let out = self.indices().filter(|&d| d != drive && !self.is_online(d)).count();
+        let is_out = |&d: &u16| d != drive && !self.is_online(d) && !self.is_vacant(d);
+        let out = self.indices().filter(is_out).count();
         if !self.is_online(drive) || out < self.shared.bears {
             self.fail_one(drive, media);
         }

@@ -12,7 +12,7 @@ use super::{Look, Progress, Spec, advice};
 use crate::address::BLOCK;
 use crate::area::{self, Slots};
 use crate::drives::{DriveSet, DriveSlot};
-use crate::format::label::{DriveRecord, Label};
+use crate::format::label::{DriveMark, DriveRecord, Label};
 use crate::format::root::Root;
 use crate::format::{Bad, area as at};
 use crate::pool::geometry_of;
@@ -220,7 +220,8 @@ impl Found {
                 seen.epoch = Some(one.label.epoch);
                 seen.fate = if record.is_out() { Fate::Failed } else { Fate::Member };
             }
-            lost += usize::from(record.is_out() || one.is_none());
+            let is_used = record.mark != DriveMark::Vacant;
+            lost += usize::from(is_used && (record.is_out() || one.is_none()));
             found.tell_drive(index, one.as_ref(), report);
             found.drives.push(one.map(|one| one.drive));
             report.drives.push(seen);
@@ -238,6 +239,7 @@ impl Found {
     fn tell_drive(&self, index: u16, one: Option<&Labelled<'_>>, report: &mut Report) {
         let record = &self.label.drives[usize::from(index)];
         let what = match one {
+            _ if record.mark == DriveMark::Vacant => return,
             _ if record.is_out() => {
                 let what = format!("drive {index} failed while the pool was open");
                 let finding = Finding::warning(Structure::Drive, what)
@@ -284,6 +286,7 @@ impl Found {
             // What no drive can have is a drive that has nothing.
             let can_be = fits(record, &self.label, u64::MAX >> 2);
             DriveSlot {
+                vacant: record.mark == DriveMark::Vacant,
                 drive: drive.filter(|_| can_be),
                 failed: record.is_out(),
                 begins: self.label.catalog.end() + if can_be { record.log_bytes } else { 0 },

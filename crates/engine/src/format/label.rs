@@ -65,6 +65,8 @@ pub enum DriveMark {
     Failed,
     /// It is being made whole: what is written since then is on it, what was there before is old.
     Rejoining,
+    /// Nothing of the pool lies on it: that it is not there is no loss. It may be on its way to have something.
+    Vacant,
 }
 
 /// One drive of a pool, as all labels list it.
@@ -74,6 +76,8 @@ pub struct DriveRecord {
     pub mark: DriveMark,
     /// An operator took it out: it is not taken back before an operator says so.
     pub is_retired: bool,
+    /// What it has is moved to the others, or was while something of it was there.
+    pub is_leaving: bool,
     /// The epoch of the labels since which it has this mark.
     pub since: u64,
     /// Bytes of its log zone, which begins where the catalog's area ends; 0 for none.
@@ -87,6 +91,12 @@ impl DriveRecord {
     #[must_use]
     pub fn is_out(&self) -> bool {
         self.mark != DriveMark::Online
+    }
+
+    /// Whether the pool lacks it.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.is_out() && self.mark != DriveMark::Vacant
     }
 
     /// Marks it, as labels of this epoch are the first to say.
@@ -221,7 +231,6 @@ impl RawMember {
 /// drives: who opens such a pool with a program that knows nothing of that is told what it is.
 const fn later_mark(mark: u8) -> &'static str {
     match mark {
-        3 => "mark of a drive: blank",
         4 => "mark of a drive: slow",
         5 => "mark of a drive: missing",
         6 => "mark of a drive: evacuating",
@@ -232,6 +241,7 @@ const fn later_mark(mark: u8) -> &'static str {
 
 /// What is beside a drive's mark.
 const RETIRED: u8 = 1;
+const LEAVING: u8 = 2;
 
 impl RawDrive {
     fn new(drive: &DriveRecord) -> Self {
@@ -244,8 +254,10 @@ impl RawDrive {
                 DriveMark::Online => 0,
                 DriveMark::Failed => 1,
                 DriveMark::Rejoining => 2,
+                DriveMark::Vacant => 3,
             },
-            flags: if drive.is_retired { RETIRED } else { 0 },
+            flags: if drive.is_retired { RETIRED } else { 0 }
+                | if drive.is_leaving { LEAVING } else { 0 },
             reserved: [0; 2],
         }
     }
@@ -255,17 +267,20 @@ impl RawDrive {
             0 => DriveMark::Online,
             1 => DriveMark::Failed,
             2 => DriveMark::Rejoining,
+            3 => DriveMark::Vacant,
             other => return Err(Bad::Field(later_mark(other))),
         };
         let is_retired = self.flags & RETIRED != 0;
         // Nobody relies on a drive that an operator took out.
-        if self.flags & !RETIRED != 0 || is_retired && mark != DriveMark::Failed {
+        let may_be = matches!(mark, DriveMark::Failed | DriveMark::Vacant);
+        if self.flags & !(RETIRED | LEAVING) != 0 || is_retired && !may_be {
             return Err(Bad::Field("flags of a drive"));
         }
         Ok(DriveRecord {
             id: self.id,
             mark,
             is_retired,
+            is_leaving: self.flags & LEAVING != 0,
             since: self.since.get(),
             log_bytes: self.log_bytes.get(),
             au_count: self.au_count.get(),
@@ -289,6 +304,19 @@ impl Label {
         })
     }
 
+    /// Drives that the pool lacks.
+    #[must_use]
+    pub fn lost(&self) -> usize {
+        self.drives.iter().filter(|record| record.is_lost()).count()
+    }
+
+    /// So many drives it takes to open the pool: any of those that something of it lies on, but as many as may be lost.
+    #[must_use]
+    pub fn needed(&self) -> usize {
+        let used = self.drives.iter().filter(|record| record.mark != DriveMark::Vacant).count();
+        used.saturating_sub(usize::from(self.layout.parity))
+    }
+
     /// Whether the drive that carries `other` is the one that this pool has in its place: it was not replaced.
     #[must_use]
     pub fn has_drive_of(&self, other: &Self) -> bool {
@@ -309,7 +337,8 @@ impl Label {
     /// of it. `epoch_of` tells what the labels of drives say that are there.
     #[must_use]
     pub fn is_forked_by(&self, other: &Self, epoch_of: impl Fn(u16) -> Option<u64>) -> bool {
-        let record = &self.drives[usize::from(other.drive)];
+        // One of a place that these labels do not know was added by somebody who went on.
+        let Some(record) = self.drives.get(usize::from(other.drive)) else { return true };
         if record.mark != DriveMark::Failed || other.epoch < record.since {
             return false;
         }
@@ -325,7 +354,7 @@ impl Label {
         let lists = (0..).zip(self.drives.iter().zip(&other.drives));
         let others = lists.filter(|&(index, _)| index != other.drive);
         let others = others.filter(|&(index, (here, there))| takes_part(index, here, there));
-        1 + others.count() >= self.drives.len() - usize::from(self.layout.parity)
+        1 + others.count() >= self.needed().min(other.needed())
     }
 
     /// The label as a block.
@@ -468,11 +497,12 @@ mod tests {
     use super::*;
 
     fn label() -> Label {
-        let marks = [DriveMark::Online, DriveMark::Failed, DriveMark::Rejoining];
+        let marks = [DriveMark::Online, DriveMark::Failed, DriveMark::Rejoining, DriveMark::Vacant];
         let drive = |i: u8| DriveRecord {
             id: [i; 16],
-            mark: marks[usize::from(i % 3)],
+            mark: marks[usize::from(i % 4)],
             is_retired: i == 1,
+            is_leaving: i < 2,
             since: u64::from(i),
             log_bytes: 0,
             au_count: 77,
@@ -528,9 +558,7 @@ mod tests {
 
     #[test]
     fn a_mark_that_this_program_gives_to_no_drive_is_refused_by_name() {
-        for (mark, says) in
-            [(3, "blank"), (4, "slow"), (5, "missing"), (6, "evacuating"), (7, "spare")]
-        {
+        for (mark, says) in [(4, "slow"), (5, "missing"), (6, "evacuating"), (7, "spare")] {
             let mut block = label().to_block();
             block[size_of::<Head>() + 36] = mark;
             seal(&mut block[..], MAGIC);
@@ -541,7 +569,7 @@ mod tests {
 
     #[test]
     fn only_a_drive_that_is_out_is_retired() {
-        for (drive, retired) in [(0, 1), (2, 1), (1, 2)] {
+        for (drive, retired) in [(0, 1), (2, 3), (1, 4)] {
             let mut block = label().to_block();
             block[size_of::<Head>() + drive * size_of::<RawDrive>() + 37] = retired;
             seal(&mut block[..], MAGIC);

@@ -15,7 +15,7 @@ use crate::canary::{self, Step};
 use crate::common::Common;
 use crate::drives::{DriveSet, DriveSlot};
 use crate::error::{Error, Kind, Result};
-use crate::format::label::Label;
+use crate::format::label::{DriveMark, Label};
 use crate::log::{Anew, Log, Looked, Members, Site};
 use crate::map::{Map, MapLimits};
 use crate::pages::Pages;
@@ -42,6 +42,7 @@ pub(super) fn drive_set(label: &Label, drives: Vec<Option<Arc<Drive>>>) -> Drive
         failed: record.is_out(),
         begins: label.catalog.end() + record.log_bytes,
         au_count: record.au_count,
+        vacant: record.mark == DriveMark::Vacant,
     });
     DriveSet::new(slots.collect(), label.layout.au_bytes, usize::from(label.layout.parity))
 }
@@ -126,7 +127,7 @@ impl Frame {
     /// Memory for the map of one shard.
     fn map_limits(&self) -> MapLimits {
         // What all entries would take, up to what serves 1 TiB well.
-        let (all, blocks) = (self.common.segments, self.common.segment_blocks);
+        let (all, blocks) = (self.common.segments(), self.common.segment_blocks);
         let capacity = Space::capacity_of(all, blocks, self.label.shards);
         let bytes = capacity * 16 / u64::from(self.label.shards);
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);

@@ -98,6 +98,7 @@ impl Pool {
         let free = |index: &u16| {
             let zone = label.drives[usize::from(*index)].log_bytes > 0;
             zone && superblock.drives.is_online(*index)
+                && self.0.common.leaving() & (1 << *index) == 0
                 && !holds(*index, true)
                 && places.tried.get(&place(*index)).is_none_or(Tried::is_due)
         };
@@ -107,6 +108,15 @@ impl Pool {
         let times = places.tried.get(&place(index)).map_or(0, |tried| tried.times + 1);
         places.tried.insert(place(index), Tried { times, last: now() });
         Some(Candidate::Drive(index))
+    }
+
+    /// Has the log have a copy more, on a drive that has none and is not about to go.
+    pub(super) async fn add_copy_elsewhere(&self) -> Result<()> {
+        let _turn = self.0.moving.hold(1).await;
+        let mut places = Places { spare: Vec::new(), tried: BTreeMap::new() };
+        let none = || Error::new(Kind::Busy, "no other drive has room set aside for the log");
+        let candidate = self.candidate(&mut places).ok_or_else(none)?;
+        self.add_copy(candidate).await
     }
 
     /// Makes a place one of the log's devices: the labels say so last.

@@ -148,18 +148,29 @@ fn records(
     let zone = if sets_aside { zone } else { 0 };
     let each = spec.drives.iter().enumerate().map(|(index, drive)| {
         let begins = catalog.end() + zone;
-        let au_count = DriveSet::au_count(drive.capacity(), begins, au_bytes);
-        if u64::from(au_count) < AUS_MIN {
-            let needs = begins + AUS_MIN * au_bytes;
-            return Err(invalid(format!(
-                "drive {index} has {} bytes; it needs {needs} or more",
-                drive.capacity()
-            )));
-        }
+        let au_count = units_of(index, drive, begins, au_bytes)?;
         let (id, mark) = (random_id(prng), DriveMark::Online);
-        Ok(DriveRecord { id, mark, is_retired: false, since: 0, log_bytes: zone, au_count })
+        Ok(DriveRecord {
+            id,
+            mark,
+            is_retired: false,
+            is_leaving: false,
+            since: 0,
+            log_bytes: zone,
+            au_count,
+        })
     });
     each.collect()
+}
+
+/// How many allocation units of a pool are on a drive, from `begins` on.
+pub(super) fn units_of(index: usize, drive: &Drive, begins: u64, au_bytes: u64) -> Result<u32> {
+    let au_count = DriveSet::au_count(drive.capacity(), begins, au_bytes);
+    if u64::from(au_count) >= AUS_MIN {
+        return Ok(au_count);
+    }
+    let (has, needs) = (drive.capacity(), begins + AUS_MIN * au_bytes);
+    Err(invalid(format!("drive {index} has {has} bytes; it needs {needs} or more")))
 }
 
 fn check_shards(shards: u16, drives: &[DriveRecord], width: usize) -> Result<()> {

@@ -80,8 +80,7 @@ impl Pool {
         let superblock = &self.0.common.superblock;
         let (drives, label) = (&superblock.drives, superblock.label());
         let online: Vec<u16> = drives.indices().filter(|&n| drives.is_online(n)).collect();
-        let enough = drives.len().saturating_sub(usize::from(label.layout.parity));
-        let company = Company::new(enough.max(1));
+        let company = Company::new(label.needed().max(1));
         let looks = online.iter().map(|&index| {
             let (label, company) = (&label, &company);
             async move {

@@ -166,11 +166,16 @@ fn check_history(labels: &[Label], newest: &Label) -> Result<()> {
 impl Sorted {
     /// Whether the drives that are missing could have been opened without those that are given.
     fn could_have_gone_on(&self) -> bool {
-        let layout = &self.label.layout;
-        let missing = self.drives.iter().filter(|drive| drive.is_none()).count();
+        let missing = self.lost();
         let absent = self.drives.iter().zip(&self.label.drives);
         let is_new = absent.into_iter().any(|(drive, record)| drive.is_none() && !record.is_out());
-        is_new && missing >= self.drives.len() - usize::from(layout.parity)
+        is_new && missing >= self.label.needed()
+    }
+
+    /// Drives that are not there, or not any more, of those that something of the pool lies on.
+    fn lost(&self) -> usize {
+        let both = self.drives.iter().zip(&self.label.drives);
+        both.filter(|(drive, record)| drive.is_none() && record.mark != DriveMark::Vacant).count()
     }
 
     fn check(&self, options: OpenOptions) -> Result<()> {
@@ -179,7 +184,7 @@ impl Sorted {
             let context = format!("pool {name} was exported: import it");
             return Err(Error::new(Kind::Invalid, context));
         }
-        let lost = self.drives.iter().filter(|drive| drive.is_none()).count();
+        let lost = self.lost();
         if lost > usize::from(self.label.layout.parity) {
             let bears = self.label.layout.parity;
             return Err(missing(format!(
@@ -187,7 +192,7 @@ impl Sorted {
                 self.old_copies()
             )));
         }
-        let known = self.label.drives.iter().filter(|record| record.is_out()).count();
+        let known = self.label.lost();
         if lost > known && !options.degraded {
             let absent = self.drives.iter().zip(&self.label.drives).enumerate();
             let absent = absent.filter(|(_, (drive, record))| drive.is_none() && !record.is_out());
@@ -257,7 +262,7 @@ impl Pool {
         // Whoever is absent now misses what is written from now on.
         let mut fewer = false;
         for (drive, record) in drives.iter().zip(&mut label.drives) {
-            if drive.is_none() {
+            if drive.is_none() && record.mark != DriveMark::Vacant {
                 fewer |= !record.is_out();
                 // One that was being made whole begins again: what is written from now on is not on it.
                 record.set_mark(DriveMark::Failed, label.epoch + 1);

@@ -75,6 +75,7 @@ impl Pool {
         let index = self.place_of(&label)?;
         self.check_at_rest(index)?;
         self.0.common.superblock.readmit(index, drive).await?;
+        self.stays(index);
         self.begin_to_make_whole(index);
         Ok(index)
     }

@@ -64,11 +64,12 @@ impl Pool {
             self.0.common.follow_drives();
         }
         superblock.replace(index, drive, id).await?;
+        self.stays(index);
         self.begin_to_make_whole(index);
         Ok(())
     }
 
-    fn check_index(&self, index: u16) -> Result<()> {
+    pub(super) fn check_index(&self, index: u16) -> Result<()> {
         if usize::from(index) < self.0.common.superblock.drives.len() {
             return Ok(());
         }

@@ -3,11 +3,11 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::{Pool, Rejoin};
+use super::{Pool, Rebuild, Rejoin};
 use crate::address::BLOCK;
 use crate::drives::{DriveCounters, DriveState};
 use crate::error::Result;
-use crate::format::label::{Label, Layout, LogKind};
+use crate::format::label::{DriveMark, Label, Layout, LogKind};
 use crate::log;
 use crate::shard::Shard;
 use crate::shard_handle::ShardHandle;
@@ -47,6 +47,8 @@ pub struct PoolStatus {
     pub refuses: bool,
     /// Why more is lost than the redundancy bears, if so: nothing more is acknowledged until the pool is opened again.
     pub beyond: Option<String>,
+    /// How drives are being emptied, if any are, or were since the pool was opened.
+    pub rebuild: Option<Rebuild>,
 }
 
 /// The commit logs of all shards together.
@@ -78,6 +80,10 @@ pub struct DriveStatus {
     pub out: bool,
     /// An operator took it out: it is not taken back before an operator says so.
     pub retired: bool,
+    /// Nothing of the pool lies on it.
+    pub vacant: bool,
+    /// What it has is moved to the others, or is to be.
+    pub leaving: bool,
     /// Bytes of its allocation units.
     pub bytes: u64,
     pub counters: DriveCounters,
@@ -224,6 +230,7 @@ impl Pool {
             discarded_bytes: sum(&|part| part.discarded),
             refuses: parts.iter().any(|part| part.refuses),
             beyond: inner.common.superblock.beyond(),
+            rebuild: self.rebuild_status(),
             drives,
         })
     }
@@ -233,13 +240,16 @@ impl Pool {
         let each = drives.indices().zip(&label.drives).map(|(index, record)| {
             let mut counters = DriveCounters::default();
             for part in parts {
-                counters.add(&part.drives[usize::from(index)]);
+                // One that was added since has done nothing.
+                part.drives.get(usize::from(index)).into_iter().for_each(|of| counters.add(of));
             }
             DriveStatus {
                 id: record.id,
                 state: drives.state(index),
                 out: record.is_out(),
                 retired: record.is_retired,
+                leaving: record.is_leaving,
+                vacant: record.mark == DriveMark::Vacant,
                 bytes: u64::from(record.au_count) * label.layout.au_bytes,
                 counters,
                 labels_anew: self.labels_anew(index),

@@ -27,6 +27,7 @@ mod log_moves;
 mod lost;
 mod lost_log;
 mod old_copies;
+mod rebuild;
 mod rejoin;
 mod rejoin_power;
 mod replace;

@@ -60,6 +60,12 @@ impl SegmentInfo {
         (self.id, self.generation, stripe) == (header.segment, header.generation, header.stripe)
     }
 
+    /// How many of its members are on these drives, by their bits.
+    #[must_use]
+    pub fn parts_on(&self, drives: u64) -> usize {
+        self.members.iter().filter(|member| drives & (1 << member.drive) != 0).count()
+    }
+
     /// The member that holds a unit of a stripe; units k and up are parity.
     #[must_use]
     pub fn member(&self, stripe: u32, unit: usize) -> Member {

@@ -45,6 +45,7 @@ impl Rig {
         let geometry = Geometry::for_au(shape, u32_of(usize32(256))).unwrap();
         let count = DriveSet::au_count(8 * AU, BEGINS, AU);
         let slots = drives.into_iter().map(|drive| DriveSlot {
+            vacant: false,
             drive: drive.map(Arc::new),
             failed: false,
             begins: BEGINS,
@@ -555,7 +556,13 @@ fn allocation_units_say_what_they_are() {
 fn units_lie_inside_their_drive() {
     for (capacity, au) in [(8 * AU, AU), (1 << 30, 4 << 20), (BEGINS + AU, AU), (0, AU)] {
         let count = DriveSet::au_count(capacity, BEGINS, au);
-        let slot = DriveSlot { drive: None, failed: false, begins: BEGINS, au_count: count };
+        let slot = DriveSlot {
+            drive: None,
+            failed: false,
+            begins: BEGINS,
+            au_count: count,
+            vacant: false,
+        };
         let set = DriveSet::new(vec![slot], au, 0);
         if count == 0 {
             continue;

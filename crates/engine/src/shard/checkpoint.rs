@@ -164,7 +164,7 @@ impl Checkpoints {
     /// shards there are, since what one of them has reserved the others cannot have.
     fn reserve_target(&self) -> usize {
         let shards = u64::from(self.base.common.shards);
-        let share = self.base.common.segments / (16 * shards * shards);
+        let share = self.base.common.segments() / (16 * shards * shards);
         usize::try_from(share).unwrap_or(usize::MAX).clamp(2 * RECLAIM_RESERVE, RESERVED_MAX)
     }
 
@@ -231,6 +231,8 @@ impl Checkpoints {
             let metadata = table.get(*id).is_some_and(|s| s.info.stream == Stream::Metadata);
             (metadata || verified.contains(id)) && !self.is_held(*id)
         });
+        // Nothing was ever written there.
+        dead.extend(table.withdrawn().into_iter().filter(|id| !self.is_held(*id)));
         let alive = table.iter().filter(|segment| !dead.contains(&segment.info.id));
         let mut segments: Vec<SegmentRecord> = alive.map(record).collect();
         // This manifest takes the place of the last one.

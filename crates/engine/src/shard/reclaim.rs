@@ -16,7 +16,7 @@ use super::keeper::MapKeeper;
 use crate::address::SegmentId;
 use crate::error::Result;
 use crate::limits::{LEFT_ALONE, RECLAIM_RESERVE};
-use crate::segment::Stream;
+use crate::segment::{SegmentInfo, Stream};
 pub use moving::Emptied;
 
 /// Segments emptied before their space is given back, with one checkpoint.
@@ -76,6 +76,11 @@ impl Reclaim {
         self.base.events.raise(Event::SpaceChanged);
     }
 
+    /// A segment was emptied, by whoever empties drives.
+    pub fn note_emptied(&self) {
+        count(&self.emptied, 1);
+    }
+
     /// So many blocks turned out to be lost for good.
     pub fn note_lost(&self, blocks: u64) {
         count(&self.lost, blocks);
@@ -102,7 +107,7 @@ impl Reclaim {
     pub fn begins_below(&self) -> u64 {
         // A few segments, however large the pool: what is kept free holds no data, and each share of
         // the pool that holds none makes reclaim move more.
-        let work = u64_of(RECLAIM_RESERVE) + (self.base.common.segments / 128).clamp(1, 4);
+        let work = u64_of(RECLAIM_RESERVE) + (self.base.common.segments() / 128).clamp(1, 4);
         self.base.writer.keep_for_metadata() + work
     }
 
@@ -146,7 +151,9 @@ impl Reclaim {
         }
         reclaiming.lacks_room = false;
         while reclaiming.emptied.len() < SEGMENTS_AT_ONCE && !self.base.has_ended() {
-            let skip = |id| reclaiming.emptied.contains(&id) || reclaiming.is_left(id);
+            let skip = |id| {
+                reclaiming.emptied.contains(&id) || reclaiming.is_left(id) || self.is_leaving(id)
+            };
             let victim = self.base.table().victim(skip);
             let Some((victim, live)) = victim else { break };
             // What was emptied, or dies meanwhile, is given back before its successor lacks room: nobody else can.
@@ -185,8 +192,16 @@ impl Reclaim {
 
     /// Whether there is a segment to empty, and room for what is live in it.
     fn can_empty_some(&self, reclaiming: &Reclaiming) -> bool {
-        let victim = self.base.table().victim(|id| reclaiming.is_left(id));
+        let skip = |id| reclaiming.is_left(id) || self.is_leaving(id);
+        let victim = self.base.table().victim(skip);
         victim.is_some_and(|(_, live)| self.base.writer.room_for_moves() >= u64::from(live))
+    }
+
+    /// Whether whoever empties drives is to move a segment.
+    fn is_leaving(&self, id: SegmentId) -> bool {
+        let leaving = self.base.common.leaving();
+        let is_on = |info: &SegmentInfo| info.parts_on(leaving) > 0;
+        leaving != 0 && self.base.table().get(id).is_some_and(|segment| is_on(&segment.info))
     }
 
     /// Segments of metadata with little in them, where there are enough of them, or where nothing else gives

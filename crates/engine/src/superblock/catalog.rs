@@ -71,6 +71,11 @@ impl Kept {
         self.places.lock()[usize::from(drive)]
     }
 
+    /// There is one drive more, which has nothing of it.
+    pub fn add_place(&self) {
+        self.places.lock().push(Place::default());
+    }
+
     /// A drive has nothing of it any more.
     pub fn forget(&self, drive: u16) {
         self.places.lock()[usize::from(drive)] = Place::default();
@@ -228,7 +233,6 @@ impl Superblock {
     /// Whether more drives have the contents of the catalog than an opening may lack.
     async fn is_catalog_spread(&self) -> bool {
         let label = self.label();
-        let out = label.drives.iter().filter(|drive| drive.is_out()).count();
         let mut having = 0;
         for index in self.drives.indices() {
             if let Some(drive) = self.drives.drive(index)
@@ -237,7 +241,7 @@ impl Superblock {
                 having += usize::from(self.catalog(|catalog| catalog.has_same(&found)));
             }
         }
-        having + out > usize::from(label.layout.parity)
+        having + label.lost() > usize::from(label.layout.parity)
     }
 
     /// Writes the catalog as it is over a change that failed, and that some drives may have.

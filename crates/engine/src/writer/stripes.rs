@@ -37,6 +37,33 @@ impl Writer {
         Ok(true)
     }
 
+    /// Nothing more is written to segments with a part on these drives, by their bits: those that are being filled end,
+    /// and those reserved are not begun.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub async fn leave(self: &Rc<Self>, drives: u64) -> Result<()> {
+        for stream in [Stream::User, Stream::Reclaim, Stream::Metadata] {
+            self.check()?;
+            let _turn = self.turns[index(stream)].hold(1).await;
+            let is_there = |open: &Open| open.info.parts_on(drives) > 0;
+            if !self.open[index(stream)].borrow().as_ref().is_some_and(is_there) {
+                continue;
+            }
+            if self.has_partial(stream) {
+                self.submit(stream).await;
+            }
+            // A stripe that is begun and empty was not given to be written.
+            let ended = self.open[index(stream)].borrow_mut().take();
+            if let Some(ended) = ended {
+                self.table.borrow_mut().seal(ended.info.id);
+            }
+        }
+        self.table.borrow_mut().withdraw(drives);
+        self.look_for_hunger();
+        Ok(())
+    }
+
     fn open_segment(&self, stream: Stream) -> Result<Option<Rc<SegmentInfo>>> {
         if stream == Stream::Metadata {
             return self.open_for_metadata().map(Some);

@@ -1,6 +1,6 @@
 //! What is asked of the running daemon about drives of pools.
 
-use api::value::{DrivePath, PoolDrive};
+use api::value::{DrivePath, Name, PoolDrive, Size};
 use clap::{Args, Subcommand};
 
 use super::{JobArgs, value};
@@ -11,6 +11,51 @@ pub struct OfDrive {
     /// The drive: its pool, and its index there.
     #[arg(value_name = "POOL/INDEX", value_parser = value::<PoolDrive>)]
     pub drive: PoolDrive,
+}
+
+/// What to do about drives that are gone.
+#[derive(Debug, Subcommand)]
+pub enum RebuildVerb {
+    /// Print how far it is.
+    #[command(after_long_help = "\
+Examples:
+  flashloom pool rebuild show fast")]
+    Show {
+        /// The pool.
+        #[arg(value_parser = value::<Name>)]
+        name: Name,
+    },
+    /// Move what the pool lacks into free space on the drives that work, now.
+    #[command(after_long_help = "\
+Examples:
+  flashloom pool rebuild start fast
+  flashloom pool rebuild start fast --limit 500MiB --no-wait
+
+Once that is done the pool bears as much as with all its drives. It takes as many drives as a stripe is wide, and room
+on them; the daemon begins it by itself when a drive has been gone for `[node] rebuild-after` seconds (600).")]
+    Start {
+        /// The pool.
+        #[arg(value_parser = value::<Name>)]
+        name: Name,
+        /// Bytes moved in a second at most. [default: as many as hosts leave time for]
+        #[arg(long, value_name = "SIZE", value_parser = value::<Size>)]
+        limit: Option<Size>,
+        #[command(flatten)]
+        how: JobArgs,
+    },
+    /// Change how fast it goes.
+    #[command(after_long_help = "\
+Examples:
+  flashloom pool rebuild limit fast 200MiB
+  flashloom pool rebuild limit fast")]
+    Limit {
+        /// The pool.
+        #[arg(value_parser = value::<Name>)]
+        name: Name,
+        /// Bytes moved in a second at most. [default: as many as hosts leave time for]
+        #[arg(value_name = "SIZE", value_parser = value::<Size>)]
+        limit: Option<Size>,
+    },
 }
 
 /// What to do with drives.
@@ -29,6 +74,44 @@ Examples:
     Show {
         #[command(flatten)]
         of: OfDrive,
+    },
+    /// Make a pool wider by new drives: what is written from then on uses them at once.
+    #[command(after_long_help = "\
+Examples:
+  flashloom drive add fast /dev/disk/by-id/nvme-a /dev/disk/by-id/nvme-b
+  flashloom drive add fast d8,size=4GiB
+
+A stripe stays as wide as it is: a pool with more drives than that has space to put what a drive that is lost had onto
+the others. What is there is not moved.")]
+    Add {
+        /// The pool.
+        #[arg(value_parser = value::<Name>)]
+        pool: Name,
+        /// The new drives: PATH, or PATH,size=SIZE to create a file.
+        #[arg(value_name = "DRIVE", required = true, value_parser = value::<DrivePath>)]
+        drives: Vec<DrivePath>,
+        /// Take them although they are not blank: what they hold is lost.
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        how: JobArgs,
+    },
+    /// Move what a drive has onto the others, and take it out of use then. The pool bears as much all the while.
+    #[command(after_long_help = "\
+Examples:
+  flashloom drive evacuate fast/2
+  flashloom drive evacuate fast/2 --limit 500MiB --no-wait
+
+It takes as many other drives as a stripe is wide, and room on them. Its place is vacant then: the drive can be pulled.
+A copy of the commit log on it moves first. What was moved stays where it is when the job is cancelled.")]
+    Evacuate {
+        #[command(flatten)]
+        of: OfDrive,
+        /// Bytes moved in a second at most. [default: as many as hosts leave time for]
+        #[arg(long, value_name = "SIZE", value_parser = value::<Size>)]
+        limit: Option<Size>,
+        #[command(flatten)]
+        how: JobArgs,
     },
     /// Take a drive out of use. It stays out until `drive rejoin` or `drive replace`.
     #[command(after_long_help = "\

@@ -6,6 +6,7 @@ use api::v1::Raid;
 use api::value::{DrivePath, LogPlace, Name, Nqn, Size, VolumePath};
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::drives::RebuildVerb;
 use super::{JobArgs, SureArgs, value};
 
 /// What a pool is made of.
@@ -103,6 +104,11 @@ Examples:
     Log {
         #[command(subcommand)]
         verb: LogVerb,
+    },
+    /// Bring a pool's redundancy back after drives are gone, without new ones.
+    Rebuild {
+        #[command(subcommand)]
+        verb: RebuildVerb,
     },
     /// Close a pool so that another node can import it.
     #[command(after_long_help = "\

@@ -14,6 +14,7 @@ use serde_json::Value;
 mod bench;
 mod beyond;
 mod crash;
+mod drives;
 mod dump;
 mod ends;
 mod guards;

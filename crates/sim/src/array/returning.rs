@@ -103,7 +103,7 @@ impl Shelf {
                 return;
             }
             match self.prng.below(3) {
-                0 if !returns => self.pull(&out).await,
+                0 if !returns => self.pull(&out, &status).await,
                 _ => self.give_back(&out, &status).await,
             }
             sleep(moment(&mut self.prng, PAUSE)).await;
@@ -164,9 +164,11 @@ impl Shelf {
     }
 
     /// One more goes, or one that is coming.
-    async fn pull(&mut self, out: &BTreeSet<usize>) {
+    async fn pull(&mut self, out: &BTreeSet<usize>, status: &PoolStatus) {
         let all: BTreeSet<usize> = (0..self.drives.len()).collect();
-        let some = if out.len() < self.bears { &all - out } else { self.coming.clone() };
+        // What lay on a place that is vacant is on the others.
+        let lost = out.iter().filter(|n| !status.drives[**n].vacant).count();
+        let some = if lost < self.bears { &all - out } else { self.coming.clone() };
         let Some(n) = self.one_of(&some) else { return };
         let drive = &self.drives[n];
         let how = self.prng.below(4);
@@ -192,12 +194,16 @@ impl Shelf {
         truth.sick.insert(n);
     }
 
-    /// An operator takes a drive out that works.
+    /// An operator takes a drive out that works, or has it emptied first.
     async fn take_out(&mut self, n: usize) {
         // Whatever is answered, the labels may say so.
         self.goes_out(n);
         self.coming.remove(&n);
         let index = stdx::num::u16_of(n);
+        if self.operator.below(2) == 0 {
+            let begun = self.pool.evacuate(index, 0).await.map_err(|error| error.to_string());
+            return self.note(format!("an operator has drive {n} emptied: {begun:?}"));
+        }
         let taken = self.pool.fail_drive(index).await.map_err(|error| error.to_string());
         self.note(format!("an operator takes drive {n} out: {taken:?}"));
     }
@@ -241,6 +247,11 @@ impl Shelf {
         }
         if self.replaces && self.operator.below(4) == 0 {
             return self.replace(n, true).await;
+        }
+        if self.replaces && self.operator.below(3) == 0 {
+            // Where there are more drives than a stripe is wide.
+            let begun = self.pool.rebuild(0).await.map_err(|error| error.to_string());
+            return self.note(format!("an operator has the pool rebuilt: {begun:?}"));
         }
         if status.drives[n].retired {
             let may = self.pool.let_return(stdx::num::u16_of(n)).await;

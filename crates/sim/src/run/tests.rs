@@ -286,7 +286,8 @@ fn drives_that_come_and_go_cost_nothing() {
 }
 
 /// Bugs in how drives are taken back.
-const RETURNS_CANARIES: [Canary; 2] = [Canary::CountsReturned, Canary::KeepsIdentity];
+const RETURNS_CANARIES: [Canary; 3] =
+    [Canary::CountsReturned, Canary::KeepsIdentity, Canary::VacatesEarly];
 
 #[test]
 fn the_canary_of_returns_is_found() {

@@ -18,6 +18,7 @@ mod again;
 mod by_hand;
 mod replaced;
 mod returned;
+mod wider;
 
 const NQN: &str = "nqn.2026-11.io.flashloom:a";
 

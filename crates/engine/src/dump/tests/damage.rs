@@ -75,6 +75,7 @@ fn place(media: &Media, segment: &SegmentSeen, stripe: u32, unit: usize) -> (usi
         + if media.pmem.is_empty() && member.drive < 2 { 3 * MIB } else { 0 };
     let set = DriveSet::new(
         vec![crate::drives::DriveSlot {
+            vacant: false,
             drive: None,
             failed: false,
             begins,

@@ -36,6 +36,7 @@ impl Rig {
             id: [1; 16],
             mark: DriveMark::Online,
             is_retired: false,
+            is_leaving: false,
             since: 0,
             log_bytes: 0,
             au_count: 2,

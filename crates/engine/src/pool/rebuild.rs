@@ -1,0 +1,270 @@
+//! Redundancy comes back without a new drive: what drives had that are gone, or are to go, is moved into free space on
+//! the others. Where that is done their places are vacant, and the pool bears as much as ever.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::Pool;
+use crate::address::BLOCK;
+use crate::canary::{self, Canary};
+use crate::drives::DriveState;
+use crate::error::{Error, Kind, Result};
+use crate::limits::REBUILD_PAUSE;
+use crate::shard::Shard;
+use crate::shard::rebuild::Progress;
+use crate::space::Space;
+use stdx::num::u64_of;
+
+/// How drives are being emptied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rebuild {
+    /// Their indices.
+    pub drives: Vec<u16>,
+    /// It goes on.
+    pub is_under_way: bool,
+    /// Bytes that were live in segments with a part on them, and those moved.
+    pub bytes: u64,
+    pub done: u64,
+    /// Bytes in a second at most; 0 for as many as there is time for.
+    pub limit: u64,
+    /// There is no room for more, as yet.
+    pub waits: bool,
+    /// Why it was given up, if it was.
+    pub failure: Option<String>,
+}
+
+pub(super) struct Rebuilding {
+    progress: Arc<Progress>,
+    /// By their bits.
+    drives: u64,
+    is_under_way: bool,
+    failure: Option<String>,
+}
+
+const fn bit(drive: u16) -> u64 {
+    1 << drive
+}
+
+impl Pool {
+    /// Begins to move what drives had that the pool lacks into free space on the others. [`status`](Self::status)
+    /// tells how it goes on. `limit` is how many bytes are moved in a second at most, 0 for as many as there is time for.
+    ///
+    /// # Errors
+    /// `NotFound` when the pool lacks none, `Invalid` when too few are left for a stripe, `Full` when they have too
+    /// little space, `Exists` when it is under way, `Gone` when the pool is closed, `Failed` when the labels cannot say
+    /// so.
+    pub async fn rebuild(&self, limit: u64) -> Result<()> {
+        let _turn = self.0.taking_back.hold(1).await;
+        let superblock = &self.0.common.superblock;
+        let is_lost = |index: &u16| {
+            let state = superblock.drives.state(*index);
+            !state.is_written() && !superblock.drives.is_vacant(*index)
+        };
+        let drives: u64 = superblock.drives.indices().filter(is_lost).map(bit).sum();
+        if drives == 0 {
+            return Err(Error::new(Kind::NotFound, "the pool lacks no drive"));
+        }
+        self.begin_to_empty(drives, limit).await
+    }
+
+    /// Begins to move what a drive has that works to the others. Once nothing is left there it is out of use, and its
+    /// place vacant. As [`rebuild`](Self::rebuild) otherwise.
+    ///
+    /// # Errors
+    /// As [`rebuild`](Self::rebuild); `Invalid` when the drive is not in use, `Busy` when the log cannot move away.
+    pub async fn evacuate(&self, index: u16, limit: u64) -> Result<()> {
+        self.check_index(index)?;
+        let _turn = self.0.taking_back.hold(1).await;
+        let superblock = &self.0.common.superblock;
+        if superblock.drives.state(index) != DriveState::Online {
+            let context = format!("drive {index} is not in use: what it had is rebuilt");
+            return Err(Error::new(Kind::Invalid, context));
+        }
+        self.begin_to_empty(bit(index), limit).await
+    }
+
+    /// How many bytes are moved in a second at most from now on; 0 for as many as there is time for.
+    ///
+    /// # Errors
+    /// `NotFound` when nothing is moved.
+    pub fn limit_rebuild(&self, limit: u64) -> Result<()> {
+        let rebuilding = self.0.rebuilding.borrow();
+        let Some(of) = rebuilding.as_ref().filter(|of| of.is_under_way) else {
+            return Err(Error::new(Kind::NotFound, "no drive is being emptied"));
+        };
+        of.progress.limit.store(limit, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// What was not moved so far stays where it is.
+    ///
+    /// # Errors
+    /// `NotFound` when nothing is moved, `Failed` when the labels cannot say so.
+    pub async fn cancel_rebuild(&self) -> Result<()> {
+        if !self.0.rebuilding.borrow().as_ref().is_some_and(|of| of.is_under_way) {
+            return Err(Error::new(Kind::NotFound, "no drive is being emptied"));
+        }
+        self.end_rebuild().await;
+        self.0.common.superblock.set_leaving(0).await
+    }
+
+    /// Has it come to its end, for whoever opens the pool to go on with.
+    pub(super) async fn end_rebuild(&self) {
+        loop {
+            let under_way = match &*self.0.rebuilding.borrow() {
+                Some(of) if of.is_under_way => Some(Arc::clone(&of.progress)),
+                _ => None,
+            };
+            let Some(progress) = under_way else { return };
+            progress.ends.store(true, Ordering::Relaxed);
+            reactor::sleep(REBUILD_PAUSE / 10).await;
+        }
+    }
+
+    pub(super) fn rebuild_status(&self) -> Option<Rebuild> {
+        let rebuilding = self.0.rebuilding.borrow();
+        let of = rebuilding.as_ref()?;
+        let Progress { all, done, limit, waits, .. } = &*of.progress;
+        Some(Rebuild {
+            drives: (0..64).filter(|drive| of.drives & bit(*drive) != 0).collect(),
+            is_under_way: of.is_under_way,
+            bytes: all.load(Ordering::Relaxed),
+            done: done.load(Ordering::Relaxed),
+            limit: limit.load(Ordering::Relaxed),
+            waits: waits.load(Ordering::Relaxed),
+            failure: of.failure.clone(),
+        })
+    }
+
+    /// A drive came to a place: what is there is not moved any more.
+    pub(super) fn stays(&self, index: u16) {
+        let common = &self.0.common;
+        if common.leaving() & bit(index) != 0 {
+            common.set_leaving(common.leaving() & !bit(index));
+        }
+    }
+
+    async fn begin_to_empty(&self, drives: u64, limit: u64) -> Result<()> {
+        if self.0.closed.get() {
+            return Err(Error::new(Kind::Gone, "the pool was closed"));
+        }
+        if self.0.rebuilding.borrow().as_ref().is_some_and(|of| of.is_under_way) {
+            return Err(Error::new(Kind::Exists, "drives are being emptied already"));
+        }
+        self.check_room_without(drives).await?;
+        let common = &self.0.common;
+        common.superblock.set_leaving(drives).await?;
+        common.set_leaving(drives);
+        let progress = Arc::new(Progress::default());
+        progress.limit.store(limit, Ordering::Relaxed);
+        let rebuilding = Rebuilding {
+            progress: Arc::clone(&progress),
+            drives,
+            is_under_way: true,
+            failure: None,
+        };
+        *self.0.rebuilding.borrow_mut() = Some(rebuilding);
+        let pool = self.clone();
+        reactor::spawn(async move {
+            let done = pool.empty_all(&progress).await;
+            let common = &pool.0.common;
+            common.set_leaving(0);
+            if let Err(error) = &done
+                && error.kind != Kind::Gone
+            {
+                // Nobody goes on with it by himself. When the pool is closed, whoever opens it does.
+                let _ = common.superblock.set_leaving(0).await;
+            }
+            if let Some(of) = &mut *pool.0.rebuilding.borrow_mut() {
+                of.is_under_way = false;
+                of.failure = done.err().map(|error| error.to_string());
+            }
+        });
+        Ok(())
+    }
+
+    /// Whether the drives that are left are enough, and have space for what there is.
+    async fn check_room_without(&self, drives: u64) -> Result<()> {
+        let common = &self.0.common;
+        common.follow_drives();
+        let segments = common.allocator.lock().capacity_without(drives);
+        if segments == 0 {
+            let context = "too few drives would be left for a stripe: add one, or replace those that are lost";
+            return Err(Error::new(Kind::Invalid, context));
+        }
+        let held = self.each(|shard: Rc<Shard>| async move { Ok(shard.base.held()) }).await?;
+        let held: u64 = held.into_iter().sum();
+        let capacity = Space::capacity_of(segments, common.segment_blocks, common.shards);
+        if held <= capacity {
+            return Ok(());
+        }
+        let block = u64_of(BLOCK);
+        let context = format!(
+            "the pool holds {} bytes, and without those drives it has room for {}",
+            held * block,
+            capacity * block
+        );
+        Err(Error::new(Kind::Full, context))
+    }
+
+    async fn empty_all(&self, progress: &Arc<Progress>) -> Result<()> {
+        let common = &self.0.common;
+        self.move_log_away().await?;
+        loop {
+            let job = Arc::clone(progress);
+            let empty = move |shard: Rc<Shard>| {
+                let job = Arc::clone(&job);
+                // Behind what hosts wait for.
+                let work = async move { shard.rebuild.empty_drives(&job).await };
+                async move {
+                    let gone = || Err(Error::new(Kind::Gone, "the shard has stopped"));
+                    reactor::spawn_behind(work).await.unwrap_or_else(gone)
+                }
+            };
+            if !canary::has(Canary::VacatesEarly) {
+                self.each(empty).await?;
+            }
+            let leaving = common.leaving();
+            let left = common.superblock.drives.indices().filter(|n| leaving & bit(*n) != 0);
+            let mut is_done = true;
+            for index in left {
+                // A unit of it may be on its way to be given back, or to be told of.
+                let is_empty = common.allocator.lock().is_empty(usize::from(index));
+                if !is_empty && !canary::has(Canary::VacatesEarly) {
+                    is_done = false;
+                    continue;
+                }
+                let is_emptied = common.superblock.drives.is_online(index);
+                match common.superblock.vacate(index, is_emptied).await {
+                    // A drive came or went there.
+                    Err(error) if error.kind == Kind::Busy => is_done = false,
+                    vacated => vacated?,
+                }
+                common.follow_drives();
+            }
+            if is_done {
+                return Ok(());
+            }
+            reactor::sleep(REBUILD_PAUSE / 10).await;
+        }
+    }
+
+    /// Copies of the log on drives that are emptied go to others.
+    async fn move_log_away(&self) -> Result<()> {
+        let superblock = &self.0.common.superblock;
+        let leaving = self.0.common.leaving();
+        let label = superblock.label();
+        for (slot, member) in label.log_members.iter().enumerate() {
+            let Some(drive) = member.drive.filter(|drive| leaving & bit(*drive) != 0) else {
+                continue;
+            };
+            if member.current && superblock.drives.is_online(drive) {
+                self.add_copy_elsewhere().await?;
+                superblock.members.report(superblock.members.tenant(slot));
+                superblock.tell_failures().await?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,170 @@
+//! Emptying drives: what segments have on a drive that is gone, or is to go, is moved into segments on the others. As
+//! reclaim does it, with another choice of victims: only what is live is moved, and what is most exposed goes first.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use reactor::now;
+use stdx::num::u64_of;
+
+use super::base::Base;
+use super::checkpoint::Checkpoints;
+use super::keeper::MapKeeper;
+use super::reclaim::{Emptied, Reclaim};
+use crate::address::{BLOCK, SegmentId};
+use crate::error::{Error, Kind, Result};
+use crate::limits::{REBUILD_PAUSE, REBUILD_ROUNDS};
+use crate::segment::Stream;
+
+/// Segments emptied before their space is given back, with one checkpoint.
+const SEGMENTS_AT_ONCE: usize = 4;
+
+/// How far drives are being emptied. All shards count in it.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Bytes that were live on segments with a part on them when it began, and those moved since.
+    pub all: AtomicU64,
+    pub done: AtomicU64,
+    /// Bytes that are moved in a second at most; 0 for as many as there is time for.
+    pub limit: AtomicU64,
+    /// There is no room for more, as yet.
+    pub waits: AtomicBool,
+    /// Nobody wants it any more.
+    pub ends: AtomicBool,
+}
+
+/// When the next segment may be moved.
+struct Pace<'a> {
+    progress: &'a Progress,
+    shards: u64,
+    due: Cell<reactor::Nanos>,
+}
+
+impl Pace<'_> {
+    /// Waits until so many bytes more may be moved.
+    async fn keep(&self, bytes: u64) {
+        let limit = self.progress.limit.load(Ordering::Relaxed) / self.shards;
+        if limit == 0 {
+            return;
+        }
+        let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(limit);
+        let due = self.due.get().max(now());
+        self.due.set(due.saturating_add(u64::try_from(nanos).unwrap_or(u64::MAX)));
+        loop {
+            let left = Duration::from_nanos(due.saturating_sub(now()));
+            if left.is_zero() || self.progress.ends.load(Ordering::Relaxed) {
+                return;
+            }
+            reactor::sleep(left.min(REBUILD_PAUSE)).await;
+        }
+    }
+}
+
+/// Empties drives.
+pub struct Rebuild {
+    base: Rc<Base>,
+    checkpoints: Rc<Checkpoints>,
+    keeper: Rc<MapKeeper>,
+    reclaim: Rc<Reclaim>,
+}
+
+impl Rebuild {
+    #[must_use]
+    pub const fn new(
+        base: Rc<Base>,
+        checkpoints: Rc<Checkpoints>,
+        keeper: Rc<MapKeeper>,
+        reclaim: Rc<Reclaim>,
+    ) -> Self {
+        Self { base, checkpoints, keeper, reclaim }
+    }
+
+    /// Moves everything that the shard has on the drives that [are to be emptied](crate::common::Common::leaving), and
+    /// gives their space back.
+    ///
+    /// # Errors
+    /// `Full` when there is no room on the other drives, `Failed` when something cannot be read now, `Gone` when nobody
+    /// wants it any more.
+    pub async fn empty_drives(&self, progress: &Progress) -> Result<()> {
+        let live = self.base.table().live_on(self.base.common.leaving());
+        progress.all.fetch_add(live * u64_of(BLOCK), Ordering::Relaxed);
+        let shards = u64::from(self.base.common.shards);
+        let pace = Pace { progress, shards, due: Cell::new(now()) };
+        let (mut unread, mut rounds) = (BTreeSet::new(), 0);
+        loop {
+            if self.base.has_ended() || progress.ends.load(Ordering::Relaxed) {
+                return Err(Error::new(Kind::Gone, "nobody wants the drives to be empty any more"));
+            }
+            let leaving = self.base.common.leaving();
+            self.base.writer.leave(leaving).await?;
+            let left = self.base.table().segments_on(leaving);
+            if left == 0 {
+                return Ok(());
+            }
+            self.move_some(leaving, &pace, &mut unread).await?;
+            let fewer = self.base.table().segments_on(leaving) < left;
+            progress.waits.store(!fewer, Ordering::Relaxed);
+            rounds = if fewer { 0 } else { rounds + 1 };
+            if rounds >= REBUILD_ROUNDS {
+                return Err(match unread.is_empty() {
+                    true => Error::new(Kind::Full, "the other drives have no room for it"),
+                    false => Error::new(Kind::Failed, "some of it cannot be read now"),
+                });
+            }
+            if !fewer {
+                reactor::sleep(REBUILD_PAUSE).await;
+                unread.clear();
+            }
+        }
+    }
+
+    /// Moves some segments' contents, those first of which most is gone, and all metadata, and gives the space back.
+    async fn move_some(
+        &self,
+        leaving: u64,
+        pace: &Pace<'_>,
+        unread: &mut BTreeSet<SegmentId>,
+    ) -> Result<()> {
+        let metadata = self.base.table().sealed_on(leaving, |stream| stream == Stream::Metadata);
+        for (id, _) in &metadata {
+            self.base.map.evacuate(*id).await?;
+        }
+        let victims = self.base.table().sealed_on(leaving, |stream| stream != Stream::Metadata);
+        let mut emptied = Vec::new();
+        for (id, live) in victims {
+            if emptied.len() == SEGMENTS_AT_ONCE || self.base.has_ended() {
+                break;
+            }
+            if unread.contains(&id) {
+                continue;
+            }
+            if self.base.writer.room_for_moves() < u64::from(live) {
+                break;
+            }
+            pace.keep(u64::from(live) * u64_of(BLOCK)).await;
+            match self.reclaim.empty(id).await? {
+                Emptied::Whole => {
+                    let bytes = u64::from(live) * u64_of(BLOCK);
+                    pace.progress.done.fetch_add(bytes, Ordering::Relaxed);
+                    self.reclaim.note_emptied();
+                    emptied.push(id);
+                }
+                Emptied::Unreadable => _ = unread.insert(id),
+                Emptied::NoRoom => break,
+            }
+        }
+        self.keeper.settle_reclaim().await?;
+        for id in emptied {
+            self.reclaim.verify_dead(id).await?;
+        }
+        self.keeper.flush().await?;
+        if !metadata.is_empty() {
+            // What the checkpoint before this one had there is given back with this one.
+            self.checkpoints.take().await?;
+        }
+        Ok(())
+    }
+}

@@ -12,8 +12,8 @@ use crate::cli::{DriveVerb, Global, JobArgs, OfDrive, RebuildVerb};
 use crate::daemon::ask;
 use crate::exit::Outcome;
 use crate::jobs::follow;
+use crate::manage::absolute_drive;
 use crate::output::{facts, or_dash, print, table};
-use crate::pools::{absolute_drive, pool_facts};
 
 /// `flashloom drive ...`
 pub fn drive(global: &Global, verb: DriveVerb) -> Outcome {
@@ -32,8 +32,14 @@ pub fn drive(global: &Global, verb: DriveVerb) -> Outcome {
             let begin = async |client: Client, asking: Asking| {
                 client.begin_add_drives(&pool, &new, &asking).await
             };
-            let wider = follow(global, &how, begin, async |client, _| client.pool(&pool).await)?;
-            wider.map_or(Ok(()), |wider| print(global.output, &wider, pool_facts))
+            let outcome = async |client: Client, _| {
+                let all = client.drives().await?;
+                Ok(all.into_iter().filter(|drive| drive.pool == pool).collect())
+            };
+            let wider = follow(global, &how, begin, outcome)?;
+            wider.map_or(Ok(()), |wider: Vec<Drive>| {
+                print(global.output, &wider, |all| drive_table(all))
+            })
         }
         DriveVerb::Evacuate { of, limit, how } => {
             let limit = RebuildLimit { limit };
@@ -77,8 +83,9 @@ pub fn rebuild(global: &Global, verb: RebuildVerb) -> Outcome {
             let begin = async |client: Client, asking: Asking| {
                 client.begin_rebuild(&name, &limit, &asking).await
             };
-            let done = follow(global, &how, begin, async |client, _| client.pool(&name).await)?;
-            done.map_or(Ok(()), |pool| print(global.output, &pool, pool_facts))
+            let outcome = async |client: Client, _| client.rebuild(&name).await;
+            let done = follow(global, &how, begin, outcome)?;
+            done.map_or(Ok(()), |done| print(global.output, &done, rebuild_facts))
         }
     }
 }

@@ -7,7 +7,7 @@ use api::v1::{
     NamespaceChange, NewHost, NewListener, NewNamespace, NewSubsystem, Referral, Severity, Status,
     Subsystem, SubsystemChange,
 };
-use api::value::Backend;
+use api::value::{Backend, DrivePath};
 use comfy_table::Table;
 use control::Client;
 use jiff::Timestamp;
@@ -224,6 +224,14 @@ pub fn absolute(backend: Backend) -> Outcome<Backend> {
 pub fn whole(path: &Path) -> Outcome<PathBuf> {
     std::path::absolute(path)
         .map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}", path.display())))
+}
+
+/// A drive with a path that means the same to the daemon as it does here.
+pub fn absolute_drive(drive: DrivePath) -> Outcome<DrivePath> {
+    match DrivePath::memory(&drive.path) {
+        Some(_) => Ok(drive),
+        None => Ok(DrivePath { path: whole(&drive.path)?, ..drive }),
+    }
 }
 
 /// `flashloom listener ...`

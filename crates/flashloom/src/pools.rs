@@ -15,7 +15,7 @@ use crate::daemon::ask;
 use crate::drives;
 use crate::exit::Outcome;
 use crate::jobs::follow;
-use crate::manage::{lost, remove, whole};
+use crate::manage::{absolute_drive, lost, remove, whole};
 use crate::output::{facts, or_dash, print, print_one, table};
 
 /// `flashloom pool ...`
@@ -134,14 +134,6 @@ fn absolute(of: MadeOf) -> Outcome<(Vec<DrivePath>, Vec<LogPlace>)> {
     ))
 }
 
-/// A drive with a path that means the same to the daemon as it does here.
-pub fn absolute_drive(drive: DrivePath) -> Outcome<DrivePath> {
-    match DrivePath::memory(&drive.path) {
-        Some(_) => Ok(drive),
-        None => Ok(DrivePath { path: whole(&drive.path)?, ..drive }),
-    }
-}
-
 fn found_table(all: &[FoundPool]) -> Table {
     let header = ["pool", "id", "drives", "bears", "log", "state", "missing", "import needs"];
     let mut table = table(&header, &[3]);
@@ -202,7 +194,7 @@ fn shape(status: &PoolStatus) -> String {
     }
 }
 
-pub fn pool_facts(pool: &Pool) -> Table {
+fn pool_facts(pool: &Pool) -> Table {
     let mut rows = vec![
         ("pool".to_owned(), pool.name.to_string()),
         ("id".to_owned(), pool.id.to_string()),

@@ -1,6 +1,6 @@
 //! Requests about drives of pools.
 
-use api::v1::{Drive, DriveReplacement, NewDrives, Pool, Rebuild, RebuildLimit};
+use api::v1::{Drive, DriveReplacement, NewDrives, Rebuild, RebuildLimit};
 use api::value::{Name, PoolDrive};
 use hyper::Method;
 
@@ -36,7 +36,7 @@ impl Client {
         pool: &Name,
         new: &NewDrives,
         asking: &Asking,
-    ) -> Result<Begun<Pool>> {
+    ) -> Result<Begun<Vec<Drive>>> {
         self.begin(Method::POST, &format!("/v1/pools/{pool}/drives"), json(new)?, asking).await
     }
 
@@ -65,7 +65,7 @@ impl Client {
         pool: &Name,
         how: &RebuildLimit,
         asking: &Asking,
-    ) -> Result<Begun<Pool>> {
+    ) -> Result<Begun<Rebuild>> {
         let path = format!("/v1/pools/{pool}/rebuild");
         self.begin(Method::POST, &path, json(how)?, asking).await
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::v1::{Drive, DriveReplacement, Job, NewDrives, Pool, Problem, Rebuild, RebuildLimit};
+use api::v1::{Drive, DriveReplacement, Job, NewDrives, Problem, Rebuild, RebuildLimit};
 use api::value::{Name, PoolDrive};
 use array::jobs::Work;
 use array::node::Node;
@@ -64,7 +64,7 @@ async fn show_drive(State(node): Shared, Path(of): Path<(String, String)>) -> An
     post, path = "/v1/pools/{pool}/drives", tag = "drive", params(("pool" = Name, Path)),
     request_body = NewDrives,
     responses(
-        (status = 200, body = Pool), (status = 202, body = Job), (status = "4XX", body = Problem)
+        (status = 200, body = Vec<Drive>), (status = 202, body = Job), (status = "4XX", body = Problem)
     )
 )]
 async fn add_drives(
@@ -77,7 +77,8 @@ async fn add_drives(
     let (name, of) = (pool.clone(), Arc::clone(&node));
     answer(node, Work::AddDrives(pool, new), asked, async move |_| {
         let pool = blocking(move || of.pool(&name)).await?;
-        Ok(Json(pool).into_response())
+        let drives = pool.status.map(|status| status.drives).unwrap_or_default();
+        Ok(Json(drives).into_response())
     })
     .await
 }
@@ -96,7 +97,7 @@ async fn show_rebuild(State(node): Shared, Path(pool): Path<String>) -> Answer<J
     post, path = "/v1/pools/{pool}/rebuild", tag = "pool", params(("pool" = Name, Path)),
     request_body = RebuildLimit,
     responses(
-        (status = 200, body = Pool), (status = 202, body = Job), (status = "4XX", body = Problem)
+        (status = 200, body = Rebuild), (status = 202, body = Job), (status = "4XX", body = Problem)
     )
 )]
 async fn begin_rebuild(
@@ -108,8 +109,8 @@ async fn begin_rebuild(
     let pool: Name = part(&pool)?;
     let (name, of) = (pool.clone(), Arc::clone(&node));
     answer(node, Work::Rebuild(pool, how), asked, async move |_| {
-        let pool = blocking(move || of.pool(&name)).await?;
-        Ok(Json(pool).into_response())
+        let done = blocking(move || of.rebuild(&name)).await?;
+        Ok(Json(done).into_response())
     })
     .await
 }

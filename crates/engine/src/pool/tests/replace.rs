@@ -229,7 +229,7 @@ fn a_replacement_that_power_cuts_short_is_there_or_not() {
             let (media, drive) = simulated_drive(96 * MIB, 2000 + round);
             let (pool, put) = (rig.pool.clone(), Arc::clone(&drive));
             reactor::spawn(async move {
-                let _ = pool.replace_drive(1, put, [round as u8; 16]).await;
+                let _ = pool.replace_drive(1, put, u128::from(round).to_le_bytes()).await;
             });
             reactor::sleep(std::time::Duration::from_micros(40 * round)).await;
             rig.media[1] = media;

@@ -4,7 +4,7 @@ CARGO ?= cargo
 
 MINUTES ?= 10
 
-.PHONY: demo test soak check hosts install library install-library fio-engine
+.PHONY: demo test soak check hosts install packages library install-library fio-engine
 
 PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
@@ -14,7 +14,8 @@ demo:
 	$(CARGO) run --release --locked --package flashloom -- demo
 
 # What the tests of the same command build, for the tests with other systems: a release build for them alone takes minutes.
-BUILT = $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/debug
+TARGET = $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
+BUILT = $(TARGET)/debug
 test: export FLASHLOOM_BIN ?= $(BUILT)/flashloom
 test: export FLASHLOOM_LIBRARY ?= $(BUILT)/deps/libflashloom.so
 
@@ -22,6 +23,7 @@ test: export FLASHLOOM_LIBRARY ?= $(BUILT)/deps/libflashloom.so
 test:
 	$(CARGO) test --workspace --locked --no-fail-fast
 	tests/openapi.sh
+	tests/packages.sh
 	RUSTFLAGS="--cfg loom" $(CARGO) test --package reactor --lib --locked --target-dir target/loom -- loom
 
 ## Fresh seeds of every workload of the simulator, for MINUTES. Those that fail are kept in target/soak/failed-seeds.txt.
@@ -32,9 +34,18 @@ soak:
 check:
 	$(CARGO) xtask check
 
-## Install the program for this user.
+## Install the program and what its service needs (PREFIX, DESTDIR).
 install:
-	$(CARGO) install --locked --path crates/flashloom
+	$(CARGO) build --release --locked --package flashloom
+	PREFIX=$(PREFIX) DESTDIR=$(DESTDIR) packaging/install.sh $(TARGET)/release/flashloom
+
+## A .deb, a .rpm, a container image and a list of what is in them, in target/packages/out. Paths of this machine are in none of them.
+packages: export CARGO_TARGET_DIR = $(CURDIR)/target/packages/build
+packages: export RUSTFLAGS = --remap-path-prefix=$(CURDIR)=flashloom --remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=cargo
+packages:
+	$(CARGO) build --release --locked --package flashloom
+	packaging/packages.sh target/packages/build/release/flashloom target/packages/out
+	$(CARGO) xtask sbom > target/packages/out/flashloom.cdx.json
 
 ## libflashloom: shared in target/release, static in target/release/static, where it exports nothing but its own functions.
 library:

@@ -1,6 +1,8 @@
 //! A commit log whose records and a map whose pages are damaged in ways that checksums do not tell.
 
-use engine::address::{BLOCK, Encoding, Entry, Key, Location, Name, SegmentId, Stored, View};
+use engine::address::{
+    BLOCK, Encoding, Entry, Key, Location, SegmentId, SharedBlockId, Stored, View,
+};
 use engine::log::{Append, Area, Device, LOG_BYTES_MIN, Log, What};
 use engine::map::{Extents, Map, MapLimits, Pages};
 use media::{Pmem, SimulatedPmem};
@@ -30,7 +32,8 @@ async fn append_some(log: &Log) -> engine::Result<()> {
         log.append(Append::Write { key: key(u64::from(n) * 2), data: &[&data] }).await?;
         log.append(Append::Hole { key: key(u64::from(n)), count: 3 }).await?;
         let at = Location::new(SegmentId::new(3), u32::from(n) + 1);
-        let entries = [at, Name::of(at).reference()].map(|location| Stored::plain(location, 7));
+        let entries =
+            [at, SharedBlockId::of(at).reference()].map(|location| Stored::plain(location, 7));
         log.append(Append::Refer { key: key(40), source: key(80), entries: &entries }).await?;
     }
     Ok(())

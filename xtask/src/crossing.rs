@@ -27,7 +27,7 @@ const WORDS: [&str; 10] = [
     "fetch_",
     "compare_exchange",
     ".swap(",
-    "Watched",
+    "Watch",
 ];
 
 pub fn check(root: &Path) -> Result<Vec<Finding>, String> {

@@ -4,6 +4,7 @@
 //! means the rule holds. Nothing here builds or changes code except `check`, which also runs
 //! rustfmt and clippy.
 
+mod advisories;
 mod circles;
 mod conformance;
 mod crossing;
@@ -11,6 +12,7 @@ mod floors;
 mod licences;
 mod metadata;
 mod planted;
+mod sbom;
 mod seam;
 mod tidy;
 mod walk;
@@ -21,6 +23,8 @@ use std::process::{Command, ExitCode};
 const USAGE: &str = "usage: cargo xtask <command>
 
   check        all house rules: fmt, clippy and every check below
+  advisories   no dependency has a vulnerability that advisories.txt knows of; `advisories DATABASE` makes that
+               anew from a checkout of RustSec's database
   circles      modules of a crate import each other in no circles but the listed ones
   conformance  docs/conformance.md names only tests that exist
   crossing     the way of a command to another core names no lock and no atomic read-modify-write
@@ -30,6 +34,7 @@ const USAGE: &str = "usage: cargo xtask <command>
                (for minutes; `--seeds n` of each workload at most, `--step name` for some)
   licences     every dependency has a licence and an origin that deny.toml accepts
   planted      no planted bug is compiled into what users build
+  sbom         prints what the program is made of (CycloneDX)
   seam         what is above `fabric` names no transport
   walk         ARCHITECTURE.md names only functions that exist and are called";
 
@@ -41,6 +46,7 @@ fn main() -> ExitCode {
     let root = root();
     let outcome = match command.as_str() {
         "check" => check(&root),
+        "advisories" => advisories(&root),
         "circles" => circles::check(&root),
         "conformance" => conformance::check(&root),
         "crossing" => crossing::check(&root),
@@ -48,6 +54,10 @@ fn main() -> ExitCode {
         "mutate" => mutate(&root),
         "licences" => metadata::load(&root).and_then(|m| licences::check(&root, &m)),
         "planted" => planted::check(&root),
+        "sbom" => sbom::document(&root).map(|document| {
+            println!("{document:#}");
+            Vec::new()
+        }),
         "seam" => metadata::load(&root).and_then(|m| seam::check(&root, &m)),
         "tidy" => tidy::check(&root),
         "walk" => walk::check(&root),
@@ -55,7 +65,7 @@ fn main() -> ExitCode {
     };
     match outcome {
         Ok(findings) if findings.is_empty() => {
-            println!("xtask {command}: ok");
+            eprintln!("xtask {command}: ok");
             ExitCode::SUCCESS
         }
         Ok(findings) => {
@@ -82,6 +92,7 @@ fn check(root: &Path) -> Result<Vec<Finding>, String> {
     findings.extend(tool(root, &clippy, "mend what clippy printed above")?);
     findings.extend(floors::check(&metadata)?);
     findings.extend(licences::check(root, &metadata)?);
+    findings.extend(advisories::check(root)?);
     findings.extend(seam::check(root, &metadata)?);
     findings.extend(circles::check(root)?);
     findings.extend(planted::check(root)?);
@@ -90,6 +101,14 @@ fn check(root: &Path) -> Result<Vec<Finding>, String> {
     findings.extend(walk::check(root)?);
     findings.extend(conformance::check(root)?);
     Ok(findings)
+}
+
+/// Checks the list, or makes it anew from the database that is named.
+fn advisories(root: &Path) -> Result<Vec<Finding>, String> {
+    if let Some(database) = std::env::args().nth(2) {
+        advisories::update(root, Path::new(&database))?;
+    }
+    advisories::check(root)
 }
 
 /// Leaves out steps of the engine, one by one, in the simulator.

@@ -7,6 +7,7 @@ mod metrics;
 mod node;
 mod pool;
 mod problem;
+mod scrub;
 mod subsystem;
 mod volume;
 
@@ -24,9 +25,10 @@ pub use node::{
 pub use pool::{
     Drive, DriveCounters, DriveHealth, DriveRejoin, DriveReplacement, FoundDrive, FoundPool,
     LogMove, LogMoved, NewDrives, NewPool, Pool, PoolHealth, PoolImport, PoolLog, PoolSpace,
-    PoolStatus, Raid, Rebuild, RebuildLimit, SegmentCounts,
+    PoolStatus, Raid, RateLimit, Rebuild, SegmentCounts,
 };
 pub use problem::{Kind, Problem};
+pub use scrub::{Scrub, ScrubState};
 pub use subsystem::{
     Controller, Host, Namespace, NamespaceChange, NewHost, NewNamespace, NewSubsystem, Subsystem,
     SubsystemChange,

@@ -10,7 +10,7 @@ use media::drive::Deadline;
 use target::limits::{HOST_CONTROLLERS, QUEUE_ENTRIES_MAX};
 
 use crate::desired::Desired;
-use crate::limits::{CONFIG_BYTES, CONNECTIONS, REBUILD_AFTER, WAIT_FOR_DRIVES};
+use crate::limits::{CONFIG_BYTES, CONNECTIONS, REBUILD_AFTER, SCRUB_EVERY, WAIT_FOR_DRIVES};
 use crate::space::Thresholds;
 
 mod document;
@@ -37,12 +37,16 @@ pub struct Settings {
     pub wait_for_drives: Duration,
     /// How long a drive is gone before what it had is rebuilt on the others; `None` for never by itself.
     pub rebuild_after: Option<Duration>,
+    /// How long after a pool's last scrub the next one begins by itself; `None` for never.
+    pub scrub_every: Option<Duration>,
     /// Folders in which drives are searched for, beside where they were and where the system names them.
     pub drive_folders: Vec<PathBuf>,
     /// Drives of pools are not told of the space that becomes free.
     pub keeps_free_space: bool,
     /// Hosts without a name are admitted nowhere.
     pub strict_host_names: bool,
+    /// The group whose members may use the management socket; its owner alone if `None`.
+    pub socket_group: Option<u32>,
     /// What hosts may have.
     pub bounds: Bounds,
     /// How long drives may take.
@@ -81,9 +85,11 @@ impl Default for Settings {
             space: Thresholds::default(),
             wait_for_drives: WAIT_FOR_DRIVES,
             rebuild_after: Some(REBUILD_AFTER),
+            scrub_every: Some(SCRUB_EVERY),
             drive_folders: Vec::new(),
             keeps_free_space: false,
             strict_host_names: false,
+            socket_group: None,
             bounds: Bounds::default(),
             deadline: media::drive::DEADLINE,
             metrics: None,

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use api::v1::{Event, Severity};
 
@@ -45,7 +45,31 @@ pub fn now_ms() -> u64 {
 pub struct Events {
     /// Whoever records waits for the file, whoever reads does not.
     file: Mutex<Journal>,
-    kept: Mutex<VecDeque<Event>>,
+    kept: Mutex<Kept>,
+    /// There is a new one, or no more come.
+    news: Condvar,
+}
+
+/// The latest.
+#[derive(Debug, Default)]
+struct Kept {
+    events: VecDeque<Event>,
+    /// The node has stopped: nobody needs to wait for more.
+    ended: bool,
+}
+
+impl Kept {
+    /// Those with an id of `from` or more that matter as much as `least`, the newest first.
+    fn newest(&self, from: u64, least: Severity) -> impl Iterator<Item = &Event> {
+        let since = self.events.iter().rev().take_while(move |event| event.id >= from);
+        since.filter(move |event| event.severity >= least)
+    }
+
+    fn since(&self, from: u64, least: Severity) -> Vec<Event> {
+        let mut all: Vec<_> = self.newest(from, least).cloned().collect();
+        all.reverse();
+        all
+    }
 }
 
 /// Where they are kept.
@@ -111,7 +135,8 @@ impl Events {
         let next_id = newest.map_or(0, |id| id + 1);
         let journal =
             Journal { dir: dir.to_owned(), file: None, bytes: 0, next_id, was_told: false };
-        let events = Self { file: Mutex::new(journal), kept: Mutex::new(kept) };
+        let kept = Mutex::new(Kept { events: kept, ended: false });
+        let events = Self { file: Mutex::new(journal), kept, news: Condvar::new() };
         said.into_iter().for_each(|words| events.record(Severity::Warning, words));
         events
     }
@@ -136,15 +161,31 @@ impl Events {
 
     fn keep(&self, event: Event) {
         let mut kept = locked(&self.kept);
-        if kept.len() == EVENTS {
-            kept.pop_front();
+        if kept.events.len() == EVENTS {
+            kept.events.pop_front();
         }
-        kept.push_back(event);
+        kept.events.push_back(event);
+        self.news.notify_all();
+    }
+
+    /// Says that no more come: whoever waits for one is answered.
+    pub fn end(&self) {
+        locked(&self.kept).ended = true;
+        self.news.notify_all();
     }
 
     /// The kept events with an id of `from` or more.
     pub fn since(&self, from: u64) -> Vec<Event> {
-        locked(&self.kept).iter().filter(|event| event.id >= from).cloned().collect()
+        self.wait_since(from, Severity::Info, Duration::ZERO)
+    }
+
+    /// Likewise those that matter as much as `least` or more. Waits until there is one, no more come, or `limit` has
+    /// passed: there is none then.
+    pub fn wait_since(&self, from: u64, least: Severity, limit: Duration) -> Vec<Event> {
+        let is_awaited = |kept: &mut Kept| !kept.ended && kept.newest(from, least).next().is_none();
+        let waited = self.news.wait_timeout_while(locked(&self.kept), limit, is_awaited);
+        let (kept, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        kept.since(from, least)
     }
 }
 
@@ -227,6 +268,26 @@ mod tests {
         let all = Events::open(dir.path()).since(0);
         let told: Vec<_> = all.iter().map(|e| (e.id, &*e.message, e.by.as_deref())).collect();
         assert_eq!(told, [(0, "first", None), (1, "second", Some("uid 7")), (2, "third", None)]);
+    }
+
+    #[test]
+    fn who_waits_for_events_is_told_at_once_and_waits_for_none_after_the_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let events = Events::open(dir.path());
+        let long = Duration::from_secs(600);
+        events.record(Severity::Info, "first");
+        assert_eq!(events.wait_since(1, Severity::Info, Duration::ZERO), []);
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| events.wait_since(0, Severity::Warning, long));
+            events.record(Severity::Info, "second");
+            events.record(Severity::Error, "third");
+            let told: Vec<_> = waiter.join().unwrap().into_iter().map(|e| e.message).collect();
+            assert_eq!(told, ["third"]);
+            let waiter = scope.spawn(|| events.wait_since(3, Severity::Info, long));
+            events.end();
+            assert_eq!(waiter.join().unwrap(), []);
+        });
+        assert_eq!(events.wait_since(3, Severity::Info, long), []);
     }
 
     #[test]

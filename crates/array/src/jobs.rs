@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use api::v1::{
     Consent, DriveReplacement, Job, JobBytes, JobKind, JobProgress, JobState, Kind, LogMove,
-    LogMoved, NewDrives, NewPool, NewVolume, PoolImport, RebuildLimit, VolumeChange,
+    LogMoved, NewDrives, NewPool, NewVolume, PoolImport, RateLimit, VolumeChange,
 };
 use api::value::{Name, PoolDrive, VolumePath};
 use serde::{Deserialize, Serialize};
@@ -27,8 +27,9 @@ pub enum Work {
     ExportPool(Name),
     MoveLog(Name, LogMove),
     AddDrives(Name, NewDrives),
-    Rebuild(Name, RebuildLimit),
-    EvacuateDrive(PoolDrive, RebuildLimit),
+    Rebuild(Name, RateLimit),
+    Scrub(Name, RateLimit),
+    EvacuateDrive(PoolDrive, RateLimit),
     FailDrive(PoolDrive),
     RejoinDrive(PoolDrive),
     ReplaceDrive(PoolDrive, DriveReplacement),
@@ -46,6 +47,7 @@ impl Work {
             Self::MoveLog(..) => JobKind::LogMove,
             Self::AddDrives(..) => JobKind::DriveAdd,
             Self::Rebuild(..) => JobKind::PoolRebuild,
+            Self::Scrub(..) => JobKind::PoolScrub,
             Self::EvacuateDrive(..) => JobKind::DriveEvacuate,
             Self::FailDrive(_) => JobKind::DriveFail,
             Self::RejoinDrive(_) => JobKind::DriveRejoin,
@@ -66,7 +68,8 @@ impl Work {
             Self::ExportPool(name)
             | Self::MoveLog(name, _)
             | Self::AddDrives(name, _)
-            | Self::Rebuild(name, _) => name.to_string(),
+            | Self::Rebuild(name, _)
+            | Self::Scrub(name, _) => name.to_string(),
             Self::FailDrive(of)
             | Self::RejoinDrive(of)
             | Self::ReplaceDrive(of, _)

@@ -95,6 +95,14 @@ pub const REST_LOOK: Duration = Duration::from_millis(20);
 pub const REBUILD_AFTER: Duration = Duration::from_secs(600);
 /// A week.
 pub const REBUILD_SECONDS_MAX: u64 = 7 * 24 * 3600;
+/// How long after a pool's last scrub the next one begins by itself, unless told otherwise: damage that nobody reads
+/// is found within a month, and a drive reads all it has some hundred times in its life.
+pub const SCRUB_EVERY: Duration = Duration::from_secs(30 * DAY);
+/// A year.
+pub const SCRUB_DAYS_MAX: u64 = 366;
+pub const DAY: u64 = 24 * 3600;
+/// How often it is written down how far a scrub is: so much is done again after a crash.
+pub const SCRUB_KEPT: Duration = Duration::from_secs(10);
 /// How often it is looked how far a drive is that is made whole.
 pub const DRIVE_LOOK: Duration = Duration::from_millis(200);
 /// How often drives that a pool lacks are looked for at all places, although nothing new is seen there.

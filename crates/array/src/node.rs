@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use api::v1::{Event, Kind, PollPolicy, Severity};
 use api::value::Address;
@@ -36,6 +36,7 @@ mod owner;
 mod pools;
 mod rebuild;
 mod reopening;
+mod scrub;
 mod space;
 mod turns;
 mod view;
@@ -244,6 +245,11 @@ impl Node {
         self.settings.metrics
     }
 
+    /// The group whose members may use the management socket beside its owner.
+    pub fn socket_group(&self) -> Option<u32> {
+        self.settings.socket_group
+    }
+
     /// Records an event.
     pub fn tell(&self, severity: Severity, words: impl Into<String>) {
         self.events.record(severity, words);
@@ -292,6 +298,12 @@ impl Node {
         self.events.since(from)
     }
 
+    /// Likewise those that matter as much as `least` or more: once there is one, `limit` has passed, or the node has
+    /// stopped.
+    pub fn wait_for_events(&self, from: u64, least: Severity, limit: Duration) -> Vec<Event> {
+        self.events.wait_since(from, least, limit)
+    }
+
     /// Ends every controller in order and stops the reactors. Later calls fail with `Stopping`.
     pub fn stop(&self) {
         let closed = self.owner.ask(|owned| owned.jobs.close(&owned.dir));
@@ -311,6 +323,7 @@ impl Node {
                 self.events.record(Severity::Warning, error.context);
             }
         }
+        self.events.end();
     }
 }
 

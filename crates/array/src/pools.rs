@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use api::v1::{Kind, PoolSpace};
 use api::value::{LogPlace, Name, PoolDrive, VolumePath};
@@ -29,6 +30,7 @@ mod made_of;
 mod open;
 mod opener;
 mod returning;
+mod scrub;
 mod view;
 
 pub use again::Reopening;
@@ -39,7 +41,8 @@ pub use made_of::MadeOf;
 use made_of::Progress;
 pub use open::{NotMoved, OpenPool};
 pub use opener::{Attempt, New, Opener, Outcome};
-pub use returning::{Away, Search, Searched};
+pub use returning::{Away, Due, Search, Searched};
+pub use scrub::ScrubRecord;
 pub use view::{condition, documents, problem};
 
 /// A pool that this node knows: what it takes to open it.
@@ -60,6 +63,9 @@ pub struct PoolDef {
     /// It is being exported: it is known for as long as its drives do not say that it was.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exporting: bool,
+    /// What is remembered of its scrubs.
+    #[serde(default)]
+    pub scrub: ScrubRecord,
 }
 
 /// How a pool is.
@@ -143,6 +149,8 @@ impl Known {
 pub struct Pools {
     reactors: Arc<Reactors>,
     discard: bool,
+    /// How long after a pool's last scrub the next one begins by itself; `None` for never.
+    scrub_every: Option<Duration>,
     /// Where drives are searched for, beside where they were.
     folders: Vec<PathBuf>,
     known: BTreeMap<Name, Known>,
@@ -162,6 +170,7 @@ impl Pools {
         Self {
             reactors,
             discard: !settings.keeps_free_space,
+            scrub_every: settings.scrub_every,
             folders: settings.drive_folders.clone(),
             known: BTreeMap::new(),
             coming: BTreeSet::new(),

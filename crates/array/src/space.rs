@@ -6,6 +6,7 @@
 
 use api::v1::{Health, PoolSpace};
 use api::value::Name;
+use engine::WritesRefused;
 
 use crate::limits::FAULTS_WARNED;
 
@@ -43,8 +44,8 @@ pub struct Usage {
     pub capacity: u64,
     /// Since it was opened.
     pub written: u64,
-    /// Whatever it holds, there is no space behind its drives.
-    pub refuses: bool,
+    /// Why it takes no writes, whatever it holds.
+    pub refuses: Option<WritesRefused>,
 }
 
 impl Usage {
@@ -79,7 +80,7 @@ impl Thresholds {
         let over = |percent: u8| {
             u128::from(usage.used) * 100 >= u128::from(usage.capacity) * u128::from(percent)
         };
-        if usage.refuses || usage.free() < FULL_BYTES.min(usage.capacity / 100) {
+        if usage.refuses.is_some() || usage.free() < FULL_BYTES.min(usage.capacity / 100) {
             PoolSpace::Full
         } else if over(self.critical) {
             PoolSpace::Critical
@@ -143,12 +144,12 @@ pub struct Watch {
     /// Faults of its drives that were told of, by index.
     faults: Vec<Faults>,
     /// How often the labels of each were written anew, as it was told of.
-    labels_anew: Vec<u64>,
+    labels_rewritten: Vec<u64>,
 }
 
 impl Default for Watch {
     fn default() -> Self {
-        let usage = Usage { used: 0, capacity: 0, written: 0, refuses: false };
+        let usage = Usage { used: 0, capacity: 0, written: 0, refuses: None };
         let told = PoolSpace::Enough;
         Self {
             told,
@@ -160,7 +161,7 @@ impl Default for Watch {
             problem: None,
             is_beyond: false,
             faults: Vec::new(),
-            labels_anew: Vec::new(),
+            labels_rewritten: Vec::new(),
         }
     }
 }
@@ -207,11 +208,11 @@ impl Watch {
     }
 
     /// Takes how often the labels of its drives were written anew; gives the drives of which that was not told.
-    pub fn labels_anew(&mut self, now: Vec<u64>) -> Vec<usize> {
-        self.labels_anew.resize(now.len(), 0);
-        let both = now.iter().zip(&self.labels_anew).enumerate();
+    pub fn labels_rewritten(&mut self, now: Vec<u64>) -> Vec<usize> {
+        self.labels_rewritten.resize(now.len(), 0);
+        let both = now.iter().zip(&self.labels_rewritten).enumerate();
         let new = both.filter(|(_, (now, told))| now > told).map(|(index, _)| index).collect();
-        self.labels_anew = now;
+        self.labels_rewritten = now;
         new
     }
 

@@ -32,6 +32,10 @@ const COUNT_PAGES: usize = 1024;
 
 const VIEW: View = View::new(1);
 
+/// Views that lie over the first, as each snapshot's would if views were chained, and one in so many blocks that each has.
+const OVERLAYS: u32 = 16;
+const SPARSE: u64 = 50;
+
 /// What to measure.
 pub struct Options {
     /// Bytes of address space, each measured in turn.
@@ -175,7 +179,8 @@ fn log_structured(space: u64, o: &Options) -> Result<(), Box<dyn Error>> {
     );
     measure_lookups(&mut bench)?;
     measure_count(&bench, "overwritten at random")?;
-    measure_open(&mut bench, limits, scale)
+    measure_open(&mut bench, limits, scale)?;
+    measure_chain(&mut bench)
 }
 
 fn measure_lookups(bench: &mut Bench) -> Result<(), Box<dyn Error>> {
@@ -191,6 +196,37 @@ fn measure_lookups(bench: &mut Bench) -> Result<(), Box<dyn Error>> {
     }
     let (memtable, reads) = bench.lookups(WARM, blocks / WARM)?;
     println!("  a warm lookup (memtable): {reads:.3} media reads, {memtable:.0} ns");
+    Ok(())
+}
+
+/// What it would cost to look through views that lack a block before the one that has it.
+fn measure_chain(bench: &mut Bench) -> Result<(), Box<dyn Error>> {
+    let overlays = || (2..2 + OVERLAYS).map(View::new);
+    for view in overlays() {
+        for n in 0..bench.blocks / SPARSE {
+            if n.is_multiple_of(u64_of(BATCH)) {
+                bench.maintain()?;
+            }
+            let entry: Entry = bench.pool.next(&mut bench.random);
+            let key = Key::new(view, bench.random.below(bench.blocks));
+            bench.map.insert(key, entry.location, Encoding::PLAIN, &[entry.crc]);
+        }
+    }
+    bench.maintain()?;
+    let (mut out, mut passed) = (Extents::default(), 0);
+    let (reads, begun) = (bench.map.status().reads, cpu_time()?);
+    for _ in 0..LOOKUPS / u64::from(OVERLAYS) {
+        let block = bench.random.below(bench.blocks);
+        for view in overlays() {
+            now(bench.map.lookup(view, block, 1, &mut out))?;
+            passed += 1;
+        }
+    }
+    println!(
+        "  looking through a view that has 1 in {SPARSE} of the blocks, {OVERLAYS} of them: {:.0} ns of CPU and {:.3} media reads each",
+        ratio(cpu_time()? - begun, passed),
+        ratio(bench.map.status().reads - reads, passed),
+    );
     Ok(())
 }
 

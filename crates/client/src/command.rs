@@ -4,7 +4,7 @@
 use std::ptr::NonNull;
 
 use initiator::{Deallocate, Fua, Namespace};
-use reactor::Lent;
+use reactor::ForeignBuffer;
 
 use crate::Error;
 use crate::buffer::Buffer;
@@ -115,7 +115,7 @@ impl Command<Raw> {
     /// unless the command is a Read.
     pub(crate) async unsafe fn run(self, on: &Namespace) -> Result<(), Error> {
         // SAFETY: the caller's promise; who drops this future ends the reactor, or waits for its end.
-        let lent = |raw: Raw| initiator::Buffer::from(unsafe { Lent::new(raw.0) });
+        let lent = |raw: Raw| initiator::Buffer::from(unsafe { ForeignBuffer::new(raw.0) });
         let result = match self {
             Self::Read { lba, blocks, buffer } => on.read(lba, blocks, &mut lent(buffer)).await,
             Self::Write { lba, blocks, buffer, fua } => {

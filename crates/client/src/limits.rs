@@ -6,10 +6,10 @@ use std::time::Duration;
 pub const DEPTH_MAX: u16 = 4096;
 
 /// Commands that a blocking call has in flight at most: one call of some MiB is cut into as many.
-pub const LANE_DEPTH: u16 = 32;
+pub const KEPT_QUEUE_DEPTH: u16 = 32;
 
-/// Lanes kept for the next blocking calls; those of more threads at once are made and dropped.
-pub const LANES_KEPT: usize = 64;
+/// Queues kept for the next blocking calls; those of more threads at once are made and dropped.
+pub const QUEUES_KEPT: usize = 64;
 
 /// Ranges of one Dataset Management or Copy command.
 pub const RANGES_MAX: usize = 256;

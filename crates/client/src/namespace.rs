@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use initiator::{Deallocate, Fua, Geometry};
 
 use crate::command::Command;
-use crate::limits::{BLOCKS_MAX, LANE_DEPTH, LANES_KEPT, RANGES_MAX};
+use crate::limits::{BLOCKS_MAX, KEPT_QUEUE_DEPTH, QUEUES_KEPT, RANGES_MAX};
 use crate::queue::Queue;
 use crate::thread::{Thread, lock};
 use crate::{Error, Options};
@@ -26,7 +26,7 @@ pub struct Namespace {
 
 struct Inner {
     /// Queues for blocking calls that nobody uses now. They go before the thread does.
-    lanes: Mutex<Vec<Queue>>,
+    queues: Mutex<Vec<Queue>>,
     thread: Arc<Thread>,
 }
 
@@ -44,7 +44,7 @@ impl Namespace {
     /// Any of [`Error`].
     pub fn open(options: &Options, nsid: u32) -> Result<Self, Error> {
         let thread = Arc::new(Thread::start(options, nsid)?);
-        Ok(Self { inner: Arc::new(Inner { lanes: Mutex::default(), thread }) })
+        Ok(Self { inner: Arc::new(Inner { queues: Mutex::default(), thread }) })
     }
 
     /// What the namespace is, as far as is known now: it changes when the namespace is resized, or another
@@ -218,16 +218,16 @@ impl Namespace {
         &self,
         commands: impl IntoIterator<Item = Command<NonNull<[u8]>>>,
     ) -> Result<(), Error> {
-        let kept = lock(&self.inner.lanes).pop();
-        let mut lane = match kept {
-            Some(lane) => lane,
-            None => Queue::new(&self.inner.thread, LANE_DEPTH, true)?,
+        let kept = lock(&self.inner.queues).pop();
+        let mut queue = match kept {
+            Some(queue) => queue,
+            None => Queue::new(&self.inner.thread, KEPT_QUEUE_DEPTH, true)?,
         };
         // SAFETY: the caller's promise. However that ends, nothing is outstanding then.
-        let result = unsafe { run(&mut lane, commands) };
-        let mut lanes = lock(&self.inner.lanes);
-        if lanes.len() < LANES_KEPT && !matches!(result, Err(Error::Closed)) {
-            lanes.push(lane);
+        let result = unsafe { run(&mut queue, commands) };
+        let mut queues = lock(&self.inner.queues);
+        if queues.len() < QUEUES_KEPT && !matches!(result, Err(Error::Closed)) {
+            queues.push(queue);
         }
         result
     }
@@ -236,7 +236,7 @@ impl Namespace {
 /// # Safety
 /// As [`Queue::submit_raw`], until this returns.
 unsafe fn run(
-    lane: &mut Queue,
+    queue: &mut Queue,
     commands: impl IntoIterator<Item = Command<NonNull<[u8]>>>,
 ) -> Result<(), Error> {
     let mut result = Ok(());
@@ -248,15 +248,15 @@ unsafe fn run(
     };
     for command in commands {
         // SAFETY: the caller's promise.
-        let mut failed = unsafe { lane.submit_raw(0, command) }.is_err_and(|why| note(Err(why)));
-        if lane.outstanding() == lane.depth() {
-            lane.wait(1, None, |done| failed |= note(done.result));
+        let mut failed = unsafe { queue.submit_raw(0, command) }.is_err_and(|why| note(Err(why)));
+        if queue.outstanding() == queue.depth() {
+            queue.wait(1, None, |done| failed |= note(done.result));
         }
         if failed {
             break;
         }
     }
-    lane.wait(usize::MAX, None, |done| {
+    queue.wait(usize::MAX, None, |done| {
         note(done.result);
     });
     result

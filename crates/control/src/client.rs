@@ -23,6 +23,7 @@ mod configuration;
 mod drives;
 mod jobs;
 mod pools;
+mod scrub;
 
 pub use jobs::{Asking, Begun};
 
@@ -221,6 +222,14 @@ impl Client {
     /// As every request: [`Error`].
     pub async fn events(&self, from: u64) -> Result<Vec<Event>> {
         self.get(&format!("/v1/events?from={from}")).await
+    }
+
+    /// Likewise, once there is one, or none after `seconds`, of which the daemon takes 300 at most.
+    ///
+    /// # Errors
+    /// As every request: [`Error`].
+    pub async fn wait_for_events(&self, from: u64, seconds: u64) -> Result<Vec<Event>> {
+        self.get(&format!("/v1/events?from={from}&wait={seconds}")).await
     }
 
     /// Live controllers.

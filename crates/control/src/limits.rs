@@ -23,6 +23,8 @@ pub const READER_SILENCE: Duration = Duration::from_secs(120);
 
 /// How long a request may wait for a job to end: less than a connection may be silent.
 pub const JOB_WAIT: Duration = Duration::from_secs(300);
+/// How long one may wait for an event: likewise.
+pub const EVENT_WAIT: Duration = JOB_WAIT;
 const _: () = assert!(JOB_WAIT.as_secs() < SILENCE.as_secs());
 
 /// How long a scrape of `/metrics` waits for what only a node that is not in the midst of a change can tell: scrapers

@@ -2,11 +2,12 @@
 
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::v1::{
     Changed, Consent, Controller, Event, Host, Kind, Listener, ListenerChange, Losses, Metrics,
     Namespace, NamespaceChange, NewHost, NewListener, NewNamespace, NewSubsystem, NodeHealth,
-    Problem, Referral, Status, Subsystem, SubsystemChange,
+    Problem, Referral, Severity, Status, Subsystem, SubsystemChange,
 };
 use api::value::{Address, Nqn, Refused};
 use array::node::Node;
@@ -21,6 +22,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::extract::{Answer, Document, Path, Query, Refusal, blocking};
+use crate::limits::EVENT_WAIT;
 use crate::metrics::scrape::Scrapes;
 
 use lists::{ControllersAsked, EventsAsked, List, Page, part_of};
@@ -30,6 +32,7 @@ mod drives;
 mod jobs;
 mod lists;
 mod pools;
+mod scrub;
 
 type Shared = State<Arc<Node>>;
 
@@ -77,6 +80,7 @@ pub fn api() -> OpenApiRouter<Arc<Node>> {
         .routes(routes!(remove_referral))
         .merge(pools::api())
         .merge(drives::api())
+        .merge(scrub::api())
         .merge(jobs::api())
         .merge(configuration::api())
 }
@@ -166,11 +170,11 @@ async fn health(State(node): Shared) -> Answer<Json<NodeHealth>> {
     get, path = "/v1/events", tag = "node", params(EventsAsked),
     responses((status = 200, body = Vec<Event>))
 )]
-async fn events(State(node): Shared, Query(asked): Query<EventsAsked>) -> List<Event> {
-    let EventsAsked { from, severity, limit } = asked;
-    let mut events = node.events(from);
-    events.retain(|event| severity.is_none_or(|least| event.severity >= least));
-    part_of(events, 0, limit)
+async fn events(State(node): Shared, Query(asked): Query<EventsAsked>) -> Answer<List<Event>> {
+    let EventsAsked { from, severity, wait, limit } = asked;
+    let (least, wait) = (severity.unwrap_or(Severity::Info), Duration::from_secs(wait));
+    let waiting = move || Ok(node.wait_for_events(from, least, wait.min(EVENT_WAIT)));
+    Ok(part_of(blocking(waiting).await?, 0, limit))
 }
 
 #[utoipa::path(get, path = "/v1/counters", tag = "node", responses((status = 200, body = Metrics)))]

@@ -4,7 +4,7 @@ use std::fs;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -76,18 +76,23 @@ pub(crate) fn router(node: Arc<Node>) -> Router {
 }
 
 impl Server {
-    /// Binds the socket at `path`, for the owner only. A socket that is there already is what an
-    /// earlier daemon left behind: the caller holds the state directory.
+    /// Binds the socket at `path`, for the owner and the members of `group` only. A socket that is there already is
+    /// what an earlier daemon left behind: the caller holds the state directory.
     ///
     /// # Errors
     /// When the socket cannot be made.
-    pub fn bind(path: &Path) -> io::Result<Self> {
+    pub fn bind(path: &Path, group: Option<u32>) -> io::Result<Self> {
         match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
         let listener = UnixListener::bind(path)?;
-        fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+        // Until then nobody else has got at it: the caller's umask leaves it to the owner.
+        if let Some(group) = group {
+            chown(path, None, Some(group))?;
+        }
+        let mode = if group.is_some() { 0o660 } else { 0o600 };
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
         Ok(Self { listener, path: path.to_owned() })
     }
 

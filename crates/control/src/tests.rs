@@ -27,7 +27,7 @@ fn with_node<F: Future<Output = ()>>(dir: &Path, test: impl FnOnce(Client) -> F)
     let socket = dir.join("api.sock");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let server = Server::bind(&socket).unwrap();
+        let server = Server::bind(&socket, None).unwrap();
         let (end, ended) = tokio::sync::oneshot::channel::<()>();
         let ended = async { ended.await.unwrap_or(()) };
         let server = tokio::spawn(server.serve(Arc::clone(&node), ended));
@@ -340,7 +340,7 @@ fn the_description_is_whole() {
     let text = serde_json::to_value(openapi()).unwrap();
     assert!(text["openapi"].as_str().unwrap().starts_with("3.1"));
     let paths = text["paths"].as_object().unwrap();
-    assert_eq!(paths.len(), 41, "{:?}", paths.keys());
+    assert_eq!(paths.len(), 44, "{:?}", paths.keys());
     // Every reference leads somewhere.
     let whole = text.to_string();
     for part in whole.split("\"$ref\":\"#").skip(1) {

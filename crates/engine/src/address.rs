@@ -26,7 +26,7 @@ impl View {
     /// The view whose blocks are the shard's own metadata pages. Volumes begin at 1.
     pub const METADATA: Self = Self(0);
 
-    /// From here on views hold the shard's shared blocks, each under its [`Name`]. Volumes end
+    /// From here on views hold the shard's shared blocks, each under its [`SharedBlockId`]. Volumes end
     /// before.
     pub const SHARED: Self = Self(0u32.wrapping_sub(1 << (NAME_BITS - BLOCK_BITS)));
 
@@ -92,7 +92,7 @@ impl SegmentId {
 /// hold its header. What is adjacent here is adjacent on the drive except between units.
 ///
 /// Packed into 59 bits: segment 32, grain 27. The highest bit of the segment is set where the map has a
-/// reference instead: the [`Name`] of a shared block. No segment has a number that high.
+/// reference instead: the [`SharedBlockId`] of a shared block. No segment has a number that high.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct Location(u64);
@@ -203,22 +203,22 @@ pub const SEGMENTS_END: u32 = 1 << 31;
 
 /// What a block is called that more than one key may refer to: where it lay when it was copied by
 /// reference for the first time. No other block ever lay there, so the name stays its own wherever it
-/// is moved. The map has it under [`Name::key`], and what refers to it has [`Name::reference`] in the
+/// is moved. The map has it under [`SharedBlockId::key`], and what refers to it has [`SharedBlockId::reference`] in the
 /// place of a location.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
-pub struct Name(Location);
+pub struct SharedBlockId(Location);
 
-impl Name {
+impl SharedBlockId {
     /// The name of the block that lies, or once lay, there.
     #[must_use]
-    pub const fn of(birth: Location) -> Self {
-        Self(Location(birth.0 & !REFERENCE))
+    pub const fn of(origin: Location) -> Self {
+        Self(Location(origin.0 & !REFERENCE))
     }
 
     /// Where the block lay when it got its name.
     #[must_use]
-    pub const fn birth(self) -> Location {
+    pub const fn origin(self) -> Location {
         self.0
     }
 
@@ -258,7 +258,7 @@ impl Name {
     }
 }
 
-impl fmt::Debug for Name {
+impl fmt::Debug for SharedBlockId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "shared {:?}", self.0)
     }
@@ -267,8 +267,8 @@ impl fmt::Debug for Name {
 impl Location {
     /// The shared block that this refers to, if it is a reference.
     #[must_use]
-    pub const fn name(self) -> Option<Name> {
-        if self.0 & REFERENCE != 0 { Some(Name::of(self)) } else { None }
+    pub const fn name(self) -> Option<SharedBlockId> {
+        if self.0 & REFERENCE != 0 { Some(SharedBlockId::of(self)) } else { None }
     }
 }
 
@@ -418,7 +418,7 @@ pub struct Entry {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogMark {
     /// Which log: another number each time a pool gets a new one.
-    pub lane: u64,
+    pub ring: u64,
     pub sequence: u64,
 }
 
@@ -442,7 +442,7 @@ impl LogMark {
 
 #[test]
 fn a_mark_is_known_by_its_low_bits() {
-    let mark = |sequence| LogMark { lane: 1, sequence };
+    let mark = |sequence| LogMark { ring: 1, sequence };
     for sequence in [0_u64, 5, 1 << 39, (1 << 40) - 1, 1 << 40, 3 << 41, 1 << 61] {
         for other in [sequence.saturating_sub(1000), sequence, sequence + 1, sequence + (1 << 38)] {
             assert_eq!(mark(sequence).near(mark(other).low()), other);
@@ -452,19 +452,19 @@ fn a_mark_is_known_by_its_low_bits() {
 
 #[test]
 fn names_of_whole_blocks_have_adjacent_keys_and_each_name_its_own() {
-    let at = |segment, grain| Name::of(Location::of_grain(SegmentId::new(segment), grain));
+    let at = |segment, grain| SharedBlockId::of(Location::of_grain(SegmentId::new(segment), grain));
     assert_eq!(at(7, 80).key().forward(1), at(7, 88).key());
     let last = (1 << GRAIN_BITS) - 1;
     let names = [at(0, 8), at(7, 81), at(7, 87), at(SEGMENTS_END - 1, last), at(1 << 16, last - 7)];
     for name in names {
         assert!(name.key().view.is_shared());
-        assert_eq!(Name::of_key(name.key()), Some(name));
+        assert_eq!(SharedBlockId::of_key(name.key()), Some(name));
     }
     assert_eq!(
         at(SEGMENTS_END - 1, last).key(),
         Key::new(View::new(u32::MAX), (1 << BLOCK_BITS) - 1)
     );
-    assert_eq!(Name::of_key(Key::new(View::new(View::SHARED.get() - 1), 0)), None);
+    assert_eq!(SharedBlockId::of_key(Key::new(View::new(View::SHARED.get() - 1), 0)), None);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::limits::{DEGRADE_BELOW, METADATA_RESERVE};
 use crate::space::Space;
 use crate::superblock::Superblock;
 use crate::used::Used;
-use reactor::across::{Lock, Watched};
+use reactor::cross_core::{Lock, Watch};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub struct Common {
@@ -24,30 +24,30 @@ pub struct Common {
     followed: AtomicU64,
     /// Drives that are being emptied, by their bits.
     leaving: AtomicU64,
-    circle: Watched<Circle>,
+    low_space: Watch<LowSpace>,
 }
 
 /// How shards call upon each other when space is short.
 #[derive(Default)]
-struct Circle {
+struct LowSpace {
     /// Grows when all should look for space to give back, or to be had.
-    rung: u64,
+    notified: u64,
     /// The call that asked to find out all that can be given back.
     asked: u64,
     /// By shard.
-    seats: Vec<Seat>,
+    listeners: Vec<Listener>,
 }
 
 #[derive(Clone, Default)]
-struct Seat {
+struct Listener {
     /// It has tasks that answer.
     taken: bool,
-    answered: u64,
+    acknowledged: u64,
 }
 
 /// What a shard is called for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ring {
+pub struct Notice {
     /// Which call it is; the next one is a later one.
     pub number: u64,
     /// The call to be answered once everything that can be given back was.
@@ -72,8 +72,8 @@ impl Common {
         allocator.degrade_below(METADATA_RESERVE * u64::from(shards) + DEGRADE_BELOW);
         let space = Space::new(Space::capacity_of(segments, segment_blocks, shards), shards);
         space.set_capacity(Space::capacity_of(allocator.capacity_online(), segment_blocks, shards));
-        let seats = vec![Seat::default(); usize::from(shards)];
-        let circle = Watched::new(Circle { seats, ..Circle::default() });
+        let listeners = vec![Listener::default(); usize::from(shards)];
+        let low_space = Watch::new(LowSpace { listeners, ..LowSpace::default() });
         let followed = AtomicU64::new(superblock.drives.changes());
         let (allocator, used) = (Lock::new(allocator), Used::new(shards));
         Self {
@@ -86,7 +86,7 @@ impl Common {
             shards,
             followed,
             leaving: AtomicU64::new(0),
-            circle,
+            low_space,
         }
     }
 
@@ -132,21 +132,21 @@ impl Common {
 
     /// A shard's tasks begin, and will answer.
     pub fn join(&self, shard: u16) {
-        self.circle.change(|circle| {
-            let asked = circle.asked;
-            circle.seats[usize::from(shard)] = Seat { taken: true, answered: asked };
+        self.low_space.change(|low_space| {
+            let asked = low_space.asked;
+            low_space.listeners[usize::from(shard)] = Listener { taken: true, acknowledged: asked };
         });
     }
 
     /// A shard answers no more.
     pub fn leave(&self, shard: u16) {
-        self.circle.change(|circle| circle.seats[usize::from(shard)].taken = false);
+        self.low_space.change(|low_space| low_space.listeners[usize::from(shard)].taken = false);
     }
 
     /// Has all other shards look at the pool's space.
-    pub fn ring(&self) {
+    pub fn notify(&self) {
         if self.shards > 1 {
-            self.circle.change(|circle| circle.rung += 1);
+            self.low_space.change(|low_space| low_space.notified += 1);
         }
     }
 
@@ -155,37 +155,40 @@ impl Common {
         if self.shards == 1 {
             return;
         }
-        let call = self.circle.change(|circle| {
-            circle.rung += 1;
-            circle.asked = circle.rung;
-            circle.asked
+        let call = self.low_space.change(|low_space| {
+            low_space.notified += 1;
+            low_space.asked = low_space.notified;
+            low_space.asked
         });
-        let answered = |circle: &mut Circle| {
-            let others = circle.seats.iter().enumerate().filter(|(n, _)| *n != usize::from(shard));
-            let all = others.into_iter().all(|(_, seat)| !seat.taken || seat.answered >= call);
+        let acknowledged = |low_space: &mut LowSpace| {
+            let others =
+                low_space.listeners.iter().enumerate().filter(|(n, _)| *n != usize::from(shard));
+            let all = others
+                .into_iter()
+                .all(|(_, listener)| !listener.taken || listener.acknowledged >= call);
             all.then_some(())
         };
-        self.circle.until(answered).await;
+        self.low_space.until(acknowledged).await;
     }
 
     /// The next call after `last`; `None` once the shard has left.
-    pub async fn next_ring(&self, shard: u16, last: u64) -> Option<Ring> {
-        let next = |circle: &mut Circle| match circle.seats[usize::from(shard)].taken {
+    pub async fn next_notice(&self, shard: u16, last: u64) -> Option<Notice> {
+        let next = |low_space: &mut LowSpace| match low_space.listeners[usize::from(shard)].taken {
             false => Some(None),
-            true if circle.rung > last => {
-                Some(Some(Ring { number: circle.rung, asked: circle.asked }))
+            true if low_space.notified > last => {
+                Some(Some(Notice { number: low_space.notified, asked: low_space.asked }))
             }
             true => None,
         };
-        self.circle.until(next).await
+        self.low_space.until(next).await
     }
 
     /// The shard gave back what it can.
-    pub fn answer(&self, shard: u16, asked: u64) {
-        self.circle.change(|circle| {
-            assert!(asked <= circle.asked, "what is answered was asked");
-            let seat = &mut circle.seats[usize::from(shard)];
-            seat.answered = seat.answered.max(asked);
+    pub fn acknowledge(&self, shard: u16, asked: u64) {
+        self.low_space.change(|low_space| {
+            assert!(asked <= low_space.asked, "what is acknowledged was asked");
+            let listener = &mut low_space.listeners[usize::from(shard)];
+            listener.acknowledged = listener.acknowledged.max(asked);
         });
     }
 }

@@ -3,17 +3,17 @@
 mod company;
 mod counters;
 mod health;
-mod patience;
 mod read;
 mod slot;
+mod space_wait;
 mod verdicts;
 mod write;
 
 pub use company::Company;
 pub use counters::DriveCounters;
-pub use patience::Patience;
 pub(crate) use read::Trust;
 pub use slot::DriveState;
+pub use space_wait::SpaceWait;
 
 use crate::address::BLOCK;
 use crate::error::{Error, Kind, Result};
@@ -170,6 +170,11 @@ impl DriveSet {
         self.fail(drive);
     }
 
+    /// From now on something of the pool may lie in a place.
+    pub fn occupy(&self, drive: u16) {
+        self.slot(drive).set_vacant(false);
+    }
+
     /// Whether nothing of the pool lies in a place.
     #[must_use]
     pub fn is_vacant(&self, drive: u16) -> bool {
@@ -282,11 +287,15 @@ impl DriveSet {
         Err(Error::new(Kind::Invalid, context))
     }
 
-    /// The drive that is being made whole is whole; false when it failed meanwhile.
+    /// The drive that is being made whole is whole; false when it failed meanwhile, and nothing came to a vacant place.
     #[must_use]
     pub fn make_online(&self, drive: u16) -> bool {
-        self.slot(drive).set_vacant(false);
-        self.slot(drive).make_online()
+        // In this order: in between nobody counts on it twice, and on none too few.
+        let is_online = self.slot(drive).make_online();
+        if is_online {
+            self.occupy(drive);
+        }
+        is_online
     }
 
     /// Bytes of a drive that the set has something in, from its beginning.

@@ -14,7 +14,6 @@ pub mod drives;
 pub mod dump;
 mod error;
 pub mod format;
-mod lent;
 mod limits;
 pub mod log;
 pub mod map;
@@ -25,26 +24,27 @@ mod reading;
 mod recover;
 mod remote;
 pub mod segment;
+mod segment_table;
 mod shard;
 mod shard_handle;
 mod space;
+mod stripe_writer;
 mod superblock;
-mod table;
+mod unverified;
 mod used;
 mod volume;
-mod writer;
 mod writing;
 
 pub use area::{read_label, rewrite_older_label};
 pub use drives::DriveState;
 pub use error::{Error, Kind, Result};
-pub use lent::Lent;
 pub use limits::{DRIVES_MAX, FINDINGS_MAX, NAME_MAX, OBJECTS_MAX, SHARDS_MAX, VOLUME_BYTES_MAX};
 pub use pool::{
     Discards, DriveStatus, LogSpec, LogStatus, OpenOptions, Pool, PoolSpec, PoolStatus, Rebuild,
-    Rejoin, SpaceAudit, Unknown, VolumeSpec, VolumeStatus, look_at_labels,
+    Rejoin, Scrub, ScrubPosition, SpaceAudit, Unknown, VolumeSpec, VolumeStatus, look_at_labels,
 };
 pub use reading::{Begun, Reading};
-pub use shard::Outcome;
+pub use shard::{Outcome, WritesRefused};
+pub use unverified::UnverifiedRead;
 pub use volume::Volume;
 pub use writing::Writing;

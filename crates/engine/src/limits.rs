@@ -143,6 +143,10 @@ pub(crate) const SALVAGE_ATTEMPTS: usize = 3;
 pub const REBUILD_PAUSE: Duration = Duration::from_millis(500);
 pub const REBUILD_ROUNDS: u32 = 60;
 
+/// How long nothing may be free, and nothing be won back for want of drives, until writes are refused: hosts wait that
+/// long.
+pub const UNREADABLE_AFTER: Duration = Duration::from_secs(5);
+
 /// How long reclaim leaves a segment alone whose blocks it cannot read for now.
 pub const LEFT_ALONE: Duration = Duration::from_secs(60);
 

@@ -10,7 +10,7 @@ use crate::canary::{self, Canary};
 use crate::error::{Error, Kind, Result};
 use crate::map;
 use crate::segment::SegmentInfo;
-use crate::writer::Writer;
+use crate::stripe_writer::Writer;
 
 /// Where a shard's map keeps its pages.
 pub struct Pages {

@@ -15,6 +15,7 @@ mod open;
 mod rebuild;
 mod rejoin;
 mod replace;
+mod scrub;
 mod space;
 mod status;
 mod volumes;
@@ -37,11 +38,12 @@ use crate::volume;
 
 pub(crate) use create::device;
 pub use discard::Discards;
-pub(crate) use identity::lane;
+pub(crate) use identity::ring;
 pub use labels::{Unknown, look_at_labels};
 pub use open::OpenOptions;
 pub use rebuild::Rebuild;
 pub use rejoin::Rejoin;
+pub use scrub::{Scrub, ScrubPosition};
 pub use status::{DriveStatus, LogStatus, PoolStatus, SpaceAudit, VolumeStatus};
 pub use volumes::VolumeSpec;
 
@@ -96,6 +98,7 @@ struct Inner {
     returned: RefCell<BTreeMap<u16, rejoin::Returned>>,
     /// Drives that are being emptied, or were last.
     rebuilding: RefCell<Option<rebuild::Rebuilding>>,
+    scrubbing: RefCell<Option<scrub::Scrubbing>>,
     /// Drives are told of the space that becomes free.
     discards: Cell<bool>,
     closed: Cell<bool>,
@@ -107,7 +110,7 @@ struct Inner {
     /// It was opened without its log, which was lost.
     log_lost: Cell<bool>,
     /// It was opened without devices of its log, in which nothing was.
-    log_anew: Cell<bool>,
+    log_rebuilt: Cell<bool>,
     /// Devices that the log was to be copied to since the pool was opened, and those it was.
     joined: Cell<u64>,
     copies_made: Cell<u64>,
@@ -131,6 +134,7 @@ impl Inner {
             rejoining: Semaphore::new(1),
             returned: RefCell::default(),
             rebuilding: RefCell::default(),
+            scrubbing: RefCell::default(),
             discards: Cell::new(false),
             closed: Cell::new(false),
             looking: Cell::new(false),
@@ -138,7 +142,7 @@ impl Inner {
             looks: RefCell::default(),
             moving: Semaphore::new(1),
             log_lost: Cell::new(false),
-            log_anew: Cell::new(false),
+            log_rebuilt: Cell::new(false),
             joined: Cell::new(0),
             copies_made: Cell::new(0),
         }
@@ -183,7 +187,7 @@ impl Pool {
     /// was made.
     #[must_use]
     pub fn has_new_log(&self) -> bool {
-        self.0.log_anew.get()
+        self.0.log_rebuilt.get()
     }
 
     /// Ends the pool as it is, like a process that is killed: what the log holds stays there, and the labels do not say
@@ -207,6 +211,7 @@ impl Pool {
             return None;
         }
         self.end_rebuild().await;
+        self.end_scrub().await;
         inner.common.superblock.members.wake();
         // So does a copy of the log that is being made; a drive that is being made whole stays away.
         let copies = inner.moving.hold(1).await;

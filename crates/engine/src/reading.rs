@@ -9,15 +9,15 @@ use std::sync::Arc;
 use stdx::num::u64_of;
 
 use crate::error::Result;
-use crate::lent::Lent;
 use crate::shard::{Outcome, Shard};
+use crate::unverified::UnverifiedRead;
 use crate::volume::state::State;
 
 /// What became of a read in the call that began it.
 #[derive(Debug)]
 pub enum Begun<B> {
     /// It lies where it is sent from, and has yet to be verified.
-    Lent(Lent),
+    UnverifiedRead(UnverifiedRead),
     /// It is in this memory.
     Done(B),
     /// The rest has to be waited for.
@@ -48,7 +48,7 @@ pub fn begin<B: DerefMut<Target = [u8]> + 'static>(
 ) -> Begun<B> {
     let Some(plan) = shard.front.resolve_bytes(volume, offset, length) else { return Begun::Not };
     let plan = match shard.front.lend(plan) {
-        Ok(lent) => return Begun::Lent(lent),
+        Ok(lent) => return Begun::UnverifiedRead(lent),
         Err(plan) => plan,
     };
     let Some(mut memory) = memory() else {

@@ -14,9 +14,9 @@ use crate::error::{Error, Kind, Result};
 use crate::format::manifest::{Manifest, SegmentRecord};
 use crate::format::root::{RawEntry, Root};
 use crate::segment::{SegmentInfo, Segments, StripeHeader};
+use crate::segment_table::{Segment, State, Table};
 use crate::superblock::Superblock;
-use crate::table::{Segment, State, Table};
-use reactor::across::Lock;
+use reactor::cross_core::Lock;
 
 /// A shard's last checkpoint, as found on the drives.
 pub struct Found {
@@ -172,9 +172,9 @@ async fn since<'a>(
 }
 
 /// The last record of its log that a shard's drives know of: nothing leaves a log before it is durable there.
-pub async fn newest_of_log(found: &Found, segments: &Segments, lane: u64) -> u64 {
+pub async fn newest_of_log(found: &Found, segments: &Segments, ring: u64) -> u64 {
     let root = found.root.log;
-    if root.lane != lane {
+    if root.ring != ring {
         return 0;
     }
     let mut newest = root.sequence;

@@ -32,7 +32,7 @@ use crate::volume::state::State;
 pub enum Operation {
     Read,
     Write,
-    Punch,
+    Deallocate,
     /// From this place of the request's source to where it says.
     Copy {
         from: u64,

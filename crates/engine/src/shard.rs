@@ -10,6 +10,7 @@
 //! keeper   the map              count     what volumes use
 //! capacity who is let in        remake    makes a drive whole
 //!                               rebuild   empties drives
+//!                               scrub     checks what lives
 //! checkpoint                    what recovery begins with
 //! base     log, map, segments, events
 //! ```
@@ -24,9 +25,11 @@ mod discard;
 pub mod events;
 mod front;
 mod keeper;
+mod pace;
 pub mod rebuild;
 pub mod reclaim;
 pub mod rejoin;
+pub mod scrub;
 mod search;
 mod sweep;
 
@@ -38,8 +41,9 @@ use crate::common::Common;
 use crate::log::Log;
 use crate::map::Map;
 use crate::pages::Pages;
-use crate::writer::Writer;
+use crate::stripe_writer::Writer;
 use base::Base;
+pub use base::WritesRefused;
 use candidates::Sought;
 use capacity::Capacity;
 use checkpoint::{Checkpoints, Last};
@@ -48,11 +52,12 @@ use destage::Destage;
 use discard::Discard;
 use events::Event;
 use front::Front;
-pub use front::{Copy, Plan, Writing};
+pub use front::{CopyRange, Plan, Writing};
 use keeper::MapKeeper;
 use rebuild::Rebuild;
 use reclaim::Reclaim;
 use rejoin::Remake;
+use scrub::Scrub;
 use search::SpaceSearch;
 use sweep::Sweep;
 
@@ -83,6 +88,7 @@ pub struct Shard {
     pub counting: Rc<Counting>,
     pub remake: Remake,
     pub rebuild: Rebuild,
+    pub scrub: Scrub,
 }
 
 /// What a shard is made of when it is opened or created.
@@ -143,6 +149,7 @@ impl Shard {
             Rc::clone(&counting),
         );
         let remake = Remake::new(of(), Rc::clone(&checkpoints));
+        let scrub = Scrub::new(of(), Rc::clone(&checkpoints));
         let (due, of_map) = (Rc::clone(&checkpoints), Rc::clone(&keeper));
         let rebuild = Rebuild::new(of(), due, of_map, Rc::clone(&reclaim));
         Self {
@@ -162,6 +169,7 @@ impl Shard {
             counting,
             remake,
             rebuild,
+            scrub,
         }
     }
 
@@ -173,7 +181,7 @@ impl Shard {
             reactor::spawn_behind(Rc::clone(&self.destage).run()),
             reactor::spawn_behind(Rc::clone(&self.destage).settle()),
             reactor::spawn_behind(Rc::clone(&self.keeper).maintain()),
-            reactor::spawn_behind(Rc::clone(&self.checkpoints).feed()),
+            reactor::spawn_behind(Rc::clone(&self.checkpoints).checkpoint_on_demand()),
             reactor::spawn_behind(Rc::clone(&self.reclaim).run()),
             reactor::spawn(Rc::clone(&self.search).answer_calls()),
             reactor::spawn_behind(Rc::clone(&self.search).run()),
@@ -203,7 +211,7 @@ impl Shard {
     pub async fn stop(&self) {
         self.base.end();
         let segments = self.base.writer.segments();
-        segments.patience().end();
+        segments.space_wait().end();
         for task in self.base.take_tasks() {
             // A task that was dropped with its reactor has nothing left to end.
             let _ = task.await;

@@ -20,7 +20,7 @@ use crate::remote::queue::Call;
 use crate::remote::reception::Reception;
 use crate::remote::server;
 use crate::remote::{Operation, RequestQueue, gone};
-use crate::shard::{Copy, Outcome, Shard};
+use crate::shard::{CopyRange, Outcome, Shard};
 use crate::volume::state::State;
 use crate::writing::{Way, Writing};
 
@@ -154,7 +154,7 @@ impl ShardHandle {
     /// The records of the shard's log that are not on the drives yet, by sequence: the first, and the one after
     /// the last. `None` on another reactor.
     #[must_use]
-    pub fn uncarried(&self) -> Option<Range<u64>> {
+    pub fn undestaged(&self) -> Option<Range<u64>> {
         here(self.key).map(|shard| shard.base.log.tail()..shard.base.log.head())
     }
 
@@ -198,11 +198,11 @@ impl ShardHandle {
     ///
     /// # Errors
     /// As [`Volume::deallocate`](crate::Volume::deallocate).
-    pub async fn punch(&self, volume: &Arc<State>, offset: u64, length: u64) -> Result<()> {
+    pub async fn deallocate(&self, volume: &Arc<State>, offset: u64, length: u64) -> Result<()> {
         match here(self.key) {
-            Some(shard) => shard.front.punch_bytes(volume, offset, length).await,
+            Some(shard) => shard.front.deallocate_bytes(volume, offset, length).await,
             None => {
-                let operation = Operation::Punch;
+                let operation = Operation::Deallocate;
                 let call = Call { operation, volume, source: None, offset, length, data: &[] };
                 self.ask(call, |_| {}).await
             }
@@ -214,11 +214,11 @@ impl ShardHandle {
     ///
     /// # Errors
     /// As [`Volume::copy_from`](crate::Volume::copy_from).
-    pub async fn copy(&self, to: &Arc<State>, from: &Arc<State>, copy: Copy) -> Result<()> {
+    pub async fn copy(&self, to: &Arc<State>, from: &Arc<State>, copy: CopyRange) -> Result<()> {
         match here(self.key) {
             Some(shard) => Box::pin(shard.front.copy_bytes(to, from, copy)).await,
             None => {
-                let Copy { from: first, to: offset, length } = copy;
+                let CopyRange { from: first, to: offset, length } = copy;
                 let (operation, source) = (Operation::Copy { from: first }, Some(from));
                 let call = Call { operation, volume: to, source, offset, length, data: &[] };
                 self.ask(call, |_| {}).await

@@ -17,7 +17,7 @@ use crate::format::label::{DriveMark, DriveRecord, Label, LogKind, LogMember, Po
 use crate::format::root::Root;
 use crate::limits::{DRIVES_MAX, NO_SPACE_PAUSE, PUT_PATIENCE};
 use crate::log::{Members, Tenant};
-use reactor::across::{Lock, Turn};
+use reactor::cross_core::{AsyncMutex, Lock};
 
 use catalog::Writing;
 pub use catalog::{Kept, Place};
@@ -35,7 +35,7 @@ pub struct Superblock {
     /// Drives that do not have the newest label yet, by their bits.
     behind: AtomicU64,
     /// One change of labels or catalog at a time. A shard's root is the shard's alone.
-    turn: Turn,
+    turn: AsyncMutex,
     /// Failures of drives and of the log's devices, as they are counted, that the labels tell of.
     told: AtomicU64,
     /// The term of the labels that were written last as a whole; 0 before any was.
@@ -89,7 +89,7 @@ impl Superblock {
             pool: label.pool,
             label: Lock::new(label),
             kept,
-            turn: Turn::default(),
+            turn: AsyncMutex::default(),
             told: AtomicU64::new(0),
             durable_term: AtomicU64::new(0),
         }
@@ -168,6 +168,10 @@ impl Superblock {
             let told = self.failures();
             label.epoch += 1;
             self.mark_failures(&mut label)?;
+            // One that failed just when labels called it whole is a loss, though its place was vacant before.
+            let is_failed = |(_, record): &(u16, &DriveRecord)| record.mark == DriveMark::Failed;
+            let failed = self.drives.indices().zip(&label.drives).filter(is_failed);
+            failed.for_each(|(index, _)| self.drives.occupy(index));
             *self.label.lock() = label.clone();
             self.behind.store(self.drives.indices().map(bit).sum(), Ordering::Release);
             self.put(What::Label(&label)).await?;
@@ -271,7 +275,7 @@ impl Superblock {
         self.drives.take_back(index, drive)?;
         let mut label = self.label();
         label.drives[usize::from(index)].is_leaving = false;
-        self.begin_anew(index, label).await
+        self.begin_resync(index, label).await
     }
 
     /// As [`readmit`](Self::readmit), of a drive that was not of the pool and has nothing of one. With the labels that
@@ -289,7 +293,7 @@ impl Superblock {
         if !canary::has(Canary::KeepsIdentity) {
             record.id = id;
         }
-        self.begin_anew(index, label).await
+        self.begin_resync(index, label).await
     }
 
     /// One place more for a drive, and that drive there: it counts once it [is whole](Self::make_online).
@@ -299,7 +303,10 @@ impl Superblock {
     pub async fn add(&self, drive: Arc<Drive>, record: DriveRecord) -> Result<u16> {
         self.tell_failures().await?;
         let _turn = self.turn.hold().await;
+        // What labels may fail at comes first: no place is left over for nothing.
+        self.catch_up().await?;
         let mut label = self.label();
+        self.mark_failures(&mut label.clone())?;
         let begins = label.catalog.end() + record.log_bytes;
         let place = DriveSlot {
             drive: None,
@@ -310,9 +317,12 @@ impl Superblock {
         };
         let index = self.drives.add_place(&place)?;
         self.kept.add_place();
-        self.drives.put(index, drive)?;
+        // From here on the place is there for drives and labels alike, whatever becomes of the drive. The next labels
+        // are of the next epoch all the same: those of the one after would go where the newest are.
         label.drives.push(record);
-        self.begin_anew(index, label).await?;
+        *self.label.lock() = label.clone();
+        self.drives.put(index, drive)?;
+        self.begin_resync(index, label).await?;
         Ok(index)
     }
 
@@ -325,9 +335,14 @@ impl Superblock {
         self.drives.check_vacant(index)
     }
 
-    async fn begin_anew(&self, index: u16, label: Label) -> Result<()> {
+    async fn begin_resync(&self, index: u16, label: Label) -> Result<()> {
         self.kept.forget(index);
-        self.put_labels(label).await?;
+        let written = self.put_labels(label).await;
+        if written.is_err() {
+            // Nobody makes it whole now: it may be taken back later.
+            self.drives.fail(index);
+        }
+        written?;
         match self.drives.state(index) {
             DriveState::Rejoining => Ok(()),
             _ => Err(Error::new(Kind::Failed, "the drive failed as it was taken into use")),
@@ -483,6 +498,17 @@ impl Superblock {
         self.tell_failures().await
     }
 
+    /// How many drives have to be usable for what is written to count.
+    fn needed(&self) -> usize {
+        // One that is about to count has what is written, too, or the next labels say that it failed.
+        let label = self.label();
+        let is_coming = |(index, record): &(u16, &DriveRecord)| {
+            !record.is_out() && self.drives.is_vacant(*index)
+        };
+        let coming = self.drives.indices().zip(&label.drives).filter(is_coming).count();
+        label.needed() - coming
+    }
+
     /// # Errors
     /// `Full` and `Busy` of a drive that cannot be spared, `Failed` when too few are left.
     async fn put(&self, what: What<'_>) -> Result<()> {
@@ -493,22 +519,16 @@ impl Superblock {
         let usable = |&index: &u16| self.drives.is_online(index);
         let (chosen, others): (Vec<u16>, Vec<u16>) =
             self.drives.indices().filter(usable).partition(|&index| wanted(index));
-        // One that is about to count has it, too, or the next labels say that it failed.
-        let label = self.label();
-        let is_coming = |(index, record): &(u16, &DriveRecord)| {
-            !record.is_out() && self.drives.is_vacant(*index)
-        };
-        let coming = self.drives.indices().zip(&label.drives).filter(is_coming).count();
-        let needed = label.needed() - coming;
+        let needed = self.needed();
         // Those that have it already are company as well.
         let company = Company::new(needed.saturating_sub(others.len()));
         let written = join_all(chosen.iter().map(|&index| self.put_one(index, what, &company)));
         let (mut failure, mut passing) = (None, None);
-        for done in written.await {
+        for (index, done) in chosen.iter().zip(written.await) {
             match done {
                 Ok(()) => {}
-                // What the drive has is whole: it may be tried again.
-                Err(error) if matches!(error.kind, Kind::Full | Kind::Busy) => {
+                // What the drive has is whole: it may be tried again, unless it has left.
+                Err(error) if matches!(error.kind, Kind::Full | Kind::Busy) && usable(index) => {
                     passing = Some(error)
                 }
                 Err(error) => failure = Some(error),
@@ -518,7 +538,8 @@ impl Superblock {
             return Err(error);
         }
         let left = self.drives.indices().filter(usable).count();
-        if left >= needed {
+        // A place that became vacant meanwhile needs nothing any more.
+        if left >= needed.min(self.needed()) {
             self.put_on_returned(what, wanted).await;
             return Ok(());
         }

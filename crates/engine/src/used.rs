@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use reactor::across::Lock;
+use reactor::cross_core::Lock;
 
 use crate::address::View;
 use crate::volume::state::State;

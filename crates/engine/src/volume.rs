@@ -15,7 +15,7 @@ use crate::address::{BLOCK, Key};
 use crate::common::Common;
 use crate::error::{Error, Kind, Result};
 use crate::reading::Begun;
-use crate::shard::{Copy, Outcome};
+use crate::shard::{CopyRange, Outcome};
 use crate::shard_handle::ShardHandle;
 use crate::writing::{Way, Writing};
 use reactor::join_all;
@@ -281,7 +281,7 @@ impl Volume {
         if last * BLOCK_BYTES < end {
             self.zero_part(last * BLOCK_BYTES, end - last * BLOCK_BYTES).await?;
         }
-        self.punch(first, last).await
+        self.deallocate_blocks(first, last).await
     }
 
     /// Writes zeroes to a part of a block.
@@ -298,22 +298,22 @@ impl Volume {
     pub async fn deallocate(&self, offset: u64, len: u64) -> Result<()> {
         self.state.check(offset, len)?;
         let (first, last) = (offset.div_ceil(BLOCK_BYTES), (offset + len) / BLOCK_BYTES);
-        self.punch(first, last.max(first)).await
+        self.deallocate_blocks(first, last.max(first)).await
     }
 
     /// Makes a hole of blocks, in each shard that has any of them. A shard has no blocks of the
     /// others, so that a hole over theirs does nothing there.
-    async fn punch(&self, first: u64, end: u64) -> Result<()> {
+    async fn deallocate_blocks(&self, first: u64, end: u64) -> Result<()> {
         if first == end {
             return Ok(());
         }
         let (offset, len) = (first * BLOCK_BYTES, (end - first) * BLOCK_BYTES);
         let chunks = first / CHUNK_BLOCKS..end.div_ceil(CHUNK_BLOCKS);
         if self.shards.len() == 1 || chunks.end - chunks.start == 1 {
-            return self.noted(self.shard(offset).punch(&self.state, offset, len).await);
+            return self.noted(self.shard(offset).deallocate(&self.state, offset, len).await);
         }
         let shards = chunks.take(self.shards.len()).map(|chunk| self.shard(chunk * CHUNK_BYTES));
-        let done = join_all(shards.map(|shard| shard.punch(&self.state, offset, len))).await;
+        let done = join_all(shards.map(|shard| shard.deallocate(&self.state, offset, len))).await;
         self.noted(together(done))
     }
 
@@ -354,7 +354,7 @@ impl Volume {
             let copied = match overlaps || !self.can_share(source, from + at, to + at, piece) {
                 true => self.copy_contents(source, from + at, to + at, piece).await,
                 false => {
-                    let copy = Copy { from: from + at, to: to + at, length: piece };
+                    let copy = CopyRange { from: from + at, to: to + at, length: piece };
                     self.shard(to + at).copy(&self.state, &source.state, copy).await
                 }
             };

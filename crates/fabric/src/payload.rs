@@ -1,6 +1,6 @@
 //! Data on its way to a host, and who keeps it until it is sent.
 
-use media::memory::{Loan, SharedRegion};
+use media::memory::{PinnedRead, SharedRegion};
 use reactor::buffer::{self, Buffer};
 
 /// Bytes to send, in the order given.
@@ -8,7 +8,7 @@ pub enum Payload {
     /// From where it lies in a memory namespace; nothing is copied before the socket.
     Region { region: SharedRegion, offset: u64, length: usize },
     /// From where it lies in a drive in memory, which keeps it meanwhile: for the turn at most.
-    Loan(Loan),
+    PinnedRead(PinnedRead),
     /// A buffer of this reactor's pool, from its start; it returns to the pool when sent.
     Buffer { buffer: Buffer, length: usize },
     /// A document made for one command: identify data, log pages.
@@ -21,7 +21,7 @@ impl Payload {
     pub fn len(&self) -> usize {
         match self {
             Self::Region { length, .. } | Self::Buffer { length, .. } => *length,
-            Self::Loan(loan) => loan.len(),
+            Self::PinnedRead(pinned) => pinned.len(),
             Self::Bytes(bytes) => bytes.len(),
         }
     }
@@ -39,7 +39,7 @@ impl Payload {
             Self::Region { region, offset, length } => {
                 region.bytes(*offset, *length).unwrap_or_default()
             }
-            Self::Loan(loan) => loan.bytes(),
+            Self::PinnedRead(pinned) => pinned.bytes(),
             Self::Buffer { buffer, length } => &buffer[..*length],
             Self::Bytes(bytes) => bytes,
         }
@@ -50,21 +50,21 @@ impl Payload {
     pub fn held(&self) -> usize {
         match self {
             // What is lent is copied where it cannot be sent at once.
-            Self::Buffer { .. } | Self::Loan(_) | Self::Bytes(_) => self.len(),
+            Self::Buffer { .. } | Self::PinnedRead(_) | Self::Bytes(_) => self.len(),
             Self::Region { .. } => 0,
         }
     }
 
     /// Gives back what is lent, and keeps a copy.
     pub fn give_back(&mut self) {
-        let Self::Loan(loan) = self else { return };
-        *self = match buffer::pool().try_alloc_to_send(loan.len()) {
+        let Self::PinnedRead(pinned) = self else { return };
+        *self = match buffer::pool().try_alloc_to_send(pinned.len()) {
             Some(mut buffer) => {
-                let length = loan.len();
-                buffer[..length].copy_from_slice(loan.bytes());
+                let length = pinned.len();
+                buffer[..length].copy_from_slice(pinned.bytes());
                 Self::Buffer { buffer, length }
             }
-            None => Self::Bytes(loan.bytes().to_vec()),
+            None => Self::Bytes(pinned.bytes().to_vec()),
         };
     }
 }

@@ -163,7 +163,7 @@ fn no_listener(place: impl std::fmt::Display, error: io::Error) -> Failure {
     let help = match error.kind() {
         io::ErrorKind::NotFound => "make the folder of the socket first",
         io::ErrorKind::AddrInUse => {
-            "another program listens there: end it; a socket that a program left behind is to be removed"
+            "another program listens there, or it is a file of another kind: end that program, or choose another place"
         }
         _ => "choose another place that this user may listen at",
     };

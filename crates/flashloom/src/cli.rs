@@ -15,6 +15,7 @@ mod jobs;
 mod manage;
 mod pools;
 mod raid;
+mod scrub;
 mod serve;
 mod top;
 
@@ -29,6 +30,7 @@ pub use manage::{
 };
 pub use pools::{DumpArgs, LogVerb, MadeOf, PoolVerb, VolumeVerb};
 pub use raid::{MemberSpec, RaidVerb, SetArgs, UseArgs};
+pub use scrub::ScrubVerb;
 pub use serve::{Cpus, DemoArgs, Discovery, Poll, ServeArgs};
 pub use top::TopArgs;
 

@@ -221,8 +221,10 @@ fn relative(path: &Path) -> PathBuf {
 /// The usual address, or a free port beside it when something listens there already.
 fn free_address() -> SocketAddr {
     let usual = SocketAddr::from(([127, 0, 0, 1], 4420));
-    let bound = |address| TcpListener::bind(address).and_then(|socket| socket.local_addr());
-    bound(usual).or_else(|_| bound(SocketAddr::from(([127, 0, 0, 1], 0)))).unwrap_or(usual)
+    if TcpListener::bind(usual).is_ok() {
+        return usual;
+    }
+    stdx::port::claim().map_or(usual, |port| SocketAddr::from(([127, 0, 0, 1], port)))
 }
 
 /// A value that is written here.

@@ -1,8 +1,6 @@
 //! Commands about drives of pools, which speak to the running daemon.
 
-use api::v1::{
-    Drive, DriveHealth, DriveRejoin, DriveReplacement, NewDrives, Rebuild, RebuildLimit,
-};
+use api::v1::{Drive, DriveHealth, DriveRejoin, DriveReplacement, NewDrives, RateLimit, Rebuild};
 use api::value::Size;
 use comfy_table::Table;
 use control::Client;
@@ -42,7 +40,7 @@ pub fn drive(global: &Global, verb: DriveVerb) -> Outcome {
             })
         }
         DriveVerb::Evacuate { of, limit, how } => {
-            let limit = RebuildLimit { limit };
+            let limit = RateLimit { limit };
             change(global, &of, &how, async |client: Client, asking: Asking| {
                 client.begin_evacuate_drive(&of.drive, &limit, &asking).await
             })
@@ -74,12 +72,12 @@ pub fn rebuild(global: &Global, verb: RebuildVerb) -> Outcome {
             print(global.output, &rebuild, rebuild_facts)
         }
         RebuildVerb::Limit { name, limit } => {
-            let how = RebuildLimit { limit };
+            let how = RateLimit { limit };
             let rebuild = ask(global, async |client| client.limit_rebuild(&name, &how).await)?;
             print(global.output, &rebuild, rebuild_facts)
         }
         RebuildVerb::Start { name, limit, how } => {
-            let limit = RebuildLimit { limit };
+            let limit = RateLimit { limit };
             let begin = async |client: Client, asking: Asking| {
                 client.begin_rebuild(&name, &limit, &asking).await
             };

@@ -143,7 +143,8 @@ impl From<control::client::Error> for Failure {
                 Self::new(Exit::NoDaemon, error).help(help)
             }
             Error::Denied { .. } => Self::new(Exit::Failed, error).help(
-                "it is for the user that runs the daemon: run this as that user, such as with sudo",
+                "it is for the user that runs the daemon, and for members of `[node] socket-group` if that is set: run \
+                 this as that user, such as with sudo",
             ),
             Error::Garbled(_) => Self::new(Exit::Failed, error),
         }

@@ -11,6 +11,7 @@ mod daemon;
 mod demo;
 mod drives;
 mod dump;
+mod events;
 mod exit;
 mod generate;
 mod health;
@@ -22,6 +23,7 @@ mod paths;
 mod pools;
 mod progress;
 mod raid;
+mod scrub;
 mod serve;
 mod service;
 mod top;
@@ -29,6 +31,7 @@ mod top;
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::{ContextKind, ContextValue};
 
 use crate::cli::{Cli, Command, Output};
 use crate::exit::{Exit, Failure, Outcome};
@@ -36,7 +39,7 @@ use crate::exit::{Exit, Failure, Outcome};
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return refuse(&error),
+        Err(error) => return refuse(with_habits(error)),
     };
     let output = cli.global.output;
     if matches!(cli.command, Command::Health) {
@@ -51,8 +54,38 @@ fn main() -> ExitCode {
     }
 }
 
+/// Options that fio needs, and a load of this program does not.
+const OF_FIO: [&str; 5] =
+    ["--direct", "--ioengine", "--time_based", "--group_reporting", "--thread"];
+
+/// What is wrong, with a tip to those who know other programs: what looks like their word may do something else here.
+fn with_habits(mut error: clap::Error) -> clap::Error {
+    let word = [ContextKind::InvalidSubcommand, ContextKind::InvalidArg];
+    let word = word.into_iter().find_map(|kind| match error.get(kind) {
+        Some(ContextValue::String(word)) => Some(word.clone()),
+        _ => None,
+    });
+    let Some(word) = word else { return error };
+    let tip = match &*word {
+        "replace" => {
+            "`flashloom drive replace POOL/INDEX DRIVE` puts another drive in a drive's place"
+                .to_owned()
+        }
+        word if word.ends_with(".fio") => {
+            "`flashloom bench --job-file FILE` takes jobs in TOML, in fio's words: see --help"
+                .to_owned()
+        }
+        word if OF_FIO.contains(&word) => format!("leave it out: `{word}` is not needed here"),
+        _ => return error,
+    };
+    error.remove(ContextKind::SuggestedSubcommand);
+    error.remove(ContextKind::SuggestedArg);
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    error
+}
+
 /// Prints what is wrong with the command line, for programs if it asks for that; or the help that it asks for.
-fn refuse(error: &clap::Error) -> ExitCode {
+fn refuse(error: clap::Error) -> ExitCode {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     let is_json =
         arguments.windows(2).any(|two| matches!(&*two[0], "-o" | "--output") && two[1] == "json")
@@ -97,7 +130,7 @@ fn run(cli: Cli) -> Outcome {
         Command::Job { verb } => jobs::job(global, verb),
         Command::Config { verb } => configuration::config(global, verb),
         Command::Controller { verb } => manage::controller(global, verb),
-        Command::Events(args) => manage::events(global, &args),
+        Command::Events(args) => events::run(global, &args),
         Command::Check { file } => serve::check(global, &file),
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { out } => generate::man(out.as_deref()),

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use api::v1::{
-    Changed, Consent, Controller, Event, Host, Listener, ListenerChange, Losses, Namespace,
-    NamespaceChange, NewHost, NewListener, NewNamespace, NewSubsystem, Referral, Severity, Status,
-    Subsystem, SubsystemChange,
+    Changed, Consent, Controller, Host, Listener, ListenerChange, Losses, Namespace,
+    NamespaceChange, NewHost, NewListener, NewNamespace, NewSubsystem, Referral, Status, Subsystem,
+    SubsystemChange,
 };
 use api::value::{Backend, DrivePath};
 use comfy_table::Table;
@@ -14,8 +14,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::cli::{
-    ControllerVerb, EventsArgs, Global, HostVerb, ListenerVerb, NamespaceVerb, ReferralVerb,
-    SubsystemVerb, SureArgs,
+    ControllerVerb, Global, HostVerb, ListenerVerb, NamespaceVerb, ReferralVerb, SubsystemVerb,
+    SureArgs,
 };
 use crate::confirm::{meant, removed};
 use crate::daemon::ask;
@@ -359,32 +359,7 @@ fn controller_table(all: &[Controller]) -> Table {
     table
 }
 
-/// `flashloom events`
-pub fn events(global: &Global, args: &EventsArgs) -> Outcome {
-    let events = ask(global, async |client| client.events(args.from).await)?;
-    print(global.output, &events, |events| event_table(events))
-}
-
 /// Milliseconds since 1970 as a time.
 pub fn time(ms: u64) -> Option<Timestamp> {
     i64::try_from(ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok())
-}
-
-fn event_table(events: &[Event]) -> Table {
-    let mut table = table(&["id", "time", "level", "event", "by"], &[0]);
-    for event in events {
-        let severity = match event.severity {
-            Severity::Info => "info",
-            Severity::Warning => "warning",
-            Severity::Error => "error",
-        };
-        table.add_row([
-            event.id.to_string(),
-            or_dash(time(event.time_ms).map(|at| format!("{at:.3}"))),
-            severity.to_owned(),
-            event.message.clone(),
-            or_dash(event.by.as_ref()),
-        ]);
-    }
-    table
 }

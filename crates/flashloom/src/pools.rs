@@ -2,7 +2,7 @@
 
 use api::v1::{
     Consent, DriveHealth, FoundPool, Job, LogMove, LogMoved, NewMapping, NewPool, NewVolume, Pool,
-    PoolImport, PoolSpace, PoolStatus, Volume, VolumeChange,
+    PoolImport, PoolSpace, PoolStatus, ScrubState, Volume, VolumeChange,
 };
 use api::value::{DrivePath, LogPlace, Size, VolumePath};
 use comfy_table::Table;
@@ -12,11 +12,11 @@ use control::client::Asking;
 use crate::cli::{Global, JobArgs, LogVerb, MadeOf, PoolVerb, VolumeVerb};
 use crate::confirm::{confirm, meant};
 use crate::daemon::ask;
-use crate::drives;
 use crate::exit::Outcome;
 use crate::jobs::follow;
 use crate::manage::{absolute_drive, lost, remove, whole};
 use crate::output::{facts, or_dash, print, print_one, table};
+use crate::{drives, scrub};
 
 /// `flashloom pool ...`
 pub fn pool(global: &Global, verb: PoolVerb) -> Outcome {
@@ -79,6 +79,7 @@ pub fn pool(global: &Global, verb: PoolVerb) -> Outcome {
             print(global.output, &opened, pool_facts)
         }
         PoolVerb::Rebuild { verb } => drives::rebuild(global, verb),
+        PoolVerb::Scrub { verb } => scrub::scrub(global, verb),
         PoolVerb::Log { verb } => move_log(global, verb),
         PoolVerb::Dump(args) => crate::dump::run(global, args),
     }
@@ -201,6 +202,9 @@ fn pool_facts(pool: &Pool) -> Table {
         ("health".to_owned(), health(pool)),
     ];
     rows.extend(pool.problem.iter().map(|problem| ("problem".to_owned(), problem.clone())));
+    if pool.scrub.state != ScrubState::Never {
+        rows.push(("scrub".to_owned(), scrub::words(&pool.scrub)));
+    }
     match &pool.status {
         Some(status) => status_facts(status, &mut rows),
         None => rows.extend(pool.paths.iter().map(|path| ("drive".to_owned(), path.clone()))),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
@@ -99,10 +99,17 @@ where
         }
     };
     let path = socket_path(node.state_dir());
-    let server = Server::bind(&path).map_err(|error| {
+    let server = Server::bind(&path, node.socket_group()).map_err(|error| {
         node.stop();
+        let help = match error.kind() {
+            io::ErrorKind::PermissionDenied if node.socket_group().is_some() => {
+                "the user that runs the daemon gives the socket to a group that it is in only: add it to the \
+                 group of `[node] socket-group` (`usermod -aG`)"
+            }
+            _ => "a socket's path has at most 107 bytes: choose a shorter --state-dir",
+        };
         Failure::new(Exit::Failed, format!("cannot make the socket {}: {error}", path.display()))
-            .help("a socket's path has at most 107 bytes: choose a shorter --state-dir")
+            .help(help)
     })?;
     let (end, ended) = tokio::sync::oneshot::channel::<()>();
     let ended = async { ended.await.unwrap_or(()) };

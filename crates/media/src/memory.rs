@@ -477,10 +477,10 @@ impl Drop for Region {
     }
 }
 
-mod loan;
+mod pinned;
 mod stream;
 
-pub use loan::{Loan, SharedRegion};
+pub use pinned::{PinnedRead, SharedRegion};
 pub use stream::prefetch;
 
 #[cfg(test)]

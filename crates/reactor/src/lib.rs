@@ -15,7 +15,6 @@
 //! connections are those of [`network`].
 //! [`simulate_on`] runs several of them, each on a thread of its own, of which one at a time goes on.
 
-pub mod across;
 #[cfg_attr(loom, path = "bell/model.rs")]
 mod bell;
 mod blocking;
@@ -23,17 +22,18 @@ pub mod budget;
 pub mod buffer;
 mod concurrent;
 mod core;
+pub mod cross_core;
 mod driver;
 pub mod duplex;
 mod error;
 pub mod event;
 mod executor;
 pub mod file;
-mod grace;
+mod foreign;
+mod grace_period;
 mod handle;
 mod hot;
 mod join;
-mod lent;
 mod limits;
 mod line;
 mod mail;
@@ -62,10 +62,10 @@ pub use blocking::run as blocking;
 #[cfg(all(not(loom), feature = "counted"))]
 pub use concurrent::{Counts, counts};
 pub use error::{Error, Gone};
-pub use grace::{Grace, Stay};
+pub use foreign::ForeignBuffer;
+pub use grace_period::{GracePeriod, ReadGuard};
 pub use handle::{Call, Handle, Reactor, wait_for};
 pub use join::join_all;
-pub use lent::Lent;
 pub use limits::{
     ADAPTIVE_SPIN, BUFFER_ALIGN, BUFFER_MAX, CONNECTIONS_MAX, EAGER_SPIN, POOL_BYTES, REACTORS_MAX,
     SCRATCH_BYTES, TASKS_MAX, UBLK_QUEUES_MAX,
@@ -75,8 +75,8 @@ pub use policy::{PollPolicy, Spinner};
 pub use simulate::{Order, TURN_NANOS, is_simulated, random, simulate, simulate_in, simulate_on};
 pub use spin::{Spun, is_last, spin};
 pub use sys::{
-    Usage, cpu, create_for_owner_only, pin as pin_thread, raise_descriptor_limit, thread_usage,
-    user,
+    Usage, cpu, create_for_owner_only, group, pin as pin_thread, raise_descriptor_limit,
+    thread_usage, user,
 };
 pub use task::{Task, spawn, spawn_behind, spawn_late, try_spawn, yield_now};
 pub use time::{Nanos, now, now_exact};

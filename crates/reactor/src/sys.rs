@@ -1,6 +1,7 @@
 //! Small system calls of the loop itself.
 #![allow(unsafe_code, reason = "system calls without a safe wrapper")]
 
+use std::ffi::CString;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -51,6 +52,36 @@ pub fn create_for_owner_only() {
 pub fn user() -> u32 {
     // SAFETY: the call takes nothing and cannot fail.
     unsafe { libc::geteuid() }
+}
+
+/// The number of the group `name` of this machine; `None` where there is none.
+///
+/// # Errors
+/// As getgrnam_r(3). `InvalidInput` for a name with a zero byte in it.
+pub fn group(name: &str) -> io::Result<Option<u32>> {
+    // Members are among what is read: a group has thousands, seldom.
+    const MOST: usize = 1 << 20;
+    let name = CString::new(name)?;
+    let mut room = vec![0; 4096];
+    loop {
+        let mut found = MaybeUninit::<libc::group>::uninit();
+        let mut at = std::ptr::null_mut();
+        // SAFETY: `name` ends with a zero byte, and the places to write to are valid for the call, `room` for its
+        // length.
+        let rc = unsafe {
+            let room = (room.as_mut_ptr(), room.len());
+            libc::getgrnam_r(name.as_ptr(), found.as_mut_ptr(), room.0, room.1, &raw mut at)
+        };
+        match rc {
+            // SAFETY: it is not null, so `found` is filled in.
+            0 if !at.is_null() => return Ok(Some(unsafe { found.assume_init() }.gr_gid)),
+            // What getgrnam_r(3) has for "not found".
+            0 | libc::ENOENT | libc::ESRCH => return Ok(None),
+            libc::EINTR => {}
+            libc::ERANGE if room.len() < MOST => room.resize(2 * room.len(), 0),
+            errno => return Err(io::Error::from_raw_os_error(errno)),
+        }
+    }
 }
 
 /// What the calling thread has cost since it began.

@@ -91,7 +91,7 @@ impl Media {
     pub fn new(plan: &Plan, canary: Option<Canary>) -> Self {
         let shape = &plan.shape;
         let power = Arc::<Power>::default();
-        let drive = |(n, &capacity): (usize, &u64)| {
+        let drive = |(n, capacity): (usize, u64)| {
             Simulated::new(SimulatedOptions {
                 capacity,
                 seed: plan.seed ^ (u64_of(n) + 1) << 32,
@@ -107,7 +107,7 @@ impl Media {
         let others = if plan.moves_log { memories } else { 0 };
         let memory = |_| memory(plan, &power);
         Self {
-            drives: shape.drives.iter().enumerate().map(drive).collect(),
+            drives: shape.all_drives().enumerate().map(drive).collect(),
             pmem: Rc::new(RefCell::new((0..memories).map(memory).collect())),
             others: Rc::new(RefCell::new((0..others).map(memory).collect())),
             log_loss: Cell::default(),
@@ -118,7 +118,7 @@ impl Media {
             closed: Rc::default(),
             broken: Rc::default(),
             rotten: Cell::new(false),
-            truth: Rc::default(),
+            truth: Rc::new(RefCell::new(operator::Truth::new(shape))),
             kept: RefCell::default(),
             scarce: Cell::new(false),
             lacked_space: Rc::default(),
@@ -188,9 +188,7 @@ impl Media {
                 self.fall_sick(life);
             }
             self.poison_later(life);
-            if self.plan.rough.is_some_and(|rough| rough.returns) {
-                self.come_and_go(life, &pool);
-            }
+            self.turn_over(life, &pool);
             self.discard(&pool).await?;
             self.log_loss.set(self.log_loss.get().filter(|_| !self.is_on()));
             // What a machine without power has read and written, nobody knows of.
@@ -200,6 +198,7 @@ impl Media {
         }
         let mut spec = self.plan.shape.spec(self.plan.seed);
         spec.drives = self.drives();
+        spec.drives.truncate(self.plan.shape.drives.len());
         spec.log = self.log();
         let pool = told(Pool::create(spec, &self.on()).await)?;
         self.discard(&pool).await?;
@@ -207,9 +206,7 @@ impl Media {
         self.made.set(self.is_on());
         self.log_was_made();
         self.poison_later(life);
-        if self.plan.rough.is_some_and(|rough| rough.returns) {
-            self.come_and_go(life, &pool);
-        }
+        self.turn_over(life, &pool);
         Ok(self.array(pool))
     }
 

@@ -7,7 +7,7 @@ use crate::contents;
 use crate::host;
 use crate::model::{Model, Settling, Violation};
 use crate::plan::{Ending, Plan};
-use crate::store::Store;
+use crate::store::{Refusal, Store};
 use crate::trace::Trace;
 use crate::world::World;
 use answer::Answer;
@@ -70,7 +70,7 @@ pub struct Counts {
     /// Operations whose volume was changed beside them, and was not theirs any more.
     pub missed: u64,
     /// Times that what had been answered was seen to have left the log.
-    pub carried: u64,
+    pub destaged: u64,
     /// Moves of the log.
     pub log_moves: u64,
 }
@@ -154,7 +154,10 @@ impl Life {
         self.note(format_args!("settle"));
         let settling = self.run.model.borrow_mut().begin_settle();
         let answer = self.settled("settle", self.store.settle()).await;
-        if self.expect("settle", answer).is_some() && !self.run.world.is_broken() {
+        if self.expect("settle", answer).is_some()
+            && !self.run.world.is_broken()
+            && !self.is_unreadable().await
+        {
             self.note(format_args!("settled"));
             self.run.model.borrow_mut().end_settle(&settling);
         }
@@ -176,19 +179,28 @@ impl Life {
         if !self.run.plan.watches_log() {
             return;
         }
-        let Some(uncarried) = self.store.uncarried() else { return };
+        let Some(undestaged) = self.store.undestaged() else { return };
         let mut watched = self.watched.borrow_mut();
-        let is_carried = |(_, heads): &mut (Settling, Vec<u64>)| {
-            uncarried.iter().zip(heads).all(|(records, head)| records.start >= *head)
+        let is_destaged = |(_, heads): &mut (Settling, Vec<u64>)| {
+            undestaged.iter().zip(heads).all(|(records, head)| records.start >= *head)
         };
-        if let Some((settling, _)) = watched.take_if(is_carried) {
+        if let Some((settling, _)) = watched.take_if(is_destaged) {
             self.run.model.borrow_mut().end_settle(&settling);
-            self.count(|c| c.carried += 1);
+            self.count(|c| c.destaged += 1);
         }
         watched.get_or_insert_with(|| {
-            let heads = uncarried.iter().map(|records| records.end).collect();
+            let heads = undestaged.iter().map(|records| records.end).collect();
             (self.run.model.borrow_mut().begin_settle(), heads)
         });
+    }
+
+    /// Whether the pool wins no space back because it cannot read what has it: nothing leaves its log then.
+    async fn is_unreadable(&self) -> bool {
+        let is_unreadable = self.store.is_unreadable().await;
+        if is_unreadable && !self.run.model.borrow().has_rotted() && !self.run.world.is_broken() {
+            self.violate(Violation("what can be read is called unreadable".into()));
+        }
+        is_unreadable
     }
 
     /// The space adds up, as far as the volumes say. What is in the log for want of space is not counted: the next
@@ -202,7 +214,7 @@ impl Life {
         let audit = async { Ok(self.store.audit(bounds).await) };
         let Answer::Done(wrong) = self.settled("audit", audit).await else { return };
         // Too many drives may have gone meanwhile.
-        if self.run.world.is_broken() {
+        if self.run.world.is_broken() || self.is_unreadable().await {
             return;
         }
         // Space is counted once everything is on the drives.
@@ -242,6 +254,10 @@ impl Life {
                 let full = self.run.counts.borrow().refused_full;
                 self.write(v, first, 64 * ratio, None).await;
                 let is_full = self.run.counts.borrow().refused_full > full;
+                // What could free it waits in the log.
+                if is_full && self.is_unreadable().await {
+                    return;
+                }
                 // A drive may have failed, and taken room along.
                 if is_full && self.has_half_for(written + 64).await {
                     self.note(format_args!("{}", self.store.describe().await));
@@ -278,10 +294,14 @@ impl Life {
         }
         self.note(format_args!("{what}"));
         let begun = now();
+        let is_unreadable = self.is_unreadable().await;
         let answer = self.settled(what, self.store.close(export)).await;
         // What is not written anywhere else stays in the log where there is no space behind a drive while it is to be
         // carried off: only then may it be full.
-        let is_full = self.lacks_space(&answer) && self.run.world.has_lacked_space(begun);
+        let is_full = match is_unreadable {
+            true => matches!(answer, Answer::Refused(Refusal::Full)),
+            false => self.lacks_space(&answer) && self.run.world.has_lacked_space(begun),
+        };
         let closed = !is_full && self.expect(what, answer).is_some();
         // What was given up has a fate now.
         let mut model = self.run.model.borrow_mut();

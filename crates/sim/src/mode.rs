@@ -42,12 +42,12 @@ impl Mode {
         match self {
             // Its own is all it has.
             Self::Network => Plan::network(seed),
-            _ => self.base(seed).spread().poison().replace(),
+            _ => self.base(seed).spread().poison().replace().widen(self == Self::Large),
         }
     }
 
-    /// What a seed meant before there were several reactors, memory that cannot be reached, and drives that are replaced:
-    /// known ones were found without.
+    /// What a seed meant before there were several reactors, memory that cannot be reached, and drives that are replaced
+    /// and added: known ones were found without.
     pub fn plan_known(self, seed: u64) -> Plan {
         self.base(seed).alone()
     }

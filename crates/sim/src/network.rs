@@ -18,6 +18,7 @@ use engine::Volume;
 use fabric::TransportAddress;
 use fabric::controller::Listener;
 use initiator::{Error, HostIdentity, Namespace, Options, PathPolicy, Remote};
+use nvme::fabrics::{ConnectData, ConnectInvalid};
 use nvme::nqn::Nqn;
 use reactor::{Handle, Task, random, sleep, spawn, timeout, yield_now};
 use std::cell::RefCell;
@@ -192,8 +193,18 @@ async fn attach(host: &str, paths: &[SocketAddr]) -> Namespace {
     loop {
         match Namespace::attach_paths(&remotes, 1, PathPolicy::default()).await {
             Ok(namespace) => return namespace,
-            // What a network that is cut makes of it.
-            Err(Error::Transport(_) | Error::Timeout { .. } | Error::Ended(_) | Error::Lost(_)) => {
+            // What a network that is cut makes of it: to a queue the controller may have ended with its admin queue.
+            Err(
+                Error::Transport(_)
+                | Error::Timeout { .. }
+                | Error::Ended(_)
+                | Error::Lost(_)
+                | Error::Refused {
+                    qid: 1..,
+                    invalid: Some(ConnectInvalid { in_data: true, offset: ConnectData::CNTLID_AT }),
+                    ..
+                },
+            ) => {
                 sleep(Duration::from_millis(10)).await;
             }
             Err(error) => panic!("{host} cannot attach: {error}"),

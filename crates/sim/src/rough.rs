@@ -22,6 +22,8 @@ pub struct Rough {
     pub returns: bool,
     /// An operator takes some out, and replaces others.
     pub replaces: bool,
+    /// An operator adds drives, has others emptied, and what is lost with some rebuilt on the rest.
+    pub widens: bool,
 }
 
 impl Rough {
@@ -37,6 +39,7 @@ impl Rough {
             poison: false,
             returns: false,
             replaces: false,
+            widens: false,
         }
     }
 }

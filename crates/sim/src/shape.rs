@@ -23,6 +23,8 @@ pub struct Shape {
     pub scheme: Scheme,
     /// Capacity of each drive in bytes.
     pub drives: Vec<u64>,
+    /// Likewise of those that may be added later.
+    pub later: Vec<u64>,
     pub volatile_caches: bool,
     /// Shards the pool is cut into, all on the one reactor there is.
     pub shards: u16,
@@ -132,6 +134,7 @@ impl Shape {
         let mut shape = Self {
             scheme,
             drives: (0..count).map(|_| base + prng.below(8) * MIB).collect(),
+            later: Vec::new(),
             volatile_caches: prng.below(4) > 0,
             shards: u16::try_from(shards).unwrap_or(1),
             log,
@@ -246,6 +249,18 @@ impl Shape {
         let most = 1 << (10 + prng.below(8));
         let after = Duration::from_micros(prng.below(most));
         self.faults.disaster = Some(Disaster { life, after, drives });
+    }
+
+    /// Some drives may be added, none smaller than the smallest there is.
+    pub fn add_later(&mut self, prng: &mut Prng) {
+        let least = self.drives.iter().copied().min().unwrap_or(0);
+        let count = 1 + prng.below(3);
+        self.later = (0..count).map(|_| least + prng.below(16) * MIB).collect();
+    }
+
+    /// Bytes of each drive, those that may be added later included.
+    pub fn all_drives(&self) -> impl Iterator<Item = u64> {
+        self.drives.iter().chain(&self.later).copied()
     }
 
     /// Two drives may be lost.

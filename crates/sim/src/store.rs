@@ -73,6 +73,14 @@ impl Store {
         }
     }
 
+    /// Whether it says that it wins no space back because it cannot read what has it.
+    pub async fn is_unreadable(&self) -> bool {
+        match self {
+            Self::Reference(_) => false,
+            Self::Array(pool) => pool.is_unreadable().await,
+        }
+    }
+
     /// Has everything carried to the drives that was answered so far.
     pub async fn settle(&self) -> Result<(), Refusal> {
         match self {
@@ -82,10 +90,10 @@ impl Store {
     }
 
     /// Of each log, the records that are not on the drives yet.
-    pub fn uncarried(&self) -> Option<Vec<Range<u64>>> {
+    pub fn undestaged(&self) -> Option<Vec<Range<u64>>> {
         match self {
             Self::Reference(_) => None,
-            Self::Array(pool) => pool.uncarried(),
+            Self::Array(pool) => pool.undestaged(),
         }
     }
 

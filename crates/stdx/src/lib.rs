@@ -1,4 +1,4 @@
-//! What std lacks, and nothing of ours: ids, byte sizes, slab, prng, latency histogram, checksum, counts.
+//! What std lacks, and nothing of ours: ids, byte sizes, slab, prng, latency histogram, checksum, counts, ports.
 
 pub mod aligned;
 pub mod counted;
@@ -6,6 +6,7 @@ pub mod crc32c;
 pub mod histogram;
 pub mod id;
 pub mod num;
+pub mod port;
 pub mod prng;
 pub mod size;
 pub mod slab;

@@ -299,7 +299,7 @@ async fn run(at: Rc<Attached>, sqe: Sqe, host: Host) -> Reply {
     let begun = match begin(&at, &sqe, &host) {
         AtOnce::Done(reply) => return reply,
         AtOnce::Waits(begun) => begun,
-        AtOnce::Lent(_) => Begun::Nothing,
+        AtOnce::UnverifiedRead(_) => Begun::Nothing,
     };
     let mut command = pin!(execute(&at, &sqe, begun, &host));
     poll_fn(|cx| {

@@ -2,7 +2,7 @@
 use crate::{Result, shell};
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -201,9 +201,9 @@ impl Drop for Target {
     }
 }
 
-/// A port that was free just now; the target needs the same one again after a restart.
+/// A port for one target, which needs the same one again after a restart.
 pub fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+    Ok(stdx::port::claim()?)
 }
 
 /// `FLASHLOOM_BIN`, or the release build of this workspace, made now.

@@ -23,6 +23,8 @@ pub enum JobKind {
     DriveEvacuate,
     /// Moves what drives had that are gone onto the others.
     PoolRebuild,
+    /// Checks what a pool's drives hold, and puts right what is damaged.
+    PoolScrub,
     /// Takes a pool's drive out of use.
     DriveFail,
     /// Takes a drive back that is out, and makes it whole.
@@ -49,6 +51,7 @@ impl JobKind {
             Self::DriveAdd => "drive add",
             Self::DriveEvacuate => "drive evacuate",
             Self::PoolRebuild => "pool rebuild",
+            Self::PoolScrub => "pool scrub",
             Self::DriveFail => "drive fail",
             Self::DriveRejoin => "drive rejoin",
             Self::DriveReplace => "drive replace",

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::Scrub;
 use crate::value::{DrivePath, LogPlace, Name, Size};
 
 /// How a pool bears the loss of drives.
@@ -103,6 +104,9 @@ pub struct Pool {
     pub paths: Vec<String>,
     /// Where its commit log lies.
     pub log_places: Vec<LogPlace>,
+    /// Its scrub: the one that is under way, or the last one.
+    #[serde(default)]
+    pub scrub: Scrub,
     /// What it says of itself while it is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<PoolStatus>,
@@ -176,10 +180,10 @@ pub struct Rebuild {
     pub failure: Option<String>,
 }
 
-/// How fast drives are emptied.
+/// How fast work goes that nobody waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct RebuildLimit {
+pub struct RateLimit {
     /// Bytes in a second at most; as many as hosts leave time for when left out, or 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Size>,

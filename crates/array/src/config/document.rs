@@ -42,10 +42,12 @@ pub struct Node {
     pub pool_discard: Option<bool>,
     pub wait_for_drives: Option<Spanned<u64>>,
     pub rebuild_after: Option<Spanned<u64>>,
+    pub scrub_days: Option<Spanned<u64>>,
     #[serde(default)]
     pub drive_folders: Vec<Spanned<String>>,
     #[serde(default)]
     pub strict_host_names: bool,
+    pub socket_group: Option<Spanned<String>>,
 }
 
 /// `[serving]`

@@ -21,8 +21,8 @@ use super::{Bounds, Config, Fault, Faults, Settings};
 use crate::cpus;
 use crate::desired::{self, Desired, ListenerDef, NamespaceDef, SubsystemDef};
 use crate::limits::{
-    CONNECTIONS, CONNECTIONS_LEAST, QUEUE_ENTRIES_LEAST, REBUILD_AFTER, REBUILD_SECONDS_MAX,
-    WAIT_FOR_DRIVES,
+    CONNECTIONS, CONNECTIONS_LEAST, DAY, QUEUE_ENTRIES_LEAST, REBUILD_AFTER, REBUILD_SECONDS_MAX,
+    SCRUB_DAYS_MAX, SCRUB_EVERY, WAIT_FOR_DRIVES,
 };
 use crate::space::Thresholds;
 
@@ -149,9 +149,11 @@ impl Reader<'_> {
             space: self.space(node),
             wait_for_drives: self.wait_for_drives(node),
             rebuild_after: self.rebuild_after(node),
+            scrub_every: self.scrub_every(node),
             drive_folders,
             keeps_free_space,
             strict_host_names: node.strict_host_names,
+            socket_group: self.socket_group(node),
             bounds: self.bounds(&document.serving),
             deadline: self.deadline(&document.drives),
             metrics: self.metrics(&document.metrics),
@@ -187,6 +189,23 @@ impl Reader<'_> {
         let (asked, range) = (&serving.queue_entries, (QUEUE_ENTRIES_LEAST, QUEUE_ENTRIES_MAX));
         take(asked, range, "entries of queues", &mut bounds.queue_entries);
         bounds
+    }
+
+    /// Who may use the management socket beside its owner.
+    fn socket_group(&mut self, node: &Node) -> Option<u32> {
+        let name = node.socket_group.as_ref()?;
+        let refused = |why: String| {
+            Refused::new(
+                format!("the group `{}` {why}", name.get_ref()),
+                "make it with `groupadd`, or name one that `getent group` shows",
+            )
+        };
+        let found = match reactor::group(name.get_ref()) {
+            Ok(Some(group)) => Ok(group),
+            Ok(None) => Err(refused("does not exist on this machine".to_owned())),
+            Err(error) => Err(refused(format!("cannot be looked up: {error}"))),
+        };
+        self.checked(name, found)
     }
 
     /// Where metrics are served: a port alone is on this machine's own address only.
@@ -241,6 +260,21 @@ impl Reader<'_> {
             Some(0) => None,
             Some(seconds) => Some(Duration::from_secs(seconds)),
             None => Some(REBUILD_AFTER),
+        }
+    }
+
+    /// How long after a pool's last scrub the next one begins by itself; `None` for never.
+    fn scrub_every(&mut self, node: &Node) -> Option<Duration> {
+        let Some(asked) = &node.scrub_days else { return Some(SCRUB_EVERY) };
+        let days = *asked.get_ref();
+        let within = Some(days).filter(|days| *days <= SCRUB_DAYS_MAX).ok_or_else(|| {
+            let right = format!("choose at most {SCRUB_DAYS_MAX}, or 0 for never by itself");
+            Refused::new(format!("{days} days is too long for a pool not to be scrubbed"), right)
+        });
+        match self.checked(asked, within) {
+            Some(0) => None,
+            Some(days) => Some(Duration::from_secs(days * DAY)),
+            None => Some(SCRUB_EVERY),
         }
     }
 

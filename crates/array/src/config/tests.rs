@@ -103,6 +103,20 @@ fn a_listener_has_an_ana_state() {
 }
 
 #[test]
+fn the_management_socket_is_for_a_group_that_exists() {
+    let group = |name: &str| {
+        parse(Path::new("f.toml"), &format!("[node]\nsocket-group = \"{name}\"\n"))
+            .map(|config| config.settings.socket_group)
+    };
+    assert_eq!(group("root").unwrap(), Some(0));
+    for none in ["no such group", "", "a\\u0000b"] {
+        let said = group(none).unwrap_err().to_string();
+        assert!(said.contains("f.toml:2:16: the group `") && said.contains("getent"), "{said}");
+    }
+    assert_eq!(parse(Path::new("f.toml"), "").unwrap().settings.socket_group, None);
+}
+
+#[test]
 fn metrics_are_for_this_machine_unless_more_is_said() {
     let listen = |text: &str| {
         let text = format!("[metrics]\nlisten = \"{text}\"\n");
@@ -241,6 +255,8 @@ fn the_packaged_file_is_a_good_one() {
     };
     let all: Vec<String> = text.lines().map(bare).collect();
     let all = all.join("\n").replace("cpus = \"0-3\"", "cpus = \"0\"");
+    // A group that every machine has.
+    let all = all.replace("socket-group = \"flashloom\"", "socket-group = \"root\"");
     let config = parse(&file, &all.replace("serial = \"...\"", "serial = \"A\"")).unwrap();
     assert_eq!(config.desired.subsystems.values().next().unwrap().namespaces.len(), 1);
 }

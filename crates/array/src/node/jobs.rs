@@ -73,6 +73,7 @@ impl Node {
             Work::Rebuild(name, how) => {
                 self.rebuild_pool(&name, how, task).map(|()| Made::In(name))
             }
+            Work::Scrub(name, how) => self.scrub_pool(&name, how, task).map(|()| Made::In(name)),
             Work::EvacuateDrive(of, how) => {
                 self.evacuate_drive(&of, how, task).map(|()| Made::In(of.pool))
             }

@@ -105,8 +105,9 @@ impl Node {
             self.owner.ask_unseen(|owned| Ok(owned.serving_mut()?.pools_mut().searches()))?;
         for search in searches {
             // A pool that was closed meanwhile.
-            let Ok(searched) = search.run(self.settings.rebuild_after) else { continue };
-            let Searched { name, away, moved, said, reopening, rebuilds } = searched;
+            let Ok(searched) = search.run(&self.settings) else { continue };
+            let Searched { name, away, moved, said, reopening, due } = searched;
+            let of = name.clone();
             let kept = self.owner.ask(move |owned| {
                 let is_elsewhere = owned.serving_mut()?.pools_mut().searched(name, away, moved);
                 Ok(if is_elsewhere { owned.keep() } else { Ok(()) })
@@ -118,8 +119,11 @@ impl Node {
             if let Some(again) = reopening {
                 self.open_again(again)?;
             }
-            if let Some(work) = rebuilds {
+            if let Some(work) = due.rebuild {
                 self.begin_rebuild(work);
+            }
+            if let Some(work) = due.scrub {
+                self.begin_scrub(&of, work);
             }
         }
         Ok(())
@@ -199,7 +203,7 @@ impl Owned {
                 said.push((Severity::Error, log_lost(name)));
             }
             if pool.has_new_log() {
-                said.push((Severity::Warning, log_anew(name)));
+                said.push((Severity::Warning, log_rebuilt(name)));
             }
             let failed = serving.attach(name, &state.current);
             said.extend(failed.iter().map(|error| (Severity::Error, not_served(name, error))));
@@ -222,7 +226,7 @@ pub(super) fn log_lost(name: &Name) -> String {
 }
 
 /// What is to be said of a pool that was closed in order and opened without its log.
-pub(super) fn log_anew(name: &Name) -> String {
+pub(super) fn log_rebuilt(name: &Name) -> String {
     format!(
         "pool {name} was opened without a device of its commit log, and a new log was made: nothing is lost, for the \
          pool had been closed in order and nothing was in it"

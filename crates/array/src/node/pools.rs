@@ -8,7 +8,7 @@ use api::value::{DrivePath, LogPlace, Name};
 use uuid::Uuid;
 
 use super::Node;
-use super::opening::{log_anew, log_lost, not_served};
+use super::opening::{log_lost, log_rebuilt, not_served};
 use super::volumes::is_mapped;
 use crate::jobs::Task;
 use crate::pools::{New, OpenPool, Opener, documents, is_drive_of, needs};
@@ -189,7 +189,7 @@ impl Node {
             self.events.record(Severity::Warning, words);
         }
         if pool.has_new_log() {
-            self.events.record(Severity::Warning, log_anew(&name));
+            self.events.record(Severity::Warning, log_rebuilt(&name));
         }
         let attached = name.clone();
         let (failed, kept) = self.owner.ask(move |owned| {

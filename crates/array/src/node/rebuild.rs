@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::v1::{Kind, Rebuild, RebuildLimit, Severity};
+use api::v1::{Kind, RateLimit, Rebuild, Severity};
 use api::value::{Name, PoolDrive};
 
 use super::Node;
@@ -11,7 +11,7 @@ use crate::limits::DRIVE_LOOK;
 use crate::pools::OpenPool;
 use crate::{Error, Result, events};
 
-fn bytes(how: RebuildLimit) -> u64 {
+fn bytes(how: RateLimit) -> u64 {
     how.limit.map_or(0, |size| size.bytes())
 }
 
@@ -20,7 +20,7 @@ impl Node {
     ///
     /// # Errors
     /// `NotFound` when nothing is, `Failed` when the pool is not open.
-    pub fn limit_rebuild(&self, name: &Name, how: RebuildLimit) -> Result<Rebuild> {
+    pub fn limit_rebuild(&self, name: &Name, how: RateLimit) -> Result<Rebuild> {
         self.view().serving()?.pools.pool(name)?.limit_rebuild(bytes(how))?;
         self.rebuild(name)
     }
@@ -37,7 +37,7 @@ impl Node {
         })
     }
 
-    pub(super) fn rebuild_pool(&self, name: &Name, how: RebuildLimit, task: &Task) -> Result<()> {
+    pub(super) fn rebuild_pool(&self, name: &Name, how: RateLimit, task: &Task) -> Result<()> {
         task.step(0, 1, "moves what is lost with drives onto the others")?;
         let pool = self.view().serving()?.pools.pool(name)?;
         pool.rebuild(bytes(how))?;
@@ -48,12 +48,7 @@ impl Node {
         Ok(())
     }
 
-    pub(super) fn evacuate_drive(
-        &self,
-        of: &PoolDrive,
-        how: RebuildLimit,
-        task: &Task,
-    ) -> Result<()> {
+    pub(super) fn evacuate_drive(&self, of: &PoolDrive, how: RateLimit, task: &Task) -> Result<()> {
         task.step(0, 1, "moves what it has onto the others")?;
         let pool = self.view().serving()?.pools.pool(&of.pool)?;
         pool.evacuate(of.index, bytes(how))?;

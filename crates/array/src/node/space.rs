@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use api::v1::{PoolSpace, Severity};
 use api::value::{Name, Nqn, Size};
+use engine::WritesRefused;
 use target::subsystem::Health;
 
 use super::Node;
@@ -103,8 +104,8 @@ impl Node {
 
     /// Records it when drives of a pool had lost their labels.
     fn tell_labels_anew(&self, name: &Name, status: &engine::PoolStatus) -> Result<()> {
-        let anew = status.drives.iter().map(|drive| drive.labels_anew).collect();
-        let new = self.watch(name, move |watch| watch.labels_anew(anew))?;
+        let anew = status.drives.iter().map(|drive| drive.labels_rewritten).collect();
+        let new = self.watch(name, move |watch| watch.labels_rewritten(anew))?;
         for index in new {
             let words = format!(
                 "drive {index} of pool {name} had lost its labels, or somebody had written over them: they were \
@@ -136,6 +137,24 @@ fn loss(name: &Name, lost: u64) -> String {
     )
 }
 
+/// What an operator should know of a pool that takes no writes, and do.
+fn full(holds: &str, usage: Usage) -> String {
+    match usage.refuses {
+        Some(WritesRefused::NoDriveSpace) => format!(
+            "{holds}, but there is no space behind its drives: writes fail with Capacity Exceeded \
+             until there is; make room on the file system that has them"
+        ),
+        Some(WritesRefused::Unreadable) => format!(
+            "{holds}, but no space can be won, for what has it cannot be read without the drives that \
+             are missing: writes fail with Capacity Exceeded until those are back (`flashloom drive \
+             rejoin`), or others have taken their places (`flashloom drive replace`)"
+        ),
+        None => {
+            format!("{holds}: writes fail with Capacity Exceeded; reads and deallocation go on")
+        }
+    }
+}
+
 /// What an operator should know of a pool's space, and do.
 fn notice(name: &Name, space: PoolSpace, usage: Usage, at: Thresholds) -> (Severity, String) {
     let percent = usage.percent();
@@ -157,17 +176,7 @@ fn notice(name: &Name, space: PoolSpace, usage: Usage, at: Thresholds) -> (Sever
                 at.critical
             ),
         ),
-        PoolSpace::Full if usage.refuses => (
-            Severity::Error,
-            format!(
-                "{holds}, but there is no space behind its drives: writes fail with Capacity Exceeded \
-                 until there is; make room on the file system that has them"
-            ),
-        ),
-        PoolSpace::Full => (
-            Severity::Error,
-            format!("{holds}: writes fail with Capacity Exceeded; reads and deallocation go on"),
-        ),
+        PoolSpace::Full => (Severity::Error, full(&holds, usage)),
     }
 }
 

@@ -57,7 +57,7 @@ pub struct OpenPool {
     places: Mutex<Vec<LogPlace>>,
     volumes: Mutex<BTreeMap<Name, Volume>>,
     log_lost: bool,
-    log_anew: bool,
+    log_rebuilt: bool,
     term: u64,
     /// Until it is closed.
     locks: Mutex<Vec<Arc<Lock>>>,
@@ -75,7 +75,7 @@ struct Opened {
     id: [u8; 16],
     volumes: Vec<(String, Volume)>,
     log_lost: bool,
-    log_anew: bool,
+    log_rebuilt: bool,
     term: u64,
 }
 
@@ -86,10 +86,10 @@ async fn hold(pool: Pool) -> engine::Result<Opened> {
         Ok((name, volume))
     });
     let volumes = volumes.collect::<engine::Result<_>>()?;
-    let (log_lost, log_anew) = (pool.has_lost_log(), pool.has_new_log());
+    let (log_lost, log_rebuilt) = (pool.has_lost_log(), pool.has_new_log());
     HELD.with_borrow_mut(|held| held.insert(Uuid::from_bytes(status.id), pool));
     let (name, id, term) = (status.name, status.id, status.log.durable_term);
-    Ok(Opened { name, id, volumes, log_lost, log_anew, term })
+    Ok(Opened { name, id, volumes, log_lost, log_rebuilt, term })
 }
 
 fn name_of(text: &str) -> Result<Name> {
@@ -169,7 +169,7 @@ impl OpenPool {
             places: Mutex::new(places),
             volumes: Mutex::new(volumes.collect::<Result<_>>()?),
             log_lost: opened.log_lost,
-            log_anew: opened.log_anew,
+            log_rebuilt: opened.log_rebuilt,
             term: opened.term,
             locks: Mutex::new(locks),
             media: Mutex::new(media),
@@ -188,7 +188,7 @@ impl OpenPool {
 
     /// Whether its log was made anew when it was opened, with nothing lost.
     pub const fn has_new_log(&self) -> bool {
-        self.log_anew
+        self.log_rebuilt
     }
 
     /// The term of its labels when it was opened.
@@ -296,6 +296,33 @@ impl OpenPool {
     /// `NotFound` when nothing is moved.
     pub fn cancel_rebuild(&self) -> Result<()> {
         self.call(|pool| async move { pool.cancel_rebuild().await })
+    }
+
+    /// Begins to check what the drives hold, and to put right what is damaged, from where an earlier scrub was left.
+    ///
+    /// # Errors
+    /// As the engine says why it cannot be.
+    pub fn scrub(&self, from: engine::ScrubPosition, limit: u64) -> Result<()> {
+        self.call(move |pool| async move { pool.scrub(&from, limit).await })
+    }
+
+    /// How many bytes are checked in a second at most; 0 for as many as there is time for.
+    ///
+    /// # Errors
+    /// `NotFound` when none are.
+    pub fn limit_scrub(&self, limit: u64) -> Result<()> {
+        self.call(move |pool| async move { pool.limit_scrub(limit) })
+    }
+
+    /// Has the scrub end where it is, and waits for that.
+    ///
+    /// # Errors
+    /// `Stopping`.
+    pub fn end_scrub(&self) -> Result<()> {
+        self.call(|pool| async move {
+            pool.end_scrub().await;
+            Ok(())
+        })
     }
 
     /// How it is doing, some time from now.

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::look::Found;
 use super::made_of::{Made, Progress};
-use super::{MadeOf, OpenPool, PoolDef, blank, look, made_of, open};
+use super::{MadeOf, OpenPool, PoolDef, ScrubRecord, blank, look, made_of, open};
 use crate::jobs::Task;
 use crate::{Error, Result};
 
@@ -202,8 +202,8 @@ impl Opener {
         let made = std::mem::take(&mut made_of.made);
         let pool = OpenPool::create(self.reactors.clone(), made_of, asked)?;
         let pool = self.begin_discards(pool)?;
-        let def =
-            PoolDef { id, drives, log, log_to: Vec::new(), term: pool.term(), exporting: false };
+        let (log_to, term, scrub) = (Vec::new(), pool.term(), ScrubRecord::new());
+        let def = PoolDef { id, drives, log, log_to, term, exporting: false, scrub };
         Ok(New { def, pool: Arc::new(pool), made, was_exported: false })
     }
 
@@ -271,7 +271,8 @@ impl Opener {
         let by_index = paths.map(|(index, path)| path.or_else(|| before(index)));
         let drives = by_index.map(Option::unwrap_or_default).collect();
         let (id, term) = (Uuid::from_bytes(label.pool), pool.term());
-        let def = PoolDef { id, drives, log, log_to: Vec::new(), term, exporting: false };
+        let scrub = known.map_or_else(ScrubRecord::new, |known| known.scrub.clone());
+        let def = PoolDef { id, drives, log, log_to: Vec::new(), term, exporting: false, scrub };
         Ok(New { def, pool: Arc::new(pool), made: Made::default(), was_exported })
     }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::v1::{RebuildLimit, Severity};
+use api::v1::{RateLimit, Severity};
 use api::value::{Name, PoolDrive};
 use engine::PoolStatus;
 use engine::drives::DriveState;
@@ -18,6 +18,7 @@ use super::due::{Sight, searched, sight};
 use super::look::{peek, places};
 use super::made_of::open_drive_again;
 use super::{OpenPool, PoolDef, Reopening, again};
+use crate::config::Settings;
 use crate::jobs::Work;
 use crate::limits::{LOOK_AGAIN, RETURN_PAUSE, RETURN_PAUSE_MAX};
 use crate::{Error, Result};
@@ -86,8 +87,16 @@ pub struct Searched {
     pub said: Vec<(Severity, String)>,
     /// It is beyond its redundancy, and enough of its drives answer for it to be opened again.
     pub reopening: Option<Reopening>,
-    /// What drives had is to be moved onto the others now.
-    pub rebuilds: Option<Work>,
+    /// What is to be begun now by itself.
+    pub due: Due,
+}
+
+/// What is to be begun now by itself.
+#[derive(Debug, Default)]
+pub struct Due {
+    /// What drives had is to be moved onto the others.
+    pub rebuild: Option<Work>,
+    pub scrub: Option<Work>,
 }
 
 impl Search {
@@ -107,7 +116,7 @@ impl Search {
     ///
     /// # Errors
     /// `Stopping`; the pool was closed.
-    pub fn run(mut self, rebuild_after: Option<Duration>) -> Result<Searched> {
+    pub fn run(mut self, settings: &Settings) -> Result<Searched> {
         let status = self.pool.status()?;
         let mut said = self.follow(&status);
         if let Some(why) = &status.beyond {
@@ -115,8 +124,8 @@ impl Search {
             let reopening = again::is_time(&self.pool, &self.def, &self.folders)?
                 .then(|| Reopening { pool: Arc::clone(&self.pool), why: why.clone() });
             let Self { name, away, .. } = self;
-            let (moved, rebuilds) = (Vec::new(), None);
-            return Ok(Searched { name, away, moved, said, reopening, rebuilds });
+            let (moved, due) = (Vec::new(), Due::default());
+            return Ok(Searched { name, away, moved, said, reopening, due });
         }
         let mut moved = Vec::new();
         let due = self.due();
@@ -146,15 +155,17 @@ impl Search {
                 }
             }
         }
-        let rebuilds = self.rebuilds(&status, rebuild_after);
+        let rebuild = self.rebuilds(&status, settings.rebuild_after);
+        let scrub = self.def.scrub.due(&self.name, &status, settings.scrub_every);
+        let due = Due { rebuild, scrub };
         let Self { name, away, .. } = self;
-        Ok(Searched { name, away, moved, said, reopening: None, rebuilds })
+        Ok(Searched { name, away, moved, said, reopening: None, due })
     }
 
     /// What is to be moved now that drives had which are gone: what was begun before the pool was opened at once, other
     /// things when a drive was gone for so long, where there are more of them than a stripe is wide.
     fn rebuilds(&mut self, status: &PoolStatus, after: Option<Duration>) -> Option<Work> {
-        let how = RebuildLimit::default();
+        let how = RateLimit::default();
         if status.rebuild.as_ref().is_some_and(|rebuild| rebuild.is_under_way) {
             return None;
         }

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use api::v1::{
     Drive, DriveCounters, DriveHealth, DriveRejoin, Kind, Pool, PoolHealth, PoolLog, PoolSpace,
-    PoolStatus, Rebuild, SegmentCounts,
+    PoolStatus, Rebuild, Scrub, SegmentCounts,
 };
 use api::value::Name;
 use engine::drives::DriveState;
 use engine::format::label::LogKind;
 use uuid::Uuid;
 
-use super::{Condition, Known, OpenPool, Pools, no_pool, waits_for};
+use super::{Condition, Known, OpenPool, Pools, ScrubRecord, no_pool, scrub, waits_for};
 use crate::limits::STATUS_PATIENCE;
 use crate::{Error, Result};
 
@@ -54,9 +54,14 @@ impl Pools {
             problem,
             paths: known.def.drives.iter().map(path).collect(),
             log_places: known.def.log.clone(),
+            scrub: self.scrub_document(&known.def.scrub),
             status: None,
         };
         Shown { pool, open: known.pool().cloned(), space: self.space(name) }
+    }
+
+    fn scrub_document(&self, record: &ScrubRecord) -> Scrub {
+        Scrub { due_ms: record.due_ms(self.scrub_every), ..record.scrub.clone() }
     }
 
     /// The pools that are open.
@@ -106,6 +111,9 @@ impl Shown {
                 pool.health = PoolHealth::Degraded;
             }
             pool.log_places = open.places();
+            if let Some(how) = status.scrub.as_ref().filter(|how| how.is_under_way) {
+                scrub::note(&mut pool.scrub, how);
+            }
             pool.status = Some(document_of_status(&open, &status, space));
         }
         Ok(pool)

@@ -1,11 +1,12 @@
 use super::*;
+use engine::WritesRefused;
 use stdx::num::u64_of;
 
 const CAPACITY: u64 = 100 << 30;
 const AT: Thresholds = Thresholds { low: 80, critical: 95 };
 
 fn usage(percent: u64, written: u64) -> Usage {
-    Usage { used: CAPACITY / 100 * percent, capacity: CAPACITY, written, refuses: false }
+    Usage { used: CAPACITY / 100 * percent, capacity: CAPACITY, written, refuses: None }
 }
 
 /// Looks, has the pool find out if that is asked for, and gives the level when it is worth telling.
@@ -81,12 +82,12 @@ fn hosts_are_warned_when_it_is_critical_and_not_before() {
 #[test]
 fn a_small_pool_is_not_full_before_its_last_hundredth() {
     let usage =
-        |used: u64| Usage { used: used << 20, capacity: 100 << 20, written: 0, refuses: false };
+        |used: u64| Usage { used: used << 20, capacity: 100 << 20, written: 0, refuses: None };
     assert_eq!(AT.level(usage(98)), PoolSpace::Critical);
     assert_eq!(AT.level(usage(99)), PoolSpace::Critical);
     assert_eq!(AT.level(usage(100)), PoolSpace::Full);
     assert_eq!(Usage { capacity: 0, ..usage(0) }.percent(), 0);
-    let behind = Usage { refuses: true, ..usage(12) };
+    let behind = Usage { refuses: Some(WritesRefused::NoDriveSpace), ..usage(12) };
     assert_eq!(
         AT.level(behind),
         PoolSpace::Full,
@@ -97,9 +98,9 @@ fn a_small_pool_is_not_full_before_its_last_hundredth() {
 #[test]
 fn a_file_system_that_is_full_behind_the_drives_is_told_and_that_it_has_room_again() {
     let mut watch = Watch::default();
-    let behind = Usage { refuses: true, ..usage(12, 7) };
+    let behind = Usage { refuses: Some(WritesRefused::NoDriveSpace), ..usage(12, 7) };
     assert_eq!(step(&mut watch, behind, behind), Some(PoolSpace::Full));
-    assert!(watch.usage().refuses);
+    assert!(watch.usage().refuses.is_some());
     assert_eq!(step(&mut watch, behind, behind), None, "once");
     assert_eq!(step(&mut watch, usage(12, 7), usage(12, 7)), Some(PoolSpace::Enough));
 }

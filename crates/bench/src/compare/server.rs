@@ -2,7 +2,7 @@
 //! fastest settings.
 
 use std::io::Write;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
@@ -376,8 +376,7 @@ impl Drop for Folder {
 }
 
 fn free_port() -> Result<u16, String> {
-    let listener = TcpListener::bind("127.0.0.1:0").map_err(|e| format!("no free port: {e}"))?;
-    listener.local_addr().map(|a| a.port()).map_err(|e| e.to_string())
+    stdx::port::claim().map_err(|e| format!("no free port: {e}"))
 }
 
 /// Waits until something accepts on the port.

@@ -1,6 +1,6 @@
 //! Requests about drives of pools.
 
-use api::v1::{Drive, DriveReplacement, NewDrives, Rebuild, RebuildLimit};
+use api::v1::{Drive, DriveReplacement, NewDrives, RateLimit, Rebuild};
 use api::value::{Name, PoolDrive};
 use hyper::Method;
 
@@ -52,7 +52,7 @@ impl Client {
     ///
     /// # Errors
     /// As every request: [`Error`](super::Error).
-    pub async fn limit_rebuild(&self, pool: &Name, how: &RebuildLimit) -> Result<Rebuild> {
+    pub async fn limit_rebuild(&self, pool: &Name, how: &RateLimit) -> Result<Rebuild> {
         self.request(Method::PATCH, &format!("/v1/pools/{pool}/rebuild"), json(how)?).await
     }
 
@@ -63,7 +63,7 @@ impl Client {
     pub async fn begin_rebuild(
         &self,
         pool: &Name,
-        how: &RebuildLimit,
+        how: &RateLimit,
         asking: &Asking,
     ) -> Result<Begun<Rebuild>> {
         let path = format!("/v1/pools/{pool}/rebuild");
@@ -77,7 +77,7 @@ impl Client {
     pub async fn begin_evacuate_drive(
         &self,
         of: &PoolDrive,
-        how: &RebuildLimit,
+        how: &RateLimit,
         asking: &Asking,
     ) -> Result<Begun<Drive>> {
         self.begin(Method::POST, &drive(of, "/evacuate"), json(how)?, asking).await

@@ -1,13 +1,13 @@
 //! Counters of pools, their drives and their volumes.
 
-use api::v1::{Drive, DriveHealth, Pool, PoolSpace, PoolStatus, Volume};
+use api::v1::{Drive, DriveHealth, Pool, PoolSpace, PoolStatus, Scrub, ScrubState, Volume};
 
 use super::{Labels, Text};
 
 /// A metric of a pool that is open.
 type OfPool = (&'static str, &'static str, &'static str, fn(&PoolStatus) -> u64);
 
-const OF_POOL: [OfPool; 16] = [
+const OF_POOL: [OfPool; 19] = [
     ("capacity_bytes", "gauge", "Bytes of contents that a pool can hold.", |s| s.capacity),
     ("used_bytes", "gauge", "Bytes of contents that a pool holds.", |s| s.used),
     ("provisioned_bytes", "gauge", "Bytes of a pool's volumes together.", |s| s.provisioned),
@@ -32,6 +32,18 @@ const OF_POOL: [OfPool; 16] = [
     ("log_lost", "gauge", "Whether a pool was opened without its log, which was lost.", |s| {
         u64::from(s.log.lost)
     }),
+    (
+        "rebuild_running",
+        "gauge",
+        "Whether drives are being emptied onto the others, 0 or 1.",
+        |s| s.rebuild.as_ref().map_or(0, |rebuild| u64::from(rebuild.running)),
+    ),
+    ("rebuild_bytes", "gauge", "Bytes to move from drives that are emptied.", |s| {
+        s.rebuild.as_ref().map_or(0, |rebuild| rebuild.bytes)
+    }),
+    ("rebuild_done_bytes", "gauge", "Those that were moved.", |s| {
+        s.rebuild.as_ref().map_or(0, |rebuild| rebuild.done)
+    }),
     ("written_bytes_total", "counter", "Bytes that hosts wrote.", |s| s.written),
     ("drive_written_bytes_total", "counter", "Bytes that the drives wrote.", |s| s.drive_written),
     ("moved_bytes_total", "counter", "Bytes that reclaim moved.", |s| s.moved),
@@ -45,6 +57,34 @@ const OF_POOL: [OfPool; 16] = [
         |s| s.lost_blocks,
     ),
 ];
+
+/// A metric of a pool's scrub: the one that is under way, or the last one.
+type OfScrub = (&'static str, &'static str, fn(&Scrub) -> u64);
+
+const OF_SCRUB: [OfScrub; 8] = [
+    ("running", "Whether a pool is being scrubbed, 0 or 1.", |s| {
+        u64::from(s.state == ScrubState::Running)
+    }),
+    ("bytes", "Bytes on drives that the scrub checks.", |s| s.bytes),
+    ("done_bytes", "Those that it has checked.", |s| s.done),
+    ("damaged_blocks", "Blocks that it found damaged.", |s| s.damaged_blocks),
+    ("repaired_blocks", "Those that it put right.", |s| s.repaired_blocks),
+    ("lost_blocks", "Blocks of data that nothing gives.", |s| s.lost_blocks),
+    ("unchecked_stripes", "Stripes that it could not check.", |s| s.unchecked_stripes),
+    ("ended_seconds", "When the last one ended, in seconds since 1970; 0 for none.", |s| {
+        s.ended_ms.unwrap_or(0) / 1000
+    }),
+];
+
+fn scrubs(text: &mut Text, pools: &[Pool]) {
+    for (suffix, help, value) in OF_SCRUB {
+        let name = format!("flashloom_pool_scrub_{suffix}");
+        text.family(&name, "gauge", help);
+        for pool in pools {
+            text.sample(&name, &vec![("pool", pool.name.as_str())], value(&pool.scrub));
+        }
+    }
+}
 
 /// A metric of a drive.
 type OfDrive = (&'static str, &'static str, fn(&Drive) -> u64);
@@ -63,6 +103,27 @@ const OF_DRIVE: [OfDrive; 11] = [
     ("slow_reads_total", "Reads so slow that others were asked.", |d| d.counters.slow),
 ];
 
+/// What a drive is or not, beside being online.
+type DriveIs = (&'static str, &'static str, fn(&Drive) -> bool);
+
+const STATES: [DriveIs; 3] = [
+    (
+        "flashloom_drive_rejoining",
+        "Whether a drive that was away is being made whole, 0 or 1.",
+        |drive| drive.health == DriveHealth::Rejoining,
+    ),
+    (
+        "flashloom_drive_vacant",
+        "Whether nothing of the pool lies in the place of a drive, which is no loss, 0 or 1.",
+        |drive| drive.health == DriveHealth::Vacant,
+    ),
+    (
+        "flashloom_drive_leaving",
+        "Whether what a drive has, or had, is being moved onto the others, 0 or 1.",
+        |drive| drive.leaving,
+    ),
+];
+
 pub fn text(text: &mut Text, pools: &[Pool], volumes: &[Volume]) {
     let name = "flashloom_pool_open";
     text.family(name, "gauge", "Whether a pool is open, 0 or 1.");
@@ -77,6 +138,7 @@ pub fn text(text: &mut Text, pools: &[Pool], volumes: &[Volume]) {
             text.sample(&name, &vec![("pool", pool)], value(status));
         }
     }
+    scrubs(text, pools);
     segments(text, pools);
     drives(text, pools);
     of_volumes(text, volumes);
@@ -135,12 +197,13 @@ fn drives(text: &mut Text, pools: &[Pool]) {
         let index = drive.index.to_string();
         text.sample(name, &vec![("pool", drive.pool.as_str()), ("drive", &index)], online);
     }
-    let name = "flashloom_drive_rejoining";
-    text.family(name, "gauge", "Whether a drive that was away is being made whole, 0 or 1.");
-    for drive in all() {
-        let rejoining = u8::from(drive.health == DriveHealth::Rejoining);
-        let index = drive.index.to_string();
-        text.sample(name, &vec![("pool", drive.pool.as_str()), ("drive", &index)], rejoining);
+    for (name, help, is) in STATES {
+        text.family(name, "gauge", help);
+        for drive in all() {
+            let index = drive.index.to_string();
+            let labels = vec![("pool", drive.pool.as_str()), ("drive", index.as_str())];
+            text.sample(name, &labels, u8::from(is(drive)));
+        }
     }
     for (suffix, help, value) in OF_DRIVE {
         let name = format!("flashloom_drive_{suffix}");

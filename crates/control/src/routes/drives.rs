@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::v1::{Drive, DriveReplacement, Job, NewDrives, Problem, Rebuild, RebuildLimit};
+use api::v1::{Drive, DriveReplacement, Job, NewDrives, Problem, RateLimit, Rebuild};
 use api::value::{Name, PoolDrive};
 use array::jobs::Work;
 use array::node::Node;
@@ -95,7 +95,7 @@ async fn show_rebuild(State(node): Shared, Path(pool): Path<String>) -> Answer<J
 /// Moves what drives had that are gone onto the others.
 #[utoipa::path(
     post, path = "/v1/pools/{pool}/rebuild", tag = "pool", params(("pool" = Name, Path)),
-    request_body = RebuildLimit,
+    request_body = RateLimit,
     responses(
         (status = 200, body = Rebuild), (status = 202, body = Job), (status = "4XX", body = Problem)
     )
@@ -104,7 +104,7 @@ async fn begin_rebuild(
     State(node): Shared,
     asked: Asked,
     Path(pool): Path<String>,
-    Document(how): Document<RebuildLimit>,
+    Document(how): Document<RateLimit>,
 ) -> Answer<Response> {
     let pool: Name = part(&pool)?;
     let (name, of) = (pool.clone(), Arc::clone(&node));
@@ -118,13 +118,13 @@ async fn begin_rebuild(
 /// Changes how fast that goes.
 #[utoipa::path(
     patch, path = "/v1/pools/{pool}/rebuild", tag = "pool", params(("pool" = Name, Path)),
-    request_body = RebuildLimit,
+    request_body = RateLimit,
     responses((status = 200, body = Rebuild), (status = "4XX", body = Problem))
 )]
 async fn limit_rebuild(
     State(node): Shared,
     Path(pool): Path<String>,
-    Document(how): Document<RebuildLimit>,
+    Document(how): Document<RateLimit>,
 ) -> Answer<Json<Rebuild>> {
     let pool: Name = part(&pool)?;
     blocking(move || node.limit_rebuild(&pool, how)).await.map(Json)
@@ -133,7 +133,7 @@ async fn limit_rebuild(
 /// Moves what a drive has onto the others; it is out of use then, and its place vacant.
 #[utoipa::path(
     post, path = "/v1/pools/{pool}/drives/{index}/evacuate", tag = "drive",
-    params(("pool" = Name, Path), ("index" = u16, Path)), request_body = RebuildLimit,
+    params(("pool" = Name, Path), ("index" = u16, Path)), request_body = RateLimit,
     responses(
         (status = 200, body = Drive), (status = 202, body = Job), (status = "4XX", body = Problem)
     )
@@ -142,7 +142,7 @@ async fn evacuate_drive(
     State(node): Shared,
     asked: Asked,
     Path(of): Path<(String, String)>,
-    Document(how): Document<RebuildLimit>,
+    Document(how): Document<RateLimit>,
 ) -> Answer<Response> {
     let of = drive_part(&of)?;
     change(node, of.clone(), Work::EvacuateDrive(of, how), asked).await

@@ -90,6 +90,9 @@ pub struct EventsAsked {
     pub from: u64,
     /// Those that matter so much or more.
     pub severity: Option<Severity>,
+    /// Seconds to wait until there is one, 300 at most; the answer is empty then.
+    #[serde(default)]
+    pub wait: u64,
     /// How many at most, the oldest first; all without it. The header `x-total-count` tells how many there are.
     pub limit: Option<usize>,
 }

@@ -1,7 +1,7 @@
 //! Writing to drives, and flushing them: with patience where there is no space behind one, or it keeps others waiting.
 
 use super::counters::count;
-use super::{Company, DriveSet, Patience};
+use super::{Company, DriveSet, SpaceWait};
 use crate::canary::{self, Canary, Step};
 use crate::error::{Error, Kind, Result};
 use crate::limits::NO_SPACE_PAUSE;
@@ -36,7 +36,7 @@ impl DriveSet {
         drive: u16,
         offset: u64,
         mut data: Buffer,
-        patience: &Patience,
+        space_wait: &SpaceWait,
         company: &Company,
     ) -> Result<()> {
         let mut waiting = None;
@@ -46,7 +46,7 @@ impl DriveSet {
                 loop {
                     match self.write_or_return(drive, offset, data).await {
                         Err((error, Some(back)))
-                            if error.kind == Kind::Busy && !patience.has_ended() =>
+                            if error.kind == Kind::Busy && !space_wait.has_ended() =>
                         {
                             data = back;
                             reactor::sleep(NO_SPACE_PAUSE).await;
@@ -59,9 +59,9 @@ impl DriveSet {
                 return Err(Error::new(Kind::Failed, format!("drive {drive} does not answer")));
             };
             match written {
-                Err((error, Some(back))) if error.kind == Kind::Full && !patience.has_ended() => {
-                    waiting.get_or_insert_with(|| patience.wait());
-                    patience.refused(tried);
+                Err((error, Some(back))) if error.kind == Kind::Full && !space_wait.has_ended() => {
+                    waiting.get_or_insert_with(|| space_wait.wait());
+                    space_wait.refused(tried);
                     data = back;
                     reactor::sleep(NO_SPACE_PAUSE).await;
                 }

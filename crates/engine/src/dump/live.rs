@@ -11,7 +11,7 @@ use stdx::num::{u32_of, usize32};
 use super::Look;
 use super::checkpoint::{Checkpoint, Segment};
 use super::report::{Finding, ShardSeen, Structure};
-use crate::address::{Entry, Key, Location, Name, SegmentId, View};
+use crate::address::{Entry, Key, Location, SegmentId, SharedBlockId, View};
 use raid::Geometry;
 
 /// What is in use of one stripe.
@@ -74,18 +74,18 @@ impl Live {
     }
 
     /// Takes note of a reference to a shared block.
-    pub fn add_reference(&mut self, name: Name) {
-        set(&mut self.referred, self.geometry, name.birth());
+    pub fn add_reference(&mut self, name: SharedBlockId) {
+        set(&mut self.referred, self.geometry, name.origin());
     }
 
     /// Takes note of a shared block that is known to be lost.
-    pub fn add_lost(&mut self, name: Name) {
-        set(&mut self.named, self.geometry, name.birth());
+    pub fn add_lost(&mut self, name: SharedBlockId) {
+        set(&mut self.named, self.geometry, name.origin());
     }
 
     /// Names that are referred to and nowhere, the first of them, and shared blocks without
     /// references.
-    pub fn references(&self) -> (u64, Option<Name>, u64) {
+    pub fn references(&self) -> (u64, Option<SharedBlockId>, u64) {
         let (mut missing, mut first, mut unused) = (0, None, 0);
         for (id, bits) in &self.referred {
             for (n, word) in bits.iter().enumerate() {
@@ -94,7 +94,7 @@ impl Live {
                 missing += u64::from(lacking.count_ones());
                 if lacking != 0 && first.is_none() {
                     let slot = u32_of(n * 64) + lacking.trailing_zeros();
-                    first = Some(Name::of(Location::new(*id, slot)));
+                    first = Some(SharedBlockId::of(Location::new(*id, slot)));
                 }
             }
         }
@@ -108,9 +108,9 @@ impl Live {
     }
 
     /// Whether a block is in use where it was born, under its name.
-    pub fn is_born(&self, name: Name) -> bool {
-        let (at, bit) = (usize32(name.birth().slot() / 64), 1 << (name.birth().slot() % 64));
-        let segment = self.segments.get(&name.birth().segment());
+    pub fn is_born(&self, name: SharedBlockId) -> bool {
+        let (at, bit) = (usize32(name.origin().slot() / 64), 1 << (name.origin().slot() % 64));
+        let segment = self.segments.get(&name.origin().segment());
         segment.and_then(|segment| segment.born.get(at)).is_some_and(|word| word & bit != 0)
     }
 
@@ -126,9 +126,9 @@ impl Live {
         let (word, bit) = (usize32(slot / 64), 1 << (slot % 64));
         let is_new = segment.slots[word] & bit == 0;
         segment.slots[word] |= bit;
-        if let Some(name) = Name::of_key(key) {
-            set(&mut self.named, geometry, name.birth());
-            if name.birth() == at.location {
+        if let Some(name) = SharedBlockId::of_key(key) {
+            set(&mut self.named, geometry, name.origin());
+            if name.origin() == at.location {
                 segment.born[word] |= bit;
             }
         }

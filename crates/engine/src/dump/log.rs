@@ -5,7 +5,7 @@ use super::{Look, advice, needs_log};
 use crate::address::BLOCK;
 use crate::format::label::LogKind;
 use crate::log::{Inspection, RecordSeen, RecordWhat, inspect};
-use crate::pool::{LogSpec, device, lane};
+use crate::pool::{LogSpec, device, ring};
 use stdx::num::{u64_of, usize64};
 
 /// A device of the log: its name, and where this shard's part begins.
@@ -48,7 +48,7 @@ pub(super) async fn check(look: &Look<'_>, shard: u16, seen: &mut ShardSeen) -> 
         true => {
             let device = device(&look.label, log, &look.set, shard);
             let current: Vec<_> = look.label.current_members().map(|member| member.id).collect();
-            inspect(device, bytes, lane(&look.label, shard), &current, list).await
+            inspect(device, bytes, ring(&look.label, shard), &current, list).await
         }
         false => Err(crate::Error::new(crate::Kind::Invalid, "its length cannot be")),
     };
@@ -77,12 +77,12 @@ fn lost(look: &Look<'_>, what: String) -> Finding {
 
 fn tell(look: &Look<'_>, shard: u16, found: Inspection, seen: &mut ShardSeen) -> Option<u64> {
     look.count_blocks(usize64(look.label.log_bytes / u64_of(BLOCK)));
-    let own = lane(&look.label, shard);
-    let whole = found.slots.iter().filter(|slot| matches!(slot.lane, Ok(lane) if lane == own));
+    let own = ring(&look.label, shard);
+    let whole = found.slots.iter().filter(|slot| matches!(slot.ring, Ok(ring) if ring == own));
     let none = whole.count() == 0;
     for slot in &found.slots {
-        let what = match &slot.lane {
-            Ok(lane) if *lane == own => continue,
+        let what = match &slot.ring {
+            Ok(ring) if *ring == own => continue,
             Ok(_) => "a control block is of another log".to_owned(),
             Err(why) => format!("a control block is not whole: {why}"),
         };
@@ -138,7 +138,7 @@ fn tell(look: &Look<'_>, shard: u16, found: Inspection, seen: &mut ShardSeen) ->
         trimmed: control.trimmed,
         records: found.records,
         bytes: found.bytes,
-        ring: control.ring,
+        ring: control.ring_bytes,
         contents: found.blocks * u64_of(BLOCK),
         list: found.list,
     });

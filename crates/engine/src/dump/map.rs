@@ -11,7 +11,7 @@ use super::live::Live;
 use super::report::{Finding, ShardSeen, Structure};
 use super::stripes::Doubtful;
 use super::{Look, advice};
-use crate::address::{BLOCK, Encoding, Entry, Key, Location, Name, Stored, View};
+use crate::address::{BLOCK, Encoding, Entry, Key, Location, SharedBlockId, Stored, View};
 use crate::map::{Checked, Extents, Map, MapLimits, News, PageKind};
 use crate::segment::{Owner, OwnerRecord, StripeHeader};
 use crate::volume::shard_of;
@@ -149,7 +149,7 @@ pub(super) async fn learn(
                     for (n, crc) in (0..).zip(record.crcs) {
                         let (key, name) = (forward(key, n), name.offset(n));
                         let new = Stored::plain(name.reference(), *crc);
-                        let learnt = map.replace_if(key, name.birth(), new).await;
+                        let learnt = map.replace_if(key, name.origin(), new).await;
                         tell_unlearnt(look, shard, learnt.map(drop));
                     }
                 }
@@ -180,7 +180,7 @@ fn tell_unlearnt(look: &Look<'_>, shard: u16, learnt: crate::Result<()>) {
 async fn learn_references(
     map: &Opened<'_, '_>,
     key: Key,
-    name: Name,
+    name: SharedBlockId,
     crcs: &[u32],
 ) -> crate::Result<()> {
     let (first, mut extents) = (name.key(), Extents::default());
@@ -189,7 +189,7 @@ async fn learn_references(
         let at = low32(extent.first - first.block);
         let born = name.offset(at);
         let crcs = &crcs[usize32(at)..usize32(at + extent.count)];
-        map.insert(born.key(), born.birth(), Encoding::PLAIN, crcs);
+        map.insert(born.key(), born.origin(), Encoding::PLAIN, crcs);
     }
     map.insert(key, name.reference(), Encoding::PLAIN, crcs);
     Ok(())
@@ -222,7 +222,7 @@ impl LostRuns {
     fn tell(self, look: &Look<'_>, shard: u16, live: &mut Live) {
         for (first, blocks) in self.0 {
             for n in 0..blocks {
-                if let Some(name) = Name::of_key(first.forward(n)) {
+                if let Some(name) = SharedBlockId::of_key(first.forward(n)) {
                     live.add_lost(name);
                 }
             }
@@ -360,7 +360,7 @@ pub(super) async fn explain(
         let stripe = at.location.slot() / look.geometry.stripe_blocks();
         let Some(found) = doubtful.get_mut(&(at.location.segment(), stripe)) else { return };
         let says = found.of(at.location);
-        let born = Name::of_key(key).is_some_and(|name| name.birth() == at.location);
+        let born = SharedBlockId::of_key(key).is_some_and(|name| name.origin() == at.location);
         if says == Some((key, at.crc)) || born && says.is_some_and(|(_, crc)| crc == at.crc) {
             return;
         }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use media::Drive;
 use raid::Geometry;
 
-use crate::address::{Key, Name, View};
+use crate::address::{Key, SharedBlockId, View};
 use crate::drives::DriveSet;
 use crate::format::catalog::{Catalog, Object};
 use crate::format::label::{Label, LogKind, PoolState};
@@ -128,7 +128,7 @@ impl Look<'_> {
 
     /// A block, as operators know it.
     fn block(&self, key: Key) -> String {
-        if let Some(name) = Name::of_key(key) {
+        if let Some(name) = SharedBlockId::of_key(key) {
             return format!("{name:?}");
         }
         match self.volume(key.view) {

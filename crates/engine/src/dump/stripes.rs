@@ -9,7 +9,7 @@ use super::checkpoint::{Checkpoint, Segment};
 use super::live::{Live, Sum};
 use super::report::{Finding, Structure};
 use super::{Look, advice};
-use crate::address::{BLOCK, Entry, Key, Location, Name, SegmentId, View};
+use crate::address::{BLOCK, Entry, Key, Location, SegmentId, SharedBlockId, View};
 use crate::recover::Since;
 use crate::segment::{Owner, SegmentInfo, StripeFaults, StripeHeader};
 use reactor::join_all;
@@ -214,7 +214,7 @@ fn check_header(
     let mut said = Sum::default();
     for (key, at) in blocks(header).filter(|(_, at)| live.has(at.location)) {
         // One that was shared where it lies has its name for a key since.
-        let name = Name::of(at.location);
+        let name = SharedBlockId::of(at.location);
         said.add(if live.is_born(name) { name.key() } else { key }, at);
     }
     if said != sum || header.shard != info.shard {

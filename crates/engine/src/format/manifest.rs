@@ -115,7 +115,7 @@ impl SegmentRecord {
         }
         let member = |raw: &RawMember| Member { drive: raw.drive.get(), au: raw.au.get() };
         let roll_from = raw.roll_from.get();
-        if raw.live.get() > crate::table::LIVE_FACTOR * geometry.slots() {
+        if raw.live.get() > crate::segment_table::LIVE_FACTOR * geometry.slots() {
             return Err(Bad::Field("live"));
         }
         Ok(Self {

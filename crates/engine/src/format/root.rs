@@ -44,7 +44,7 @@ struct Head {
     index: U16,
     segments: U16,
     reserved: [u8; 4],
-    log_lane: U64,
+    log_ring: U64,
     log_sequence: U64,
 }
 const _: () = assert!(size_of::<Head>() == 72);
@@ -92,7 +92,7 @@ impl Root {
             index: stdx::num::u16_of(self.index.len()).into(),
             segments: stdx::num::u16_of(self.segments.len()).into(),
             reserved: [0; 4],
-            log_lane: self.log.lane.into(),
+            log_ring: self.log.ring.into(),
             log_sequence: self.log.sequence.into(),
         };
         let mut bytes = head.as_bytes().to_vec();
@@ -140,7 +140,7 @@ impl Root {
             pool,
             shard,
             generation: head.generation.get(),
-            log: LogMark { lane: head.log_lane.get(), sequence: head.log_sequence.get() },
+            log: LogMark { ring: head.log_ring.get(), sequence: head.log_sequence.get() },
             bytes: head.bytes.get(),
             index,
             segments,
@@ -160,7 +160,7 @@ mod tests {
             pool: [1; 16],
             shard: 3,
             generation: 99,
-            log: LogMark { lane: 1, sequence: 2 },
+            log: LogMark { ring: 1, sequence: 2 },
             bytes: 123_456,
             index: (1..=64).map(entry).collect(),
             segments: vec![vec![1; 200], vec![], vec![2; 90]],

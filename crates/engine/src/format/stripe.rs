@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{Bad, VERSION, check, seal};
 use crate::address::{
-    BLOCK, BLOCK_BITS, Encoding, Key, Location, LogMark, Name, SLOT_BITS, SegmentId, View,
+    BLOCK, BLOCK_BITS, Encoding, Key, Location, LogMark, SLOT_BITS, SegmentId, SharedBlockId, View,
 };
 use raid::Geometry;
 use stdx::num::{u16_of, u32_of, usize32};
@@ -53,11 +53,11 @@ pub enum Owner {
     Hole { key: Key, blocks: u64 },
     /// The blocks from `key` on have the contents of shared blocks, `name` and those after it. Such of
     /// those as the map does not have lie where their names say. Takes no block of the stripe.
-    Refer { key: Key, name: Name },
+    Refer { key: Key, name: SharedBlockId },
     /// The blocks from `key` on refer to shared blocks, `name` and those after it: counts for those
     /// that the map still has where the names say. Goes with the references before it, to the same
     /// blocks, which were copied from these. Takes no block of the stripe.
-    Share { key: Key, name: Name },
+    Share { key: Key, name: SharedBlockId },
     /// The contents of the blocks from `key` on are lost: of those that the map still has at `old` and after it, or,
     /// without that, of all. Takes no block of the stripe.
     Lost { key: Key, old: Option<Location> },
@@ -257,8 +257,8 @@ fn to_raw(record: &OwnerRecord) -> Record {
         Owner::Write { key } => (kind::WRITE, key, 0),
         Owner::Move { key, old } => (kind::MOVE, key, old.to_bits()),
         Owner::Hole { key, blocks } => (kind::HOLE, key, blocks),
-        Owner::Refer { key, name } => (kind::REFER, key, name.birth().to_bits()),
-        Owner::Share { key, name } => (kind::SHARE, key, name.birth().to_bits()),
+        Owner::Refer { key, name } => (kind::REFER, key, name.origin().to_bits()),
+        Owner::Share { key, name } => (kind::SHARE, key, name.origin().to_bits()),
         Owner::Lost { key, old } => (kind::LOST, key, old.map_or(0, Location::to_bits)),
     };
     Record {
@@ -310,8 +310,8 @@ fn places(bits: u64, count: u32) -> Result<Location, Bad> {
 }
 
 /// The first of `count` names.
-fn name(bits: u64, count: u32) -> Result<Name, Bad> {
-    places(bits, count).map(Name::of)
+fn name(bits: u64, count: u32) -> Result<SharedBlockId, Bad> {
+    places(bits, count).map(SharedBlockId::of)
 }
 
 /// Checks that what shares blocks goes with references to the same.

@@ -1,10 +1,10 @@
 //! Appending, which is to reserve, to fill and to commit; and what holds it back: the fuller the ring, the
 //! longer an append waits, and once it is full they wait in line.
 
-use super::lane::Lane;
 use super::limits::{RECORD_BLOCKS_MAX, SLOW_FROM, SLOW_NANOS_MAX, SLOW_NANOS_MIN};
 use super::record::Kind;
 use super::reserve::{Reserved, Stored};
+use super::ring::Ring;
 use super::{Append, Shared, Turn};
 use crate::address::{BLOCK, BLOCK_BITS, Key};
 use crate::error::{Error, Kind as ErrorKind, Result};
@@ -59,11 +59,11 @@ fn delay(fill: u64) -> Option<u64> {
     (nanos >= SLOW_NANOS_MIN).then_some(nanos)
 }
 
-impl Lane {
+impl Ring {
     /// The share of the ring in use, in parts of 1024.
     pub(super) const fn fill(&self) -> u64 {
         // The ring has at most 2^37 bytes.
-        self.used() * 1024 / self.control.ring
+        self.used() * 1024 / self.control.ring_bytes
     }
 }
 
@@ -98,8 +98,8 @@ impl Shared {
         }
         let turn = Turn(&self.gate);
         let takes = {
-            let lane = self.lane.borrow();
-            delay(lane.fill()).is_none() && lane.has_room(kind, &self.store)
+            let ring = self.ring.borrow();
+            delay(ring.fill()).is_none() && ring.has_room(kind, &self.store)
         };
         Ok(takes.then(|| Reserved::new(self, kind, turn)))
     }
@@ -108,7 +108,7 @@ impl Shared {
     /// those who came together wait together; whoever came first goes first.
     pub(super) async fn reserve(&self, kind: Kind) -> Result<Reserved<'_>> {
         self.check_takes(kind)?;
-        let slow_until = delay(self.lane.borrow().fill()).map(|nanos| reactor::now() + nanos);
+        let slow_until = delay(self.ring.borrow().fill()).map(|nanos| reactor::now() + nanos);
         if !self.gate.try_acquire(1) {
             let _waits = Counted::new(&self.waiting);
             self.gate.acquire(1).await;
@@ -118,7 +118,7 @@ impl Shared {
             let _waits = Counted::new(&self.waiting);
             reactor::sleep_until(until).await;
         }
-        if !self.lane.borrow().has_room(kind, &self.store) {
+        if !self.ring.borrow().has_room(kind, &self.store) {
             let _waits = Counted::new(&self.waiting);
             let _full = Counted::new(&self.full);
             self.wait_for_room(&kind).await?;
@@ -127,19 +127,31 @@ impl Shared {
         Ok(Reserved::new(self, kind, turn))
     }
 
-    /// Waits until the record of this sequence, which was stored, is durable.
+    /// Waits until the record of this sequence, which was stored, is durable and can be looked up.
     pub(super) async fn make_durable(&self, sequence: u64) -> Result<()> {
         // A device of memory that failed is told of before what it lacks is acknowledged.
+        if self.store.is_troubled() {
+            // Whoever waits for this may not stay.
+            self.more.notify();
+        }
         self.store.settle_trouble().await.inspect_err(|error| self.end(error.kind))?;
         if !self.store.is_memory() {
-            self.committed(sequence).await?;
+            return self.committed(sequence).await;
         }
+        {
+            let mut ring = self.ring.borrow_mut();
+            let head = ring.head.position;
+            ring.settle(head, &self.store).inspect_err(|error| self.end(error.kind))?;
+            assert!(ring.settled.sequence > sequence, "what was stored can be looked up");
+        }
+        self.work.notify();
+        self.more.notify();
         Ok(())
     }
 
     /// Waits until a record finds room; whoever calls holds the gate.
     pub(super) async fn wait_for_room(&self, kind: &Kind) -> Result<()> {
-        while !self.lane.borrow().has_room(*kind, &self.store) {
+        while !self.ring.borrow().has_room(*kind, &self.store) {
             self.check_takes(*kind)?;
             self.more.notify();
             self.room.notified().await;

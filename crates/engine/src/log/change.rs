@@ -21,17 +21,19 @@ impl Log {
         if !shared.store.is_memory() {
             return Ok(());
         }
-        shared.store.begin_image(shared.lane.borrow().control.ring)?;
+        shared.store.begin_image(shared.ring.borrow().control.ring_bytes)?;
         shared.fill_image().await?;
         shared.gate.acquire(1).await;
         let _turn = Turn(&shared.gate);
         // Commits begin with pages, as zones are written.
         let page = Kind::Pad { bytes: PAGE };
-        if !shared.lane.borrow().has_room(page, &shared.store) {
+        if !shared.ring.borrow().has_room(page, &shared.store) {
             let _full = Counted::new(&shared.full);
             shared.wait_for_room(&page).await?;
         }
-        shared.lane.borrow_mut().pad_page_durably(&shared.store)?;
+        // The page shows what comes before it.
+        self.settle().await?;
+        shared.ring.borrow_mut().pad_page_durably(&shared.store)?;
         shared.store.go_behind();
         if !shared.commits.is_running() {
             spawn_late(commit::run(Rc::clone(shared)));
@@ -73,18 +75,18 @@ impl Shared {
     async fn fill_image(&self) -> Result<()> {
         self.mend_ring().await?;
         let (end, mut position) = {
-            let lane = self.lane.borrow();
-            (lane.head.position, lane.tail.position)
+            let ring = self.ring.borrow();
+            (ring.head.position, ring.tail.position)
         };
         while position < end {
             {
-                let lane = self.lane.borrow();
-                position = position.max(lane.tail.position);
+                let ring = self.ring.borrow();
+                position = position.max(ring.tail.position);
                 if position >= end {
                     return Ok(());
                 }
-                let at = lane.at(position);
-                let len = commit_len(at, (end - position).min(JOIN_STEP), lane.control.ring);
+                let at = ring.at(position);
+                let len = commit_len(at, (end - position).min(JOIN_STEP), ring.control.ring_bytes);
                 self.store.copy_to_image(at, len)?;
                 position += u64_of(len);
             }

@@ -104,7 +104,7 @@ impl Shared {
             if canary::has(Canary::AcknowledgesEarly) {
                 return Poll::Ready(Ok(()));
             }
-            if self.lane.borrow().settled.sequence > sequence {
+            if self.ring.borrow().settled.sequence > sequence {
                 return Poll::Ready(Ok(()));
             }
             if let Some(kind) = self.ended.get() {
@@ -121,15 +121,15 @@ impl Shared {
     /// reserved begins where the head is.
     async fn commit_all(&self) -> Result<()> {
         let is_due = || {
-            let lane = self.lane.borrow();
-            lane.settled != lane.head && !lane.is_reserved()
+            let ring = self.ring.borrow();
+            ring.settled != ring.head && !ring.is_reserved()
         };
         while is_due() {
             let (from, to) = {
-                let mut lane = self.lane.borrow_mut();
-                lane.pad_page(&self.store)?;
+                let mut ring = self.ring.borrow_mut();
+                ring.pad_page(&self.store)?;
                 // The page a longer record was torn at is written again: the same bytes.
-                (lane.settled.position / PAGE * PAGE, lane.head.position)
+                (ring.settled.position / PAGE * PAGE, ring.head.position)
             };
             self.commit_range(from, to).await?;
         }
@@ -139,18 +139,18 @@ impl Shared {
     async fn commit_range(&self, mut from: u64, to: u64) -> Result<()> {
         while from < to {
             let (at, len) = {
-                let lane = self.lane.borrow();
-                let at = lane.at(from);
-                (at, commit_len(at, to - from, lane.control.ring))
+                let ring = self.ring.borrow();
+                let at = ring.at(from);
+                (at, commit_len(at, to - from, ring.control.ring_bytes))
             };
             self.store.commit(at, len).await?;
             from += u64_of(len);
-            let mut lane = self.lane.borrow_mut();
-            let before = lane.settled.sequence;
-            lane.settle(from, &self.store)?;
-            let settled = lane.settled.sequence;
+            let mut ring = self.ring.borrow_mut();
+            let before = ring.settled.sequence;
+            ring.settle(from, &self.store)?;
+            let settled = ring.settled.sequence;
             assert!(before <= settled, "what is durable stays so");
-            drop(lane);
+            drop(ring);
             self.commits.wake_before(settled);
             self.work.notify();
             self.more.notify();

@@ -15,9 +15,9 @@ struct Slot {
     crc: U32,
     version: U16,
     reserved: U16,
-    lane: U64,
-    generation: U64,
     ring: U64,
+    generation: U64,
+    ring_bytes: U64,
     position: U64,
     trimmed: U64,
     durable_stripe: U64,
@@ -36,7 +36,7 @@ pub(super) const COUNTERS_END: u64 = 1 << 62;
 /// Bytes of a slot that mean something; the rest of its page is zero.
 pub(super) const SLOT: usize = 128;
 const _: () = assert!(size_of::<Slot>() == SLOT);
-const _: () = assert!(std::mem::offset_of!(Slot, lane) == 16);
+const _: () = assert!(std::mem::offset_of!(Slot, ring) == 16);
 const _: () = assert!(std::mem::offset_of!(Slot, epoch) == 64);
 const _: () = assert!(std::mem::offset_of!(Slot, settled) == 72);
 const _: () = assert!(std::mem::offset_of!(Slot, member) == 104);
@@ -55,13 +55,13 @@ pub(crate) struct Holder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Control {
     /// The log's own number, drawn at random when it was created.
-    pub lane: u64,
+    pub ring: u64,
     /// Counts the writes of this block; its parity is the slot.
     pub generation: u64,
     /// Counts how often the log was opened.
     pub epoch: u32,
     /// Bytes of the ring.
-    pub ring: u64,
+    pub ring_bytes: u64,
     /// Where the first record after `trimmed` is, in bytes since the log's beginning; modulo the
     /// ring's length that is its place.
     pub position: u64,
@@ -75,15 +75,29 @@ pub(crate) struct Control {
 }
 
 impl Control {
+    /// That of an empty log.
+    pub const fn of_empty(ring: u64, ring_bytes: u64) -> Self {
+        Self {
+            ring,
+            generation: 0,
+            epoch: 1,
+            ring_bytes,
+            position: 0,
+            trimmed: 0,
+            durable_stripe: 0,
+            settled: 0,
+        }
+    }
+
     pub fn encode(&self, holder: &Holder) -> [u8; SLOT] {
         let slot = Slot {
             magic: MAGIC,
             crc: 0.into(),
             version: VERSION.into(),
             reserved: 0.into(),
-            lane: self.lane.into(),
-            generation: self.generation.into(),
             ring: self.ring.into(),
+            generation: self.generation.into(),
+            ring_bytes: self.ring_bytes.into(),
             position: self.position.into(),
             trimmed: self.trimmed.into(),
             durable_stripe: self.durable_stripe.into(),
@@ -115,10 +129,10 @@ impl Control {
         }
         let holder = Holder { pool: slot.pool, member: slot.member, term: slot.term.get() };
         let control = Self {
-            lane: slot.lane.get(),
+            ring: slot.ring.get(),
             generation: slot.generation.get(),
             epoch: slot.epoch.get(),
-            ring: slot.ring.get(),
+            ring_bytes: slot.ring_bytes.get(),
             position: slot.position.get(),
             trimmed: slot.trimmed.get(),
             durable_stripe: slot.durable_stripe.get(),

@@ -648,6 +648,6 @@ fn is_passing(error: &media::Error) -> bool {
 }
 
 /// Bytes of the longest commit from `at` on that stays within a transfer and the ring.
-pub(super) fn commit_len(at: u64, rest: u64, ring: u64) -> usize {
-    usize64(rest.min(ring - at).min(u64_of(TRANSFER_MAX)))
+pub(super) fn commit_len(at: u64, rest: u64, ring_bytes: u64) -> usize {
+    usize64(rest.min(ring_bytes - at).min(u64_of(TRANSFER_MAX)))
 }

@@ -1,12 +1,12 @@
-//! What tells the next record of a lane from whatever else lies where it is to begin.
+//! What tells the next record of a ring from whatever else lies where it is to begin.
 
-use super::lane::Lane;
 use super::record::Record;
+use super::ring::Ring;
 
-/// What the record at a lane's head must be.
+/// What the record at a ring's head must be.
 #[derive(Clone, Copy)]
 pub(super) struct Expected {
-    pub lane: u64,
+    pub ring: u64,
     pub sequence: u64,
     pub epoch_from: u32,
     pub epoch_to: u32,
@@ -17,22 +17,22 @@ pub(super) struct Expected {
 
 impl Expected {
     pub fn matches(&self, record: &Record) -> bool {
-        record.lane == self.lane
+        record.ring == self.ring
             && record.sequence == self.sequence
             && (self.epoch_from..=self.epoch_to).contains(&record.epoch)
             && record.kind.bytes() <= self.to_end.min(self.free)
     }
 }
 
-/// What the record at the lane's head must be.
-pub(super) fn expected(lane: &Lane, epoch: u32) -> Expected {
-    let control = &lane.control;
+/// What the record at the ring's head must be.
+pub(super) fn expected(ring: &Ring, epoch: u32) -> Expected {
+    let control = &ring.control;
     Expected {
-        lane: control.lane,
-        sequence: lane.head.sequence,
+        ring: control.ring,
+        sequence: ring.head.sequence,
         epoch_from: epoch,
         epoch_to: control.epoch,
-        to_end: control.ring - lane.at(lane.head.position),
-        free: control.ring - lane.used(),
+        to_end: control.ring_bytes - ring.at(ring.head.position),
+        free: control.ring_bytes - ring.used(),
     }
 }

@@ -19,11 +19,11 @@ pub enum Identity {
     Foreign,
 }
 
-/// What lies in the parts of all shards, `lane` being the number of the first one's.
+/// What lies in the parts of all shards, `ring` being the number of the first one's.
 ///
 /// # Errors
 /// `Failed` when the device cannot be read, `Invalid` for one that is too short.
-pub async fn identify(parts: &[Place], bytes: u64, pool: [u8; 16], lane: u64) -> Result<Identity> {
+pub async fn identify(parts: &[Place], bytes: u64, pool: [u8; 16], ring: u64) -> Result<Identity> {
     let mut newest: Option<(u64, Holder)> = None;
     let (mut foreign, mut failure, mut answers) = (false, None, false);
     for place in parts {
@@ -49,13 +49,13 @@ pub async fn identify(parts: &[Place], bytes: u64, pool: [u8; 16], lane: u64) ->
     if let Some((term, holder)) = newest {
         return Ok(Identity::Member { id: holder.member, term });
     }
-    for (part, lane) in parts.iter().zip((0..).map(|n| lane.wrapping_add(n))) {
+    for (part, ring) in parts.iter().zip((0..).map(|n| ring.wrapping_add(n))) {
         let device = match part {
             Place::Memory(area) => Device::Memory(vec![area.clone()]),
             Place::Zone(zone) => Device::Drives(vec![zone.clone()]),
         };
         let store = Store::new(Site::from(device), bytes)?;
-        if rebuild::has_records(&store, ring_of(bytes)?, lane).await? {
+        if rebuild::has_records(&store, ring_of(bytes)?, ring).await? {
             return Ok(Identity::Records);
         }
     }

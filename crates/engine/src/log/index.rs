@@ -19,7 +19,7 @@ pub(super) struct Blocks {
     slots: Box<[Slot]>,
     /// Checksums by the page of the ring a block's data begins in: no two blocks begin in the same.
     crcs: Box<[u32]>,
-    ring: u64,
+    ring_bytes: u64,
     salt: u64,
     len: usize,
     /// Blocks forgotten, ever: each may have moved others to slots before theirs.
@@ -32,13 +32,13 @@ const fn word(view: View, position: u64) -> u64 {
 
 impl Blocks {
     /// `salt` keeps hosts from choosing blocks that collide.
-    pub fn new(ring: u64, salt: u64) -> Self {
-        let most = usize64(ring.div_ceil(u64_of(BLOCK)));
+    pub fn new(ring_bytes: u64, salt: u64) -> Self {
+        let most = usize64(ring_bytes.div_ceil(u64_of(BLOCK)));
         let slots = (2 * most).next_power_of_two().max(usize64(GROUP));
         Self {
             slots: vec![[0; 2]; slots].into_boxed_slice(),
             crcs: vec![0; most].into_boxed_slice(),
-            ring,
+            ring_bytes,
             salt,
             len: 0,
             removals: 0,
@@ -104,7 +104,7 @@ impl Blocks {
             assert!(2 * self.len <= self.slots.len(), "more blocks than the ring can hold");
         }
         self.slots[at] = [key.block + 1, word(key.view, position)];
-        self.crcs[usize64(position % self.ring) / BLOCK] = crc;
+        self.crcs[usize64(position % self.ring_bytes) / BLOCK] = crc;
     }
 
     /// The low 32 bits of the position in lines.
@@ -118,7 +118,7 @@ impl Blocks {
 
     /// The checksum of the data at a position given out by [`get`](Self::get).
     pub fn crc(&self, position: u64) -> u32 {
-        self.crcs[usize64(position % self.ring) / BLOCK]
+        self.crcs[usize64(position % self.ring_bytes) / BLOCK]
     }
 
     /// Forgets the block if its newest data is at `position`.
@@ -255,8 +255,8 @@ mod tests {
             salt: u64,
         ) {
             // Room for 64 blocks: the table has 128 slots, and chains run into each other.
-            let ring = 64 * u64_of(BLOCK);
-            let mut blocks = Blocks::new(ring, salt);
+            let ring_bytes = 64 * u64_of(BLOCK);
+            let mut blocks = Blocks::new(ring_bytes, salt);
             let mut model: HashMap<Key, u64> = HashMap::new();
             for (n, (view, block, remove)) in ops.into_iter().enumerate() {
                 let (key, position) = (key(view, block), u64_of(n * BLOCK) + ALIGN);

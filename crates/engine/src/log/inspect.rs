@@ -3,10 +3,10 @@
 use super::control::{Control, SLOT};
 use super::device::{Store, commit_len};
 use super::expected::Expected;
-use super::lane::Mark;
 use super::limits::{CONTROL_BYTES, PAGE};
 use super::loss::{Search, newest_settled};
 use super::record::{HEADER, Kind, Record};
+use super::ring::Mark;
 use super::ring_of;
 use super::{Area, Device, MemberId};
 use crate::address::Key;
@@ -21,7 +21,7 @@ pub(crate) struct SlotSeen {
     pub device: usize,
     pub slot: u64,
     /// Whose it is, or what is wrong with it.
-    pub lane: std::result::Result<u64, String>,
+    pub ring: std::result::Result<u64, String>,
 }
 
 /// A record that is still needed.
@@ -95,7 +95,7 @@ impl Inspection {
     }
 }
 
-/// Looks at all of a log of `bytes` bytes that was created as `lane`; with `list` tells its records
+/// Looks at all of a log of `bytes` bytes that was created as `ring`; with `list` tells its records
 /// one by one. Only the devices that are `current` count, or all where none is named.
 ///
 /// # Errors
@@ -103,11 +103,11 @@ impl Inspection {
 pub(crate) async fn inspect(
     device: Device,
     bytes: u64,
-    lane: u64,
+    ring: u64,
     current: &[MemberId],
     list: bool,
 ) -> Result<Inspection> {
-    let ring = ring_of(bytes)?;
+    let ring_bytes = ring_of(bytes)?;
     let store = Store::new(device.into(), bytes)?;
     let mut seen = Inspection { devices: store.devices(), ..Inspection::default() };
     for device in 0..store.devices() {
@@ -122,13 +122,13 @@ pub(crate) async fn inspect(
                 Err(error) => Err(error.to_string()),
             };
             if let Ok(control) = found
-                && control.lane == lane
                 && control.ring == ring
+                && control.ring_bytes == ring_bytes
                 && seen.control.is_none_or(|newest| newest.generation < control.generation)
             {
                 seen.control = Some(control);
             }
-            seen.slots.push(SlotSeen { device, slot, lane: found.map(|control| control.lane) });
+            seen.slots.push(SlotSeen { device, slot, ring: found.map(|control| control.ring) });
         }
     }
     if let Some(control) = seen.control {
@@ -145,9 +145,9 @@ pub(crate) async fn inspect(
 pub async fn records_left(device: &Arc<Pmem>) -> Result<Option<u64>> {
     let (mut offset, mut left) = (0, None);
     while let Some(control) = control_at(device, offset)? {
-        let bytes = control.ring.saturating_add(CONTROL_BYTES);
+        let bytes = control.ring_bytes.saturating_add(CONTROL_BYTES);
         let area = Area { pmem: Arc::clone(device), offset };
-        let seen = inspect(Device::Memory(vec![area]), bytes, control.lane, &[], false).await;
+        let seen = inspect(Device::Memory(vec![area]), bytes, control.ring, &[], false).await;
         let records = seen.map_or(1, |seen| {
             seen.records + u64_of(seen.damaged.len()) + u64_of(seen.unnamed.len())
         });
@@ -195,13 +195,13 @@ async fn read_records(
                 if newest < mark.sequence {
                     break;
                 }
-                let at = CONTROL_BYTES + mark.position % control.ring;
+                let at = CONTROL_BYTES + mark.position % control.ring_bytes;
                 let damaged = Lacking { device: 0, sequence: mark.sequence, at };
                 if let Some(record) = reader.header_anywhere(mark, &expected).await? {
                     seen.damaged.push(damaged);
                     record
                 } else {
-                    let search = Search::from(mark, expected, control.ring);
+                    let search = Search::from(mark, expected, control.ring_bytes);
                     let next = search.next(store).await?;
                     seen.unnamed.push((damaged, search.describe(next.as_ref())));
                     let Some(next) = next else { break };
@@ -239,14 +239,14 @@ struct Reader<'a> {
 impl Reader<'_> {
     /// What the record at `mark` must be, after so many bytes of records.
     const fn expected(&self, mark: Mark, bytes: u64) -> Expected {
-        let ring = self.control.ring;
+        let ring_bytes = self.control.ring_bytes;
         Expected {
-            lane: self.control.lane,
+            ring: self.control.ring,
             sequence: mark.sequence,
             epoch_from: self.epoch,
             epoch_to: self.control.epoch,
-            to_end: ring - mark.position % ring,
-            free: ring - bytes,
+            to_end: ring_bytes - mark.position % ring_bytes,
+            free: ring_bytes - bytes,
         }
     }
 
@@ -257,7 +257,7 @@ impl Reader<'_> {
         expected: &Expected,
         seen: &mut Inspection,
     ) -> Result<Option<Record>> {
-        let at = mark.position % self.control.ring;
+        let at = mark.position % self.control.ring_bytes;
         let (mut found, mut lacking) = (None, Vec::new());
         for device in 0..self.store.devices() {
             match whole(self.store, device, at, expected).await? {
@@ -276,7 +276,7 @@ impl Reader<'_> {
 
     /// The record as its header tells it, if a device has that.
     async fn header_anywhere(&self, mark: Mark, expected: &Expected) -> Result<Option<Record>> {
-        let at = mark.position % self.control.ring;
+        let at = mark.position % self.control.ring_bytes;
         for device in 0..self.store.devices() {
             if let Some(record) = header(self.store, device, at, expected).await? {
                 return Ok(Some(record));
@@ -287,13 +287,13 @@ impl Reader<'_> {
 
     /// The newest record that the control block or any record on the devices knows as durable.
     async fn newest_settled(&self) -> Result<u64> {
-        let ring = self.control.ring;
+        let ring_bytes = self.control.ring_bytes;
         let (mut at, mut newest) = (0, self.control.settled);
-        while at < ring {
-            let len = commit_len(at, ring - at, ring);
+        while at < ring_bytes {
+            let len = commit_len(at, ring_bytes - at, ring_bytes);
             for device in 0..self.store.devices() {
                 let copy = self.store.read_copy(device, at, len).await?.unwrap_or_default();
-                newest = newest.max(newest_settled(&copy, self.control.lane));
+                newest = newest.max(newest_settled(&copy, self.control.ring));
             }
             at += u64_of(len);
         }

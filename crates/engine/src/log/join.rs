@@ -15,7 +15,7 @@ impl Log {
     /// When it fails, or the log does.
     pub async fn join(&self, joining: Joining) -> Result<()> {
         let slot = joining.tenant.slot;
-        let bytes = self.shared.lane.borrow().control.ring + CONTROL_BYTES;
+        let bytes = self.shared.ring.borrow().control.ring_bytes + CONTROL_BYTES;
         self.shared.store.attach(joining, bytes)?;
         // What was being written when it came is not written to it.
         self.settle().await?;
@@ -23,11 +23,11 @@ impl Log {
         self.shared.copy_ring(slot).await?;
         self.shared.trimming.acquire(1).await;
         let _turn = Turn(&self.shared.trimming);
-        let control = self.shared.lane.borrow().control.again();
+        let control = self.shared.ring.borrow().control.again();
         // On memory, the fence behind this makes what was copied durable, too: it was stored before, by the same core.
         // A control block that is there without all of that means nothing, as long as no label names the device.
         self.shared.store.write_control(&control).await?;
-        self.shared.lane.borrow_mut().control = control;
+        self.shared.ring.borrow_mut().control = control;
         Ok(())
     }
 }
@@ -37,21 +37,21 @@ impl Shared {
     /// is all there is once the others are the log's no more.
     pub(super) async fn mend_ring(&self) -> Result<()> {
         let (mut mark, end) = {
-            let lane = self.lane.borrow();
-            (lane.tail, lane.settled.position)
+            let ring = self.ring.borrow();
+            (ring.tail, ring.settled.position)
         };
         while self.store.is_mirrored() && mark.position < end {
             {
                 // What is looked at is not trimmed, and written over, meanwhile.
                 self.trimming.acquire(1).await;
                 let _turn = Turn(&self.trimming);
-                let lane = self.lane.borrow();
-                if mark.sequence < lane.tail.sequence {
-                    mark = lane.tail;
+                let ring = self.ring.borrow();
+                if mark.sequence < ring.tail.sequence {
+                    mark = ring.tail;
                 }
                 let until = end.min(mark.position + JOIN_STEP);
                 while mark.position < until {
-                    mark = lane.mend(mark, &self.store)?;
+                    mark = ring.mend(mark, &self.store)?;
                 }
             }
             yield_now().await;
@@ -61,8 +61,8 @@ impl Shared {
 
     async fn copy_ring(&self, slot: usize) -> Result<()> {
         let (end, mut position) = {
-            let lane = self.lane.borrow();
-            (lane.settled.position, lane.tail.position / PAGE * PAGE)
+            let ring = self.ring.borrow();
+            (ring.settled.position, ring.tail.position / PAGE * PAGE)
         };
         let step = if self.store.is_memory() { JOIN_STEP } else { u64::MAX };
         loop {
@@ -71,13 +71,16 @@ impl Shared {
                 self.trimming.acquire(1).await;
                 let _turn = Turn(&self.trimming);
                 let (at, len) = {
-                    let lane = self.lane.borrow();
-                    position = position.max(lane.tail.position / PAGE * PAGE);
+                    let ring = self.ring.borrow();
+                    position = position.max(ring.tail.position / PAGE * PAGE);
                     if position >= end {
                         return Ok(());
                     }
                     let rest = (end - position).min(step);
-                    (lane.at(position), commit_len(lane.at(position), rest, lane.control.ring))
+                    (
+                        ring.at(position),
+                        commit_len(ring.at(position), rest, ring.control.ring_bytes),
+                    )
                 };
                 self.store.copy_to(slot, at, len).await?;
                 position += u64_of(len);

@@ -6,7 +6,7 @@ use stdx::num::u64_of;
 /// What records and their data are aligned to: a cache line, the unit of persistence.
 pub(super) const ALIGN: u64 = 64;
 
-/// Of a block that is carried out soon: as much as the processor does not find out by itself.
+/// Of a block that is destaged soon: as much as the processor does not find out by itself.
 pub(super) const PREFETCH_BYTES: usize = 512;
 
 /// Blocks of one record: a key's shard changes every 256 blocks, and 1 MiB is the largest transfer.

@@ -6,17 +6,17 @@
 
 use super::device::{Store, commit_len};
 use super::expected::{Expected, expected};
-use super::lane::{Lane, Mark};
 use super::limits::ALIGN;
 use super::record::{HEADER, Kind, Record};
+use super::ring::{Mark, Ring};
 use crate::address::{BLOCK, Key};
 use crate::error::{Error, Kind as ErrorKind, Result};
 use stdx::num::{u64_of, usize64};
 
 /// The newest record that another one on these bytes of a ring knows as durable.
-pub(super) fn newest_settled(bytes: &[u8], lane: u64) -> u64 {
+pub(super) fn newest_settled(bytes: &[u8], ring: u64) -> u64 {
     let headers = bytes.chunks_exact(HEADER).filter(|b| Record::is_likely(b));
-    let own = headers.filter_map(Record::decode).filter(|r| r.lane == lane);
+    let own = headers.filter_map(Record::decode).filter(|r| r.ring == ring);
     own.map(|record| record.settled).max().unwrap_or(0)
 }
 
@@ -32,41 +32,41 @@ pub(super) struct Losses {
 }
 
 impl Losses {
-    /// Whether the record missing at the lane's head was acknowledged: the control block or a later one
+    /// Whether the record missing at the ring's head was acknowledged: the control block or a later one
     /// knows it as durable. What lies on any device counts, or with `all_devices` unset what was read of them.
-    pub async fn prove(&mut self, lane: &Lane, store: &Store, all_devices: bool) -> Result<bool> {
+    pub async fn prove(&mut self, ring: &Ring, store: &Store, all_devices: bool) -> Result<bool> {
         let all = all_devices || store.is_memory();
         let known = self.settled.filter(|(_, thorough)| *thorough || !all);
         let settled = match known {
             Some((settled, _)) => settled,
-            None => look_through(lane, store, all).await?,
+            None => look_through(ring, store, all).await?,
         };
         self.settled = Some((settled, all));
-        Ok(settled.max(lane.control.settled) >= lane.head.sequence)
+        Ok(settled.max(ring.control.settled) >= ring.head.sequence)
     }
 
-    /// Takes what is left of the damaged record at the lane's head, which was acknowledged, into the
+    /// Takes what is left of the damaged record at the ring's head, which was acknowledged, into the
     /// image. With `accept`, records that say nothing any more are skipped.
     ///
     /// # Errors
     /// `Loss` for such records, if that is not accepted.
     pub async fn take(
         &mut self,
-        lane: &Lane,
+        ring: &Ring,
         epoch: u32,
         store: &Store,
         accept: bool,
     ) -> Result<()> {
-        self.through = lane.head.sequence;
-        if self.salvage(lane, epoch, store).await? {
+        self.through = ring.head.sequence;
+        if self.keep_what_is_whole(ring, epoch, store).await? {
             return Ok(());
         }
-        let search = Search::new(lane, epoch);
+        let search = Search::new(ring, epoch);
         let next = search.next(store).await?;
         match next {
             Some(next) if accept => {
                 self.through = next.record.sequence - 1;
-                skip(lane, epoch, &next, store)
+                skip(ring, epoch, &next, store)
             }
             // The control block alone knows of it, and will not any more: the log ends here.
             None if accept && self.settled.is_some_and(|(newest, _)| newest < self.through) => {
@@ -77,9 +77,9 @@ impl Losses {
     }
 
     /// Takes in a record whose header is whole; false when there is none.
-    async fn salvage(&mut self, lane: &Lane, epoch: u32, store: &Store) -> Result<bool> {
-        let expected = expected(lane, epoch);
-        let at = lane.at(lane.head.position);
+    async fn keep_what_is_whole(&mut self, ring: &Ring, epoch: u32, store: &Store) -> Result<bool> {
+        let expected = expected(ring, epoch);
+        let at = ring.at(ring.head.position);
         let mut copies: Vec<(Record, Vec<u8>)> = Vec::new();
         for n in 0..store.devices() {
             let Some(header) = store.read_copy(n, at, HEADER).await? else { continue };
@@ -101,17 +101,17 @@ impl Losses {
                 let lost = mend(&record, &mut body, &copies);
                 store.amend(at, &record.encode())?;
                 store.amend(at + u64_of(HEADER), &body)?;
-                let data = lane.head.position + record.kind.bytes();
+                let data = ring.head.position + record.kind.bytes();
                 let end = body.len();
                 let place = |n: usize| data - u64_of(end - start_of(end, &record, n));
                 let lost = lost.into_iter();
-                self.blocks.extend(lost.map(|n| (super::lane::forward(key, u64_of(n)), place(n))));
+                self.blocks.extend(lost.map(|n| (super::ring::forward(key, u64_of(n)), place(n))));
             }
             (Kind::Write { key, blocks } | Kind::Refer { key, blocks }, _) => {
                 let kind = Kind::Lost { key, blocks, bytes: record.kind.bytes() };
                 store.amend(at, &Record { kind, ..record }.encode())?;
-                let keys = (0..u64_of(blocks)).map(|n| super::lane::forward(key, n));
-                self.blocks.extend(keys.map(|key| (key, lane.head.position)));
+                let keys = (0..u64_of(blocks)).map(|n| super::ring::forward(key, n));
+                self.blocks.extend(keys.map(|key| (key, ring.head.position)));
             }
             // Those are whole with their header.
             (Kind::Hole { .. } | Kind::Pad { .. } | Kind::Lost { .. }, _) => {
@@ -149,13 +149,13 @@ fn mend(record: &Record, body: &mut [u8], copies: &[(Record, Vec<u8>)]) -> Vec<u
 }
 
 /// The newest record that any on the devices, or in the image, knows as durable.
-async fn look_through(lane: &Lane, store: &Store, all_devices: bool) -> Result<u64> {
-    let ring = lane.control.ring;
-    let look = |bytes: &[u8]| newest_settled(bytes, lane.control.lane);
+async fn look_through(ring: &Ring, store: &Store, all_devices: bool) -> Result<u64> {
+    let ring_bytes = ring.control.ring_bytes;
+    let look = |bytes: &[u8]| newest_settled(bytes, ring.control.ring);
     let devices = if all_devices { store.devices() } else { 0 };
     let (mut at, mut newest) = (0, 0);
-    while at < ring {
-        let len = commit_len(at, ring - at, ring);
+    while at < ring_bytes {
+        let len = commit_len(at, ring_bytes - at, ring_bytes);
         newest = newest.max(store.with(at, len, look)?);
         for n in 1..devices {
             let copy = store.read_copy(n, at, len).await?;
@@ -179,32 +179,34 @@ pub(super) struct Search {
     /// The damaged record, and where it began.
     missing: Mark,
     expected: Expected,
-    ring: u64,
+    ring_bytes: u64,
 }
 
 impl Search {
-    fn new(lane: &Lane, epoch: u32) -> Self {
-        Self::from(lane.head, expected(lane, epoch), lane.control.ring)
+    fn new(ring: &Ring, epoch: u32) -> Self {
+        Self::from(ring.head, expected(ring, epoch), ring.control.ring_bytes)
     }
 
-    pub const fn from(missing: Mark, expected: Expected, ring: u64) -> Self {
-        Self { missing, expected, ring }
+    pub const fn from(missing: Mark, expected: Expected, ring_bytes: u64) -> Self {
+        Self { missing, expected, ring_bytes }
     }
 
     /// The record `bytes` at `at` of the ring begin with, if records can go on with it.
     fn candidate(&self, at: u64, bytes: &[u8]) -> Option<Next> {
         let record = Record::decode(bytes)?;
-        let distance = (at + self.ring - self.missing.position % self.ring) % self.ring;
+        let distance =
+            (at + self.ring_bytes - self.missing.position % self.ring_bytes) % self.ring_bytes;
         let skipped = record.sequence.checked_sub(self.missing.sequence)?;
         let wraps = distance > self.expected.to_end;
         // Each record took a line at least, and none crosses the ring's end.
         let room = if wraps { distance - self.expected.to_end } else { distance };
         let records = skipped.checked_sub(u64::from(wraps))?;
         let fits = records > 0 && records <= room / ALIGN;
-        let is_later = record.lane == self.expected.lane
+        let is_later = record.ring == self.expected.ring
             && (self.expected.epoch_from..=self.expected.epoch_to).contains(&record.epoch);
         let bytes = record.kind.bytes();
-        let ends = bytes <= self.ring - at && distance.checked_add(bytes)? <= self.expected.free;
+        let ends =
+            bytes <= self.ring_bytes - at && distance.checked_add(bytes)? <= self.expected.free;
         let position = self.missing.position.checked_add(distance)?;
         (fits && is_later && ends).then_some(Next { record, position })
     }
@@ -215,8 +217,8 @@ impl Search {
         let order = |next: &Next| (next.record.sequence, u32::MAX - next.record.epoch);
         for n in 0..store.devices() {
             let mut at = 0;
-            while at < self.ring {
-                let len = commit_len(at, self.ring - at, self.ring);
+            while at < self.ring_bytes {
+                let len = commit_len(at, self.ring_bytes - at, self.ring_bytes);
                 let bytes = store.read_copy(n, at, len).await?.unwrap_or_default();
                 let lines = bytes.chunks_exact(HEADER).enumerate();
                 let likely = lines.filter(|(_, line)| Record::is_likely(line));
@@ -252,12 +254,12 @@ impl Search {
     }
 }
 
-/// Puts padding in the place of the records from the lane's head up to the next there is.
-fn skip(lane: &Lane, epoch: u32, next: &Next, store: &Store) -> Result<()> {
-    let mut mark = lane.head;
+/// Puts padding in the place of the records from the ring's head up to the next there is.
+fn skip(ring: &Ring, epoch: u32, next: &Next, store: &Store) -> Result<()> {
+    let mut mark = ring.head;
     while mark.sequence < next.record.sequence {
         let rest = next.position - mark.position;
-        let to_end = lane.control.ring - lane.at(mark.position);
+        let to_end = ring.control.ring_bytes - ring.at(mark.position);
         let is_last = mark.sequence + 1 == next.record.sequence;
         let bytes = match (rest > to_end, is_last) {
             (true, _) => to_end,
@@ -265,14 +267,14 @@ fn skip(lane: &Lane, epoch: u32, next: &Next, store: &Store) -> Result<()> {
             (false, false) => ALIGN,
         };
         let record = Record {
-            lane: lane.control.lane,
+            ring: ring.control.ring,
             sequence: mark.sequence,
-            settled: lane.head.sequence - 1,
+            settled: ring.head.sequence - 1,
             epoch: epoch.max(1),
             kind: Kind::Pad { bytes },
             data_crc: 0,
         };
-        store.amend(lane.at(mark.position), &record.encode())?;
+        store.amend(ring.at(mark.position), &record.encode())?;
         mark = Mark { sequence: mark.sequence + 1, position: mark.position + bytes };
     }
     Ok(())

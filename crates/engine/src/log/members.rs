@@ -8,7 +8,7 @@ use crate::drives::Company;
 use crate::error::{Error, Kind, Result};
 use crate::format::label::LogMember;
 use crate::limits::LOG_MEMBERS_MAX;
-use reactor::across::{Lock, Watched};
+use reactor::cross_core::{Lock, Watch};
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -54,7 +54,7 @@ pub struct Members {
     term: AtomicU64,
     /// How often devices were reported.
     reported: AtomicU64,
-    changes: Watched<u64>,
+    changes: Watch<u64>,
 }
 
 impl Members {
@@ -66,7 +66,7 @@ impl Members {
             *slot.id.lock() = member.id;
         }
         let term = AtomicU64::new(term);
-        Self { slots, term, reported: AtomicU64::new(0), changes: Watched::default() }
+        Self { slots, term, reported: AtomicU64::new(0), changes: Watch::default() }
     }
 
     /// Of a log that no pool has, with so many devices.

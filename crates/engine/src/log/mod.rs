@@ -19,7 +19,6 @@ mod identify;
 mod index;
 mod inspect;
 mod join;
-mod lane;
 pub mod limits;
 mod loss;
 mod members;
@@ -29,6 +28,7 @@ mod record;
 mod recover;
 mod refer;
 mod reserve;
+mod ring;
 mod trim;
 mod types;
 
@@ -39,7 +39,7 @@ pub use inspect::{RecordSeen, RecordWhat, records_left};
 pub use limits::{LOG_BYTES_MAX, LOG_BYTES_MIN, RECORD_BLOCKS_MAX};
 pub use members::{MemberId, Members, Owner, Tenant};
 pub use newest::Newest;
-pub use rebuild::Anew;
+pub use rebuild::Rebuilt;
 pub use refer::Holding;
 pub use reserve::{Reserved, Stored};
 pub use types::{Append, Data, Found, Item, Opened, Reference, Status, What};
@@ -49,11 +49,11 @@ use crate::error::{Error, Kind, Result};
 use commit::Commits;
 use control::Control;
 use device::Store;
-use lane::Lane;
 use limits::{CONTROL_BYTES, PAGE, PREFETCH_BYTES};
 use reactor::sync::{Notify, Semaphore};
 use reactor::{spawn_late, yield_now};
 use recover::Recovered;
+use ring::Ring;
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::rc::Rc;
@@ -65,7 +65,7 @@ pub struct Log {
 
 struct Shared {
     store: Store,
-    lane: RefCell<Lane>,
+    ring: RefCell<Ring>,
     /// Appends pass one by one when there is no room.
     gate: Semaphore,
     waiting: Cell<usize>,
@@ -94,14 +94,14 @@ struct Shared {
 pub struct Looked {
     store: Store,
     recovered: Recovered,
-    is_anew: bool,
+    is_rebuilt: bool,
 }
 
 impl Looked {
     /// Whether its control block is made anew.
     #[must_use]
-    pub const fn is_anew(&self) -> bool {
-        self.is_anew
+    pub const fn is_rebuilt(&self) -> bool {
+        self.is_rebuilt
     }
 
     /// What was found.
@@ -117,8 +117,8 @@ impl Looked {
     pub async fn begin(self) -> Result<Log> {
         let Self { store, recovered, .. } = self;
         let lost_through = recovered.opened.lost_through;
-        let lane = recovered.begin(&store).await?;
-        let log = Log::start(store, lane);
+        let ring = recovered.begin(&store).await?;
+        let log = Log::start(store, ring);
         log.shared.lost_through.set(lost_through);
         Ok(log)
     }
@@ -135,22 +135,13 @@ fn ring_of(bytes: u64) -> Result<u64> {
 
 impl Log {
     /// Makes an empty log of `bytes` bytes (a multiple of 4 KiB, control block included) on each
-    /// place of `device`. `lane` is a number drawn at random: it tells this log's records from
+    /// place of `device`. `ring` is a number drawn at random: it tells this log's records from
     /// whatever else lies there. Runs on a reactor.
     ///
     /// # Errors
     /// `Invalid` for a device that does not fit, `Failed` when it takes no writes.
-    pub async fn create(site: impl Into<Site>, bytes: u64, lane: u64) -> Result<Self> {
-        let control = Control {
-            lane,
-            generation: 0,
-            epoch: 1,
-            ring: ring_of(bytes)?,
-            position: 0,
-            trimmed: 0,
-            durable_stripe: 0,
-            settled: 0,
-        };
+    pub async fn create(site: impl Into<Site>, bytes: u64, ring: u64) -> Result<Self> {
+        let control = Control::of_empty(ring, ring_of(bytes)?);
         Self::create_as(site.into(), bytes, control).await
     }
 
@@ -160,7 +151,7 @@ impl Log {
         store.write_control(&control).await?;
         control.generation += 1;
         store.write_control(&control).await?;
-        Ok(Self::start(store, Lane::new(control)))
+        Ok(Self::start(store, Ring::new(control)))
     }
 
     /// Opens the log created with this number and finds what it holds. A torn tail, which nobody was told of, is cut off.
@@ -170,43 +161,44 @@ impl Log {
     /// when records that were acknowledged are damaged on every device so that nothing tells which
     /// blocks they were of, or the control block is and it has to be made [anew](Self::lacks_control),
     /// `Failed` when no device takes writes.
-    pub async fn open(site: impl Into<Site>, bytes: u64, lane: u64) -> Result<(Self, Opened)> {
-        let looked = Self::look(site, bytes, lane, false, None).await?;
+    pub async fn open(site: impl Into<Site>, bytes: u64, ring: u64) -> Result<(Self, Opened)> {
+        let looked = Self::look(site, bytes, ring, false, None).await?;
         let opened = looked.opened();
         Ok((looked.begin().await?, opened))
     }
 
     /// Finds what the log holds, and changes nothing. With `accept_loss` records that say nothing any more are
-    /// skipped: what they were about is as it was before them. With `anew` its control block is made anew.
+    /// skipped: what they were about is as it was before them. With `rebuilt` its control block is made anew.
     ///
     /// # Errors
     /// As [`open`](Self::open).
     pub async fn look(
         site: impl Into<Site>,
         bytes: u64,
-        lane: u64,
+        ring: u64,
         accept_loss: bool,
-        anew: Option<Anew>,
+        rebuilt: Option<Rebuilt>,
     ) -> Result<Looked> {
-        let (ring, store) = (ring_of(bytes)?, Store::new(site.into(), bytes)?);
-        let recovered = recover::recover_surely(&store, ring, lane, accept_loss, anew).await?;
-        Ok(Looked { store, recovered, is_anew: anew.is_some() })
+        let (ring_bytes, store) = (ring_of(bytes)?, Store::new(site.into(), bytes)?);
+        let recovered =
+            recover::recover_surely(&store, ring_bytes, ring, accept_loss, rebuilt).await?;
+        Ok(Looked { store, recovered, is_rebuilt: rebuilt.is_some() })
     }
 
-    /// Whether a log has records of this lane, and no control block on any device.
+    /// Whether a log has records of this ring, and no control block on any device.
     ///
     /// # Errors
     /// `Invalid` for a device that does not fit, and those of reading it.
-    pub async fn lacks_control(site: impl Into<Site>, bytes: u64, lane: u64) -> Result<bool> {
-        let (ring, store) = (ring_of(bytes)?, Store::new(site.into(), bytes)?);
-        rebuild::lacks_control(&store, ring, lane).await
+    pub async fn lacks_control(site: impl Into<Site>, bytes: u64, ring: u64) -> Result<bool> {
+        let (ring_bytes, store) = (ring_of(bytes)?, Store::new(site.into(), bytes)?);
+        rebuild::lacks_control(&store, ring_bytes, ring).await
     }
 
-    fn start(store: Store, lane: Lane) -> Self {
+    fn start(store: Store, ring: Ring) -> Self {
         let is_memory = store.is_memory();
         let shared = Rc::new(Shared {
             store,
-            lane: RefCell::new(lane),
+            ring: RefCell::new(ring),
             gate: Semaphore::new(1),
             waiting: Cell::new(0),
             full: Cell::new(0),
@@ -271,22 +263,23 @@ impl Log {
     /// As [`append`](Self::append).
     pub async fn settle(&self) -> Result<()> {
         let (settled, head) = {
-            let lane = self.shared.lane.borrow();
-            (lane.settled.sequence, lane.head.sequence)
+            let ring = self.shared.ring.borrow();
+            (ring.settled.sequence, ring.head.sequence)
         };
-        if settled < head { self.shared.committed(head - 1).await } else { Ok(()) }
+        let is_owed = settled < head || self.is_troubled();
+        if is_owed { self.shared.make_durable(head - 1).await } else { Ok(()) }
     }
 
     /// Has the processor fetch what looking up a block will touch.
     pub fn look_ahead(&self, key: Key) {
-        self.shared.lane.borrow().blocks.prefetch(key, 1);
+        self.shared.ring.borrow().blocks.prefetch(key, 1);
     }
 
     /// What is newest at a block, and for how many of `count` blocks (1 at least) the same holds:
     /// for data that is 1.
     #[must_use]
     pub fn lookup(&self, key: Key, count: u64) -> (Found, u64) {
-        self.shared.lane.borrow().lookup(key, count)
+        self.shared.ring.borrow().lookup(key, count)
     }
 
     /// What was found at a block, and at those that go on after it.
@@ -294,7 +287,7 @@ impl Log {
     /// # Errors
     /// `Corrupt` when the log's memory was damaged.
     pub fn reference(&self, position: u64, index: usize) -> Result<Reference> {
-        self.shared.lane.borrow().reference(position, index, &self.shared.store)
+        self.shared.ring.borrow().reference(position, index, &self.shared.store)
     }
 
     /// Copies a block's contents out.
@@ -311,7 +304,7 @@ impl Log {
     }
 
     /// How many of the first items are blocks that lie one behind another, in the log and in their volume, and none
-    /// of them lost: they can be [carried out](Self::carry_out) together. 1 for anything else.
+    /// of them lost: they can be [used](Self::with_run) together. 1 for anything else.
     #[must_use]
     pub fn run_of(&self, items: &[Item]) -> usize {
         let lost_through = self.shared.lost_through.get();
@@ -320,7 +313,7 @@ impl Log {
         1 + items.windows(2).take_while(goes_on).count()
     }
 
-    /// Calls `carry` with the contents of a [run](Self::run_of) of blocks for destage, whose checksums go where they go:
+    /// Calls `look` with the contents of a [run](Self::run_of) of blocks for destage, whose checksums go where they go:
     /// whoever reads them verifies it, and is told. So it is verified here only where a mirror could put
     /// right what is damaged; a block that nothing can is no reason to end the log.
     ///
@@ -329,7 +322,7 @@ impl Log {
     ///
     /// # Panics
     /// When they were trimmed, or are no blocks.
-    pub fn carry_out<R>(&self, run: &[Item], carry: impl FnOnce(&[u8]) -> R) -> Result<R> {
+    pub fn with_run<R>(&self, run: &[Item], look: impl FnOnce(&[u8]) -> R) -> Result<R> {
         let blocks = || run.iter().filter_map(Item::data);
         let Some(first) = blocks().next() else { panic!("only blocks have contents") };
         if self.shared.store.devices() > 1 {
@@ -340,7 +333,7 @@ impl Log {
                 }
             }
         }
-        self.shared.store.with(self.at(first), run.len() * BLOCK, carry)
+        self.shared.store.with(self.at(first), run.len() * BLOCK, look)
     }
 
     /// Whether a block that destage was given was found damaged when the log was opened.
@@ -358,7 +351,7 @@ impl Log {
         }
     }
 
-    /// Has the processor fetch the beginning of what is carried out soon.
+    /// Has the processor fetch the beginning of what is destaged soon.
     pub fn prefetch(&self, item: &Item) {
         let Some(data) = item.data() else { return };
         // A hint: that it cannot be read is told when it is.
@@ -367,9 +360,9 @@ impl Log {
 
     /// Where a block lies in the ring.
     fn at(&self, data: Data) -> u64 {
-        let lane = self.shared.lane.borrow();
-        assert!(lane.holds(data.position), "a position is used before its record is trimmed");
-        lane.at(data.position)
+        let ring = self.shared.ring.borrow();
+        assert!(ring.holds(data.position), "a position is used before its record is trimmed");
+        ring.at(data.position)
     }
 
     /// Adds to `out` what destage has to make durable next: whole records in order, `max` blocks of
@@ -384,7 +377,7 @@ impl Log {
     /// When `max` is less than a record may have.
     pub fn next_batch(&self, max: usize, out: &mut Vec<Item>) -> Result<u64> {
         assert!(max >= RECORD_BLOCKS_MAX, "a batch has room for a record");
-        self.shared.lane.borrow_mut().hand_out(max, out, &self.shared.store)
+        self.shared.ring.borrow_mut().hand_out(max, out, &self.shared.store)
     }
 
     /// Waits until [`next_batch`](Self::next_batch) has something. One task at a time.
@@ -404,13 +397,13 @@ impl Log {
     /// Whether nothing is in the log that was not trimmed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.shared.lane.borrow().used() == 0
+        self.shared.ring.borrow().used() == 0
     }
 
     /// Blocks, and stretches of holes and references, that can be looked up.
     #[must_use]
     pub fn indexed(&self) -> usize {
-        self.shared.lane.borrow().indexed()
+        self.shared.ring.borrow().indexed()
     }
 
     /// Appends that wait for room.
@@ -422,7 +415,7 @@ impl Log {
     /// Records destage was not given yet.
     #[must_use]
     pub fn pending(&self) -> u64 {
-        self.shared.lane.borrow().pending()
+        self.shared.ring.borrow().pending()
     }
 
     /// Whether an append waits for room: then destage should not wait for fuller stripes.
@@ -446,7 +439,7 @@ impl Log {
     /// The share of the ring in use, in parts of 1024.
     #[must_use]
     pub fn fill(&self) -> u64 {
-        self.shared.lane.borrow().fill()
+        self.shared.ring.borrow().fill()
     }
 
     #[must_use]
@@ -470,18 +463,25 @@ impl Log {
         self.shared.room.notify();
     }
 
-    /// The sequence after the last record there is to carry. Records that a log had not made durable when it
+    /// The sequence after the last record there is to destage. Records that a log had not made durable when it
     /// failed are none: nobody was told of them.
     #[must_use]
     pub fn head(&self) -> u64 {
-        let lane = self.shared.lane.borrow();
-        if self.has_ended() { lane.settled.sequence } else { lane.head.sequence }
+        let ring = self.shared.ring.borrow();
+        if self.has_ended() { ring.settled.sequence } else { ring.head.sequence }
     }
 
     /// The sequence of the first record that lookups do not find yet.
     #[must_use]
     pub fn settled(&self) -> u64 {
-        self.shared.lane.borrow().settled.sequence
+        self.shared.ring.borrow().settled.sequence
+    }
+
+    /// Whether a device of memory failed, and the labels may call it current: what was stored since cannot be looked up
+    /// before it [is settled](Self::settle).
+    #[must_use]
+    pub fn is_troubled(&self) -> bool {
+        self.shared.store.is_troubled() && !self.has_ended()
     }
 
     /// Whether it failed or was closed: nothing becomes durable in it any more.
@@ -493,7 +493,7 @@ impl Log {
     /// The sequence of the first record that was not trimmed.
     #[must_use]
     pub fn tail(&self) -> u64 {
-        self.shared.lane.borrow().tail.sequence
+        self.shared.ring.borrow().tail.sequence
     }
 
     /// Ends the log: what was appended stays, and waits for the next opening.
@@ -513,15 +513,15 @@ impl Drop for Log {
 
 impl Shared {
     fn status(&self) -> Status {
-        let lane = self.lane.borrow();
+        let ring = self.ring.borrow();
         Status {
             protection: self.store.protection(),
-            bytes: lane.control.ring,
-            used: lane.used(),
-            handed: lane.handed.sequence - 1,
-            pending: lane.pending(),
+            bytes: ring.control.ring_bytes,
+            used: ring.used(),
+            handed: ring.handed.sequence - 1,
+            pending: ring.pending(),
             waiting: self.waiting.get(),
-            indexed: lane.indexed(),
+            indexed: ring.indexed(),
             devices: self.store.devices(),
             failed_devices: self.store.failed(),
         }

@@ -25,26 +25,26 @@ impl Log {
     /// meanwhile is there.
     pub async fn newest(&self, range: Range<Key>, most: usize) -> Newest {
         let (mut keys, mut until, mut at) = (Vec::new(), range.end, 0);
-        let removals = self.shared.lane.borrow().blocks.removals();
+        let removals = self.shared.ring.borrow().blocks.removals();
         loop {
             {
-                let lane = self.shared.lane.borrow();
-                let Some(some) = lane.blocks.in_slots(at..at + SLOTS_A_TURN) else { break };
+                let ring = self.shared.ring.borrow();
+                let Some(some) = ring.blocks.in_slots(at..at + SLOTS_A_TURN) else { break };
                 let wanted = some.filter(|key| (range.start..until).contains(key));
-                keys.extend(wanted.filter(|key| matches!(lane.lookup(*key, 1).0, Found::Data(_))));
+                keys.extend(wanted.filter(|key| matches!(ring.lookup(*key, 1).0, Found::Data(_))));
             }
             at += SLOTS_A_TURN;
             until = keep_first(&mut keys, most).unwrap_or(until);
-            if self.shared.lane.borrow().blocks.len() > 0 {
+            if self.shared.ring.borrow().blocks.len() > 0 {
                 yield_now().await;
             }
         }
         keys.sort_unstable();
         // One that was moved may have been met twice.
         keys.dedup();
-        let lane = self.shared.lane.borrow();
-        let is_whole = lane.blocks.removals() == removals;
-        let stretches = lane.stretches.from(range.start);
+        let ring = self.shared.ring.borrow();
+        let is_whole = ring.blocks.removals() == removals;
+        let stretches = ring.stretches.from(range.start);
         Newest { spans: spans(&keys, stretches, range.start..until), until, is_whole }
     }
 }

@@ -45,13 +45,13 @@ struct Seen {
 }
 
 impl Seen {
-    fn new(record: &Record, at: u64, ring: u64) -> Self {
+    fn new(record: &Record, at: u64, ring_bytes: u64) -> Self {
         Self {
             sequence: record.sequence,
             settled: record.settled,
             epoch: record.epoch,
             at,
-            next: (at + record.kind.bytes()) % ring,
+            next: (at + record.kind.bytes()) % ring_bytes,
             refers: matches!(record.kind, Kind::Refer { .. }),
         }
     }
@@ -67,18 +67,18 @@ impl Seen {
 struct Headers(BTreeMap<u64, Vec<Seen>>);
 
 impl Headers {
-    /// All records of `lane` that any device has the header of.
-    async fn find(store: &Store, ring: u64, lane: u64) -> Result<Self> {
+    /// All records of `ring` that any device has the header of.
+    async fn find(store: &Store, ring_bytes: u64, ring: u64) -> Result<Self> {
         let mut found = Self::default();
         for device in 0..store.devices() {
             let mut at = 0;
-            while at < ring {
-                let len = commit_len(at, ring - at, ring);
+            while at < ring_bytes {
+                let len = commit_len(at, ring_bytes - at, ring_bytes);
                 let bytes = store.read_copy(device, at, len).await?.unwrap_or_default();
                 let lines = (0_u64..).step_by(HEADER).zip(bytes.chunks_exact(HEADER));
                 for (offset, line) in lines.filter(|(_, line)| Record::is_likely(line)) {
-                    if let Some(record) = Record::decode(line).filter(|r| r.lane == lane) {
-                        found.add(Seen::new(&record, at + offset, ring));
+                    if let Some(record) = Record::decode(line).filter(|r| r.ring == ring) {
+                        found.add(Seen::new(&record, at + offset, ring_bytes));
                     }
                 }
                 at += u64_of(len);
@@ -122,22 +122,28 @@ impl Headers {
 }
 
 /// The control block that the records found make likely; none without records.
-fn control_of(headers: &Headers, anew: &Anew, ring: u64, lane: u64) -> Option<Control> {
+fn control_of(headers: &Headers, rebuilt: &Rebuilt, ring_bytes: u64, ring: u64) -> Option<Control> {
     let chain = headers.chain();
     let after = chain.iter().rposition(|seen| seen.refers).map_or(0, |n| n + 1);
     let (trimmed, position) = match chain.get(after) {
         Some(first) => (first.sequence - 1, first.at),
         None => chain.last().map(|last| (last.sequence, last.next))?,
     };
-    let epoch = headers.all().map(|seen| seen.epoch).max().unwrap_or(1);
-    let (generation, durable_stripe) = (generation_of(anew.epoch), anew.durable_stripe);
-    let settled = trimmed;
-    Some(Control { lane, generation, epoch, ring, position, trimmed, durable_stripe, settled })
+    let new = Control::of_empty(ring, ring_bytes);
+    Some(Control {
+        generation: generation_of(rebuilt.epoch),
+        durable_stripe: rebuilt.durable_stripe,
+        epoch: headers.all().map(|seen| seen.epoch).max().unwrap_or(new.epoch),
+        position,
+        trimmed,
+        settled: trimmed,
+        ..new
+    })
 }
 
 /// What those who have a control block made anew know.
 #[derive(Clone, Copy, Debug)]
-pub struct Anew {
+pub struct Rebuilt {
     /// The stripes of the shard that are whole and durable: those up to this one.
     pub durable_stripe: u64,
     /// That of the pool's labels, higher than when the log was last opened or made anew.
@@ -146,8 +152,13 @@ pub struct Anew {
 
 /// What is said of a log without a control block; `Missing`, as its reader found it, where it has no
 /// record either: that may be any device.
-pub(super) async fn without_control(store: &Store, ring: u64, lane: u64, wrong: Error) -> Error {
-    match Headers::find(store, ring, lane).await {
+pub(super) async fn without_control(
+    store: &Store,
+    ring_bytes: u64,
+    ring: u64,
+    wrong: Error,
+) -> Error {
+    match Headers::find(store, ring_bytes, ring).await {
         Ok(found) if !found.0.is_empty() => {
             let context = "the control block of the commit log is damaged on every device: nothing \
                            tells which of its records are needed still, so what was acknowledged \
@@ -165,38 +176,43 @@ impl Log {
     ///
     /// # Errors
     /// As [`create`](Self::create).
-    pub async fn replace(site: impl Into<Site>, bytes: u64, lane: u64, anew: Anew) -> Result<Self> {
-        let (generation, durable_stripe) = (generation_of(anew.epoch), anew.durable_stripe);
-        let ring = ring_of(bytes)?;
-        let (epoch, position, trimmed, settled) = (1, 0, 0, 0);
-        let new =
-            Control { lane, generation, epoch, ring, position, trimmed, durable_stripe, settled };
+    pub async fn replace(
+        site: impl Into<Site>,
+        bytes: u64,
+        ring: u64,
+        rebuilt: Rebuilt,
+    ) -> Result<Self> {
+        let new = Control {
+            generation: generation_of(rebuilt.epoch),
+            durable_stripe: rebuilt.durable_stripe,
+            ..Control::of_empty(ring, ring_of(bytes)?)
+        };
         Self::create_as(site.into(), bytes, new).await
     }
 }
 
-/// Whether a log has records of this lane, and no control block on any device.
-pub(super) async fn lacks_control(store: &Store, ring: u64, lane: u64) -> Result<bool> {
+/// Whether a log has records of this ring, and no control block on any device.
+pub(super) async fn lacks_control(store: &Store, ring_bytes: u64, ring: u64) -> Result<bool> {
     if !store.read_controls().await.0.is_empty() {
         return Ok(false);
     }
-    Ok(!Headers::find(store, ring, lane).await?.0.is_empty())
+    Ok(!Headers::find(store, ring_bytes, ring).await?.0.is_empty())
 }
 
 /// A control block by the records there are, to be written once the log is opened. References, and records
 /// before the last of them, do not count any more: the blocks of those that were needed are as they were before.
-pub(super) async fn control_anew(
+pub(super) async fn control_rebuilt(
     store: &Store,
+    ring_bytes: u64,
     ring: u64,
-    lane: u64,
-    anew: Anew,
+    rebuilt: Rebuilt,
 ) -> Result<Control> {
-    let headers = Headers::find(store, ring, lane).await?;
+    let headers = Headers::find(store, ring_bytes, ring).await?;
     let missing = || Error::new(ErrorKind::Missing, "there is no commit log");
-    control_of(&headers, &anew, ring, lane).ok_or_else(missing)
+    control_of(&headers, &rebuilt, ring_bytes, ring).ok_or_else(missing)
 }
 
-/// Whether there are records of this lane.
-pub(super) async fn has_records(store: &Store, ring: u64, lane: u64) -> Result<bool> {
-    Ok(!Headers::find(store, ring, lane).await?.0.is_empty())
+/// Whether there are records of this ring.
+pub(super) async fn has_records(store: &Store, ring_bytes: u64, ring: u64) -> Result<bool> {
+    Ok(!Headers::find(store, ring_bytes, ring).await?.0.is_empty())
 }

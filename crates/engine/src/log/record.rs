@@ -24,7 +24,7 @@ pub(super) struct Header {
     /// CRC-32C of the 56 bytes after it.
     crc: U32,
     /// The log's own number, drawn at random when it was created.
-    lane: U64,
+    ring: U64,
     sequence: U64,
     /// Every record up to this sequence was durable when this one was stored.
     settled: U64,
@@ -45,7 +45,7 @@ pub(super) struct Header {
 /// Bytes of a header.
 pub(super) const HEADER: usize = 64;
 const _: () = assert!(size_of::<Header>() == HEADER);
-const _: () = assert!(std::mem::offset_of!(Header, lane) == 8);
+const _: () = assert!(std::mem::offset_of!(Header, ring) == 8);
 const _: () = assert!(std::mem::offset_of!(Header, epoch) == 32);
 const _: () = assert!(std::mem::offset_of!(Header, data_crc) == 56);
 
@@ -81,7 +81,7 @@ pub(super) enum Kind {
 /// A header understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Record {
-    pub lane: u64,
+    pub ring: u64,
     pub sequence: u64,
     pub settled: u64,
     pub epoch: u32,
@@ -200,7 +200,7 @@ impl Record {
         let mut header = Header {
             magic: MAGIC.into(),
             crc: 0.into(),
-            lane: self.lane.into(),
+            ring: self.ring.into(),
             sequence: self.sequence.into(),
             settled: self.settled.into(),
             epoch: self.epoch.into(),
@@ -249,7 +249,7 @@ impl Record {
             _ => return None,
         };
         Some(Self {
-            lane: header.lane.get(),
+            ring: header.ring.get(),
             sequence: header.sequence.get(),
             settled: header.settled.get(),
             epoch: header.epoch.get(),

@@ -4,11 +4,11 @@
 use super::control::Control;
 use super::device::{Store, commit_len};
 use super::expected::expected;
-use super::lane::Lane;
 use super::limits::PAGE;
 use super::loss::Losses;
-use super::rebuild::Anew;
+use super::rebuild::Rebuilt;
 use super::record::{HEADER, Record};
+use super::ring::Ring;
 use super::{Found, Opened};
 use crate::address::Key;
 use crate::canary::{self, Step};
@@ -16,14 +16,14 @@ use crate::error::{Error, Kind, Result};
 use stdx::num::{u64_of, usize64};
 
 /// The newest control block, if it is this log's.
-async fn newest_control(store: &Store, ring: u64, lane: u64) -> Result<Control> {
+async fn newest_control(store: &Store, ring_bytes: u64, ring: u64) -> Result<Control> {
     let (found, wrong) = store.read_controls().await;
     if found.is_empty() {
         let missing = || Error::new(Kind::Missing, "there is no commit log");
         let wrong = wrong.unwrap_or_else(missing);
-        return Err(super::rebuild::without_control(store, ring, lane, wrong).await);
+        return Err(super::rebuild::without_control(store, ring_bytes, ring, wrong).await);
     }
-    let (own, others): (Vec<&Control>, Vec<_>) = found.iter().partition(|c| c.lane == lane);
+    let (own, others): (Vec<&Control>, Vec<_>) = found.iter().partition(|c| c.ring == ring);
     // Beside this log's, another one in the zone of a drive is what was to be written over when this one was made,
     // and the drive forgot that. Memory has no label to say whose it is.
     let is_leftover = !store.is_memory() && !own.is_empty();
@@ -34,24 +34,25 @@ async fn newest_control(store: &Store, ring: u64, lane: u64) -> Result<Control> 
         ));
     }
     let newest = own[0];
-    if newest.ring != ring {
-        let context = format!("the commit log's ring has {} bytes, not {ring}", newest.ring);
+    if newest.ring_bytes != ring_bytes {
+        let context =
+            format!("the commit log's ring has {} bytes, not {ring_bytes}", newest.ring_bytes);
         return Err(Error::new(Kind::Invalid, context));
     }
     Ok(*newest)
 }
 
-/// The record at the lane's head, if the image has its header.
-fn find_header(lane: &Lane, epoch: u32, store: &Store) -> Result<Option<Record>> {
-    let expected = expected(lane, epoch);
-    let header = store.with(lane.at(lane.head.position), HEADER, Record::decode)?;
+/// The record at the ring's head, if the image has its header.
+fn find_header(ring: &Ring, epoch: u32, store: &Store) -> Result<Option<Record>> {
+    let expected = expected(ring, epoch);
+    let header = store.with(ring.at(ring.head.position), HEADER, Record::decode)?;
     Ok(header.filter(|r| expected.matches(r)))
 }
 
-/// The record at the lane's head, if the image has it whole.
-fn find(lane: &Lane, epoch: u32, store: &Store) -> Result<Option<Record>> {
-    let at = lane.at(lane.head.position);
-    let Some(record) = find_header(lane, epoch, store)? else { return Ok(None) };
+/// The record at the ring's head, if the image has it whole.
+fn find(ring: &Ring, epoch: u32, store: &Store) -> Result<Option<Record>> {
+    let at = ring.at(ring.head.position);
+    let Some(record) = find_header(ring, epoch, store)? else { return Ok(None) };
     // All of it at once: a header on one device and what follows it on another are no record.
     let is_it = |bytes: &[u8]| {
         let (header, body) = bytes.split_at(HEADER);
@@ -61,11 +62,11 @@ fn find(lane: &Lane, epoch: u32, store: &Store) -> Result<Option<Record>> {
     Ok(whole.then_some(record))
 }
 
-/// Looks for the record at the lane's head on every device, and copies it into the image from the
+/// Looks for the record at the ring's head on every device, and copies it into the image from the
 /// first that has it whole. False when none has.
-async fn fetch(lane: &Lane, epoch: u32, store: &Store) -> Result<bool> {
-    let expected = expected(lane, epoch);
-    let at = lane.at(lane.head.position);
+async fn fetch(ring: &Ring, epoch: u32, store: &Store) -> Result<bool> {
+    let expected = expected(ring, epoch);
+    let at = ring.at(ring.head.position);
     for n in 0..store.devices() {
         let Some(header) = store.read_copy(n, at, HEADER).await? else { continue };
         let Some(record) = Record::decode(&header).filter(|r| expected.matches(r)) else {
@@ -77,7 +78,7 @@ async fn fetch(lane: &Lane, epoch: u32, store: &Store) -> Result<bool> {
             store.amend(at, &bytes)?;
             // What follows is likely to be better there too: a drive that was away for a while has
             // nothing of it.
-            let ahead = commit_len(at, expected.free, lane.control.ring);
+            let ahead = commit_len(at, expected.free, ring.control.ring_bytes);
             store.load_from(n, at, ahead).await?;
             return Ok(true);
         }
@@ -87,23 +88,23 @@ async fn fetch(lane: &Lane, epoch: u32, store: &Store) -> Result<bool> {
 
 /// Makes every device hold what was found, and begins an epoch, so that what is left of a torn tail
 /// never fits after the records to come.
-async fn begin_epoch(lane: &mut Lane, settled: u64, store: &Store) -> Result<()> {
-    let control = lane.control.after_open();
+async fn begin_epoch(ring: &mut Ring, settled: u64, store: &Store) -> Result<()> {
+    let control = ring.control.after_open();
     store.write_control(&control).await?;
-    lane.control = control;
+    ring.control = control;
     store.apply()?;
     // What was in flight may be on one device only, or not be durable yet. Nobody has seen it so
     // far; from now on everybody may.
-    let unsettled = lane.mark_after(settled.max(control.trimmed), store)?.position;
+    let unsettled = ring.mark_after(settled.max(control.trimmed), store)?.position;
     if !store.is_memory() {
-        lane.pad_page(store)?;
+        ring.pad_page(store)?;
     }
     let step = if store.is_memory() { PAGE } else { u64::MAX };
-    let mut position = lane.tail.position / PAGE * PAGE;
-    while position < lane.head.position {
-        let at = lane.at(position);
-        let rest = (lane.head.position - position).min(step);
-        let len = commit_len(at, rest, control.ring);
+    let mut position = ring.tail.position / PAGE * PAGE;
+    while position < ring.head.position {
+        let at = ring.at(position);
+        let rest = (ring.head.position - position).min(step);
+        let len = commit_len(at, rest, control.ring_bytes);
         position += u64_of(len);
         if position > unsettled || !store.is_everywhere(at, len).await? {
             store.rewrite(at, len).await?;
@@ -112,16 +113,16 @@ async fn begin_epoch(lane: &mut Lane, settled: u64, store: &Store) -> Result<()>
     if !canary::skips(Step::RecoverFence) {
         store.fence();
     }
-    lane.settled = lane.head;
-    let control = lane.control.after_settling(lane.head.sequence - 1);
+    ring.settled = ring.head;
+    let control = ring.control.after_settling(ring.head.sequence - 1);
     store.write_control(&control).await?;
-    lane.control = control;
+    ring.control = control;
     Ok(())
 }
 
 /// How many of these blocks are what the log has: nothing newer came over them.
-fn current(lane: &Lane, blocks: &[(Key, u64)]) -> u64 {
-    let is_current = |(key, position): &&(Key, u64)| match lane.lookup(*key, 1).0 {
+fn current(ring: &Ring, blocks: &[(Key, u64)]) -> u64 {
+    let is_current = |(key, position): &&(Key, u64)| match ring.lookup(*key, 1).0 {
         Found::Data(data) => data.position == *position,
         Found::Lost => true,
         Found::Hole | Found::Refers { .. } | Found::Nothing => false,
@@ -131,17 +132,17 @@ fn current(lane: &Lane, blocks: &[(Key, u64)]) -> u64 {
 
 /// What a log holds, as it was found; nothing is changed so far.
 pub(super) struct Recovered {
-    lane: Lane,
+    ring: Ring,
     /// The last record known as durable.
     settled: u64,
     pub opened: Opened,
 }
 
 impl Recovered {
-    /// The lane, ready for appends of a new epoch, once every device holds what was found.
-    pub async fn begin(mut self, store: &Store) -> Result<Lane> {
-        begin_epoch(&mut self.lane, self.settled, store).await?;
-        Ok(self.lane)
+    /// The ring, ready for appends of a new epoch, once every device holds what was found.
+    pub async fn begin(mut self, store: &Store) -> Result<Ring> {
+        begin_epoch(&mut self.ring, self.settled, store).await?;
+        Ok(self.ring)
     }
 }
 
@@ -149,14 +150,14 @@ impl Recovered {
 /// was read of it, and nobody was told of, is on no other perhaps.
 pub(super) async fn recover_surely(
     store: &Store,
+    ring_bytes: u64,
     ring: u64,
-    lane: u64,
     accept_loss: bool,
-    anew: Option<Anew>,
+    rebuilt: Option<Rebuilt>,
 ) -> Result<Recovered> {
     loop {
         let before = store.failed();
-        let recovered = recover(store, ring, lane, accept_loss, anew).await?;
+        let recovered = recover(store, ring_bytes, ring, accept_loss, rebuilt).await?;
         // What only a device had that is lost by now may not be found any more, which is no failure.
         let kept = keep_unsettled(&recovered, store);
         if store.failed() == before {
@@ -172,12 +173,12 @@ fn keep_unsettled(recovered: &Recovered, store: &Store) -> Result<()> {
     if !store.is_memory() {
         return Ok(());
     }
-    let lane = &recovered.lane;
-    let settled = recovered.settled.max(lane.control.trimmed);
-    let mut position = lane.mark_after(settled, store)?.position;
-    while position < lane.head.position {
-        let at = lane.at(position);
-        let len = commit_len(at, lane.head.position - position, lane.control.ring);
+    let ring = &recovered.ring;
+    let settled = recovered.settled.max(ring.control.trimmed);
+    let mut position = ring.mark_after(settled, store)?.position;
+    while position < ring.head.position {
+        let at = ring.at(position);
+        let len = commit_len(at, ring.head.position - position, ring.control.ring_bytes);
         let bytes = store.with(at, len, <[u8]>::to_vec)?;
         store.amend(at, &bytes)?;
         position += u64_of(len);
@@ -186,50 +187,50 @@ fn keep_unsettled(recovered: &Recovered, store: &Store) -> Result<()> {
 }
 
 /// Finds everything the log holds. What was acknowledged and is damaged is known as lost; with
-/// `accept_loss` also where nothing tells what it was. `anew` is what those know who open a log that lost its
+/// `accept_loss` also where nothing tells what it was. `rebuilt` is what those know who open a log that lost its
 /// control block.
 async fn recover(
     store: &Store,
+    ring_bytes: u64,
     ring: u64,
-    lane: u64,
     accept_loss: bool,
-    anew: Option<Anew>,
+    rebuilt: Option<Rebuilt>,
 ) -> Result<Recovered> {
-    let control = match anew {
-        Some(anew) => super::rebuild::control_anew(store, ring, lane, anew).await?,
-        None => newest_control(store, ring, lane).await?,
+    let control = match rebuilt {
+        Some(rebuilt) => super::rebuild::control_rebuilt(store, ring_bytes, ring, rebuilt).await?,
+        None => newest_control(store, ring_bytes, ring).await?,
     };
-    store.load(ring).await?;
-    let mut lane = Lane::new(control);
+    store.load(ring_bytes).await?;
+    let mut ring = Ring::new(control);
     let (mut epoch, mut settled, mut repaired) = (0, control.trimmed, 0);
     let mut losses = Losses::default();
     loop {
-        let mut record = find(&lane, epoch, store)?;
-        if record.is_none() && fetch(&lane, epoch, store).await? {
+        let mut record = find(&ring, epoch, store)?;
+        if record.is_none() && fetch(&ring, epoch, store).await? {
             repaired += 1;
-            record = find(&lane, epoch, store)?;
+            record = find(&ring, epoch, store)?;
             if record.is_none() {
                 let context = "the commit log's memory does not keep what is stored in it";
                 return Err(Error::new(Kind::Failed, context));
             }
         }
         // One that nobody was told of was being written when power failed.
-        if record.is_none() && losses.prove(&lane, store, repaired > 0).await? {
-            losses.take(&lane, epoch, store, accept_loss).await?;
-            record = find_header(&lane, epoch, store)?;
+        if record.is_none() && losses.prove(&ring, store, repaired > 0).await? {
+            losses.take(&ring, epoch, store, accept_loss).await?;
+            record = find_header(&ring, epoch, store)?;
         }
         let Some(record) = record else { break };
         (epoch, settled) = (record.epoch, record.settled);
-        lane.recover(&record, store)?;
+        ring.recover(&record, store)?;
     }
     let opened = Opened {
         durable_stripe: control.durable_stripe,
         trimmed: control.trimmed,
-        records: lane.head.sequence - lane.tail.sequence,
-        bytes: lane.used(),
+        records: ring.head.sequence - ring.tail.sequence,
+        bytes: ring.used(),
         repaired,
-        lost_blocks: current(&lane, &losses.blocks),
+        lost_blocks: current(&ring, &losses.blocks),
         lost_through: losses.through,
     };
-    Ok(Recovered { lane, settled, opened })
+    Ok(Recovered { ring, settled, opened })
 }

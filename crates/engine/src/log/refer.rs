@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::{Log, Shared};
-use crate::address::{BLOCK_GRAINS, Location, Name};
+use crate::address::{BLOCK_GRAINS, Location, SharedBlockId};
 
 /// Blocks that are referred to, by name.
 #[derive(Debug, Default)]
 pub(super) struct Referred {
     /// How often.
-    counts: BTreeMap<Name, u32>,
+    counts: BTreeMap<SharedBlockId, u32>,
     in_records: usize,
 }
 
@@ -20,14 +20,14 @@ impl Referred {
     }
 
     fn add(&mut self, at: Location) {
-        *self.counts.entry(Name::of(at)).or_insert(0) += 1;
+        *self.counts.entry(SharedBlockId::of(at)).or_insert(0) += 1;
     }
 
     fn drop(&mut self, at: Location) {
-        if let Some(count) = self.counts.get_mut(&Name::of(at)) {
+        if let Some(count) = self.counts.get_mut(&SharedBlockId::of(at)) {
             *count -= 1;
             if *count == 0 {
-                self.counts.remove(&Name::of(at));
+                self.counts.remove(&SharedBlockId::of(at));
             }
         }
     }
@@ -55,8 +55,8 @@ pub struct Holding<'a> {
 
 impl Drop for Holding<'_> {
     fn drop(&mut self) {
-        let mut lane = self.shared.lane.borrow_mut();
-        self.places.iter().for_each(|at| lane.referred.drop(*at));
+        let mut ring = self.shared.ring.borrow_mut();
+        self.places.iter().for_each(|at| ring.referred.drop(*at));
     }
 }
 
@@ -64,23 +64,23 @@ impl Log {
     /// Has blocks count as referred to, until a record does that.
     #[must_use]
     pub fn hold(&self, places: Vec<Location>) -> Holding<'_> {
-        let mut lane = self.shared.lane.borrow_mut();
-        places.iter().for_each(|at| lane.referred.add(*at));
+        let mut ring = self.shared.ring.borrow_mut();
+        places.iter().for_each(|at| ring.referred.add(*at));
         Holding { shared: &self.shared, places }
     }
 
     /// The blocks of `count` from `first` on that records refer to, or are about to.
     #[must_use]
-    pub fn referred(&self, first: Name, count: u32) -> Vec<Name> {
-        let lane = self.shared.lane.borrow();
-        let bits = |name: Name| name.birth().to_bits();
+    pub fn referred(&self, first: SharedBlockId, count: u32) -> Vec<SharedBlockId> {
+        let ring = self.shared.ring.borrow();
+        let bits = |name: SharedBlockId| name.origin().to_bits();
         let end = bits(first) + u64::from(count) * u64::from(BLOCK_GRAINS);
-        let from_first = lane.referred.counts.range(first..);
+        let from_first = ring.referred.counts.range(first..);
         from_first.map(|(name, _)| *name).take_while(|name| bits(*name) < end).collect()
     }
 
     /// All blocks that records refer to, or are about to.
-    pub fn each_referred(&self, see: impl FnMut(Name)) {
-        self.shared.lane.borrow().referred.counts.keys().copied().for_each(see);
+    pub fn each_referred(&self, see: impl FnMut(SharedBlockId)) {
+        self.shared.ring.borrow().referred.counts.keys().copied().for_each(see);
     }
 }

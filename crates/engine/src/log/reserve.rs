@@ -1,8 +1,8 @@
 //! A range of the ring on its way to be a record: reserved, filled, committed.
 
 use super::device::Store;
-use super::lane::{Lane, Mark};
 use super::record::{HEADER, Kind, list_bytes};
+use super::ring::{Mark, Ring};
 use super::{Shared, Turn};
 use crate::address::BLOCK;
 use crate::canary::{self, Canary};
@@ -32,7 +32,7 @@ impl<'a> Reserved<'a> {
     /// Whoever calls holds the gate, and has seen that there is room.
     #[inline]
     pub(super) fn new(shared: &'a Shared, kind: Kind, turn: Turn<'a>) -> Self {
-        let range = shared.lane.borrow_mut().reserve(kind, &shared.store);
+        let range = shared.ring.borrow_mut().reserve(kind, &shared.store);
         Self { shared, range, _turn: turn }
     }
 
@@ -52,7 +52,7 @@ impl<'a> Reserved<'a> {
     #[inline]
     pub fn fill(&mut self, piece: &[u8]) -> Result<()> {
         let filled =
-            self.shared.lane.borrow_mut().fill_contents(&mut self.range, piece, &self.shared.store);
+            self.shared.ring.borrow_mut().fill_contents(&mut self.range, piece, &self.shared.store);
         filled.inspect_err(|_| self.shared.end(ErrorKind::Failed))
     }
 
@@ -74,7 +74,7 @@ impl<'a> Reserved<'a> {
     pub(super) fn commit_with(self, body: &[u8]) -> Result<Stored> {
         let shared = self.shared;
         shared.check_takes(self.range.kind())?;
-        let committed = shared.lane.borrow_mut().commit(&self.range, body, &shared.store);
+        let committed = shared.ring.borrow_mut().commit(&self.range, body, &shared.store);
         let mark = committed.inspect_err(|_| shared.end(ErrorKind::Failed))?;
         let is_memory = shared.store.is_memory();
         if is_memory {
@@ -86,7 +86,7 @@ impl<'a> Reserved<'a> {
 
 impl Drop for Reserved<'_> {
     fn drop(&mut self) {
-        self.shared.lane.borrow_mut().release();
+        self.shared.ring.borrow_mut().release();
         // Commits to drives stop where a range is reserved.
         self.shared.commits.look();
     }
@@ -120,7 +120,7 @@ impl Range {
     }
 }
 
-impl Lane {
+impl Ring {
     /// Reserves a range for a record, for which there is room.
     fn reserve(&mut self, kind: Kind, store: &Store) -> Range {
         assert!(!self.reserved, "one range is reserved at a time");
@@ -176,7 +176,7 @@ impl Lane {
     }
 
     /// Makes a record of what was reserved and filled; `body` is what follows the header of references. On memory it
-    /// is durable when this returns.
+    /// is durable when this returns, and can be looked up unless a device failed that the labels call current.
     fn commit(&mut self, range: &Range, body: &[u8], store: &Store) -> Result<Mark> {
         let kind = range.kind;
         assert!(self.reserved && range.left() == 0, "what is committed was reserved, and filled");
@@ -197,10 +197,18 @@ impl Lane {
             if !canary::has(Canary::SkipsFence) {
                 store.fence();
             }
-            self.publish(mark, kind);
-            self.settled = self.head;
-        } else if kind.is_stretch() {
+            if self.settled == range.head && !store.is_troubled() {
+                self.publish(mark, kind);
+                self.settled = self.head;
+                return Ok(mark);
+            }
+        }
+        if kind.is_stretch() {
             self.stretches_pending += 1;
+        }
+        // Nobody may see what only devices have that may be left out, while the labels call others current.
+        if store.is_memory() && !store.is_troubled() {
+            self.settle(self.head.position, store)?;
         }
         Ok(mark)
     }

@@ -4,7 +4,7 @@ mod model;
 mod reserve;
 
 use super::*;
-use crate::address::{Encoding, Location, Method, Name, SegmentId, Stored, View};
+use crate::address::{Encoding, Location, Method, SegmentId, SharedBlockId, Stored, View};
 use media::memory::RegionOptions;
 use media::{Drive, Pmem, SimulatedPmem};
 use reactor::{Config, run, spawn};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use stdx::num::{low32, u64_of, usize64};
 
 const BYTES: u64 = LOG_BYTES_MIN;
-const LANE: u64 = 0x1122_3344_5566_7788;
+const RING: u64 = 0x1122_3344_5566_7788;
 
 pub(super) fn key(view: u32, block: u64) -> Key {
     Key::new(View::new(view), block)
@@ -47,8 +47,8 @@ fn on_each<F: Future<Output = ()> + 'static>(story: impl Fn(Device) -> F) {
 }
 
 /// Opens a log that may have losses.
-async fn open_accepting(device: Device, anew: Option<Anew>) -> Result<(Log, Opened)> {
-    let looked = Log::look(device, BYTES, LANE, true, anew).await?;
+async fn open_accepting(device: Device, rebuilt: Option<Rebuilt>) -> Result<(Log, Opened)> {
+    let looked = Log::look(device, BYTES, RING, true, rebuilt).await?;
     let opened = looked.opened();
     Ok((looked.begin().await?, opened))
 }
@@ -71,7 +71,7 @@ fn tag(log: &Log, key: Key) -> Option<u64> {
 #[test]
 fn what_was_appended_is_found_until_it_is_trimmed() {
     on_each(|device| async {
-        let log = Log::create(device, BYTES, LANE).await.unwrap();
+        let log = Log::create(device, BYTES, RING).await.unwrap();
         assert_eq!(write(&log, key(1, 10), 0..1).await, 1);
         write(&log, key(1, 11), 5..9).await;
         write(&log, key(1, 12), 20..21).await;
@@ -99,7 +99,7 @@ fn what_was_appended_is_found_until_it_is_trimmed() {
 fn the_older_of_two_records_is_not_found_while_the_newer_is_forgotten() {
     // Memory has room for so many records.
     run(Config::default(), async {
-        let log = Rc::new(Log::create(simulated(), BYTES, LANE).await.unwrap());
+        let log = Rc::new(Log::create(simulated(), BYTES, RING).await.unwrap());
         let hole = |key| log.append(Append::Hole { key, count: 1 });
         hole(key(1, 1)).await.unwrap();
         write(&log, key(1, 1), 7..8).await;
@@ -140,7 +140,7 @@ fn the_older_of_two_records_is_not_found_while_the_newer_is_forgotten() {
 #[test]
 fn blocks_that_lie_one_behind_another_are_carried_out_together() {
     on_each(|device| async {
-        let log = Log::create(device, BYTES, LANE).await.unwrap();
+        let log = Log::create(device, BYTES, RING).await.unwrap();
         write(&log, key(1, 10), 0..6).await;
         write(&log, key(1, 16), 6..7).await;
         write(&log, key(1, 13), 20..21).await;
@@ -152,7 +152,7 @@ fn blocks_that_lie_one_behind_another_are_carried_out_together() {
         while let [first, ..] = rest {
             let (run, behind) = rest.split_at(log.run_of(rest));
             if first.data().is_some() {
-                runs.push((first.key.block, log.carry_out(run, <[u8]>::to_vec).unwrap()));
+                runs.push((first.key.block, log.with_run(run, <[u8]>::to_vec).unwrap()));
             }
             rest = behind;
         }
@@ -169,7 +169,7 @@ fn blocks_that_lie_one_behind_another_are_carried_out_together() {
 #[test]
 fn a_reopened_log_has_what_was_not_trimmed() {
     on_each(|device| async move {
-        let log = Log::create(device.clone(), BYTES, LANE).await.unwrap();
+        let log = Log::create(device.clone(), BYTES, RING).await.unwrap();
         write(&log, key(1, 0), 0..9).await;
         let mut items = Vec::new();
         let through = log.next_batch(256, &mut items).unwrap();
@@ -178,7 +178,7 @@ fn a_reopened_log_has_what_was_not_trimmed() {
         log.append(Append::Hole { key: key(2, 0), count: 1 << 30 }).await.unwrap();
         log.close().await;
         for _ in 0..3 {
-            let (log, opened) = Log::open(device.clone(), BYTES, LANE).await.unwrap();
+            let (log, opened) = Log::open(device.clone(), BYTES, RING).await.unwrap();
             assert_eq!((opened.durable_stripe, opened.repaired), (3, 0));
             assert_eq!(tag(&log, key(1, 4)), Some(100));
             assert_eq!(log.lookup(key(1, 0), 4), (Found::Nothing, 4));
@@ -194,7 +194,7 @@ fn a_reopened_log_has_what_was_not_trimmed() {
 #[test]
 fn a_full_log_takes_more_once_it_was_trimmed_in_the_order_of_arrival() {
     on_each(|device| async {
-        let log = Rc::new(Log::create(device, BYTES, LANE).await.unwrap());
+        let log = Rc::new(Log::create(device, BYTES, RING).await.unwrap());
         let writers: Vec<_> = (0..16u64)
             .map(|n| {
                 let log = Rc::clone(&log);
@@ -221,20 +221,32 @@ fn a_full_log_takes_more_once_it_was_trimmed_in_the_order_of_arrival() {
 #[test]
 fn there_must_be_a_log_of_this_length() {
     on_each(|device| async move {
-        let missing = Log::open(device.clone(), BYTES, LANE).await.err().unwrap();
+        let missing = Log::open(device.clone(), BYTES, RING).await.err().unwrap();
         assert_eq!(missing.kind, Kind::Missing);
-        let short = Log::create(device.clone(), PAGE, LANE).await.err().unwrap();
+        let short = Log::create(device.clone(), PAGE, RING).await.err().unwrap();
         assert_eq!(short.kind, Kind::Invalid);
-        Log::create(device.clone(), BYTES, LANE).await.unwrap();
-        let longer = Log::open(device, 2 * BYTES, LANE).await.err().unwrap();
+        Log::create(device.clone(), BYTES, RING).await.unwrap();
+        let longer = Log::open(device, 2 * BYTES, RING).await.err().unwrap();
         assert_eq!(longer.kind, Kind::Invalid);
     });
 }
 
 #[test]
+fn who_opens_a_log_of_another_length_is_told_of_both() {
+    run(Config::default(), async {
+        let device = drives();
+        Log::create(device.clone(), BYTES, RING).await.unwrap();
+        let other = Log::open(device, BYTES + PAGE, RING).await.err().unwrap();
+        let lengths = [BYTES, BYTES + PAGE].map(|bytes| (bytes - CONTROL_BYTES).to_string());
+        assert!(lengths.iter().all(|bytes| other.context.contains(bytes)), "{other}");
+    })
+    .unwrap();
+}
+
+#[test]
 fn pieces_may_be_cut_anywhere() {
     on_each(|device| async {
-        let log = Log::create(device, BYTES, LANE).await.unwrap();
+        let log = Log::create(device, BYTES, RING).await.unwrap();
         let data: Vec<u8> = (0..4).flat_map(block).collect();
         let pieces = [&data[..1], &data[1..5000], &[], &data[5000..12288], &data[12288..]];
         log.append(Append::Write { key: key(1, 0), data: &pieces }).await.unwrap();
@@ -250,7 +262,7 @@ fn pieces_may_be_cut_anywhere() {
 #[test]
 fn many_laps_find_every_newest_block() {
     on_each(|device| async {
-        let log = Log::create(device, BYTES, LANE).await.unwrap();
+        let log = Log::create(device, BYTES, RING).await.unwrap();
         let mut newest = std::collections::BTreeMap::new();
         let mut prng = stdx::Prng::new(9);
         for n in 0..3000 {
@@ -278,25 +290,25 @@ fn a_zone_that_forgot_the_new_log_does_not_hide_the_other() {
     run(Config::default(), async {
         let both = drives();
         let Device::Drives(zones) = &both else { panic!("drives") };
-        let old = Log::create(both.clone(), BYTES, LANE + 1).await.unwrap();
+        let old = Log::create(both.clone(), BYTES, RING + 1).await.unwrap();
         for tag in 0..9 {
             write(&old, key(1, tag), tag..tag + 1).await;
         }
         drop(old);
         // As many times as it takes for the old one's generation to be the higher.
         for _ in 0..9 {
-            drop(Log::open(both.clone(), BYTES, LANE + 1).await.unwrap());
+            drop(Log::open(both.clone(), BYTES, RING + 1).await.unwrap());
         }
-        let new = Log::create(Device::Drives(zones[1..].to_vec()), BYTES, LANE).await.unwrap();
+        let new = Log::create(Device::Drives(zones[1..].to_vec()), BYTES, RING).await.unwrap();
         write(&new, key(1, 3), 30..31).await;
         drop(new);
-        let (log, opened) = Log::open(both.clone(), BYTES, LANE).await.unwrap();
+        let (log, opened) = Log::open(both.clone(), BYTES, RING).await.unwrap();
         assert_eq!((tag(&log, key(1, 3)), opened.lost_blocks), (Some(30), 0));
         assert_eq!(log.lookup(key(1, 4), 1), (Found::Nothing, 1));
         drop(log);
         // It is on both from then on.
         let first = Device::Drives(zones[..1].to_vec());
-        let (log, _) = Log::open(first, BYTES, LANE).await.unwrap();
+        let (log, _) = Log::open(first, BYTES, RING).await.unwrap();
         assert_eq!(tag(&log, key(1, 3)), Some(30));
     })
     .unwrap();
@@ -312,7 +324,7 @@ fn a_zone_that_fails_leaves_the_log_to_the_other() {
     // Creating takes two writes of each; then the second drive, and later the first, are gone.
     let device = Device::Drives(vec![zone(Some(20)), zone(Some(10))]);
     run(Config::default(), async move {
-        let log = Log::create(device, BYTES, LANE).await.unwrap();
+        let log = Log::create(device, BYTES, RING).await.unwrap();
         for n in 0..15 {
             write(&log, key(1, n), n..n + 1).await;
         }
@@ -341,12 +353,12 @@ async fn open_damaged(n: u64) -> Result<Opened> {
     let memory = Arc::new(SimulatedPmem::new(BYTES));
     let area = Area { pmem: Arc::new(Pmem::Simulated(Arc::clone(&memory))), offset: 0 };
     let device = Device::Memory(vec![area]);
-    let log = Log::create(device.clone(), BYTES, LANE).await?;
+    let log = Log::create(device.clone(), BYTES, RING).await?;
     for n in 0..10 {
         write(&log, key(1, n), n..n + 1).await;
     }
     memory.rot(CONTROL_BYTES + n * u64_of(64 + BLOCK) + 1000);
-    Ok(Log::open(device, BYTES, LANE).await?.1)
+    Ok(Log::open(device, BYTES, RING).await?.1)
 }
 
 #[test]
@@ -368,24 +380,24 @@ fn damage_of_the_last_record_is_known_once_the_log_was_opened() {
         let memory = Arc::new(SimulatedPmem::new(BYTES));
         let area = Area { pmem: Arc::new(Pmem::Simulated(Arc::clone(&memory))), offset: 0 };
         let device = Device::Memory(vec![area]);
-        let log = Log::create(device.clone(), BYTES, LANE).await.unwrap();
+        let log = Log::create(device.clone(), BYTES, RING).await.unwrap();
         for n in 0..10 {
             write(&log, key(1, n), n..n + 1).await;
         }
         drop(log);
-        assert_eq!(Log::open(device.clone(), BYTES, LANE).await.unwrap().1.records, 10);
+        assert_eq!(Log::open(device.clone(), BYTES, RING).await.unwrap().1.records, 10);
         memory.rot(CONTROL_BYTES + 9 * u64_of(64 + BLOCK) + 1000);
-        let opened = Log::open(device.clone(), BYTES, LANE).await.unwrap().1;
+        let opened = Log::open(device.clone(), BYTES, RING).await.unwrap().1;
         assert_eq!((opened.records, opened.lost_blocks), (10, 1));
         // Nothing tells what a record was without its header.
         memory.rot(CONTROL_BYTES + 9 * u64_of(64 + BLOCK) + 10);
-        let refused = Log::open(device.clone(), BYTES, LANE).await.map(|_| ()).unwrap_err();
+        let refused = Log::open(device.clone(), BYTES, RING).await.map(|_| ()).unwrap_err();
         assert_eq!(refused.kind, Kind::Loss);
         assert_eq!(refused.context, "commit log record 10 and all after it are damaged");
         let accepted = open_accepting(device.clone(), None).await.unwrap().1;
         assert_eq!((accepted.records, accepted.lost_through), (9, 10));
         // What was accepted once is not asked for again.
-        assert_eq!(Log::open(device, BYTES, LANE).await.unwrap().1.records, 9);
+        assert_eq!(Log::open(device, BYTES, RING).await.unwrap().1.records, 9);
     })
     .unwrap();
 }
@@ -394,7 +406,7 @@ fn damage_of_the_last_record_is_known_once_the_log_was_opened() {
 #[test]
 fn references_keep_how_contents_are_encoded_and_their_names_are_found_in_a_range() {
     on_each(|device| async move {
-        let log = Log::create(device, BYTES, LANE).await.unwrap();
+        let log = Log::create(device, BYTES, RING).await.unwrap();
         let at = |slot| Location::new(SegmentId::new(3), slot);
         let encoded = |grains, method, key| Encoding::new(grains, method, key).unwrap();
         let encodings = [
@@ -413,9 +425,9 @@ fn references_keep_how_contents_are_encoded_and_their_names_are_found_in_a_range
             let source = source.forward(u64_of(n));
             assert_eq!(log.reference(position, n).unwrap(), Reference { source, stored });
         }
-        let referred = |first, blocks| log.referred(Name::of(at(first)), blocks);
-        assert_eq!(referred(10, 11), places.map(Name::of));
-        assert_eq!(referred(11, 9), [places[1], places[2]].map(Name::of));
+        let referred = |first, blocks| log.referred(SharedBlockId::of(at(first)), blocks);
+        assert_eq!(referred(10, 11), places.map(SharedBlockId::of));
+        assert_eq!(referred(11, 9), [places[1], places[2]].map(SharedBlockId::of));
         assert_eq!(referred(14, 6), []);
         log.close().await;
     });

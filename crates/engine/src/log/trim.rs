@@ -1,7 +1,7 @@
 //! Trimming: the log forgets what is durable elsewhere.
 
-use super::lane::Mark;
 use super::limits::TRIM_STEP;
+use super::ring::Mark;
 use super::{Shared, Turn};
 use crate::canary::{self, Step};
 use crate::error::Result;
@@ -12,22 +12,22 @@ impl Shared {
         self.trimming.acquire(1).await;
         let _turn = Turn(&self.trimming);
         let (next, control) = {
-            let lane = self.lane.borrow();
-            assert!(through < lane.handed.sequence, "what is trimmed was handed out");
-            if through < lane.tail.sequence {
+            let ring = self.ring.borrow();
+            assert!(through < ring.handed.sequence, "what is trimmed was handed out");
+            if through < ring.tail.sequence {
                 return Ok(());
             }
-            let next = lane.mark_after(through, &self.store)?;
-            let (position, settled) = (next.position, lane.settled.sequence - 1);
-            (next, lane.control.after_trim(through, position, durable_stripe, settled))
+            let next = ring.mark_after(through, &self.store)?;
+            let (position, settled) = (next.position, ring.settled.sequence - 1);
+            (next, ring.control.after_trim(through, position, durable_stripe, settled))
         };
         // Durable first: only then may the records be overwritten.
         if !canary::skips(Step::TrimControl) {
             self.store.write_control(&control).await?;
         }
-        self.lane.borrow_mut().control = control;
+        self.ring.borrow_mut().control = control;
         self.forget(through).await?;
-        self.lane.borrow_mut().trimmed(next);
+        self.ring.borrow_mut().trimmed(next);
         self.room.notify();
         Ok(())
     }
@@ -35,10 +35,10 @@ impl Shared {
     /// Drops the index entries of records up to `through`, a few at a time: in the order of the records, data and
     /// stretches alike. Without the newer of two that have a block, lookups would find the older one.
     async fn forget(&self, through: u64) -> Result<()> {
-        let mut mark: Mark = self.lane.borrow().tail;
+        let mut mark: Mark = self.ring.borrow().tail;
         loop {
-            mark = self.lane.borrow_mut().forget(mark, through, TRIM_STEP, &self.store)?;
-            self.lane.borrow_mut().stretches.trim(mark.position);
+            mark = self.ring.borrow_mut().forget(mark, through, TRIM_STEP, &self.store)?;
+            self.ring.borrow_mut().stretches.trim(mark.position);
             if mark.sequence > through {
                 return Ok(());
             }

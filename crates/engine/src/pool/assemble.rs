@@ -7,7 +7,7 @@ use std::sync::Arc;
 use media::Drive;
 use reactor::Handle;
 
-use super::identity::lane;
+use super::identity::ring;
 use super::members::{Begin, LogMedia};
 use super::{Inner, Pool, geometry_of};
 use crate::allocator::Allocator;
@@ -16,19 +16,19 @@ use crate::common::Common;
 use crate::drives::{DriveSet, DriveSlot};
 use crate::error::{Error, Kind, Result};
 use crate::format::label::{DriveMark, Label};
-use crate::log::{Anew, Log, Looked, Members, Site};
+use crate::log::{Log, Looked, Members, Rebuilt, Site};
 use crate::map::{Map, MapLimits};
 use crate::pages::Pages;
 use crate::recover;
 use crate::segment::Segments;
+use crate::segment_table::Table;
 use crate::shard::checkpoint::Last;
 use crate::shard::{self, Shard};
 use crate::shard_handle::{ShardHandle, run_on};
 use crate::space::Space;
+use crate::stripe_writer::{self, Writer};
 use crate::superblock::{Kept, Superblock};
-use crate::table::Table;
-use crate::writer::{self, Writer};
-use reactor::across::{Pass, gate};
+use reactor::cross_core::{BarrierEntry, barrier};
 use reactor::join_all;
 
 /// Memory of one shard's map.
@@ -77,7 +77,7 @@ struct Seen {
 enum SeenLog {
     Found(Box<Looked>),
     /// To be made anew, relying on these.
-    Lost(Anew),
+    Lost(Rebuilt),
     Empty,
 }
 
@@ -85,8 +85,8 @@ impl SeenLog {
     /// The last stripe that a log made anew relies on.
     fn relied_on(&self) -> Option<u64> {
         match self {
-            Self::Found(looked) => looked.is_anew().then(|| looked.opened().durable_stripe),
-            Self::Lost(anew) => Some(anew.durable_stripe),
+            Self::Found(looked) => looked.is_rebuilt().then(|| looked.opened().durable_stripe),
+            Self::Lost(rebuilt) => Some(rebuilt.durable_stripe),
             Self::Empty => None,
         }
     }
@@ -135,7 +135,7 @@ impl Frame {
     }
 
     fn writer(&self, shard: u16, segments: Segments, table: Table, sequence: u64) -> Rc<Writer> {
-        Rc::new(Writer::new(writer::Parts {
+        Rc::new(Writer::new(stripe_writer::Parts {
             pool: self.label.pool,
             shard,
             segments,
@@ -144,7 +144,7 @@ impl Frame {
             geometry: self.geometry,
             epoch: self.common.superblock.label().epoch,
             sequence,
-            lane: lane(&self.label, shard),
+            ring: ring(&self.label, shard),
         }))
     }
 
@@ -168,22 +168,22 @@ impl Frame {
         let (log, durable) = match begin {
             Begin::Found { accept_loss } => {
                 let looked = self.look_at_log(shard, &found, &segments, accept_loss).await;
-                let lane = lane(&self.label, shard);
+                let ring = ring(&self.label, shard);
                 let looked = looked.map_err(|error| Error {
-                    context: format!("shard {shard} (lane {lane:#018x}): {}", error.context),
+                    context: format!("shard {shard} (ring {ring:#018x}): {}", error.context),
                     ..error
                 })?;
                 let opened = looked.opened();
                 let (durable, last) = (opened.durable_stripe, opened.trimmed + opened.records);
-                let known = recover::newest_of_log(&found, &segments, lane).await;
+                let known = recover::newest_of_log(&found, &segments, ring).await;
                 if known > last && !canary::skips(Step::OpeningMarks) {
                     return Err(old_log(&self.label.name, last, known));
                 }
                 (SeenLog::Found(Box::new(looked)), durable)
             }
             Begin::LogLost => {
-                let anew = self.anew(&found, &segments).await?;
-                (SeenLog::Lost(anew), anew.durable_stripe)
+                let rebuilt = self.rebuilt(&found, &segments).await?;
+                (SeenLog::Lost(rebuilt), rebuilt.durable_stripe)
             }
             Begin::New | Begin::Clean => (SeenLog::Empty, 0),
         };
@@ -203,28 +203,28 @@ impl Frame {
         segments: &Segments,
         accept_loss: bool,
     ) -> Result<Looked> {
-        let (bytes, lane) = (self.label.log_bytes, lane(&self.label, shard));
-        let mut anew = None;
-        if accept_loss && Log::lacks_control(self.site(shard), bytes, lane).await? {
-            anew = Some(self.anew(found, segments).await?);
+        let (bytes, ring) = (self.label.log_bytes, ring(&self.label, shard));
+        let mut rebuilt = None;
+        if accept_loss && Log::lacks_control(self.site(shard), bytes, ring).await? {
+            rebuilt = Some(self.rebuilt(found, segments).await?);
         }
-        Log::look(self.site(shard), bytes, lane, accept_loss, anew).await
+        Log::look(self.site(shard), bytes, ring, accept_loss, rebuilt).await
     }
 
     /// What a log that lost its control block, or everything, can rely on.
-    async fn anew(&self, found: &recover::Found, segments: &Segments) -> Result<Anew> {
+    async fn rebuilt(&self, found: &recover::Found, segments: &Segments) -> Result<Rebuilt> {
         let durable_stripe = recover::last_whole(found, segments).await?;
         // Of the labels that are written before anything else is.
-        Ok(Anew { durable_stripe, epoch: self.common.superblock.label().epoch + 1 })
+        Ok(Rebuilt { durable_stripe, epoch: self.common.superblock.label().epoch + 1 })
     }
 
     /// Opens a shard's log, now that everything is known that could be in the way of it.
     async fn begin_log(&self, shard: u16, seen: SeenLog) -> Result<Log> {
-        let (bytes, lane) = (self.label.log_bytes, lane(&self.label, shard));
+        let (bytes, ring) = (self.label.log_bytes, ring(&self.label, shard));
         match seen {
             SeenLog::Found(looked) => looked.begin().await,
-            SeenLog::Lost(anew) => Log::replace(self.site(shard), bytes, lane, anew).await,
-            SeenLog::Empty => Log::create(self.site(shard), bytes, lane).await,
+            SeenLog::Lost(rebuilt) => Log::replace(self.site(shard), bytes, ring, rebuilt).await,
+            SeenLog::Empty => Log::create(self.site(shard), bytes, ring).await,
         }
     }
 
@@ -268,7 +268,7 @@ impl Frame {
         &self,
         shard: u16,
         begin: Begin,
-        pass: [Pass; 2],
+        pass: [BarrierEntry; 2],
     ) -> Result<Option<Rc<Shard>>> {
         let [looked, told] = pass;
         let seen = self.look(shard, begin).await?;
@@ -340,7 +340,12 @@ impl Frame {
         })))
     }
 
-    async fn begin(&self, shard: u16, begin: Begin, pass: [Pass; 2]) -> Result<Option<Rc<Shard>>> {
+    async fn begin(
+        &self,
+        shard: u16,
+        begin: Begin,
+        pass: [BarrierEntry; 2],
+    ) -> Result<Option<Rc<Shard>>> {
         match begin {
             Begin::New => self.create_shard(shard).await.map(Some),
             Begin::Found { .. } | Begin::LogLost | Begin::Clean => {
@@ -383,7 +388,7 @@ impl Pool {
         let shards = frame.label.shards;
         // Any reactor may be given a request, those without a shard as well.
         let serves = on.len() > 1;
-        let passes = gate(usize::from(shards)).into_iter().zip(gate(usize::from(shards)));
+        let passes = barrier(usize::from(shards)).into_iter().zip(barrier(usize::from(shards)));
         let passes = passes.map(|(looked, told)| [looked, told]);
         let all = seats(shards, on).into_iter().zip(passes).zip(0..);
         let building = all.map(|((seat, pass), shard)| {

@@ -26,7 +26,7 @@ pub(super) struct Looks {
 #[derive(Clone, Copy, Default)]
 struct Known {
     /// How often its labels were written anew, and when last.
-    anew: u64,
+    rebuilt: u64,
     last: Nanos,
     /// Looks in a row at which it gave nothing.
     mute: u32,
@@ -72,8 +72,8 @@ impl Pool {
 
     /// How often a drive's labels were written anew, for they were not there any more.
     #[must_use]
-    pub fn labels_anew(&self, drive: u16) -> u64 {
-        self.0.looks.borrow().drives.get(&drive).map_or(0, |known| known.anew)
+    pub fn labels_rewritten(&self, drive: u16) -> u64 {
+        self.0.looks.borrow().drives.get(&drive).map_or(0, |known| known.rebuilt)
     }
 
     async fn look_at_all(&self) -> Result<()> {
@@ -96,7 +96,7 @@ impl Pool {
         if self.0.closed.get() {
             return Ok(());
         }
-        self.label_anew(&bare).await?;
+        self.rewrite_label(&bare).await?;
         let well = seen.iter().filter(|(_, sight)| !sight.is_bare).map(|(index, _)| *index);
         self.try_log_drives(&label, &well.collect::<Vec<_>>()).await?;
         superblock.tell_failures().await
@@ -152,7 +152,7 @@ impl Pool {
     }
 
     /// Writes what these drives have lost: were the pool not closed in order, it would not be found on them.
-    async fn label_anew(&self, bare: &[u16]) -> Result<()> {
+    async fn rewrite_label(&self, bare: &[u16]) -> Result<()> {
         if bare.is_empty() {
             return Ok(());
         }
@@ -164,7 +164,7 @@ impl Pool {
         let _ = superblock.spread_catalog().await;
         let _ = self.each(|shard| async move { shard.checkpoints.take().await }).await;
         for index in bare.iter().filter(|&&index| superblock.drives.is_online(index)) {
-            self.0.looks.borrow_mut().drives.entry(*index).or_default().anew += 1;
+            self.0.looks.borrow_mut().drives.entry(*index).or_default().rebuilt += 1;
         }
         Ok(())
     }

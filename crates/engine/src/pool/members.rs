@@ -7,7 +7,7 @@ use stdx::Prng;
 use stdx::num::{low8, u64_of, usize32};
 
 use super::LogSpec;
-use super::identity::{lane, random_id};
+use super::identity::{random_id, ring};
 use crate::common::Common;
 use crate::drives::DriveSet;
 use crate::error::{Error, Kind, Result};
@@ -178,13 +178,13 @@ fn fitting(label: &Label, log: &LogSpec) -> Result<LogSpec> {
 
 async fn look_at_memory(label: &Label, devices: &[Arc<Pmem>]) -> Result<Given> {
     let mut given = Given::nothing();
-    let (lane, pool) = (lane(label, 0), label.pool);
+    let (ring, pool) = (ring(label, 0), label.pool);
     let all_current = label.log_members.iter().all(|member| member.current);
     let mut nameless = Vec::new();
     for pmem in devices {
         let parts: Vec<Place> =
             (0..label.shards).map(|shard| Place::Memory(area_of(label, pmem, shard))).collect();
-        let identity = match identify(&parts, label.log_bytes, pool, lane).await {
+        let identity = match identify(&parts, label.log_bytes, pool, ring).await {
             Ok(identity) => identity,
             Err(error) => {
                 given.failure = Some(error);
@@ -225,7 +225,7 @@ async fn look_at_zones(label: &Label, drives: &DriveSet) -> Given {
         let Some(index) = member.drive else { continue };
         let part = |shard| zone_of(label, drives, index, shard).map(Place::Zone);
         let Some(parts) = (0..label.shards).map(part).collect::<Option<Vec<_>>>() else { continue };
-        match identify(&parts, label.log_bytes, label.pool, lane(label, 0)).await {
+        match identify(&parts, label.log_bytes, label.pool, ring(label, 0)).await {
             Ok(Identity::Member { id, term }) => {
                 given.term = given.term.max(term);
                 if id == member.id {
@@ -295,7 +295,7 @@ impl Plan {
                 .iter()
                 .enumerate()
                 .any(|(slot, member)| member.current && !given.has(slot));
-            return Self::anew(label, log, drives, Begin::Clean, without);
+            return Self::rebuilt(label, log, drives, Begin::Clean, without);
         }
         if given.memory.is_empty()
             && given.drives.is_empty()
@@ -316,7 +316,7 @@ impl Plan {
             (0..label.log_members.len()).filter(current).filter(|slot| !given.has(*slot)).collect();
         if given.memory.is_empty() && given.drives.is_empty() || given.term > term {
             if accept_loss {
-                return Self::anew(label, log, drives, Begin::LogLost, true);
+                return Self::rebuilt(label, log, drives, Begin::LogLost, true);
             }
             return Err(log_lost(&label));
         }
@@ -336,11 +336,11 @@ impl Plan {
     /// Without what the devices have: for whoever accepts that loss.
     pub fn without_log(label: Label, log: &LogSpec, drives: &DriveSet) -> Result<Self> {
         let log = &fitting(&label, log)?;
-        Self::anew(label, log, drives, Begin::LogLost, true)
+        Self::rebuilt(label, log, drives, Begin::LogLost, true)
     }
 
     /// With a new log on the devices given.
-    fn anew(
+    fn rebuilt(
         before: Label,
         log: &LogSpec,
         drives: &DriveSet,

@@ -108,8 +108,8 @@ async fn blank_devices(label: &Label, to: &LogSpec) -> Result<Vec<Candidate>> {
         }
         let parts = (0..label.shards).map(|shard| Place::Memory(area_of(label, pmem, shard)));
         let parts: Vec<_> = parts.collect();
-        let lane = super::lane(label, 0);
-        match identify(&parts, label.log_bytes, label.pool, lane).await? {
+        let ring = super::ring(label, 0);
+        match identify(&parts, label.log_bytes, label.pool, ring).await? {
             Identity::Blank => places.push(Candidate::Memory(std::sync::Arc::clone(pmem))),
             // A copy that it had before is written over from end to end.
             Identity::Member { id, .. } if !label.current_members().any(|m| m.id == id) => {

@@ -319,7 +319,7 @@ impl Pool {
         let frame = Frame::new(found, before, after.clone(), media, kept)?;
         let pool = Self::assemble(frame, on, begin).await?;
         pool.0.log_lost.set(begin == Begin::LogLost);
-        pool.0.log_anew.set(begin == Begin::Clean && without);
+        pool.0.log_rebuilt.set(begin == Begin::Clean && without);
         if matches!(begin, Begin::Clean | Begin::LogLost) {
             // Not before it has a log: an opening that is cut short is made again.
             let open = |label: &mut Label| {
@@ -340,7 +340,7 @@ impl Pool {
             pool.or_stop(written).await?;
         }
         if options.accept_loss {
-            pool.or_stop(pool.free_strays().await).await?;
+            pool.or_stop(pool.free_orphans().await).await?;
         }
         pool.or_stop(pool.adopt_volumes().await).await?;
         pool.keep_copies(spare);

@@ -171,7 +171,7 @@ impl Pool {
         let job = Arc::clone(&progress);
         let make = move |shard: Rc<Shard>| {
             let job = Arc::clone(&job);
-            async move { shard.remake.make_anew(index, &job).await }
+            async move { shard.remake.resync(index, &job).await }
         };
         if !canary::has(Canary::CountsReturned) {
             self.each(make).await?;

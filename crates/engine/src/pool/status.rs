@@ -3,13 +3,13 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::{Pool, Rebuild, Rejoin};
+use super::{Pool, Rebuild, Rejoin, Scrub};
 use crate::address::BLOCK;
 use crate::drives::{DriveCounters, DriveState};
 use crate::error::Result;
 use crate::format::label::{DriveMark, Label, Layout, LogKind};
 use crate::log;
-use crate::shard::Shard;
+use crate::shard::{Shard, WritesRefused};
 use crate::shard_handle::ShardHandle;
 
 /// A pool, for people and metrics.
@@ -43,12 +43,14 @@ pub struct PoolStatus {
     pub lost_blocks: u64,
     /// Bytes of free space the drives were told of since the pool was opened.
     pub discarded_bytes: u64,
-    /// There is no space behind a drive, whose file system is full: writes are refused until there is.
-    pub refuses: bool,
+    /// Why writes are refused although the pool is not full, if they are.
+    pub refuses: Option<WritesRefused>,
     /// Why more is lost than the redundancy bears, if so: nothing more is acknowledged until the pool is opened again.
     pub beyond: Option<String>,
     /// How drives are being emptied, if any are, or were since the pool was opened.
     pub rebuild: Option<Rebuild>,
+    /// How it is being scrubbed, if it is, or was since it was opened.
+    pub scrub: Option<Scrub>,
 }
 
 /// The commit logs of all shards together.
@@ -88,7 +90,7 @@ pub struct DriveStatus {
     pub bytes: u64,
     pub counters: DriveCounters,
     /// How often its labels were gone, and were written anew.
-    pub labels_anew: u64,
+    pub labels_rewritten: u64,
     /// How it is doing since it was taken back last, if it was away.
     pub rejoin: Option<Rejoin>,
 }
@@ -123,7 +125,7 @@ struct Part {
     segments_reclaimed: u64,
     lost: u64,
     discarded: u64,
-    refuses: bool,
+    refuses: Option<WritesRefused>,
     log: log::Status,
     /// By drive.
     drives: Vec<DriveCounters>,
@@ -143,7 +145,7 @@ impl Part {
             segments_reclaimed: counters.segments_reclaimed,
             lost: counters.lost,
             discarded: counters.discarded,
-            refuses: base.lacks_drive_space(),
+            refuses: base.refuses(),
             log: base.log.status(),
             drives: drives.indices().map(|index| drives.counters(index)).collect(),
         }
@@ -188,8 +190,8 @@ impl Pool {
     /// the last. What was answered before is on the drives, or was overwritten, once the first is beyond what
     /// was the last. `None` while a shard is on another reactor, or closed.
     #[must_use]
-    pub fn uncarried(&self) -> Option<Vec<Range<u64>>> {
-        self.0.handles.iter().map(ShardHandle::uncarried).collect()
+    pub fn undestaged(&self) -> Option<Vec<Range<u64>>> {
+        self.0.handles.iter().map(ShardHandle::undestaged).collect()
     }
 
     /// How the pool is doing now: each shard is asked on its reactor.
@@ -228,9 +230,10 @@ impl Pool {
             segments_reclaimed: sum(&|part| part.segments_reclaimed),
             lost_blocks: sum(&|part| part.lost),
             discarded_bytes: sum(&|part| part.discarded),
-            refuses: parts.iter().any(|part| part.refuses),
+            refuses: parts.iter().find_map(|part| part.refuses),
             beyond: inner.common.superblock.beyond(),
             rebuild: self.rebuild_status(),
+            scrub: self.scrub_status(),
             drives,
         })
     }
@@ -252,7 +255,7 @@ impl Pool {
                 vacant: record.mark == DriveMark::Vacant,
                 bytes: u64::from(record.au_count) * label.layout.au_bytes,
                 counters,
-                labels_anew: self.labels_anew(index),
+                labels_rewritten: self.labels_rewritten(index),
                 rejoin: self.rejoin_status(index),
             }
         });

@@ -32,6 +32,7 @@ mod rejoin;
 mod rejoin_power;
 mod replace;
 mod scarce;
+mod scrub;
 mod shards;
 mod steps;
 mod unreachable;

@@ -84,17 +84,17 @@ impl Pool {
     }
 
     /// Makes holes of a view's blocks in all shards, for good.
-    async fn take_away(&self, view: View, first: u64, end: u64) -> Result<()> {
+    async fn drop_blocks(&self, view: View, first: u64, end: u64) -> Result<()> {
         // A shard has no blocks of the others, so a hole over theirs does nothing there.
         let take = move |shard: Rc<Shard>| async move {
-            shard.front.take_away(view, first, end - first).await
+            shard.front.drop_blocks(view, first, end - first).await
         };
         self.each(take).await.map(drop)
     }
 
     /// Gives back what no volume has any more: the log that took it away may be lost, and the catalog
     /// has forgotten those volumes, or how large they were.
-    pub(super) async fn free_strays(&self) -> Result<()> {
+    pub(super) async fn free_orphans(&self) -> Result<()> {
         let ends = self.0.common.superblock.catalog(|catalog| {
             let volumes = catalog.objects().filter(|volume| !volume.deleted);
             let ends = volumes.map(|volume| (volume.view, Self::end_of(volume.bytes)));
@@ -104,11 +104,11 @@ impl Pool {
         let free = move |shard: Rc<Shard>| {
             let ends = Arc::clone(&ends);
             async move {
-                for view in shard.front.strays(&ends).await? {
+                for view in shard.front.orphans(&ends).await? {
                     let first = ends.get(&view).copied().unwrap_or(0);
                     shard
                         .front
-                        .take_away(view, first, Self::end_of(VOLUME_BYTES_MAX) - first)
+                        .drop_blocks(view, first, Self::end_of(VOLUME_BYTES_MAX) - first)
                         .await?;
                 }
                 Ok(())
@@ -213,7 +213,7 @@ impl Pool {
 
     async fn finish_delete(&self, view: View, bytes: u64) -> Result<()> {
         // Once the hole is in the log it is durable, and the name can go.
-        self.take_away(view, 0, Self::end_of(bytes)).await?;
+        self.drop_blocks(view, 0, Self::end_of(bytes)).await?;
         let drop = |catalog: &Catalog| Ok((catalog.edit(vec![Record::Remove(view)]), ()));
         self.0.common.superblock.change_catalog(drop).await
     }
@@ -237,7 +237,7 @@ impl Pool {
             // Whatever was still on its way beyond the old size when it was made smaller.
             let (view, from, to) = (volume.state.view, Self::end_of(before), Self::end_of(bytes));
             if !canary::skips(Step::GrowTakesAway) {
-                self.take_away(view, from, to).await?;
+                self.drop_blocks(view, from, to).await?;
             }
         }
         // Writers stay inside the smaller size from here on.
@@ -252,7 +252,7 @@ impl Pool {
         let (view, from, to) = self.0.common.superblock.catalog(|catalog| {
             find(catalog, name).map(|volume| (volume.view, volume.bytes, volume.shrunk_from))
         })?;
-        self.take_away(view, Self::end_of(from), Self::end_of(to)).await?;
+        self.drop_blocks(view, Self::end_of(from), Self::end_of(to)).await?;
         let done = |catalog: &Catalog| {
             let volume = find(catalog, name)?.clone();
             let shrunk_from = volume.bytes;

@@ -202,7 +202,7 @@ impl RequestQueue {
         match call.operation {
             // What is in it is written over.
             Operation::Read => bytes.resize(usize64(call.length), 0),
-            Operation::Write | Operation::Punch | Operation::Copy { .. } => {
+            Operation::Write | Operation::Deallocate | Operation::Copy { .. } => {
                 bytes.clear();
                 bytes.extend_from_slice(call.data);
             }

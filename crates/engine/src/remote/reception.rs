@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Waker};
 
-use reactor::across::Lock;
+use reactor::cross_core::Lock;
 
 use super::{ShardEnd, gone};
 use crate::error::Result;

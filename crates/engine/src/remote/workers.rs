@@ -15,7 +15,7 @@ use super::{Asked, Operation, RemoteRequest, gone};
 use crate::canary::{self, Canary};
 use crate::error::Result;
 use crate::limits::{WORKERS_KEPT, WORKERS_MAX};
-use crate::shard::{self, Copy, Outcome, Plan, Shard};
+use crate::shard::{self, CopyRange, Outcome, Plan, Shard};
 use crate::volume::state::State;
 
 /// A request, and what is left of it.
@@ -179,7 +179,7 @@ fn begin_on(shard: &Shard, volume: &State, asked: &mut Asked) -> Result<Outcome<
             Outcome::Done => Outcome::Done,
             Outcome::Wait(rest) => Outcome::Wait(Rest::Write(rest)),
         }),
-        Operation::Punch | Operation::Copy { .. } => Ok(Outcome::Wait(Rest::All)),
+        Operation::Deallocate | Operation::Copy { .. } => Ok(Outcome::Wait(Rest::All)),
     }
 }
 
@@ -192,10 +192,12 @@ async fn finish(shard: &Shard, volume: &State, asked: &mut Asked, rest: Rest) ->
         }
         (Operation::Read, Rest::All) => shard.front.read_bytes(volume, *offset, bytes).await,
         (Operation::Write, Rest::All) => shard.front.write_bytes(volume, *offset, bytes).await,
-        (Operation::Punch, Rest::All) => shard.front.punch_bytes(volume, *offset, *length).await,
+        (Operation::Deallocate, Rest::All) => {
+            shard.front.deallocate_bytes(volume, *offset, *length).await
+        }
         (Operation::Copy { from }, Rest::All) => {
             let source = source.as_ref().ok_or_else(gone)?;
-            let copy = Copy { from, to: *offset, length: *length };
+            let copy = CopyRange { from, to: *offset, length: *length };
             shard.front.copy_bytes(volume, source, copy).await
         }
     }

@@ -2,7 +2,7 @@
 
 use super::memory::StripePermit;
 use super::{Owner, OwnerRecord, SegmentInfo, Segments, StripeHeader};
-use crate::address::{BLOCK, BLOCK_GRAINS, Key, Location, LogMark, Name};
+use crate::address::{BLOCK, BLOCK_GRAINS, Key, Location, LogMark, SharedBlockId};
 use crate::canary::{self, Canary};
 use crate::format::stripe;
 use reactor::buffer::Buffer;
@@ -91,7 +91,7 @@ fn continues(last: &OwnerRecord, owner: Owner) -> bool {
         }
         (Owner::Refer { key: a, name: from }, Owner::Refer { key: b, name })
         | (Owner::Share { key: a, name: from }, Owner::Share { key: b, name }) => {
-            let (from, next) = (from.birth(), name.birth());
+            let (from, next) = (from.origin(), name.origin());
             a.view == b.view
                 && a.block + u64::from(last.count) == b.block
                 && from.is_followed(u64::from(last.count * BLOCK_GRAINS), next)
@@ -178,7 +178,7 @@ impl StripeBuilder {
     pub fn push_reference(
         &mut self,
         key: Key,
-        name: Name,
+        name: SharedBlockId,
         crc: u32,
         source: Option<Key>,
     ) -> Option<Location> {

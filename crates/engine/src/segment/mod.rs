@@ -4,25 +4,27 @@
 //! A stripe is filled through a [`StripeBuilder`], sealed (header, padding, parity) and written with
 //! one write to each member in parallel. A write succeeds while at most m members are lost.
 
-mod anew;
 mod around;
 mod builder;
 mod header;
 mod memory;
 mod read;
 mod recover;
+mod recover_block;
 mod renew;
-mod salvage;
+mod resync;
+mod scrub;
 mod verify;
 mod write;
 
 pub use crate::format::stripe::{Owner, OwnerRecord, Placed, Stream, StripeHeader};
 pub use builder::{Stripe, StripeBuilder};
-pub use salvage::Salvaged;
+pub use recover_block::Recovered;
+pub use scrub::Scrubbed;
 pub use verify::StripeFaults;
 
 use crate::address::SegmentId;
-use crate::drives::{DriveSet, Patience};
+use crate::drives::{DriveSet, SpaceWait};
 use crate::error::{Error, Kind, Result};
 use crate::format::stripe::header_blocks;
 use media::memory::SharedRegion;
@@ -109,7 +111,7 @@ pub struct Segments {
     drives: Arc<DriveSet>,
     pool: [u8; 16],
     memory: Rc<Memory>,
-    patience: Rc<Patience>,
+    space_wait: Rc<SpaceWait>,
     /// Drives in memory, by index, as this shard lends of them.
     regions: Rc<[Option<SharedRegion>]>,
 }
@@ -129,13 +131,13 @@ impl Segments {
         let memory = Memory::new(geometry)
             .map_err(|e| Error::caused(Kind::Failed, "no memory for stripes", e))?;
         let regions = drives.regions().into();
-        Ok(Self { drives, pool, memory: Rc::new(memory), patience: Rc::default(), regions })
+        Ok(Self { drives, pool, memory: Rc::new(memory), space_wait: Rc::default(), regions })
     }
 
     /// How its writes fare where there is no space behind the drives.
     #[must_use]
-    pub fn patience(&self) -> &Patience {
-        &self.patience
+    pub fn space_wait(&self) -> &SpaceWait {
+        &self.space_wait
     }
 
     #[must_use]

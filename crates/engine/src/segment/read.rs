@@ -5,10 +5,10 @@ use super::recover::{Target, Unrecoverable};
 use super::{SegmentInfo, Segments};
 use crate::address::BLOCK;
 use crate::error::{Error, Kind, Result};
-use crate::lent::Lent;
 use crate::limits::RECOVER_BLOCKS;
+use crate::unverified::UnverifiedRead;
 use reactor::buffer::{Buffer, Pool};
-use reactor::{Stay, join_all};
+use reactor::{ReadGuard, join_all};
 use std::rc::Rc;
 use stdx::crc32c;
 use stdx::num::{u32_of, usize32};
@@ -70,7 +70,13 @@ impl Segments {
     /// Lends blocks that lie in one piece of a drive in memory, one for each of `crcs`. `None` where anything
     /// else comes up, which [`read`](Self::read) sees to.
     #[must_use]
-    pub fn lend(&self, info: &SegmentInfo, slot: u32, crcs: &[u32], stay: Stay) -> Option<Lent> {
+    pub fn lend(
+        &self,
+        info: &SegmentInfo,
+        slot: u32,
+        crcs: &[u32],
+        guard: ReadGuard,
+    ) -> Option<UnverifiedRead> {
         let count = u32_of(crcs.len());
         if info.contiguous(slot, count) != count {
             return None;
@@ -78,7 +84,7 @@ impl Segments {
         let (member, at) = self.locate(Target::of(info, slot));
         let region = self.regions.get(usize::from(member.drive))?.as_ref()?;
         let usable = self.drives.read_in_place(member.drive, crcs.len() * BLOCK);
-        usable.then(|| Lent::new(Rc::clone(region), at, crcs, stay))
+        usable.then(|| UnverifiedRead::new(Rc::clone(region), at, crcs, guard))
     }
 
     /// Reads blocks that lie in one piece (see [`SegmentInfo::contiguous`]) into a buffer of `pool`,

@@ -578,3 +578,4 @@ fn units_lie_inside_their_drive() {
 
 mod beyond;
 mod random;
+mod scrub;

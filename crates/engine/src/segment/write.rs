@@ -51,7 +51,7 @@ impl Segments {
         let writes = units.into_iter().enumerate().map(|(unit, data)| {
             let member = info.member(header.stripe, unit);
             let at = self.drives.offset(member.drive, member.au, first);
-            self.drives.write_when_space(member.drive, at, data, &self.patience, &company)
+            self.drives.write_when_space(member.drive, at, data, &self.space_wait, &company)
         });
         let outcomes = join_all(writes).await;
         drop(permit);
@@ -70,8 +70,8 @@ impl Segments {
             let mut block = self.memory.reads.alloc(BLOCK).await;
             MemberHeader::write(info, column, self.pool, &mut block);
             let at = self.drives.header_offset(member.drive, member.au);
-            let (drives, patience) = (&self.drives, &self.patience);
-            drives.write_when_space(member.drive, at, block, patience, company).await
+            let (drives, space_wait) = (&self.drives, &self.space_wait);
+            drives.write_when_space(member.drive, at, block, space_wait, company).await
         });
         judge(info, join_all(writes).await.into_iter())
     }

@@ -4,7 +4,7 @@ use std::cell::{Cell, Ref, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use reactor::Grace;
+use reactor::GracePeriod;
 use stdx::Counted;
 
 use super::events::{Event, Events};
@@ -13,8 +13,8 @@ use crate::error::{Error, Kind};
 use crate::log::Log;
 use crate::map::Map;
 use crate::pages::Pages;
-use crate::table::Table;
-use crate::writer::Writer;
+use crate::segment_table::Table;
+use crate::stripe_writer::Writer;
 
 /// The log, the map and the segments of a shard. All of its tasks have it, and none of them another's state.
 pub struct Base {
@@ -25,12 +25,14 @@ pub struct Base {
     /// What it shares with the pool's other shards.
     pub common: Arc<Common>,
     /// Who looks blocks up, and reads where they were found: before they are done nothing there is given back.
-    pub grace: Grace,
+    pub grace: GracePeriod,
     pub events: Events,
     started: Cell<bool>,
     ended: Cell<bool>,
     /// Tasks that wait for space for metadata.
-    starved: Cell<usize>,
+    waiting_for_segments: Cell<usize>,
+    /// Nothing is free, and what has the space cannot be read now.
+    unreadable: Cell<bool>,
     tasks: RefCell<Vec<reactor::Task<()>>>,
 }
 
@@ -39,9 +41,27 @@ pub fn count(counter: &Cell<u64>, by: u64) {
     counter.set(counter.get() + by);
 }
 
-/// What is said of a write where a drive has no space behind it.
-pub fn no_drive_space() -> Error {
-    Error::new(Kind::Full, "there is no space behind a drive of the pool")
+/// Why a pool takes no writes although it is not full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WritesRefused {
+    /// There is no space behind a drive, whose file system is full: until there is.
+    NoDriveSpace,
+    /// No space is free, and none can be won: what has it cannot be read while drives are missing.
+    Unreadable,
+}
+
+impl WritesRefused {
+    /// What is said of a write.
+    #[must_use]
+    pub fn error(self) -> Error {
+        let context = match self {
+            Self::NoDriveSpace => "there is no space behind a drive of the pool",
+            Self::Unreadable => {
+                "no space can be won: what has it cannot be read without the drives that are missing"
+            }
+        };
+        Error::new(Kind::Full, context)
+    }
 }
 
 impl Base {
@@ -59,11 +79,12 @@ impl Base {
             pages,
             writer,
             common,
-            grace: Grace::default(),
+            grace: GracePeriod::default(),
             events: Events::default(),
             started: Cell::new(false),
             ended: Cell::new(false),
-            starved: Cell::new(0),
+            waiting_for_segments: Cell::new(0),
+            unreadable: Cell::new(false),
             tasks: RefCell::default(),
         }
     }
@@ -103,6 +124,7 @@ impl Base {
     pub fn end(&self) {
         self.ended.set(true);
         self.log.refuse();
+        self.writer.end();
         self.raise_all();
     }
 
@@ -132,44 +154,57 @@ impl Base {
         }
         self.writer.wake_all();
         self.events.raise(Event::Counted);
-        self.writer.segments().patience().wake();
+        self.writer.segments().space_wait().wake();
     }
 
-    /// Whether there is no space behind the drives, so that nothing leaves the log.
+    /// Whether nothing leaves the log, whatever is given back, and why.
     #[must_use]
-    pub fn lacks_drive_space(&self) -> bool {
-        self.writer.segments().patience().is_tried()
+    #[inline]
+    pub fn refuses(&self) -> Option<WritesRefused> {
+        if self.writer.segments().space_wait().is_tried() {
+            return Some(WritesRefused::NoDriveSpace);
+        }
+        self.unreadable.get().then_some(WritesRefused::Unreadable)
+    }
+
+    /// Whether nothing is free, and what has the space cannot be read now.
+    pub fn set_unreadable(&self, unreadable: bool) {
+        if self.unreadable.replace(unreadable) != unreadable {
+            self.refuse_without_space();
+            self.events.raise(Event::Search);
+            self.events.raise(Event::Advanced);
+        }
     }
 
     /// Whether a search for space may not come to its end.
     #[must_use]
     pub fn is_hindered(&self) -> bool {
-        self.is_over() || self.lacks_drive_space()
+        self.is_over() || self.refuses().is_some()
     }
 
     /// Whether tasks wait for space for metadata.
     #[must_use]
-    pub const fn is_starved(&self) -> bool {
-        self.starved.get() > 0
+    pub const fn needs_segments(&self) -> bool {
+        self.waiting_for_segments.get() > 0
     }
 
     /// Counts one that waits for space for metadata, as long as this lives.
-    pub fn starve(&self) -> Counted<'_> {
-        Counted::new(&self.starved)
+    pub fn need_segments(&self) -> Counted<'_> {
+        Counted::new(&self.waiting_for_segments)
     }
 
     /// Has the log refuse writes as long as there is no space for them, or for metadata.
     pub fn refuse_without_space(&self) {
-        self.log.refuse_writes(self.is_starved() || self.lacks_drive_space());
+        self.log.refuse_writes(self.needs_segments() || self.refuses().is_some());
     }
 
     /// Has the log refuse writes while there is no space behind the drives, until the shard ends.
     pub async fn watch_drives(self: Rc<Self>) {
-        let patience = self.writer.segments().patience();
-        let now = || (patience.is_tried(), patience.last_refused());
+        let space_wait = self.writer.segments().space_wait();
+        let now = || (space_wait.is_tried(), space_wait.last_refused());
         let mut seen = (false, None);
         while !self.has_ended() {
-            patience.until(|| self.has_ended() || now() != seen).await;
+            space_wait.until(|| self.has_ended() || now() != seen).await;
             seen = now();
             self.refuse_without_space();
             self.events.raise(Event::Search);

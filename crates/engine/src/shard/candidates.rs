@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use stdx::num::{u32_of, usize32};
 
-use crate::address::{Location, Name, SegmentId};
+use crate::address::{Location, SegmentId, SharedBlockId};
 use crate::limits::SWEEP_BYTES;
 
 /// Shared blocks that may have no reference: a bit each. Only those whose names are of whole blocks: nothing here makes
@@ -28,8 +28,8 @@ impl Candidates {
     }
 
     /// Adds shared blocks; false when there is no room.
-    pub fn add(&mut self, name: Name, count: u32) -> bool {
-        let at = name.birth();
+    pub fn add(&mut self, name: SharedBlockId, count: u32) -> bool {
+        let at = name.origin();
         if !at.is_of_block() {
             return true;
         }
@@ -47,8 +47,8 @@ impl Candidates {
     }
 
     /// These have references. Tells whether any of them was a candidate until now.
-    pub fn keep(&mut self, name: Name, count: u32) -> bool {
-        let at = name.birth();
+    pub fn keep(&mut self, name: SharedBlockId, count: u32) -> bool {
+        let at = name.origin();
         let Some(bits) = self.segments.get_mut(&at.segment()) else { return false };
         let mut kept = false;
         for slot in at.slot()..at.slot() + count {
@@ -61,17 +61,17 @@ impl Candidates {
     }
 
     /// What is left, in runs of adjacent names.
-    pub fn runs(&self) -> Vec<(Name, u32)> {
-        let mut runs: Vec<(Name, u32)> = Vec::new();
+    pub fn runs(&self) -> Vec<(SharedBlockId, u32)> {
+        let mut runs: Vec<(SharedBlockId, u32)> = Vec::new();
         for (segment, bits) in &self.segments {
             for slot in 0..u32_of(bits.len() * 64) {
                 if bits[usize32(slot / 64)] & 1 << (slot % 64) == 0 {
                     continue;
                 }
-                let name = Name::of(Location::new(*segment, slot));
+                let name = SharedBlockId::of(Location::new(*segment, slot));
                 match runs.last_mut() {
                     Some((first, count))
-                        if first.offset(*count - 1).birth().offset(1) == name.birth() =>
+                        if first.offset(*count - 1).origin().offset(1) == name.origin() =>
                     {
                         *count += 1;
                     }
@@ -105,7 +105,7 @@ impl Sought {
     }
 
     /// These have references.
-    pub fn keep(&self, name: Name, count: u32) {
+    pub fn keep(&self, name: SharedBlockId, count: u32) {
         if let Some(candidates) = &mut *self.0.borrow_mut() {
             let _kept = candidates.keep(name, count);
         }
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn what_is_not_kept_is_left_in_runs() {
-        let at = |segment, slot| Name::of(Location::new(SegmentId::new(segment), slot));
+        let at = |segment, slot| SharedBlockId::of(Location::new(SegmentId::new(segment), slot));
         let mut found = Candidates::new(256);
         assert!(found.add(at(3, 60), 10) && found.add(at(3, 100), 1) && found.add(at(4, 0), 256));
         assert!(found.keep(at(3, 62), 3) && !found.keep(at(3, 62), 1));

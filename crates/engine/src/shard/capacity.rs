@@ -182,7 +182,7 @@ impl Capacity {
     /// much beyond the shard's share.
     #[inline]
     fn let_in(self: &Rc<Self>, blocks: u64, left: u64, beyond: u64) -> Option<Promise> {
-        let takes = !self.base.is_starved() && !self.base.lacks_drive_space();
+        let takes = !self.base.needs_segments() && self.base.refuses().is_none();
         let wanted = self.base.held() + self.promised.get() + left + blocks;
         (takes && self.may_hold(wanted, beyond)).then(|| {
             self.promised.set(self.promised.get() + blocks);

@@ -4,7 +4,7 @@
 //! that are not used yet: stripes written after it can only lie there, so recovery finds them. Only
 //! once it is complete is the space of dead segments given back.
 
-mod starving;
+mod on_demand;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +23,7 @@ use crate::format::manifest::{Manifest, SegmentRecord};
 use crate::format::root::{INDEX_MAX, RawEntry, Root};
 use crate::limits::{RECLAIM_RESERVE, RESERVED_MAX};
 use crate::segment::{SegmentInfo, Stream};
-use crate::table::{Segment, State};
+use crate::segment_table::{Segment, State};
 
 /// Entries of one index block.
 const INDEX_ENTRIES: usize = BLOCK / size_of::<RawEntry>();
@@ -51,8 +51,8 @@ pub struct Checkpoints {
     manifest_blocks: RefCell<Vec<Entry>>,
     /// Data segments found, block by block, to hold nothing any more.
     verified: RefCell<BTreeSet<SegmentId>>,
-    /// The segment of which a drive's part is being made anew: its space is not given back.
-    held: Cell<Option<SegmentId>>,
+    /// Segments that are being checked, or of which a drive's part is being made anew: their space is not given back.
+    held: RefCell<Vec<SegmentId>>,
 }
 
 /// The last checkpoint before a shard was opened.
@@ -64,14 +64,21 @@ pub struct Last {
 }
 
 /// Keeps a segment's space from being given back.
-pub struct Hold<'a>(&'a Checkpoints);
+pub struct Hold<'a> {
+    of: &'a Checkpoints,
+    id: SegmentId,
+}
 
 impl Drop for Hold<'_> {
     fn drop(&mut self) {
-        self.0.held.set(None);
+        let mut held = self.of.held.borrow_mut();
+        if let Some(at) = held.iter().position(|id| *id == self.id) {
+            held.swap_remove(at);
+        }
+        drop(held);
         // It may be dead by now.
-        self.0.base.events.raise(Event::SpaceChanged);
-        self.0.base.events.raise(Event::Advanced);
+        self.of.base.events.raise(Event::SpaceChanged);
+        self.of.base.events.raise(Event::Advanced);
     }
 }
 
@@ -85,7 +92,7 @@ impl Checkpoints {
             cut: Cell::new(last.cut),
             manifest_blocks: RefCell::new(last.manifest_blocks),
             verified: RefCell::default(),
-            held: Cell::new(None),
+            held: RefCell::default(),
         }
     }
 
@@ -142,7 +149,7 @@ impl Checkpoints {
         if self.base.writer.has_spare() {
             // Reserved segments that were opened, or space that was given back, after this
             // checkpoint had made its choice.
-            self.base.writer.look_for_hunger();
+            self.base.writer.look_for_shortage();
         }
         Ok(())
     }
@@ -305,13 +312,15 @@ impl Checkpoints {
         }
         drop((table, allocator));
         // Another shard may be waiting for that.
-        self.base.common.ring();
+        self.base.common.notify();
     }
 
     /// Holds a segment, if it is still there.
     pub async fn hold_segment(&self, info: &SegmentInfo) -> Option<Hold<'_>> {
-        self.held.set((!canary::skips(Step::RejoinHold)).then_some(info.id));
-        let hold = Hold(self);
+        if !canary::skips(Step::RejoinHold) {
+            self.held.borrow_mut().push(info.id);
+        }
+        let hold = Hold { of: self, id: info.id };
         // A checkpoint under way may have decided already.
         drop(self.turn.hold(1).await);
         let there =
@@ -321,6 +330,6 @@ impl Checkpoints {
 
     /// Whether a segment's space must stay its own for now.
     pub fn is_held(&self, id: SegmentId) -> bool {
-        self.held.get() == Some(id)
+        self.held.borrow().contains(&id)
     }
 }

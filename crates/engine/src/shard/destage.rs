@@ -13,7 +13,7 @@ use reactor::now;
 use stdx::Counted;
 use stdx::num::usize32;
 
-use super::base::{Base, no_drive_space};
+use super::base::{Base, WritesRefused};
 use super::capacity::Capacity;
 use super::events::Event;
 use super::keeper::MapKeeper;
@@ -63,16 +63,24 @@ impl Destage {
             self.base
                 .events
                 .until(Event::LogFills, || {
-                    self.base.has_ended() || self.is_due() || self.is_stuck()
+                    let is_troubled = self.base.log.is_troubled();
+                    self.base.has_ended() || is_troubled || self.is_due() || self.is_stuck()
                 })
                 .await;
+            if self.base.log.is_troubled() {
+                // Those who stored something may be gone. Where it cannot be told, the log has ended.
+                let _ = self.base.log.settle().await;
+                continue;
+            }
             let done = if self.is_due() {
                 self.destage_batch(&mut items).await
             } else {
                 self.base.writer.seal(Stream::User).await
             };
             if let Err(error) = done {
-                self.base.fail(&error);
+                if !self.base.has_ended() {
+                    self.base.fail(&error);
+                }
                 return;
             }
         }
@@ -93,7 +101,10 @@ impl Destage {
     /// its ring is full.
     #[inline]
     fn is_filling(&self) -> bool {
-        self.draining.get() > 0 || self.base.log.fill() >= FILL_LOW || self.base.log.is_full()
+        self.draining.get() > 0
+            || self.base.log.fill() >= FILL_LOW
+            || self.base.log.is_full()
+            || self.base.log.is_troubled()
     }
 
     /// Whether the log cannot be trimmed before a stripe is written that is not full.
@@ -143,7 +154,7 @@ impl Destage {
                 in_turn = 0;
             }
         }
-        assert_eq!(at, items.len(), "what was handed out is carried");
+        assert_eq!(at, items.len(), "what was handed out is destaged");
         Ok(last)
     }
 
@@ -195,7 +206,7 @@ impl Destage {
         let at = self
             .base
             .log
-            .carry_out(run, |data| self.base.writer.try_append(Stream::User, owner, crcs, data))?;
+            .with_run(run, |data| self.base.writer.try_append(Stream::User, owner, crcs, data))?;
         Ok(at.map(|at| (run.len(), at)))
     }
 
@@ -276,22 +287,22 @@ impl Destage {
     }
 
     /// Carries what the log has now to the drives. Writers may go on meanwhile.
-    pub async fn carry(&self) -> Result<()> {
-        self.carry_until(|| self.base.is_over()).await;
+    pub async fn run_to_head(&self) -> Result<()> {
+        self.run_until(|| self.base.is_over()).await;
         self.base.writer.check()
     }
 
     /// As that, as far as nothing hinders it.
-    pub async fn carry_unless_hindered(&self) {
-        self.carry_until(|| self.base.is_hindered()).await;
+    pub async fn run_unless_hindered(&self) {
+        self.run_until(|| self.base.is_hindered()).await;
     }
 
-    async fn carry_until(&self, hindered: impl Fn() -> bool) {
+    async fn run_until(&self, hindered: impl Fn() -> bool) {
         let _draining = Counted::new(&self.draining);
         self.base.events.raise(Event::LogFills);
         let head = self.base.log.head();
-        let is_carried = || self.base.log.tail() >= head.min(self.base.log.head());
-        self.base.events.until(Event::Advanced, || is_carried() || hindered()).await;
+        let is_destaged = || self.base.log.tail() >= head.min(self.base.log.head());
+        self.base.events.until(Event::Advanced, || is_destaged() || hindered()).await;
     }
 
     /// Carries everything from a log that takes no more to the drives, and takes a checkpoint of it:
@@ -301,23 +312,25 @@ impl Destage {
     /// As [`MapKeeper::flush`]; `Full` where a write that was tried from now on found no space behind a drive.
     pub async fn drain(&self) -> Result<()> {
         let begun = now();
-        let no_space = || {
-            self.base.lacks_drive_space()
-                && self.base.writer.segments().patience().last_refused() >= Some(begun)
+        let space_wait = self.base.writer.segments().space_wait();
+        let no_space = || match self.base.refuses() {
+            Some(WritesRefused::NoDriveSpace) => space_wait.last_refused() >= Some(begun),
+            refuses => refuses.is_some(),
         };
+        let refused = || self.base.refuses().unwrap_or(WritesRefused::NoDriveSpace).error();
         {
             let _draining = Counted::new(&self.draining);
             self.base.events.raise(Event::LogFills);
             let drained = || {
-                let is_carried = self.base.log.tail() >= self.base.log.head();
-                is_carried || self.base.writer.check().is_err() || no_space()
+                let is_destaged = self.base.log.tail() >= self.base.log.head();
+                is_destaged || self.base.writer.check().is_err() || no_space()
             };
             self.base.events.until(Event::Advanced, drained).await;
         }
         self.base.writer.check()?;
         if !self.base.log.is_empty() {
             let failed = Error::new(Kind::Failed, "the commit log failed");
-            return Err(if self.base.log.has_ended() { failed } else { no_drive_space() });
+            return Err(if self.base.log.has_ended() { failed } else { refused() });
         }
         // Beside, so that it has not to be given up in the midst.
         let flushed = Rc::new(RefCell::new(None));
@@ -330,6 +343,6 @@ impl Destage {
         }));
         self.base.events.until(Event::Advanced, || flushed.borrow().is_some() || no_space()).await;
         let done = flushed.take();
-        done.unwrap_or_else(|| Err(no_drive_space()))
+        done.unwrap_or_else(|| Err(refused()))
     }
 }

@@ -119,9 +119,9 @@ impl Discard {
             self.base.common.allocator.lock().discarded(member);
             if !self.has_plenty() {
                 // Somebody may want just this one.
-                self.base.writer.look_for_hunger();
+                self.base.writer.look_for_shortage();
                 self.base.events.raise(Event::SpaceChanged);
-                self.base.common.ring();
+                self.base.common.notify();
             }
             let _ =
                 timeout(pause, self.base.events.until(Event::Advanced, || self.base.has_ended()))

@@ -10,7 +10,7 @@ mod write;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use reactor::Grace;
+use reactor::GracePeriod;
 
 use super::base::Base;
 use super::capacity::Capacity;
@@ -18,7 +18,7 @@ use super::count::Counting;
 use super::destage::Destage;
 use super::search::SpaceSearch;
 use crate::partial::Locks;
-pub use copy::Copy;
+pub use copy::CopyRange;
 pub use plan::Plan;
 pub use write::Writing;
 
@@ -30,7 +30,7 @@ pub struct Front {
     destage: Rc<Destage>,
     counting: Rc<Counting>,
     /// Changes of volumes under way: whoever takes a volume, or a part of it, away waits for them.
-    writing: Grace,
+    writing: GracePeriod,
     /// Blocks that users change in part.
     partial: Locks,
     /// Plans of reads that ended, used again and again.
@@ -54,7 +54,7 @@ impl Front {
             search,
             destage,
             counting,
-            writing: Grace::default(),
+            writing: GracePeriod::default(),
             partial: Locks::default(),
             spare_plans: RefCell::default(),
             written: Cell::new(0),

@@ -135,8 +135,8 @@ impl MapKeeper {
             }
         }));
         let waits_for_space = async {
-            let patience = self.base.writer.segments().patience();
-            patience.until(|| patience.is_tried()).await;
+            let space_wait = self.base.writer.segments().space_wait();
+            space_wait.until(|| space_wait.is_tried()).await;
         };
         let done = told.changed.until(|| told.is_alone.get() || told.is_done());
         let _ = timeout(OPENING_PATIENCE, first(done, waits_for_space)).await;
@@ -200,7 +200,7 @@ impl MapKeeper {
         loop {
             match self.base.map.reserve(entries).await {
                 Err(error) if error.kind == Kind::Full => {
-                    if !self.checkpoints.starve().await {
+                    if !self.checkpoints.wait_for_segments().await {
                         return Err(error);
                     }
                 }

@@ -1,18 +1,16 @@
 //! Emptying drives: what segments have on a drive that is gone, or is to go, is moved into segments on the others. As
 //! reclaim does it, with another choice of victims: only what is live is moved, and what is most exposed goes first.
 
-use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
-use reactor::now;
 use stdx::num::u64_of;
 
 use super::base::Base;
 use super::checkpoint::Checkpoints;
 use super::keeper::MapKeeper;
+use super::pace::Pace;
 use super::reclaim::{Emptied, Reclaim};
 use crate::address::{BLOCK, SegmentId};
 use crate::error::{Error, Kind, Result};
@@ -34,33 +32,6 @@ pub struct Progress {
     pub waits: AtomicBool,
     /// Nobody wants it any more.
     pub ends: AtomicBool,
-}
-
-/// When the next segment may be moved.
-struct Pace<'a> {
-    progress: &'a Progress,
-    shards: u64,
-    due: Cell<reactor::Nanos>,
-}
-
-impl Pace<'_> {
-    /// Waits until so many bytes more may be moved.
-    async fn keep(&self, bytes: u64) {
-        let limit = self.progress.limit.load(Ordering::Relaxed) / self.shards;
-        if limit == 0 {
-            return;
-        }
-        let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(limit);
-        let due = self.due.get().max(now());
-        self.due.set(due.saturating_add(u64::try_from(nanos).unwrap_or(u64::MAX)));
-        loop {
-            let left = Duration::from_nanos(due.saturating_sub(now()));
-            if left.is_zero() || self.progress.ends.load(Ordering::Relaxed) {
-                return;
-            }
-            reactor::sleep(left.min(REBUILD_PAUSE)).await;
-        }
-    }
 }
 
 /// Empties drives.
@@ -91,8 +62,7 @@ impl Rebuild {
     pub async fn empty_drives(&self, progress: &Progress) -> Result<()> {
         let live = self.base.table().live_on(self.base.common.leaving());
         progress.all.fetch_add(live * u64_of(BLOCK), Ordering::Relaxed);
-        let shards = u64::from(self.base.common.shards);
-        let pace = Pace { progress, shards, due: Cell::new(now()) };
+        let pace = Pace::new(&progress.limit, &progress.ends, self.base.common.shards);
         let (mut unread, mut rounds) = (BTreeSet::new(), 0);
         loop {
             if self.base.has_ended() || progress.ends.load(Ordering::Relaxed) {
@@ -104,7 +74,7 @@ impl Rebuild {
             if left == 0 {
                 return Ok(());
             }
-            self.move_some(leaving, &pace, &mut unread).await?;
+            self.move_some(leaving, progress, &pace, &mut unread).await?;
             let fewer = self.base.table().segments_on(leaving) < left;
             progress.waits.store(!fewer, Ordering::Relaxed);
             rounds = if fewer { 0 } else { rounds + 1 };
@@ -125,6 +95,7 @@ impl Rebuild {
     async fn move_some(
         &self,
         leaving: u64,
+        progress: &Progress,
         pace: &Pace<'_>,
         unread: &mut BTreeSet<SegmentId>,
     ) -> Result<()> {
@@ -148,7 +119,7 @@ impl Rebuild {
             match self.reclaim.empty(id).await? {
                 Emptied::Whole => {
                     let bytes = u64::from(live) * u64_of(BLOCK);
-                    pace.progress.done.fetch_add(bytes, Ordering::Relaxed);
+                    progress.done.fetch_add(bytes, Ordering::Relaxed);
                     self.reclaim.note_emptied();
                     emptied.push(id);
                 }

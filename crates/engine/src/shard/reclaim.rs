@@ -15,7 +15,7 @@ use super::events::Event;
 use super::keeper::MapKeeper;
 use crate::address::SegmentId;
 use crate::error::Result;
-use crate::limits::{LEFT_ALONE, RECLAIM_RESERVE};
+use crate::limits::{LEFT_ALONE, RECLAIM_RESERVE, UNREADABLE_AFTER};
 use crate::segment::{SegmentInfo, Stream};
 pub use moving::Emptied;
 
@@ -36,6 +36,8 @@ pub struct Reclaim {
     emptied: Cell<u64>,
     /// Blocks found lost for good, those that its log had lost included.
     lost: Cell<u64>,
+    /// Something could not be read that was to be moved, since space became short.
+    doubts: Cell<bool>,
 }
 
 /// What reclaim knows of the segments it looked at.
@@ -67,7 +69,8 @@ impl Reclaim {
     #[must_use]
     pub fn new(base: Rc<Base>, checkpoints: Rc<Checkpoints>, keeper: Rc<MapKeeper>) -> Self {
         let (gives, emptied, lost) = (Cell::new(false), Cell::new(0), Cell::new(0));
-        Self { base, checkpoints, keeper, gives, emptied, lost }
+        let doubts = Cell::new(false);
+        Self { base, checkpoints, keeper, gives, emptied, lost, doubts }
     }
 
     /// Has what is dead given back although space is not short: there was a look for it.
@@ -123,6 +126,9 @@ impl Reclaim {
                 .await;
             if self.base.has_ended() {
                 return;
+            }
+            if !reclaiming.emptied.is_empty() || !self.needs_space() {
+                self.base.set_unreadable(false);
             }
             let done = match self.gives.take() && !self.needs_space() {
                 true => self.give_back_found(&mut reclaiming).await,
@@ -183,11 +189,23 @@ impl Reclaim {
                     || !self.dead_by_count(reclaiming).is_empty()
                     || self.worth_evacuating(reclaiming).is_some()
             };
+            let was_stuck = self.is_stuck(reclaiming);
+            let pause = if was_stuck { UNREADABLE_AFTER } else { LEFT_ALONE };
             // Those left alone are looked at again, whatever happens.
-            let _ =
-                reactor::timeout(LEFT_ALONE, self.base.events.until(Event::Advanced, found)).await;
+            let waited =
+                reactor::timeout(pause, self.base.events.until(Event::Advanced, found)).await;
+            if was_stuck && waited.is_err() {
+                self.base.set_unreadable(self.is_stuck(reclaiming));
+            }
         }
         Ok(())
+    }
+
+    /// Whether nobody gets space any more: what has it cannot be read now.
+    fn is_stuck(&self, reclaiming: &Reclaiming) -> bool {
+        reclaiming.left.keys().any(|id| reclaiming.is_left(*id))
+            && self.base.table().reserved() <= RECLAIM_RESERVE
+            && !self.base.writer.has_spare()
     }
 
     /// Whether there is a segment to empty, and room for what is live in it.

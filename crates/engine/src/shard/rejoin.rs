@@ -13,7 +13,7 @@ use crate::drives::DriveState;
 use crate::error::{Error, Kind, Result};
 use crate::limits::{ANEW_ATTEMPTS, ANEW_PAUSE, STRIPES_ANEW};
 use crate::segment::SegmentInfo;
-use crate::table::{Segment, State};
+use crate::segment_table::{Segment, State};
 
 /// How far a drive is being made whole. All shards count in it.
 #[derive(Debug, Default)]
@@ -59,7 +59,7 @@ impl Remake {
     ///
     /// # Errors
     /// `Failed` when the drive fails or too many others do, `Gone` when nobody wants it any more.
-    pub async fn make_anew(&self, drive: u16, progress: &Progress) -> Result<()> {
+    pub async fn resync(&self, drive: u16, progress: &Progress) -> Result<()> {
         // Those begun later go to the drive as they are written.
         let parts = match canary::skips(Step::RejoinBetween) {
             false => self.base.writer.between_stripes(|| self.parts_on(drive)).await,
@@ -134,7 +134,7 @@ impl Remake {
             }
             self.base.writer.check()?;
             attempt += 1;
-            match segments.make_anew(&part.info, stripe, part.column).await {
+            match segments.resync(&part.info, stripe, part.column).await {
                 Err(error) if segments.drives().state(drive) != DriveState::Rejoining => {
                     return Err(error);
                 }

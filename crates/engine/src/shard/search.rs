@@ -106,7 +106,7 @@ impl SpaceSearch {
             return Ok(());
         }
         let as_of = self.capacity.appended();
-        self.destage.carry().await?;
+        self.destage.run_to_head().await?;
         let applied = self.keeper.applied();
         self.keeper.compact().await?;
         let applied = if self.sweep.sweep().await? {
@@ -147,17 +147,17 @@ impl SpaceSearch {
     pub async fn answer_calls(self: Rc<Self>) {
         let shard = self.base.writer.shard();
         let (mut last, mut answered) = (0, 0);
-        while let Some(ring) = self.base.common.next_ring(shard, last).await {
-            last = ring.number;
-            if ring.asked > answered {
+        while let Some(notice) = self.base.common.next_notice(shard, last).await {
+            last = notice.number;
+            if notice.asked > answered {
                 self.find().await;
                 self.capacity.give_back(0);
-                answered = ring.asked;
-                self.base.common.answer(shard, answered);
+                answered = notice.asked;
+                self.base.common.acknowledge(shard, answered);
             }
             // There may be segments to be had now, or some wanted that reclaim can win here.
             if self.base.writer.has_spare() {
-                self.base.writer.look_for_hunger();
+                self.base.writer.look_for_shortage();
             }
             self.base.events.raise(Event::SpaceChanged);
             self.base.events.raise(Event::Advanced);

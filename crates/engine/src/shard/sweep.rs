@@ -13,7 +13,7 @@ use std::rc::Rc;
 use super::base::Base;
 use super::candidates::{Candidates, Seeking, Sought};
 use super::keeper::MapKeeper;
-use crate::address::{Key, Location, Name, View};
+use crate::address::{Key, Location, SharedBlockId, View};
 use crate::canary::{self, Canary, Step};
 use crate::error::Result;
 use crate::segment::{Owner, Stream};
@@ -88,7 +88,7 @@ impl Sweep {
         let mut candidates = Candidates::new(self.base.writer.geometry().slots());
         let mut next = None;
         let gather = |key: Key, _, count| {
-            let Some(name) = Name::of_key(key) else { return true };
+            let Some(name) = SharedBlockId::of_key(key) else { return true };
             if candidates.add(name, count) {
                 return true;
             }
@@ -102,7 +102,7 @@ impl Sweep {
     /// The candidates that have no reference in the map, none in the log, and none on its way there;
     /// and whether the log alone kept others. Those may have been learnt and superseded already, so
     /// that the map has nothing more to tell of them once the log is trimmed.
-    fn decide(&self) -> (Vec<(Name, u32)>, bool) {
+    fn decide(&self) -> (Vec<(SharedBlockId, u32)>, bool) {
         let Some(mut found) = self.sought.take() else { return (Vec::new(), false) };
         let mut kept = false;
         if !canary::has(Canary::SweepsWhatLogRefersTo) {
@@ -112,7 +112,7 @@ impl Sweep {
     }
 
     /// Makes holes of shared blocks, and waits until the map has learnt that.
-    async fn forget(&self, found: Vec<(Name, u32)>) -> Result<()> {
+    async fn forget(&self, found: Vec<(SharedBlockId, u32)>) -> Result<()> {
         if found.is_empty() {
             return Ok(());
         }

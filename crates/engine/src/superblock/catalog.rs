@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use media::Drive;
-use reactor::across::Lock;
+use reactor::cross_core::Lock;
 use stdx::num::{u32_of, usize32};
 
 use super::{Superblock, What};

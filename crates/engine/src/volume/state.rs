@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use reactor::across::Lock;
+use reactor::cross_core::Lock;
 
 use crate::address::{BLOCK, View};
 use crate::error::{Error, Kind, Result};

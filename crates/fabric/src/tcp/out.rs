@@ -95,7 +95,7 @@ impl Out {
             if self.blocked {
                 payload.give_back();
             }
-            self.lent |= matches!(payload, Payload::Loan(_));
+            self.lent |= matches!(payload, Payload::PinnedRead(_));
             let held = SEGMENT_BYTES + payload.held();
             self.account.charge(held);
             self.data_held += held;

@@ -66,6 +66,7 @@ pub enum DriveVerb {
 Examples:
   flashloom drive list
   flashloom drive list -o json")]
+    #[command(alias = "ls")]
     List,
     /// Print one drive and what it did.
     #[command(after_long_help = "\

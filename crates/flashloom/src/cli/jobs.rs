@@ -27,6 +27,7 @@ pub enum JobVerb {
 Examples:
   flashloom job list
   flashloom job list -o json")]
+    #[command(alias = "ls")]
     List,
     /// Print one job: how far it is, who asked for it, and why it failed.
     #[command(after_long_help = "\

@@ -49,6 +49,7 @@ Examples:
 Examples:
   flashloom subsystem remove nqn.2026-11.io.flashloom:db --dry-run
   flashloom subsystem remove nqn.2026-11.io.flashloom:db")]
+    #[command(alias = "rm")]
     Remove {
         /// Its NQN.
         #[arg(value_parser = value::<Nqn>)]
@@ -61,6 +62,7 @@ Examples:
 Examples:
   flashloom subsystem list
   flashloom subsystem list -o json")]
+    #[command(alias = "ls")]
     List,
 }
 
@@ -93,7 +95,7 @@ Examples:
         #[arg(long, value_name = "BYTES")]
         block_size: Option<u32>,
         /// Its UUID. [default: made from the node's identity]
-        #[arg(long)]
+        #[arg(long, value_parser = uuid)]
         uuid: Option<uuid::Uuid>,
         /// Also a drive that carries a pool's label: that pool is lost once hosts write to it.
         #[arg(long)]
@@ -118,6 +120,7 @@ Examples:
     #[command(after_long_help = "\
 Examples:
   flashloom namespace remove 7")]
+    #[command(alias = "rm")]
     Remove {
         /// Its NSID.
         nsid: u32,
@@ -131,6 +134,7 @@ Examples:
 Examples:
   flashloom namespace list
   flashloom namespace list -o json")]
+    #[command(alias = "ls")]
     List,
 }
 
@@ -178,6 +182,7 @@ Examples:
     #[command(after_long_help = "\
 Examples:
   flashloom listener remove 192.0.2.10:4420")]
+    #[command(alias = "rm")]
     Remove {
         /// IP address and port.
         #[arg(value_parser = value::<Address>)]
@@ -189,6 +194,7 @@ Examples:
     #[command(after_long_help = "\
 Examples:
   flashloom listener list")]
+    #[command(alias = "ls")]
     List,
 }
 
@@ -208,6 +214,7 @@ Examples:
     #[command(after_long_help = "\
 Examples:
   flashloom referral remove 192.0.2.9:8009")]
+    #[command(alias = "rm")]
     Remove {
         /// Its IP address and port.
         #[arg(value_parser = value::<Address>)]
@@ -217,6 +224,7 @@ Examples:
     #[command(after_long_help = "\
 Examples:
   flashloom referral list")]
+    #[command(alias = "ls")]
     List,
 }
 
@@ -238,6 +246,7 @@ Examples:
     #[command(after_long_help = "\
 Examples:
   flashloom host remove nqn.2014-08.org.nvmexpress:uuid:6f0a2c9e-7c7e-4c55-9c3c-2f0f0f1f9a11")]
+    #[command(alias = "rm")]
     Remove {
         /// NQN of the host.
         #[arg(value_parser = value::<Nqn>)]
@@ -251,6 +260,7 @@ Examples:
     #[command(after_long_help = "\
 Examples:
   flashloom host list")]
+    #[command(alias = "ls")]
     List,
 }
 
@@ -261,7 +271,14 @@ pub enum ControllerVerb {
     #[command(after_long_help = "\
 Examples:
   flashloom controller list")]
+    #[command(alias = "ls")]
     List,
+}
+
+/// Reads a UUID.
+fn uuid(text: &str) -> Result<uuid::Uuid, String> {
+    let right = "it looks like 6f0a2c9e-7c7e-4c55-9c3c-2f0f0f1f9a11, and `uuidgen` makes one";
+    text.parse().map_err(|_| format!("\"{text}\" is not a UUID; {right}"))
 }
 
 /// Print what happened in the running daemon.
@@ -269,9 +286,14 @@ Examples:
 #[command(after_long_help = "\
 Examples:
   flashloom events
+  flashloom events --follow
   flashloom events --from 100 -o json")]
 pub struct EventsArgs {
     /// Leave out events before this one.
     #[arg(long, value_name = "ID", default_value = "0")]
     pub from: u64,
+
+    /// Go on with those that happen, a line each, until the daemon ends.
+    #[arg(long, short)]
+    pub follow: bool,
 }

@@ -7,6 +7,7 @@ use api::value::{DrivePath, LogPlace, Name, Nqn, Size, VolumePath};
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::drives::RebuildVerb;
+use super::scrub::ScrubVerb;
 use super::{JobArgs, SureArgs, value};
 
 /// What a pool is made of.
@@ -89,6 +90,7 @@ The daemon opens the pool again whenever it starts.")]
 Examples:
   flashloom pool list
   flashloom pool list -o json")]
+    #[command(alias = "ls")]
     List,
     /// Print how a pool is doing: capacity, log, drives, segments, write amplification.
     #[command(after_long_help = "\
@@ -109,6 +111,11 @@ Examples:
     Rebuild {
         #[command(subcommand)]
         verb: RebuildVerb,
+    },
+    /// Check what a pool's drives hold, and put right what is damaged.
+    Scrub {
+        #[command(subcommand)]
+        verb: ScrubVerb,
     },
     /// Close a pool so that another node can import it.
     #[command(after_long_help = "\
@@ -264,6 +271,7 @@ Examples:
 Examples:
   flashloom volume list
   flashloom volume list -o json")]
+    #[command(alias = "ls")]
     List,
     /// Print one volume.
     #[command(after_long_help = "\

@@ -14,9 +14,11 @@ use serde_json::Value;
 mod bench;
 mod beyond;
 mod crash;
+mod documents;
 mod drives;
 mod dump;
 mod ends;
+mod follow;
 mod guards;
 mod health;
 mod images;
@@ -26,12 +28,14 @@ mod log_move;
 mod memory;
 mod raid;
 mod returns;
+mod scrub;
 mod shelf;
 mod space;
 mod strangers;
 mod taken;
 mod used;
 mod words;
+mod wrong;
 
 const NQN: &str = "nqn.2026-11.io.flashloom:default";
 
@@ -63,9 +67,9 @@ fn failure(dir: &Path, arguments: &str) -> (i32, String) {
     (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
 }
 
-/// A port that nothing listens on now.
+/// A port for the daemons of one test.
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    stdx::port::claim().unwrap()
 }
 
 /// A daemon; killed when the test fails.

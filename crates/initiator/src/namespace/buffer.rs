@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 
-use reactor::{Lent, buffer};
+use reactor::{ForeignBuffer, buffer};
 
 use crate::queue::{Data, Memory};
 
@@ -51,9 +51,9 @@ impl Buffer {
     }
 }
 
-impl From<Lent> for Buffer {
-    fn from(bytes: Lent) -> Self {
-        Self(Some(Memory::Lent(bytes)))
+impl From<ForeignBuffer> for Buffer {
+    fn from(bytes: ForeignBuffer) -> Self {
+        Self(Some(Memory::ForeignBuffer(bytes)))
     }
 }
 

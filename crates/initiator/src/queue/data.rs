@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use reactor::Lent;
+use reactor::ForeignBuffer;
 use reactor::buffer::Buffer;
 use stdx::num::{u32_of, usize32};
 
@@ -15,7 +15,7 @@ pub enum Memory {
     /// Memory of its own.
     Owned(Box<[u8]>),
     /// Memory of a caller outside of the reactor.
-    Lent(Lent),
+    ForeignBuffer(ForeignBuffer),
     /// What several commands send. Nothing is received into it.
     Shared(Rc<[u8]>),
 }
@@ -27,7 +27,7 @@ impl Memory {
         match self {
             Self::Buffer(buffer) => buffer,
             Self::Owned(bytes) => bytes,
-            Self::Lent(bytes) => bytes,
+            Self::ForeignBuffer(bytes) => bytes,
             Self::Shared(bytes) => bytes,
         }
     }
@@ -37,7 +37,7 @@ impl Memory {
         match self {
             Self::Buffer(buffer) => buffer,
             Self::Owned(bytes) => bytes,
-            Self::Lent(bytes) => bytes,
+            Self::ForeignBuffer(bytes) => bytes,
             Self::Shared(_) => &mut [],
         }
     }

@@ -52,10 +52,12 @@ impl UnixListener {
     }
 }
 
-/// Whether a socket was left by a program that has ended.
+/// Whether a socket was left by a program that has ended. Any other file refuses to be connected to as well.
 fn is_abandoned(path: &Path) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|at| at.file_type().is_socket());
     let refused = |e: io::Error| e.kind() == io::ErrorKind::ConnectionRefused;
-    std::os::unix::net::UnixStream::connect(path).is_err_and(refused)
+    is_socket && std::os::unix::net::UnixStream::connect(path).is_err_and(refused)
 }
 
 impl Drop for UnixListener {

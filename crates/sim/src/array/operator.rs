@@ -5,7 +5,7 @@
 
 use super::{Media, memory};
 use crate::contents::BLOCK;
-use crate::shape::LogShape;
+use crate::shape::{LogShape, Shape};
 use crate::store::Refusal;
 use engine::format::{area, label::Label};
 use engine::{DriveState, LogSpec, OpenOptions, Pool};
@@ -26,6 +26,8 @@ const OPENING: Duration = Duration::from_secs(600);
 pub(super) struct Truth {
     /// Drives that may lack something, for it was done without them, or that cannot be relied upon.
     pub out: BTreeSet<usize>,
+    /// Places, of those, in which nothing of the pool lies for sure.
+    pub vacant: BTreeSet<usize>,
     /// Drives that hold an old copy of themselves.
     pub replaced: BTreeSet<usize>,
     /// Devices of memory that surely have all of the log.
@@ -44,6 +46,19 @@ pub(super) struct Truth {
     pub fresh: BTreeSet<usize>,
     /// A drive's contents of long ago.
     pub aside: Option<Aside>,
+}
+
+impl Truth {
+    /// Of a pool that is to be made.
+    pub fn new(shape: &Shape) -> Self {
+        let later: BTreeSet<usize> = (shape.drives.len()..shape.all_drives().count()).collect();
+        Self { out: later.clone(), vacant: later.clone(), fresh: later, ..Self::default() }
+    }
+
+    /// Drives that the redundancy makes up for.
+    pub fn lost(&self) -> BTreeSet<usize> {
+        &self.out - &self.vacant
+    }
 }
 
 /// A copy that a drive left of itself.
@@ -145,7 +160,7 @@ impl Media {
             0 => BTreeSet::new(),
             // Those the pool has learnt to be without, and no more than it bears.
             1 | 2 => {
-                let mut hidden = self.some_drives(&truth.out, prng);
+                let mut hidden = self.some_drives(&truth.lost(), prng);
                 hidden.retain(|_| prng.below(3) > 0);
                 hidden
             }
@@ -174,6 +189,7 @@ impl Media {
         let bears = self.plan.shape.redundancy();
         let mut lacking = &(&truth.out - &truth.rotten) | &hidden;
         lacking.extend(old);
+        lacking = &lacking - &truth.vacant;
         if lacking.len() <= bears && (&lacking | &truth.rotten).len() > bears {
             // It opens, and what rots on a drive is one loss too many.
             hidden = &hidden & &truth.out;
@@ -211,6 +227,7 @@ impl Media {
         let Attempt { hidden, old, log, blank, options } = attempt;
         let mut lacking = &truth.out | hidden;
         lacking.extend(old);
+        lacking = &lacking - &truth.vacant;
         let is_complete = hidden.is_empty() && old.is_none() && truth.replaced.is_empty();
         let drives = is_complete || lacking.len() <= self.plan.shape.redundancy();
         let is_current = |n: &usize| truth.current.contains(n) && Some(*n) != *blank;
@@ -357,7 +374,7 @@ impl Media {
         self.swap_back();
         let truth = self.truth.borrow();
         // More than it bears were never left out: nobody knows which of them were.
-        let is_sure = truth.out.len() <= self.plan.shape.redundancy();
+        let is_sure = truth.lost().len() <= self.plan.shape.redundancy();
         let is_sound = |n: &usize| !is_sure || !truth.out.contains(n);
         let is_blank = |n: &usize, drive| truth.fresh.contains(n) && newest_label(drive).is_none();
         let drives = self.drives.iter().enumerate();
@@ -378,8 +395,17 @@ impl Media {
     async fn learn(&self, attempt: &Attempt, pool: &Pool) -> Result<(), Refusal> {
         let status = super::told(pool.status().await)?;
         let mut truth = self.truth.borrow_mut();
-        let is_out = |n: &usize| status.drives[*n].state != DriveState::Online;
+        let drive = |n: &usize| status.drives.get(*n);
+        let is_out = |n: &usize| drive(n).is_none_or(|d| d.state != DriveState::Online);
         truth.out = (0..self.drives.len()).filter(is_out).collect();
+        // One that was given, and that nobody took out, is taken back.
+        let is_away = |n: &usize, is_retired: bool| is_retired || attempt.hidden.contains(n);
+        let is_vacant = |n: &usize| {
+            drive(n).is_none_or(|d| {
+                d.vacant && d.state != DriveState::Rejoining && is_away(n, d.retired)
+            })
+        };
+        truth.vacant = truth.out.iter().copied().filter(is_vacant).collect();
         // What is out is made whole before it is relied upon again.
         truth.rotten = &truth.rotten - &truth.out;
         truth.out = &truth.out | &truth.rotten;
@@ -398,6 +424,9 @@ impl Media {
             !truth.current.is_empty() && truth.current.is_disjoint(&attempt.with_contents());
         if (status.log.failed_devices == 0 && has_all) || is_new {
             truth.current = &attempt.log - &truth.poisoned;
+        } else {
+            // By now, perhaps: who opens the pool with that alone has all of it.
+            truth.unsure |= !attempt.log.is_subset(&truth.current);
         }
         Ok(())
     }
@@ -411,6 +440,9 @@ impl Media {
         }
         if truth.aside.is_none() || prng.below(3) == 0 {
             let n = usize64(prng.below(u64_of(self.drives.len())));
+            if newest_label(&self.drives[n]).is_none() {
+                return;
+            }
             let (contents, epoch) = (self.drives[n].contents(), self.newest_epoch());
             truth.aside = Some(Aside { drive: n, contents, epoch, is_former: false });
         }

@@ -3,7 +3,7 @@
 use super::{log_moves, returning, told};
 use crate::contents::BLOCK;
 use crate::store::{Refusal, Volumes};
-use engine::{DriveState, Pool, VolumeSpec};
+use engine::{DriveState, Pool, VolumeSpec, WritesRefused};
 use reactor::{Handle, random, sleep};
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -70,10 +70,19 @@ impl Array {
             if adds_up {
                 return None;
             }
+            if self.is_unreadable().await {
+                return None;
+            }
             sleep(Duration::from_millis(20)).await;
         }
         let audit = self.pool.audit_space().await.ok()?;
         Some(format!("{audit:?}, and volumes have {least} to {most} blocks"))
+    }
+
+    /// Whether the pool says that it wins no space back because it cannot read what has it.
+    pub async fn is_unreadable(&self) -> bool {
+        let status = self.pool.status().await;
+        status.is_ok_and(|status| status.refuses == Some(WritesRefused::Unreadable))
     }
 
     /// What volumes do not use as they should, while nobody writes: each of these has so many blocks, at least and at
@@ -95,9 +104,9 @@ impl Array {
         told(self.pool.audit_space().await).map(drop)
     }
 
-    /// As [`Pool::uncarried`].
-    pub fn uncarried(&self) -> Option<Vec<Range<u64>>> {
-        self.pool.uncarried()
+    /// As [`Pool::undestaged`].
+    pub fn undestaged(&self) -> Option<Vec<Range<u64>>> {
+        self.pool.undestaged()
     }
 
     pub async fn delete(&self, name: &str) -> Result<(), Refusal> {
@@ -218,7 +227,11 @@ impl Array {
     /// Drives that are out of use though nothing but what passes was ever wrong with them.
     pub async fn condemned(&self) -> Vec<usize> {
         let Ok(status) = self.pool.status().await else { return Vec::new() };
-        let is_out = |n: &&usize| status.drives[**n].state != DriveState::Online;
+        // One that was emptied is out of use for good reason.
+        let is_out = |n: &&usize| {
+            let drive = &status.drives[**n];
+            drive.state != DriveState::Online && !drive.vacant
+        };
         self.sound.iter().filter(is_out).copied().collect()
     }
 }

@@ -1,13 +1,16 @@
 //! Drives that come and go while a pool is open: pulled in the midst of anything, given back as they were or as they
 //! were long ago, and pulled again before they are whole; never more at once than the redundancy bears.
 
+mod changes;
+
 use super::operator::Truth;
+use super::sick::ROTS;
 use super::{Array, Media};
 use crate::rough::moment;
 use crate::shape::LogShape;
 use crate::store::Refusal;
 use engine::{DriveState, Kind, Pool, PoolStatus};
-use media::drive::{SimulatedFaults, SimulatedOptions};
+use media::drive::SimulatedFaults;
 use media::{Drive, Power, Simulated};
 use reactor::{sleep, spawn};
 use std::cell::{Cell, RefCell};
@@ -40,6 +43,8 @@ pub(super) enum Stage {
 }
 
 struct Shelf {
+    /// Drives are pulled, and given back; without that an operator only changes what works.
+    pulls: bool,
     stage: Rc<Cell<Stage>>,
     pool: Pool,
     drives: Vec<Arc<Simulated>>,
@@ -54,6 +59,9 @@ struct Shelf {
     /// An operator takes drives out and replaces them; by what chance.
     replaces: bool,
     operator: Prng,
+    /// An operator adds drives, and has others emptied; by what chance.
+    widens: bool,
+    changes: Prng,
     /// Of the next drive that is put in a place.
     identity: u128,
     /// Drives that were given back, and are not whole as far as is known.
@@ -61,22 +69,29 @@ struct Shelf {
 }
 
 impl Media {
-    /// From now on drives come and go, until the life ends.
-    pub(super) fn come_and_go(&self, life: usize, pool: &Pool) {
+    /// From now on drives come and go, if they do in this run, until the life ends.
+    pub(super) fn turn_over(&self, life: usize, pool: &Pool) {
+        let rough = self.plan.rough.unwrap_or_default();
+        if !rough.returns && !rough.widens {
+            return;
+        }
         self.stage.set(Stage::ComeAndGo);
         let shelf = Shelf {
+            pulls: rough.returns,
             stage: Rc::clone(&self.stage),
             pool: pool.clone(),
             drives: self.drives.clone(),
-            capacities: self.plan.shape.drives.clone(),
+            capacities: self.plan.shape.all_drives().collect(),
             bears: self.plan.shape.redundancy(),
             log: self.plan.shape.log == LogShape::Drives,
             power: Arc::clone(&self.power),
             truth: Rc::clone(&self.truth),
             said: Rc::clone(&self.said),
             prng: Prng::new(self.plan.seed ^ 0x5eed_0bac_4000_0001 ^ u64_of(life) << 48),
-            replaces: self.plan.rough.is_some_and(|rough| rough.replaces),
+            replaces: rough.replaces,
             operator: Prng::new(self.plan.seed ^ 0x5eed_0be7_d12e_0001 ^ u64_of(life) << 48),
+            widens: rough.widens,
+            changes: Prng::new(self.plan.seed ^ 0x5eed_0add_c4a9_0001 ^ u64_of(life) << 48),
             identity: u128::from(self.plan.seed) << 64 | u128::from(u64_of(life) + 1) << 32,
             coming: BTreeSet::new(),
         };
@@ -94,30 +109,41 @@ impl Shelf {
             }
             if std::mem::take(&mut is_first) {
                 let rejoins = |n: &usize| status.drives[*n].state == DriveState::Rejoining;
-                self.coming = (0..self.drives.len()).filter(rejoins).collect();
+                self.coming = (0..status.drives.len()).filter(rejoins).collect();
             }
             self.look(&status);
             let out = self.truth.borrow().out.clone();
             let returns = self.stage.get() == Stage::Returns;
-            if returns && self.is_whole(&status) && self.stays_whole().await {
+            if returns {
+                // What is slow on purpose would take for ever. Nothing may be under way.
+                let _ = self.pool.limit_rebuild(0);
+            }
+            if returns && self.is_whole(&status) && self.stays_whole(status.drives.len()).await {
                 return;
             }
-            match self.prng.below(3) {
-                0 if !returns => self.pull(&out, &status).await,
-                _ => self.give_back(&out, &status).await,
+            if self.widens && !returns && self.changes.below(3) == 0 {
+                self.change(&out, &status).await;
+            } else if self.pulls {
+                match self.prng.below(3) {
+                    0 if !returns => self.pull(&out, &status).await,
+                    _ => self.give_back(&out, &status).await,
+                }
             }
             sleep(moment(&mut self.prng, PAUSE)).await;
         }
     }
 
     /// Whether it is whole for good: then all drives have everything.
-    async fn stays_whole(&self) -> bool {
+    async fn stays_whole(&self, places: usize) -> bool {
         sleep(STAYS).await;
         let is_so = self.pool.status().await.is_ok_and(|status| self.is_whole(&status));
         if is_so && self.power.is_on() {
             self.note("all drives are whole".into());
             let mut truth = self.truth.borrow_mut();
-            (truth.out, truth.sick, truth.replaced, truth.fresh) = Default::default();
+            // What the pool does not have is not of it.
+            truth.out.retain(|n| *n >= places);
+            truth.fresh.retain(|n| *n >= places);
+            (truth.sick, truth.replaced) = Default::default();
             self.stage.set(Stage::Whole);
         }
         is_so
@@ -130,7 +156,10 @@ impl Shelf {
 
     fn is_whole(&self, status: &PoolStatus) -> bool {
         let mut drives = status.drives.iter();
-        drives.all(|drive| drive.state == DriveState::Online) && !self.lacks_log(status)
+        drives.all(|drive| drive.state == DriveState::Online)
+            && !self.lacks_log(status)
+            && !status.rebuild.as_ref().is_some_and(|rebuild| rebuild.is_under_way)
+            && self.truth.borrow().rotten.is_empty()
     }
 
     fn note(&self, what: String) {
@@ -144,6 +173,7 @@ impl Shelf {
 
     /// What is whole counts again, once all that the log had on others is where it was to be, too.
     fn look(&mut self, status: &PoolStatus) {
+        self.look_for_vacant(status);
         if self.lacks_log(status) {
             return;
         }
@@ -156,6 +186,7 @@ impl Shelf {
                     truth.sick.remove(&n);
                     truth.replaced.remove(&n);
                     truth.fresh.remove(&n);
+                    truth.rotten.remove(&n);
                 }
                 DriveState::Rejoining => drop(self.coming.insert(n)),
                 DriveState::Failed | DriveState::Missing => {}
@@ -165,14 +196,23 @@ impl Shelf {
 
     /// One more goes, or one that is coming.
     async fn pull(&mut self, out: &BTreeSet<usize>, status: &PoolStatus) {
-        let all: BTreeSet<usize> = (0..self.drives.len()).collect();
+        let all: BTreeSet<usize> = (0..status.drives.len()).collect();
         // What lay on a place that is vacant is on the others.
-        let lost = out.iter().filter(|n| !status.drives[**n].vacant).count();
-        let some = if lost < self.bears { &all - out } else { self.coming.clone() };
+        let is_vacant = |n: &usize| status.drives.get(*n).is_none_or(|drive| drive.vacant);
+        let lost = out.iter().filter(|n| !is_vacant(n)).count();
+        let some = match lost < self.bears {
+            true => &all - out,
+            // One that comes to a vacant place may be relied on at once.
+            false => self.coming.iter().copied().filter(|n| !is_vacant(n)).collect(),
+        };
         let Some(n) = self.one_of(&some) else { return };
         let drive = &self.drives[n];
         let how = self.prng.below(4);
         match how {
+            _ if self.widens && self.changes.below(6) == 0 => {
+                drive.set_faults(ROTS);
+                self.truth.borrow_mut().rotten.insert(n);
+            }
             _ if self.replaces && self.operator.below(4) == 0 => return self.take_out(n).await,
             0 => drive.set_hanging(true),
             1 => drive.refuse(media::Refusal {
@@ -188,61 +228,20 @@ impl Shelf {
         self.goes_out(n);
     }
 
-    fn goes_out(&self, n: usize) {
-        let mut truth = self.truth.borrow_mut();
-        truth.out.insert(n);
-        truth.sick.insert(n);
-    }
-
-    /// An operator takes a drive out that works, or has it emptied first.
-    async fn take_out(&mut self, n: usize) {
-        // Whatever is answered, the labels may say so.
-        self.goes_out(n);
-        self.coming.remove(&n);
-        let index = stdx::num::u16_of(n);
-        if self.operator.below(2) == 0 {
-            let begun = self.pool.evacuate(index, 0).await.map_err(|error| error.to_string());
-            return self.note(format!("an operator has drive {n} emptied: {begun:?}"));
-        }
-        let taken = self.pool.fail_drive(index).await.map_err(|error| error.to_string());
-        self.note(format!("an operator takes drive {n} out: {taken:?}"));
-    }
-
-    /// An operator puts a drive in the place of one that is out: a new one, or what is there as it is.
-    async fn replace(&mut self, n: usize, is_new: bool) {
-        let drive = Arc::clone(&self.drives[n]);
-        if is_new {
-            let capacity = self.capacities[n];
-            let options = SimulatedOptions { capacity, ..Default::default() };
-            drive.restore(&Simulated::new(options).contents());
-        }
-        self.truth.borrow_mut().replaced.insert(n);
-        self.truth.borrow_mut().fresh.insert(n);
-        self.identity += 1;
-        let (index, id) = (stdx::num::u16_of(n), self.identity.to_le_bytes());
-        let put = self.pool.replace_drive(index, Arc::new(Drive::Simulated(drive)), id).await;
-        self.note(format!("drive {n} is replaced, by a new one: {is_new}: {put:?}"));
-        match put {
-            Ok(()) if self.power.is_on() => {
-                if let Some(aside) = &mut self.truth.borrow_mut().aside {
-                    aside.is_former |= aside.drive == n;
-                }
-                self.coming.insert(n);
-            }
-            Err(error) if error.kind == Kind::Full => self.stage.set(Stage::Worn),
-            Ok(()) | Err(_) => {}
-        }
-    }
-
     async fn give_back(&mut self, out: &BTreeSet<usize>, status: &PoolStatus) {
-        let Some(n) = self.one_of(&(out - &self.coming)) else { return };
+        let known: BTreeSet<usize> = (0..status.drives.len()).collect();
+        let Some(n) = self.one_of(&(&(out & &known) - &self.coming)) else { return };
         let drive = Arc::clone(&self.drives[n]);
         drive.revive();
         drive.set_hanging(false);
         drive.refuse_nothing();
         drive.set_faults(SimulatedFaults::default());
         if status.drives[n].state.is_written() {
-            // Nobody has noticed, so far.
+            // Nobody has noticed, so far: but who knows of one that forgets does not wait for that.
+            if self.truth.borrow().rotten.contains(&n) {
+                let taken = self.pool.fail_drive(stdx::num::u16_of(n)).await;
+                self.note(format!("drive {n} forgets, and is taken out: {taken:?}"));
+            }
             return;
         }
         if self.replaces && self.operator.below(4) == 0 {
@@ -254,8 +253,15 @@ impl Shelf {
             return self.note(format!("an operator has the pool rebuilt: {begun:?}"));
         }
         if status.drives[n].retired {
+            self.truth.borrow_mut().vacant.remove(&n);
             let may = self.pool.let_return(stdx::num::u16_of(n)).await;
             self.note(format!("drive {n} may return: {:?}", may.map_err(|e| e.to_string())));
+            // Whoever opened the pool may have tried in the same moment.
+            let Ok(now) = self.pool.status().await else { return };
+            if now.drives[n].state.is_written() {
+                self.coming.insert(n);
+                return;
+            }
         }
         let aside = self.truth.borrow().aside.clone();
         let mut is_former = false;
@@ -267,6 +273,7 @@ impl Shelf {
             self.truth.borrow_mut().replaced.insert(n);
             is_former = old.is_former;
         }
+        self.truth.borrow_mut().vacant.remove(&n);
         match self.pool.rejoin(Arc::new(Drive::Simulated(drive))).await {
             Ok(_) => {
                 assert!(!is_former, "drive {n} is taken back, though another has its place");

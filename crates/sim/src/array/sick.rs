@@ -15,7 +15,7 @@ use stdx::Prng;
 use stdx::num::{u64_of, usize64};
 
 /// What a drive that rots does, of a million operations. Nothing that hits what a label says.
-const ROTS: SimulatedFaults = SimulatedFaults {
+pub(super) const ROTS: SimulatedFaults = SimulatedFaults {
     read_error_ppm: 20_000,
     write_error_ppm: 100,
     flush_error_ppm: 0,
@@ -103,7 +103,7 @@ impl Media {
     pub(super) fn fall_sick(&self, life: usize) {
         let mut prng = Prng::new(self.plan.seed ^ 0x5eed_051c_0000_0001 ^ u64_of(life) << 48);
         let out = self.truth.borrow().out.clone();
-        let mut some = self.some_drives(&out, &mut prng);
+        let mut some = self.some_drives(&self.truth.borrow().lost(), &mut prng);
         some.retain(|n| !out.contains(n) && prng.below(4) > 0);
         for &n in &some {
             let (sickness, after) = (Sickness::any(&mut prng), moment(&mut prng, 17));

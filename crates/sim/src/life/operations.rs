@@ -47,7 +47,7 @@ impl Life {
     async fn check_full(&self, what: &str, count: u64) {
         // Counting takes a while, and pools that are full say so often.
         let refused = self.run.counts.borrow().refused_full;
-        if !refused.is_power_of_two() || self.run.world.is_scarce() {
+        if !refused.is_power_of_two() || self.run.world.is_scarce() || self.is_unreadable().await {
             return;
         }
         let (_, most) = self.run.model.borrow().population();

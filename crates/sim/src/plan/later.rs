@@ -1,7 +1,7 @@
 //! What came to be drawn after all else, for whatever workload.
 
 use super::Plan;
-use crate::shape::LogShape;
+use crate::shape::{Faults, LogShape};
 use std::time::Duration;
 use stdx::Prng;
 use stdx::num::usize64;
@@ -50,6 +50,25 @@ impl Plan {
         if let Some(rough) = &mut self.rough {
             rough.replaces = rough.returns;
         }
+        self
+    }
+
+    /// Of runs with an operator, and of large pools without faults, some get drives while they are open, and others are
+    /// emptied. From a source of its own.
+    #[must_use]
+    pub fn widen(mut self, is_large: bool) -> Self {
+        let mut prng = Prng::new(self.seed ^ 0x5eed_0add_d21e_0001);
+        if prng.below(3) == 0 {
+            return self;
+        }
+        if is_large {
+            self.shape.faults = Faults::default();
+            self.moves_log = false;
+            self.rough.get_or_insert_default();
+        }
+        let Some(rough) = &mut self.rough else { return self };
+        rough.widens = true;
+        self.shape.add_later(&mut prng);
         self
     }
 

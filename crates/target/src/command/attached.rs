@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use media::memory::SharedRegion;
 use nvme::status::Status;
-use reactor::Stay;
+use reactor::ReadGuard;
 use reactor::budget::{Account, Ledger};
 use reactor::turns::Party;
 
@@ -104,7 +104,7 @@ impl Attached {
     ///
     /// # Errors
     /// Invalid Namespace or Format when the namespace was removed, LBA Out of Range for bytes that it has no more.
-    pub(super) fn use_backend(&self, offset: u64, length: u64) -> Result<Stay, Status> {
+    pub(super) fn use_backend(&self, offset: u64, length: u64) -> Result<ReadGuard, Status> {
         self.check_there()?;
         if offset.checked_add(length).is_none_or(|end| end > self.namespace.bytes()) {
             return Err(Status::LBA_OUT_OF_RANGE.with_dnr());

@@ -31,7 +31,7 @@ mod write_zeroes;
 use std::cell::Ref;
 use std::rc::Rc;
 
-use engine::{Lent, Reading};
+use engine::{Reading, UnverifiedRead};
 use fabric::payload::Payload;
 use nvme::cqe::Cqe;
 use nvme::nvm::Command;
@@ -122,7 +122,7 @@ pub enum AtOnce {
     Done(Reply),
     /// Read data that has yet to be verified: to be done for all commands of a turn, after they have been
     /// looked at, so that the processor fetches it for all of them meanwhile.
-    Lent(Lent),
+    UnverifiedRead(UnverifiedRead),
     /// It is for [`execute`], which goes on from there.
     Waits(Begun),
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use nvme::nvm::LbaRange;
 use reactor::budget::Ledger;
 use reactor::sync::Signal;
-use reactor::{Grace, Stay};
+use reactor::{GracePeriod, ReadGuard};
 use stdx::{Counted, Slab};
 
 use super::fence::{Answer, Ask, Core, Fence, Hold};
@@ -34,7 +34,7 @@ pub struct Ranges {
     /// Commands that want to enter.
     entering: Cell<usize>,
     /// Commands that the backend has.
-    in_backend: Grace,
+    in_backend: GracePeriod,
     /// Places in a drive, in bytes, while several hosts are active.
     places: Rc<Ledger>,
     /// The namespace was removed.
@@ -69,7 +69,7 @@ impl Ranges {
             under_way: RefCell::new(Slab::new(MAX_RANGES_IN_FLIGHT)),
             ended: Signal::new(),
             entering: Cell::new(0),
-            in_backend: Grace::default(),
+            in_backend: GracePeriod::default(),
             places: Ledger::new(DRIVE_SHARED_BYTES),
             closed: Cell::new(closed),
         });
@@ -122,7 +122,7 @@ impl Ranges {
     }
 
     /// Counts a command among those that the backend has, until what is returned is dropped.
-    pub fn use_backend(&self) -> Stay {
+    pub fn use_backend(&self) -> ReadGuard {
         self.in_backend.enter()
     }
 

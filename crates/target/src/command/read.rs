@@ -56,7 +56,7 @@ fn of_volume(volume: &Volume, run: Blocks, slot: &impl Slot) -> AtOnce {
         return AtOnce::Waits(Begun::Read(run, None));
     }
     match volume.begin_read(run.offset, length, || buffer::pool().try_alloc_to_send(length)) {
-        engine::Begun::Lent(lent) => AtOnce::Lent(lent),
+        engine::Begun::UnverifiedRead(lent) => AtOnce::UnverifiedRead(lent),
         engine::Begun::Done(buffer) => {
             AtOnce::Done(Reply::with_data(Payload::Buffer { buffer, length }))
         }

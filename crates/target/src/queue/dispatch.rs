@@ -4,7 +4,7 @@ use core::cell::{Cell, RefCell};
 use core::future::Future;
 use std::rc::Rc;
 
-use engine::Lent;
+use engine::UnverifiedRead;
 use fabric::controller::{Capsule, Flow};
 use fabric::payload::Payload;
 use nvme::opcode::io;
@@ -38,7 +38,7 @@ pub enum Tried {
     /// It is to be tried again when the turn ends.
     Later(Request),
     /// Its data is verified at the end of the turn.
-    Lent(Request, Lent),
+    UnverifiedRead(Request, UnverifiedRead),
     /// It has to wait for something, and so needs a slot.
     Waits(Request, Begun),
 }
@@ -53,7 +53,7 @@ pub struct Dispatcher<F, R, A> {
     /// Commands of this turn that are tried when it ends.
     later: RefCell<Vec<Request>>,
     /// Reads of this turn whose data has yet to be verified.
-    lent: RefCell<Vec<(Request, Lent)>>,
+    lent: RefCell<Vec<(Request, UnverifiedRead)>>,
     /// The first half of a fused pair, until the next capsule.
     first: RefCell<Option<Request>>,
     overrun: Cell<bool>,
@@ -161,7 +161,7 @@ where
         match (self.begin)(request, when) {
             Tried::Done => {}
             Tried::Later(request) => self.later.borrow_mut().push(request),
-            Tried::Lent(request, lent) => self.lent.borrow_mut().push((request, lent)),
+            Tried::UnverifiedRead(request, lent) => self.lent.borrow_mut().push((request, lent)),
             Tried::Waits(request, begun) => self.start(Work::One(request, begun)),
         }
     }
@@ -179,9 +179,9 @@ where
         for (request, lent) in lent.drain(..) {
             // What is lent is copied where the host does not take it.
             let room = request.has_room(charge_to_send(request.sgl_bytes()));
-            let loan = if room { lent.verified() } else { None };
-            match loan {
-                Some(loan) => request.complete(Reply::with_data(Payload::Loan(loan))),
+            let pinned = if room { lent.verified() } else { None };
+            match pinned {
+                Some(pinned) => request.complete(Reply::with_data(Payload::PinnedRead(pinned))),
                 // The slow way waits for room, counts damage, and puts it right.
                 None => self.start(Work::One(request, Begun::Nothing)),
             }

@@ -66,9 +66,9 @@ pub fn begin_io(views: &Views, mut request: Request, when: When) -> Tried {
     let slot = IoSlot { request: &request, views };
     match command::begin(&local.attached, request.sqe(), &slot) {
         AtOnce::Waits(begun) => Tried::Waits(request, begun),
-        AtOnce::Lent(lent) => {
+        AtOnce::UnverifiedRead(lent) => {
             request.count_in(local.counters());
-            Tried::Lent(request, lent)
+            Tried::UnverifiedRead(request, lent)
         }
         AtOnce::Done(reply) => {
             request.count_in(local.counters());

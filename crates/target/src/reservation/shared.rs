@@ -5,7 +5,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use reactor::across::Watched;
+use reactor::cross_core::Watch;
 
 use super::keep::Attempts;
 use super::{Access, Command, Effects, HostId, Keeper, Keeping, PowerLoss, Refusal, State};
@@ -17,7 +17,7 @@ pub struct Shared {
     epoch: AtomicU32,
     state: Mutex<State>,
     kept: Option<Kept>,
-    pub(super) attempts: Watched<Attempts>,
+    pub(super) attempts: Watch<Attempts>,
 }
 
 /// The state as it is kept through a loss of power.
@@ -46,7 +46,7 @@ impl Shared {
             something: AtomicBool::new(saved.is_some()),
         });
         let state = Mutex::new(State::power_on(power_loss, saved)?);
-        Some(Self { epoch: AtomicU32::new(0), state, kept, attempts: Watched::default() })
+        Some(Self { epoch: AtomicU32::new(0), state, kept, attempts: Watch::default() })
     }
 
     /// Whether there is something to keep, or to keep no longer.

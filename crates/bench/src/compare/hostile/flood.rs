@@ -40,7 +40,7 @@ pub struct Flood {
 }
 
 /// A queue of it.
-struct Lane {
+struct Stream {
     socket: TcpStream,
     header: [u8; HEADER],
     /// Bytes of the header that have come, and bytes of data still to come.
@@ -56,7 +56,7 @@ struct Lane {
 pub struct Running<'a> {
     flood: &'a Flood,
     nsid: u32,
-    lanes: Vec<Lane>,
+    streams: Vec<Stream>,
     _admin: TcpStream,
 }
 
@@ -64,11 +64,11 @@ impl Flood {
     /// Connects its queues.
     pub fn connect(&self, server: &Flashloom) -> Outcome<Running<'_>> {
         let (admin, cntlid) = WHO.admin(server)?;
-        let mut lanes = Vec::new();
+        let mut streams = Vec::new();
         for qid in 1..=self.queues {
             let socket = WHO.queue(server, qid, cntlid, self.entries)?;
             socket.set_nonblocking(true).map_err(failed)?;
-            lanes.push(Lane {
+            streams.push(Stream {
                 socket,
                 header: [0; HEADER],
                 have: 0,
@@ -78,7 +78,7 @@ impl Flood {
                 sent: 0,
             });
         }
-        Ok(Running { flood: self, nsid: server.nsid(), lanes, _admin: admin })
+        Ok(Running { flood: self, nsid: server.nsid(), streams, _admin: admin })
     }
 }
 
@@ -94,13 +94,13 @@ impl Running<'_> {
             let sqe = Sqe { cid: cid.into(), nsid: nsid.into(), ..sqe };
             out.extend_from_slice(&capsule(&sqe, &data));
         };
-        for lane in &mut self.lanes {
-            (0..flood.entries - 1).for_each(|cid| next(cid, &mut lane.out));
+        for stream in &mut self.streams {
+            (0..flood.entries - 1).for_each(|cid| next(cid, &mut stream.out));
         }
         let mut buffer = vec![0; CALL_BYTES];
         while !ends.load(Ordering::Relaxed) {
-            for lane in &mut self.lanes {
-                let done = lane.turn(&mut buffer, &mut next)?;
+            for stream in &mut self.streams {
+                let done = stream.turn(&mut buffer, &mut next)?;
                 answered.fetch_add(done, Ordering::Relaxed);
             }
         }
@@ -108,7 +108,7 @@ impl Running<'_> {
     }
 }
 
-impl Lane {
+impl Stream {
     /// Takes what there is, and sends what it may; how many commands were answered.
     fn turn(
         &mut self,

@@ -21,11 +21,20 @@ fn header() -> StripeHeader {
         records: vec![
             OwnerRecord { owner: Owner::Write { key: key(1) }, count: 2 },
             OwnerRecord { owner: Owner::Hole { key: key(0), blocks: 1 << 40 }, count: 0 },
-            OwnerRecord { owner: Owner::Refer { key: key(50), name: Name::of(old) }, count: 3 },
-            OwnerRecord { owner: Owner::Share { key: key(60), name: Name::of(old) }, count: 3 },
+            OwnerRecord {
+                owner: Owner::Refer { key: key(50), name: SharedBlockId::of(old) },
+                count: 3,
+            },
+            OwnerRecord {
+                owner: Owner::Share { key: key(60), name: SharedBlockId::of(old) },
+                count: 3,
+            },
             OwnerRecord { owner: Owner::Move { key: key(99), old }, count: 1 },
             OwnerRecord { owner: Owner::Lost { key: key(80), old: Some(old) }, count: 9 },
-            OwnerRecord { owner: Owner::Refer { key: key(70), name: Name::of(old) }, count: 1 },
+            OwnerRecord {
+                owner: Owner::Refer { key: key(70), name: SharedBlockId::of(old) },
+                count: 1,
+            },
             OwnerRecord { owner: Owner::Lost { key: key(90), old: None }, count: 0xffff },
         ],
         crcs: vec![1, 2, 0xffff_ffff],

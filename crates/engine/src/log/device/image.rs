@@ -15,17 +15,17 @@ pub(super) struct Image {
 }
 
 impl Image {
-    pub fn new(ring: u64) -> Result<Rc<Self>> {
+    pub fn new(ring_bytes: u64) -> Result<Rc<Self>> {
         let pool = Pool::new(COMMIT_POOL_BYTES)
             .map_err(|e| Error::caused(Kind::Failed, "memory for commits", e))?;
-        Ok(Rc::new(Self { ring: Pmem::anonymous(ring)?, pool }))
+        Ok(Rc::new(Self { ring: Pmem::anonymous(ring_bytes)?, pool }))
     }
 }
 
 impl Store {
     /// Has what is stored from now on gather in memory apart from the devices, too.
-    pub fn begin_image(&self, ring: u64) -> Result<()> {
-        *self.image.borrow_mut() = Some(Image::new(ring)?);
+    pub fn begin_image(&self, ring_bytes: u64) -> Result<()> {
+        *self.image.borrow_mut() = Some(Image::new(ring_bytes)?);
         self.changes.set(self.changes.get() + 1);
         Ok(())
     }

@@ -66,12 +66,12 @@ impl Store {
 
     /// Fills the image from the zones: from the first, and where it cannot be read from the second.
     /// What neither has is left as it is: no record will be found there.
-    pub async fn load(&self, ring: u64) -> Result<()> {
+    pub async fn load(&self, ring_bytes: u64) -> Result<()> {
         let Some(image) = self.image() else { return Ok(()) };
         let zones: Vec<Zone> = self.members().iter().flatten().filter_map(|m| m.zone()).collect();
         let mut at = 0;
-        while at < ring {
-            let len = commit_len(at, ring - at, ring);
+        while at < ring_bytes {
+            let len = commit_len(at, ring_bytes - at, ring_bytes);
             for zone in &zones {
                 let offset = zone.offset + CONTROL_BYTES + at;
                 if let Ok(read) = zone.drive.read(offset, len).await {

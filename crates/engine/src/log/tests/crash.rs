@@ -84,8 +84,8 @@ async fn memory_story(seed: u64, sides: usize, rot: bool) {
     let mut prng = Prng::new(seed);
     let memories = Memories::new(sides);
     let mut told = Told { tag: first_tag(0), ..Told::default() };
-    let lane = prng.next_u64();
-    let mut log = Log::create(memories.device(), BYTES, lane).await.unwrap();
+    let ring = prng.next_u64();
+    let mut log = Log::create(memories.device(), BYTES, ring).await.unwrap();
     for life in 0..6 {
         let side = usize64(prng.below(u64_of(sides)));
         let lines = if prng.below(2) == 0 { 500 } else { 30_000 };
@@ -99,11 +99,11 @@ async fn memory_story(seed: u64, sides: usize, rot: bool) {
         // Opening may be cut short too.
         if prng.below(3) == 0 {
             memories.sides[side].cut_after(1 + prng.below(4));
-            let _ = Log::open(memories.device(), BYTES, lane).await;
+            let _ = Log::open(memories.device(), BYTES, ring).await;
             memories.crash(&mut prng);
         }
         let opened;
-        (log, opened) = Log::open(memories.device(), BYTES, lane).await.unwrap();
+        (log, opened) = Log::open(memories.device(), BYTES, ring).await.unwrap();
         let story = format!("seed {seed}, life {life}");
         let trims = [told.trims.done, told.trims.asked];
         assert!(trims.contains(&opened.trimmed), "{story}: {opened:?}");
@@ -203,7 +203,7 @@ async fn destage(scene: Rc<Scene>, mut prng: Prng) {
 async fn drives_story(seed: u64, faults: SimulatedFaults) {
     let mut prng = Prng::new(seed);
     let pair = Pair::new(&mut prng);
-    let log = Log::create(pair.device(), BYTES, LANE).await.unwrap();
+    let log = Log::create(pair.device(), BYTES, RING).await.unwrap();
     let histories = RefCell::new((0..WRITERS).map(|_| History::default()).collect());
     let mut scene = Rc::new(Scene { log, histories, trims: Cell::default() });
     let mut liar = 0;
@@ -225,7 +225,7 @@ async fn drives_story(seed: u64, faults: SimulatedFaults) {
             task.abort();
         }
         pair.power_cut(&mut prng);
-        let (log, opened) = Log::open(pair.device(), BYTES, LANE).await.unwrap();
+        let (log, opened) = Log::open(pair.device(), BYTES, RING).await.unwrap();
         pair.drives[0].set_faults(SimulatedFaults::default());
         pair.drives[1].set_faults(SimulatedFaults::default());
         let story = format!("seed {seed}, life {life}");
@@ -273,7 +273,7 @@ fn what_an_opening_stores_again_is_there_before_the_log_says_so() {
         for lines in 1..16 {
             simulate(seed, async move {
                 let (memories, mut prng) = (Memories::new(2), Prng::new(seed));
-                let log = Log::create(memories.device(), BYTES, LANE).await.unwrap();
+                let log = Log::create(memories.device(), BYTES, RING).await.unwrap();
                 write(&log, key(1, 0), 0..1).await;
                 memories.sides[1].cut_after(1);
                 let hole = Append::Hole { key: key(1, 5), count: 1 };
@@ -282,10 +282,10 @@ fn what_an_opening_stores_again_is_there_before_the_log_says_so() {
                 drop(log);
                 memories.crash(&mut prng);
                 memories.sides[1].cut_after(lines);
-                drop(Log::open(memories.device(), BYTES, LANE).await);
+                drop(Log::open(memories.device(), BYTES, RING).await);
                 memories.crash(&mut prng);
                 let Device::Memory(areas) = memories.device() else { panic!("memory") };
-                let opened = Log::open(Device::Memory(areas[1..].to_vec()), BYTES, LANE).await;
+                let opened = Log::open(Device::Memory(areas[1..].to_vec()), BYTES, RING).await;
                 let (log, _) =
                     opened.unwrap_or_else(|error| panic!("seed {seed}, {lines} lines: {error}"));
                 assert_eq!(tag(&log, key(1, 0)), Some(0));
@@ -309,7 +309,7 @@ fn what_was_put_right_from_a_mirror_stays_right() {
     for seed in 0..16 {
         simulate(seed, async move {
             let (memories, mut prng) = (Memories::new(2), Prng::new(seed));
-            let log = Log::create(memories.device(), BYTES, LANE).await.unwrap();
+            let log = Log::create(memories.device(), BYTES, RING).await.unwrap();
             write(&log, key(1, 0), 7..8).await;
             let bytes = memories.sides[0].contents();
             let at = bytes.windows(BLOCK).position(|piece| piece == block(7)).unwrap();
@@ -318,7 +318,7 @@ fn what_was_put_right_from_a_mirror_stays_right() {
             drop(log);
             memories.crash(&mut prng);
             let Device::Memory(areas) = memories.device() else { panic!("memory") };
-            let opened = Log::open(Device::Memory(areas[..1].to_vec()), BYTES, LANE).await;
+            let opened = Log::open(Device::Memory(areas[..1].to_vec()), BYTES, RING).await;
             let (log, _) = opened.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
             assert_eq!(tag(&log, key(1, 0)), Some(7), "seed {seed}");
         });
@@ -337,7 +337,7 @@ fn where_the_log_begins_is_there_before_anything_is_written_over() {
     for seed in 0..32 {
         simulate(seed, async move {
             let (memories, mut prng) = (Memories::new(1), Prng::new(seed));
-            let log = Log::create(memories.device(), BYTES, LANE).await.unwrap();
+            let log = Log::create(memories.device(), BYTES, RING).await.unwrap();
             // The first record alone fits a batch.
             write(&log, key(2, 0), 5000..5000 + u64_of(RECORD_BLOCKS_MAX)).await;
             let mut full = 0;
@@ -357,7 +357,7 @@ fn where_the_log_begins_is_there_before_anything_is_written_over() {
             memories.sides[0].cut_after(0);
             drop(log);
             memories.crash(&mut prng);
-            let opened = Log::open(memories.device(), BYTES, LANE).await;
+            let opened = Log::open(memories.device(), BYTES, RING).await;
             let (log, opened) = opened.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
             // What was trimmed is on the drives: nobody may be told that it is lost.
             assert_eq!(opened.lost_blocks, 0, "seed {seed}");

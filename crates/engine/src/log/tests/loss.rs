@@ -106,14 +106,14 @@ enum Part {
 async fn damaged_story(seed: u64) {
     let mut prng = Prng::new(seed);
     let medium = Medium::new(seed);
-    let log = Log::create(medium.device(), BYTES, LANE).await.unwrap();
+    let log = Log::create(medium.device(), BYTES, RING).await.unwrap();
     let (mut tag, mut ops, mut places) = (1, Vec::new(), Vec::new());
     for _ in 0..3 + prng.below(20) {
         let op = Op::random(1, &mut tag, &mut prng);
         let sequence = op.append(&log).await.unwrap();
-        let lane = log.shared.lane.borrow();
-        let mark = lane.mark_after(sequence - 1, &log.shared.store).unwrap();
-        places.push(lane.at(mark.position));
+        let ring = log.shared.ring.borrow();
+        let mark = ring.mark_after(sequence - 1, &log.shared.store).unwrap();
+        places.push(ring.at(mark.position));
         ops.push(op);
     }
     // On drives the last commit's padding is what knows of the record before it only.
@@ -135,7 +135,7 @@ async fn damaged_story(seed: u64) {
     medium.damage(places[hit] + at, &mut prng);
     let story = format!("seed {seed}: {part:?} of record of {:?}", ops[hit]);
 
-    let strict = Log::open(medium.device(), BYTES, LANE).await;
+    let strict = Log::open(medium.device(), BYTES, RING).await;
     let log = match strict {
         Ok((log, opened)) => {
             let mut expected = BTreeMap::new();
@@ -179,7 +179,7 @@ async fn goes_on(log: Log, medium: &Medium, mut tag: u64, prng: &mut Prng, story
     apply(&op, &mut expected);
     assert_eq!(see(&log), expected, "{story}");
     log.close().await;
-    let (log, _) = Log::open(medium.device(), BYTES, LANE).await.unwrap();
+    let (log, _) = Log::open(medium.device(), BYTES, RING).await.unwrap();
     assert_eq!(see(&log), expected, "{story}, once more");
     let mut items = Vec::new();
     log.next_batch(1 << 16, &mut items).unwrap();
@@ -229,25 +229,25 @@ fn first_of(device: &Device) -> Device {
 }
 
 /// Makes a control block anew.
-async fn rebuild(device: &Device, anew: Anew) -> Result<()> {
-    let (log, _) = open_accepting(device.clone(), Some(anew)).await?;
+async fn rebuild(device: &Device, rebuilt: Rebuilt) -> Result<()> {
+    let (log, _) = open_accepting(device.clone(), Some(rebuilt)).await?;
     log.close().await;
     Ok(())
 }
 
-const fn anew(durable_stripe: u64, epoch: u64) -> Anew {
-    Anew { durable_stripe, epoch }
+const fn rebuilt(durable_stripe: u64, epoch: u64) -> Rebuilt {
+    Rebuilt { durable_stripe, epoch }
 }
 
 async fn refused(device: &Device) -> ErrorKind {
-    let Err(error) = Log::open(device.clone(), BYTES, LANE).await else { panic!("opened") };
+    let Err(error) = Log::open(device.clone(), BYTES, RING).await else { panic!("opened") };
     error.kind
 }
 
 #[test]
 fn a_lost_control_block_is_made_anew_by_the_records_there_are() {
     on_each(|device| async move {
-        let log = Log::create(device.clone(), BYTES, LANE).await.unwrap();
+        let log = Log::create(device.clone(), BYTES, RING).await.unwrap();
         write(&log, key(1, 0), 0..9).await;
         let through = log.next_batch(256, &mut Vec::new()).unwrap();
         write(&log, key(1, 4), 100..101).await;
@@ -256,17 +256,17 @@ fn a_lost_control_block_is_made_anew_by_the_records_there_are() {
         log.close().await;
         drop(log);
         // With another opening's records behind the first one's.
-        let (log, _) = Log::open(device.clone(), BYTES, LANE).await.unwrap();
+        let (log, _) = Log::open(device.clone(), BYTES, RING).await.unwrap();
         write(&log, key(1, 5), 200..201).await;
         log.close().await;
         drop(log);
-        assert!(!Log::lacks_control(device.clone(), BYTES, LANE).await.unwrap());
+        assert!(!Log::lacks_control(device.clone(), BYTES, RING).await.unwrap());
         damage_control(&device).await;
         assert_eq!(refused(&device).await, ErrorKind::Loss);
-        assert!(Log::lacks_control(device.clone(), BYTES, LANE).await.unwrap());
-        rebuild(&device, anew(7, 1)).await.unwrap();
+        assert!(Log::lacks_control(device.clone(), BYTES, RING).await.unwrap());
+        rebuild(&device, rebuilt(7, 1)).await.unwrap();
         for _ in 0..2 {
-            let (log, opened) = Log::open(device.clone(), BYTES, LANE).await.unwrap();
+            let (log, opened) = Log::open(device.clone(), BYTES, RING).await.unwrap();
             assert_eq!((opened.durable_stripe, opened.lost_blocks), (7, 0));
             // What was trimmed is there again, and nothing newer behind it.
             let tags: Vec<_> = (0..10).map(|n| tag(&log, key(1, n))).collect();
@@ -281,7 +281,7 @@ fn a_lost_control_block_is_made_anew_by_the_records_there_are() {
 #[test]
 fn a_log_made_anew_begins_after_the_last_references() {
     on_each(|device| async move {
-        let log = Log::create(device.clone(), BYTES, LANE).await.unwrap();
+        let log = Log::create(device.clone(), BYTES, RING).await.unwrap();
         write(&log, key(1, 0), 0..2).await;
         let location = Location::new(crate::address::SegmentId::new(3), 5);
         let entries = [crate::address::Stored::plain(location, 1)];
@@ -291,8 +291,8 @@ fn a_log_made_anew_begins_after_the_last_references() {
         drop(log);
         for (written, epoch) in [(None, 1), (Some(50), 2)] {
             damage_control(&device).await;
-            rebuild(&device, anew(0, epoch)).await.unwrap();
-            let (log, _) = Log::open(device.clone(), BYTES, LANE).await.unwrap();
+            rebuild(&device, rebuilt(0, epoch)).await.unwrap();
+            let (log, _) = Log::open(device.clone(), BYTES, RING).await.unwrap();
             let tags: Vec<_> = [0, 1, 9].map(|n| tag(&log, key(1, n))).into();
             assert_eq!(tags, [written, None, None]);
             write(&log, key(1, 0), 50..51).await;
@@ -306,13 +306,13 @@ fn a_log_made_anew_begins_after_the_last_references() {
 #[test]
 fn a_control_block_made_anew_twice_holds_against_a_mirror_that_was_away() {
     on_each(|device| async move {
-        let log = Log::create(device.clone(), BYTES, LANE).await.unwrap();
+        let log = Log::create(device.clone(), BYTES, RING).await.unwrap();
         write(&log, key(1, 0), 0..2).await;
         log.close().await;
         drop(log);
         damage_control(&device).await;
-        rebuild(&device, anew(0, 5)).await.unwrap();
-        let (log, _) = Log::open(device.clone(), BYTES, LANE).await.unwrap();
+        rebuild(&device, rebuilt(0, 5)).await.unwrap();
+        let (log, _) = Log::open(device.clone(), BYTES, RING).await.unwrap();
         for stripe in 1..9 {
             write(&log, key(1, 1), 10..11).await;
             let through = log.next_batch(256, &mut Vec::new()).unwrap();
@@ -323,15 +323,15 @@ fn a_control_block_made_anew_twice_holds_against_a_mirror_that_was_away() {
         drop(log);
         let (first, both) = (first_of(&device), device);
         damage_control(&first).await;
-        rebuild(&first, anew(8, 6)).await.unwrap();
-        let (log, _) = Log::open(first, BYTES, LANE).await.unwrap();
+        rebuild(&first, rebuilt(8, 6)).await.unwrap();
+        let (log, _) = Log::open(first, BYTES, RING).await.unwrap();
         write(&log, key(1, 3), 30..31).await;
         let through = log.next_batch(256, &mut Vec::new()).unwrap();
         log.trim(through, 9).await.unwrap();
         write(&log, key(1, 4), 40..41).await;
         log.close().await;
         drop(log);
-        let (log, opened) = Log::open(both, BYTES, LANE).await.unwrap();
+        let (log, opened) = Log::open(both, BYTES, RING).await.unwrap();
         assert_eq!(opened.durable_stripe, 9);
         assert_eq!([2, 3, 4].map(|n| tag(&log, key(1, n))), [None, None, Some(40)]);
         log.close().await;
@@ -343,10 +343,10 @@ fn a_device_without_records_is_not_taken_for_a_log() {
     on_each(|device| async move {
         damage_control(&device).await;
         assert_eq!(refused(&device).await, ErrorKind::Missing);
-        assert!(!Log::lacks_control(device.clone(), BYTES, LANE).await.unwrap());
-        let rebuilt = rebuild(&device, anew(7, 1)).await;
+        assert!(!Log::lacks_control(device.clone(), BYTES, RING).await.unwrap());
+        let rebuilt = rebuild(&device, rebuilt(7, 1)).await;
         assert_eq!(rebuilt.unwrap_err().kind, ErrorKind::Missing);
-        let log = Log::create(device.clone(), BYTES, LANE + 1).await.unwrap();
+        let log = Log::create(device.clone(), BYTES, RING + 1).await.unwrap();
         write(&log, key(1, 0), 0..9).await;
         log.close().await;
         drop(log);

@@ -89,9 +89,9 @@ impl History {
         }
         assert_eq!(found, self.contents(trimmed, asked.as_ref()), "{story}, view {view}");
         let mut items = Vec::new();
-        log.shared.lane.borrow_mut().hand_out(1 << 20, &mut items, &log.shared.store).unwrap();
-        let tail = log.shared.lane.borrow().tail;
-        log.shared.lane.borrow_mut().handed = tail;
+        log.shared.ring.borrow_mut().hand_out(1 << 20, &mut items, &log.shared.store).unwrap();
+        let tail = log.shared.ring.borrow().tail;
+        log.shared.ring.borrow_mut().handed = tail;
         let of_view = |i: &&super::Item| i.key.view.get() == view;
         let last = items.iter().rfind(of_view).unwrap().sequence;
         self.acked.insert(last, asked.unwrap());

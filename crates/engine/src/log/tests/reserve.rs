@@ -24,7 +24,7 @@ async fn commit(log: &Log, reserved: Reserved<'_>) -> u64 {
 #[test]
 fn a_range_is_filled_in_pieces_while_others_wait_and_is_there_once_committed() {
     simulate_on_each(|device| async {
-        let log = Rc::new(Log::create(device.clone(), BYTES, LANE).await.unwrap());
+        let log = Rc::new(Log::create(device.clone(), BYTES, RING).await.unwrap());
         write(&log, key(1, 9), 4..5).await;
         let mut reserved = log.reserve(key(1, 10), 2).await.unwrap();
         assert!(log.try_reserve(key(1, 20), 1).unwrap().is_none(), "one at a time");
@@ -44,7 +44,7 @@ fn a_range_is_filled_in_pieces_while_others_wait_and_is_there_once_committed() {
         assert_eq!(tags(&log), [Some(4), Some(5), Some(7)]);
         log.close().await;
         drop(log);
-        let (log, _) = Log::open(device, BYTES, LANE).await.unwrap();
+        let (log, _) = Log::open(device, BYTES, RING).await.unwrap();
         assert_eq!(tags(&log), [Some(4), Some(5), Some(7)]);
     });
 }
@@ -52,7 +52,7 @@ fn a_range_is_filled_in_pieces_while_others_wait_and_is_there_once_committed() {
 #[test]
 fn a_range_that_is_given_up_was_never_there() {
     simulate_on_each(|device| async {
-        let log = Log::create(device.clone(), BYTES, LANE).await.unwrap();
+        let log = Log::create(device.clone(), BYTES, RING).await.unwrap();
         let status = log.status();
         let mut reserved = log.reserve(key(1, 10), 2).await.unwrap();
         reserved.fill(&block(5)).unwrap();
@@ -62,7 +62,7 @@ fn a_range_that_is_given_up_was_never_there() {
         assert_eq!([10, 11].map(|n| tag(&log, key(1, n))), [None, Some(7)]);
         log.close().await;
         drop(log);
-        let (log, _) = Log::open(device, BYTES, LANE).await.unwrap();
+        let (log, _) = Log::open(device, BYTES, RING).await.unwrap();
         assert_eq!([10, 11].map(|n| tag(&log, key(1, n))), [None, Some(7)]);
     });
 }
@@ -71,7 +71,7 @@ fn a_range_that_is_given_up_was_never_there() {
 #[test]
 fn commits_to_drives_wait_while_a_range_is_filled() {
     reactor::simulate(1, async {
-        let log = Log::create(drives(), BYTES, LANE).await.unwrap();
+        let log = Log::create(drives(), BYTES, RING).await.unwrap();
         let mut first = log.reserve(key(1, 0), 1).await.unwrap();
         first.fill(&block(1)).unwrap();
         let first = first.commit().unwrap();
@@ -90,7 +90,7 @@ fn commits_to_drives_wait_while_a_range_is_filled() {
 #[test]
 fn what_was_filled_before_another_device_came_is_there_too() {
     reactor::simulate(1, async {
-        let log = Rc::new(Log::create(simulated(), BYTES, LANE).await.unwrap());
+        let log = Rc::new(Log::create(simulated(), BYTES, RING).await.unwrap());
         write(&log, key(1, 0), 1..2).await;
         let mut reserved = log.reserve(key(1, 1), 2).await.unwrap();
         reserved.fill(&block(2)).unwrap();
@@ -109,7 +109,7 @@ fn what_was_filled_before_another_device_came_is_there_too() {
 #[test]
 fn a_log_that_is_closed_meanwhile_does_not_take_what_was_reserved() {
     simulate_on_each(|device| async {
-        let log = Log::create(device, BYTES, LANE).await.unwrap();
+        let log = Log::create(device, BYTES, RING).await.unwrap();
         let mut reserved = log.reserve(key(1, 0), 1).await.unwrap();
         reserved.fill(&block(1)).unwrap();
         log.refuse();
@@ -122,7 +122,7 @@ fn a_log_that_is_closed_meanwhile_does_not_take_what_was_reserved() {
 #[should_panic = "what is filled was reserved"]
 fn no_more_is_filled_than_was_reserved() {
     reactor::simulate(1, async {
-        let log = Log::create(simulated(), BYTES, LANE).await.unwrap();
+        let log = Log::create(simulated(), BYTES, RING).await.unwrap();
         let mut reserved = log.reserve(key(1, 0), 1).await.unwrap();
         let _ = reserved.fill(&[0; BLOCK + 1]);
     });
@@ -132,7 +132,7 @@ fn no_more_is_filled_than_was_reserved() {
 #[should_panic = "what is committed was reserved, and filled"]
 fn nothing_is_committed_before_it_is_filled() {
     reactor::simulate(1, async {
-        let log = Log::create(simulated(), BYTES, LANE).await.unwrap();
+        let log = Log::create(simulated(), BYTES, RING).await.unwrap();
         let mut reserved = log.reserve(key(1, 0), 1).await.unwrap();
         reserved.fill(&[0; BLOCK - 1]).unwrap();
         let _ = reserved.commit();

@@ -16,16 +16,16 @@ fn write_at_once(volume: &Volume, blocks: u64) -> bool {
 /// Reads without waiting, if that can be.
 fn begin(volume: &Volume, offset: u64, len: usize) -> Option<Vec<u8>> {
     match volume.begin_read(offset, len, || Some(vec![1; len])) {
-        Begun::Lent(lent) => lent.verified().map(|loan| loan.bytes().to_vec()),
+        Begun::UnverifiedRead(lent) => lent.verified().map(|pinned| pinned.bytes().to_vec()),
         Begun::Done(out) => Some(out),
         Begun::Wait(_) | Begun::Not => None,
     }
 }
 
 /// Few blocks, where they lie.
-fn lend(volume: &Volume, offset: u64, len: usize) -> Option<crate::Lent> {
+fn lend(volume: &Volume, offset: u64, len: usize) -> Option<crate::UnverifiedRead> {
     match volume.begin_read(offset, len, || None::<Vec<u8>>) {
-        Begun::Lent(lent) => Some(lent),
+        Begun::UnverifiedRead(lent) => Some(lent),
         _ => None,
     }
 }
@@ -42,10 +42,10 @@ fn read_at_once(volume: &Volume, blocks: u64) -> bool {
 }
 
 /// A volume with 100 blocks of contents, carried to the drives if so wished.
-async fn filled(pool: &Pool, carried: bool) -> Volume {
+async fn filled(pool: &Pool, destaged: bool) -> Volume {
     let v = pool.create_volume(volume("db", 16 * MIB)).await.unwrap();
     assert!(write_at_once(&v, 100));
-    if carried {
+    if destaged {
         pool.settle_space().await.unwrap();
     }
     v
@@ -186,20 +186,20 @@ fn blocks_are_lent_from_where_they_lie_until_they_are_given_back() {
         assert!(lend(&v, 0, BLOCK).is_none(), "in the log");
         pool.settle_space().await.unwrap();
         for at in 0..100 {
-            let loan = lend(&v, at * BLOCK as u64, BLOCK).unwrap().verified().unwrap();
-            assert_eq!(loan.bytes(), block(at, 1));
+            let pinned = lend(&v, at * BLOCK as u64, BLOCK).unwrap().verified().unwrap();
+            assert_eq!(pinned.bytes(), block(at, 1));
         }
         assert!(lend(&v, 100 * BLOCK as u64, BLOCK).is_none(), "a hole");
         assert!(lend(&v, 0, 512).is_none(), "part of a block");
         assert!(lend(&v, 0, 0).is_none() && lend(&v, v.len(), BLOCK).is_none(), "outside");
 
         // Whoever frees space waits for what is lent of it.
-        let loan = lend(&v, 7 * BLOCK as u64, BLOCK).unwrap().verified().unwrap();
+        let pinned = lend(&v, 7 * BLOCK as u64, BLOCK).unwrap().verified().unwrap();
         let brief = std::time::Duration::from_secs(5);
         let mut closing = Box::pin(pool.close());
         assert!(reactor::timeout(brief, &mut closing).await.is_err());
-        assert_eq!(loan.bytes(), block(7, 1));
-        drop(loan);
+        assert_eq!(pinned.bytes(), block(7, 1));
+        drop(pinned);
         closing.await.unwrap();
         assert!(lend(&v, 0, BLOCK).is_none(), "closed");
     });
@@ -219,12 +219,12 @@ fn what_is_damaged_is_not_lent_until_it_was_put_right() {
         v.read(at, &mut out).await.unwrap();
         assert_eq!(out, block(42, 1));
         // The repair is written behind the answer.
-        let loan = loop {
+        let pinned = loop {
             match lend(&v, at, BLOCK).unwrap().verified() {
-                Some(loan) => break loan,
+                Some(pinned) => break pinned,
                 None => reactor::yield_now().await,
             }
         };
-        assert_eq!(loan.bytes(), block(42, 1));
+        assert_eq!(pinned.bytes(), block(42, 1));
     });
 }

@@ -4,9 +4,9 @@ use std::rc::Rc;
 
 use super::*;
 use crate::segment::Stream;
+use crate::segment_table::Segment;
 use crate::shard::Shard;
 use crate::shard::reclaim::Emptied;
-use crate::table::Segment;
 
 const B: u64 = BLOCK as u64;
 

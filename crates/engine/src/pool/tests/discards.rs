@@ -108,10 +108,10 @@ fn files_under_drives_shrink_when_a_volume_is_trimmed() {
         let full = taken(&path);
         assert!(full > empty + 40 * MIB, "{full}");
         v.deallocate(4 * MIB, 60 * MIB).await.unwrap();
-        let mut patience = 600;
+        let mut space_wait = 600;
         while taken(&path) > empty + (full - empty) / 3 {
-            patience -= 1;
-            assert!(patience > 0, "{} of {full}, {empty} empty", taken(&path));
+            space_wait -= 1;
+            assert!(space_wait > 0, "{} of {full}, {empty} empty", taken(&path));
             reactor::sleep(Duration::from_millis(50)).await;
         }
         check(&v, 0..1024).await;
@@ -207,16 +207,16 @@ fn a_file_system_that_is_full_is_told_of_at_once_or_waited_out() {
         check(&v, 0..written).await;
         let status = pool.status().await.unwrap();
         assert!(status.drives.iter().all(|d| d.state == crate::drives::DriveState::Online));
-        assert!(status.refuses);
+        assert_eq!(status.refuses, Some(crate::WritesRefused::NoDriveSpace));
         std::fs::remove_file(&ballast).unwrap();
-        let mut patience = 600;
+        let mut space_wait = 600;
         while v.write(written * BLOCK as u64, &block(written, 0)).await.is_err() {
-            patience -= 1;
-            assert!(patience > 0, "there is space again");
+            space_wait -= 1;
+            assert!(space_wait > 0, "there is space again");
             reactor::sleep(Duration::from_millis(50)).await;
         }
         check(&v, 0..written + 1).await;
-        assert!(!pool.status().await.unwrap().refuses);
+        assert_eq!(pool.status().await.unwrap().refuses, None);
         pool.close().await.unwrap();
     })
     .unwrap();

@@ -5,13 +5,13 @@ use std::time::Duration;
 use media::drive::SimulatedOptions;
 
 use super::*;
-use crate::address::{Key, Location, Name, SegmentId, Stored, View};
+use crate::address::{Key, Location, SegmentId, SharedBlockId, Stored, View};
 use crate::canary::{Step, misses};
 use crate::log::Append;
 use crate::map::{Contents, Extents};
 use crate::segment::Stream;
+use crate::segment_table::Segment;
 use crate::shard::candidates::Candidates;
-use crate::table::Segment;
 
 const BLOCKS: u64 = 4096;
 
@@ -72,7 +72,7 @@ async fn is_right(shard: &Shard, view: View, at: u64, wanted: &[u8]) -> bool {
 
 /// Takes all away that the volume had, and gives the segments that nothing needs from now on.
 async fn emptied(shard: &Rc<Shard>, view: View) -> Vec<SegmentId> {
-    shard.front.punch(view, 0, BLOCKS).await.unwrap();
+    shard.front.deallocate(view, 0, BLOCKS).await.unwrap();
     shard.destage.drain().await.unwrap();
     let is_full = |segment: &&Segment| {
         segment.info.stream == Stream::User && segment.stripes == segment.info.geometry.stripes()
@@ -202,6 +202,25 @@ fn space_is_not_given_back_while_a_drive_s_part_of_it_is_made_anew() {
     assert!(done, "given back too early, or never");
 }
 
+/// A scrub held one while a drive was made whole, and one of the two was let go.
+#[test]
+fn who_holds_a_segment_does_not_let_go_of_another_one_s() {
+    let done = with_shard(|_, shard, view| async move {
+        let dead = emptied(&shard, view).await;
+        let info = |n: usize| Rc::clone(&shard.base.table().get(dead[n]).unwrap().info);
+        let first = shard.checkpoints.hold_segment(&info(0)).await.unwrap();
+        let second = shard.checkpoints.hold_segment(&info(1)).await.unwrap();
+        let third = shard.checkpoints.hold_segment(&info(1)).await.unwrap();
+        drop(second);
+        shard.checkpoints.take().await.unwrap();
+        let waited = are_there(&shard, &dead[..2]);
+        drop((first, third));
+        shard.checkpoints.take().await.unwrap();
+        waited && !are_there(&shard, &dead)
+    });
+    assert!(done, "given back too early, or never");
+}
+
 #[test]
 fn the_hold_of_a_segment_that_is_made_anew_is_missed() {
     misses(
@@ -222,7 +241,7 @@ async fn refer(shard: &Shard, view: View, at: u64, to: Stored) {
 fn what_a_copier_has_found_is_not_called_dead() {
     let done = with_shard(|_, shard, view| async move {
         let entry = found(&shard, view, 0).await;
-        shard.front.punch(view, 0, BLOCKS).await.unwrap();
+        shard.front.deallocate(view, 0, BLOCKS).await.unwrap();
         shard.destage.drain().await.unwrap();
         // As if it had begun before.
         let copying = shard.base.grace.enter();
@@ -253,18 +272,18 @@ fn the_wait_for_copiers_before_a_segment_is_called_dead_is_missed() {
 fn what_a_copier_has_found_is_not_swept_away() {
     let done = with_shard(|_, shard, view| async move {
         let entry = found(&shard, view, 0).await;
-        let birth = entry.location.segment();
+        let origin = entry.location.segment();
         refer(&shard, view, 9, entry).await;
         shard.destage.drain().await.unwrap();
-        shard.reclaim.empty(birth).await.unwrap();
+        shard.reclaim.empty(origin).await.unwrap();
         shard.keeper.settle_reclaim().await.unwrap();
-        while shard.base.table().get(birth).is_some() {
-            shard.reclaim.verify_dead(birth).await.unwrap();
+        while shard.base.table().get(origin).is_some() {
+            shard.reclaim.verify_dead(origin).await.unwrap();
             shard.keeper.flush().await.unwrap();
         }
         let reference = found(&shard, view, 9).await;
         assert!(reference.location.name().is_some());
-        shard.front.punch(view, 0, BLOCKS).await.unwrap();
+        shard.front.deallocate(view, 0, BLOCKS).await.unwrap();
         shard.destage.drain().await.unwrap();
         // As if it had begun before.
         let copying = shard.base.grace.enter();
@@ -287,9 +306,9 @@ fn the_wait_for_copiers_before_a_sweep_decides_is_missed() {
 }
 
 /// A block that a sweep looks for references to, which has come by the key the reference is to be learnt for.
-async fn looked_for(shard: &Shard, view: View) -> (Name, u32) {
+async fn looked_for(shard: &Shard, view: View) -> (SharedBlockId, u32) {
     let Stored { location, crc, .. } = found(shard, view, 0).await;
-    let name = Name::of(Location::new(location.segment(), location.slot()));
+    let name = SharedBlockId::of(Location::new(location.segment(), location.slot()));
     let mut candidates = Candidates::new(shard.base.writer.geometry().slots());
     assert!(candidates.add(name, 1));
     std::mem::forget(shard.sought.begin(candidates));
@@ -297,7 +316,7 @@ async fn looked_for(shard: &Shard, view: View) -> (Name, u32) {
 }
 
 /// Whether the sweep would make a hole of it.
-fn is_doomed(shard: &Shard, name: Name) -> bool {
+fn is_doomed(shard: &Shard, name: SharedBlockId) -> bool {
     shard.sought.take().unwrap().keep(name, 1)
 }
 

@@ -100,8 +100,8 @@ fn labels_that_are_gone_are_written_anew_while_the_pool_is_open() {
         }
         pool.look_at_drives().await.unwrap();
         let status = pool.status().await.unwrap();
-        let anew: Vec<_> = status.drives.iter().map(|drive| drive.labels_anew).collect();
-        assert_eq!(anew, [1, 0, 1, 0, 0, 1]);
+        let rebuilt: Vec<_> = status.drives.iter().map(|drive| drive.labels_rewritten).collect();
+        assert_eq!(rebuilt, [1, 0, 1, 0, 0, 1]);
         assert!(status.drives.iter().all(|drive| drive.state == DriveState::Online));
         assert!(media.iter().all(|medium| labels(medium).iter().all(std::result::Result::is_ok)));
         pool.look_at_drives().await.unwrap();
@@ -114,7 +114,7 @@ fn labels_that_are_gone_are_written_anew_while_the_pool_is_open() {
         media[1].poke(at::LABEL, &[7; 2 * BLOCK]);
         media[4].damage(at::LABEL, 2 * BLOCK as u64);
         pool.look_at_drives().await.unwrap();
-        assert_eq!([1, 4].map(|n| pool.labels_anew(n)), [1, 1]);
+        assert_eq!([1, 4].map(|n| pool.labels_rewritten(n)), [1, 1]);
         assert!(labels(&media[1]).iter().all(std::result::Result::is_ok));
         pool.close().await.unwrap();
     });

@@ -177,7 +177,7 @@ fn a_block_written_while_its_loss_is_on_its_way_is_whole() {
         rig.pool.each(empty).await.unwrap();
         rig.volume.write(last * BLOCK as u64, &block(last, 9)).await.unwrap();
         let settle = move |shard: Rc<Shard>| async move {
-            shard.destage.carry_unless_hindered().await;
+            shard.destage.run_unless_hindered().await;
             let learnt = lies_at(&shard, view, last).await;
             shard.keeper.settle_reclaim().await?;
             assert_eq!(lies_at(&shard, view, last).await, learnt);

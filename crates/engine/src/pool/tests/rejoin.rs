@@ -408,3 +408,28 @@ fn a_process_killed_while_it_takes_a_drive_back_leaves_one_that_can_be_taken_bac
         verify(&rig.v, &rig.model).await;
     });
 }
+
+/// It went on as one that is being made whole, which nobody did: what was new went there, and it was refused ever after.
+#[test]
+fn a_drive_of_which_no_labels_can_tell_is_taken_back_later() {
+    use crate::format::area::LABEL;
+    reactor::simulate(9, async {
+        let mut rig = rig(4, raid::Scheme::Raid5, bbu(), 1, 9).await;
+        rig.pull(1, 90).await;
+        rig.media[1].revive();
+        rig.media[0].refuse(media::Refusal {
+            operation: Some(media::Operation::Write),
+            range: LABEL..LABEL + 2 * BLOCK as u64,
+            kind: media::Kind::Passing,
+            times: None,
+        });
+        let refused = rig.pool.rejoin(Arc::clone(&rig.drives[1])).await.unwrap_err();
+        assert_eq!(refused.kind, Kind::Busy, "{refused}");
+        assert_eq!(states(&rig.pool).await[1], DriveState::Failed);
+        rig.media[0].refuse_nothing();
+        rig.give_back(1).await;
+        assert_eq!(settled(&rig.pool, 1).await.0, DriveState::Online);
+        rig.media[2].fail();
+        verify(&rig.v, &rig.model).await;
+    });
+}

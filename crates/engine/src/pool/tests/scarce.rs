@@ -1,5 +1,6 @@
 //! Less space than was to be expected: behind the drives, or on those that are left.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -67,6 +68,48 @@ fn without_space_behind_the_drives_writers_are_refused_until_it_is_back() {
         let status = pool.status().await.unwrap();
         assert!(status.drives.iter().all(|d| d.state == crate::drives::DriveState::Online));
         pool.close().await.unwrap();
+    });
+}
+
+/// Reclaim can read nothing of what has the space while a drive is away, since another one has rotted: writers waited
+/// for ever.
+#[test]
+fn where_what_has_the_space_cannot_be_read_writers_are_refused_until_it_can() {
+    reactor::simulate(15, async {
+        let mut rig = rejoin::rig(4, raid::Scheme::Raid5, rejoin::bbu(), 1, 15).await;
+        let room = rig.pool.status().await.unwrap().capacity / MIB * MIB;
+        let mut held = Model::new();
+        let large = rig.pool.create_volume(volume("large", room / 4 * 3)).await.unwrap();
+        write_until_full(&large, &mut held, 0).await;
+        rig.pool.audit_space().await.unwrap();
+        let drives = &rig.pool.0.common.superblock.drives;
+        let begins = |(at, version): (&u64, &u64)| block(*at, *version)[..16].to_vec();
+        let contents: BTreeSet<_> = held.iter().chain(&rig.model).map(begins).collect();
+        rig.media[1].rot_where(1_000_000, |_, block| contents.contains(&block[..16]));
+        rig.media[2].fail();
+        drives.fail(2);
+        let blocks = rig.v.len() / BLOCK as u64;
+        let overwritten = async {
+            let mut version = 1;
+            while write_until_full(&rig.v, &mut rig.model, version).await == blocks {
+                version += 1;
+            }
+        };
+        let span = Duration::from_secs(600);
+        reactor::timeout(span, overwritten).await.expect("nobody waits for ever");
+        let refuses = rig.pool.status().await.unwrap().refuses;
+        assert_eq!(refuses, Some(crate::WritesRefused::Unreadable));
+        rig.give_back(2).await;
+        let back = async {
+            while write_until_full(&rig.v, &mut rig.model, 1000).await < blocks {
+                reactor::sleep(Duration::from_millis(100)).await;
+            }
+        };
+        reactor::timeout(span, back).await.expect("there is space again");
+        assert_eq!(rig.pool.status().await.unwrap().refuses, None);
+        verify(&rig.v, &rig.model).await;
+        verify(&large, &held).await;
+        rig.pool.close().await.unwrap();
     });
 }
 

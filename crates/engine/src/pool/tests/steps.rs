@@ -156,9 +156,9 @@ fn what_the_log_forgets_is_not_on_a_drive_that_seems_whole() {
             let range = CatalogArea::LEAST.end()..u64::MAX;
             media[2].refuse(Refusal { operation, range, kind, times: Some(1) });
             // What is in the log by now is carried without that drive, and forgotten.
-            let head = pool.uncarried().unwrap()[0].end;
+            let head = pool.undestaged().unwrap()[0].end;
             for more in 0.. {
-                if pool.uncarried().unwrap()[0].start > head {
+                if pool.undestaged().unwrap()[0].start > head {
                     break;
                 }
                 scribble(&v, &mut model, 10, 1000 * (seed + 1) + more).await;
@@ -320,8 +320,8 @@ fn stops_beside_a_reader(after: Duration, goes: bool) {
         media[1].rot_where(1_000_000, |offset, _| offset >= CatalogArea::LEAST.end());
         let reader = reactor::spawn(async move {
             let mut out = vec![0; 256 * BLOCK];
-            let patience = if goes { after } else { Duration::from_secs(1) };
-            let _ = reactor::timeout(patience, v.read(0, &mut out)).await;
+            let space_wait = if goes { after } else { Duration::from_secs(1) };
+            let _ = reactor::timeout(space_wait, v.read(0, &mut out)).await;
         });
         reactor::sleep(after).await;
         pool.stop().await;

@@ -1,5 +1,8 @@
 //! Devices of a log of memory that do not give what they hold.
 
+use std::future::{Future, poll_fn};
+use std::task::Poll;
+
 use media::SimulatedPmem;
 
 use super::*;
@@ -51,6 +54,43 @@ fn what_one_shard_saw_of_a_device_all_tell_before_they_answer() {
         assert_eq!(current(&media), 1);
         first.await.unwrap().unwrap();
     });
+}
+
+/// Who read a write that only one device had, while the labels still called both current, had it taken back from him by
+/// whoever opened the pool with the other.
+#[test]
+fn nobody_sees_what_a_device_lacks_that_the_labels_call_current() {
+    // Who writes stays for the answer, or is gone before the labels are written.
+    for stays in [true, false] {
+        let (media, all) = simulated(4, 256 * MIB, 1);
+        let ([_, late], log) = sides();
+        reactor::simulate(1, async move {
+            let pool = Pool::create(spec(&all, log), &[]).await.unwrap();
+            let v = pool.create_volume(volume("db", 16 * MIB)).await.unwrap();
+            v.write(0, &block(0, 1)).await.unwrap();
+            late.poison(0..8 * MIB);
+            let read = async || {
+                let mut bytes = vec![0; BLOCK];
+                v.read(0, &mut bytes).await.unwrap();
+                bytes
+            };
+            let data = block(0, 2);
+            let mut write = Box::pin(v.write(0, &data));
+            let is_pending = poll_fn(|cx| Poll::Ready(write.as_mut().poll(cx).is_pending())).await;
+            assert!(is_pending, "it is to be told first");
+            assert_eq!((pool.log_copies().0, current(&media)), (1, 2));
+            assert!(read().await == block(0, 1), "what is seen may be lost with the labels");
+            if stays {
+                write.await.unwrap();
+            } else {
+                drop(write);
+                pool.audit_space().await.unwrap();
+            }
+            assert_eq!(current(&media), 1);
+            assert!(read().await == data, "the labels say who has it");
+            pool.close().await.unwrap();
+        });
+    }
 }
 
 /// What had rotted on the first device the second did not give, and it went on being called current: the next opening

@@ -7,7 +7,6 @@ use crate::address::Key;
 use crate::error::{Error, Kind, Result};
 use crate::log::Found;
 use crate::map::{Contents, Extent, Extents};
-use crate::shard::base::no_drive_space;
 use crate::shard::capacity::Promise;
 
 /// Searches for space that a writer waits for at most because hosts give something back meanwhile: that may be nothing.
@@ -36,8 +35,8 @@ impl Front {
         self.base.writer.check()?;
         match self.capacity.promise(blocks) {
             Some(promise) => Ok(Some(promise)),
-            None if self.base.lacks_drive_space() => Err(no_drive_space()),
             None => {
+                self.check_refused()?;
                 let plan = self.resolve(key, u32_of(usize64(blocks)));
                 let replaces = plan.is_own() == Some(true);
                 self.keep_plan(plan);
@@ -67,9 +66,7 @@ impl Front {
             self.search.find().await;
             drop(queued);
             self.base.writer.check()?;
-            if self.base.lacks_drive_space() {
-                return Err(no_drive_space());
-            }
+            self.check_refused()?;
             if let Some(promise) = self.capacity.promise_after_search(blocks, replaces) {
                 return Ok(promise);
             }
@@ -87,6 +84,10 @@ impl Front {
         self.base.common.ask_others(self.base.writer.shard()).await;
         let promise = self.capacity.promise_after_search(blocks, replaces);
         promise.ok_or_else(|| Error::new(Kind::Full, "the pool is full"))
+    }
+
+    fn check_refused(&self) -> Result<()> {
+        self.base.refuses().map_or(Ok(()), |why| Err(why.error()))
     }
 
     /// Whether each of these blocks has contents that nobody else has.

@@ -61,7 +61,7 @@ impl Front {
     ///
     /// # Errors
     /// As [`Volume::deallocate`](crate::Volume::deallocate).
-    pub async fn punch_bytes(&self, volume: &State, offset: u64, len: u64) -> Result<()> {
+    pub async fn deallocate_bytes(&self, volume: &State, offset: u64, len: u64) -> Result<()> {
         let _writing = self.writing.enter();
         volume.check(offset, len)?;
         let (first, blocks) = (offset / BLOCK_BYTES, len / BLOCK_BYTES);
@@ -70,7 +70,7 @@ impl Front {
         } else {
             None
         };
-        let done = self.punch(volume.view, first, blocks).await;
+        let done = self.deallocate(volume.view, first, blocks).await;
         if let Some(turn) = &mut turn {
             turn.ended = true;
         }
@@ -81,12 +81,12 @@ impl Front {
     /// done: what they put behind the hole nobody would ever find. Nobody may begin to any more.
     ///
     /// # Errors
-    /// As [`punch`](Self::punch).
-    pub async fn take_away(&self, view: View, first: u64, blocks: u64) -> Result<()> {
+    /// As [`deallocate`](Self::deallocate).
+    pub async fn drop_blocks(&self, view: View, first: u64, blocks: u64) -> Result<()> {
         if !canary::skips(Step::TakesAwayWriters) {
             self.writing.pass().await;
         }
-        self.punch(view, first, blocks).await
+        self.deallocate(view, first, blocks).await
     }
 
     /// Views with contents in the map that no volume has: where `ends` does not tell where one ends, or
@@ -94,17 +94,17 @@ impl Front {
     ///
     /// # Errors
     /// Those of reading the map.
-    pub async fn strays(&self, ends: &BTreeMap<View, u64>) -> Result<BTreeSet<View>> {
+    pub async fn orphans(&self, ends: &BTreeMap<View, u64>) -> Result<BTreeSet<View>> {
         let (first, end) = (Key::new(View::METADATA, 0), Key::new(View::SHARED, 0));
-        let mut strays = BTreeSet::new();
+        let mut orphans = BTreeSet::new();
         let look = |key: Key, _, count: u32| {
             let end = ends.get(&key.view).copied().unwrap_or(0);
             if key.block + u64::from(count) > end {
-                strays.insert(key.view);
+                orphans.insert(key.view);
             }
             true
         };
         self.base.map.scan(first, Some(end), look).await?;
-        Ok(strays)
+        Ok(orphans)
     }
 }

@@ -4,7 +4,7 @@ use reactor::buffer;
 use stdx::num::{u32_of, u64_of, usize64};
 
 use super::Front;
-use crate::address::{BLOCK, Key, Name, Stored};
+use crate::address::{BLOCK, Key, SharedBlockId, Stored};
 use crate::error::Result;
 use crate::limits::COPY_CONTENTS_BLOCKS;
 use crate::log::{Append, Found, RECORD_BLOCKS_MAX};
@@ -13,7 +13,7 @@ use crate::volume::state::{BLOCK_BYTES, State};
 
 /// A copy of whole blocks, from one volume to another or within one.
 #[derive(Clone, Copy, Debug)]
-pub struct Copy {
+pub struct CopyRange {
     /// In bytes, where it is copied from and to.
     pub from: u64,
     pub to: u64,
@@ -26,7 +26,7 @@ impl Front {
     ///
     /// # Errors
     /// As [`Volume::copy_from`](crate::Volume::copy_from).
-    pub async fn copy_bytes(&self, to: &State, from: &State, copy: Copy) -> Result<()> {
+    pub async fn copy_bytes(&self, to: &State, from: &State, copy: CopyRange) -> Result<()> {
         let _writing = self.writing.enter();
         to.check(copy.to, copy.length)?;
         from.check(copy.from, copy.length)?;
@@ -56,7 +56,7 @@ impl Front {
             at += match found {
                 Found::Data(_) => self.copy_logged(source, target, blocks - at).await?,
                 Found::Hole => {
-                    self.punch(target.view, target.block, run).await?;
+                    self.deallocate(target.view, target.block, run).await?;
                     run
                 }
                 Found::Refers { position, index } => {
@@ -64,7 +64,7 @@ impl Front {
                         (index..index + usize64(run)).map(|n| self.base.log.reference(position, n));
                     // The record that is there has the block they are of share them.
                     let shared = |to: crate::log::Reference| Stored {
-                        location: Name::of(to.stored.location).reference(),
+                        location: SharedBlockId::of(to.stored.location).reference(),
                         ..to.stored
                     };
                     let entries =
@@ -156,7 +156,7 @@ impl Front {
                     self.refer(from, to, &entries).await?;
                     entries.clear();
                     let hole = target.forward(begin);
-                    self.punch(hole.view, hole.block, u64::from(extent.count)).await?;
+                    self.deallocate(hole.view, hole.block, u64::from(extent.count)).await?;
                     first = begin + u64::from(extent.count);
                 }
             }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use reactor::Stay;
+use reactor::ReadGuard;
 use stdx::num::{u32_of, usize32};
 
 use crate::address::{BLOCK, BLOCK_GRAINS, Key, Location};
@@ -22,7 +22,7 @@ pub struct Plan {
     pub first: Key,
     pub pieces: Vec<Piece>,
     pub crcs: Vec<u32>,
-    pub reading: Option<Stay>,
+    pub reading: Option<ReadGuard>,
     /// To look up into.
     pub extents: Extents,
 }

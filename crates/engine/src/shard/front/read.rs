@@ -13,13 +13,13 @@ use stdx::num::{low32, u32_of, u64_of, usize32, usize64};
 
 use super::Front;
 use super::plan::{Piece, Place, Plan, lost};
-use crate::address::{BLOCK, Key, Location, Name, View};
+use crate::address::{BLOCK, Key, Location, SharedBlockId, View};
 use crate::error::{Error, Kind, Result};
-use crate::lent::{LENT_BLOCKS_MAX, Lent};
 use crate::limits::PLANS_KEPT;
 use crate::log::Found;
 use crate::map::{Contents, Extents};
 use crate::shard::Outcome;
+use crate::unverified::{LENT_BLOCKS_MAX, UnverifiedRead};
 use crate::volume::state::{BLOCK_BYTES, State};
 
 /// Whether bytes are whole blocks.
@@ -80,7 +80,7 @@ impl Front {
             match self.base.log.reference(position, index) {
                 Ok(to) => match to.stored.encoding.check() {
                     Ok(()) => {
-                        let shared = Name::of(to.stored.location).reference();
+                        let shared = SharedBlockId::of(to.stored.location).reference();
                         plan.push_stored(at, shared, &[to.stored.crc]);
                     }
                     Err(error) => plan.push(at, 1, Place::Lost(Box::new(error))),
@@ -94,13 +94,13 @@ impl Front {
     ///
     /// # Errors
     /// The plan, as it came.
-    pub fn lend(&self, plan: Plan) -> std::result::Result<Lent, Plan> {
+    pub fn lend(&self, plan: Plan) -> std::result::Result<UnverifiedRead, Plan> {
         let lent = match plan.pieces.as_slice() {
             [Piece { count, place: Place::Stored { location, .. }, .. }]
                 if *count <= u32_of(LENT_BLOCKS_MAX) && self.base.writer.segments().lends() =>
             {
                 let table = self.base.table();
-                let at = location.name().map_or(*location, Name::birth);
+                let at = location.name().map_or(*location, SharedBlockId::origin);
                 table.info(at).and_then(|info| {
                     let reading = self.base.grace.enter();
                     self.base.writer.segments().lend(info, at.slot(), &plan.crcs, reading)
@@ -157,7 +157,7 @@ impl Front {
     fn copy_stored(&self, at: Location, crcs: &[u32], out: &mut [u8]) -> bool {
         let table = self.base.table();
         // Shared blocks lie where they were born until their segment is given back.
-        let at = at.name().map_or(at, Name::birth);
+        let at = at.name().map_or(at, SharedBlockId::origin);
         let Some(info) = table.info(at) else { return false };
         self.base.writer.segments().copy_known(info, at.slot(), crcs, out)
     }
@@ -179,7 +179,7 @@ impl Front {
             let Place::Damaged { crc, error } = piece.place else {
                 panic!("only what is damaged in the log is left")
             };
-            if !Box::pin(self.read_carried(key, crc, part)).await {
+            if !Box::pin(self.read_destaged(key, crc, part)).await {
                 return Err(*error);
             }
         }
@@ -225,7 +225,7 @@ impl Front {
     }
 
     /// Reads a block that is damaged in the log from where destage has carried it, perhaps: tells whether it has.
-    async fn read_carried(&self, key: Key, crc: u32, out: &mut [u8]) -> bool {
+    async fn read_destaged(&self, key: Key, crc: u32, out: &mut [u8]) -> bool {
         let is_there = async |out: &mut [u8]| {
             let mut plan = self.spare_plan(key);
             plan.reading = Some(self.base.grace.enter());
@@ -237,7 +237,7 @@ impl Front {
             return true;
         }
         // On its way there, it is in the map before the log forgets it.
-        self.destage.carry_unless_hindered().await;
+        self.destage.run_unless_hindered().await;
         is_there(out).await
     }
 
@@ -254,10 +254,15 @@ impl Front {
     ///
     /// # Errors
     /// As [`read`](Self::read).
-    pub async fn read_shared(&self, name: Name, crcs: &[u32], out: &mut [u8]) -> Result<()> {
+    pub async fn read_shared(
+        &self,
+        name: SharedBlockId,
+        crcs: &[u32],
+        out: &mut [u8],
+    ) -> Result<()> {
         // Where they were born they still lie, until their segment is given back.
-        if self.base.table().info(name.birth()).map(Rc::clone).is_some() {
-            return self.read_segment(name.birth(), crcs, out).await;
+        if self.base.table().info(name.origin()).map(Rc::clone).is_some() {
+            return self.read_segment(name.origin(), crcs, out).await;
         }
         let (first, blocks) = (name.key(), u32_of(crcs.len()));
         let mut extents = Extents::default();

@@ -2,7 +2,7 @@
 //! then is acknowledged. What need not wait is done in the call that begins it ([`Front::begin_write`]); what has to
 //! ([`Front::finish_write`]) goes on from where it was left.
 
-use reactor::Stay;
+use reactor::ReadGuard;
 use stdx::num::{u32_of, u64_of, usize32};
 
 use super::Front;
@@ -20,7 +20,7 @@ use crate::volume::state::{BLOCK_BYTES, State};
 pub struct Writing {
     step: Step,
     /// Whoever takes the volume away waits for it.
-    _stay: Stay,
+    _stay: ReadGuard,
 }
 
 #[derive(Debug)]
@@ -227,7 +227,7 @@ impl Front {
     ///
     /// # Errors
     /// As [`write`](Self::write), but for `Full`.
-    pub async fn punch(&self, view: View, first: u64, blocks: u64) -> Result<()> {
+    pub async fn deallocate(&self, view: View, first: u64, blocks: u64) -> Result<()> {
         self.base.writer.check()?;
         self.destage.look_at_log();
         let hole = Append::Hole { key: Key::new(view, first), count: blocks };

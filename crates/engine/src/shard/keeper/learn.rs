@@ -1,6 +1,6 @@
 //! What the map learns of a stripe, record by record.
 //!
-//! A block that is copied by reference gets a [`Name`]: where it lies. From then on the map has it once,
+//! A block that is copied by reference gets a [`SharedBlockId`]: where it lies. From then on the map has it once,
 //! under that name, and for each key that has its contents a reference to the name. Moving it changes
 //! the one entry; who refers to it need not be known. That nobody does any more is found out by a
 //! sweep.
@@ -9,7 +9,7 @@ use reactor::turns::give_way;
 use stdx::num::{low32, u32_of, usize32};
 
 use super::MapKeeper;
-use crate::address::{Encoding, Key, Location, Name, Stored};
+use crate::address::{Encoding, Key, Location, SharedBlockId, Stored};
 use crate::canary::{self, Canary, Step};
 use crate::error::Result;
 use crate::map::Extents;
@@ -114,7 +114,12 @@ impl MapKeeper {
 
     /// The map learns that blocks from `key` on refer to shared blocks. Those without an entry get
     /// their first: they lie where they were born. The log has kept them from being forgotten there.
-    pub async fn learn_references(&self, key: Key, name: Name, crcs: &[u32]) -> Result<()> {
+    pub async fn learn_references(
+        &self,
+        key: Key,
+        name: SharedBlockId,
+        crcs: &[u32],
+    ) -> Result<()> {
         let mut extents = Extents::default();
         for (n, crcs) in (0..).step_by(LEARNT_AT_ONCE).zip(crcs.chunks(LEARNT_AT_ONCE)) {
             if n > 0 {
@@ -133,8 +138,8 @@ impl MapKeeper {
                 let at = low32(extent.first - first.block);
                 let born = name.offset(at);
                 let crcs = &crcs[usize32(at)..usize32(at + extent.count)];
-                self.base.writer.table_mut().add_live(born.birth(), extent.count);
-                self.base.map.insert(born.key(), born.birth(), Encoding::PLAIN, crcs);
+                self.base.writer.table_mut().add_live(born.origin(), extent.count);
+                self.base.map.insert(born.key(), born.origin(), Encoding::PLAIN, crcs);
             }
             self.base.map.insert(key, name.reference(), Encoding::PLAIN, crcs);
             if !canary::skips(Step::SweepHearsReferences) {
@@ -146,7 +151,7 @@ impl MapKeeper {
 
     /// The map learns that blocks from `key` on share what they have, where nothing newer came in
     /// between.
-    pub async fn learn_shared(&self, key: Key, name: Name, crcs: &[u32]) -> Result<()> {
+    pub async fn learn_shared(&self, key: Key, name: SharedBlockId, crcs: &[u32]) -> Result<()> {
         for (n, crc) in (0..).zip(crcs) {
             if n > 0 && usize32(n).is_multiple_of(LEARNT_AT_ONCE) {
                 give_way().await;
@@ -155,7 +160,7 @@ impl MapKeeper {
             let (key, name) = (Key::new(key.view, key.block + u64::from(n)), name.offset(n));
             let reference = Stored::plain(name.reference(), *crc);
             let _reading = self.base.grace.enter();
-            let is_learnt = self.base.map.replace_if(key, name.birth(), reference).await?;
+            let is_learnt = self.base.map.replace_if(key, name.origin(), reference).await?;
             if is_learnt && !canary::skips(Step::SweepHearsShared) {
                 self.sought.keep(name, 1);
             }

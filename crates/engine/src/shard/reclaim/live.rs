@@ -7,12 +7,12 @@ use std::rc::Rc;
 use stdx::num::{low32, u32_of, usize32};
 
 use super::Reclaim;
-use crate::address::{Key, Location, Name, SegmentId, View};
+use crate::address::{Key, Location, SegmentId, SharedBlockId, View};
 use crate::canary::{self, Canary, Step};
 use crate::error::Result;
 use crate::map::{Contents, Extents};
 use crate::segment::{Owner, SegmentInfo, StripeHeader};
-use crate::table::Segment;
+use crate::segment_table::Segment;
 
 /// Stripes looked through together. Their blocks are looked up in the order of their keys: the more stripes, the nearer
 /// one block's place in the map is to the next one's.
@@ -170,7 +170,7 @@ impl Reclaim {
     /// about to be shared. Asked after their keys, which they have until they are shared.
     async fn add_shared(&self, at: Location, crcs: &[u32], live: &mut Vec<Live>) -> Result<()> {
         let _reading = self.base.grace.enter();
-        let (name, blocks) = (Name::of(at), u32_of(crcs.len()));
+        let (name, blocks) = (SharedBlockId::of(at), u32_of(crcs.len()));
         // Asked first: what the log refers to no more, the map has.
         let referred = self.base.log.referred(name, blocks);
         let (first, mut extents) = (name.key(), Extents::default());
@@ -180,7 +180,7 @@ impl Reclaim {
             let range = usize32(begin)..usize32(begin + extent.count);
             let born = name.offset(begin);
             match extent.contents {
-                Contents::Stored { location, encoding, crcs } if location == born.birth() => {
+                Contents::Stored { location, encoding, crcs } if location == born.origin() => {
                     encoding.check()?;
                     let crcs = crcs.to_vec();
                     live.push(Live { key: born.key(), at: location, crcs, is_new: false });
@@ -191,7 +191,7 @@ impl Reclaim {
                         let name = name.offset(n);
                         if referred.binary_search(&name).is_ok() {
                             let (key, crcs) = (name.key(), vec![*crc]);
-                            live.push(Live { key, at: name.birth(), crcs, is_new: true });
+                            live.push(Live { key, at: name.origin(), crcs, is_new: true });
                         }
                     }
                 }
@@ -207,7 +207,7 @@ impl Reclaim {
         if !canary::skips(Step::DeadGrace) {
             self.base.grace.pass().await;
         }
-        let (name, slots) = (Name::of(Location::new(info.id, 0)), info.geometry.slots());
+        let (name, slots) = (SharedBlockId::of(Location::new(info.id, 0)), info.geometry.slots());
         // Asked first: what the log refers to no more, the map has.
         let referred = self.base.log.referred(name, slots);
         let (first, mut extents) = (name.key(), Extents::default());

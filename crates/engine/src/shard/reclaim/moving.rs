@@ -9,7 +9,7 @@ use super::Reclaim;
 use super::live::{Live, batches, blocks};
 use crate::address::{BLOCK, Key, SegmentId};
 use crate::error::Result;
-use crate::segment::{Owner, Salvaged, SegmentInfo, Stream};
+use crate::segment::{Owner, Recovered, SegmentInfo, Stream};
 
 /// What became of a segment that was to be emptied, the better before the worse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,6 +30,9 @@ impl Reclaim {
         else {
             return Ok(Emptied::Whole);
         };
+        if self.looks_first() && !self.is_readable(&info).await? {
+            return Ok(Emptied::Unreadable);
+        }
         let (mut all, mut found, mut bare) = (Emptied::Whole, 0, BTreeSet::new());
         for stripes in batches(&info) {
             let mut seen = self.live_of(&info, stripes).await?;
@@ -48,7 +51,49 @@ impl Reclaim {
             let live = self.live_by_map(&info, &bare).await?;
             all = all.max(self.relocate(&info, live).await?);
         }
+        self.doubts.set(self.doubts.get() || all == Emptied::Unreadable);
         Ok(all)
+    }
+
+    /// Whether a segment is moved only if all of it can be. What was moved of others has taken space for nothing: where
+    /// that is the last there is, nothing can be won any more when the rest can be read again.
+    fn looks_first(&self) -> bool {
+        if self.base.writer.has_spare() {
+            self.doubts.set(false);
+            return false;
+        }
+        let drives = &self.base.common.superblock.drives;
+        let is_away = |drive: u16| !drives.is_online(drive) && !drives.is_vacant(drive);
+        self.doubts.get() || drives.indices().any(is_away)
+    }
+
+    /// Whether everything live in a segment can be read now, or is lost for good.
+    async fn is_readable(&self, info: &Rc<SegmentInfo>) -> Result<bool> {
+        let segments = self.base.writer.segments();
+        for stripes in batches(info) {
+            let seen = self.live_of(info, stripes).await?;
+            if seen.unknown {
+                return Ok(false);
+            }
+            for live in seen.live {
+                let mut data = vec![0; live.crcs.len() * BLOCK];
+                if segments.read(info, live.at.slot(), &live.crcs, &mut data).await.is_ok() {
+                    continue;
+                }
+                for (n, (crc, block)) in
+                    (0..).zip(live.crcs.iter().zip(data.chunks_exact_mut(BLOCK)))
+                {
+                    let slot = live.at.slot() + n;
+                    if self.base.has_ended()
+                        || segments.recover_block(info, slot, *crc, block).await
+                            == Recovered::Unknown
+                    {
+                        return Ok(false);
+                    }
+                }
+            }
+        }
+        Ok(true)
     }
 
     /// Moves blocks of a segment, as far as there is room.
@@ -80,10 +125,10 @@ impl Reclaim {
                     return Ok(all.max(Emptied::Unreadable));
                 }
                 let slot = live.at.slot() + n;
-                match self.base.writer.segments().salvage(info, slot, *crc, block).await {
-                    Salvaged::Whole => {}
-                    Salvaged::Lost => is_lost = true,
-                    Salvaged::Unknown => {
+                match self.base.writer.segments().recover_block(info, slot, *crc, block).await {
+                    Recovered::Whole => {}
+                    Recovered::Lost => is_lost = true,
+                    Recovered::Unknown => {
                         all = Emptied::Unreadable;
                         continue;
                     }

@@ -1,4 +1,4 @@
-use crate::across::{Lock, Turn, Watched};
+use crate::cross_core::{AsyncMutex, Lock, Watch};
 use crate::{Handle, Order, id, join_all, now, random, sleep, spawn, yield_now};
 use crate::{simulate_in, simulate_on};
 use std::cell::Cell;
@@ -15,7 +15,7 @@ fn story(seed: u64, order: Order, cores: usize) -> Vec<(u64, u64, u64)> {
     let trace = Trace::default();
     let all = Arc::clone(&trace);
     simulate_on(seed, order, cores, move |handles| async move {
-        let turn = Arc::new(Turn::default());
+        let turn = Arc::new(AsyncMutex::default());
         let tasks = (0..12u64).map(|n| {
             let at = usize::try_from(n).unwrap() % handles.len();
             let (trace, turn, handles) = (Arc::clone(&all), Arc::clone(&turn), handles.clone());
@@ -26,7 +26,7 @@ fn story(seed: u64, order: Order, cores: usize) -> Vec<(u64, u64, u64)> {
     std::mem::take(&mut *trace.lock())
 }
 
-async fn wander(n: u64, trace: Trace, turn: Arc<Turn>, handles: Vec<Handle>) {
+async fn wander(n: u64, trace: Trace, turn: Arc<AsyncMutex>, handles: Vec<Handle>) {
     for step in 0..10 {
         let chance = random();
         trace.lock().push((now(), n, chance));
@@ -99,7 +99,7 @@ fn cores_have_threads_and_numbers_of_their_own() {
 #[test]
 fn a_wake_crosses_cores_and_time_is_shared() {
     simulate_on(2, Order::Arrival, 2, |handles| async move {
-        let (begun, watched) = (now(), Arc::new(Watched::new(0)));
+        let (begun, watched) = (now(), Arc::new(Watch::new(0)));
         let theirs = Arc::clone(&watched);
         let woken = handles[1].call(move || async move {
             theirs.until(|value| (*value == 1).then_some(())).await;

@@ -245,8 +245,8 @@ impl Double {
         let as_a_queue_does = async {
             let begun = match begin(at, sqe, self) {
                 AtOnce::Done(reply) => return reply,
-                AtOnce::Lent(lent) => match lent.verified() {
-                    Some(loan) => return Reply::with_data(Payload::Loan(loan)),
+                AtOnce::UnverifiedRead(lent) => match lent.verified() {
+                    Some(pinned) => return Reply::with_data(Payload::PinnedRead(pinned)),
                     None => Begun::Nothing,
                 },
                 AtOnce::Waits(begun) => begun,

@@ -8,7 +8,7 @@ use crate::sync::{Semaphore, Signal};
 
 /// Counts users in two rounds. What is found stays as it is until every user that may have found it there
 /// has left: who changes it takes it out of sight first, and then waits for them.
-pub struct Grace {
+pub struct GracePeriod {
     round: Cell<usize>,
     users: [Rc<Users>; 2],
     /// One round ends at a time.
@@ -33,9 +33,9 @@ impl Users {
 
 /// A user at work, until it is dropped.
 #[must_use]
-pub struct Stay(Rc<Users>);
+pub struct ReadGuard(Rc<Users>);
 
-impl Drop for Stay {
+impl Drop for ReadGuard {
     fn drop(&mut self) {
         let Users { count, left } = &*self.0;
         count.set(count.get() - 1);
@@ -45,31 +45,31 @@ impl Drop for Stay {
     }
 }
 
-impl fmt::Debug for Stay {
+impl fmt::Debug for ReadGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stay").finish_non_exhaustive()
+        f.debug_struct("ReadGuard").finish_non_exhaustive()
     }
 }
 
-impl Default for Grace {
+impl Default for GracePeriod {
     fn default() -> Self {
         Self { round: Cell::new(0), users: [Users::new(), Users::new()], turn: Semaphore::new(1) }
     }
 }
 
-impl fmt::Debug for Grace {
+impl fmt::Debug for GracePeriod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let users = self.users.each_ref().map(|users| users.count.get());
-        f.debug_struct("Grace").field("users", &users).finish_non_exhaustive()
+        f.debug_struct("GracePeriod").field("users", &users).finish_non_exhaustive()
     }
 }
 
-impl Grace {
+impl GracePeriod {
     /// To be held while what was found is used.
-    pub fn enter(&self) -> Stay {
+    pub fn enter(&self) -> ReadGuard {
         let users = &self.users[self.round.get()];
         users.count.set(users.count.get() + 1);
-        Stay(Rc::clone(users))
+        ReadGuard(Rc::clone(users))
     }
 
     /// Waits until everybody who is inside now is done.
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn passes_when_earlier_users_left_and_does_not_wait_for_later_ones() {
         crate::simulate(1, async {
-            let grace = Rc::new(Grace::default());
+            let grace = Rc::new(GracePeriod::default());
             let early = grace.enter();
             let passed = Rc::new(Cell::new(false));
             let (other, flag) = (Rc::clone(&grace), Rc::clone(&passed));
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn one_who_waited_and_was_dropped_leaves_nobody_unseen() {
         crate::simulate(2, async {
-            let grace = Grace::default();
+            let grace = GracePeriod::default();
             let early = grace.enter();
             let brief = Duration::from_micros(1);
             assert!(crate::timeout(brief, grace.pass()).await.is_err());

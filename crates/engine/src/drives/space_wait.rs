@@ -5,7 +5,7 @@ use reactor::sync::Signal;
 use std::cell::Cell;
 
 /// A shard's writes that wait for space.
-pub struct Patience {
+pub struct SpaceWait {
     waiting: Cell<usize>,
     /// When the latest of those that found no space was tried.
     refused: Cell<Option<Nanos>>,
@@ -15,7 +15,7 @@ pub struct Patience {
 }
 
 /// A write waiting.
-pub(super) struct Waiting<'a>(&'a Patience);
+pub(super) struct Waiting<'a>(&'a SpaceWait);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
@@ -24,7 +24,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-impl Default for Patience {
+impl Default for SpaceWait {
     fn default() -> Self {
         Self {
             waiting: Cell::new(0),
@@ -35,7 +35,7 @@ impl Default for Patience {
     }
 }
 
-impl Patience {
+impl SpaceWait {
     pub(super) fn wait(&self) -> Waiting<'_> {
         self.waiting.set(self.waiting.get() + 1);
         Waiting(self)

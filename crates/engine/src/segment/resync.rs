@@ -57,7 +57,7 @@ impl Segments {
     ///
     /// # Errors
     /// `Failed` when the drive fails, or too many of the others cannot be read now.
-    pub async fn make_anew(
+    pub async fn resync(
         &self,
         info: &SegmentInfo,
         stripe: u32,
@@ -89,7 +89,7 @@ impl Segments {
         let mut bytes = vec![0; count * BLOCK];
         let got = self.contents(wanted, target, &mut bytes).await?;
         if !got.is_there {
-            self.put_anew(target, &bytes).await?;
+            self.put_resynced(target, &bytes).await?;
         }
         Ok(got.lost)
     }
@@ -118,12 +118,12 @@ impl Segments {
         let has = self.drives.read_trusting(Trust::Written, member.drive, at, count * BLOCK, reads);
         let is_there = has.await.is_ok_and(|has| has[..] == parity[n][..]);
         if !is_there {
-            self.put_anew(target, &parity[n]).await?;
+            self.put_resynced(target, &parity[n]).await?;
         }
         Ok(lost)
     }
 
-    async fn put_anew(&self, target: Target<'_>, bytes: &[u8]) -> Result<()> {
+    async fn put_resynced(&self, target: Target<'_>, bytes: &[u8]) -> Result<()> {
         let (member, at) = self.locate(target);
         let mut data = self.memory.reads.alloc(bytes.len()).await;
         data.copy_from_slice(bytes);

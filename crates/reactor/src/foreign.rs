@@ -7,11 +7,11 @@ use std::ptr::NonNull;
 /// Bytes that a thread outside of the reactor lends to an operation, which has them to itself until it drops
 /// this. What it wrote is there for whoever learns of the end through a channel that orders memory.
 #[derive(Debug)]
-pub struct Lent {
+pub struct ForeignBuffer {
     bytes: NonNull<[u8]>,
 }
 
-impl Lent {
+impl ForeignBuffer {
     /// Borrows `bytes`.
     ///
     /// # Safety
@@ -23,7 +23,7 @@ impl Lent {
     }
 }
 
-impl Deref for Lent {
+impl Deref for ForeignBuffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -32,7 +32,7 @@ impl Deref for Lent {
     }
 }
 
-impl DerefMut for Lent {
+impl DerefMut for ForeignBuffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: valid for writes and ours alone, by the promise of `new`.
         unsafe { self.bytes.as_mut() }

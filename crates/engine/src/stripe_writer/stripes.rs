@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::{Open, UNORDERED, Writer, index, kept_from};
 use crate::error::{Error, Kind, Result};
 use crate::segment::{SegmentInfo, Stream, StripeHeader};
-use crate::table::{Segment, State};
+use crate::segment_table::{Segment, State};
 
 impl Writer {
     /// Makes room: the stripe is given to be written, the next one begun. False where that takes a segment and
@@ -60,7 +60,7 @@ impl Writer {
             }
         }
         self.table.borrow_mut().withdraw(drives);
-        self.look_for_hunger();
+        self.look_for_shortage();
         Ok(())
     }
 
@@ -69,7 +69,7 @@ impl Writer {
             return self.open_for_metadata().map(Some);
         }
         let opened = self.table.borrow_mut().open(stream, kept_from(stream));
-        self.look_for_hunger();
+        self.look_for_shortage();
         Ok(opened)
     }
 
@@ -78,7 +78,7 @@ impl Writer {
     fn open_for_metadata(&self) -> Result<Rc<SegmentInfo>> {
         if !self.has_spare() {
             // What died since the last checkpoint comes back with the next.
-            self.starve();
+            self.need_segments();
         }
         let Some(info) = self.allocate(Stream::Metadata) else {
             let reserved = self.table.borrow_mut().open(Stream::Metadata, 0);

@@ -31,15 +31,15 @@ struct Inside<T> {
 
 /// A value whose changes tasks of any reactor wait for.
 #[derive(Debug)]
-pub struct Watched<T>(Lock<Inside<T>>);
+pub struct Watch<T>(Lock<Inside<T>>);
 
-impl<T: Default> Default for Watched<T> {
+impl<T: Default> Default for Watch<T> {
     fn default() -> Self {
         Self::new(T::default())
     }
 }
 
-impl<T> Watched<T> {
+impl<T> Watch<T> {
     #[must_use]
     pub fn new(value: T) -> Self {
         Self(Lock::new(Inside { value, waiting: Vec::new() }))
@@ -73,27 +73,27 @@ impl<T> Watched<T> {
 
 /// One at a time, whichever reactor it is on.
 #[derive(Default)]
-pub struct Turn(Watched<bool>);
+pub struct AsyncMutex(Watch<bool>);
 
 /// Whose turn it is.
-pub struct Held<'a>(&'a Turn);
+pub struct AsyncMutexGuard<'a>(&'a AsyncMutex);
 
-impl Turn {
+impl AsyncMutex {
     /// Waits for the turn.
-    pub async fn hold(&self) -> Held<'_> {
+    pub async fn hold(&self) -> AsyncMutexGuard<'_> {
         self.0.until(|taken| (!std::mem::replace(taken, true)).then_some(())).await;
-        Held(self)
+        AsyncMutexGuard(self)
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for AsyncMutexGuard<'_> {
     fn drop(&mut self) {
         self.0.0.change(|taken| *taken = false);
     }
 }
 
 /// Where a number of tasks wait for each other, once.
-struct Gate(Watched<Coming>);
+struct Barrier(Watch<Coming>);
 
 struct Coming {
     missing: usize,
@@ -101,39 +101,39 @@ struct Coming {
 }
 
 /// Somebody will not come.
-pub struct Missed;
+pub struct BarrierBroken;
 
-/// Leave to pass a gate. Dropped before that, it fails the gate for all.
-pub struct Pass(Option<Arc<Gate>>);
+/// Leave to pass a barrier. Dropped before that, it fails it for all.
+pub struct BarrierEntry(Option<Arc<Barrier>>);
 
 /// A gate for so many, of whom each is to have one of these.
-pub fn gate(count: usize) -> Vec<Pass> {
-    let gate = Gate(Watched::new(Coming { missing: count, failed: false }));
-    let gate = Arc::new(gate);
-    (0..count).map(|_| Pass(Some(Arc::clone(&gate)))).collect()
+pub fn barrier(count: usize) -> Vec<BarrierEntry> {
+    let barrier = Barrier(Watch::new(Coming { missing: count, failed: false }));
+    let barrier = Arc::new(barrier);
+    (0..count).map(|_| BarrierEntry(Some(Arc::clone(&barrier)))).collect()
 }
 
-impl Pass {
+impl BarrierEntry {
     /// Waits until all are here.
     ///
     /// # Errors
     /// When one will not come.
-    pub async fn meet(mut self) -> Result<(), Missed> {
-        let Some(gate) = self.0.take() else { return Ok(()) };
-        gate.0.change(|coming| coming.missing -= 1);
+    pub async fn meet(mut self) -> Result<(), BarrierBroken> {
+        let Some(barrier) = self.0.take() else { return Ok(()) };
+        barrier.0.change(|coming| coming.missing -= 1);
         let all = |coming: &mut Coming| match coming {
-            Coming { failed: true, .. } => Some(Err(Missed)),
+            Coming { failed: true, .. } => Some(Err(BarrierBroken)),
             Coming { missing: 0, .. } => Some(Ok(())),
             Coming { .. } => None,
         };
-        gate.0.until(all).await
+        barrier.0.until(all).await
     }
 }
 
-impl Drop for Pass {
+impl Drop for BarrierEntry {
     fn drop(&mut self) {
-        if let Some(gate) = &self.0 {
-            gate.0.change(|coming| coming.failed = true);
+        if let Some(barrier) = &self.0 {
+            barrier.0.change(|coming| coming.failed = true);
         }
     }
 }
@@ -149,7 +149,7 @@ mod loom_tests {
     #[test]
     fn loom_turns_are_taken_one_at_a_time_and_nobody_waits_for_ever() {
         explore(|| {
-            let shared = Arc::new((Turn::default(), loom::cell::Cell::new(0)));
+            let shared = Arc::new((AsyncMutex::default(), loom::cell::Cell::new(0)));
             let others: Vec<_> = (0..2)
                 .map(|_| {
                     let shared = Arc::clone(&shared);
@@ -170,7 +170,7 @@ mod loom_tests {
     #[test]
     fn loom_who_waits_for_a_change_sees_it() {
         explore(|| {
-            let watched = Arc::new(Watched::new(0));
+            let watched = Arc::new(Watch::new(0));
             let theirs = Arc::clone(&watched);
             let other = thread::spawn(move || {
                 theirs.change(|value| *value += 1);
@@ -184,14 +184,14 @@ mod loom_tests {
     #[test]
     fn loom_a_gate_opens_for_all_or_for_nobody() {
         explore(|| {
-            let mut passes = gate(2);
+            let mut passes = barrier(2);
             let theirs = passes.pop().unwrap();
             let other = thread::spawn(move || block_on(theirs.meet()).is_ok());
             let mine = block_on(passes.pop().unwrap().meet()).is_ok();
             assert!(mine && other.join().unwrap());
         });
         explore(|| {
-            let mut passes = gate(2);
+            let mut passes = barrier(2);
             let theirs = passes.pop().unwrap();
             let other = thread::spawn(move || drop(theirs));
             assert!(block_on(passes.pop().unwrap().meet()).is_err());
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn turns_are_taken_one_at_a_time() {
         crate::simulate(1, async {
-            let (turn, inside) = (Rc::new(Turn::default()), Rc::new(Cell::new(0)));
+            let (turn, inside) = (Rc::new(AsyncMutex::default()), Rc::new(Cell::new(0)));
             let tasks: Vec<_> = (0..5)
                 .map(|_| {
                     let (turn, inside) = (Rc::clone(&turn), Rc::clone(&inside));
@@ -232,9 +232,9 @@ mod tests {
     #[test]
     fn a_gate_opens_for_all_or_for_nobody() {
         crate::simulate(2, async {
-            let both = crate::join_all(gate(2).into_iter().map(Pass::meet)).await;
+            let both = crate::join_all(barrier(2).into_iter().map(BarrierEntry::meet)).await;
             assert!(both.iter().all(Result::is_ok));
-            let mut passes = gate(2);
+            let mut passes = barrier(2);
             drop(passes.pop());
             assert!(passes.pop().unwrap().meet().await.is_err());
         });

@@ -21,7 +21,7 @@ pub(super) struct Mark {
 }
 
 /// tail <= handed <= settled <= head.
-pub(super) struct Lane {
+pub(super) struct Ring {
     pub control: Control,
     /// The next record to be stored.
     pub head: Mark,
@@ -48,8 +48,8 @@ pub(super) struct Lane {
     ahead: Vec<(Mark, Record)>,
 }
 
-impl Lane {
-    /// A lane without records, from what its control block says.
+impl Ring {
+    /// A ring without records, from what its control block says.
     pub fn new(control: Control) -> Self {
         let first = Mark { sequence: control.trimmed + 1, position: control.position };
         Self {
@@ -58,7 +58,7 @@ impl Lane {
             handed: first,
             batches: VecDeque::new(),
             tail: first,
-            blocks: Blocks::new(control.ring, control.lane),
+            blocks: Blocks::new(control.ring_bytes, control.ring),
             stretches: Stretches::new(),
             stretches_pending: 0,
             referred: Referred::default(),
@@ -86,12 +86,12 @@ impl Lane {
 
     /// A position's place in the ring.
     pub const fn at(&self, position: u64) -> u64 {
-        position % self.control.ring
+        position % self.control.ring_bytes
     }
 
     /// Bytes from a position to the ring's end.
     pub const fn to_end(&self, position: u64) -> u64 {
-        self.control.ring - self.at(position)
+        self.control.ring_bytes - self.at(position)
     }
 
     /// Whether there is room for a record now.
@@ -102,7 +102,7 @@ impl Lane {
         // A commit to drives pads to the page's end.
         let padded = if store.is_memory() { 0 } else { PAGE };
         let references = if let Kind::Refer { blocks, .. } = kind { blocks } else { 0 };
-        self.used() + skipped + bytes + padded <= self.control.ring
+        self.used() + skipped + bytes + padded <= self.control.ring_bytes
             && (!kind.is_stretch() || self.stretches.has_room(self.stretches_pending + 1))
             && (references == 0 || self.referred.in_records() + references <= REFERENCES_MAX)
     }
@@ -117,7 +117,7 @@ impl Lane {
             Kind::Hole { .. } | Kind::Pad { .. } | Kind::Lost { .. } => 0,
         };
         let record = Record {
-            lane: self.control.lane,
+            ring: self.control.ring,
             sequence: mark.sequence,
             settled: self.settled.sequence - 1,
             epoch: self.control.epoch,
@@ -132,7 +132,10 @@ impl Lane {
         }
         self.head.sequence += 1;
         self.head.position += kind.bytes();
-        assert!(self.used() <= self.control.ring, "a record takes no place of one that is needed");
+        assert!(
+            self.used() <= self.control.ring_bytes,
+            "a record takes no place of one that is needed"
+        );
         Ok(mark)
     }
 
@@ -153,8 +156,7 @@ impl Lane {
     pub fn pad_page_durably(&mut self, store: &Store) -> Result<()> {
         self.pad_page(store)?;
         store.fence();
-        self.settled = self.head;
-        Ok(())
+        self.settle(self.head.position, store)
     }
 
     /// Lets lookups find the record just stored, whose checksums are in the list.
@@ -209,7 +211,7 @@ impl Lane {
     /// The record at a mark that was stored here.
     fn record(&self, mark: Mark, store: &Store) -> Result<Record> {
         let at = self.at(mark.position);
-        let is_it = |r: &Record| r.sequence == mark.sequence && r.lane == self.control.lane;
+        let is_it = |r: &Record| r.sequence == mark.sequence && r.ring == self.control.ring;
         let found = store.find(at, HEADER, |header| Record::decode(header).filter(is_it))?;
         found.ok_or_else(|| corrupt(mark))
     }

@@ -14,14 +14,14 @@ use std::sync::Arc;
 
 use reactor::sync::{Semaphore, Signal};
 
-use crate::address::{Entry, Key, Location, LogMark, Name, SegmentId, View};
+use crate::address::{Entry, Key, Location, LogMark, SegmentId, SharedBlockId, View};
 use crate::canary::{self, Step};
 use crate::common::Common;
 use crate::error::{Error, Kind, Result};
 use crate::limits::{RECLAIM_RESERVE, STRIPES_IN_FLIGHT};
 use crate::log::Reference;
 use crate::segment::{Owner, SegmentInfo, Segments, Stream, StripeBuilder, StripeHeader};
-use crate::table::Table;
+use crate::segment_table::Table;
 
 /// The segment a stream fills, and the stripe it gathers.
 struct Open {
@@ -70,8 +70,10 @@ pub struct Writer {
     /// Raised when a stripe was written, or one failed, or segments arrived.
     progress: Signal,
     /// Raised when more reserved segments are needed.
-    hungry: Signal,
-    starving: Cell<bool>,
+    segments_wanted: Signal,
+    short_of_segments: Cell<bool>,
+    /// Nobody waits for segments any longer.
+    ended: Cell<bool>,
 }
 
 const fn index(stream: Stream) -> usize {
@@ -103,7 +105,7 @@ pub struct Parts {
     /// The last ordered stripe there is.
     pub sequence: u64,
     /// The shard's log.
-    pub lane: u64,
+    pub ring: u64,
 }
 
 impl Writer {
@@ -128,11 +130,12 @@ impl Writer {
             dirty: RefCell::default(),
             flushing: Semaphore::new(1),
             generation: Cell::new(parts.epoch << 32),
-            log: Cell::new(LogMark { lane: parts.lane, sequence: 0 }),
+            log: Cell::new(LogMark { ring: parts.ring, sequence: 0 }),
             failure: RefCell::default(),
             progress: Signal::new(),
-            hungry: Signal::new(),
-            starving: Cell::new(false),
+            segments_wanted: Signal::new(),
+            short_of_segments: Cell::new(false),
+            ended: Cell::new(false),
         }
     }
 
@@ -172,13 +175,13 @@ impl Writer {
     }
 
     /// Waits until a checkpoint is to reserve more segments, or `done`.
-    pub async fn until_hungry(&self, done: impl Fn() -> bool) {
-        self.hungry.until(|| done() || self.starving.get()).await;
+    pub async fn until_short_of_segments(&self, done: impl Fn() -> bool) {
+        self.segments_wanted.until(|| done() || self.short_of_segments.get()).await;
     }
 
     /// Has whoever waits look again.
     pub fn wake_all(&self) {
-        self.hungry.raise();
+        self.segments_wanted.raise();
         self.progress.raise();
     }
 
@@ -189,9 +192,9 @@ impl Writer {
 
     /// Records of the log up to this one, which are durable there, are about to be in stripes.
     pub fn note_log(&self, sequence: u64) {
-        let LogMark { lane, sequence: before } = self.log.get();
+        let LogMark { ring, sequence: before } = self.log.get();
         assert!(before <= sequence, "the log is handed over from front to back");
-        self.log.set(LogMark { lane, sequence });
+        self.log.set(LogMark { ring, sequence });
     }
 
     /// How far the log had come that far.
@@ -266,22 +269,28 @@ impl Writer {
     }
 
     /// Has a checkpoint taken, which may give space back.
-    pub fn starve(&self) {
-        self.starving.set(true);
-        self.hungry.raise();
+    pub fn need_segments(&self) {
+        self.short_of_segments.set(true);
+        self.segments_wanted.raise();
     }
 
     /// Has a checkpoint reserve more segments when few are left.
-    pub fn look_for_hunger(&self) {
+    pub fn look_for_shortage(&self) {
         if self.table.borrow().reserved() <= RECLAIM_RESERVE + 1 {
-            self.starve();
+            self.need_segments();
         }
     }
 
     /// More segments were reserved.
     pub fn fed(&self) {
-        self.starving.set(false);
+        self.short_of_segments.set(false);
         self.progress.raise();
+    }
+
+    /// Nobody waits for segments any longer.
+    pub fn end(&self) {
+        self.ended.set(true);
+        self.wake_all();
     }
 
     /// A new segment, whose space nobody else has. `None` when the pool has no space for one.
@@ -320,7 +329,7 @@ impl Writer {
         let at = to.stored.location;
         let source = at.name().is_none().then_some(to.source);
         let builder = open.as_mut()?.builder.as_mut()?;
-        builder.push_reference(key, Name::of(at), to.stored.crc, source)
+        builder.push_reference(key, SharedBlockId::of(at), to.stored.crc, source)
     }
 
     /// Says of one block that its contents are lost, in the stream's stripe if there is room right now; if `old` is
@@ -342,12 +351,18 @@ impl Writer {
     /// segments as needed. Others may take the room before the caller does.
     ///
     /// # Errors
-    /// `Failed` when drives failed beyond the redundancy, `Full` when metadata finds no space.
+    /// `Failed` when drives failed beyond the redundancy, `Full` when metadata finds no space, `Gone` where there is none
+    /// when the shard ends.
     pub async fn make_room(self: &Rc<Self>, stream: Stream) -> Result<()> {
         // Whoever waits for a segment has no turn: what is in the stripe can be sealed, and space be won by that.
         while !self.try_make_room(stream).await? {
-            let fed =
-                || self.table.borrow().reserved() > kept_from(stream) || self.check().is_err();
+            if self.ended.get() {
+                return Err(Error::new(Kind::Gone, "the shard ends, and has no segment left"));
+            }
+            let fed = || {
+                let reserved = self.table.borrow().reserved();
+                reserved > kept_from(stream) || self.check().is_err() || self.ended.get()
+            };
             self.progress.until(fed).await;
         }
         Ok(())

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use reactor::Stay;
+use reactor::ReadGuard;
 
 use super::Region;
 
@@ -13,18 +13,18 @@ pub type SharedRegion = Rc<Arc<Region>>;
 /// Bytes of a region that stay as they are while this is held, so that they can be sent from where they lie.
 /// Who keeps the region waits for it, so it is not to be held for as long as a host pleases.
 #[derive(Debug)]
-pub struct Loan {
+pub struct PinnedRead {
     region: SharedRegion,
     offset: u64,
     length: usize,
-    _stay: Stay,
+    _guard: ReadGuard,
 }
 
-impl Loan {
-    /// `length` bytes from `offset` on, which whoever gave `stay` keeps from being written.
+impl PinnedRead {
+    /// `length` bytes from `offset` on, which whoever gave `guard` keeps from being written.
     #[must_use]
-    pub fn new(region: SharedRegion, offset: u64, length: usize, stay: Stay) -> Self {
-        Self { region, offset, length, _stay: stay }
+    pub fn new(region: SharedRegion, offset: u64, length: usize, guard: ReadGuard) -> Self {
+        Self { region, offset, length, _guard: guard }
     }
 
     /// Length in bytes.

@@ -8,7 +8,7 @@ use reactor::join_all;
 
 /// What became of a block that was to be read for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Salvaged {
+pub enum Recovered {
     /// It is there, or could be made of the rest of its stripe.
     Whole,
     /// Every drive of its stripe answers, and what they have does not give it: it is lost.
@@ -19,20 +19,20 @@ pub enum Salvaged {
 
 impl Segments {
     /// Reads the one block at `slot` for the last time: whoever moves it gives its old place up.
-    pub async fn salvage(
+    pub async fn recover_block(
         &self,
         info: &SegmentInfo,
         slot: u32,
         crc: u32,
         out: &mut [u8],
-    ) -> Salvaged {
+    ) -> Recovered {
         // A read may fail once and not again.
         for _ in 0..SALVAGE_ATTEMPTS {
             if self.read(info, slot, &[crc], out).await.is_ok() {
-                return Salvaged::Whole;
+                return Recovered::Whole;
             }
         }
-        if self.all_answer(info).await { Salvaged::Lost } else { Salvaged::Unknown }
+        if self.all_answer(info).await { Recovered::Lost } else { Recovered::Unknown }
     }
 
     /// Whether each member's drive is in use and can be read: what it does not give then, it has

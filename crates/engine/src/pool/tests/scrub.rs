@@ -1,0 +1,135 @@
+//! Scrubs of open pools.
+
+use std::time::Duration;
+
+use super::rejoin::{Rig, bbu, rig};
+use super::*;
+
+impl Rig {
+    /// Damages some blocks of a drive's units behind everybody's back; what is there afterwards is of no stripe.
+    async fn damage(&self, drive: usize, blocks: u64, seed: u64) {
+        let mut prng = Prng::new(seed);
+        let begins = self.pool.0.common.superblock.drives.header_offset(0, 0);
+        let all = (self.drives[drive].capacity() - begins) / BLOCK as u64;
+        for _ in 0..blocks {
+            let at = begins + prng.below(all) * BLOCK as u64;
+            let mut junk = reactor::buffer::alloc(BLOCK).await;
+            prng.fill(&mut junk);
+            self.drives[drive].write(at, junk, false).await.unwrap();
+        }
+    }
+
+    async fn scrub(&self) -> Scrub {
+        self.pool.scrub(&ScrubPosition::default(), 0).await.unwrap();
+        let scrub = self.scrubbed().await;
+        assert!(scrub.is_complete, "{scrub:?}");
+        scrub
+    }
+
+    async fn scrubbed(&self) -> Scrub {
+        loop {
+            let scrub = self.pool.status().await.unwrap().scrub.unwrap();
+            if !scrub.is_under_way {
+                return scrub;
+            }
+            reactor::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// All that was written is on the drives.
+    async fn settle(&self) {
+        let shards = self.pool.each(|shard| async move {
+            shard.destage.drain().await?;
+            shard.checkpoints.take().await
+        });
+        shards.await.unwrap();
+    }
+}
+
+#[test]
+fn damage_that_nobody_read_is_put_right_before_drives_are_lost() {
+    for (seed, shards) in [(31, 1), (32, 2)] {
+        reactor::simulate(seed, async move {
+            let mut rig = rig(5, raid::Scheme::Raid6, bbu(), shards, seed).await;
+            scribble(&rig.v, &mut rig.model, 2000, seed).await;
+            rig.pool.clone().close().await.unwrap();
+            rig.open(OpenOptions::default()).await.unwrap();
+            let clean = rig.scrub().await;
+            assert_eq!((clean.position.damaged, clean.position.unchecked), (0, 0), "{clean:?}");
+            assert!(clean.bytes > 0 && clean.position.done == clean.bytes, "{clean:?}");
+            rig.damage(0, 2000, seed).await;
+            rig.damage(3, 2000, seed + 1).await;
+            let found = rig.scrub().await.position;
+            assert!(found.damaged > 50, "{found:?}");
+            assert_eq!((found.repaired, found.lost), (found.damaged, 0), "{found:?}");
+            let again = rig.scrub().await.position;
+            assert_eq!(again.damaged, 0, "{again:?}");
+            // Two others go: what was put right has to bear it.
+            rig.media[1].fail();
+            rig.media[2].fail();
+            verify(&rig.v, &rig.model).await;
+        });
+    }
+}
+
+/// One goes on where another was ended, with what that one had found, and leaves nothing out.
+#[test]
+fn a_scrub_that_was_ended_goes_on_from_there_after_an_opening() {
+    reactor::simulate(33, async {
+        let mut rig = rig(5, raid::Scheme::Raid6, bbu(), 2, 33).await;
+        scribble(&rig.v, &mut rig.model, 3000, 33).await;
+        rig.settle().await;
+        rig.damage(2, 3000, 33).await;
+        let (mut from, mut rounds) = (ScrubPosition::default(), 0);
+        loop {
+            rig.pool.scrub(&from, 16 * MIB).await.unwrap();
+            let error = rig.pool.scrub(&from, 0).await.unwrap_err();
+            assert_eq!(error.kind, Kind::Exists, "{error}");
+            let begun = reactor::now();
+            let is_new = |scrub: &Scrub| scrub.position.next != from.next;
+            let scrub = loop {
+                let scrub = rig.pool.status().await.unwrap().scrub.unwrap();
+                if !scrub.is_under_way || is_new(&scrub) {
+                    break scrub;
+                }
+                reactor::sleep(Duration::from_millis(10)).await;
+                assert!(reactor::now() - begun < 600_000_000_000, "{scrub:?}");
+            };
+            rig.pool.end_scrub().await;
+            let scrub = match scrub.is_under_way {
+                true => rig.scrubbed().await,
+                false => scrub,
+            };
+            from = scrub.position.clone();
+            if scrub.is_complete {
+                assert_eq!(from.done, scrub.bytes, "{scrub:?}");
+                break;
+            }
+            rounds += 1;
+            rig.pool.clone().close().await.unwrap();
+            rig.open(OpenOptions::default()).await.unwrap();
+        }
+        assert!(rounds > 2, "{rounds}");
+        assert!(from.damaged > 10 && from.repaired == from.damaged, "{from:?}");
+        rig.media[0].fail();
+        rig.media[4].fail();
+        verify(&rig.v, &rig.model).await;
+    });
+}
+
+/// Writers, reclaim and checkpoints go on meanwhile: nothing is put right where another segment is by then.
+#[test]
+fn hosts_write_while_their_pool_is_scrubbed_again_and_again() {
+    reactor::simulate(34, async {
+        let mut rig = rig(4, raid::Scheme::Raid5, bbu(), 1, 34).await;
+        for round in 0..6 {
+            rig.pool.scrub(&ScrubPosition::default(), 0).await.unwrap();
+            scribble(&rig.v, &mut rig.model, 600, 340 + round).await;
+            let scrub = rig.scrubbed().await;
+            assert!(scrub.is_complete && scrub.position.damaged == 0, "{scrub:?}");
+        }
+        verify(&rig.v, &rig.model).await;
+        let audit = rig.pool.audit_space().await.unwrap();
+        assert_eq!(audit.taken, audit.owned);
+    });
+}

@@ -1,0 +1,137 @@
+//! Scrub: everything that lives is read from the drives, checked against its checksums and parity, and put right from
+//! the redundancy, so that damage is found while there is still some.
+
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use stdx::num::u64_of;
+
+use super::base::Base;
+use super::checkpoint::Checkpoints;
+use super::pace::Pace;
+use crate::address::BLOCK;
+use crate::error::{Error, Kind, Result};
+use crate::segment::{Scrubbed, SegmentInfo, Stream};
+use crate::segment_table::{Segment, State};
+
+/// How far a scrub is. All shards count in it.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Bytes on drives that were to be checked when it began, and those that were, gone ones included.
+    pub all: AtomicU64,
+    pub done: AtomicU64,
+    /// Blocks that were not as they should be, those put right, and those of data that nothing gives.
+    pub damaged: AtomicU64,
+    pub repaired: AtomicU64,
+    pub lost: AtomicU64,
+    /// Stripes that could not be checked, for too many of their drives are out.
+    pub unchecked: AtomicU64,
+    /// Bytes in a second at most; 0 for as many as there is time for.
+    pub limit: AtomicU64,
+    /// For each shard, the number of the segment that it goes on with.
+    pub next: Vec<AtomicU32>,
+    /// Nobody wants it any more.
+    pub ends: AtomicBool,
+}
+
+impl Progress {
+    fn found(&self, found: Scrubbed) {
+        add(&self.damaged, found.damaged);
+        add(&self.repaired, found.repaired);
+        add(&self.lost, found.lost);
+    }
+}
+
+fn add(counter: &AtomicU64, by: u64) {
+    counter.fetch_add(by, Ordering::Relaxed);
+}
+
+/// A segment to check.
+struct Part {
+    info: Rc<SegmentInfo>,
+    /// Stripes that are on the drives.
+    stripes: u32,
+}
+
+impl Part {
+    /// `None` where nothing lives, or is written as yet.
+    fn of(segment: &Segment) -> Option<Self> {
+        // Stripes of metadata may be written in any order.
+        let is_settled = match segment.info.stream {
+            Stream::Metadata => {
+                segment.state == State::Sealed && segment.applied == segment.stripes
+            }
+            Stream::User | Stream::Reclaim => true,
+        };
+        let (info, stripes) = (Rc::clone(&segment.info), segment.applied);
+        (is_settled && segment.live > 0 && stripes > 0).then_some(Self { info, stripes })
+    }
+
+    fn bytes(&self) -> u64 {
+        let geometry = self.info.geometry;
+        let stripe = u64::from(geometry.unit_blocks()) * u64_of(geometry.width());
+        u64::from(self.stripes) * stripe * u64_of(BLOCK)
+    }
+}
+
+/// Checks what lives.
+pub struct Scrub {
+    base: Rc<Base>,
+    checkpoints: Rc<Checkpoints>,
+}
+
+impl Scrub {
+    #[must_use]
+    pub const fn new(base: Rc<Base>, checkpoints: Rc<Checkpoints>) -> Self {
+        Self { base, checkpoints }
+    }
+
+    /// Checks the shard's segments by number, from where `progress` says.
+    ///
+    /// # Errors
+    /// `Gone` when nobody wants it any more, or the shard ends.
+    pub async fn scrub(&self, progress: &Progress) -> Result<()> {
+        let Some(next) = progress.next.get(usize::from(self.base.writer.shard())) else {
+            return Err(Error::new(Kind::Invalid, "the scrub knows of fewer shards"));
+        };
+        let from = next.load(Ordering::Relaxed);
+        let parts: Vec<Part> = {
+            let table = self.base.table();
+            let to_come = table.iter().filter(|segment| segment.info.id.get() >= from);
+            to_come.filter_map(Part::of).collect()
+        };
+        add(&progress.all, parts.iter().map(Part::bytes).sum());
+        let pace = Pace::new(&progress.limit, &progress.ends, self.base.common.shards);
+        for part in parts {
+            pace.keep(part.bytes()).await;
+            // Nothing else may be written there while it is checked and put right.
+            if let Some(_held) = self.checkpoints.hold_segment(&part.info).await {
+                self.scrub_part(&part, progress).await?;
+            } else {
+                add(&progress.done, part.bytes());
+            }
+            next.store(part.info.id.get().saturating_add(1), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    async fn scrub_part(&self, part: &Part, progress: &Progress) -> Result<()> {
+        let stripe_bytes = part.bytes() / u64::from(part.stripes);
+        progress.found(self.base.writer.segments().scrub_headers(&part.info).await);
+        for stripe in 0..part.stripes {
+            if self.base.is_over() || progress.ends.load(Ordering::Relaxed) {
+                // The segment is begun anew.
+                progress.done.fetch_sub(u64::from(stripe) * stripe_bytes, Ordering::Relaxed);
+                return Err(Error::new(Kind::Gone, "nobody wants the scrub to go on"));
+            }
+            match self.base.writer.segments().scrub(&part.info, stripe).await {
+                Ok(Some(found)) => progress.found(found),
+                Ok(None) => {}
+                Err(_) => add(&progress.unchecked, 1),
+            }
+            add(&progress.done, stripe_bytes);
+            reactor::yield_now().await;
+        }
+        Ok(())
+    }
+}

@@ -21,10 +21,12 @@
 mod register;
 mod volumes;
 
-use crate::contents::{Found, Stamp};
+use crate::contents::{BLOCK, Found, Stamp};
 use register::{Kind, Origin, Register, Version};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
+use stdx::num::u64_of;
 use volumes::Volume;
 
 /// Counts events of the run: every beginning and end has its own.
@@ -326,7 +328,24 @@ impl Model {
     /// It has.
     pub fn end_settle(&mut self, settling: &Settling) {
         let since = settling.0;
-        self.registers().for_each(|register| register.settle(since));
+        if !self.log_may_be_lost {
+            return;
+        }
+        for volume in &mut self.volumes {
+            // Who writes a part of what the pool keeps as one block writes the others anew.
+            let ratio = u64_of(BLOCK / volume.unit);
+            let overwritten: BTreeSet<u64> = volume
+                .blocks
+                .iter()
+                .filter(|(_, register)| register.is_overwritten(since))
+                .map(|(block, _)| block / ratio)
+                .collect();
+            for (block, register) in &mut volume.blocks {
+                if !overwritten.contains(&(block / ratio)) {
+                    register.settle(since);
+                }
+            }
+        }
     }
 
     /// The log is lost after a crash, with all that the drives were not known to have.

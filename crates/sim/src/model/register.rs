@@ -87,18 +87,18 @@ pub(super) struct Register {
     /// What no read can show any more, and may be all that is left should the log be lost; `None`
     /// where it never is.
     older: Option<Vec<Version>>,
-    carried: Carried,
+    destaged: Destaged,
 }
 
 /// The newest version that is surely on the drives, seen or written, and the newest one written: when
 /// they began.
 #[derive(Clone, Copy, Debug, Default)]
-struct Carried {
+struct Destaged {
     any: Moment,
     written: Moment,
 }
 
-impl Carried {
+impl Destaged {
     /// Whether the drives are known to have something newer.
     fn is_after(self, v: &Version) -> bool {
         let newest = if v.kind == Kind::GivenUp { self.written } else { self.any };
@@ -117,7 +117,7 @@ impl Register {
             kind: Kind::Written,
         };
         let older = log_may_be_lost.then(Vec::new);
-        Self { versions: vec![zeroes], copied: false, older, carried: Carried::default() }
+        Self { versions: vec![zeroes], copied: false, older, destaged: Destaged::default() }
     }
 
     /// Whether a read begun at `reading` can no longer show `old`.
@@ -168,7 +168,7 @@ impl Register {
         let mut gone = gone.into_iter();
         let gone = self.versions.extract_if(.., |_| gone.next().unwrap_or(false));
         match &mut self.older {
-            Some(older) => older.extend(gone.filter(|v| !self.carried.is_after(v))),
+            Some(older) => older.extend(gone.filter(|v| !self.destaged.is_after(v))),
             None => drop(gone),
         }
     }
@@ -193,9 +193,22 @@ impl Register {
         }
     }
 
+    /// Whether something may have come over what was answered before `since`.
+    pub fn is_overwritten(&self, since: Moment) -> bool {
+        let all = || self.versions.iter().chain(self.older.iter().flatten());
+        let is_settled = |w: &&Version| w.certain && w.ended.is_some_and(|ended| ended < since);
+        let any = all().filter(is_settled).map(|w| w.begun).max().unwrap_or(0);
+        all().any(|w| match w.kind {
+            // Nobody knows when that comes.
+            Kind::GivenUp => w.ended.is_none_or(|ended| ended >= any),
+            Kind::Written | Kind::Left => w.ended.is_none_or(|ended| ended >= since),
+            Kind::Seen => false,
+        })
+    }
+
     /// Everything that was answered before `since` has left the log: it is on the drives, and stays there without
-    /// the log. But for what was overwritten while it was still in the log: that never goes to a drive, and what
-    /// came over it is in the log perhaps. Then the drives have what they had.
+    /// the log. Not for what was [overwritten](Self::is_overwritten) while it was still in the log: that never goes to a
+    /// drive, and what came over it is in the log perhaps. Then the drives have what they had.
     pub fn settle(&mut self, since: Moment) {
         let Some(older) = &mut self.older else { return };
         let all = || self.versions.iter().chain(older.iter());
@@ -204,19 +217,10 @@ impl Register {
             all().filter(is_settled).filter(of).map(|w| w.begun).max().unwrap_or(0)
         };
         let any = newest(&|_| true);
-        let comes_over = |w: &Version| match w.kind {
-            // Nobody knows when that comes.
-            Kind::GivenUp => w.ended.is_none_or(|ended| ended >= any),
-            Kind::Written | Kind::Left => w.ended.is_none_or(|ended| ended >= since),
-            Kind::Seen => false,
-        };
-        if all().any(comes_over) {
-            return;
-        }
-        let written = newest(&|w| w.kind != Kind::Seen).max(self.carried.written);
-        let carried = Carried { any, written };
-        self.carried = carried;
-        older.retain(|v| !carried.is_after(v));
+        let written = newest(&|w| w.kind != Kind::Seen).max(self.destaged.written);
+        let destaged = Destaged { any, written };
+        self.destaged = destaged;
+        older.retain(|v| !destaged.is_after(v));
     }
 
     /// The log is lost: any version since those that were on the drives may be left.
@@ -227,7 +231,7 @@ impl Register {
         self.versions = vec![Version { origins, begun, ended, certain: true, kind: Kind::Left }];
         self.older = Some(Vec::new());
         // What is left is on the drives.
-        self.carried = Carried { any: now, written: now };
+        self.destaged = Destaged { any: now, written: now };
     }
 
     /// A read showed `origin`: if that can only be what was left when the log was lost, that is it.

@@ -1,5 +1,4 @@
 use super::*;
-use crate::contents::BLOCK;
 use std::collections::BTreeMap;
 
 fn volume() -> (Model, Serial) {

@@ -33,7 +33,9 @@ fn events_are_followed_until_the_daemon_ends() {
     let (child, mut lines) = follow(dir);
     assert!(lines.any(|event| says("started")(&event)), "those from before come first");
     json(dir, "subsystem add nqn.2026-11.io.flashloom:other");
-    let added = lines.find(says("nqn.2026-11.io.flashloom:other")).unwrap();
+    let Some(added) = lines.find(says("nqn.2026-11.io.flashloom:other")) else {
+        panic!("it ended before the daemon did: {:?}", ended(child))
+    };
     assert!(added["by"].as_str().unwrap().contains("process"), "{added}");
     daemon.stop();
     let last = lines.last().unwrap();

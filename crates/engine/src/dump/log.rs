@@ -4,7 +4,7 @@ use super::report::{Finding, LogSeen, ShardSeen, Structure};
 use super::{Look, advice, needs_log};
 use crate::address::BLOCK;
 use crate::format::label::LogKind;
-use crate::log::{Inspection, RecordSeen, RecordWhat, inspect};
+use crate::log::{Inspection, RecordSeen, RecordWhat, SlotSeen, inspect};
 use crate::pool::{LogSpec, device, ring};
 use stdx::num::{u64_of, usize64};
 
@@ -75,30 +75,38 @@ fn lost(look: &Look<'_>, what: String) -> Finding {
     )
 }
 
+/// Tells of slots of the control block that do not count beside others that do. Says why, where none counts.
+fn tell_slots(look: &Look<'_>, shard: u16, found: &Inspection) -> Option<String> {
+    let own = ring(&look.label, shard);
+    let counts = |slot: &SlotSeen| matches!(slot.ring, Ok(ring) if ring == own);
+    let others = found.slots.iter().filter(|slot| !counts(slot));
+    let what = |slot: &SlotSeen| match &slot.ring {
+        Ok(_) => "a control block is of another log".to_owned(),
+        Err(why) => format!("a control block is not whole: {why}"),
+    };
+    if !found.slots.iter().any(counts) {
+        let why = others.map(what).next().map(|what| format!(" ({what})")).unwrap_or_default();
+        return Some(format!(
+            "no control block of the log counts{why}: where it begins is not known"
+        ));
+    }
+    for slot in others {
+        let (name, begins) = named(look, shard, slot.device);
+        let finding = Finding::warning(Structure::LogControl, what(slot)).advise(advice::OUTVOTED);
+        look.add(finding.shard(shard).on(name).at(begins + slot.slot * u64_of(BLOCK)));
+    }
+    None
+}
+
 fn tell(look: &Look<'_>, shard: u16, found: Inspection, seen: &mut ShardSeen) -> Option<u64> {
     look.count_blocks(usize64(look.label.log_bytes / u64_of(BLOCK)));
-    let own = ring(&look.label, shard);
-    let whole = found.slots.iter().filter(|slot| matches!(slot.ring, Ok(ring) if ring == own));
-    let none = whole.count() == 0;
-    for slot in &found.slots {
-        let what = match &slot.ring {
-            Ok(ring) if *ring == own => continue,
-            Ok(_) => "a control block is of another log".to_owned(),
-            Err(why) => format!("a control block is not whole: {why}"),
-        };
-        let (name, begins) = named(look, shard, slot.device);
-        let finding = Finding::warning(Structure::LogControl, what).advise(advice::OUTVOTED);
-        if !none {
-            look.add(finding.shard(shard).on(name).at(begins + slot.slot * u64_of(BLOCK)));
-        }
+    if let Some(what) = tell_slots(look, shard, &found) {
+        let (name, begins) = named(look, shard, 0);
+        look.add(lost(look, what).shard(shard).on(name).at(begins));
+        return look.label.closed.then_some(0);
     }
     let durable = found.durable_stripe();
-    let Some(control) = found.control.filter(|_| !none) else {
-        let (name, begins) = named(look, shard, 0);
-        let what = "no control block of the log is whole: where it begins is not known";
-        look.add(lost(look, what.into()).shard(shard).on(name).at(begins));
-        return look.label.closed.then_some(0);
-    };
+    let Some(control) = found.control else { return look.label.closed.then_some(0) };
     for device in 0..found.devices {
         let mut lacking = found.lacking.iter().filter(|lacking| lacking.device == device);
         let Some(first) = lacking.next() else { continue };

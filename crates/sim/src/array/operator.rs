@@ -424,10 +424,10 @@ impl Media {
             !truth.current.is_empty() && truth.current.is_disjoint(&attempt.with_contents());
         if (status.log.failed_devices == 0 && has_all) || is_new {
             truth.current = &attempt.log - &truth.poisoned;
-        } else {
-            // By now, perhaps: who opens the pool with that alone has all of it.
-            truth.unsure |= !attempt.log.is_subset(&truth.current);
         }
+        // By now, perhaps, or as long as nobody met what cannot be reached: who opens the pool with that alone has all
+        // of it.
+        truth.unsure |= !attempt.log.is_subset(&truth.current);
         Ok(())
     }
 

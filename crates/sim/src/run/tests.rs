@@ -234,7 +234,8 @@ const OPERATOR_FOUND: [u64; 5] = [49, 53, 57, 7_000_024, 7_000_060];
 /// 371: a header of one device and what followed it on another were taken for a record: nobody had all of it, and the
 /// next opening missed it.
 /// 22651531791592: what a read had shown was on the one device alone that the next opening was not given.
-const OPERATOR_UNREACHABLE: [u64; 4] = [33, 118, 371, 22_651_531_791_592];
+/// 172836736935342: the model took a device for one without everything, which nobody had met what is unreachable of.
+const OPERATOR_UNREACHABLE: [u64; 5] = [33, 118, 371, 22_651_531_791_592, 172_836_736_935_342];
 
 /// Those that found something once drives were added and emptied.
 ///

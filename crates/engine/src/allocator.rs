@@ -75,6 +75,8 @@ pub struct Allocator {
     online: Vec<bool>,
     /// Places that nothing is to come to, however scarce space is.
     closed: Vec<bool>,
+    /// Drives that are being emptied: nothing more comes to one that is empty.
+    leaving: Vec<bool>,
     /// Drives that are told of the units that become free.
     told: Vec<bool>,
     /// Units that are held while their drive is told.
@@ -88,6 +90,9 @@ pub struct Allocator {
     /// With space for fewer segments than this on the drives that are online, that of the others is used
     /// too.
     scarce: u64,
+    /// While drives are being emptied: segments that the others keep for metadata, and those that are enough to go on.
+    kept: u64,
+    room: u64,
 }
 
 impl Allocator {
@@ -99,12 +104,15 @@ impl Allocator {
             drives: units.iter().map(|&count| Units::new(count)).collect(),
             online: vec![true; units.len()],
             closed: vec![false; units.len()],
+            leaving: vec![false; units.len()],
             told: vec![false; units.len()],
             discarding: 0,
             numbers: BTreeSet::new(),
             next: 0,
             width,
             scarce: 0,
+            kept: 0,
+            room: 0,
         }
     }
 
@@ -112,6 +120,12 @@ impl Allocator {
     /// so many on those that are: rather that than nothing going on any more.
     pub const fn degrade_below(&mut self, segments: u64) {
         self.scarce = segments;
+    }
+
+    /// While drives are being emptied, new segments go there only where the others have space for no more than `kept`,
+    /// which is for metadata; and for what is there they [have room](Self::has_room_to_empty) with `room` or more.
+    pub const fn keep_while_emptying(&mut self, kept: u64, room: u64) {
+        (self.kept, self.room) = (kept, room);
     }
 
     /// The number the next segment gets.
@@ -136,12 +150,19 @@ impl Allocator {
         self.drives.push(Units::new(units));
         self.online.resize(drive + 1, false);
         self.closed.resize(drive + 1, true);
+        self.leaving.resize(drive + 1, false);
         self.told.resize(drive + 1, false);
     }
 
     /// Whether nothing is to come to a drive any more, however scarce space is.
     pub fn set_closed(&mut self, drive: usize, closed: bool) {
         self.closed[drive] = closed;
+    }
+
+    /// Whether a drive is being emptied: nothing new is to lie there while there is enough space elsewhere, and nothing
+    /// at all once it is [empty](Self::is_empty).
+    pub fn set_leaving(&mut self, drive: usize, leaving: bool) {
+        self.leaving[drive] = leaving;
     }
 
     /// Whether no segment has anything on a drive.
@@ -169,22 +190,41 @@ impl Allocator {
         Ok(())
     }
 
-    /// Free units of the drives that are online.
+    /// Free units of the drives that are online and stay.
     fn free_units(&self) -> Vec<u32> {
-        let drives = self.drives.iter().zip(&self.online);
-        drives.map(|(units, is)| if *is { units.free } else { 0 }).collect()
+        let drives = self.drives.iter().enumerate();
+        drives.map(|(drive, units)| if self.stays(drive) { units.free } else { 0 }).collect()
+    }
+
+    /// Whether a drive is online, and not being emptied.
+    fn stays(&self, drive: usize) -> bool {
+        self.online[drive] && !self.leaving[drive]
     }
 
     /// Free units of all drives, those that are not online included.
     fn all_units(&self) -> Vec<u32> {
-        let drives = self.drives.iter().zip(&self.closed);
-        drives.map(|(units, closed)| if *closed { 0 } else { units.free }).collect()
+        let is_over = |drive: usize| self.leaving[drive] && self.is_empty(drive);
+        let takes = |drive: usize| !self.closed[drive] && !is_over(drive);
+        let drives = self.drives.iter().enumerate();
+        drives.map(|(drive, units)| if takes(drive) { units.free } else { 0 }).collect()
     }
 
-    /// Whether segments may lie on the drives that are online alone, given their free units.
+    /// Whether what is on drives that are being emptied has room on the others.
+    #[must_use]
+    pub fn has_room_to_empty(&self) -> bool {
+        self.takes(&self.free_units(), self.room)
+    }
+
+    /// Whether segments may lie on the drives that are online, and stay, alone, given their free units.
     fn is_enough(&self, online: &[u32]) -> bool {
-        let usable = online.iter().filter(|free| **free > 0).count();
-        usable >= self.width && raid::placement::segments(online, self.width) >= self.scarce
+        let any_leaves = self.leaving.iter().any(|leaves| *leaves);
+        self.takes(online, if any_leaves { self.kept + 1 } else { self.scarce })
+    }
+
+    /// Whether so many segments lie on drives with these free units, or more, and one at least.
+    fn takes(&self, free: &[u32], segments: u64) -> bool {
+        let usable = free.iter().filter(|free| **free > 0).count();
+        usable >= self.width && raid::placement::segments(free, self.width) >= segments
     }
 
     /// Where a segment begins that need not lie on drives that are online: there as far as possible,
@@ -251,20 +291,19 @@ impl Allocator {
     /// Whether there are free units that their drive was not told of.
     #[must_use]
     pub fn has_dirty(&self) -> bool {
-        let mut drives = self.drives.iter().zip(&self.online);
-        drives.any(|(units, online)| *online && !units.dirty.is_empty())
+        let mut drives = self.drives.iter().enumerate();
+        drives.any(|(drive, units)| self.stays(drive) && !units.dirty.is_empty())
     }
 
     /// One of those, which nobody gets until it is [given back](Self::discarded).
     pub fn take_dirty(&mut self) -> Option<Member> {
-        let mut drives = self.drives.iter_mut().zip(&self.online).zip(0..);
-        let (units, drive) = drives.find_map(|((units, online), drive)| {
-            (*online && !units.dirty.is_empty()).then_some((units, drive))
-        })?;
+        let has_some = |n: &usize| self.stays(*n) && !self.drives[*n].dirty.is_empty();
+        let drive = (0..self.drives.len()).find(has_some)?;
+        let units = &mut self.drives[drive];
         let au = units.dirty.pop_first()?;
         units.take(au);
         self.discarding += 1;
-        Some(Member { drive, au })
+        Some(Member { drive: stdx::num::u16_of(drive), au })
     }
 
     /// A drive was told of a unit.
@@ -300,7 +339,7 @@ impl Allocator {
     /// How many it has space for on the drives that are online without these, by their bits; 0 where they are too few.
     #[must_use]
     pub fn capacity_without(&self, drives: u64) -> u64 {
-        let stays = |place: usize| self.online[place] && drives & (1 << place) == 0;
+        let stays = |place: usize| self.stays(place) && drives & (1 << place) == 0;
         let units = self.drives.iter().enumerate().filter(|(place, _)| stays(*place));
         let units: Vec<u32> = units.map(|(_, units)| units.count).collect();
         match units.len() >= self.width {
@@ -313,9 +352,8 @@ impl Allocator {
     /// drives otherwise: then each is degraded.
     #[must_use]
     pub fn capacity_online(&self) -> u64 {
-        let drives = self.drives.iter().zip(&self.online);
-        let online: Vec<u32> =
-            drives.filter(|(_, is)| **is).map(|(units, _)| units.count).collect();
+        let drives = self.drives.iter().enumerate().filter(|(place, _)| self.stays(*place));
+        let online: Vec<u32> = drives.map(|(_, units)| units.count).collect();
         match online.len() >= self.width {
             true => raid::placement::segments(&online, self.width),
             false => self.capacity(),
@@ -362,6 +400,31 @@ mod tests {
         allocator.free(id, &members);
         // Taken again before its drive was told: it must not be any more.
         assert!(allocator.allocate().is_some() && allocator.take_dirty().is_none());
+    }
+
+    #[test]
+    fn a_drive_that_is_emptied_takes_what_others_have_no_space_for_until_it_is_empty() {
+        let mut allocator = Allocator::new(&[3, 3, 3], 2);
+        allocator.keep_while_emptying(1, 2);
+        let (id, members) = allocator.allocate().unwrap();
+        let leaving = usize::from(members[0].drive);
+        allocator.set_leaving(leaving, true);
+        let mut held = Vec::new();
+        while allocator.has_room_to_empty() {
+            let (id, members) = allocator.allocate().unwrap();
+            assert!(members.iter().all(|member| usize::from(member.drive) != leaving));
+            held.push((id, members));
+        }
+        assert!(allocator.available() > 0);
+        held.extend(std::iter::from_fn(|| allocator.allocate()));
+        assert!(
+            held.iter().any(|(_, members)| members.iter().any(|m| usize::from(m.drive) == leaving))
+        );
+        held.push((id, members));
+        held.drain(..).for_each(|(id, members)| allocator.free(id, &members));
+        assert!(allocator.is_empty(leaving));
+        let after = std::iter::from_fn(|| allocator.allocate()).flat_map(|(_, members)| members);
+        assert!(after.collect::<Vec<_>>().iter().all(|m| usize::from(m.drive) != leaving));
     }
 
     #[test]

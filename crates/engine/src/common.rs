@@ -90,7 +90,7 @@ impl Common {
         }
     }
 
-    /// Drives that are being emptied, by their bits: nothing new comes there.
+    /// Drives that are being emptied, by their bits: nothing new comes there while there is space on others.
     pub fn leaving(&self) -> u64 {
         self.leaving.load(Ordering::Acquire)
     }
@@ -122,12 +122,33 @@ impl Common {
         let leaving = self.leaving();
         for index in drives.indices() {
             let (place, leaves) = (usize::from(index), leaving & (1 << index) != 0);
-            allocator.set_online(place, drives.is_online(index) && !leaves);
-            allocator.set_closed(place, drives.is_vacant(index) || leaves);
+            allocator.set_online(place, drives.is_online(index));
+            allocator.set_closed(place, drives.is_vacant(index));
+            allocator.set_leaving(place, leaves);
         }
         self.segments.store(allocator.capacity(), Ordering::Release);
+        let kept = self.keep_for_metadata();
+        allocator.keep_while_emptying(kept, kept + DEGRADE_BELOW);
         let segments = allocator.capacity_online();
-        self.space.set_capacity(Space::capacity_of(segments, self.segment_blocks, self.shards));
+        self.space.set_capacity(match leaving {
+            0 => Space::capacity_of(segments, self.segment_blocks, self.shards),
+            _ => self.capacity_while_emptying(segments),
+        });
+        drop(allocator);
+        // Who waits for space may have it now, with no host's write to show that.
+        self.notify_all();
+    }
+
+    /// Segments kept free so that a checkpoint, and the merges it needs, always find room.
+    pub fn keep_for_metadata(&self) -> u64 {
+        (self.segments() / 128).max(METADATA_RESERVE * u64::from(self.shards))
+    }
+
+    /// Blocks that the pool may hold on so many segments of the drives that stay, while others are being emptied: as
+    /// full as it may be otherwise, new segments would begin on those.
+    pub fn capacity_while_emptying(&self, segments: u64) -> u64 {
+        let segments = segments.saturating_sub(DEGRADE_BELOW);
+        Space::capacity_of(segments, self.segment_blocks, self.shards)
     }
 
     /// A shard's tasks begin, and will answer.
@@ -146,8 +167,13 @@ impl Common {
     /// Has all other shards look at the pool's space.
     pub fn notify(&self) {
         if self.shards > 1 {
-            self.low_space.change(|low_space| low_space.notified += 1);
+            self.notify_all();
         }
+    }
+
+    /// Has all shards look at the pool's space.
+    fn notify_all(&self) {
+        self.low_space.change(|low_space| low_space.notified += 1);
     }
 
     /// Has all other shards give back whatever they can, and waits for that.

@@ -138,10 +138,13 @@ const _: () = assert!(
 /// Reads of a block before it is given up when it has to be moved: a drive's error may pass.
 pub(crate) const SALVAGE_ATTEMPTS: usize = 3;
 
-/// How long whoever empties a drive waits for room on the others, and how often before that is given up: hosts give
-/// space back, or do not.
+/// How long whoever empties a drive waits for room on the others before it looks again, and before that is given up:
+/// hosts give space back, or do not.
 pub const REBUILD_PAUSE: Duration = Duration::from_millis(500);
-pub const REBUILD_ROUNDS: u32 = 60;
+pub const REBUILD_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long whoever begins to empty drives waits for a search for space, where the others seem to lack some.
+pub const REBUILD_SEARCH: Duration = Duration::from_secs(30);
 
 /// How long nothing may be free, and nothing be won back for want of drives, until writes are refused: hosts wait that
 /// long.

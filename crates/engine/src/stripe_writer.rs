@@ -258,8 +258,7 @@ impl Writer {
     /// Segments kept free so that a checkpoint, and the merges it needs, always find room.
     #[must_use]
     pub fn keep_for_metadata(&self) -> u64 {
-        let reserve = crate::limits::METADATA_RESERVE * u64::from(self.common.shards);
-        (self.common.segments() / 128).max(reserve)
+        self.common.keep_for_metadata()
     }
 
     /// Whether the pool has segments that metadata can do without.

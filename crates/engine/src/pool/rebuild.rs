@@ -10,10 +10,9 @@ use crate::address::BLOCK;
 use crate::canary::{self, Canary};
 use crate::drives::DriveState;
 use crate::error::{Error, Kind, Result};
-use crate::limits::REBUILD_PAUSE;
+use crate::limits::{REBUILD_PAUSE, REBUILD_SEARCH};
 use crate::shard::Shard;
 use crate::shard::rebuild::Progress;
-use crate::space::Space;
 use stdx::num::u64_of;
 
 /// How drives are being emptied.
@@ -193,9 +192,17 @@ impl Pool {
             let context = "too few drives would be left for a stripe: add one, or replace those that are lost";
             return Err(Error::new(Kind::Invalid, context));
         }
-        let held = self.each(|shard: Rc<Shard>| async move { Ok(shard.base.held()) }).await?;
-        let held: u64 = held.into_iter().sum();
-        let capacity = Space::capacity_of(segments, common.segment_blocks, common.shards);
+        let capacity = common.capacity_while_emptying(segments);
+        let mut held = self.held().await?;
+        if held > capacity {
+            // What was overwritten counts until it is looked for.
+            let search = |shard: Rc<Shard>| async move {
+                let _ = reactor::timeout(REBUILD_SEARCH, shard.search.find()).await;
+                Ok(())
+            };
+            self.each(search).await?;
+            held = self.held().await?;
+        }
         if held <= capacity {
             return Ok(());
         }
@@ -206,6 +213,12 @@ impl Pool {
             capacity * block
         );
         Err(Error::new(Kind::Full, context))
+    }
+
+    /// Blocks that all shards hold.
+    async fn held(&self) -> Result<u64> {
+        let held = self.each(|shard: Rc<Shard>| async move { Ok(shard.base.held()) }).await?;
+        Ok(held.into_iter().sum())
     }
 
     async fn empty_all(&self, progress: &Arc<Progress>) -> Result<()> {

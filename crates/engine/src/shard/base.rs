@@ -188,6 +188,13 @@ impl Base {
         self.waiting_for_segments.get() > 0
     }
 
+    /// Whether drives are being emptied, and the others have no space for it now: with what they have left, the pool
+    /// goes on serving.
+    #[must_use]
+    pub fn lacks_room_to_empty_drives(&self) -> bool {
+        self.common.leaving() != 0 && !self.common.allocator.lock().has_room_to_empty()
+    }
+
     /// Counts one that waits for space for metadata, as long as this lives.
     pub fn need_segments(&self) -> Counted<'_> {
         Counted::new(&self.waiting_for_segments)

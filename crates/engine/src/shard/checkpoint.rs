@@ -158,7 +158,12 @@ impl Checkpoints {
     fn reserve(&self) -> Vec<Rc<SegmentInfo>> {
         let reserved = self.base.table().reserved();
         let mut fresh = Vec::new();
-        while reserved + fresh.len() < self.reserve_target() && self.base.writer.has_spare() {
+        // Hosts leave to whoever empties drives what is won until that has enough to go on: they would take all of it.
+        let target = match self.base.lacks_room_to_empty_drives() {
+            true => RECLAIM_RESERVE,
+            false => self.reserve_target(),
+        };
+        while reserved + fresh.len() < target && self.base.writer.has_spare() {
             match self.base.writer.allocate(Stream::User) {
                 Some(info) => fresh.push(Rc::new(info)),
                 None => break,

@@ -9,12 +9,13 @@ use stdx::num::u64_of;
 
 use super::base::Base;
 use super::checkpoint::Checkpoints;
+use super::events::Event;
 use super::keeper::MapKeeper;
 use super::pace::Pace;
 use super::reclaim::{Emptied, Reclaim};
 use crate::address::{BLOCK, SegmentId};
 use crate::error::{Error, Kind, Result};
-use crate::limits::{REBUILD_PAUSE, REBUILD_ROUNDS};
+use crate::limits::{REBUILD_PATIENCE, REBUILD_PAUSE};
 use crate::segment::Stream;
 
 /// Segments emptied before their space is given back, with one checkpoint.
@@ -63,31 +64,45 @@ impl Rebuild {
         let live = self.base.table().live_on(self.base.common.leaving());
         progress.all.fetch_add(live * u64_of(BLOCK), Ordering::Relaxed);
         let pace = Pace::new(&progress.limit, &progress.ends, self.base.common.shards);
-        let (mut unread, mut rounds) = (BTreeSet::new(), 0);
+        let (mut unread, mut advanced) = (BTreeSet::new(), reactor::now());
         loop {
             if self.base.has_ended() || progress.ends.load(Ordering::Relaxed) {
                 return Err(Error::new(Kind::Gone, "nobody wants the drives to be empty any more"));
             }
             let leaving = self.base.common.leaving();
-            self.base.writer.leave(leaving).await?;
             let left = self.base.table().segments_on(leaving);
             if left == 0 {
                 return Ok(());
             }
-            self.move_some(leaving, progress, &pace, &mut unread).await?;
-            let fewer = self.base.table().segments_on(leaving) < left;
+            let has_room = !self.base.lacks_room_to_empty_drives();
+            if has_room {
+                self.base.writer.leave(leaving).await?;
+                // What is reserved in place of what lay there does not.
+                self.checkpoints.take().await?;
+                self.move_some(leaving, progress, &pace, &mut unread).await?;
+            } else {
+                self.reclaim.win_room();
+            }
+            let now = reactor::now();
+            let fewer = has_room && self.base.table().segments_on(leaving) < left;
             progress.waits.store(!fewer, Ordering::Relaxed);
-            rounds = if fewer { 0 } else { rounds + 1 };
-            if rounds >= REBUILD_ROUNDS {
+            if fewer {
+                advanced = now;
+                continue;
+            }
+            if u128::from(now - advanced) >= REBUILD_PATIENCE.as_nanos() {
                 return Err(match unread.is_empty() {
                     true => Error::new(Kind::Full, "the other drives have no room for it"),
                     false => Error::new(Kind::Failed, "some of it cannot be read now"),
                 });
             }
-            if !fewer {
-                reactor::sleep(REBUILD_PAUSE).await;
-                unread.clear();
-            }
+            let is_worth_a_look = || {
+                let ends = self.base.has_ended() || progress.ends.load(Ordering::Relaxed);
+                ends || !has_room && !self.base.lacks_room_to_empty_drives()
+            };
+            let look = self.base.events.until(Event::Advanced, is_worth_a_look);
+            let _ = reactor::timeout(REBUILD_PAUSE, look).await;
+            unread.clear();
         }
     }
 
@@ -109,13 +124,17 @@ impl Rebuild {
             if emptied.len() == SEGMENTS_AT_ONCE || self.base.has_ended() {
                 break;
             }
-            if unread.contains(&id) {
+            if unread.contains(&id) || self.reclaim.is_being_emptied(id) {
                 continue;
             }
             if self.base.writer.room_for_moves() < u64::from(live) {
                 break;
             }
             pace.keep(u64::from(live) * u64_of(BLOCK)).await;
+            // Reclaim may have begun with it meanwhile.
+            if self.reclaim.is_being_emptied(id) {
+                continue;
+            }
             match self.reclaim.empty(id).await? {
                 Emptied::Whole => {
                     let bytes = u64::from(live) * u64_of(BLOCK);

@@ -3,7 +3,7 @@
 mod live;
 mod moving;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -38,6 +38,8 @@ pub struct Reclaim {
     lost: Cell<u64>,
     /// Something could not be read that was to be moved, since space became short.
     doubts: Cell<bool>,
+    /// Segments that are being emptied, by reclaim or by whoever empties drives.
+    emptying: RefCell<BTreeSet<SegmentId>>,
 }
 
 /// What reclaim knows of the segments it looked at.
@@ -69,14 +71,26 @@ impl Reclaim {
     #[must_use]
     pub fn new(base: Rc<Base>, checkpoints: Rc<Checkpoints>, keeper: Rc<MapKeeper>) -> Self {
         let (gives, emptied, lost) = (Cell::new(false), Cell::new(0), Cell::new(0));
-        let doubts = Cell::new(false);
-        Self { base, checkpoints, keeper, gives, emptied, lost, doubts }
+        let (doubts, emptying) = (Cell::new(false), RefCell::default());
+        Self { base, checkpoints, keeper, gives, emptied, lost, doubts, emptying }
     }
 
     /// Has what is dead given back although space is not short: there was a look for it.
     pub fn give_back(&self) {
         self.gives.set(true);
         self.base.events.raise(Event::SpaceChanged);
+    }
+
+    /// Whether somebody empties a segment now.
+    #[must_use]
+    pub fn is_being_emptied(&self, id: SegmentId) -> bool {
+        self.emptying.borrow().contains(&id)
+    }
+
+    /// Has space won: who empties drives has none to move things to.
+    pub fn win_room(&self) {
+        self.base.events.raise(Event::SpaceChanged);
+        self.base.events.raise(Event::Advanced);
     }
 
     /// A segment was emptied, by whoever empties drives.
@@ -97,6 +111,10 @@ impl Reclaim {
 
     /// Whether free segments are so few that some should be won back.
     fn needs_space(&self) -> bool {
+        // Who empties drives waits for space on the others.
+        if self.base.lacks_room_to_empty_drives() {
+            return true;
+        }
         let available = self.base.common.allocator.lock().available();
         // What this shard has in reserve is of no use to others, which may wait for segments that
         // only it can win back.
@@ -157,8 +175,12 @@ impl Reclaim {
         }
         reclaiming.lacks_room = false;
         while reclaiming.emptied.len() < SEGMENTS_AT_ONCE && !self.base.has_ended() {
+            let by_others = self.emptied_by_others();
             let skip = |id| {
-                reclaiming.emptied.contains(&id) || reclaiming.is_left(id) || self.is_leaving(id)
+                reclaiming.emptied.contains(&id)
+                    || reclaiming.is_left(id)
+                    || self.is_being_emptied(id)
+                    || self.is_on(id, by_others)
             };
             let victim = self.base.table().victim(skip);
             let Some((victim, live)) = victim else { break };
@@ -210,16 +232,22 @@ impl Reclaim {
 
     /// Whether there is a segment to empty, and room for what is live in it.
     fn can_empty_some(&self, reclaiming: &Reclaiming) -> bool {
-        let skip = |id| reclaiming.is_left(id) || self.is_leaving(id);
+        let by_others = self.emptied_by_others();
+        let skip =
+            |id| reclaiming.is_left(id) || self.is_being_emptied(id) || self.is_on(id, by_others);
         let victim = self.base.table().victim(skip);
         victim.is_some_and(|(_, live)| self.base.writer.room_for_moves() >= u64::from(live))
     }
 
-    /// Whether whoever empties drives is to move a segment.
-    fn is_leaving(&self, id: SegmentId) -> bool {
-        let leaving = self.base.common.leaving();
-        let is_on = |info: &SegmentInfo| info.parts_on(leaving) > 0;
-        leaving != 0 && self.base.table().get(id).is_some_and(|segment| is_on(&segment.info))
+    /// Drives, by their bits, of which whoever empties them moves what is there, and has room for that.
+    fn emptied_by_others(&self) -> u64 {
+        if self.base.lacks_room_to_empty_drives() { 0 } else { self.base.common.leaving() }
+    }
+
+    /// Whether a segment has a part on these drives, by their bits.
+    fn is_on(&self, id: SegmentId, drives: u64) -> bool {
+        let is_on = |info: &SegmentInfo| info.parts_on(drives) > 0;
+        drives != 0 && self.base.table().get(id).is_some_and(|segment| is_on(&segment.info))
     }
 
     /// Segments of metadata with little in them, where there are enough of them, or where nothing else gives

@@ -47,6 +47,39 @@ impl Rig {
     }
 }
 
+/// Nobody told what waited for space that there is some: no host's write could, for they waited, too.
+#[test]
+fn what_waits_for_space_goes_on_once_a_drive_is_added() {
+    reactor::simulate(12, async {
+        let mut rig = rig(4, raid::Scheme::Mirror { copies: 2 }, bbu(), 1, 12).await;
+        let pool = rig.pool.clone();
+        let volume = pool.create_volume(volume("late", 96 * MIB)).await.unwrap();
+        let blocks = volume.len() / BLOCK as u64;
+        // All space there is is somebody's, but for that of metadata, so that nothing can be won back.
+        let common = &pool.0.common;
+        while common.allocator.lock().available() > common.keep_for_metadata() {
+            common.allocator.lock().allocate();
+        }
+        let written = Rc::new(Cell::new(0_u64));
+        let count = Rc::clone(&written);
+        let writer = reactor::spawn(async move {
+            for at in 0..blocks {
+                volume.write(at * BLOCK as u64, &block(at, 1)).await.unwrap();
+                count.set(at + 1);
+            }
+        });
+        reactor::sleep(Duration::from_secs(60)).await;
+        let before = written.get();
+        assert!(before < blocks, "there is not enough space for all of it");
+        reactor::sleep(Duration::from_secs(20)).await;
+        assert_eq!(written.get(), before, "it waits");
+        // A mirror needs two.
+        rig.add(12).await;
+        rig.add(13).await;
+        reactor::timeout(Duration::from_secs(60), writer).await.expect("there is space").unwrap();
+    });
+}
+
 /// Labels and drives agree on how many places there are, whatever came of the drive.
 #[test]
 fn a_drive_is_added_though_no_labels_could_tell_of_it_the_first_time() {

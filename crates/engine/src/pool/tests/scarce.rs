@@ -446,6 +446,43 @@ fn a_full_pool_that_loses_a_drive_reads_overwrites_and_frees() {
     });
 }
 
+/// What was free lay on the drive that was to be emptied, and was closed at once: nothing was left to checkpoint with.
+#[test]
+fn a_full_pool_is_rebuilt_and_refuses_no_overwrite_meanwhile() {
+    reactor::simulate(3, async {
+        let (media, drives) = simulated(4, 32 * MIB, 0);
+        let scheme = raid::Scheme::Mirror { copies: 2 };
+        let log = LogSpec::Bbu(vec![pmem(4 * MIB)]);
+        let spec = PoolSpec { scheme, au_bytes: Some(MIB), ..spec(&drives, log) };
+        let pool = Pool::create(spec, &[]).await.unwrap();
+        media[1].fail();
+        let mut model = Model::new();
+        let after = pool.0.common.allocator.lock().capacity_without(1 << 1);
+        let after = pool.0.common.capacity_while_emptying(after);
+        let v = pool.create_volume(volume("db", after * BLOCK as u64)).await.unwrap();
+        assert_eq!(write_until_full(&v, &mut model, 0).await, after);
+        let mut prng = Prng::new(6);
+        for version in 1..40 * after {
+            if version == after {
+                pool.rebuild(0).await.unwrap();
+            }
+            let at = prng.below(after);
+            v.write(at * BLOCK as u64, &block(at, version)).await.unwrap();
+            model.insert(at, version);
+            let rebuild = pool.status().await.unwrap().rebuild;
+            if rebuild.as_ref().is_some_and(|rebuild| !rebuild.is_under_way) {
+                break;
+            }
+        }
+        let status = pool.status().await.unwrap();
+        assert_eq!(status.rebuild.as_ref().unwrap().failure, None);
+        assert!(status.drives[1].vacant, "{:?} {:?}", status.rebuild, reactor::now());
+        verify(&v, &model).await;
+        media[2].fail();
+        verify(&v, &model).await;
+    });
+}
+
 /// There was space again, but nobody had written since: a close took the last refusal for an answer, and left everything
 /// in the log.
 #[test]

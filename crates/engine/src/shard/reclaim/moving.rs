@@ -25,6 +25,14 @@ pub enum Emptied {
 impl Reclaim {
     /// Moves everything live in a segment to the reclaim stream, as far as there is room.
     pub async fn empty(&self, victim: SegmentId) -> Result<Emptied> {
+        let is_first = self.emptying.borrow_mut().insert(victim);
+        assert!(is_first, "a segment is emptied by one at a time");
+        let emptied = self.move_out(victim).await;
+        self.emptying.borrow_mut().remove(&victim);
+        emptied
+    }
+
+    async fn move_out(&self, victim: SegmentId) -> Result<Emptied> {
         let Some((info, counted)) =
             self.base.table().get(victim).map(|s| (Rc::clone(&s.info), s.live))
         else {

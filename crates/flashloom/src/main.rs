@@ -71,6 +71,10 @@ fn with_habits(mut error: clap::Error) -> clap::Error {
             "`flashloom drive replace POOL/INDEX DRIVE` puts another drive in a drive's place"
                 .to_owned()
         }
+        "destroy" => {
+            "`flashloom pool export POOL` lets go of its drives; `pool create --force` takes them for another pool"
+                .to_owned()
+        }
         word if word.ends_with(".fio") => {
             "`flashloom bench --job-file FILE` takes jobs in TOML, in fio's words: see --help"
                 .to_owned()

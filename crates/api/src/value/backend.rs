@@ -88,10 +88,14 @@ fn drive(rest: &str) -> Result<Backend, Refused> {
 
 /// `PATH` and `SIZE` of `PATH,size=SIZE`, or `PATH` alone.
 pub(super) fn path_and_size(text: &str) -> Result<(&str, Option<Size>), Refused> {
-    Ok(match text.rsplit_once(",size=") {
-        Some((path, size)) => (path, Some(bounded(size.parse()?)?)),
-        None => (text, None),
-    })
+    let Some((path, size)) = text.rsplit_once(",size=") else { return Ok((text, None)) };
+    if let Some((_, option)) = size.split_once(',') {
+        return Err(Refused::new(
+            format!("`{option}` is no option of a drive"),
+            "its size is the only one: write PATH, or PATH,size=SIZE",
+        ));
+    }
+    Ok((path, Some(bounded(size.parse()?)?)))
 }
 
 /// `size` when it is within what a namespace may have.

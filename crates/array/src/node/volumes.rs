@@ -72,7 +72,14 @@ impl Node {
         let turn = self.turn(pool, task)?;
         task.commit(0, 1, "makes it")?;
         let open = self.open_pool_named(pool)?;
-        open.create_volume(&new.name, new.size.bytes(), block_size)?;
+        open.create_volume(&new.name, new.size.bytes(), block_size).map_err(|error| match error
+            .kind
+        {
+            Kind::Conflict => {
+                error.help("choose another name: `flashloom volume list` shows those there are")
+            }
+            _ => error,
+        })?;
         drop(turn);
         let path = VolumePath { pool: pool.clone(), volume: new.name.clone() };
         self.events.record(Severity::Info, format!("volume {path} made"));
@@ -304,6 +311,10 @@ fn found_or_added<'d>(wanted: &'d mut Desired, new: &NewMapping) -> Result<&'d m
 }
 
 fn check_volume_size(size: Size) -> Result<()> {
+    if size.bytes() == 0 {
+        return Err(Error::new(Kind::Invalid, "a volume of 0 bytes holds nothing")
+            .help("choose a size, such as 64GiB: it takes space only as it is written"));
+    }
     desired::check_whole_blocks(size.bytes(), desired::BLOCK_SIZE)?;
     Ok(())
 }

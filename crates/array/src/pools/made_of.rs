@@ -427,6 +427,9 @@ pub fn scheme(asked: Option<Raid>, drives: usize) -> Result<raid::Scheme> {
         raid::Scheme::Raid5 => ("raid5", 3),
         raid::Scheme::Raid6 => ("raid6", 4),
     };
-    let what = format!("{drives} drives are too few for {name}");
+    let what = match drives {
+        1 => format!("one drive is too few for {name}"),
+        _ => format!("{drives} drives are too few for {name}"),
+    };
     Err(Error::new(Kind::Invalid, what).help(format!("it wants {least} or more")))
 }

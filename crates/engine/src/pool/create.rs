@@ -6,6 +6,7 @@ use media::{Drive, Pmem};
 use reactor::Handle;
 use stdx::Prng;
 use stdx::num::u64_of;
+use stdx::size::show;
 
 use super::assemble::{Found, Frame, drive_set};
 use super::identity::random_id;
@@ -28,6 +29,9 @@ use crate::superblock::{Kept, Place};
 /// Bytes of a commit log where nobody says, and for small pools the share of a drive it takes.
 const LOG_DEFAULT: u64 = 256 << 20;
 const LOG_SHARE: u64 = 16;
+
+/// What is needed is told in whole ones.
+const MIB: u64 = 1 << 20;
 
 /// The share of a drive that is set aside at most for a log that lies elsewhere, to be moved to the drives one day.
 const ZONE_SHARE: u64 = 64;
@@ -169,8 +173,9 @@ pub(super) fn units_of(index: usize, drive: &Drive, begins: u64, au_bytes: u64) 
     if u64::from(au_count) >= AUS_MIN {
         return Ok(au_count);
     }
-    let (has, needs) = (drive.capacity(), begins + AUS_MIN * au_bytes);
-    Err(invalid(format!("drive {index} has {has} bytes; it needs {needs} or more")))
+    let (has, needs) = (show(drive.capacity()), begins + AUS_MIN * au_bytes);
+    let least = show(needs.next_multiple_of(MIB));
+    Err(invalid(format!("drive {index} has {has}, and needs {least} or more")))
 }
 
 fn check_shards(shards: u16, drives: &[DriveRecord], width: usize) -> Result<()> {
@@ -206,10 +211,22 @@ fn log_bytes(spec: &PoolSpec, smallest: u64, shards: u16) -> Result<u64> {
     let room = spec.log.devices().iter().map(|device| device.capacity()).min();
     if bytes < LOG_BYTES_MIN || room.is_some_and(|room| bytes * u64::from(shards) > room) {
         let least = LOG_BYTES_MIN * u64::from(shards);
-        let room = room.map_or_else(String::new, |room| format!(" and at most {room}"));
-        return Err(invalid(format!(
-            "the commit log would have {all} bytes; it needs {least} at least{room}"
-        )));
+        let (all, least) = (show(all), show(least.next_multiple_of(MIB)));
+        return Err(invalid(match room {
+            Some(room) => format!(
+                "the commit log would have {all}, and needs {least} or more of the {} there",
+                show(room)
+            ),
+            // It has a share of the smallest drive.
+            None if spec.log_bytes.is_none() => {
+                let drive =
+                    show((LOG_BYTES_MIN * u64::from(shards) * LOG_SHARE).next_multiple_of(MIB));
+                format!(
+                    "the commit log would have {all}, and needs {least} or more: take drives of {drive} or more"
+                )
+            }
+            None => format!("the commit log would have {all}, and needs {least} or more"),
+        }));
     }
     Ok(bytes)
 }

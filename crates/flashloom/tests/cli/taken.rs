@@ -46,7 +46,7 @@ fn a_pool_is_made_of_what_holds_nothing_unless_forced() {
     assert!(said.contains("given twice"), "{said}");
     let (_, said) =
         failure(dir, &create(&format!("--drive {drive} --log bbu:{fresh} --log-size 1 --force")));
-    assert!(said.contains("the commit log would have 1 bytes"), "{said}");
+    assert!(said.contains("the commit log would have 1 B, and needs 3 MiB or more"), "{said}");
     assert!(!Path::new(&fresh).exists(), "a log that was refused stayed");
 
     json(dir, &create(&format!("--drive {drive} --log bbu:{log} --force")));

@@ -12,10 +12,11 @@ const TYPED: &[Wrong] = &[
     ("namespace add drive:@/a,size=-5", 2, "`-5` is not a size: start with a number"),
     ("namespace add drive:@/a,size=10%", 2, "`%` is not a unit of size: use KiB"),
     ("namespace add drive:@/a,size=10EiB", 2, "at least 1 MiB and at most 1 EiB"),
-    ("namespace add drive:@/a,size=16MiB,foo=3", 2, "is not a unit of size"),
+    ("namespace add drive:@/a,size=16MiB,foo=3", 2, "`foo=3` is no option of a drive"),
     ("namespace add memory:16MiB --uuid 0", 2, "`uuidgen` makes one"),
     ("pool create p --drive @/d0 --raid raid7", 2, "a similar value exists: 'raid6'"),
     ("pool create a:b --drive @/d0", 2, "a name has 1 to 64 letters, digits"),
+    ("pool destroy p", 2, "`flashloom pool export POOL` lets go of its drives"),
     ("pool replace p", 2, "`flashloom drive replace POOL/INDEX DRIVE`"),
     ("volume create a/b/c --size 64MiB", 2, "a name has 1 to 64 letters, digits"),
     ("volume create p/v --size ten", 2, "start with a number, as in 16KiB"),
@@ -43,7 +44,8 @@ const TYPED: &[Wrong] = &[
 const ASKED: &[Wrong] = &[
     ("pool create q --raid raid6 --drive @/d0 --drive @/d1", 1, "it wants 4 or more"),
     ("pool create q --raid raid5 --drive @/d0", 1, "it wants 3 or more"),
-    ("pool create q --raid mirror --drive @/d0", 1, "it wants 2 or more"),
+    ("pool create q --raid mirror --drive @/d0", 1, "one drive is too few for mirror"),
+    ("pool create q --drive @/tiny --drive @/d0", 1, "and needs"),
     ("pool create q --drive @/d0 --drive @/d0", 1, "d0 is given twice"),
     ("pool create q --drive @/d0 --drive @/none", 1, "create it, or name its size"),
     ("pool create q --drive @/d0 --drive @/folder", 1, "name a regular file or a block device"),
@@ -59,8 +61,8 @@ const ASKED: &[Wrong] = &[
     ("drive show none/0", 1, "`flashloom pool list` shows those there are"),
     ("volume create p/v --size 1", 1, "choose a multiple of 4096, such as 4096"),
     ("volume create p/v --size 4097", 1, "choose a multiple of 4096, such as 8192"),
-    ("volume create p/v --size 0", 1, "a volume has a multiple of 4096 bytes"),
-    ("volume create p/v1 --size 1MiB", 1, "is called v1 already"),
+    ("volume create p/v --size 0", 1, "choose a size, such as 64GiB"),
+    ("volume create p/v1 --size 1MiB", 1, "`flashloom volume list` shows those there are"),
     ("volume create none/v --size 1MiB", 1, "there is no pool none"),
     ("volume map p/v2 --subnqn nqn.2026-11.io.flashloom:db", 1, "--allow-host NQN or --allow-any"),
     ("volume map p/none --subnqn $", 1, "`flashloom volume list` shows those there are"),
@@ -88,8 +90,7 @@ const ASKED: &[Wrong] = &[
 
 /// What the commands name.
 fn files(dir: &Path) {
-    for name in ["d0", "d1", "empty"] {
-        let length = if name == "empty" { 0 } else { 64 << 20 };
+    for (name, length) in [("d0", 64 << 20), ("d1", 64 << 20), ("tiny", 1 << 20), ("empty", 0)] {
         fs::File::create(dir.join(name)).unwrap().set_len(length).unwrap();
     }
     fs::write(dir.join("old"), vec![0x5a; 1 << 20]).unwrap();

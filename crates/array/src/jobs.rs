@@ -25,6 +25,7 @@ pub enum Work {
     CreatePool(NewPool),
     ImportPool(PoolImport),
     ExportPool(Name),
+    DeletePool(Name, Consent),
     MoveLog(Name, LogMove),
     AddDrives(Name, NewDrives),
     Rebuild(Name, RateLimit),
@@ -44,6 +45,7 @@ impl Work {
             Self::CreatePool(_) => JobKind::PoolCreate,
             Self::ImportPool(_) => JobKind::PoolImport,
             Self::ExportPool(_) => JobKind::PoolExport,
+            Self::DeletePool(..) => JobKind::PoolDelete,
             Self::MoveLog(..) => JobKind::LogMove,
             Self::AddDrives(..) => JobKind::DriveAdd,
             Self::Rebuild(..) => JobKind::PoolRebuild,
@@ -66,6 +68,7 @@ impl Work {
                 from.name.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string)
             }
             Self::ExportPool(name)
+            | Self::DeletePool(name, _)
             | Self::MoveLog(name, _)
             | Self::AddDrives(name, _)
             | Self::Rebuild(name, _)

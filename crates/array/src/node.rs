@@ -26,6 +26,7 @@ use crate::{Error, Result, change, cpus, history};
 
 mod changes;
 mod configuration;
+mod delete;
 mod drives;
 mod health;
 mod jobs;

@@ -22,6 +22,7 @@ use crate::{Error, Result};
 
 mod again;
 mod blank;
+mod delete;
 mod due;
 mod export;
 mod health;
@@ -63,6 +64,9 @@ pub struct PoolDef {
     /// It is being exported: it is known for as long as its drives do not say that it was.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exporting: bool,
+    /// It is being deleted: it is known until nothing of it is left, and never opened again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deleting: bool,
     /// What is remembered of its scrubs.
     #[serde(default)]
     pub scrub: ScrubRecord,
@@ -312,14 +316,12 @@ impl Pools {
         match self.known.get_mut(name) {
             None => self.reserve(name),
             Some(known) if known.def.id == id => match &known.condition {
+                Condition::Closed(_) if known.def.deleting => Err(deleted_just_now(name)),
                 Condition::Closed(problem) => {
                     known.condition = Condition::opening(problem.clone(), &Progress::default());
                     Ok(())
                 }
-                Condition::Opening { .. } => {
-                    let what = format!("pool {name} is being opened just now");
-                    Err(Error::new(Kind::Conflict, what).help("try again in a moment"))
-                }
+                Condition::Opening { .. } => Err(opened_just_now(name)),
                 Condition::Open(_) => Err(is_there(name)),
             },
             Some(_) => Err(is_there(name)),
@@ -414,8 +416,7 @@ impl Pools {
     pub fn take(&mut self, name: &Name) -> Result<Known> {
         let known = self.known.get(name).ok_or_else(|| no_pool(name))?;
         if let Condition::Opening { .. } = known.condition {
-            let what = format!("pool {name} is being opened just now");
-            return Err(Error::new(Kind::Conflict, what).help("try again in a moment"));
+            return Err(opened_just_now(name));
         }
         self.known.remove(name).ok_or_else(|| no_pool(name))
     }
@@ -476,6 +477,16 @@ pub fn is_drive_of(path: &Path, pool: impl std::fmt::Display) -> Error {
 fn is_there(name: &Name) -> Error {
     Error::new(Kind::Conflict, format!("a pool {name} is there already"))
         .help("export the one that is open first")
+}
+
+fn opened_just_now(name: &Name) -> Error {
+    Error::new(Kind::Conflict, format!("pool {name} is being opened just now"))
+        .help("try again in a moment")
+}
+
+fn deleted_just_now(name: &Name) -> Error {
+    Error::new(Kind::Conflict, format!("pool {name} is being deleted"))
+        .help("`flashloom pool delete` goes on where that was cut short")
 }
 
 /// There is no such drive.

@@ -72,7 +72,7 @@ fn with_habits(mut error: clap::Error) -> clap::Error {
                 .to_owned()
         }
         "destroy" => {
-            "`flashloom pool export POOL` lets go of its drives; `pool create --force` takes them for another pool"
+            "`flashloom pool delete POOL` deletes it and all its volumes; `pool export` lets go of its drives"
                 .to_owned()
         }
         word if word.ends_with(".fio") => {

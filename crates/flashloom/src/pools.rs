@@ -46,6 +46,14 @@ pub fn pool(global: &Global, verb: PoolVerb) -> Outcome {
             };
             follow(global, &how, begin, async |_, _| Ok(())).map(drop)
         }
+        PoolVerb::Delete { name, sure, how } => {
+            let dry_run = async |client: Client| client.delete_pool(&name, Consent::DRY_RUN).await;
+            let Some(consent) = meant(global, &sure, dry_run)? else { return Ok(()) };
+            let begin = async |client: Client, asking: Asking| {
+                client.begin_delete_pool(&name, consent, &asking).await
+            };
+            follow(global, &how, begin, async |_, _| Ok(())).map(drop)
+        }
         PoolVerb::Import { name, drive, log, dry_run, yes, degraded, accept_loss, force, how } => {
             let (drives, log) = absolute(MadeOf { drive, log })?;
             let from = PoolImport { name, drives, log, degraded, accept_loss, force };

@@ -15,6 +15,8 @@ pub enum JobKind {
     PoolImport,
     /// Closes a pool to be moved.
     PoolExport,
+    /// Ends a pool and clears its drives.
+    PoolDelete,
     /// Moves a pool's commit log.
     LogMove,
     /// Adds drives to a pool.
@@ -47,6 +49,7 @@ impl JobKind {
             Self::PoolCreate => "pool create",
             Self::PoolImport => "pool import",
             Self::PoolExport => "pool export",
+            Self::PoolDelete => "pool delete",
             Self::LogMove => "pool log move",
             Self::DriveAdd => "drive add",
             Self::DriveEvacuate => "drive evacuate",

@@ -109,7 +109,12 @@ fn settle(record: &mut Record, state: &State) {
         (JobKind::PoolCreate | JobKind::PoolImport, Some(name), false, true) => {
             return tell(job, Made::Pool(name));
         }
-        (JobKind::PoolExport, _, true, false) => return tell(job, Made::Nothing),
+        (JobKind::PoolExport | JobKind::PoolDelete, _, true, false) => {
+            return tell(job, Made::Nothing);
+        }
+        (JobKind::PoolDelete, ..) => {
+            "`flashloom pool list`: if it is there and not being deleted, delete it again"
+        }
         (JobKind::PoolExport, ..) => {
             "`flashloom pool list`: it is gone if it was exported; if it is there, export it again"
         }

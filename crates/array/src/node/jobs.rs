@@ -66,6 +66,9 @@ impl Node {
             Work::CreatePool(new) => self.make_pool(&new, task).map(|()| Made::Pool(new.name)),
             Work::ImportPool(from) => self.take_pool(&from, task).map(Made::Pool),
             Work::ExportPool(name) => self.give_pool(&name, task).map(|()| Made::Nothing),
+            Work::DeletePool(name, consent) => {
+                self.remove_pool(&name, consent, task).map(|()| Made::Nothing)
+            }
             Work::MoveLog(name, to) => self.shift_log(&name, &to, task).map(Made::LogMoved),
             Work::AddDrives(name, new) => {
                 self.add_drives(&name, &new, task).map(|()| Made::In(name))

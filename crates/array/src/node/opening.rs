@@ -16,12 +16,13 @@ use crate::pools::{Attempt, OpenPool, Opener, Outcome, Searched, sights};
 use crate::serving::media::Media;
 
 impl Node {
-    /// Begins to open the pools that are due, and takes up drives and addresses that were absent and are there.
+    /// Begins to open the pools that are due, goes on with deletions that were cut short, and takes up drives and addresses that were absent and are there.
     /// Does not wait for the pools: [`wait_for_openings`](Self::wait_for_openings) does.
     ///
     /// # Errors
     /// `Stopping`.
     pub fn open_late_pools(self: &Arc<Self>) -> Result<()> {
+        self.delete_the_rest()?;
         self.open_due_pools()?;
         self.take_back_drives()?;
         self.take_up_drives()?;

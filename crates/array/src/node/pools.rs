@@ -295,7 +295,7 @@ impl Node {
                 pools.fail_export(&of, &error, wait);
                 return Err(error.help("it is closed, and opened again by itself unless its drives say that it was exported"));
             }
-            pools.end_export(&of);
+            pools.forget(&of);
             Ok(owned.keep())
         })?;
         self.events.record(Severity::Info, format!("pool {name} exported"));

@@ -65,7 +65,7 @@ impl Node {
 
     /// Ends a pool, and waits until nothing can come any more of what its drives were asked to do; false when the node
     /// stops.
-    fn end_pool(&self, pool: &OpenPool) -> bool {
+    pub(super) fn end_pool(&self, pool: &OpenPool) -> bool {
         pool.abandon();
         while !pool.let_go() {
             if self.view().serving().is_err() {

@@ -33,7 +33,7 @@ const MARKS: [(usize, &[u8], &str); 13] = [
 ];
 
 /// The ends of a place, in which one begins and how long it is.
-fn ends(capacity: u64) -> [(u64, usize); 2] {
+pub(super) fn ends(capacity: u64) -> [(u64, usize); 2] {
     let len = capacity.min(LOOKED_AT);
     [(0, usize64(len)), (capacity - len, usize64(len))]
 }

@@ -82,6 +82,9 @@ impl Pools {
         for (name, sight) in seen {
             let Some(known) = self.known.get_mut(&name) else { continue };
             let Condition::Closed(problem) = &known.condition else { continue };
+            if known.def.deleting {
+                continue;
+            }
             if known.ending.as_ref().is_some_and(|pool| !pool.let_go()) {
                 continue;
             }

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::v1::Kind;
 use api::value::Name;
 use reactor::Nanos;
 
-use super::{Condition, OpenPool, Pools, no_pool};
+use super::{Condition, OpenPool, Pools, deleted_just_now, no_pool, opened_just_now};
 use crate::limits::LATE_TRIES;
 use crate::{Error, Result};
 
@@ -19,8 +18,10 @@ impl Pools {
     pub fn begin_export(&mut self, name: &Name) -> Result<Option<Arc<OpenPool>>> {
         let known = self.known.get_mut(name).ok_or_else(|| no_pool(name))?;
         if let Condition::Opening { .. } = known.condition {
-            let what = format!("pool {name} is being opened just now");
-            return Err(Error::new(Kind::Conflict, what).help("try again in a moment"));
+            return Err(opened_just_now(name));
+        }
+        if known.def.deleting {
+            return Err(deleted_just_now(name));
         }
         known.def.exporting = true;
         Ok(known.pool().cloned())
@@ -33,8 +34,8 @@ impl Pools {
         }
     }
 
-    /// Forgets a pool that was exported.
-    pub fn end_export(&mut self, name: &Name) {
+    /// Forgets a pool that was exported, or deleted.
+    pub fn forget(&mut self, name: &Name) {
         self.known.remove(name);
     }
 

@@ -84,7 +84,7 @@ impl Opener {
     }
 
     /// The reactor that looks at drives.
-    fn home(&self) -> Result<&reactor::Handle> {
+    pub(super) fn home(&self) -> Result<&reactor::Handle> {
         self.reactors.first().ok_or_else(|| Error::new(Kind::Stopping, "the reactors have stopped"))
     }
 
@@ -203,7 +203,8 @@ impl Opener {
         let pool = OpenPool::create(self.reactors.clone(), made_of, asked)?;
         let pool = self.begin_discards(pool)?;
         let (log_to, term, scrub) = (Vec::new(), pool.term(), ScrubRecord::new());
-        let def = PoolDef { id, drives, log, log_to, term, exporting: false, scrub };
+        let def =
+            PoolDef { id, drives, log, log_to, term, exporting: false, deleting: false, scrub };
         Ok(New { def, pool: Arc::new(pool), made, was_exported: false })
     }
 
@@ -272,7 +273,16 @@ impl Opener {
         let drives = by_index.map(Option::unwrap_or_default).collect();
         let (id, term) = (Uuid::from_bytes(label.pool), pool.term());
         let scrub = known.map_or_else(ScrubRecord::new, |known| known.scrub.clone());
-        let def = PoolDef { id, drives, log, log_to: Vec::new(), term, exporting: false, scrub };
+        let def = PoolDef {
+            id,
+            drives,
+            log,
+            log_to: Vec::new(),
+            term,
+            exporting: false,
+            deleting: false,
+            scrub,
+        };
         Ok(New { def, pool: Arc::new(pool), made: Made::default(), was_exported })
     }
 }

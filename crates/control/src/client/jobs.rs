@@ -104,6 +104,21 @@ impl Client {
         Ok(begun.map(drop))
     }
 
+    /// Begins to delete a pool.
+    ///
+    /// # Errors
+    /// As every request: [`Error`].
+    pub async fn begin_delete_pool(
+        &self,
+        name: &Name,
+        consent: Consent,
+        asking: &Asking,
+    ) -> Result<Begun<()>> {
+        let path = format!("/v1/pools/{name}{}", consent.query());
+        let begun = self.begin_bytes(Method::DELETE, &path, Vec::new(), asking).await?;
+        Ok(begun.map(drop))
+    }
+
     /// Begins to move a pool's commit log.
     ///
     /// # Errors

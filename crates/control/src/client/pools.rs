@@ -64,6 +64,14 @@ impl Client {
             .map(drop)
     }
 
+    /// Deletes a pool and all its volumes, or says what that would lose.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn delete_pool(&self, name: &Name, consent: Consent) -> Result<Losses> {
+        self.remove(&format!("/v1/pools/{name}"), consent).await
+    }
+
     /// Moves a pool's commit log, or says what that would do.
     ///
     /// # Errors

@@ -25,7 +25,7 @@ use crate::extract::{Answer, Asked, Document, Path, Query, blocking};
 pub fn api() -> OpenApiRouter<Arc<Node>> {
     OpenApiRouter::new()
         .routes(routes!(list_pools, create_pool))
-        .routes(routes!(show_pool))
+        .routes(routes!(show_pool, delete_pool))
         .routes(routes!(import_pool))
         .routes(routes!(find_pools))
         .routes(routes!(export_pool))
@@ -72,6 +72,28 @@ async fn create_pool(
 async fn show_pool(State(node): Shared, Path(pool): Path<String>) -> Answer<Json<Pool>> {
     let pool = part(&pool)?;
     blocking(move || node.pool(&pool)).await.map(Json)
+}
+
+/// Ends a pool with all its volumes, and makes its drives blank.
+#[utoipa::path(
+    delete, path = "/v1/pools/{pool}", tag = "pool", params(("pool" = Name, Path), Consent),
+    responses(
+        (status = 204), (status = 200, body = Losses), (status = 202, body = Job),
+        (status = "4XX", body = Problem)
+    )
+)]
+async fn delete_pool(
+    State(node): Shared,
+    asked: Asked,
+    Path(pool): Path<String>,
+    Query(consent): Query<Consent>,
+) -> Answer<Response> {
+    let name = part(&pool)?;
+    if consent.dry_run {
+        return removed(node, consent, move |node| node.losses_of_pool(&name)).await;
+    }
+    let work = Work::DeletePool(name, consent);
+    answer(node, work, asked, async |_| Ok(StatusCode::NO_CONTENT.into_response())).await
 }
 
 #[utoipa::path(

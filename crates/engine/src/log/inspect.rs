@@ -1,6 +1,6 @@
 //! Looking at a log as it lies on its devices. Changes nothing, unlike opening it.
 
-use super::control::{Control, SLOT};
+use super::control::{Control, Holder, SLOT};
 use super::device::{Store, commit_len};
 use super::expected::Expected;
 use super::limits::{CONTROL_BYTES, PAGE};
@@ -144,7 +144,7 @@ pub(crate) async fn inspect(
 /// What the device says.
 pub async fn records_left(device: &Arc<Pmem>) -> Result<Option<u64>> {
     let (mut offset, mut left) = (0, None);
-    while let Some(control) = control_at(device, offset)? {
+    while let Some((control, _)) = control_at(device, offset)? {
         let bytes = control.ring_bytes.saturating_add(CONTROL_BYTES);
         let area = Area { pmem: Arc::clone(device), offset };
         let seen = inspect(Device::Memory(vec![area]), bytes, control.ring, &[], false).await;
@@ -157,8 +157,16 @@ pub async fn records_left(device: &Arc<Pmem>) -> Result<Option<u64>> {
     Ok(left)
 }
 
+/// The pool whose log `device` has; none where there is no log.
+///
+/// # Errors
+/// What the device says.
+pub fn pool_of(device: &Pmem) -> Result<Option<[u8; 16]>> {
+    Ok(control_at(device, 0)?.map(|(_, holder)| holder.pool))
+}
+
 /// The newest control slot at `offset`, whosever it is.
-fn control_at(device: &Pmem, offset: u64) -> Result<Option<Control>> {
+fn control_at(device: &Pmem, offset: u64) -> Result<Option<(Control, Holder)>> {
     if device.capacity().saturating_sub(offset) < CONTROL_BYTES {
         return Ok(None);
     }
@@ -166,8 +174,8 @@ fn control_at(device: &Pmem, offset: u64) -> Result<Option<Control>> {
     for slot in 0..2 {
         let mut bytes = [0; SLOT];
         device.read(offset + slot * PAGE, &mut bytes)?;
-        let control = Control::decode(&bytes).ok().map(|(control, _)| control);
-        found = control.into_iter().chain(found).max_by_key(|control| control.generation);
+        let seen = Control::decode(&bytes).ok();
+        found = seen.into_iter().chain(found).max_by_key(|(control, _)| control.generation);
     }
     Ok(found)
 }

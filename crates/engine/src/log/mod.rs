@@ -35,7 +35,7 @@ mod types;
 pub use device::{Area, Device, Joining, Place, Seat, Site, Zone};
 pub use identify::{Identity, identify};
 pub(crate) use inspect::{Inspection, SlotSeen, inspect};
-pub use inspect::{RecordSeen, RecordWhat, records_left};
+pub use inspect::{RecordSeen, RecordWhat, pool_of, records_left};
 pub use limits::{LOG_BYTES_MAX, LOG_BYTES_MIN, RECORD_BLOCKS_MAX};
 pub use members::{MemberId, Members, Owner, Tenant};
 pub use newest::Newest;

@@ -128,6 +128,23 @@ Examples:
         #[command(flatten)]
         how: JobArgs,
     },
+    /// Delete a pool and all its volumes: its drives are blank then, and the files of its log are gone.
+    #[command(after_long_help = "\
+Examples:
+  flashloom pool delete fast --dry-run
+  flashloom pool delete fast
+  flashloom pool delete fast --yes
+
+Its volumes must not be mapped. A pool that is not open can be deleted, too: drives of it that are not there keep what they hold.")]
+    Delete {
+        /// Its name.
+        #[arg(value_parser = value::<Name>)]
+        name: Name,
+        #[command(flatten)]
+        sure: SureArgs,
+        #[command(flatten)]
+        how: JobArgs,
+    },
     /// Open a pool: one that was exported, or that the daemon could not open. Without --drive, its drives are looked
     /// for in /dev/disk/by-id and the daemon's drive-folders.
     #[command(after_long_help = "\

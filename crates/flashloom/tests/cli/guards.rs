@@ -166,3 +166,51 @@ fn a_configuration_that_was_exported_is_imported() {
     assert!(code == 1 && said.contains("flashloom config history"), "{said}");
     daemon.stop();
 }
+
+/// Wherever a deletion is cut short, the pool is there as it was, or goes without being asked again.
+#[test]
+fn a_pool_is_deleted_whole_or_not_at_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let serve = serve(free_port());
+    let mut daemon = Daemon::start(dir, &serve);
+    let mut drives: String =
+        (0..4).map(|n| format!(" --drive {}/d{n},size=256MiB", dir.display())).collect();
+    for round in 0..6 {
+        // What was deleted left blank drives: no --force.
+        json(dir, &format!("pool create p{drives}"));
+        drives = drives.replace(",size=256MiB", "");
+        json(dir, "volume create p/v --size 1GiB");
+        let (code, said) = failure(dir, "pool delete p");
+        assert!(code == 1 && said.contains("with its volume") && said.contains("--yes"), "{said}");
+        let would = losses(&json(dir, "pool delete p --dry-run"));
+        assert!(would[0].contains("pool p would be lost"), "{would:?}");
+        if round == 0 {
+            let (status, body) = rest(dir, "DELETE", "/v1/pools/p");
+            assert!(status == 409 && body.contains("`force`"), "{body}");
+            assert_eq!(rest(dir, "DELETE", "/v1/pools/p?force=true").0, 204);
+        } else {
+            let mut deletion = flashloom(dir, "pool delete p --yes");
+            let mut deletion =
+                deletion.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            // At another moment each time: of so many questions, the daemon answers as many.
+            for _ in 0..round - 1 {
+                json(dir, "pool list");
+            }
+            daemon.signal("-KILL");
+            deletion.wait().unwrap();
+            drop(daemon);
+            daemon = Daemon::start(dir, &serve);
+            loop {
+                let pools = json(dir, "pool list");
+                let Some(pool) = pools.as_array().unwrap().first() else { break };
+                if pool["health"] == "online" {
+                    assert_eq!(json(dir, "volume list").as_array().unwrap().len(), 1);
+                    json(dir, "pool delete p --yes");
+                }
+            }
+        }
+        assert_eq!(json(dir, "pool list"), Value::Array(Vec::new()));
+    }
+    daemon.stop();
+}

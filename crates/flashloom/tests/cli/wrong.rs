@@ -16,7 +16,7 @@ const TYPED: &[Wrong] = &[
     ("namespace add memory:16MiB --uuid 0", 2, "`uuidgen` makes one"),
     ("pool create p --drive @/d0 --raid raid7", 2, "a similar value exists: 'raid6'"),
     ("pool create a:b --drive @/d0", 2, "a name has 1 to 64 letters, digits"),
-    ("pool destroy p", 2, "`flashloom pool export POOL` lets go of its drives"),
+    ("pool destroy p", 2, "`flashloom pool delete POOL` deletes it"),
     ("pool replace p", 2, "`flashloom drive replace POOL/INDEX DRIVE`"),
     ("volume create a/b/c --size 64MiB", 2, "a name has 1 to 64 letters, digits"),
     ("volume create p/v --size ten", 2, "start with a number, as in 16KiB"),

@@ -16,6 +16,7 @@ use crate::node::{Node, Options, Source};
 
 mod again;
 mod by_hand;
+mod deleted;
 mod replaced;
 mod returned;
 mod wider;

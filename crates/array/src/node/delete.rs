@@ -1,0 +1,112 @@
+//! Pools are deleted: ended as they are, and their drives made blank.
+
+use std::sync::Arc;
+
+use api::v1::{Consent, Kind, Losses, Severity};
+use api::value::{Name, Size};
+
+use super::Node;
+use super::volumes::is_mapped;
+use crate::jobs::{Task, Work};
+use crate::losses::check_meant;
+use crate::{Error, Result, events};
+
+impl Node {
+    /// What the deletion of a pool would lose.
+    ///
+    /// # Errors
+    /// `NotFound`, `Conflict` while a volume of it is mapped, `Stopping`.
+    pub fn losses_of_pool(&self, name: &Name) -> Result<Losses> {
+        let view = self.view();
+        if let Some((volume, at)) = view.state.mappings().find(|(volume, _)| volume.pool == *name) {
+            return Err(is_mapped(volume, &at));
+        }
+        let loss = match view.serving()?.pools.pool(name) {
+            Ok(pool) => {
+                let (volumes, used) = (pool.volumes().len(), Size::new(pool.status()?.used));
+                let volumes = match volumes {
+                    0 => "it has no volumes".to_owned(),
+                    1 => format!("with its volume and the {used} it holds"),
+                    more => format!("with its {more} volumes and the {used} they hold"),
+                };
+                format!("pool {name} would be lost, {volumes}")
+            }
+            Err(error) if error.kind == Kind::Failed => {
+                format!("{error}; it and all that its drives hold would be lost")
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(Losses { losses: vec![loss] })
+    }
+
+    /// Ends a pool, makes its drives blank and removes the files of its log, and forgets it.
+    ///
+    /// # Errors
+    /// `NotFound`, `Conflict` while a volume of it is mapped or for a loss that is not meant, `Failed` when it cannot be
+    /// written down.
+    pub fn delete_pool(&self, name: &Name, consent: Consent) -> Result<()> {
+        self.remove_pool(name, consent, &Task::default())
+    }
+
+    pub(super) fn remove_pool(&self, name: &Name, consent: Consent, task: &Task) -> Result<()> {
+        let _turn = self.turn(name, task)?;
+        check_meant(&self.losses_of_pool(name)?, consent.force)?;
+        task.commit(0, 3, "ends it")?;
+        let of = name.clone();
+        let open = self.owner.ask(move |owned| {
+            if let Some((volume, at)) = owned.state.mappings().find(|(volume, _)| volume.pool == of)
+            {
+                return Err(is_mapped(volume, &at));
+            }
+            let open = owned.serving_mut()?.pools_mut().begin_delete(&of)?;
+            // First: what cannot be written down is not done.
+            if let Err(error) = owned.keep() {
+                owned.serving_mut()?.pools_mut().refuse_delete(&of);
+                return Err(error);
+            }
+            owned.serving_mut()?.pools_mut().take_from_service(&of);
+            Ok(open)
+        })?;
+        if let Some(pool) = open
+            && !self.end_pool(&pool)
+        {
+            return Err(Error::new(Kind::Stopping, "the node stops")
+                .help("it is deleted when the node starts again"));
+        }
+        let view = self.view();
+        let pools = &view.serving()?.pools;
+        let def = pools.defs().remove(name);
+        let left = def.map_or(Ok(Vec::new()), |def| pools.opener().clear(&def, task))?;
+        task.step(2, 3, "forgets it")?;
+        let of = name.clone();
+        let kept = self.owner.ask(move |owned| {
+            owned.serving_mut()?.pools_mut().forget(&of);
+            Ok(owned.keep())
+        })?;
+        self.events.record(Severity::Info, format!("pool {name} deleted"));
+        for words in left {
+            let words =
+                format!("of pool {name}, which was deleted, something may be left: {words}");
+            self.events.record(Severity::Warning, words);
+        }
+        if let Err(error) = kept {
+            // The next start goes on, and finds nothing left.
+            self.events.record(Severity::Warning, format!("that is not written down: {error}"));
+        }
+        Ok(())
+    }
+
+    /// Goes on with the deletions that an earlier life began.
+    pub(super) fn delete_the_rest(self: &Arc<Self>) -> Result<()> {
+        let begun =
+            self.owner.ask_unseen(|owned| Ok(owned.serving_mut()?.pools_mut().half_deleted()))?;
+        for name in begun {
+            let work = Work::DeletePool(name.clone(), Consent::FORCE);
+            if let Err(error) = events::on_behalf_of(None, || self.submit(work, None, true)) {
+                let words = format!("pool {name} is not deleted yet: {error}");
+                self.events.record(Severity::Warning, words);
+            }
+        }
+        Ok(())
+    }
+}

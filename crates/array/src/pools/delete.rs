@@ -1,0 +1,149 @@
+//! Pools that are deleted. From when that is written down such a pool is never opened again: whenever the node ends
+//! meanwhile, its next start goes on. What identifies a drive as the pool's goes last, so that what is left can be found.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use api::v1::Kind;
+use api::value::{DrivePath, LogPlace, Name};
+use engine::LogSpec;
+use media::Drive;
+use uuid::Uuid;
+
+use super::blank::ends;
+use super::look::{peek, places};
+use super::made_of::{open_drive, open_known_log};
+use super::{Condition, OpenPool, Opener, PoolDef, Pools, no_pool, opened_just_now};
+use crate::jobs::Task;
+use crate::{Error, Result};
+
+/// How much a drive is asked to free at once: it goes on with what others ask of it in between.
+const FREED_AT_ONCE: u64 = 1 << 30;
+
+impl Pools {
+    /// Notes that a pool is being deleted, and gives it if it is open.
+    ///
+    /// # Errors
+    /// `NotFound`, `Conflict` while it is being opened.
+    pub fn begin_delete(&mut self, name: &Name) -> Result<Option<Arc<OpenPool>>> {
+        let known = self.known.get_mut(name).ok_or_else(|| no_pool(name))?;
+        if let Condition::Opening { .. } = known.condition {
+            return Err(opened_just_now(name));
+        }
+        known.def.deleting = true;
+        Ok(known.pool().cloned())
+    }
+
+    /// It is not deleted after all, and nothing was done yet.
+    pub fn refuse_delete(&mut self, name: &Name) {
+        if let Some(known) = self.known.get_mut(name) {
+            known.def.deleting = false;
+        }
+    }
+
+    /// Nobody is given a pool any more that is being deleted.
+    pub fn take_from_service(&mut self, name: &Name) {
+        if let Some(known) = self.known.get_mut(name) {
+            known.condition = Condition::Closed("it is being deleted".to_owned());
+            known.tries = 0;
+            self.away.remove(name);
+        }
+    }
+
+    /// The pools whose deletion an earlier life of the node began: each is given once.
+    pub fn half_deleted(&mut self) -> Vec<Name> {
+        let due = self.known.iter_mut().filter(|(_, known)| known.def.deleting && known.tries > 0);
+        due.map(|(name, known)| {
+            known.tries = 0;
+            name.clone()
+        })
+        .collect()
+    }
+}
+
+impl Opener {
+    /// Frees what a pool has on its drives, wherever they are now, and makes them blank; the files of its log are
+    /// removed. What is another pool's by now is left alone. Gives what could not be cleared, in words.
+    ///
+    /// # Errors
+    /// `Stopping`.
+    pub fn clear(&self, def: &PoolDef, task: &Task) -> Result<Vec<String>> {
+        let mut left = Vec::new();
+        let at_home = def.drives.iter().filter(|path| !path.as_os_str().is_empty());
+        let at_home = at_home.filter(|path| DrivePath::memory(path).is_none());
+        let known: BTreeSet<&Path> = at_home.clone().map(PathBuf::as_path).collect();
+        let mut cleared = BTreeSet::new();
+        for path in at_home.cloned().chain(places(&self.folders)) {
+            let Ok(real) = path.canonicalize() else {
+                left.push(format!("{} is not there", path.display()));
+                continue;
+            };
+            if !cleared.insert(real) {
+                continue;
+            }
+            let found = peek(self.home()?, vec![path.clone()])?.pop();
+            match found.map(|(_, label)| Uuid::from_bytes(label.pool) == def.id) {
+                Some(true) => {}
+                Some(false) => continue,
+                None if known.contains(path.as_path()) => {
+                    left.push(format!("{} carries no label that can be read", path.display()));
+                    continue;
+                }
+                None => continue,
+            }
+            task.step(1, 3, &format!("clears {}", path.display()))?;
+            if let Err(error) = self.clear_drive(&path) {
+                left.push(format!("{} cannot be cleared: {error}", path.display()));
+            }
+        }
+        for place in def.log.iter().chain(&def.log_to) {
+            if !place.path().is_some_and(Path::exists) {
+                continue;
+            }
+            if let Err(error) = remove_log(place, def.id) {
+                left.push(format!("the log at {place} cannot be removed: {error}"));
+            }
+        }
+        Ok(left)
+    }
+
+    fn clear_drive(&self, path: &Path) -> Result<()> {
+        let (member, _lock) = open_drive(path, None)?;
+        let drive = member.drive;
+        let call = self.home()?.call(move || async move { clear(&drive).await });
+        let cleared =
+            call.wait().map_err(|_| Error::new(Kind::Stopping, "the reactors have stopped"))?;
+        cleared.map_err(|error| Error::failed("it does not take it", error))
+    }
+}
+
+async fn clear(drive: &Drive) -> std::result::Result<(), media::Error> {
+    let mut offset = 0;
+    while offset < drive.capacity() {
+        let len = FREED_AT_ONCE.min(drive.capacity() - offset);
+        // Not all drives can, and nobody reads what they keep.
+        let _ = drive.deallocate(offset, len).await;
+        offset += len;
+    }
+    // The labels are at both ends, and have to be gone.
+    for (offset, len) in ends(drive.capacity()) {
+        drive.write_zeroes(offset, stdx::num::u64_of(len), false).await?;
+    }
+    drive.flush().await
+}
+
+/// Removes the file of a log, if it is this pool's.
+fn remove_log(place: &LogPlace, pool: Uuid) -> Result<()> {
+    let (log, _locks, _) = open_known_log(std::slice::from_ref(place), None)?;
+    let (LogSpec::Pmem(devices) | LogSpec::Bbu(devices)) = &log else { return Ok(()) };
+    let failed = |error| Error::failed("it cannot be read", error);
+    for device in devices {
+        if engine::log::pool_of(device).map_err(failed)? != Some(*pool.as_bytes()) {
+            return Ok(());
+        }
+    }
+    let Some(path) = place.path() else { return Ok(()) };
+    fs::remove_file(path).map_err(|error| Error::failed("it stays", error))
+}

@@ -88,7 +88,14 @@ impl Storage {
                 wrap(error)
             })?;
         }
-        let capacity = file.size().map_err(wrap)?;
+        let mut capacity = file.size().map_err(wrap)?;
+        if let (0, FileKind::Regular, Some(bytes), false) =
+            (capacity, file.kind(), options.create, options.read_only)
+        {
+            // Whoever made it ended before it had its size.
+            file.set_size(bytes).map_err(wrap)?;
+            capacity = bytes;
+        }
         let align = u64::from(file.align());
         let block = if options.block_size == 0 { 512 } else { options.block_size };
         // A file's last, partial unit could not be reached with direct I/O.

@@ -286,3 +286,20 @@ fn deadlines_are_the_operators() {
     assert_eq!(deadline(), asked);
     set_deadline(before);
 }
+
+/// A daemon that was killed between making a drive's file and giving it its size could not make the pool again.
+#[test]
+fn a_file_without_a_size_gets_the_one_that_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("d0");
+    std::fs::write(&path, "").unwrap();
+    assert_eq!(Drive::open(&path, OpenDrive::default()).unwrap_err().kind, Kind::Unsupported);
+    let options = OpenDrive { create: Some(LEN), read_only: true, ..OpenDrive::default() };
+    Drive::open(&path, options).unwrap_err();
+    let options = OpenDrive { create: Some(LEN), ..OpenDrive::default() };
+    let drive = Drive::open(&path, options).unwrap();
+    assert_eq!(drive.capacity(), LEN);
+    // What has one keeps it.
+    let options = OpenDrive { create: Some(2 * LEN), ..OpenDrive::default() };
+    assert_eq!(Drive::open(&path, options).unwrap().capacity(), LEN);
+}

@@ -54,11 +54,14 @@ impl Error {
             let what = format!("{} has {} bytes, less than a block", path.display(), found.len());
             return Self::new(Kind::Invalid, what).help("name its size, as in PATH,size=10GiB");
         }
+        if source.kind == media::Kind::Gone && !path.exists() {
+            return Self::new(Kind::Invalid, format!("{} is not there", path.display()))
+                .help(create);
+        }
         let help = match source.kind {
             media::Kind::Full => {
                 "there is no room for a file of that size: choose a smaller one, or another place"
             }
-            media::Kind::Gone if !path.exists() => create,
             _ => "name a regular file or a block device that this user may write to",
         };
         // What whoever asked can put right is no failure of this node.

@@ -58,6 +58,24 @@ fn main() -> ExitCode {
 const OF_FIO: [&str; 5] =
     ["--direct", "--ioengine", "--time_based", "--group_reporting", "--thread"];
 
+/// What fio's `verify` is given.
+const METHODS_OF_FIO: [&str; 14] = [
+    "md5",
+    "crc64",
+    "crc32c",
+    "crc32c-intel",
+    "crc32",
+    "crc16",
+    "crc7",
+    "xxhash",
+    "sha512",
+    "sha256",
+    "sha1",
+    "meta",
+    "pattern",
+    "null",
+];
+
 /// What is wrong, with a tip to those who know other programs: what looks like their word may do something else here.
 fn with_habits(mut error: clap::Error) -> clap::Error {
     let word = [ContextKind::InvalidSubcommand, ContextKind::InvalidArg];
@@ -78,6 +96,9 @@ fn with_habits(mut error: clap::Error) -> clap::Error {
         word if word.ends_with(".fio") => {
             "`flashloom bench --job-file FILE` takes jobs in TOML, in fio's words: see --help"
                 .to_owned()
+        }
+        word if METHODS_OF_FIO.contains(&word) || word.starts_with("--verify") => {
+            "`--verify` checks all that is read against what was written: leave the method out".to_owned()
         }
         word if OF_FIO.contains(&word) => format!("leave it out: `{word}` is not needed here"),
         _ => return error,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::v1::Listener;
-use api::value::Address;
+use api::value::{Address, Backend};
 use array::config;
 use array::desired::{Desired, ListenerDef, NamespaceDef, SubsystemDef};
 use array::node::{Node, Options, Source};
@@ -49,11 +49,17 @@ pub fn check(global: &Global, file: &Path) -> Outcome {
     let config = config::load(file).map_err(array::node::StartError::from)?;
     let Desired { listeners, subsystems, .. } = &config.desired;
     let namespaces: usize = subsystems.values().map(|subsystem| subsystem.namespaces.len()).sum();
+    let absent = absent_drives(&config.desired);
     let (listeners, subsystems) = (listeners.len(), subsystems.len());
     if global.output == Output::Json {
         return json(&serde_json::json!({
             "file": file, "listeners": listeners, "subsystems": subsystems, "namespaces": namespaces,
+            "absent": absent,
         }));
+    }
+    // No fault of the file: the daemon starts without them.
+    for path in absent {
+        eprintln!("{} is not there: it is served when it is", path.display());
     }
     emit(&format!(
         "{}: {}, {}, {}\n",
@@ -62,6 +68,16 @@ pub fn check(global: &Global, file: &Path) -> Outcome {
         counted(subsystems, "subsystem"),
         counted(namespaces, "namespace")
     ))
+}
+
+/// Drives that are to be served as they are, and are not there.
+fn absent_drives(wanted: &Desired) -> Vec<&Path> {
+    let defs = wanted.subsystems.values().flat_map(|subsystem| subsystem.namespaces.values());
+    let drives = defs.filter_map(|def| match &def.backend {
+        Backend::Drive { path, size: None } => Some(path.as_path()),
+        Backend::Drive { .. } | Backend::Memory { .. } | Backend::Volume(_) => None,
+    });
+    drives.filter(|path| !path.exists()).collect()
 }
 
 /// Starts a node and its management socket, runs `work`, then ends both in order.

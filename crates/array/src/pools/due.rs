@@ -148,7 +148,7 @@ impl Pools {
                     Some(words) => Some((
                         Severity::Error,
                         format!(
-                            "pool {name} was opened without what it lacks, which its redundancy bears: {words}"
+                            "pool {name} was opened without what it lacks, and nothing is lost: {words}"
                         ),
                     )),
                     None if again_open => Some((

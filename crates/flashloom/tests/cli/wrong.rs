@@ -32,6 +32,8 @@ const TYPED: &[Wrong] = &[
     ("bench --ioengine=libaio", 2, "leave it out: `--ioengine` is not needed"),
     ("bench --time_based", 2, "leave it out: `--time_based` is not needed"),
     ("bench --group_reporting", 2, "leave it out: `--group_reporting` is not needed"),
+    ("bench --verify crc32c", 2, "leave the method out"),
+    ("bench --verify=md5 --size 1MiB", 2, "leave the method out"),
     ("bench job.fio", 2, "`flashloom bench --job-file FILE` takes jobs in TOML"),
     ("status", 4, "start one with `flashloom serve`"),
     ("check-config @/none.toml", 3, "name a readable TOML file"),

@@ -14,6 +14,8 @@ use crate::{Error, Result};
 #[derive(Debug)]
 pub struct Lock {
     file: File,
+    /// Where that was when it was taken.
+    path: PathBuf,
     /// What a loop device has its bytes in.
     _behind: Option<File>,
 }
@@ -41,7 +43,19 @@ fn hold(path: &Path) -> io::Result<Lock> {
     // One that was deleted, or is elsewhere, nobody can take.
     let behind = behind.flatten().filter(|file| file.exists());
     let behind = behind.map(|file| reactor::file::hold_with_others(&file)).transpose()?;
-    Ok(Lock { file, _behind: behind })
+    Ok(Lock { file, path: path.to_owned(), _behind: behind })
+}
+
+impl Lock {
+    /// Where what is held was when it was taken.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether a file that is held is not there any more.
+    pub fn is_elsewhere(&self) -> bool {
+        self.file.metadata().is_ok_and(|held| held.is_file()) && !is_at(self, &self.path)
+    }
 }
 
 /// Where the system tells of block devices, by their names.

@@ -39,6 +39,7 @@ mod rebuild;
 mod reopening;
 mod scrub;
 mod space;
+mod strays;
 mod turns;
 mod view;
 mod volumes;
@@ -155,6 +156,7 @@ impl Node {
             openings: 0,
             turns: Turns::default(),
             jobs,
+            strays: strays::Strays::default(),
         })?;
         let node = Arc::new(Self {
             state_dir,

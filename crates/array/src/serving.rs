@@ -17,6 +17,7 @@ use crate::config::Settings;
 use crate::desired::{Desired, NamespaceDef};
 use crate::event_logs::EventLogs;
 use crate::limits::DRAIN;
+use crate::lock::Lock;
 use crate::pools::Pools;
 use crate::reservations::Reservations;
 use crate::seen::Seen;
@@ -156,6 +157,17 @@ impl Serving {
         media.resize(bytes)?;
         self.seen.resize(nqn, *nsid, bytes);
         Ok(draining)
+    }
+
+    /// What holds the drives of namespaces, and what pools are made of, each with what it is of.
+    pub fn locks(&self) -> Vec<(String, Arc<Lock>)> {
+        let of_namespace = |((nqn, nsid), media): (&Place, &Media)| {
+            Some((format!("namespace {nsid} of {nqn}"), Arc::clone(media.lock()?)))
+        };
+        let of_pools = self.pools.open_pools().flat_map(|pool| {
+            pool.locks().into_iter().map(|lock| (format!("pool {}", pool.name()), lock))
+        });
+        self.media.iter().filter_map(of_namespace).chain(of_pools).collect()
     }
 
     /// Has a subsystem's SMART / Health log say this, and tells its hosts what got worse.

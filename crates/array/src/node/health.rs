@@ -22,7 +22,7 @@ impl View {
         let serving = self.serving()?;
         let pools = serving.pools.health();
         // Of what is as bad, pools first: what waits for them is not there for that.
-        let all = pools.values().cloned().chain(self.waits()?);
+        let all = pools.values().cloned().chain(self.stray_reports()).chain(self.waits()?);
         let worst = all.reduce(|worst, next| if next.health > worst.health { next } else { worst });
         Ok((worst.unwrap_or_default(), pools))
     }
@@ -49,7 +49,8 @@ impl Node {
         for (name, report) in view.health()?.1 {
             findings.extend(finding(format!("pool {name}"), report));
         }
-        findings.extend(view.waits()?.filter_map(|report| finding("node".to_owned(), report)));
+        let of_node = view.stray_reports().chain(view.waits()?);
+        findings.extend(of_node.filter_map(|report| finding("node".to_owned(), report)));
         let hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
         findings.extend(hosts.with_fewer().map(|(of, paths)| fewer_paths(of, *paths)));
         drop(hosts);

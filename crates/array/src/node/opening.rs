@@ -25,6 +25,7 @@ impl Node {
         self.delete_the_rest()?;
         self.open_due_pools()?;
         self.take_back_drives()?;
+        self.look_for_strays()?;
         self.take_up_drives()?;
         self.take_up_listeners()
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use api::v1::Kind;
 
 use super::stopped;
+use super::strays::Strays;
 use super::turns::Turns;
 use crate::jobs::{Jobs, Listed};
 use crate::limits::COMMANDS;
@@ -29,6 +30,8 @@ pub(crate) struct Owned {
     /// Whose turn it is with each pool.
     pub(super) turns: Turns,
     pub(super) jobs: Jobs,
+    /// Files in use that are not at their paths.
+    pub(super) strays: Strays,
 }
 
 impl Owned {
@@ -48,6 +51,7 @@ impl Owned {
             openings: self.openings,
             jobs: self.jobs.listed(),
             are_jobs_unsaved: self.jobs.is_unsaved(),
+            strays: Arc::clone(&self.strays),
         }
     }
 }
@@ -62,6 +66,7 @@ pub(crate) struct View {
     pub openings: usize,
     pub jobs: Listed,
     pub are_jobs_unsaved: bool,
+    pub strays: Strays,
 }
 
 impl View {
@@ -82,6 +87,7 @@ impl View {
             && self.openings == before.openings
             && Arc::ptr_eq(&self.jobs, &before.jobs)
             && self.are_jobs_unsaved == before.are_jobs_unsaved
+            && self.strays == before.strays
     }
 }
 

@@ -39,7 +39,12 @@ impl Node {
             subsystems: current.subsystems.len(),
             namespaces: serving.namespaces_served(),
             controllers: controllers(&self.target).len(),
-            problems: [serving.pools.problems(), serving.absences(current)].concat(),
+            problems: [
+                serving.pools.problems(),
+                view.strayed().collect(),
+                serving.absences(current),
+            ]
+            .concat(),
             health,
             pools,
             revision: view.revision,

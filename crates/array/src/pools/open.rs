@@ -140,7 +140,7 @@ impl OpenPool {
                 *place = Some(member.path.clone());
             }
         }
-        let given = given(&drives);
+        let given = given(&drives, &labels);
         let drives: Vec<_> = drives.into_iter().map(|member: Member| member.drive).collect();
         let media = drives.clone();
         let call = home
@@ -339,7 +339,13 @@ impl OpenPool {
     /// Lets go of what holds this path.
     pub fn unlock(&self, path: &Path) {
         let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
-        locks.retain(|lock| !is_at(lock, path));
+        // What was removed is at no path.
+        locks.retain(|lock| lock.path() != path && !is_at(lock, path));
+    }
+
+    /// What holds its files and devices.
+    pub fn locks(&self) -> Vec<Arc<Lock>> {
+        self.locks.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// A drive is here now, which `lock` holds.
@@ -638,11 +644,14 @@ fn help(why: engine::Kind, given: &str) -> String {
     }
 }
 
-/// The paths of drives, with the numbers that errors have for them, for people.
-fn given(drives: &[Member]) -> String {
-    let numbered = drives.iter().enumerate();
-    let paths: Vec<_> = numbered.map(|(n, d)| format!("{n} is {}", d.path.display())).collect();
-    paths.join(", ")
+/// The paths of drives as they were given, with the numbers that the pool has for them, for people.
+fn given(drives: &[Member], labels: &[Option<Label>]) -> String {
+    let given = drives.iter().zip(labels).enumerate();
+    let named = given.map(|(n, (member, label))| match label {
+        Some(label) => format!("{n} is {}, drive {} of it", member.path.display(), label.drive),
+        None => format!("{n} is {}, of no pool", member.path.display()),
+    });
+    named.collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]

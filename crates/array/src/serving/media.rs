@@ -29,6 +29,11 @@ impl Media {
         !matches!(self.backend, Backend::Memory(_))
     }
 
+    /// What holds its drive.
+    pub const fn lock(&self) -> Option<&Arc<Lock>> {
+        self.lock.as_ref()
+    }
+
     /// What is not there yet, of `bytes`.
     pub const fn absent(bytes: u64) -> Self {
         Self { backend: Backend::Absent { bytes }, bytes, lock: None }

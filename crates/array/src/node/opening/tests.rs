@@ -19,6 +19,7 @@ mod by_hand;
 mod deleted;
 mod replaced;
 mod returned;
+mod strayed;
 mod wider;
 
 const NQN: &str = "nqn.2026-11.io.flashloom:a";

@@ -1,5 +1,5 @@
-//! How long a target's core has been at work, asked of the target: both spin, so that the system's
-//! account of them says nothing.
+//! What a target is asked by its management socket: above all how long its core has been at work, since both spin, so
+//! that the system's account of them says nothing.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -16,12 +16,34 @@ fn ask(socket: &str, request: &str) -> Result<UnixStream, String> {
     Ok(stream)
 }
 
-/// Flashloom's first reactor, by its metrics.
-pub fn flashloom(socket: &str) -> Result<Duration, String> {
-    let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+/// Has Flashloom make something.
+pub fn post(socket: &str, path: &str, body: &str) -> Result<(), String> {
+    let length = body.len();
+    let text = whole(
+        socket,
+        &format!(
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+             Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+        ),
+    )?;
+    if text.starts_with("HTTP/1.1 201 ") { Ok(()) } else { Err(format!("{path}: {text}")) }
+}
+
+/// Flashloom's metrics, with the head of the answer.
+pub fn scrape(socket: &str) -> Result<String, String> {
+    whole(socket, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+}
+
+fn whole(socket: &str, request: &str) -> Result<String, String> {
     let mut text = String::new();
     let mut stream = ask(socket, request)?;
     stream.read_to_string(&mut text).map_err(|e| format!("{socket}: {e}"))?;
+    Ok(text)
+}
+
+/// Flashloom's first reactor, by its metrics.
+pub fn flashloom(socket: &str) -> Result<Duration, String> {
+    let text = scrape(socket)?;
     metric(&text).ok_or_else(|| format!("{socket}: no busy time among the metrics"))
 }
 

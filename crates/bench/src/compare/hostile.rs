@@ -17,7 +17,8 @@ use reactor::net::TcpStream as Stream;
 use zerocopy::FromBytes;
 
 pub use self::floods::{is_choice, print as print_floods};
-use self::host::{Host, capsule};
+pub use self::host::Host;
+use self::host::capsule;
 use super::client::{median, read_beside};
 use super::resources::resident_mib;
 use super::server::{Flashloom, Server};

@@ -13,6 +13,7 @@ mod open;
 mod optimizations;
 mod process;
 mod resources;
+mod scale;
 mod server;
 
 use std::path::PathBuf;
@@ -24,6 +25,8 @@ use self::server::{Drives, Flashloom, Server, Spdk};
 /// The cases that are not loads: idle processor share and resident size; opening after a kill.
 const RESOURCES: &str = "resources";
 const OPEN: &str = "open";
+/// Status and metrics of a node with many namespaces and hosts.
+const SCALE: &str = "scale";
 /// A neighbour beside hosts at their worst.
 const HOSTILE: &str = "hostile";
 /// Of them, those that do only what they may, on namespaces in memory, in a file and in a pool, or where a further case
@@ -82,7 +85,7 @@ enum Side {
 /// What could not be started or understood, in words.
 pub fn run(options: &Options) -> Result<(), String> {
     let known = |name: &String| {
-        [RESOURCES, OPEN, HOSTILE, FLOODS, nbd::NAME].contains(&&**name)
+        [RESOURCES, OPEN, SCALE, HOSTILE, FLOODS, nbd::NAME].contains(&&**name)
             || hostile::is_choice(name)
             || CASES.iter().any(|c| c.name == *name)
             || optimizations::CASES.iter().any(|c| c.name == *name)
@@ -94,7 +97,7 @@ pub fn run(options: &Options) -> Result<(), String> {
             .iter()
             .map(|c| c.name)
             .chain(optimizations)
-            .chain([RESOURCES, OPEN, HOSTILE, FLOODS, nbd::NAME])
+            .chain([RESOURCES, OPEN, SCALE, HOSTILE, FLOODS, nbd::NAME])
             .collect();
         return Err(format!("no case `{name}`; there are {}", names.join(", ")));
     }
@@ -131,6 +134,9 @@ pub fn run(options: &Options) -> Result<(), String> {
     }
     if wanted(HOSTILE) || wanted(FLOODS) {
         hostile::print_floods(options)?;
+    }
+    if wanted(SCALE) {
+        scale::print(options)?;
     }
     if wanted(OPEN) {
         open::print(&options.flashloom, options.runs)?;

@@ -198,6 +198,11 @@ impl Flashloom {
         output(&program.display().to_string(), &args).map(drop)
     }
 
+    /// Its management socket.
+    pub fn socket(&self) -> String {
+        format!("{}/api.sock", self.state.0)
+    }
+
     /// Its process.
     pub fn id(&self) -> u32 {
         self.process.id()
@@ -256,7 +261,7 @@ impl Server for Flashloom {
     }
 
     fn busy(&self) -> Result<Duration, String> {
-        busy::flashloom(&format!("{}/api.sock", self.state.0))
+        busy::flashloom(&self.socket())
     }
 }
 

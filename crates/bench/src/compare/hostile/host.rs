@@ -21,12 +21,12 @@ use super::super::server::{Flashloom, Server};
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
 /// Who connects, and from where.
-pub struct Host {
-    pub nqn: &'static str,
+pub struct Host<'n> {
+    pub nqn: &'n str,
     pub address: Ipv4Addr,
 }
 
-impl Host {
+impl Host<'_> {
     /// An admin queue with its controller enabled, and the controller's identifier.
     pub fn admin(&self, server: &Flashloom) -> Outcome<(TcpStream, u16)> {
         let (mut admin, dw0) = self.connect(server, 0, CNTLID_DYNAMIC, 32)?;

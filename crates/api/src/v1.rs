@@ -15,17 +15,17 @@ pub use configuration::KeptConfiguration;
 pub use consent::{Changed, Consent, Losses};
 pub use job::{Job, JobBytes, JobKind, JobProgress, JobState};
 pub use metrics::{
-    BudgetMetrics, Counters, HostMetrics, Latency, Metrics, NamespaceMetrics, Operation,
-    ReactorMetrics,
+    Bucket, BudgetMetrics, Counters, HostMetrics, Latency, Metrics, NamespaceMetrics, Operation,
+    ReactorMetrics, RefusedConnects,
 };
 pub use node::{
     Event, Finding, Health, HealthReport, Listener, ListenerChange, NewListener, NodeHealth,
     PollPolicy, Reactor, Referral, Severity, Status,
 };
 pub use pool::{
-    Drive, DriveCounters, DriveHealth, DriveRejoin, DriveReplacement, FoundDrive, FoundPool,
-    LogMove, LogMoved, NewDrives, NewPool, Pool, PoolHealth, PoolImport, PoolLog, PoolSpace,
-    PoolStatus, Raid, RateLimit, Rebuild, SegmentCounts,
+    CapacityBreakdown, Drive, DriveCounters, DriveHealth, DriveRejoin, DriveReplacement,
+    FoundDrive, FoundPool, LogMove, LogMoved, NewDrives, NewPool, PlannedDrive, Pool, PoolHealth,
+    PoolImport, PoolLog, PoolPlan, PoolSpace, PoolStatus, Raid, RateLimit, Rebuild, SegmentCounts,
 };
 pub use problem::{Kind, Problem};
 pub use scrub::{Scrub, ScrubState};

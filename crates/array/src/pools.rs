@@ -30,6 +30,7 @@ mod look;
 mod made_of;
 mod open;
 mod opener;
+mod plan;
 mod returning;
 mod scrub;
 mod view;
@@ -297,6 +298,16 @@ impl Pools {
     /// # Errors
     /// `Conflict`, `Limit`.
     pub fn reserve(&mut self, name: &Name) -> Result<()> {
+        self.check_free(name)?;
+        self.coming.insert(name.clone());
+        Ok(())
+    }
+
+    /// Refuses a name that is taken, and one pool too many.
+    ///
+    /// # Errors
+    /// `Conflict`, `Limit`.
+    pub fn check_free(&self, name: &Name) -> Result<()> {
         if self.known.contains_key(name) || self.coming.contains(name) {
             return Err(Error::new(Kind::Conflict, format!("pool {name} is there already")));
         }
@@ -304,7 +315,6 @@ impl Pools {
         if self.known.len() + self.coming.len() >= most {
             return Err(Error::new(Kind::Limit, format!("a node has at most {most} pools")));
         }
-        self.coming.insert(name.clone());
         Ok(())
     }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use api::v1::{
-    BudgetMetrics, Counters, Job, Listener, Metrics, NodeHealth, Pool, ReactorMetrics, Status,
-    Volume,
+    Bucket, BudgetMetrics, Counters, Job, Listener, Metrics, NodeHealth, Pool, ReactorMetrics,
+    RefusedConnects, Status, Volume,
 };
 use api::value::AnaState;
 
@@ -104,10 +104,10 @@ pub fn text(documents: Option<&Documents>, metrics: &Metrics) -> String {
     text.0
 }
 
-fn refused(text: &mut Text, reasons: &[(String, u64)]) {
+fn refused(text: &mut Text, reasons: &[RefusedConnects]) {
     let name = "flashloom_connects_refused_total";
     text.family(name, "counter", "Connects that were refused, by reason.");
-    for (reason, count) in reasons {
+    for RefusedConnects { reason, count } in reasons {
         text.sample(name, &vec![("reason", reason.as_str())], count);
     }
 }
@@ -261,8 +261,8 @@ fn histogram(text: &mut Text, name: &str, labels: &Labels<'_>, counters: &Counte
         labels.push(("le", bound));
         text.sample(&bucket, &labels, count);
     };
-    for (bound, count) in &latency.buckets {
-        with_bound(&seconds(*bound), *count);
+    for Bucket { at_most_ns, count } in &latency.buckets {
+        with_bound(&seconds(*at_most_ns), *count);
     }
     with_bound("+Inf", latency.count);
     text.sample(&format!("{name}_sum"), labels, seconds(latency.sum_ns));

@@ -2,6 +2,7 @@
 
 mod add;
 mod assemble;
+mod breakdown;
 mod copies;
 mod create;
 mod discard;
@@ -36,6 +37,7 @@ use crate::shard::Shard;
 use crate::shard_handle::ShardHandle;
 use crate::volume;
 
+pub use breakdown::{Breakdown, PoolPlan};
 pub(crate) use create::device;
 pub use discard::Discards;
 pub(crate) use identity::ring;

@@ -1,8 +1,9 @@
 //! Commands about pools, drives and volumes, which speak to the running daemon.
 
 use api::v1::{
-    Consent, DriveHealth, FoundPool, Job, LogMove, LogMoved, NewMapping, NewPool, NewVolume, Pool,
-    PoolImport, PoolSpace, PoolStatus, ScrubState, Volume, VolumeChange,
+    CapacityBreakdown, Consent, DriveHealth, FoundPool, Job, LogMove, LogMoved, NewMapping,
+    NewPool, NewVolume, Pool, PoolImport, PoolPlan, PoolSpace, PoolStatus, ScrubState, Volume,
+    VolumeChange,
 };
 use api::value::{DrivePath, LogPlace, Size, VolumePath};
 use comfy_table::Table;
@@ -21,10 +22,14 @@ use crate::{drives, scrub};
 /// `flashloom pool ...`
 pub fn pool(global: &Global, verb: PoolVerb) -> Outcome {
     match verb {
-        PoolVerb::Create { name, of, raid, log_size, shards, force, how } => {
+        PoolVerb::Create { name, of, raid, log_size, shards, force, dry_run, how } => {
             let (drives, log) = absolute(of)?;
             let raid = raid.map(Into::into);
-            let new = NewPool { name, drives, raid, log, log_size, shards, force };
+            let new = NewPool { name, drives, raid, log, log_size, shards, force, dry_run };
+            if dry_run {
+                let plan = ask(global, async |client| client.plan_pool(&new).await)?;
+                return print(global.output, &plan, plan_facts);
+            }
             let begin = async |client: Client, asking: Asking| {
                 client.begin_create_pool(&new, &asking).await
             };
@@ -220,12 +225,48 @@ fn pool_facts(pool: &Pool) -> Table {
     facts(rows)
 }
 
+/// A pool as it would be made.
+fn plan_facts(plan: &PoolPlan) -> Table {
+    let size = |bytes: u64| Size::new(bytes).to_string();
+    let mut rows = vec![
+        ("pool".to_owned(), plan.name.to_string()),
+        ("redundancy".to_owned(), format!("{}+{}", plan.data, plan.parity)),
+        ("shards".to_owned(), plan.shards.to_string()),
+        ("log".to_owned(), size(plan.log_size)),
+        ("usable".to_owned(), size(plan.breakdown.usable)),
+        ("of raw".to_owned(), breakdown(&plan.breakdown)),
+    ];
+    rows.extend(plan.drives.iter().enumerate().map(|(index, drive)| {
+        let used = format!("{}, {} of {} used", drive.path, size(drive.used), size(drive.size));
+        (format!("drive {index}"), used)
+    }));
+    rows.push(("made".to_owned(), "no, this is what would be made".to_owned()));
+    facts(rows)
+}
+
+/// What the bytes of drives are for, beside contents.
+fn breakdown(of: &CapacityBreakdown) -> String {
+    let CapacityBreakdown { raw, usable: _, parity, log, labels, reserve, unused } = *of;
+    let parts = [
+        (parity, "parity"),
+        (log, "log"),
+        (labels, "labels and headers"),
+        (reserve, "reserve"),
+        (unused, "unused"),
+    ];
+    let parts = parts.iter().filter(|(bytes, _)| *bytes > 0);
+    let parts: Vec<_> =
+        parts.map(|(bytes, what)| format!("{} {what}", Size::new(*bytes))).collect();
+    format!("{}: {}", Size::new(raw), parts.join(", "))
+}
+
 fn status_facts(status: &PoolStatus, rows: &mut Vec<(String, String)>) {
     let mut row = |name: &str, value: String| rows.push((name.to_owned(), value));
     let size = |bytes: u64| Size::new(bytes).to_string();
     row("redundancy", shape(status));
     row("shards", status.shards.to_string());
     row("capacity", size(status.capacity));
+    row("of raw", breakdown(&status.breakdown));
     let percent = status.used.saturating_mul(100) / status.capacity.max(1);
     let metadata = size(status.metadata);
     row("used", format!("{}, {percent} % ({metadata} of metadata)", size(status.used)));

@@ -37,8 +37,8 @@ impl Operation {
 /// A latency histogram: cumulative counts at or below each bound.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Latency {
-    /// (upper bound in nanoseconds, commands at or below it), ascending.
-    pub buckets: Vec<(u64, u64)>,
+    /// Ascending.
+    pub buckets: Vec<Bucket>,
     /// Sum over all commands in nanoseconds.
     pub sum_ns: u64,
     /// Number of commands.
@@ -138,7 +138,25 @@ pub struct Metrics {
     pub reactors: Vec<ReactorMetrics>,
     /// Refused Connects, by reason; every reason is there.
     #[serde(default)]
-    pub refused_connects: Vec<(String, u64)>,
+    pub refused_connects: Vec<RefusedConnects>,
+}
+
+/// How many commands took no longer than this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Bucket {
+    /// Nanoseconds.
+    pub at_most_ns: u64,
+    /// Commands.
+    pub count: u64,
+}
+
+/// Connects that were refused for one reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RefusedConnects {
+    /// Why, in one word.
+    pub reason: String,
+    /// How many.
+    pub count: u64,
 }
 
 impl Counters {
@@ -156,7 +174,7 @@ impl Latency {
     pub fn add(&mut self, other: &Self) {
         debug_assert!(self.buckets.len() == other.buckets.len(), "bounds are the same everywhere");
         for (mine, theirs) in self.buckets.iter_mut().zip(&other.buckets) {
-            mine.1 += theirs.1;
+            mine.count += theirs.count;
         }
         self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
         self.count += other.count;

@@ -123,6 +123,9 @@ pub struct PoolStatus {
     pub shards: u16,
     /// Bytes of contents that it can hold.
     pub capacity: u64,
+    /// What the bytes of its drives are for.
+    #[serde(default)]
+    pub breakdown: CapacityBreakdown,
     /// Bytes of contents that it holds, those nobody sees any more included where that is not
     /// known yet.
     pub used: u64,
@@ -158,6 +161,55 @@ pub struct PoolStatus {
     /// How drives are being emptied onto the others, if any are, or were since it was opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rebuild: Option<Rebuild>,
+}
+
+/// What the bytes of a pool's drives are for while none is lost: `raw` is the sum of all others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CapacityBreakdown {
+    /// Bytes of all drives.
+    pub raw: u64,
+    /// Bytes of contents that it can hold.
+    pub usable: u64,
+    /// Bytes of parity, or of further copies.
+    pub parity: u64,
+    /// Bytes of the commit log on all drives, or set aside for it.
+    pub log: u64,
+    /// Bytes of labels, catalogs and headers.
+    pub labels: u64,
+    /// Bytes kept free for metadata, and for reclaim to work with.
+    pub reserve: u64,
+    /// Bytes that no stripe can have: of drives larger than the others, and ends of drives.
+    pub unused: u64,
+}
+
+/// A pool as it would be made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PoolPlan {
+    /// Its name.
+    pub name: Name,
+    /// Units of a stripe that hold data, and units that may be lost.
+    pub data: u8,
+    /// See `data`.
+    pub parity: u8,
+    /// Shards it would be cut into.
+    pub shards: u16,
+    /// Bytes of its commit log.
+    pub log_size: u64,
+    /// What the bytes of its drives would be for.
+    pub breakdown: CapacityBreakdown,
+    /// Its drives, by index.
+    pub drives: Vec<PlannedDrive>,
+}
+
+/// A drive of a pool as it would be made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PlannedDrive {
+    /// Where it is.
+    pub path: String,
+    /// Its bytes.
+    pub size: u64,
+    /// Bytes that the pool would use.
+    pub used: u64,
 }
 
 /// How drives that are gone, or are to go, are being emptied: what they had is moved onto the others.
@@ -379,6 +431,9 @@ pub struct NewPool {
     /// log; what it holds is lost.
     #[serde(default)]
     pub force: bool,
+    /// Say what would be made, and change nothing.
+    #[serde(default)]
+    pub dry_run: bool,
 }
 
 /// A pool to open that this node does not know, from its drives.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use api::v1::{Drive, FoundPool, Kind, NewPool, Pool, PoolImport, Severity};
+use api::v1::{Drive, FoundPool, Kind, NewPool, Pool, PoolImport, PoolPlan, Severity};
 use api::value::{DrivePath, LogPlace, Name};
 use uuid::Uuid;
 
@@ -41,6 +41,18 @@ impl Node {
     pub fn drives(&self) -> Result<Vec<Drive>> {
         let pools = self.pools()?.into_iter().filter_map(|pool| pool.status);
         Ok(pools.flat_map(|status| status.drives).collect())
+    }
+
+    /// What would be made of such drives. Nothing is changed.
+    ///
+    /// # Errors
+    /// As [`create_pool`](Self::create_pool), as far as it is known before.
+    pub fn plan_pool(&self, new: &NewPool) -> Result<PoolPlan> {
+        self.check_no_pools(new.drives.iter().map(|drive| drive.path.clone()).collect(), true)?;
+        let view = self.view();
+        let pools = &view.serving()?.pools;
+        pools.check_free(&new.name)?;
+        pools.opener().plan(new)
     }
 
     /// Makes a pool, which is opened again whenever the node starts.

@@ -21,7 +21,7 @@ use crate::{Error, Result};
 
 /// Bytes of a commit log in memory, unless told otherwise: seconds of writing at full speed, and
 /// replayed in a moment.
-const LOG_BYTES: u64 = 256 << 20;
+pub(super) const LOG_BYTES: u64 = 256 << 20;
 
 /// What to do about a commit log that is not where it was.
 const LOG_GONE: &str = "there is no such file: put it back; or, where it is lost, open the pool with \
@@ -230,7 +230,7 @@ fn newest_label(home: &reactor::Handle, drives: &[Member]) -> Result<Option<Labe
     Ok(labels(home, drives)?.into_iter().flatten().max_by_key(|label| label.epoch))
 }
 
-fn absolute(path: &Path) -> Result<()> {
+pub(super) fn absolute(path: &Path) -> Result<()> {
     if path.is_absolute() {
         return Ok(());
     }
@@ -255,7 +255,7 @@ fn memory_drive(path: &Path, size: Size, shared: bool) -> Result<Member> {
     Ok(Member { path: path.to_owned(), drive: Arc::new(drive) })
 }
 
-fn cannot_open(path: &Path, error: media::Error) -> Error {
+pub(super) fn cannot_open(path: &Path, error: media::Error) -> Error {
     Error::cannot_open(path, error, "create it, or name its size as in /srv/d0.img,size=10GiB")
 }
 
@@ -340,7 +340,7 @@ pub fn open_new_log(places: &[LogPlace], bytes: u64) -> Result<(LogSpec, Vec<Arc
 
 /// Refuses a file for the log that somebody else has made, or may write: what is in it is what hosts wrote last, and
 /// what they read. Shared memory is a folder for everybody.
-fn check_are_ours(places: &[LogPlace]) -> Result<()> {
+pub(super) fn check_are_ours(places: &[LogPlace]) -> Result<()> {
     for path in places.iter().filter_map(LogPlace::path) {
         // The link itself, and what it leads to.
         let (Ok(entry), Ok(file)) = (fs::symlink_metadata(path), fs::metadata(path)) else {

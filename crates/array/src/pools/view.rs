@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use api::v1::{
-    Drive, DriveCounters, DriveHealth, DriveRejoin, Kind, Pool, PoolHealth, PoolLog, PoolSpace,
-    PoolStatus, Rebuild, Scrub, SegmentCounts,
+    CapacityBreakdown, Drive, DriveCounters, DriveHealth, DriveRejoin, Kind, Pool, PoolHealth,
+    PoolLog, PoolSpace, PoolStatus, Rebuild, Scrub, SegmentCounts,
 };
 use api::value::Name;
 use engine::drives::DriveState;
@@ -171,6 +171,7 @@ fn document_of_status(
         parity: status.layout.parity,
         shards: status.shards,
         capacity: status.capacity,
+        breakdown: breakdown_document(status.breakdown),
         used: status.used,
         space,
         provisioned: status.volumes.iter().map(|volume| volume.bytes).sum(),
@@ -198,6 +199,12 @@ fn document_of_status(
         lost_blocks: status.lost_blocks,
         rebuild: status.rebuild.as_ref().map(rebuild_document),
     }
+}
+
+/// What a pool's bytes are for, as the management API has it.
+pub fn breakdown_document(of: engine::Breakdown) -> CapacityBreakdown {
+    let engine::Breakdown { raw, capacity, parity, log, labels, reserve, unused } = of;
+    CapacityBreakdown { raw, usable: capacity, parity, log, labels, reserve, unused }
 }
 
 /// The name of what keeps a log.

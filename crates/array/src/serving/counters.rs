@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::v1::{
-    BudgetMetrics, Counters, HostMetrics, Latency, Metrics, NamespaceMetrics, Operation,
-    ReactorMetrics,
+    Bucket, BudgetMetrics, Counters, HostMetrics, Latency, Metrics, NamespaceMetrics, Operation,
+    ReactorMetrics, RefusedConnects,
 };
 use stdx::histogram::Histogram;
 use stdx::num::u64_of;
@@ -105,7 +105,9 @@ impl Collector {
             namespaces: namespaces.collect(),
             hosts: hosts.collect(),
             reactors,
-            refused_connects: refused.map(|(why, count)| (why.to_owned(), count)).collect(),
+            refused_connects: refused
+                .map(|(reason, count)| RefusedConnects { reason: reason.to_owned(), count })
+                .collect(),
         }
     }
 }
@@ -158,7 +160,7 @@ fn counters(row: &Row) -> Vec<Counters> {
 }
 
 fn latency(histogram: &Histogram) -> Latency {
-    let bucket = |bound: u64| (bound, histogram.count_at_most(bound));
+    let bucket = |bound| Bucket { at_most_ns: bound, count: histogram.count_at_most(bound) };
     Latency {
         buckets: BOUNDS.into_iter().map(bucket).collect(),
         sum_ns: histogram.sum(),

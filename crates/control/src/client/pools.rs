@@ -2,7 +2,7 @@
 
 use api::v1::{
     Changed, Consent, FoundPool, LogMove, LogMoved, Losses, NewMapping, NewPool, NewVolume, Pool,
-    PoolImport, Volume, VolumeChange,
+    PoolImport, PoolPlan, Volume, VolumeChange,
 };
 use api::value::{Name, VolumePath};
 
@@ -35,6 +35,14 @@ impl Client {
     /// # Errors
     /// As every request: [`Error`](super::Error).
     pub async fn create_pool(&self, new: &NewPool) -> Result<Pool> {
+        self.post("/v1/pools", new).await
+    }
+
+    /// What would be made of such a request, which says `dry_run`.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn plan_pool(&self, new: &NewPool) -> Result<PoolPlan> {
         self.post("/v1/pools", new).await
     }
 

@@ -6,7 +6,10 @@ use super::*;
 
 fn counters(operation: Operation, operations: u64) -> Counters {
     let latency = Latency {
-        buckets: vec![(1_000, operations - 1), (1_000_000, operations)],
+        buckets: vec![
+            Bucket { at_most_ns: 1_000, count: operations - 1 },
+            Bucket { at_most_ns: 1_000_000, count: operations },
+        ],
         sum_ns: operations * 1_500,
         count: operations,
     };
@@ -47,7 +50,8 @@ fn a_subsystem_is_the_sum_of_its_namespaces() {
 #[test]
 fn refused_connects_are_counted_by_reason() {
     let mut text = Text(String::new());
-    refused(&mut text, &[("busy".into(), 2), ("no_subsystem".into(), 0)]);
+    let counted = |reason: &str, count| RefusedConnects { reason: reason.into(), count };
+    refused(&mut text, &[counted("busy", 2), counted("no_subsystem", 0)]);
     for line in [
         "flashloom_connects_refused_total{reason=\"busy\"} 2",
         "flashloom_connects_refused_total{reason=\"no_subsystem\"} 0",

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api::v1::{
     Changed, Consent, FoundPool, Job, LogMove, LogMoved, Losses, NewMapping, NewPool, NewVolume,
-    Pool, PoolImport, Problem, Volume, VolumeChange,
+    Pool, PoolImport, PoolPlan, Problem, Volume, VolumeChange,
 };
 use api::value::{Name, Nqn, VolumePath};
 use array::jobs::Work;
@@ -49,7 +49,8 @@ async fn list_pools(State(node): Shared) -> Answer<Json<Vec<Pool>>> {
 #[utoipa::path(
     post, path = "/v1/pools", tag = "pool", request_body = NewPool,
     responses(
-        (status = 201, body = Pool), (status = 202, body = Job), (status = "4XX", body = Problem)
+        (status = 201, body = Pool), (status = 200, body = PoolPlan), (status = 202, body = Job),
+        (status = "4XX", body = Problem)
     )
 )]
 async fn create_pool(
@@ -57,6 +58,10 @@ async fn create_pool(
     asked: Asked,
     Document(new): Document<NewPool>,
 ) -> Answer<Response> {
+    if new.dry_run {
+        let plan = blocking(move || node.plan_pool(&new)).await?;
+        return Ok(Json(plan).into_response());
+    }
     let (name, of) = (new.name.clone(), Arc::clone(&node));
     answer(node, Work::CreatePool(new), asked, async move |_| {
         let made = blocking(move || of.pool(&name)).await?;

@@ -41,7 +41,7 @@ impl Pool {
         // As on the others: the log may move there.
         let log_bytes = label.drives.iter().map(|record| record.log_bytes).max().unwrap_or(0);
         let begins = label.catalog.end() + log_bytes;
-        let au_count = units_of(place, &drive, begins, label.layout.au_bytes)?;
+        let au_count = units_of(place, drive.capacity(), begins, label.layout.au_bytes)?;
         area::wipe_front(&drive, DriveSet::units_from(begins, au_count)).await?;
         let headers = u64::from(au_count) * u64_of(BLOCK);
         drive.preallocate(0, begins + headers).await.map_err(Error::from)?;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use media::Drive;
 use reactor::Handle;
 
+use super::breakdown::segment_blocks;
 use super::identity::ring;
 use super::members::{Begin, LogMedia};
 use super::{Inner, Pool, geometry_of};
@@ -115,8 +116,7 @@ impl Frame {
         let geometry = geometry_of(&label.layout)?;
         let units: Vec<u32> = label.drives.iter().map(|drive| drive.au_count).collect();
         let allocator = Allocator::new(&units, geometry.width());
-        let header = crate::format::stripe::header_blocks(geometry);
-        let segment_blocks = u64::from(geometry.stripes() * (geometry.stripe_blocks() - header));
+        let segment_blocks = segment_blocks(geometry);
         let members = Members::new(&label.log_members, label.term);
         let superblock = Superblock::new(drives, newest, behind, kept, members);
         let common = Common::new(superblock, allocator, segment_blocks, label.shards);

@@ -73,21 +73,21 @@ pub(crate) fn device(label: &Label, log: &LogSpec, drives: &DriveSet, shard: u16
     }
 }
 
-/// The seconds, bytes and counts of a new pool's label.
-fn plan(spec: &PoolSpec, reactors: usize) -> Result<Label> {
+/// The seconds, bytes and counts of a new pool's label, of drives with these sizes.
+pub(super) fn plan(spec: &PoolSpec, sizes: &[u64], reactors: usize) -> Result<Label> {
     format::check_name(&spec.name).map_err(invalid)?;
-    if spec.drives.is_empty() || spec.drives.len() > DRIVES_MAX {
+    if sizes.is_empty() || sizes.len() > DRIVES_MAX {
         return Err(invalid(format!("a pool has 1 to {DRIVES_MAX} drives")));
     }
-    let shape = spec.scheme.shape(spec.drives.len()).ok_or_else(|| {
-        let drives = spec.drives.len();
+    let shape = spec.scheme.shape(sizes.len()).ok_or_else(|| {
+        let drives = sizes.len();
         invalid(format!("{drives} drives are too few for {:?}", spec.scheme))
     })?;
     // A small allocation unit has small stripe units: a stripe that is not full wastes a small share.
     let suits = raid::Geometry::default_unit(shape.data);
     let most = spec.au_bytes.map_or(u64::MAX, |au| au / UNITS_PER_AU / u64_of(BLOCK));
     let unit_blocks = suits.min(u32::try_from(most).unwrap_or(u32::MAX));
-    let smallest = spec.drives.iter().map(|drive| drive.capacity()).min().unwrap_or(0);
+    let smallest = sizes.iter().copied().min().unwrap_or(0);
     let least_au = (u64::from(unit_blocks) * u64_of(BLOCK) * UNITS_PER_AU).max(AU_MIN);
     let suits = (smallest / AUS_PER_DRIVE).max(1).next_power_of_two();
     let au_bytes = spec.au_bytes.unwrap_or_else(|| suits.clamp(least_au, AU_MAX.max(least_au)));
@@ -99,9 +99,9 @@ fn plan(spec: &PoolSpec, reactors: usize) -> Result<Label> {
         Some(shards) => shards,
         None => {
             let log = log_room(spec, smallest);
-            let units = spec.drives.iter().map(|drive| {
+            let units = sizes.iter().map(|&size| {
                 let begins = catalog.end() + log.min(LOG_DEFAULT);
-                DriveSet::au_count(drive.capacity(), begins, au_bytes)
+                DriveSet::au_count(size, begins, au_bytes)
             });
             let segments = raid::placement::segments(&units.collect::<Vec<_>>(), shape.width());
             suiting_shards(reactors, segments, log)
@@ -112,10 +112,11 @@ fn plan(spec: &PoolSpec, reactors: usize) -> Result<Label> {
     }
     let log_bytes = log_bytes(spec, smallest, shards)?;
     let mut prng = Prng::new(u64::from_le_bytes(spec.id[..8].try_into().expect("8 bytes")));
-    let drives = records(spec, catalog, log_bytes * u64::from(shards), au_bytes, &mut prng)?;
+    let zone = log_bytes * u64::from(shards);
+    let drives = records(&spec.log, sizes, catalog, zone, (au_bytes, &mut prng))?;
     check_shards(shards, &drives, shape.width())?;
-    let indices = (0..).take(spec.drives.len());
-    let copies = copies_on_drives(shape.parity, spec.drives.len());
+    let indices = (0..).take(sizes.len());
+    let copies = copies_on_drives(shape.parity, sizes.len());
     let log_members = new_members(&spec.log, copies, indices, &mut prng);
     Ok(Label {
         pool: spec.id,
@@ -141,18 +142,18 @@ fn plan(spec: &PoolSpec, reactors: usize) -> Result<Label> {
 /// The drives as the label lists them, with a zone of so many bytes on each where the log lies on drives: it moves to
 /// another one when one of its own is lost. Where it does not, and it costs little, so that it can be moved there.
 fn records(
-    spec: &PoolSpec,
+    log: &LogSpec,
+    sizes: &[u64],
     catalog: CatalogArea,
     zone: u64,
-    au_bytes: u64,
-    prng: &mut Prng,
+    (au_bytes, prng): (u64, &mut Prng),
 ) -> Result<Vec<DriveRecord>> {
-    let smallest = spec.drives.iter().map(|drive| drive.capacity()).min().unwrap_or(0);
-    let sets_aside = matches!(spec.log, LogSpec::Drives) || zone <= smallest / ZONE_SHARE;
+    let smallest = sizes.iter().copied().min().unwrap_or(0);
+    let sets_aside = matches!(log, LogSpec::Drives) || zone <= smallest / ZONE_SHARE;
     let zone = if sets_aside { zone } else { 0 };
-    let each = spec.drives.iter().enumerate().map(|(index, drive)| {
+    let each = sizes.iter().enumerate().map(|(index, &size)| {
         let begins = catalog.end() + zone;
-        let au_count = units_of(index, drive, begins, au_bytes)?;
+        let au_count = units_of(index, size, begins, au_bytes)?;
         let (id, mark) = (random_id(prng), DriveMark::Online);
         Ok(DriveRecord {
             id,
@@ -167,13 +168,13 @@ fn records(
     each.collect()
 }
 
-/// How many allocation units of a pool are on a drive, from `begins` on.
-pub(super) fn units_of(index: usize, drive: &Drive, begins: u64, au_bytes: u64) -> Result<u32> {
-    let au_count = DriveSet::au_count(drive.capacity(), begins, au_bytes);
+/// How many allocation units of a pool are on a drive of `size` bytes, from `begins` on.
+pub(super) fn units_of(index: usize, size: u64, begins: u64, au_bytes: u64) -> Result<u32> {
+    let au_count = DriveSet::au_count(size, begins, au_bytes);
     if u64::from(au_count) >= AUS_MIN {
         return Ok(au_count);
     }
-    let (has, needs) = (show(drive.capacity()), begins + AUS_MIN * au_bytes);
+    let (has, needs) = (show(size), begins + AUS_MIN * au_bytes);
     let least = show(needs.next_multiple_of(MIB));
     Err(invalid(format!("drive {index} has {has}, and needs {least} or more")))
 }
@@ -251,7 +252,8 @@ impl Pool {
     /// `Invalid` for what cannot be a pool, `Failed` when a drive takes no writes, `Full` when there is
     /// no space behind one for what must not lack it later: labels and log.
     pub async fn create(spec: PoolSpec, on: &[Handle]) -> Result<Self> {
-        let label = plan(&spec, on.len())?;
+        let sizes: Vec<u64> = spec.drives.iter().map(|drive| drive.capacity()).collect();
+        let label = plan(&spec, &sizes, on.len())?;
         for (index, drive) in spec.drives.iter().enumerate() {
             area::wipe(drive, label.catalog).await?;
             set_aside(index, drive, &label).await?;

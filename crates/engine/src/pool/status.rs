@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::{Pool, Rebuild, Rejoin, Scrub};
+use super::{Breakdown, Pool, Rebuild, Rejoin, Scrub};
 use crate::address::BLOCK;
 use crate::drives::{DriveCounters, DriveState};
 use crate::error::Result;
@@ -22,6 +22,8 @@ pub struct PoolStatus {
     pub epoch: u64,
     /// Bytes of contents the pool can hold.
     pub capacity: u64,
+    /// What the bytes of its drives are for.
+    pub breakdown: Breakdown,
     /// Bytes of contents it holds, those nobody sees any more included where that is not known yet.
     pub used: u64,
     /// Bytes of metadata.
@@ -211,6 +213,10 @@ impl Pool {
             }
         }
         let drives = self.drives(&label, &parts);
+        let set = &inner.common.superblock.drives;
+        let size = |index| set.drive(index).map(|drive| drive.capacity());
+        let sizes = set.indices().map(|index| size(index).unwrap_or(label.drive_bytes(index)));
+        let sizes: Vec<u64> = sizes.collect();
         Ok(PoolStatus {
             name: label.name.clone(),
             id: label.pool,
@@ -218,6 +224,7 @@ impl Pool {
             shards: label.shards,
             epoch: label.epoch,
             capacity: inner.common.space.capacity() * block,
+            breakdown: Breakdown::of(&label, &sizes, inner.common.segment_blocks),
             used: sum(&|part| part.held) * block,
             metadata: sum(&|part| part.metadata) * block,
             segments,

@@ -56,6 +56,7 @@ pub enum PoolVerb {
 Examples:
   flashloom pool create fast --drive /dev/nvme1n1 --drive /dev/nvme2n1 --drive /dev/nvme3n1 --drive /dev/nvme4n1
   flashloom pool create fast --drive d0,size=4GiB --drive d1,size=4GiB --raid mirror --log pmem:/mnt/pmem/fast.log --log-size 1GiB
+  flashloom pool create fast --drive /dev/nvme1n1 --drive /dev/nvme2n1 --drive /dev/nvme3n1 --dry-run
   flashloom pool create fast --drive /dev/nvme1n1 --drive /dev/nvme2n1 --no-wait --request-key rollout-17
 
 The daemon opens the pool again whenever it starts.")]
@@ -82,6 +83,9 @@ The daemon opens the pool again whenever it starts.")]
         /// what they hold is lost.
         #[arg(long)]
         force: bool,
+        /// Say what would be made, and what each drive's bytes would be for; change nothing.
+        #[arg(long)]
+        dry_run: bool,
         #[command(flatten)]
         how: JobArgs,
     },

@@ -141,6 +141,7 @@ impl Stage {
             log_size: None,
             shards: None,
             force: true,
+            dry_run: false,
         }
     }
 

@@ -41,3 +41,78 @@ fn the_way_to_the_first_volume_can_be_gone() {
     assert_eq!(failure(dir, &format!("id-ns {to} --nsid 1 --hostnqn {host}-other")).0, 5);
     daemon.stop();
 }
+
+/// All sources of this program, without their tests.
+fn sources() -> String {
+    fn add(folder: &Path, text: &mut String) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            if path.is_dir() && name != "tests" {
+                add(&path, text);
+            } else if name.ends_with(".rs") && name != "tests.rs" {
+                text.push_str(&fs::read_to_string(&path).unwrap());
+            }
+        }
+    }
+    let mut text = String::new();
+    for entry in fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).unwrap() {
+        add(&entry.unwrap().path().join("src"), &mut text);
+    }
+    // A string goes on behind a backslash.
+    let lines = text.split("\\\n").map(str::trim_start);
+    lines.collect::<Vec<_>>().concat()
+}
+
+/// What stands for something else in a message.
+const STANDS_FOR: [&str; 5] = ["PATH", "ADDRESS", "N", "P", "M"];
+
+/// What hosts say, or the system, and not this program.
+const OF_OTHERS: [&str; 5] = [
+    "Capacity Exceeded",
+    "No space left on device",
+    "Connect Invalid Parameters ... SUBNQN",
+    "Connect Invalid Host",
+    "Address already in use",
+];
+
+/// What is between backquotes before the colon behind which the explanation is.
+fn messages(explained: &str) -> Vec<String> {
+    let mut parts = explained.split('`').map(|part| part.replace('\n', " "));
+    let mut messages = Vec::new();
+    while parts.next().is_some_and(|text| !text.contains(':')) {
+        messages.extend(parts.next());
+    }
+    messages
+}
+
+/// Messages were explained that the program did not say any more.
+#[test]
+fn the_messages_that_are_explained_are_those_that_are_said() {
+    let document =
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/troubleshooting.md"));
+    let (document, sources) = (document.unwrap(), sources());
+    let is_said = |part: &str| {
+        let mut spaces = part.match_indices(' ');
+        let both = |at: usize| sources.contains(&part[..at]) && sources.contains(&part[at..]);
+        OF_OTHERS.contains(&part) || sources.contains(part) || spaces.any(|(at, _)| both(at))
+    };
+    // What is said has values in place of these.
+    let is_value = |word: &&str| {
+        let word = word.trim_matches(|c: char| !c.is_alphanumeric());
+        word.is_empty() || STANDS_FOR.contains(&word) || word.parse::<u64>().is_ok()
+    };
+    let mut all = 0;
+    for message in document.split("\n- ").skip(1).flat_map(messages) {
+        all += 1;
+        if OF_OTHERS.contains(&&*message) {
+            continue;
+        }
+        let words: Vec<_> = message.split(' ').collect();
+        for part in words.split(is_value).map(|part| part.join(" ")) {
+            let part = part.trim_end_matches([':', ',', ';']);
+            assert!(is_said(part), "{message}: nothing says {part:?}");
+        }
+    }
+    assert!(all >= 20, "{all}");
+}

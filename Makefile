@@ -23,6 +23,7 @@ test: export FLASHLOOM_LIBRARY ?= $(BUILT)/deps/libflashloom.so
 test:
 	$(CARGO) test --workspace --locked --no-fail-fast
 	tests/openapi.sh
+	python3 tests/metrics.py
 	tests/packages.sh
 	RUSTFLAGS="--cfg loom" $(CARGO) test --package reactor --lib --locked --target-dir target/loom -- loom
 

@@ -1,17 +1,17 @@
 #!/bin/sh
-# Has a validator that knows nothing of Flashloom check the description of the API: tests/openapi.sh, from the
-# repository's folder. The validator is what pip installs as openapi-spec-validator, into target/openapi if need be.
+# Has programs that know nothing of Flashloom read the description of its API: tests/openapi.sh, from the repository's
+# folder. A validator checks it, and a generator makes a client of it that uses a daemon. Both are what pip installs,
+# into target/openapi.
 set -eu
-program=${FLASHLOOM_BIN:-target/debug/flashloom}
-python=python3
-if ! $python -c 'import openapi_spec_validator' 2>/dev/null; then
-    [ -d target/openapi ] || python3 -m venv target/openapi
-    target/openapi/bin/pip install --quiet openapi-spec-validator==0.9.0
-    python=target/openapi/bin/python
+program=$(realpath "${FLASHLOOM_BIN:-target/debug/flashloom}")
+here=$(pwd)/target/openapi
+python=$here/bin/python
+[ -x "$python" ] || python3 -m venv "$here"
+if ! "$python" -c 'import openapi_spec_validator, openapi_python_client' 2> /dev/null; then
+    "$python" -m pip install --quiet openapi-spec-validator==0.9.0 openapi-python-client==0.29.1
 fi
-mkdir -p target
-"$program" openapi > target/openapi.json
-$python - target/openapi.json <<'EOF'
+"$program" openapi > "$here/openapi.json"
+"$python" - "$here/openapi.json" <<'EOF'
 import json, sys
 from openapi_spec_validator import OpenAPIV31SpecValidator
 with open(sys.argv[1]) as file:
@@ -22,3 +22,13 @@ for fault in faults:
 print(f"{len(description['paths'])} paths, {len(faults)} faults")
 sys.exit(1 if faults else 0)
 EOF
+
+PATH=$here/bin:$PATH openapi-python-client generate --path "$here/openapi.json" \
+    --output-path "$here/client/flashloom_client" --meta none --overwrite > "$here/generated.log" 2>&1 ||
+    { cat "$here/generated.log" >&2; exit 1; }
+# What it makes no code of: configurations are TOML.
+unknown=$(grep -A2 '^WARNING\|^ERROR' "$here/generated.log" | grep -c '^Unsupported\|^Cannot' || true)
+of_toml=$(grep -A2 '^WARNING\|^ERROR' "$here/generated.log" | grep -c 'content.type application/toml' || true)
+[ "$unknown" = "$of_toml" ] || { cat "$here/generated.log" >&2; exit 1; }
+"$python" tests/openapi/client.py "$program" "$here/client"
+echo "a generated client made, filled and deleted a pool"

@@ -156,7 +156,7 @@ impl Node {
             openings: 0,
             turns: Turns::default(),
             jobs,
-            strays: strays::Strays::default(),
+            strays: owner::Strays::default(),
         })?;
         let node = Arc::new(Self {
             state_dir,

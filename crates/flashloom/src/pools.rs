@@ -10,13 +10,13 @@ use comfy_table::Table;
 use control::Client;
 use control::client::Asking;
 
-use crate::cli::{Global, JobArgs, LogVerb, MadeOf, PoolVerb, VolumeVerb};
+use crate::cli::{Global, JobArgs, LogVerb, MadeOf, Output, PoolVerb, VolumeVerb};
 use crate::confirm::{confirm, meant};
 use crate::daemon::ask;
 use crate::exit::Outcome;
 use crate::jobs::follow;
 use crate::manage::{absolute_drive, lost, remove, whole};
-use crate::output::{facts, or_dash, print, print_one, table};
+use crate::output::{facts, json, or_dash, print, print_one, table};
 use crate::{drives, scrub};
 
 /// `flashloom pool ...`
@@ -49,7 +49,8 @@ pub fn pool(global: &Global, verb: PoolVerb) -> Outcome {
             let begin = async |client: Client, asking: Asking| {
                 client.begin_export_pool(&name, &asking).await
             };
-            follow(global, &how, begin, async |_, _| Ok(())).map(drop)
+            let done = follow(global, &how, begin, async |_, _| Ok(()))?;
+            done.map_or(Ok(()), |()| gone(global, "pool", &name, "exported"))
         }
         PoolVerb::Delete { name, sure, how } => {
             let dry_run = async |client: Client| client.delete_pool(&name, Consent::DRY_RUN).await;
@@ -57,39 +58,13 @@ pub fn pool(global: &Global, verb: PoolVerb) -> Outcome {
             let begin = async |client: Client, asking: Asking| {
                 client.begin_delete_pool(&name, consent, &asking).await
             };
-            follow(global, &how, begin, async |_, _| Ok(())).map(drop)
+            let done = follow(global, &how, begin, async |_, _| Ok(()))?;
+            done.map_or(Ok(()), |()| gone(global, "pool", &name, "deleted"))
         }
         PoolVerb::Import { name, drive, log, dry_run, yes, degraded, accept_loss, force, how } => {
             let (drives, log) = absolute(MadeOf { drive, log })?;
             let from = PoolImport { name, drives, log, degraded, accept_loss, force };
-            if dry_run {
-                let found = ask(global, async |client| client.found_pools(&from).await)?;
-                return print(global.output, &found, |found| found_table(found));
-            }
-            if degraded {
-                let loss =
-                    "Drives that are missing count as failed from then on: what they hold is old.";
-                confirm(loss, yes)?;
-            }
-            if accept_loss {
-                let loss = "Writes that were acknowledged and are in the commit log only may be lost for good.";
-                confirm(loss, yes)?;
-            }
-            let begin = async |client: Client, asking: Asking| {
-                client.begin_import_pool(&from, &asking).await
-            };
-            let outcome = async |client: Client, job: Job| {
-                client.pool(&job.target.parse().map_err(garbled)?).await
-            };
-            let Some(opened) = follow(global, &how, begin, outcome)? else { return Ok(()) };
-            if accept_loss {
-                eprintln!(
-                    "Opened without what its commit log lost, if anything: writes that were \
-                     acknowledged may be. `flashloom events` says whether the log was lost as a \
-                     whole. Check what uses its volumes."
-                );
-            }
-            print(global.output, &opened, pool_facts)
+            import(global, from, dry_run, yes, &how)
         }
         PoolVerb::Rebuild { verb } => drives::rebuild(global, verb),
         PoolVerb::Scrub { verb } => scrub::scrub(global, verb),
@@ -98,8 +73,47 @@ pub fn pool(global: &Global, verb: PoolVerb) -> Outcome {
     }
 }
 
+/// `flashloom pool import`
+fn import(global: &Global, from: PoolImport, dry_run: bool, yes: bool, how: &JobArgs) -> Outcome {
+    if dry_run {
+        let found = ask(global, async |client| client.found_pools(&from).await)?;
+        return print(global.output, &found, |found| found_table(found));
+    }
+    let PoolImport { degraded, accept_loss, .. } = from;
+    if degraded {
+        let loss = "Drives that are missing count as failed from then on: what they hold is old.";
+        confirm(loss, yes)?;
+    }
+    if accept_loss {
+        let loss =
+            "Writes that were acknowledged and are in the commit log only may be lost for good.";
+        confirm(loss, yes)?;
+    }
+    let begin =
+        async |client: Client, asking: Asking| client.begin_import_pool(&from, &asking).await;
+    let outcome =
+        async |client: Client, job: Job| client.pool(&job.target.parse().map_err(garbled)?).await;
+    let Some(opened) = follow(global, how, begin, outcome)? else { return Ok(()) };
+    if accept_loss {
+        eprintln!(
+            "Opened without what its commit log lost, if anything: writes that were \
+             acknowledged may be. `flashloom events` says whether the log was lost as a \
+             whole. Check what uses its volumes."
+        );
+    }
+    print(global.output, &opened, pool_facts)
+}
+
 fn garbled(what: impl ToString) -> control::client::Error {
     control::client::Error::Garbled(what.to_string())
+}
+
+/// What became of something that is not there any more, for programs.
+fn gone(global: &Global, kind: &str, name: &impl ToString, how: &str) -> Outcome {
+    match global.output {
+        Output::Json => json(&serde_json::json!({ kind: name.to_string(), how: true })),
+        Output::Table | Output::Csv => Ok(()),
+    }
 }
 
 /// `flashloom pool log move`
@@ -178,7 +192,7 @@ fn pool_table(all: &[Pool]) -> Table {
             pool.name.to_string(),
             health(pool),
             pool.paths.len().to_string(),
-            or_dash(status.map(shape)),
+            or_dash(status.map(|status| shape(status.data, status.parity))),
             or_dash(status.map(|status| Size::new(status.capacity))),
             or_dash(status.map(|status| Size::new(status.used))),
             or_dash(status.map(|status| status.log.kind.clone())),
@@ -200,8 +214,8 @@ fn health(pool: &Pool) -> String {
 }
 
 /// `4+2`: data units and parity units; `mirror of 2`: copies.
-fn shape(status: &PoolStatus) -> String {
-    match (status.data, status.parity) {
+fn shape(data: u8, parity: u8) -> String {
+    match (data, parity) {
         (1, 0) => "single".to_owned(),
         (1, copies) => format!("mirror of {}", copies + 1),
         (data, parity) => format!("{data}+{parity}"),
@@ -230,7 +244,7 @@ fn plan_facts(plan: &PoolPlan) -> Table {
     let size = |bytes: u64| Size::new(bytes).to_string();
     let mut rows = vec![
         ("pool".to_owned(), plan.name.to_string()),
-        ("redundancy".to_owned(), format!("{}+{}", plan.data, plan.parity)),
+        ("redundancy".to_owned(), shape(plan.data, plan.parity)),
         ("shards".to_owned(), plan.shards.to_string()),
         ("log".to_owned(), size(plan.log_size)),
         ("usable".to_owned(), size(plan.breakdown.usable)),
@@ -263,7 +277,7 @@ fn breakdown(of: &CapacityBreakdown) -> String {
 fn status_facts(status: &PoolStatus, rows: &mut Vec<(String, String)>) {
     let mut row = |name: &str, value: String| rows.push((name.to_owned(), value));
     let size = |bytes: u64| Size::new(bytes).to_string();
-    row("redundancy", shape(status));
+    row("redundancy", shape(status.data, status.parity));
     row("shards", status.shards.to_string());
     row("capacity", size(status.capacity));
     row("of raw", breakdown(&status.breakdown));
@@ -359,7 +373,8 @@ pub fn volume(global: &Global, verb: VolumeVerb) -> Outcome {
             let begin = async |client: Client, asking: Asking| {
                 client.begin_delete_volume(&of.volume, consent, &asking).await
             };
-            return follow(global, &how, begin, async |_, _| Ok(())).map(drop);
+            let done = follow(global, &how, begin, async |_, _| Ok(()))?;
+            return done.map_or(Ok(()), |()| gone(global, "volume", &of.volume, "deleted"));
         }
         VolumeVerb::Map { of, subnqn, nsid, allow_any_host, allow_host } => {
             let new = NewMapping { subsystem: subnqn, nsid, allow_any_host, hosts: allow_host };

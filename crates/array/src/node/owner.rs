@@ -1,7 +1,9 @@
 //! Who owns the node's state: one thread, which takes one command after the other. Readers look at what it published
 //! after the last one, and wait for nobody.
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -10,13 +12,15 @@ use std::time::Duration;
 use api::v1::Kind;
 
 use super::stopped;
-use super::strays::Strays;
 use super::turns::Turns;
 use crate::jobs::{Jobs, Listed};
 use crate::limits::COMMANDS;
 use crate::serving::{Serving, Snapshot};
 use crate::state::{State, StateDir};
 use crate::{Error, Result};
+
+/// Paths of files in use that are not there any more, with what they are of.
+pub(super) type Strays = Arc<BTreeMap<PathBuf, String>>;
 
 /// What the owner owns.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 //! Until the daemon ends they are as they were; what was removed is gone then, and what was moved is not found.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use api::v1::{Health, HealthReport, Severity};
@@ -10,9 +10,6 @@ use api::v1::{Health, HealthReport, Severity};
 use super::Node;
 use super::owner::View;
 use crate::Result;
-
-/// Paths of such files, with what they are of.
-pub(super) type Strays = Arc<BTreeMap<PathBuf, String>>;
 
 const HELP: &str = "nothing is lost until the daemon ends: before that put it back at its path, or what it holds \
                     elsewhere (`flashloom drive replace`, `flashloom pool log move`, another namespace)";

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, TcpStream};
-use std::time::Instant;
+use std::time::Duration;
 
 use super::client::median;
 use super::hostile::Host;
@@ -34,7 +34,7 @@ pub fn print(options: &Options) -> Outcome<()> {
     let program = options.flashloom.as_path();
     let server = Flashloom::with_pool(program, "adaptive", Drives::Memory, "1GiB")?;
     server.ask(program, "volume unmap bench/v --yes")?;
-    let begun = Instant::now();
+    let begun = reactor::now_exact();
     for n in 0..SUBSYSTEMS * NAMESPACES {
         let volume = format!(r#"{{"name": "v{n}", "size": 1073741824}}"#);
         busy::post(&server.socket(), "/v1/pools/bench/volumes", &volume)?;
@@ -46,10 +46,10 @@ pub fn print(options: &Options) -> Outcome<()> {
     let folder = Folder::new("flashloom-compare")?;
     let file = format!("{}/scale.toml", folder.0);
     std::fs::write(&file, configuration(&server)).map_err(|e| format!("{file}: {e}"))?;
-    let begun = Instant::now();
+    let begun = reactor::now_exact();
     server.ask(program, &format!("config import {file} --yes"))?;
     println!("| mapped as {many} namespaces, by one `config import` | {:.1} s |", since(begun));
-    let begun = Instant::now();
+    let begun = reactor::now_exact();
     let hosts: Vec<_> = (0..HOSTS).map(|n| connect(&server, n)).collect::<Outcome<_>>()?;
     println!("| {HOSTS} hosts connected, one after the other | {:.1} s |", since(begun));
     for (what, command) in [
@@ -60,7 +60,7 @@ pub fn print(options: &Options) -> Outcome<()> {
     ] {
         let mut took = Vec::new();
         for _ in 0..options.runs {
-            let begun = Instant::now();
+            let begun = reactor::now_exact();
             // That something is not as it should be is an exit code of its own.
             let _ = server.ask(program, command);
             took.push(since(begun));
@@ -69,7 +69,7 @@ pub fn print(options: &Options) -> Outcome<()> {
     }
     let (mut took, mut bytes) = (Vec::new(), 0);
     for _ in 0..options.runs {
-        let begun = Instant::now();
+        let begun = reactor::now_exact();
         bytes = busy::scrape(&server.socket())?.len();
         took.push(since(begun));
     }
@@ -79,8 +79,9 @@ pub fn print(options: &Options) -> Outcome<()> {
     Ok(())
 }
 
-fn since(begun: Instant) -> f64 {
-    begun.elapsed().as_secs_f64()
+/// Seconds since then.
+fn since(begun: reactor::Nanos) -> f64 {
+    Duration::from_nanos(reactor::now_exact() - begun).as_secs_f64()
 }
 
 /// All volumes as namespaces, the first subsystem the one that hosts connect to.

@@ -240,6 +240,12 @@ pub fn header_blocks(geometry: Geometry) -> u32 {
     u32_of(bytes.div_ceil(BLOCK))
 }
 
+/// Blocks of contents that a segment has room for.
+#[must_use]
+pub fn segment_blocks(geometry: Geometry) -> u64 {
+    u64::from(geometry.stripes() * (geometry.stripe_blocks() - header_blocks(geometry)))
+}
+
 /// Whether a header of so many blocks has room for these.
 #[must_use]
 pub(crate) const fn fits(header_blocks: u32, records: usize, checksums: usize) -> bool {

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use media::Drive;
 use reactor::Handle;
 
-use super::breakdown::segment_blocks;
 use super::identity::ring;
 use super::members::{Begin, LogMedia};
 use super::{Inner, Pool, geometry_of};
@@ -17,6 +16,7 @@ use crate::common::Common;
 use crate::drives::{DriveSet, DriveSlot};
 use crate::error::{Error, Kind, Result};
 use crate::format::label::{DriveMark, Label};
+use crate::format::stripe::segment_blocks;
 use crate::log::{Log, Looked, Members, Rebuilt, Site};
 use crate::map::{Map, MapLimits};
 use crate::pages::Pages;

@@ -1,6 +1,5 @@
 //! What the bytes of a pool's drives are for.
 
-use raid::Geometry;
 use stdx::num::u64_of;
 
 use super::create::plan;
@@ -8,6 +7,7 @@ use super::{Pool, PoolSpec, geometry_of};
 use crate::address::BLOCK;
 use crate::error::Result;
 use crate::format::label::{DriveMark, Label, Layout};
+use crate::format::stripe::segment_blocks;
 use crate::space::Space;
 
 /// What the bytes of a pool's drives are for while none is lost. `raw` is the sum of all others.
@@ -38,12 +38,6 @@ pub struct PoolPlan {
     pub breakdown: Breakdown,
     /// Of each drive, how many bytes are used.
     pub used: Vec<u64>,
-}
-
-/// Blocks of contents that a segment has room for.
-pub(super) fn segment_blocks(geometry: Geometry) -> u64 {
-    let header = crate::format::stripe::header_blocks(geometry);
-    u64::from(geometry.stripes() * (geometry.stripe_blocks() - header))
 }
 
 impl Breakdown {

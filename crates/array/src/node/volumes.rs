@@ -1,5 +1,6 @@
 //! What the management API asks of volumes.
 
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
@@ -30,10 +31,13 @@ impl Node {
     pub fn volumes(&self) -> Result<Vec<Volume>> {
         let view = self.view();
         let mut volumes = Vec::new();
+        // Of thousands, each is not looked for among all.
+        let mut mappings: BTreeMap<_, _> = view.state.mappings().collect();
         for pool in view.serving()?.pools.open_pools() {
             for (volume, is) in pool.volumes() {
                 let path = VolumePath { pool: pool.name().clone(), volume };
-                volumes.push(view.document(&path, &is));
+                let mapping = mappings.remove(&path);
+                volumes.push(document(&path, &is, mapping));
             }
         }
         volumes.extend(view.inaccessible_volumes()?);
@@ -48,7 +52,7 @@ impl Node {
     pub fn volume(&self, path: &VolumePath) -> Result<Volume> {
         let view = self.view();
         let volume = view.serving()?.pools.volume(path)?;
-        Ok(view.document(path, &volume))
+        Ok(document(path, &volume, view.state.mapping(path)))
     }
 
     /// Makes a volume, which takes no space until it is written to.
@@ -344,22 +348,22 @@ impl State {
     }
 }
 
-impl View {
-    fn document(&self, path: &VolumePath, volume: &engine::Volume) -> Volume {
-        Volume {
-            name: path.clone(),
-            id: Uuid::from_bytes(volume.id()),
-            size: Size::new(volume.len()),
-            used: volume.used().map(Size::new),
-            block_size: volume.block_size(),
-            mapping: self.state.mapping(path),
-            state: match volume.is_beyond_redundancy() {
-                true => VolumeState::Inaccessible,
-                false => VolumeState::Online,
-            },
-        }
+fn document(path: &VolumePath, volume: &engine::Volume, mapping: Option<Mapping>) -> Volume {
+    Volume {
+        name: path.clone(),
+        id: Uuid::from_bytes(volume.id()),
+        size: Size::new(volume.len()),
+        used: volume.used().map(Size::new),
+        block_size: volume.block_size(),
+        mapping,
+        state: match volume.is_beyond_redundancy() {
+            true => VolumeState::Inaccessible,
+            false => VolumeState::Online,
+        },
     }
+}
 
+impl View {
     /// The volumes of pools that are not open, as hosts saw them last.
     fn inaccessible_volumes(&self) -> Result<Vec<Volume>> {
         let serving = self.serving()?;

@@ -6,7 +6,6 @@ use api::v1::{Consent, Kind, Losses, Severity};
 use api::value::{Name, Size};
 
 use super::Node;
-use super::volumes::is_mapped;
 use crate::jobs::{Task, Work};
 use crate::losses::check_meant;
 use crate::{Error, Result, events};
@@ -18,9 +17,7 @@ impl Node {
     /// `NotFound`, `Conflict` while a volume of it is mapped, `Stopping`.
     pub fn losses_of_pool(&self, name: &Name) -> Result<Losses> {
         let view = self.view();
-        if let Some((volume, at)) = view.state.mappings().find(|(volume, _)| volume.pool == *name) {
-            return Err(is_mapped(volume, &at));
-        }
+        view.state.check_unmapped(name)?;
         let loss = match view.serving()?.pools.pool(name) {
             Ok(pool) => {
                 let (volumes, used) = (pool.volumes().len(), Size::new(pool.status()?.used));
@@ -54,10 +51,7 @@ impl Node {
         task.commit(0, 3, "ends it")?;
         let of = name.clone();
         let open = self.owner.ask(move |owned| {
-            if let Some((volume, at)) = owned.state.mappings().find(|(volume, _)| volume.pool == of)
-            {
-                return Err(is_mapped(volume, &at));
-            }
+            owned.state.check_unmapped(&of)?;
             let open = owned.serving_mut()?.pools_mut().begin_delete(&of)?;
             // First: what cannot be written down is not done.
             if let Err(error) = owned.keep() {

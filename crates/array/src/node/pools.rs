@@ -9,7 +9,6 @@ use uuid::Uuid;
 
 use super::Node;
 use super::opening::{log_lost, log_rebuilt, not_served};
-use super::volumes::is_mapped;
 use crate::jobs::Task;
 use crate::pools::{New, OpenPool, Opener, documents, is_drive_of, needs};
 use crate::{Error, Result};
@@ -287,10 +286,7 @@ impl Node {
         task.commit(0, 1, "closes it: what its log holds goes to its drives")?;
         let of = name.clone();
         let open = self.owner.ask(move |owned| {
-            if let Some((volume, at)) = owned.state.mappings().find(|(volume, _)| volume.pool == of)
-            {
-                return Err(is_mapped(volume, &at));
-            }
+            owned.state.check_unmapped(&of)?;
             let open = owned.serving_mut()?.pools_mut().begin_export(&of)?;
             // First: what cannot be written down is not done.
             if let Err(error) = owned.keep() {

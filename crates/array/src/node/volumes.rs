@@ -324,7 +324,7 @@ fn check_volume_size(size: Size) -> Result<()> {
 }
 
 /// The refusal of what cannot be done to a volume while hosts have it.
-pub(super) fn is_mapped(path: &VolumePath, at: &Mapping) -> Error {
+fn is_mapped(path: &VolumePath, at: &Mapping) -> Error {
     let what = format!("volume {path} is namespace {} of {}", at.nsid, at.subsystem);
     Error::new(Kind::Conflict, what).help(format!("`flashloom volume unmap {path}` first"))
 }
@@ -341,6 +341,17 @@ impl State {
                 _ => None,
             })
         })
+    }
+
+    /// Refuses what cannot be done to a pool while hosts have a volume of it.
+    ///
+    /// # Errors
+    /// `Conflict`.
+    pub(super) fn check_unmapped(&self, pool: &Name) -> Result<()> {
+        match self.mappings().find(|(volume, _)| volume.pool == *pool) {
+            Some((volume, at)) => Err(is_mapped(volume, &at)),
+            None => Ok(()),
+        }
     }
 
     fn mapping(&self, path: &VolumePath) -> Option<Mapping> {

@@ -1,9 +1,8 @@
 //! Pools that are deleted. From when that is written down such a pool is never opened again: whenever the node ends
 //! meanwhile, its next start goes on. What identifies a drive as the pool's goes last, so that what is left can be found.
 
-use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use api::v1::Kind;
@@ -13,8 +12,7 @@ use media::Drive;
 use uuid::Uuid;
 
 use super::blank::ends;
-use super::look::{peek, places};
-use super::made_of::{open_drive, open_known_log};
+use super::made_of::{labels, open_drive, open_known_log};
 use super::{Condition, OpenPool, Opener, PoolDef, Pools, no_pool, opened_just_now};
 use crate::jobs::Task;
 use crate::{Error, Result};
@@ -64,38 +62,22 @@ impl Pools {
 }
 
 impl Opener {
-    /// Frees what a pool has on its drives, wherever they are now, and makes them blank; the files of its log are
-    /// removed. What is another pool's by now is left alone. Gives what could not be cleared, in words.
+    /// Frees what a pool has on its drives, and makes them blank; the files of its log are removed. What is another pool's
+    /// by now is left alone, and so are copies of drives: only what is where the pool had it is looked at. Gives what
+    /// could not be cleared, in words.
     ///
     /// # Errors
     /// `Stopping`.
     pub fn clear(&self, def: &PoolDef, task: &Task) -> Result<Vec<String>> {
         let mut left = Vec::new();
-        let at_home = def.drives.iter().filter(|path| !path.as_os_str().is_empty());
-        let at_home = at_home.filter(|path| DrivePath::memory(path).is_none());
-        let known: BTreeSet<&Path> = at_home.clone().map(PathBuf::as_path).collect();
-        let mut cleared = BTreeSet::new();
-        for path in at_home.cloned().chain(places(&self.folders)) {
-            let Ok(real) = path.canonicalize() else {
-                left.push(format!("{} is not there", path.display()));
+        for path in &def.drives {
+            // A place that no drive ever came to; what is in memory is gone.
+            if path.as_os_str().is_empty() || DrivePath::memory(path).is_some() {
                 continue;
-            };
-            if !cleared.insert(real) {
-                continue;
-            }
-            let found = peek(self.home()?, vec![path.clone()])?.pop();
-            match found.map(|(_, label)| Uuid::from_bytes(label.pool) == def.id) {
-                Some(true) => {}
-                Some(false) => continue,
-                None if known.contains(path.as_path()) => {
-                    left.push(format!("{} carries no label that can be read", path.display()));
-                    continue;
-                }
-                None => continue,
             }
             task.step(1, 3, &format!("clears {}", path.display()))?;
-            if let Err(error) = self.clear_drive(&path) {
-                left.push(format!("{} cannot be cleared: {error}", path.display()));
+            if let Err(error) = self.clear_drive(path, def.id) {
+                left.push(error.context);
             }
         }
         for place in def.log.iter().chain(&def.log_to) {
@@ -103,19 +85,31 @@ impl Opener {
                 continue;
             }
             if let Err(error) = remove_log(place, def.id) {
-                left.push(format!("the log at {place} cannot be removed: {error}"));
+                left.push(error.context);
             }
         }
         Ok(left)
     }
 
-    fn clear_drive(&self, path: &Path) -> Result<()> {
+    /// Clears what is at `path` if it is a drive of the pool.
+    fn clear_drive(&self, path: &Path, pool: Uuid) -> Result<()> {
+        // Held first: what its label says is so until it is cleared.
         let (member, _lock) = open_drive(path, None)?;
+        let home = self.home()?;
+        let label = labels(home, std::slice::from_ref(&member))?.pop().flatten();
+        match label.map(|label| Uuid::from_bytes(label.pool) == pool) {
+            Some(true) => {}
+            Some(false) => return Ok(()),
+            None => {
+                let what = format!("{} carries no label that can be read", path.display());
+                return Err(Error::new(Kind::Failed, what));
+            }
+        }
         let drive = member.drive;
-        let call = self.home()?.call(move || async move { clear(&drive).await });
+        let call = home.call(move || async move { clear(&drive).await });
         let cleared =
             call.wait().map_err(|_| Error::new(Kind::Stopping, "the reactors have stopped"))?;
-        cleared.map_err(|error| Error::failed("it does not take it", error))
+        cleared.map_err(|error| Error::failed(format!("cannot clear {}", path.display()), error))
     }
 }
 
@@ -123,8 +117,10 @@ async fn clear(drive: &Drive) -> std::result::Result<(), media::Error> {
     let mut offset = 0;
     while offset < drive.capacity() {
         let len = FREED_AT_ONCE.min(drive.capacity() - offset);
-        // Not all drives can, and nobody reads what they keep.
-        let _ = drive.deallocate(offset, len).await;
+        // Not all drives can, and nobody reads what they keep. One that fails is told of below.
+        if drive.deallocate(offset, len).await.is_err() {
+            break;
+        }
         offset += len;
     }
     // The labels are at both ends, and have to be gone.
@@ -138,12 +134,13 @@ async fn clear(drive: &Drive) -> std::result::Result<(), media::Error> {
 fn remove_log(place: &LogPlace, pool: Uuid) -> Result<()> {
     let (log, _locks, _) = open_known_log(std::slice::from_ref(place), None)?;
     let (LogSpec::Pmem(devices) | LogSpec::Bbu(devices)) = &log else { return Ok(()) };
-    let failed = |error| Error::failed("it cannot be read", error);
+    let failed = |error| Error::failed(format!("cannot read the log {place}"), error);
     for device in devices {
         if engine::log::pool_of(device).map_err(failed)? != Some(*pool.as_bytes()) {
             return Ok(());
         }
     }
     let Some(path) = place.path() else { return Ok(()) };
-    fs::remove_file(path).map_err(|error| Error::failed("it stays", error))
+    fs::remove_file(path)
+        .map_err(|error| Error::failed(format!("cannot remove the log {place}"), error))
 }

@@ -139,7 +139,7 @@ mod tests {
         let plan = Pool::plan(&spec(raid::Scheme::Raid5), &uneven, 1).unwrap();
         assert!(plan.breakdown.unused > 200 * MIB, "{plan:?}");
         assert!(plan.used[1] < 320 * MIB, "{plan:?}");
-        // Of a pool of usual size nine tenths of what parity leaves are for contents.
+        // Of a pool of usual size more than four fifths of what parity leaves are for contents.
         let plan = Pool::plan(&spec(raid::Scheme::Raid6), &[tib15; 24], 8).unwrap();
         let left = plan.breakdown.raw - plan.breakdown.parity;
         assert!(plan.breakdown.capacity * 10 > left * 8, "{plan:?}");

@@ -111,15 +111,21 @@ fn what_is_left_of_a_pool_is_deleted_and_nothing_else() {
     fs::rename(at("other2"), at("fast2")).unwrap();
     fs::copy(at("other.log"), at("fast.log")).unwrap();
     let foreign = fs::read(at("fast2")).unwrap();
-    let node = start(dir, "wait-for-drives = 0", "");
+    // A backup, where drives are searched for.
+    fs::create_dir(at("copies")).unwrap();
+    fs::copy(at("fast3"), at("copies/fast3")).unwrap();
+    let folders = format!("wait-for-drives = 0\ndrive-folders = [{:?}]", at("copies"));
+    let node = start(dir, &folders, "");
     open_late(&node);
     assert_eq!(health(&node, "fast"), PoolHealth::Unavailable);
     let losses = node.losses_of_pool(&named("fast")).unwrap().losses;
     assert!(losses[0].contains("is not open"), "{losses:?}");
+    let copy = fs::read(at("copies/fast3")).unwrap();
     delete(&node, Consent::FORCE).unwrap();
     assert_eq!(said(&node, "may be left: "), 2);
     assert_eq!(fs::read(at("fast2")).unwrap(), foreign);
     assert!(at("fast.log").exists());
+    assert!(fs::read(at("copies/fast3")).unwrap() == copy, "the copy was cleared");
     let mut blank = vec![0; 1 << 20];
     std::io::Read::read_exact(&mut fs::File::open(at("fast3")).unwrap(), &mut blank).unwrap();
     assert!(blank.iter().all(|byte| *byte == 0));

@@ -76,8 +76,11 @@ impl Opener {
                 continue;
             }
             task.step(1, 3, &format!("clears {}", path.display()))?;
-            if let Err(error) = self.clear_drive(path, def.id) {
-                left.push(error.context);
+            match self.clear_drive(path, def.id) {
+                Ok(()) => {}
+                // The pool stays known, and the next start goes on.
+                Err(error) if error.kind == Kind::Stopping => return Err(error),
+                Err(error) => left.push(error.context),
             }
         }
         for place in def.log.iter().chain(&def.log_to) {

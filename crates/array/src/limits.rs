@@ -51,7 +51,7 @@ pub const CONNECTIONS_LEAST: usize = 2 * NEWCOMERS;
 pub const QUEUE_ENTRIES_LEAST: usize = 4096;
 const _: () = assert!(CONNECTIONS_LEAST <= CONNECTIONS);
 const _: () = assert!(QUEUE_ENTRIES_LEAST <= target::limits::QUEUE_ENTRIES_MAX);
-/// Connections, of them, that have not become a queue yet. One comes in place of the oldest then.
+/// Connections, of them, that have not become a queue yet. One comes in place of another of an address with most then.
 pub const NEWCOMERS: usize = 1024;
 /// And of those, from one address: a host connects its queues one after the other, and hosts behind one address are
 /// some tens. More are closed.

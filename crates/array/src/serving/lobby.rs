@@ -1,7 +1,8 @@
 //! Connections that have not become a queue yet: whoever reaches the port has these, and no more of them than leave the
 //! others theirs.
 
-use std::collections::{BTreeMap, HashMap};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::Future;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,8 +22,8 @@ pub struct Lobby {
 struct Inside {
     /// Those inside, by when they came.
     newcomers: BTreeMap<u64, Newcomer>,
-    /// How many of them each address has.
-    addresses: HashMap<IpAddr, usize>,
+    /// Which of them each address has: one at least.
+    addresses: HashMap<IpAddr, BTreeSet<u64>>,
     arrivals: u64,
 }
 
@@ -45,20 +46,20 @@ impl Lobby {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets a connection from `address` in, in place of the one that has been there the longest if need be; `None` when
-    /// its address has as many inside as it may have.
+    /// Lets a connection from `address` in; `None` when its address has as many inside as it may have. If need be another
+    /// makes room, of an address that has most inside: a host on its way in has one or two.
     pub fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Stay> {
         let address = address_owner(address);
         let mut inside = self.inside();
-        if inside.addresses.get(&address).is_some_and(|count| *count >= NEWCOMERS_OF_ADDRESS) {
+        if inside.addresses.get(&address).is_some_and(|its| its.len() >= NEWCOMERS_OF_ADDRESS) {
             return None;
         }
-        let oldest = inside.newcomers.keys().next().copied();
-        let shown_out = oldest.filter(|_| inside.newcomers.len() >= NEWCOMERS);
-        let shown_out = shown_out.and_then(|oldest| inside.leave(oldest));
+        let full = inside.newcomers.len() >= NEWCOMERS;
+        let shown_out = inside.longest_of_most().filter(|_| full);
+        let shown_out = shown_out.and_then(|number| inside.leave(number));
         let number = inside.arrivals;
         inside.arrivals += 1;
-        *inside.addresses.entry(address).or_default() += 1;
+        inside.addresses.entry(address).or_default().insert(number);
         let newcomer = Newcomer { address, shown_out: Signal::default() };
         let stay = Stay { lobby: Arc::clone(self), number, shown_out: newcomer.shown_out.clone() };
         inside.newcomers.insert(number, newcomer);
@@ -77,11 +78,17 @@ impl Lobby {
 }
 
 impl Inside {
+    /// The one that has been here the longest of an address that has most, and that of those came first.
+    fn longest_of_most(&self) -> Option<u64> {
+        let longest = |its: &BTreeSet<u64>| Some((its.len(), Reverse(*its.first()?)));
+        self.addresses.values().filter_map(longest).max().map(|(_, Reverse(number))| number)
+    }
+
     fn leave(&mut self, number: u64) -> Option<Newcomer> {
         let newcomer = self.newcomers.remove(&number)?;
-        if let Some(count) = self.addresses.get_mut(&newcomer.address) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(its) = self.addresses.get_mut(&newcomer.address) {
+            its.remove(&number);
+            if its.is_empty() {
                 self.addresses.remove(&newcomer.address);
             }
         }
@@ -143,6 +150,21 @@ mod tests {
         let six = |low: u16| IpAddr::from([0x2001, 0xdb8, 0, 1, 0, 0, 0, low]);
         let stays: Vec<_> = (0..=u16::MAX).map_while(|low| lobby.enter(six(low))).collect();
         assert_eq!(stays.len(), NEWCOMERS_OF_ADDRESS);
+    }
+
+    /// Hosts that connected amid a flood from some hundred addresses were shown out with it, as the oldest by then.
+    #[test]
+    fn who_has_most_makes_room_first() {
+        let lobby = Arc::<Lobby>::default();
+        let host = lobby.enter(address(0)).unwrap();
+        let flood = (0..4 * NEWCOMERS).filter_map(|number| {
+            let of = u32::try_from(number % 300).unwrap();
+            lobby.enter(address(1 + of))
+        });
+        let flood: Vec<_> = flood.collect();
+        assert_eq!((lobby.len(), flood.len()), (NEWCOMERS, 4 * NEWCOMERS));
+        assert!(!is_shown_out(&host) && is_shown_out(&flood[0]));
+        assert!(!is_shown_out(flood.last().unwrap()));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Who can reach the port and nothing more, and who is a user of the same machine.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::Range;
 use std::os::unix::fs::PermissionsExt;
 
 use reactor::net::TcpStream as Stream;
@@ -28,29 +29,36 @@ fn silent_connections_leave_hosts_and_pools_alone() {
     json(dir, "volume create fast/a --size 64MiB");
     json(dir, &format!("volume map fast/a --subnqn {NQN} --nsid 2"));
 
-    let to = format!("--traddr 127.0.0.1 --trsvcid {port} --nsid 2 --poll interrupt");
+    let to = format!("--traddr 127.0.0.1 --trsvcid {port} --poll interrupt");
     let load =
         "--rw randrw --bs 4k --iodepth 4 --size 16MiB --rate-iops 200 --verify --runtime 15s";
-    let mut command = flashloom(dir, &format!("bench {load} {to} -o json"));
-    let neighbour = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let host = |nsid| {
+        let mut command = flashloom(dir, &format!("bench {load} {to} --nsid {nsid} -o json"));
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let neighbour = host(2);
     let served = || json(dir, "status")["connections"].as_u64().unwrap();
     while served() < 2 {
         std::thread::yield_now();
     }
 
     reactor::raise_descriptor_limit().unwrap();
-    let config = reactor::Config::default();
-    let silent = reactor::run(config, async move {
-        let to = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let mut silent = Vec::new();
-        for n in 0..SILENT {
-            let [high, low] = (n % ADDRESSES).to_be_bytes();
-            let from = SocketAddr::from((Ipv4Addr::new(127, 1, high, low), 0));
-            silent.push(Stream::connect_from(Some(from), to).await.unwrap().into_fd().unwrap());
-        }
-        silent
-    })
-    .unwrap();
+    let connect = |numbers: Range<u16>| {
+        let connected = async move {
+            let to = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+            let mut silent = Vec::new();
+            for n in numbers {
+                let [high, low] = (n % ADDRESSES).to_be_bytes();
+                let from = SocketAddr::from((Ipv4Addr::new(127, 1, high, low), 0));
+                silent.push(Stream::connect_from(Some(from), to).await.unwrap().into_fd().unwrap());
+            }
+            silent
+        };
+        reactor::run(reactor::Config::default(), connected).unwrap()
+    };
+    let mut silent = connect(0..SILENT / 4);
+    let amid_them = host(1);
+    silent.extend(connect(SILENT / 4..SILENT));
     let process = fs::read_to_string(format!("/proc/{}/status", daemon.child.id())).unwrap();
     let resident = process.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
     let kilobytes = resident.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap();
@@ -59,14 +67,17 @@ fn silent_connections_leave_hosts_and_pools_alone() {
     assert!((0..1000).any(|_| served() <= 1024 + 8), "{}", served());
 
     // What was written before and meanwhile is there, and nothing has failed.
-    let output = neighbour.wait_with_output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(report["jobs"][0]["total_err"], 0);
+    for host in [neighbour, amid_them] {
+        let output = host.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(report["jobs"][0]["total_err"], 0);
+    }
     drop(silent);
     let pool = json(dir, "pool show fast");
     assert_eq!(pool["health"], "online", "{pool}");
-    let bench = format!("bench --rw randrw --bs 4k --size 16MiB --io-size 4MiB --verify {to}");
+    let bench =
+        format!("bench --rw randrw --bs 4k --size 16MiB --io-size 4MiB --verify --nsid 2 {to}");
     assert_eq!(json(dir, &bench)["jobs"][0]["total_err"], 0);
     daemon.stop();
 }

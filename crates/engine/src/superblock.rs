@@ -168,10 +168,6 @@ impl Superblock {
             let told = self.failures();
             label.epoch += 1;
             self.mark_failures(&mut label)?;
-            // One that failed just when labels called it whole is a loss, though its place was vacant before.
-            let is_failed = |(_, record): &(u16, &DriveRecord)| record.mark == DriveMark::Failed;
-            let failed = self.drives.indices().zip(&label.drives).filter(is_failed);
-            failed.for_each(|(index, _)| self.drives.occupy(index));
             *self.label.lock() = label.clone();
             self.behind.store(self.drives.indices().map(bit).sum(), Ordering::Release);
             self.put(What::Label(&label)).await?;
@@ -207,6 +203,12 @@ impl Superblock {
             match self.drives.state(index) {
                 // Nothing is lost with it.
                 _ if drive.mark == DriveMark::Vacant => {}
+                // Labels were to call it whole, and nothing has come to lie there: it is no loss.
+                DriveState::Failed if self.drives.is_vacant(index) => {
+                    fewer = true;
+                    drive.set_mark(DriveMark::Vacant, label.epoch);
+                    failed.push(index);
+                }
                 DriveState::Failed => {
                     fewer |= !drive.is_out();
                     drive.set_mark(DriveMark::Failed, label.epoch);

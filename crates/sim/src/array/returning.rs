@@ -203,7 +203,11 @@ impl Shelf {
         let some = match lost < self.bears {
             true => &all - out,
             // One that comes to a vacant place may be relied on at once.
-            false => self.coming.iter().copied().filter(|n| !is_vacant(n)).collect(),
+            false if lost == self.bears => {
+                self.coming.iter().copied().filter(|n| !is_vacant(n)).collect()
+            }
+            // One did that in a place that was vacant when another was pulled.
+            false => return,
         };
         let Some(n) = self.one_of(&some) else { return };
         let drive = &self.drives[n];
@@ -255,7 +259,12 @@ impl Shelf {
         if status.drives[n].retired {
             self.truth.borrow_mut().vacant.remove(&n);
             let may = self.pool.let_return(stdx::num::u16_of(n)).await;
-            self.note(format!("drive {n} may return: {:?}", may.map_err(|e| e.to_string())));
+            let may = may.map_err(|error| error.to_string());
+            self.note(format!("drive {n} may return: {may:?}"));
+            if may.is_err() {
+                // Labels could not be written: the operator tries again later.
+                return;
+            }
             // Whoever opened the pool may have tried in the same moment.
             let Ok(now) = self.pool.status().await else { return };
             if now.drives[n].state.is_written() {

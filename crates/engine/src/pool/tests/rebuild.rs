@@ -322,6 +322,44 @@ fn a_place_stays_vacant_whose_drive_fails_before_it_is_whole() {
     });
 }
 
+/// Labels were to say that a drive in a vacant place is whole, and it failed on them, when as many others were gone as
+/// the pool bears: it counted as one more of them, and the pool stood still. Nothing lies there yet.
+#[test]
+fn a_drive_that_fails_on_the_labels_that_call_it_whole_is_no_loss() {
+    reactor::simulate(16, async {
+        let mut rig = rig(4, raid::Scheme::Raid6, bbu(), 1, 16).await;
+        rig.add(160).await;
+        scribble(&rig.v, &mut rig.model, 500, 16).await;
+        rig.pull(2, 16).await;
+        rig.pool.rebuild(0).await.unwrap();
+        rig.rebuilt().await;
+        assert_eq!(rig.vacant().await, [2]);
+        rig.pull(1, 17).await;
+        let superblock = &rig.pool.0.common.superblock;
+        rig.media[2].revive();
+        superblock.readmit(2, Arc::clone(&rig.drives[2])).await.unwrap();
+        // The same labels are the first to say that this one is gone.
+        rig.media[0].fail();
+        superblock.drives.fail(0);
+        rig.media[2].fail();
+        let failed = superblock.make_online(2).await.unwrap_err();
+        assert_eq!(failed.kind, Kind::Failed, "{failed}");
+        superblock.tell_failures().await.unwrap();
+        assert_eq!(superblock.beyond(), None);
+        assert_eq!(rig.vacant().await, [2]);
+        scribble(&rig.v, &mut rig.model, 500, 18).await;
+        verify(&rig.v, &rig.model).await;
+        // So do those say that open it later.
+        rig.pool.clone().close().await.unwrap();
+        let all = rig.drives.clone();
+        rig.drives = all[3..].to_vec();
+        rig.open(DEGRADED).await.unwrap();
+        rig.drives = all;
+        assert_eq!(rig.vacant().await, [2]);
+        verify(&rig.v, &rig.model).await;
+    });
+}
+
 /// Labels that told of a new place went where the newest ones were: power that failed meanwhile left those before, or
 /// none, and with them what had failed was forgotten.
 #[test]

@@ -45,7 +45,7 @@ pub use open::{NotMoved, OpenPool};
 pub use opener::{Attempt, New, Opener, Outcome};
 pub use returning::{Away, Due, Search, Searched};
 pub use scrub::ScrubRecord;
-pub use view::{condition, documents, problem};
+pub use view::{condition, documents, health_of, problem};
 
 /// A pool that this node knows: what it takes to open it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -39,8 +39,10 @@ impl Raid {
 pub enum PoolHealth {
     /// Everything it is made of works.
     Online,
-    /// Drives or a log device are lost; the redundancy bears it.
+    /// Drives or a log device are lost; the redundancy bears it, and the loss of another.
     Degraded,
+    /// So much is lost that the loss of another loses contents, or stops hosts.
+    NoRedundancy,
     /// More is lost than the redundancy bears: hosts wait. It is opened again when enough of its drives answer.
     BeyondRedundancy,
     /// It is being opened.
@@ -55,6 +57,7 @@ impl PoolHealth {
         match self {
             Self::Online => "online",
             Self::Degraded => "degraded",
+            Self::NoRedundancy => "no-redundancy",
             Self::BeyondRedundancy => "beyond-redundancy",
             Self::Opening => "opening",
             Self::Unavailable => "unavailable",
@@ -119,6 +122,9 @@ pub struct PoolStatus {
     pub data: u8,
     /// See `data`.
     pub parity: u8,
+    /// Drives that may be lost, beside those that are, without loss of contents.
+    #[serde(default)]
+    pub redundancy_left: u8,
     /// Shards it is cut into.
     pub shards: u16,
     /// Bytes of contents that it can hold.

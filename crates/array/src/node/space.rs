@@ -10,7 +10,7 @@ use target::subsystem::Health;
 use super::Node;
 use super::owner::Owned;
 use crate::Result;
-use crate::pools::{condition, problem};
+use crate::pools::{condition, health_of, problem};
 use crate::space::{Faults, Thresholds, Usage, Watch};
 
 impl Node {
@@ -28,7 +28,8 @@ impl Node {
             self.tell_lost(&name, status.lost_blocks)?;
             self.note_term(&name, status.log.durable_term);
             let is_beyond = status.beyond.is_some();
-            let words = problem(&status).map(|problem| condition(&name, &problem, is_beyond));
+            let of = |problem: String| condition(&name, &problem, health_of(&status));
+            let words = problem(&status).map(of);
             self.tell_problem(&name, words, is_beyond)?;
             self.tell_faults(&name, &status)?;
             self.tell_labels_anew(&name, &status)?;

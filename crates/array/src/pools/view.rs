@@ -105,11 +105,7 @@ impl Shown {
         // Closed meanwhile, it is not open.
         if let Some(status) = answer {
             pool.problem = problem(&status);
-            if status.beyond.is_some() {
-                pool.health = PoolHealth::BeyondRedundancy;
-            } else if pool.problem.is_some() {
-                pool.health = PoolHealth::Degraded;
-            }
+            pool.health = health_of(&status);
             pool.log_places = open.places();
             if let Some(how) = status.scrub.as_ref().filter(|how| how.is_under_way) {
                 scrub::note(&mut pool.scrub, how);
@@ -120,12 +116,42 @@ impl Shown {
     }
 }
 
+/// Whether a pool lacks what this drive has, or some of it.
+fn lacks(drive: &engine::DriveStatus) -> bool {
+    drive.state != DriveState::Online && !drive.vacant
+}
+
+/// Drives that an open pool may lose, beside those that it lacks, without loss of contents. Its log is as exposed as
+/// they are where it lies on them; devices of its own that it has lost leave nothing once there is one left.
+pub fn redundancy_left(status: &engine::PoolStatus) -> u8 {
+    let lost = status.drives.iter().filter(|drive| lacks(drive)).count();
+    let left = status.layout.parity.saturating_sub(u8::try_from(lost).unwrap_or(u8::MAX));
+    let log = &status.log;
+    let copies = log.devices.saturating_sub(log.failed_devices);
+    if log.kind == LogKind::Drives || log.failed_devices > 0 && copies <= 1 {
+        left.min(u8::try_from(copies.saturating_sub(1)).unwrap_or(u8::MAX))
+    } else {
+        left
+    }
+}
+
+/// How an open pool is.
+pub fn health_of(status: &engine::PoolStatus) -> PoolHealth {
+    let is_whole = !status.drives.iter().any(lacks) && status.log.failed_devices == 0;
+    match redundancy_left(status) {
+        _ if status.beyond.is_some() => PoolHealth::BeyondRedundancy,
+        _ if is_whole => PoolHealth::Online,
+        0 => PoolHealth::NoRedundancy,
+        _ => PoolHealth::Degraded,
+    }
+}
+
 /// What an open pool has lost, in words.
 pub fn problem(status: &engine::PoolStatus) -> Option<String> {
     let drives = status.drives.iter().enumerate();
     let log = &status.log;
     let lost: Vec<_> = drives
-        .filter(|(_, drive)| drive.state != DriveState::Online && !drive.vacant)
+        .filter(|(_, drive)| lacks(drive))
         .map(|(index, drive)| match drive.retired {
             true => format!("drive {index} was taken out by an operator"),
             false => format!("drive {index} is {}", health(drive.state).name()),
@@ -143,10 +169,13 @@ pub fn problem(status: &engine::PoolStatus) -> Option<String> {
 }
 
 /// How a pool is with such a problem, in words.
-pub fn condition(name: &Name, problem: &str, is_beyond: bool) -> String {
-    match is_beyond {
-        true => format!("pool {name} is {problem}"),
-        false => format!("pool {name} is degraded: {problem}"),
+pub fn condition(name: &Name, problem: &str, health: PoolHealth) -> String {
+    match health {
+        PoolHealth::BeyondRedundancy => format!("pool {name} is {problem}"),
+        PoolHealth::NoRedundancy => {
+            format!("pool {name} has no redundancy left, another loss costs data: {problem}")
+        }
+        _ => format!("pool {name} is degraded: {problem}"),
     }
 }
 
@@ -169,6 +198,7 @@ fn document_of_status(
     PoolStatus {
         data: status.layout.data,
         parity: status.layout.parity,
+        redundancy_left: redundancy_left(status),
         shards: status.shards,
         capacity: status.capacity,
         breakdown: breakdown_document(status.breakdown),

@@ -7,7 +7,7 @@ use super::{Labels, Text};
 /// A metric of a pool that is open.
 type OfPool = (&'static str, &'static str, &'static str, fn(&PoolStatus) -> u64);
 
-const OF_POOL: [OfPool; 19] = [
+const OF_POOL: [OfPool; 21] = [
     ("capacity_bytes", "gauge", "Bytes of contents that a pool can hold.", |s| s.capacity),
     ("used_bytes", "gauge", "Bytes of contents that a pool holds.", |s| s.used),
     ("provisioned_bytes", "gauge", "Bytes of a pool's volumes together.", |s| s.provisioned),
@@ -16,6 +16,12 @@ const OF_POOL: [OfPool; 19] = [
         PoolSpace::Low => 1,
         PoolSpace::Critical => 2,
         PoolSpace::Full => 3,
+    }),
+    ("redundancy", "gauge", "Drives that a whole pool may lose without loss of contents.", |s| {
+        u64::from(s.parity)
+    }),
+    ("redundancy_left", "gauge", "Those that it may lose beside what it has lost.", |s| {
+        u64::from(s.redundancy_left)
     }),
     ("metadata_bytes", "gauge", "Bytes of a pool's metadata.", |s| s.metadata),
     ("log_bytes", "gauge", "Size of a pool's commit log.", |s| s.log.size),

@@ -222,7 +222,7 @@ fn a_pool_that_lacks_a_drive_is_served_once_that_is_accepted() {
     assert!(daemon.announced.iter().any(|line| line.contains("fast/c, not served")));
     assert_eq!(json(dir, "status")["namespaces"], 1);
     json(dir, &format!("pool import --degraded --yes {}", drive(0)));
-    assert_eq!(json(dir, "pool show fast")["health"], "degraded");
+    assert_eq!(json(dir, "pool show fast")["health"], "no-redundancy");
     assert_eq!(listed(), before);
     assert_eq!((served(), &json(dir, "status")["namespaces"]), (true.into(), &2.into()));
     let to = format!("--traddr 127.0.0.1 --trsvcid {port} --subnqn {nqn}");

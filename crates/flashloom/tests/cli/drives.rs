@@ -72,7 +72,7 @@ impl Rig {
         self.daemon = Some(Daemon::start(&self.dir, &self.serve));
         self.wait_until("it is served", |rig| {
             let pool = json(&rig.dir, "pool show fast");
-            matches!(pool["health"].as_str(), Some("online" | "degraded"))
+            matches!(pool["health"].as_str(), Some("online" | "degraded" | "no-redundancy"))
         });
     }
 

@@ -129,7 +129,7 @@ impl Rig {
         };
         self.daemon = Some(Daemon::start(&self.dir, &format!("{} {several}", self.serve)));
         self.wait_until("it is served", |pool| {
-            pool["health"] == "online" || pool["health"] == "degraded"
+            matches!(pool["health"].as_str(), Some("online" | "degraded" | "no-redundancy"))
         });
     }
 

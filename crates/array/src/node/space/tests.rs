@@ -48,14 +48,14 @@ fn look(node: &Arc<Node>) {
         .unwrap();
 }
 
-/// Whether the hosts of the subsystem are warned, and how many events say that the pool is degraded.
+/// Whether the hosts of the subsystem are warned, and how many events say that its pool lacks a drive.
 fn told(node: &Node) -> (bool, usize) {
     let health =
         node.owner.ask_unseen(|owned| Ok(owned.serving()?.health(&NQN.parse().unwrap()).unwrap()));
     let health = health.unwrap();
     let events = node.events(0);
-    let said =
-        events.iter().filter(|event| event.message.contains("pool fast is degraded: drive 1"));
+    let words = "pool fast has no redundancy left, another loss costs data: drive 1";
+    let said = events.iter().filter(|event| event.message.contains(words));
     (health.reliability_degraded, said.count())
 }
 
@@ -192,7 +192,7 @@ fn drives_that_lose_their_labels_or_an_end_are_told_of() {
     look_for(&node, "drive 0 of pool fast had lost its labels");
     assert_eq!(told(&node), (false, 0));
     drive(1).set_len(100 << 20).unwrap();
-    look_for(&node, "pool fast is degraded: drive 1 is failed");
+    look_for(&node, "pool fast has no redundancy left, another loss costs data: drive 1 is failed");
     node.stop();
     drop(node);
     let node = start_waiting(dir, 0);

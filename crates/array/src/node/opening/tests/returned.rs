@@ -67,6 +67,37 @@ fn a_drive_that_comes_late_is_taken_back_and_made_whole_by_itself() {
     drop(node);
 }
 
+/// A pool that the next loss would have ended looked like one that bore another.
+#[test]
+fn a_pool_says_how_much_more_it_bears() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let node = start(dir, "", "");
+    let drive = |n: u32| dir.join(format!("d{n}"));
+    let drives: Vec<_> = (0..5).map(|n| format!("{},size=192MiB", drive(n).display())).collect();
+    let pool =
+        serde_json::json!({"name": "fast", "drives": drives, "raid": "raid6", "log_size": "16MiB"});
+    node.create_pool(&serde_json::from_value(pool).unwrap()).unwrap();
+    let bears = |node: &Node| {
+        let pool = node.pool(&named("fast")).unwrap();
+        (pool.health, pool.status.unwrap().redundancy_left)
+    };
+    assert_eq!(bears(&node), (PoolHealth::Online, 2));
+    let away = |n| dir.join(format!("away{n}"));
+    let mut node = Some(node);
+    for (n, expected) in [(1, (PoolHealth::Degraded, 1)), (3, (PoolHealth::NoRedundancy, 0))] {
+        node.take().unwrap().stop();
+        fs::rename(drive(n), away(n)).unwrap();
+        let without = node.insert(start(dir, "wait-for-drives = 0", ""));
+        assert_eq!(bears(without), expected);
+    }
+    let node = node.unwrap();
+    [1, 3].into_iter().for_each(|n| fs::rename(away(n), drive(n)).unwrap());
+    wait_until_whole(&node, "fast");
+    assert_eq!(bears(&node), (PoolHealth::Online, 2));
+    node.stop();
+}
+
 /// What is blank, or of another pool, is never written to because it lies where a drive was.
 #[test]
 fn nothing_else_is_taken_in_a_drives_place() {

@@ -158,6 +158,7 @@ impl Acceptor {
             Ok(connection) => {
                 let id = ListenerId(self.id.load(Ordering::Acquire));
                 self.reactors.hand_over(connection, &self.target, id);
+                self.reactors.make_room().await;
             }
             Err(error) => {
                 if let Some(times) = self.failed.due(reactor::now()) {

@@ -10,7 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use target::budget::address_owner;
 
 use super::signal::Signal;
-use crate::limits::{NEWCOMERS, NEWCOMERS_OF_ADDRESS};
+use crate::limits::{LEAVING, NEWCOMERS, NEWCOMERS_OF_ADDRESS};
+
+/// How many are inside at most.
+const ROOM: usize = NEWCOMERS - LEAVING;
 
 /// Where connections wait from accept to Connect.
 #[derive(Debug, Default)]
@@ -24,6 +27,8 @@ struct Inside {
     newcomers: BTreeMap<u64, Newcomer>,
     /// Which of them each address has: one at least.
     addresses: HashMap<IpAddr, BTreeSet<u64>>,
+    /// Those that were shown out, and are not closed yet.
+    leaving: BTreeSet<u64>,
     arrivals: u64,
 }
 
@@ -54,9 +59,12 @@ impl Lobby {
         if inside.addresses.get(&address).is_some_and(|its| its.len() >= NEWCOMERS_OF_ADDRESS) {
             return None;
         }
-        let full = inside.newcomers.len() >= NEWCOMERS;
+        let full = inside.newcomers.len() >= ROOM;
         let shown_out = inside.longest_of_most().filter(|_| full);
-        let shown_out = shown_out.and_then(|number| inside.leave(number));
+        let shown_out = shown_out.and_then(|number| {
+            inside.leaving.insert(number);
+            inside.leave(number)
+        });
         let number = inside.arrivals;
         inside.arrivals += 1;
         inside.addresses.entry(address).or_default().insert(number);
@@ -68,6 +76,11 @@ impl Lobby {
             newcomer.shown_out.give();
         }
         Some(stay)
+    }
+
+    /// How many were shown out and are not closed yet: they have a descriptor, and slots of a reactor, until then.
+    pub fn leaving(&self) -> usize {
+        self.inside().leaving.len()
     }
 
     /// How many are inside.
@@ -111,6 +124,7 @@ impl Stay {
 impl Drop for Stay {
     fn drop(&mut self) {
         self.leave();
+        self.lobby.inside().leaving.remove(&self.number);
     }
 }
 
@@ -157,24 +171,27 @@ mod tests {
     fn who_has_most_makes_room_first() {
         let lobby = Arc::<Lobby>::default();
         let host = lobby.enter(address(0)).unwrap();
-        let flood = (0..4 * NEWCOMERS).filter_map(|number| {
+        let flood = (0..4 * ROOM).filter_map(|number| {
             let of = u32::try_from(number % 300).unwrap();
             lobby.enter(address(1 + of))
         });
         let flood: Vec<_> = flood.collect();
-        assert_eq!((lobby.len(), flood.len()), (NEWCOMERS, 4 * NEWCOMERS));
+        assert_eq!((lobby.len(), flood.len()), (ROOM, 4 * ROOM));
         assert!(!is_shown_out(&host) && is_shown_out(&flood[0]));
         assert!(!is_shown_out(flood.last().unwrap()));
+        assert_eq!(lobby.leaving(), 3 * ROOM + 1);
+        drop((host, flood));
+        assert_eq!((lobby.len(), lobby.leaving()), (0, 0));
     }
 
     #[test]
     fn the_oldest_makes_room_unless_it_has_connected() {
         let lobby = Arc::<Lobby>::default();
         let enter = |number| lobby.enter(address(number)).unwrap();
-        let stays: Vec<_> = (0..u32::try_from(NEWCOMERS).unwrap()).map(enter).collect();
+        let stays: Vec<_> = (0..u32::try_from(ROOM).unwrap()).map(enter).collect();
         stays[0].leave();
         let later = [enter(1 << 20), enter(1 << 21)];
-        assert_eq!(lobby.len(), NEWCOMERS);
+        assert_eq!(lobby.len(), ROOM);
         assert!(!is_shown_out(&stays[0]) && is_shown_out(&stays[1]) && !is_shown_out(&stays[2]));
         assert!(!later.iter().any(is_shown_out));
         drop((stays, later));

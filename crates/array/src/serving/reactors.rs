@@ -15,7 +15,8 @@ use super::lobby::Lobby;
 use super::seldom::Seldom;
 use crate::config::Settings;
 use crate::limits::{
-    ANSWER, NEWCOMERS, NEWCOMERS_OF_ADDRESS, QUEUE_ENTRIES_LEAST, REACTOR_FAILED, REACTORS_UNASKED,
+    ANSWER, LEAVING, LEAVING_LOOK, NEWCOMERS, NEWCOMERS_OF_ADDRESS, QUEUE_ENTRIES_LEAST,
+    REACTOR_FAILED, REACTORS_UNASKED,
 };
 use crate::{Error, Result};
 
@@ -182,6 +183,16 @@ impl Reactors {
         });
     }
 
+    /// Waits until few of those are open still that were shown out of the lobby for others. While connections came as
+    /// fast as they were accepted, the reactor did nothing else: the time ran out that hosts have to connect.
+    pub async fn make_room(&self) {
+        // On this reactor that is all they wait for.
+        reactor::yield_now().await;
+        while self.lobby.leaving() >= LEAVING {
+            reactor::sleep(LEAVING_LOOK).await;
+        }
+    }
+
     /// Open connections.
     fn connections(&self) -> usize {
         self.load().connections.iter().sum()
@@ -272,6 +283,30 @@ fn policy(settings: &Settings) -> reactor::PollPolicy {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whoever accepted went on and on while others connected as fast, and nobody who was shown out for them was closed.
+    #[test]
+    fn nobody_is_let_in_before_those_shown_out_are_closed() {
+        let settings = Settings { cpus: vec![0], ..Settings::default() };
+        let reactors = Arc::new(Reactors::start(&settings).unwrap());
+        let address = |number: u32| std::net::IpAddr::from(number.to_be_bytes());
+        let inside = u32::try_from(NEWCOMERS - LEAVING).unwrap();
+        let enter = |number| reactors.lobby.enter(address(number)).unwrap();
+        let mut stays: Vec<_> = (0..inside).map(enter).collect();
+        let is_ready = || {
+            let reactors = Arc::clone(&reactors);
+            let room = async move {
+                reactor::timeout(Duration::from_millis(20), reactors.make_room()).await.is_ok()
+            };
+            reactor::run(reactor::Config::default(), room).unwrap()
+        };
+        assert!(is_ready());
+        stays.extend((inside..).take(LEAVING).map(enter));
+        assert!(!is_ready());
+        drop(stays.remove(0));
+        assert!(is_ready());
+        reactors.stop();
+    }
 
     /// All of the node's 16 384 connections could be one reactor's, whose ring has fewer slots than that.
     #[test]

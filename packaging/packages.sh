@@ -36,7 +36,8 @@ Version: $version
 Architecture: $(dpkg --print-architecture)
 Maintainer: Flashloom developers <developers@flashloom.invalid>
 Depends: $libraries, systemd | systemd-standalone-sysusers
-Installed-Size: $(du -sk --exclude=DEBIAN "$stage" | cut -f1)
+Installed-Size: $(find "$stage" -path "$stage/DEBIAN" -prune -o -printf '%y %s\n' |
+    awk '{ n += $1 == "f" ? int(($2 + 1023) / 1024) : 1 } END { print n }')
 Section: admin
 Priority: optional
 Description: all-flash array in user space, served over NVMe-oF

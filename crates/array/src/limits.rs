@@ -60,6 +60,7 @@ const _: () = assert!(4 * NEWCOMERS <= CONNECTIONS && 4 * NEWCOMERS_OF_ADDRESS <
 /// And of those, that made room for others and are not closed yet: with as many, nobody is let in before some are.
 /// Reactors close theirs in their own time.
 pub const LEAVING: usize = 64;
+/// How often it is looked whether some are.
 pub const LEAVING_LOOK: Duration = Duration::from_millis(1);
 /// What connected queues, which count for some entries each, and newcomers can have together is no more than there is:
 /// whoever has its share of entries finds a seat.

@@ -278,7 +278,7 @@ fn status_facts(status: &PoolStatus, rows: &mut Vec<(String, String)>) {
     let mut row = |name: &str, value: String| rows.push((name.to_owned(), value));
     let size = |bytes: u64| Size::new(bytes).to_string();
     let (shape, left) = (shape(status.data, status.parity), status.redundancy_left);
-    row("redundancy", format!("{shape}, {left} more drives may be lost"));
+    row("redundancy", format!("{shape}, bears the loss of {left} more"));
     row("shards", status.shards.to_string());
     row("capacity", size(status.capacity));
     row("of raw", breakdown(&status.breakdown));

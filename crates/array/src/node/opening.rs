@@ -17,7 +17,8 @@ use crate::serving::media::Media;
 
 impl Node {
     /// Begins to open the pools that are due, goes on with deletions that were cut short, and takes up drives and
-    /// addresses that were absent and are there. Tells of files in use that are not there any more. Does not wait for the pools: [`wait_for_openings`](Self::wait_for_openings) does.
+    /// addresses that were absent and are there. Tells of files in use that are not there any more. Does not wait for
+    /// the pools: [`wait_for_openings`](Self::wait_for_openings) does.
     ///
     /// # Errors
     /// `Stopping`.

@@ -60,7 +60,7 @@ impl Lobby {
             return None;
         }
         let full = inside.newcomers.len() >= ROOM;
-        let shown_out = inside.longest_of_most().filter(|_| full);
+        let shown_out = if full { inside.longest_of_most() } else { None };
         let shown_out = shown_out.and_then(|number| {
             inside.leaving.insert(number);
             inside.leave(number)

@@ -81,8 +81,12 @@ const FOUND_FULL: u64 = 2_501_633_055;
 /// The same, with moves; and a write that waited was refused for what was given back meanwhile.
 const MOVES_FOUND_FULL: [u64; 2] = [2_501_631_901, 189_772_342_633_026];
 
+/// A page of the map, read for a host, told of a lost block: the read panicked.
+const FOUND_LOST: u64 = 224_912_975_076_717;
+
 #[test]
 fn what_was_found_once_stays_mended() {
+    keep(Mode::Plain, [FOUND_LOST]);
     keep_known(Mode::Plain, FOUND.into_iter().chain([FOUND_FULL]));
 }
 

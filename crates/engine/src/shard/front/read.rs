@@ -168,9 +168,6 @@ impl Front {
     /// `Corrupt` when the redundancy could not give a block back, `Failed` when too many drives are
     /// lost.
     pub async fn fetch(&self, mut plan: Plan, out: &mut [u8]) -> Result<()> {
-        if let Some(error) = plan.take_lost() {
-            return Err(error);
-        }
         self.fetch_settled(&mut plan, out).await?;
         // Reclaim may have to go on before the log is carried.
         plan.reading = None;
@@ -191,6 +188,10 @@ impl Front {
     async fn fetch_settled(&self, plan: &mut Plan, out: &mut [u8]) -> Result<()> {
         assert!(plan.reading.is_some(), "what was found stays where it is");
         self.learn_unread(plan, out).await?;
+        // Known before, or told by a page just now.
+        if let Some(error) = plan.take_lost() {
+            return Err(error);
+        }
         for piece in &plan.pieces {
             let Place::Stored { location, crcs } = piece.place else { continue };
             let (crcs, part) = (&plan.crcs[piece.crcs(crcs)], &mut out[piece.bytes()]);

@@ -12,6 +12,7 @@ use crate::exit::Outcome;
 use crate::jobs::follow;
 use crate::manage::absolute_drive;
 use crate::output::{facts, or_dash, print, table};
+use crate::physical::{self, Light};
 
 /// `flashloom drive ...`
 pub fn drive(global: &Global, verb: DriveVerb) -> Outcome {
@@ -22,7 +23,19 @@ pub fn drive(global: &Global, verb: DriveVerb) -> Outcome {
         }
         DriveVerb::Show { of } => {
             let drive = ask(global, async |client| client.drive(&of.drive).await)?;
-            print(global.output, &drive, drive_facts)
+            let physical = |drive: &Drive| {
+                let mut table = drive_facts(drive);
+                physical::facts(drive).into_iter().for_each(|(name, value)| {
+                    table.add_row([name, value]);
+                });
+                table
+            };
+            print(global.output, &drive, physical)
+        }
+        DriveVerb::Locate { of, off } => {
+            let drive = ask(global, async |client| client.drive(&of.drive).await)?;
+            let light = physical::locate(&drive, !off)?;
+            print(global.output, &light, light_facts)
         }
         DriveVerb::Add { pool, drives, force, how } => {
             let drives = drives.into_iter().map(absolute_drive).collect::<Outcome<_>>()?;
@@ -86,6 +99,14 @@ pub fn rebuild(global: &Global, verb: RebuildVerb) -> Outcome {
             done.map_or(Ok(()), |done| print(global.output, &done, rebuild_facts))
         }
     }
+}
+
+fn light_facts(light: &Light) -> Table {
+    facts([
+        ("drive".to_owned(), format!("{}/{}", light.pool, light.index)),
+        ("device".to_owned(), light.device.clone()),
+        ("light".to_owned(), if light.on { "on" } else { "off" }.to_owned()),
+    ])
 }
 
 fn rebuild_facts(rebuild: &Rebuild) -> Table {

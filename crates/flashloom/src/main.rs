@@ -20,6 +20,7 @@ mod log;
 mod manage;
 mod output;
 mod paths;
+mod physical;
 mod pools;
 mod progress;
 mod raid;

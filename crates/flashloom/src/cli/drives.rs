@@ -68,13 +68,28 @@ Examples:
   flashloom drive list -o json")]
     #[command(alias = "ls")]
     List,
-    /// Print one drive and what it did.
+    /// Print one drive and what it did, and what this machine says of it: model, serial number, wear.
     #[command(after_long_help = "\
 Examples:
-  flashloom drive show fast/0")]
+  flashloom drive show fast/0
+  sudo flashloom drive show fast/0
+
+An NVMe drive tells its health (SMART) to root only.")]
     Show {
         #[command(flatten)]
         of: OfDrive,
+    },
+    /// Light what shows people in which slot a drive is. It takes root, and an enclosure or a port with such a light.
+    #[command(after_long_help = "\
+Examples:
+  sudo flashloom drive locate fast/2
+  sudo flashloom drive locate fast/2 --off")]
+    Locate {
+        #[command(flatten)]
+        of: OfDrive,
+        /// Clear it.
+        #[arg(long)]
+        off: bool,
     },
     /// Make a pool wider by new drives: what is written from then on uses them at once.
     #[command(after_long_help = "\

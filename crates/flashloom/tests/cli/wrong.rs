@@ -61,6 +61,7 @@ const ASKED: &[Wrong] = &[
     ("pool dump p", 1, "stop the daemon that has the pool open, or export the pool first"),
     ("pool show none", 1, "`flashloom pool list` shows those there are"),
     ("drive show none/0", 1, "`flashloom pool list` shows those there are"),
+    ("drive locate p/0", 1, "p0, which is no physical drive"),
     ("volume create p/v --size 1", 1, "choose a multiple of 4096, such as 4096"),
     ("volume create p/v --size 4097", 1, "choose a multiple of 4096, such as 8192"),
     ("volume create p/v --size 0", 1, "choose a size, such as 64GiB"),

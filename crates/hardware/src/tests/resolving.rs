@@ -1,0 +1,99 @@
+//! From what an operator gives to the drive behind it.
+
+use super::imitation::{Imitation, NVME, NVME_PARTITION, SAS};
+use crate::{Error, Machine};
+use std::path::Path;
+
+fn sda() -> String {
+    format!("{SAS}/block/sda")
+}
+
+#[test]
+fn what_lies_on_one_drive_is_of_it() {
+    let machine = Imitation::new();
+    machine.nvme().stacked("253:0", "dm-0", &[NVME_PARTITION]);
+    machine.stacked("253:1", "dm-1", &["devices/virtual/block/dm-0"]);
+    machine.stacked("9:0", "md0", &["devices/virtual/block/dm-1"]);
+    // Two parts of one drive are one drive.
+    machine.stacked("253:2", "dm-2", &[NVME_PARTITION, NVME]);
+    let drive = machine.drive("259:0");
+    for number in ["253:0", "253:1", "9:0", "253:2"] {
+        assert_eq!(machine.drive(number), drive, "{number}");
+    }
+}
+
+#[test]
+fn what_lies_on_several_drives_is_of_none() {
+    let machine = Imitation::new();
+    machine.nvme().sas(true).stacked("9:0", "md0", &[NVME_PARTITION, &sda()]);
+    machine.stacked("253:0", "dm-0", &["devices/virtual/block/md0"]);
+    assert_eq!(machine.try_drive("9:0"), None);
+    assert_eq!(machine.try_drive("253:0"), None);
+}
+
+#[test]
+fn several_paths_to_a_drive_are_one_drive() {
+    let machine = Imitation::new();
+    machine.sas(true);
+    let other = "devices/pci0000:00/0000:00:06.0/0000:06:00.0/host1/port-1:0/end_device-1:0/\
+                 target1:0:0/1:0:0:0";
+    let sdb = format!("{other}/block/sdb");
+    machine.disk("8:16", &sdb, other, "bus/scsi");
+    machine.stacked("253:0", "dm-0", &[&sdb, &sda()]);
+    assert_eq!(machine.try_drive("253:0"), None, "nothing says that they are");
+    machine.file(&format!("{other}/wwid"), "naa.5000c500cb2a1b2f\n");
+    assert_eq!(machine.drive("253:0").kernel_name, "sda");
+    machine.file(&format!("{other}/wwid"), "naa.5000c500cb2a1b30\n");
+    assert_eq!(machine.try_drive("253:0"), None);
+}
+
+#[test]
+fn what_has_no_hardware_is_no_drive() {
+    let machine = Imitation::new();
+    machine.nvme().stacked("7:0", "loop0", &[]).stacked("1:0", "ram0", &[]);
+    machine.stacked("253:0", "dm-0", &[NVME, "devices/virtual/block/loop0"]);
+    // A link that leads nowhere: the drive went meanwhile.
+    machine.stacked("253:1", "dm-1", &[NVME, "devices/virtual/block/gone"]);
+    for number in ["7:0", "1:0", "253:0", "253:1"] {
+        assert_eq!(machine.try_drive(number), None, "{number}");
+    }
+}
+
+#[test]
+fn devices_in_a_circle_end() {
+    let machine = Imitation::new();
+    machine.stacked("253:0", "dm-0", &["devices/virtual/block/dm-1"]);
+    machine.stacked("253:1", "dm-1", &["devices/virtual/block/dm-0"]);
+    assert_eq!(machine.try_drive("253:0"), None);
+}
+
+#[test]
+fn a_device_that_the_kernel_does_not_know() {
+    let machine = Imitation::new();
+    let error = machine.machine().drive_of(259, 9).unwrap_err();
+    assert!(matches!(error, Error::Unknown { major: 259, minor: 9, .. }), "{error:?}");
+    assert!(error.to_string().contains("259:9"), "{error}");
+}
+
+#[test]
+fn paths_that_are_no_block_device() {
+    let machine = Imitation::new();
+    std::fs::write(machine.node("file"), "").unwrap();
+    for path in [machine.node("file"), machine.node(""), "/dev/null".into()] {
+        assert_eq!(machine.machine().drive(&path).unwrap(), None, "{}", path.display());
+    }
+    let error = machine.machine().drive(&machine.node("nothing")).unwrap_err();
+    assert!(matches!(error, Error::Path { .. }), "{error:?}");
+    assert!(error.to_string().contains("dev/nothing: No such file"), "{error}");
+}
+
+#[test]
+fn this_machine_says_something_or_nothing() {
+    let machine = Machine::new();
+    let Ok(disks) = std::fs::read_dir("/dev") else { return };
+    for disk in disks.flatten() {
+        // Whatever there is, it is read without a panic.
+        let _ = machine.drive(&disk.path());
+    }
+    assert_eq!(machine.drive(Path::new("/proc/self/exe")).unwrap(), None);
+}

@@ -15,9 +15,12 @@ use crate::output::or_dash;
 pub fn facts(drive: &Drive) -> Vec<(String, String)> {
     let machine = Machine::new();
     let path = drive.path.as_deref().filter(|_| drive.health != DriveHealth::Missing);
-    let found = path.and_then(|path| machine.drive(Path::new(path)).ok().flatten());
-    let Some(found) = found else { return Vec::new() };
     let row = |name: &str, value: String| (name.to_owned(), value);
+    let found = match path.map(|path| machine.drive(Path::new(path))) {
+        Some(Ok(Some(found))) => found,
+        Some(Err(error)) => return vec![row("hardware", error.to_string())],
+        Some(Ok(None)) | None => return Vec::new(),
+    };
     let percent = |value: Option<u8>| or_dash(value.map(|value| format!("{value} %")));
     let degrees = |value: Option<i32>| or_dash(value.map(|value| format!("{value} C")));
     let mut rows = vec![
@@ -28,7 +31,8 @@ pub fn facts(drive: &Drive) -> Vec<(String, String)> {
         row("slot", or_dash(found.slot.as_ref())),
     ];
     match machine.health(&found) {
-        Ok(Some(health)) => {
+        // One that tells of its temperature only has not said that all is well.
+        Ok(Some(health)) if health.spare_percent.is_some() => {
             let warnings: Vec<_> = health.critical.iter().map(ToString::to_string).collect();
             let said = if warnings.is_empty() { "none".to_owned() } else { warnings.join(", ") };
             rows.extend([
@@ -40,7 +44,7 @@ pub fn facts(drive: &Drive) -> Vec<(String, String)> {
                 row("power-on hours", or_dash(health.power_on_hours)),
             ]);
         }
-        Ok(None) => rows.push(row("temperature", degrees(machine.temperature(&found)))),
+        Ok(_) => rows.push(row("temperature", degrees(machine.temperature(&found)))),
         Err(error) => {
             rows.push(row("temperature", degrees(machine.temperature(&found))));
             rows.push(row("SMART", error.to_string()));

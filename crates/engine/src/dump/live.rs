@@ -128,7 +128,8 @@ impl Live {
         segment.slots[word] |= bit;
         if let Some(name) = SharedBlockId::of_key(key) {
             set(&mut self.named, geometry, name.origin());
-            if name.origin() == at.location {
+            // Where it was in use before, it counts under the key that it still has.
+            if is_new && name.origin() == at.location {
                 segment.born[word] |= bit;
             }
         }

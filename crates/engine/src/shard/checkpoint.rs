@@ -51,8 +51,11 @@ pub struct Checkpoints {
     manifest_blocks: RefCell<Vec<Entry>>,
     /// Data segments found, block by block, to hold nothing any more.
     verified: RefCell<BTreeSet<SegmentId>>,
-    /// Segments that are being checked, or of which a drive's part is being made anew: their space is not given back.
+    /// Segments that are being checked or emptied, or of which a drive's part is being made anew: their space is not
+    /// given back.
     held: RefCell<Vec<SegmentId>>,
+    /// Those whose space the one under way gives back.
+    given_back: RefCell<Vec<SegmentId>>,
 }
 
 /// The last checkpoint before a shard was opened.
@@ -93,6 +96,7 @@ impl Checkpoints {
             manifest_blocks: RefCell::new(last.manifest_blocks),
             verified: RefCell::default(),
             held: RefCell::default(),
+            given_back: RefCell::default(),
         }
     }
 
@@ -130,6 +134,7 @@ impl Checkpoints {
         let _turn = self.turn.hold(1).await;
         let fresh = self.reserve();
         let done = self.write_checkpoint(&fresh).await;
+        self.given_back.borrow_mut().clear();
         let mut table = self.base.writer.table_mut();
         match done {
             Ok(()) => {
@@ -184,6 +189,7 @@ impl Checkpoints {
         let generation = self.generation.get() + 1;
         self.base.table().assert_counts();
         let (manifest, dead) = self.manifest(generation, fresh);
+        self.given_back.borrow_mut().clone_from(&dead);
         assert!(self.cut() <= self.base.writer.written(), "the map's runs are of written stripes");
         let bytes = manifest.to_bytes(self.base.writer.pool(), self.base.writer.geometry().width());
         let mut entries = Vec::new();
@@ -327,7 +333,9 @@ impl Checkpoints {
         }
         let hold = Hold { of: self, id: info.id };
         // A checkpoint under way may have decided already.
-        drop(self.turn.hold(1).await);
+        if self.given_back.borrow().contains(&info.id) {
+            drop(self.turn.hold(1).await);
+        }
         let there =
             self.base.table().get(info.id).is_some_and(|s| s.info.generation == info.generation);
         there.then_some(hold)

@@ -84,9 +84,21 @@ const MOVES_FOUND_FULL: [u64; 2] = [2_501_631_901, 189_772_342_633_026];
 /// A page of the map, read for a host, told of a lost block: the read panicked.
 const FOUND_LOST: u64 = 224_912_975_076_717;
 
+/// A read that learnt where its blocks are from pages read one after another took checksums for each other's, and
+/// failed.
+const FOUND_MIXED_UP: u64 = 224_912_975_075_974;
+
+/// A segment died while it was emptied, and its space was given to others: what was read there was called lost.
+const FOUND_GONE: u64 = 224_912_975_076_554;
+
+/// The dump called it an error that a block was about to be shared when power failed.
+const FOUND_HALF_SHARED: u64 = 224_912_975_076_884;
+
 #[test]
 fn what_was_found_once_stays_mended() {
     keep(Mode::Plain, [FOUND_LOST]);
+    keep(Mode::Returns, [FOUND_MIXED_UP]);
+    keep(Mode::Large, [FOUND_GONE, FOUND_HALF_SHARED]);
     keep_known(Mode::Plain, FOUND.into_iter().chain([FOUND_FULL]));
 }
 

@@ -91,15 +91,17 @@ impl Plan {
         self.pieces.push(Piece { at, count, place });
     }
 
-    /// Adds blocks that lie in adjacent slots, or have adjacent names; what goes on where the last piece ends is part of it.
+    /// Adds blocks that lie in adjacent slots, or have adjacent names; what goes on where the last piece ends is part of
+    /// it, if the checksums go on there, too: pieces are not always in the order in which they were learnt.
     pub fn push_stored(&mut self, at: u32, location: Location, crcs: &[u32]) {
         let count = u32_of(crcs.len());
         if let Some(Piece {
             at: before,
             count: blocks,
-            place: Place::Stored { location: place, .. },
+            place: Place::Stored { location: place, crcs: first },
         }) = self.pieces.last_mut()
             && *before + *blocks == at
+            && *first + usize32(*blocks) == self.crcs.len()
             && place.is_followed(u64::from(*blocks * BLOCK_GRAINS), location)
         {
             *blocks += count;
@@ -157,5 +159,45 @@ impl Plan {
             (piece.at == end && piece.count > 0).then_some(end + piece.count)
         });
         end == Some(blocks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::address::{SegmentId, View};
+
+    fn checksums_of(plan: &Plan) -> Vec<(u32, Vec<u32>)> {
+        let mut found = Vec::new();
+        for piece in &plan.pieces {
+            if let Place::Stored { crcs, .. } = piece.place {
+                found.push((piece.at, plan.crcs[piece.crcs(crcs)].to_vec()));
+            }
+        }
+        found.sort_unstable();
+        found
+    }
+
+    #[test]
+    fn each_piece_has_its_own_checksums_in_whatever_order_they_are_learnt() {
+        let here = Location::new(SegmentId::new(1), 8);
+        let elsewhere = Location::new(SegmentId::new(2), 8);
+        let mut plan = Plan::new(Key::new(View::METADATA, 0));
+        plan.push_stored(4, here, &[104]);
+        plan.push_stored(0, elsewhere, &[100]);
+        // As where pages are read for what is unknown before and behind what is known.
+        plan.pieces.swap(0, 1);
+        plan.push_stored(5, here.offset(1), &[105, 106]);
+        plan.push_stored(7, here.offset(3), &[107]);
+        assert_eq!(checksums_of(&plan), [(0, vec![100]), (4, vec![104]), (5, vec![105, 106, 107])]);
+    }
+
+    #[test]
+    fn what_goes_on_where_the_last_piece_ends_is_one_piece() {
+        let here = Location::new(SegmentId::new(1), 8);
+        let mut plan = Plan::new(Key::new(View::METADATA, 0));
+        plan.push_stored(0, here, &[100, 101]);
+        plan.push_stored(2, here.offset(2), &[102]);
+        assert_eq!(checksums_of(&plan), [(0, vec![100, 101, 102])]);
     }
 }

@@ -38,6 +38,11 @@ impl Reclaim {
         else {
             return Ok(Emptied::Whole);
         };
+        // It may die meanwhile, and whoever finds that would give its space to others: what is read there would be
+        // theirs, and what is said of its places as well.
+        let Some(_held) = self.checkpoints.hold_segment(&info).await else {
+            return Ok(Emptied::Whole);
+        };
         if self.looks_first() && !self.is_readable(&info).await? {
             return Ok(Emptied::Unreadable);
         }

@@ -33,6 +33,7 @@ mod opener;
 mod plan;
 mod returning;
 mod scrub;
+mod slow;
 mod view;
 
 pub use again::Reopening;

@@ -19,7 +19,7 @@ use crate::address::BLOCK;
 use crate::error::{Error, Kind, Result};
 use crate::limits::DRIVES_MAX;
 use counters::Counters;
-use health::Pace;
+use health::{Budget, Pace};
 use media::Drive;
 use media::memory::SharedRegion;
 use slot::{Extent, Slot};
@@ -71,7 +71,9 @@ struct Shared {
 pub struct DriveSet {
     shared: Arc<Shared>,
     counters: Vec<Counters>,
-    pace: Pace,
+    reads: Pace,
+    writes: Pace,
+    hedges: Budget,
     /// Nothing is ever written to these drives.
     read_only: bool,
 }
@@ -118,7 +120,8 @@ impl DriveSet {
 
     fn over(shared: Arc<Shared>) -> Self {
         let counters = shared.slots.iter().map(|_| Counters::default()).collect();
-        Self { shared, counters, pace: Pace::default(), read_only: false }
+        let (reads, writes, hedges) = (Pace::default(), Pace::default(), Budget::default());
+        Self { shared, counters, reads, writes, hedges, read_only: false }
     }
 
     /// The same drives for another shard, which counts what it does with them by itself. One that

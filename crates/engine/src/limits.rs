@@ -44,23 +44,30 @@ pub(crate) const READ_BYTES: usize = 8 << 20;
 /// single blocks.
 pub(crate) const RECOVER_BYTES: usize = 16 << 20;
 
-/// Bytes of those buffers beyond that, which drives may still have that were too slow to be waited for: as many
-/// reads of the longest kind as are tried in the deadline of the first.
+/// Bytes of those buffers beyond that, which drives may still have that were too slow to be waited for: reads that
+/// were under way when one began to hang.
 pub(crate) const SLOW_BYTES: usize = 4 << 20;
 
-/// How long a read of a drive is waited for before its blocks are made of the others' as well: so many times
-/// what reads take on average, within these bounds. A drive that is slow for a while costs a read no more.
-pub(crate) const HEDGE_FACTOR: u64 = 8;
+/// An operation of a drive is late that takes so many times what such operations take on average, and this at least:
+/// what is shorter nobody minds, and a core is kept from looking for as long now and then.
+pub(crate) const LATE_FACTOR: u64 = 8;
+pub(crate) const LATE_MIN: Duration = Duration::from_millis(1);
+/// The average is taken for this at least, in nanoseconds: it begins with nothing.
+pub(crate) const PACE_MIN: u64 = 100_000;
+
+/// A read that is late is made of the others' as well, if that leaves hedges to one in so many reads: these at once, at
+/// most. One without is waited for as long as that, and the drive is called slow then.
+pub(crate) const READS_A_HEDGE: u64 = 32;
+pub(crate) const HEDGES_AT_ONCE: u64 = 16;
 pub(crate) const HEDGE_MIN: Duration = Duration::from_millis(250);
 pub(crate) const HEDGE_MAX: Duration = Duration::from_secs(1);
 
-/// How long reads go around a drive that was too slow before one of them tries it again. What it still has of
-/// such reads stays within [`SLOW_BYTES`].
-pub(crate) const AVOID_FOR: Duration = Duration::from_secs(1);
-const _: () = assert!(
-    TRANSFER_DEADLINES.1.as_secs() / AVOID_FOR.as_secs() * (RECOVER_BLOCKS * BLOCK) as u64
-        <= SLOW_BYTES as u64
-);
+/// How often a drive that reads go around is asked whether it still is slow, beside the reads: one question at a time.
+/// When three in four answers are in time again, reads do.
+pub(crate) const PROBE_PAUSE: Duration = Duration::from_millis(100);
+
+/// Reads that say how fast a drive is have so many bytes at most: longer ones take longer by themselves.
+pub(crate) const PACED_BYTES: usize = 64 << 10;
 
 /// How long the writes of a stripe, and flushes, wait for a drive when enough others have ended theirs: it is out
 /// of use then. Longer than a healthy drive ever takes (it may erase, or reset, meanwhile), and less than the 30

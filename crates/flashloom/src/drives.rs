@@ -145,7 +145,7 @@ where
 
 /// A drive's health, with how far it is being made whole.
 pub fn health(drive: &Drive) -> String {
-    let health = drive.health.name();
+    let health = if drive.slow { "slow" } else { drive.health.name() };
     match &drive.rejoin {
         Some(rejoin) if drive.health == DriveHealth::Rejoining => {
             let size = |units: u64| Size::new(units * rejoin.unit_bytes);

@@ -349,6 +349,9 @@ pub struct Drive {
     /// What it has, or had, is being moved onto the others.
     #[serde(default)]
     pub leaving: bool,
+    /// It is slower than the others: reads go around it, where that is what is slow.
+    #[serde(default)]
+    pub slow: bool,
     /// Of one that was away since the pool was opened: how far it is being made whole, or was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rejoin: Option<DriveRejoin>,

@@ -17,6 +17,7 @@ use uuid::Uuid;
 use super::due::{Sight, searched, sight};
 use super::look::{peek, places};
 use super::made_of::open_drive_again;
+use super::slow::{Change, Seen, SlowDrives};
 use super::{OpenPool, PoolDef, Reopening, again};
 use crate::config::Settings;
 use crate::jobs::Work;
@@ -34,6 +35,7 @@ pub struct Away {
     /// When what is lost is rebuilt next, and how often that was begun.
     rebuilds: Option<Nanos>,
     rebuilt: u32,
+    slow: SlowDrives,
 }
 
 /// A drive that a pool lacks, or lacked when it was looked last.
@@ -119,6 +121,7 @@ impl Search {
     pub fn run(mut self, settings: &Settings) -> Result<Searched> {
         let status = self.pool.status()?;
         let mut said = self.follow(&status);
+        said.extend(self.follow_slow(&status));
         if let Some(why) = &status.beyond {
             // Nothing can be taken back: no labels could say so.
             let reopening = again::is_time(&self.pool, &self.def, &self.folders)?
@@ -182,7 +185,13 @@ impl Search {
         let width = usize::from(status.layout.data) + usize::from(status.layout.parity);
         if online < width || !drives().any(|(_, drive)| is_lost(drive)) {
             (self.away.rebuilds, self.away.rebuilt) = (None, 0);
-            return None;
+            let is_whole =
+                status.drives.iter().all(|drive| drive.state == DriveState::Online || drive.vacant);
+            let slow = (is_whole && online > width)
+                .then(|| self.away.slow.due(after?, reactor::now()))
+                .flatten();
+            let of = slow.map(|index| PoolDrive { pool: self.name.clone(), index });
+            return of.map(|of| Work::EvacuateDrive(of, how));
         }
         let goes_on = drives().any(|(_, drive)| is_lost(drive) && drive.leaving);
         if !(goes_on && status.rebuild.is_none()) {
@@ -195,6 +204,31 @@ impl Search {
             self.away.rebuilds = Some(from_now(pause.saturating_mul(2)));
         }
         Some(Work::Rebuild(self.name.clone(), how))
+    }
+
+    /// Takes notice of drives that are slower than the others, or are not any more; what is to be said of it.
+    fn follow_slow(&mut self, status: &PoolStatus) -> Vec<(Severity, String)> {
+        let mut said = Vec::new();
+        for (index, drive) in (0..).zip(&status.drives) {
+            let what = format!("drive {index} of pool {}", self.name);
+            let seen = Seen {
+                is_online: drive.state == DriveState::Online,
+                is_slow: drive.slow,
+                operations: drive.counters.reads + drive.counters.writes,
+            };
+            said.extend(self.away.slow.see(index, seen, reactor::now()).map(
+                |change| match change {
+                    Change::Slow => {
+                        let words = "is slower than the others: reads go around it where they can";
+                        (Severity::Warning, format!("{what} {words}"))
+                    }
+                    Change::Fast => {
+                        (Severity::Info, format!("{what} is as fast as the others again"))
+                    }
+                },
+            ));
+        }
+        said
     }
 
     /// Takes one drive back now, however lately it failed; where it is.

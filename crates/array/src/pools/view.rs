@@ -296,6 +296,7 @@ fn drive_document(
         },
         retired: drive.retired,
         leaving: drive.leaving,
+        slow: drive.slow && drive.state == DriveState::Online,
         rejoin: drive.rejoin.as_ref().map(|rejoin| DriveRejoin {
             units: rejoin.units,
             done: rejoin.done,

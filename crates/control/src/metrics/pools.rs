@@ -112,7 +112,7 @@ const OF_DRIVE: [OfDrive; 11] = [
 /// What a drive is or not, beside being online.
 type DriveIs = (&'static str, &'static str, fn(&Drive) -> bool);
 
-const STATES: [DriveIs; 3] = [
+const STATES: [DriveIs; 4] = [
     (
         "flashloom_drive_rejoining",
         "Whether a drive that was away is being made whole, 0 or 1.",
@@ -127,6 +127,11 @@ const STATES: [DriveIs; 3] = [
         "flashloom_drive_leaving",
         "Whether what a drive has, or had, is being moved onto the others, 0 or 1.",
         |drive| drive.leaving,
+    ),
+    (
+        "flashloom_drive_slow",
+        "Whether a drive is slower than the others of its pool, 0 or 1.",
+        |drive| drive.slow,
     ),
 ];
 

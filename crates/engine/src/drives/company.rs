@@ -4,11 +4,12 @@ use super::{DriveSet, Shared};
 use crate::address::BLOCK;
 use crate::limits::{WRITE_PATIENCE, WRITE_PATIENCE_STEPS};
 use media::Drive;
-use reactor::timeout;
+use reactor::{now, timeout};
 use std::cell::Cell;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Drives that are asked for something together, by one task.
 pub struct Company {
@@ -71,23 +72,34 @@ impl DriveSet {
     /// waited for once this one is out of use, just as long: they are asked at once whether they answer.
     fn probe_others(&self, but: u16) {
         for drive in self.indices().filter(|&drive| drive != but) {
-            let Some(media) = self.written(drive).cloned() else { continue };
-            if self.slot(drive).health.begin_probe() {
-                let probe = probe(Arc::clone(&self.shared), usize::from(drive), media);
-                drop(reactor::spawn(probe));
-            }
+            self.probe(drive, 0, self.reads.patience());
+        }
+    }
+
+    /// Has a block of a drive read beside everything else, unless one is already.
+    pub(super) fn probe(&self, drive: u16, at: u64, patience: Duration) {
+        let Some(media) = self.written(drive).cloned() else { return };
+        if self.slot(drive).health.begin_probe() {
+            let probe = probe(Arc::clone(&self.shared), usize::from(drive), media, at, patience);
+            drop(reactor::spawn(probe));
         }
     }
 }
 
-/// Reads a block of a drive, and notes for how long it does not come.
-async fn probe(shared: Arc<Shared>, drive: usize, media: Arc<Drive>) {
+/// Reads a block of a drive, and notes for how long it does not come, and whether it came in time.
+async fn probe(shared: Arc<Shared>, drive: usize, media: Arc<Drive>, at: u64, patience: Duration) {
     let health = &shared.slots[drive].health;
-    let buffer = media.buffer(0, BLOCK, &reactor::buffer::pool()).await;
-    let mut read = pin!(media.fill(0, BLOCK, buffer));
+    let buffer = media.buffer(at, BLOCK, &reactor::buffer::pool()).await;
+    let begun = now();
+    let mut read = pin!(media.fill(at, BLOCK, buffer));
     // In steps, as where its writes are waited for.
-    while timeout(WRITE_PATIENCE / WRITE_PATIENCE_STEPS, read.as_mut()).await.is_err() {
-        health.stays_silent();
-    }
+    let done = loop {
+        match timeout(WRITE_PATIENCE / WRITE_PATIENCE_STEPS, read.as_mut()).await {
+            Ok(done) => break done,
+            Err(_) => health.stays_silent(),
+        }
+    };
+    let is_late = u128::from(now() - begun) > patience.as_nanos();
+    health.note_read(is_late || done.is_err());
     health.end_probe();
 }

@@ -3,9 +3,10 @@
 use super::counters::count;
 use super::{DriveSet, DriveState};
 use crate::error::{Error, Kind, Result};
+use crate::limits::PACED_BYTES;
 use media::Drive;
 use reactor::buffer::{Buffer, Pool};
-use reactor::now;
+use reactor::{Nanos, now};
 use std::sync::Arc;
 
 /// Which drives to read.
@@ -17,6 +18,25 @@ pub(crate) enum Trust {
     /// Failed ones too: what they hold may be old, so only for what can be verified, and when
     /// nothing else is left.
     Anyone,
+}
+
+/// A read under way, of which is noted how long it took: also where nobody waits for it any more because it is late.
+struct Timed<'a> {
+    of: &'a DriveSet,
+    drive: u16,
+    begun: Nanos,
+    len: usize,
+    is_done: bool,
+}
+
+impl Drop for Timed<'_> {
+    fn drop(&mut self) {
+        let span = now() - self.begun;
+        let is_late = u128::from(span) > self.of.reads.patience().as_nanos();
+        if self.len <= PACED_BYTES && (self.is_done || is_late) {
+            self.of.note_read(self.drive, span);
+        }
+    }
 }
 
 impl DriveSet {
@@ -110,12 +130,11 @@ impl DriveSet {
     ) -> Result<Buffer> {
         count(&self.counts(drive).reads, 1);
         count(&self.counts(drive).bytes_read, len);
-        let begun = now();
+        self.hedges.note_read();
+        let mut timed = Timed { of: self, drive, begun: now(), len, is_done: false };
         let data = media.fill(offset, len, buffer).await;
-        let span = now() - begun;
-        if data.is_ok() && self.pace.note(span) {
-            self.slot(drive).health.answers();
-        }
+        timed.is_done = data.is_ok();
+        drop(timed);
         data.map_err(|error| self.read_failed(drive, media, error))
     }
 

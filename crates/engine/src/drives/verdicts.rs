@@ -1,9 +1,13 @@
 //! What is thought of drives by how they answer: which are out of use, which are gone around.
 
 use super::counters::count;
+use super::health::{self, Health, Lateness};
 use super::{DriveSet, DriveState};
 use crate::limits::ERRORS_BORNE;
 use media::Drive;
+use reactor::{Nanos, timeout};
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use stdx::num::u64_of;
@@ -52,19 +56,88 @@ impl DriveSet {
         self.slot(drive).health.avoid();
     }
 
-    /// Whether a drive was too slow lately.
-    pub(crate) fn is_slow(&self, drive: u16) -> bool {
-        self.slot(drive).health.is_slow()
+    /// How long a read took that was answered, or is not waited for any more. Where most of a drive's are late and those
+    /// of the others are not, reads go around it, until they are in time again.
+    pub(super) fn note_read(&self, drive: u16, span: Nanos) {
+        let is_late = u128::from(span) > self.reads.patience().as_nanos();
+        self.reads.note(span);
+        let health = &self.slot(drive).health;
+        health.note_read(is_late);
+        if is_late
+            && health.reads.is_high()
+            && !health.is_avoided()
+            && self.is_alone_late(drive, |h| &h.reads)
+        {
+            health.avoid();
+        }
     }
 
-    /// Whether reads are to go around a drive. Now and then one is to try it.
+    /// How long a write took.
+    pub(super) fn note_write(&self, drive: u16, span: Nanos) {
+        let is_late = u128::from(span) > self.writes.patience().as_nanos();
+        self.writes.note(span);
+        self.slot(drive).health.writes.note(is_late);
+    }
+
+    /// Whether the others are in time.
+    fn is_alone_late(&self, drive: u16, what: impl Fn(&Health) -> &Lateness) -> bool {
+        let others = self.indices().filter(|&d| d != drive && self.is_online(d));
+        let others = others.map(|d| &self.slot(d).health).filter(|health| !health.is_avoided());
+        health::are_in_time(others.map(|health| what(health).rate()))
+    }
+
+    /// Whether a drive is slower than the others, to read or to write.
+    #[must_use]
+    pub fn is_slow(&self, drive: u16) -> bool {
+        let late = self.slot(drive).health.writes.is_high();
+        self.is_avoided(drive) || late && self.is_alone_late(drive, |health| &health.writes)
+    }
+
+    /// Whether reads go around a drive.
     pub(crate) fn is_avoided(&self, drive: u16) -> bool {
         self.slot(drive).health.is_avoided()
     }
 
-    /// How long a read is waited for before the others are asked.
+    /// Whether a read of these bytes is to go around a drive. Now and then they are read beside, to see whether the next
+    /// one is to.
+    pub(crate) fn goes_around(&self, drive: u16, at: u64) -> bool {
+        let is_avoided = self.is_avoided(drive);
+        if is_avoided && self.slot(drive).health.is_probe_due() {
+            self.probe(drive, at, self.reads.patience());
+        }
+        is_avoided
+    }
+
+    /// Has a drive that reads go around asked whether that is still needed.
+    pub(crate) fn probe_avoided(&self, drive: u16) {
+        self.goes_around(drive, 0);
+    }
+
+    /// Waits for a read for as long as the others are not to be asked for what it is to give: `None` then.
+    pub(crate) async fn unless_late<F: Future>(
+        &self,
+        drive: u16,
+        mut read: Pin<&mut F>,
+    ) -> Option<F::Output> {
+        let patience = self.reads.patience();
+        if let Ok(done) = timeout(patience, read.as_mut()).await {
+            return Some(done);
+        }
+        if self.hedges.take() {
+            count(&self.counts(drive).slow, 1);
+            return None;
+        }
+        let rest = self.reads.hedge().saturating_sub(patience);
+        if let Ok(done) = timeout(rest, read).await {
+            return Some(done);
+        }
+        self.note_slow(drive);
+        None
+    }
+
+    /// How long what may hang is waited for while there is another way.
     pub(crate) fn hedge(&self) -> Duration {
-        self.pace.hedge()
+        self.reads.hedge()
     }
 
     pub(crate) fn count_corrupt(&self, drive: u16, blocks: usize) {

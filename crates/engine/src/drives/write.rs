@@ -81,9 +81,10 @@ impl DriveSet {
             return Err((error, None));
         }
         let Some(media) = self.written(drive) else { return Err((self.unusable(drive), None)) };
-        let len = data.len();
+        let (len, begun) = (data.len(), now());
         match media.write_or_return(offset, data, false).await {
             Ok(()) => {
+                self.note_write(drive, now() - begun);
                 count(&self.counts(drive).writes, 1);
                 count(&self.counts(drive).bytes_written, len);
                 Ok(())

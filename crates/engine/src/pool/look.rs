@@ -80,6 +80,8 @@ impl Pool {
         let superblock = &self.0.common.superblock;
         let (drives, label) = (&superblock.drives, superblock.label());
         let online: Vec<u16> = drives.indices().filter(|&n| drives.is_online(n)).collect();
+        // Nobody may read what would go around them.
+        online.iter().for_each(|&index| drives.probe_avoided(index));
         let company = Company::new(label.needed().max(1));
         let looks = online.iter().map(|&index| {
             let (label, company) = (&label, &company);

@@ -88,6 +88,8 @@ pub struct DriveStatus {
     pub vacant: bool,
     /// What it has is moved to the others, or is to be.
     pub leaving: bool,
+    /// It is slower than the others: reads go around it where that is what is slow.
+    pub slow: bool,
     /// Bytes of its allocation units.
     pub bytes: u64,
     pub counters: DriveCounters,
@@ -260,6 +262,7 @@ impl Pool {
                 retired: record.is_retired,
                 leaving: record.is_leaving,
                 vacant: record.mark == DriveMark::Vacant,
+                slow: drives.is_slow(index),
                 bytes: u64::from(record.au_count) * label.layout.au_bytes,
                 counters,
                 labels_rewritten: self.labels_rewritten(index),

@@ -34,6 +34,7 @@ mod replace;
 mod scarce;
 mod scrub;
 mod shards;
+mod slow;
 mod steps;
 mod unreachable;
 mod used;

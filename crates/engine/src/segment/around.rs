@@ -5,7 +5,6 @@ use super::recover::Target;
 use super::{SegmentInfo, Segments};
 use crate::error::Result;
 use reactor::buffer::{Buffer, Pool};
-use reactor::timeout;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::task::Poll;
@@ -23,7 +22,7 @@ impl Segments {
     /// slow at once are not the drives' doing.
     fn can_go_around(&self, info: &SegmentInfo, drive: u16) -> bool {
         let others = info.members.iter().map(|member| member.drive).filter(|&d| d != drive);
-        let away = |&drive: &u16| !self.drives.is_online(drive) || self.drives.is_slow(drive);
+        let away = |&drive: &u16| !self.drives.is_online(drive) || self.drives.is_avoided(drive);
         others.filter(away).count() < info.geometry.parity()
     }
 
@@ -38,7 +37,7 @@ impl Segments {
     ) -> Result<Got> {
         let (member, at) = self.locate(target);
         let around = self.can_go_around(target.info, member.drive);
-        if around && self.drives.is_avoided(member.drive) {
+        if around && self.drives.goes_around(member.drive, at) {
             let mut make = Box::pin(make());
             return match make.as_mut().await {
                 Ok(()) => Ok(Got::Made),
@@ -53,10 +52,9 @@ impl Segments {
         if !around {
             return read.await.map(Got::Read);
         }
-        if let Ok(read) = timeout(self.drives.hedge(), read.as_mut()).await {
+        if let Some(read) = self.drives.unless_late(member.drive, read.as_mut()).await {
             return read.map(Got::Read);
         }
-        self.drives.note_slow(member.drive);
         if !self.can_go_around(target.info, member.drive) {
             return read.await.map(Got::Read);
         }
@@ -72,7 +70,7 @@ impl Segments {
     ) -> Option<Result<Buffer>> {
         let (member, at) = self.locate(target);
         let around = self.can_go_around(target.info, member.drive);
-        if around && self.drives.is_avoided(member.drive) {
+        if around && self.drives.goes_around(member.drive, at) {
             return None;
         }
         if let Err(error) = self.drives.check_usable(member.drive) {
@@ -83,11 +81,7 @@ impl Segments {
         if !around {
             return Some(read.await);
         }
-        let read = timeout(self.drives.hedge(), read).await.ok();
-        if read.is_none() {
-            self.drives.note_slow(member.drive);
-        }
-        read
+        self.drives.unless_late(member.drive, pin!(read)).await
     }
 }
 

@@ -1,6 +1,6 @@
 //! Reading the headers of stripes back.
 
-use super::recover::{Target, Unrecoverable};
+use super::recover::{Cause, Target, Unrecoverable};
 use super::{SegmentInfo, Segments};
 use crate::address::BLOCK;
 use crate::error::{Error, Kind, Result};
@@ -31,6 +31,7 @@ impl Segments {
         let why = loop {
             attempts += 1;
             let found = self.read_unless_slow(target, len, &self.memory.reads).await;
+            let found_late = found.is_none();
             if let Some(Ok(found)) = found
                 && found.len() == len
             {
@@ -40,7 +41,8 @@ impl Segments {
                     return Ok(Some(header));
                 }
             }
-            match self.recover(target, &mut bytes, &fits).await {
+            let cause = if found_late { Cause::Late } else { Cause::Damage };
+            match self.recover(target, cause, &mut bytes, &fits).await {
                 Ok(()) => return Ok(parse(&bytes)),
                 // A read may fail once and not again, and a header that was there once is relied on: nothing is said of
                 // it by a copy that its stripe's tear left as it was.

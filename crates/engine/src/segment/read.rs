@@ -1,7 +1,7 @@
 //! Reading blocks, each verified by its checksum.
 
 use super::around::Got;
-use super::recover::{Target, Unrecoverable};
+use super::recover::{Cause, Target, Unrecoverable};
 use super::{SegmentInfo, Segments};
 use crate::address::BLOCK;
 use crate::error::{Error, Kind, Result};
@@ -106,7 +106,7 @@ impl Segments {
         let mut made = None;
         let make = async || {
             let data = made.insert(pool.alloc(len).await);
-            self.rebuild(info, slot, crcs, data).await
+            self.rebuild(info, slot, crcs, Cause::Late, data).await
         };
         match self.read_or_make(target, len, &pool, make).await {
             Ok(Got::Read(mut data)) => {
@@ -118,7 +118,7 @@ impl Segments {
             Ok(Got::Made) if let Some(data) = made => Ok(data),
             _ => {
                 let mut data = pool.alloc(len).await;
-                self.rebuild(info, slot, crcs, &mut data).await?;
+                self.rebuild(info, slot, crcs, Cause::Damage, &mut data).await?;
                 Ok(data)
             }
         }
@@ -137,7 +137,7 @@ impl Segments {
             let read = self.drives.read_into(member.drive, at, out, &self.memory.reads).await;
             read.map(|()| None)
         } else {
-            let make = async || self.rebuild(info, slot, crcs, out).await;
+            let make = async || self.rebuild(info, slot, crcs, Cause::Late, out).await;
             let got = self.read_or_make(target, len, &self.memory.reads, make).await;
             got.map(Some)
         };
@@ -146,7 +146,7 @@ impl Segments {
             Ok(Some(Got::Read(data))) => out.copy_from_slice(&data),
             Ok(None) => {}
             // What it says is counted; the rest of the stripe decides what comes of it.
-            Err(_) => return self.rebuild(info, slot, crcs, out).await,
+            Err(_) => return self.rebuild(info, slot, crcs, Cause::Damage, out).await,
         }
         if all_match(crcs, out) {
             return Ok(());
@@ -166,7 +166,7 @@ impl Segments {
         for (n, (crc, block)) in crcs.iter().zip(out.chunks_exact_mut(BLOCK)).enumerate() {
             if crc32c(block) != *crc {
                 self.drives.count_corrupt(member.drive, 1);
-                self.rebuild_some(info, slot + u32_of(n), &[*crc], block).await?;
+                self.rebuild_some(info, slot + u32_of(n), &[*crc], Cause::Damage, block).await?;
             }
         }
         Ok(())
@@ -178,12 +178,13 @@ impl Segments {
         info: &SegmentInfo,
         slot: u32,
         crcs: &[u32],
+        cause: Cause,
         out: &mut [u8],
     ) -> Result<()> {
         let chunks = crcs.chunks(RECOVER_BLOCKS).zip(out.chunks_mut(RECOVER_BLOCKS * BLOCK));
         let mut slot = slot;
         for (crcs, bytes) in chunks {
-            self.rebuild_some(info, slot, crcs, bytes).await?;
+            self.rebuild_some(info, slot, crcs, cause, bytes).await?;
             slot += u32_of(crcs.len());
         }
         Ok(())
@@ -194,17 +195,18 @@ impl Segments {
         info: &SegmentInfo,
         slot: u32,
         crcs: &[u32],
+        cause: Cause,
         out: &mut [u8],
     ) -> Result<()> {
         let fits = |bytes: &[u8]| all_match(crcs, bytes);
         // On the heap, so that reads that need nothing of this stay small.
-        match Box::pin(self.recover(Target::of(info, slot), out, &fits)).await {
+        match Box::pin(self.recover(Target::of(info, slot), cause, out, &fits)).await {
             Ok(()) => Ok(()),
             // Different blocks may have been damaged on different drives.
             Err(Unrecoverable::NoneFits) if crcs.len() > 1 => {
                 for (n, (crc, block)) in crcs.iter().zip(out.chunks_exact_mut(BLOCK)).enumerate() {
-                    let one =
-                        self.rebuild_some(info, slot + u32_of(n), std::slice::from_ref(crc), block);
+                    let (slot, crc) = (slot + u32_of(n), std::slice::from_ref(crc));
+                    let one = self.rebuild_some(info, slot, crc, cause, block);
                     Box::pin(one).await?;
                 }
                 Ok(())

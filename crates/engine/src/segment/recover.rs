@@ -38,6 +38,15 @@ impl<'a> Target<'a> {
     }
 }
 
+/// Why blocks are made of the rest of their stripe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// What their drive gives is wrong, or it gives nothing.
+    Damage,
+    /// It is only late: what it has is not wrong.
+    Late,
+}
+
 /// Why blocks cannot be reconstructed.
 #[derive(Debug)]
 pub(super) enum Unrecoverable {
@@ -64,10 +73,11 @@ impl Segments {
     }
 
     /// Fills `out` with what the blocks should be, as told by `fits`, and writes it back where their
-    /// drive can be used.
+    /// drive can be used, unless it is only late.
     pub(super) async fn recover(
         &self,
         target: Target<'_>,
+        cause: Cause,
         out: &mut [u8],
         fits: &dyn Fn(&[u8]) -> bool,
     ) -> std::result::Result<(), Unrecoverable> {
@@ -112,9 +122,8 @@ impl Segments {
         out.copy_from_slice(&units[target.unit]);
         for (unit, data) in units.into_iter().enumerate() {
             let drive = target.info.member(target.stripe, unit).drive;
-            // What is only slow is not wrong.
-            let is_wrong =
-                Some(unit) == wrong || unit == target.unit && !self.drives.is_slow(drive);
+            let is_wrong = Some(unit) == wrong
+                || unit == target.unit && cause == Cause::Damage && !self.drives.is_avoided(drive);
             if is_wrong && let Some(written) = self.put_right(Target { unit, ..target }, data) {
                 // It is aborted by nobody, and goes on without us where its drive does not answer.
                 let _ = timeout(self.drives.hedge(), written).await;
@@ -139,7 +148,7 @@ impl Segments {
             (0..geometry.width()).filter(|&u| u != target.unit).collect();
         // Those that are slow, and then those that failed, come last.
         spare.make_contiguous().sort_by_key(|&unit| {
-            (!self.drives.is_online(drive(unit)), self.drives.is_slow(drive(unit)))
+            (!self.drives.is_online(drive(unit)), self.drives.is_avoided(drive(unit)))
         });
         let mut reads = Vec::new();
         let (mut missing, mut in_time) = (geometry.data(), 0);

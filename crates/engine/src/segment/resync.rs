@@ -1,7 +1,7 @@
 //! Making anew what a drive has of a stripe: from the others, and from the drive itself as far as checksums say that
 //! what it has is right.
 
-use super::recover::{Target, Unrecoverable};
+use super::recover::{Cause, Target, Unrecoverable};
 use super::{SegmentInfo, Segments, StripeHeader};
 use crate::address::BLOCK;
 use crate::drives::Trust;
@@ -148,7 +148,7 @@ impl Segments {
             }
         }
         let fits = |bytes: &[u8]| wanted.all_fit(slot, bytes);
-        match Box::pin(self.recover(target, out, &fits)).await {
+        match Box::pin(self.recover(target, Cause::Damage, out, &fits)).await {
             Ok(()) => return Ok(Got { is_there: false, lost: 0 }),
             Err(Unrecoverable::TooFew(error)) => return Err(not_now(target, error)),
             Err(Unrecoverable::NoneFits) => {}
@@ -176,7 +176,7 @@ impl Segments {
         // A read may fail once and not again.
         for _ in 0..SALVAGE_ATTEMPTS {
             self.others_answer(target.info).await?;
-            match Box::pin(self.recover(target, out, &fits)).await {
+            match Box::pin(self.recover(target, Cause::Damage, out, &fits)).await {
                 Ok(()) => return Ok(true),
                 Err(Unrecoverable::TooFew(error)) => return Err(not_now(target, error)),
                 Err(Unrecoverable::NoneFits) => {}

@@ -145,6 +145,8 @@ struct State {
     stalled_until: Nanos,
     /// Nothing ends.
     hangs: bool,
+    /// Operations but flushes take so many times as long.
+    slower: u32,
     refusals: Vec<Refusal>,
     /// Counts power cuts: an operation from before one never ends.
     epoch: u64,
@@ -180,6 +182,7 @@ impl Simulated {
             latched: false,
             stalled_until: 0,
             hangs: false,
+            slower: 1,
             refusals: Vec::new(),
             epoch: 0,
         };
@@ -229,6 +232,11 @@ impl Simulated {
     /// From now on nothing ends, without an error, or all of it does again.
     pub fn set_hanging(&self, hangs: bool) {
         self.state().hangs = hangs;
+    }
+
+    /// Takes so many times as long as before for everything but flushes.
+    pub fn set_slower(&self, times: u32) {
+        self.state().slower = times;
     }
 
     /// Refuses operations as told, beside what it refuses already.
@@ -513,7 +521,8 @@ impl State {
         let range = if operation == Operation::Flush { &options.flush } else { &options.transfer };
         let nanos = |d: Duration| Nanos::try_from(d.as_nanos()).unwrap_or(Nanos::MAX / 4);
         let spread = nanos(range.end).saturating_sub(nanos(range.start));
-        let span = nanos(range.start) + self.prng.below(spread + 1);
+        let slower = if operation == Operation::Flush { 1 } else { self.slower };
+        let span = (nanos(range.start) + self.prng.below(spread + 1)).saturating_mul(slower.into());
         let ppm = self.faults.slow_ppm;
         if self.prng.chance_ppm(ppm) { span.saturating_mul(100) } else { span }
     }

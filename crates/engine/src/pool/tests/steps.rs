@@ -283,13 +283,14 @@ fn the_flush_of_stripes_that_were_made_whole_is_missed() {
     );
 }
 
-/// A pool of which one drive is slow, and all of a volume on the drives.
-async fn with_slow_drive(seed: u64) -> (Vec<Arc<Simulated>>, Pool, Volume) {
-    let options = |n| {
-        let fast = SimulatedOptions { capacity: 96 * MIB, seed: seed + n, ..Default::default() };
-        let slow = Duration::from_millis(20);
-        let slow = SimulatedOptions { transfer: slow..slow, ..fast.clone() };
-        if n == 1 { slow } else { fast }
+/// A pool of which the drives are slow, and all of a volume on them.
+async fn with_slow_drives(seed: u64) -> (Vec<Arc<Simulated>>, Pool, Volume) {
+    let slow = Duration::from_millis(20);
+    let options = |n| SimulatedOptions {
+        capacity: 96 * MIB,
+        seed: seed + n,
+        transfer: slow..slow,
+        ..Default::default()
     };
     let media: Vec<_> = (0..4).map(|n| Simulated::new(options(n))).collect();
     let drives: Vec<_> = media.iter().map(|d| Arc::new(Drive::Simulated(Arc::clone(d)))).collect();
@@ -316,7 +317,7 @@ async fn are_at_rest(media: &[Arc<Simulated>]) {
 /// All that one drive has is damaged, somebody reads it, and after so long the pool stops.
 fn stops_beside_a_reader(after: Duration, goes: bool) {
     reactor::simulate(1, async move {
-        let (media, pool, v) = with_slow_drive(0).await;
+        let (media, pool, v) = with_slow_drives(0).await;
         media[1].rot_where(1_000_000, |offset, _| offset >= CatalogArea::LEAST.end());
         let reader = reactor::spawn(async move {
             let mut out = vec![0; 256 * BLOCK];
@@ -355,7 +356,7 @@ fn the_wait_for_repairs_before_the_end_is_missed() {
 #[test]
 fn stripes_on_their_way_are_there_before_the_end() {
     reactor::simulate(1, async move {
-        let (media, pool, v) = with_slow_drive(0).await;
+        let (media, pool, v) = with_slow_drives(0).await;
         let mut model = Model::new();
         scribble(&v, &mut model, 150, 1).await;
         reactor::sleep(Duration::from_millis(1)).await;

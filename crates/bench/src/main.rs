@@ -14,6 +14,7 @@ mod map;
 mod memory;
 mod parity;
 mod report;
+mod slow;
 mod strategy;
 mod stripes;
 mod wire;
@@ -90,6 +91,8 @@ enum What {
     /// What reclaim writes for each block of hosts, at random over a volume that fills a share of
     /// the pool, against what greedy cleaning must
     Amplification(amplification::Arguments),
+    /// What a drive costs that is slower than the others
+    Slow(slow::Arguments),
     /// What making a volume costs beside few others and beside many, and what opening their pool takes
     Catalog(catalog::Arguments),
     /// What an append to the commit log costs, against a copy of its data
@@ -232,6 +235,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         What::Engine(arguments) => engine::run(arguments)?,
         What::Crossing(arguments) => crossing::run(arguments)?,
         What::Amplification(arguments) => amplification::run(arguments)?,
+        What::Slow(arguments) => slow::run(arguments)?,
         What::Catalog(arguments) => catalog::run(&arguments)?,
         What::Memory { size, rounds } => memory::run(size, rounds)?,
         What::Parity { rounds } => parity::run(rounds),

@@ -99,8 +99,8 @@ impl Health {
     pub fn is_probe_due(&self) -> bool {
         let at = self.probe_at.load(Ordering::Relaxed);
         let next = now() + nanos(PROBE_PAUSE);
-        let (relaxed, changed) = (Ordering::Relaxed, Ordering::Relaxed);
-        now() >= at && self.probe_at.compare_exchange(at, next, changed, relaxed).is_ok()
+        let (done, failed) = (Ordering::Relaxed, Ordering::Relaxed);
+        now() >= at && self.probe_at.compare_exchange(at, next, done, failed).is_ok()
     }
 
     /// It did not answer within its deadline.

@@ -1,0 +1,189 @@
+//! What a drive costs that is slower than the others: random reads of a pool whose drives all take as long, and of
+//! one where a drive takes many times that, in turn; without protocol or network.
+
+use engine::{LogSpec, Pool, PoolSpec, Volume, VolumeSpec};
+use media::memory::RegionOptions;
+use media::{Drive, FaultPlan, Pmem};
+use reactor::{Config, PollPolicy, now_exact, spawn};
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+use stdx::num::u64_of;
+use stdx::{Histogram, Prng};
+
+const BLOCK: u64 = 4096;
+const MIB: u64 = 1 << 20;
+const VOLUME: u64 = 64 * MIB;
+
+#[derive(clap::Args, Clone, Copy)]
+pub struct Arguments {
+    /// Drives of the pool, a RAID 5
+    #[arg(long, default_value_t = 6)]
+    drives: usize,
+    /// Microseconds that a drive takes, at least; up to half as long more
+    #[arg(long, default_value_t = 100)]
+    takes: u64,
+    /// How many times that the slow one takes
+    #[arg(long, default_value_t = 50)]
+    times: u64,
+    /// Requests outstanding
+    #[arg(long, default_value_t = 4)]
+    iodepth: usize,
+    /// Seconds of each run
+    #[arg(long, default_value_t = 2.0)]
+    runtime: f64,
+    /// Paired runs
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+}
+
+/// What a run came to, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+struct Figures {
+    iops: f64,
+    p50: u64,
+    p99: u64,
+    p999: u64,
+    longest: u64,
+}
+
+fn drive(takes: Duration, seed: u64) -> Result<Arc<Drive>, Box<dyn Error>> {
+    let options = RegionOptions { committed: true, ..RegionOptions::default() };
+    let delay = takes..takes + takes / 2;
+    let plan = FaultPlan { seed, delay_ppm: 1_000_000, delay, ..FaultPlan::default() };
+    Ok(Arc::new(Drive::memory(64 * MIB, options)?.with_faults(plan)))
+}
+
+async fn make(a: Arguments, is_sick: bool) -> Result<(Pool, Volume), Box<dyn Error>> {
+    let takes = |n: usize| {
+        let times = if is_sick && n == 1 { a.times } else { 1 };
+        Duration::from_micros(a.takes * times)
+    };
+    let drives = (0..a.drives).map(|n| drive(takes(n), u64_of(n))).collect::<Result<_, _>>()?;
+    let spec = PoolSpec {
+        name: "slow".into(),
+        id: [1; 16],
+        drives,
+        scheme: raid::Scheme::Raid5,
+        log: LogSpec::Bbu(vec![Arc::new(Pmem::anonymous(64 * MIB)?)]),
+        log_bytes: None,
+        shards: Some(1),
+        au_bytes: Some(MIB),
+        created: 0,
+    };
+    let pool = Pool::create(spec, &[]).await?;
+    let spec = VolumeSpec { name: "v".into(), id: [2; 16], bytes: VOLUME, block_size: 4096 };
+    let volume = pool.create_volume(spec).await?;
+    let mut piece = vec![0; 256 << 10];
+    Prng::new(7).fill(&mut piece);
+    for at in (0..VOLUME).step_by(piece.len()) {
+        volume.write(at, &piece).await?;
+    }
+    // Nothing of it is in the log any more.
+    pool.audit_space().await?;
+    Ok((pool, volume))
+}
+
+/// Reads at random for so long; how long each took.
+async fn read(volume: &Volume, seed: u64, a: Arguments) -> Result<Histogram, String> {
+    let nanos = u64::try_from(Duration::from_secs_f64(a.runtime).as_nanos()).unwrap_or(u64::MAX);
+    let end = now_exact().saturating_add(nanos);
+    let task = |n: usize| {
+        let volume = volume.clone();
+        spawn(async move {
+            let (mut prng, mut latency) = (Prng::new(seed + u64_of(n)), Histogram::new());
+            let mut data = vec![0; 4096];
+            loop {
+                let begun = now_exact();
+                if begun >= end {
+                    return Ok(latency);
+                }
+                let at = prng.below(VOLUME / BLOCK) * BLOCK;
+                volume.read(at, &mut data).await.map_err(|e| e.to_string())?;
+                latency.record(now_exact() - begun);
+            }
+        })
+    };
+    let tasks: Vec<_> = (0..a.iodepth).map(task).collect();
+    let mut all = Histogram::new();
+    for task in tasks {
+        let one: Result<Histogram, String> = task.await.ok_or("a task was dropped")?;
+        all.merge(&one?);
+    }
+    Ok(all)
+}
+
+#[allow(clippy::cast_precision_loss, reason = "figures for people")]
+fn figures(latency: &Histogram, a: Arguments) -> Figures {
+    Figures {
+        iops: latency.count() as f64 / a.runtime,
+        p50: latency.percentile(50.0),
+        p99: latency.percentile(99.0),
+        p999: latency.percentile(99.9),
+        longest: latency.percentile(100.0),
+    }
+}
+
+async fn measure(a: Arguments) -> Result<[Vec<Figures>; 2], String> {
+    let pools = [
+        make(a, false).await.map_err(|e| e.to_string())?,
+        make(a, true).await.map_err(|e| e.to_string())?,
+    ];
+    let mut all = [Vec::new(), Vec::new()];
+    for round in 0..a.rounds {
+        for ((_, volume), figures_of) in pools.iter().zip(&mut all) {
+            let latency = read(volume, u64_of(round * a.iodepth), a).await?;
+            figures_of.push(figures(&latency, a));
+        }
+    }
+    for (pool, volume) in pools {
+        drop(volume);
+        pool.close().await.map_err(|e| e.to_string())?;
+    }
+    Ok(all)
+}
+
+fn median<T: PartialOrd + Copy>(of: &[Figures], value: impl Fn(&Figures) -> T) -> T {
+    let mut values: Vec<T> = of.iter().map(value).collect();
+    values.sort_by(|a, b| a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal));
+    values[values.len() / 2]
+}
+
+#[allow(clippy::cast_precision_loss, reason = "figures for people")]
+pub fn run(a: Arguments) -> Result<(), Box<dyn Error>> {
+    let poll = PollPolicy::Busy;
+    let config = Config { cpu: Some(0), poll, name: "slow".into() };
+    let [healthy, sick] = reactor::run(config, async move { measure(a).await })??;
+    let times = a.times;
+    println!(
+        "{} drives of a RAID 5, {} us and more each; one {times} times slower; 4K random reads, depth {}, {} paired runs, \
+         medians",
+        a.drives, a.takes, a.iodepth, a.rounds
+    );
+    let show = |name: &str, of: &[Figures]| {
+        let us = |value: fn(&Figures) -> u64| median(of, value) as f64 / 1e3;
+        println!(
+            "{name:<16} {:>8.0} IOPS, p50 {:>7.0} us, p99 {:>7.0} us, p99.9 {:>7.0} us, longest {:>7.0} us",
+            median(of, |f| f.iops),
+            us(|f| f.p50),
+            us(|f| f.p99),
+            us(|f| f.p999),
+            us(|f| f.longest)
+        );
+    };
+    show("all healthy", &healthy);
+    show("one slow", &sick);
+    let ratio = |value: fn(&Figures) -> u64| {
+        let mut ratios: Vec<f64> =
+            healthy.iter().zip(&sick).map(|(h, s)| value(s) as f64 / value(h) as f64).collect();
+        ratios.sort_by(f64::total_cmp);
+        ratios[ratios.len() / 2]
+    };
+    println!(
+        "one slow against all healthy: p50 {:.2}, p99 {:.2}, p99.9 {:.2}",
+        ratio(|f| f.p50),
+        ratio(|f| f.p99),
+        ratio(|f| f.p999)
+    );
+    Ok(())
+}

@@ -96,6 +96,7 @@ pub const RETURN_PAUSE_MAX: Duration = Duration::from_secs(600);
 /// Operations of a drive after which it is known to be as fast as the others, if it is: one that was never is made so,
 /// and not emptied for it.
 pub const FAST_OPERATIONS: u64 = 10_000;
+
 /// How often it is looked whether anything still uses the drives of a pool that is about to be opened again: what does
 /// so ends within milliseconds, mostly.
 pub const REST_LOOK: Duration = Duration::from_millis(20);

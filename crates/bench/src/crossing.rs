@@ -1,10 +1,11 @@
 //! What it costs that the shard of a request is on another core: a volume read and written from the shard's own
 //! reactor, from another one, and from two of which each has a shard; without protocol or network.
 
+use crate::volume::Load;
 use engine::{LogSpec, Pool, PoolSpec, Volume, VolumeSpec};
 use media::memory::RegionOptions;
 use media::{Drive, Pmem};
-use reactor::{Config, Handle, PollPolicy, Reactor, now_exact, spawn};
+use reactor::{Config, Handle, PollPolicy, Reactor, now_exact};
 use std::cell::Cell;
 use std::error::Error;
 use std::sync::Arc;
@@ -12,7 +13,6 @@ use std::time::Duration;
 use stdx::num::u64_of;
 use stdx::{Histogram, Prng};
 
-const BLOCK: u64 = 4096;
 const MIB: u64 = 1 << 20;
 const VOLUME: u64 = 128 * MIB;
 
@@ -83,44 +83,6 @@ async fn make(shards: u16, on: Vec<Handle>) -> Result<Volume, Box<dyn Error>> {
     Ok(volume)
 }
 
-/// Asks at random for so long; gives how often, and how long each took.
-async fn ask(volume: Volume, seed: u64, read: bool, a: Arguments) -> Result<Histogram, String> {
-    let end = now_exact() + u64_of_nanos(Duration::from_secs_f64(a.runtime));
-    let task = |n: usize| {
-        let volume = volume.clone();
-        spawn(async move {
-            let (mut prng, mut latency) = (Prng::new(seed + u64_of(n)), Histogram::new());
-            let mut data = vec![0x5a; 4096];
-            loop {
-                let begun = now_exact();
-                if begun >= end {
-                    return Ok(latency);
-                }
-                let at = prng.below(VOLUME / BLOCK) * BLOCK;
-                let done = match read {
-                    true => volume.read(at, &mut data).await,
-                    false => volume.write(at, &data).await,
-                };
-                done.map_err(|e| e.to_string())?;
-                latency.record(now_exact() - begun);
-                // As a host would: others have their turn between two requests.
-                reactor::yield_now().await;
-            }
-        })
-    };
-    let tasks: Vec<_> = (0..a.iodepth).map(task).collect();
-    let mut all = Histogram::new();
-    for task in tasks {
-        let one: Result<Histogram, String> = task.await.ok_or("a task was dropped")?;
-        all.merge(&one?);
-    }
-    Ok(all)
-}
-
-fn u64_of_nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
 /// On the pool's reactor.
 async fn close() -> Result<(), String> {
     match POOL.take() {
@@ -144,7 +106,9 @@ fn run_once(row: &Row, read: bool, a: Arguments) -> Result<Figures, Box<dyn Erro
     let (before, begun) = (busy(), now_exact());
     let asked = row.asks.iter().map(|n| {
         let (volume, seed) = (volume.clone(), 1000 * u64_of(*n));
-        on[*n].call(move || ask(volume, seed, read, a))
+        let Arguments { iodepth, runtime, .. } = a;
+        let load = Load { bytes: VOLUME, iodepth, runtime, read, seed };
+        on[*n].call(move || load.put_on(volume))
     });
     let asked: Vec<_> = asked.collect();
     let mut latency = Histogram::new();

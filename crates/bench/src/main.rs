@@ -17,6 +17,7 @@ mod report;
 mod slow;
 mod strategy;
 mod stripes;
+mod volume;
 mod wire;
 
 use clap::{Parser, Subcommand};

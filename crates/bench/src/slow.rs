@@ -1,17 +1,17 @@
 //! What a drive costs that is slower than the others: random reads of a pool whose drives all take as long, and of
 //! one where a drive takes many times that, in turn; without protocol or network.
 
+use crate::volume::Load;
 use engine::{LogSpec, Pool, PoolSpec, Volume, VolumeSpec};
 use media::memory::RegionOptions;
 use media::{Drive, FaultPlan, Pmem};
-use reactor::{Config, PollPolicy, now_exact, spawn};
+use reactor::{Config, PollPolicy};
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 use stdx::num::u64_of;
 use stdx::{Histogram, Prng};
 
-const BLOCK: u64 = 4096;
 const MIB: u64 = 1 << 20;
 const VOLUME: u64 = 64 * MIB;
 
@@ -84,35 +84,6 @@ async fn make(a: Arguments, is_sick: bool) -> Result<(Pool, Volume), Box<dyn Err
     Ok((pool, volume))
 }
 
-/// Reads at random for so long; how long each took.
-async fn read(volume: &Volume, seed: u64, a: Arguments) -> Result<Histogram, String> {
-    let nanos = u64::try_from(Duration::from_secs_f64(a.runtime).as_nanos()).unwrap_or(u64::MAX);
-    let end = now_exact().saturating_add(nanos);
-    let task = |n: usize| {
-        let volume = volume.clone();
-        spawn(async move {
-            let (mut prng, mut latency) = (Prng::new(seed + u64_of(n)), Histogram::new());
-            let mut data = vec![0; 4096];
-            loop {
-                let begun = now_exact();
-                if begun >= end {
-                    return Ok(latency);
-                }
-                let at = prng.below(VOLUME / BLOCK) * BLOCK;
-                volume.read(at, &mut data).await.map_err(|e| e.to_string())?;
-                latency.record(now_exact() - begun);
-            }
-        })
-    };
-    let tasks: Vec<_> = (0..a.iodepth).map(task).collect();
-    let mut all = Histogram::new();
-    for task in tasks {
-        let one: Result<Histogram, String> = task.await.ok_or("a task was dropped")?;
-        all.merge(&one?);
-    }
-    Ok(all)
-}
-
 #[allow(clippy::cast_precision_loss, reason = "figures for people")]
 fn figures(latency: &Histogram, a: Arguments) -> Figures {
     Figures {
@@ -132,7 +103,10 @@ async fn measure(a: Arguments) -> Result<[Vec<Figures>; 2], String> {
     let mut all = [Vec::new(), Vec::new()];
     for round in 0..a.rounds {
         for ((_, volume), figures_of) in pools.iter().zip(&mut all) {
-            let latency = read(volume, u64_of(round * a.iodepth), a).await?;
+            let (bytes, seed) = (VOLUME, u64_of(round * a.iodepth));
+            let Arguments { iodepth, runtime, .. } = a;
+            let load = Load { bytes, iodepth, runtime, read: true, seed };
+            let latency = load.put_on(volume.clone()).await?;
             figures_of.push(figures(&latency, a));
         }
     }

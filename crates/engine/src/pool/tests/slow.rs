@@ -8,7 +8,7 @@ use super::*;
 
 const BLOCKS: u64 = 8192;
 
-/// What a drive of these tests takes for a block: 20 to 60 us, where the simulator's others take 5 to 120.
+/// Drives that take 20 to 60 us, and all of a volume on them.
 async fn pool_of(drives: u64, scheme: raid::Scheme) -> (Vec<Arc<Simulated>>, Pool, Volume) {
     let options = |seed| SimulatedOptions {
         capacity: 96 * MIB,

@@ -1,0 +1,59 @@
+//! A load on a volume of an engine on this reactor: what answers is asked again at once.
+
+use engine::Volume;
+use reactor::{now_exact, spawn};
+use std::time::Duration;
+use stdx::num::u64_of;
+use stdx::{Histogram, Prng};
+
+const BLOCK: u64 = 4096;
+
+/// 4 KiB at random.
+#[derive(Clone, Copy)]
+pub struct Load {
+    /// Bytes of the volume.
+    pub bytes: u64,
+    /// Requests outstanding.
+    pub iodepth: usize,
+    /// Seconds.
+    pub runtime: f64,
+    pub read: bool,
+    pub seed: u64,
+}
+
+impl Load {
+    /// Asks for so long; how long each took, in nanoseconds.
+    pub async fn put_on(self, volume: Volume) -> Result<Histogram, String> {
+        let nanos = Duration::from_secs_f64(self.runtime).as_nanos();
+        let end = now_exact().saturating_add(u64::try_from(nanos).unwrap_or(u64::MAX));
+        let task = |n: usize| {
+            let volume = volume.clone();
+            spawn(async move {
+                let (mut prng, mut latency) = (Prng::new(self.seed + u64_of(n)), Histogram::new());
+                let mut data = vec![0x5a; 4096];
+                loop {
+                    let begun = now_exact();
+                    if begun >= end {
+                        return Ok(latency);
+                    }
+                    let at = prng.below(self.bytes / BLOCK) * BLOCK;
+                    let done = match self.read {
+                        true => volume.read(at, &mut data).await,
+                        false => volume.write(at, &data).await,
+                    };
+                    done.map_err(|e| e.to_string())?;
+                    latency.record(now_exact() - begun);
+                    // As a host would: others have their turn between two requests.
+                    reactor::yield_now().await;
+                }
+            })
+        };
+        let tasks: Vec<_> = (0..self.iodepth).map(task).collect();
+        let mut all = Histogram::new();
+        for task in tasks {
+            let one: Result<Histogram, String> = task.await.ok_or("a task was dropped")?;
+            all.merge(&one?);
+        }
+        Ok(all)
+    }
+}

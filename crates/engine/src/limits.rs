@@ -98,6 +98,9 @@ pub(crate) const LOG_TRY_PAUSE: Duration = Duration::from_secs(10);
 pub(crate) const LABEL_ANEW_PAUSE: Duration = Duration::from_mins(1);
 /// Looks in a row, a few seconds apart, at which a drive gives nothing: then it is of no use. One may pass.
 pub(crate) const MUTE_LOOKS: u32 = 3;
+/// Looks in a row at which most of the log's writes to a drive were late: then its copy moves. What keeps a drive busy
+/// for a moment passes.
+pub(crate) const LATE_LOOKS: u32 = 2;
 
 /// How long an opening waits until what it learnt is on the drives: one that hangs is out of use by then.
 pub(crate) const OPENING_PATIENCE: Duration = Duration::from_secs(15);

@@ -23,7 +23,7 @@ mod volumes;
 
 use crate::contents::{BLOCK, Found, Stamp};
 use register::{Kind, Origin, Register, Version};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
 use stdx::num::u64_of;
@@ -137,11 +137,12 @@ impl Model {
     /// A write of `count` blocks begins. [`Stamp::ZERO`] for zeroes and deallocation.
     pub fn begin_write(&mut self, volume: Serial, first: u64, count: u64, stamp: Stamp) -> Begun {
         let at = self.tick();
-        for block in first..first + count {
-            let origins = vec![Origin::new(stamp, volume, block)];
-            self.begin_version(volume, block, at, origins.clone());
-            self.spread(volume, block, origins);
+        let written = |block| (block, vec![Origin::new(stamp, volume, block)]);
+        let blocks = (first..first + count).map(written);
+        for (block, origins) in blocks.clone() {
+            self.begin_version(volume, block, at, origins);
         }
+        self.spread(volume, blocks);
         Begun { volume, first, count, at }
     }
 
@@ -165,13 +166,15 @@ impl Model {
         self.register(volume, block).versions.push(version);
     }
 
-    /// Copies under way may give on what a block may have from now on.
-    fn spread(&mut self, volume: Serial, block: u64, origins: Vec<Origin>) {
-        if !self.copies.iter().any(|copy| copy.gives(volume, block)) {
-            return;
-        }
-        let mut open = vec![(volume, block, origins)];
-        while let Some((volume, block, origins)) = open.pop() {
+    /// Copies under way may give on what blocks may have from now on. What comes to a block is taken together: where copies
+    /// go round, it comes in many pieces.
+    fn spread(&mut self, volume: Serial, blocks: impl Iterator<Item = (u64, Vec<Origin>)>) {
+        let mut open: BTreeMap<(Serial, u64), Vec<Origin>> =
+            blocks.map(|(block, origins)| ((volume, block), origins)).collect();
+        open.retain(|(volume, block), _| self.copies.iter().any(|c| c.gives(*volume, *block)));
+        while let Some(((volume, block), mut origins)) = open.pop_first() {
+            origins.sort();
+            origins.dedup();
             let from_here = self.copies.iter().filter(|copy| copy.gives(volume, block));
             let copies: Vec<Copying> = from_here.cloned().collect();
             for copy in copies {
@@ -181,7 +184,7 @@ impl Model {
                 let Some(version) = version else { continue };
                 let new = version.add(&origins);
                 if !new.is_empty() {
-                    open.push((copy.target, to, new));
+                    open.entry((copy.target, to)).or_default().extend(new);
                 }
             }
         }
@@ -208,9 +211,7 @@ impl Model {
             self.register(target, block).copied = true;
         }
         // Only now: what goes round through other copies comes back to this one.
-        for (block, origins) in (to..).zip(had) {
-            self.spread(target, block, origins);
-        }
+        self.spread(target, (to..).zip(had));
         Begun { volume: target, first: to, count, at }
     }
 

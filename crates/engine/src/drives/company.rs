@@ -2,9 +2,9 @@
 
 use super::{DriveSet, Shared};
 use crate::address::BLOCK;
-use crate::limits::{WRITE_PATIENCE, WRITE_PATIENCE_STEPS};
+use crate::limits::{LATE_FACTOR, LATE_MIN, WRITE_PATIENCE, WRITE_PATIENCE_STEPS};
 use media::Drive;
-use reactor::{now, timeout};
+use reactor::{Nanos, now, timeout};
 use std::cell::Cell;
 use std::future::Future;
 use std::pin::pin;
@@ -13,6 +13,9 @@ use std::time::Duration;
 
 /// Drives that are asked for something together, by one task.
 pub struct Company {
+    begun: Nanos,
+    /// How long the first of them took.
+    first: Cell<Option<Nanos>>,
     ended: Cell<usize>,
     enough: usize,
 }
@@ -20,12 +23,20 @@ pub struct Company {
 impl Company {
     /// Of which so many are enough.
     #[must_use]
-    pub const fn new(enough: usize) -> Self {
-        Self { ended: Cell::new(0), enough }
+    pub fn new(enough: usize) -> Self {
+        Self { begun: now(), first: Cell::new(None), ended: Cell::new(0), enough }
     }
 
     pub(super) fn one_ended(&self) {
+        self.first.set(self.first.get().or(Some(now() - self.begun)));
         self.ended.set(self.ended.get() + 1);
+    }
+
+    /// Whether one that has just ended took much longer than the first.
+    pub(super) fn is_late(&self) -> bool {
+        let first = self.first.get().unwrap_or_default();
+        let borne = Duration::from_nanos(first.saturating_mul(LATE_FACTOR)).max(LATE_MIN);
+        Duration::from_nanos(now() - self.begun) > borne
     }
 
     /// Whether enough have done what they were asked.

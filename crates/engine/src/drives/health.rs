@@ -41,7 +41,7 @@ impl Lateness {
         self.rate() < ALL / 4
     }
 
-    fn forget(&self) {
+    pub fn forget(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
 }
@@ -61,6 +61,8 @@ pub(super) fn are_in_time(rates: impl Iterator<Item = u32>) -> bool {
 pub(super) struct Health {
     pub reads: Lateness,
     pub writes: Lateness,
+    /// What it takes of the log.
+    pub appends: Lateness,
     /// Reads go around it.
     avoided: AtomicBool,
     /// When it may be asked next whether that is still needed.
@@ -140,6 +142,7 @@ impl Health {
         self.errors.store(0, Ordering::Relaxed);
         self.reads.forget();
         self.writes.forget();
+        self.appends.forget();
     }
 
     /// Notes so many errors; how many there were lately.

@@ -2,7 +2,7 @@
 
 use super::counters::count;
 use super::health::{self, Health, Lateness};
-use super::{DriveSet, DriveState};
+use super::{Company, DriveSet, DriveState};
 use crate::limits::ERRORS_BORNE;
 use media::Drive;
 use reactor::{Nanos, timeout};
@@ -79,6 +79,21 @@ impl DriveSet {
         self.slot(drive).health.writes.note(is_late);
     }
 
+    /// A drive took what others took of the log, too, of which this is the company.
+    pub(crate) fn note_append(&self, drive: u16, company: &Company) {
+        self.slot(drive).health.appends.note(company.is_late());
+    }
+
+    /// Whether a drive takes most of the log's writes later than the others that have it: hosts wait for it.
+    pub(crate) fn is_late_to_append(&self, drive: u16) -> bool {
+        self.slot(drive).health.appends.is_high()
+    }
+
+    /// A drive does not have the log any more.
+    pub(crate) fn forget_appends(&self, drive: u16) {
+        self.slot(drive).health.appends.forget();
+    }
+
     /// Whether the others are in time.
     fn is_alone_late(&self, drive: u16, what: impl Fn(&Health) -> &Lateness) -> bool {
         let others = self.indices().filter(|&d| d != drive && self.is_online(d));
@@ -90,7 +105,9 @@ impl DriveSet {
     #[must_use]
     pub fn is_slow(&self, drive: u16) -> bool {
         let late = self.slot(drive).health.writes.is_high();
-        self.is_avoided(drive) || late && self.is_alone_late(drive, |health| &health.writes)
+        self.is_avoided(drive)
+            || self.is_late_to_append(drive)
+            || late && self.is_alone_late(drive, |health| &health.writes)
     }
 
     /// Whether reads go around a drive.
@@ -133,6 +150,16 @@ impl DriveSet {
         }
         self.note_slow(drive);
         None
+    }
+
+    /// After how long a read is late, and whether others may be asked then for what it is to give.
+    pub(crate) fn patience(&self) -> Duration {
+        self.reads.patience()
+    }
+
+    /// Whether others may be asked for what late reads are to give.
+    pub(crate) fn may_hedge(&self) -> bool {
+        self.hedges.take()
     }
 
     /// How long what may hang is waited for while there is another way.

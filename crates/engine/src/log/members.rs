@@ -237,7 +237,11 @@ impl Owner {
         let (Self::Pool(common), Some(drive)) = (self, drive) else { return Some(write.await) };
         let drives = &common.superblock.drives;
         if self.members().is_current(tenant) {
-            return drives.in_company(drive, company, write).await;
+            let written = drives.in_company(drive, company, write).await;
+            if let Some(Ok(())) = written {
+                drives.note_append(drive, company);
+            }
+            return written;
         }
         let uncounted = async { Err::<(), _>(write.await) };
         drives.in_company(drive, company, uncounted).await.and_then(std::result::Result::err)

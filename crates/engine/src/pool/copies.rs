@@ -71,19 +71,38 @@ impl Pool {
             let _turn = self.0.moving.hold(1).await;
             let superblock = &self.0.common.superblock;
             let enough = superblock.members.current() >= usize::from(superblock.label().log_copies);
-            if enough || self.0.closed.get() {
+            let late = if enough { self.late_copy() } else { None };
+            if enough && late.is_none() || self.0.closed.get() {
                 return true;
             }
-            let Some(candidate) = self.candidate(places) else {
-                return superblock.label().log != LogKind::Drives;
+            let Some(candidate) = self.candidate(places, late.is_some()) else {
+                return enough || superblock.label().log != LogKind::Drives;
             };
             let done = self.add_copy(candidate).await;
             self.0.copies_made.set(self.0.copies_made.get() + u64::from(done.is_ok()));
+            if let (Ok(()), Some((drive, late))) = (done, late) {
+                superblock.members.report(late);
+                superblock.drives.forget_appends(drive);
+                // The labels are tried again by whoever writes next.
+                let _ = superblock.tell_failures().await;
+            }
         }
     }
 
-    /// The next place to try.
-    fn candidate(&self, places: &mut Places) -> Option<Candidate> {
+    /// A copy of the log that all writes have been waiting for at several looks, and its drive.
+    fn late_copy(&self) -> Option<(u16, Tenant)> {
+        let superblock = &self.0.common.superblock;
+        let looks = self.0.looks.borrow();
+        let label = superblock.label();
+        let mut copies = label.log_members.iter().enumerate().filter(|(_, copy)| copy.current);
+        copies.find_map(|(slot, copy)| {
+            let drive = copy.drive.filter(|&drive| looks.is_late_to_append(drive))?;
+            Some((drive, superblock.members.tenant(slot)))
+        })
+    }
+
+    /// The next place to try, one that is not slow where that is wanted.
+    fn candidate(&self, places: &mut Places, fast: bool) -> Option<Candidate> {
         let superblock = &self.0.common.superblock;
         let label = superblock.label();
         let on_drives = label.log == LogKind::Drives;
@@ -100,11 +119,12 @@ impl Pool {
             zone && superblock.drives.is_online(*index)
                 && self.0.common.leaving() & (1 << *index) == 0
                 && !holds(*index, true)
+                && !(fast && superblock.drives.is_slow(*index))
                 && places.tried.get(&place(*index)).is_none_or(Tried::is_due)
         };
-        // One whose zone failed before comes last.
-        let index =
-            superblock.drives.indices().filter(free).min_by_key(|n| (holds(*n, false), *n))?;
+        // One that is slow, or whose zone failed before, comes last.
+        let order = |index: &u16| (superblock.drives.is_slow(*index), holds(*index, false), *index);
+        let index = superblock.drives.indices().filter(free).min_by_key(order)?;
         let times = places.tried.get(&place(index)).map_or(0, |tried| tried.times + 1);
         places.tried.insert(place(index), Tried { times, last: now() });
         Some(Candidate::Drive(index))
@@ -115,7 +135,7 @@ impl Pool {
         let _turn = self.0.moving.hold(1).await;
         let mut places = Places { spare: Vec::new(), tried: BTreeMap::new() };
         let none = || Error::new(Kind::Busy, "no other drive has room set aside for the log");
-        let candidate = self.candidate(&mut places).ok_or_else(none)?;
+        let candidate = self.candidate(&mut places, false).ok_or_else(none)?;
         self.add_copy(candidate).await
     }
 

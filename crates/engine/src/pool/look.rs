@@ -12,7 +12,7 @@ use crate::drives::Company;
 use crate::error::{Error, Kind, Result};
 use crate::format::area as at;
 use crate::format::label::Label;
-use crate::limits::{LABEL_ANEW_PAUSE, LOG_TRY_PAUSE, MUTE_LOOKS};
+use crate::limits::{LABEL_ANEW_PAUSE, LATE_LOOKS, LOG_TRY_PAUSE, MUTE_LOOKS};
 use stdx::num::u64_of;
 
 /// What is known of a pool's drives from looks at them.
@@ -30,6 +30,15 @@ struct Known {
     last: Nanos,
     /// Looks in a row at which it gave nothing.
     mute: u32,
+    /// Looks in a row at which hosts waited for its copy of the log.
+    late: u32,
+}
+
+impl Looks {
+    /// Whether hosts wait for a drive's copy of the log, and will go on to.
+    pub fn is_late_to_append(&self, drive: u16) -> bool {
+        self.drives.get(&drive).is_some_and(|known| known.late >= LATE_LOOKS)
+    }
 }
 
 /// What one look at a drive gave.
@@ -93,6 +102,7 @@ impl Pool {
         });
         let seen: Vec<(u16, Sight)> = join_all(looks).await.into_iter().flatten().collect();
         let bare = self.judge(&label, &seen);
+        self.note_late_copies(&label);
         // Nothing is written once the pool is closed: then the drives may be another's.
         let _turn = self.0.look_writes.hold(1).await;
         if self.0.closed.get() {
@@ -151,6 +161,20 @@ impl Pool {
             }
         }
         bare
+    }
+
+    /// Has copies of the log that hosts wait for move to other drives.
+    fn note_late_copies(&self, label: &Label) {
+        let superblock = &self.0.common.superblock;
+        let mut looks = self.0.looks.borrow_mut();
+        for drive in label.current_members().filter_map(|member| member.drive) {
+            let known = looks.drives.entry(drive).or_default();
+            let is_late = superblock.drives.is_late_to_append(drive);
+            known.late = if is_late { known.late + 1 } else { 0 };
+            if known.late >= LATE_LOOKS {
+                superblock.members.wake();
+            }
+        }
     }
 
     /// Writes what these drives have lost: were the pool not closed in order, it would not be found on them.

@@ -152,7 +152,7 @@ impl Segments {
         });
         let mut reads = Vec::new();
         let (mut missing, mut in_time) = (geometry.data(), 0);
-        let mut first_error = None;
+        let (mut first_error, mut was_late) = (None, false);
         while missing > 0 {
             while in_time < missing
                 && let Some(unit) = spare.pop_front()
@@ -168,8 +168,13 @@ impl Segments {
                     .unwrap_or_else(|| Error::new(Kind::Failed, "there is no redundancy"));
                 return Err(Unrecoverable::TooFew(error));
             }
-            let hedge = if spare.is_empty() { Duration::MAX } else { self.drives.hedge() };
-            match timeout(hedge, first_of(&mut reads)).await {
+            let (late, hedge) = (self.drives.patience(), self.drives.hedge());
+            let patience = match spare.is_empty() {
+                true => Duration::MAX,
+                false if was_late => hedge.saturating_sub(late),
+                false => late,
+            };
+            match timeout(patience, first_of(&mut reads)).await {
                 Ok((unit, read)) => {
                     in_time = in_time.saturating_sub(1);
                     match read {
@@ -180,9 +185,13 @@ impl Segments {
                         Err(error) => first_error = first_error.or(Some(error)),
                     }
                 }
+                // What is only late is waited for where too much was asked of others already.
+                Err(Elapsed) if !was_late && !self.drives.may_hedge() => was_late = true,
                 Err(Elapsed) => {
-                    reads.iter().for_each(|(unit, _)| self.drives.note_slow(drive(*unit)));
-                    in_time = 0;
+                    if was_late {
+                        reads.iter().for_each(|(unit, _)| self.drives.note_slow(drive(*unit)));
+                    }
+                    (in_time, was_late) = (0, false);
                 }
             }
         }

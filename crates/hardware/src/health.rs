@@ -162,6 +162,10 @@ impl Machine {
     /// asked, [`Error::NoAnswer`](crate::Error::NoAnswer) and [`Error::Refused`](crate::Error::Refused) when it was
     /// in vain; [`Error::Io`](crate::Error::Io) otherwise.
     pub fn health(&self, drive: &Drive) -> Result<Option<Health>> {
+        #[cfg(feature = "script")]
+        if let Some(script) = &self.script {
+            return script.health(drive);
+        }
         if drive.is_nvme {
             let page = smart::page(&self.dev, drive)?;
             return Ok(Some(Health::parse(&page)));
@@ -174,11 +178,33 @@ impl Machine {
     /// is none. Blocks as [`health`](Self::health) does.
     #[must_use]
     pub fn temperature(&self, drive: &Drive) -> Option<i32> {
-        let sensors = drive.devices().into_iter().flat_map(|device| sensors(&device));
-        let readings = sensors.map(|sensor| sysfs::number(&sensor.join("temp1_input")));
-        let millidegrees = readings.flatten().next()?;
-        i32::try_from(millidegrees.saturating_add(500).div_euclid(1000)).ok()
+        #[cfg(feature = "script")]
+        if let Some(script) = &self.script {
+            return script.temperature(drive);
+        }
+        degrees(drive, "temp1_input")
     }
+
+    /// The temperature in degrees Celsius from which on the drive calls it critical (Critical Composite Temperature
+    /// Threshold of NVMe), by the kernel's hwmon, which needs no right; `None` where the drive does not say. The kernel
+    /// knows it from when it found the drive.
+    #[must_use]
+    pub fn critical_temperature(&self, drive: &Drive) -> Option<i32> {
+        #[cfg(feature = "script")]
+        if let Some(script) = &self.script {
+            return script.critical_temperature(drive);
+        }
+        // 0 K, in thousandths of a degree, and 0 are for drives that have no limit.
+        degrees(drive, "temp1_crit").filter(|degrees| *degrees > 0)
+    }
+}
+
+/// A temperature of the first sensor that has it, in whole degrees Celsius.
+fn degrees(drive: &Drive, attribute: &str) -> Option<i32> {
+    let sensors = drive.devices().into_iter().flat_map(|device| sensors(&device));
+    let readings = sensors.map(|sensor| sysfs::number(&sensor.join(attribute)));
+    let millidegrees = readings.flatten().next()?;
+    i32::try_from(millidegrees.saturating_add(500).div_euclid(1000)).ok()
 }
 
 /// The hwmon folders of a device: below `hwmon`, or, of an NVMe controller, right in its folder.

@@ -26,6 +26,8 @@ mod light;
 mod limits;
 mod nvme_drive;
 mod resolve;
+#[cfg(feature = "script")]
+mod script;
 mod scsi;
 mod smart;
 mod sysfs;
@@ -34,6 +36,8 @@ mod transport;
 pub use drive::Drive;
 pub use error::{Error, Result};
 pub use health::{Health, Warning};
+#[cfg(feature = "script")]
+pub use script::{Answer, Script};
 pub use transport::Transport;
 
 use std::fs;
@@ -47,6 +51,9 @@ pub struct Machine {
     sys: PathBuf,
     /// Where device nodes are.
     dev: PathBuf,
+    /// What answers in place of all drives, in tests of what is made of the answers.
+    #[cfg(feature = "script")]
+    script: Option<std::sync::Arc<Script>>,
 }
 
 impl Default for Machine {
@@ -67,7 +74,19 @@ impl Machine {
     #[must_use]
     pub fn at(sys: PathBuf) -> Self {
         let dev = sys.with_file_name("dev");
-        Self { sys, dev }
+        Self {
+            sys,
+            dev,
+            #[cfg(feature = "script")]
+            script: None,
+        }
+    }
+
+    /// A machine whose drives answer as written down.
+    #[cfg(feature = "script")]
+    #[must_use]
+    pub fn scripted(script: std::sync::Arc<Script>) -> Self {
+        Self { script: Some(script), ..Self::new() }
     }
 
     /// The drive behind `path`: a device node or a link to one, of a disk, a partition, or a device (LVM,
@@ -79,6 +98,10 @@ impl Machine {
     /// [`Error::Path`] when `path` cannot be looked at, [`Error::Unknown`] when the kernel has no such device any
     /// more, [`Error::Io`] when sysfs cannot be read.
     pub fn drive(&self, path: &Path) -> Result<Option<Drive>> {
+        #[cfg(feature = "script")]
+        if let Some(script) = &self.script {
+            return Ok(script.drive(path));
+        }
         let of = |source| Error::Path { path: path.to_owned(), source };
         let metadata = fs::metadata(path).map_err(of)?;
         if !metadata.file_type().is_block_device() {

@@ -127,6 +127,21 @@ fn the_temperature_of_nvme_is_known_without_asking_it() {
 }
 
 #[test]
+fn the_critical_temperature_is_what_the_drive_says_if_it_does() {
+    let machine = Imitation::new();
+    machine.nvme();
+    let critical = || machine.machine().critical_temperature(&machine.drive("259:0"));
+    assert_eq!(critical(), None);
+    let limit = format!("{NVME0}/hwmon1/temp1_crit");
+    for (millidegrees, celsius) in
+        [("84850\n", Some(85)), ("0\n", None), ("-273150\n", None), ("hot\n", None)]
+    {
+        machine.file(&limit, millidegrees);
+        assert_eq!(critical(), celsius, "{millidegrees}");
+    }
+}
+
+#[test]
 fn nvme_that_is_not_live_is_not_asked() {
     let machine = Imitation::new();
     machine.nvme().file(&format!("{NVME0}/state"), "resetting\n");

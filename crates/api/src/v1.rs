@@ -2,6 +2,7 @@
 
 mod configuration;
 mod consent;
+mod hardware;
 mod job;
 mod metrics;
 mod node;
@@ -13,6 +14,7 @@ mod volume;
 
 pub use configuration::KeptConfiguration;
 pub use consent::{Changed, Consent, Losses};
+pub use hardware::{CriticalWarning, DriveHardware, DriveSmart, HardwareState};
 pub use job::{Job, JobBytes, JobKind, JobProgress, JobState};
 pub use metrics::{
     Bucket, BudgetMetrics, Counters, HostMetrics, Latency, Metrics, NamespaceMetrics, Operation,

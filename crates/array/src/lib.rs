@@ -20,6 +20,7 @@ pub mod limits;
 mod lock;
 mod losses;
 pub mod node;
+pub mod physical;
 pub mod pools;
 pub mod reservations;
 pub mod seen;

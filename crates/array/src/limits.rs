@@ -139,3 +139,16 @@ pub const HOSTS_TOLD: usize = 256;
 /// How long pools are waited for that are asked how they are: hardly ever more than a moment, and less than whoever asks
 /// has patience for.
 pub const STATUS_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How often drives are asked how they are: what they warn of comes over days, and a command every few minutes neither
+/// keeps one awake nor is felt.
+pub const HARDWARE_EVERY: reactor::Nanos = 300 * 1_000_000_000;
+/// How long a drive may take to say so before it is told that it does not: one that is well needs milliseconds, and one
+/// that changes its firmware, or empties its caches, some seconds.
+pub const HARDWARE_PATIENCE: reactor::Nanos = 30 * 1_000_000_000;
+/// Threads that ask at once, one for each drive: all of a large machine may hang, and each then only sleeps.
+pub const HARDWARE_READERS: usize = 256;
+/// Bytes of stack of each: it reads short files and makes one call.
+pub const HARDWARE_STACK: usize = 256 << 10;
+/// How long new media errors of a drive are told of as something to look at: a day.
+pub const MEDIA_ERRORS_TOLD: reactor::Nanos = 24 * 3600 * 1_000_000_000;

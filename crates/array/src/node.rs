@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
+use ::hardware::Machine;
 use api::v1::{Event, Kind, PollPolicy, Severity};
 use api::value::Address;
 use stdx::num::counted;
@@ -19,6 +20,7 @@ use crate::events::Events;
 use crate::hosts::Hosts;
 use crate::jobs::Jobs;
 use crate::limits::{DRAIN, START_PATIENCE};
+use crate::physical::Physical;
 use crate::serving::Serving;
 use crate::serving::reactors::Reactors;
 use crate::state::{State, StateDir};
@@ -28,6 +30,7 @@ mod changes;
 mod configuration;
 mod delete;
 mod drives;
+mod hardware;
 mod health;
 mod jobs;
 mod manage;
@@ -92,6 +95,8 @@ pub struct Node {
     target: Arc<Target>,
     /// Who was connected at the last look.
     hosts: Mutex<Hosts>,
+    /// What the machine says of the drives of pools.
+    physical: Physical,
     /// Who has everything else.
     owner: Arc<Owner>,
 }
@@ -114,6 +119,17 @@ impl Node {
     /// # Errors
     /// The configuration's faults, or what could not be opened, bound or started.
     pub fn start(options: Options) -> std::result::Result<Arc<Self>, StartError> {
+        Self::start_on(options, Machine::new())
+    }
+
+    /// Likewise on such a machine.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_on(
+        options: Options,
+        machine: Machine,
+    ) -> std::result::Result<Arc<Self>, StartError> {
         let dir = StateDir::open(&options.state_dir)?;
         let mut said = Vec::from_iter(dir.left().map(ended_without_order));
         let mut state = dir.load()?;
@@ -167,6 +183,7 @@ impl Node {
             reactors,
             target,
             hosts: Mutex::default(),
+            physical: Physical::new(machine),
             owner: Arc::new(owner),
         });
         said.extend(interrupted.into_iter().map(|words| (Severity::Warning, words)));

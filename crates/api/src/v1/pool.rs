@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::Scrub;
+use super::{DriveHardware, Scrub};
 use crate::value::{DrivePath, LogPlace, Name, Size};
 
 /// How a pool bears the loss of drives.
@@ -359,6 +359,9 @@ pub struct Drive {
     pub size: u64,
     /// What it did since the pool was opened.
     pub counters: DriveCounters,
+    /// What the machine says of the hardware behind it.
+    #[serde(default)]
+    pub hardware: DriveHardware,
 }
 
 /// What a drive did since its pool was opened.

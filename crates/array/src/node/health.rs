@@ -51,6 +51,7 @@ impl Node {
         }
         let of_node = view.stray_reports().chain(view.waits()?);
         findings.extend(of_node.filter_map(|report| finding("node".to_owned(), report)));
+        findings.extend(self.physical.findings());
         let hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
         findings.extend(hosts.with_fewer().map(|(of, paths)| fewer_paths(of, *paths)));
         drop(hosts);

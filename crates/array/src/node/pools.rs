@@ -20,7 +20,9 @@ impl Node {
     /// `Stopping`.
     pub fn pools(&self) -> Result<Vec<Pool>> {
         let shown = self.view().serving()?.pools.shown();
-        documents(shown)
+        let mut pools = documents(shown)?;
+        self.physical.fill(&mut pools);
+        Ok(pools)
     }
 
     /// One pool.
@@ -29,7 +31,8 @@ impl Node {
     /// `NotFound`, `Stopping`.
     pub fn pool(&self, name: &Name) -> Result<Pool> {
         let shown = self.view().serving()?.pools.show(name)?;
-        let shown = documents(vec![shown])?;
+        let mut shown = documents(vec![shown])?;
+        self.physical.fill(&mut shown);
         shown.into_iter().next().ok_or_else(|| Error::new(Kind::NotFound, "there is no such pool"))
     }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use api::v1::{
-    CapacityBreakdown, Drive, DriveCounters, DriveHealth, DriveRejoin, Kind, Pool, PoolHealth,
-    PoolLog, PoolSpace, PoolStatus, Rebuild, Scrub, SegmentCounts,
+    CapacityBreakdown, Drive, DriveCounters, DriveHardware, DriveHealth, DriveRejoin, Kind, Pool,
+    PoolHealth, PoolLog, PoolSpace, PoolStatus, Rebuild, Scrub, SegmentCounts,
 };
 use api::value::Name;
 use engine::drives::DriveState;
@@ -318,5 +318,7 @@ fn drive_document(
             timeouts,
             slow,
         },
+        // Not the pool's to say.
+        hardware: DriveHardware::default(),
     }
 }

@@ -9,6 +9,7 @@ use api::v1::{
 };
 use api::value::AnaState;
 
+mod hardware;
 mod health;
 mod pools;
 pub mod scrape;

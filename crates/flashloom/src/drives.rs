@@ -22,15 +22,9 @@ pub fn drive(global: &Global, verb: DriveVerb) -> Outcome {
             print(global.output, &all, |all| drive_table(all))
         }
         DriveVerb::Show { of } => {
-            let drive = ask(global, async |client| client.drive(&of.drive).await)?;
-            let physical = |drive: &Drive| {
-                let mut table = drive_facts(drive);
-                physical::facts(drive).into_iter().for_each(|(name, value)| {
-                    table.add_row([name, value]);
-                });
-                table
-            };
-            print(global.output, &drive, physical)
+            let mut drive = ask(global, async |client| client.drive(&of.drive).await)?;
+            physical::complete(&mut drive);
+            print(global.output, &drive, drive_facts)
         }
         DriveVerb::Locate { of, off } => {
             let drive = ask(global, async |client| client.drive(&of.drive).await)?;
@@ -155,6 +149,7 @@ pub fn health(drive: &Drive) -> String {
         Some(DriveRejoin { failure: Some(why), .. }) if drive.health != DriveHealth::Online => {
             format!("{health} ({why})")
         }
+        _ if !drive.hardware.warnings.is_empty() => format!("{health}, warns"),
         _ => health.to_owned(),
     }
 }
@@ -182,7 +177,7 @@ fn drive_table(all: &[Drive]) -> Table {
 fn drive_facts(drive: &Drive) -> Table {
     let counters = drive.counters;
     let count = |name: &str, value: u64| (name.to_owned(), value.to_string());
-    facts([
+    let known = [
         ("pool".to_owned(), drive.pool.to_string()),
         ("drive".to_owned(), drive.index.to_string()),
         ("path".to_owned(), or_dash(drive.path.as_ref())),
@@ -200,5 +195,30 @@ fn drive_facts(drive: &Drive) -> Table {
         count("repaired blocks", counters.repaired),
         count("timeouts", counters.timeouts),
         count("slow reads", counters.slow),
-    ])
+    ];
+    facts(known.into_iter().chain(physical::facts(&drive.hardware)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drive_that_warns_is_seen_in_the_list() {
+        let mut drive: Drive = serde_json::from_value(serde_json::json!({
+            "pool": "fast", "index": 0, "id": "5f0c4f0e-5d39-4b43-8d39-0d6a2f3f7a10",
+            "health": "online", "size": 1,
+            "counters": {
+                "reads": 0, "writes": 0, "bytes_read": 0, "bytes_written": 0, "read_errors": 0,
+                "write_errors": 0, "corrupt": 0, "reconstructed": 0, "repaired": 0,
+            },
+        }))
+        .unwrap();
+        assert_eq!(health(&drive), "online");
+        drive.hardware.warnings.push("the media is read-only".to_owned());
+        assert_eq!(health(&drive), "online, warns");
+        drive.slow = true;
+        assert_eq!(health(&drive), "slow, warns");
+        assert!(drive_table(&[drive]).to_string().contains("slow, warns"));
+    }
 }

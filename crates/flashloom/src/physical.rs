@@ -1,56 +1,84 @@
-//! The drive behind a pool's: what this machine says of it, and the light at its slot. The daemon has no right to ask a
-//! drive for its health or to switch a light: whoever types the command has it, or not.
+//! The drive behind a pool's: what the daemon, or this machine, says of it, and the light at its slot.
 
 use std::path::Path;
 
-use api::v1::{Drive, DriveHealth};
-use api::value::Name;
+use api::v1::{Drive, DriveHardware, DriveSmart, HardwareState};
+use api::value::{Name, Size};
 use hardware::Machine;
 use serde::Serialize;
 
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::or_dash;
 
-/// What is known of the hardware, by name; nothing of a drive that is a file, or is not there.
-pub fn facts(drive: &Drive) -> Vec<(String, String)> {
-    let machine = Machine::new();
-    let path = drive.path.as_deref().filter(|_| drive.health != DriveHealth::Missing);
-    let row = |name: &str, value: String| (name.to_owned(), value);
-    let found = match path.map(|path| machine.drive(Path::new(path))) {
-        Some(Ok(Some(found))) => found,
-        Some(Err(error)) => return vec![row("hardware", error.to_string())],
-        Some(Ok(None)) | None => return Vec::new(),
-    };
-    let percent = |value: Option<u8>| or_dash(value.map(|value| format!("{value} %")));
-    let degrees = |value: Option<i32>| or_dash(value.map(|value| format!("{value} C")));
-    let mut rows = vec![
-        row("model", or_dash(found.model.as_ref())),
-        row("serial", or_dash(found.serial.as_ref())),
-        row("firmware", or_dash(found.firmware.as_ref())),
-        row("transport", found.transport.to_string()),
-        row("slot", or_dash(found.slot.as_ref())),
-    ];
-    match machine.health(&found) {
-        // One that tells of its temperature only has not said that all is well.
-        Ok(Some(health)) if health.spare_percent.is_some() => {
-            let warnings: Vec<_> = health.critical.iter().map(ToString::to_string).collect();
-            let said = if warnings.is_empty() { "none".to_owned() } else { warnings.join(", ") };
-            rows.extend([
-                row("warnings", said),
-                row("temperature", degrees(health.temperature_celsius)),
-                row("wear", percent(health.wear_percent)),
-                row("spare", percent(health.spare_percent)),
-                row("media errors", or_dash(health.media_errors)),
-                row("power-on hours", or_dash(health.power_on_hours)),
-            ]);
-        }
-        Ok(_) => rows.push(row("temperature", degrees(machine.temperature(&found)))),
-        Err(error) => {
-            rows.push(row("temperature", degrees(machine.temperature(&found))));
-            rows.push(row("SMART", error.to_string()));
+/// Asks the drive itself what the daemon has no right to ask; whoever types the command may have it.
+pub fn complete(drive: &mut Drive) {
+    let has_no_more = drive.hardware.state == HardwareState::Known && drive.hardware.why.is_some();
+    let Some(path) = drive.path.as_deref().filter(|_| has_no_more) else { return };
+    let warnings = std::mem::take(&mut drive.hardware.warnings);
+    let found = array::physical::read(&Machine::new(), Path::new(path));
+    if found.smart.is_some() && found.serial == drive.hardware.serial {
+        drive.hardware = found;
+    }
+    drive.hardware.warnings = warnings;
+    if let Some(smart) = &drive.hardware.smart {
+        // The daemon, which tells of them, did not see them.
+        for words in smart.critical.iter().map(ToString::to_string) {
+            if !drive.hardware.warnings.contains(&words) {
+                drive.hardware.warnings.push(words);
+            }
         }
     }
+}
+
+/// What is known of the hardware, by name; nothing of a drive that is a file, or is not there.
+pub fn facts(hardware: &DriveHardware) -> Vec<(String, String)> {
+    let row = |name: &str, value: String| (name.to_owned(), value);
+    match hardware.state {
+        HardwareState::Unread | HardwareState::None => return Vec::new(),
+        HardwareState::Unreadable => return vec![row("hardware", or_dash(hardware.why.as_ref()))],
+        HardwareState::Known | HardwareState::Silent => {}
+    }
+    let degrees = |value: Option<i32>| or_dash(value.map(|value| format!("{value} C")));
+    let mut rows = vec![
+        row("model", or_dash(hardware.model.as_ref())),
+        row("serial", or_dash(hardware.serial.as_ref())),
+        row("firmware", or_dash(hardware.firmware.as_ref())),
+        row("transport", or_dash(hardware.transport.as_ref())),
+        row("slot", or_dash(hardware.slot.as_ref())),
+        row("temperature", degrees(hardware.temperature_celsius)),
+    ];
+    if hardware.critical_celsius.is_some() {
+        rows.push(row("critical from", degrees(hardware.critical_celsius)));
+    }
+    rows.extend(hardware.smart.as_ref().into_iter().flat_map(smart_facts));
+    // One that tells of its temperature only has not said that all is well.
+    if hardware.smart.is_some() || !hardware.warnings.is_empty() {
+        let said = hardware.warnings.join("; ");
+        rows.push(row("warnings", if said.is_empty() { "none".to_owned() } else { said }));
+    }
+    if let Some(why) = &hardware.why {
+        rows.push(row("SMART", why.clone()));
+    }
     rows
+}
+
+fn smart_facts(smart: &DriveSmart) -> impl Iterator<Item = (String, String)> + use<> {
+    let percent = |value: u8| format!("{value} %");
+    let bytes = |value: Option<u64>| or_dash(value.map(Size::new));
+    [
+        ("wear", percent(smart.wear_percent)),
+        ("spare", percent(smart.spare_percent)),
+        ("spare threshold", percent(smart.spare_threshold_percent)),
+        ("media errors", smart.media_errors.to_string()),
+        ("error log entries", smart.error_log_entries.to_string()),
+        ("unsafe shutdowns", smart.unsafe_shutdowns.to_string()),
+        ("power cycles", smart.power_cycles.to_string()),
+        ("power-on hours", smart.power_on_hours.to_string()),
+        ("lifetime read", bytes(smart.bytes_read)),
+        ("lifetime written", bytes(smart.bytes_written)),
+    ]
+    .into_iter()
+    .map(|(name, value)| (name.to_owned(), value))
 }
 
 /// The light at a drive's slot.
@@ -83,4 +111,45 @@ pub fn locate(drive: &Drive, on: bool) -> Outcome<Light> {
     machine.locate(&found, on).map_err(|error| failed(format!("{place}: {error}")))?;
     let (pool, index) = (drive.pool.clone(), drive.index);
     Ok(Light { pool, index, device: found.kernel_name, on })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(hardware: &DriveHardware) -> String {
+        let rows = facts(hardware).into_iter().map(|(name, value)| format!("{name}={value}\n"));
+        rows.collect()
+    }
+
+    #[test]
+    fn what_is_known_is_printed_and_why_no_more_is() {
+        assert_eq!(rows(&DriveHardware::default()), "");
+        let none = DriveHardware { state: HardwareState::None, ..DriveHardware::default() };
+        assert_eq!(rows(&none), "");
+        let mut known = DriveHardware {
+            state: HardwareState::Known,
+            model: Some("A".to_owned()),
+            temperature_celsius: Some(40),
+            why: Some("it needs CAP_SYS_ADMIN".to_owned()),
+            ..DriveHardware::default()
+        };
+        let said = rows(&known);
+        for line in
+            ["model=A\n", "serial=-\n", "temperature=40 C\n", "SMART=it needs CAP_SYS_ADMIN\n"]
+        {
+            assert!(said.contains(line), "{said}");
+        }
+        assert!(!said.contains("warnings") && !said.contains("wear"), "{said}");
+        (known.why, known.smart) =
+            (None, Some(DriveSmart { wear_percent: 7, ..DriveSmart::default() }));
+        let said = rows(&known);
+        assert!(said.contains("wear=7 %\n") && said.contains("warnings=none\n"), "{said}");
+        known.warnings = vec!["it is old".to_owned(), "the media is read-only".to_owned()];
+        assert!(rows(&known).contains("warnings=it is old; the media is read-only\n"));
+        let why = Some("the drive is gone".to_owned());
+        let not =
+            DriveHardware { state: HardwareState::Unreadable, why, ..DriveHardware::default() };
+        assert_eq!(rows(&not), "hardware=the drive is gone\n");
+    }
 }

@@ -195,5 +195,15 @@ pub async fn watch(node: Arc<Node>) {
             }
         }
     };
-    tokio::join!(looks, openings, jobs);
+    let hardware = async {
+        loop {
+            let looking = Arc::clone(&node);
+            let look = tokio::task::spawn_blocking(move || looking.look_at_hardware());
+            if !matches!(look.await, Ok(Ok(()))) {
+                return;
+            }
+            tokio::time::sleep(array::limits::SPACE).await;
+        }
+    };
+    tokio::join!(looks, openings, jobs, hardware);
 }

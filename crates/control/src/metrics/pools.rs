@@ -2,7 +2,7 @@
 
 use api::v1::{Drive, DriveHealth, Pool, PoolSpace, PoolStatus, Scrub, ScrubState, Volume};
 
-use super::{Labels, Text};
+use super::{Labels, Text, hardware};
 
 /// A metric of a pool that is open.
 type OfPool = (&'static str, &'static str, &'static str, fn(&PoolStatus) -> u64);
@@ -225,4 +225,5 @@ fn drives(text: &mut Text, pools: &[Pool]) {
             text.sample(&name, &labels, value(drive));
         }
     }
+    hardware::text(text, all);
 }

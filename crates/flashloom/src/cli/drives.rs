@@ -68,13 +68,15 @@ Examples:
   flashloom drive list -o json")]
     #[command(alias = "ls")]
     List,
-    /// Print one drive and what it did, and what this machine says of it: model, serial number, wear.
+    /// Print one drive and what it did, and what is known of the hardware: model, serial number, temperature, wear.
     #[command(after_long_help = "\
 Examples:
   flashloom drive show fast/0
+  flashloom drive show fast/0 -o json
   sudo flashloom drive show fast/0
 
-An NVMe drive tells its health (SMART) to root only.")]
+The daemon reads it every 5 minutes. An NVMe drive tells its health (SMART) to CAP_SYS_ADMIN only: where the daemon does
+not have that (docs/security.md says how), the drive is asked by this command, which succeeds for root.")]
     Show {
         #[command(flatten)]
         of: OfDrive,

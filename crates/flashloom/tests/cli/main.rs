@@ -20,6 +20,7 @@ mod dump;
 mod ends;
 mod follow;
 mod guards;
+mod hardware;
 mod health;
 mod images;
 mod jobs;

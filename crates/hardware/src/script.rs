@@ -13,7 +13,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 #[derive(Clone, Debug)]
 pub enum Answer {
     /// The SMART / Health log page.
-    Page([u8; 512]),
+    Page(Box<[u8; 512]>),
     /// It may not be asked, for want of a right.
     Denied,
     /// Its controller is being reset.

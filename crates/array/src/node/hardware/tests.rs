@@ -41,7 +41,7 @@ fn page(changes: &[(usize, u8)]) -> Answer {
     for (at, byte) in changes {
         page[*at] = *byte;
     }
-    Answer::Page(page)
+    Answer::Page(Box::new(page))
 }
 
 fn start(state_dir: PathBuf, script: &Arc<Script>) -> Arc<Node> {

@@ -19,6 +19,21 @@ use crate::{Error, Result, events};
 
 mod file;
 
+/// How what drives have, or had, is moved onto the others.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Moving {
+    /// Bytes in a second at most; 0 for as many as there is time for.
+    pub limit: u64,
+    /// It was paused, and goes on.
+    pub resumes: bool,
+}
+
+impl From<RateLimit> for Moving {
+    fn from(limit: RateLimit) -> Self {
+        Self { limit: limit.bytes(), resumes: false }
+    }
+}
+
 /// What a job is to do.
 #[derive(Clone, Debug, Serialize)]
 pub enum Work {
@@ -28,9 +43,9 @@ pub enum Work {
     DeletePool(Name, Consent),
     MoveLog(Name, LogMove),
     AddDrives(Name, NewDrives),
-    Rebuild(Name, RateLimit),
+    Rebuild(Name, Moving),
     Scrub(Name, RateLimit),
-    EvacuateDrive(PoolDrive, RateLimit),
+    EvacuateDrive(PoolDrive, Moving),
     FailDrive(PoolDrive),
     RejoinDrive(PoolDrive),
     ReplaceDrive(PoolDrive, DriveReplacement),
@@ -158,6 +173,8 @@ struct At {
     progress: JobProgress,
     is_running: bool,
     is_cancelled: bool,
+    /// That is a pause.
+    is_paused: bool,
     /// It is too late to cancel it.
     is_committed: bool,
     /// When the bytes of this step were counted first, and how many were done by then.
@@ -203,7 +220,7 @@ impl Task {
     fn enter(&self, done: u32, steps: u32, step: &str, commits: bool) -> Result<()> {
         let mut at = self.stage.lock();
         if at.is_cancelled {
-            return Err(cancelled(self.job));
+            return Err(at.stopped(self.job));
         }
         at.is_running = true;
         at.is_committed |= commits;
@@ -230,12 +247,32 @@ impl Task {
     /// # Errors
     /// `Conflict` when the job was cancelled.
     pub fn goes_on(&self) -> Result<()> {
-        if self.is_cancelled() { Err(cancelled(self.job)) } else { Ok(()) }
+        let at = self.stage.lock();
+        if at.is_cancelled { Err(at.stopped(self.job)) } else { Ok(()) }
     }
 
-    fn is_cancelled(&self) -> bool {
-        self.stage.lock().is_cancelled
+    /// Whether it is to stop only to be gone on with later.
+    pub fn is_paused(&self) -> bool {
+        self.stage.lock().is_paused
     }
+}
+
+impl At {
+    /// What whoever waits for a job is told that is to stop.
+    fn stopped(&self, job: u64) -> Error {
+        match self.is_paused {
+            true => Error::new(Kind::Conflict, format!("job {job} was paused")),
+            false => cancelled(job),
+        }
+    }
+}
+
+/// Why a job is to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    Cancel,
+    /// Another job goes on with it later.
+    Pause,
 }
 
 /// What whoever waits for a cancelled job is told.
@@ -390,7 +427,7 @@ impl Jobs {
     ///
     /// # Errors
     /// `NotFound`, `Conflict` when it is too late.
-    pub fn cancel(&mut self, id: u64) -> Result<Job> {
+    pub fn cancel(&mut self, id: u64, why: Stop) -> Result<Job> {
         let record = self.all.get(&id).ok_or_else(|| no_job(id))?;
         let (title, state) = (record.job.title(), record.job.state);
         if state.is_over() {
@@ -403,6 +440,7 @@ impl Jobs {
             return Err(Error::new(Kind::Conflict, what)
                 .help(format!("`flashloom job wait {id}` waits for its end")));
         }
+        at.is_paused |= why == Stop::Pause;
         at.is_cancelled = true;
         drop(at);
         Ok(record.document())
@@ -418,8 +456,10 @@ impl Jobs {
         task: &Task,
         result: Result<Made>,
     ) -> Result<Option<Job>> {
-        let was_cancelled = task.is_cancelled();
-        let progress = task.stage.lock().progress.clone();
+        let at = task.stage.lock();
+        let (was_cancelled, was_paused) = (at.is_cancelled, at.is_paused);
+        let progress = at.progress.clone();
+        drop(at);
         self.change(task.job, |job| {
             job.ended_ms = Some(events::now_ms());
             job.progress = progress;
@@ -427,6 +467,7 @@ impl Jobs {
                 Ok(made) => tell(job, made),
                 Err(error) => {
                     job.state = match error.kind {
+                        _ if was_paused => JobState::Paused,
                         _ if was_cancelled => JobState::Cancelled,
                         Kind::Stopping => JobState::Interrupted,
                         _ => JobState::Failed,

@@ -37,6 +37,7 @@ mod manage;
 mod move_log;
 mod opening;
 mod owner;
+mod pauses;
 mod pools;
 mod rebuild;
 mod reopening;

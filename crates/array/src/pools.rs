@@ -31,6 +31,7 @@ mod made_of;
 mod open;
 mod opener;
 mod plan;
+mod rebuild;
 mod returning;
 mod scrub;
 mod slow;
@@ -44,9 +45,10 @@ pub use made_of::MadeOf;
 use made_of::Progress;
 pub use open::{NotMoved, OpenPool};
 pub use opener::{Attempt, New, Opener, Outcome};
+pub use rebuild::PausedRebuild;
 pub use returning::{Away, Due, Search, Searched};
 pub use scrub::ScrubRecord;
-pub use view::{condition, documents, health_of, problem};
+pub use view::{condition, documents, health_of, problem, rebuild_document};
 
 /// A pool that this node knows: what it takes to open it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,6 +74,9 @@ pub struct PoolDef {
     /// What is remembered of its scrubs.
     #[serde(default)]
     pub scrub: ScrubRecord,
+    /// A rebuild or an evacuation that waits to be resumed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<PausedRebuild>,
 }
 
 /// How a pool is.
@@ -260,6 +265,14 @@ impl Pools {
             drives.pop();
         }
         Ok(before)
+    }
+
+    /// What there is to remember of a pool, to be changed.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn def_mut(&mut self, name: &Name) -> Result<&mut PoolDef> {
+        Ok(&mut self.known.get_mut(name).ok_or_else(|| no_pool(name))?.def)
     }
 
     /// Takes what came of a search; whether drives are elsewhere now.

@@ -13,6 +13,7 @@ use crate::jobs::follow;
 use crate::manage::absolute_drive;
 use crate::output::{facts, or_dash, print, table};
 use crate::physical::{self, Light};
+use crate::pools::gone;
 
 /// `flashloom drive ...`
 pub fn drive(global: &Global, verb: DriveVerb) -> Outcome {
@@ -83,6 +84,22 @@ pub fn rebuild(global: &Global, verb: RebuildVerb) -> Outcome {
             let rebuild = ask(global, async |client| client.limit_rebuild(&name, &how).await)?;
             print(global.output, &rebuild, rebuild_facts)
         }
+        RebuildVerb::Pause { name } => {
+            let rebuild = ask(global, async |client| client.pause_rebuild(&name).await)?;
+            print(global.output, &rebuild, rebuild_facts)
+        }
+        RebuildVerb::Resume { name, how } => {
+            let begin = async |client: Client, asking: Asking| {
+                client.begin_resume_rebuild(&name, &asking).await
+            };
+            let outcome = async |client: Client, _| client.rebuild(&name).await;
+            let done = follow(global, &how, begin, outcome)?;
+            done.map_or(Ok(()), |done| print(global.output, &done, rebuild_facts))
+        }
+        RebuildVerb::Stop { name } => {
+            ask(global, async |client| client.stop_rebuild(&name).await)?;
+            gone(global, "rebuild of pool", &name, "ended")
+        }
         RebuildVerb::Start { name, limit, how } => {
             let limit = RateLimit { limit };
             let begin = async |client: Client, asking: Asking| {
@@ -107,6 +124,7 @@ fn rebuild_facts(rebuild: &Rebuild) -> Table {
     let size = |bytes: u64| Size::new(bytes).to_string();
     let drives: Vec<_> = rebuild.drives.iter().map(ToString::to_string).collect();
     let state = match (&rebuild.failure, rebuild.running, rebuild.waits) {
+        _ if rebuild.paused => "paused".to_owned(),
         (Some(why), ..) => format!("given up: {why}"),
         (None, true, true) => "waits for room on the other drives".to_owned(),
         (None, true, false) => "running".to_owned(),

@@ -2,8 +2,8 @@
 
 use api::v1::{
     CapacityBreakdown, Consent, DriveHealth, FoundPool, Job, LogMove, LogMoved, NewMapping,
-    NewPool, NewVolume, Pool, PoolImport, PoolPlan, PoolSpace, PoolStatus, ScrubState, Volume,
-    VolumeChange,
+    NewPool, NewVolume, Pool, PoolImport, PoolPlan, PoolSpace, PoolStatus, Rebuild, ScrubState,
+    Volume, VolumeChange,
 };
 use api::value::{DrivePath, LogPlace, Size, VolumePath};
 use comfy_table::Table;
@@ -109,7 +109,7 @@ fn garbled(what: impl ToString) -> control::client::Error {
 }
 
 /// What became of something that is not there any more, for programs.
-fn gone(global: &Global, kind: &str, name: &impl ToString, how: &str) -> Outcome {
+pub fn gone(global: &Global, kind: &str, name: &impl ToString, how: &str) -> Outcome {
     match global.output {
         Output::Json => json(&serde_json::json!({ kind: name.to_string(), how: true })),
         Output::Table | Output::Csv => Ok(()),
@@ -314,9 +314,11 @@ fn status_facts(status: &PoolStatus, rows: &mut Vec<(String, String)>) {
     if out > 0 {
         row("vacant", format!("{out} drives fewer, redundancy whole"));
     }
-    if let Some(rebuild) = status.rebuild.as_ref().filter(|rebuild| rebuild.running) {
+    let is_told = |rebuild: &&Rebuild| rebuild.running || rebuild.paused;
+    if let Some(rebuild) = status.rebuild.as_ref().filter(is_told) {
         let (done, all) = (size(rebuild.done.min(rebuild.bytes)), size(rebuild.bytes));
-        row("rebuild", format!("{done} of {all}"));
+        let paused = if rebuild.paused { "paused, " } else { "" };
+        row("rebuild", format!("{paused}{done} of {all}"));
     }
     if status.lost_blocks > 0 {
         let lost = format!("{}: reads of them fail until they are written", status.lost_blocks);

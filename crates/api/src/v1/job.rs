@@ -79,6 +79,8 @@ pub enum JobState {
     Failed,
     /// It was cancelled before it changed anything.
     Cancelled,
+    /// It was paused: what it did stays, and another job goes on once it is resumed.
+    Paused,
     /// The daemon ended in the midst of it; `error` says what to look at.
     Interrupted,
 }
@@ -93,6 +95,7 @@ impl JobState {
             Self::Done => "done",
             Self::Failed => "failed",
             Self::Cancelled => "cancelled",
+            Self::Paused => "paused",
             Self::Interrupted => "interrupted",
         }
     }

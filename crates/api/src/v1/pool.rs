@@ -225,6 +225,9 @@ pub struct Rebuild {
     pub drives: Vec<u16>,
     /// It goes on.
     pub running: bool,
+    /// It waits to be resumed. Nothing of the pool is moved by itself meanwhile.
+    #[serde(default)]
+    pub paused: bool,
     /// Bytes to move, as far as that is known.
     pub bytes: u64,
     /// Those that were.
@@ -245,6 +248,14 @@ pub struct RateLimit {
     /// Bytes in a second at most; as many as hosts leave time for when left out, or 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Size>,
+}
+
+impl RateLimit {
+    /// Bytes in a second; 0 for as many as there is time for.
+    #[must_use]
+    pub fn bytes(self) -> u64 {
+        self.limit.map_or(0, Size::bytes)
+    }
 }
 
 /// Segments by what they are in.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::PoisonError;
 
 use api::v1::{Finding, Health, HealthReport, Job, JobState, NodeHealth};
+use api::value::Name;
 
 use super::Node;
 use super::owner::View;
@@ -11,6 +12,7 @@ use crate::Result;
 use crate::events::now_ms;
 use crate::hosts::{Association, Paths};
 use crate::limits::JOB_TOLD_MS;
+use crate::pools::PausedRebuild;
 use crate::serving::controllers;
 
 impl View {
@@ -52,6 +54,7 @@ impl Node {
         let of_node = view.stray_reports().chain(view.waits()?);
         findings.extend(of_node.filter_map(|report| finding("node".to_owned(), report)));
         findings.extend(self.physical.findings());
+        findings.extend(view.serving()?.pools.paused_rebuilds().map(paused));
         let hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
         findings.extend(hosts.with_fewer().map(|(of, paths)| fewer_paths(of, *paths)));
         drop(hosts);
@@ -96,6 +99,22 @@ fn finding(subject: String, report: HealthReport) -> Option<Finding> {
     let HealthReport { health, why, help } = report;
     let why = why.unwrap_or_default();
     (health != Health::Ok).then_some(Finding { health, subject, why, help })
+}
+
+/// A rebuild or an evacuation that waits to be resumed: where redundancy is missing it waits for that.
+fn paused((name, paused, lacks): (&Name, &PausedRebuild, bool)) -> Finding {
+    let what = match paused.drive {
+        None => "its rebuild".to_owned(),
+        Some(index) => format!("the evacuation of its drive {index}"),
+    };
+    let (health, why) = match lacks {
+        true => {
+            (Health::Degraded, format!("{what} is paused, and redundancy is missing meanwhile"))
+        }
+        false => (Health::Ok, format!("{what} is paused")),
+    };
+    let help = format!("`flashloom pool rebuild resume {name}` has it go on");
+    Finding { health, subject: format!("pool {name}"), why, help: Some(help) }
 }
 
 fn fewer_paths(of: &Association, paths: Paths) -> Finding {

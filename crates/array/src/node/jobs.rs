@@ -10,7 +10,7 @@ use api::v1::{Job, Kind, Severity};
 
 use super::Node;
 use super::owner::View;
-use crate::jobs::{Asked, Begun, Made, Task, Work, no_job};
+use crate::jobs::{Asked, Begun, Made, Stop, Task, Work, no_job};
 use crate::{Error, Result, events};
 
 impl View {
@@ -188,12 +188,21 @@ impl Node {
     /// # Errors
     /// `NotFound`, `Conflict` when it is over, or too late.
     pub fn cancel_job(&self, id: u64) -> Result<Job> {
+        self.stop_job(id, Stop::Cancel)
+    }
+
+    /// Asks a job to stop, likewise.
+    pub(super) fn stop_job(&self, id: u64, why: Stop) -> Result<Job> {
         let job = self.owner.ask(move |owned| {
-            let job = owned.jobs.cancel(id)?;
+            let job = owned.jobs.cancel(id, why)?;
             owned.turns.give_up(id);
             Ok(job)
         })?;
-        self.events.record(Severity::Info, format!("{} is to be cancelled", job.title()));
+        let what = match why {
+            Stop::Cancel => "cancelled",
+            Stop::Pause => "paused",
+        };
+        self.events.record(Severity::Info, format!("{} is to be {what}", job.title()));
         Ok(job)
     }
 }

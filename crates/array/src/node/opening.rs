@@ -122,6 +122,9 @@ impl Node {
             if let Some(again) = reopening {
                 self.open_again(again)?;
             }
+            if due.forgets_pause {
+                self.forget_pause(&of)?;
+            }
             if let Some(work) = due.rebuild {
                 self.begin_rebuild(work);
             }

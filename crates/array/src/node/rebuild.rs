@@ -2,17 +2,37 @@
 
 use std::sync::Arc;
 
-use api::v1::{Kind, RateLimit, Rebuild, Severity};
+use api::v1::{Job, JobKind, JobState, Kind, RateLimit, Rebuild, Severity};
 use api::value::{Name, PoolDrive};
+use engine::DriveState;
 
 use super::Node;
-use crate::jobs::{Task, Work};
+use crate::jobs::{Moving, Stop, Task, Work};
 use crate::limits::DRIVE_LOOK;
-use crate::pools::OpenPool;
+use crate::pools::{OpenPool, PausedRebuild};
 use crate::{Error, Result, events};
 
-fn bytes(how: RateLimit) -> u64 {
-    how.limit.map_or(0, |size| size.bytes())
+/// The drive that a job empties, by a pool's name; `None` for one that rebuilds what is lost.
+fn emptied(job: &Job, name: &Name) -> Option<Option<u16>> {
+    let drive = || job.target.parse::<PoolDrive>().ok().filter(|of| of.pool == *name);
+    match job.kind {
+        JobKind::PoolRebuild => (job.target == name.as_str()).then_some(None),
+        JobKind::DriveEvacuate => drive().map(|of| Some(of.index)),
+        _ => None,
+    }
+}
+
+fn none(name: &Name) -> Error {
+    Error::new(Kind::NotFound, format!("no drive of pool {name} is being rebuilt or emptied"))
+        .help(format!("`flashloom pool rebuild start {name}` begins a rebuild"))
+}
+
+/// What is moved, in words.
+fn what(name: &Name, drive: Option<u16>) -> String {
+    match drive {
+        None => format!("the rebuild of pool {name}"),
+        Some(index) => format!("the evacuation of drive {index} of pool {name}"),
+    }
 }
 
 impl Node {
@@ -21,7 +41,16 @@ impl Node {
     /// # Errors
     /// `NotFound` when nothing is, `Failed` when the pool is not open.
     pub fn limit_rebuild(&self, name: &Name, how: RateLimit) -> Result<Rebuild> {
-        self.view().serving()?.pools.pool(name)?.limit_rebuild(bytes(how))?;
+        let limit = how.bytes();
+        if self.paused(name)?.is_some() {
+            self.remember(name, move |def| {
+                if let Some(paused) = &mut def.paused {
+                    paused.rebuild.limit = limit;
+                }
+            })?;
+        } else {
+            self.view().serving()?.pools.pool(name)?.limit_rebuild(limit)?;
+        }
         self.rebuild(name)
     }
 
@@ -30,6 +59,9 @@ impl Node {
     /// # Errors
     /// `NotFound` without such a pool, or when none are, nor were since it was opened.
     pub fn rebuild(&self, name: &Name) -> Result<Rebuild> {
+        if let Some(paused) = self.paused(name)? {
+            return Ok(paused.rebuild);
+        }
         let rebuild = self.pool(name)?.status.and_then(|status| status.rebuild);
         rebuild.ok_or_else(|| {
             let what = format!("pool {name} rebuilds nothing, and did not since it was opened");
@@ -37,22 +69,102 @@ impl Node {
         })
     }
 
-    pub(super) fn rebuild_pool(&self, name: &Name, how: RateLimit, task: &Task) -> Result<()> {
+    fn paused(&self, name: &Name) -> Result<Option<PausedRebuild>> {
+        self.view().serving()?.pools.paused(name).map(|paused| paused.cloned())
+    }
+
+    fn rebuild_job(&self, name: &Name) -> Option<(Job, Option<u16>)> {
+        let job = self.job_that(|job| emptied(job, name).is_some())?;
+        let drive = emptied(&job, name)?;
+        Some((job, drive))
+    }
+
+    /// Has a rebuild or an evacuation wait until it is [resumed](Self::resume_rebuild): what was moved stays where it is,
+    /// and nothing else of the pool is moved by itself.
+    ///
+    /// # Errors
+    /// `NotFound` when there is none, `Failed` when that cannot be written down, or the job does not end.
+    pub fn pause_rebuild(&self, name: &Name) -> Result<Rebuild> {
+        if let Some(paused) = self.paused(name)? {
+            return Ok(paused.rebuild);
+        }
+        let (job, drive) = self.rebuild_job(name).ok_or_else(|| none(name))?;
+        // First: were the node to end once it has stopped, it would begin again.
+        let paused = PausedRebuild::new(drive, &self.rebuild(name).unwrap_or_default());
+        self.remember(name, move |def| def.paused = Some(paused))?;
+        let ended = self.end_job_in_order(job.id, Stop::Pause);
+        if self.job(job.id).is_ok_and(|job| job.state == JobState::Done) {
+            self.remember(name, |def| def.paused = None)?;
+            return self.rebuild(name);
+        }
+        ended?;
+        // How far it was in the end.
+        if let Ok(Some(last)) = self.moved_last(name) {
+            let paused = PausedRebuild::new(drive, &last);
+            self.remember(name, move |def| def.paused = Some(paused))?;
+        }
+        let words = format!("{} is paused: what was moved stays where it is", what(name, drive));
+        self.events.record(Severity::Info, words);
+        self.rebuild(name)
+    }
+
+    /// What the pool itself says of what it moved last.
+    fn moved_last(&self, name: &Name) -> Result<Option<Rebuild>> {
+        let status = self.view().serving()?.pools.pool(name)?.status()?;
+        Ok(status.rebuild.as_ref().map(crate::pools::rebuild_document))
+    }
+
+    /// What goes on with a rebuild or an evacuation that was paused.
+    ///
+    /// # Errors
+    /// `NotFound` when none was.
+    pub fn resumed_rebuild(&self, name: &Name) -> Result<Work> {
+        self.paused(name)?.map(|paused| paused.work(name)).ok_or_else(|| {
+            Error::new(Kind::NotFound, format!("no rebuild of pool {name} is paused"))
+                .help(format!("`flashloom pool rebuild show {name}` tells how it is"))
+        })
+    }
+
+    /// Ends a rebuild or an evacuation, one that is paused too: what was moved stays where it is.
+    ///
+    /// # Errors
+    /// As [`pause_rebuild`](Self::pause_rebuild).
+    pub fn stop_rebuild(&self, name: &Name) -> Result<()> {
+        let (paused, job) = (self.paused(name)?, self.rebuild_job(name));
+        if paused.is_none() && job.is_none() {
+            return Err(none(name));
+        }
+        if let Some((job, _)) = job {
+            self.end_job_in_order(job.id, Stop::Cancel)?;
+        }
+        if let Some(paused) = paused {
+            let pool = self.view().serving()?.pools.pool(name)?;
+            // The node had ended before the labels said that it was paused: it would go on by itself.
+            if pool.status()?.drives.iter().any(|drive| drive.leaving) {
+                begin(&pool, paused.drive, 1)?;
+                pool.cancel_rebuild()?;
+            }
+            self.remember(name, |def| def.paused = None)?;
+            let words = format!("{} is ended: it was paused", what(name, paused.drive));
+            self.events.record(Severity::Info, words);
+        }
+        Ok(())
+    }
+
+    pub(super) fn rebuild_pool(&self, name: &Name, how: Moving, task: &Task) -> Result<()> {
         task.step(0, 1, "moves what is lost with drives onto the others")?;
         let pool = self.view().serving()?.pools.pool(name)?;
-        pool.rebuild(bytes(how))?;
-        self.follow_rebuild(&pool, task)?;
+        self.empty(&pool, None, how, task)?;
         let words =
             format!("the redundancy of pool {name} is whole, without the drives that are gone");
         self.events.record(Severity::Info, words);
         Ok(())
     }
 
-    pub(super) fn evacuate_drive(&self, of: &PoolDrive, how: RateLimit, task: &Task) -> Result<()> {
+    pub(super) fn evacuate_drive(&self, of: &PoolDrive, how: Moving, task: &Task) -> Result<()> {
         task.step(0, 1, "moves what it has onto the others")?;
         let pool = self.view().serving()?.pools.pool(&of.pool)?;
-        pool.evacuate(of.index, bytes(how))?;
-        self.follow_rebuild(&pool, task)?;
+        self.empty(&pool, Some(of.index), how, task)?;
         if let Some(path) = pool.paths().get(usize::from(of.index)).cloned().flatten() {
             pool.unlock(&path);
         }
@@ -62,6 +174,37 @@ impl Node {
         );
         self.events.record(Severity::Info, words);
         Ok(())
+    }
+
+    /// Moves what a drive has, or what those had that are gone, onto the others, and waits for its end.
+    fn empty(&self, pool: &OpenPool, drive: Option<u16>, how: Moving, task: &Task) -> Result<()> {
+        let name = pool.name();
+        let paused = match self.paused(name)? {
+            Some(paused) if !how.resumes => {
+                let what = format!("{} is paused", what(name, paused.drive));
+                return Err(Error::new(Kind::Conflict, what).help(format!(
+                    "`flashloom pool rebuild resume {name}` has it go on, `stop` ends it"
+                )));
+            }
+            None if how.resumes => return Err(Error::new(Kind::Conflict, "it goes on already")),
+            paused => paused,
+        };
+        let Some(paused) = paused else {
+            begin(pool, drive, how.limit)?;
+            return self.follow_rebuild(pool, task);
+        };
+        let begun = begin_again(pool, &paused, how.limit)?;
+        let words = match begun {
+            true => format!("{} goes on", what(name, drive)),
+            false => format!("nothing is left of {}", what(name, drive)),
+        };
+        self.events.record(Severity::Info, words);
+        // Not before: were the node to end meanwhile, it would be forgotten.
+        if let Err(error) = self.remember(name, |def| def.paused = None) {
+            let words = format!("that it goes on is not written down: {error}");
+            self.events.record(Severity::Warning, words);
+        }
+        if begun { self.follow_rebuild(pool, task) } else { Ok(()) }
     }
 
     /// Waits for its end.
@@ -79,8 +222,15 @@ impl Node {
             }
             if task.goes_on().is_err() {
                 pool.cancel_rebuild()?;
-                let what = "the job was cancelled: what was moved by then stays where it is";
-                return Err(Error::new(Kind::Conflict, what));
+                if !task.is_paused() {
+                    let what = "the job was cancelled: what was moved by then stays where it is";
+                    return Err(Error::new(Kind::Conflict, what));
+                }
+                let what = "it was paused: what was moved by then stays where it is";
+                return Err(Error::new(Kind::Conflict, what).help(format!(
+                    "`flashloom pool rebuild resume {}` has it go on",
+                    pool.name()
+                )));
             }
         }
     }
@@ -92,4 +242,34 @@ impl Node {
             self.events.record(Severity::Warning, format!("nothing is rebuilt: {error}"));
         }
     }
+
+    /// Nothing is left of a rebuild that was paused.
+    pub(super) fn forget_pause(&self, name: &Name) -> Result<()> {
+        self.remember(name, |def| def.paused = None)?;
+        let words = format!("nothing is left to rebuild of pool {name}: it is not paused any more");
+        self.events.record(Severity::Info, words);
+        Ok(())
+    }
+}
+
+/// Begins to empty a drive that works, or those that are gone.
+fn begin(pool: &OpenPool, drive: Option<u16>, limit: u64) -> Result<()> {
+    match drive {
+        Some(index) => pool.evacuate(index, limit),
+        None => pool.rebuild(limit),
+    }
+}
+
+/// Begins again with what is left of what was paused; false when that is nothing.
+fn begin_again(pool: &OpenPool, paused: &PausedRebuild, limit: u64) -> Result<bool> {
+    let drives = pool.status()?.drives;
+    if paused.is_moot(&drives) {
+        return Ok(false);
+    }
+    let is_there = |index: &u16| {
+        drives.get(usize::from(*index)).is_some_and(|drive| drive.state == DriveState::Online)
+    };
+    // One that failed meanwhile is rebuilt.
+    begin(pool, paused.drive.filter(is_there), limit)?;
+    Ok(true)
 }

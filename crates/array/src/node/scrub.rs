@@ -3,18 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::v1::{JobKind, Kind, RateLimit, Scrub, ScrubState, Severity};
+use api::v1::{Job, JobKind, Kind, RateLimit, Scrub, ScrubState, Severity};
 use api::value::Name;
 
 use super::Node;
-use crate::jobs::{Task, Work};
-use crate::limits::{DRIVE_LOOK, SCRUB_KEPT, STOP};
+use crate::jobs::{Stop, Task, Work};
+use crate::limits::{DRIVE_LOOK, SCRUB_KEPT};
 use crate::pools::{OpenPool, ScrubRecord};
 use crate::{Error, Result, events};
-
-fn bytes(how: RateLimit) -> u64 {
-    how.limit.map_or(0, |size| size.bytes())
-}
 
 fn none(name: &Name) -> Error {
     Error::new(Kind::NotFound, format!("pool {name} is not being scrubbed"))
@@ -35,7 +31,7 @@ impl Node {
     /// # Errors
     /// `NotFound` when it is not, `Failed` when the pool is not open.
     pub fn limit_scrub(&self, name: &Name, how: RateLimit) -> Result<Scrub> {
-        self.view().serving()?.pools.pool(name)?.limit_scrub(bytes(how))?;
+        self.view().serving()?.pools.pool(name)?.limit_scrub(how.bytes())?;
         self.scrub(name)
     }
 
@@ -44,7 +40,7 @@ impl Node {
     /// # Errors
     /// `NotFound` when there is none, `Failed` when that cannot be written down.
     pub fn pause_scrub(&self, name: &Name) -> Result<Scrub> {
-        if !self.end_scrub_job(name)? {
+        if !self.end_scrub_job(name, Stop::Pause)? {
             return Err(none(name));
         }
         self.scrub(name)
@@ -55,7 +51,7 @@ impl Node {
     /// # Errors
     /// As [`pause_scrub`](Self::pause_scrub).
     pub fn stop_scrub(&self, name: &Name) -> Result<Scrub> {
-        let ended = self.end_scrub_job(name)?;
+        let ended = self.end_scrub_job(name, Stop::Cancel)?;
         let mut record = self.view().serving()?.pools.scrub(name)?;
         let is_there = matches!(record.scrub.state, ScrubState::Running | ScrubState::Paused);
         if !is_there && !ended {
@@ -68,30 +64,21 @@ impl Node {
         self.scrub(name)
     }
 
-    /// Cancels the job that scrubs a pool, and waits for its end; whether there was one.
-    fn end_scrub_job(&self, name: &Name) -> Result<bool> {
+    /// Has the job stop that scrubs a pool, and waits for its end; whether there was one.
+    fn end_scrub_job(&self, name: &Name, why: Stop) -> Result<bool> {
         let Some(job) = self.scrub_job(name) else { return Ok(false) };
-        self.cancel_job(job)?;
-        if !self.wait_for_job(job, STOP)?.state.is_over() {
-            return Err(Error::new(Kind::Failed, format!("job {job} does not end"))
-                .help("a drive does not answer: try again"));
-        }
+        self.end_job_in_order(job, why)?;
         Ok(true)
     }
 
     fn scrub_job(&self, name: &Name) -> Option<u64> {
-        let is_it = |job: &api::v1::Job| {
-            job.kind == JobKind::PoolScrub && job.target == name.as_str() && !job.state.is_over()
-        };
-        self.jobs().iter().find(|job| is_it(job)).map(|job| job.id)
+        let is_it = |job: &Job| job.kind == JobKind::PoolScrub && job.target == name.as_str();
+        self.job_that(is_it).map(|job| job.id)
     }
 
     fn keep_scrub(&self, name: &Name, record: &ScrubRecord) -> Result<()> {
-        let (name, record) = (name.clone(), record.clone());
-        self.owner.ask(move |owned| {
-            owned.serving_mut()?.pools_mut().note_scrub(&name, record)?;
-            owned.keep()
-        })
+        let record = record.clone();
+        self.remember(name, |def| def.scrub = record)
     }
 
     /// Scrubs a pool, from where an earlier scrub was left, and as fast as that one unless told otherwise.
@@ -101,7 +88,7 @@ impl Node {
         let mut record = self.view().serving()?.pools.scrub(name)?;
         record.begin();
         if how.limit.is_some() {
-            record.scrub.limit = bytes(how);
+            record.scrub.limit = how.bytes();
         }
         pool.scrub(record.position(), record.scrub.limit)?;
         self.keep_scrub(name, &record)?;

@@ -203,8 +203,17 @@ impl Opener {
         let pool = OpenPool::create(self.reactors.clone(), made_of, asked)?;
         let pool = self.begin_discards(pool)?;
         let (log_to, term, scrub) = (Vec::new(), pool.term(), ScrubRecord::new());
-        let def =
-            PoolDef { id, drives, log, log_to, term, exporting: false, deleting: false, scrub };
+        let def = PoolDef {
+            id,
+            drives,
+            log,
+            log_to,
+            term,
+            exporting: false,
+            deleting: false,
+            scrub,
+            paused: None,
+        };
         Ok(New { def, pool: Arc::new(pool), made, was_exported: false })
     }
 
@@ -282,6 +291,7 @@ impl Opener {
             exporting: false,
             deleting: false,
             scrub,
+            paused: known.and_then(|known| known.paused.clone()),
         };
         Ok(New { def, pool: Arc::new(pool), made: Made::default(), was_exported })
     }

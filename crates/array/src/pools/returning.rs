@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::v1::{RateLimit, Severity};
-use api::value::{Name, PoolDrive};
+use api::v1::Severity;
+use api::value::Name;
 use engine::PoolStatus;
 use engine::drives::DriveState;
 use engine::format::label::Label;
@@ -18,7 +18,7 @@ use super::due::{Sight, searched, sight};
 use super::look::{peek, places};
 use super::made_of::open_drive_again;
 use super::slow::{Change, Seen, SlowDrives};
-use super::{OpenPool, PoolDef, Reopening, again};
+use super::{OpenPool, PausedRebuild, PoolDef, Reopening, again};
 use crate::config::Settings;
 use crate::jobs::Work;
 use crate::limits::{LOOK_AGAIN, RETURN_PAUSE, RETURN_PAUSE_MAX};
@@ -33,9 +33,9 @@ pub struct Away {
     /// What there was of its places when it was looked last.
     sight: Sight,
     /// When what is lost is rebuilt next, and how often that was begun.
-    rebuilds: Option<Nanos>,
-    rebuilt: u32,
-    slow: SlowDrives,
+    pub(super) rebuilds: Option<Nanos>,
+    pub(super) rebuilt: u32,
+    pub(super) slow: SlowDrives,
 }
 
 /// A drive that a pool lacks, or lacked when it was looked last.
@@ -65,7 +65,7 @@ impl Lacked {
     }
 }
 
-fn from_now(pause: Duration) -> Nanos {
+pub(super) fn from_now(pause: Duration) -> Nanos {
     reactor::now().saturating_add(Nanos::try_from(pause.as_nanos()).unwrap_or(Nanos::MAX))
 }
 
@@ -76,7 +76,7 @@ pub struct Search {
     pub pool: Arc<OpenPool>,
     pub def: PoolDef,
     pub folders: Vec<PathBuf>,
-    away: Away,
+    pub(super) away: Away,
 }
 
 /// What came of it.
@@ -99,6 +99,8 @@ pub struct Due {
     /// What drives had is to be moved onto the others.
     pub rebuild: Option<Work>,
     pub scrub: Option<Work>,
+    /// Nothing is left of the rebuild that was paused.
+    pub forgets_pause: bool,
 }
 
 impl Search {
@@ -160,50 +162,11 @@ impl Search {
         }
         let rebuild = self.rebuilds(&status, settings.rebuild_after);
         let scrub = self.def.scrub.due(&self.name, &status, settings.scrub_every);
-        let due = Due { rebuild, scrub };
+        let is_moot = |paused: &PausedRebuild| paused.is_moot(&status.drives);
+        let forgets_pause = self.def.paused.as_ref().is_some_and(is_moot);
+        let due = Due { rebuild, scrub, forgets_pause };
         let Self { name, away, .. } = self;
         Ok(Searched { name, away, moved, said, reopening: None, due })
-    }
-
-    /// What is to be moved now that drives had which are gone: what was begun before the pool was opened at once, other
-    /// things when a drive was gone for so long, where there are more of them than a stripe is wide.
-    fn rebuilds(&mut self, status: &PoolStatus, after: Option<Duration>) -> Option<Work> {
-        let how = RateLimit::default();
-        if status.rebuild.as_ref().is_some_and(|rebuild| rebuild.is_under_way) {
-            return None;
-        }
-        let drives = || (0..).zip(&status.drives);
-        let is_lost = |drive: &engine::DriveStatus| !drive.state.is_written() && !drive.vacant;
-        let leaves = |drive: &engine::DriveStatus| {
-            drive.leaving && drive.state == DriveState::Online && status.rebuild.is_none()
-        };
-        if let Some((index, _)) = drives().find(|(_, drive)| leaves(drive)) {
-            let of = PoolDrive { pool: self.name.clone(), index };
-            return Some(Work::EvacuateDrive(of, how));
-        }
-        let online = drives().filter(|(_, drive)| drive.state == DriveState::Online).count();
-        let width = usize::from(status.layout.data) + usize::from(status.layout.parity);
-        if online < width || !drives().any(|(_, drive)| is_lost(drive)) {
-            (self.away.rebuilds, self.away.rebuilt) = (None, 0);
-            let is_whole =
-                status.drives.iter().all(|drive| drive.state == DriveState::Online || drive.vacant);
-            let slow = (is_whole && online > width)
-                .then(|| self.away.slow.due(after?, reactor::now()))
-                .flatten();
-            let of = slow.map(|index| PoolDrive { pool: self.name.clone(), index });
-            return of.map(|of| Work::EvacuateDrive(of, how));
-        }
-        let goes_on = drives().any(|(_, drive)| is_lost(drive) && drive.leaving);
-        if !(goes_on && status.rebuild.is_none()) {
-            let pause = after?.saturating_mul(2_u32.saturating_pow(self.away.rebuilt.min(10)));
-            if reactor::now() < *self.away.rebuilds.get_or_insert_with(|| from_now(pause)) {
-                return None;
-            }
-            // Should it be given up, it is tried again later.
-            self.away.rebuilt += 1;
-            self.away.rebuilds = Some(from_now(pause.saturating_mul(2)));
-        }
-        Some(Work::Rebuild(self.name.clone(), how))
     }
 
     /// Takes notice of drives that are slower than the others, or are not any more; what is to be said of it.

@@ -107,16 +107,6 @@ impl Pools {
         let known = self.known.get(name).ok_or_else(|| no_pool(name))?;
         Ok(known.def.scrub.clone())
     }
-
-    /// Remembers that of a pool's scrubs.
-    ///
-    /// # Errors
-    /// `NotFound`.
-    pub fn note_scrub(&mut self, name: &Name, record: ScrubRecord) -> Result<()> {
-        let known = self.known.get_mut(name).ok_or_else(|| no_pool(name))?;
-        known.def.scrub = record;
-        Ok(())
-    }
 }
 
 #[cfg(test)]

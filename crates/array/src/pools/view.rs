@@ -11,7 +11,9 @@ use engine::drives::DriveState;
 use engine::format::label::LogKind;
 use uuid::Uuid;
 
-use super::{Condition, Known, OpenPool, Pools, ScrubRecord, no_pool, scrub, waits_for};
+use super::{
+    Condition, Known, OpenPool, PausedRebuild, Pools, ScrubRecord, no_pool, scrub, waits_for,
+};
 use crate::limits::STATUS_PATIENCE;
 use crate::{Error, Result};
 
@@ -21,6 +23,7 @@ pub struct Shown {
     pool: Pool,
     open: Option<Arc<OpenPool>>,
     space: PoolSpace,
+    paused: Option<PausedRebuild>,
 }
 
 impl Pools {
@@ -57,7 +60,8 @@ impl Pools {
             scrub: self.scrub_document(&known.def.scrub),
             status: None,
         };
-        Shown { pool, open: known.pool().cloned(), space: self.space(name) }
+        let paused = known.def.paused.clone();
+        Shown { pool, open: known.pool().cloned(), space: self.space(name), paused }
     }
 
     fn scrub_document(&self, record: &ScrubRecord) -> Scrub {
@@ -91,7 +95,7 @@ impl Shown {
         self,
         answer: Option<std::result::Result<Option<engine::PoolStatus>, reactor::Gone>>,
     ) -> Result<Pool> {
-        let Self { mut pool, open, space } = self;
+        let Self { mut pool, open, space, paused } = self;
         let Some(open) = open else { return Ok(pool) };
         let Some(answer) = answer else {
             pool.problem = Some(format!(
@@ -110,7 +114,11 @@ impl Shown {
             if let Some(how) = status.scrub.as_ref().filter(|how| how.is_under_way) {
                 scrub::note(&mut pool.scrub, how);
             }
-            pool.status = Some(document_of_status(&open, &status, space));
+            let mut status = document_of_status(&open, &status, space);
+            if let Some(paused) = paused {
+                status.rebuild = Some(paused.rebuild);
+            }
+            pool.status = Some(status);
         }
         Ok(pool)
     }
@@ -251,10 +259,12 @@ fn amplification(written: u64, drive_written: u64) -> Option<f64> {
     (written > 0).then(|| drive_written as f64 / written as f64)
 }
 
-fn rebuild_document(rebuild: &engine::Rebuild) -> Rebuild {
+/// How a pool's drives are emptied, as the management API has it.
+pub fn rebuild_document(rebuild: &engine::Rebuild) -> Rebuild {
     Rebuild {
         drives: rebuild.drives.clone(),
         running: rebuild.is_under_way,
+        paused: false,
         bytes: rebuild.bytes,
         done: rebuild.done,
         limit: rebuild.limit,

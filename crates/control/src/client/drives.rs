@@ -70,6 +70,36 @@ impl Client {
         self.begin(Method::POST, &path, json(how)?, asking).await
     }
 
+    /// Has that wait until it is resumed.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn pause_rebuild(&self, pool: &Name) -> Result<Rebuild> {
+        self.request(Method::POST, &format!("/v1/pools/{pool}/rebuild/pause"), Vec::new()).await
+    }
+
+    /// Goes on with it.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn begin_resume_rebuild(
+        &self,
+        pool: &Name,
+        asking: &Asking,
+    ) -> Result<Begun<Rebuild>> {
+        let path = format!("/v1/pools/{pool}/rebuild/resume");
+        self.begin(Method::POST, &path, Vec::new(), asking).await
+    }
+
+    /// Ends it.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn stop_rebuild(&self, pool: &Name) -> Result<()> {
+        let path = format!("/v1/pools/{pool}/rebuild/stop");
+        self.send(Method::POST, &path, Vec::new()).await.map(drop)
+    }
+
     /// Begins to move what a drive has onto the others.
     ///
     /// # Errors

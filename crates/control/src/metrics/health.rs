@@ -41,6 +41,7 @@ pub fn text(text: &mut Text, status: &Status, node: &NodeHealth, jobs: &[Job]) {
         JobState::Done,
         JobState::Failed,
         JobState::Cancelled,
+        JobState::Paused,
         JobState::Interrupted,
     ] {
         let count = jobs.iter().filter(|job| job.state == state).count();

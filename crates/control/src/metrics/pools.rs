@@ -7,7 +7,7 @@ use super::{Labels, Text, hardware};
 /// A metric of a pool that is open.
 type OfPool = (&'static str, &'static str, &'static str, fn(&PoolStatus) -> u64);
 
-const OF_POOL: [OfPool; 21] = [
+const OF_POOL: [OfPool; 22] = [
     ("capacity_bytes", "gauge", "Bytes of contents that a pool can hold.", |s| s.capacity),
     ("used_bytes", "gauge", "Bytes of contents that a pool holds.", |s| s.used),
     ("provisioned_bytes", "gauge", "Bytes of a pool's volumes together.", |s| s.provisioned),
@@ -44,6 +44,9 @@ const OF_POOL: [OfPool; 21] = [
         "Whether drives are being emptied onto the others, 0 or 1.",
         |s| s.rebuild.as_ref().map_or(0, |rebuild| u64::from(rebuild.running)),
     ),
+    ("rebuild_paused", "gauge", "Whether that waits to be resumed, 0 or 1.", |s| {
+        s.rebuild.as_ref().map_or(0, |rebuild| u64::from(rebuild.paused))
+    }),
     ("rebuild_bytes", "gauge", "Bytes to move from drives that are emptied.", |s| {
         s.rebuild.as_ref().map_or(0, |rebuild| rebuild.bytes)
     }),

@@ -8,6 +8,7 @@ use array::jobs::Work;
 use array::node::Node;
 use axum::Json;
 use axum::extract::State;
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -23,6 +24,9 @@ pub fn api() -> OpenApiRouter<Arc<Node>> {
         .routes(routes!(show_drive))
         .routes(routes!(add_drives))
         .routes(routes!(show_rebuild, begin_rebuild, limit_rebuild))
+        .routes(routes!(pause_rebuild))
+        .routes(routes!(resume_rebuild))
+        .routes(routes!(stop_rebuild))
         .routes(routes!(evacuate_drive))
         .routes(routes!(fail_drive))
         .routes(routes!(rejoin_drive))
@@ -108,7 +112,7 @@ async fn begin_rebuild(
 ) -> Answer<Response> {
     let pool: Name = part(&pool)?;
     let (name, of) = (pool.clone(), Arc::clone(&node));
-    answer(node, Work::Rebuild(pool, how), asked, async move |_| {
+    answer(node, Work::Rebuild(pool, how.into()), asked, async move |_| {
         let done = blocking(move || of.rebuild(&name)).await?;
         Ok(Json(done).into_response())
     })
@@ -130,6 +134,51 @@ async fn limit_rebuild(
     blocking(move || node.limit_rebuild(&pool, how)).await.map(Json)
 }
 
+/// Has a rebuild or an evacuation wait until it is resumed: nothing of the pool is moved by itself meanwhile, and what
+/// was moved stays where it is.
+#[utoipa::path(
+    post, path = "/v1/pools/{pool}/rebuild/pause", tag = "pool", params(("pool" = Name, Path)),
+    responses((status = 200, body = Rebuild), (status = "4XX", body = Problem))
+)]
+async fn pause_rebuild(State(node): Shared, Path(pool): Path<String>) -> Answer<Json<Rebuild>> {
+    let pool: Name = part(&pool)?;
+    blocking(move || node.pause_rebuild(&pool)).await.map(Json)
+}
+
+/// Goes on with a rebuild or an evacuation that was paused, as fast as it went before.
+#[utoipa::path(
+    post, path = "/v1/pools/{pool}/rebuild/resume", tag = "pool", params(("pool" = Name, Path)),
+    responses(
+        (status = 200, body = Rebuild), (status = 202, body = Job), (status = "4XX", body = Problem)
+    )
+)]
+async fn resume_rebuild(
+    State(node): Shared,
+    asked: Asked,
+    Path(pool): Path<String>,
+) -> Answer<Response> {
+    let pool: Name = part(&pool)?;
+    let (name, of) = (pool.clone(), Arc::clone(&node));
+    let paused = Arc::clone(&node);
+    let work = blocking(move || paused.resumed_rebuild(&pool)).await?;
+    answer(node, work, asked, async move |_| {
+        let done = blocking(move || of.rebuild(&name)).await?;
+        Ok(Json(done).into_response())
+    })
+    .await
+}
+
+/// Ends a rebuild or an evacuation, one that is paused too: what was moved stays where it is.
+#[utoipa::path(
+    post, path = "/v1/pools/{pool}/rebuild/stop", tag = "pool", params(("pool" = Name, Path)),
+    responses((status = 204), (status = "4XX", body = Problem))
+)]
+async fn stop_rebuild(State(node): Shared, Path(pool): Path<String>) -> Answer<Response> {
+    let pool: Name = part(&pool)?;
+    blocking(move || node.stop_rebuild(&pool)).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
 /// Moves what a drive has onto the others; it is out of use then, and its place vacant.
 #[utoipa::path(
     post, path = "/v1/pools/{pool}/drives/{index}/evacuate", tag = "drive",
@@ -145,7 +194,7 @@ async fn evacuate_drive(
     Document(how): Document<RateLimit>,
 ) -> Answer<Response> {
     let of = drive_part(&of)?;
-    change(node, of.clone(), Work::EvacuateDrive(of, how), asked).await
+    change(node, of.clone(), Work::EvacuateDrive(of, how.into()), asked).await
 }
 
 /// Takes a drive out of use, if the others have all that it has. It is not taken back before that is asked for.

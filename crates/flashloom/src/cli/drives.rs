@@ -43,6 +43,41 @@ on them; the daemon begins it by itself when a drive has been gone for `[node] r
         #[command(flatten)]
         how: JobArgs,
     },
+    /// Have a rebuild or an evacuation wait, until it is resumed.
+    #[command(after_long_help = "\
+Examples:
+  flashloom pool rebuild pause fast
+
+What was moved stays where it is. It waits over restarts of the daemon, and nothing of the pool is moved by itself
+meanwhile, not even where more drives fail: `flashloom health` tells of redundancy that is missing for that.")]
+    Pause {
+        /// The pool.
+        #[arg(value_parser = value::<Name>)]
+        name: Name,
+    },
+    /// Go on with a rebuild or an evacuation that is paused, as fast as it went.
+    #[command(after_long_help = "\
+Examples:
+  flashloom pool rebuild resume fast
+  flashloom pool rebuild resume fast --no-wait")]
+    Resume {
+        /// The pool.
+        #[arg(value_parser = value::<Name>)]
+        name: Name,
+        #[command(flatten)]
+        how: JobArgs,
+    },
+    /// End a rebuild or an evacuation, one that is paused too; what was moved stays where it is.
+    #[command(after_long_help = "\
+Examples:
+  flashloom pool rebuild stop fast
+
+A rebuild begins again by itself after `[node] rebuild-after` seconds, where drives are still gone.")]
+    Stop {
+        /// The pool.
+        #[arg(value_parser = value::<Name>)]
+        name: Name,
+    },
     /// Change how fast it goes.
     #[command(after_long_help = "\
 Examples:

@@ -27,6 +27,7 @@ mod jobs;
 mod kills;
 mod log_move;
 mod memory;
+mod pauses;
 mod raid;
 mod returns;
 mod scrub;

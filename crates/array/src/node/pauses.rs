@@ -1,0 +1,53 @@
+//! Long work on a pool is paused, stopped, and remembered: what scrubs and rebuilds have in common.
+
+use api::v1::{Job, Kind};
+use api::value::Name;
+
+use super::Node;
+use crate::jobs::Stop;
+use crate::limits::STOP;
+use crate::pools::PoolDef;
+use crate::{Error, Result};
+
+impl Node {
+    /// The first job under way that is such a one.
+    pub(super) fn job_that(&self, is: impl Fn(&Job) -> bool) -> Option<Job> {
+        self.jobs().into_iter().find(|job| !job.state.is_over() && is(job))
+    }
+
+    /// Has a job stop where it is, and waits for its end.
+    ///
+    /// # Errors
+    /// `NotFound`, `Conflict` when it is over, `Failed` when it does not end, `Stopping`.
+    pub(super) fn end_job_in_order(&self, id: u64, why: Stop) -> Result<Job> {
+        self.stop_job(id, why)?;
+        let job = self.wait_for_job(id, STOP)?;
+        if job.state.is_over() {
+            return Ok(job);
+        }
+        Err(Error::new(Kind::Failed, format!("job {id} does not end"))
+            .help("a drive does not answer: try again"))
+    }
+
+    /// Changes what there is to remember of a pool, and writes it down; as it was if that cannot be.
+    ///
+    /// # Errors
+    /// `NotFound`, `Failed`, `Stopping`.
+    pub(super) fn remember(
+        &self,
+        name: &Name,
+        change: impl FnOnce(&mut PoolDef) + Send + 'static,
+    ) -> Result<()> {
+        let name = name.clone();
+        self.owner.ask(move |owned| {
+            let def = owned.serving_mut()?.pools_mut().def_mut(&name)?;
+            let before = def.clone();
+            change(def);
+            if let Err(error) = owned.keep() {
+                *owned.serving_mut()?.pools_mut().def_mut(&name)? = before;
+                return Err(error);
+            }
+            Ok(())
+        })
+    }
+}

@@ -46,6 +46,7 @@ pub enum Work {
     Rebuild(Name, Moving),
     Scrub(Name, RateLimit),
     EvacuateDrive(PoolDrive, Moving),
+    RemoveDrive(PoolDrive, Moving, Consent),
     FailDrive(PoolDrive),
     RejoinDrive(PoolDrive),
     ReplaceDrive(PoolDrive, DriveReplacement),
@@ -66,6 +67,7 @@ impl Work {
             Self::Rebuild(..) => JobKind::PoolRebuild,
             Self::Scrub(..) => JobKind::PoolScrub,
             Self::EvacuateDrive(..) => JobKind::DriveEvacuate,
+            Self::RemoveDrive(..) => JobKind::DriveRemove,
             Self::FailDrive(_) => JobKind::DriveFail,
             Self::RejoinDrive(_) => JobKind::DriveRejoin,
             Self::ReplaceDrive(..) => JobKind::DriveReplace,
@@ -91,7 +93,8 @@ impl Work {
             Self::FailDrive(of)
             | Self::RejoinDrive(of)
             | Self::ReplaceDrive(of, _)
-            | Self::EvacuateDrive(of, _) => of.to_string(),
+            | Self::EvacuateDrive(of, _)
+            | Self::RemoveDrive(of, ..) => of.to_string(),
             Self::CreateVolume(pool, new) => format!("{pool}/{}", new.name),
             Self::ChangeVolume(path, ..) | Self::DeleteVolume(path, _) => path.to_string(),
         }

@@ -40,6 +40,7 @@ mod owner;
 mod pauses;
 mod pools;
 mod rebuild;
+mod remove;
 mod reopening;
 mod scrub;
 mod space;

@@ -74,6 +74,9 @@ pub struct PoolDef {
     /// What is remembered of its scrubs.
     #[serde(default)]
     pub scrub: ScrubRecord,
+    /// Places of drives that are being removed: emptied, then made blank.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub removing: BTreeSet<u16>,
     /// A rebuild or an evacuation that waits to be resumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<PausedRebuild>,
@@ -249,6 +252,16 @@ impl Pools {
         let known = self.known.get(name).ok_or_else(|| no_pool(name))?;
         let (def, folders) = (known.def.clone(), self.folders.clone());
         Ok(Search::new(name.clone(), pool, def, folders, Away::default()))
+    }
+
+    /// Where a pool's drive was last; `None` for one that is nowhere.
+    ///
+    /// # Errors
+    /// `NotFound` without such a pool.
+    pub fn place_of(&self, of: &PoolDrive) -> Result<Option<PathBuf>> {
+        let known = self.known.get(&of.pool).ok_or_else(|| no_pool(&of.pool))?;
+        let place = known.def.drives.get(usize::from(of.index));
+        Ok(place.filter(|path| !path.as_os_str().is_empty()).cloned())
     }
 
     /// A drive is at another path from now on, at none if it did not come. Gives the one where it was, which is empty

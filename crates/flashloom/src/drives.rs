@@ -7,6 +7,7 @@ use control::Client;
 use control::client::{Asking, Begun};
 
 use crate::cli::{DriveVerb, Global, JobArgs, OfDrive, RebuildVerb};
+use crate::confirm::meant;
 use crate::daemon::ask;
 use crate::exit::Outcome;
 use crate::jobs::follow;
@@ -52,6 +53,16 @@ pub fn drive(global: &Global, verb: DriveVerb) -> Outcome {
             change(global, &of, &how, async |client: Client, asking: Asking| {
                 client.begin_evacuate_drive(&of.drive, &limit, &asking).await
             })
+        }
+        DriveVerb::Remove { of, sure, how } => {
+            let of = of.drive;
+            let dry_run = async |client: Client| client.losses_of_drive(&of).await;
+            let Some(consent) = meant(global, &sure, dry_run)? else { return Ok(()) };
+            let begin = async |client: Client, asking: Asking| {
+                client.begin_remove_drive(&of, consent, &asking).await
+            };
+            let done = follow(global, &how, begin, async |_, _| Ok(()))?;
+            done.map_or(Ok(()), |()| gone(global, "drive", &of, "removed"))
         }
         DriveVerb::Fail { of, how } => {
             change(global, &of, &how, async |client: Client, asking: Asking| {

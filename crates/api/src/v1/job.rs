@@ -23,6 +23,8 @@ pub enum JobKind {
     DriveAdd,
     /// Moves what a drive has onto the others, and takes it out of use then.
     DriveEvacuate,
+    /// Takes a drive out of its pool for good: emptied first if it works, and made blank.
+    DriveRemove,
     /// Moves what drives had that are gone onto the others.
     PoolRebuild,
     /// Checks what a pool's drives hold, and puts right what is damaged.
@@ -53,6 +55,7 @@ impl JobKind {
             Self::LogMove => "pool log move",
             Self::DriveAdd => "drive add",
             Self::DriveEvacuate => "drive evacuate",
+            Self::DriveRemove => "drive remove",
             Self::PoolRebuild => "pool rebuild",
             Self::PoolScrub => "pool scrub",
             Self::DriveFail => "drive fail",

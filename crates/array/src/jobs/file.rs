@@ -133,7 +133,7 @@ fn settle(record: &mut Record, state: &State) {
         (JobKind::DriveAdd, ..) => {
             "`flashloom drive list` tells which drives are there; add the others again"
         }
-        (JobKind::PoolRebuild | JobKind::DriveEvacuate, ..) => {
+        (JobKind::PoolRebuild | JobKind::DriveEvacuate | JobKind::DriveRemove, ..) => {
             "it goes on by itself once the pool is open: `flashloom job list`"
         }
         (JobKind::PoolScrub, ..) => "it goes on by itself from there, once the pool is open",

@@ -14,7 +14,7 @@ use crate::limits::DRIVE_LOOK;
 use crate::pools::{OpenPool, no_drive};
 use crate::{Error, Result};
 
-fn drive_of(pool: &engine::PoolStatus, of: &PoolDrive) -> Result<DriveStatus> {
+pub(super) fn drive_of(pool: &engine::PoolStatus, of: &PoolDrive) -> Result<DriveStatus> {
     pool.drives.get(usize::from(of.index)).cloned().ok_or_else(|| no_drive(of))
 }
 
@@ -33,7 +33,7 @@ impl Node {
         drive.ok_or_else(|| no_drive(of))
     }
 
-    fn open_pool_of(&self, of: &PoolDrive) -> Result<Arc<OpenPool>> {
+    pub(super) fn open_pool_of(&self, of: &PoolDrive) -> Result<Arc<OpenPool>> {
         let pool = self.view().serving()?.pools.pool(&of.pool)?;
         drive_of(&pool.status()?, of)?;
         Ok(pool)

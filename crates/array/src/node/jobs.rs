@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use api::limits::KEY_BYTES;
-use api::v1::{Job, Kind, Severity};
+use api::v1::{Job, JobState, Kind, Severity};
 
 use super::Node;
 use super::owner::View;
@@ -80,6 +80,9 @@ impl Node {
             Work::EvacuateDrive(of, how) => {
                 self.evacuate_drive(&of, how, task).map(|()| Made::In(of.pool))
             }
+            Work::RemoveDrive(of, how, consent) => {
+                self.remove_drive(&of, how, consent, task).map(|()| Made::In(of.pool))
+            }
             Work::FailDrive(of) => self.take_drive_out(&of, task).map(|()| Made::In(of.pool)),
             Work::RejoinDrive(of) => self.bring_drive_back(&of, task).map(|()| Made::In(of.pool)),
             Work::ReplaceDrive(of, new) => {
@@ -103,7 +106,12 @@ impl Node {
             Ok(Some(job)) => {
                 let why = job.error.as_ref().map_or_else(String::new, ToString::to_string);
                 let words = format!("{} is {}: {why}", job.title(), job.state.name());
-                self.events.record(Severity::Warning, words);
+                // That is what somebody asked for.
+                let severity = match job.state {
+                    JobState::Paused => Severity::Info,
+                    _ => Severity::Warning,
+                };
+                self.events.record(severity, words);
             }
             Err(error) => {
                 let words = format!("what came of a job is not written down: {error}");

@@ -126,7 +126,7 @@ impl Node {
                 self.forget_pause(&of)?;
             }
             if let Some(work) = due.rebuild {
-                self.begin_rebuild(work);
+                self.begin_rebuild(&of, work);
             }
             if let Some(work) = due.scrub {
                 self.begin_scrub(&of, work);

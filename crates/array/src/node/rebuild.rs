@@ -17,7 +17,7 @@ fn emptied(job: &Job, name: &Name) -> Option<Option<u16>> {
     let drive = || job.target.parse::<PoolDrive>().ok().filter(|of| of.pool == *name);
     match job.kind {
         JobKind::PoolRebuild => (job.target == name.as_str()).then_some(None),
-        JobKind::DriveEvacuate => drive().map(|of| Some(of.index)),
+        JobKind::DriveEvacuate | JobKind::DriveRemove => drive().map(|of| Some(of.index)),
         _ => None,
     }
 }
@@ -90,7 +90,8 @@ impl Node {
         }
         let (job, drive) = self.rebuild_job(name).ok_or_else(|| none(name))?;
         // First: were the node to end once it has stopped, it would begin again.
-        let paused = PausedRebuild::new(drive, &self.rebuild(name).unwrap_or_default());
+        let removes = job.kind == JobKind::DriveRemove;
+        let paused = PausedRebuild::new(drive, removes, &self.rebuild(name).unwrap_or_default());
         self.remember(name, move |def| def.paused = Some(paused))?;
         let ended = self.end_job_in_order(job.id, Stop::Pause);
         if self.job(job.id).is_ok_and(|job| job.state == JobState::Done) {
@@ -100,7 +101,7 @@ impl Node {
         ended?;
         // How far it was in the end.
         if let Ok(Some(last)) = self.moved_last(name) {
-            let paused = PausedRebuild::new(drive, &last);
+            let paused = PausedRebuild::new(drive, removes, &last);
             self.remember(name, move |def| def.paused = Some(paused))?;
         }
         let words = format!("{} is paused: what was moved stays where it is", what(name, drive));
@@ -144,7 +145,12 @@ impl Node {
                 begin(&pool, paused.drive, 1)?;
                 pool.cancel_rebuild()?;
             }
-            self.remember(name, |def| def.paused = None)?;
+            self.remember(name, move |def| {
+                def.paused = None;
+                if let (true, Some(index)) = (paused.removes, paused.drive) {
+                    def.removing.remove(&index);
+                }
+            })?;
             let words = format!("{} is ended: it was paused", what(name, paused.drive));
             self.events.record(Severity::Info, words);
         }
@@ -177,7 +183,13 @@ impl Node {
     }
 
     /// Moves what a drive has, or what those had that are gone, onto the others, and waits for its end.
-    fn empty(&self, pool: &OpenPool, drive: Option<u16>, how: Moving, task: &Task) -> Result<()> {
+    pub(super) fn empty(
+        &self,
+        pool: &OpenPool,
+        drive: Option<u16>,
+        how: Moving,
+        task: &Task,
+    ) -> Result<()> {
         let name = pool.name();
         let paused = match self.paused(name)? {
             Some(paused) if !how.resumes => {
@@ -226,7 +238,7 @@ impl Node {
                     let what = "the job was cancelled: what was moved by then stays where it is";
                     return Err(Error::new(Kind::Conflict, what));
                 }
-                let what = "it was paused: what was moved by then stays where it is";
+                let what = "what was moved by then stays where it is";
                 return Err(Error::new(Kind::Conflict, what).help(format!(
                     "`flashloom pool rebuild resume {}` has it go on",
                     pool.name()
@@ -236,7 +248,11 @@ impl Node {
     }
 
     /// Begins what is due by itself.
-    pub(super) fn begin_rebuild(self: &Arc<Self>, work: Work) {
+    pub(super) fn begin_rebuild(self: &Arc<Self>, name: &Name, work: Work) {
+        // What it is about may have been asked for meanwhile.
+        if self.rebuild_job(name).is_some() {
+            return;
+        }
         let begun = events::on_behalf_of(None, || self.submit(work, None, true));
         if let Err(error) = begun {
             self.events.record(Severity::Warning, format!("nothing is rebuilt: {error}"));

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use api::v1::Kind;
 use api::value::{DrivePath, LogPlace, Name};
 use engine::LogSpec;
+use engine::format::label::Label;
 use media::Drive;
 use uuid::Uuid;
 
-use super::blank::ends;
-use super::made_of::{labels, open_drive, open_known_log};
+use super::blank::{self, ends};
+use super::made_of::{Made, MadeOf, labels, open_drive, open_known_log};
 use super::{Condition, OpenPool, Opener, PoolDef, Pools, no_pool, opened_just_now};
 use crate::jobs::Task;
 use crate::{Error, Result};
@@ -76,7 +77,7 @@ impl Opener {
                 continue;
             }
             task.step(1, 3, &format!("clears {}", path.display()))?;
-            match self.clear_drive(path, def.id) {
+            match self.clear_drive(path, |label| Uuid::from_bytes(label.pool) == def.id) {
                 Ok(()) => {}
                 // The pool stays known, and the next start goes on.
                 Err(error) if error.kind == Kind::Stopping => return Err(error),
@@ -94,13 +95,44 @@ impl Opener {
         Ok(left)
     }
 
-    /// Clears what is at `path` if it is a drive of the pool.
-    fn clear_drive(&self, path: &Path, pool: Uuid) -> Result<()> {
+    /// Makes what is at `path` blank if it is this drive of the pool. One that is blank already, or another, is left alone.
+    ///
+    /// # Errors
+    /// `Conflict` when it is in use, `Failed` when it does not say what it is, or cannot be written, `Stopping`.
+    pub fn wipe(&self, path: &Path, pool: Uuid, index: u16, id: [u8; 16]) -> Result<()> {
+        let is_it = |label: &Label| {
+            let record = label.drives.get(usize::from(index));
+            Uuid::from_bytes(label.pool) == pool
+                && label.drive == index
+                && record.is_some_and(|record| record.id == id)
+        };
+        match self.clear_drive(path, is_it) {
+            // An earlier life of the node was cut short once that was done.
+            Err(error) if error.kind == Kind::Failed && self.is_blank(path)? => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Whether nothing is at `path` that anybody may need.
+    fn is_blank(&self, path: &Path) -> Result<bool> {
+        let Ok((member, lock)) = open_drive(path, None) else { return Ok(false) };
+        let made_of = MadeOf {
+            drives: vec![member],
+            log: LogSpec::Drives,
+            places: Vec::new(),
+            locks: lock.into_iter().collect(),
+            made: Made::default(),
+        };
+        Ok(blank::check(self.home()?, &made_of).is_ok())
+    }
+
+    /// Clears what is at `path` if its label says that it is such a drive.
+    fn clear_drive(&self, path: &Path, is_its: impl Fn(&Label) -> bool) -> Result<()> {
         // Held first: what its label says is so until it is cleared.
         let (member, _lock) = open_drive(path, None)?;
         let home = self.home()?;
         let label = labels(home, std::slice::from_ref(&member))?.pop().flatten();
-        match label.map(|label| Uuid::from_bytes(label.pool) == pool) {
+        match label.map(|label| is_its(&label)) {
             Some(true) => {}
             Some(false) => return Ok(()),
             None => {

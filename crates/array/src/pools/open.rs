@@ -360,6 +360,14 @@ impl OpenPool {
         locks.extend(lock);
     }
 
+    /// Nothing is in a drive's place any more.
+    pub fn leaves(&self, index: usize) {
+        let mut paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(path) = paths.get_mut(index) {
+            *path = None;
+        }
+    }
+
     /// Where its log lies.
     pub fn places(&self) -> Vec<LogPlace> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner).clone()

@@ -1,5 +1,6 @@
 //! Opening pools, making and importing them, with nothing of the node held.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -212,6 +213,7 @@ impl Opener {
             exporting: false,
             deleting: false,
             scrub,
+            removing: BTreeSet::new(),
             paused: None,
         };
         Ok(New { def, pool: Arc::new(pool), made, was_exported: false })
@@ -291,6 +293,7 @@ impl Opener {
             exporting: false,
             deleting: false,
             scrub,
+            removing: known.map(|known| known.removing.clone()).unwrap_or_default(),
             paused: known.and_then(|known| known.paused.clone()),
         };
         Ok(New { def, pool: Arc::new(pool), made: Made::default(), was_exported })

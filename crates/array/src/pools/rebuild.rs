@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use api::v1::Rebuild;
+use api::v1::{Consent, Rebuild};
 use api::value::{Name, PoolDrive};
 use engine::drives::DriveState;
 use engine::{DriveStatus, PoolStatus};
@@ -18,13 +18,16 @@ use crate::jobs::{Moving, Work};
 pub struct PausedRebuild {
     /// The drive that was emptied, which worked; `None` where it was what drives had that are gone.
     pub drive: Option<u16>,
+    /// It is removed once it is empty.
+    #[serde(default)]
+    pub removes: bool,
     /// How far it was.
     pub rebuild: Rebuild,
 }
 
 impl PausedRebuild {
     /// Of one that is this far.
-    pub fn new(drive: Option<u16>, rebuild: &Rebuild) -> Self {
+    pub fn new(drive: Option<u16>, removes: bool, rebuild: &Rebuild) -> Self {
         let rebuild = Rebuild {
             running: false,
             paused: true,
@@ -32,15 +35,18 @@ impl PausedRebuild {
             failure: None,
             ..rebuild.clone()
         };
-        Self { drive, rebuild }
+        Self { drive, removes, rebuild }
     }
 
     /// What goes on with it.
     pub fn work(&self, pool: &Name) -> Work {
         let how = Moving { limit: self.rebuild.limit, resumes: true };
-        match self.drive {
+        let of = self.drive.map(|index| PoolDrive { pool: pool.clone(), index });
+        match of {
             None => Work::Rebuild(pool.clone(), how),
-            Some(index) => Work::EvacuateDrive(PoolDrive { pool: pool.clone(), index }, how),
+            // That was consented to when it began.
+            Some(of) if self.removes => Work::RemoveDrive(of, how, Consent::FORCE),
+            Some(of) => Work::EvacuateDrive(of, how),
         }
     }
 
@@ -96,6 +102,11 @@ impl Search {
             return None;
         }
         let drives = || (0..).zip(&status.drives);
+        if let Some(index) = self.def.removing.first() {
+            // The node ended in the midst of it.
+            let of = PoolDrive { pool: self.name.clone(), index: *index };
+            return Some(Work::RemoveDrive(of, how, Consent::FORCE));
+        }
         let leaves = |drive: &DriveStatus| {
             drive.leaving && drive.state == DriveState::Online && status.rebuild.is_none()
         };

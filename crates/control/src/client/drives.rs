@@ -1,6 +1,6 @@
 //! Requests about drives of pools.
 
-use api::v1::{Drive, DriveReplacement, NewDrives, RateLimit, Rebuild};
+use api::v1::{Consent, Drive, DriveReplacement, Losses, NewDrives, RateLimit, Rebuild};
 use api::value::{Name, PoolDrive};
 use hyper::Method;
 
@@ -111,6 +111,29 @@ impl Client {
         asking: &Asking,
     ) -> Result<Begun<Drive>> {
         self.begin(Method::POST, &drive(of, "/evacuate"), json(how)?, asking).await
+    }
+
+    /// What the removal of a drive would take away.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn losses_of_drive(&self, of: &PoolDrive) -> Result<Losses> {
+        self.remove(&drive(of, ""), Consent::DRY_RUN).await
+    }
+
+    /// Begins to take a drive out of its pool for good.
+    ///
+    /// # Errors
+    /// As every request: [`Error`](super::Error).
+    pub async fn begin_remove_drive(
+        &self,
+        of: &PoolDrive,
+        consent: Consent,
+        asking: &Asking,
+    ) -> Result<Begun<()>> {
+        let path = format!("{}{}", drive(of, ""), consent.query());
+        let begun = self.begin_bytes(Method::DELETE, &path, Vec::new(), asking).await?;
+        Ok(begun.map(drop))
     }
 
     /// Begins to take a drive out of use.

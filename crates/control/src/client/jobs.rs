@@ -31,7 +31,7 @@ pub enum Begun<T> {
 }
 
 impl<T> Begun<T> {
-    fn map<U>(self, over: impl FnOnce(T) -> U) -> Begun<U> {
+    pub(super) fn map<U>(self, over: impl FnOnce(T) -> U) -> Begun<U> {
         match self {
             Self::Over(what) => Begun::Over(over(what)),
             Self::Job(job) => Begun::Job(job),
@@ -56,7 +56,7 @@ impl Client {
         }
     }
 
-    async fn begin_bytes(
+    pub(super) async fn begin_bytes(
         &self,
         method: Method,
         path: &str,

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use api::v1::{Drive, DriveReplacement, Job, NewDrives, Problem, RateLimit, Rebuild};
+use api::v1::{
+    Consent, Drive, DriveReplacement, Job, Losses, NewDrives, Problem, RateLimit, Rebuild,
+};
 use api::value::{Name, PoolDrive};
-use array::jobs::Work;
+use array::jobs::{Moving, Work};
 use array::node::Node;
 use axum::Json;
 use axum::extract::State;
@@ -14,14 +16,14 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::jobs::answer;
-use super::{Shared, part};
-use crate::extract::{Answer, Asked, Document, Path, blocking};
+use super::{Shared, part, removed};
+use crate::extract::{Answer, Asked, Document, Path, Query, blocking};
 
 /// All paths of drives.
 pub fn api() -> OpenApiRouter<Arc<Node>> {
     OpenApiRouter::new()
         .routes(routes!(list_drives))
-        .routes(routes!(show_drive))
+        .routes(routes!(show_drive, remove_drive))
         .routes(routes!(add_drives))
         .routes(routes!(show_rebuild, begin_rebuild, limit_rebuild))
         .routes(routes!(pause_rebuild))
@@ -61,6 +63,30 @@ async fn list_drives(State(node): Shared) -> Answer<Json<Vec<Drive>>> {
 async fn show_drive(State(node): Shared, Path(of): Path<(String, String)>) -> Answer<Json<Drive>> {
     let of = drive_part(&of)?;
     blocking(move || node.drive(&of)).await.map(Json)
+}
+
+/// Takes a drive out of its pool for good: emptied first if it works, and made blank where it is there. Its place is
+/// vacant then.
+#[utoipa::path(
+    delete, path = "/v1/pools/{pool}/drives/{index}", tag = "drive",
+    params(("pool" = Name, Path), ("index" = u16, Path), Consent),
+    responses(
+        (status = 204), (status = 200, body = Losses), (status = 202, body = Job),
+        (status = "4XX", body = Problem)
+    )
+)]
+async fn remove_drive(
+    State(node): Shared,
+    asked: Asked,
+    Path(of): Path<(String, String)>,
+    Query(consent): Query<Consent>,
+) -> Answer<Response> {
+    let of = drive_part(&of)?;
+    if consent.dry_run {
+        return removed(node, consent, move |node| node.losses_of_drive(&of)).await;
+    }
+    let work = Work::RemoveDrive(of, Moving::default(), consent);
+    answer(node, work, asked, async |_| Ok(StatusCode::NO_CONTENT.into_response())).await
 }
 
 /// Makes a pool wider: new segments use the drives at once.

@@ -3,7 +3,7 @@
 use api::value::{DrivePath, Name, PoolDrive, Size};
 use clap::{Args, Subcommand};
 
-use super::{JobArgs, value};
+use super::{JobArgs, SureArgs, value};
 
 /// A drive on the command line.
 #[derive(Args, Clone, Debug)]
@@ -163,6 +163,26 @@ A copy of the commit log on it moves first. What was moved stays where it is whe
         /// Bytes moved in a second at most. [default: as many as hosts leave time for]
         #[arg(long, value_name = "SIZE", value_parser = value::<Size>)]
         limit: Option<Size>,
+        #[command(flatten)]
+        how: JobArgs,
+    },
+    /// Take a drive out of its pool for good, so that it can be used elsewhere. Its place is vacant then.
+    #[command(after_long_help = "\
+Examples:
+  flashloom drive remove fast/2 --dry-run
+  flashloom drive remove fast/2
+  flashloom drive remove fast/2 --yes --no-wait
+
+A drive that works is emptied onto the others first, as by `drive evacuate`. What one had that failed or is gone is made
+anew there, as by `pool rebuild start`. Then what it is known by is wiped, where it is; one that is not there is not
+taken back when it returns. It takes as many other drives as a stripe is wide, and room on them: where those are
+lacking, `drive replace` or `drive add` comes first. Ended in the midst of it, the daemon goes on when it starts.")]
+    #[command(alias = "rm")]
+    Remove {
+        #[command(flatten)]
+        of: OfDrive,
+        #[command(flatten)]
+        sure: SureArgs,
         #[command(flatten)]
         how: JobArgs,
     },

@@ -29,6 +29,7 @@ mod log_move;
 mod memory;
 mod pauses;
 mod raid;
+mod removed;
 mod returns;
 mod scrub;
 mod shelf;

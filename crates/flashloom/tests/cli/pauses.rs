@@ -6,11 +6,11 @@ use super::*;
 /// More than any of this takes.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-fn rebuild(dir: &Path, pool: &str) -> Value {
+pub fn rebuild(dir: &Path, pool: &str) -> Value {
     json(dir, &format!("pool rebuild show {pool}"))
 }
 
-fn wait_until(what: &str, is: impl Fn() -> bool) {
+pub fn wait_until(what: &str, is: impl Fn() -> bool) {
     let begun = SystemTime::now();
     while !is() {
         assert!(begun.elapsed().unwrap() < PATIENCE, "not so: {what}");
@@ -19,7 +19,7 @@ fn wait_until(what: &str, is: impl Fn() -> bool) {
 }
 
 /// What `flashloom health` finds, whatever its exit code.
-fn findings(dir: &Path) -> Vec<Value> {
+pub fn findings(dir: &Path) -> Vec<Value> {
     let output = run(dir, "health -o json");
     let health: Value = serde_json::from_slice(&output.stdout).unwrap();
     health["findings"].as_array().unwrap().clone()
@@ -30,14 +30,14 @@ fn jobs(dir: &Path, state: &str) -> usize {
     all.as_array().unwrap().iter().filter(|job| job["state"] == state).count()
 }
 
-struct Rig {
-    dir: std::path::PathBuf,
+pub struct Rig {
+    pub dir: std::path::PathBuf,
     config: std::path::PathBuf,
     port: u16,
 }
 
 impl Rig {
-    fn configure(&self, rebuild_after: u64) {
+    pub fn configure(&self, rebuild_after: u64) {
         let text = format!(
             "[node]\nwait-for-drives = 0\nrebuild-after = {rebuild_after}\n[[listener]]\naddress = \"127.0.0.1:{}\"\n\
              [[subsystem]]\nnqn = \"{NQN}\"\nallow-any-host = true\n",
@@ -46,7 +46,7 @@ impl Rig {
         fs::write(&self.config, text).unwrap();
     }
 
-    fn start(&self) -> Daemon {
+    pub fn start(&self) -> Daemon {
         let daemon = Daemon::start(&self.dir, &format!("serve --config {}", self.config.display()));
         let is_open = |pool: &Value| pool["status"].is_object();
         wait_until("the pools are open", || {
@@ -56,7 +56,7 @@ impl Rig {
     }
 
     /// A pool of four drives with stripes over three, and 48 MiB of a volume written.
-    fn make_pool(&self, pool: &str) {
+    pub fn make_pool(&self, pool: &str) {
         let drive = |n| format!("{}/{pool}{n},size=256MiB", self.dir.display());
         let drives: Vec<_> = (0..3).map(|n| format!("--drive {}", drive(n))).collect();
         let make = format!("pool create {pool} {} --raid raid5 --shards 1", drives.join(" "));
@@ -71,12 +71,12 @@ impl Rig {
     }
 }
 
-fn rig(dir: &Path) -> Rig {
+pub fn rig(dir: &Path) -> Rig {
     Rig { dir: dir.to_owned(), config: dir.join("test.toml"), port: free_port() }
 }
 
 /// Waits until it has begun, and pauses it.
-fn pause(dir: &Path, pool: &str) -> Value {
+pub fn pause(dir: &Path, pool: &str) -> Value {
     wait_until("it runs", || {
         let now = run(dir, &format!("pool rebuild show {pool} -o json"));
         serde_json::from_slice::<Value>(&now.stdout).is_ok_and(|now| now["running"] == true)

@@ -1,0 +1,192 @@
+//! Drives are taken out of their pools for good. What a pool needs of one is on the others first; then nobody takes it
+//! back by itself, and what identifies it as the pool's is wiped, so that it can be used elsewhere.
+
+use std::path::PathBuf;
+
+use api::v1::{Consent, Kind, Losses, Severity};
+use api::value::{DrivePath, PoolDrive, Size};
+use engine::{DriveState, DriveStatus};
+
+use super::Node;
+use super::drives::drive_of;
+use crate::jobs::{Moving, Task};
+use crate::losses::check_meant;
+use crate::pools::OpenPool;
+use crate::{Error, Result};
+
+/// What came of the label of a drive that is out of its pool.
+enum Wiped {
+    /// There is none any more.
+    Yes,
+    /// The drive is not where it was.
+    Gone(PathBuf),
+    /// It is there, and could not be wiped.
+    No(Error),
+}
+
+impl Node {
+    /// What the removal of a drive would take away.
+    ///
+    /// # Errors
+    /// `NotFound`, `Failed` when the pool is not open, `Conflict` while the drive is made whole.
+    pub fn losses_of_drive(&self, of: &PoolDrive) -> Result<Losses> {
+        let pool = self.open_pool_of(of)?;
+        let drive = drive_of(&pool.status()?, of)?;
+        let at = self.place_of_drive(of)?;
+        let what = match &at {
+            Some(at) => format!("drive {} of pool {} ({})", of.index, of.pool, at.display()),
+            None => format!("drive {} of pool {}", of.index, of.pool),
+        };
+        let loss = match drive.state {
+            DriveState::Rejoining => return Err(is_made_whole(of)),
+            DriveState::Online => {
+                let size = Size::new(drive.bytes);
+                format!(
+                    "{what} would be emptied onto the others and wiped: the pool has {size} of drives less then"
+                )
+            }
+            DriveState::Missing | DriveState::Failed if !drive.vacant => format!(
+                "{what} would be given up: what it had is made anew on the others, it is wiped where it is there, and \
+                 not taken back when it returns"
+            ),
+            DriveState::Missing | DriveState::Failed if at.is_some() || !drive.retired => {
+                format!(
+                    "{what} would be wiped where it is there, and not taken back when it returns"
+                )
+            }
+            DriveState::Missing | DriveState::Failed => return Ok(Losses::default()),
+        };
+        Ok(Losses { losses: vec![loss] })
+    }
+
+    /// Where a drive was last, if it is to be found anywhere.
+    fn place_of_drive(&self, of: &PoolDrive) -> Result<Option<PathBuf>> {
+        let view = self.view();
+        let at = view.serving()?.pools.place_of(of)?;
+        Ok(at.filter(|at| DrivePath::memory(at).is_none()))
+    }
+
+    pub(super) fn remove_drive(
+        &self,
+        of: &PoolDrive,
+        how: Moving,
+        consent: Consent,
+        task: &Task,
+    ) -> Result<()> {
+        task.step(0, 2, "moves what it has onto the others")?;
+        check_meant(&self.losses_of_drive(of)?, consent.force)?;
+        let pool = self.open_pool_of(of)?;
+        let (name, index) = (&of.pool, of.index);
+        // First: whenever the node ends from here on, its next start goes on.
+        self.remember(name, move |def| {
+            def.removing.insert(index);
+        })?;
+        let mut emptied = self.vacate(&pool, of, how, task);
+        if emptied.is_ok() {
+            emptied = task.commit(1, 2, "wipes it");
+        }
+        if let Err(error) = emptied {
+            if !task.is_paused() && error.kind != Kind::Stopping {
+                self.remember(name, move |def| {
+                    def.removing.remove(&index);
+                })?;
+            }
+            return Err(error);
+        }
+        let wiped = self.wipe(&pool, of)?;
+        let keeps_path = matches!(wiped, Wiped::No(_));
+        self.remember(name, move |def| {
+            def.removing.remove(&index);
+            if let (false, Some(place)) = (keeps_path, def.drives.get_mut(usize::from(index))) {
+                *place = PathBuf::new();
+            }
+            while def.drives.last().is_some_and(|path| path.as_os_str().is_empty()) {
+                def.drives.pop();
+            }
+        })?;
+        self.tell_removed(of, wiped)
+    }
+
+    fn tell_removed(&self, of: &PoolDrive, wiped: Wiped) -> Result<()> {
+        let what = format!("drive {} is out of pool {} for good", of.index, of.pool);
+        let (severity, words) = match wiped {
+            Wiped::Yes => (Severity::Info, format!("{what}, and blank")),
+            Wiped::Gone(at) => (
+                Severity::Warning,
+                format!(
+                    "{what}; {} is not there, and was not wiped: should it return, it is not taken back",
+                    at.display()
+                ),
+            ),
+            Wiped::No(error) => {
+                let what = format!("{what}, but was not wiped: {}", error.context);
+                return Err(Error::new(Kind::Failed, what).help(format!(
+                    "`flashloom drive remove {of}` tries again; another pool takes it with --force"
+                )));
+            }
+        };
+        self.events.record(severity, words);
+        Ok(())
+    }
+
+    /// Sees to it that nothing of the pool lies on a drive, and that nobody takes it back unasked.
+    fn vacate(&self, pool: &OpenPool, of: &PoolDrive, how: Moving, task: &Task) -> Result<()> {
+        let drive = drive_of(&pool.status()?, of)?;
+        let is_vacant = |drive: &DriveStatus| drive.vacant && !drive.state.is_written();
+        let works = match drive.state {
+            DriveState::Rejoining => return Err(is_made_whole(of)),
+            DriveState::Online => true,
+            DriveState::Missing | DriveState::Failed => false,
+        };
+        if !works && !drive.retired {
+            // It might return in the midst of it.
+            pool.fail_drive(of.index)?;
+        }
+        if how.resumes || !is_vacant(&drive) {
+            let emptied = self.empty(pool, works.then_some(of.index), how, task);
+            if let Err(error) = emptied {
+                if !works && !drive.retired && !task.is_paused() && error.kind != Kind::Stopping {
+                    pool.let_return(of.index)?;
+                }
+                return Err(error);
+            }
+        }
+        let now = drive_of(&pool.status()?, of)?;
+        if is_vacant(&now) {
+            // One that went away in the midst of it is not known to be taken out.
+            return if now.retired { Ok(()) } else { pool.fail_drive(of.index) };
+        }
+        let what = format!("drive {} of pool {} came or went meanwhile", of.index, of.pool);
+        Err(Error::new(Kind::Conflict, what)
+            .help(format!("`flashloom drive show {of}` tells how it is; remove it again")))
+    }
+
+    /// Makes a drive blank that is out of its pool, where it was last.
+    fn wipe(&self, pool: &OpenPool, of: &PoolDrive) -> Result<Wiped> {
+        let drive = drive_of(&pool.status()?, of)?;
+        let at = self.place_of_drive(of)?;
+        pool.leaves(usize::from(of.index));
+        let Some(at) = at else { return Ok(Wiped::Yes) };
+        pool.unlock(&at);
+        if !at.exists() {
+            return Ok(Wiped::Gone(at));
+        }
+        // What a drive was asked to write, and has not answered, would come after it was wiped.
+        if pool.has_late_changes() {
+            let what = format!("{} may still be written to", at.display());
+            return Ok(Wiped::No(Error::new(Kind::Failed, what)));
+        }
+        let opener = self.view().serving()?.pools.opener();
+        match opener.wipe(&at, pool.id(), of.index, drive.id) {
+            Ok(()) => Ok(Wiped::Yes),
+            Err(error) if error.kind == Kind::Stopping => Err(error),
+            Err(error) => Ok(Wiped::No(error)),
+        }
+    }
+}
+
+fn is_made_whole(of: &PoolDrive) -> Error {
+    let what = format!("drive {} of pool {} is being made whole", of.index, of.pool);
+    Error::new(Kind::Conflict, what)
+        .help(format!("wait for that, or take it out first: `flashloom drive fail {of}`"))
+}

@@ -1,0 +1,124 @@
+//! Drives that are taken out of their pool for good: emptied, wiped, of use elsewhere; those that were away, and return.
+
+use super::pauses::{Rig, findings, pause, rebuild, rig, wait_until};
+use super::*;
+
+fn health(dir: &Path, drive: &str) -> Value {
+    json(dir, &format!("drive show {drive}"))["health"].take()
+}
+
+/// Whether another pool takes what is at a path for blank.
+fn is_taken_for_blank(rig: &Rig, name: &str) -> bool {
+    let dir = &rig.dir;
+    let made = run(dir, &format!("pool create other --drive {}/{name}", dir.display()));
+    if made.status.success() {
+        json(dir, "pool delete other --yes");
+    }
+    made.status.success()
+}
+
+fn check(dir: &Path) {
+    wait_until("it is whole", || json(dir, "pool show fast")["health"] == "online");
+    let scrub = json(dir, "pool scrub start fast");
+    assert_eq!(
+        (&scrub["damaged_blocks"], &scrub["lost_blocks"]),
+        (&0.into(), &0.into()),
+        "{scrub}"
+    );
+}
+
+#[test]
+fn a_drive_that_works_is_emptied_and_wiped_a_kill_or_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let rig = rig(dir);
+    rig.configure(0);
+    let daemon = rig.start();
+    rig.make_pool("fast");
+    let (code, said) = failure(dir, "drive remove fast/9");
+    assert!(code == 1 && said.contains("has no drive 9"), "{said}");
+    let would = json(dir, "drive remove fast/0 --dry-run");
+    assert!(would.to_string().contains("would be emptied onto the others and wiped"), "{would}");
+    let (code, said) = failure(dir, "drive remove fast/0");
+    assert!(code == 1 && said.contains("--yes does it"), "{said}");
+    assert_eq!(health(dir, "fast/0"), "online");
+
+    // Paused, killed, gone on with, killed again.
+    json(dir, "drive remove fast/0 --yes --no-wait");
+    pause(dir, "fast");
+    drop(daemon);
+    let daemon = rig.start();
+    assert_eq!(rebuild(dir, "fast")["paused"], true);
+    assert_eq!(health(dir, "fast/0"), "online");
+    json(dir, "pool rebuild limit fast 2MiB");
+    json(dir, "pool rebuild resume fast --no-wait");
+    wait_until("it goes on", || rebuild(dir, "fast")["running"] == true);
+    drop(daemon);
+    let daemon = rig.start();
+    until_event(dir, "drive 0 is out of pool fast for good, and blank");
+    assert_eq!(health(dir, "fast/0"), "vacant");
+    assert!(json(dir, "drive show fast/0")["path"].is_null());
+    assert!(is_taken_for_blank(&rig, "fast0"));
+    assert!(run(dir, "drive remove fast/0").status.success(), "nothing is left to be done");
+    check(dir);
+
+    // Too few are left for a stripe.
+    let (code, said) = failure(dir, "drive remove fast/1 --yes");
+    assert!(code == 1 && said.contains("too few drives would be left"), "{said}");
+    assert_eq!(health(dir, "fast/1"), "online");
+    drop(daemon);
+    let daemon = rig.start();
+    check(dir);
+    assert_eq!(health(dir, "fast/1"), "online", "it does not go on with what was refused");
+    json(dir, &format!("drive replace fast/0 {}/fast0", dir.display()));
+    assert_eq!(health(dir, "fast/0"), "online");
+    daemon.stop();
+}
+
+#[test]
+fn a_drive_that_was_removed_while_it_was_away_is_not_taken_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let rig = rig(dir);
+    rig.configure(0);
+    let daemon = rig.start();
+    rig.make_pool("fast");
+    json(dir, &format!("drive add fast {}/fast4,size=256MiB", dir.display()));
+    daemon.stop();
+    for name in ["fast1", "fast2"] {
+        fs::rename(dir.join(name), dir.join(format!("away-{name}"))).unwrap();
+    }
+    fs::rename(dir.join("away-fast2"), dir.join("fast2")).unwrap();
+    let daemon = rig.start();
+    assert_eq!(health(dir, "fast/1"), "missing");
+    json(dir, "drive remove fast/1 --yes");
+    assert_eq!(health(dir, "fast/1"), "vacant");
+    until_event(dir, "should it return, it is not taken back");
+    check(dir);
+    daemon.stop();
+
+    // Both return, and one of them is taken back.
+    fs::rename(dir.join("fast2"), dir.join("away-fast2")).unwrap();
+    let daemon = rig.start();
+    assert_eq!(health(dir, "fast/2"), "missing");
+    for name in ["fast1", "fast2"] {
+        fs::rename(dir.join(format!("away-{name}")), dir.join(name)).unwrap();
+    }
+    wait_until("the other is back", || health(dir, "fast/2") == "online");
+    assert_eq!(health(dir, "fast/1"), "vacant", "it is not taken back");
+    let created = failure(dir, &format!("pool create other --drive {}/fast1", dir.display()));
+    assert!(created.1.contains("of pool fast"), "{created:?}");
+    daemon.stop();
+    let daemon = rig.start();
+    check(dir);
+    assert_eq!(health(dir, "fast/1"), "vacant");
+    assert!(findings(dir).iter().all(|finding| finding["health"] == "ok"), "{:?}", findings(dir));
+
+    // One that failed, and is there.
+    json(dir, "drive fail fast/3");
+    json(dir, "drive remove fast/3 --yes");
+    assert_eq!(health(dir, "fast/3"), "vacant");
+    assert!(is_taken_for_blank(&rig, "fast3"));
+    check(dir);
+    daemon.stop();
+}

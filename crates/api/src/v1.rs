@@ -9,6 +9,7 @@ mod node;
 mod pool;
 mod problem;
 mod scrub;
+mod spare;
 mod subsystem;
 mod volume;
 
@@ -31,6 +32,7 @@ pub use pool::{
 };
 pub use problem::{Kind, Problem};
 pub use scrub::{Scrub, ScrubState};
+pub use spare::Spare;
 pub use subsystem::{
     Controller, Host, Namespace, NamespaceChange, NewHost, NewNamespace, NewSubsystem, Subsystem,
     SubsystemChange,

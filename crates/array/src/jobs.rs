@@ -50,6 +50,7 @@ pub enum Work {
     FailDrive(PoolDrive),
     RejoinDrive(PoolDrive),
     ReplaceDrive(PoolDrive, DriveReplacement),
+    UseSpare(PoolDrive, Uuid),
     CreateVolume(Name, NewVolume),
     ChangeVolume(VolumePath, VolumeChange, Consent),
     DeleteVolume(VolumePath, Consent),
@@ -70,7 +71,7 @@ impl Work {
             Self::RemoveDrive(..) => JobKind::DriveRemove,
             Self::FailDrive(_) => JobKind::DriveFail,
             Self::RejoinDrive(_) => JobKind::DriveRejoin,
-            Self::ReplaceDrive(..) => JobKind::DriveReplace,
+            Self::ReplaceDrive(..) | Self::UseSpare(..) => JobKind::DriveReplace,
             Self::CreateVolume(..) => JobKind::VolumeCreate,
             Self::ChangeVolume(..) => JobKind::VolumeChange,
             Self::DeleteVolume(..) => JobKind::VolumeDelete,
@@ -93,6 +94,7 @@ impl Work {
             Self::FailDrive(of)
             | Self::RejoinDrive(of)
             | Self::ReplaceDrive(of, _)
+            | Self::UseSpare(of, _)
             | Self::EvacuateDrive(of, _)
             | Self::RemoveDrive(of, ..) => of.to_string(),
             Self::CreateVolume(pool, new) => format!("{pool}/{}", new.name),

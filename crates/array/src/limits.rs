@@ -88,6 +88,10 @@ pub const FAULTS_WARNED: u64 = 100;
 /// Looks at which a pool is tried once something of it is there that was not: what probes new drives may hold them
 /// for a moment, and the others may be on their way.
 pub const LATE_TRIES: u32 = 5;
+/// Spares of one pool: as many as there are drives that may be lost in a long weekend.
+pub const SPARES_MAX: usize = 16;
+/// How long a spare is waited for that is looked at: drives answer in milliseconds.
+pub const SPARE_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a drive that failed is left alone before it is taken back where it answers, and what the pause grows to
 /// with each attempt: one that comes and goes is of little use.
 pub const RETURN_PAUSE: Duration = Duration::from_secs(5);

@@ -44,6 +44,7 @@ mod remove;
 mod reopening;
 mod scrub;
 mod space;
+mod spares;
 mod strays;
 mod turns;
 mod view;

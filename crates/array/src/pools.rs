@@ -35,19 +35,22 @@ mod rebuild;
 mod returning;
 mod scrub;
 mod slow;
+mod spares;
 mod view;
 
 pub use again::Reopening;
 use due::Sight;
 pub use due::sights;
 pub use look::needs;
-pub use made_of::MadeOf;
 use made_of::Progress;
+pub use made_of::{MadeOf, Member};
 pub use open::{NotMoved, OpenPool};
 pub use opener::{Attempt, New, Opener, Outcome};
 pub use rebuild::PausedRebuild;
 pub use returning::{Away, Due, Search, Searched};
 pub use scrub::ScrubRecord;
+pub use spares::SpareDef;
+use spares::Standby;
 pub use view::{condition, documents, health_of, problem, rebuild_document};
 
 /// A pool that this node knows: what it takes to open it.
@@ -74,6 +77,9 @@ pub struct PoolDef {
     /// What is remembered of its scrubs.
     #[serde(default)]
     pub scrub: ScrubRecord,
+    /// Drives that stand by.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spares: Vec<SpareDef>,
     /// Places of drives that are being removed: emptied, then made blank.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub removing: BTreeSet<u16>,
@@ -174,6 +180,8 @@ pub struct Pools {
     watches: BTreeMap<Name, Watch>,
     /// What is known of the drives that open pools lack.
     away: BTreeMap<Name, Away>,
+    /// How spares are, by their identities.
+    standbys: BTreeMap<Uuid, Standby>,
     /// How often pools were opened again whose drives had failed.
     reopened: BTreeMap<Name, again::Pause>,
 }
@@ -190,6 +198,7 @@ impl Pools {
             coming: BTreeSet::new(),
             watches: BTreeMap::new(),
             away: BTreeMap::new(),
+            standbys: BTreeMap::new(),
             reopened: BTreeMap::new(),
         }
     }
@@ -234,11 +243,21 @@ impl Pools {
     /// The open pools, each to be looked for the drives that it lacks.
     pub fn searches(&mut self) -> Vec<Search> {
         let mut away = std::mem::take(&mut self.away);
+        let mut ready: BTreeMap<_, _> = self
+            .known
+            .keys()
+            .map(|name| (name.clone(), (self.ready_spares(name), self.claims_spare(name))))
+            .collect();
         let open = self.known.iter().filter_map(|(name, known)| Some((name, known, known.pool()?)));
         let search = |(name, known, pool): (&Name, &Known, &Arc<OpenPool>)| {
             let away = away.remove(name).unwrap_or_default();
             let (pool, def) = (Arc::clone(pool), known.def.clone());
-            Search::new(name.clone(), pool, def, self.folders.clone(), away)
+            let (spares, is_claimed) = ready.remove(name).unwrap_or_default();
+            Search {
+                spares,
+                is_claimed,
+                ..Search::new(name.clone(), pool, def, self.folders.clone(), away)
+            }
         };
         open.map(search).collect()
     }
@@ -278,6 +297,14 @@ impl Pools {
             drives.pop();
         }
         Ok(before)
+    }
+
+    /// What identifies a pool for ever.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn id_of(&self, name: &Name) -> Result<Uuid> {
+        Ok(self.known.get(name).ok_or_else(|| no_pool(name))?.def.id)
     }
 
     /// What there is to remember of a pool, to be changed.

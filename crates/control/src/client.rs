@@ -24,6 +24,7 @@ mod drives;
 mod jobs;
 mod pools;
 mod scrub;
+mod spares;
 
 pub use jobs::{Asking, Begun};
 

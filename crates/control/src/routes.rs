@@ -33,6 +33,7 @@ mod jobs;
 mod lists;
 mod pools;
 mod scrub;
+mod spares;
 
 type Shared = State<Arc<Node>>;
 
@@ -81,6 +82,7 @@ pub fn api() -> OpenApiRouter<Arc<Node>> {
         .merge(pools::api())
         .merge(drives::api())
         .merge(scrub::api())
+        .merge(spares::api())
         .merge(jobs::api())
         .merge(configuration::api())
 }

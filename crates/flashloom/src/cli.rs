@@ -17,6 +17,7 @@ mod pools;
 mod raid;
 mod scrub;
 mod serve;
+mod spares;
 mod top;
 
 pub use attach::AttachArgs;
@@ -32,6 +33,7 @@ pub use pools::{DumpArgs, LogVerb, MadeOf, PoolVerb, VolumeVerb};
 pub use raid::{MemberSpec, RaidVerb, SetArgs, UseArgs};
 pub use scrub::ScrubVerb;
 pub use serve::{Cpus, DemoArgs, Discovery, Poll, ServeArgs};
+pub use spares::SpareVerb;
 pub use top::TopArgs;
 
 /// NQN of the subsystem of an ad hoc target.

@@ -1,10 +1,13 @@
 //! Commands about drives of pools, which speak to the running daemon.
 
-use api::v1::{Drive, DriveHealth, DriveRejoin, DriveReplacement, NewDrives, RateLimit, Rebuild};
+use api::v1::{
+    Drive, DriveHealth, DriveRejoin, DriveReplacement, NewDrives, RateLimit, Rebuild, Spare,
+};
 use api::value::Size;
 use comfy_table::Table;
 use control::Client;
 use control::client::{Asking, Begun};
+use serde::Serialize;
 
 use crate::cli::{DriveVerb, Global, JobArgs, OfDrive, RebuildVerb};
 use crate::confirm::meant;
@@ -15,13 +18,18 @@ use crate::manage::absolute_drive;
 use crate::output::{facts, or_dash, print, table};
 use crate::physical::{self, Light};
 use crate::pools::gone;
+use crate::spares;
 
 /// `flashloom drive ...`
 pub fn drive(global: &Global, verb: DriveVerb) -> Outcome {
     match verb {
         DriveVerb::List => {
-            let all = ask(global, async |client| client.drives().await)?;
-            print(global.output, &all, |all| drive_table(all))
+            let all =
+                async |client: Client| Ok((client.drives().await?, client.all_spares().await?));
+            let (drives, spares) = ask(global, all)?;
+            let drives = drives.into_iter().map(Listed::Drive);
+            let all: Vec<_> = drives.chain(spares.into_iter().map(Listed::Spare)).collect();
+            print(global.output, &all, |all| listed_table(all))
         }
         DriveVerb::Show { of } => {
             let mut drive = ask(global, async |client| client.drive(&of.drive).await)?;
@@ -183,24 +191,57 @@ pub fn health(drive: &Drive) -> String {
     }
 }
 
-fn drive_table(all: &[Drive]) -> Table {
-    let header = ["pool", "drive", "path", "health", "size", "read", "written", "errors"];
-    let mut table = table(&header, &[1, 4, 5, 6, 7]);
-    for drive in all {
-        let counters = drive.counters;
-        let errors = counters.read_errors + counters.write_errors + counters.corrupt;
-        table.add_row([
-            drive.pool.to_string(),
-            drive.index.to_string(),
-            or_dash(drive.path.as_ref()),
-            health(drive),
-            Size::new(drive.size).to_string(),
-            Size::new(counters.bytes_read).to_string(),
-            Size::new(counters.bytes_written).to_string(),
-            errors.to_string(),
-        ]);
+/// A drive of a pool, in its place or none.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Listed {
+    Drive(Drive),
+    Spare(Spare),
+}
+
+fn listed_table(all: &[Listed]) -> Table {
+    let mut table = no_drives();
+    for listed in all {
+        match listed {
+            Listed::Drive(drive) => table.add_row(drive_row(drive)),
+            Listed::Spare(spare) => table.add_row(spare_row(spare)),
+        };
     }
     table
+}
+
+fn drive_table(all: &[Drive]) -> Table {
+    let mut table = no_drives();
+    table.add_rows(all.iter().map(drive_row));
+    table
+}
+
+fn no_drives() -> Table {
+    let header = ["pool", "drive", "path", "health", "size", "read", "written", "errors"];
+    table(&header, &[1, 4, 5, 6, 7])
+}
+
+fn drive_row(drive: &Drive) -> [String; 8] {
+    let counters = drive.counters;
+    let errors = counters.read_errors + counters.write_errors + counters.corrupt;
+    [
+        drive.pool.to_string(),
+        drive.index.to_string(),
+        or_dash(drive.path.as_ref()),
+        health(drive),
+        Size::new(drive.size).to_string(),
+        Size::new(counters.bytes_read).to_string(),
+        Size::new(counters.bytes_written).to_string(),
+        errors.to_string(),
+    ]
+}
+
+/// A spare has no place, and nothing is counted of it.
+fn spare_row(spare: &Spare) -> [String; 8] {
+    let none = || "-".to_owned();
+    let (health, size) = (spares::health(spare), Size::new(spare.size).to_string());
+    let pool = spare.pool.to_string();
+    [pool, none(), spare.path.clone(), health, size, none(), none(), none()]
 }
 
 fn drive_facts(drive: &Drive) -> Table {

@@ -27,6 +27,7 @@ mod raid;
 mod scrub;
 mod serve;
 mod service;
+mod spares;
 mod top;
 
 use std::process::ExitCode;

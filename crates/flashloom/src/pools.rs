@@ -17,7 +17,7 @@ use crate::exit::Outcome;
 use crate::jobs::follow;
 use crate::manage::{absolute_drive, lost, remove, whole};
 use crate::output::{facts, json, or_dash, print, print_one, table};
-use crate::{drives, scrub};
+use crate::{drives, scrub, spares};
 
 /// `flashloom pool ...`
 pub fn pool(global: &Global, verb: PoolVerb) -> Outcome {
@@ -68,6 +68,7 @@ pub fn pool(global: &Global, verb: PoolVerb) -> Outcome {
         }
         PoolVerb::Rebuild { verb } => drives::rebuild(global, verb),
         PoolVerb::Scrub { verb } => scrub::scrub(global, verb),
+        PoolVerb::Spare { verb } => spares::spare(global, verb),
         PoolVerb::Log { verb } => move_log(global, verb),
         PoolVerb::Dump(args) => crate::dump::run(global, args),
     }
@@ -231,6 +232,10 @@ fn pool_facts(pool: &Pool) -> Table {
     rows.extend(pool.problem.iter().map(|problem| ("problem".to_owned(), problem.clone())));
     if pool.scrub.state != ScrubState::Never {
         rows.push(("scrub".to_owned(), scrub::words(&pool.scrub)));
+    }
+    for spare in &pool.spares {
+        let of = (spare.path.as_str(), spares::health(spare), Size::new(spare.size));
+        rows.push(("spare".to_owned(), format!("{}, {}, {}", of.0, of.1, of.2)));
     }
     match &pool.status {
         Some(status) => status_facts(status, &mut rows),

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::{DriveHardware, Scrub};
+use super::{DriveHardware, Scrub, Spare};
 use crate::value::{DrivePath, LogPlace, Name, Size};
 
 /// How a pool bears the loss of drives.
@@ -110,6 +110,9 @@ pub struct Pool {
     /// Its scrub: the one that is under way, or the last one.
     #[serde(default)]
     pub scrub: Scrub,
+    /// Drives that stand by to take the place of one of its drives.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spares: Vec<Spare>,
     /// What it says of itself while it is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<PoolStatus>,
@@ -308,6 +311,8 @@ pub enum DriveHealth {
     Rejoining,
     /// Nothing of the pool lies on it, and it is not there: that is no loss.
     Vacant,
+    /// It is in no place: it stands by to take that of a drive that fails.
+    Spare,
 }
 
 impl DriveHealth {
@@ -319,6 +324,7 @@ impl DriveHealth {
             Self::Failed => "failed",
             Self::Rejoining => "rejoining",
             Self::Vacant => "vacant",
+            Self::Spare => "spare",
         }
     }
 }

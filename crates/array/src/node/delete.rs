@@ -50,6 +50,7 @@ impl Node {
         check_meant(&self.losses_of_pool(name)?, consent.force)?;
         task.commit(0, 3, "ends it")?;
         let of = name.clone();
+        self.release_spares(name);
         let open = self.owner.ask(move |owned| {
             owned.state.check_unmapped(&of)?;
             let open = owned.serving_mut()?.pools_mut().begin_delete(&of)?;

@@ -1,7 +1,7 @@
 //! What an operator does with a pool's drives: takes them out, has them back, puts others in their places. The pool's
 //! volumes are served meanwhile, and changed.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use api::v1::{Drive, DriveReplacement, Kind, NewDrives, Severity};
@@ -11,7 +11,8 @@ use engine::{DriveState, DriveStatus};
 use super::Node;
 use crate::jobs::Task;
 use crate::limits::DRIVE_LOOK;
-use crate::pools::{OpenPool, no_drive};
+use crate::lock::Lock;
+use crate::pools::{Member, OpenPool, no_drive};
 use crate::{Error, Result};
 
 pub(super) fn drive_of(pool: &engine::PoolStatus, of: &PoolDrive) -> Result<DriveStatus> {
@@ -96,26 +97,39 @@ impl Node {
         let made = std::mem::take(&mut made_of.made);
         let Some(member) = made_of.drives.pop() else { return Err(no_drive(of)) };
         task.step(1, 3, "gives it the place")?;
-        // First: it is looked for there, should the node end once its labels are written.
-        let before = self.keep_place(of, &member.path)?;
-        if let Err(error) = pool.replace_drive(of.index, member.drive) {
-            self.keep_place(of, &before)?;
-            return Err(error);
-        }
+        let path = member.path.clone();
+        let before = self.give_place(&pool, of, member, made_of.locks.pop())?;
         made.keep();
-        if before != member.path {
-            pool.unlock(&before);
-        }
-        pool.moved(usize::from(of.index), member.path.clone(), made_of.locks.pop());
         let words = format!(
             "{} is drive {} of pool {} in place of {}, and is made whole",
-            member.path.display(),
+            path.display(),
             of.index,
             of.pool,
             before.display()
         );
         self.events.record(Severity::Info, words);
         self.wait_until_whole(&pool, of, task, 2)
+    }
+
+    /// Puts a drive in a place, which `lock` holds. Gives where the one was that it replaces.
+    pub(super) fn give_place(
+        &self,
+        pool: &OpenPool,
+        of: &PoolDrive,
+        member: Member,
+        lock: Option<Arc<Lock>>,
+    ) -> Result<PathBuf> {
+        // First: it is looked for there, should the node end once its labels are written.
+        let before = self.keep_place(of, &member.path)?;
+        if let Err(error) = pool.replace_drive(of.index, member.drive) {
+            self.keep_place(of, &before)?;
+            return Err(error);
+        }
+        if before != member.path {
+            pool.unlock(&before);
+        }
+        pool.moved(usize::from(of.index), member.path, lock);
+        Ok(before)
     }
 
     /// Adds drives to a pool, one after the other: those that are there stay, should one be refused.
@@ -177,7 +191,7 @@ impl Node {
     }
 
     /// Writes down where a drive is. Gives where it was.
-    fn keep_place(&self, of: &PoolDrive, path: &Path) -> Result<std::path::PathBuf> {
+    fn keep_place(&self, of: &PoolDrive, path: &Path) -> Result<PathBuf> {
         let (of, path) = (of.clone(), path.to_owned());
         self.owner.ask(move |owned| {
             let pools = owned.serving_mut()?.pools_mut();
@@ -191,7 +205,7 @@ impl Node {
     }
 
     /// Waits until a drive is whole that is being made so. One that nobody waits for any more is out.
-    fn wait_until_whole(
+    pub(super) fn wait_until_whole(
         &self,
         pool: &OpenPool,
         of: &PoolDrive,

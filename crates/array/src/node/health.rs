@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
 
-use api::v1::{Finding, Health, HealthReport, Job, JobState, NodeHealth};
+use api::v1::{Finding, Health, HealthReport, Job, JobState, NodeHealth, Spare};
 use api::value::Name;
 
 use super::Node;
@@ -55,6 +55,7 @@ impl Node {
         findings.extend(of_node.filter_map(|report| finding("node".to_owned(), report)));
         findings.extend(self.physical.findings());
         findings.extend(view.serving()?.pools.paused_rebuilds().map(paused));
+        findings.extend(self.all_spares()?.into_iter().filter_map(unusable));
         let hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
         findings.extend(hosts.with_fewer().map(|(of, paths)| fewer_paths(of, *paths)));
         drop(hosts);
@@ -115,6 +116,20 @@ fn paused((name, paused, lacks): (&Name, &PausedRebuild, bool)) -> Finding {
     };
     let help = format!("`flashloom pool rebuild resume {name}` has it go on");
     Finding { health, subject: format!("pool {name}"), why, help: Some(help) }
+}
+
+/// A spare that could not take the place of a drive now.
+fn unusable(spare: Spare) -> Option<Finding> {
+    let problem = spare.problem?;
+    Some(Finding {
+        health: Health::Degraded,
+        subject: format!("pool {}", spare.pool),
+        why: format!("a spare of it cannot be used: {problem}"),
+        help: Some(format!(
+            "put it back, or `flashloom pool spare remove {} {}`",
+            spare.pool, spare.path
+        )),
+    })
 }
 
 fn fewer_paths(of: &Association, paths: Paths) -> Finding {

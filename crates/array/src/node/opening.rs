@@ -25,6 +25,7 @@ impl Node {
     pub fn open_late_pools(self: &Arc<Self>) -> Result<()> {
         self.delete_the_rest()?;
         self.open_due_pools()?;
+        self.look_at_spares()?;
         self.take_back_drives()?;
         self.look_for_strays()?;
         self.take_up_drives()?;
@@ -122,8 +123,12 @@ impl Node {
             if let Some(again) = reopening {
                 self.open_again(again)?;
             }
+            for spare in due.used_spares {
+                self.spare_used(&of, spare)?;
+            }
+            due.spares.iter().for_each(|(place, spare)| self.begin_spare(place, *spare));
             if due.forgets_pause {
-                self.forget_pause(&of)?;
+                self.forget_pause(&of);
             }
             if let Some(work) = due.rebuild {
                 self.begin_rebuild(&of, work);

@@ -300,13 +300,18 @@ impl Node {
         })?;
         let exported = open.map_or(Ok(()), |pool| pool.export());
         let (of, wait) = (name.clone(), self.settings.wait_for_drives);
-        let kept = self.owner.ask(move |owned| {
+        self.owner.ask(move |owned| {
             let pools = owned.serving_mut()?.pools_mut();
             if let Err(error) = exported {
                 pools.fail_export(&of, &error, wait);
                 return Err(error.help("it is closed, and opened again by itself unless its drives say that it was exported"));
             }
-            pools.forget(&of);
+            Ok(())
+        })?;
+        self.release_spares(name);
+        let of = name.clone();
+        let kept = self.owner.ask(move |owned| {
+            owned.serving_mut()?.pools_mut().forget(&of);
             Ok(owned.keep())
         })?;
         self.events.record(Severity::Info, format!("pool {name} exported"));

@@ -260,11 +260,16 @@ impl Node {
     }
 
     /// Nothing is left of a rebuild that was paused.
-    pub(super) fn forget_pause(&self, name: &Name) -> Result<()> {
-        self.remember(name, |def| def.paused = None)?;
-        let words = format!("nothing is left to rebuild of pool {name}: it is not paused any more");
-        self.events.record(Severity::Info, words);
-        Ok(())
+    pub(super) fn forget_pause(&self, name: &Name) {
+        match self.remember(name, |def| def.paused = None) {
+            Ok(()) => {
+                let words =
+                    format!("nothing is left to rebuild of pool {name}: it is not paused any more");
+                self.events.record(Severity::Info, words);
+            }
+            // It is tried again with the next look.
+            Err(error) => tracing::warn!("that is not written down of pool {name}: {error}"),
+        }
     }
 }
 

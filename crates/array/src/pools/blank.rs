@@ -9,6 +9,7 @@ use media::{Drive, Pmem};
 use stdx::num::usize64;
 
 use super::made_of::{MadeOf, Member, labels};
+use super::spares;
 use crate::{Error, Result};
 
 /// Bytes looked at, at both ends: there is what tells of partitions, file systems, volume managers, encryption and pools.
@@ -16,7 +17,7 @@ const LOOKED_AT: u64 = 1 << 20;
 const _: () = assert!(LOOKED_AT <= TRANSFER_MAX as u64);
 
 /// What is known by a mark: where that is, the mark, and what it tells of.
-const MARKS: [(usize, &[u8], &str); 13] = [
+const MARKS: [(usize, &[u8], &str); 14] = [
     (0x438, &[0x53, 0xef], "an ext2, ext3 or ext4 file system"),
     (0, b"XFSB", "an XFS file system"),
     (0x1_0040, b"_BHRfS_M", "a Btrfs file system"),
@@ -26,6 +27,7 @@ const MARKS: [(usize, &[u8], &str); 13] = [
     (4096, &[0xfc, 0x4e, 0x2b, 0xa9], "a member of an md array"),
     (4086, b"SWAPSPACE2", "swap space"),
     (0, b"bluestore block device", "a Ceph OSD"),
+    (0, spares::MAGIC, "the mark of a spare of a pool"),
     (0, b"FLMLOGCB", "the commit log of a pool"),
     (512, b"EFI PART", "a partition table"),
     (4096, b"EFI PART", "a partition table"),

@@ -20,6 +20,7 @@ impl Pools {
             && self.known.keys().all(|name| self.space(name) == before.space(name))
             && self.problems() == before.problems()
             && self.health() == before.health()
+            && self.known.keys().all(|name| self.spares(name) == before.spares(name))
     }
 
     /// What is wrong with pools, as far as it is known without asking them.

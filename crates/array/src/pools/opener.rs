@@ -213,6 +213,7 @@ impl Opener {
             exporting: false,
             deleting: false,
             scrub,
+            spares: Vec::new(),
             removing: BTreeSet::new(),
             paused: None,
         };
@@ -293,6 +294,7 @@ impl Opener {
             exporting: false,
             deleting: false,
             scrub,
+            spares: known.map(|known| known.spares.clone()).unwrap_or_default(),
             removing: known.map(|known| known.removing.clone()).unwrap_or_default(),
             paused: known.and_then(|known| known.paused.clone()),
         };

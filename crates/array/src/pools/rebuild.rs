@@ -61,7 +61,7 @@ impl PausedRebuild {
 }
 
 /// What drives had that are gone, and whose places are not vacant, is lost to a pool until it is rebuilt.
-fn is_lost(drive: &DriveStatus) -> bool {
+pub(super) fn is_lost(drive: &DriveStatus) -> bool {
     !drive.state.is_written() && !drive.vacant
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::v1::Severity;
-use api::value::Name;
+use api::value::{Name, PoolDrive};
 use engine::PoolStatus;
 use engine::drives::DriveState;
 use engine::format::label::Label;
@@ -18,7 +18,7 @@ use super::due::{Sight, searched, sight};
 use super::look::{peek, places};
 use super::made_of::open_drive_again;
 use super::slow::{Change, Seen, SlowDrives};
-use super::{OpenPool, PausedRebuild, PoolDef, Reopening, again};
+use super::{OpenPool, PausedRebuild, PoolDef, Reopening, SpareDef, again};
 use crate::config::Settings;
 use crate::jobs::Work;
 use crate::limits::{LOOK_AGAIN, RETURN_PAUSE, RETURN_PAUSE_MAX};
@@ -27,7 +27,7 @@ use crate::{Error, Result};
 /// What is known of the drives that one pool lacks.
 #[derive(Clone, Debug, Default)]
 pub struct Away {
-    drives: BTreeMap<usize, Lacked>,
+    pub(super) drives: BTreeMap<usize, Lacked>,
     /// How often each failed since the pool was opened.
     failures: BTreeMap<usize, u32>,
     /// What there was of its places when it was looked last.
@@ -40,7 +40,7 @@ pub struct Away {
 
 /// A drive that a pool lacks, or lacked when it was looked last.
 #[derive(Clone, Debug, Default)]
-struct Lacked {
+pub(super) struct Lacked {
     /// It failed lately, and is left alone until then.
     rests: Nanos,
     /// When it is looked for again although nothing new is seen.
@@ -48,9 +48,11 @@ struct Lacked {
     /// It is known to be away.
     is_known: bool,
     /// It is being made whole.
-    is_coming: bool,
+    pub(super) is_coming: bool,
+    /// Since when it is lost.
+    pub(super) since: Nanos,
     /// An operator took it out: it is not looked for.
-    is_retired: bool,
+    pub(super) is_retired: bool,
     /// What was said of it last.
     said: Option<String>,
 }
@@ -77,6 +79,10 @@ pub struct Search {
     pub def: PoolDef,
     pub folders: Vec<PathBuf>,
     pub(super) away: Away,
+    /// Those that can be used now, the smallest first.
+    pub(super) spares: Vec<SpareDef>,
+    /// One is just being put in a place.
+    pub(super) is_claimed: bool,
 }
 
 /// What came of it.
@@ -99,6 +105,10 @@ pub struct Due {
     /// What drives had is to be moved onto the others.
     pub rebuild: Option<Work>,
     pub scrub: Option<Work>,
+    /// Spares, each to take the place of a drive.
+    pub spares: Vec<(PoolDrive, Uuid)>,
+    /// Those that have one by now.
+    pub used_spares: Vec<Uuid>,
     /// Nothing is left of the rebuild that was paused.
     pub forgets_pause: bool,
 }
@@ -112,7 +122,7 @@ impl Search {
         folders: Vec<PathBuf>,
         away: Away,
     ) -> Self {
-        Self { name, pool, def, folders, away }
+        Self { name, pool, def, folders, away, spares: Vec::new(), is_claimed: false }
     }
 
     /// Sees how the pool's drives are doing, and looks for those that it lacks. Waits for its reactor, and for drives:
@@ -160,11 +170,17 @@ impl Search {
                 }
             }
         }
-        let rebuild = self.rebuilds(&status, settings.rebuild_after);
+        let spares = self.use_spares(&status, settings.rebuild_after);
+        // In place of it: what a spare can have needs no room on the others.
+        let rebuild = match spares.is_empty() && !self.is_claimed {
+            true => self.rebuilds(&status, settings.rebuild_after),
+            false => None,
+        };
         let scrub = self.def.scrub.due(&self.name, &status, settings.scrub_every);
         let is_moot = |paused: &PausedRebuild| paused.is_moot(&status.drives);
         let forgets_pause = self.def.paused.as_ref().is_some_and(is_moot);
-        let due = Due { rebuild, scrub, forgets_pause };
+        let used_spares = self.used_spares(&status);
+        let due = Due { rebuild, scrub, spares, used_spares, forgets_pause };
         let Self { name, away, .. } = self;
         Ok(Searched { name, away, moved, said, reopening: None, due })
     }
@@ -241,6 +257,9 @@ impl Search {
                     lacked.is_retired = drive.retired;
                     let came = std::mem::take(&mut lacked.is_coming);
                     let is_new = !std::mem::replace(&mut lacked.is_known, true);
+                    if is_new || came {
+                        lacked.since = reactor::now();
+                    }
                     if came {
                         let why = failure.unwrap_or_else(|| "it failed".to_owned());
                         let words = format!("{what} could not be made whole: {why}");

@@ -58,6 +58,7 @@ impl Pools {
             paths: known.def.drives.iter().map(path).collect(),
             log_places: known.def.log.clone(),
             scrub: self.scrub_document(&known.def.scrub),
+            spares: self.spares(name),
             status: None,
         };
         let paused = known.def.paused.clone();

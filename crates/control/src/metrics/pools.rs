@@ -85,6 +85,25 @@ const OF_SCRUB: [OfScrub; 8] = [
     }),
 ];
 
+/// A metric of a pool's spares.
+type OfSpares = (&'static str, &'static str, DriveHealth);
+
+const OF_SPARES: [OfSpares; 2] = [
+    ("ready", "Spares of a pool that can be used now.", DriveHealth::Spare),
+    ("missing", "Spares of a pool that cannot be used now.", DriveHealth::Missing),
+];
+
+fn spares(text: &mut Text, pools: &[Pool]) {
+    for (suffix, help, health) in OF_SPARES {
+        let name = format!("flashloom_pool_spares_{suffix}");
+        text.family(&name, "gauge", help);
+        for pool in pools {
+            let count = pool.spares.iter().filter(|spare| spare.health == health).count();
+            text.sample(&name, &vec![("pool", pool.name.as_str())], count);
+        }
+    }
+}
+
 fn scrubs(text: &mut Text, pools: &[Pool]) {
     for (suffix, help, value) in OF_SCRUB {
         let name = format!("flashloom_pool_scrub_{suffix}");
@@ -153,6 +172,7 @@ pub fn text(text: &mut Text, pools: &[Pool], volumes: &[Volume]) {
         }
     }
     scrubs(text, pools);
+    spares(text, pools);
     segments(text, pools);
     drives(text, pools);
     of_volumes(text, volumes);

@@ -8,6 +8,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::drives::RebuildVerb;
 use super::scrub::ScrubVerb;
+use super::spares::SpareVerb;
 use super::{JobArgs, SureArgs, value};
 
 /// What a pool is made of.
@@ -115,6 +116,11 @@ Examples:
     Rebuild {
         #[command(subcommand)]
         verb: RebuildVerb,
+    },
+    /// Have drives stand by to take the place of one that fails.
+    Spare {
+        #[command(subcommand)]
+        verb: SpareVerb,
     },
     /// Check what a pool's drives hold, and put right what is damaged.
     Scrub {

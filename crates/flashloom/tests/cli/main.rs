@@ -34,6 +34,7 @@ mod returns;
 mod scrub;
 mod shelf;
 mod space;
+mod spares;
 mod strangers;
 mod taken;
 mod used;

@@ -1,0 +1,499 @@
+//! Spares: drives that stand by to take the place of one of a pool's that fails, or has been gone for long. Each is held
+//! as a pool's drive is, and carries a mark at its beginning, so that nobody takes it for blank.
+
+use std::mem::offset_of;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::v1::{DriveHealth, Kind, Severity, Spare};
+use api::value::{DrivePath, Name, PoolDrive};
+use engine::drives::DriveState;
+use engine::{DriveStatus, PoolStatus};
+use media::Drive;
+use reactor::{Nanos, buffer};
+use serde::{Deserialize, Serialize};
+use stdx::crc32c;
+use stdx::num::u64_of;
+use uuid::Uuid;
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{Immutable, IntoBytes, Unaligned};
+
+use super::made_of::{Made, Member, open_drive_again};
+use super::rebuild::is_lost;
+use super::returning::{Search, from_now};
+use super::{Opener, Pools, blank, look, no_pool};
+use crate::limits::{RETURN_PAUSE_MAX, SPARE_PATIENCE, SPARES_MAX};
+use crate::lock::{Lock, is_at};
+use crate::{Error, Result};
+
+/// What a spare begins with.
+pub(super) const MAGIC: &[u8; 8] = b"FLSHSPAR";
+const VERSION: u16 = 1;
+/// Bytes of the mark with what is reserved behind it: a block.
+const MARK_BYTES: usize = engine::address::BLOCK;
+const _: () = assert!(size_of::<Mark>() == 48 && size_of::<Mark>() <= MARK_BYTES);
+const _: () = assert!(offset_of!(Mark, pool) == 16 && offset_of!(Mark, id) == 32);
+
+/// The mark of a spare; the rest of its block is zero. `docs/format.md` describes it.
+#[derive(IntoBytes, Immutable, Unaligned)]
+#[repr(C)]
+struct Mark {
+    magic: [u8; 8],
+    /// CRC-32C of the block, with these bytes zero.
+    crc: U32,
+    version: U16,
+    reserved: [u8; 2],
+    pool: [u8; 16],
+    id: [u8; 16],
+}
+
+/// A spare as it is remembered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpareDef {
+    /// Drawn at random when it was given; its mark has it.
+    pub id: Uuid,
+    /// Where it is, absolute.
+    pub path: PathBuf,
+    /// Its bytes.
+    pub size: u64,
+}
+
+/// How a spare is, as far as this life of the node knows.
+#[derive(Clone, Debug, Default)]
+pub struct Standby {
+    /// What holds it; `None` while it is not there.
+    lock: Option<Arc<Lock>>,
+    /// Why it cannot be used now.
+    problem: Option<String>,
+    /// A job puts it in a place.
+    is_claimed: bool,
+    /// It failed when it was to be used, and is left alone until then.
+    rests: Nanos,
+}
+
+/// A spare that is looked at.
+#[derive(Debug)]
+pub struct Looked {
+    pub pool: (Name, Uuid),
+    pub def: SpareDef,
+    lock: Option<Arc<Lock>>,
+    problem: Option<String>,
+}
+
+/// The block that marks a spare.
+fn mark(pool: Uuid, id: Uuid) -> Vec<u8> {
+    let mut mark = Mark {
+        magic: *MAGIC,
+        crc: 0.into(),
+        version: VERSION.into(),
+        reserved: [0; 2],
+        pool: *pool.as_bytes(),
+        id: *id.as_bytes(),
+    };
+    let block = |mark: &Mark| {
+        let mut block = mark.as_bytes().to_vec();
+        block.resize(MARK_BYTES, 0);
+        block
+    };
+    mark.crc = crc32c(&block(&mark)).into();
+    block(&mark)
+}
+
+/// What is at the beginning of a drive that should be a spare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Front {
+    Mark,
+    /// Nothing: its mark was on its way to it, or from it.
+    Blank,
+    Other,
+}
+
+async fn front(drive: &Drive, of: &[u8]) -> std::result::Result<Front, media::Error> {
+    let bytes = drive.read(0, MARK_BYTES).await?;
+    Ok(match &bytes[..] == of {
+        true => Front::Mark,
+        false if bytes.iter().all(|byte| *byte == 0) => Front::Blank,
+        false => Front::Other,
+    })
+}
+
+/// Marks a spare. What it held before is known by nothing any more.
+async fn write(drive: &Drive, mark: &[u8]) -> std::result::Result<(), media::Error> {
+    for (offset, len) in blank::ends(drive.capacity()) {
+        drive.write_zeroes(offset, u64_of(len), false).await?;
+    }
+    let mut data = buffer::pool().alloc(MARK_BYTES).await;
+    data.copy_from_slice(mark);
+    drive.write(0, data, false).await?;
+    drive.flush().await
+}
+
+fn stopped<E>(_: E) -> Error {
+    Error::new(Kind::Stopping, "the reactors have stopped")
+}
+
+impl Opener {
+    /// Takes a drive as a spare of a pool, of whose drives `labelled` is one: it is held, and marked.
+    ///
+    /// # Errors
+    /// `Invalid` when it is too small for one of the pool's drives, `Conflict` for what is in use or, unless `forced`,
+    /// holds anything, `Failed` for what cannot be opened or written.
+    pub fn make_spare(
+        &self,
+        pool: Uuid,
+        labelled: &Path,
+        asked: &DrivePath,
+        forced: bool,
+    ) -> Result<(SpareDef, Option<Arc<Lock>>, Made)> {
+        if DrivePath::memory(&asked.path).is_some() {
+            let what = "a spare is a file or a device: memory is gone when the daemon ends";
+            return Err(Error::new(Kind::Invalid, what).help("name a drive"));
+        }
+        let mut made_of = self.new_drive(asked, forced)?;
+        let made = std::mem::take(&mut made_of.made);
+        let Some(Member { path, drive }) = made_of.drives.pop() else {
+            return Err(Error::new(Kind::Invalid, "no drive is named"));
+        };
+        let (has, wants) = (drive.capacity(), self.largest(labelled)?);
+        if has < wants {
+            let what = format!(
+                "{} has {has} bytes, and the largest drive of the pool needs {wants}",
+                path.display()
+            );
+            return Err(Error::new(Kind::Invalid, what).help("a spare is as large as each of them"));
+        }
+        let def = SpareDef { id: Uuid::new_v4(), path, size: has };
+        let of = mark(pool, def.id);
+        let written = self.home()?.call(move || async move { write(&drive, &of).await });
+        let failed = |error| Error::failed(format!("cannot write {}", def.path.display()), error);
+        written.wait().map_err(stopped)?.map_err(failed)?;
+        Ok((def, made_of.locks.pop(), made))
+    }
+
+    /// Bytes that the largest of a pool's drives has.
+    fn largest(&self, labelled: &Path) -> Result<u64> {
+        let (_, label) =
+            look::peek(self.home()?, vec![labelled.to_owned()])?.pop().ok_or_else(|| {
+                Error::new(Kind::Failed, format!("{} does not tell its size", labelled.display()))
+                    .help("`flashloom pool show` tells how the pool is")
+            })?;
+        let drives = u16::try_from(label.drives.len()).unwrap_or(u16::MAX);
+        Ok((0..drives).map(|drive| label.drive_bytes(drive)).max().unwrap_or(0))
+    }
+
+    /// Looks whether a spare is there, and is what it was: it is held from then on.
+    pub fn look_at_spare(&self, mut of: Looked) -> Result<Looked> {
+        let lock = of.lock.take();
+        match self.spare_at(&of, lock)? {
+            Ok(lock) => (of.lock, of.problem) = (Some(lock), None),
+            Err(problem) => of.problem = Some(problem),
+        }
+        Ok(of)
+    }
+
+    fn spare_at(
+        &self,
+        of: &Looked,
+        lock: Option<Arc<Lock>>,
+    ) -> Result<std::result::Result<Arc<Lock>, String>> {
+        let path = &of.def.path;
+        let (member, lock) =
+            match open_drive_again(path, |path| lock.filter(|own| is_at(own, path))) {
+                Ok(opened) => opened,
+                Err(error) => return Ok(Err(error.context)),
+            };
+        if member.drive.capacity() < of.def.size {
+            let (has, had) = (member.drive.capacity(), of.def.size);
+            return Ok(Err(format!("{} has {has} bytes, and had {had}", path.display())));
+        }
+        let wanted = mark(of.pool.1, of.def.id);
+        let call = self.home()?.call(move || async move { front(&member.drive, &wanted).await });
+        let answer = reactor::wait_for(vec![call], SPARE_PATIENCE).pop().flatten();
+        Ok(match answer.transpose().map_err(stopped)? {
+            None => Err(format!("{} does not answer", path.display())),
+            Some(Err(error)) => Err(format!("{} cannot be read: {error}", path.display())),
+            Some(Ok(Front::Other)) => Err(format!("{} is not the spare any more", path.display())),
+            Some(Ok(Front::Mark | Front::Blank)) => Ok(lock),
+        })
+    }
+
+    /// Opens a spare to be put in a place.
+    ///
+    /// # Errors
+    /// `Failed` when it is not there, `Conflict` when somebody else has it.
+    pub fn open_spare(
+        &self,
+        pool: Uuid,
+        def: &SpareDef,
+        lock: Option<Arc<Lock>>,
+    ) -> Result<(Member, Arc<Lock>)> {
+        let (member, lock) =
+            open_drive_again(&def.path, |path| lock.filter(|own| is_at(own, path)))?;
+        let (of, drive) = (mark(pool, def.id), Arc::clone(&member.drive));
+        let call = self.home()?.call(move || async move { front(&drive, &of).await });
+        let failed = |error| Error::failed(format!("cannot read {}", def.path.display()), error);
+        match call.wait().map_err(stopped)?.map_err(failed)? {
+            Front::Mark | Front::Blank => Ok((member, lock)),
+            Front::Other => {
+                let what = format!("{} is not the spare any more", def.path.display());
+                Err(Error::new(Kind::Conflict, what))
+            }
+        }
+    }
+
+    /// Writes the mark of a spare again that was not used after all.
+    ///
+    /// # Errors
+    /// `Failed`, `Stopping`.
+    pub fn mark_again(&self, pool: Uuid, def: &SpareDef, member: Member) -> Result<()> {
+        let of = mark(pool, def.id);
+        let call = self.home()?.call(move || async move { write(&member.drive, &of).await });
+        let failed = |error| Error::failed(format!("cannot write {}", def.path.display()), error);
+        call.wait().map_err(stopped)?.map_err(failed)
+    }
+
+    /// Makes a spare blank that is none any more. What is at its place and is not the spare is left alone.
+    ///
+    /// # Errors
+    /// `Failed` when it is not there or cannot be written, `Conflict` when somebody else has it, `Stopping`.
+    pub fn unmark(&self, pool: Uuid, def: &SpareDef, lock: Option<Arc<Lock>>) -> Result<()> {
+        let (member, _lock) = self.open_spare(pool, def, lock)?;
+        let (of, drive) = (mark(pool, def.id), member.drive);
+        let call = self.home()?.call(move || async move {
+            if front(&drive, &of).await? == Front::Mark {
+                drive.write_zeroes(0, u64_of(MARK_BYTES), false).await?;
+                drive.flush().await?;
+            }
+            Ok(())
+        });
+        let failed = |error: media::Error| {
+            Error::failed(format!("cannot clear {}", def.path.display()), error)
+        };
+        call.wait().map_err(stopped)?.map_err(failed)
+    }
+}
+
+impl Pools {
+    /// All spares, to be looked at by whoever asks: a drive may hang.
+    pub fn spares_to_look_at(&self) -> Vec<Looked> {
+        let of_pool = |(name, known): (&Name, &super::Known)| {
+            let (name, id, drives) = (name.clone(), known.def.id, &known.def.drives);
+            let spares = known.def.spares.iter();
+            let idle = spares.filter(|of| !drives.contains(&of.path) && !self.is_claimed(of.id));
+            let looked = idle.map(move |def| {
+                let lock = self.standbys.get(&def.id).and_then(|standby| standby.lock.clone());
+                Looked { pool: (name.clone(), id), def: def.clone(), lock, problem: None }
+            });
+            looked.collect::<Vec<_>>()
+        };
+        self.known.iter().filter(|(_, known)| !known.def.deleting).flat_map(of_pool).collect()
+    }
+
+    /// Whether a spare of a pool is just being put in a place.
+    pub(super) fn claims_spare(&self, name: &Name) -> bool {
+        let known = self.known.get(name);
+        known.is_some_and(|known| known.def.spares.iter().any(|spare| self.is_claimed(spare.id)))
+    }
+
+    fn is_claimed(&self, id: Uuid) -> bool {
+        self.standbys.get(&id).is_some_and(|standby| standby.is_claimed)
+    }
+
+    /// Takes how a spare is; what is to be said of it.
+    pub fn looked_at_spare(&mut self, of: Looked) -> Option<(Severity, String)> {
+        let Looked { pool: (name, _), def, lock, problem } = of;
+        let known = self.known.get(&name)?;
+        // Removed, or put in a place, meanwhile.
+        if !known.def.spares.contains(&def) || self.is_claimed(def.id) {
+            return None;
+        }
+        let standby = self.standbys.entry(def.id).or_default();
+        standby.lock = lock.or(standby.lock.take());
+        let before = std::mem::replace(&mut standby.problem, problem.clone());
+        match (before, problem) {
+            (None, Some(problem)) => {
+                let words = format!("a spare of pool {name} cannot be used: {problem}");
+                Some((Severity::Warning, words))
+            }
+            (Some(_), None) => {
+                let words = format!("spare {} of pool {name} is there again", def.path.display());
+                Some((Severity::Info, words))
+            }
+            _ => None,
+        }
+    }
+
+    /// Knows a spare from now on.
+    ///
+    /// # Errors
+    /// `NotFound` without such a pool, `Limit`.
+    pub fn add_spare(&mut self, name: &Name, def: SpareDef, lock: Option<Arc<Lock>>) -> Result<()> {
+        let known = self.known.get_mut(name).ok_or_else(|| no_pool(name))?;
+        if known.def.spares.len() >= SPARES_MAX {
+            let what = format!("pool {name} has {SPARES_MAX} spares");
+            return Err(Error::new(Kind::Limit, what).help("`flashloom drive add` makes it wider"));
+        }
+        self.standbys.insert(def.id, Standby { lock, ..Standby::default() });
+        known.def.spares.push(def);
+        Ok(())
+    }
+
+    /// Forgets a spare; what held it.
+    pub fn forget_spare(&mut self, name: &Name, id: Uuid) -> Option<Arc<Lock>> {
+        if let Some(known) = self.known.get_mut(name) {
+            known.def.spares.retain(|spare| spare.id != id);
+        }
+        self.standbys.remove(&id).and_then(|standby| standby.lock)
+    }
+
+    /// A spare of a pool, and what holds it, for whoever is to use it: nobody else does until it is
+    /// [given back](Self::unclaim_spare) or [forgotten](Self::forget_spare).
+    ///
+    /// # Errors
+    /// `NotFound`, `Conflict` when it is being used.
+    pub fn claim_spare(&mut self, name: &Name, id: Uuid) -> Result<(SpareDef, Option<Arc<Lock>>)> {
+        let known = self.known.get(name).ok_or_else(|| no_pool(name))?;
+        let def = known.def.spares.iter().find(|spare| spare.id == id).cloned();
+        let def = def.ok_or_else(|| no_spare(name))?;
+        let standby = self.standbys.entry(id).or_default();
+        if std::mem::replace(&mut standby.is_claimed, true) {
+            let what = format!("spare {} is being put in a place", def.path.display());
+            return Err(Error::new(Kind::Conflict, what));
+        }
+        Ok((def, standby.lock.clone()))
+    }
+
+    /// A spare was not used after all: for a while it is left alone if it failed.
+    pub fn unclaim_spare(&mut self, id: Uuid, failed: bool) {
+        if let Some(standby) = self.standbys.get_mut(&id) {
+            standby.is_claimed = false;
+            standby.rests = if failed { from_now(RETURN_PAUSE_MAX) } else { 0 };
+        }
+    }
+
+    /// The spares of a pool that can be used now, the smallest first.
+    pub(super) fn ready_spares(&self, name: &Name) -> Vec<SpareDef> {
+        let now = reactor::now();
+        let is_ready = |spare: &&SpareDef| {
+            self.standbys.get(&spare.id).is_some_and(|standby| {
+                let is_idle = !standby.is_claimed && standby.rests <= now;
+                is_idle && standby.problem.is_none() && standby.lock.is_some()
+            })
+        };
+        let known = self.known.get(name);
+        let all = known.into_iter().flat_map(|known| &known.def.spares);
+        let mut ready: Vec<_> = all.filter(is_ready).cloned().collect();
+        ready.sort_by_key(|spare| spare.size);
+        ready
+    }
+
+    /// The spares of a pool, as the management API has them.
+    pub fn spares(&self, name: &Name) -> Vec<Spare> {
+        let known = self.known.get(name);
+        // One that was given a place is one of the drives.
+        let idle = |known: &'_ super::Known| {
+            let def = known.def.clone();
+            def.spares.into_iter().filter(move |spare| !def.drives.contains(&spare.path))
+        };
+        let all = known.into_iter().flat_map(idle);
+        let document = |def: SpareDef| {
+            let problem = self.standbys.get(&def.id).and_then(|standby| standby.problem.clone());
+            Spare {
+                pool: name.clone(),
+                id: def.id,
+                path: def.path.display().to_string(),
+                health: if problem.is_none() { DriveHealth::Spare } else { DriveHealth::Missing },
+                problem,
+                size: def.size,
+            }
+        };
+        all.map(document).collect()
+    }
+}
+
+impl Search {
+    /// Which spares take which places now: that of a drive that failed and is there at once, that of one that is gone,
+    /// or was taken out, when it was for so long. None while a rebuild goes on, or is paused.
+    pub(super) fn use_spares(
+        &self,
+        status: &PoolStatus,
+        after: Option<Duration>,
+    ) -> Vec<(PoolDrive, Uuid)> {
+        let moves = status.rebuild.as_ref().is_some_and(|rebuild| rebuild.is_under_way);
+        if self.def.paused.is_some() || moves || self.is_claimed {
+            return Vec::new();
+        }
+        let mut ready = self.spares.clone();
+        let lost = (0..).zip(&status.drives).filter(|(_, drive)| is_lost(drive));
+        let mut uses = Vec::new();
+        for (index, drive) in lost.filter(|(index, _)| !self.def.removing.contains(index)) {
+            let of = PoolDrive { pool: self.name.clone(), index };
+            // The node had ended as it gave it this place.
+            if let Some(half) = self.def.spares.iter().find(|spare| self.is_placed(spare, index)) {
+                uses.push((of, half.id));
+                continue;
+            }
+            let fits = |spare: &SpareDef| spare.size >= drive.bytes;
+            if self.is_due(index, drive, after)
+                && let Some(at) = ready.iter().position(fits)
+            {
+                uses.push((of, ready.remove(at).id));
+            }
+        }
+        uses
+    }
+
+    fn is_placed(&self, spare: &SpareDef, index: u16) -> bool {
+        self.def.drives.get(usize::from(index)) == Some(&spare.path)
+    }
+
+    /// Whether a place is to be given to a spare now.
+    fn is_due(&self, index: u16, drive: &DriveStatus, after: Option<Duration>) -> bool {
+        let place = usize::from(index);
+        let Some(lacked) = self.away.drives.get(&place).filter(|lacked| !lacked.is_coming) else {
+            return false;
+        };
+        let has_failed = drive.state == DriveState::Failed && !drive.retired;
+        let is_there = || self.def.drives.get(place).is_some_and(|path| path.exists());
+        let gone = Duration::from_nanos(reactor::now().saturating_sub(lacked.since));
+        has_failed && is_there() || after.is_some_and(|after| gone >= after)
+    }
+
+    /// Spares that have a place by now, though the node ended before that was written down.
+    pub(super) fn used_spares(&self, status: &PoolStatus) -> Vec<Uuid> {
+        let written = |index: &u16| {
+            status.drives.get(usize::from(*index)).is_some_and(|drive| drive.state.is_written())
+        };
+        let places = u16::try_from(status.drives.len()).unwrap_or(u16::MAX);
+        let is_used = |spare: &&SpareDef| {
+            (0..places).any(|index| self.is_placed(spare, index) && written(&index))
+        };
+        let used = self.def.spares.iter().filter(is_used);
+        used.filter(|_| !self.is_claimed).map(|spare| spare.id).collect()
+    }
+}
+
+/// There is no such spare.
+pub fn no_spare(name: &Name) -> Error {
+    Error::new(Kind::NotFound, format!("pool {name} has no such spare"))
+        .help(format!("`flashloom pool spare list {name}` shows those there are"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is on media stays as it is: a mark of one version is known by the next.
+    #[test]
+    fn a_mark_is_what_the_format_says() {
+        let block = mark(Uuid::from_bytes([1; 16]), Uuid::from_bytes([2; 16]));
+        assert_eq!((block.len(), &block[..8]), (4096, &b"FLSHSPAR"[..]));
+        assert_eq!((&block[12..14], &block[14..16]), (&[1, 0][..], &[0, 0][..]));
+        assert_eq!((&block[16..32], &block[32..48]), (&[1; 16][..], &[2; 16][..]));
+        assert!(block[48..].iter().all(|byte| *byte == 0));
+        let mut unsigned = block.clone();
+        unsigned[8..12].fill(0);
+        assert_eq!(block[8..12], crc32c(&unsigned).to_le_bytes());
+    }
+}

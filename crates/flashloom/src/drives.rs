@@ -3,7 +3,7 @@
 use api::v1::{
     Drive, DriveHealth, DriveRejoin, DriveReplacement, NewDrives, RateLimit, Rebuild, Spare,
 };
-use api::value::Size;
+use api::value::{DrivePath, Name, Size};
 use comfy_table::Table;
 use control::Client;
 use control::client::{Asking, Begun};
@@ -41,21 +41,7 @@ pub fn drive(global: &Global, verb: DriveVerb) -> Outcome {
             let light = physical::locate(&drive, !off)?;
             print(global.output, &light, light_facts)
         }
-        DriveVerb::Add { pool, drives, force, how } => {
-            let drives = drives.into_iter().map(absolute_drive).collect::<Outcome<_>>()?;
-            let new = NewDrives { drives, force };
-            let begin = async |client: Client, asking: Asking| {
-                client.begin_add_drives(&pool, &new, &asking).await
-            };
-            let outcome = async |client: Client, _| {
-                let all = client.drives().await?;
-                Ok(all.into_iter().filter(|drive| drive.pool == pool).collect())
-            };
-            let wider = follow(global, &how, begin, outcome)?;
-            wider.map_or(Ok(()), |wider: Vec<Drive>| {
-                print(global.output, &wider, |all| drive_table(all))
-            })
-        }
+        DriveVerb::Add { pool, drives, force, how } => add(global, &pool, drives, force, &how),
         DriveVerb::Evacuate { of, limit, how } => {
             let limit = RateLimit { limit };
             change(global, &of, &how, async |client: Client, asking: Asking| {
@@ -89,6 +75,26 @@ pub fn drive(global: &Global, verb: DriveVerb) -> Outcome {
             })
         }
     }
+}
+
+/// `flashloom drive add`
+fn add(
+    global: &Global,
+    pool: &Name,
+    drives: Vec<DrivePath>,
+    force: bool,
+    how: &JobArgs,
+) -> Outcome {
+    let drives = drives.into_iter().map(absolute_drive).collect::<Outcome<_>>()?;
+    let new = NewDrives { drives, force };
+    let begin =
+        async |client: Client, asking: Asking| client.begin_add_drives(pool, &new, &asking).await;
+    let outcome = async |client: Client, _| {
+        let all = client.drives().await?;
+        Ok(all.into_iter().filter(|drive| drive.pool == *pool).collect())
+    };
+    let wider = follow(global, how, begin, outcome)?;
+    wider.map_or(Ok(()), |wider: Vec<Drive>| print(global.output, &wider, |all| drive_table(all)))
 }
 
 /// `flashloom pool rebuild ...`

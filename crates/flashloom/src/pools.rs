@@ -239,7 +239,11 @@ fn pool_facts(pool: &Pool) -> Table {
     }
     match &pool.status {
         Some(status) => status_facts(status, &mut rows),
-        None => rows.extend(pool.paths.iter().map(|path| ("drive".to_owned(), path.clone()))),
+        None => {
+            // A drive that was removed has left none.
+            let paths = pool.paths.iter().filter(|path| !path.is_empty());
+            rows.extend(paths.map(|path| ("drive".to_owned(), path.clone())));
+        }
     }
     facts(rows)
 }

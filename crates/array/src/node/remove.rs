@@ -73,6 +73,33 @@ impl Node {
         consent: Consent,
         task: &Task,
     ) -> Result<()> {
+        let removed = self.remove_in_order(of, how, consent, task);
+        let goes_on_later = |error: &Error| task.is_paused() || error.kind == Kind::Stopping;
+        if removed.as_ref().is_err_and(|error| !goes_on_later(error)) {
+            self.forget_removal(of)?;
+        }
+        removed
+    }
+
+    /// Nobody goes on by himself with a removal that was given up.
+    fn forget_removal(&self, of: &PoolDrive) -> Result<()> {
+        let index = of.index;
+        let defs = self.view().serving()?.pools.defs();
+        match defs.get(&of.pool).is_some_and(|def| def.removing.contains(&index)) {
+            true => self.remember(&of.pool, move |def| {
+                def.removing.remove(&index);
+            }),
+            false => Ok(()),
+        }
+    }
+
+    fn remove_in_order(
+        &self,
+        of: &PoolDrive,
+        how: Moving,
+        consent: Consent,
+        task: &Task,
+    ) -> Result<()> {
         task.step(0, 2, "moves what it has onto the others")?;
         check_meant(&self.losses_of_drive(of)?, consent.force)?;
         let pool = self.open_pool_of(of)?;
@@ -81,18 +108,8 @@ impl Node {
         self.remember(name, move |def| {
             def.removing.insert(index);
         })?;
-        let mut emptied = self.vacate(&pool, of, how, task);
-        if emptied.is_ok() {
-            emptied = task.commit(1, 2, "wipes it");
-        }
-        if let Err(error) = emptied {
-            if !task.is_paused() && error.kind != Kind::Stopping {
-                self.remember(name, move |def| {
-                    def.removing.remove(&index);
-                })?;
-            }
-            return Err(error);
-        }
+        self.vacate(&pool, of, how, task)?;
+        task.commit(1, 2, "wipes it")?;
         let wiped = self.wipe(&pool, of)?;
         let keeps_path = matches!(wiped, Wiped::No(_));
         self.remember(name, move |def| {

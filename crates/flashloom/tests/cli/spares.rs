@@ -153,6 +153,15 @@ fn a_spare_takes_the_place_of_a_drive_that_fails_a_kill_or_not() {
     wait_until("the other is whole", || is_in_place(&rig, "s4", "fast/3"));
     check(dir);
     assert_eq!(spares(dir).len(), 1);
+
+    // One fails as soon as it has the place, and has it no longer than until the next one does.
+    add(&rig, "s5");
+    add(&rig, "s6");
+    cut_short(&rig, "s0");
+    until_event(dir, &format!("spare {} takes the place of drive 1", dir.join("s5").display()));
+    cut_short(&rig, "s5");
+    wait_until("the next one is whole", || is_in_place(&rig, "s6", "fast/1"));
+    check(dir);
     daemon.stop();
 }
 

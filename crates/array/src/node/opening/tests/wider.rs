@@ -1,10 +1,10 @@
 //! Pools that get wider, and do without drives that are gone.
 
-use api::v1::{DriveHealth, JobKind, JobState, Kind, NewDrives, RateLimit};
+use api::v1::{DriveHealth, JobKind, JobState, Kind, NewDrives};
 use api::value::PoolDrive;
 
 use super::*;
-use crate::jobs::Work;
+use crate::jobs::{Moving, Work};
 
 fn place(index: u16) -> PoolDrive {
     PoolDrive { pool: named("fast"), index }
@@ -63,7 +63,7 @@ fn a_drive_that_is_emptied_can_be_taken_away_and_its_place_be_filled_again() {
     let dir = dir.path();
     let node = start(dir, "", "");
     make(&node, dir, "fast");
-    let how = RateLimit::default();
+    let how = Moving::default();
     let error = done(&node, Work::EvacuateDrive(place(2), how)).error.unwrap();
     assert!(error.message.contains("too few drives"), "{error:?}");
     add(&node, dir, &["more", "last"]);

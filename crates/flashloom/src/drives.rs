@@ -15,9 +15,8 @@ use crate::daemon::ask;
 use crate::exit::Outcome;
 use crate::jobs::follow;
 use crate::manage::absolute_drive;
-use crate::output::{facts, or_dash, print, table};
+use crate::output::{facts, gone, or_dash, print, table};
 use crate::physical::{self, Light};
-use crate::pools::gone;
 use crate::spares;
 
 /// `flashloom drive ...`

@@ -6,7 +6,7 @@ use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 use serde::Serialize;
 
-use crate::cli::Output;
+use crate::cli::{Global, Output};
 use crate::exit::{Exit, Failure, Outcome};
 
 /// Prints `document` as JSON, or the table made from it.
@@ -87,4 +87,12 @@ pub fn yes_no(is: bool) -> &'static str {
 /// `value`, or a dash.
 pub fn or_dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+/// What became of something that is not there any more, for programs.
+pub fn gone(global: &Global, kind: &str, name: &impl ToString, how: &str) -> Outcome {
+    match global.output {
+        Output::Json => json(&serde_json::json!({ kind: name.to_string(), how: true })),
+        Output::Table | Output::Csv => Ok(()),
+    }
 }

@@ -10,13 +10,13 @@ use comfy_table::Table;
 use control::Client;
 use control::client::Asking;
 
-use crate::cli::{Global, JobArgs, LogVerb, MadeOf, Output, PoolVerb, VolumeVerb};
+use crate::cli::{Global, JobArgs, LogVerb, MadeOf, PoolVerb, VolumeVerb};
 use crate::confirm::{confirm, meant};
 use crate::daemon::ask;
 use crate::exit::Outcome;
 use crate::jobs::follow;
 use crate::manage::{absolute_drive, lost, remove, whole};
-use crate::output::{facts, json, or_dash, print, print_one, table};
+use crate::output::{facts, gone, or_dash, print, print_one, table};
 use crate::{drives, scrub, spares};
 
 /// `flashloom pool ...`
@@ -107,14 +107,6 @@ fn import(global: &Global, from: PoolImport, dry_run: bool, yes: bool, how: &Job
 
 fn garbled(what: impl ToString) -> control::client::Error {
     control::client::Error::Garbled(what.to_string())
-}
-
-/// What became of something that is not there any more, for programs.
-pub fn gone(global: &Global, kind: &str, name: &impl ToString, how: &str) -> Outcome {
-    match global.output {
-        Output::Json => json(&serde_json::json!({ kind: name.to_string(), how: true })),
-        Output::Table | Output::Csv => Ok(()),
-    }
 }
 
 /// `flashloom pool log move`

@@ -11,8 +11,7 @@ use crate::cli::{Global, SpareVerb};
 use crate::daemon::ask;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::manage::absolute_drive;
-use crate::output::{or_dash, print, table};
-use crate::pools::gone;
+use crate::output::{gone, or_dash, print, table};
 
 /// `flashloom pool spare ...`
 pub fn spare(global: &Global, verb: SpareVerb) -> Outcome {

@@ -9,12 +9,14 @@ use media::{Drive, Pmem};
 use stdx::num::usize64;
 
 use super::made_of::{MadeOf, Member, labels};
-use super::spares;
 use crate::{Error, Result};
 
 /// Bytes looked at, at both ends: there is what tells of partitions, file systems, volume managers, encryption and pools.
 const LOOKED_AT: u64 = 1 << 20;
 const _: () = assert!(LOOKED_AT <= TRANSFER_MAX as u64);
+
+/// What a spare of a pool begins with.
+pub(super) const SPARE: &[u8; 8] = b"FLSHSPAR";
 
 /// What is known by a mark: where that is, the mark, and what it tells of.
 const MARKS: [(usize, &[u8], &str); 14] = [
@@ -27,7 +29,7 @@ const MARKS: [(usize, &[u8], &str); 14] = [
     (4096, &[0xfc, 0x4e, 0x2b, 0xa9], "a member of an md array"),
     (4086, b"SWAPSPACE2", "swap space"),
     (0, b"bluestore block device", "a Ceph OSD"),
-    (0, spares::MAGIC, "the mark of a spare of a pool"),
+    (0, SPARE, "the mark of a spare of a pool"),
     (0, b"FLMLOGCB", "the commit log of a pool"),
     (512, b"EFI PART", "a partition table"),
     (4096, b"EFI PART", "a partition table"),

@@ -27,8 +27,6 @@ use crate::limits::{RETURN_PAUSE_MAX, SPARE_PATIENCE, SPARES_MAX};
 use crate::lock::{Lock, is_at};
 use crate::{Error, Result};
 
-/// What a spare begins with.
-pub(super) const MAGIC: &[u8; 8] = b"FLSHSPAR";
 const VERSION: u16 = 1;
 /// Bytes of the mark with what is reserved behind it: a block.
 const MARK_BYTES: usize = engine::address::BLOCK;
@@ -84,7 +82,7 @@ pub struct Looked {
 /// The block that marks a spare.
 fn mark(pool: Uuid, id: Uuid) -> Vec<u8> {
     let mut mark = Mark {
-        magic: *MAGIC,
+        magic: *blank::SPARE,
         crc: 0.into(),
         version: VERSION.into(),
         reserved: [0; 2],

@@ -26,7 +26,7 @@ pub fn drive(global: &Global, verb: DriveVerb) -> Outcome {
             let all =
                 async |client: Client| Ok((client.drives().await?, client.all_spares().await?));
             let (drives, spares) = ask(global, all)?;
-            let drives = drives.into_iter().map(Listed::Drive);
+            let drives = drives.into_iter().map(|drive| Listed::Drive(Box::new(drive)));
             let all: Vec<_> = drives.chain(spares.into_iter().map(Listed::Spare)).collect();
             print(global.output, &all, |all| listed_table(all))
         }
@@ -200,7 +200,7 @@ pub fn health(drive: &Drive) -> String {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Listed {
-    Drive(Drive),
+    Drive(Box<Drive>),
     Spare(Spare),
 }
 

@@ -91,7 +91,7 @@ impl Desired {
         let all = self.subsystems.values().flat_map(|def| def.namespaces.values());
         let pool = |def: &NamespaceDef| match &def.backend {
             Backend::Volume(volume) => Some(volume.pool.clone()),
-            Backend::Memory { .. } | Backend::Drive { .. } => None,
+            Backend::Memory { .. } | Backend::Drive { .. } | Backend::Passthrough { .. } => None,
         };
         all.filter_map(pool).collect()
     }

@@ -1,7 +1,7 @@
 //! Identities that hosts remember: derived from the node's own, so that the same thing served
 //! again, by this node, is the same to a host.
 //!
-//! A namespace's UUID and NGUID follow its subsystem, its NSID and, for a drive, the drive's path:
+//! A namespace's UUID and NGUID follow its subsystem, its NSID and, for a drive or a passthrough, its path:
 //! a host that reconnects after a restart finds what it left (Linux fails I/O when either
 //! changes), and a namespace that moves to other media gets another identity.
 
@@ -25,6 +25,7 @@ pub fn namespace(node: Uuid, subsystem: &Nqn, nsid: u32, backend: &Backend) -> U
     let media = match backend {
         Backend::Memory { .. } => "memory".to_owned(),
         Backend::Drive { path, .. } => format!("drive {}", path.display()),
+        Backend::Passthrough { path } => format!("passthrough {}", path.display()),
         Backend::Volume(volume) => format!("volume {volume}"),
     };
     Uuid::new_v5(&node, format!("namespace {subsystem} {nsid} {media}").as_bytes())

@@ -96,7 +96,9 @@ impl<F: Fn(&Place) -> u64> Look<'_, F> {
         let (after, kept_in) = match &to.backend {
             Backend::Memory { size } => (*size, "memory".to_owned()),
             Backend::Drive { size: Some(size), path } => (*size, path.display().to_string()),
-            Backend::Drive { size: None, .. } | Backend::Volume(_) => return None,
+            Backend::Drive { size: None, .. }
+            | Backend::Passthrough { .. }
+            | Backend::Volume(_) => return None,
         };
         let before = Size::new((self.bytes)(&(nqn.clone(), nsid)));
         (after < before).then(|| {

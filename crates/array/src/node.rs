@@ -100,6 +100,8 @@ pub struct Node {
     hosts: Mutex<Hosts>,
     /// What the machine says of the drives of pools.
     physical: Physical,
+    /// Why drives that are waited for and are there were not taken up, as it was told.
+    unfit: Mutex<BTreeMap<crate::serving::Place, String>>,
     /// Who has everything else.
     owner: Arc<Owner>,
 }
@@ -187,6 +189,7 @@ impl Node {
             target,
             hosts: Mutex::default(),
             physical: Physical::new(machine),
+            unfit: Mutex::default(),
             owner: Arc::new(owner),
         });
         said.extend(interrupted.into_iter().map(|words| (Severity::Warning, words)));

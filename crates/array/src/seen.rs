@@ -12,11 +12,15 @@ use crate::desired::Desired;
 /// What a namespace was.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeenAs {
-    backend: Backend,
+    pub backend: Backend,
     /// Its identity.
     pub uuid: Uuid,
     /// Its size.
     pub bytes: u64,
+    /// What the kernel identified its drive by, where that gets commands as they are: names of NVMe drives go from one
+    /// to the other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wwid: Option<String>,
 }
 
 /// By subsystem and NSID.
@@ -28,7 +32,10 @@ pub struct Seen(BTreeMap<Nqn, BTreeMap<u32, SeenAs>>);
 fn is_same(one: &Backend, other: &Backend) -> bool {
     match (one, other) {
         (Backend::Volume(one), Backend::Volume(other)) => one == other,
-        (Backend::Drive { path: one, .. }, Backend::Drive { path: other, .. }) => one == other,
+        (Backend::Drive { path: one, .. }, Backend::Drive { path: other, .. })
+        | (Backend::Passthrough { path: one }, Backend::Passthrough { path: other }) => {
+            one == other
+        }
         _ => false,
     }
 }
@@ -41,12 +48,15 @@ impl Seen {
     }
 
     /// Hosts see it as this now. What is in memory is gone when the node stops.
-    pub fn set(&mut self, nqn: &Nqn, nsid: u32, backend: &Backend, uuid: Uuid, bytes: u64) {
-        if matches!(backend, Backend::Memory { .. }) {
-            return;
+    pub fn set(&mut self, nqn: &Nqn, nsid: u32, seen: SeenAs) {
+        if !matches!(seen.backend, Backend::Memory { .. }) {
+            self.0.entry(nqn.clone()).or_default().insert(nsid, seen);
         }
-        let backend = backend.clone();
-        self.0.entry(nqn.clone()).or_default().insert(nsid, SeenAs { backend, uuid, bytes });
+    }
+
+    /// What identified its drive, if it was on the same backend.
+    pub fn wwid(&self, nqn: &Nqn, nsid: u32, backend: &Backend) -> Option<&str> {
+        self.get(nqn, nsid, backend)?.wwid.as_deref()
     }
 
     /// It has another size now.

@@ -20,7 +20,7 @@ use crate::limits::DRAIN;
 use crate::lock::Lock;
 use crate::pools::Pools;
 use crate::reservations::Reservations;
-use crate::seen::Seen;
+use crate::seen::{Seen, SeenAs};
 
 mod absent;
 mod apply;
@@ -37,6 +37,7 @@ mod signal;
 mod snapshot;
 mod words;
 
+pub(crate) use absent::LateDrive;
 use apply::Lingering;
 pub(crate) use apply::is_same_medium;
 pub use counters::Collector;
@@ -131,7 +132,11 @@ impl Serving {
 
     fn remember(&mut self, nqn: &Nqn, nsid: u32, def: &NamespaceDef, bytes: u64) {
         let uuid = self.uuid(nqn, nsid, def);
-        self.seen.set(nqn, nsid, &def.backend, uuid, bytes);
+        let media = self.media.get(&(nqn.clone(), nsid));
+        let now = media.and_then(Media::wwid);
+        let wwid = now.or_else(|| self.seen.wwid(nqn, nsid, &def.backend)).map(str::to_owned);
+        let backend = def.backend.clone();
+        self.seen.set(nqn, nsid, SeenAs { backend, uuid, bytes, wwid });
     }
 
     /// Remembers another size of a namespace than hosts see yet.

@@ -216,6 +216,7 @@ fn namespace_table(all: &[Namespace]) -> Table {
 pub fn absolute(backend: Backend) -> Outcome<Backend> {
     match backend {
         Backend::Drive { path, size } => Ok(Backend::Drive { path: whole(&path)?, size }),
+        Backend::Passthrough { path } => Ok(Backend::Passthrough { path: whole(&path)? }),
         other @ (Backend::Memory { .. } | Backend::Volume(_)) => Ok(other),
     }
 }

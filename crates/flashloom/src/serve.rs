@@ -11,7 +11,7 @@ use std::time::Duration;
 use api::v1::Listener;
 use api::value::{Address, Backend};
 use array::config;
-use array::desired::{Desired, ListenerDef, NamespaceDef, SubsystemDef};
+use array::desired::{BLOCK_SIZE, Desired, ListenerDef, NamespaceDef, SubsystemDef};
 use array::node::{Node, Options, Source};
 use array::state::socket_path;
 use control::Server;
@@ -74,7 +74,7 @@ pub fn check(global: &Global, file: &Path) -> Outcome {
 fn absent_drives(wanted: &Desired) -> Vec<&Path> {
     let defs = wanted.subsystems.values().flat_map(|subsystem| subsystem.namespaces.values());
     let drives = defs.filter_map(|def| match &def.backend {
-        Backend::Drive { path, size: None } => Some(path.as_path()),
+        Backend::Drive { path, size: None } | Backend::Passthrough { path } => Some(path.as_path()),
         Backend::Drive { .. } | Backend::Memory { .. } | Backend::Volume(_) => None,
     });
     drives.filter(|path| !path.exists()).collect()
@@ -200,7 +200,9 @@ fn desired(args: &ServeArgs, warnings: &mut Vec<String>) -> Outcome<Desired> {
     let mut namespaces = BTreeMap::new();
     for (nsid, backend) in (1..).zip(&args.backends) {
         let backend = absolute(backend.clone())?;
-        namespaces.insert(nsid, NamespaceDef { backend, block_size: args.block_size, uuid: None });
+        let own = || array::generic::own_block_size(&backend);
+        let block_size = args.block_size.or_else(own).unwrap_or(BLOCK_SIZE);
+        namespaces.insert(nsid, NamespaceDef { backend, block_size, uuid: None });
     }
     let subsystem = SubsystemDef {
         allow_any_host: args.allow_host.is_empty(),

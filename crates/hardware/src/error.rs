@@ -21,6 +21,16 @@ pub enum Error {
     )]
     Unknown { major: u32, minor: u32, sys: PathBuf },
 
+    /// It is no generic character device of an NVMe namespace.
+    #[error("{} is {is}", path.display())]
+    NotGeneric {
+        path: PathBuf,
+        /// What it is.
+        is: String,
+        /// What to name in its place.
+        instead: String,
+    },
+
     /// The drive was there before, and is not now.
     #[error("{drive}: the drive is gone")]
     Gone { drive: String },

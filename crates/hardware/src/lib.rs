@@ -10,6 +10,7 @@
 //! | call | waits for |
 //! |---|---|
 //! | [`Machine::drive`] | nothing but the kernel's memory; for a virtio disk, its serial number is asked of the hypervisor |
+//! | [`Machine::generic`] | nothing but the kernel's memory |
 //! | [`Machine::health`], NVMe | the drive: the kernel gives up after `nvme_core.admin_timeout`, 60 s, and then resets the controller; as long again for each further controller of a drive with several |
 //! | [`Machine::health`], others, [`Machine::temperature`] | a drive that hwmon asks: as long as the kernel's commands to it may take, 30 s or more with retries |
 //! | [`Machine::locate`], [`Machine::is_located`] | the enclosure: some seconds, or as a command of the drive's when it hangs |
@@ -21,6 +22,7 @@ mod controller;
 mod describe;
 mod drive;
 mod error;
+mod generic;
 mod health;
 mod light;
 mod limits;
@@ -35,6 +37,7 @@ mod transport;
 
 pub use drive::Drive;
 pub use error::{Error, Result};
+pub use generic::Generic;
 pub use health::{Health, Warning};
 #[cfg(feature = "script")]
 pub use script::{Answer, Script};

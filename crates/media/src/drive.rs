@@ -1,6 +1,6 @@
 //! Drives: one enum over what keeps the bytes of a namespace.
 
-mod again;
+pub(crate) mod again;
 mod faulty;
 mod simulated;
 mod storage;

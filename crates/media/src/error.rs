@@ -57,6 +57,8 @@ pub enum Operation {
     Flush,
     Deallocate,
     WriteZeroes,
+    Compare,
+    Verify,
     Resize,
 }
 
@@ -69,6 +71,8 @@ impl fmt::Display for Operation {
             Self::Flush => "flush",
             Self::Deallocate => "deallocate",
             Self::WriteZeroes => "write zeroes",
+            Self::Compare => "compare",
+            Self::Verify => "verify",
             Self::Resize => "resize",
         })
     }

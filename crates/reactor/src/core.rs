@@ -3,6 +3,7 @@
 
 use crate::budget::Ledger;
 use crate::buffer::Pool;
+use crate::commands::CommandRing;
 use crate::driver::Driver;
 use crate::error::Error;
 use crate::executor::{Executor, Lane};
@@ -23,7 +24,7 @@ use crate::timer::Timers;
 use crate::turns::Sharing;
 use crate::{Config, sys};
 use std::any::Any;
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::error::Error as _;
 use std::future::Future;
 use std::mem::ManuallyDrop;
@@ -68,6 +69,8 @@ pub(crate) struct Core {
     pub id: u32,
     pub executor: Executor,
     pub driver: Driver,
+    /// The ring for commands of drives, from the first one on.
+    commands: OnceCell<CommandRing>,
     pub timers: RefCell<Timers>,
     pub hot: HotSet,
     pub turns: Sharing,
@@ -139,6 +142,7 @@ impl Core {
             id: registration.id,
             executor: Executor::new(registration.id, driver.world().is_some()),
             driver,
+            commands: OnceCell::new(),
             timers: RefCell::new(Timers::new()),
             hot: HotSet::default(),
             turns: Sharing::default(),
@@ -177,18 +181,33 @@ impl Core {
         &self.mailbox
     }
 
+    /// The ring for commands, which the first one makes.
+    ///
+    /// # Errors
+    /// As io_uring_setup(2); `Unsupported` in simulation.
+    pub fn commands(&self) -> std::io::Result<&CommandRing> {
+        self.driver.ring()?;
+        if let Some(commands) = self.commands.get() {
+            return Ok(commands);
+        }
+        let made = CommandRing::new()?;
+        Ok(self.commands.get_or_init(|| made))
+    }
+
     pub fn metrics(&self) -> Metrics {
         let ring = self.driver.ring().ok();
+        let commands = self.commands.get().map_or(0, CommandRing::in_flight);
         Metrics {
             busy_nanos: self.busy_nanos.get(),
             spin_nanos: self.spin_nanos.get(),
             sleep_nanos: self.sleep_nanos.get(),
             turns: self.turn.get(),
             sleeps: self.sleeps.get(),
-            enters: ring.map_or(0, Ring::enters),
+            enters: ring.map_or(0, Ring::enters)
+                + self.commands.get().map_or(0, CommandRing::enters),
             polls: self.executor.polls(),
             tasks: stdx::num::u64_of(self.executor.alive()),
-            operations: stdx::num::u64_of(ring.map_or(0, Ring::in_flight)),
+            operations: stdx::num::u64_of(ring.map_or(0, Ring::in_flight) + commands),
         }
     }
 
@@ -227,6 +246,14 @@ impl Core {
         if reaped.any {
             self.worked.set(true);
         }
+        if let Some(commands) = self.commands.get() {
+            if reaped.commands_poll_ended {
+                commands.unwatched();
+            }
+            if commands.reap() {
+                self.worked.set(true);
+            }
+        }
         if reaped.mail_poll_ended {
             ring.arm_mail(self.mailbox.bell());
         }
@@ -237,6 +264,11 @@ impl Core {
         self.turns.begin(self);
         self.hot.wake(self, last_turn_worked);
         self.executor.run_turn(self.turns.behind(self.now.get()));
+        if let Some(commands) = self.commands.get()
+            && commands.wants_enter()
+        {
+            commands.enter().map_err(ring_failed)?;
+        }
         if ring.wants_enter() {
             ring.enter().map_err(ring_failed)?;
         }
@@ -340,6 +372,10 @@ impl Core {
             self.mailbox.awake();
             return Ok(());
         }
+        if let Some(commands) = self.commands.get() {
+            // What ended since it was looked at is there already when the poll begins, which ends at once then.
+            commands.watch(ring);
+        }
         self.published.publish(&self.metrics());
         t.spinner.sleeping();
         self.sleeps.set(self.sleeps.get() + 1);
@@ -358,13 +394,26 @@ impl Core {
         while self.executor.abort_all() {}
         let Driver::Ring(ring) = &self.driver else { return true };
         ring.cancel_all();
+        let commands = self.commands.get();
         let deadline = clock() + DRAIN_NANOS;
-        while ring.in_flight() > 0 {
+        while ring.in_flight() + commands.map_or(0, CommandRing::in_flight) > 0 {
             let now = clock();
+            if let Some(commands) = commands {
+                if commands.enter().is_err() {
+                    return false;
+                }
+                commands.watch(ring);
+            }
             if now >= deadline || ring.sleep(deadline - now).is_err() {
                 return false;
             }
-            ring.reap();
+            let reaped = ring.reap();
+            if let Some(commands) = commands {
+                if reaped.commands_poll_ended {
+                    commands.unwatched();
+                }
+                commands.reap();
+            }
             // Buffers given back may wake a waiting task's waker, but no task is left.
         }
         true

@@ -65,6 +65,8 @@ pub enum Kind {
         major: u32,
         minor: u32,
     },
+    /// A character device: for commands only.
+    Character,
 }
 
 #[derive(Debug)]
@@ -315,6 +317,31 @@ impl File {
         Ok(Self { inner: Arc::new(inner) })
     }
 
+    /// A character device that is open: for [commands](crate::passthrough), and for nothing else here.
+    pub(crate) fn of_character(fd: OwnedFd, path: &Path, deadline: Deadline) -> Self {
+        let inner = Inner {
+            fd,
+            path: path.to_path_buf(),
+            kind: Kind::Character,
+            direct: true,
+            align: 1,
+            deadline: Some(deadline),
+            late: AtomicUsize::new(0),
+            left: AtomicUsize::new(0),
+            discarding: AtomicBool::new(false),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The file as this reactor holds it.
+    pub(crate) fn local(&self) -> Rc<Local> {
+        core::with(|core| core.files.local(&self.inner, &core.file_ops))
+    }
+
+    pub(crate) fn as_raw_fd(&self) -> RawFd {
+        self.fd()
+    }
+
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.inner.path
@@ -362,7 +389,7 @@ impl File {
     pub fn logical_block(&self) -> u32 {
         match self.inner.kind {
             Kind::Block { .. } => sector_size(&self.inner.fd).unwrap_or(512),
-            Kind::Regular => self.inner.align.max(512),
+            Kind::Regular | Kind::Character => self.inner.align.max(512),
         }
     }
 
@@ -405,9 +432,8 @@ impl File {
 
     /// Waits for the place of an operation that moves `bytes`, for `within` at most: those before it may be with a
     /// drive that does not answer, and whoever waits holds what is to be moved.
-    async fn place(&self, bytes: usize, within: Option<Duration>) -> io::Result<Place> {
-        let operations =
-            core::with(|core| Rc::clone(&core.files.local(&self.inner, &core.file_ops).operations));
+    pub(crate) async fn place(&self, bytes: usize, within: Option<Duration>) -> io::Result<Place> {
+        let operations = Rc::clone(&self.local().operations);
         let amount = bytes.div_ceil(FILE_OP_BYTES).max(1);
         if let Some(grant) = operations.at_once(amount) {
             return Ok(Place(grant));
@@ -619,7 +645,7 @@ fn direct_align(fd: &OwnedFd, path: &Path, kind: Kind) -> u32 {
 
 type Started = Result<OpFuture, (io::Error, Option<Buffer>)>;
 
-fn timed_out() -> io::Error {
+pub(crate) fn timed_out() -> io::Error {
     io::Error::from_raw_os_error(libc::ETIMEDOUT)
 }
 

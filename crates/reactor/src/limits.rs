@@ -136,6 +136,15 @@ const _: () = assert!(FILE_OPS_MAX * FILE_OP_BYTES == POOL_BYTES);
 pub(crate) const FILE_OPS_OF_ONE: usize = FILE_OPS_MAX / 8;
 const _: () = assert!(BUFFER_MAX / FILE_OP_BYTES <= FILE_OPS_OF_ONE);
 
+/// Submission entries of the ring for commands of drives: what one turn may queue before it must enter the kernel midway.
+pub(crate) const COMMAND_SQ_ENTRIES: u32 = 128;
+
+/// Commands in flight there. They are among the file operations, so that each has a slot, and a place in the queue
+/// of completions.
+pub(crate) const COMMANDS_MAX: usize = FILE_OPS_MAX;
+pub(crate) const COMMAND_CQ_ENTRIES: u32 = 4096;
+const _: () = assert!(COMMANDS_MAX <= COMMAND_CQ_ENTRIES as usize);
+
 /// Bytes of work that those of one address may do in a turn while others are active: some ten microseconds, which is
 /// what others wait for. See [`turns`](crate::turns).
 pub(crate) const TURN_BYTES: i64 = 64 * 1024;

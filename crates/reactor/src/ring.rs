@@ -18,7 +18,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -68,6 +68,8 @@ struct Op {
 const IGNORED: u64 = u64::MAX;
 /// User data of the mailbox's poll.
 const MAIL: u64 = u64::MAX - 1;
+/// User data of the poll of the ring for commands.
+const COMMANDS: u64 = u64::MAX - 2;
 
 pub(crate) struct Ring {
     uring: RefCell<IoUring>,
@@ -85,6 +87,8 @@ pub(crate) struct Reaped {
     pub any: bool,
     /// The mailbox's poll ended and must be armed again.
     pub mail_poll_ended: bool,
+    /// The poll of the ring for commands ended: something is there.
+    pub commands_poll_ended: bool,
 }
 
 impl Ring {
@@ -225,6 +229,14 @@ impl Ring {
         unsafe { self.push(&entry) };
     }
 
+    /// Polls the ring for commands, once. It is open as long as this one.
+    pub fn watch_commands(&self, fd: RawFd) {
+        let mask = u32::from(libc::POLLIN.cast_unsigned());
+        let entry = opcode::PollAdd::new(types::Fd(fd), mask).build().user_data(COMMANDS);
+        // SAFETY: the entry points to nothing.
+        unsafe { self.push(&entry) };
+    }
+
     fn cancel(&self, id: u32) {
         let entry = opcode::AsyncCancel::new(u64::from(id)).build().user_data(IGNORED);
         // SAFETY: the entry points to nothing.
@@ -283,6 +295,7 @@ impl Ring {
             match cqe.user_data() {
                 IGNORED => {}
                 MAIL => found.mail_poll_ended |= !cqueue::more(cqe.flags()),
+                COMMANDS => found.commands_poll_ended = true,
                 id => self.complete(low32(id), cqe.result()),
             }
         }
@@ -330,7 +343,7 @@ pub(crate) async fn ready(fd: &Rc<OwnedFd>, events: i16) -> io::Result<()> {
 }
 
 /// Interrupted, timed out, or out of room for completions: all end by going round the loop again.
-fn ignore_transient(result: io::Result<usize>) -> io::Result<()> {
+pub(crate) fn ignore_transient(result: io::Result<usize>) -> io::Result<()> {
     match result {
         Ok(_) => Ok(()),
         Err(e) => match e.raw_os_error() {

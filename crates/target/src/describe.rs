@@ -1,6 +1,8 @@
 //! What the target says of itself: the Identify data structures. Every fact advertised here is one
 //! that the rest of the crate keeps.
 
+mod drive;
+
 use nvme::ana;
 use nvme::feature::async_event;
 use nvme::identify::{
@@ -20,7 +22,7 @@ use crate::limits::{
     IO_IN_CAPSULE_BYTES, IO_QUEUE_ENTRIES_MAX, KEEP_ALIVE_GRANULARITY, MDTS,
     PERSISTENT_EVENT_LOG_SIZE, WZSL,
 };
-use crate::namespace::Namespace;
+use crate::namespace::{Namespace, View};
 use crate::registry::Target;
 use crate::subsystem::Subsystem;
 
@@ -102,7 +104,12 @@ pub(crate) fn io_controller(
     id.maxcmd = IO_QUEUE_ENTRIES_MAX.into();
     id.nn = subsystem.spec.max_namespaces.into();
     id.mnan = subsystem.spec.max_namespaces.into();
-    id.oncs = (bits::ONCS_COMPARE
+    let uncorrectable = match has_write_uncorrectable(&subsystem.view) {
+        true => bits::ONCS_WRITE_UNCORRECTABLE,
+        false => 0,
+    };
+    id.oncs = (uncorrectable
+        | bits::ONCS_COMPARE
         | bits::ONCS_DATASET_MANAGEMENT
         | bits::ONCS_WRITE_ZEROES
         | bits::ONCS_SAVE_SELECT
@@ -128,6 +135,12 @@ pub(crate) fn io_controller(
     id
 }
 
+/// Whether any namespace's drive has Write Uncorrectable: the others refuse it.
+fn has_write_uncorrectable(view: &View) -> bool {
+    let mut drives = view.iter().filter_map(|namespace| namespace.backend.passthrough());
+    drives.any(|drive| drive.described().has_write_uncorrectable())
+}
+
 /// Identify Namespace (CNS 00h).
 pub(crate) fn namespace(namespace: &Namespace, access: ana::State) -> IdentifyNamespace {
     let mut id = common_namespace();
@@ -151,6 +164,9 @@ pub(crate) fn namespace(namespace: &Namespace, access: ana::State) -> IdentifyNa
     id.rescap = namespace.reservation.with(crate::reservation::State::capabilities);
     id.nsattr = u8::from(namespace.write_protected());
     id.nvmcap = u128::from(namespace.bytes()).to_le_bytes();
+    if let Some(drive) = namespace.backend.passthrough() {
+        drive::describe(drive, &mut id);
+    }
     id.nguid = namespace.identity.nguid;
     id.eui64 = namespace.identity.eui64.unwrap_or_default();
     id
@@ -222,9 +238,13 @@ pub(crate) fn descriptors(namespace: &Namespace) -> Vec<NamespaceDescriptor> {
         .collect()
 }
 
-/// NVM Command Set specific Identify Namespace (CNS 05h): no metadata, no protection information.
-pub(crate) fn nvm_namespace(_namespace: &Namespace) -> NvmIdentifyNamespace {
-    nvm_common_namespace()
+/// NVM Command Set specific Identify Namespace (CNS 05h): no metadata, no protection information. What is preferred is
+/// told by drives that get commands as they are.
+pub(crate) fn nvm_namespace(namespace: &Namespace) -> NvmIdentifyNamespace {
+    match namespace.backend.passthrough() {
+        Some(drive) => drive::nvm_namespace(drive),
+        None => nvm_common_namespace(),
+    }
 }
 
 /// The same with NSID FFFFFFFFh.
@@ -289,7 +309,7 @@ pub(crate) fn supported_pages(lids: &[u8]) -> SupportedPages {
 /// A command set that this controller does not have gives the Admin commands and no I/O command:
 /// nvme-cli asks for the Zoned Namespace Command Set's page of every controller with CAP.CSS bit 6,
 /// and prints nothing at all when that is refused.
-pub(crate) fn effects(kind: Kind, csi: u8) -> Option<EffectsLog> {
+pub(crate) fn effects(kind: Kind, csi: u8, view: &View) -> Option<EffectsLog> {
     const CONTROLLER: u32 = CommandEffects::SCOPE_CONTROLLER;
     // Of I/O commands Linux expects no scope, and warns of "unusual effects" where one is given.
     const NOTHING: u32 = 0;
@@ -323,6 +343,10 @@ pub(crate) fn effects(kind: Kind, csi: u8) -> Option<EffectsLog> {
         Kind::Io => {
             let commands: &[_] = if set == CommandSet::Nvm { &nvm } else { &[] };
             let mut page = EffectsLog::new(&common, commands);
+            if set == CommandSet::Nvm && has_write_uncorrectable(view) {
+                let place = &mut page.iocs[usize::from(io::WRITE_UNCORRECTABLE)];
+                *place = (CHANGES | CommandEffects::SUPPORTED).into();
+            }
             page.acs[usize::from(admin::ABORT)] = (CONTROLLER | CommandEffects::SUPPORTED).into();
             page
         }

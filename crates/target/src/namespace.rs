@@ -16,6 +16,8 @@ pub enum Backend {
     Memory(Arc<media::memory::Region>),
     /// A file or a block device.
     Drive(Arc<media::Drive>),
+    /// A namespace of an NVMe drive, which gets commands as they are.
+    Passthrough(Arc<media::Passthrough>),
     /// A volume of a pool.
     Volume(Volume),
     /// None yet: what keeps the bytes is not there, and is expected to come. The namespace is listed with the
@@ -34,12 +36,13 @@ impl Backend {
         matches!(self, Self::Absent { .. })
     }
 
-    /// Whether hosts are to hold back what they have for it: it is absent, or its pool lost more than its redundancy
-    /// bears and is opened again once its drives answer.
+    /// Whether hosts are to hold back what they have for it: it is absent or went away, or its pool lost more than its
+    /// redundancy bears and is opened again once its drives answer.
     #[must_use]
     pub fn is_inaccessible(&self) -> bool {
         match self {
             Self::Absent { .. } => true,
+            Self::Passthrough(drive) => drive.is_gone(),
             Self::Volume(volume) => volume.is_beyond_redundancy(),
             Self::Memory(_) | Self::Drive(_) => false,
         }
@@ -51,6 +54,7 @@ impl Backend {
         match self {
             Self::Memory(region) => region.len(),
             Self::Drive(drive) => drive.capacity(),
+            Self::Passthrough(drive) => drive.capacity(),
             Self::Volume(volume) => volume.len(),
             Self::Absent { bytes } => *bytes,
         }
@@ -62,6 +66,7 @@ impl Backend {
     pub fn used(&self) -> u64 {
         match self {
             Self::Volume(volume) => volume.used().unwrap_or_else(|| volume.len()),
+            Self::Passthrough(drive) => drive.described().used(),
             Self::Memory(_) | Self::Drive(_) | Self::Absent { .. } => self.capacity(),
         }
     }
@@ -74,6 +79,7 @@ impl Backend {
         match self {
             Self::Memory(_) | Self::Volume(_) | Self::Absent { .. } => false,
             Self::Drive(drive) => drive.has_volatile_cache(),
+            Self::Passthrough(drive) => drive.described().has_volatile_cache(),
         }
     }
 
@@ -83,6 +89,7 @@ impl Backend {
         match self {
             Self::Memory(_) | Self::Volume(_) => true,
             Self::Drive(drive) => drive.zeroes_when_deallocated(),
+            Self::Passthrough(drive) => drive.described().zeroes_when_deallocated(),
             Self::Absent { .. } => false,
         }
     }
@@ -93,7 +100,17 @@ impl Backend {
         match self {
             Self::Memory(_) | Self::Absent { .. } => false,
             Self::Drive(drive) => drive.failure().is_some(),
+            Self::Passthrough(drive) => drive.is_gone(),
             Self::Volume(volume) => volume.has_failed(),
+        }
+    }
+
+    /// The NVMe drive that gets commands as they are.
+    #[must_use]
+    pub fn passthrough(&self) -> Option<&Arc<media::Passthrough>> {
+        match self {
+            Self::Passthrough(drive) => Some(drive),
+            Self::Memory(_) | Self::Drive(_) | Self::Volume(_) | Self::Absent { .. } => None,
         }
     }
 
@@ -104,6 +121,7 @@ impl Backend {
         match self {
             Self::Memory(_) => 512,
             Self::Drive(drive) => drive.logical_block(),
+            Self::Passthrough(drive) => drive.block_size(),
             Self::Volume(_) | Self::Absent { .. } => stdx::num::u32_of(engine::address::BLOCK),
         }
     }
@@ -113,7 +131,11 @@ impl Backend {
     /// Whether blocks take space only once they are written.
     #[must_use]
     pub fn is_thin(&self) -> bool {
-        matches!(self, Self::Volume(_) | Self::Absent { .. })
+        match self {
+            Self::Volume(_) | Self::Absent { .. } => true,
+            Self::Passthrough(drive) => drive.described().is_thin(),
+            Self::Memory(_) | Self::Drive(_) => false,
+        }
     }
 
     /// The aligned unit in bytes that is written as a whole or not at all whatever happens; 0 for no such promise
@@ -122,7 +144,7 @@ impl Backend {
     pub fn atomic_bytes(&self) -> u32 {
         match self {
             Self::Volume(_) | Self::Absent { .. } => stdx::num::u32_of(engine::address::BLOCK),
-            Self::Memory(_) | Self::Drive(_) => 0,
+            Self::Memory(_) | Self::Drive(_) | Self::Passthrough(_) => 0,
         }
     }
 }
@@ -132,6 +154,7 @@ impl core::fmt::Debug for Backend {
         f.write_str(match self {
             Self::Memory(_) => "Memory",
             Self::Drive(_) => "Drive",
+            Self::Passthrough(_) => "Passthrough",
             Self::Volume(_) => "Volume",
             Self::Absent { .. } => "Absent",
         })

@@ -1,6 +1,7 @@
 //! What a scenario can ask of the machine outside the guest.
 use crate::attached::Attached;
 use crate::capture::Capture;
+use crate::nvme::Drives;
 use crate::target::Target;
 use crate::{Result, cache, shell};
 use std::process::Command;
@@ -12,6 +13,8 @@ pub struct Calls {
     capture: Option<Capture>,
     /// What offers the machine its disk.
     pub attached: Option<Attached>,
+    /// What pulls and plugs drives of the guest.
+    pub drives: Option<Drives>,
     work: TempDir,
 }
 
@@ -20,7 +23,7 @@ impl Calls {
     pub fn new() -> Result<Self> {
         // Backing files need a file system with direct I/O and hole punching, which /tmp may not have.
         let work = tempfile::Builder::new().prefix("flashloom-hosts-").tempdir_in(cache::root()?)?;
-        Ok(Self { targets: Vec::new(), capture: None, attached: None, work })
+        Ok(Self { targets: Vec::new(), capture: None, attached: None, drives: None, work })
     }
 
     /// A target runs already.
@@ -52,6 +55,8 @@ impl Calls {
             ("attached", ["kill"]) => self.attached()?.kill().map(|()| String::new()),
             ("attached", ["launch"]) => self.attached()?.launch().map(|()| String::new()),
             ("attached", ["log"]) => Ok(self.attached()?.logged()),
+            ("pull", [drive]) => self.drives()?.pull(drive).map(|()| String::new()),
+            ("plug", [drive]) => self.drives()?.plug(drive).map(|()| String::new()),
             ("signal", [name]) => self.target()?.signal(name).map(|()| String::new()),
             ("running", []) => Ok(self.target()?.running()?.to_string()),
             ("stop", []) => match self.target()?.stop()? {
@@ -142,6 +147,10 @@ impl Calls {
 
     fn attached(&mut self) -> Result<&mut Attached> {
         self.attached.as_mut().ok_or_else(|| "nothing is attached".into())
+    }
+
+    fn drives(&mut self) -> Result<&mut Drives> {
+        self.drives.as_mut().ok_or_else(|| "the guest has no drives to be pulled".into())
     }
 
     fn target(&mut self) -> Result<&mut Target> {

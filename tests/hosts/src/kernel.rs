@@ -21,6 +21,7 @@ const MODULES: &[&str] = &[
     "nfit",
     "nd_pmem",
     "ublk_drv",
+    "nvme",
 ];
 
 /// The keyring that Debian's own suites are signed with.

@@ -101,6 +101,13 @@ fn a_kernel_has_a_remote_namespace_as_a_block_device() {
     hosts_tests::run_ublk(hosts_tests::Kernel::Newest);
 }
 
+/// The program in a guest with NVMe drives: one that gets hosts' commands as they are, and a pool of which one is pulled
+/// and plugged again.
+#[test]
+fn nvme_drives_are_passed_through_pulled_and_plugged() {
+    hosts_tests::run_nvme(hosts_tests::Kernel::Newest);
+}
+
 /// Our host side with the target of others: Linux's own, in a guest.
 #[test]
 fn the_library_uses_a_namespace_of_linux() {

@@ -1,4 +1,4 @@
-//! What a namespace keeps its bytes on, written `memory:SIZE`, `drive:PATH` or `volume:POOL/NAME`.
+//! What a namespace keeps its bytes on, written `memory:SIZE`, `drive:PATH`, `passthrough:PATH` or `volume:POOL/NAME`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -22,19 +22,25 @@ pub enum Backend {
         /// Create or extend a regular file to this size; `None` takes it as it is.
         size: Option<Size>,
     },
+    /// A namespace of an NVMe drive, by its generic character device: the drive gets hosts' commands as they are.
+    Passthrough {
+        /// Where the device is, as in `/dev/ng0n1`; absolute once it is served.
+        path: PathBuf,
+    },
     /// A volume of a pool of this node.
     Volume(VolumePath),
 }
 
-const RIGHT: &str = "write memory:SIZE, drive:PATH, drive:PATH,size=SIZE or volume:POOL/NAME, such as \
-                     memory:1GiB, drive:/dev/nvme0n1 or volume:fast/db";
+const RIGHT: &str = "write memory:SIZE, drive:PATH, drive:PATH,size=SIZE, passthrough:PATH or volume:POOL/NAME, such as \
+                     memory:1GiB, drive:/dev/nvme0n1, passthrough:/dev/ng0n1 or volume:fast/db";
 
 impl Backend {
-    /// `memory`, `drive` or `volume`.
+    /// `memory`, `drive`, `passthrough` or `volume`.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Memory { .. } => "memory",
             Self::Drive { .. } => "drive",
+            Self::Passthrough { .. } => "passthrough",
             Self::Volume(_) => "volume",
         }
     }
@@ -48,6 +54,15 @@ impl Backend {
         Ok(match self {
             Self::Memory { .. } => Self::Memory { size },
             Self::Drive { path, .. } => Self::Drive { path, size: Some(size) },
+            Self::Passthrough { path } => {
+                return Err(Refused::new(
+                    format!(
+                        "the namespace is {} as it is, with the drive's own size",
+                        path.display()
+                    ),
+                    "serve it by drive:PATH,size=SIZE to show hosts less of it",
+                ));
+            }
             Self::Volume(volume) => {
                 return Err(Refused::new(
                     format!("the namespace is volume {volume}, which has its own size"),
@@ -68,6 +83,7 @@ impl FromStr for Backend {
         match kind {
             "memory" => Ok(Self::Memory { size: bounded(rest.parse()?)? }),
             "drive" => drive(rest),
+            "passthrough" => passthrough(rest),
             "volume" => Ok(Self::Volume(rest.parse()?)),
             _ => Err(Refused::new(
                 format!("\"{kind}\" is no kind of back end that is served"),
@@ -84,6 +100,20 @@ fn drive(rest: &str) -> Result<Backend, Refused> {
         return Err(Refused::new("no path follows \"drive:\"", RIGHT));
     }
     Ok(Backend::Drive { path: PathBuf::from(path), size })
+}
+
+/// `PATH`.
+fn passthrough(rest: &str) -> Result<Backend, Refused> {
+    if rest.is_empty() {
+        return Err(Refused::new("no path follows \"passthrough:\"", RIGHT));
+    }
+    if rest.contains(",size=") {
+        return Err(Refused::new(
+            "a drive that gets commands as they are has its own size",
+            "write passthrough:PATH, or drive:PATH,size=SIZE to show hosts less of it",
+        ));
+    }
+    Ok(Backend::Passthrough { path: PathBuf::from(rest) })
 }
 
 /// `PATH` and `SIZE` of `PATH,size=SIZE`, or `PATH` alone.
@@ -115,6 +145,7 @@ impl fmt::Display for Backend {
         match self {
             Self::Memory { size } => out.pad(&format!("memory:{}", size.exact())),
             Self::Volume(volume) => out.pad(&format!("volume:{volume}")),
+            Self::Passthrough { path } => out.pad(&format!("passthrough:{}", path.display())),
             Self::Drive { path, size: None } => out.pad(&format!("drive:{}", path.display())),
             Self::Drive { path, size: Some(size) } => {
                 out.pad(&format!("drive:{},size={}", path.display(), size.exact()))
@@ -126,6 +157,6 @@ impl fmt::Display for Backend {
 super::text_value!(
     Backend,
     "memory:1GiB",
-    "What the namespace keeps its bytes on: memory:SIZE, drive:PATH, drive:PATH,size=SIZE or \
-     volume:POOL/NAME."
+    "What the namespace keeps its bytes on: memory:SIZE, drive:PATH, drive:PATH,size=SIZE, \
+     passthrough:PATH or volume:POOL/NAME."
 );

@@ -71,6 +71,15 @@ fn back_ends_print_the_way_they_are_read() {
         assert!(bad.parse::<Backend>().is_err(), "{bad}");
     }
     assert_eq!("volume:fast/db".parse::<Backend>().unwrap().to_string(), "volume:fast/db");
+    let whole: Backend = "passthrough:/dev/ng0n1".parse().unwrap();
+    assert_eq!(
+        (whole.kind(), whole.to_string()),
+        ("passthrough", "passthrough:/dev/ng0n1".to_owned())
+    );
+    assert!(whole.with_size(Size::new(1 << 30)).is_err(), "the drive has its own size");
+    for bad in ["passthrough:", "passthrough:/dev/ng0n1,size=1GiB"] {
+        assert!(bad.parse::<Backend>().is_err(), "{bad}");
+    }
     for bad in ["volume:", "volume:fast", "volume:fast/", "volume:/db", "volume:a/b/c"] {
         assert!(bad.parse::<Backend>().is_err(), "{bad}");
     }

@@ -420,50 +420,58 @@ impl Reader<'_> {
             }
             None => None,
         };
+        let backend = self.value::<Backend>(&table.backend)?;
         let block_size = match &table.block_size {
             Some(bytes) => {
                 self.checked(bytes, desired::check_block_size(*bytes.get_ref()))?;
                 *bytes.get_ref()
             }
-            None => desired::BLOCK_SIZE,
+            None => crate::generic::own_block_size(&backend).unwrap_or(desired::BLOCK_SIZE),
         };
-        let backend = self.value::<Backend>(&table.backend)?;
         let size = match &backend {
             Backend::Memory { size } | Backend::Drive { size: Some(size), .. } => size.bytes(),
-            Backend::Drive { size: None, .. } | Backend::Volume(_) => 0,
+            Backend::Drive { size: None, .. }
+            | Backend::Passthrough { .. }
+            | Backend::Volume(_) => 0,
         };
         self.checked(&table.backend, desired::check_whole_blocks(size, block_size))?;
-        if let Backend::Drive { path, .. } = &backend
+        self.place(&table.backend, &backend)?;
+        Some(NamespaceDef { backend, block_size, uuid })
+    }
+
+    /// Notes where a namespace keeps its bytes; `None` where that is no place for it, or another's.
+    fn place(&mut self, named: &Spanned<String>, backend: &Backend) -> Option<()> {
+        if let Backend::Drive { path, .. } | Backend::Passthrough { path } = backend
             && !path.is_absolute()
         {
             let refused = Refused::new(
                 format!("\"{}\" is a relative path", path.display()),
                 "write it from the root: a daemon has no directory of its own",
             );
-            self.refuse(table.backend.span(), refused);
+            self.refuse(named.span(), refused);
             return None;
         }
-        if let Backend::Drive { path, .. } = &backend
+        if let Backend::Drive { path, .. } | Backend::Passthrough { path } = backend
             && !self.drives.insert(path.clone())
         {
             let refused = Refused::new(
                 format!("a namespace above is on {} already", path.display()),
                 "give each namespace a drive of its own: they would overwrite each other",
             );
-            self.refuse(table.backend.span(), refused);
+            self.refuse(named.span(), refused);
             return None;
         }
-        if let Backend::Volume(volume) = &backend
+        if let Backend::Volume(volume) = backend
             && !self.volumes.insert(volume.clone())
         {
             let refused = Refused::new(
                 format!("a namespace above is volume {volume} already"),
                 "map each volume once: reservations and fused commands are a namespace's own",
             );
-            self.refuse(table.backend.span(), refused);
+            self.refuse(named.span(), refused);
             return None;
         }
-        Some(NamespaceDef { backend, block_size, uuid })
+        Some(())
     }
 }
 

@@ -3,13 +3,12 @@
 use std::path::Path;
 
 use api::v1::{Consent, KeptConfiguration, Kind, Losses, Severity};
-use api::value::Backend;
 
 use super::Node;
 use crate::config::{self, Config, Settings};
 use crate::desired::Desired;
 use crate::losses::check_meant;
-use crate::{Error, Result, events, history};
+use crate::{Error, Result, events, generic, history};
 
 impl Node {
     /// A configuration file that asks for what is served.
@@ -85,11 +84,7 @@ fn write(desired: &Desired) -> Result<String> {
 fn new_drives(old: &Desired, new: &Desired) -> Vec<std::path::PathBuf> {
     let drives = |desired: &Desired| -> Vec<_> {
         let all = desired.subsystems.values().flat_map(|def| def.namespaces.values());
-        let path = |def: &crate::desired::NamespaceDef| match &def.backend {
-            Backend::Drive { path, .. } => Some(path.clone()),
-            Backend::Memory { .. } | Backend::Volume(_) => None,
-        };
-        all.filter_map(path).collect()
+        all.filter_map(|def| generic::block_device(&def.backend)).collect()
     };
     let had = drives(old);
     drives(new).into_iter().filter(|path| !had.contains(path)).collect()

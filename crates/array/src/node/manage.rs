@@ -12,7 +12,7 @@ use api::value::{Address, Backend, Nqn};
 use super::Node;
 use crate::desired::{self, Desired, ListenerDef, NamespaceDef, SubsystemDef};
 use crate::jobs::Task;
-use crate::{Error, Result};
+use crate::{Error, Result, generic};
 
 impl Node {
     /// Adds a subsystem.
@@ -99,18 +99,21 @@ impl Node {
             }
             _ => None,
         };
+        let backend = absolute(new.backend)?;
+        let own = own.or_else(|| generic::own_block_size(&backend));
         let block_size = new.block_size.or(own).unwrap_or(desired::BLOCK_SIZE);
         desired::check_block_size(block_size)?;
         if let Some(nsid) = new.nsid {
             desired::check_nsid(nsid)?;
         }
-        let backend = absolute(new.backend)?;
-        if let Backend::Drive { path, .. } = &backend {
-            self.check_no_pools(vec![path.clone()], new.force)?;
+        if let Some(path) = generic::block_device(&backend) {
+            self.check_no_pools(vec![path], new.force)?;
         }
         let size = match &backend {
             Backend::Memory { size } | Backend::Drive { size: Some(size), .. } => size.bytes(),
-            Backend::Drive { size: None, .. } | Backend::Volume(_) => 0,
+            Backend::Drive { size: None, .. }
+            | Backend::Passthrough { .. }
+            | Backend::Volume(_) => 0,
         };
         desired::check_whole_blocks(size, block_size)?;
         let of = nqn.clone();
@@ -329,7 +332,8 @@ pub(super) fn exists(what: String) -> Error {
 /// have reservations of its own.
 pub(super) fn check_unused(wanted: &Desired, backend: &Backend) -> Result<()> {
     let same = |other: &Backend| match (backend, other) {
-        (Backend::Drive { path, .. }, Backend::Drive { path: used, .. }) => path == used,
+        (Backend::Drive { path, .. }, Backend::Drive { path: used, .. })
+        | (Backend::Passthrough { path }, Backend::Passthrough { path: used }) => path == used,
         (Backend::Volume(volume), Backend::Volume(used)) => volume == used,
         _ => false,
     };
@@ -337,7 +341,9 @@ pub(super) fn check_unused(wanted: &Desired, backend: &Backend) -> Result<()> {
         for (nsid, def) in &subsystem.namespaces {
             if same(&def.backend) {
                 let used = match backend {
-                    Backend::Drive { path, .. } => path.display().to_string(),
+                    Backend::Drive { path, .. } | Backend::Passthrough { path } => {
+                        path.display().to_string()
+                    }
                     other => other.to_string(),
                 };
                 let used = format!("{used} is namespace {nsid} of {nqn} already");
@@ -351,7 +357,7 @@ pub(super) fn check_unused(wanted: &Desired, backend: &Backend) -> Result<()> {
 /// `backend` with the path from the root, as the daemon has no directory of its own.
 fn absolute(backend: Backend) -> Result<Backend> {
     match backend {
-        Backend::Drive { path, .. } if !path.is_absolute() => {
+        Backend::Drive { path, .. } | Backend::Passthrough { path } if !path.is_absolute() => {
             let wrong = format!("\"{}\" is a relative path", path.display());
             Err(Error::new(Kind::Invalid, wrong).help("write it from the root"))
         }

@@ -1,19 +1,22 @@
 //! Pools come to be open beside each other and beside everything else: each is opened by a thread of its own, which
 //! holds nothing of the node. What comes of it is a change like any other.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use api::v1::Severity;
-use api::value::Name;
+use api::value::{Backend, Name};
 
 use super::Node;
 use super::owner::{Owned, View};
-use crate::Result;
+use crate::desired::NamespaceDef;
+use crate::generic::is_absence;
 use crate::limits::OPENING_LOOK;
 use crate::pools::{Attempt, OpenPool, Opener, Outcome, Searched, sights};
 use crate::serving::media::Media;
+use crate::serving::{LateDrive, Place};
+use crate::{Error, Result};
 
 impl Node {
     /// Begins to open the pools that are due, goes on with deletions that were cut short, and takes up drives and
@@ -28,6 +31,7 @@ impl Node {
         self.look_at_spares()?;
         self.take_back_drives()?;
         self.look_for_strays()?;
+        self.give_up_drives()?;
         self.take_up_drives()?;
         self.take_up_listeners()
     }
@@ -50,7 +54,7 @@ impl Node {
             let name = attempt.name.clone();
             let open = thread::Builder::new().name("open-pool".to_owned());
             if let Err(error) = open.spawn(move || node.open_pool(&opener, &attempt)) {
-                let failed = crate::Error::failed("cannot start a thread", error);
+                let failed = Error::failed("cannot start a thread", error);
                 self.take_opened(&name, Outcome::Failed(failed));
                 self.end_opening();
             }
@@ -140,13 +144,44 @@ impl Node {
         Ok(())
     }
 
+    /// Has namespaces be absent whose drives get commands as they are, and went away or have another size: they are taken
+    /// up again as what they are.
+    fn give_up_drives(&self) -> Result<()> {
+        for (place, media) in self.owner.ask_unseen(|owned| Ok(owned.serving()?.passthroughs()))? {
+            let Some(why) = media.change() else { continue };
+            let what = format!("namespace {} of {}", place.1, place.0);
+            let withdrawn = self.owner.ask(move |owned| {
+                let is_withdrawn = owned.serving_mut()?.withdraw_drive(&place, &media)?;
+                owned.keep().map(|()| is_withdrawn)
+            });
+            match withdrawn {
+                Ok(false) => {}
+                Ok(true) => {
+                    let words = format!("{what}: {why}; hosts wait until it is served again");
+                    self.events.record(Severity::Error, words);
+                }
+                Err(error) => {
+                    self.events.record(Severity::Error, format!("{what}: {why}: {error}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Takes up the drives of namespaces that were absent.
     fn take_up_drives(&self) -> Result<()> {
         let late = self
             .owner
             .ask_unseen(|owned| Ok(owned.serving()?.late_drives(&owned.state.current)))?;
-        for (place, def) in late {
-            let Ok(media) = Media::open_late(&def) else { continue };
+        for LateDrive { place, def, known } in late {
+            let media = match Media::open_late(&def, known.as_deref()) {
+                Ok(media) => media,
+                Err(error) => {
+                    self.tell_unfit(place, &def, &error);
+                    continue;
+                }
+            };
+            self.unfit.lock().unwrap_or_else(PoisonError::into_inner).remove(&place);
             let what = format!("namespace {} of {}", place.1, place.0);
             let provided = self.owner.ask(move |owned| {
                 owned.serving_mut()?.provide(&place, &def, media)?;
@@ -160,6 +195,19 @@ impl Node {
             }
         }
         Ok(())
+    }
+
+    /// Tells once why a drive that is there is not taken up: another, or with another format.
+    fn tell_unfit(&self, place: Place, def: &NamespaceDef, error: &Error) {
+        if !matches!(def.backend, Backend::Passthrough { .. }) || is_absence(error) {
+            return;
+        }
+        let words = format!("namespace {} of {} is not served: {error}", place.1, place.0);
+        let mut told = self.unfit.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.insert(place, words.clone()).as_ref() != Some(&words) {
+            drop(told);
+            self.events.record(Severity::Error, words);
+        }
     }
 
     /// Listens on addresses that were absent.

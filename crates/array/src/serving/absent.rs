@@ -21,6 +21,19 @@ fn is_address_absent(error: &Error) -> bool {
     source.is_some_and(|source| source.kind() == std::io::ErrorKind::AddrNotAvailable)
 }
 
+/// A drive of a namespace that is not there.
+pub struct LateDrive {
+    pub place: Place,
+    pub def: NamespaceDef,
+    /// What identified it when it was.
+    pub known: Option<String>,
+}
+
+/// Whether it is a drive, which is looked for while it is not there.
+const fn is_drive(backend: &Backend) -> bool {
+    matches!(backend, Backend::Drive { .. } | Backend::Passthrough { .. })
+}
+
 impl Serving {
     /// As [`apply`](Self::apply), when the node starts: a volume whose pool is not open keeps nothing else from
     /// being served, and if `patient` neither does a drive or an address that is not there. Gives what is to be
@@ -30,6 +43,7 @@ impl Serving {
     /// As [`apply`](Self::apply).
     pub fn begin(&mut self, steps: Vec<Step>, patient: bool) -> Result<Vec<String>> {
         let mut batch = Batch::default();
+        batch.start = true;
         let (mut there, mut said) = (Vec::new(), Vec::new());
         for step in steps {
             let Err(error) = self.prepare_step(&step, &mut batch) else {
@@ -38,7 +52,7 @@ impl Serving {
             };
             match &step {
                 Step::AddNamespace { nqn, nsid, def } if self.is_late(def, patient) => {
-                    if matches!(def.backend, Backend::Drive { .. }) {
+                    if is_drive(&def.backend) {
                         said.push(format!(
                             "namespace {nsid} of {nqn} waits for its drive: {error}"
                         ));
@@ -65,7 +79,7 @@ impl Serving {
     fn is_late(&self, def: &NamespaceDef, patient: bool) -> bool {
         match &def.backend {
             Backend::Volume(volume) => self.pools.is_unavailable(&volume.pool),
-            Backend::Drive { .. } => patient,
+            Backend::Drive { .. } | Backend::Passthrough { .. } => patient,
             Backend::Memory { .. } => false,
         }
     }
@@ -82,10 +96,37 @@ impl Serving {
     }
 
     /// Those of them that are drives.
-    pub fn late_drives(&self, current: &Desired) -> Vec<(Place, NamespaceDef)> {
+    pub fn late_drives(&self, current: &Desired) -> Vec<LateDrive> {
         let mut late = self.late(current);
-        late.retain(|(_, def)| matches!(def.backend, Backend::Drive { .. }));
-        late
+        late.retain(|(_, def)| is_drive(&def.backend));
+        let known = |(nqn, nsid): &Place, def: &NamespaceDef| {
+            self.seen.wwid(nqn, *nsid, &def.backend).map(str::to_owned)
+        };
+        late.into_iter()
+            .map(|(place, def)| LateDrive { known: known(&place, &def), place, def })
+            .collect()
+    }
+
+    /// What drives that get commands as they are are served from: to be [looked at](Media::change) with nothing held.
+    pub fn passthroughs(&self) -> Vec<(Place, Media)> {
+        let all = self.media.iter().filter(|(_, media)| media.is_passthrough());
+        all.map(|(place, media)| (place.clone(), media.clone())).collect()
+    }
+
+    /// Has a namespace be absent from now on, until its drive is found again. `false` when it is served from another by
+    /// now.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn withdraw_drive(&mut self, place: &Place, gone: &Media) -> Result<bool> {
+        let (nqn, nsid) = place;
+        let Some(media) = self.media.get_mut(place).filter(|media| media.is(gone)) else {
+            return Ok(false);
+        };
+        media.give_up();
+        self.target.withdraw_namespace(&wire(nqn)?, *nsid).map_err(refused)?;
+        *media = Media::absent(media.bytes());
+        Ok(true)
     }
 
     /// Listeners whose address is not there, as `current` wants them.
@@ -101,7 +142,7 @@ impl Serving {
             if !matches!(&def.backend, Backend::Volume(volume) if volume.pool == *pool) {
                 continue;
             }
-            let media = Media::open(&def, self.reactors.len() > 1, None, &self.pools);
+            let media = Media::open(&def, self.reactors.len() > 1, None, None, &self.pools);
             if let Err(error) = media.and_then(|media| self.provide(&place, &def, media)) {
                 failed.push(error);
             }
@@ -141,8 +182,8 @@ impl Serving {
             let (name, bytes) = (wire(nqn)?, media.bytes());
             let provided = self.target.provide_namespace(&name, *nsid, media.backend(), bytes);
             provided.map_err(refused)?;
-            self.remember(nqn, *nsid, def, bytes);
             self.media.insert(place.clone(), media);
+            self.remember(nqn, *nsid, def, bytes);
         } else if self.absent.contains(place) {
             let mut batch = Batch::default();
             batch.fresh_media.insert(place.clone(), media);

@@ -18,7 +18,7 @@ use super::words::{ana, referral, refused, wire};
 use super::{Place, Serving};
 use crate::change::Step;
 use crate::desired::{ListenerDef, MODEL, NamespaceDef, SubsystemDef};
-use crate::{Error, Result, identity};
+use crate::{Error, Result, generic, identity};
 
 /// What a change has ready, and what it has taken out of service and may yet have to put back.
 #[derive(Default)]
@@ -39,6 +39,8 @@ pub(super) struct Batch {
     sizes: BTreeMap<Place, u64>,
     /// Namespaces that became smaller.
     cuts: BTreeMap<Place, Draining>,
+    /// The node starts: what was served before is to be what it was.
+    pub(super) start: bool,
     /// Steps are being taken back.
     back: bool,
 }
@@ -62,7 +64,8 @@ impl Lingering {
 /// Whether what is written to `a` is in `b`. Memory is made anew for each namespace.
 pub(crate) fn is_same_medium(a: &Backend, b: &Backend) -> bool {
     match (a, b) {
-        (Backend::Drive { path: a, .. }, Backend::Drive { path: b, .. }) => a == b,
+        (Backend::Drive { path: a, .. }, Backend::Drive { path: b, .. })
+        | (Backend::Passthrough { path: a }, Backend::Passthrough { path: b }) => a == b,
         (Backend::Volume(a), Backend::Volume(b)) => a == b,
         _ => false,
     }
@@ -154,15 +157,19 @@ impl Serving {
             Step::AddNamespace { nqn, nsid, def } => {
                 let place = (nqn.clone(), *nsid);
                 self.check_unused(def)?;
-                if let Backend::Drive { path, .. } = &def.backend {
-                    self.pools.check_no_drive(path)?;
+                if let Some(path) = generic::block_device(&def.backend) {
+                    self.pools.check_no_drive(&path)?;
                 }
                 let media = match self.media.get(&place) {
                     // It is waited for, and goes on to be.
                     Some(absent) if absent.is_absent() && self.is_known(&place, def) => {
                         Media::absent(absent.bytes())
                     }
-                    in_use => Media::open(def, self.reactors.len() > 1, in_use, &self.pools)?,
+                    in_use => {
+                        let known =
+                            batch.start.then(|| self.seen.wwid(nqn, *nsid, &def.backend)).flatten();
+                        Media::open(def, self.reactors.len() > 1, in_use, known, &self.pools)?
+                    }
                 };
                 batch.fresh_media.insert(place, media);
             }

@@ -4,12 +4,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use api::v1::Kind;
-use api::value::Backend as Kept;
+use api::value::{Backend as Kept, Size};
+use hardware::Generic;
+use media::Passthrough;
 use media::drive::OpenDrive;
 use media::memory::{Region, RegionOptions};
 use target::namespace::Backend;
 
 use crate::desired::NamespaceDef;
+use crate::generic;
 use crate::lock::{Lock, lock};
 use crate::pools::Pools;
 use crate::{Error, Result};
@@ -21,6 +24,8 @@ pub struct Media {
     bytes: u64,
     /// Held against other processes that would write to the same drive.
     lock: Option<Arc<Lock>>,
+    /// Of a drive that gets commands as they are, what the machine says of it.
+    generic: Option<Generic>,
 }
 
 impl Media {
@@ -36,7 +41,7 @@ impl Media {
 
     /// What is not there yet, of `bytes`.
     pub const fn absent(bytes: u64) -> Self {
-        Self { backend: Backend::Absent { bytes }, bytes, lock: None }
+        Self { backend: Backend::Absent { bytes }, bytes, lock: None, generic: None }
     }
 
     /// Whether it is not there yet.
@@ -45,11 +50,12 @@ impl Media {
     }
 
     /// Opens what `def` names. `shared`: more than one reactor will use it. `in_use` is what the
-    /// same place is served from now: its lock is ours already.
+    /// same place is served from now: its lock is ours already. `known` is the identity that its drive had.
     pub fn open(
         def: &NamespaceDef,
         shared: bool,
         in_use: Option<&Self>,
+        known: Option<&str>,
         pools: &Pools,
     ) -> Result<Self> {
         match &def.backend {
@@ -63,12 +69,13 @@ impl Media {
                     Error::failed(format!("cannot have {size} of memory"), error)
                 })?;
                 let backend = Backend::Memory(Arc::new(region));
-                Ok(Self { backend, bytes: size.bytes(), lock: None })
+                Ok(Self { backend, bytes: size.bytes(), lock: None, generic: None })
             }
             Kept::Drive { path, size } => {
                 let asked = size.map(|size| size.bytes());
                 Self::open_drive(path, asked, def.block_size, in_use)
             }
+            Kept::Passthrough { path } => Self::open_generic(path, def.block_size, in_use, known),
             Kept::Volume(path) => {
                 let volume = pools.volume(path)?;
                 if volume.block_size() != def.block_size {
@@ -77,7 +84,7 @@ impl Media {
                         .help("leave the block size out: a volume has its own"));
                 }
                 let bytes = volume.len();
-                Ok(Self { backend: Backend::Volume(volume), bytes, lock: None })
+                Ok(Self { backend: Backend::Volume(volume), bytes, lock: None, generic: None })
             }
         }
     }
@@ -86,11 +93,12 @@ impl Media {
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub fn open_late(def: &NamespaceDef) -> Result<Self> {
+    pub fn open_late(def: &NamespaceDef, known: Option<&str>) -> Result<Self> {
         match &def.backend {
             Kept::Drive { path, size } => {
                 Self::open_drive(path, size.map(|size| size.bytes()), def.block_size, None)
             }
+            Kept::Passthrough { path } => Self::open_generic(path, def.block_size, None, known),
             other => Err(Error::new(Kind::Failed, format!("{other} is no drive"))),
         }
     }
@@ -117,7 +125,77 @@ impl Media {
         }
         let block = u64::from(block_size);
         let bytes = asked.unwrap_or(capacity - capacity % block);
-        Ok(Self { backend: Backend::Drive(Arc::new(drive)), bytes, lock: Some(lock) })
+        let backend = Backend::Drive(Arc::new(drive));
+        Ok(Self { backend, bytes, lock: Some(lock), generic: None })
+    }
+
+    /// Opens an NVMe namespace by its generic character device, and holds its block device: what the kernel has mounted,
+    /// and what is a drive of a pool, is not served.
+    ///
+    /// `known` is what the kernel said of the drive before: names of NVMe drives are given as they come, and go to
+    /// others. It is found by any.
+    fn open_generic(
+        path: &Path,
+        block_size: u32,
+        in_use: Option<&Self>,
+        known: Option<&str>,
+    ) -> Result<Self> {
+        let (path, found) = generic::find(path, known)?;
+        let path = path.as_path();
+        let lock = lock(&found.block_node, in_use.and_then(|media| media.lock.as_ref()))
+            .map_err(|error| generic::cannot_hold(path, error))?;
+        let drive = Passthrough::open(path, found.transfer_bytes)
+            .map_err(|error| generic::cannot_open(path, error))?;
+        let own = drive.block_size();
+        if own != block_size {
+            let what = format!("{} has blocks of {own} bytes, not {block_size}", path.display());
+            let right =
+                format!("write `block-size = {own}` in a file, --block-size {own} in a command");
+            return Err(Error::new(Kind::Invalid, what).help(right));
+        }
+        let bytes = drive.capacity();
+        let backend = Backend::Passthrough(Arc::new(drive));
+        Ok(Self { backend, bytes, lock: Some(lock), generic: Some(found) })
+    }
+
+    /// Why a drive that gets commands as they are is not what it was: it went away, or it has another size. `None` while
+    /// it is. Waits for nothing.
+    pub fn change(&self) -> Option<String> {
+        let Backend::Passthrough(drive) = &self.backend else { return None };
+        let generic = self.generic.as_ref()?;
+        match generic.bytes_now() {
+            Some(bytes) if bytes == drive.capacity() && !drive.is_gone() => None,
+            Some(bytes) if bytes > 0 && bytes != drive.capacity() => {
+                let (now, was) = (Size::new(bytes), Size::new(drive.capacity()));
+                Some(format!("{} has {now} now, and had {was}", generic.kernel_name))
+            }
+            _ => Some(format!("{} went away", generic.kernel_name)),
+        }
+    }
+
+    /// Whether it is a drive that gets commands as they are.
+    pub const fn is_passthrough(&self) -> bool {
+        matches!(self.backend, Backend::Passthrough(_))
+    }
+
+    /// Whether both are the same opened drive that gets commands as they are.
+    pub fn is(&self, other: &Self) -> bool {
+        match (&self.backend, &other.backend) {
+            (Backend::Passthrough(one), Backend::Passthrough(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+
+    /// Has nothing be begun of it any more.
+    pub fn give_up(&self) {
+        if let Backend::Passthrough(drive) = &self.backend {
+            drive.give_up();
+        }
+    }
+
+    /// What identifies the drive, whatever its name: of one that gets commands as they are.
+    pub fn wwid(&self) -> Option<&str> {
+        self.generic.as_ref()?.wwid.as_deref()
     }
 
     /// What the target is given.
@@ -135,7 +213,7 @@ impl Media {
         match &def.backend {
             Kept::Memory { size } => Some(size.bytes()),
             Kept::Drive { size, .. } => size.map(|size| size.bytes()),
-            Kept::Volume(_) => None,
+            Kept::Passthrough { .. } | Kept::Volume(_) => None,
         }
     }
 
@@ -165,6 +243,10 @@ impl Media {
             Backend::Drive(drive) => drive.resize(bytes),
             // Resized by its pool.
             Backend::Volume(_) => Ok(()),
+            Backend::Passthrough(drive) if drive.capacity() == bytes => Ok(()),
+            Backend::Passthrough(_) => {
+                return Err(Error::new(Kind::Invalid, "the drive has its own size"));
+            }
             Backend::Absent { bytes: were } if *were == bytes => Ok(()),
             Backend::Absent { .. } => {
                 let what = "its drive is not there: its size can be changed when it is";

@@ -83,7 +83,8 @@ Examples:
   flashloom namespace add memory:1GiB
   flashloom namespace add drive:/srv/b.img,size=10GiB --nsid 7 --block-size 512")]
     Add {
-        /// What it keeps its bytes on: memory:SIZE, drive:PATH, drive:PATH,size=SIZE or volume:POOL/NAME.
+        /// What it keeps its bytes on: memory:SIZE, drive:PATH, drive:PATH,size=SIZE, passthrough:PATH or
+        /// volume:POOL/NAME.
         #[arg(value_parser = value::<Backend>)]
         backend: Backend,
         #[command(flatten)]

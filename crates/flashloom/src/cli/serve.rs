@@ -52,7 +52,7 @@ A configuration file:
 #[command(after_long_help = SERVE_EXAMPLES)]
 #[command(group = ArgGroup::new("served").args(["backends", "listen"]).multiple(true))]
 pub struct ServeArgs {
-    /// What to serve: memory:SIZE, drive:PATH or drive:PATH,size=SIZE; several become several
+    /// What to serve: memory:SIZE, drive:PATH, drive:PATH,size=SIZE or passthrough:PATH; several become several
     /// namespaces.
     #[arg(value_name = "BACKEND", value_parser = value::<Backend>, conflicts_with = "config")]
     pub backends: Vec<Backend>,
@@ -81,9 +81,9 @@ pub struct ServeArgs {
     #[arg(long, value_name = "ADDR[:PORT]", value_parser = value::<Advertise>, requires = "served")]
     pub advertise: Option<Advertise>,
 
-    /// Logical block size in bytes.
-    #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = block_size)]
-    pub block_size: u32,
+    /// Logical block size in bytes. [default: 4096; of passthrough:PATH, the drive's own]
+    #[arg(long, value_name = "BYTES", value_parser = block_size)]
+    pub block_size: Option<u32>,
 
     /// CPUs to run on, one pinned reactor each. [default: half of the CPUs, not pinned]
     #[arg(long, value_name = "LIST")]

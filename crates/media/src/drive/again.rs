@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// The attempts of one operation.
 #[derive(Default)]
-pub(super) struct Again {
+pub(crate) struct Again {
     /// Since the first one failed.
     since: Option<Nanos>,
     pause: Duration,

@@ -95,7 +95,7 @@ impl Controller {
                 FirmwareSlots::single(&target.identity.firmware).as_bytes().to_vec()
             }
             lid::CHANGED_NAMESPACES => self.changed_namespaces().as_bytes().to_vec(),
-            lid::EFFECTS => describe::effects(self.kind(), command.csi)
+            lid::EFFECTS => describe::effects(self.kind(), command.csi, &self.view())
                 .ok_or(Fault::field(14, 24))?
                 .as_bytes()
                 .to_vec(),

@@ -56,7 +56,10 @@ impl Attached {
     pub fn new(namespace: Arc<Namespace>, host: HostId) -> Self {
         let region = match &namespace.backend {
             Backend::Memory(region) => Some(Rc::new(Arc::clone(region))),
-            Backend::Drive(_) | Backend::Volume(_) | Backend::Absent { .. } => None,
+            Backend::Drive(_)
+            | Backend::Passthrough(_)
+            | Backend::Volume(_)
+            | Backend::Absent { .. } => None,
         };
         let ranges = ranges_of(&namespace);
         let (access, places) = (Cell::new(None), OnceCell::new());
@@ -86,7 +89,9 @@ impl Attached {
         &self,
         make: impl FnOnce(&Rc<Ledger>) -> Rc<Account>,
     ) -> Option<&Rc<Account>> {
-        let shared = matches!(self.namespace.backend, Backend::Drive(_)) && Party::is_bounded();
+        let is_drive =
+            matches!(self.namespace.backend, Backend::Drive(_) | Backend::Passthrough(_));
+        let shared = is_drive && Party::is_bounded();
         shared.then(|| self.places.get_or_init(|| make(self.ranges.places())))
     }
 

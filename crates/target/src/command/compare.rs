@@ -22,7 +22,7 @@ pub async fn compare(
     let expected = gather(sqe, slot, run.bytes()).await?;
     let _place = slot.place(at, run.bytes()).await;
     at.permit(CommandGroup::Read)?;
-    at.check_equal(run.offset, &expected).await?;
+    at.compare(run.offset, expected).await?;
     Ok(Reply::SUCCESS)
 }
 

@@ -24,6 +24,7 @@ mod reservation;
 mod store;
 #[cfg(test)]
 pub(crate) mod tests;
+mod uncorrectable;
 mod verify;
 mod write;
 mod write_zeroes;
@@ -168,6 +169,7 @@ pub const fn is_supported(opcode: u8) -> bool {
         io::FLUSH
             | io::WRITE
             | io::READ
+            | io::WRITE_UNCORRECTABLE
             | io::COMPARE
             | io::WRITE_ZEROES
             | io::DATASET_MANAGEMENT
@@ -274,8 +276,9 @@ async fn execute_other(at: &Attached, command: Command, sqe: &Sqe, slot: &impl S
         Command::ReservationAcquire(fields) => reservation::acquire(at, fields, sqe, slot).await,
         Command::ReservationRelease(fields) => reservation::release(at, fields, sqe, slot).await,
         Command::ReservationReport(fields) => reservation::report(at, fields, sqe, slot).await,
-        // ONCS does not offer it.
-        Command::WriteUncorrectable(_) => Err(Status::INVALID_OPCODE.with_dnr()),
+        Command::WriteUncorrectable(range) => {
+            uncorrectable::write_uncorrectable(at, range, slot).await
+        }
     };
     done.unwrap_or_else(Reply::failed)
 }

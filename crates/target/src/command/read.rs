@@ -46,7 +46,9 @@ pub fn begin(at: &Attached, command: &Read, sqe: &Sqe, slot: &impl Slot) -> Resu
     Ok(match &at.namespace().backend {
         Backend::Memory(_) => of_memory(at, run, slot)?,
         Backend::Volume(volume) => of_volume(volume, run, slot),
-        Backend::Drive(_) | Backend::Absent { .. } => AtOnce::Waits(Begun::Read(run, None)),
+        Backend::Drive(_) | Backend::Passthrough(_) | Backend::Absent { .. } => {
+            AtOnce::Waits(Begun::Read(run, None))
+        }
     })
 }
 

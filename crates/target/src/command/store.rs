@@ -4,6 +4,7 @@
 use engine::{Outcome, Reading, Volume, Writing};
 use media::Kind;
 use media::memory::Region;
+use media::passthrough::Failure;
 use nvme::status::Status;
 use reactor::buffer::{self, Buffer};
 use reactor::turns::Party;
@@ -29,6 +30,9 @@ impl Attached {
                 Ok(buffer)
             }
             Backend::Drive(drive) => drive.read(offset, length).await.map_err(|e| status_of(&e)),
+            Backend::Passthrough(drive) => {
+                drive.read(offset, length).await.map_err(|e| status_of_drive(&e))
+            }
             Backend::Absent { .. } => Err(Status::ANA_INACCESSIBLE),
             Backend::Volume(volume) => {
                 let mut buffer = buffer::pool().alloc_to_send(length).await;
@@ -64,6 +68,9 @@ impl Attached {
         let differs = match &self.namespace().backend {
             Backend::Memory(region) => region.mismatch(offset, data).map_err(|e| status_of(&e)),
             Backend::Drive(drive) => drive.mismatch(offset, data).await.map_err(|e| status_of(&e)),
+            Backend::Passthrough(drive) => {
+                drive.mismatch(offset, data).await.map_err(|e| status_of_drive(&e))
+            }
             Backend::Absent { .. } => Err(Status::ANA_INACCESSIBLE),
             Backend::Volume(volume) => {
                 let differs = mismatch(volume, offset, data).await;
@@ -73,6 +80,51 @@ impl Attached {
         match differs? {
             None => Ok(()),
             Some(_) => Err(Status::COMPARE_FAILURE.with_dnr()),
+        }
+    }
+
+    /// As [`check_equal`](Self::check_equal), for data that may be given away: a drive that compares gets it.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) async fn compare(&self, offset: u64, data: Gathered) -> Result<(), Status> {
+        match self.namespace().backend.passthrough() {
+            Some(drive) if drive.described().has_compare() => {
+                let _in_use = self.use_backend(offset, u64_of(data.len()))?;
+                let (buffer, _held) = data.into_buffer().await;
+                drive.compare(offset, buffer).await.map_err(|e| status_of_drive(&e))
+            }
+            _ => self.check_equal(offset, &data).await,
+        }
+    }
+
+    /// Has blocks checked by a drive that does so itself; `false` where it does not.
+    ///
+    /// # Errors
+    /// As [`Attached::load`].
+    pub(super) async fn verify(&self, blocks: Blocks) -> Result<bool, Status> {
+        match self.namespace().backend.passthrough() {
+            Some(drive) if drive.described().has_verify() => {
+                let _in_use = self.use_backend(blocks.offset, blocks.length)?;
+                let done = drive.verify(blocks.offset, blocks.length).await;
+                done.map(|()| true).map_err(|e| status_of_drive(&e))
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Has blocks give an error when they are read.
+    ///
+    /// # Errors
+    /// Invalid Command Opcode where the backend has no such command; as [`Attached::store`].
+    pub(super) async fn write_uncorrectable(&self, blocks: Blocks) -> Result<(), Status> {
+        match self.namespace().backend.passthrough() {
+            Some(drive) if drive.described().has_write_uncorrectable() => {
+                let _in_use = self.use_backend(blocks.offset, blocks.length)?;
+                let done = drive.write_uncorrectable(blocks.offset, blocks.length).await;
+                done.map_err(|e| status_of_drive(&e))
+            }
+            _ => Err(Status::INVALID_OPCODE.with_dnr()),
         }
     }
 
@@ -87,6 +139,11 @@ impl Attached {
             Backend::Drive(drive) => {
                 let (buffer, _held) = data.into_buffer().await;
                 drive.write(offset, buffer, fua).await
+            }
+            Backend::Passthrough(drive) => {
+                let (buffer, _held) = data.into_buffer().await;
+                let written = drive.write(offset, buffer, fua).await;
+                return written.map_err(|e| status_of_drive(&e));
             }
             Backend::Absent { .. } => return Err(Status::ANA_INACCESSIBLE),
             Backend::Volume(volume) => {
@@ -170,12 +227,19 @@ impl Attached {
     pub(super) async fn deallocate(&self, blocks: Blocks, slot: &impl Slot) -> Result<(), Status> {
         let _in_use = self.use_backend(blocks.offset, blocks.length)?;
         match &self.namespace().backend {
-            Backend::Memory(_) => self.zero(blocks, true, slot).await,
+            Backend::Memory(_) => self.zero(blocks, true, false, slot).await,
             Backend::Drive(drive) => {
                 let _turn = slot.work(usize64(PIECE_BYTES)).await?;
                 match drive.deallocate(blocks.offset, blocks.length).await {
                     Err(e) if e.kind != Kind::Unsupported => Err(status_of(&e)),
                     _ => Ok(()),
+                }
+            }
+            Backend::Passthrough(drive) => {
+                let _turn = slot.work(usize64(PIECE_BYTES)).await?;
+                match drive.deallocate(blocks.offset, blocks.length).await {
+                    Err(Failure::Media(e)) if e.kind == Kind::Unsupported => Ok(()),
+                    done => done.map_err(|e| status_of_drive(&e)),
                 }
             }
             Backend::Absent { .. } => Err(Status::ANA_INACCESSIBLE),
@@ -197,8 +261,8 @@ impl Attached {
         }
     }
 
-    /// Makes the blocks read as zeroes; with `deallocate` their space may be given back. In memory
-    /// zeroes take no space either way.
+    /// Makes the blocks read as zeroes; with `deallocate` their space may be given back, with `fua` an NVMe drive is
+    /// told that they are to be durable. In memory zeroes take no space either way.
     ///
     /// # Errors
     /// As [`status_of`]; and the command was aborted.
@@ -206,6 +270,7 @@ impl Attached {
         &self,
         blocks: Blocks,
         deallocate: bool,
+        fua: bool,
         slot: &impl Slot,
     ) -> Result<(), Status> {
         let _in_use = self.use_backend(blocks.offset, blocks.length)?;
@@ -223,6 +288,11 @@ impl Attached {
                 let _turn = slot.work(usize64(PIECE_BYTES)).await?;
                 let done = drive.write_zeroes(blocks.offset, blocks.length, deallocate).await;
                 done.map_err(|e| status_of(&e))
+            }
+            Backend::Passthrough(drive) => {
+                let _turn = slot.work(usize64(PIECE_BYTES)).await?;
+                let done = drive.write_zeroes(blocks.offset, blocks.length, deallocate, fua).await;
+                done.map_err(|e| status_of_drive(&e))
             }
             Backend::Absent { .. } => Err(Status::ANA_INACCESSIBLE),
             // The space is given back either way: there is nothing to be had for keeping it.
@@ -247,6 +317,7 @@ impl Attached {
         match &self.namespace().backend {
             Backend::Memory(_) => Ok(()),
             Backend::Drive(drive) => drive.flush().await.map_err(|e| status_of(&e)),
+            Backend::Passthrough(drive) => drive.flush().await.map_err(|e| status_of_drive(&e)),
             Backend::Absent { .. } => Err(Status::ANA_INACCESSIBLE),
             Backend::Volume(volume) => {
                 volume.flush().map_err(|e| status_of_volume(volume, &e, false))
@@ -306,7 +377,9 @@ async fn mismatch(volume: &Volume, offset: u64, data: &[u8]) -> engine::Result<O
 /// A backend's failure as what the host can act on. Without Do Not Retry where another attempt, or
 /// another path, may fare better.
 pub(super) fn status_of(error: &media::Error) -> Status {
-    let reading = error.operation == media::Operation::Read;
+    use media::Operation;
+    let reading =
+        matches!(error.operation, Operation::Read | Operation::Compare | Operation::Verify);
     match error.kind {
         // The namespace shrank under the command.
         Kind::OutOfRange => Status::LBA_OUT_OF_RANGE.with_dnr(),
@@ -317,6 +390,16 @@ pub(super) fn status_of(error: &media::Error) -> Status {
         // The host may try again: none of these says anything of what the drive keeps.
         Kind::Gone | Kind::Busy | Kind::Passing | Kind::Timeout => Status::NAMESPACE_NOT_READY,
         Kind::TooLarge | Kind::Unsupported => Status::INTERNAL_ERROR.with_dnr(),
+    }
+}
+
+/// What became of a command that an NVMe drive got as it was: the drive's word is the host's.
+pub(super) fn status_of_drive(failure: &Failure) -> Status {
+    match failure {
+        Failure::Drive(status) => *status,
+        // It may come again: hosts hold back what they have for it.
+        Failure::Media(error) if error.kind == Kind::Gone => Status::ANA_INACCESSIBLE,
+        Failure::Media(error) => status_of(error),
     }
 }
 

@@ -1,7 +1,8 @@
-//! Verify (NVM Command Set 1.1, section 3.3.5): reads, transfers nothing.
+//! Verify (NVM Command Set 1.1, section 3.3.5): a drive that has it checks, all others are read; nothing is transferred.
 
 use nvme::nvm::Verify;
 use nvme::status::Status;
+use stdx::num::usize64;
 
 use super::{Attached, Reply, Slot};
 use crate::limits::PIECE_BYTES;
@@ -10,6 +11,11 @@ use crate::reservation::CommandGroup;
 pub async fn verify(at: &Attached, command: &Verify, slot: &impl Slot) -> Result<Reply, Status> {
     let run = at.blocks(command.range)?;
     at.permit(CommandGroup::Read)?;
+    let turn = slot.work(usize64(PIECE_BYTES)).await?;
+    if at.verify(run).await? {
+        return Ok(Reply::SUCCESS);
+    }
+    drop(turn);
     // Memory holds what it holds: there is nothing to find out by reading it.
     if at.region().is_none() {
         for (offset, length) in run.pieces(PIECE_BYTES) {

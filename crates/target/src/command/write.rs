@@ -37,7 +37,8 @@ pub fn begin(
     let run = at.transfer(command.range, sqe)?;
     at.permit_change()?;
     let waits = |writing| Ok(AtOnce::Waits(Begun::Write(Rest { run, fua: command.fua, writing })));
-    if matches!(backend, Backend::Drive(_)) || !at.ranges().may_enter(run.range) {
+    let is_drive = matches!(backend, Backend::Drive(_) | Backend::Passthrough(_));
+    if is_drive || !at.ranges().may_enter(run.range) {
         return waits(None);
     }
     let Some(bytes) = in_capsule(sqe, slot, run.bytes())? else { return waits(None) };
@@ -50,7 +51,7 @@ pub fn begin(
             Outcome::Done => Ok(AtOnce::Done(Reply::SUCCESS)),
             Outcome::Wait(writing) => waits(Some(writing)),
         },
-        Backend::Drive(_) | Backend::Absent { .. } => waits(None),
+        Backend::Drive(_) | Backend::Passthrough(_) | Backend::Absent { .. } => waits(None),
     }
 }
 

@@ -18,8 +18,9 @@ pub async fn write_zeroes(
     at.permit_change()?;
     let _under_way = at.ranges().enter(run.range).await;
     at.permit_change()?;
-    at.zero(run, command.deallocate, slot).await?;
-    if command.fua {
+    at.zero(run, command.deallocate, command.fua, slot).await?;
+    // An NVMe drive was told.
+    if command.fua && at.namespace().backend.passthrough().is_none() {
         at.make_durable().await?;
     }
     Ok(Reply::SUCCESS)

@@ -169,7 +169,6 @@ pub const fn is_supported(opcode: u8) -> bool {
         io::FLUSH
             | io::WRITE
             | io::READ
-            | io::WRITE_UNCORRECTABLE
             | io::COMPARE
             | io::WRITE_ZEROES
             | io::DATASET_MANAGEMENT
@@ -180,6 +179,12 @@ pub const fn is_supported(opcode: u8) -> bool {
             | io::RESERVATION_RELEASE
             | io::COPY
     )
+}
+
+/// Whether a command with this opcode is one of [`execute`]'s for some namespaces, and refused for others.
+#[must_use]
+pub const fn is_some_drives(opcode: u8) -> bool {
+    opcode == io::WRITE_UNCORRECTABLE
 }
 
 /// Whether a command is better executed once the other commands of its turn have come; what it will need is on

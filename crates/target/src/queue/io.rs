@@ -83,7 +83,7 @@ async fn io_command(views: &Views, mut request: Request, begun: Begun) {
     let sqe = *request.sqe();
     let reply = if let Err(status) = views.controller().permit_io() {
         Reply::failed(status)
-    } else if !command::is_supported(sqe.opcode) {
+    } else if !command::is_supported(sqe.opcode) && !command::is_some_drives(sqe.opcode) {
         Reply::failed(Status::INVALID_OPCODE.with_dnr())
     } else if let Some(local) = views.get(sqe.nsid.get()) {
         request.count_in(local.counters());

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use api::v1::{Drive, DriveHardware, DriveSmart, HardwareState};
+use api::v1::{Drive, DriveHardware, DriveHealth, DriveSmart, HardwareState};
 use api::value::{Name, Size};
 use hardware::Machine;
 use serde::Serialize;
@@ -10,13 +10,15 @@ use serde::Serialize;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::or_dash;
 
-/// Asks the drive itself what the daemon has no right to ask; whoever types the command may have it.
+/// Asks the drive itself what the daemon has not asked yet, or has no right to ask; whoever types the command may have it.
 pub fn complete(drive: &mut Drive) {
+    let is_there = !matches!(drive.health, DriveHealth::Missing | DriveHealth::Vacant);
+    let is_unread = is_there && drive.hardware.state == HardwareState::Unread;
     let has_no_more = drive.hardware.state == HardwareState::Known && drive.hardware.why.is_some();
-    let Some(path) = drive.path.as_deref().filter(|_| has_no_more) else { return };
+    let Some(path) = drive.path.as_deref().filter(|_| is_unread || has_no_more) else { return };
     let warnings = std::mem::take(&mut drive.hardware.warnings);
     let found = array::physical::read(&Machine::new(), Path::new(path));
-    if found.smart.is_some() && found.serial == drive.hardware.serial {
+    if is_unread || found.smart.is_some() && found.serial == drive.hardware.serial {
         drive.hardware = found;
     }
     drive.hardware.warnings = warnings;

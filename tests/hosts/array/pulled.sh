@@ -14,7 +14,9 @@ start memory:1MiB --listen 127.0.0.1:4420 --discovery off
 array pool create fast "${DRIVES[@]}" --raid raid6 --log-size 8MiB >/dev/null
 refused 'is in use' array namespace add --force --subnqn "$NQN" "passthrough:$(device pool0 ng)"
 
-# What is said of a drive is what the drive says.
+# What is said of a drive is what the drive says. The daemon has asked all of them by itself.
+asked() { array drive list -o json >drives.json && jq -e 'all(.[]; .hardware.smart != null)' drives.json >/dev/null; }
+wait_for 120 asked
 array drive show fast/0 >shown
 nvme smart-log "/dev/$(controller pool0)" -o json >smart.json
 nvme id-ctrl "/dev/$(controller pool0)" -o json >identity.json

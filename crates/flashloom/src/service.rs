@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::v1::Severity;
+use api::v1::{Kind, Severity};
 use array::limits::{SILENCE, STOP};
 use array::node::Node;
 use control::MetricsServer;
@@ -158,32 +158,19 @@ pub async fn out_of_patience(node: &Node) -> Outcome<Failure> {
 /// Has the node look at how its pools are doing and keep what happened, and beside that take up what is late,
 /// until it stops. Not on the thread that signals come to: a change that is under way is waited for.
 pub async fn watch(node: Arc<Node>) {
-    let looks = async {
-        loop {
-            let (looking, runtime) = (Arc::clone(&node), Handle::current());
-            let look = tokio::task::spawn_blocking(move || {
-                runtime.block_on(looking.look_at_space())?;
-                looking.keep_events()?;
-                looking.finish_changes()?;
-                looking.look_at_hosts()?;
-                looking.tell_refused()
-            });
-            if !matches!(look.await, Ok(Ok(()))) {
-                return;
-            }
-            tokio::time::sleep(array::limits::SPACE).await;
-        }
-    };
+    let (looking, runtime) = (Arc::clone(&node), Handle::current());
+    let looks = again_and_again(array::limits::SPACE, move || {
+        runtime.block_on(looking.look_at_space())?;
+        looking.keep_events()?;
+        looking.finish_changes()?;
+        looking.look_at_hosts()?;
+        looking.tell_refused()
+    });
+    let late = Arc::clone(&node);
     let openings = async {
-        loop {
-            tokio::time::sleep(array::limits::SPACE).await;
-            let late = Arc::clone(&node);
-            // Places that hang hold up nothing but this.
-            let open = tokio::task::spawn_blocking(move || late.open_late_pools());
-            if !matches!(open.await, Ok(Ok(()))) {
-                return;
-            }
-        }
+        tokio::time::sleep(array::limits::SPACE).await;
+        // Places that hang hold up nothing but this.
+        again_and_again(array::limits::SPACE, move || late.open_late_pools()).await;
     };
     let jobs = async {
         loop {
@@ -195,15 +182,52 @@ pub async fn watch(node: Arc<Node>) {
             }
         }
     };
-    let hardware = async {
-        loop {
-            let looking = Arc::clone(&node);
-            let look = tokio::task::spawn_blocking(move || looking.look_at_hardware());
-            if !matches!(look.await, Ok(Ok(()))) {
-                return;
-            }
-            tokio::time::sleep(array::limits::SPACE).await;
-        }
-    };
+    let asking = Arc::clone(&node);
+    let hardware = again_and_again(array::limits::SPACE, move || asking.look_at_hardware());
     tokio::join!(looks, openings, jobs, hardware);
+}
+
+/// Looks, on a thread that may wait, until the node stops. Whatever else goes wrong is told, and is no reason never to look
+/// again.
+async fn again_and_again(
+    pause: Duration,
+    look: impl Fn() -> array::Result<()> + Clone + Send + 'static,
+) {
+    let mut told = String::new();
+    loop {
+        let wrong = match tokio::task::spawn_blocking(look.clone()).await {
+            Ok(Ok(())) => String::new(),
+            Ok(Err(error)) if error.kind == Kind::Stopping => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(ended) if ended.is_panic() => "it panicked".to_owned(),
+            Err(_) => return,
+        };
+        if wrong != told && !wrong.is_empty() {
+            tracing::error!("a look at the node's pools failed: {wrong}");
+        }
+        told = wrong;
+        tokio::time::sleep(pause).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use array::Error;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// Drives that came were not taken up for as long as the daemon lived, once one look had failed.
+    #[tokio::test]
+    async fn one_look_that_fails_is_not_the_last() {
+        let looks = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&looks);
+        again_and_again(Duration::ZERO, move || match count.fetch_add(1, Ordering::Relaxed) {
+            0 => Err(Error::new(Kind::Failed, "no room")),
+            1 => panic!("a look that panics, as this test wants"),
+            2 => Ok(()),
+            _ => Err(Error::new(Kind::Stopping, "the node stops")),
+        })
+        .await;
+        assert_eq!(looks.load(Ordering::Relaxed), 4);
+    }
 }

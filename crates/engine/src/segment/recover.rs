@@ -59,7 +59,7 @@ pub(super) enum Unrecoverable {
 /// The units of a stripe, as far as they were read.
 struct Gathered {
     units: Vec<Option<Buffer>>,
-    /// Not tried yet.
+    /// Not read yet.
     spare: Vec<usize>,
 }
 
@@ -195,6 +195,8 @@ impl Segments {
                 }
             }
         }
+        // Those that were not waited for can still be read, should one of the others be wrong.
+        spare.extend(reads.iter().map(|(unit, _)| *unit));
         Ok(Gathered { units, spare: spare.into() })
     }
 

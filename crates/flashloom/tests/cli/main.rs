@@ -31,6 +31,7 @@ mod pauses;
 mod raid;
 mod removed;
 mod returns;
+mod rig;
 mod scrub;
 mod shelf;
 mod space;

@@ -1,11 +1,8 @@
 //! Drives that are taken out of their pool for good: emptied, wiped, of use elsewhere; those that were away, and return.
 
-use super::pauses::{Rig, findings, pause, rebuild, rig, wait_until};
+use super::pauses::{pause, rebuild};
+use super::rig::{Rig, findings, health, rig, scrub_finds_nothing, wait_until};
 use super::*;
-
-fn health(dir: &Path, drive: &str) -> Value {
-    json(dir, &format!("drive show {drive}"))["health"].take()
-}
 
 /// Whether another pool takes what is at a path for blank.
 fn is_taken_for_blank(rig: &Rig, name: &str) -> bool {
@@ -19,12 +16,7 @@ fn is_taken_for_blank(rig: &Rig, name: &str) -> bool {
 
 fn check(dir: &Path) {
     wait_until("it is whole", || json(dir, "pool show fast")["health"] == "online");
-    let scrub = json(dir, "pool scrub start fast");
-    assert_eq!(
-        (&scrub["damaged_blocks"], &scrub["lost_blocks"]),
-        (&0.into(), &0.into()),
-        "{scrub}"
-    );
+    scrub_finds_nothing(dir);
 }
 
 #[test]

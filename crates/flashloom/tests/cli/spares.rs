@@ -1,11 +1,7 @@
 //! Spares: given, marked, held, and put in the places of drives that fail or stay away, a kill or not.
 
-use super::pauses::{Rig, findings, rig, wait_until};
+use super::rig::{Rig, findings, health, rig, scrub_finds_nothing, wait_until};
 use super::*;
-
-fn health(dir: &Path, drive: &str) -> Value {
-    json(dir, &format!("drive show {drive}"))["health"].take()
-}
 
 fn spares(dir: &Path) -> Vec<Value> {
     json(dir, "pool spare list fast").as_array().unwrap().clone()
@@ -25,15 +21,6 @@ fn is_in_place(rig: &Rig, name: &str, drive: &str) -> bool {
     let path = rig.dir.join(name).display().to_string();
     let now = json(&rig.dir, &format!("drive show {drive}"));
     now["path"] == path && now["health"] == "online"
-}
-
-fn check(dir: &Path) {
-    let scrub = json(dir, "pool scrub start fast");
-    assert_eq!(
-        (&scrub["damaged_blocks"], &scrub["lost_blocks"]),
-        (&0.into(), &0.into()),
-        "{scrub}"
-    );
 }
 
 #[test]
@@ -129,20 +116,20 @@ fn a_spare_takes_the_place_of_a_drive_that_fails_a_kill_or_not() {
     wait_until("the spare is whole", || is_in_place(&rig, "s0", "fast/1"));
     assert!(spares(dir).is_empty());
     wait_until("it is whole", || json(dir, "pool show fast")["health"] == "online");
-    check(dir);
+    scrub_finds_nothing(dir);
 
     // Two fail, one after the other, and there is one spare.
     add(&rig, "s1");
     cut_short(&rig, "fast2");
     wait_until("the spare is whole", || is_in_place(&rig, "s1", "fast/2"));
-    check(dir);
+    scrub_finds_nothing(dir);
     cut_short(&rig, "fast0");
     wait_until("another fails", || health(dir, "fast/0") == "failed");
     assert_eq!(json(dir, "pool show fast")["health"], "no-redundancy");
     // One that comes then is used at once.
     add(&rig, "s2");
     wait_until("the spare is whole", || is_in_place(&rig, "s2", "fast/0"));
-    check(dir);
+    scrub_finds_nothing(dir);
 
     // The first choice is gone when it is wanted: the next one is taken.
     add(&rig, "s3");
@@ -151,7 +138,7 @@ fn a_spare_takes_the_place_of_a_drive_that_fails_a_kill_or_not() {
     wait_until("one is missed", || spares(dir).iter().any(|spare| spare["health"] == "missing"));
     cut_short(&rig, "fast3");
     wait_until("the other is whole", || is_in_place(&rig, "s4", "fast/3"));
-    check(dir);
+    scrub_finds_nothing(dir);
     assert_eq!(spares(dir).len(), 1);
 
     // One fails as soon as it has the place, and has it no longer than until the next one does.
@@ -161,7 +148,7 @@ fn a_spare_takes_the_place_of_a_drive_that_fails_a_kill_or_not() {
     until_event(dir, &format!("spare {} takes the place of drive 1", dir.join("s5").display()));
     cut_short(&rig, "s5");
     wait_until("the next one is whole", || is_in_place(&rig, "s6", "fast/1"));
-    check(dir);
+    scrub_finds_nothing(dir);
     daemon.stop();
 }
 
@@ -194,7 +181,7 @@ fn a_spare_waits_for_a_drive_that_is_gone_and_which_is_not_taken_back_then() {
     let is_rebuild = |job: &Value| job["kind"] == "pool-rebuild";
     assert!(!jobs.as_array().unwrap().iter().any(is_rebuild), "in place of a rebuild: {jobs}");
     assert!(jobs.to_string().contains("the node"), "{jobs}");
-    check(dir);
+    scrub_finds_nothing(dir);
     daemon.stop();
     let daemon = rig.start();
     assert!(is_in_place(&rig, "s0", "fast/1"), "{}", json(dir, "drive show fast/1"));

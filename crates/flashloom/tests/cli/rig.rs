@@ -1,0 +1,80 @@
+//! A daemon with pools to which things happen: what tests of rebuilds, removals and spares share.
+
+use super::*;
+
+/// More than any of this takes.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+pub fn wait_until(what: &str, is: impl Fn() -> bool) {
+    let begun = SystemTime::now();
+    while !is() {
+        assert!(begun.elapsed().unwrap() < PATIENCE, "not so: {what}");
+        std::thread::park_timeout(Duration::from_millis(20));
+    }
+}
+
+/// What `flashloom health` finds, whatever its exit code.
+pub fn findings(dir: &Path) -> Vec<Value> {
+    let output = run(dir, "health -o json");
+    let health: Value = serde_json::from_slice(&output.stdout).unwrap();
+    health["findings"].as_array().unwrap().clone()
+}
+
+pub fn health(dir: &Path, drive: &str) -> Value {
+    json(dir, &format!("drive show {drive}"))["health"].take()
+}
+
+/// All that lives in the pool is on its drives, and right.
+pub fn scrub_finds_nothing(dir: &Path) {
+    let scrub = json(dir, "pool scrub start fast");
+    assert_eq!(
+        (&scrub["damaged_blocks"], &scrub["lost_blocks"]),
+        (&0.into(), &0.into()),
+        "{scrub}"
+    );
+}
+
+pub struct Rig {
+    pub dir: std::path::PathBuf,
+    config: std::path::PathBuf,
+    port: u16,
+}
+
+impl Rig {
+    pub fn configure(&self, rebuild_after: u64) {
+        let text = format!(
+            "[node]\nwait-for-drives = 0\nrebuild-after = {rebuild_after}\n[[listener]]\naddress = \"127.0.0.1:{}\"\n\
+             [[subsystem]]\nnqn = \"{NQN}\"\nallow-any-host = true\n",
+            self.port
+        );
+        fs::write(&self.config, text).unwrap();
+    }
+
+    pub fn start(&self) -> Daemon {
+        let daemon = Daemon::start(&self.dir, &format!("serve --config {}", self.config.display()));
+        let is_open = |pool: &Value| pool["status"].is_object();
+        wait_until("the pools are open", || {
+            json(&self.dir, "pool list").as_array().unwrap().iter().all(is_open)
+        });
+        daemon
+    }
+
+    /// A pool of four drives with stripes over three, and 48 MiB of a volume written.
+    pub fn make_pool(&self, pool: &str) {
+        let drive = |n| format!("{}/{pool}{n},size=256MiB", self.dir.display());
+        let drives: Vec<_> = (0..3).map(|n| format!("--drive {}", drive(n))).collect();
+        let make = format!("pool create {pool} {} --raid raid5 --shards 1", drives.join(" "));
+        json(&self.dir, &make);
+        json(&self.dir, &format!("drive add {pool} {}", drive(3)));
+        json(&self.dir, &format!("volume create {pool}/v --size 64MiB"));
+        let nqn = format!("{NQN}.{pool}");
+        json(&self.dir, &format!("volume map {pool}/v --subnqn {nqn} --allow-any-host"));
+        let to = format!("--traddr 127.0.0.1 --trsvcid {} --subnqn {nqn}", self.port);
+        let write = "--rw write --bs 64k --size 48MiB --io-size 48MiB --poll interrupt";
+        json(&self.dir, &format!("bench {write} --verify {to}"));
+    }
+}
+
+pub fn rig(dir: &Path) -> Rig {
+    Rig { dir: dir.to_owned(), config: dir.join("test.toml"), port: free_port() }
+}

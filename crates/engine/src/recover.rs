@@ -240,7 +240,7 @@ pub async fn roll(
     for record in found.manifest.segments.iter().filter(|record| record.roll_from.is_none()) {
         let info = Rc::new(record.info.clone());
         claim(allocator, &info)?;
-        table.insert(Segment::sealed(info, record.live));
+        table.insert(Segment::sealed(info, record.stripes, record.live));
     }
     let since = since(found, segments, durable).await?.into_values();
     let mut by_place: BTreeMap<(SegmentId, u32), StripeHeader> =
@@ -267,7 +267,7 @@ pub async fn roll(
         let info = Rc::new(record.info.clone());
         if table.get(info.id).is_none() {
             claim(allocator, &info)?;
-            table.insert(Segment::sealed(Rc::clone(&info), 0));
+            table.insert(Segment::sealed(Rc::clone(&info), None, 0));
         }
         table.add_live(Location::new(info.id, 0), record.live);
     }

@@ -63,10 +63,11 @@ impl Segment {
         }
     }
 
-    /// One that was filled before the last checkpoint.
+    /// One that was filled before the last checkpoint, with so many stripes: as many as there can be where that is not
+    /// known.
     #[must_use]
-    pub fn sealed(info: Rc<SegmentInfo>, live: u32) -> Self {
-        let stripes = info.geometry.stripes();
+    pub fn sealed(info: Rc<SegmentInfo>, stripes: Option<u32>, live: u32) -> Self {
+        let stripes = stripes.unwrap_or_else(|| info.geometry.stripes());
         let dead_since = (live == 0).then_some(0);
         Self {
             stripes,
@@ -475,7 +476,7 @@ mod tests {
         let (generation, stream, shard) = (1, Stream::User, 0);
         let info = SegmentInfo { id, generation, members, stream, shard, geometry };
         let mut table = Table::default();
-        table.insert(Segment::sealed(Rc::new(info), live));
+        table.insert(Segment::sealed(Rc::new(info), None, live));
         (table, id)
     }
 

@@ -17,6 +17,9 @@ pub struct SegmentRecord {
     /// The first stripe whose records the map's runs do not have: recovery rolls forward from it.
     /// `None` when they have all there are.
     pub roll_from: Option<u32>,
+    /// Stripes that count, where that is known: contents lie in no later ones, whatever a life of the pool that ended
+    /// in the midst of it left there.
+    pub stripes: Option<u32>,
     /// Blocks in use, as far as was known.
     pub live: u32,
 }
@@ -64,7 +67,8 @@ struct RawSegment {
     /// All ones for `None`.
     roll_from: U32,
     stream: u8,
-    reserved: [u8; 3],
+    /// 0 where that is not known.
+    stripes: [u8; 3],
 }
 const _: () = assert!(size_of::<RawSegment>() == 24);
 
@@ -80,13 +84,14 @@ impl SegmentRecord {
     /// The record as bytes: in the manifest, and in the root for the segments of the manifest.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
+        let [a, b, c, _] = self.stripes.unwrap_or(0).to_le_bytes();
         let raw = RawSegment {
             id: self.info.id.get().into(),
             live: self.live.into(),
             generation: self.info.generation.into(),
             roll_from: self.roll_from.unwrap_or(u32::MAX).into(),
             stream: self.info.stream.to_byte(),
-            reserved: [0; 3],
+            stripes: [a, b, c],
         };
         let mut bytes = raw.as_bytes().to_vec();
         for member in &self.info.members {
@@ -118,6 +123,11 @@ impl SegmentRecord {
         if raw.live.get() > crate::segment_table::LIVE_FACTOR * geometry.slots() {
             return Err(Bad::Field("live"));
         }
+        let [a, b, c] = raw.stripes;
+        let stripes = u32::from_le_bytes([a, b, c, 0]);
+        if stripes > geometry.stripes() {
+            return Err(Bad::Field("stripes"));
+        }
         Ok(Self {
             info: SegmentInfo {
                 id: SegmentId::new(raw.id.get()),
@@ -128,6 +138,7 @@ impl SegmentRecord {
                 geometry,
             },
             roll_from: (roll_from != u32::MAX).then_some(roll_from),
+            stripes: (stripes > 0).then_some(stripes),
             live: raw.live.get(),
         })
     }
@@ -216,6 +227,7 @@ mod tests {
                 geometry,
             },
             roll_from: i.is_multiple_of(2).then_some(i),
+            stripes: (i % 3 == 1).then_some(1 + i % 4),
             live: i,
         };
         let manifest = Manifest {

@@ -35,7 +35,15 @@ fn record(segment: &Segment) -> SegmentRecord {
         State::Sealed if segment.settled == segment.stripes => None,
         State::Reserved | State::Open | State::Sealed => Some(segment.settled),
     };
-    SegmentRecord { info: SegmentInfo::clone(&segment.info), roll_from, live: segment.live }
+    // Stripes of metadata go on being written, those of this checkpoint first.
+    let is_known = segment.info.stream != Stream::Metadata && roll_from.is_none();
+    let stripes = is_known.then_some(segment.stripes);
+    SegmentRecord {
+        info: SegmentInfo::clone(&segment.info),
+        roll_from,
+        stripes,
+        live: segment.live,
+    }
 }
 
 /// Takes checkpoints.
@@ -263,6 +271,7 @@ impl Checkpoints {
         segments.extend(fresh.iter().map(|info| SegmentRecord {
             info: SegmentInfo::clone(info),
             roll_from: Some(0),
+            stripes: None,
             live: 0,
         }));
         let shard = self.base.writer.shard();
@@ -280,7 +289,7 @@ impl Checkpoints {
         }
         let describe = |(id, live): (SegmentId, u32)| {
             let info = SegmentInfo::clone(&table.get(id)?.info);
-            Some(SegmentRecord { info, roll_from: None, live }.to_bytes())
+            Some(SegmentRecord { info, roll_from: None, stripes: None, live }.to_bytes())
         };
         let named = used.len();
         let described: Vec<_> = used.into_iter().filter_map(describe).collect();

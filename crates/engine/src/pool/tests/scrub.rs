@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use super::rejoin::{Rig, bbu, rig};
 use super::*;
+use crate::segment::Stream;
+use crate::segment_table::State;
 
 impl Rig {
     /// Damages some blocks of a drive's units behind everybody's back; what is there afterwards is of no stripe.
@@ -132,4 +134,46 @@ fn hosts_write_while_their_pool_is_scrubbed_again_and_again() {
         let audit = rig.pool.audit_space().await.unwrap();
         assert_eq!(audit.taken, audit.owned);
     });
+}
+
+/// Stripes of each segment that is not written any more, as the pool's next life is to know them.
+async fn stripes(pool: &Pool) -> BTreeMap<u32, u32> {
+    let found = pool.each(|shard| async move {
+        shard.checkpoints.take().await?;
+        let table = shard.base.table();
+        let of_contents = table.iter().filter(|segment| {
+            segment.state == State::Sealed && segment.info.stream != Stream::Metadata
+        });
+        Ok(of_contents.map(|s| (s.info.id.get(), s.stripes)).collect::<Vec<_>>())
+    });
+    found.await.unwrap().into_iter().flatten().collect()
+}
+
+/// A segment that was being filled when the process was killed was full in the life after the next: what the kill had
+/// left there half written, and nobody needed, was damage beyond redundancy to a scrub.
+#[test]
+fn a_segment_that_a_kill_left_half_filled_has_no_more_stripes_later_on() {
+    let (drives, log) = (drives(4, 64 * MIB), LogSpec::Bbu(vec![pmem(4 * MIB)]));
+    reactor::simulate(1, {
+        let (drives, log) = (drives.clone(), log.clone());
+        async move {
+            let spec = PoolSpec { scheme: raid::Scheme::Raid5, ..spec(&drives, log) };
+            let pool = Pool::create(spec, &[]).await.unwrap();
+            let v = pool.create_volume(volume("db", 24 * MIB)).await.unwrap();
+            scribble(&v, &mut Model::new(), 1500, 1).await;
+        }
+    });
+    let life = |seed| {
+        let (drives, log) = (drives.clone(), log.clone());
+        reactor::simulate(seed, async move {
+            let pool = Pool::open(drives, log, OpenOptions::default(), &[]).await.unwrap();
+            stripes(&pool).await
+        })
+    };
+    let (first, second) = (life(2), life(3));
+    let kept = |(id, _): &(&u32, &u32)| second.contains_key(id);
+    assert!(first.iter().any(|segment| kept(&segment)), "{first:?}, {second:?}");
+    for (id, stripes) in first.iter().filter(kept) {
+        assert_eq!(second[id], *stripes, "segment {id}: {first:?}, {second:?}");
+    }
 }

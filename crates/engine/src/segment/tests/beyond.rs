@@ -10,7 +10,8 @@ use media::drive::SimulatedOptions;
 
 /// A checkpoint since which all of the rig's stripes were written.
 fn checkpoint(rig: &Rig) -> Found {
-    let record = SegmentRecord { info: SegmentInfo::clone(&rig.info), roll_from: Some(0), live: 0 };
+    let info = SegmentInfo::clone(&rig.info);
+    let record = SegmentRecord { info, roll_from: Some(0), stripes: None, live: 0 };
     let (shard, generation, cut) = (0, 1, 100);
     let (map, index, segments) = (Vec::new(), Vec::new(), vec![record]);
     let manifest = Manifest { shard, generation, cut, next_segment: 12, segments, map };

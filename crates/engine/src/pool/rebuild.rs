@@ -96,16 +96,22 @@ impl Pool {
         Ok(())
     }
 
-    /// What was not moved so far stays where it is.
+    /// What was not moved so far stays where it is. So it does where the labels say that it was being moved when the
+    /// pool was ended last.
     ///
     /// # Errors
-    /// `NotFound` when nothing is moved, `Failed` when the labels cannot say so.
+    /// `NotFound` when nothing is moved, nor was, `Failed` when the labels cannot say so.
     pub async fn cancel_rebuild(&self) -> Result<()> {
-        if !self.0.rebuilding.borrow().as_ref().is_some_and(|of| of.is_under_way) {
+        // One that begins is under way, or is not, and the labels say so.
+        let _turn = self.0.taking_back.hold(1).await;
+        let superblock = &self.0.common.superblock;
+        let is_under_way = self.0.rebuilding.borrow().as_ref().is_some_and(|of| of.is_under_way);
+        let is_left = || superblock.label().drives.iter().any(|record| record.is_leaving);
+        if !is_under_way && !is_left() {
             return Err(Error::new(Kind::NotFound, "no drive is being emptied"));
         }
         self.end_rebuild().await;
-        self.0.common.superblock.set_leaving(0).await
+        superblock.set_leaving(0).await
     }
 
     /// Has it come to its end, for whoever opens the pool to go on with.

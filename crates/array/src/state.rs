@@ -309,7 +309,34 @@ pub fn replace_file(dir: &Path, name: &str, text: &[u8]) -> io::Result<()> {
     out.write_all(text)?;
     out.sync_all()?;
     fs::rename(&fresh, dir.join(name))?;
+    #[cfg(test)]
+    late::fail_once(dir)?;
     File::open(dir)?.sync_all()
+}
+
+/// Folders that refuse to say once that what was put there stays.
+#[cfg(test)]
+pub mod late {
+    use std::io;
+    use std::path::{Path, PathBuf};
+    use std::sync::{Mutex, PoisonError};
+
+    static REFUSING: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+    pub fn refuse(dir: &Path) {
+        REFUSING.lock().unwrap_or_else(PoisonError::into_inner).push(dir.to_owned());
+    }
+
+    pub fn fail_once(dir: &Path) -> io::Result<()> {
+        let mut refusing = REFUSING.lock().unwrap_or_else(PoisonError::into_inner);
+        match refusing.iter().position(|of| of == dir) {
+            Some(at) => {
+                refusing.remove(at);
+                Err(io::Error::other("it may not stay"))
+            }
+            None => Ok(()),
+        }
+    }
 }
 
 /// Moves a file out of the way that is not what it should be, and says so: a daemon starts without it.

@@ -243,7 +243,13 @@ impl Owned {
         let mut state = State::clone(&self.state);
         state.pools = serving.pools().defs();
         state.seen = serving.seen(&state.current);
-        self.dir.save(&state)?;
+        if let Err(error) = self.dir.save(&state) {
+            // It may be there all the same, when only that it stays could not be had: a restart would go by it.
+            if let Err(again) = self.dir.save(&self.state) {
+                tracing::warn!("what was kept before is not written back: {again}");
+            }
+            return Err(error);
+        }
         self.state = Arc::new(state);
         Ok(())
     }

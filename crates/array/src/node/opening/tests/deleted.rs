@@ -135,3 +135,26 @@ fn what_is_left_of_a_pool_is_deleted_and_nothing_else() {
     assert!(!at("other.log").exists());
     node.stop();
 }
+
+/// That it was being deleted was there for the next start, which did that.
+#[test]
+fn a_deletion_that_was_refused_is_not_written_down() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let node = start(dir, "", "");
+    let volume = make(&node, dir, "fast");
+    node.unmap_volume(&volume, Consent::FORCE).unwrap();
+    crate::state::late::refuse(&dir.join("state"));
+    let refused = delete(&node, Consent::FORCE).unwrap_err();
+    assert!(refused.context.contains("it may not stay"), "{refused}");
+    assert_eq!(health(&node, "fast"), PoolHealth::Online);
+    // As a kill does it.
+    let state = fs::read(dir.join("state/state.json")).unwrap();
+    node.stop();
+    drop(node);
+    fs::write(dir.join("state/state.json"), state).unwrap();
+    let node = start(dir, "", "");
+    open_late(&node);
+    assert_eq!(health(&node, "fast"), PoolHealth::Online);
+    node.stop();
+}

@@ -96,11 +96,19 @@ pub const SPARE_PATIENCE: Duration = Duration::from_secs(2);
 /// with each attempt: one that comes and goes is of little use.
 pub const RETURN_PAUSE: Duration = Duration::from_secs(5);
 pub const RETURN_PAUSE_MAX: Duration = Duration::from_secs(600);
+/// How long a drive has to be well for its next failure to count as its first: one that stumbles for a reason of its own
+/// does so within hours, and once in a month says nothing.
+pub const FAILED_LATELY: Duration = Duration::from_secs(DAY);
 
 /// Operations of a drive after which it is known to be as fast as the others, if it is: one that was never is made so,
 /// and not emptied for it.
 pub const FAST_OPERATIONS: u64 = 10_000;
 
+/// How long the deletion of a pool waits for what its drives were asked to write before: as long as they may take to
+/// free space, and twice as long as for anything else.
+pub const DELETE_PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 60_000 });
+/// How long a drive that is cleared may answer nothing: it is asked for a GiB at once, and some take seconds for that.
+pub const CLEAR_PATIENCE: Duration = Duration::from_secs(120);
 /// How often it is looked whether anything still uses the drives of a pool that is about to be opened again: what does
 /// so ends within milliseconds, mostly.
 pub const REST_LOOK: Duration = Duration::from_millis(20);

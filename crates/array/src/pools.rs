@@ -31,11 +31,13 @@ mod made_of;
 mod open;
 mod opener;
 mod plan;
+mod reasons;
 mod rebuild;
 mod returning;
 mod scrub;
 mod slow;
 mod spares;
+mod use_spares;
 mod view;
 
 pub use again::Reopening;
@@ -46,7 +48,8 @@ use made_of::Progress;
 pub use made_of::{MadeOf, Member};
 pub use open::{NotMoved, OpenPool};
 pub use opener::{Attempt, New, Opener, Outcome};
-pub use rebuild::PausedRebuild;
+pub use reasons::Reason;
+pub use rebuild::{Moves, PausedRebuild};
 pub use returning::{Away, Due, Search, Searched};
 pub use scrub::ScrubRecord;
 pub use spares::SpareDef;
@@ -80,12 +83,27 @@ pub struct PoolDef {
     /// Drives that stand by.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spares: Vec<SpareDef>,
+    /// It was given spares, and an operator did not take the last of them back.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub had_spares: bool,
     /// Places of drives that are being removed: emptied, then made blank.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub removing: BTreeSet<u16>,
     /// A rebuild or an evacuation that waits to be resumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<PausedRebuild>,
+    /// Drives of which an operator had nothing more moved: none of it is by itself before they are whole.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub stopped: BTreeSet<u16>,
+    /// Bytes in a second that the rebuild or evacuation under way moves at most, should the node go on with it; 0 for as
+    /// many as there is time for.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub rebuild_limit: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+const fn is_zero(limit: &u64) -> bool {
+    *limit == 0
 }
 
 /// How a pool is.
@@ -136,6 +154,8 @@ pub struct Known {
     again_open: bool,
     /// What it was until its export failed: something of it may still come to its drives.
     ending: Option<Arc<OpenPool>>,
+    /// Places whose drives an operator took out since the node started, to be replaced by spares at once.
+    given_up: BTreeSet<u16>,
 }
 
 impl Known {
@@ -152,6 +172,7 @@ impl Known {
             told: false,
             again_open: false,
             ending: None,
+            given_up: BTreeSet::new(),
         }
     }
 
@@ -246,15 +267,20 @@ impl Pools {
         let mut ready: BTreeMap<_, _> = self
             .known
             .keys()
-            .map(|name| (name.clone(), (self.ready_spares(name), self.claims_spare(name))))
+            .map(|name| {
+                let resting = self.resting_spares(name);
+                (name.clone(), (self.ready_spares(name), resting, self.claims_spare(name)))
+            })
             .collect();
         let open = self.known.iter().filter_map(|(name, known)| Some((name, known, known.pool()?)));
         let search = |(name, known, pool): (&Name, &Known, &Arc<OpenPool>)| {
             let away = away.remove(name).unwrap_or_default();
             let (pool, def) = (Arc::clone(pool), known.def.clone());
-            let (spares, is_claimed) = ready.remove(name).unwrap_or_default();
+            let (spares, resting, is_claimed) = ready.remove(name).unwrap_or_default();
             Search {
                 spares,
+                resting,
+                given_up: known.given_up.clone(),
                 is_claimed,
                 ..Search::new(name.clone(), pool, def, self.folders.clone(), away)
             }
@@ -291,12 +317,22 @@ impl Pools {
     pub fn place_drive(&mut self, of: &PoolDrive, path: PathBuf) -> Result<PathBuf> {
         let known = self.known.get_mut(&of.pool).ok_or_else(|| no_pool(&of.pool))?;
         let (place, drives) = (usize::from(of.index), &mut known.def.drives);
+        known.given_up.remove(&of.index);
         drives.resize(drives.len().max(place + 1), PathBuf::new());
         let before = std::mem::replace(&mut drives[place], path);
         while drives.last().is_some_and(|path| path.as_os_str().is_empty()) {
             drives.pop();
         }
         Ok(before)
+    }
+
+    /// An operator took a drive out, or wants it back.
+    pub fn give_up_drive(&mut self, of: &PoolDrive, is_out: bool) {
+        let Some(known) = self.known.get_mut(&of.pool) else { return };
+        match is_out {
+            true => known.given_up.insert(of.index),
+            false => known.given_up.remove(&of.index),
+        };
     }
 
     /// What identifies a pool for ever.
@@ -455,6 +491,17 @@ impl Pools {
             }
         }
         Ok(())
+    }
+
+    /// Refuses what an open pool has.
+    ///
+    /// # Errors
+    /// `Conflict`.
+    pub fn check_not_held(&self, path: &Path) -> Result<()> {
+        match self.open_pools().find(|pool| pool.own_lock(path).is_some()) {
+            Some(pool) => Err(is_drive_of(path, pool.name())),
+            None => Ok(()),
+        }
     }
 
     /// Knows a pool that is open from now on. Gives what was known of it before.

@@ -113,6 +113,9 @@ pub struct Pool {
     /// Drives that stand by to take the place of one of its drives.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spares: Vec<Spare>,
+    /// It had spares, and all of them have places by now.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub spares_used_up: bool,
     /// What it says of itself while it is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<PoolStatus>,

@@ -1,13 +1,17 @@
 //! Pools are deleted: ended as they are, and their drives made blank.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use api::v1::{Consent, Kind, Losses, Severity};
 use api::value::{Name, Size};
 
 use super::Node;
+use super::reopening::Ended;
 use crate::jobs::{Task, Work};
+use crate::limits::DELETE_PATIENCE;
 use crate::losses::check_meant;
+use crate::pools::OpenPool;
 use crate::{Error, Result, events};
 
 impl Node {
@@ -50,7 +54,6 @@ impl Node {
         check_meant(&self.losses_of_pool(name)?, consent.force)?;
         task.commit(0, 3, "ends it")?;
         let of = name.clone();
-        self.release_spares(name);
         let open = self.owner.ask(move |owned| {
             owned.state.check_unmapped(&of)?;
             let open = owned.serving_mut()?.pools_mut().begin_delete(&of)?;
@@ -62,12 +65,11 @@ impl Node {
             owned.serving_mut()?.pools_mut().take_from_service(&of);
             Ok(open)
         })?;
-        if let Some(pool) = open
-            && !self.end_pool(&pool)
-        {
-            return Err(Error::new(Kind::Stopping, "the node stops")
-                .help("it is deleted when the node starts again"));
+        if let Some(pool) = open {
+            self.end_deleted(&pool)?;
         }
+        // It is deleted from here on, whatever comes.
+        self.release_spares(name);
         let view = self.view();
         let pools = &view.serving()?.pools;
         let def = pools.defs().remove(name);
@@ -91,6 +93,28 @@ impl Node {
         Ok(())
     }
 
+    /// Ends a pool that is deleted. Where a drive does not answer what it was asked to write, that may come at any time:
+    /// nothing is wiped before it has, and the deletion goes on by itself then.
+    fn end_deleted(&self, pool: &Arc<OpenPool>) -> Result<()> {
+        match self.end_pool(pool, Some(DELETE_PATIENCE)) {
+            Ended::Yes => return Ok(()),
+            Ended::Stops => {
+                return Err(Error::new(Kind::Stopping, "the node stops")
+                    .help("it is deleted when the node starts again"));
+            }
+            Ended::Late => {}
+        }
+        let (name, ending, late) = (pool.name().clone(), Arc::clone(pool), pool.late_paths());
+        self.owner.ask(move |owned| {
+            owned.serving_mut()?.pools_mut().delete_later(&name, ending);
+            Ok(())
+        })?;
+        let what = format!("pool {} is not deleted yet: {} not answer", pool.name(), named(&late));
+        Err(Error::new(Kind::Failed, what).help(
+            "nothing of it is wiped: it goes on by itself once what the drive was asked to write is over, which the              kernel sees to when it gives the drive up, or when the daemon starts again",
+        ))
+    }
+
     /// Goes on with the deletions that an earlier life began.
     pub(super) fn delete_the_rest(self: &Arc<Self>) -> Result<()> {
         let begun =
@@ -103,5 +127,17 @@ impl Node {
             }
         }
         Ok(())
+    }
+}
+
+/// Those that are waited for, in words, before "not answer".
+fn named(late: &[PathBuf]) -> String {
+    match late {
+        [] => "a drive of it does".to_owned(),
+        [one] => format!("{} does", one.display()),
+        more => {
+            let more: Vec<_> = more.iter().map(|path| path.display().to_string()).collect();
+            format!("{} do", more.join(", "))
+        }
     }
 }

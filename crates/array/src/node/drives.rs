@@ -45,9 +45,19 @@ impl Node {
         let pool = self.open_pool_of(of)?;
         task.commit(0, 1, "takes it out")?;
         retire(&pool, of)?;
+        self.note_given_up(of, true)?;
         let words = format!("drive {} of pool {} was taken out by an operator", of.index, of.pool);
         self.events.record(Severity::Warning, words);
         Ok(())
+    }
+
+    /// Whether a spare is to take a drive's place at once for as long as it is out.
+    fn note_given_up(&self, of: &PoolDrive, is_out: bool) -> Result<()> {
+        let of = of.clone();
+        self.owner.ask_unseen(move |owned| {
+            owned.serving_mut()?.pools_mut().give_up_drive(&of, is_out);
+            Ok(())
+        })
     }
 
     /// Takes a drive back that is out, and waits until it is whole.
@@ -63,6 +73,7 @@ impl Node {
             DriveState::Rejoining => return self.wait_until_whole(&pool, of, task, 1),
             DriveState::Missing | DriveState::Failed => {}
         }
+        self.note_given_up(of, false)?;
         pool.let_return(of.index)?;
         let search = self.view().serving()?.pools.search(&of.pool)?;
         let brought = search.bring(of.index);
@@ -121,14 +132,15 @@ impl Node {
     ) -> Result<PathBuf> {
         // First: it is looked for there, should the node end once its labels are written.
         let before = self.keep_place(of, &member.path)?;
-        if let Err(error) = pool.replace_drive(of.index, member.drive) {
+        let path = member.path.clone();
+        if let Err(error) = pool.replace_drive(of.index, member) {
             self.keep_place(of, &before)?;
             return Err(error);
         }
-        if before != member.path {
+        if before != path {
             pool.unlock(&before);
         }
-        pool.moved(usize::from(of.index), member.path, lock);
+        pool.moved(usize::from(of.index), path, lock);
         Ok(before)
     }
 
@@ -163,16 +175,22 @@ impl Node {
         let index = u16::try_from(pool.status()?.drives.len()).unwrap_or(u16::MAX);
         let of = PoolDrive { pool: name.clone(), index };
         let before = self.keep_place(&of, &member.path)?;
-        let added = match pool.add_drive(member.drive) {
+        let path = member.path.clone();
+        let added = match pool.add_drive(member) {
             Ok(added) => added,
             Err(error) => {
                 self.keep_place(&of, &before)?;
-                return Err(error);
+                let what = format!(
+                    "{} cannot be drive {index} of pool {name}: {}",
+                    path.display(),
+                    error.context
+                );
+                return Err(Error { context: what, ..error });
             }
         };
         made.keep();
-        pool.moved(usize::from(added), member.path.clone(), made_of.locks.pop());
-        let words = format!("{} is drive {added} of pool {name}", member.path.display());
+        pool.moved(usize::from(added), path.clone(), made_of.locks.pop());
+        let words = format!("{} is drive {added} of pool {name}", path.display());
         self.events.record(Severity::Info, words);
         loop {
             let drive = drive_of(&pool.status_in(DRIVE_LOOK)?, &of)?;

@@ -1,6 +1,6 @@
 //! How the node is, and its pools: in one word, why, and what to do about it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
 
 use api::v1::{Finding, Health, HealthReport, Job, JobState, NodeHealth, Spare};
@@ -55,7 +55,9 @@ impl Node {
         findings.extend(of_node.filter_map(|report| finding("node".to_owned(), report)));
         findings.extend(self.physical.findings());
         findings.extend(view.serving()?.pools.paused_rebuilds().map(paused));
+        findings.extend(view.serving()?.pools.stopped_rebuilds().map(stopped));
         findings.extend(self.all_spares()?.into_iter().filter_map(unusable));
+        findings.extend(view.serving()?.pools.without_spares().map(no_spare_left));
         let hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
         findings.extend(hosts.with_fewer().map(|(of, paths)| fewer_paths(of, *paths)));
         drop(hosts);
@@ -118,6 +120,20 @@ fn paused((name, paused, lacks): (&Name, &PausedRebuild, bool)) -> Finding {
     Finding { health, subject: format!("pool {name}"), why, help: Some(help) }
 }
 
+/// A rebuild that does not begin by itself, though redundancy is missing.
+fn stopped((name, drives): (&Name, &BTreeSet<u16>)) -> Finding {
+    let drives: Vec<_> = drives.iter().map(|index| format!("{name}/{index}")).collect();
+    Finding {
+        health: Health::Degraded,
+        subject: format!("pool {name}"),
+        why: format!(
+            "the rebuild or evacuation of {} was stopped, and does not begin by itself: redundancy is missing meanwhile",
+            drives.join(", ")
+        ),
+        help: Some(format!("`flashloom pool rebuild start {name}` begins it")),
+    }
+}
+
 /// A spare that could not take the place of a drive now.
 fn unusable(spare: Spare) -> Option<Finding> {
     let problem = spare.problem?;
@@ -130,6 +146,18 @@ fn unusable(spare: Spare) -> Option<Finding> {
             spare.pool, spare.path
         )),
     })
+}
+
+/// A pool that lacks a drive, and whose spares all have places.
+fn no_spare_left(name: &Name) -> Finding {
+    Finding {
+        health: Health::Degraded,
+        subject: format!("pool {name}"),
+        why: "no spare of it is left, and redundancy is missing".to_owned(),
+        help: Some(format!(
+            "`flashloom pool spare add {name} DRIVE` gives it one, `flashloom drive replace` puts a drive in the place"
+        )),
+    }
 }
 
 fn fewer_paths(of: &Association, paths: Paths) -> Finding {

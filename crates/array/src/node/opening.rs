@@ -64,6 +64,10 @@ impl Node {
 
     pub(super) fn open_pool(&self, opener: &Opener, attempt: &Attempt) {
         let outcome = opener.attempt(attempt);
+        if matches!(outcome, Outcome::Exported) {
+            // The node had ended before they were given back.
+            self.release_spares(&attempt.name);
+        }
         self.take_opened(&attempt.name, outcome);
         self.end_opening();
     }
@@ -130,13 +134,11 @@ impl Node {
             for spare in due.used_spares {
                 self.spare_used(&of, spare)?;
             }
-            due.spares.iter().for_each(|(place, spare)| self.begin_spare(place, *spare));
+            due.spares.iter().for_each(|(place, spare, why)| self.begin_spare(place, *spare, *why));
             if due.forgets_pause {
                 self.forget_pause(&of);
             }
-            if let Some(work) = due.rebuild {
-                self.begin_rebuild(&of, work);
-            }
+            self.follow_moves(&of, due.moves)?;
             if let Some(work) = due.scrub {
                 self.begin_scrub(&of, work);
             }

@@ -54,6 +54,7 @@ impl Node {
         let view = self.view();
         let pools = &view.serving()?.pools;
         pools.check_free(&new.name)?;
+        new.drives.iter().try_for_each(|drive| pools.check_not_held(&drive.path))?;
         pools.opener().plan(new)
     }
 

@@ -1,5 +1,6 @@
 //! What drives had that are gone, or are to go, is moved onto the others: by itself after a while, or as an operator asks.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use api::v1::{Job, JobKind, JobState, Kind, RateLimit, Rebuild, Severity};
@@ -9,7 +10,7 @@ use engine::DriveState;
 use super::Node;
 use crate::jobs::{Moving, Stop, Task, Work};
 use crate::limits::DRIVE_LOOK;
-use crate::pools::{OpenPool, PausedRebuild};
+use crate::pools::{Moves, OpenPool, PausedRebuild, PoolDef};
 use crate::{Error, Result, events};
 
 /// The drive that a job empties, by a pool's name; `None` for one that rebuilds what is lost.
@@ -50,6 +51,7 @@ impl Node {
             })?;
         } else {
             self.view().serving()?.pools.pool(name)?.limit_rebuild(limit)?;
+            self.remember(name, move |def| def.rebuild_limit = limit)?;
         }
         self.rebuild(name)
     }
@@ -126,7 +128,8 @@ impl Node {
         })
     }
 
-    /// Ends a rebuild or an evacuation, one that is paused too: what was moved stays where it is.
+    /// Ends a rebuild or an evacuation, one that is paused too: what was moved stays where it is, and nothing more of
+    /// those drives is moved by itself before they are whole.
     ///
     /// # Errors
     /// As [`pause_rebuild`](Self::pause_rebuild).
@@ -139,20 +142,55 @@ impl Node {
             self.end_job_in_order(job.id, Stop::Cancel)?;
         }
         if let Some(paused) = paused {
-            let pool = self.view().serving()?.pools.pool(name)?;
-            // The node had ended before the labels said that it was paused: it would go on by itself.
-            if pool.status()?.drives.iter().any(|drive| drive.leaving) {
-                begin(&pool, paused.drive, 1)?;
-                pool.cancel_rebuild()?;
-            }
-            self.remember(name, move |def| {
-                def.paused = None;
-                if let (true, Some(index)) = (paused.removes, paused.drive) {
-                    def.removing.remove(&index);
-                }
-            })?;
             let words = format!("{} is ended: it was paused", what(name, paused.drive));
+            let drives = paused.rebuild.drives.iter().copied().chain(paused.drive);
+            self.note_stopped(name, drives.collect())?;
             self.events.record(Severity::Info, words);
+            self.end_stopped(name)?;
+        }
+        Ok(())
+    }
+
+    /// Nothing more of these drives is moved by itself: neither the one that is paused nor a removal goes on.
+    fn note_stopped(&self, name: &Name, drives: Vec<u16>) -> Result<()> {
+        self.remember(name, move |def| {
+            def.paused = None;
+            def.removing.retain(|index| !drives.contains(index));
+            def.stopped.extend(drives);
+        })
+    }
+
+    /// Has the labels say so where the node ended before they did.
+    fn end_stopped(&self, name: &Name) -> Result<()> {
+        let pool = self.view().serving()?.pools.pool(name)?;
+        match pool.status()?.drives.iter().any(|drive| drive.leaving) {
+            true => pool.cancel_rebuild(),
+            false => Ok(()),
+        }
+    }
+
+    /// Does what is due about what drives have, or had.
+    ///
+    /// # Errors
+    /// `Stopping`.
+    pub(super) fn follow_moves(self: &Arc<Self>, name: &Name, moves: Moves) -> Result<()> {
+        let Moves { work, stops, settled } = moves;
+        let ended = if stops { self.end_stopped(name) } else { Ok(()) };
+        let kept = match settled.is_empty() {
+            true => Ok(()),
+            false => {
+                self.remember(name, move |def| def.stopped.retain(|index| !settled.contains(index)))
+            }
+        };
+        for error in [ended, kept].into_iter().filter_map(Result::err) {
+            if error.kind == Kind::Stopping {
+                return Err(error);
+            }
+            // It is tried again with the next look.
+            tracing::warn!("what was stopped of pool {name} is not written down: {error}");
+        }
+        if let Some(work) = work {
+            self.begin_rebuild(name, work);
         }
         Ok(())
     }
@@ -202,7 +240,11 @@ impl Node {
             paused => paused,
         };
         let Some(paused) = paused else {
-            begin(pool, drive, how.limit)?;
+            let before = self.begin_to_remember(name, drive, how.limit)?;
+            if let Err(error) = begin(pool, drive, how.limit) {
+                self.remember(name, move |def| (def.rebuild_limit, def.stopped) = before)?;
+                return Err(error);
+            }
             return self.follow_rebuild(pool, task);
         };
         let begun = begin_again(pool, &paused, how.limit)?;
@@ -212,11 +254,34 @@ impl Node {
         };
         self.events.record(Severity::Info, words);
         // Not before: were the node to end meanwhile, it would be forgotten.
-        if let Err(error) = self.remember(name, |def| def.paused = None) {
+        let goes_on = move |def: &mut PoolDef| {
+            (def.paused, def.rebuild_limit) = (None, how.limit);
+        };
+        if let Err(error) = self.remember(name, goes_on) {
             let words = format!("that it goes on is not written down: {error}");
             self.events.record(Severity::Warning, words);
         }
         if begun { self.follow_rebuild(pool, task) } else { Ok(()) }
+    }
+
+    /// What there is to remember of work that begins now: how fast it may go, and that it was not stopped. As it was
+    /// before.
+    fn begin_to_remember(
+        &self,
+        name: &Name,
+        drive: Option<u16>,
+        limit: u64,
+    ) -> Result<(u64, BTreeSet<u16>)> {
+        let defs = self.view().serving()?.pools.defs();
+        let Some(def) = defs.get(name) else { return Ok((limit, BTreeSet::new())) };
+        let before = (def.rebuild_limit, def.stopped.clone());
+        let mut stopped = before.1.clone();
+        stopped.retain(|index| drive.is_some_and(|drive| drive != *index));
+        if before != (limit, stopped.clone()) {
+            let now = (limit, stopped);
+            self.remember(name, move |def| (def.rebuild_limit, def.stopped) = now)?;
+        }
+        Ok(before)
     }
 
     /// Waits for its end.
@@ -233,7 +298,19 @@ impl Node {
                 };
             }
             if task.goes_on().is_err() {
+                // First: were the node to end in between, it would go on.
+                let kept = match task.is_paused() {
+                    true => Ok(()),
+                    false => self.note_stopped(pool.name(), rebuild.drives.clone()),
+                };
                 pool.cancel_rebuild()?;
+                if let Err(error) = kept {
+                    let words = format!(
+                        "that a rebuild of pool {} was stopped is not written down, and may begin again: {error}",
+                        pool.name()
+                    );
+                    self.events.record(Severity::Warning, words);
+                }
                 if !task.is_paused() {
                     let what = "the job was cancelled: what was moved by then stays where it is";
                     return Err(Error::new(Kind::Conflict, what));

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use api::v1::Severity;
 
@@ -12,6 +13,16 @@ use crate::jobs::Task;
 use crate::limits::REST_LOOK;
 use crate::pools::{OpenPool, Outcome, Reopening};
 use crate::{Error, Result};
+
+/// What came of ending a pool.
+pub(super) enum Ended {
+    /// Nothing of it is left.
+    Yes,
+    /// A drive may still be written to.
+    Late,
+    /// The node stops.
+    Stops,
+}
 
 impl Node {
     /// Takes a pool out of service and begins to open it again, by a thread of its own.
@@ -46,16 +57,13 @@ impl Node {
             .for_each(|error| self.events.record(Severity::Error, not_served(&name, error)));
         let (node, pool) = (Arc::clone(self), Arc::clone(&ending));
         let open = thread::Builder::new().name("open-pool".to_owned());
-        let opened = open.spawn(move || {
-            if node.end_pool(&ending) {
-                node.open_pool(&opener, &attempt);
-            } else {
-                node.end_opening();
-            }
+        let opened = open.spawn(move || match node.end_pool(&ending, None) {
+            Ended::Yes => node.open_pool(&opener, &attempt),
+            Ended::Stops | Ended::Late => node.end_opening(),
         });
         if let Err(error) = opened {
             // It is tried again with the next looks.
-            self.end_pool(&pool);
+            self.end_pool(&pool, None);
             let failed = Error::failed("cannot start a thread", error);
             self.take_opened(&name, Outcome::Failed(failed));
             self.end_opening();
@@ -63,16 +71,20 @@ impl Node {
         Ok(())
     }
 
-    /// Ends a pool, and waits until nothing can come any more of what its drives were asked to do; false when the node
-    /// stops.
-    pub(super) fn end_pool(&self, pool: &OpenPool) -> bool {
+    /// Ends a pool, and waits until nothing can come any more of what its drives were asked to do, or for so long.
+    pub(super) fn end_pool(&self, pool: &OpenPool, patience: Option<Duration>) -> Ended {
         pool.abandon();
+        let begun = reactor::now_exact();
         while !pool.let_go() {
             if self.view().serving().is_err() {
-                return false;
+                return Ended::Stops;
+            }
+            let waited = Duration::from_nanos(reactor::now_exact() - begun);
+            if patience.is_some_and(|patience| waited >= patience) {
+                return Ended::Late;
             }
             thread::park_timeout(REST_LOOK);
         }
-        true
+        Ended::Yes
     }
 }

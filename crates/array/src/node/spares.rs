@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::Node;
 use super::drives::drive_of;
 use crate::jobs::{Task, Work};
+use crate::pools::Reason;
 use crate::{Error, Result, events};
 
 impl Node {
@@ -71,7 +72,7 @@ impl Node {
             let pools = owned.serving_mut()?.pools_mut();
             pools.add_spare(&of, spare.clone(), held)?;
             if let Err(error) = owned.keep() {
-                owned.serving_mut()?.pools_mut().forget_spare(&of, spare.id);
+                owned.serving_mut()?.pools_mut().take_spare_back(&of, spare.id);
                 return Err(error);
             }
             Ok(())
@@ -103,7 +104,7 @@ impl Node {
         let cleared = opener.unmark(pool, &def, lock);
         let of = name.clone();
         self.owner.ask(move |owned| {
-            let spare = owned.serving_mut()?.pools_mut().forget_spare(&of, id);
+            let spare = owned.serving_mut()?.pools_mut().take_spare_back(&of, id);
             drop(spare);
             owned.keep()
         })?;
@@ -111,7 +112,10 @@ impl Node {
         match cleared {
             Ok(()) => self.events.record(Severity::Info, what),
             Err(error) => {
-                let words = format!("{what}, but its mark is not wiped: {}", error.context);
+                let words = format!(
+                    "{what}, but its mark is not wiped: {}; --force takes it all the same where it is to be used",
+                    error.context
+                );
                 self.events.record(Severity::Warning, words);
             }
         }
@@ -147,17 +151,20 @@ impl Node {
     }
 
     /// Begins to put a spare in the place of a drive that failed, or stays away.
-    pub(super) fn begin_spare(self: &Arc<Self>, of: &PoolDrive, spare: Uuid) {
+    pub(super) fn begin_spare(self: &Arc<Self>, of: &PoolDrive, spare: Uuid, why: Reason) {
         let target = of.to_string();
         if self.job_that(|job| job.kind == JobKind::DriveReplace && job.target == target).is_some()
         {
             return;
         }
         let work = Work::UseSpare(of.clone(), spare);
-        if let Err(error) = events::on_behalf_of(None, || self.submit(work, None, true)) {
-            let words = format!("no spare takes the place of drive {of}: {error}");
-            self.events.record(Severity::Warning, words);
-        }
+        let (severity, words) = match events::on_behalf_of(None, || self.submit(work, None, true)) {
+            Ok(_) => (Severity::Info, format!("drive {of} is to be replaced by a spare: {why}")),
+            Err(error) => {
+                (Severity::Warning, format!("no spare takes the place of drive {of}: {error}"))
+            }
+        };
+        self.events.record(severity, words);
     }
 
     /// Puts a spare in the place of a drive that the pool lacks, and waits until it is whole.

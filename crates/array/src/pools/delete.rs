@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 
 use api::v1::Kind;
 use api::value::{DrivePath, LogPlace, Name};
@@ -14,8 +15,9 @@ use uuid::Uuid;
 
 use super::blank::{self, ends};
 use super::made_of::{Made, MadeOf, labels, open_drive, open_known_log};
-use super::{Condition, OpenPool, Opener, PoolDef, Pools, no_pool, opened_just_now};
+use super::{Condition, Known, OpenPool, Opener, PoolDef, Pools, no_pool, opened_just_now};
 use crate::jobs::Task;
+use crate::limits::CLEAR_PATIENCE;
 use crate::{Error, Result};
 
 /// How much a drive is asked to free at once: it goes on with what others ask of it in between.
@@ -51,9 +53,28 @@ impl Pools {
         }
     }
 
-    /// The pools whose deletion an earlier life of the node began: each is given once.
+    /// A pool that is being deleted has a drive which may still be written to: its deletion goes on when it is not.
+    pub fn delete_later(&mut self, name: &Name, ending: Arc<OpenPool>) {
+        if let Some(known) = self.known.get_mut(name) {
+            let why = "it is being deleted, and a drive does not answer what it was asked to write";
+            known.condition = Condition::Closed(why.to_owned());
+            (known.ending, known.tries) = (Some(ending), 1);
+        }
+    }
+
+    /// The pools whose deletion was begun and cut short, by the end of the node or by a drive that did not answer: each is
+    /// given once.
     pub fn half_deleted(&mut self) -> Vec<Name> {
-        let due = self.known.iter_mut().filter(|(_, known)| known.def.deleting && known.tries > 0);
+        let is_due = |known: &mut Known| {
+            let is_free = known.ending.as_ref().is_none_or(|pool| pool.let_go());
+            known.def.deleting && known.tries > 0 && is_free
+        };
+        let due = self.known.iter_mut().filter_map(|(name, known)| {
+            is_due(known).then(|| {
+                known.ending = None;
+                (name, known)
+            })
+        });
         due.map(|(name, known)| {
             known.tries = 0;
             name.clone()
@@ -129,7 +150,7 @@ impl Opener {
     /// Clears what is at `path` if its label says that it is such a drive.
     fn clear_drive(&self, path: &Path, is_its: impl Fn(&Label) -> bool) -> Result<()> {
         // Held first: what its label says is so until it is cleared.
-        let (member, _lock) = open_drive(path, None)?;
+        let (member, lock) = open_drive(path, None)?;
         let home = self.home()?;
         let label = labels(home, std::slice::from_ref(&member))?.pop().flatten();
         match label.map(|label| is_its(&label)) {
@@ -140,15 +161,41 @@ impl Opener {
                 return Err(Error::new(Kind::Failed, what));
             }
         }
-        let drive = member.drive;
-        let call = home.call(move || async move { clear(&drive).await });
-        let cleared =
-            call.wait().map_err(|_| Error::new(Kind::Stopping, "the reactors have stopped"))?;
+        let (drive, (tell, told)) = (member.drive, channel());
+        // Who waits for it looks at what it tells.
+        drop(home.call(move || async move {
+            // Nobody else has it for as long as something may come to it.
+            let _held = lock;
+            let cleared = clear(&drive, &tell).await;
+            let _ = tell.send(Some(cleared));
+        }));
+        let cleared = loop {
+            match told.recv_timeout(CLEAR_PATIENCE) {
+                // It goes on.
+                Ok(None) => {}
+                Ok(Some(cleared)) => break cleared,
+                Err(RecvTimeoutError::Timeout) => return Err(silent(path)),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Error::new(Kind::Stopping, "the reactors have stopped"));
+                }
+            }
+        };
         cleared.map_err(|error| Error::failed(format!("cannot clear {}", path.display()), error))
     }
 }
 
-async fn clear(drive: &Drive) -> std::result::Result<(), media::Error> {
+fn silent(path: &Path) -> Error {
+    let (path, seconds) = (path.display(), CLEAR_PATIENCE.as_secs());
+    let what = format!(
+        "{path} was asked to be cleared and has not answered for {seconds} s: it may still have the pool's label"
+    );
+    Error::new(Kind::Failed, what)
+}
+
+type Cleared = std::result::Result<(), media::Error>;
+
+/// Tells with a `None` whenever something of it is done.
+async fn clear(drive: &Drive, told: &Sender<Option<Cleared>>) -> Cleared {
     let mut offset = 0;
     while offset < drive.capacity() {
         let len = FREED_AT_ONCE.min(drive.capacity() - offset);
@@ -157,10 +204,12 @@ async fn clear(drive: &Drive) -> std::result::Result<(), media::Error> {
             break;
         }
         offset += len;
+        let _ = told.send(None);
     }
     // The labels are at both ends, and have to be gone.
     for (offset, len) in ends(drive.capacity()) {
         drive.write_zeroes(offset, stdx::num::u64_of(len), false).await?;
+        let _ = told.send(None);
     }
     drive.flush().await
 }

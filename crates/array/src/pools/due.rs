@@ -62,6 +62,7 @@ impl Pools {
                 told: false,
                 again_open: false,
                 ending: None,
+                given_up: std::collections::BTreeSet::new(),
             };
             self.known.insert(name.clone(), known);
         }

@@ -15,7 +15,7 @@ use reactor::Handle;
 use uuid::Uuid;
 
 use super::PoolDef;
-use super::made_of::{Made, MadeOf, Member, Progress, labels, open_drive, open_known_log, seen};
+use super::made_of::{Made, MadeOf, Member, Progress, Seen, open_drive, open_known_log, seen};
 use crate::Result;
 use crate::limits::PLACES_SEARCHED;
 use crate::lock::Lock;
@@ -48,6 +48,20 @@ pub fn places(folders: &[PathBuf]) -> Vec<PathBuf> {
 
 /// The labels of what lies at `paths`. It is only read, and taken from nobody.
 pub fn peek(home: &Handle, paths: Vec<PathBuf>) -> Result<Vec<(PathBuf, Label)>> {
+    let all = peek_at(home, paths)?.into_iter();
+    Ok(all.filter_map(|at| Some((at.path, at.seen.ok()?))).collect())
+}
+
+/// What lies at a path.
+pub struct Peeked {
+    pub path: PathBuf,
+    pub bytes: u64,
+    /// Its label, or why that is not known.
+    pub seen: Seen,
+}
+
+/// As [`peek`], with what carries no label that can be read.
+pub fn peek_at(home: &Handle, paths: Vec<PathBuf>) -> Result<Vec<Peeked>> {
     let block_size = stdx::num::u32_of(engine::address::BLOCK);
     let open = |path: PathBuf| {
         let options = OpenDrive { read_only: true, block_size, ..OpenDrive::default() };
@@ -55,9 +69,13 @@ pub fn peek(home: &Handle, paths: Vec<PathBuf>) -> Result<Vec<(PathBuf, Label)>>
         Some(Member { path, drive: Arc::new(drive) })
     };
     let members: Vec<_> = paths.into_iter().filter_map(open).collect();
-    let labels = labels(home, &members)?;
-    let both = members.into_iter().zip(labels);
-    Ok(both.filter_map(|(member, label)| Some((member.path, label?))).collect())
+    let seen = seen(home, &members, |_| false, &Progress::default())?;
+    let both = members.into_iter().zip(seen);
+    let peeked = |(member, seen): (Member, Seen)| {
+        let (path, bytes) = (member.path, member.drive.capacity());
+        Peeked { path, bytes, seen }
+    };
+    Ok(both.map(peeked).collect())
 }
 
 /// The pools that these drives are of, as their newest labels describe them.

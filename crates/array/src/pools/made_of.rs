@@ -69,7 +69,7 @@ impl Drop for Made {
 }
 
 /// A drive and where it is.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Member {
     pub path: PathBuf,
     pub drive: Arc<Drive>,

@@ -11,7 +11,6 @@ use api::v1::Kind;
 use api::value::{LogPlace, Name};
 use engine::format::label::Label;
 use engine::{Discards, OpenOptions, Pool, PoolSpec, PoolStatus, Volume, VolumeSpec};
-use media::Drive;
 use reactor::{Call, Handle};
 use uuid::Uuid;
 
@@ -62,7 +61,7 @@ pub struct OpenPool {
     /// Until it is closed.
     locks: Mutex<Vec<Arc<Lock>>>,
     /// Every drive that it was given: what one was asked to do may outlive the pool.
-    media: Mutex<Vec<Arc<Drive>>>,
+    media: Mutex<Vec<Member>>,
 }
 
 fn stopped<E>(_: E) -> Error {
@@ -103,12 +102,12 @@ impl OpenPool {
     /// `Invalid`, `Failed`.
     pub fn create(on: Vec<Handle>, made_of: MadeOf, asked: Asked) -> Result<Self> {
         let home = home(&on)?;
-        let media: Vec<_> = made_of.drives.iter().map(|d| Arc::clone(&d.drive)).collect();
+        let media = made_of.drives.clone();
         let created = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let spec = PoolSpec {
             name: asked.name.clone(),
             id: *asked.id.as_bytes(),
-            drives: media.clone(),
+            drives: made_of.drives.iter().map(|member| Arc::clone(&member.drive)).collect(),
             scheme: asked.scheme,
             log: made_of.log,
             log_bytes: asked.log_bytes,
@@ -141,8 +140,8 @@ impl OpenPool {
             }
         }
         let given = given(&drives, &labels);
-        let drives: Vec<_> = drives.into_iter().map(|member: Member| member.drive).collect();
         let media = drives.clone();
+        let drives: Vec<_> = drives.into_iter().map(|member: Member| member.drive).collect();
         let call = home
             .call(move || async move { hold(Pool::open(drives, log, options, &on).await?).await });
         let opened = call
@@ -156,7 +155,7 @@ impl OpenPool {
         home: Handle,
         opened: Opened,
         paths: Vec<Option<PathBuf>>,
-        media: Vec<Arc<Drive>>,
+        media: Vec<Member>,
         (places, locks): (Vec<LogPlace>, Vec<Arc<Lock>>),
     ) -> Result<Self> {
         let volumes = opened.volumes.into_iter();
@@ -221,11 +220,12 @@ impl OpenPool {
     ///
     /// # Errors
     /// As the engine says why it cannot be.
-    pub fn rejoin(&self, drive: Arc<Drive>) -> Result<u16> {
+    pub fn rejoin(&self, member: Member) -> Result<u16> {
+        let drive = Arc::clone(&member.drive);
         let mut media = self.media();
         // Those that were refused before are nobody's any more.
-        media.retain_mut(|drive| !is_at_rest(drive));
-        media.push(Arc::clone(&drive));
+        media.retain_mut(|member| !is_at_rest(member));
+        media.push(member);
         drop(media);
         self.call(|pool| async move { pool.rejoin(drive).await })
     }
@@ -250,8 +250,9 @@ impl OpenPool {
     ///
     /// # Errors
     /// As the engine says why it cannot be.
-    pub fn replace_drive(&self, index: u16, drive: Arc<Drive>) -> Result<()> {
-        self.media().push(Arc::clone(&drive));
+    pub fn replace_drive(&self, index: u16, member: Member) -> Result<()> {
+        let drive = Arc::clone(&member.drive);
+        self.media().push(member);
         let id = *Uuid::new_v4().as_bytes();
         self.call(move |pool| async move { pool.replace_drive(index, drive, id).await })
     }
@@ -260,8 +261,9 @@ impl OpenPool {
     ///
     /// # Errors
     /// As the engine says why it cannot be.
-    pub fn add_drive(&self, drive: Arc<Drive>) -> Result<u16> {
-        self.media().push(Arc::clone(&drive));
+    pub fn add_drive(&self, member: Member) -> Result<u16> {
+        let drive = Arc::clone(&member.drive);
+        self.media().push(member);
         let id = *Uuid::new_v4().as_bytes();
         self.call(move |pool| async move { pool.add_drive(drive, id).await })
     }
@@ -401,7 +403,7 @@ impl OpenPool {
         Ok(())
     }
 
-    fn media(&self) -> MutexGuard<'_, Vec<Arc<Drive>>> {
+    fn media(&self) -> MutexGuard<'_, Vec<Member>> {
         self.media.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -419,7 +421,20 @@ impl OpenPool {
 
     /// Whether the kernel may still change what a drive holds, with nobody waiting for it.
     pub fn has_late_changes(&self) -> bool {
-        self.media().iter().any(|drive| drive.has_late_changes())
+        self.media().iter().any(|member| member.drive.has_late_changes())
+    }
+
+    /// Where those of its drives are whose contents may still change.
+    pub fn late_paths(&self) -> Vec<PathBuf> {
+        let mut media = self.media();
+        let late = media.iter_mut().filter_map(|of| (!is_at_rest(of)).then(|| of.path.clone()));
+        late.collect()
+    }
+
+    /// Its drives, to be had in use by somebody else.
+    #[cfg(test)]
+    pub fn use_drives(&self) -> Vec<Member> {
+        self.media().clone()
     }
 
     /// Ends it as the end of the process would: what was acknowledged is in its log, and nothing says that it was
@@ -597,8 +612,8 @@ impl OpenPool {
 
 /// Whether nobody else has a drive, and the kernel has nothing of it: a task that is left of a closed pool could write
 /// to it, and so could the kernel.
-fn is_at_rest(drive: &mut Arc<Drive>) -> bool {
-    Arc::get_mut(drive).is_some_and(|drive| !drive.has_late_changes())
+fn is_at_rest(member: &mut Member) -> bool {
+    Arc::get_mut(&mut member.drive).is_some_and(|drive| !drive.has_late_changes())
 }
 
 /// The reactor that manages a pool of these.

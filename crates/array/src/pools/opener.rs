@@ -214,8 +214,11 @@ impl Opener {
             deleting: false,
             scrub,
             spares: Vec::new(),
+            had_spares: false,
             removing: BTreeSet::new(),
             paused: None,
+            stopped: BTreeSet::new(),
+            rebuild_limit: 0,
         };
         Ok(New { def, pool: Arc::new(pool), made, was_exported: false })
     }
@@ -295,8 +298,11 @@ impl Opener {
             deleting: false,
             scrub,
             spares: known.map(|known| known.spares.clone()).unwrap_or_default(),
+            had_spares: known.is_some_and(|known| known.had_spares),
             removing: known.map(|known| known.removing.clone()).unwrap_or_default(),
             paused: known.and_then(|known| known.paused.clone()),
+            stopped: known.map(|known| known.stopped.clone()).unwrap_or_default(),
+            rebuild_limit: known.map_or(0, |known| known.rebuild_limit),
         };
         Ok(New { def, pool: Arc::new(pool), made: Made::default(), was_exported })
     }

@@ -1,5 +1,6 @@
 //! Which drives are to be emptied by themselves, and what is remembered of work of that kind that was paused.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use api::v1::{Consent, Rebuild};
@@ -9,7 +10,7 @@ use engine::{DriveStatus, PoolStatus};
 use serde::{Deserialize, Serialize};
 
 use super::returning::{Search, from_now};
-use super::{Pools, no_pool};
+use super::{PoolDef, Pools, no_pool};
 use crate::Result;
 use crate::jobs::{Moving, Work};
 
@@ -74,6 +75,15 @@ impl Pools {
         Ok(self.known.get(name).ok_or_else(|| no_pool(name))?.def.paused.as_ref())
     }
 
+    /// Open pools that lack redundancy, and the drives that were lost of which an operator had nothing more moved.
+    pub fn stopped_rebuilds(&self) -> impl Iterator<Item = (&Name, &BTreeSet<u16>)> {
+        self.known.iter().filter_map(|(name, known)| {
+            let lacks = self.watches.get(name).is_some_and(super::Watch::is_degraded);
+            let is_told = lacks && !known.def.stopped.is_empty();
+            known.pool().filter(|_| is_told).map(|_| (name, &known.def.stopped))
+        })
+    }
+
     /// Those of open pools that wait to be resumed, and whether redundancy is missing for that.
     pub fn paused_rebuilds(&self) -> impl Iterator<Item = (&Name, &PausedRebuild, bool)> {
         self.known.iter().filter_map(|(name, known)| {
@@ -83,59 +93,137 @@ impl Pools {
     }
 }
 
+/// What comes next of what drives had, as far as no clock says.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    /// Something is moved now.
+    Busy,
+    /// Whoever ends that has a while before something begins again.
+    Paused,
+    /// A drive is removed: the node ended in the midst of it.
+    Remove(u16),
+    /// A drive is emptied that works: the node ended in the midst of it.
+    Evacuate(u16),
+    /// What is lost is rebuilt: that was begun before the pool was opened.
+    GoOn,
+    /// The node ended as it stopped what an operator wanted stopped: the labels do not say so yet.
+    Stop,
+    /// What is lost is rebuilt when it was for long.
+    Lost,
+    /// Nothing is lost, or it is not to be rebuilt. `may_empty`: there are drives enough for a slow one to be emptied.
+    Rest { may_empty: bool },
+}
+
+/// What of a pool's drives it depends on.
+struct Drives<'d> {
+    drives: &'d [DriveStatus],
+    /// Drives that a stripe is over.
+    width: usize,
+    /// Whether a rebuild is under way; `None` where none was begun since the pool was opened.
+    moves: Option<bool>,
+}
+
+fn next(def: &PoolDef, of: &Drives<'_>) -> Next {
+    let drives = || (0..).zip(of.drives);
+    let is_stopped = |index: &u16| def.stopped.contains(index);
+    if of.moves == Some(true) {
+        return Next::Busy;
+    }
+    if def.paused.is_some() {
+        return Next::Paused;
+    }
+    if let Some(index) = def.removing.first() {
+        return Next::Remove(*index);
+    }
+    let mut leaving = drives().filter(|(_, drive)| drive.leaving && of.moves.is_none());
+    if leaving.clone().any(|(index, _)| is_stopped(&index)) {
+        return Next::Stop;
+    }
+    if let Some((index, _)) = leaving.clone().find(|(_, of)| of.state == DriveState::Online) {
+        return Next::Evacuate(index);
+    }
+    let online = drives().filter(|(_, drive)| drive.state == DriveState::Online).count();
+    let mut lost = drives().filter(|(_, drive)| is_lost(drive));
+    if online >= of.width && leaving.any(|(_, drive)| is_lost(drive)) {
+        return Next::GoOn;
+    }
+    if online >= of.width && lost.any(|(index, _)| !is_stopped(&index)) {
+        return Next::Lost;
+    }
+    let is_whole = of.drives.iter().all(|of| of.state == DriveState::Online || of.vacant);
+    Next::Rest { may_empty: is_whole && online > of.width }
+}
+
+/// Drives that an operator wanted nothing more moved of, of which that is forgotten: they are whole, or empty.
+fn settled(def: &PoolDef, drives: &[DriveStatus]) -> BTreeSet<u16> {
+    let is_whole =
+        |drive: &DriveStatus| drive.state == DriveState::Online && !drive.slow && !drive.leaving;
+    let is_settled = |index: &&u16| {
+        let drive = drives.get(usize::from(**index));
+        drive.is_none_or(|drive| drive.vacant || is_whole(drive))
+    };
+    def.stopped.iter().filter(is_settled).copied().collect()
+}
+
 impl Search {
     /// What is to be moved now that drives had which are gone: what was begun before the pool was opened at once, other
     /// things when a drive was gone for so long, where there are more of them than a stripe is wide. Nothing where such
-    /// work was paused.
-    pub(super) fn rebuilds(
-        &mut self,
-        status: &PoolStatus,
-        after: Option<Duration>,
-    ) -> Option<Work> {
-        let how = Moving::default();
-        if status.rebuild.as_ref().is_some_and(|rebuild| rebuild.is_under_way) {
-            return None;
-        }
-        if self.def.paused.is_some() {
-            // Whoever ends that has a while before it begins again.
-            self.away.rebuilds = None;
-            return None;
-        }
-        let drives = || (0..).zip(&status.drives);
-        if let Some(index) = self.def.removing.first() {
-            // The node ended in the midst of it.
-            let of = PoolDrive { pool: self.name.clone(), index: *index };
-            return Some(Work::RemoveDrive(of, how, Consent::FORCE));
-        }
-        let leaves = |drive: &DriveStatus| {
-            drive.leaving && drive.state == DriveState::Online && status.rebuild.is_none()
-        };
-        if let Some((index, _)) = drives().find(|(_, drive)| leaves(drive)) {
-            let of = PoolDrive { pool: self.name.clone(), index };
-            return Some(Work::EvacuateDrive(of, how));
-        }
-        let online = drives().filter(|(_, drive)| drive.state == DriveState::Online).count();
+    /// work was paused, and none of what was stopped.
+    pub(super) fn rebuilds(&mut self, status: &PoolStatus, after: Option<Duration>) -> Moves {
         let width = usize::from(status.layout.data) + usize::from(status.layout.parity);
-        if online < width || !drives().any(|(_, drive)| is_lost(drive)) {
-            (self.away.rebuilds, self.away.rebuilt) = (None, 0);
-            let is_whole =
-                status.drives.iter().all(|drive| drive.state == DriveState::Online || drive.vacant);
-            let slow = (is_whole && online > width)
-                .then(|| self.away.slow.due(after?, reactor::now()))
-                .flatten();
-            let of = slow.map(|index| PoolDrive { pool: self.name.clone(), index });
-            return of.map(|of| Work::EvacuateDrive(of, how));
-        }
-        let goes_on = drives().any(|(_, drive)| is_lost(drive) && drive.leaving);
-        if !(goes_on && status.rebuild.is_none()) {
-            let pause = after?.saturating_mul(2_u32.saturating_pow(self.away.rebuilt.min(10)));
-            if reactor::now() < *self.away.rebuilds.get_or_insert_with(|| from_now(pause)) {
-                return None;
+        let moves = status.rebuild.as_ref().map(|rebuild| rebuild.is_under_way);
+        let next = next(&self.def, &Drives { drives: &status.drives, width, moves });
+        let settled = settled(&self.def, &status.drives);
+        let work = self.work(&next, after);
+        Moves { work, stops: next == Next::Stop, settled }
+    }
+
+    fn work(&mut self, next: &Next, after: Option<Duration>) -> Option<Work> {
+        // As fast as it went before the node ended.
+        let goes_on = Moving { limit: self.def.rebuild_limit, resumes: false };
+        let anew = Moving::default();
+        let of = |index: &u16| PoolDrive { pool: self.name.clone(), index: *index };
+        match next {
+            Next::Busy | Next::Stop => None,
+            Next::Paused => {
+                self.away.rebuilds = None;
+                None
             }
-            // Should it be given up, it is tried again later.
-            self.away.rebuilt += 1;
-            self.away.rebuilds = Some(from_now(pause.saturating_mul(2)));
+            // That was consented to when it began.
+            Next::Remove(index) => Some(Work::RemoveDrive(of(index), goes_on, Consent::FORCE)),
+            Next::Evacuate(index) => Some(Work::EvacuateDrive(of(index), goes_on)),
+            Next::GoOn => Some(Work::Rebuild(self.name.clone(), goes_on)),
+            Next::Lost => {
+                let pause = after?.saturating_mul(2_u32.saturating_pow(self.away.rebuilt.min(10)));
+                if reactor::now() < *self.away.rebuilds.get_or_insert_with(|| from_now(pause)) {
+                    return None;
+                }
+                // Should it be given up, it is tried again later.
+                self.away.rebuilt += 1;
+                self.away.rebuilds = Some(from_now(pause.saturating_mul(2)));
+                Some(Work::Rebuild(self.name.clone(), anew))
+            }
+            Next::Rest { may_empty } => {
+                (self.away.rebuilds, self.away.rebuilt) = (None, 0);
+                let slow = (*may_empty)
+                    .then(|| self.away.slow.due(after?, reactor::now(), &self.def.stopped))
+                    .flatten()?;
+                Some(Work::EvacuateDrive(of(&slow), anew))
+            }
         }
-        Some(Work::Rebuild(self.name.clone(), how))
     }
 }
+
+/// What is to be done now about what drives have, or had.
+#[derive(Debug, Default)]
+pub struct Moves {
+    /// What is to be moved.
+    pub work: Option<Work>,
+    /// The labels are to say that nothing is moved any more.
+    pub stops: bool,
+    /// Drives of which it is forgotten that moving was stopped.
+    pub settled: BTreeSet<u16>,
+}
+
+#[cfg(test)]
+mod tests;

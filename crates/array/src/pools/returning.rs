@@ -6,19 +6,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::v1::Severity;
+use api::v1::{Kind, Severity};
 use api::value::{Name, PoolDrive};
-use engine::PoolStatus;
 use engine::drives::DriveState;
 use engine::format::label::Label;
+use engine::{DriveStatus, PoolStatus, Unknown};
 use reactor::Nanos;
 use uuid::Uuid;
 
 use super::due::{Sight, searched, sight};
-use super::look::{peek, places};
+use super::look::{Peeked, peek_at, places};
 use super::made_of::open_drive_again;
+use super::reasons::{Failures, Reason};
 use super::slow::{Change, Seen, SlowDrives};
-use super::{OpenPool, PausedRebuild, PoolDef, Reopening, SpareDef, again};
+use super::{Moves, OpenPool, PausedRebuild, PoolDef, Reopening, SpareDef, again};
 use crate::config::Settings;
 use crate::jobs::Work;
 use crate::limits::{LOOK_AGAIN, RETURN_PAUSE, RETURN_PAUSE_MAX};
@@ -28,8 +29,8 @@ use crate::{Error, Result};
 #[derive(Clone, Debug, Default)]
 pub struct Away {
     pub(super) drives: BTreeMap<usize, Lacked>,
-    /// How often each failed since the pool was opened.
-    failures: BTreeMap<usize, u32>,
+    /// How often each failed lately.
+    pub(super) failures: BTreeMap<usize, Failures>,
     /// What there was of its places when it was looked last.
     sight: Sight,
     /// When what is lost is rebuilt next, and how often that was begun.
@@ -49,6 +50,8 @@ pub(super) struct Lacked {
     is_known: bool,
     /// It is being made whole.
     pub(super) is_coming: bool,
+    /// It was there, and could not be taken back.
+    pub(super) is_refused: bool,
     /// Since when it is lost.
     pub(super) since: Nanos,
     /// An operator took it out: it is not looked for.
@@ -81,6 +84,10 @@ pub struct Search {
     pub(super) away: Away,
     /// Those that can be used now, the smallest first.
     pub(super) spares: Vec<SpareDef>,
+    /// Those that failed when they were to be used, and are left alone for a while.
+    pub(super) resting: BTreeSet<Uuid>,
+    /// Places whose drives an operator took out.
+    pub(super) given_up: BTreeSet<u16>,
     /// One is just being put in a place.
     pub(super) is_claimed: bool,
 }
@@ -103,10 +110,10 @@ pub struct Searched {
 #[derive(Debug, Default)]
 pub struct Due {
     /// What drives had is to be moved onto the others.
-    pub rebuild: Option<Work>,
+    pub moves: Moves,
     pub scrub: Option<Work>,
     /// Spares, each to take the place of a drive.
-    pub spares: Vec<(PoolDrive, Uuid)>,
+    pub spares: Vec<(PoolDrive, Uuid, Reason)>,
     /// Those that have one by now.
     pub used_spares: Vec<Uuid>,
     /// Nothing is left of the rebuild that was paused.
@@ -122,7 +129,17 @@ impl Search {
         folders: Vec<PathBuf>,
         away: Away,
     ) -> Self {
-        Self { name, pool, def, folders, away, spares: Vec::new(), is_claimed: false }
+        Self {
+            name,
+            pool,
+            def,
+            folders,
+            away,
+            spares: Vec::new(),
+            resting: BTreeSet::new(),
+            given_up: BTreeSet::new(),
+            is_claimed: false,
+        }
     }
 
     /// Sees how the pool's drives are doing, and looks for those that it lacks. Waits for its reactor, and for drives:
@@ -145,44 +162,60 @@ impl Search {
         let mut moved = Vec::new();
         let due = self.due();
         if !due.is_empty() {
-            for (index, found) in self.find(&due)? {
-                let lacked = self.away.drives.entry(index).or_default();
-                let Some((path, label)) = found else { continue };
-                let at = path.display();
-                let what = format!("drive {index} of pool {}", self.name);
-                let taken = take_back(&self.pool, &path, &label);
-                let came_itself = taken.is_err() && is_back(&self.pool, index);
-                match taken {
-                    Ok(()) => {
-                        lacked.is_coming = true;
-                        let words = format!("{what} is back at {at}, and is made whole");
-                        lacked.said = None;
-                        said.push((Severity::Info, words));
-                        moved.push((index, path));
-                    }
-                    // It came back by itself when the pool was opened.
-                    Err(_) if came_itself => {}
-                    Err(error) => {
-                        let words = format!("{what} at {at} is not taken back: {}", error.context);
-                        let words = lacked.say(words).map(|words| (Severity::Warning, words));
-                        said.extend(words);
-                    }
-                }
+            for (index, found) in self.find(&due, &status.drives)? {
+                said.extend(self.bring_back(index, found, &mut moved));
             }
         }
         let spares = self.use_spares(&status, settings.rebuild_after);
         // In place of it: what a spare can have needs no room on the others.
-        let rebuild = match spares.is_empty() && !self.is_claimed {
+        let moves = match spares.is_empty() && !self.is_claimed {
             true => self.rebuilds(&status, settings.rebuild_after),
-            false => None,
+            false => Moves::default(),
         };
         let scrub = self.def.scrub.due(&self.name, &status, settings.scrub_every);
         let is_moot = |paused: &PausedRebuild| paused.is_moot(&status.drives);
         let forgets_pause = self.def.paused.as_ref().is_some_and(is_moot);
         let used_spares = self.used_spares(&status);
-        let due = Due { rebuild, scrub, spares, used_spares, forgets_pause };
+        let due = Due { moves, scrub, spares, used_spares, forgets_pause };
         let Self { name, away, .. } = self;
         Ok(Searched { name, away, moved, said, reopening: None, due })
+    }
+
+    /// Takes a drive back that was found; what is to be said of it.
+    fn bring_back(
+        &mut self,
+        index: usize,
+        found: Found,
+        moved: &mut Vec<(usize, PathBuf)>,
+    ) -> Option<(Severity, String)> {
+        let lacked = self.away.drives.entry(index).or_default();
+        let what = format!("drive {index} of pool {}", self.name);
+        let (path, label) = match found {
+            Found::Nowhere => return None,
+            Found::Refused(path, why) => {
+                lacked.is_refused = true;
+                let words = format!("{what} at {} is not taken back: it {why}", path.display());
+                return lacked.say(words).map(|words| (Severity::Warning, words));
+            }
+            Found::At(path, label) => (path, label),
+        };
+        let at = path.display();
+        match take_back(&self.pool, &path, &label) {
+            Ok(()) => {
+                (lacked.is_coming, lacked.is_refused, lacked.said) = (true, false, None);
+                let words = format!("{what} is back at {at}, and is made whole");
+                moved.push((index, path));
+                Some((Severity::Info, words))
+            }
+            // It came back by itself when the pool was opened.
+            Err(_) if is_back(&self.pool, index) => None,
+            Err(error) => {
+                // What others have of it, or do with it, passes.
+                lacked.is_refused = !matches!(error.kind, Kind::Conflict | Kind::Stopping);
+                let words = format!("{what} at {at} is not taken back: {}", error.context);
+                lacked.say(words).map(|words| (Severity::Warning, words))
+            }
+        }
     }
 
     /// Takes notice of drives that are slower than the others, or are not any more; what is to be said of it.
@@ -216,13 +249,21 @@ impl Search {
     /// `NotFound` when it is nowhere, and as the engine says why it cannot be taken back.
     pub fn bring(mut self, index: u16) -> Result<PathBuf> {
         let wanted = BTreeSet::from([usize::from(index)]);
-        let found = self.find(&wanted)?.into_values().flatten().next();
-        let Some((path, label)) = found else {
-            let what = format!("drive {index} of pool {} is not found", self.name);
-            return Err(Error::new(api::v1::Kind::NotFound, what).help(
-                "put it back where it was, or in a folder of `drive-folders`; `flashloom drive replace` puts another \
-                 one in its place",
-            ));
+        let what = format!("drive {index} of pool {}", self.name);
+        let drives = self.pool.status()?.drives;
+        let (path, label) = match self.find(&wanted, &drives)?.into_values().next() {
+            Some(Found::At(path, label)) => (path, label),
+            Some(Found::Refused(path, why)) => {
+                let what = format!("{what} at {} is not taken back: it {why}", path.display());
+                return Err(Error::new(Kind::Failed, what)
+                    .help("`flashloom drive replace` puts another one in its place"));
+            }
+            Some(Found::Nowhere) | None => {
+                return Err(Error::new(Kind::NotFound, format!("{what} is not found")).help(
+                    "put it back where it was, or in a folder of `drive-folders`; `flashloom drive replace` puts \
+                     another one in its place",
+                ));
+            }
         };
         take_back(&self.pool, &path, &label)?;
         Ok(path)
@@ -265,11 +306,12 @@ impl Search {
                         let words = format!("{what} could not be made whole: {why}");
                         said.push((Severity::Warning, words));
                     }
-                    if came || is_new && drive.state == DriveState::Failed {
+                    let has_failed = drive.state == DriveState::Failed && !drive.retired;
+                    if came || is_new && has_failed {
                         // Not at once: it failed for a reason.
                         let failures = self.away.failures.entry(index).or_default();
-                        let pause = RETURN_PAUSE * 2_u32.saturating_pow(*failures);
-                        *failures += 1;
+                        let times = failures.note(drive.id, reactor::now());
+                        let pause = RETURN_PAUSE.saturating_mul(2_u32.saturating_pow(times - 1));
                         lacked.rests = from_now(pause.min(RETURN_PAUSE_MAX));
                     }
                 }
@@ -299,19 +341,37 @@ impl Search {
 
     /// Finds drives by their labels; of several that say to be the same one the newest, and of those that are as new
     /// the one at the path where it was.
-    fn find(&mut self, due: &BTreeSet<usize>) -> Result<BTreeMap<usize, Option<(PathBuf, Label)>>> {
-        let mut found: BTreeMap<usize, _> = due.iter().map(|index| (*index, None)).collect();
-        let own = due.iter().filter_map(|index| self.def.drives.get(*index).cloned());
-        let paths = own.chain(places(&self.folders)).collect();
-        for (path, label) in peek(self.pool.home(), paths)? {
+    fn find(
+        &mut self,
+        due: &BTreeSet<usize>,
+        drives: &[DriveStatus],
+    ) -> Result<BTreeMap<usize, Found>> {
+        let mut found: BTreeMap<usize, _> =
+            due.iter().map(|index| (*index, Found::Nowhere)).collect();
+        let place = |index: &usize| Some((*index, self.def.drives.get(*index).cloned()?));
+        let own: BTreeMap<usize, PathBuf> = due.iter().filter_map(place).collect();
+        let paths = own.values().cloned().chain(places(&self.folders)).collect();
+        for Peeked { path, bytes, seen } in peek_at(self.pool.home(), paths)? {
+            let label = match seen {
+                Ok(label) => label,
+                Err(why) => {
+                    let place = own.iter().find(|(_, own)| **own == path).map(|(index, _)| *index);
+                    let Some(index) = place else { continue };
+                    let needs = drives.get(index).map_or(0, |drive| drive.bytes);
+                    if let (Some(fault), Some(place @ Found::Nowhere)) =
+                        (fault(&why, bytes, needs), found.get_mut(&index))
+                    {
+                        *place = Found::Refused(path, fault);
+                    }
+                    continue;
+                }
+            };
             let index = usize::from(label.drive);
             if Uuid::from_bytes(label.pool) == self.pool.id()
                 && let Some(place) = found.get_mut(&index)
-                && place
-                    .as_ref()
-                    .is_none_or(|(_, other): &(PathBuf, Label)| label.epoch > other.epoch)
+                && !matches!(place, Found::At(_, other) if label.epoch <= other.epoch)
             {
-                *place = Some((path, label));
+                *place = Found::At(path, label);
             }
         }
         for index in due {
@@ -323,6 +383,26 @@ impl Search {
     }
 }
 
+/// Where a drive is that a pool lacks.
+enum Found {
+    Nowhere,
+    /// It is where it was, and does not say what it is: why.
+    Refused(PathBuf, String),
+    At(PathBuf, Label),
+}
+
+/// What is wrong with a drive at its place, of so many bytes, that does not say what it is. Nothing where another may lie
+/// there, or nothing does, and where it does not answer: it may yet.
+fn fault(why: &Unknown, bytes: u64, needs: u64) -> Option<String> {
+    match why {
+        Unknown::Refused(_) | Unknown::Fleeting(_) => Some(why.to_string()),
+        Unknown::Unlabelled(_) if bytes < needs => {
+            Some(format!("has {bytes} bytes, and {needs} are needed: it was cut short"))
+        }
+        Unknown::Unlabelled(_) | Unknown::Silent => None,
+    }
+}
+
 fn is_back(pool: &OpenPool, index: usize) -> bool {
     let is_written = |drive: &engine::DriveStatus| drive.state.is_written();
     pool.status().is_ok_and(|status| status.drives.get(index).is_some_and(is_written))
@@ -330,11 +410,12 @@ fn is_back(pool: &OpenPool, index: usize) -> bool {
 
 fn take_back(pool: &OpenPool, path: &std::path::Path, label: &Label) -> Result<()> {
     let (member, lock) = open_drive_again(path, |path| pool.own_lock(path))?;
-    let taken = pool.rejoin(Arc::clone(&member.drive))?;
+    let path = member.path.clone();
+    let taken = pool.rejoin(member)?;
     if taken != label.drive {
         let what = format!("it is drive {taken} by now");
-        return Err(Error::new(api::v1::Kind::Conflict, what));
+        return Err(Error::new(Kind::Conflict, what));
     }
-    pool.moved(usize::from(taken), member.path, Some(lock));
+    pool.moved(usize::from(taken), path, Some(lock));
     Ok(())
 }

@@ -51,11 +51,12 @@ impl SlowDrives {
     }
 
     /// A drive that got slower than the others, and stayed so for so long. Should it not be emptied now, it is due again
-    /// after as long.
-    pub fn due(&mut self, after: Duration, now: Nanos) -> Option<u16> {
+    /// after as long. None of those that are to stay as they are.
+    pub fn due(&mut self, after: Duration, now: Nanos, stay: &BTreeSet<u16>) -> Option<u16> {
         let after = Nanos::try_from(after.as_nanos()).unwrap_or(Nanos::MAX);
         let is_due = |(index, since): &(&u16, &mut Nanos)| {
-            self.were_fast.contains(index) && since.saturating_add(after) <= now
+            let may_be = self.were_fast.contains(index) && !stay.contains(index);
+            may_be && since.saturating_add(after) <= now
         };
         let (index, since) = self.since.iter_mut().find(is_due)?;
         *since = now;
@@ -71,6 +72,7 @@ mod tests {
     const SLOW: Seen = Seen { is_slow: true, ..FAST };
     const GONE: Seen = Seen { is_online: false, ..FAST };
     const AFTER: Duration = Duration::from_nanos(100);
+    const NONE: BTreeSet<u16> = BTreeSet::new();
 
     #[test]
     fn a_drive_that_stays_slow_is_emptied_once_in_a_while() {
@@ -78,10 +80,11 @@ mod tests {
         assert_eq!(slow.see(1, FAST, 0), None);
         assert_eq!(slow.see(1, SLOW, 10), Some(Change::Slow));
         assert_eq!(slow.see(1, SLOW, 60), None);
-        assert_eq!(slow.due(AFTER, 109), None);
-        assert_eq!(slow.due(AFTER, 110), Some(1));
-        assert_eq!(slow.due(AFTER, 209), None);
-        assert_eq!(slow.due(AFTER, 210), Some(1));
+        assert_eq!(slow.due(AFTER, 109, &NONE), None);
+        assert_eq!(slow.due(AFTER, 110, &BTreeSet::from([1])), None);
+        assert_eq!(slow.due(AFTER, 110, &NONE), Some(1));
+        assert_eq!(slow.due(AFTER, 209, &NONE), None);
+        assert_eq!(slow.due(AFTER, 210, &NONE), Some(1));
     }
 
     #[test]
@@ -92,8 +95,8 @@ mod tests {
         assert_eq!(slow.see(1, FAST, 50), Some(Change::Fast));
         assert_eq!(slow.see(1, FAST, 60), None);
         assert_eq!(slow.see(1, SLOW, 100), Some(Change::Slow));
-        assert_eq!(slow.due(AFTER, 199), None);
-        assert_eq!(slow.due(AFTER, 200), Some(1));
+        assert_eq!(slow.due(AFTER, 199, &NONE), None);
+        assert_eq!(slow.due(AFTER, 200, &NONE), Some(1));
     }
 
     #[test]
@@ -102,7 +105,7 @@ mod tests {
         let idle = Seen { operations: 100, ..FAST };
         assert_eq!(slow.see(1, idle, 0), None);
         assert_eq!(slow.see(1, SLOW, 10), Some(Change::Slow));
-        assert_eq!(slow.due(AFTER, 1000), None);
+        assert_eq!(slow.due(AFTER, 1000, &NONE), None);
     }
 
     #[test]
@@ -111,8 +114,8 @@ mod tests {
         slow.see(1, FAST, 0);
         slow.see(1, SLOW, 10);
         assert_eq!(slow.see(1, GONE, 20), None);
-        assert_eq!(slow.due(AFTER, 1000), None);
+        assert_eq!(slow.due(AFTER, 1000, &NONE), None);
         assert_eq!(slow.see(1, SLOW, 1000), Some(Change::Slow));
-        assert_eq!(slow.due(AFTER, 2000), None);
+        assert_eq!(slow.due(AFTER, 2000, &NONE), None);
     }
 }

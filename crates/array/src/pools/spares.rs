@@ -1,17 +1,15 @@
 //! Spares: drives that stand by to take the place of one of a pool's that fails, or has been gone for long. Each is held
 //! as a pool's drive is, and carries a mark at its beginning, so that nobody takes it for blank.
 
+use std::collections::BTreeSet;
 use std::mem::offset_of;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use api::v1::{DriveHealth, Kind, Severity, Spare};
-use api::value::{DrivePath, Name, PoolDrive};
-use engine::drives::DriveState;
-use engine::{DriveStatus, PoolStatus};
+use api::value::{DrivePath, Name};
 use media::Drive;
-use reactor::{Nanos, buffer};
+use reactor::{Call, Nanos, buffer};
 use serde::{Deserialize, Serialize};
 use stdx::crc32c;
 use stdx::num::u64_of;
@@ -20,8 +18,7 @@ use zerocopy::little_endian::{U16, U32};
 use zerocopy::{Immutable, IntoBytes, Unaligned};
 
 use super::made_of::{Made, Member, open_drive_again};
-use super::rebuild::is_lost;
-use super::returning::{Search, from_now};
+use super::returning::from_now;
 use super::{Opener, Pools, blank, look, no_pool};
 use crate::limits::{RETURN_PAUSE_MAX, SPARE_PATIENCE, SPARES_MAX};
 use crate::lock::{Lock, is_at};
@@ -131,6 +128,16 @@ fn stopped<E>(_: E) -> Error {
     Error::new(Kind::Stopping, "the reactors have stopped")
 }
 
+/// What a spare answers; `None` when it does not in time.
+fn answer<T>(call: Call<T>) -> Result<Option<T>> {
+    let answer = reactor::wait_for(vec![call], SPARE_PATIENCE).pop().flatten();
+    answer.transpose().map_err(stopped)
+}
+
+fn silent(def: &SpareDef) -> Error {
+    Error::new(Kind::Failed, format!("{} does not answer", def.path.display()))
+}
+
 impl Opener {
     /// Takes a drive as a spare of a pool, of whose drives `labelled` is one: it is held, and marked.
     ///
@@ -207,8 +214,7 @@ impl Opener {
         }
         let wanted = mark(of.pool.1, of.def.id);
         let call = self.home()?.call(move || async move { front(&member.drive, &wanted).await });
-        let answer = reactor::wait_for(vec![call], SPARE_PATIENCE).pop().flatten();
-        Ok(match answer.transpose().map_err(stopped)? {
+        Ok(match answer(call)? {
             None => Err(format!("{} does not answer", path.display())),
             Some(Err(error)) => Err(format!("{} cannot be read: {error}", path.display())),
             Some(Ok(Front::Other)) => Err(format!("{} is not the spare any more", path.display())),
@@ -231,7 +237,7 @@ impl Opener {
         let (of, drive) = (mark(pool, def.id), Arc::clone(&member.drive));
         let call = self.home()?.call(move || async move { front(&drive, &of).await });
         let failed = |error| Error::failed(format!("cannot read {}", def.path.display()), error);
-        match call.wait().map_err(stopped)?.map_err(failed)? {
+        match answer(call)?.ok_or_else(|| silent(def))?.map_err(failed)? {
             Front::Mark | Front::Blank => Ok((member, lock)),
             Front::Other => {
                 let what = format!("{} is not the spare any more", def.path.display());
@@ -248,7 +254,7 @@ impl Opener {
         let of = mark(pool, def.id);
         let call = self.home()?.call(move || async move { write(&member.drive, &of).await });
         let failed = |error| Error::failed(format!("cannot write {}", def.path.display()), error);
-        call.wait().map_err(stopped)?.map_err(failed)
+        answer(call)?.ok_or_else(|| silent(def))?.map_err(failed)
     }
 
     /// Makes a spare blank that is none any more. What is at its place and is not the spare is left alone.
@@ -256,9 +262,11 @@ impl Opener {
     /// # Errors
     /// `Failed` when it is not there or cannot be written, `Conflict` when somebody else has it, `Stopping`.
     pub fn unmark(&self, pool: Uuid, def: &SpareDef, lock: Option<Arc<Lock>>) -> Result<()> {
-        let (member, _lock) = self.open_spare(pool, def, lock)?;
+        let (member, lock) = self.open_spare(pool, def, lock)?;
         let (of, drive) = (mark(pool, def.id), member.drive);
         let call = self.home()?.call(move || async move {
+            // Nobody else has it for as long as that may still come to it.
+            let _held = lock;
             if front(&drive, &of).await? == Front::Mark {
                 drive.write_zeroes(0, u64_of(MARK_BYTES), false).await?;
                 drive.flush().await?;
@@ -268,7 +276,7 @@ impl Opener {
         let failed = |error: media::Error| {
             Error::failed(format!("cannot clear {}", def.path.display()), error)
         };
-        call.wait().map_err(stopped)?.map_err(failed)
+        answer(call)?.ok_or_else(|| silent(def))?.map_err(failed)
     }
 }
 
@@ -334,7 +342,31 @@ impl Pools {
         }
         self.standbys.insert(def.id, Standby { lock, ..Standby::default() });
         known.def.spares.push(def);
+        known.def.had_spares = true;
         Ok(())
+    }
+
+    /// Forgets a spare that an operator takes back; what held it. Without the last one none is missed.
+    pub fn take_spare_back(&mut self, name: &Name, id: Uuid) -> Option<Arc<Lock>> {
+        let held = self.forget_spare(name, id);
+        if let Some(known) = self.known.get_mut(name) {
+            known.def.had_spares &= !known.def.spares.is_empty();
+        }
+        held
+    }
+
+    /// Whether a pool had spares, and all of them have places by now.
+    pub fn has_used_spares_up(&self, name: &Name) -> bool {
+        let had = self.known.get(name).is_some_and(|known| known.def.had_spares);
+        had && self.spares(name).is_empty()
+    }
+
+    /// Open pools that lack redundancy and had spares, of which none is left.
+    pub fn without_spares(&self) -> impl Iterator<Item = &Name> {
+        self.known.iter().filter_map(|(name, known)| {
+            let lacks = self.watches.get(name).is_some_and(super::Watch::is_degraded);
+            known.pool().filter(|_| lacks && self.has_used_spares_up(name)).map(|_| name)
+        })
     }
 
     /// Forgets a spare; what held it.
@@ -368,6 +400,17 @@ impl Pools {
             standby.is_claimed = false;
             standby.rests = if failed { from_now(RETURN_PAUSE_MAX) } else { 0 };
         }
+    }
+
+    /// The spares of a pool that failed when they were to be used, and are left alone for a while.
+    pub(super) fn resting_spares(&self, name: &Name) -> BTreeSet<Uuid> {
+        let now = reactor::now();
+        let rests = |spare: &&SpareDef| {
+            self.standbys.get(&spare.id).is_some_and(|standby| standby.rests > now)
+        };
+        let known = self.known.get(name);
+        let all = known.into_iter().flat_map(|known| &known.def.spares);
+        all.filter(rests).map(|spare| spare.id).collect()
     }
 
     /// The spares of a pool that can be used now, the smallest first.
@@ -407,68 +450,6 @@ impl Pools {
             }
         };
         all.map(document).collect()
-    }
-}
-
-impl Search {
-    /// Which spares take which places now: that of a drive that failed and is there at once, that of one that is gone,
-    /// or was taken out, when it was for so long. None while a rebuild goes on, or is paused.
-    pub(super) fn use_spares(
-        &self,
-        status: &PoolStatus,
-        after: Option<Duration>,
-    ) -> Vec<(PoolDrive, Uuid)> {
-        let moves = status.rebuild.as_ref().is_some_and(|rebuild| rebuild.is_under_way);
-        if self.def.paused.is_some() || moves || self.is_claimed {
-            return Vec::new();
-        }
-        let mut ready = self.spares.clone();
-        let lost = (0..).zip(&status.drives).filter(|(_, drive)| is_lost(drive));
-        let mut uses = Vec::new();
-        for (index, drive) in lost.filter(|(index, _)| !self.def.removing.contains(index)) {
-            let of = PoolDrive { pool: self.name.clone(), index };
-            // The node had ended as it gave it this place.
-            if let Some(half) = self.def.spares.iter().find(|spare| self.is_placed(spare, index)) {
-                uses.push((of, half.id));
-                continue;
-            }
-            let fits = |spare: &SpareDef| spare.size >= drive.bytes;
-            if self.is_due(index, drive, after)
-                && let Some(at) = ready.iter().position(fits)
-            {
-                uses.push((of, ready.remove(at).id));
-            }
-        }
-        uses
-    }
-
-    fn is_placed(&self, spare: &SpareDef, index: u16) -> bool {
-        self.def.drives.get(usize::from(index)) == Some(&spare.path)
-    }
-
-    /// Whether a place is to be given to a spare now.
-    fn is_due(&self, index: u16, drive: &DriveStatus, after: Option<Duration>) -> bool {
-        let place = usize::from(index);
-        let Some(lacked) = self.away.drives.get(&place).filter(|lacked| !lacked.is_coming) else {
-            return false;
-        };
-        let has_failed = drive.state == DriveState::Failed && !drive.retired;
-        let is_there = || self.def.drives.get(place).is_some_and(|path| path.exists());
-        let gone = Duration::from_nanos(reactor::now().saturating_sub(lacked.since));
-        has_failed && is_there() || after.is_some_and(|after| gone >= after)
-    }
-
-    /// Spares that have a place by now, though the node ended before that was written down.
-    pub(super) fn used_spares(&self, status: &PoolStatus) -> Vec<Uuid> {
-        let written = |index: &u16| {
-            status.drives.get(usize::from(*index)).is_some_and(|drive| drive.state.is_written())
-        };
-        let places = u16::try_from(status.drives.len()).unwrap_or(u16::MAX);
-        let is_used = |spare: &&SpareDef| {
-            (0..places).any(|index| self.is_placed(spare, index) && written(&index))
-        };
-        let used = self.def.spares.iter().filter(is_used);
-        used.filter(|_| !self.is_claimed).map(|spare| spare.id).collect()
     }
 }
 

@@ -59,6 +59,7 @@ impl Pools {
             log_places: known.def.log.clone(),
             scrub: self.scrub_document(&known.def.scrub),
             spares: self.spares(name),
+            spares_used_up: self.has_used_spares_up(name),
             status: None,
         };
         let paused = known.def.paused.clone();

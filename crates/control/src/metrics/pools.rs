@@ -102,6 +102,11 @@ fn spares(text: &mut Text, pools: &[Pool]) {
             text.sample(&name, &vec![("pool", pool.name.as_str())], count);
         }
     }
+    let name = "flashloom_pool_spares_used_up";
+    text.family(name, "gauge", "Whether all spares that a pool had have places by now, 0 or 1.");
+    for pool in pools {
+        text.sample(name, &vec![("pool", pool.name.as_str())], u64::from(pool.spares_used_up));
+    }
 }
 
 fn scrubs(text: &mut Text, pools: &[Pool]) {

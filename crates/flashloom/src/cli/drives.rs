@@ -72,7 +72,7 @@ Examples:
 Examples:
   flashloom pool rebuild stop fast
 
-A rebuild begins again by itself after `[node] rebuild-after` seconds, where drives are still gone.")]
+Nothing more of those drives is moved by itself, before `pool rebuild start` asks for it or they are whole again.")]
     Stop {
         /// The pool.
         #[arg(value_parser = value::<Name>)]

@@ -15,8 +15,10 @@ Examples:
   flashloom pool spare add fast s0,size=4GiB
 
 A spare is as large as the largest of the pool's drives, and blank. The daemon holds it, and marks it, so that nobody
-else takes it for blank. It takes the place of a drive that fails and is still there at once, of one that is gone when it
-was for `[node] rebuild-after` seconds (600), before what that had would be put onto the other drives.")]
+else takes it for blank. It takes the place of a drive that fails again within a day after it was taken back, that is
+there and cannot be taken back, or that `drive fail` took out, at once; of any other when it is lost for `[node]
+rebuild-after` seconds (600), before what that had would be put onto the other drives. A drive that stumbles once is
+taken back by itself, and keeps its place.")]
     Add {
         /// The pool.
         #[arg(value_parser = value::<Name>)]

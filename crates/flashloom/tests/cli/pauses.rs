@@ -1,7 +1,7 @@
 //! Rebuilds and evacuations that are paused: they wait, a kill or not, nothing begins beside them, and they go on when
 //! they are resumed.
 
-use super::rig::{findings, rig, scrub_finds_nothing, wait_until};
+use super::rig::{findings, health, remember, rig, scrub_finds_nothing, wait_until};
 use super::*;
 
 pub fn rebuild(dir: &Path, pool: &str) -> Value {
@@ -13,12 +13,23 @@ fn jobs(dir: &Path, state: &str) -> usize {
     all.as_array().unwrap().iter().filter(|job| job["state"] == state).count()
 }
 
+/// How it is, if there is any.
+fn shown(dir: &Path, pool: &str) -> Option<Value> {
+    let now = run(dir, &format!("pool rebuild show {pool} -o json"));
+    serde_json::from_slice(&now.stdout).ok()
+}
+
+pub fn is_running(dir: &Path, pool: &str) -> bool {
+    shown(dir, pool).is_some_and(|now| now["running"] == true)
+}
+
+fn has_moved(dir: &Path, pool: &str) -> bool {
+    shown(dir, pool).is_some_and(|now| now["done"].as_u64() > Some(0))
+}
+
 /// Waits until it has begun, and pauses it.
 pub fn pause(dir: &Path, pool: &str) -> Value {
-    wait_until("it runs", || {
-        let now = run(dir, &format!("pool rebuild show {pool} -o json"));
-        serde_json::from_slice::<Value>(&now.stdout).is_ok_and(|now| now["running"] == true)
-    });
+    wait_until("it runs", || is_running(dir, pool));
     let paused = json(dir, &format!("pool rebuild pause {pool}"));
     assert_eq!((&paused["paused"], &paused["running"]), (&true.into(), &false.into()), "{paused}");
     assert_eq!(json(dir, &format!("pool rebuild pause {pool}")), paused, "it is, already");
@@ -40,7 +51,7 @@ fn a_rebuild_waits_from_pause_to_resume_and_no_other_begins() {
     assert!(code == 1 && said.contains("is paused"), "{said}");
     json(dir, "drive fail fast/1");
     json(dir, "pool rebuild start fast --limit 2MiB --no-wait");
-    wait_until("some is moved", || rebuild(dir, "fast")["done"].as_u64() > Some(0));
+    wait_until("some is moved", || has_moved(dir, "fast"));
     let paused = pause(dir, "fast");
     assert!(paused["done"].as_u64() > Some(0), "{paused}");
     assert_eq!(paused["drives"], serde_json::json!([1]));
@@ -81,6 +92,9 @@ fn a_rebuild_waits_from_pause_to_resume_and_no_other_begins() {
     assert_eq!(rebuild(dir, "fast")["limit"], 3 << 20);
     drop(daemon);
     let _daemon = rig.start();
+    wait_until("it goes on by itself", || is_running(dir, "fast"));
+    assert_eq!(rebuild(dir, "fast")["limit"], 3 << 20, "no faster than before");
+    json(dir, "pool rebuild limit fast");
     wait_until("it is done", || json(dir, "drive show fast/1")["health"] == "vacant");
     wait_until("it is whole", || json(dir, "pool show fast")["health"] == "online");
     scrub_finds_nothing(dir);
@@ -133,4 +147,48 @@ fn an_evacuation_waits_goes_on_or_is_ended_and_is_forgotten_when_nothing_is_left
     until_event(dir, "nothing is left to rebuild of pool fast");
     wait_until("it is forgotten", || rebuild(dir, "fast")["paused"] == false);
     daemon.stop();
+}
+
+/// It began again by itself, at once or with the next start.
+#[test]
+fn a_rebuild_that_was_stopped_stays_so_a_kill_or_not_until_it_is_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let rig = rig(dir);
+    rig.configure(0);
+    let daemon = rig.start();
+    rig.make_pool("fast");
+    rig.make_pool("other");
+    json(dir, "drive fail fast/1");
+    json(dir, "pool rebuild start fast --limit 2MiB --no-wait");
+    wait_until("some is moved", || has_moved(dir, "fast"));
+    // Killed as it is stopped: the labels say that it goes on.
+    drop(daemon);
+    remember(dir, |pool| pool["stopped"] = serde_json::json!([1]));
+    let daemon = rig.start();
+    let is_told = |finding: &Value| {
+        let why = finding["why"].as_str().unwrap();
+        finding["health"] == "degraded"
+            && why.contains("of fast/1 was stopped, and does not begin by itself")
+    };
+    wait_until("it is found", || findings(dir).iter().any(is_told));
+    wait_until("the labels say so", || json(dir, "drive show fast/1")["leaving"] == false);
+    // Stopped when it runs.
+    json(dir, "pool rebuild start fast --limit 2MiB --no-wait");
+    wait_until("it runs", || has_moved(dir, "fast"));
+    assert!(!findings(dir).iter().any(is_told), "{:?}", findings(dir));
+    assert!(run(dir, "pool rebuild stop fast").status.success());
+    drop(daemon);
+    rig.configure(1);
+    let _daemon = rig.start();
+    json(dir, "drive fail other/1");
+    wait_until("another pool is rebuilt", || health(dir, "other/1") == "vacant");
+    assert!(findings(dir).iter().any(is_told), "{:?}", findings(dir));
+    assert_ne!(health(dir, "fast/1"), "vacant");
+
+    // Until it is asked for.
+    json(dir, "pool rebuild start fast");
+    assert_eq!(health(dir, "fast/1"), "vacant");
+    assert!(!findings(dir).iter().any(is_told), "{:?}", findings(dir));
+    scrub_finds_nothing(dir);
 }

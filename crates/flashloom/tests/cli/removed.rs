@@ -1,7 +1,7 @@
 //! Drives that are taken out of their pool for good: emptied, wiped, of use elsewhere; those that were away, and return.
 
-use super::pauses::{pause, rebuild};
-use super::rig::{Rig, findings, health, rig, scrub_finds_nothing, wait_until};
+use super::pauses::{is_running, pause, rebuild};
+use super::rig::{Rig, findings, health, remember, rig, scrub_finds_nothing, wait_until};
 use super::*;
 
 /// Whether another pool takes what is at a path for blank.
@@ -44,7 +44,9 @@ fn a_drive_that_works_is_emptied_and_wiped_a_kill_or_not() {
     assert_eq!(health(dir, "fast/0"), "online");
     json(dir, "pool rebuild limit fast 2MiB");
     json(dir, "pool rebuild resume fast --no-wait");
-    wait_until("it goes on", || rebuild(dir, "fast")["running"] == true);
+    // Little may have been left of it.
+    let is_over = || health(dir, "fast/0") == "vacant";
+    wait_until("it goes on", || rebuild(dir, "fast")["running"] == true || is_over());
     drop(daemon);
     let daemon = rig.start();
     until_event(dir, "drive 0 is out of pool fast for good, and blank");
@@ -112,5 +114,50 @@ fn a_drive_that_was_removed_while_it_was_away_is_not_taken_back() {
     assert_eq!(health(dir, "fast/3"), "vacant");
     assert!(is_taken_for_blank(&rig, "fast3"));
     check(dir);
+    daemon.stop();
+}
+
+#[test]
+fn a_drive_that_is_pulled_while_it_is_removed_is_out_for_good() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let rig = rig(dir);
+    rig.configure(0);
+    let daemon = rig.start();
+    rig.make_pool("fast");
+    // It had begun, and goes on no faster than it went.
+    let begin = |daemon: Daemon, drive: u16| {
+        daemon.stop();
+        remember(dir, |pool| {
+            pool["removing"] = serde_json::json!([drive]);
+            pool["rebuild_limit"] = (2 << 20).into();
+        });
+        let daemon = rig.start();
+        wait_until("it goes on", || is_running(dir, "fast"));
+        assert_eq!(rebuild(dir, "fast")["limit"], 2 << 20);
+        daemon
+    };
+    let cut_short = |name: &str| {
+        let file = fs::File::options().write(true).open(dir.join(name)).unwrap();
+        file.set_len(1 << 20).unwrap();
+    };
+    let daemon = begin(daemon, 0);
+    cut_short("fast0");
+    wait_until("it is gone", || health(dir, "fast/0") == "failed");
+    json(dir, "pool rebuild limit fast");
+    until_event(dir, "drive 0 is out of pool fast for good");
+    assert_eq!(health(dir, "fast/0"), "vacant");
+    check(dir);
+
+    // Likewise, and killed in the midst of that.
+    json(dir, &format!("drive add fast {}/new,size=256MiB", dir.display()));
+    let daemon = begin(daemon, 1);
+    fs::rename(dir.join("fast1"), dir.join("away-fast1")).unwrap();
+    drop(daemon);
+    let daemon = rig.start();
+    until_event(dir, "drive 1 is out of pool fast for good");
+    fs::rename(dir.join("away-fast1"), dir.join("fast1")).unwrap();
+    check(dir);
+    assert_eq!(health(dir, "fast/1"), "vacant", "it is not taken back");
     daemon.stop();
 }

@@ -75,6 +75,16 @@ impl Rig {
     }
 }
 
+/// Changes what a node that has ended remembers of pool fast, as if it had been killed in the midst of something.
+pub fn remember(dir: &Path, change: impl FnOnce(&mut Value)) {
+    let file = dir.join("state.json");
+    let mut state: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let pool = &mut state["pools"]["fast"];
+    assert!(pool.is_object(), "{pool}");
+    change(pool);
+    fs::write(&file, serde_json::to_vec(&state).unwrap()).unwrap();
+}
+
 pub fn rig(dir: &Path) -> Rig {
     Rig { dir: dir.to_owned(), config: dir.join("test.toml"), port: free_port() }
 }

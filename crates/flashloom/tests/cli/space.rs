@@ -108,7 +108,9 @@ fn what_a_pool_would_hold_is_said_before_it_is_made() {
         assert!(said.contains("pool p is there already"), "{said}");
         let other = create.replace("create p", "create q");
         let (_, said) = failure(dir, &format!("{other} --dry-run"));
-        assert!(said.contains("d0 is of pool p"), "{said}");
+        assert!(said.contains("d0 is a drive of pool p"), "{said}");
+        let (_, said) = failure(dir, &format!("drive add p {}/small,size=1MiB", dir.display()));
+        assert!(said.contains("/small cannot be drive 3 of pool p: "), "{said}");
         json(dir, "pool delete p --yes");
         for n in 0..3 {
             fs::remove_file(dir.join(format!("d{n}"))).unwrap();

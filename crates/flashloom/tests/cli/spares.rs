@@ -1,6 +1,6 @@
 //! Spares: given, marked, held, and put in the places of drives that fail or stay away, a kill or not.
 
-use super::rig::{Rig, findings, health, rig, scrub_finds_nothing, wait_until};
+use super::rig::{Rig, findings, health, remember, rig, scrub_finds_nothing, wait_until};
 use super::*;
 
 fn spares(dir: &Path) -> Vec<Value> {
@@ -15,6 +15,14 @@ fn add(rig: &Rig, name: &str) -> Value {
 /// A drive that is there, and fails: it is shorter than it was.
 fn cut_short(rig: &Rig, name: &str) {
     fs::File::options().write(true).open(rig.dir.join(name)).unwrap().set_len(1 << 20).unwrap();
+}
+
+/// A drive that stumbles: for a while it is shorter than it was, where none of its data is.
+fn stumble(rig: &Rig, name: &str, drive: &str) {
+    let file = fs::File::options().write(true).open(rig.dir.join(name)).unwrap();
+    file.set_len(200 << 20).unwrap();
+    wait_until("it is noticed", || health(&rig.dir, drive) == "failed");
+    file.set_len(256 << 20).unwrap();
 }
 
 fn is_in_place(rig: &Rig, name: &str, drive: &str) -> bool {
@@ -186,5 +194,117 @@ fn a_spare_waits_for_a_drive_that_is_gone_and_which_is_not_taken_back_then() {
     let daemon = rig.start();
     assert!(is_in_place(&rig, "s0", "fast/1"), "{}", json(dir, "drive show fast/1"));
     assert_eq!(json(dir, "pool show fast")["health"], "online");
+    daemon.stop();
+}
+
+/// A spare was used up for each drive that failed, though most are back a few seconds later.
+#[test]
+fn a_drive_that_stumbles_keeps_its_place_and_loses_it_when_it_does_so_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let rig = rig(dir);
+    rig.configure(0);
+    let daemon = rig.start();
+    rig.make_pool("fast");
+    add(&rig, "s0");
+    stumble(&rig, "fast1", "fast/1");
+    wait_until("it is back", || health(dir, "fast/1") == "online");
+    assert_eq!(spares(dir).len(), 1, "the spare stands by");
+    assert!(is_in_place(&rig, "fast1", "fast/1"));
+    stumble(&rig, "fast1", "fast/1");
+    until_event(
+        dir,
+        "drive fast/1 is to be replaced by a spare: it failed again after it was taken back",
+    );
+    wait_until("the spare is whole", || is_in_place(&rig, "s0", "fast/1"));
+    scrub_finds_nothing(dir);
+
+    // What an operator takes out is replaced at once.
+    add(&rig, "s1");
+    json(dir, "drive fail fast/2");
+    until_event(dir, "drive fast/2 is to be replaced by a spare: an operator took it out");
+    wait_until("the spare is whole", || is_in_place(&rig, "s1", "fast/2"));
+    scrub_finds_nothing(dir);
+
+    // None is left for the next one.
+    let is_told = |finding: &Value| {
+        let why = finding["why"].as_str().unwrap();
+        finding["health"] == "degraded" && why.contains("no spare of it is left")
+    };
+    assert_eq!(json(dir, "pool show fast")["spares_used_up"], true);
+    assert!(scrape(dir).contains("flashloom_pool_spares_used_up{pool=\"fast\"} 1"));
+    wait_until("nothing is missing", || !findings(dir).iter().any(is_told));
+    json(dir, "drive fail fast/0");
+    wait_until("it is found", || findings(dir).iter().any(is_told));
+    add(&rig, "s2");
+    wait_until("the spare is whole", || is_in_place(&rig, "s2", "fast/0"));
+    // An operator who takes the last one back wants none.
+    add(&rig, "s3");
+    assert!(run(dir, &format!("pool spare remove fast {}/s3", dir.display())).status.success());
+    assert!(json(dir, "pool show fast")["spares_used_up"].is_null());
+    daemon.stop();
+}
+
+/// It was tried with every look, and no other one was taken.
+#[test]
+fn a_place_that_was_half_given_when_the_daemon_was_killed_goes_to_that_spare_or_to_the_next() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let rig = rig(dir);
+    rig.configure(0);
+    let daemon = rig.start();
+    rig.make_pool("fast");
+    let place = |name: &str| Value::from(dir.join(name).display().to_string());
+    add(&rig, "s0");
+    daemon.stop();
+    fs::remove_file(dir.join("fast1")).unwrap();
+    remember(dir, |pool| pool["drives"][1] = place("s0"));
+    let daemon = rig.start();
+    wait_until("the spare is whole", || is_in_place(&rig, "s0", "fast/1"));
+    assert!(spares(dir).is_empty());
+    scrub_finds_nothing(dir);
+
+    add(&rig, "s1");
+    add(&rig, "s2");
+    daemon.stop();
+    fs::remove_file(dir.join("fast2")).unwrap();
+    fs::rename(dir.join("s1"), dir.join("away")).unwrap();
+    remember(dir, |pool| pool["drives"][2] = place("s1"));
+    rig.configure(1);
+    let daemon = rig.start();
+    wait_until("the other is whole", || is_in_place(&rig, "s2", "fast/2"));
+    scrub_finds_nothing(dir);
+    let events = json(dir, "events").to_string();
+    let tries = events.matches("s1 cannot be used").count();
+    assert!(tries <= 2, "{tries} tries: {events}");
+    fs::rename(dir.join("away"), dir.join("s1")).unwrap();
+    wait_until("it stands by", || spares(dir)[0]["health"] == "spare");
+    daemon.stop();
+}
+
+/// They kept their marks, and nobody knew them any more.
+#[test]
+fn spares_are_given_back_by_an_export_that_was_cut_short() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let rig = rig(dir);
+    rig.configure(0);
+    let daemon = rig.start();
+    rig.make_pool("fast");
+    add(&rig, "s0");
+    json(dir, "volume unmap fast/v --yes");
+    let (state, mark) = (dir.join("state.json"), dir.join("s0"));
+    let (before, marked) = (fs::read(&state).unwrap(), fs::read(&mark).unwrap());
+    json(dir, "pool export fast");
+    drop(daemon);
+    // As if it had been killed between the two.
+    fs::write(&state, before).unwrap();
+    fs::write(&mark, marked).unwrap();
+    remember(dir, |pool| pool["exporting"] = true.into());
+    let port = free_port();
+    let daemon = Daemon::start(dir, &format!("serve memory:1MiB --listen 127.0.0.1:{port}"));
+    until_event(dir, "pool fast exported");
+    assert!(json(dir, "pool list").as_array().unwrap().is_empty());
+    json(dir, &format!("pool create other --drive {}/s0", dir.display()));
     daemon.stop();
 }

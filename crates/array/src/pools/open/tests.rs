@@ -1,6 +1,8 @@
 use media::{Kind as MediaKind, Operation, Refusal, Simulated};
 use reactor::{Config, PollPolicy, Reactor};
 
+use media::Drive;
+
 use super::*;
 use engine::LogSpec;
 use media::drive::SimulatedOptions;

@@ -158,3 +158,29 @@ fn a_deletion_that_was_refused_is_not_written_down() {
     assert_eq!(health(&node, "fast"), PoolHealth::Online);
     node.stop();
 }
+
+/// It waited without end, and nobody knew for what.
+#[test]
+fn a_deletion_says_which_drive_it_waits_for_and_goes_on_when_that_answers() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let node = start(dir, "", "");
+    let volume = make(&node, dir, "fast");
+    node.unmap_volume(&volume, Consent::FORCE).unwrap();
+    let mut used = node.view().serving().unwrap().pools.pool(&named("fast")).unwrap().use_drives();
+    used.retain(|member| member.path.ends_with("fast2"));
+    let refused = delete(&node, Consent::FORCE).unwrap_err();
+    let words = format!("pool fast is not deleted yet: {}/fast2 does not answer", dir.display());
+    assert_eq!(refused.context, words);
+    open_late(&node);
+    assert_eq!(health(&node, "fast"), PoolHealth::Unavailable);
+    let problem = node.pool(&named("fast")).unwrap().problem.unwrap();
+    assert!(problem.contains("a drive does not answer"), "{problem}");
+    drop(used);
+    open_late(&node);
+    assert!(node.owner.wait_until(PATIENCE, |view| {
+        view.serving().is_ok_and(|serving| serving.pools.defs().is_empty())
+    }));
+    make_again(&node, dir);
+    node.stop();
+}

@@ -1,0 +1,68 @@
+//! Spares of open pools are put in the places of drives that are lost, as [`reasons`](super::reasons) says.
+
+use std::time::Duration;
+
+use api::value::PoolDrive;
+use engine::{DriveStatus, PoolStatus};
+use uuid::Uuid;
+
+use super::SpareDef;
+use super::reasons::{Lack, Place, Reason, Use, uses};
+use super::rebuild::is_lost;
+use super::returning::Search;
+
+impl Search {
+    /// Which spares take which places now. None while a rebuild goes on, or is paused.
+    pub(super) fn use_spares(
+        &self,
+        status: &PoolStatus,
+        after: Option<Duration>,
+    ) -> Vec<(PoolDrive, Uuid, Reason)> {
+        let moves = status.rebuild.as_ref().is_some_and(|rebuild| rebuild.is_under_way);
+        if self.def.paused.is_some() || moves || self.is_claimed {
+            return Vec::new();
+        }
+        let lost = (0..).zip(&status.drives).filter(|(_, drive)| is_lost(drive));
+        let lost = lost.filter(|(index, _)| !self.def.removing.contains(index));
+        let places: Vec<_> = lost.map(|(index, drive)| self.place(index, drive)).collect();
+        let uses = uses(&places, self.spares.clone(), after).into_iter();
+        let named = |of: Use| {
+            let place = PoolDrive { pool: self.name.clone(), index: of.index };
+            (place, of.spare, of.why)
+        };
+        uses.map(named).collect()
+    }
+
+    fn place(&self, index: u16, drive: &DriveStatus) -> Place {
+        let away = &self.away;
+        let lacked = away.drives.get(&usize::from(index)).filter(|lacked| !lacked.is_coming);
+        let lack = lacked.map(|lacked| Lack {
+            gone: Duration::from_nanos(reactor::now().saturating_sub(lacked.since)),
+            failures: away.failures.get(&usize::from(index)).map_or(0, |of| of.of(drive.id)),
+            is_refused: lacked.is_refused,
+            is_retired: drive.retired,
+            is_given_up: self.given_up.contains(&index),
+        });
+        let is_half =
+            |spare: &&SpareDef| self.is_placed(spare, index) && !self.resting.contains(&spare.id);
+        let half = self.def.spares.iter().find(is_half).map(|spare| spare.id);
+        Place { index, bytes: drive.bytes, lack, half }
+    }
+
+    fn is_placed(&self, spare: &SpareDef, index: u16) -> bool {
+        self.def.drives.get(usize::from(index)) == Some(&spare.path)
+    }
+
+    /// Spares that have a place by now, though the node ended before that was written down.
+    pub(super) fn used_spares(&self, status: &PoolStatus) -> Vec<Uuid> {
+        let written = |index: &u16| {
+            status.drives.get(usize::from(*index)).is_some_and(|drive| drive.state.is_written())
+        };
+        let places = u16::try_from(status.drives.len()).unwrap_or(u16::MAX);
+        let is_used = |spare: &&SpareDef| {
+            (0..places).any(|index| self.is_placed(spare, index) && written(&index))
+        };
+        let used = self.def.spares.iter().filter(is_used);
+        used.filter(|_| !self.is_claimed).map(|spare| spare.id).collect()
+    }
+}

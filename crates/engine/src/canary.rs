@@ -50,6 +50,14 @@ pub enum Canary {
     CountsWithoutLog,
     /// A device of memory that does not take what is stored in the log, or does not give it, counts as before.
     KeepsUnreachable,
+    /// What is moved off a drive counts as moved before a checkpoint knows of it.
+    CountsMovedEarly,
+    /// A place that a drive has come to, and segments with it, is still called vacant.
+    BelievesVacated,
+    /// A scrub leaves stripes out, and says that it checked them.
+    ScrubSkips,
+    /// Units of a drive that another one replaces are given to new segments beside those they belong to.
+    UsesTwice,
     /// A step is left out.
     Skips(Step),
 }
@@ -193,7 +201,7 @@ impl Step {
 }
 
 impl Canary {
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 25] = [
         Self::AcknowledgesEarly,
         Self::SkipsFence,
         Self::TrimsEarly,
@@ -215,6 +223,10 @@ impl Canary {
         Self::AttendsForgotten,
         Self::CountsWithoutLog,
         Self::KeepsUnreachable,
+        Self::CountsMovedEarly,
+        Self::BelievesVacated,
+        Self::ScrubSkips,
+        Self::UsesTwice,
     ];
 }
 

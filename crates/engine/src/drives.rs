@@ -16,6 +16,7 @@ pub use slot::DriveState;
 pub use space_wait::SpaceWait;
 
 use crate::address::BLOCK;
+use crate::canary::{self, Canary};
 use crate::error::{Error, Kind, Result};
 use crate::limits::DRIVES_MAX;
 use counters::Counters;
@@ -295,7 +296,7 @@ impl DriveSet {
     pub fn make_online(&self, drive: u16) -> bool {
         // In this order: in between nobody counts on it twice, and on none too few.
         let is_online = self.slot(drive).make_online();
-        if is_online {
+        if is_online && !canary::has(Canary::BelievesVacated) {
             self.occupy(drive);
         }
         is_online

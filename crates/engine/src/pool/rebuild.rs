@@ -250,7 +250,8 @@ impl Pool {
             for index in left {
                 // A unit of it may be on its way to be given back, or to be told of.
                 let is_empty = common.allocator.lock().is_empty(usize::from(index));
-                if !is_empty && !canary::has(Canary::VacatesEarly) {
+                let vacates = canary::has(Canary::VacatesEarly);
+                if !is_empty && !vacates && !canary::has(Canary::CountsMovedEarly) {
                     is_done = false;
                     continue;
                 }

@@ -1,13 +1,17 @@
 //! The engine's pool over simulated media.
 
 mod damage;
+mod exam;
 mod log_moves;
 mod operator;
 mod poison;
 mod pool;
 mod returning;
+mod scrubs;
 mod sick;
+mod slow;
 
+pub use exam::Examined;
 pub use pool::Array;
 
 use crate::plan::Plan;
@@ -57,9 +61,25 @@ pub struct Media {
     /// What happens to the media, for the trace.
     said: Rc<RefCell<Vec<String>>>,
     stage: Rc<Cell<returning::Stage>>,
+    scrubs: Rc<scrubs::Scrubs>,
+    seen: Rc<Cell<Seen>>,
     canary: Option<Canary>,
     /// The reactors of this life, in the order in which shards take them; none where there is but one.
     reactors: RefCell<Vec<Handle>>,
+}
+
+/// What came of drives that were slow, and of scrubs, over all lives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Looks at which a drive was told to be slow.
+    pub slow: u64,
+    /// Copies of the log that were made on other drives.
+    pub log_copies: u64,
+    /// Scrubs that came to their end, and those that were examined.
+    pub scrubs: u64,
+    pub exams: u64,
+    /// Blocks that they put right.
+    pub mended: u64,
 }
 
 fn refusal(error: &engine::Error) -> Refusal {
@@ -124,6 +144,8 @@ impl Media {
             lacked_space: Rc::default(),
             said: Rc::default(),
             stage: Rc::default(),
+            scrubs: Rc::default(),
+            seen: Rc::default(),
             canary,
             reactors: RefCell::default(),
         }
@@ -189,12 +211,14 @@ impl Media {
             }
             self.poison_later(life);
             self.turn_over(life, &pool);
+            self.look_after(life, &pool);
+            self.scrub_now_and_then(life, &pool);
             self.discard(&pool).await?;
             self.log_loss.set(self.log_loss.get().filter(|_| !self.is_on()));
             // What a machine without power has read and written, nobody knows of.
             self.exported.set(self.exported.get() && !self.is_on());
             self.closed.set(self.closed.get() && !self.is_on());
-            return Ok(self.array(pool));
+            return Ok(self.array(life, pool));
         }
         let mut spec = self.plan.shape.spec(self.plan.seed);
         spec.drives = self.drives();
@@ -207,16 +231,20 @@ impl Media {
         self.log_was_made();
         self.poison_later(life);
         self.turn_over(life, &pool);
-        Ok(self.array(pool))
+        self.look_after(life, &pool);
+        self.scrub_now_and_then(life, &pool);
+        Ok(self.array(life, pool))
     }
 
-    fn array(&self, pool: Pool) -> Array {
+    fn array(&self, life: usize, pool: Pool) -> Array {
         let returns = self.plan.rough.is_some_and(|rough| rough.returns);
         let sound = if returns { BTreeSet::new() } else { self.sound() };
         let (exported, closed) = (Rc::clone(&self.exported), Rc::clone(&self.closed));
         let stage = Rc::clone(&self.stage);
         let log = self.plan.moves_log.then(|| self.movable_log());
-        Array { pool, exported, closed, sound, returns, stage, log, reactors: self.on() }
+        let (scrubs, examiner) = (Rc::clone(&self.scrubs), self.examiner(life));
+        let reactors = self.on();
+        Array { pool, exported, closed, sound, returns, stage, log, reactors, scrubs, examiner }
     }
 
     fn note(&self, what: &str) {
@@ -226,6 +254,11 @@ impl Media {
     /// What happened to the media since this was last asked.
     pub fn said(&self) -> Vec<String> {
         self.said.take()
+    }
+
+    /// What came of drives that were slow, and of scrubs.
+    pub fn seen(&self) -> Seen {
+        self.seen.get()
     }
 
     /// There may be no space behind the drives in this life.
@@ -357,6 +390,7 @@ impl Media {
         if let Some(rough) = self.plan.rough {
             self.ail(life, rough);
         }
+        self.slow_down(life);
         // What was away in the last life is there again, as it was.
         if self.broken.replace(false)
             && let Some(disaster) = &faults.disaster

@@ -1,6 +1,7 @@
 //! One life of the array: opened, verified, worked on, and ended.
 
 mod answer;
+mod exam;
 mod operations;
 
 use crate::contents;
@@ -291,6 +292,10 @@ impl Life {
             let whole = self.store.make_whole();
             let whole = self.settled_within("make whole", whole, patience).await;
             self.expect("make whole", whole);
+        }
+        self.examine().await;
+        if self.is_over() {
+            return;
         }
         self.note(format_args!("{what}"));
         let begun = now();

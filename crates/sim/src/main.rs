@@ -3,7 +3,7 @@
 use clap::Parser;
 use engine::canary::Canary;
 use sim::crew::{self, Job, Outcome};
-use sim::mode::Mode;
+use sim::mode::{Era, Mode};
 use sim::mutate;
 use sim::reference::Lie;
 use sim::run::carry_out;
@@ -75,10 +75,10 @@ struct Options {
     /// Run the workload of hosts and targets over a network with faults.
     #[arg(long, conflicts_with_all = ["moves", "loses_log", "operator", "rough", "large", "returns", "crosses", "known", "reference"])]
     network: bool,
-    /// Run it as seeds were run before there were several reactors, and memory that cannot be reached: the known ones
-    /// that found something are.
-    #[arg(long, requires = "seed")]
-    known: bool,
+    /// Run it as seeds were run at some time, on one reactor if nothing else is said: the known ones that found something
+    /// are.
+    #[arg(long, requires = "seed", value_name = "WHEN", num_args = 0..=1, default_missing_value = "alone")]
+    known: Option<Era>,
     /// Print every event.
     #[arg(long, requires = "seed")]
     trace: bool,
@@ -185,9 +185,9 @@ fn many(
 
 fn one(subject: Subject, job: Job, options: &Options) -> bool {
     let (mode, seed) = job;
-    let plan = if options.known { mode.plan_known(seed) } else { mode.plan(seed) };
+    let plan = mode.plan_of(seed, options.known.unwrap_or_default());
     let report = carry_out(subject, plan, options.trace);
-    println!("{:?}", report.counts);
+    println!("{:?}\n{:?}", report.counts, report.seen);
     println!("{} events, trace {:#018x}", report.events, report.trace);
     let outcome = Outcome { job, failure: report.failure };
     options.keep(&outcome);

@@ -1,6 +1,7 @@
 //! The workloads there are.
 
 use crate::plan::Plan;
+use clap::ValueEnum;
 
 /// What a seed is made into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,6 +26,27 @@ pub enum Mode {
     Network,
 }
 
+/// What seeds meant, and when: those that found something are run as they were then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Era {
+    /// Before there were several reactors, memory that cannot be reached, and drives that are replaced and added.
+    Alone,
+    /// Before drives got slow, and pools were scrubbed.
+    Widened,
+    #[default]
+    Now,
+}
+
+impl Era {
+    const fn flag(self) -> &'static str {
+        match self {
+            Self::Alone => " --known",
+            Self::Widened => " --known widened",
+            Self::Now => "",
+        }
+    }
+}
+
 impl Mode {
     pub const ALL: [Self; 9] = [
         Self::Plain,
@@ -42,7 +64,24 @@ impl Mode {
         match self {
             // Its own is all it has.
             Self::Network => Plan::network(seed),
+            _ => self.plan_widened(seed).slow().scrub(),
+        }
+    }
+
+    /// What a seed meant before drives got slow, and pools were scrubbed.
+    pub fn plan_widened(self, seed: u64) -> Plan {
+        match self {
+            Self::Network => Plan::network(seed),
             _ => self.base(seed).spread().poison().replace().widen(self == Self::Large),
+        }
+    }
+
+    /// What it meant at some time.
+    pub fn plan_of(self, seed: u64, era: Era) -> Plan {
+        match era {
+            Era::Alone => self.plan_known(seed),
+            Era::Widened => self.plan_widened(seed),
+            Era::Now => self.plan(seed),
         }
     }
 
@@ -86,8 +125,8 @@ impl Mode {
         format!("cargo run --release -p sim -- --seed {seed}{} --trace", self.flag())
     }
 
-    /// Likewise, as known ones are.
-    pub fn replay_known(self, seed: u64) -> String {
-        format!("{} --known", self.replay(seed))
+    /// Likewise, as it was at some time.
+    pub fn replay_of(self, seed: u64, era: Era) -> String {
+        format!("{}{}", self.replay(seed), era.flag())
     }
 }

@@ -82,6 +82,8 @@ pub struct Plan {
     pub small_maps: bool,
     /// The log moves from some devices to others beside what hosts do.
     pub moves_log: bool,
+    /// The pool is scrubbed beside everything else, by a node that goes on where it was cut short.
+    pub scrubs: bool,
     /// Hosts reach it over a simulated network.
     pub network: bool,
     /// Reactors: the shards live on them by turns, beginning with this one, and hosts are on all of them.
@@ -151,6 +153,7 @@ impl Plan {
             rough: None,
             small_maps: false,
             moves_log: false,
+            scrubs: false,
             network: false,
             reactors: 1,
             first_reactor: 0,

@@ -24,6 +24,8 @@ pub struct Rough {
     pub replaces: bool,
     /// An operator adds drives, has others emptied, and what is lost with some rebuilt on the rest.
     pub widens: bool,
+    /// Drives get slow, as many as may be, and fast again.
+    pub slows: bool,
 }
 
 impl Rough {
@@ -40,7 +42,15 @@ impl Rough {
             returns: false,
             replaces: false,
             widens: false,
+            slows: false,
         }
+    }
+}
+
+impl Rough {
+    /// Drives do nothing but get slow.
+    pub const fn leaves_drives_alone(self) -> bool {
+        !(self.sick || self.passing || self.full || self.returns || self.replaces || self.widens)
     }
 }
 

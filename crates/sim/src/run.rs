@@ -1,5 +1,6 @@
 //! One seed: all lives of one array.
 
+use crate::array::Seen;
 use crate::life::{Counts, Run, crash, live, lose_log};
 use crate::mode::Mode;
 use crate::model::Violation;
@@ -18,6 +19,7 @@ pub struct Report {
     pub trace: u64,
     pub events: u64,
     pub counts: Counts,
+    pub seen: Seen,
     /// What went wrong, and in which life.
     pub failure: Option<(usize, String)>,
 }
@@ -37,7 +39,8 @@ pub fn carry_out(subject: Subject, plan: Plan, echo: bool) -> Report {
     let failure = lives(&run);
     let trace = run.trace.borrow();
     let counts = *run.counts.borrow();
-    Report { trace: trace.hash(), events: trace.events(), counts, failure }
+    let seen = run.world.seen();
+    Report { trace: trace.hash(), events: trace.events(), counts, seen, failure }
 }
 
 fn lives(run: &Rc<Run>) -> Option<(usize, String)> {

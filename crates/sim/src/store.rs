@@ -1,6 +1,6 @@
 //! What the workload runs on: the engine, or the reference.
 
-use crate::array::Array;
+use crate::array::{Array, Examined};
 use crate::reference::Reference;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -207,6 +207,21 @@ impl Store {
         match self {
             Self::Reference(_) => Ok(()),
             Self::Array(pool) => pool.make_whole().await,
+        }
+    }
+
+    /// Has a scrub examined, if that is to be.
+    pub async fn examine(&self) -> Result<Option<Examined>, Refusal> {
+        match self {
+            Self::Reference(_) => Ok(None),
+            Self::Array(pool) => pool.examine().await,
+        }
+    }
+
+    /// What was pulled for that is there again.
+    pub fn end_exam(&self, exam: &Examined) {
+        if let Self::Array(pool) = self {
+            pool.end_exam(exam);
         }
     }
 

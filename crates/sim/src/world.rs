@@ -1,6 +1,6 @@
 //! What outlives the array's lives: its media.
 
-use crate::array::Media;
+use crate::array::{Media, Seen};
 use crate::plan::Plan;
 use crate::reference::{Disk, Lie, Reference};
 use crate::shape::{LogLoss, Rot};
@@ -144,6 +144,14 @@ impl World {
         match self {
             Self::Reference(_) => Vec::new(),
             Self::Array(media) => media.said(),
+        }
+    }
+
+    /// What came of drives that were slow, and of scrubs.
+    pub fn seen(&self) -> Seen {
+        match self {
+            Self::Reference(_) => Seen::default(),
+            Self::Array(media) => media.seen(),
         }
     }
 

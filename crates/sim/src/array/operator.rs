@@ -469,7 +469,7 @@ impl Media {
 }
 
 /// The newest label that a drive carries.
-fn newest_label(drive: &Simulated) -> Option<Label> {
+pub(super) fn newest_label(drive: &Simulated) -> Option<Label> {
     let slots = [area::LABEL, area::LABEL + u64_of(BLOCK)].into_iter();
     let labels = slots.filter_map(|at| {
         let mut block = [0; BLOCK];

@@ -1,6 +1,6 @@
 //! The engine's pool as the workload sees it.
 
-use super::{log_moves, returning, told};
+use super::{exam, log_moves, returning, scrubs, told};
 use crate::contents::BLOCK;
 use crate::store::{Refusal, Volumes};
 use engine::{DriveState, Pool, VolumeSpec, WritesRefused};
@@ -26,6 +26,8 @@ pub struct Array {
     /// Where the log may move.
     pub(super) log: Option<log_moves::MovableLog>,
     pub(super) reactors: Vec<Handle>,
+    pub(super) scrubs: Rc<scrubs::Scrubs>,
+    pub(super) examiner: Option<Box<exam::Examiner>>,
 }
 
 /// How often the space is looked at until it adds up: what is moved in between counts twice.

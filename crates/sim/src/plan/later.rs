@@ -1,6 +1,7 @@
 //! What came to be drawn after all else, for whatever workload.
 
 use super::Plan;
+use crate::rough::Rough;
 use crate::shape::{Faults, LogShape};
 use std::time::Duration;
 use stdx::Prng;
@@ -70,6 +71,34 @@ impl Plan {
         rough.widens = true;
         self.shape.add_later(&mut prng);
         self
+    }
+
+    /// Of runs with an operator, in some drives get slow and fast again. From a source of its own.
+    #[must_use]
+    pub fn slow(mut self) -> Self {
+        let mut prng = Prng::new(self.seed ^ 0x5eed_0510_3d21_0001);
+        if let Some(rough) = &mut self.rough {
+            rough.slows = prng.below(2) == 0;
+        }
+        self
+    }
+
+    /// Some pools are scrubbed. Likewise.
+    #[must_use]
+    pub fn scrub(mut self) -> Self {
+        let mut prng = Prng::new(self.seed ^ 0x5eed_05c2_0b00_0001);
+        self.scrubs = prng.below(2) == 0;
+        self
+    }
+
+    /// Whether nothing is ever wrong with drives and their contents, but for what openings know of.
+    pub fn is_sound(&self) -> bool {
+        let faults = &self.shape.faults;
+        let is_whole = faults.drives.is_empty()
+            && faults.rot.is_none()
+            && faults.disaster.is_none()
+            && faults.log_losses.is_empty();
+        is_whole && self.rough.is_none_or(Rough::leaves_drives_alone)
     }
 
     /// As it is on one reactor.

@@ -111,7 +111,8 @@ impl Node {
         })?;
         let what = format!("pool {} is not deleted yet: {} not answer", pool.name(), named(&late));
         Err(Error::new(Kind::Failed, what).help(
-            "nothing of it is wiped: it goes on by itself once what the drive was asked to write is over, which the              kernel sees to when it gives the drive up, or when the daemon starts again",
+            "nothing of it is wiped: it goes on by itself once what the drive was asked to write is over, which the \
+             kernel sees to when it gives the drive up, or when the daemon starts again",
         ))
     }
 

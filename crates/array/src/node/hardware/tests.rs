@@ -105,16 +105,23 @@ impl Rig {
 
     /// Likewise one at the `file`th path.
     fn read_at(&mut self, n: usize, file: usize, serial: &str, answer: Answer) {
+        self.later(HARDWARE_EVERY);
         self.script.set(&self.path(file), serial, answer);
         let asked = self.script.asked(serial);
-        self.ahead += HARDWARE_EVERY;
         self.until(|| self.script.asked(serial) > asked);
         self.until(|| self.hardware(u16::try_from(n).unwrap()).state != HardwareState::Unread);
         self.settle();
     }
 
-    /// Waits until no reading is under way but those that hang.
+    /// Lets time pass: not while somebody reads, who would have been silent for as long.
+    fn later(&mut self, by: u64) {
+        self.settle();
+        self.ahead += by;
+    }
+
+    /// Waits until no reading that is due is under way but those that hang.
     fn settle(&self) {
+        self.look();
         let begun = || self.node.physical.under_way();
         self.until(|| begun() == self.script.waiting());
         self.look();
@@ -178,7 +185,7 @@ fn a_drive_that_hangs_holds_up_nobody_and_takes_one_thread() {
     rig.until(|| rig.hardware(0).smart.is_some());
     rig.settle();
     rig.script.set(&rig.path(0), "S0", Answer::Never);
-    rig.ahead += HARDWARE_EVERY;
+    rig.later(HARDWARE_EVERY);
     rig.until(|| rig.script.waiting() == 1);
     // The others are read again and again meanwhile.
     for _ in 0..3 {
@@ -203,7 +210,7 @@ fn a_drive_that_hangs_holds_up_nobody_and_takes_one_thread() {
     assert_eq!(rig.told(Severity::Info, "no longer warns: it has not said"), 1);
     assert!(rig.findings(0).is_empty());
     rig.script.set(&rig.path(2), "S2", Answer::Never);
-    rig.ahead += HARDWARE_EVERY + HARDWARE_PATIENCE;
+    rig.later(HARDWARE_EVERY + HARDWARE_PATIENCE);
     rig.until(|| rig.script.waiting() == 1);
     rig.node.stop();
     rig.script.set(&rig.path(2), "S2", page(&[]));
@@ -258,7 +265,7 @@ fn wear_spare_heat_and_media_errors_are_looked_at() {
         assert_eq!(rig.told(Severity::Warning, words), 1, "{words}");
     }
     // Just below is nothing, and media errors are news for a day.
-    rig.ahead += MEDIA_ERRORS_TOLD;
+    rig.later(MEDIA_ERRORS_TOLD);
     rig.read_again(0, "S0", page(&[(5, 99), (3, 10), (1, hot - 1), (2, 1), (160, 3)]));
     assert_eq!(rig.hardware(0).warnings, [""; 0]);
     assert_eq!(rig.told(Severity::Info, "no longer warns: "), 4);
@@ -289,7 +296,7 @@ fn another_drive_in_the_place_has_its_own_facts_and_warnings() {
     assert_eq!(rig.findings(1).len(), 1);
     // What hangs in the old one says nothing of the new one.
     rig.script.set(&rig.path(1), "S1", Answer::Never);
-    rig.ahead += HARDWARE_EVERY;
+    rig.later(HARDWARE_EVERY);
     rig.until(|| rig.script.waiting() == 1);
     rig.script.set(&rig.path(9), "S9", page(&[]));
     let new = format!("{},size=192MiB", rig.path(9).display()).parse().unwrap();

@@ -143,6 +143,12 @@ impl<T> Since<T> {
         }
     }
 
+    /// Whether each of these numbers has a stripe that none of a segment of this generation would take the place of.
+    fn has_all(&self, mut sequences: impl Iterator<Item = u64>, generation: u64) -> bool {
+        let opening = generation >> 32;
+        sequences.all(|n| self.stripes.get(&n).is_some_and(|(found, _)| *found >= opening))
+    }
+
     /// Those that count.
     pub fn counting(self) -> BTreeMap<u64, T> {
         let mut latest = 0;
@@ -155,20 +161,35 @@ impl<T> Since<T> {
 }
 
 /// The stripes since a checkpoint that count, none after number `until`: their segments, and their headers.
+///
+/// # Errors
+/// `Failed` when too many drives are lost to tell.
 async fn since<'a>(
     found: &'a Found,
     segments: &Segments,
     until: u64,
 ) -> Result<BTreeMap<u64, (&'a SegmentInfo, StripeHeader)>> {
-    let mut since = Since::new();
+    let (mut since, mut unread) = (Since::new(), Vec::new());
     for (record, from) in found.open() {
+        let generation = record.info.generation;
         for stripe in from..record.info.geometry.stripes() {
-            let header = segments.read_header(&record.info, stripe).await?;
-            let Some(header) = header.filter(|header| header.sequence <= until) else { break };
-            since.add(record.info.generation, header.sequence, (&record.info, header));
+            let header = match segments.read_header(&record.info, stripe).await {
+                Ok(header) => header.filter(|header| header.sequence <= until),
+                Err(error) => {
+                    unread.push((generation, error));
+                    None
+                }
+            };
+            let Some(header) = header else { break };
+            since.add(generation, header.sequence, (&record.info, header));
         }
     }
-    Ok(since.counting())
+    // What cannot be read where no stripe is missing is what lies behind the last one.
+    let wanted = found.manifest.cut + 1..=until;
+    match unread.into_iter().find(|(generation, _)| !since.has_all(wanted.clone(), *generation)) {
+        Some((_, error)) => Err(error),
+        None => Ok(since.counting()),
+    }
 }
 
 /// The last record of its log that a shard's drives know of: nothing leaves a log before it is durable there.
@@ -312,6 +333,9 @@ mod tests {
         }
         since.add(first(8), 13, "first");
         since.add(first(8), 16, "first");
+        assert!(since.has_all(10..=16, first(9)) && !since.has_all(10..=17, first(9)));
+        // One of the second opening could take the place of some of the first.
+        assert!(since.has_all(12..=13, second(2)) && !since.has_all(11..=13, second(2)));
         let counting = since.counting().into_iter().collect::<Vec<_>>();
         assert_eq!(counting, [(10, "first"), (11, "first"), (12, "second"), (13, "second")]);
     }

@@ -29,6 +29,8 @@ pub struct Segment {
     pub state: State,
     /// Stripes given to be written.
     pub stripes: u32,
+    /// Nobody knows how many there were: `stripes` is how many there can be.
+    pub may_have_fewer: bool,
     /// Stripes whose records the map has.
     pub applied: u32,
     /// Stripes whose records the map on media has: those from here on are rolled forward.
@@ -54,6 +56,7 @@ impl Segment {
             info,
             state,
             stripes: 0,
+            may_have_fewer: false,
             applied: 0,
             settled: 0,
             durable: 0,
@@ -67,10 +70,12 @@ impl Segment {
     /// known.
     #[must_use]
     pub fn sealed(info: Rc<SegmentInfo>, stripes: Option<u32>, live: u32) -> Self {
+        let may_have_fewer = stripes.is_none();
         let stripes = stripes.unwrap_or_else(|| info.geometry.stripes());
         let dead_since = (live == 0).then_some(0);
         Self {
             stripes,
+            may_have_fewer,
             applied: stripes,
             settled: stripes,
             durable: stripes,

@@ -60,6 +60,6 @@ pub struct Scrub {
     pub repaired_blocks: u64,
     /// Blocks of data that nothing gives: what hosts have there cannot be read until it is written.
     pub lost_blocks: u64,
-    /// Stripes that could not be checked, for too many of their drives are out.
+    /// Stripes that could not be checked: too many of their drives are out, or nothing gives their header.
     pub unchecked_stripes: u64,
 }

@@ -157,12 +157,17 @@ fn outcome(name: &Name, scrub: &Scrub) -> (Severity, String) {
     let Scrub { damaged_blocks: damaged, repaired_blocks: repaired, lost_blocks: lost, .. } = scrub;
     let unchecked = match scrub.unchecked_stripes {
         0 => String::new(),
-        stripes => format!("; {stripes} stripes could not be checked, for drives are out"),
+        stripes => format!(
+            "; {stripes} stripes could not be checked, for drives are out or nothing gives their headers"
+        ),
     };
     match (damaged, lost) {
+        (0, 0) if unchecked.is_empty() => {
+            (Severity::Info, format!("pool {name} is scrubbed: everything is as it should be"))
+        }
         (0, 0) => (
-            Severity::Info,
-            format!("pool {name} is scrubbed: everything is as it should be{unchecked}"),
+            Severity::Warning,
+            format!("pool {name} is scrubbed: what was checked is as it should be{unchecked}"),
         ),
         (_, 0) => (
             Severity::Warning,

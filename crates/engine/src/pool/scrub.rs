@@ -22,7 +22,7 @@ pub struct ScrubPosition {
     pub repaired: u64,
     /// Blocks of data that nothing gives.
     pub lost: u64,
-    /// Stripes that could not be checked, for too many of their drives are out.
+    /// Stripes that could not be checked: too many of their drives are out, or nothing gives their header.
     pub unchecked: u64,
 }
 

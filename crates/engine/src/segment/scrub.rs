@@ -5,6 +5,7 @@ use super::{SegmentInfo, Segments, StripeFaults, StripeHeader};
 use crate::address::BLOCK;
 use crate::error::{Kind, Result};
 use crate::format::member::MemberHeader;
+use crate::limits::SALVAGE_ATTEMPTS;
 use stdx::num::{u32_of, u64_of, usize32};
 
 /// What a check of a stripe found, in blocks; a unit with a part that cannot be read counts as one.
@@ -128,9 +129,15 @@ impl Segments {
         let (mut lost, mut block) = (0, vec![0; BLOCK]);
         for (n, crc) in header.crcs.iter().enumerate() {
             let slot = header.first_slot + u32_of(n);
-            match self.read(info, slot, &[*crc], &mut block).await {
-                Err(error) if error.kind == Kind::Corrupt => lost += 1,
-                read => read?,
+            // A read may fail once and not again.
+            for left in (0..SALVAGE_ATTEMPTS).rev() {
+                match self.read(info, slot, &[*crc], &mut block).await {
+                    Err(error) if error.kind == Kind::Corrupt => lost += u64::from(left == 0),
+                    read => {
+                        read?;
+                        break;
+                    }
+                }
             }
         }
         Ok(lost)

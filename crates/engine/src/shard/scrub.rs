@@ -25,7 +25,7 @@ pub struct Progress {
     pub damaged: AtomicU64,
     pub repaired: AtomicU64,
     pub lost: AtomicU64,
-    /// Stripes that could not be checked, for too many of their drives are out.
+    /// Stripes that could not be checked: too many of their drives are out, or nothing gives their header.
     pub unchecked: AtomicU64,
     /// Bytes in a second at most; 0 for as many as there is time for.
     pub limit: AtomicU64,
@@ -52,20 +52,20 @@ struct Part {
     info: Rc<SegmentInfo>,
     /// Stripes that are on the drives.
     stripes: u32,
+    /// All of them: one whose header nothing gives is damaged, and was not left out.
+    is_all: bool,
 }
 
 impl Part {
     /// `None` where nothing lives, or is written as yet.
     fn of(segment: &Segment) -> Option<Self> {
         // Stripes of metadata may be written in any order.
-        let is_settled = match segment.info.stream {
-            Stream::Metadata => {
-                segment.state == State::Sealed && segment.applied == segment.stripes
-            }
-            Stream::User | Stream::Reclaim => true,
-        };
+        let in_order = segment.info.stream != Stream::Metadata;
+        let is_settled =
+            in_order || segment.state == State::Sealed && segment.applied == segment.stripes;
         let (info, stripes) = (Rc::clone(&segment.info), segment.applied);
-        (is_settled && segment.live > 0 && stripes > 0).then_some(Self { info, stripes })
+        let is_all = in_order && !segment.may_have_fewer;
+        (is_settled && segment.live > 0 && stripes > 0).then_some(Self { info, stripes, is_all })
     }
 
     fn bytes(&self) -> u64 {
@@ -131,8 +131,8 @@ impl Scrub {
             }
             match self.base.writer.segments().scrub(&part.info, stripe).await {
                 Ok(Some(found)) => progress.found(found),
-                Ok(None) => {}
-                Err(_) => add(&progress.unchecked, 1),
+                Ok(None) if !part.is_all => {}
+                Ok(None) | Err(_) => add(&progress.unchecked, 1),
             }
             add(&progress.done, stripe_bytes);
             reactor::yield_now().await;

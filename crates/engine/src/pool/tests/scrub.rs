@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::rejoin::{Rig, bbu, rig};
 use super::*;
-use crate::segment::Stream;
+use crate::segment::{SegmentInfo, Stream};
 use crate::segment_table::State;
 
 impl Rig {
@@ -36,6 +36,13 @@ impl Rig {
             }
             reactor::sleep(Duration::from_millis(10)).await;
         }
+    }
+
+    /// Where a unit of a stripe begins on its drive.
+    pub(super) fn offset_of(&self, info: &SegmentInfo, stripe: u32, unit: usize) -> u64 {
+        let member = info.member(stripe, unit);
+        let drives = &self.pool.0.common.superblock.drives;
+        drives.offset(member.drive, member.au, info.geometry.member_block(stripe, 0))
     }
 
     /// All that was written is on the drives.
@@ -116,6 +123,33 @@ fn a_scrub_that_was_ended_goes_on_from_there_after_an_opening() {
         rig.media[0].fail();
         rig.media[4].fail();
         verify(&rig.v, &rig.model).await;
+    });
+}
+
+/// What its header says is not known any more, so nothing is said of its blocks; nobody was told.
+#[test]
+fn a_stripe_whose_header_nothing_gives_is_told_of() {
+    reactor::simulate(35, async {
+        let mut rig = rig(4, raid::Scheme::Raid5, bbu(), 1, 35).await;
+        scribble(&rig.v, &mut rig.model, 500, 35).await;
+        rig.settle().await;
+        let segments = rig.pool.each(|shard| async move {
+            let table = shard.base.table();
+            let of_contents = table.iter().filter(|segment| {
+                segment.info.stream != Stream::Metadata && segment.live > 0 && segment.applied > 1
+            });
+            Ok(of_contents.map(|s| SegmentInfo::clone(&s.info)).collect::<Vec<_>>())
+        });
+        let segments = segments.await.unwrap();
+        let info = segments.iter().flatten().next().unwrap();
+        for unit in 0..2 {
+            let member = info.member(1, unit);
+            let at = rig.offset_of(info, 1, unit);
+            let junk = vec![0x5a; usize64(u64::from(info.header_blocks())) * BLOCK];
+            rig.media[usize::from(member.drive)].poke(at, &junk);
+        }
+        let found = rig.scrub().await.position;
+        assert_eq!(found.unchecked, 1, "{found:?}");
     });
 }
 

@@ -93,3 +93,22 @@ fn a_segment_that_lacks_a_drive_is_checked_as_far_as_it_is_there() {
         rig.check().await.unwrap();
     });
 }
+
+/// What two drives would not give in one moment was told of as lost, and they gave it in the next.
+#[test]
+fn reads_that_fail_now_and_then_are_no_loss() {
+    go(async {
+        let drives = (0..3).map(|n| {
+            let plan = FaultPlan { seed: n, read_error_ppm: 120_000, ..FaultPlan::default() };
+            Some(memory().with_faults(plan))
+        });
+        let mut rig = Rig::over(drives.collect(), 1);
+        rig.write_all().await;
+        for round in 0..60 {
+            rig.damage(round % rig.info.geometry.stripes(), 1, 5 + round % 50).await;
+            let found = scrub(&rig).await;
+            assert_eq!(found.lost, 0, "round {round}: {found:?}");
+        }
+        assert!(rig.total(|c| c.read_errors) > 20);
+    });
+}

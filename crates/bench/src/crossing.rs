@@ -107,7 +107,8 @@ fn run_once(row: &Row, read: bool, a: Arguments) -> Result<Figures, Box<dyn Erro
     let asked = row.asks.iter().map(|n| {
         let (volume, seed) = (volume.clone(), 1000 * u64_of(*n));
         let Arguments { iodepth, runtime, .. } = a;
-        let load = Load { bytes: VOLUME, iodepth, runtime, read, seed };
+        let (reads, every) = (if read { 100 } else { 0 }, Duration::ZERO);
+        let load = Load { bytes: VOLUME, iodepth, runtime, reads, every, seed };
         on[*n].call(move || load.put_on(volume))
     });
     let asked: Vec<_> = asked.collect();

@@ -17,6 +17,7 @@ mod report;
 mod slow;
 mod strategy;
 mod stripes;
+mod upkeep;
 mod volume;
 mod wire;
 
@@ -94,6 +95,8 @@ enum What {
     Amplification(amplification::Arguments),
     /// What a drive costs that is slower than the others
     Slow(slow::Arguments),
+    /// What looking after a pool costs its hosts, and how fast it is done
+    Upkeep(upkeep::Arguments),
     /// What making a volume costs beside few others and beside many, and what opening their pool takes
     Catalog(catalog::Arguments),
     /// What an append to the commit log costs, against a copy of its data
@@ -237,6 +240,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         What::Crossing(arguments) => crossing::run(arguments)?,
         What::Amplification(arguments) => amplification::run(arguments)?,
         What::Slow(arguments) => slow::run(arguments)?,
+        What::Upkeep(arguments) => upkeep::run(arguments)?,
         What::Catalog(arguments) => catalog::run(&arguments)?,
         What::Memory { size, rounds } => memory::run(size, rounds)?,
         What::Parity { rounds } => parity::run(rounds),

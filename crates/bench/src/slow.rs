@@ -105,7 +105,7 @@ async fn measure(a: Arguments) -> Result<[Vec<Figures>; 2], String> {
         for ((_, volume), figures_of) in pools.iter().zip(&mut all) {
             let (bytes, seed) = (VOLUME, u64_of(round * a.iodepth));
             let Arguments { iodepth, runtime, .. } = a;
-            let load = Load { bytes, iodepth, runtime, read: true, seed };
+            let load = Load { bytes, iodepth, runtime, reads: 100, every: Duration::ZERO, seed };
             let latency = load.put_on(volume.clone()).await?;
             figures_of.push(figures(&latency, a));
         }

@@ -1,7 +1,7 @@
-//! A load on a volume of an engine on this reactor: what answers is asked again at once.
+//! A load on a volume of an engine on this reactor.
 
 use engine::Volume;
-use reactor::{now_exact, spawn};
+use reactor::{now_exact, sleep, spawn};
 use std::time::Duration;
 use stdx::num::u64_of;
 use stdx::{Histogram, Prng};
@@ -17,7 +17,11 @@ pub struct Load {
     pub iodepth: usize,
     /// Seconds.
     pub runtime: f64,
-    pub read: bool,
+    /// Of a hundred requests; the others are writes.
+    pub reads: u64,
+    /// Each of the outstanding ones comes so long after the one before it, and counts from when it was due; at once
+    /// after the answer where this is 0.
+    pub every: Duration,
     pub seed: u64,
 }
 
@@ -26,18 +30,25 @@ impl Load {
     pub async fn put_on(self, volume: Volume) -> Result<Histogram, String> {
         let nanos = Duration::from_secs_f64(self.runtime).as_nanos();
         let end = now_exact().saturating_add(u64::try_from(nanos).unwrap_or(u64::MAX));
+        let every = u64::try_from(self.every.as_nanos()).unwrap_or(u64::MAX);
         let task = |n: usize| {
             let volume = volume.clone();
             spawn(async move {
                 let (mut prng, mut latency) = (Prng::new(self.seed + u64_of(n)), Histogram::new());
                 let mut data = vec![0x5a; 4096];
+                let mut due = now_exact() + prng.below(every.max(1));
                 loop {
-                    let begun = now_exact();
+                    // A reactor's timers are as fine as its turns.
+                    while every > 0 && now_exact() < due {
+                        sleep(Duration::from_nanos(due.saturating_sub(now_exact()))).await;
+                    }
+                    let begun = if every > 0 { due } else { now_exact() };
                     if begun >= end {
                         return Ok(latency);
                     }
+                    due += every;
                     let at = prng.below(self.bytes / BLOCK) * BLOCK;
-                    let done = match self.read {
+                    let done = match prng.below(100) < self.reads {
                         true => volume.read(at, &mut data).await,
                         false => volume.write(at, &data).await,
                     };

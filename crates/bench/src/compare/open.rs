@@ -1,4 +1,4 @@
-//! How long a pool takes to serve again after its daemon was killed with its log full.
+//! How long a pool takes to serve again after its daemon was killed: with its log full, and with a drive gone.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -20,7 +20,10 @@ const LOADS: u32 = 60;
 const READS: u32 = 600;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Prints the row of the time from the kill to the first read of a volume.
+/// Seconds that a start waits for a drive that is not there.
+const WAIT: u64 = 30;
+
+/// Prints the rows of the time from the kill to the first read of a volume.
 ///
 /// # Errors
 /// What could not be started, or what was not served.
@@ -40,6 +43,14 @@ pub fn print(program: &Path, runs: usize) -> Result<(), String> {
             took.as_secs_f64()
         );
     }
+    let mut server = Flashloom::with_pool(program, "adaptive", Drives::Shared, "64MiB")?;
+    server.fill(program)?;
+    server.take_away_a_drive()?;
+    let begun = SystemTime::now();
+    server.kill_and_start(program, "adaptive")?;
+    first_read(program, &server)?;
+    let took = begun.elapsed().map_err(|e| e.to_string())?.as_secs_f64();
+    println!("| without a drive, waited for {WAIT} s | | {took:.2} s |");
     Ok(())
 }
 

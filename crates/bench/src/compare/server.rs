@@ -177,6 +177,13 @@ impl Flashloom {
         Ok(Self { process, port, state, pool: None, _file: None })
     }
 
+    /// Takes a drive of its pool away, a file, for the next start to do without.
+    pub fn take_away_a_drive(&self) -> Result<(), String> {
+        let drive = self.pool.as_ref().and_then(|places| places.file(0));
+        let drive = drive.ok_or("there is no file to take away")?;
+        std::fs::remove_file(&drive).map_err(|e| format!("cannot remove {drive}: {e}"))
+    }
+
     /// Kills it where it is and starts it again on what it left, without waiting for it.
     pub fn kill_and_start(&mut self, program: &Path, poll: &str) -> Result<(), String> {
         self.process.kill();
@@ -220,7 +227,12 @@ impl PoolPlaces {
 
     /// Drive `n`, to be opened: none in memory.
     fn open(&self, n: usize) -> Option<String> {
-        self.drives.as_ref().map(|folder| format!("--drive {}/d{n} ", folder.0))
+        self.file(n).map(|file| format!("--drive {file} "))
+    }
+
+    /// Its file.
+    fn file(&self, n: usize) -> Option<String> {
+        self.drives.as_ref().map(|folder| format!("{}/d{n}", folder.0))
     }
 
     fn log(&self) -> String {

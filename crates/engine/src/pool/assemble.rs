@@ -430,6 +430,25 @@ impl Pool {
         join_all(calls).await.into_iter().collect()
     }
 
+    /// As [`each`](Self::each), behind what hosts wait for.
+    pub(super) async fn each_behind<T, F>(
+        &self,
+        work: impl Fn(Rc<Shard>) -> F + Clone + Send + 'static,
+    ) -> Result<Vec<T>>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T>> + 'static,
+    {
+        let behind = move |shard| {
+            let work = work(shard);
+            async move {
+                let gone = || Err(Error::new(Kind::Gone, "the shard has stopped"));
+                reactor::spawn_behind(work).await.unwrap_or_else(gone)
+            }
+        };
+        self.each(behind).await
+    }
+
     /// Passes a result on; when something failed, the shards end.
     pub(super) async fn or_stop<T>(&self, result: Result<T>) -> Result<T> {
         if result.is_err() {

@@ -234,15 +234,10 @@ impl Pool {
             let job = Arc::clone(progress);
             let empty = move |shard: Rc<Shard>| {
                 let job = Arc::clone(&job);
-                // Behind what hosts wait for.
-                let work = async move { shard.rebuild.empty_drives(&job).await };
-                async move {
-                    let gone = || Err(Error::new(Kind::Gone, "the shard has stopped"));
-                    reactor::spawn_behind(work).await.unwrap_or_else(gone)
-                }
+                async move { shard.rebuild.empty_drives(&job).await }
             };
             if !canary::has(Canary::VacatesEarly) {
-                self.each(empty).await?;
+                self.each_behind(empty).await?;
             }
             let leaving = common.leaving();
             let left = common.superblock.drives.indices().filter(|n| leaving & bit(*n) != 0);

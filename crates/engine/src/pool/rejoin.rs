@@ -174,7 +174,7 @@ impl Pool {
             async move { shard.remake.resync(index, &job).await }
         };
         if !canary::has(Canary::CountsReturned) {
-            self.each(make).await?;
+            self.each_behind(make).await?;
         }
         // As the roots, which are on it since the shards' checkpoints.
         if !canary::skips(Step::RejoinCatalog) {

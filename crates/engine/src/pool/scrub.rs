@@ -82,14 +82,9 @@ impl Pool {
             let _ = pool.look_at_drives().await;
             let scrub = move |shard: Rc<Shard>| {
                 let job = Arc::clone(&job);
-                // Behind what hosts wait for.
-                let work = async move { shard.scrub.scrub(&job).await };
-                async move {
-                    let gone = || Err(Error::new(Kind::Gone, "the shard has stopped"));
-                    reactor::spawn_behind(work).await.unwrap_or_else(gone)
-                }
+                async move { shard.scrub.scrub(&job).await }
             };
-            let done = pool.each(scrub).await;
+            let done = pool.each_behind(scrub).await;
             if let Some(of) = &mut *pool.0.scrubbing.borrow_mut() {
                 (of.is_under_way, of.is_complete) = (false, done.is_ok());
             }

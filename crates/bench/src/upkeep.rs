@@ -1,0 +1,374 @@
+//! What looking after a pool costs and brings: hosts' latency while it is scrubbed or a drive is made whole, in turn with
+//! runs in which nothing else goes on; how fast drives are made whole; what is made anew of one that was away. Without
+//! protocol or network.
+
+use crate::volume::Load;
+use engine::{DriveState, LogSpec, Pool, PoolSpec, PoolStatus, ScrubPosition, Volume, VolumeSpec};
+use media::memory::RegionOptions;
+use media::{Drive, FaultPlan, Pmem};
+use reactor::{Config, Nanos, PollPolicy, now_exact};
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+use stdx::num::{u16_of, u64_of};
+use stdx::{Histogram, Prng};
+
+const MIB: u64 = 1 << 20;
+
+#[derive(clap::Args, Clone)]
+pub struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand, Clone)]
+enum What {
+    /// Hosts' latency at half of what the pool can do, beside scrubs and beside a drive that is made whole
+    Latency(Latency),
+    /// How fast a drive is made whole, for pools of different numbers of drives, against copying as much as that reads
+    /// and writes
+    Rate {
+        /// Drives of the pools, each a RAID 6
+        #[arg(long, value_delimiter = ',', default_values_t = [6, 12, 24])]
+        drives: Vec<usize>,
+        /// Paired runs
+        #[arg(long, default_value_t = 3)]
+        rounds: usize,
+    },
+    /// What is made anew of a drive that was away, against what its share of the writes was meanwhile
+    Return {
+        /// Drives of the pool, a RAID 6
+        #[arg(long, default_value_t = 6)]
+        drives: usize,
+        /// MiB written meanwhile
+        #[arg(long, default_value_t = 256)]
+        written: u64,
+        /// Times
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+    },
+}
+
+#[derive(clap::Args, Clone, Copy)]
+struct Latency {
+    /// Drives of the pool, a RAID 6
+    #[arg(long, default_value_t = 6)]
+    drives: usize,
+    /// Microseconds that a drive takes, at least; up to half as long more
+    #[arg(long, default_value_t = 100)]
+    takes: u64,
+    /// MiB of each
+    #[arg(long, default_value_t = 512)]
+    size: u64,
+    /// Requests outstanding where the pool does what it can, of which 70 in a hundred are reads
+    #[arg(long, default_value_t = 16)]
+    iodepth: usize,
+    /// Seconds of each run
+    #[arg(long, default_value_t = 1.0)]
+    runtime: f64,
+    /// Paired runs
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+}
+
+const READS: u64 = 70;
+
+type Failed = Box<dyn Error>;
+
+struct Rig {
+    pool: Pool,
+    volume: Volume,
+    drives: Vec<Arc<Drive>>,
+    bytes: u64,
+    takes: Option<Duration>,
+    made: u64,
+}
+
+/// A drive in memory that takes so long for each of its operations.
+fn drive(bytes: u64, takes: Option<Duration>, seed: u64) -> Result<Arc<Drive>, Failed> {
+    let options = RegionOptions { committed: true, ..RegionOptions::default() };
+    let drive = Drive::memory(bytes, options)?;
+    let Some(takes) = takes else { return Ok(Arc::new(drive)) };
+    let delay = takes..takes + takes / 2;
+    let plan = FaultPlan { seed, delay_ppm: 1_000_000, delay, ..FaultPlan::default() };
+    Ok(Arc::new(drive.with_faults(plan)))
+}
+
+impl Rig {
+    /// A RAID 6 of drives of so many bytes, whose volume is full, three fifths of what they have for data.
+    async fn new(count: usize, bytes: u64, takes: Option<Duration>) -> Result<Self, Failed> {
+        let drives: Vec<_> =
+            (0..count).map(|n| drive(bytes, takes, u64_of(n))).collect::<Result<_, _>>()?;
+        let spec = PoolSpec {
+            name: "upkeep".into(),
+            id: [1; 16],
+            drives: drives.clone(),
+            scheme: raid::Scheme::Raid6,
+            log: LogSpec::Bbu(vec![Arc::new(Pmem::anonymous(64 * MIB)?)]),
+            log_bytes: None,
+            shards: Some(1),
+            au_bytes: Some(MIB),
+            created: 0,
+        };
+        let pool = Pool::create(spec, &[]).await?;
+        let full = pool.status().await?.capacity * 3 / 5 / MIB * MIB;
+        let spec = VolumeSpec { name: "v".into(), id: [2; 16], bytes: full, block_size: 4096 };
+        let volume = pool.create_volume(spec).await?;
+        let rig = Self { pool, volume, drives, bytes, takes, made: u64_of(count) };
+        rig.write(full, 7).await?;
+        Ok(rig)
+    }
+
+    /// Writes so many bytes in pieces of 256 KiB, one behind another, and has them on the drives.
+    async fn write(&self, bytes: u64, seed: u64) -> Result<(), Failed> {
+        let mut piece = vec![0; 256 << 10];
+        let mut prng = Prng::new(seed);
+        for at in (0..bytes).step_by(piece.len()) {
+            prng.fill(&mut piece[..4096]);
+            self.volume.write(at % self.volume.len(), &piece).await?;
+        }
+        self.pool.audit_space().await?;
+        Ok(())
+    }
+
+    /// Puts a new drive in the place of one.
+    async fn replace(&mut self, index: u16) -> Result<(), Failed> {
+        self.made += 1;
+        let new = drive(self.bytes, self.takes, self.made)?;
+        let mut id = [0; 16];
+        Prng::new(self.made).fill(&mut id);
+        self.pool.replace_drive(index, Arc::clone(&new), id).await?;
+        self.drives[usize::from(index)] = new;
+        Ok(())
+    }
+
+    /// How many allocation units of the drive were made anew by the time it is whole.
+    async fn whole(&self, index: u16) -> Result<u64, Failed> {
+        loop {
+            let status = self.pool.status().await?.drives.swap_remove(usize::from(index));
+            match (status.state, status.rejoin) {
+                (DriveState::Online, rejoin) => return Ok(rejoin.map_or(0, |of| of.done)),
+                (DriveState::Rejoining, _) => {}
+                (state, rejoin) => return Err(format!("it is {state:?}: {rejoin:?}").into()),
+            }
+            reactor::sleep(Duration::from_micros(200)).await;
+        }
+    }
+
+    /// Whether it is scrubbed, or a drive is made whole.
+    async fn is_at_work(&self) -> Result<bool, Failed> {
+        let status = self.pool.status().await?;
+        let is_rejoining = status.drives.iter().any(|drive| drive.state == DriveState::Rejoining);
+        Ok(is_rejoining || status.scrub.is_some_and(|scrub| scrub.is_under_way))
+    }
+
+    async fn close(self) -> Result<(), Failed> {
+        drop(self.volume);
+        Ok(self.pool.close().await?)
+    }
+}
+
+/// What goes on beside hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Beside {
+    Nothing,
+    Scrub,
+    MadeWhole,
+}
+
+impl Beside {
+    const ALL: [Self; 3] = [Self::Nothing, Self::Scrub, Self::MadeWhole];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Nothing => "alone",
+            Self::Scrub => "scrubbed",
+            Self::MadeWhole => "a drive is made whole",
+        }
+    }
+
+    async fn begin(self, rig: &mut Rig, round: usize) -> Result<(), Failed> {
+        match self {
+            Self::Nothing => Ok(()),
+            Self::Scrub => Ok(rig.pool.scrub(&ScrubPosition::default(), 0).await?),
+            Self::MadeWhole => rig.replace(u16_of(round % rig.drives.len())).await,
+        }
+    }
+}
+
+/// Runs of each kind, and whether the work went on for all of each.
+async fn latencies(a: Latency) -> Result<[Vec<Histogram>; 3], Failed> {
+    let mut rig = Rig::new(a.drives, a.size * MIB, Some(Duration::from_micros(a.takes))).await?;
+    let Latency { iodepth, runtime, .. } = a;
+    let bytes = rig.volume.len();
+    let most = Load { bytes, iodepth, runtime, reads: READS, every: Duration::ZERO, seed: 1 };
+    let answered = most.put_on(rig.volume.clone()).await?.count();
+    // Half as many, by twice as many at most at a time.
+    let each = Duration::from_secs_f64(runtime) * u32::try_from(4 * iodepth)?;
+    let every = each / u32::try_from(answered)?;
+    println!(
+        "{} drives of a RAID 6, {} us and more each; 4K at random, {READS} of 100 reads: {:.0} a second at depth \
+         {iodepth}; half of that, {} paired runs, medians",
+        a.drives,
+        a.takes,
+        per_second(answered, runtime),
+        a.rounds
+    );
+    let mut all = [Vec::new(), Vec::new(), Vec::new()];
+    for round in 0..a.rounds {
+        for (beside, of) in Beside::ALL.into_iter().zip(&mut all) {
+            beside.begin(&mut rig, round).await?;
+            let seed = u64_of(round * 100);
+            let load = Load { bytes, iodepth: 2 * iodepth, runtime, reads: READS, every, seed };
+            of.push(load.put_on(rig.volume.clone()).await?);
+            if beside != Beside::Nothing && !rig.is_at_work().await? {
+                println!("{} was over before the run was: less --runtime", beside.name());
+            }
+            while rig.is_at_work().await? {
+                reactor::sleep(Duration::from_millis(1)).await;
+            }
+        }
+    }
+    rig.close().await?;
+    Ok(all)
+}
+
+#[allow(clippy::cast_precision_loss, reason = "figures for people")]
+fn per_second(count: u64, seconds: f64) -> f64 {
+    count as f64 / seconds
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+#[allow(clippy::cast_precision_loss, reason = "figures for people")]
+fn show_latencies(a: Latency, all: &[Vec<Histogram>; 3]) {
+    let us = |of: &Histogram, percent: f64| of.percentile(percent) as f64 / 1e3;
+    let alone = &all[0];
+    for (beside, of) in Beside::ALL.into_iter().zip(all) {
+        let of_all = |percent| median(of.iter().map(|run| us(run, percent)).collect());
+        let ratio = |percent| {
+            let pairs = of.iter().zip(alone);
+            median(pairs.map(|(run, alone)| us(run, percent) / us(alone, percent)).collect())
+        };
+        println!(
+            "{:<22} {:>7.0} IOPS, p50 {:>6.0} us, p99 {:>6.0} us, p99.9 {:>6.0} us; to alone p50 {:.2}, p99 {:.2}, \
+             p99.9 {:.2}",
+            beside.name(),
+            median(of.iter().map(|run| per_second(run.count(), a.runtime)).collect()),
+            of_all(50.0),
+            of_all(99.0),
+            of_all(99.9),
+            ratio(50.0),
+            ratio(99.0),
+            ratio(99.9)
+        );
+    }
+}
+
+/// Bytes in a second that are made anew of a drive, and what copying what that reads and writes would give.
+async fn rates(count: usize) -> Result<(f64, f64), Failed> {
+    let mut rig = Rig::new(count, 256 * MIB, None).await?;
+    rig.replace(1).await?;
+    let begun = now_exact();
+    let units = rig.whole(1).await?;
+    let took = seconds(now_exact() - begun);
+    rig.close().await?;
+    let data = usize::from(raid::Scheme::Raid6.shape(count).ok_or("too few drives")?.data);
+    let source = vec![0x5a; usize::try_from(MIB)? * data];
+    let mut target = vec![0; source.len()];
+    let begun = now_exact();
+    for _ in 0..units {
+        target.copy_from_slice(std::hint::black_box(&source));
+        std::hint::black_box(&mut target);
+    }
+    let copied = seconds(now_exact() - begun);
+    let rate = |took: f64| per_second(units * MIB, took) / 1e6;
+    Ok((rate(took), rate(copied)))
+}
+
+#[allow(clippy::cast_precision_loss, reason = "figures for people")]
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / MIB as f64
+}
+
+#[allow(clippy::cast_precision_loss, reason = "figures for people")]
+fn seconds(nanos: Nanos) -> f64 {
+    nanos as f64 / 1e9
+}
+
+/// Bytes that a drive was written to make it whole, and its share of those written while it was away.
+async fn returned(rig: &Rig, written: u64, round: usize) -> Result<(u64, u64), Failed> {
+    let index = u16_of(round % rig.drives.len());
+    rig.pool.fail_drive(index).await?;
+    let before = rig.pool.status().await?;
+    rig.write(written * MIB, u64_of(round)).await?;
+    let after = rig.pool.status().await?;
+    let others = before.drives.iter().zip(&after.drives).enumerate();
+    let others = others.filter(|(n, _)| *n != usize::from(index));
+    let bytes: u64 =
+        others.map(|(_, (was, is))| is.counters.bytes_written - was.counters.bytes_written).sum();
+    rig.pool.let_return(index).await?;
+    rig.pool.rejoin(Arc::clone(&rig.drives[usize::from(index)])).await?;
+    rig.whole(index).await?;
+    let whole = rig.pool.status().await?;
+    let of = |status: &PoolStatus| status.drives[usize::from(index)].counters.bytes_written;
+    let others = u64_of(rig.drives.len()) - 1;
+    Ok((of(&whole) - of(&after), bytes / others))
+}
+
+async fn show_rates(drives: &[usize], rounds: usize) -> Result<(), Failed> {
+    println!(
+        "a drive of a RAID 6 is made whole; drives in memory, one core, {rounds} runs, medians"
+    );
+    let mut all = vec![Vec::new(); drives.len()];
+    for _ in 0..rounds {
+        for (count, of) in drives.iter().zip(&mut all) {
+            of.push(rates(*count).await?);
+        }
+    }
+    for (count, of) in drives.iter().zip(all) {
+        let (made, copied) = of.iter().copied().unzip();
+        let ratio = median(of.iter().map(|(made, copied)| made / copied).collect());
+        println!(
+            "{count:>3} drives: {:>6.0} MB/s of the drive; copying its stripes' data {:>6.0} MB/s; {ratio:.2} of that",
+            median(made),
+            median(copied)
+        );
+    }
+    Ok(())
+}
+
+async fn show_returned(drives: usize, written: u64, rounds: usize) -> Result<(), Failed> {
+    let rig = Rig::new(drives, 256 * MIB, None).await?;
+    let mut ratios = Vec::new();
+    for round in 0..rounds {
+        let (anew, share) = returned(&rig, written, round).await?;
+        println!(
+            "away while {written} MiB were written: {:.1} MiB made anew, its share {:.1} MiB",
+            mib(anew),
+            mib(share)
+        );
+        ratios.push(mib(anew) / mib(share));
+    }
+    println!("made anew to its share, median: {:.2}", median(ratios));
+    rig.close().await
+}
+
+async fn measure(what: What) -> Result<(), Failed> {
+    match what {
+        What::Latency(a) => show_latencies(a, &latencies(a).await?),
+        What::Rate { drives, rounds } => show_rates(&drives, rounds).await?,
+        What::Return { drives, written, rounds } => show_returned(drives, written, rounds).await?,
+    }
+    Ok(())
+}
+
+pub fn run(a: Arguments) -> Result<(), Failed> {
+    let config = Config { cpu: Some(0), poll: PollPolicy::Busy, name: "upkeep".into() };
+    let done =
+        reactor::run(config, async move { measure(a.what).await.map_err(|e| e.to_string()) });
+    Ok(done??)
+}

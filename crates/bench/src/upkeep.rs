@@ -79,9 +79,9 @@ struct Rig {
     pool: Pool,
     volume: Volume,
     drives: Vec<Arc<Drive>>,
-    bytes: u64,
-    takes: Option<Duration>,
-    made: u64,
+    /// The next new one. Memory is neither taken nor given back while anything is measured.
+    spare: Arc<Drive>,
+    replaced: u64,
 }
 
 /// A drive in memory that takes so long for each of its operations.
@@ -114,7 +114,8 @@ impl Rig {
         let full = pool.status().await?.capacity * 3 / 5 / MIB * MIB;
         let spec = VolumeSpec { name: "v".into(), id: [2; 16], bytes: full, block_size: 4096 };
         let volume = pool.create_volume(spec).await?;
-        let rig = Self { pool, volume, drives, bytes, takes, made: u64_of(count) };
+        let spare = drive(bytes, takes, u64_of(count))?;
+        let rig = Self { pool, volume, drives, spare, replaced: 0 };
         rig.write(full, 7).await?;
         Ok(rig)
     }
@@ -131,14 +132,13 @@ impl Rig {
         Ok(())
     }
 
-    /// Puts a new drive in the place of one.
+    /// Puts another drive in the place of one.
     async fn replace(&mut self, index: u16) -> Result<(), Failed> {
-        self.made += 1;
-        let new = drive(self.bytes, self.takes, self.made)?;
+        self.replaced += 1;
         let mut id = [0; 16];
-        Prng::new(self.made).fill(&mut id);
-        self.pool.replace_drive(index, Arc::clone(&new), id).await?;
-        self.drives[usize::from(index)] = new;
+        Prng::new(self.replaced).fill(&mut id);
+        self.pool.replace_drive(index, Arc::clone(&self.spare), id).await?;
+        std::mem::swap(&mut self.spare, &mut self.drives[usize::from(index)]);
         Ok(())
     }
 

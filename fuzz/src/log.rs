@@ -1,7 +1,7 @@
 //! A commit log whose records and a map whose pages are damaged in ways that checksums do not tell.
 
 use engine::address::{
-    BLOCK, Encoding, Entry, Key, Location, SegmentId, SharedBlockId, Stored, View,
+    BLOCK, Encoding, Entry, Key, Location, SegmentId, SharedBlockId, Stored, Version, View,
 };
 use engine::log::{Append, Area, Device, LOG_BYTES_MIN, Log, What};
 use engine::map::{Extents, Map, MapLimits, Pages};
@@ -140,6 +140,14 @@ impl Pages for &Held {
     }
 
     fn superseded(&self, _: Location, _: Encoding, _: u32) {}
+
+    fn has_versions(&self, _: View) -> bool {
+        true
+    }
+
+    fn is_needed(&self, _: View, _: Version, _: Version) -> bool {
+        true
+    }
 }
 
 /// Five bytes each: a page (255 for the manifest, whose checksum is put right), two for a place in it,
@@ -153,9 +161,9 @@ pub fn map_pages(input: &[u8]) {
         for n in 0..400_u32 {
             map.reserve(2).await.expect("room");
             let at = Location::new(SegmentId::new(n % 5), n);
-            map.insert(key(u64::from(n) * 7 % 300), at, Encoding::PLAIN, &[n]);
+            map.insert(key(u64::from(n) * 7 % 300), Version::FIRST, at, Encoding::PLAIN, &[n]);
             if n % 50 == 0 {
-                map.insert_hole(View::new(1), u64::from(n), 20);
+                map.insert_hole(View::new(1), Version::FIRST, u64::from(n), 20);
                 map.flush().await.expect("room");
             }
         }

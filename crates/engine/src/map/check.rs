@@ -8,7 +8,7 @@ use super::page::{Builder, Page};
 use super::source::named;
 use super::table::Table;
 use super::{Map, Pages, flat};
-use crate::address::{BLOCK, Encoding, Entry, Key, Location, SegmentId, Stored, View};
+use crate::address::{BLOCK, Encoding, Entry, Key, Location, SegmentId, Stored, Version, View};
 use crate::error::Result;
 use crate::format::Bad;
 use std::rc::Rc;
@@ -49,7 +49,8 @@ pub(crate) fn empty_page(kind: PageKind) -> [u8; BLOCK] {
         }
         PageKind::Leaf | PageKind::Holes | PageKind::Filter => Place::Hole,
     };
-    builder.push(&Item { start, blocks: 1, place }, &[0; 1][..usize::from(place.has_contents())]);
+    let crcs = &[0; 1][..usize::from(place.has_contents())];
+    builder.push(&Item { start, blocks: 1, place }, Version::FIRST, crcs);
     let mut page = [0; BLOCK];
     builder.encode(kind, &mut page);
     page
@@ -221,10 +222,11 @@ impl<P: Pages> Map<P> {
         let mut at: Flat = 0;
         while at < END {
             out.clear();
-            let next = step(&mut self.state.borrow_mut(), &held, at, END, &mut out)?;
+            let newest = Version::LAST;
+            let next = step(&mut self.state.borrow_mut(), &held, at, END, newest, &mut out)?;
             match next {
                 Step::Need(entry, worth) => self.fetch(entry, worth, &mut held).await?,
-                Step::Until(next) => {
+                Step::Until(next, _) => {
                     self.give_back(&mut held);
                     let view = unflat(at).view;
                     for extent in out.iter() {

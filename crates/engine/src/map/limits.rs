@@ -64,7 +64,7 @@ impl MapLimits {
     #[must_use]
     pub fn for_memory(bytes: usize) -> Self {
         let rest = bytes.saturating_sub(BUFFERS.min(bytes / 4));
-        let memtable = (rest / 14).max(MEMTABLE_LEAST);
+        let memtable = (rest / 12).max(MEMTABLE_LEAST);
         let filters = rest / 16 * 10;
         let cache = rest.saturating_sub(2 * memtable + filters).max(CACHE_LEAST);
         Self {
@@ -102,6 +102,13 @@ impl Default for MapLimits {
         Self::for_memory(64 << 20)
     }
 }
+
+/// Most blocks of a stack: of each, a lookup may have to find its place in another layer.
+pub(super) const STACK_BLOCKS: u64 = 32;
+
+/// Blocks of all layers of a stack, if it has more than one block: bounds what a merge has of it in memory, and the
+/// leaves it takes.
+pub(super) const STACK_CONTENTS: u64 = 2048;
 
 /// Pages kept to read into: those of a few tens of lookups that wait at once.
 pub(super) const SPARE_PAGES: usize = 64;

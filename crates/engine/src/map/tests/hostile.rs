@@ -50,7 +50,7 @@ fn good_page(kind: PageKind) -> [u8; BLOCK] {
             _ => Place::At(user(n * 37 % 5000), encoding(n)),
         };
         let item = Item { start: u128::from(n * 50) + (9 << 40), blocks: 1 + n % 9, place };
-        builder.push(&item, &[7; 16][..stdx::num::usize64(item.blocks)]);
+        builder.push(&item, Version::FIRST, &[7; 16][..stdx::num::usize64(item.blocks)]);
     }
     let mut page = [0; BLOCK];
     builder.encode(kind, &mut page);
@@ -102,9 +102,15 @@ proptest! {
 fn some_map() -> Map<Rc<Memory>> {
     let map = Map::new(Rc::new(Memory::default()), small());
     for n in 0..2000u64 {
-        map.insert(Key::new(View::new(1), n * 3), user(n), super::encodings::some(n / 700), &[1]);
+        map.insert(
+            Key::new(View::new(1), n * 3),
+            Version::FIRST,
+            user(n),
+            super::encodings::some(n / 700),
+            &[1],
+        );
     }
-    map.insert_hole(View::new(2), 0, 1 << 30);
+    map.insert_hole(View::new(2), Version::FIRST, 0, 1 << 30);
     now(map.flush()).unwrap();
     map
 }

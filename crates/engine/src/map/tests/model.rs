@@ -133,7 +133,7 @@ struct Bench {
 
 fn limits() -> MapLimits {
     MapLimits {
-        memtable: 5 * 3072,
+        memtable: 5 * 3584,
         cache: 64 << 10,
         filters: 120 << 10,
         runs: 2,
@@ -207,7 +207,7 @@ impl Bench {
             let (place, some) = (user_grain(self.next), some.min(count - at));
             let crcs: Vec<u32> = (0..some).map(|n| low32(self.next) * 31 + n).collect();
             let key = Key::new(View::new(view), first + u64::from(at));
-            self.map.insert(key, place, encoding, &crcs);
+            self.map.insert(key, Version::FIRST, place, encoding, &crcs);
             for (n, crc) in (0..some).zip(crcs) {
                 let location = place.forward(n * encoding.grains());
                 let stored = Stored { location, encoding, crc };
@@ -221,7 +221,7 @@ impl Bench {
 
     fn hole(&mut self, view: u32, first: u64, count: u64) {
         self.reserve(2);
-        self.map.insert_hole(View::new(view), first, count);
+        self.map.insert_hole(View::new(view), Version::FIRST, first, count);
         let gone = self.contents.range((view, first)..(view, first + count));
         let gone: Vec<_> = gone.map(|(k, _)| *k).collect();
         for key in gone {
@@ -231,7 +231,11 @@ impl Bench {
 
     fn lose(&mut self, view: u32, first: u64, count: u32) {
         self.reserve(stdx::num::usize32(count));
-        self.map.insert_lost(Key::new(View::new(view), first), stdx::num::usize32(count));
+        self.map.insert_lost(
+            Key::new(View::new(view), first),
+            Version::FIRST,
+            stdx::num::usize32(count),
+        );
         self.contents.extend((0..u64::from(count)).map(|n| ((view, first + n), None)));
     }
 
@@ -439,10 +443,10 @@ fn referred(state: &State, pages: &Rc<Memory>) -> (BTreeSet<Location>, BTreeSet<
     let mut checksums = Vec::new();
     for memtable in [&state.active, &state.frozen] {
         let (mut at, mut place) = (0, Cursor::default());
-        while let Some(item) = memtable.next(at, &mut place, &mut checksums, 1000) {
+        while let Some((item, since)) = memtable.next(at, &mut place, &mut checksums, 1000) {
             // The place only says where to look first.
             let afresh = memtable.next(at, &mut Cursor::default(), &mut checksums, 1000);
-            assert_eq!(afresh, Some(item));
+            assert_eq!(afresh, Some((item, since)));
             users.extend(places(&item));
             at = item.end();
         }

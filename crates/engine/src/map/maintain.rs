@@ -46,7 +46,9 @@ impl<P: Pages> Map<P> {
         let turn = self.merge_turn().await;
         let plan = {
             let mut state = self.state.borrow_mut();
-            let Some(plan) = policy::pick(&state) else { return Ok(false) };
+            let Some(plan) = policy::pick(&state).filter(|_| state.learning == 0) else {
+                return Ok(false);
+            };
             if let Some(Group::Run(newest)) = plan.upper.first() {
                 state.sweeping = newest + 1;
             }
@@ -238,7 +240,10 @@ impl<P: Pages> Map<P> {
     /// Writes one table anew that may have what no snapshot sees any more; tells whether there was one.
     pub(super) async fn prune_once(&self) -> Result<bool> {
         let is_old = |state: &State, table: &Table| {
-            state.pruning > 0 && table.has_stacks && table.id < state.prune_before
+            state.pruning > 0
+                && state.learning == 0
+                && table.has_stacks
+                && table.id < state.prune_before
         };
         let turn = self.merge_turn().await;
         let found = {

@@ -15,6 +15,9 @@
 //!
 //! Nothing is durable before its manifest is: [`Map::manifest`] names every page, and what was
 //! inserted since the last flush is the caller's to insert again after [`Map::open`].
+//!
+//! A block may have several versions (decision 0026). Each stays where it is in the order of levels: newer ones are
+//! never below older ones. What no snapshot sees any more is superseded wherever two versions meet.
 
 mod bits;
 mod cache;
@@ -101,6 +104,15 @@ pub struct Compacting<'a, P: Pages>(&'a Map<P>);
 impl<P: Pages> Drop for Compacting<'_, P> {
     fn drop(&mut self) {
         self.0.state.borrow_mut().compacting -= 1;
+    }
+}
+
+/// See [`Map::learning`].
+pub struct Learning<'a, P: Pages>(&'a Map<P>);
+
+impl<P: Pages> Drop for Learning<'_, P> {
+    fn drop(&mut self) {
+        self.0.state.borrow_mut().learning -= 1;
     }
 }
 
@@ -285,6 +297,15 @@ impl<P: Pages> Map<P> {
     pub fn compacting(&self) -> Compacting<'_, P> {
         self.state.borrow_mut().compacting += 1;
         Compacting(self)
+    }
+
+    /// As long as this is held, nothing is merged. For when what was inserted since the last flush is inserted again, in its
+    /// order, and more of it than that, perhaps: a move is then to find what was the newest at its time, not the newer
+    /// versions that levels have.
+    #[must_use]
+    pub fn learning(&self) -> Learning<'_, P> {
+        self.state.borrow_mut().learning += 1;
+        Learning(self)
     }
 
     /// Gives up what only snapshots saw that are no more: tables in which blocks have several versions are written anew.

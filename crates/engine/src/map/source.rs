@@ -94,11 +94,6 @@ impl Source {
         self.current.as_ref()
     }
 
-    /// Since when it is.
-    pub const fn version(&self) -> Version {
-        self.version
-    }
-
     /// Whether it has older versions as well.
     pub const fn is_stack(&self) -> bool {
         !self.layers.is_empty()

@@ -1,7 +1,7 @@
 //! Versions of the same blocks, one behind another (decision 0026).
 
 use super::Pages;
-use super::flat::{Flat, Place, low64, unflat};
+use super::flat::{Flat, Place, unflat};
 use super::limits::{STACK_BLOCKS, STACK_CONTENTS};
 use crate::address::Version;
 use stdx::num::{low32, usize64};
@@ -117,9 +117,4 @@ pub(super) fn settle<P: Pages>(
 /// The last holes hide nothing where nothing lies below.
 pub(super) fn drop_last_holes(layers: &mut Vec<Layer>) {
     while layers.pop_if(|layer| layer.place == Place::Hole).is_some() {}
-}
-
-/// The distance between two positions next to each other.
-pub(super) const fn blocks(from: Flat, to: Flat) -> u64 {
-    low64(to - from)
 }

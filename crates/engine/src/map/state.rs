@@ -30,6 +30,8 @@ pub(super) struct State {
     pub sweeping: usize,
     /// How many want everything merged into the last level, due or not.
     pub compacting: u32,
+    /// How many want nothing merged.
+    pub learning: u32,
     /// How many want what no snapshot sees given up, and the tables that may have it: those older than this one.
     pub pruning: u32,
     pub prune_before: u64,
@@ -55,6 +57,7 @@ impl State {
             cursors: [0; LEVELS],
             sweeping: 0,
             compacting: 0,
+            learning: 0,
             pruning: 0,
             prune_before: 0,
             filter_bytes: 0,
@@ -96,7 +99,7 @@ impl State {
 
     /// Whether there are so many runs that a flush must help merging before it adds one.
     pub fn runs_full(&self) -> bool {
-        self.runs.len() >= self.limits.runs * RUNS_FACTOR
+        self.learning == 0 && self.runs.len() >= self.limits.runs * RUNS_FACTOR
     }
 
     /// Where a table written into a group must end, if it begins at `from`: the next merge out of a

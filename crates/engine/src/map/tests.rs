@@ -4,6 +4,7 @@ mod count;
 mod encodings;
 mod hostile;
 mod model;
+mod versions;
 
 use super::*;
 use crate::address::SegmentId;

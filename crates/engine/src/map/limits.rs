@@ -64,7 +64,7 @@ impl MapLimits {
     #[must_use]
     pub fn for_memory(bytes: usize) -> Self {
         let rest = bytes.saturating_sub(BUFFERS.min(bytes / 4));
-        let memtable = (rest / 12).max(MEMTABLE_LEAST);
+        let memtable = (rest / 14).max(MEMTABLE_LEAST);
         let filters = rest / 16 * 10;
         let cache = rest.saturating_sub(2 * memtable + filters).max(CACHE_LEAST);
         Self {

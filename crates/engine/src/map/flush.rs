@@ -168,7 +168,7 @@ impl<P: Pages> Map<P> {
             let Item { start, blocks, place } = item;
             if layers.is_empty() {
                 let crcs = std::mem::take(&mut checksums);
-                layers.push(Layer { version, place, crcs });
+                layers.push(Layer { source: 0, version, place, crcs });
             }
             settle(&self.pages, start, &mut layers, |place| dropped.push((start, place)));
             let stack = Stack { start, blocks, layers };

@@ -105,7 +105,7 @@ impl Slot {
     fn layer(&self) -> Layer {
         let place = self.place();
         let crcs = if place.has_contents() { vec![self.crc] } else { Vec::new() };
-        Layer { version: self.version, place, crcs }
+        Layer { source: 0, version: self.version, place, crcs }
     }
 }
 
@@ -146,7 +146,7 @@ pub(super) struct Memtable {
     /// What some snapshot needs of blocks that have a slot as well.
     older: Older,
     /// Beginning and end of ranges that are holes since a version; those of the same do not touch.
-    holes: BTreeMap<Flat, (Flat, Version)>,
+    holes: Holes,
     /// None of the holes is newer.
     newest_hole: Version,
     /// Something was inserted since a version that is not the first.
@@ -262,10 +262,8 @@ impl Memtable {
         let Some((_, hole)) = self.hole_at(at) else { return };
         let c = self.chunk_of(at);
         let position = self.chunks[c].partition_point(|s| s.at() < at);
-        let slot = self.chunks[c][position];
-        if slot.version < hole
-            && !cover(&mut self.older, pages, &mut self.chunks[c][position], hole)
-        {
+        let slot = &mut self.chunks[c][position];
+        if slot.version < hole && !cover(&mut self.older, &self.holes, pages, slot, hole) {
             self.chunks[c].remove(position);
             self.entries -= 1;
             self.tidy(c, c + 1);
@@ -291,8 +289,7 @@ impl Memtable {
 
     /// The range of holes around a position: where it ends, and since when it is one.
     fn hole_at(&self, at: Flat) -> Option<(Flat, Version)> {
-        let (_, &(end, version)) = self.holes.range(..=at).next_back()?;
-        (end > at).then_some((end, version))
+        hole_at(&self.holes, at)
     }
 
     fn fresh(&mut self) -> Vec<Slot> {
@@ -379,7 +376,7 @@ impl Memtable {
             let high = chunk.partition_point(|s| s.at() < to);
             let mut kept = low;
             for n in low..high {
-                if cover(&mut self.older, pages, &mut chunk[n], version) {
+                if cover(&mut self.older, &self.holes, pages, &mut chunk[n], version) {
                     chunk.swap(kept, n);
                     kept += 1;
                 }
@@ -497,7 +494,7 @@ impl Memtable {
             && out.iter().all(|layer| layer.version != version)
         {
             let n = out.partition_point(|layer| layer.version > version);
-            out.insert(n, Layer { version, place: Place::Hole, crcs: Vec::new() });
+            out.insert(n, Layer { source: 0, version, place: Place::Hole, crcs: Vec::new() });
         }
     }
 
@@ -584,9 +581,24 @@ impl Memtable {
 /// Older versions of blocks.
 type Older = BTreeMap<(Flat, Reverse<Version>), Slot>;
 
+/// Where ranges of holes begin, where each ends, and since when it is one.
+type Holes = BTreeMap<Flat, (Flat, Version)>;
+
+fn hole_at(holes: &Holes, at: Flat) -> Option<(Flat, Version)> {
+    let (_, &(end, version)) = holes.range(..=at).next_back()?;
+    (end > at).then_some((end, version))
+}
+
 /// Makes a slot a hole since a version, if it is older: tells whether it is to stay. It need not where the range of the
-/// hole says all there is to say.
-fn cover<P: Pages>(older: &mut Older, pages: &P, slot: &mut Slot, version: Version) -> bool {
+/// hole says all there is to say, which has not learnt of it yet: nothing older beside, and no hole before that a snapshot
+/// sees, since when the range stays one. Levels may have what was between the two.
+fn cover<P: Pages>(
+    older: &mut Older,
+    holes: &Holes,
+    pages: &P,
+    slot: &mut Slot,
+    version: Version,
+) -> bool {
     let (at, written) = (slot.at(), slot.version);
     if written > version {
         if let Some(same) = older.remove(&(at, Reverse(version))) {
@@ -605,7 +617,9 @@ fn cover<P: Pages>(older: &mut Older, pages: &P, slot: &mut Slot, version: Versi
     }
     give_way(pages, slot, None);
     *slot = hole;
-    older.range((at, Reverse(version))..).next().is_some_and(|(key, _)| key.0 == at)
+    let before = older.range((at, Reverse(version))..).next();
+    before.is_some_and(|(key, _)| key.0 == at)
+        || hole_at(holes, at).is_some_and(|(_, since)| is_needed(pages, at, since, version))
 }
 
 /// Whether what a block had before a version is still needed, which is replaced in that one now.

@@ -104,19 +104,19 @@ impl Source {
         self.tables.iter().any(|table| table.has_versions)
     }
 
-    /// All versions of the first `blocks` blocks of the current item, the newest first.
-    pub fn gather(&self, blocks: u64, out: &mut Vec<Layer>) {
+    /// All versions of the first `blocks` blocks of the current item, the newest first, as those of input `source`.
+    pub fn gather(&self, source: usize, blocks: u64, out: &mut Vec<Layer>) {
         let Some(item) = &self.current else { return };
         if !self.is_stack() {
             let mut crcs = Vec::new();
             if item.place.has_contents() {
                 self.checksums(usize64(blocks), &mut crcs);
             }
-            out.push(Layer { version: self.version, place: item.place, crcs });
+            out.push(Layer { source, version: self.version, place: item.place, crcs });
         }
         out.extend(self.layers.iter().map(|layer| {
             let crcs = layer.crcs.get(..usize64(blocks)).unwrap_or_default().to_vec();
-            Layer { crcs, ..*layer }
+            Layer { source, crcs, ..*layer }
         }));
     }
 
@@ -271,7 +271,7 @@ impl Source {
                 newest
             }
         };
-        self.layers.push(Layer { version, place: item.place, crcs });
+        self.layers.push(Layer { source: 0, version, place: item.place, crcs });
         self.gathering = has_older.then_some(newest);
         Ok((!has_older).then_some(newest))
     }

@@ -9,6 +9,8 @@ use stdx::num::{low32, usize64};
 /// What some blocks have since a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Layer {
+    /// Where it comes from: of several, the newest is 0.
+    pub source: usize,
     pub version: Version,
     /// Of the first block.
     pub place: Place,
@@ -83,6 +85,27 @@ pub(super) fn is_needed<P: Pages>(
     written < replaced && pages.has_versions(view) && pages.is_needed(view, written, replaced)
 }
 
+/// Joins holes over holes, of which nothing tells a reader which it sees: they stay one since the older version. That holds
+/// only if there was nothing between them. What a memtable has of both tells that there was, and a level further down may
+/// still have it, if it was learnt again. And an older one from a newer level was learnt again itself: its place is where
+/// it was.
+fn join_holes<P: Pages>(pages: &P, at: Flat, layers: &mut Vec<Layer>) {
+    let mut n = 1;
+    while n < layers.len() {
+        let (newer, older) = (&layers[n - 1], &layers[n]);
+        let holes = newer.place == Place::Hole && older.place == Place::Hole;
+        if !holes || newer.source == older.source {
+            n += 1;
+        } else if newer.version == older.version || older.source < newer.source {
+            layers.remove(n);
+        } else if is_needed(pages, at, older.version, newer.version) {
+            layers.remove(n - 1);
+        } else {
+            n += 1;
+        }
+    }
+}
+
 /// Leaves those of the layers of blocks at `at` that are to be kept. They come newest first, and of the same version
 /// that of the newer level first, which replaces the other. `dropped` hears of the others' contents, but for those that
 /// are in the same place in what replaced them: they were inserted twice.
@@ -92,6 +115,7 @@ pub(super) fn settle<P: Pages>(
     layers: &mut Vec<Layer>,
     mut dropped: impl FnMut(Place),
 ) {
+    join_holes(pages, at, layers);
     let mut newest = 0;
     for n in 1..layers.len() {
         let (newer, layer) = (&layers[newest], &layers[n]);
@@ -103,7 +127,10 @@ pub(super) fn settle<P: Pages>(
         }
     }
     layers.truncate(newest + 1);
-    // A hole over a hole stays one since the older version.
+}
+
+/// Where nothing lies below, all holes over holes are one, and the last hides nothing.
+pub(super) fn drop_last_holes(layers: &mut Vec<Layer>) {
     let mut n = 1;
     while n < layers.len() {
         if layers[n - 1].place == Place::Hole && layers[n].place == Place::Hole {
@@ -112,9 +139,5 @@ pub(super) fn settle<P: Pages>(
             n += 1;
         }
     }
-}
-
-/// The last holes hide nothing where nothing lies below.
-pub(super) fn drop_last_holes(layers: &mut Vec<Layer>) {
     while layers.pop_if(|layer| layer.place == Place::Hole).is_some() {}
 }

@@ -117,9 +117,9 @@ impl<P: Pages> Step<'_, P> {
             }
         }
         layers.clear();
-        for source in &self.sources {
+        for (n, source) in self.sources.iter().enumerate() {
             if source.current().is_some_and(|item| item.start == start) {
-                source.gather(low64(end - start), layers);
+                source.gather(n, low64(end - start), layers);
             }
         }
         // Of equal ones that of the newer level stays first.

@@ -58,7 +58,7 @@ fn good_page(kind: PageKind) -> [u8; BLOCK] {
             let layer = |since| {
                 let version = Version::new(since).unwrap();
                 let place = Place::At(user(u64::from(since) * 90), encoding(n));
-                Layer { version, place, crcs: vec![since; 3] }
+                Layer { source: 0, version, place, crcs: vec![since; 3] }
             };
             let layers = vec![layer(9), layer(5), layer(0)];
             builder.push_stack(&Stack { start: item.start + 20, blocks: 3, layers });

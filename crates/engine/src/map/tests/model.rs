@@ -60,7 +60,7 @@ enum Op {
     /// Takes a snapshot.
     Take(u32),
     /// Deletes one of those there are.
-    Delete(u32, prop::sample::Index),
+    Delete(u32, u64),
     /// Few blocks, many versions: some are written, or made holes, a snapshot is taken, and all over again.
     Churn {
         view: u32,
@@ -124,7 +124,7 @@ fn of_snapshots() -> impl Strategy<Value = Op> {
     prop_oneof![
         // View 3 has no snapshots but where it churns.
         (1u32..3).prop_map(Op::Take),
-        (1u32..4, any::<prop::sample::Index>()).prop_map(|(view, n)| Op::Delete(view, n)),
+        (1u32..4, any::<u64>()).prop_map(|(view, n)| Op::Delete(view, n)),
         (1u32..4, any::<u64>(), 1u32..30).prop_map(|(view, seed, rounds)| Op::Churn {
             view,
             seed,
@@ -404,13 +404,12 @@ impl Bench {
         *version += 1;
     }
 
-    fn delete(&self, view: u32, which: prop::sample::Index) {
+    fn delete(&self, view: u32, which: u64) {
         let mut snapshots = self.pages.snapshots.borrow_mut();
         let Some(versions) = snapshots.get_mut(&View::new(view)) else { return };
-        if !versions.is_empty() {
-            let version = *which.get(&versions.iter().copied().collect::<Vec<_>>());
-            versions.remove(&version);
-        }
+        let which = (u128::from(which) * u64_of(versions.len()) as u128) >> 64;
+        let version = versions.iter().nth(usize64(crate::map::flat::low64(which))).copied();
+        version.map(|version| versions.remove(&version));
     }
 
     fn churn(&mut self, view: u32, seed: u64, rounds: u32) {
@@ -706,7 +705,12 @@ fn referred(state: &State, pages: &Rc<Memory>) -> (BTreeSet<Location>, BTreeSet<
                 let newest = layers.first().map(|layer| (layer.place, layer.version));
                 assert_eq!(newest, Some((item.place, since)));
             } else {
-                layers.push(Layer { version: since, place: item.place, crcs: Vec::new() });
+                layers.push(Layer {
+                    source: 0,
+                    version: since,
+                    place: item.place,
+                    crcs: Vec::new(),
+                });
             }
             users.extend(
                 layers.iter().flat_map(|layer| places(&Item { place: layer.place, ..item })),
@@ -738,7 +742,7 @@ fn referred(state: &State, pages: &Rc<Memory>) -> (BTreeSet<Location>, BTreeSet<
             now(source.open(pages)).unwrap();
             while let Some(item) = source.current().copied() {
                 let mut layers = Vec::new();
-                source.gather(item.blocks, &mut layers);
+                source.gather(0, item.blocks, &mut layers);
                 assert!(layers.windows(2).all(|two| two[0].version > two[1].version));
                 let items = layers.iter().map(|layer| Item { place: layer.place, ..item });
                 users.extend(items.flat_map(|item| places(&item)));

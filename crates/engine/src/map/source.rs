@@ -28,11 +28,15 @@ pub(super) struct Source {
     pages: usize,
     parsed: Option<Parsed>,
     next_item: usize,
+    /// The one taken last.
+    item: usize,
     /// What is before it was taken; the table's own trim at its opening.
     low: Flat,
     current: Option<Item>,
     version: Version,
     checksum: usize,
+    /// The page being read is of items without older ones.
+    is_plain: bool,
     /// All layers of the current item, if it has more than one.
     layers: Vec<Layer>,
     /// The stack that is being gathered from more than one leaf.
@@ -61,10 +65,12 @@ impl Source {
             pages: 0,
             parsed: None,
             next_item: 0,
+            item: 0,
             low: 0,
             current: None,
             version: Version::FIRST,
             checksum: 0,
+            is_plain: false,
             layers: Vec::new(),
             gathering: None,
             goes_on: Vec::new(),
@@ -225,7 +231,11 @@ impl Source {
     fn next_ahead(&mut self) -> Result<bool> {
         while self.page < self.pages {
             match self.next_in_page() {
-                Ok(Some(next)) => match self.stand(next) {
+                Ok(Some((item, checksum))) if self.is_plain => {
+                    (self.current, self.checksum) = (Some(item), checksum);
+                    return Ok(true);
+                }
+                Ok(Some((item, checksum))) => match self.stand(item, checksum) {
                     Ok(None) => {}
                     Ok(item) => {
                         self.current = item;
@@ -240,20 +250,62 @@ impl Source {
         Ok(false)
     }
 
-    /// Stands at an item, or takes it to the stack that is being gathered: `None` as long as that goes on.
-    fn stand(&mut self, next: Next) -> std::result::Result<Option<Item>, Bad> {
-        let Next { item, version, checksum, has_older } = next;
+    fn next_in_page(&mut self) -> std::result::Result<Option<(Item, usize)>, Bad> {
+        let Some(bytes) = self.ahead[self.page * BLOCK..].first_chunk() else { return Ok(None) };
+        let parsed = match self.parsed {
+            Some(parsed) => parsed,
+            None => {
+                let parsed = *self.parsed.insert(Parsed::of(bytes, Kind::Leaf)?);
+                // An item has something older behind it only if the page has versions; it may end a stack, though.
+                let has_versions = Page::parsed(bytes, parsed).has_versions();
+                self.is_plain = !has_versions && self.gathering.is_none();
+                if self.is_plain {
+                    self.version = Version::FIRST;
+                    self.layers.clear();
+                }
+                parsed
+            }
+        };
+        let page = Page::parsed(bytes, parsed);
+        while self.next_item < page.len() {
+            let run = page.run(self.next_item)?;
+            if run.end() <= self.low {
+                self.next_item += 1;
+                continue;
+            }
+            let (item, checksum) = page.part(&run, run.start.max(self.low))?;
+            self.item = self.next_item;
+            // The rest of it is encoded in another way.
+            self.next_item += usize::from(item.end() == run.end());
+            return Ok(Some((item, checksum)));
+        }
+        Ok(None)
+    }
+
+    /// Stands at an item of the page, or takes it to the stack that is being gathered: `None` as long as that goes on.
+    fn stand(&mut self, item: Item, checksum: usize) -> std::result::Result<Option<Item>, Bad> {
+        let bytes = self.ahead[self.page * BLOCK..].first_chunk().ok_or(Bad::Field("length"))?;
+        let page = Page::parsed(bytes, self.parsed.ok_or(Bad::Field("length"))?);
+        let i = self.item;
+        let (run, version) = (page.run(i)?, page.version(i)?);
+        // Nothing is older than the first.
+        let has_older = version > Version::FIRST
+            && if i + 1 < page.len() {
+                page.start(i + 1) == run.start
+            } else {
+                let leaf = self.next_leaf - self.pages + self.page;
+                self.goes_on.get(leaf + 1).is_some_and(|goes_on| *goes_on)
+            };
+        if has_older && (item.end() != run.end() || run.blocks > STACK_BLOCKS) {
+            return Err(Bad::Field("blocks of a stack"));
+        }
         if self.gathering.is_none() && !has_older {
             (self.version, self.checksum) = (version, checksum);
             self.layers.clear();
             return Ok(Some(item));
         }
         let mut crcs = Vec::new();
-        if item.place.has_contents()
-            && let Some(bytes) = self.ahead[self.page * BLOCK..].first_chunk()
-            && let Some(parsed) = self.parsed
-        {
-            let page = Page::parsed(bytes, parsed);
+        if item.place.has_contents() {
             crcs.extend((0..item.count()).map(|n| page.checksum(checksum + n)));
         }
         let newest = match self.gathering {
@@ -274,41 +326,6 @@ impl Source {
         self.layers.push(Layer { source: 0, version, place: item.place, crcs });
         self.gathering = has_older.then_some(newest);
         Ok((!has_older).then_some(newest))
-    }
-
-    fn next_in_page(&mut self) -> std::result::Result<Option<Next>, Bad> {
-        let Some(bytes) = self.ahead[self.page * BLOCK..].first_chunk() else { return Ok(None) };
-        let parsed = match self.parsed {
-            Some(parsed) => parsed,
-            None => *self.parsed.insert(Parsed::of(bytes, Kind::Leaf)?),
-        };
-        let page = Page::parsed(bytes, parsed);
-        while self.next_item < page.len() {
-            let i = self.next_item;
-            let run = page.run(i)?;
-            if run.end() <= self.low {
-                self.next_item += 1;
-                continue;
-            }
-            let (item, checksum) = page.part(&run, run.start.max(self.low))?;
-            let is_whole = item.end() == run.end();
-            // The rest of it is encoded in another way.
-            self.next_item += usize::from(is_whole);
-            let version = page.version(i)?;
-            // Nothing is older than the first.
-            let has_older = version > Version::FIRST
-                && if i + 1 < page.len() {
-                    page.start(i + 1) == run.start
-                } else {
-                    let leaf = self.next_leaf - self.pages + self.page;
-                    self.goes_on.get(leaf + 1).is_some_and(|goes_on| *goes_on)
-                };
-            if has_older && (!is_whole || run.blocks > STACK_BLOCKS) {
-                return Err(Bad::Field("blocks of a stack"));
-            }
-            return Ok(Some(Next { item, version, checksum, has_older }));
-        }
-        Ok(None)
     }
 
     /// Reads the next leaves that lie side by side. `false` when the table has no more.
@@ -341,15 +358,6 @@ impl Source {
         super::pause().await;
         Ok(true)
     }
-}
-
-/// An item, since when it is, and the number of its first checksum.
-struct Next {
-    item: Item,
-    version: Version,
-    checksum: usize,
-    /// Of the same blocks there are older ones behind it.
-    has_older: bool,
 }
 
 /// Gathers the leaves an index page names, and which of them go on with a stack, if any; tells how many of them only

@@ -96,8 +96,15 @@ fn join_holes<P: Pages>(pages: &P, at: Flat, layers: &mut Vec<Layer>) {
         let holes = newer.place == Place::Hole && older.place == Place::Hole;
         if !holes || newer.source == older.source {
             n += 1;
-        } else if newer.version == older.version || older.source < newer.source {
+        } else if newer.version == older.version {
             layers.remove(n);
+        } else if older.source < newer.source {
+            // With what that level has below it, it is to stay: a reader would come to that first.
+            if layers[n + 1..].iter().any(|layer| layer.source == older.source) {
+                n += 1;
+            } else {
+                layers.remove(n);
+            }
         } else if is_needed(pages, at, older.version, newer.version) {
             layers.remove(n - 1);
         } else {

@@ -159,7 +159,8 @@ impl<P: Pages> Map<P> {
         read.map(|()| page).map_err(|error| error.to_string())
     }
 
-    /// What an index or filter directory names, with the key of each, and the version before it if it goes on with a stack.
+    /// What an index or filter directory names, with the key of each, and the version before it if it
+    /// goes on with a stack.
     async fn read_named(
         &self,
         at: Entry,

@@ -283,8 +283,8 @@ impl<P: Pages> Map<P> {
         self.lookup_as_of(view, Version::LAST, first, count, out).await
     }
 
-    /// As [`lookup`](Self::lookup), for a snapshot: of each block the newest that is not newer than `version`. A snapshot
-    /// must be there of just that version, or what it would see may be gone.
+    /// As [`lookup`](Self::lookup), for a snapshot: of each block the newest that is not newer than `version`. There
+    /// must be a snapshot of just that version, or what it would see may be gone.
     ///
     /// # Errors
     /// Those of [`lookup`](Self::lookup).
@@ -333,8 +333,8 @@ impl<P: Pages> Map<P> {
         low32(low64(at - begin))
     }
 
-    /// Calls `found` with every place that the map will ever report as superseded, of all versions, each once, if all that was
-    /// flushed is merged into one level and stays so; tells whether it did. Others may insert meanwhile: what the
+    /// Calls `found` with every place that the map will ever report as superseded, of all versions, each once, if
+    /// all that was flushed is merged into one level and stays so; tells whether it did. Others may insert meanwhile: what the
     /// memtable has comes last, at one instant (`true`), and what it replaces is in the level all the same.
     ///
     /// # Errors

@@ -125,10 +125,6 @@ pub(crate) const RETURNS_MAX: usize = 15;
 pub(crate) const COPY_PAUSES: RangeInclusive<Duration> =
     Duration::from_secs(10)..=Duration::from_mins(10);
 
-/// Stripes of a drive that are made anew at once. Hosts feel each (`bench upkeep latency`): with four the median of what
-/// they ask for was 1.7 times that with one.
-pub(crate) const STRIPES_ANEW: u32 = 1;
-
 /// Attempts to read what a stripe of a drive is made anew from, and what is waited between: what the others answer may
 /// pass.
 pub(crate) const ANEW_ATTEMPTS: u32 = 5;

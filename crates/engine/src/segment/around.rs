@@ -60,29 +60,6 @@ impl Segments {
         }
         either(read, Box::pin(make())).await
     }
-
-    /// As [`read_or_make`](Self::read_or_make), for those who have other ways: `None` where their drive is slow.
-    pub(super) async fn read_unless_slow(
-        &self,
-        target: Target<'_>,
-        len: usize,
-        pool: &Pool,
-    ) -> Option<Result<Buffer>> {
-        let (member, at) = self.locate(target);
-        let around = self.can_go_around(target.info, member.drive);
-        if around && self.drives.goes_around(member.drive, at) {
-            return None;
-        }
-        if let Err(error) = self.drives.check_usable(member.drive) {
-            return Some(Err(error));
-        }
-        let buffer = self.drives.buffer(member.drive, at, len, pool).await;
-        let read = self.drives.fill(member.drive, at, len, buffer);
-        if !around {
-            return Some(read.await);
-        }
-        self.drives.unless_late(member.drive, pin!(read)).await
-    }
 }
 
 /// Whichever succeeds first; the reader's own error if neither does.

@@ -1,5 +1,6 @@
 //! Reading the headers of stripes back.
 
+use super::around::Got;
 use super::recover::{Cause, Target, Unrecoverable};
 use super::{SegmentInfo, Segments};
 use crate::address::BLOCK;
@@ -30,19 +31,23 @@ impl Segments {
         let (mut read, mut attempts) = (false, 0);
         let why = loop {
             attempts += 1;
-            let found = self.read_unless_slow(target, len, &self.memory.reads).await;
-            let found_late = found.is_none();
-            if let Some(Ok(found)) = found
-                && found.len() == len
-            {
-                read = true;
-                bytes.copy_from_slice(&found);
-                if let Some(header) = parse(&bytes) {
-                    return Ok(Some(header));
+            // One that is late is waited for where the others do not give it: that is no word that there is none.
+            let make = async || {
+                let made = self.recover(target, Cause::Late, &mut bytes, &fits).await;
+                made.map_err(|_| Error::new(Kind::Corrupt, "no header is made of the others"))
+            };
+            match self.read_or_make(target, len, &self.memory.reads, make).await {
+                Ok(Got::Made) => return Ok(parse(&bytes)),
+                Ok(Got::Read(found)) if found.len() == len => {
+                    read = true;
+                    bytes.copy_from_slice(&found);
+                    if let Some(header) = parse(&bytes) {
+                        return Ok(Some(header));
+                    }
                 }
+                Ok(Got::Read(_)) | Err(_) => {}
             }
-            let cause = if found_late { Cause::Late } else { Cause::Damage };
-            match self.recover(target, cause, &mut bytes, &fits).await {
+            match self.recover(target, Cause::Damage, &mut bytes, &fits).await {
                 Ok(()) => return Ok(parse(&bytes)),
                 // A read may fail once and not again, and a header that was there once is relied on: nothing is said of
                 // it by a copy that its stripe's tear left as it was.

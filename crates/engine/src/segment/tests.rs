@@ -577,5 +577,6 @@ fn units_lie_inside_their_drive() {
 }
 
 mod beyond;
+mod late;
 mod random;
 mod scrub;

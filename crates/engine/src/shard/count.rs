@@ -65,11 +65,12 @@ impl Counting {
         let ends = || self.base.is_over();
         let mut pause = COUNT_PAUSE;
         loop {
-            self.idle.set(true);
-            self.base
-                .events
-                .until(Event::Counted, || ends() || self.base.log.settled() != self.as_of.get())
-                .await;
+            let changes = || {
+                // Whoever said that something changes may have said so before it had.
+                self.idle.set(true);
+                ends() || self.base.log.settled() != self.as_of.get()
+            };
+            self.base.events.until(Event::Counted, changes).await;
             self.idle.set(false);
             if ends() || !self.rests(pause).await {
                 return;

@@ -1,5 +1,7 @@
 //! How much of volumes is used: what was written and is no hole, whoever else has the same.
 
+use std::time::Duration;
+
 use reactor::{Config, Reactor};
 
 use super::*;
@@ -91,6 +93,27 @@ fn what_volumes_share_counts_for_each_and_a_new_volume_has_nothing_of_an_old_one
         assert_eq!(b.used(), Some(0));
         b.write(0, &data[..7 * BLOCK]).await.unwrap();
         assert_eq!((used(&pool, "c").await, used(&pool, "b").await), (350, 7));
+        pool.close().await.unwrap();
+    });
+}
+
+/// It was said that something changes before it had: nothing was counted any more.
+#[test]
+fn what_changes_after_it_was_told_is_counted() {
+    reactor::simulate(6, async move {
+        let (drives, log) = (drives(6, 128 * MIB), LogSpec::Bbu(vec![pmem(16 * MIB)]));
+        let pool = Pool::create(sharded(&drives, log, 1), &[]).await.unwrap();
+        let v = pool.create_volume(volume("db", 16 * MIB)).await.unwrap();
+        assert_eq!(used(&pool, "db").await, 0);
+        let tell = |shard: Rc<Shard>| async move {
+            shard.counting.note_change();
+            Ok(())
+        };
+        pool.each(tell).await.unwrap();
+        reactor::sleep(Duration::from_mins(1)).await;
+        v.write(0, &block(0, 1)).await.unwrap();
+        let counted = reactor::timeout(Duration::from_hours(1), used(&pool, "db")).await;
+        assert_eq!(counted.unwrap(), 1);
         pool.close().await.unwrap();
     });
 }

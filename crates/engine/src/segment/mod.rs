@@ -20,6 +20,7 @@ mod write;
 pub use crate::format::stripe::{Owner, OwnerRecord, Placed, Stream, StripeHeader};
 pub use builder::{Stripe, StripeBuilder};
 pub use recover_block::Recovered;
+pub use resync::Unread;
 pub use scrub::Scrubbed;
 pub use verify::StripeFaults;
 

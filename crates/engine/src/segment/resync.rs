@@ -12,19 +12,34 @@ use reactor::join_all;
 use stdx::crc32c;
 use stdx::num::{u32_of, usize32};
 
+/// What becomes of blocks that too few drives give, although all in use answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unread {
+    /// They may be had soon.
+    Waited,
+    /// They are as lost as they were, and the rest is made anew.
+    Lost,
+}
+
 /// A stripe, as its header tells what is to be where.
 struct Wanted<'a> {
     info: &'a SegmentInfo,
     header: &'a StripeHeader,
     /// The bytes of the header.
     first: Vec<u8>,
+    unread: Unread,
 }
 
 impl<'a> Wanted<'a> {
-    fn new(pool: [u8; 16], info: &'a SegmentInfo, header: &'a StripeHeader) -> Self {
+    fn new(
+        pool: [u8; 16],
+        info: &'a SegmentInfo,
+        header: &'a StripeHeader,
+        unread: Unread,
+    ) -> Self {
         let mut first = vec![0; usize32(info.header_blocks()) * BLOCK];
         header.write(pool, &mut first);
-        Self { info, header, first }
+        Self { info, header, first, unread }
     }
 
     fn slot(&self, target: Target<'_>) -> u32 {
@@ -62,9 +77,18 @@ impl Segments {
         info: &SegmentInfo,
         stripe: u32,
         column: usize,
+        unread: Unread,
     ) -> Result<Option<usize>> {
-        let Some(header) = self.read_header(info, stripe).await? else { return Ok(None) };
-        let wanted = Wanted::new(self.pool, info, &header);
+        let header = match self.read_header(info, stripe).await {
+            Err(error) if unread == Unread::Waited => return Err(error),
+            Err(_) => {
+                self.enough_answer(info).await?;
+                None
+            }
+            Ok(header) => header,
+        };
+        let Some(header) = header else { return Ok(None) };
+        let wanted = Wanted::new(self.pool, info, &header, unread);
         let geometry = info.geometry;
         let unit = geometry.unit_of(info.id.get(), stripe, column);
         let (mut block, mut lost) = (0, 0);
@@ -113,6 +137,20 @@ impl Segments {
         let mut parity = vec![vec![0; count * BLOCK]; geometry.parity()];
         let mut slices: Vec<&mut [u8]> = parity.iter_mut().map(Vec::as_mut_slice).collect();
         raid::parity::encode(&units, &mut slices);
+        if lost > 0 {
+            // Parity made of what is damaged would say that it is right: that of such rows stays as it is.
+            for (row, block) in parity[n].chunks_exact(BLOCK).enumerate() {
+                let target = Target { block: target.block + u32_of(row), ..target };
+                let at = row * BLOCK..(row + 1) * BLOCK;
+                let fits = |(unit, data): (usize, &Vec<u8>)| {
+                    wanted.fits(wanted.slot(Target { unit, ..target }), &data[at.clone()])
+                };
+                if data.iter().enumerate().all(fits) {
+                    self.put_resynced(target, block).await?;
+                }
+            }
+            return Ok(lost);
+        }
         let (member, at) = self.locate(target);
         let reads = self.memory.reads.clone();
         let has = self.drives.read_trusting(Trust::Written, member.drive, at, count * BLOCK, reads);
@@ -150,8 +188,10 @@ impl Segments {
         let fits = |bytes: &[u8]| wanted.all_fit(slot, bytes);
         match Box::pin(self.recover(target, Cause::Damage, out, &fits)).await {
             Ok(()) => return Ok(Got { is_there: false, lost: 0 }),
-            Err(Unrecoverable::TooFew(error)) => return Err(not_now(target, error)),
-            Err(Unrecoverable::NoneFits) => {}
+            Err(Unrecoverable::TooFew(error)) if wanted.unread == Unread::Waited => {
+                return Err(not_now(target, error));
+            }
+            Err(_) => {}
         }
         // Different blocks may be damaged on different drives.
         let mut lost = 0;
@@ -175,11 +215,16 @@ impl Segments {
         let fits = |bytes: &[u8]| wanted.fits(slot, bytes);
         // A read may fail once and not again.
         for _ in 0..SALVAGE_ATTEMPTS {
-            self.others_answer(target.info).await?;
+            match wanted.unread {
+                Unread::Waited => self.others_answer(target.info).await?,
+                Unread::Lost => self.enough_answer(target.info).await?,
+            }
             match Box::pin(self.recover(target, Cause::Damage, out, &fits)).await {
                 Ok(()) => return Ok(true),
-                Err(Unrecoverable::TooFew(error)) => return Err(not_now(target, error)),
-                Err(Unrecoverable::NoneFits) => {}
+                Err(Unrecoverable::TooFew(error)) if wanted.unread == Unread::Waited => {
+                    return Err(not_now(target, error));
+                }
+                Err(_) => {}
             }
         }
         Ok(false)
@@ -193,6 +238,15 @@ impl Segments {
             self.drives.read(member.drive, at, BLOCK, self.memory.reads.clone())
         });
         join_all(headers).await.into_iter().try_for_each(|read| read.map(drop))
+    }
+
+    /// Makes sure that all drives in use can be read, and that they are as many as it takes.
+    async fn enough_answer(&self, info: &SegmentInfo) -> Result<()> {
+        let online = info.members.iter().filter(|member| self.drives.is_online(member.drive));
+        if online.count() < info.geometry.data() {
+            return Err(Error::new(Kind::Failed, "too few drives are in use"));
+        }
+        self.others_answer(info).await
     }
 
     /// Writes the header of a column's allocation unit anew.

@@ -12,7 +12,7 @@ use crate::canary::{self, Step};
 use crate::drives::DriveState;
 use crate::error::{Error, Kind, Result};
 use crate::limits::{ANEW_ATTEMPTS, ANEW_PAUSE};
-use crate::segment::SegmentInfo;
+use crate::segment::{SegmentInfo, Unread};
 use crate::segment_table::{Segment, State};
 
 /// How far a drive is being made whole. All shards count in it.
@@ -21,7 +21,7 @@ pub struct Progress {
     /// Its allocation units that are to be made anew, as far as that is known, and those that were.
     pub units: AtomicU64,
     pub done: AtomicU64,
-    /// Blocks that nothing gives, of stripes that have a part on it.
+    /// Blocks that nothing gives, among those that were to be made anew or that they are made of.
     pub lost: AtomicU64,
     /// Nobody wants it any more.
     pub ends: AtomicBool,
@@ -98,12 +98,13 @@ impl Remake {
         let (mut bare, mut lost) = (0, 0);
         for stripe in 0..part.stripes {
             match self.make_stripe(part, stripe, drive, progress).await? {
-                Some(blocks) => {
+                Some(blocks) if part.has_live => {
                     // Stripes are written in order: the header of those before is lost.
                     lost += blocks + bare * stdx::num::usize32(part.info.room());
                     bare = 0;
                 }
-                None => bare += usize::from(part.has_live),
+                None => bare += 1,
+                Some(_) => {}
             }
             reactor::yield_now().await;
         }
@@ -111,7 +112,8 @@ impl Remake {
         Ok(())
     }
 
-    /// Again, as long as the drive itself is not the cause.
+    /// Again, as long as the drive itself is not the cause. What the others do not give by then, although they answer,
+    /// stays as it is: for the sake of a sector the pool is not left without a drive.
     async fn make_stripe(
         &self,
         part: &Part,
@@ -130,7 +132,8 @@ impl Remake {
             }
             self.base.writer.check()?;
             attempt += 1;
-            match segments.resync(&part.info, stripe, part.column).await {
+            let unread = if attempt < ANEW_ATTEMPTS { Unread::Waited } else { Unread::Lost };
+            match segments.resync(&part.info, stripe, part.column, unread).await {
                 Err(error) if segments.drives().state(drive) != DriveState::Rejoining => {
                     return Err(error);
                 }

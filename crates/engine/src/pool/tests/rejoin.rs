@@ -290,6 +290,47 @@ fn what_a_drive_still_has_gives_back_what_another_lost_meanwhile() {
     });
 }
 
+/// A sector that another drive gives no more, and nobody else has, kept the drive out for good: with one that fails next
+/// the pool was lost.
+#[test]
+fn what_nothing_gives_does_not_keep_a_drive_out() {
+    for (scheme, away) in [(raid::Scheme::Raid5, 1), (raid::Scheme::Raid6, 2)] {
+        reactor::simulate(12, async move {
+            let mut rig = rig(4, scheme, bbu(), 1, 12).await;
+            for index in 0..away {
+                rig.pull(index, 121).await;
+            }
+            scribble(&rig.v, &mut rig.model, 1000, 122).await;
+            rig.pool.audit_space().await.unwrap();
+            for at in (8 * MIB..60 * MIB).step_by(1 << 20) {
+                rig.media[3].damage(at + (20 << 12), 2 << 12);
+            }
+            let mut told = 0;
+            for index in 0..away {
+                rig.give_back(index).await;
+            }
+            for index in 0..away {
+                let (state, rejoin) = settled(&rig.pool, index).await;
+                assert_eq!(state, DriveState::Online, "{:?}", rejoin.unwrap().failure);
+                told += rejoin.unwrap().lost;
+            }
+            assert!(told > 0, "nothing gives what the other drive does not");
+            let (mut lost, mut got) = (0, vec![0; BLOCK]);
+            for (&at, &round) in &rig.model {
+                match rig.v.read(at * BLOCK as u64, &mut got).await {
+                    Ok(()) => assert!(got == block(at, round), "block {at}"),
+                    Err(error) => {
+                        assert_eq!(error.kind, Kind::Corrupt);
+                        lost += 1;
+                    }
+                }
+            }
+            // What is not theirs to have is not looked at.
+            assert!((1..=2 * told).contains(&lost), "{lost}, and {told} were told of");
+        });
+    }
+}
+
 #[test]
 fn only_the_drive_that_was_there_is_taken_back_and_not_for_ever() {
     reactor::simulate(9, async {

@@ -265,10 +265,16 @@ const OPERATOR_UNREACHABLE: [u64; 5] = [33, 118, 371, 22_651_531_791_592, 172_83
 /// 22651531791533: a shard failed whose checkpoint was being written while a drive left.
 const OPERATOR_WIDENS: [u64; 1] = [22_651_531_791_533];
 
+/// Those that found something once drives got slow and pools were scrubbed.
+///
+/// 78483215790131: a late header of a stripe was taken for none, where another drive had damage.
+/// 78483215790143: what volumes use was counted no more.
+const OPERATOR_SLOWS: [u64; 2] = [78_483_215_790_131, 78_483_215_790_143];
+
 #[test]
 fn whatever_an_operator_opens_has_everything() {
     let found = OPERATOR_UNREACHABLE.into_iter().chain(OPERATOR_WIDENS);
-    keep(Mode::Operator, 0..OPERATOR_SEEDS);
+    keep(Mode::Operator, (0..OPERATOR_SEEDS).chain(OPERATOR_SLOWS));
     keep_of(Era::Widened, Mode::Operator, found);
     keep_of(Era::Alone, Mode::Operator, OPERATOR_FOUND);
 }
@@ -326,9 +332,12 @@ const RETURNS_FOUND: [u64; 3] = [58_666_978_677_145, 189_772_342_632_900, 58_666
 /// 6248936476509: reclaim had begun to empty a segment while whoever empties drives kept its pace.
 const RETURNS_SINCE: [u64; 3] = [230_654_984_826_802, 227_562_968_672_866, 6_248_936_476_509];
 
+/// A sector that nothing gave kept drives out for good.
+const RETURNS_SECTOR: [u64; 2] = [110_525_504_003_938, 110_525_504_003_950];
+
 #[test]
 fn drives_that_come_and_go_cost_nothing() {
-    keep(Mode::Returns, 0..RETURNS_SEEDS);
+    keep(Mode::Returns, (0..RETURNS_SEEDS).chain(RETURNS_SECTOR));
     keep_of(Era::Widened, Mode::Returns, RETURNS_SINCE);
     keep_of(Era::Alone, Mode::Returns, RETURNS_FOUND);
 }

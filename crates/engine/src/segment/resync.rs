@@ -240,13 +240,19 @@ impl Segments {
         join_all(headers).await.into_iter().try_for_each(|read| read.map(drop))
     }
 
-    /// Makes sure that all drives in use can be read, and that they are as many as it takes.
+    /// Makes sure that as many drives are in use as it takes, and that all of them answer, if only that a sector cannot
+    /// be read: what they do not give then, they have not any more.
     async fn enough_answer(&self, info: &SegmentInfo) -> Result<()> {
         let online = info.members.iter().filter(|member| self.drives.is_online(member.drive));
-        if online.count() < info.geometry.data() {
+        if online.clone().count() < info.geometry.data() {
             return Err(Error::new(Kind::Failed, "too few drives are in use"));
         }
-        self.others_answer(info).await
+        let headers = online.map(|member| {
+            let at = self.drives.header_offset(member.drive, member.au);
+            self.drives.read(member.drive, at, BLOCK, self.memory.reads.clone())
+        });
+        let answers = join_all(headers).await.into_iter().map(|read| read.map(drop));
+        answers.filter(|answer| !answer.as_ref().is_err_and(is_of_medium)).collect()
     }
 
     /// Writes the header of a column's allocation unit anew.
@@ -273,6 +279,12 @@ struct Got {
     is_there: bool,
     /// Blocks that nothing gives.
     lost: usize,
+}
+
+/// Whether a drive answered that it cannot read something.
+fn is_of_medium(error: &Error) -> bool {
+    let source = error.source.as_deref().and_then(|source| source.downcast_ref::<media::Error>());
+    source.is_some_and(|source| source.kind == media::Kind::Medium)
 }
 
 fn not_now(target: Target<'_>, error: Error) -> Error {

@@ -333,7 +333,7 @@ const RETURNS_FOUND: [u64; 3] = [58_666_978_677_145, 189_772_342_632_900, 58_666
 const RETURNS_SINCE: [u64; 3] = [230_654_984_826_802, 227_562_968_672_866, 6_248_936_476_509];
 
 /// A sector that nothing gave kept drives out for good.
-const RETURNS_SECTOR: [u64; 2] = [110_525_504_003_938, 110_525_504_003_950];
+const RETURNS_SECTOR: [u64; 3] = [110_525_504_003_938, 110_525_504_003_950, 118_277_899_794_491];
 
 #[test]
 fn drives_that_come_and_go_cost_nothing() {
